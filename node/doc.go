@@ -1,6 +1,6 @@
 // Package node wires one node: the store, the actors over it, the client, the listeners.
-// Open opens one in a program's own process; app.Main is the whole command line with the
-// program's observers linked in (the paper's section 2.4).
+// Open opens one in a program's own process, and Run also serves and closes it; app.Main is
+// the whole command line with the program's observers linked in (the paper's section 2.4).
 //
 // Order of starting: store, HTTP, identity and joining, writers, gossip and the way to
 // other nodes, replicas, oracle, lockd, client; then the node waits until meta answers,

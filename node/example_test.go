@@ -1,11 +1,30 @@
 package node_test
 
 import (
+	"context"
 	"fmt"
+	"log"
+	"os/signal"
+	"syscall"
 	"time"
 
+	"github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/node"
 )
+
+// A program with a command line of its own: the node serves until SIGTERM drains it.
+func ExampleRun() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	cfg := node.DefaultConfig()
+	cfg.Dir, cfg.Insecure = "data", true
+	cfg.Observers = func(r *percolator.Registry) {
+		r.Table(percolator.TableSpec{Name: "people"})
+	}
+	if err := node.Run(ctx, cfg); err != nil {
+		log.Print(err)
+	}
+}
 
 func ExampleBatchConfig() {
 	cfg := node.DefaultConfig()
