@@ -190,18 +190,11 @@ func (b *bench) alone(ctx context.Context) error {
 // used is the processor time of all nodes.
 func (b *bench) used() (all time.Duration, err error) {
 	for _, p := range b.cluster.Nodes() {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
+		cpu, err := p.CPU()
 		if err != nil {
 			return 0, err
 		}
-		_, rest, _ := strings.Cut(string(text), ") ")
-		for _, field := range strings.Fields(rest)[11:13] { // the third and following ones of proc(5)
-			var ticks int64
-			if _, err := fmt.Sscan(field, &ticks); err != nil {
-				return 0, err
-			}
-			all += time.Duration(ticks) * time.Second / 100
-		}
+		all += cpu
 	}
 	return all, nil
 }

@@ -141,19 +141,11 @@ func (c *target) served(t *testing.T) {
 func (c *target) memory(t *testing.T) (out []int64) {
 	t.Helper()
 	for _, p := range c.Nodes() {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
+		resident, err := p.Memory("VmRSS")
 		if err != nil {
 			t.Fatal(err)
 		}
-		kib := int64(0)
-		for line := range strings.Lines(string(text)) {
-			if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-				if _, err := fmt.Sscan(rest, &kib); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		out = append(out, kib<<10)
+		out = append(out, resident)
 	}
 	return out
 }

@@ -1,14 +1,10 @@
 package cluster_test
 
 import (
-	"bufio"
 	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -209,21 +205,13 @@ func (u *catchUp) catchesUp(late bool) {
 // scrape reads a metric without labels from a node.
 func (u *catchUp) scrape(i int, name string) float64 {
 	u.t.Helper()
-	req, err := http.NewRequestWithContext(u.ctx, http.MethodGet, "http://"+u.c.Node(i).HTTP+
-		"/metrics", nil)
+	metrics, err := u.c.Node(i).Metrics(u.ctx)
 	u.must("scrape", err)
-	resp, err := http.DefaultClient.Do(req)
-	u.must("scrape", err)
-	defer func() { _ = resp.Body.Close() }()
-	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-		if text, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
-			value, err := strconv.ParseFloat(text, 64)
-			u.must("scrape", err)
-			return value
-		}
+	value, there := metrics[name]
+	if !there {
+		u.t.Fatalf("node %d exports no %s", i, name)
 	}
-	u.t.Fatalf("node %d exports no %s", i, name)
-	return 0
+	return value
 }
 
 // left is what the killed node has of a snapshot: tablets with staged entries, and with

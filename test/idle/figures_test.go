@@ -1,12 +1,9 @@
 package idle_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"syscall"
@@ -44,11 +41,11 @@ func stand(ctx context.Context, c *cluster.Cluster) (all standing, err error) {
 			}
 			Placement struct{ Moves, Transfers json.Number }
 		}
-		body, err := get(ctx, "http://"+p.HTTP+"/api/v1/status")
+		body, err := p.Get(ctx, "/api/v1/status")
 		if err != nil {
 			return all, err
 		}
-		if err := json.Unmarshal([]byte(body), &status); err != nil {
+		if err := json.Unmarshal(body, &status); err != nil {
 			return all, err
 		}
 		leaders := 0
@@ -71,38 +68,20 @@ func stand(ctx context.Context, c *cluster.Cluster) (all standing, err error) {
 	return all, nil
 }
 
-func get(ctx context.Context, url string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return "", err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	var text strings.Builder
-	_, err = bufio.NewReader(resp.Body).WriteTo(&text)
-	return text.String(), err
-}
-
 // measure prints what each process and all of them take of one core, in percent, and
 // returns the latter.
 func measure(t *testing.T, c *cluster.Cluster, tablets int, during time.Duration) (total float64) {
 	t.Helper()
-	http.DefaultClient.CloseIdleConnections()
 	before, others, began := make([]time.Duration, len(c.Nodes())), machine(t), time.Now()
 	for i, p := range c.Nodes() {
-		before[i] = used(t, p.PID())
+		before[i] = used(t, p)
 	}
 	wait(t, during)
 	spent := time.Since(began)
 	busy := machine(t) - others
 	var each []string
 	for i, p := range c.Nodes() {
-		of := used(t, p.PID()) - before[i]
+		of := used(t, p) - before[i]
 		busy -= of
 		share := 100 * of.Seconds() / spent.Seconds()
 		total += share
@@ -128,62 +107,31 @@ func wait(t *testing.T, during time.Duration) {
 	}
 }
 
-// userHZ is in which part of a second /proc counts: 100 everywhere that Go runs on.
-const userHZ = 100
-
-// used is the processor time that a process has taken, of itself and for it.
-func used(t *testing.T, pid int) time.Duration {
+// used is the processor time that a process has taken.
+func used(t *testing.T, p *cluster.Process) time.Duration {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	cpu, err := p.CPU()
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(text), ") ")
-	fields := strings.Fields(rest) // the third and following ones of proc(5)
-	return sum(t, fields[11:13])
+	return cpu
 }
 
 // machine is the processor time that was taken by anything at all.
 func machine(t *testing.T) time.Duration {
 	t.Helper()
-	text, err := os.ReadFile("/proc/stat")
+	cpu, err := cluster.MachineCPU()
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, _, _ := strings.Cut(string(text), "\n")
-	// cpu user nice system idle iowait irq softirq steal
-	fields := strings.Fields(first)
-	return sum(t, fields[1:4]) + sum(t, fields[6:min(9, len(fields))]) // steal: it was wanted
-}
-
-func sum(t *testing.T, fields []string) time.Duration {
-	t.Helper()
-	ticks := int64(0)
-	for _, f := range fields {
-		n, err := strconv.ParseInt(f, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * time.Second / userHZ
+	return cpu
 }
 
 // memory is what the process says of its memory.
 func memory(ctx context.Context, p *cluster.Process) string {
-	text, err := get(ctx, "http://"+p.HTTP+"/metrics")
+	names, err := p.Metrics(ctx)
 	if err != nil {
 		return err.Error()
-	}
-	names := map[string]float64{
-		"process_resident_memory_bytes": 0, "go_memstats_heap_inuse_bytes": 0,
-		"go_memstats_stack_inuse_bytes": 0, "go_goroutines": 0,
-	}
-	for line := range strings.Lines(text) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if _, ok := names[name]; ok {
-			names[name], _ = strconv.ParseFloat(value, 64)
-		}
 	}
 	const mib = 1 << 20
 	return fmt.Sprintf("%.0f MiB resident, %.0f MiB of heap, %.0f MiB of stacks, %.0f goroutines",

@@ -147,7 +147,7 @@ func write(ctx context.Context, t *testing.T, db *percolator.DB, node *cluster.P
 		all.Wait()
 		close(written)
 	}()
-	peak := watch(node.PID(), written)
+	peak := watch(node, written)
 	if err := node.Died(); err != nil {
 		t.Fatalf("KILLED: %v, while rows were %s, after %v and %d rows", err, what,
 			time.Since(began).Round(time.Second), count.Load())
@@ -157,46 +157,27 @@ func write(ctx context.Context, t *testing.T, db *percolator.DB, node *cluster.P
 	}
 	t.Logf("%d rows %s, %.0f a second; at most %d MiB resident, %d MiB without mapped files",
 		count.Load(), what,
-		float64(count.Load())/time.Since(began).Seconds(), peak.resident>>10, peak.anonymous>>10)
+		float64(count.Load())/time.Since(began).Seconds(), peak.resident>>20, peak.anonymous>>20)
 }
 
-// usage is what a process takes, in KiB: all of it, and without the pages of mapped
+// usage is what a process takes, in bytes: all of it, and without the pages of mapped
 // files, which the kernel takes back when it needs them.
-type usage struct{ resident, anonymous int }
+type usage struct{ resident, anonymous int64 }
 
 // watch looks at the process ten times a second and returns what it has taken at most.
-func watch(pid int, until <-chan struct{}) (peak usage) {
+func watch(p *cluster.Process, until <-chan struct{}) (peak usage) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		select {
 		case <-until:
 			return peak
-		case <-tick.C:
-			now := look(pid)
-			peak.resident, peak.anonymous = max(peak.resident, now.resident),
-				max(peak.anonymous, now.anonymous)
+		case <-tick.C: // a process that has ended says nothing
+			resident, _ := p.Memory("VmRSS")
+			anonymous, _ := p.Memory("RssAnon")
+			peak.resident, peak.anonymous = max(peak.resident, resident), max(peak.anonymous, anonymous)
 		}
 	}
-}
-
-// look reads the process's figures; none if it has ended.
-func look(pid int) (u usage) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return usage{}
-	}
-	for line := range strings.Lines(string(b)) {
-		name, value, _ := strings.Cut(line, ":")
-		kib, _ := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(value), " kB"))
-		switch name {
-		case "VmRSS":
-			u.resident = kib
-		case "RssAnon":
-			u.anonymous = kib
-		}
-	}
-	return u
 }
 
 // logged is the first line of the node's log with the text.

@@ -1,0 +1,106 @@
+package cluster
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Get returns the body that the node serves at a path of its HTTP listener; another status
+// than 200 is an error. The connection is closed: it would count among the node's goroutines.
+func (p *Process) Get(ctx context.Context, path string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.HTTP+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Close = true
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("cluster: %s says %s", path, resp.Status)
+	}
+	return body, err
+}
+
+// Metrics returns the node's metrics without labels, by name.
+func (p *Process) Metrics(ctx context.Context) (map[string]float64, error) {
+	text, err := p.Get(ctx, "/metrics")
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]float64{}
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		name, value, _ := strings.Cut(lines.Text(), " ")
+		if v, err := strconv.ParseFloat(value, 64); err == nil {
+			out[name] = v
+		}
+	}
+	return out, nil
+}
+
+// tick is the unit in which /proc counts processor time: 100 a second everywhere that Go
+// runs on.
+const tick = time.Second / 100
+
+// CPU returns the processor time that the node has taken, user and system.
+func (p *Process) CPU() (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	return ticks(strings.Fields(rest)[11:13]) // from the third field of proc(5) on
+}
+
+// MachineCPU returns the processor time that all processes of the machine have taken, and
+// that its host has not granted.
+func MachineCPU() (time.Duration, error) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	first, _, _ := strings.Cut(string(text), "\n")
+	// cpu user nice system idle iowait irq softirq steal
+	fields := strings.Fields(first)
+	return ticks(append(fields[1:4:4], fields[6:min(9, len(fields))]...))
+}
+
+func ticks(fields []string) (sum time.Duration, err error) {
+	for _, field := range fields {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		sum += time.Duration(n) * tick
+	}
+	return sum, nil
+}
+
+// Memory returns a field of the node's /proc/PID/status in bytes: VmRSS is the resident
+// memory, RssAnon the part of it that is of no file.
+func (p *Process) Memory(field string) (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, is := strings.CutPrefix(line, field+":"); is {
+			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+			return kib << 10, err
+		}
+	}
+	return 0, fmt.Errorf("cluster: /proc/%d/status has no %s", p.PID(), field)
+}
