@@ -6,7 +6,7 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unv
 LDFLAGS  := -s -w -X github.com/percolator-go/percolator/internal/version.stamped=$(VERSION)
 TIMEOUT  ?= 15m
 # The packages that take longest, so that the others run beside them.
-FIRST    := ./test/torture ./node ./test/cluster ./store/... ./internal/simtest ./examples/webindex ./test/soak
+FIRST    := ./test/torture ./node ./test/cluster ./store/... ./internal/simtest ./examples/webindex ./test/torture/soak
 # How many packages are tested at once: half as many again as there are processors, since most wait for much of their time.
 PACKAGES ?= $(shell expr $$(nproc) \* 3 / 2)
 FUZZTIME ?= 20s
@@ -142,8 +142,8 @@ webindex-cluster: ## the web index on three nodes of which some are killed and t
 supplychain-kill: ## the supply chain on three nodes, each killed amid a cascade, and its import, compared with the batch; ROUNDS=10, SEED, PACKAGES=5000
 	$(GO) test -count=1 -v -timeout $(DURATION) -run '^TestKilledProcesses$$' ./examples/supplychain -rounds $(or $(ROUNDS),10) -seed $(SEED) -packages $(or $(PACKAGES),5000)
 
-soak: ## load, edit, split, kill, pause and verify for DURATION, choices from SEED; ARGS are passed on
-	$(GO) run ./test/soak -duration $(DURATION) -seed $(SEED) $(ARGS)
+soak: ## one node: load, edit, split, kill, pause and verify for DURATION, choices from SEED; ARGS are passed on
+	$(GO) run ./test/torture -faults soak -duration $(DURATION) -seed $(SEED) $(ARGS)
 
 torture: ## all workloads against a cluster of processes under one fault after the other; needs root
 	$(GO) run ./test/torture -duration $(DURATION) -seed $(SEED) $(ARGS)

@@ -51,6 +51,9 @@ func open(ctx context.Context, o options, f fault, dir string) (_ *arena, err er
 	if f.disks {
 		cfg.Disks = 4 << 30
 	}
+	if f.tune != nil {
+		f.tune(a, &cfg)
+	}
 	if a.c, err = cluster.New(cfg); err != nil {
 		return nil, errors.Join(err, steps.Close())
 	}

@@ -2,11 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
@@ -14,27 +14,34 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// victimEnv carries addresses to a client process that is there to be killed, victimCerts
-// its folder of certificates.
-const (
-	victimEnv   = "PERCOLATOR_TORTURE_CLIENT"
-	victimCerts = "PERCOLATOR_TORTURE_CERTS"
-)
+// victimEnv holds the order of a client process that is there to be killed, as JSON.
+const victimEnv = "PERCOLATOR_TORTURE_CLIENT"
+
+// order is where such a client connects, and how.
+type order struct {
+	Addrs []string
+	Certs string // folder; empty: none
+	TTL   time.Duration
+}
 
 // victim moves money until it is killed, if this process is such a client; else it returns.
 func victim() {
-	addrs, ok := os.LookupEnv(victimEnv)
+	text, ok := os.LookupEnv(victimEnv)
 	if !ok {
 		return
 	}
-	ctx, dir := context.Background(), os.Getenv(victimCerts)
-	cfg := percolator.ClientConfig{Insecure: dir == ""}
-	if dir != "" {
-		cfg.CAFile = filepath.Join(dir, certs.CACert)
-		cfg.CertFile, cfg.KeyFile = filepath.Join(dir, certs.ClientCert),
-			filepath.Join(dir, certs.ClientKey)
+	var o order
+	err := json.Unmarshal([]byte(text), &o)
+	ctx, cfg := context.Background(), percolator.ClientConfig{Insecure: o.Certs == "", LockTTL: o.TTL}
+	if o.Certs != "" {
+		cfg.CAFile = filepath.Join(o.Certs, certs.CACert)
+		cfg.CertFile, cfg.KeyFile = filepath.Join(o.Certs, certs.ClientCert),
+			filepath.Join(o.Certs, certs.ClientKey)
 	}
-	db, err := percolator.Dial(ctx, strings.Split(addrs, ","), cfg)
+	var db *percolator.DB
+	if err == nil {
+		db, err = percolator.Dial(ctx, o.Addrs, cfg)
+	}
 	if err == nil {
 		err = workload.Transfers(ctx, db,
 			workload.Load{Workers: 8, Duration: time.Hour, Seed: uint64(os.Getpid())})
@@ -55,8 +62,13 @@ func killClient(ctx context.Context, a *arena) error {
 	}
 	defer func() { _ = out.Close() }()
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), victimEnv+"="+strings.Join(a.c.Addrs(), ","), victimCerts+"="+
-		a.c.ClientCerts())
+	text, err := json.Marshal(order{
+		Addrs: a.c.Addrs(), Certs: a.c.ClientCerts(), TTL: a.c.ClientConfig().LockTTL,
+	})
+	if err != nil {
+		return err
+	}
+	cmd.Env = append(os.Environ(), victimEnv+"="+string(text))
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
 		return err

@@ -14,10 +14,12 @@ type fault struct {
 	disks   bool // it needs nodes whose power can fail
 	patient bool // planned work: no caller with ten seconds of patience may see an error
 	env     []string
+	// tune changes the cluster's configuration; nil: nothing.
+	tune func(a *arena, cfg *cluster.Config)
 	// load is what is asked of the cluster; nil: all workloads.
 	load func(ctx context.Context, a *arena) (Counts, error)
 	// strike does the harm once, and takes it back before it returns: afterwards all
-	// nodes run, or are being started.
+	// nodes run, or are being started. nil: load does all of it, and nobody else calls.
 	strike func(ctx context.Context, a *arena) error
 }
 
@@ -68,6 +70,8 @@ var faults = []fault{
 	{name: "rolling-restart", patient: true, strike: rollingRestart},
 	{name: "webindex", spare: 2, env: []string{observersEnv + "=webindex"}, load: webindex,
 		strike: killOrAdd},
+	{name: "soak", nodes: 1, env: []string{observersEnv + "=soak"}, load: soaked,
+		tune: func(a *arena, cfg *cluster.Config) { a.soak().Tune(cfg) }},
 }
 
 // founders are the nodes that began the cluster.

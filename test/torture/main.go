@@ -1,6 +1,7 @@
 // Command torture runs all workloads together against a cluster of real processes under
 // one fault after the other, and writes what came of it as a table. Every run of a fault
-// has a cluster of its own, in network namespaces; it needs root.
+// has a cluster of its own, in network namespaces; it needs root. The fault "soak" is a run
+// of package soak on one node without namespaces, and needs no root.
 //
 //	make torture DURATION=90s SEED=1 ARGS="-faults kill-one,partition-one"
 //
@@ -23,6 +24,7 @@ import (
 	"time"
 
 	"github.com/percolator-go/percolator/test/cluster"
+	"github.com/percolator-go/percolator/test/torture/soak"
 )
 
 type options struct {
@@ -34,6 +36,7 @@ type options struct {
 	out      string
 	plain    bool
 	oneIn    int
+	soak     soak.Options // the zero value: its defaults
 }
 
 func main() {

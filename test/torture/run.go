@@ -68,6 +68,13 @@ func run(ctx context.Context, o options, f fault, dir string) *result {
 
 // round has the workloads run under the fault.
 func (a *arena) round(ctx context.Context, f fault, r *result) {
+	if f.strike == nil {
+		var err error
+		r.counts, err = f.load(ctx, a)
+		r.found("soak", err)
+		r.strikes = a.strikes
+		return
+	}
 	a.until, a.strikes = time.Now().Add(max(a.o.duration-soundEnd, a.o.duration/2)), 0
 	caller, err := a.c.Dial(ctx)
 	if err != nil {

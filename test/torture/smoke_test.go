@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/percolator-go/percolator/test/cluster"
+	"github.com/percolator-go/percolator/test/torture/soak"
 )
 
 func TestMain(m *testing.M) {
@@ -70,6 +72,29 @@ func TestSmoke(t *testing.T) {
 		t.Logf("%s: %v\n%s", filepath.Base(name), err, text)
 	}
 }
+
+// TestSoak is a soak of seconds.
+func TestSoak(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	chosen, err := choose("soak")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := options{duration: *soakTime, seed: *soakSeed, soak: soak.Options{
+		Warm: *soakTime / 2, History: 4 * time.Second, Docs: 150, Tablets: 18,
+	}}
+	r := run(ctx, o, chosen[0], filepath.Join(t.TempDir(), "run"))
+	t.Log(r.row())
+	if err := r.all(); err != nil || r.counts.Done == 0 || r.replicas == 0 {
+		t.Errorf("%+v: %v", r, err)
+	}
+}
+
+var (
+	soakTime = flag.Duration("soak", 10*time.Second, "how long TestSoak soaks")
+	soakSeed = flag.Uint64("seed", 1, "of its choices")
+)
 
 // TestChoose: names that there are not are refused, none means all.
 func TestChoose(t *testing.T) {

@@ -14,18 +14,23 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/index"
 	"github.com/percolator-go/percolator/examples/webindex/page"
 	"github.com/percolator-go/percolator/examples/webindex/schema"
+	"github.com/percolator-go/percolator/test/torture/soak"
 )
 
-// observersEnv says which observers a node links beside those that count. (What begins
+// observersEnv says which observers a node links beside those that count, or instead of them. (What begins
 // with PERCOLATOR_ is a node's setting.)
 const observersEnv = "TORTURE_OBSERVERS"
 
 // observers registers what this process, a node, links.
 func observers(r *percolator.Registry) {
-	counting.Register(r)
-	if os.Getenv(observersEnv) == "webindex" {
+	switch os.Getenv(observersEnv) {
+	case "soak":
+		soak.Register(r)
+		return
+	case "webindex":
 		index.Register(r)
 	}
+	counting.Register(r)
 }
 
 // webindex loads pages while nodes are killed and added, waits until they are indexed,

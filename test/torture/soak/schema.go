@@ -1,9 +1,10 @@
-package main
+package soak
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,7 +21,6 @@ const (
 	words   = "words"
 	links   = "links"
 	control = "control"
-	pairs   = "pairs" // written by clients that are killed: rows a/N and z/N together
 )
 
 // The columns.
@@ -38,12 +38,10 @@ var (
 	touched = percolator.Column{Table: links, Name: "touched"}
 	degree  = percolator.Column{Table: links, Name: "degree"} // row target
 	refuse  = percolator.Column{Table: control, Name: "refuse"}
-	half    = percolator.Column{Table: pairs, Name: "half"}
 )
 
 const (
-	lockTTL    = 3 * time.Second
-	maxTablets = 40 // beyond it none is split by itself
+	lockTTL = 3 * time.Second
 	// failed runs before a notification is parked: the backoff between them is the soak's
 	// to wait for
 	maxAttempts = 3
@@ -53,18 +51,22 @@ const (
 
 var errBad = errors.New("soak: a bad word, and bad words are refused")
 
-// register links the observers: two strong ones in a chain and a weak one behind them.
-// Their deadline must be below the history.
-func register(history time.Duration) func(*percolator.Registry) {
-	deadline := min(10*time.Second, history/2)
-	return func(r *percolator.Registry) {
-		opts := []percolator.ObserverOption{
-			percolator.Deadline(deadline), percolator.MaxAttempts(maxAttempts),
-		}
-		r.Strong("count", text, count, opts...)
-		r.Strong("invert", targets, invert, opts...)
-		r.Weak("degree", touched, measure, opts...)
+// historyEnv holds Options.History in the node's environment.
+const historyEnv = "TORTURE_HISTORY"
+
+// Register registers the observers, in a process whose Config Options.Tune has made: two
+// strong ones in a chain and a weak one behind them. Their deadline must be below the history.
+func Register(r *percolator.Registry) {
+	history, err := time.ParseDuration(os.Getenv(historyEnv))
+	if err != nil {
+		panic("soak: " + historyEnv + " is no duration: " + err.Error())
 	}
+	opts := []percolator.ObserverOption{
+		percolator.Deadline(min(10*time.Second, history/2)), percolator.MaxAttempts(maxAttempts),
+	}
+	r.Strong("count", text, count, opts...)
+	r.Strong("invert", targets, invert, opts...)
+	r.Weak("degree", touched, measure, opts...)
 }
 
 // observers are their names.

@@ -1,4 +1,4 @@
-package main
+package soak
 
 import (
 	"context"
@@ -40,7 +40,7 @@ func (s *soak) hold(ctx context.Context) error {
 	if len(s.held) >= maxHeld || s.restDue() {
 		return nil
 	}
-	snapshot, err := s.db.Snapshot(ctx)
+	snapshot, err := s.DB.Snapshot(ctx)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (s *soak) hold(ctx context.Context) error {
 	now := time.Now()
 	s.held = append(s.held, moment{
 		at: c.at, digest: c.digest, since: now, snapshot: snapshot,
-		until: now.Add(s.o.history*3/2 + 2*collectEvery),
+		until: now.Add(s.o.History*3/2 + 2*collectEvery),
 	})
 	s.step("hold a snapshot at %d", c.at)
 	return nil
@@ -74,7 +74,7 @@ func (s *soak) timeTravel(ctx context.Context) error {
 			return violation("the snapshot at %d has changed after %v", h.at,
 				time.Since(h.since).Round(time.Second))
 		}
-		s.totals.heldReads++
+		s.did[heldReads]++
 		s.step("read the snapshot at %d again after %v", h.at,
 			time.Since(h.since).Round(time.Second))
 	}
@@ -88,7 +88,7 @@ func (s *soak) timeTravel(ctx context.Context) error {
 // ago is how old a timestamp is by the oracle's clock, which a restart may have moved
 // ahead of ours: history is kept by it.
 func (s *soak) ago(ctx context.Context, at percolator.Timestamp) (time.Duration, error) {
-	now, err := handle.Client(s.db).Timestamp(ctx)
+	now, err := handle.Client(s.DB).Timestamp(ctx)
 	return time.Duration(now.Millis()-at.Time().UnixMilli()) * time.Millisecond, err
 }
 
@@ -100,27 +100,27 @@ func (s *soak) within(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if age < s.o.history*3/4-clockSlack {
+		if age < s.o.History*3/4-clockSlack {
 			inside = append(inside, m)
 		}
 	}
 	if len(inside) == 0 {
 		return nil
 	}
-	m := inside[s.rng.IntN(len(inside))]
+	m := inside[s.Rand.IntN(len(inside))]
 	c, err := s.readAt(ctx, m.at)
 	age, failed := s.ago(ctx, m.at)
 	switch {
 	case failed != nil:
 		return failed
-	case errors.Is(err, percolator.ErrSnapshotTooOld) && age >= s.o.history-clockSlack:
+	case errors.Is(err, percolator.ErrSnapshotTooOld) && age >= s.o.History-clockSlack:
 		return nil // a slow machine: it was inside when it was chosen
 	case err != nil:
 		return violation("read the past at %d, %v ago: %v", m.at, age, err)
 	case c.digest != m.digest:
 		return violation("the past at %d, %v ago, has changed", m.at, age)
 	}
-	s.totals.pastReads++
+	s.did[pastReads]++
 	return nil
 }
 
@@ -138,17 +138,17 @@ func (s *soak) below(ctx context.Context) error {
 	if len(old) == 0 {
 		return nil
 	}
-	m := old[s.rng.IntN(len(old))]
+	m := old[s.Rand.IntN(len(old))]
 	if _, err := s.readAt(ctx, m.at); !errors.Is(err, percolator.ErrSnapshotTooOld) {
 		return violation("read at %d, below the bound %d: %v instead of ErrSnapshotTooOld", m.at,
 			least, err)
 	}
-	s.totals.tooOld++
+	s.did[tooOld]++
 	return nil
 }
 
 func (s *soak) readAt(ctx context.Context, at percolator.Timestamp) (*contents, error) {
-	snapshot, err := s.db.SnapshotAt(ctx, at)
+	snapshot, err := s.DB.SnapshotAt(ctx, at)
 	if err != nil {
 		return nil, err
 	}
@@ -170,14 +170,14 @@ func (s *soak) rest(ctx context.Context) error {
 		}
 	}
 	s.held = nil
-	rows := append(s.model.pick(s.rng, 50), s.gone...)
+	rows := append(s.model.pick(s.Rand, 50), s.gone...)
 	s.gone = s.gone[:0]
 	before, err := s.outdated(ctx, rows)
 	if err != nil {
 		return err
 	}
 	began, left := time.Now(), before
-	err = until(ctx, s.o.history+straggle, func() (bool, error) {
+	err = until(ctx, s.o.History+straggle, func() (bool, error) {
 		left, err = s.outdated(ctx, rows)
 		return len(left) == 0, err
 	})
@@ -188,7 +188,7 @@ func (s *soak) rest(ctx context.Context) error {
 		return violation("%s:\n%s", text, few(left))
 	}
 	if err == nil {
-		s.totals.rests++
+		s.did[rests]++
 	}
 	return err
 }
@@ -198,7 +198,7 @@ func (s *soak) outdated(ctx context.Context, rows []string) (all []string, err e
 	for _, doc := range rows {
 		_, exists := s.model.may[doc]
 		for _, at := range []struct{ table, row string }{{docs, doc}, {mirror, mirrorRow(doc)}} {
-			found, err := outdated(ctx, s.db, at.table, at.row, exists)
+			found, err := outdated(ctx, s.DB, at.table, at.row, exists)
 			if err != nil {
 				return nil, err
 			}

@@ -1,19 +1,15 @@
-package main
+package soak
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"strings"
 	"syscall"
-	"time"
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -37,7 +33,7 @@ const (
 	cells   // that users can see
 	garbage // entries that wait to be collected
 	lag     // milliseconds from the least bound of history to now
-	restart // milliseconds from the node's start to ready, the last time
+	restart // milliseconds from the node's last start to ready; 0: it has had one life
 	numFigures
 )
 
@@ -63,34 +59,35 @@ func (f figure) text(v int64) string {
 
 // measure reads everything but live and cells, which the verifier has counted.
 func (s *soak) measure(ctx context.Context) (f figures, err error) {
-	if err := s.node.collect(); err != nil {
+	// The profile collects garbage first, so that what follows is what is held.
+	if _, err := s.node.Get(ctx, "/debug/pprof/heap?gc=1"); err != nil {
 		return f, err
 	}
-	metrics, err := scrape(ctx, s.node.http)
+	metrics, err := s.node.Metrics(ctx)
 	if err != nil {
 		return f, err
 	}
 	f[heap], f[goroutines] = int64(metrics["go_memstats_heap_alloc_bytes"]),
 		int64(metrics["go_goroutines"])
-	if f[anonymous], err = residentAnonymous(s.node.cmd.Process.Pid); err != nil {
+	if f[anonymous], err = s.node.Memory("RssAnon"); err != nil {
 		return f, err
 	}
-	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.node.cmd.Process.Pid))
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.node.PID()))
 	if err != nil {
 		return f, err
 	}
 	f[descriptors] = int64(len(open))
-	if f[disk], f[files], err = usage(s.o.nodeDir()); err != nil {
+	if f[disk], f[files], err = usage(s.node.Dir); err != nil {
 		return f, err
 	}
 	f[client] = int64(runtime.NumGoroutine())
-	f[restart] = s.node.took.Milliseconds()
+	f[restart] = s.took.Milliseconds()
 	status, err := s.status(ctx)
 	if err != nil {
 		return f, err
 	}
 	f[tablets] = int64(len(status))
-	now, err := handle.Client(s.db).Timestamp(ctx)
+	now, err := handle.Client(s.DB).Timestamp(ctx)
 	if err != nil {
 		return f, err
 	}
@@ -105,7 +102,7 @@ func (s *soak) measure(ctx context.Context) (f figures, err error) {
 
 // status is that of the tablets of users' tables.
 func (s *soak) status(ctx context.Context) ([]*pb.StatusResponse, error) {
-	status, err := handle.Client(s.db).Transport().NodeStatus(ctx)
+	status, err := handle.Client(s.DB).Transport().NodeStatus(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -125,46 +122,6 @@ func leastBound(status []*pb.StatusResponse) percolator.Timestamp {
 		least = min(least, t.Bound)
 	}
 	return percolator.Timestamp(least)
-}
-
-// scrape reads the metrics without labels.
-func scrape(ctx context.Context, addr string) (map[string]float64, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/metrics", nil)
-	if err != nil {
-		return nil, err
-	}
-	req.Close = true // a connection that stays would be goroutines of the node
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	out := map[string]float64{}
-	lines := bufio.NewScanner(resp.Body)
-	for lines.Scan() {
-		name, value, _ := strings.Cut(lines.Text(), " ")
-		if v, err := strconv.ParseFloat(value, 64); err == nil {
-			out[name] = v
-		}
-	}
-	return out, lines.Err()
-}
-
-// residentAnonymous is RssAnon of a process, in bytes.
-func residentAnonymous(pid int) (int64, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(data)) {
-		if rest, is := strings.CutPrefix(line, "RssAnon:"); is {
-			n, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
-			return n << 10, err
-		}
-	}
-	return 0, errors.New("soak: the system does not say RssAnon")
 }
 
 // usage is what the files of a directory occupy, and how many there are. A file may go meanwhile.

@@ -1,60 +1,17 @@
-package main
+package soak
 
 import (
 	"context"
 	"fmt"
-	"iter"
 	"slices"
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
-	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/test/workload"
 )
-
-// walkPage is how many entries one message fetches.
-const walkPage = 512
-
-// walk yields one group of a table over all its tablets; N and I of one column.
-func walk(ctx context.Context, c *txn.Client, group mvcc.Group, table mvcc.TableID,
-	column string) iter.Seq2[*pb.WalkEntry, error] {
-	return func(yield func(*pb.WalkEntry, error) bool) {
-		at := wire.Position{Table: table}
-		var after *pb.WalkEntry
-		for {
-			req := &pb.WalkRequest{
-				Group: uint32(group), Table: uint32(table), FromRow: wire.Bytes(at.Row),
-				Column: wire.Bytes(column), Limit: walkPage,
-			}
-			if after != nil {
-				req.After, req.AfterTs = after.Cell, after.Ts
-			}
-			resp, d, err := c.Send(ctx, at,
-				&pb.TabletRequest{Op: &pb.TabletRequest_Walk{Walk: req}})
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			page := resp.GetWalk()
-			for _, e := range page.GetEntries() {
-				if !yield(e, nil) {
-					return
-				}
-				after, at.Row = e, wire.String(e.Cell.Row)
-			}
-			if !page.GetDone() && len(page.GetEntries()) > 0 {
-				continue
-			}
-			end, bounded := wire.EndOf(d)
-			if !bounded || end.Table != table {
-				return
-			}
-			at, after = end, nil
-		}
-	}
-}
 
 // leftovers lists locks, intents and notifications; of the notifications those that are
 // parked or those that are not.
@@ -66,7 +23,7 @@ func leftovers(ctx context.Context, db *percolator.DB, parked bool) ([]string, e
 		return nil, err
 	}
 	add := func(group mvcc.Group, table mvcc.TableID, column string) error {
-		for e, err := range walk(ctx, c, group, table, column) {
+		for e, err := range c.WalkColumn(ctx, group, table, column) {
 			if err != nil {
 				return err
 			}
@@ -92,7 +49,7 @@ func leftovers(ctx context.Context, db *percolator.DB, parked bool) ([]string, e
 	if parked {
 		return out, nil
 	}
-	for _, name := range tables {
+	for _, name := range append(tables[:len(tables):len(tables)], workload.Table) {
 		id, err := c.TableID(ctx, name)
 		if err != nil {
 			return nil, err

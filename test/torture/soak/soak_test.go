@@ -1,11 +1,9 @@
-package main
+package soak
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"flag"
-	"io"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"testing"
@@ -16,55 +14,42 @@ import (
 	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
-)
-
-var (
-	smokeTime = flag.Duration("soak", 10*time.Second, "how long the smoke test soaks")
-	smokeSeed = flag.Uint64("seed", 1, "of its choices")
+	"github.com/percolator-go/percolator/test/cluster"
+	"github.com/percolator-go/percolator/test/cluster/clustertest"
+	"github.com/percolator-go/percolator/test/workload"
 )
 
 func TestMain(m *testing.M) {
-	if child() {
-		return
-	}
+	cluster.Main(Register)
 	os.Exit(m.Run())
-}
-
-func small(t *testing.T, out io.Writer) options {
-	return options{
-		dir: t.TempDir(), duration: *smokeTime, warm: *smokeTime / 2, seed: *smokeSeed,
-		history: 4 * time.Second, docs: 150,
-		every: 5 * time.Second, tablets: 12, memTable: 4 << 20, patience: 5 * lockTTL, out: out,
-	}
-}
-
-// TestSmoke is a soak of seconds.
-func TestSmoke(t *testing.T) {
-	var out, fault bytes.Buffer
-	code := conduct(t.Context(), small(t, &out), false, &fault)
-	t.Log(out.String())
-	if code != 0 {
-		t.Errorf("exit code %d\n%s", code, fault.String())
-	}
-}
-
-// TestUsage: what is not understood is refused with exit code 2.
-func TestUsage(t *testing.T) {
-	if code := command([]string{"-duration", "long"}, io.Discard, io.Discard); code != 2 {
-		t.Errorf("exit code %d", code)
-	}
 }
 
 // started is a run whose node has some documents and nothing to do.
 func started(t *testing.T) (*soak, context.Context) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	s, err := begin(ctx, small(t, io.Discard))
+	o := Options{
+		Duration: 10 * time.Second, History: 4 * time.Second, Docs: 150, Tablets: 12,
+		Patience: 5 * lockTTL,
+	}
+	cfg := cluster.Config{}
+	o.Tune(&cfg)
+	c := clustertest.Start(ctx, t, cfg)
+	db, err := c.Dial(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(workload.Prepare(ctx, db, 1), workload.OpenBank(ctx, db)); err != nil {
+		t.Fatal(err)
+	}
+	s, err := begin(ctx, Target{
+		Cluster: c, DB: db, Rand: rand.New(rand.NewPCG(1, 0)), Log: t.Logf,
+	}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := s.end(); err != nil {
+		if err := errors.Join(s.end(), db.Close()); err != nil {
 			t.Error(err)
 		}
 		cancel()
@@ -88,7 +73,7 @@ func mustNotice(t *testing.T, err error, text string) {
 
 func change(t *testing.T, s *soak, fn func(tx *percolator.Tx)) {
 	t.Helper()
-	err := s.db.Transact(t.Context(), func(_ context.Context, tx *percolator.Tx) error {
+	err := s.DB.Transact(t.Context(), func(_ context.Context, tx *percolator.Tx) error {
 		fn(tx)
 		return nil
 	})
@@ -96,6 +81,9 @@ func change(t *testing.T, s *soak, fn func(tx *percolator.Tx)) {
 		t.Fatal(err)
 	}
 }
+
+// account is the column of the bank.
+var account = percolator.Column{Table: workload.Table, Name: "v"}
 
 // TestNoticesWrongResults: what the observers have made is changed behind their backs.
 func TestNoticesWrongResults(t *testing.T) {
@@ -112,9 +100,9 @@ func TestNoticesWrongResults(t *testing.T) {
 			func(tx *percolator.Tx) { tx.Set("d1/d2", link, []byte("x")) },
 			func(tx *percolator.Tx) { tx.Delete("d1/d2", link) }, `links link "d1/d2"`,
 		},
-		"half a pair": {
-			func(tx *percolator.Tx) { tx.Set("a/1", half, []byte("x")) },
-			func(tx *percolator.Tx) { tx.Delete("a/1", half) }, `pairs half "1"`,
+		"half a transfer": {
+			func(tx *percolator.Tx) { tx.Set("00/bank/0", account, []byte("99")) },
+			func(tx *percolator.Tx) { tx.Set("00/bank/0", account, []byte("100")) }, "accounts hold",
 		},
 		"a mirror": {
 			func(tx *percolator.Tx) { tx.Set("nonsense", copied, []byte("x")) },
@@ -157,7 +145,7 @@ func TestNoticesALostWrite(t *testing.T) {
 // that nobody takes away.
 func TestNoticesWhatIsLeft(t *testing.T) {
 	s, ctx := started(t)
-	c := handle.Client(s.db)
+	c := handle.Client(s.DB)
 	id, err := c.TableID(ctx, control)
 	if err != nil {
 		t.Fatal(err)
@@ -176,7 +164,7 @@ func TestNoticesWhatIsLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.o.patience = time.Second
+	s.o.Patience = time.Second
 	mustNotice(t, s.nothingLeft(ctx), `row "left"`)
 }
 
@@ -190,7 +178,7 @@ func TestNoticesAParkedNotification(t *testing.T) {
 	if err := s.write(ctx, map[string]string{row: "g0 " + bad}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.db.WaitIdle(ctx); err != nil {
+	if err := s.DB.WaitIdle(ctx); err != nil {
 		t.Fatal(err)
 	}
 	mustNotice(t, s.nothingLeft(ctx), "parked, though not on purpose")
@@ -240,7 +228,7 @@ func TestNoticesGrowth(t *testing.T) {
 func TestMeasures(t *testing.T) {
 	s, _ := started(t)
 	for _, f := range []figure{heap, anonymous, goroutines, client, descriptors, disk, files,
-		tablets, live, cells, restart} {
+		tablets, live, cells} {
 		if s.now[f] <= 0 {
 			t.Errorf("%s is %d", figureNames[f], s.now[f])
 		}

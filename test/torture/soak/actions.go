@@ -1,4 +1,4 @@
-package main
+package soak
 
 import (
 	"context"
@@ -12,8 +12,6 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/handle"
-	"github.com/percolator-go/percolator/internal/mvcc"
-	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // action is one thing that is done to the node.
@@ -24,10 +22,10 @@ type action struct {
 }
 
 var actions = []action{
-	{"load", 6, func(s *soak, ctx context.Context) error { return s.load(ctx, 1+s.rng.IntN(100)) }},
-	{"edit", 8, func(s *soak, ctx context.Context) error { return s.edit(ctx, 1+s.rng.IntN(300)) }},
+	{"load", 6, func(s *soak, ctx context.Context) error { return s.load(ctx, 1+s.Rand.IntN(100)) }},
+	{"edit", 8, func(s *soak, ctx context.Context) error { return s.edit(ctx, 1+s.Rand.IntN(300)) }},
 	{"delete", 4, func(s *soak, ctx context.Context) error {
-		return s.remove(ctx, 1+s.rng.IntN(60))
+		return s.remove(ctx, 1+s.Rand.IntN(60))
 	}},
 	{"split", 2, (*soak).split},
 	{"pause", 3, (*soak).pause},
@@ -42,7 +40,7 @@ func (s *soak) choose() action {
 	for _, a := range actions {
 		sum += a.weight
 	}
-	n := s.rng.IntN(sum)
+	n := s.Rand.IntN(sum)
 	for _, a := range actions {
 		if n -= a.weight; n < 0 {
 			return a
@@ -53,7 +51,7 @@ func (s *soak) choose() action {
 
 // load writes new documents, fewer when there are enough.
 func (s *soak) load(ctx context.Context, n int) error {
-	if n = min(n, s.o.docs-len(s.model.may)); n <= 0 {
+	if n = min(n, s.o.Docs-len(s.model.may)); n <= 0 {
 		return nil
 	}
 	s.step("load %d documents", n)
@@ -62,7 +60,7 @@ func (s *soak) load(ctx context.Context, n int) error {
 
 // edit writes some documents anew, half of them more than once.
 func (s *soak) edit(ctx context.Context, n int) error {
-	rows := s.model.pick(s.rng, n)
+	rows := s.model.pick(s.Rand, n)
 	s.step("edit %d documents", len(rows))
 	if err := s.write(ctx, s.drafts(rows)); err != nil {
 		return err
@@ -72,7 +70,7 @@ func (s *soak) edit(ctx context.Context, n int) error {
 
 // remove deletes documents.
 func (s *soak) remove(ctx context.Context, n int) error {
-	rows := s.model.pick(s.rng, n)
+	rows := s.model.pick(s.Rand, n)
 	s.step("delete %d documents", len(rows))
 	writes := map[string]string{}
 	for _, row := range rows {
@@ -87,7 +85,7 @@ func (s *soak) remove(ctx context.Context, n int) error {
 func (s *soak) drafts(rows []string) map[string]string {
 	writes := map[string]string{}
 	for _, row := range rows {
-		writes[row] = s.model.draft(s.rng)
+		writes[row] = s.model.draft(s.Rand)
 	}
 	return writes
 }
@@ -110,7 +108,7 @@ func (s *soak) attempt(ctx context.Context,
 	texts map[string]string) (failed map[string]error, err error) {
 	var mu sync.Mutex
 	failed = map[string]error{}
-	loader := s.db.Loader(percolator.LoaderConfig{Workers: 16, Name: "soak"})
+	loader := s.DB.Loader(percolator.LoaderConfig{Workers: 16, Name: "soak"})
 	for _, row := range slices.Sorted(maps.Keys(texts)) {
 		value := texts[row]
 		err := loader.LoadThen(ctx, func(_ context.Context, tx *percolator.Tx) error {
@@ -131,10 +129,10 @@ func (s *soak) attempt(ctx context.Context,
 	if err := loader.Close(); err != nil {
 		return nil, err
 	}
-	s.totals.writes += len(texts)
+	s.did[writes] += len(texts)
 	for row, value := range texts {
 		if failed[row] != nil {
-			s.totals.unknown++
+			s.did[unknown]++
 			s.model.tried(row, value)
 		} else {
 			s.model.wrote(row, value)
@@ -145,32 +143,28 @@ func (s *soak) attempt(ctx context.Context,
 
 // killWhileWriting kills the node with -9 in the middle of writes and starts it again.
 func (s *soak) killWhileWriting(ctx context.Context) error {
-	texts, after := s.drafts(s.model.pick(s.rng, 50+s.rng.IntN(300))),
-		time.Duration(s.rng.IntN(400))*time.Millisecond
+	texts, after := s.drafts(s.model.pick(s.Rand, 50+s.Rand.IntN(300))),
+		time.Duration(s.Rand.IntN(400))*time.Millisecond
 	s.step("kill the node %v after the begin of %d writes", after, len(texts))
-	type ended struct {
-		failed map[string]error
-		err    error
-	}
-	done := make(chan ended, 1)
+	writing := make(chan error, 1)
 	go func() { // joined below
 		failed, err := s.attempt(ctx, texts)
-		done <- ended{failed, err}
+		s.step("the outcome of %d writes is not known", len(failed))
+		writing <- err
 	}()
 	timer := time.NewTimer(after)
 	defer timer.Stop()
 	<-timer.C
-	if err := s.node.kill(); err != nil {
-		return err
+	s.did[kills]++
+	killed := s.node.Kill()
+	if killed == nil {
+		killed = s.start(ctx)
 	}
-	s.totals.kills++
-	if err := s.start(); err != nil {
-		return err
+	if killed != nil {
+		return errors.Join(killed, <-writing)
 	}
-	e := <-done
-	s.step("the node is back after %v; the outcome of %d writes is not known",
-		s.node.took.Round(time.Millisecond), len(e.failed))
-	return errors.Join(e.err, s.reach(ctx))
+	s.step("the node is ready after %v", s.took.Round(time.Millisecond))
+	return errors.Join(<-writing, s.reach(ctx))
 }
 
 // reach waits until the client has found the node again: it pauses between its attempts
@@ -179,51 +173,43 @@ func (s *soak) killWhileWriting(ctx context.Context) error {
 func (s *soak) reach(ctx context.Context) error {
 	var last error
 	err := until(ctx, 10*lockTTL, func() (bool, error) {
-		_, last = handle.Client(s.db).Transport().NodeStatus(ctx)
+		_, last = handle.Client(s.DB).Transport().NodeStatus(ctx)
 		return last == nil, nil
 	})
 	return errors.Join(err, last)
 }
 
-// killClient lets another process write pairs, and kills it in the middle of its commits.
-func (s *soak) killClient(_ context.Context) error {
-	after := time.Duration(50+s.rng.IntN(300)) * time.Millisecond
-	p, err := spawn(order{Client: s.listen, Seed: s.rng.Uint64()}, s.log)
-	if err != nil {
-		return err
-	}
-	timer := time.NewTimer(after)
-	defer timer.Stop()
-	<-timer.C
-	s.totals.clientKills++
-	s.step("kill a client %v after its begin", after)
-	return p.kill()
+// killClient has a client killed in the middle of its commits.
+func (s *soak) killClient(ctx context.Context) error {
+	s.did[clientKills]++
+	s.step("kill a client")
+	return s.KillClient(ctx)
 }
 
 // split splits a table at a row that is in use or might be.
 func (s *soak) split(ctx context.Context) error {
-	if s.now[tablets] >= int64(s.o.tablets) {
+	if s.now[tablets] >= int64(s.o.Tablets) {
 		return nil
 	}
-	table, row := docs, docRow(s.rng.IntN(s.model.next+1))
-	switch s.rng.IntN(4) {
+	table, row := docs, docRow(s.Rand.IntN(s.model.next+1))
+	switch s.Rand.IntN(4) {
 	case 0:
 		table, row = mirror, mirrorRow(row)
 	case 1:
-		table, row = words, fmt.Sprintf("w%d", s.rng.IntN(vocabulary))
+		table, row = words, fmt.Sprintf("w%d", s.Rand.IntN(vocabulary))
 	case 2:
-		table, row = links, row+"/"+docRow(s.rng.IntN(s.model.next+1))
+		table, row = links, row+"/"+docRow(s.Rand.IntN(s.model.next+1))
 	}
 	s.step("split %s before %s", table, row)
-	s.totals.splits++
+	s.did[splits]++
 	s.now[tablets]++
-	return handle.Client(s.db).Transport().SplitTablet(ctx, table, row)
+	return handle.Client(s.DB).Transport().SplitTablet(ctx, table, row)
 }
 
 // pause pauses an observer, writes, and resumes it: nothing runs meanwhile, and
 // everything does afterwards.
 func (s *soak) pause(ctx context.Context) error {
-	name := observers[s.rng.IntN(len(observers))]
+	name := observers[s.Rand.IntN(len(observers))]
 	s.step("pause %s", name)
 	if err := s.control(ctx, name, true); err != nil {
 		return err
@@ -232,7 +218,7 @@ func (s *soak) pause(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.write(ctx, s.drafts(s.model.pick(s.rng, 1+s.rng.IntN(100)))); err != nil {
+	if err := s.write(ctx, s.drafts(s.model.pick(s.Rand, 1+s.Rand.IntN(100)))); err != nil {
 		return err
 	}
 	after, err := s.observer(ctx, name)
@@ -242,13 +228,13 @@ func (s *soak) pause(ctx context.Context) error {
 	if n := after.Runs - before; n != 0 {
 		return violation("observer %s ran %d times while it was paused", name, n)
 	}
-	s.totals.pauses++
+	s.did[pauses]++
 	s.step("resume %s", name)
 	return s.control(ctx, name, false)
 }
 
 func (s *soak) control(ctx context.Context, name string, paused bool) error {
-	_, err := handle.Client(s.db).Admin().ControlObserver(ctx,
+	_, err := handle.Client(s.DB).Admin().ControlObserver(ctx,
 		&pb.ControlObserverRequest{Name: name, Paused: &paused})
 	return err
 }
@@ -268,7 +254,7 @@ func (s *soak) ended(ctx context.Context, name string) (runs uint64, err error) 
 
 // observer is what the node says of one.
 func (s *soak) observer(ctx context.Context, name string) (*pb.ObserverStatus, error) {
-	status, err := handle.Client(s.db).Transport().NodeStatus(ctx)
+	status, err := handle.Client(s.DB).Transport().NodeStatus(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -286,13 +272,13 @@ func (s *soak) park(ctx context.Context) error {
 	// What an earlier one has replayed must have run before bad words are refused again.
 	waiting, cancel := context.WithTimeout(ctx, quiesceTimeout)
 	defer cancel()
-	if err := s.db.WaitIdle(waiting); err != nil {
+	if err := s.DB.WaitIdle(waiting); err != nil {
 		return fmt.Errorf("before parking: %w", err)
 	}
 	if err := s.refuse(ctx, "yes"); err != nil {
 		return err
 	}
-	texts := s.drafts(s.model.pick(s.rng, 1+s.rng.IntN(8)))
+	texts := s.drafts(s.model.pick(s.Rand, 1+s.Rand.IntN(8)))
 	for row := range texts {
 		texts[row] += " " + bad
 	}
@@ -300,56 +286,29 @@ func (s *soak) park(ctx context.Context) error {
 	if err := s.write(ctx, texts); err != nil {
 		return err
 	}
-	var parked []string
+	var given []string
 	err := until(ctx, quiesceTimeout, func() (done bool, err error) {
-		parked, err = leftovers(ctx, s.db, true)
-		return len(parked) == len(texts), err
+		given, err = leftovers(ctx, s.DB, true)
+		return len(given) == len(texts), err
 	})
 	if err != nil {
-		return violation("%d of %d notifications parked: %v\n%s", len(parked), len(texts), err,
-			few(parked))
+		return violation("%d of %d notifications parked: %v\n%s", len(given), len(texts), err,
+			few(given))
 	}
-	s.totals.parked += len(texts)
+	s.did[parked] += len(texts)
 	if err := s.refuse(ctx, ""); err != nil {
 		return err
 	}
-	return s.replay(ctx, slices.Sorted(maps.Keys(texts)))
+	n, err := handle.Client(s.DB).ReplayParked(ctx, "count", func(uint64) {})
+	if err == nil && n != uint64(len(texts)) {
+		err = violation("%d of %d parked notifications were replayed", n, len(texts))
+	}
+	return err
 }
 
 func (s *soak) refuse(ctx context.Context, value string) error {
-	return s.db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+	return s.DB.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
 		put(tx, controlRow, refuse, value)
 		return nil
 	})
-}
-
-// replay lets parked notifications of "count" run again.
-func (s *soak) replay(ctx context.Context, rows []string) error {
-	c := handle.Client(s.db)
-	id, err := c.TableID(ctx, docs)
-	if err != nil {
-		return err
-	}
-	for _, row := range rows {
-		ts, err := c.Timestamp(ctx)
-		if err != nil {
-			return err
-		}
-		cell := mvcc.Cell{Table: id, Row: row, Column: text.Name}
-		resp, _, err := c.Send(ctx, wire.Position{Table: id, Row: row},
-			&pb.TabletRequest{Op: &pb.TabletRequest_Notify{
-				Notify: &pb.NotifyRequest{
-					Ts: uint64(ts), Replay: true, Cells: []*pb.Cell{wire.CellPB(cell)},
-				},
-			}})
-		if err != nil {
-			return err
-		}
-		if st := resp.GetMutation().GetStatus(); st != pb.Status_STATUS_OK {
-			return violation("replay of %s: %v", row, st)
-		}
-		s.totals.replayed++
-	}
-	s.step("replay %d notifications", len(rows))
-	return nil
 }
