@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"iter"
 	"reflect"
+	"runtime"
 	"time"
 	"unsafe"
 
@@ -154,3 +155,19 @@ func FreeOf(s *Store, what Resource) uint64 {
 
 // StateDir is the directory of Badger's files.
 func StateDir(s *Store) string { return s.state.db.Opts().Dir }
+
+// Flush makes the active memtable a table, and waits between the two steps of it until the
+// table is there.
+func Flush(s *Store) error {
+	began, err := s.padMemtable()
+	if err != nil {
+		return err
+	}
+	for !s.state.padded(began) {
+		runtime.Gosched()
+	}
+	return s.awaitFlush(began)
+}
+
+// Discard tells Badger what it may drop.
+func Discard(s *Store) { s.state.discard() }

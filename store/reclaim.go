@@ -150,7 +150,11 @@ func (s *Store) compact() error {
 	}
 	dead := d.dead.Load()
 	if !s.opts.InMemory {
-		if err := s.flushMemtable(); err != nil {
+		began, err := s.padMemtable()
+		if err == nil {
+			err = s.awaitFlush(began)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -175,40 +179,49 @@ const (
 	padHigh = 0xff
 )
 
-// flushMemtable fills the active memtable with padding, which is the only way to make an open
-// Badger flush it, and waits until it is a table. The padding has only two keys, so a
-// compaction leaves one chunk of it.
-func (s *Store) flushMemtable() error {
+// padMemtable fills the active memtable with padding, which is the only way to make an open
+// Badger flush it. The padding has only two keys, so a compaction leaves one chunk of it. It
+// returns the number before that of the first padding, for awaitFlush.
+func (s *Store) padMemtable() (began uint64, err error) {
 	d := s.state
 	pad := &Batch{}
 	pad.Put([]byte{padLow}, nil)
 	pad.Put([]byte{padHigh}, bytes.Repeat([]byte{0}, chunkBytes))
-	began := d.seq.current()
+	began = d.seq.current()
 	// The first padding goes into a new memtable if the active one is full.
 	if err := d.writer.Commit([]*Batch{pad}); err != nil {
-		return err
+		return 0, err
 	}
 	before, err := memTableFiles(d.db.Opts().Dir)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for left, next := 2*s.opts.MemTableSize, false; left > 0 && !next; left -= chunkBytes {
 		if err := d.writer.Commit([]*Batch{pad}); err != nil {
-			return err
+			return 0, err
 		}
 		now, err := memTableFiles(d.db.Opts().Dir)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		next = slices.ContainsFunc(now, func(name string) bool {
 			return !slices.Contains(before, name)
 		})
 	}
+	return began, nil
+}
+
+// awaitFlush waits until everything that was committed up to number began, which padMemtable
+// returned, is in tables. The tables are held at a later number afterwards, so that a
+// compaction drops what was deleted up to began, and all padding but the newest.
+func (s *Store) awaitFlush(began uint64) error {
 	const look = 10 * time.Millisecond
 	tick := time.NewTicker(look)
 	defer tick.Stop()
-	for !d.padded(began) {
-		if err := s.checkReplaced(); err != nil { // the hold may be what keeps the memtable
+	for {
+		flushed := s.state.padded(began)
+		// An older hold keeps all younger versions, and may be what keeps the memtable.
+		if err := s.checkReplaced(); err != nil || flushed {
 			return err
 		}
 		select {
@@ -217,7 +230,6 @@ func (s *Store) flushMemtable() error {
 		case <-tick.C:
 		}
 	}
-	return nil
 }
 
 // padded reports whether a table has padding with a number above seq. Then everything that

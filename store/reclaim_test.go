@@ -173,3 +173,19 @@ func TestHeldTablesKeepTombstones(t *testing.T) {
 		}
 	})
 }
+
+// TestFlushedVersionsMayGo: once a memtable is flushed for a compaction, all versions in it may be
+// dropped, also if Badger was done with it at once. Otherwise the compaction keeps a memtable's
+// size of padding, and what was deleted in the second before.
+func TestFlushedVersionsMayGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // nothing is held anew by the clock
+		s := open(t, t.TempDir(), func(o *store.Options) { o.MemTableSize, o.ReclaimInterval = 2<<20, -1 })
+		if err := store.Flush(s); err != nil {
+			t.Fatal(err)
+		}
+		store.Discard(s)
+		if visible, discarded := store.Discarded(s); discarded != visible {
+			t.Errorf("UNDROPPED: up to %d of %d", discarded, visible)
+		}
+	})
+}
