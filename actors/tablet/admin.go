@@ -77,7 +77,7 @@ func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 		AppliedIndex: t.group.Visible(), LastIndex: last, FirstIndex: first,
 		CatalogueVersion: t.appliedCatalogue.Version(), Locks: uint64(t.memory.Locks()),
 		Bound: uint64(t.appliedBound), Safepoint: uint64(t.appliedSafepoint),
-		Collected: t.history.deleted,
+		Collected: t.history.Deleted(),
 		Reads:     t.counters.reads, Mutations: t.counters.mutations, Batches: t.counters.batches,
 		Proposals: t.counters.proposals,
 		SizeBytes: t.bytes,
@@ -92,7 +92,7 @@ func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 		s.LeaderlessMs = max(1, int64(t.group.TicksWithoutLeader())*t.cfg.Ticker.interval.Milliseconds())
 	}
 	if t.leading && t.id != MetaTabletID {
-		s.Garbage = t.history.entries()
+		s.Garbage = t.history.Entries()
 		s.OldestLockTs = uint64(t.memory.OldestLock(oldestOf))
 	}
 	if t.failed == nil {

@@ -201,7 +201,7 @@ func (t *Tablet) drop(p *proposal) {
 		t.id)
 	t.lose(p, changed)
 	if p.collects {
-		t.history.stepLost()
+		t.history.StepLost()
 	}
 	// What was evaluated on top of it goes by bounds and a catalogue that never came to be.
 	t.revertToInFlight()
@@ -222,7 +222,7 @@ func (t *Tablet) finish(p *proposal) (dirty []mvcc.Cell) {
 	p.deliver()
 	t.cfg.Metrics.Writes.Since(p.began)
 	t.memory.Visible(p.number, p.muts, p.notes)
-	t.history.note(p.muts)
+	t.history.Note(p.muts)
 	// Only now: a reservation that went before its effects were visible would let a
 	// reader miss them.
 	for _, h := range p.holds {
@@ -234,8 +234,8 @@ func (t *Tablet) finish(p *proposal) (dirty []mvcc.Cell) {
 		t.beginPass()
 	}
 	if p.collects {
-		t.history.stepMade(p.muts)
-		t.history.armAfterPause(t.counters.operations(), t.appliedSafepoint)
+		t.history.StepMade(p.muts)
+		t.history.Pause(t.counters.operations(), t.appliedSafepoint)
 	}
 	return dirty
 }
@@ -258,7 +258,7 @@ func (t *Tablet) lead() {
 	}
 	t.leading = true
 	t.cfg.Metrics.Led.Add(1)
-	t.history.forget()
+	t.history.Forget()
 	t.beginPass()
 	// Read workers compare it with the term of their capture.
 	t.reads.SetTerm(t.group.Term())

@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/percolator-go/percolator/actors/tablet/history"
 	"github.com/percolator-go/percolator/actors/tablet/memory"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -439,9 +440,12 @@ func TestCollectsDroppedTable(t *testing.T) {
 func TestLostStepIsMadeUpFor(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	inside := r.restart(2)
+	r.raise(2, r.take(1))
+	r.quiet(2) // from here on all garbage is remembered
 	for i := range 40 {
 		r.do(2, onePhaseOf(r.take(1), put(fmt.Sprintf("r%d", i%4), "v")))
 	}
+	unlost := r.status(2)
 	safepoint := r.take(1)
 	var before *proposal
 	r.mu.Lock()
@@ -457,13 +461,13 @@ func TestLostStepIsMadeUpFor(t *testing.T) {
 			inside.memory.Raise(nil, safepoint, safepoint)
 			lost.command.Bound, lost.command.Safepoint = uint64(safepoint), uint64(safepoint)
 			inside.propose(lost)
-			due := inside.history.takeDue(safepoint)
-			if len(due) == 0 {
+			inside.history.Begin(safepoint, 0)
+			p, work := inside.history.Due()
+			if work != history.Delete {
 				t.Error("nothing is remembered")
 			}
-			inside.history.pass = &pass{safepoint: safepoint, list: due}
-			inside.makeStep(inside.history.pass)
-			if !inside.history.inFlight {
+			inside.makeStep(p)
+			if _, work := inside.history.Due(); work != history.None {
 				t.Error("the step has deleted nothing")
 			}
 		}
@@ -478,7 +482,7 @@ func TestLostStepIsMadeUpFor(t *testing.T) {
 	r.until(2, "the dropped entries are through", func(s *pb.StatusResponse) bool {
 		return s.AppliedIndex == s.LastIndex
 	})
-	if s := r.status(2); s.Bound != 0 || s.Safepoint != 0 || s.Collected != 0 {
+	if s := r.status(2); s.Bound != unlost.Bound || s.Safepoint != unlost.Safepoint || s.Collected != unlost.Collected {
 		t.Errorf("after the loss: %v", s)
 	}
 	statusOf(t, "a read below the lost bound", r.do(2, getOf(safepoint-1, "r1")),

@@ -116,7 +116,7 @@ func (s *state) applyMerge(b *store.Batch, by *wire.Merge) {
 // measuring; a released one starts over.
 func (t *Tablet) mergeVisible(m *wire.Merge) {
 	t.host.Changed(m.Tablet)
-	t.history.forget()
+	t.history.Forget()
 	t.sizing.run = nil
 	t.beginPass()
 	if x := t.drain.op; x != nil && x.merge != nil {

@@ -302,7 +302,7 @@ func (t *Tablet) stepDown(cause error) {
 	clear(t.reservations.held)
 	t.memory.Clear()
 	t.revertToInFlight()
-	t.history.forget()
+	t.history.Forget()
 	// The next piece of a measurement under way would not be asked for.
 	t.sizing.run, t.sizing.half, t.sizing.halved = nil, "", false
 }

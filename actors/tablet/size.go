@@ -48,6 +48,10 @@ const (
 	weighKeys  = 4 << 10  // keys that one piece looks at
 	weighStep  = 64 << 10 // bytes in one weight, to begin with
 	maxWeights = 8 << 10  // beyond it weights are joined
+	// The pause before the next piece is weighPause times what the last one took, and at most
+	// longestWeighPause.
+	weighPause        = 9
+	longestWeighPause = 200 * time.Millisecond
 	// A measurement is worth its reading again after the tablet has taken a part of its
 	// size, and so much at least.
 	remeasurePart  = 2
@@ -114,7 +118,7 @@ func (s *sizing) found(m *weighed, self *mailbox) (bytes uint64, last bool) {
 	r := s.run
 	if r.add(m.weights); !m.place.Done() {
 		r.place = m.place
-		time.AfterFunc(min(busyPause*m.spent, longestPause), func() { self.send(&weighOn{r}) })
+		time.AfterFunc(min(weighPause*m.spent, longestWeighPause), func() { self.send(&weighOn{r}) })
 		return 0, false
 	}
 	s.run = nil

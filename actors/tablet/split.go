@@ -105,7 +105,7 @@ func childThere(b *store.Batch, st *store.Store, replica uint64,
 // and begins anew.
 func (t *Tablet) splitVisible(s *wire.Split) {
 	t.memory.Split(s.Left, wire.StartOf(s.Right))
-	t.history.forget()
+	t.history.Forget()
 	t.sizing, t.loads = sizing{}, loads{}
 	t.beginPass()
 	if t.group.Elected() && t.cfg.Ticker != nil {

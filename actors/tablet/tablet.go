@@ -8,6 +8,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
+	"github.com/percolator-go/percolator/actors/tablet/history"
 	"github.com/percolator-go/percolator/actors/tablet/memory"
 	"github.com/percolator-go/percolator/actors/tablet/reads"
 	"github.com/percolator-go/percolator/actors/tablet/snapshot"
@@ -85,7 +86,7 @@ type Tablet struct {
 
 	batch   *actorkit.Batcher[*Call]
 	posted  posted
-	history history
+	history history.History
 	sizing  sizing // what is known of the tablet's size
 	loads   loads
 	reads   readStages
@@ -120,8 +121,7 @@ func newTablet(system *actor.ActorSystem, st *store.Store, logs *writers.Pair, r
 	}
 	t.proposer.fail = t.fail
 	t.reads = newReadStages(t, readers)
-	t.history.remind = func() { t.self.send(&collectStep{}) }
-	t.history.forget()
+	t.history = history.New(func() { t.self.send(&collectStep{}) })
 	t.memory = memory.New(memory.Config{
 		Store: st, Limits: cfg.Limits, Indexed: cfg.Indexed,
 		Background: func(j memory.Job) { t.reads.background.Submit(&indexJob{t.self, j}) },
@@ -227,7 +227,7 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 		}
 	case *collectStep:
 		t.onCollectStep()
-	case *surveyed:
+	case *history.Surveyed:
 		t.onSurveyed(m)
 	case *snapshotSent:
 		t.onSnapshotSent(m)

@@ -98,14 +98,17 @@ var layers = []layer{
 	{of: "actors/tablet/memory", may: []string{
 		pb, "internal/evaluate", "internal/mvcc", "internal/wire", "store",
 	}},
+	{of: "actors/tablet/history", may: []string{
+		pb, "actors/tablet/memory", "internal/mvcc", "internal/wire", "store",
+	}},
 	{of: "actors/tablet/reads", may: []string{
 		pb, "actors/tablet/group", "actors/tablet/memory", "internal/actorkit", "internal/evaluate",
 		"internal/metrics", "internal/mvcc", "internal/tracing", "internal/wire", "store",
 	}},
 	{of: "actors/tablet", may: []string{
-		pb, "actors/tablet/group", "actors/tablet/memory", "actors/tablet/reads",
-		"actors/tablet/snapshot",
-		"actors/tablet/writers", "internal/actorkit", "internal/evaluate", "internal/metrics",
+		pb, "actors/tablet/group", "actors/tablet/history", "actors/tablet/memory",
+		"actors/tablet/reads", "actors/tablet/snapshot", "actors/tablet/writers",
+		"internal/actorkit", "internal/evaluate", "internal/metrics",
 		"internal/mvcc", "internal/notify", "internal/tracing", "internal/wire", "store",
 	}},
 	{of: "actors/...", may: []string{

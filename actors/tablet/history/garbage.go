@@ -1,4 +1,4 @@
-package tablet
+package history
 
 import (
 	"strings"
@@ -13,7 +13,7 @@ import (
 // garbage is what a leader remembers of what there is to collect, so that a pass need not
 // survey the tablet when little has changed: which cells have records, deletes or
 // rollback records that will be superfluous, and from which safepoint on. Beyond
-// maxRemembered only a count by time is kept, which tells when a survey is worth its
+// MaxRemembered only a count by time is kept, which tells when a survey is worth its
 // cost.
 type garbage struct {
 	known   map[garbageKey]mvcc.Garbage
@@ -31,7 +31,7 @@ type garbageKey struct {
 // Limits on what is remembered.
 const (
 	// In entries, and in bytes of rows and columns: together about a megabyte of memory.
-	maxRemembered      = 4 << 10
+	MaxRemembered      = 4 << 10
 	maxRememberedBytes = 512 << 10
 )
 
@@ -59,7 +59,7 @@ func (g *garbage) remember(m *mvcc.Garbage) {
 		return
 	}
 	size := len(m.Cell.Row) + len(m.Cell.Column)
-	if len(g.known) >= maxRemembered || g.bytes+size > maxRememberedBytes {
+	if len(g.known) >= MaxRemembered || g.bytes+size > maxRememberedBytes {
 		g.all = false
 		return
 	}
@@ -90,7 +90,7 @@ func (g *garbage) takeDue(safepoint mvcc.Timestamp) []mvcc.Garbage {
 // survey the tablet for it: a fixed number, and an eighth of all that waits, so that the
 // entries a survey looks at stay in proportion to those it finds.
 func (g *garbage) surveyWorth(safepoint mvcc.Timestamp) bool {
-	const leastWorth, share = maxRemembered, 8
+	const leastWorth, share = MaxRemembered, 8
 	return !g.all && g.waiting.due(safepoint) >= max(leastWorth, g.waiting.total()/share)
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/percolator-go/percolator/actors/tablet/history"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/store"
@@ -76,69 +77,6 @@ func TestReadOvertakenBySplit(t *testing.T) {
 	}
 }
 
-// TestGarbageIsBounded: what does not fit is counted, and found by a survey when enough
-// of it is due.
-func TestGarbageIsBounded(t *testing.T) {
-	g := newGarbage()
-	second := func(s int) mvcc.Timestamp { return mvcc.TimestampAt(int64(s) * 1000) }
-	for i := range 3 * maxRemembered {
-		c := mvcc.Cell{Table: 16, Row: fmt.Sprint(i), Column: "c"}
-		g.add(&mvcc.Garbage{Group: mvcc.GroupHistory, Cell: c, TS: 1, From: second(i / 1000)}, 1)
-	}
-	if len(g.known) != maxRemembered || g.all || g.waiting.total() != 3*maxRemembered {
-		t.Fatalf("%d known, all %t, %d counted", len(g.known), g.all, g.waiting.total())
-	}
-	if g.surveyWorth(second(3)) || !g.surveyWorth(second(8)) {
-		t.Errorf("due at 3 s: %d, at 8 s: %d", g.waiting.due(second(3)), g.waiting.due(second(8)))
-	}
-	due := g.takeDue(second(2))
-	if len(due) != 3000 || len(g.known) != maxRemembered-3000 {
-		t.Errorf("%d due, %d left", len(due), len(g.known))
-	}
-	for i := range due[1:] {
-		if due[i].Cell.Compare(due[i+1].Cell) <= 0 {
-			t.Fatal("out of order")
-		}
-	}
-	g = newGarbage()
-	c := mvcc.Cell{Table: 16, Row: string(make([]byte, maxRememberedBytes/2)), Column: "c"}
-	for i := range 4 {
-		c.Column = fmt.Sprint(i)
-		g.add(&mvcc.Garbage{Group: mvcc.GroupHistory, Cell: c, TS: 1, From: 1}, 1)
-	}
-	if g.bytes > maxRememberedBytes || g.all {
-		t.Errorf("%d bytes are remembered", g.bytes)
-	}
-	// Of a cell that is there already the lowest timestamps count.
-	g = newGarbage()
-	for _, ts := range []mvcc.Timestamp{7, 5, 9} {
-		g.add(&mvcc.Garbage{Group: mvcc.GroupHistory, Cell: c, TS: ts, From: ts + 1}, 1)
-	}
-	if due := g.takeDue(6); len(due) != 1 || due[0].TS != 5 || due[0].From != 6 {
-		t.Errorf("merged: %v", due)
-	}
-}
-
-// TestHistogramForgetsNothing: joining buckets and counting off keep the total.
-func TestHistogramForgetsNothing(t *testing.T) {
-	var h histogram
-	for i := range 10_000 {
-		h.add(mvcc.TimestampAt(int64(i*1000+i%7*3000)), 2)
-	}
-	if h.total() != 20_000 || len(h.buckets) > maxBuckets {
-		t.Errorf("%d entries in %d buckets", h.total(), len(h.buckets))
-	}
-	for i := range h.buckets[1:] {
-		if h.buckets[i].upTo >= h.buckets[i+1].upTo {
-			t.Fatal("out of order")
-		}
-	}
-	h.take(19_999)
-	if h.total() != 1 || h.due(mvcc.MaxTimestamp) != 1 {
-		t.Errorf("%d are left", h.total())
-	}
-}
-
 // TestManyGarbageCells: more cells with garbage than a leader remembers are collected all the same.
 func TestManyGarbageCells(t *testing.T) {
 	if testing.Short() {
@@ -148,7 +86,7 @@ func TestManyGarbageCells(t *testing.T) {
 	r.now.Store(uint64(mvcc.TimestampAt(1e9)))
 	r.raise(2, r.take(1))
 	r.quiet(2)
-	const rows, batch = maxRemembered + 2000, 500
+	const rows, batch = history.MaxRemembered + 2000, 500
 	for range 3 {
 		for i := 0; i < rows; i += batch {
 			var writes []*pb.CellWrite
@@ -197,7 +135,7 @@ func TestForgottenGarbageIsFound(t *testing.T) {
 	r.until(2, "what is remembered is collected", func(s *pb.StatusResponse) bool {
 		return s.Collected > hot*(versions-1)
 	})
-	r.now.Add(uint64(mvcc.TimestampAt(5 * longestRest.Milliseconds())))
+	r.now.Add(uint64(mvcc.TimestampAt(5 * history.LongestRest.Milliseconds())))
 	r.raise(2, r.take(1))
 	r.quiet(2)
 	if groups := r.rowsOf(); groups[mvcc.GroupHistory] != 0 {

@@ -1,4 +1,4 @@
-package tablet
+package history
 
 import "testing"
 
@@ -6,14 +6,13 @@ import "testing"
 // does not send a second one beside it.
 func TestOneReminder(t *testing.T) {
 	sent := 0
-	h := history{remind: func() { sent++ }}
-	h.forget()
-	h.begin(1, 0)
+	h := New(func() { sent++ })
+	h.Begin(1, 0)
 	if sent != 1 {
 		t.Fatalf("%d reminders of the first pass", sent)
 	}
-	h.forget()
-	if h.begin(1, 0); sent != 1 {
+	h.Forget()
+	if h.Begin(1, 0); sent != 1 {
 		t.Errorf("%d reminders are under way after a split", sent)
 	}
 }

@@ -1,0 +1,73 @@
+package history
+
+import (
+	"time"
+
+	"github.com/percolator-go/percolator/actors/tablet/memory"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
+)
+
+// Limits of one survey.
+const (
+	// Entries that one survey looks at, and pieces of garbage that it returns, at most: a
+	// few milliseconds of a read worker.
+	surveyLooked = 4 << 10
+	surveyFinds  = 1 << 10
+)
+
+// Survey returns the job that looks for garbage in what is visible, from where the pass's last
+// one has ended. The tablet decides what to do about what it finds, against newer state. send
+// sends the tablet the result, a *Surveyed.
+func (p *Pass) Survey(st *store.Store, d *pb.TabletDescriptor, catalogue *memory.Catalogue,
+	send func(any)) *Survey {
+	p.asked = true
+	return &Survey{store: st, pass: p, place: p.place, tablet: d, catalogue: catalogue, send: send}
+}
+
+// Survey walks over a piece of the tablet, on a read worker.
+type Survey struct {
+	store     *store.Store
+	pass      *Pass // the worker reads only its Safepoint
+	place     mvcc.SurveyPlace
+	tablet    *pb.TabletDescriptor
+	catalogue *memory.Catalogue
+	send      func(any)
+}
+
+// Surveyed is the result of a Survey, for Found. Err is the error of a store that could not be
+// read.
+type Surveyed struct {
+	Err error
+
+	pass  *Pass
+	place mvcc.SurveyPlace // where the next one begins
+	found []mvcc.Garbage
+	spent time.Duration
+}
+
+// Run surveys one piece and sends what it found.
+func (j *Survey) Run() {
+	begin := time.Now()
+	snap := j.store.Snap()
+	defer snap.Close()
+	view := surveyView{Snap: snap, Observers: j.catalogue.At(j.pass.Safepoint)}
+	out := &Surveyed{pass: j.pass}
+	for _, span := range wire.Spans(j.tablet) { // there is one
+		out.found, _, out.place, out.Err = mvcc.Survey(view, span, j.place, surveyFinds,
+			surveyLooked)
+	}
+	out.spent = time.Since(begin)
+	j.send(out)
+}
+
+// surveyView is what a survey reads: a Snap, and who observes which column by the
+// catalogue at the pass's safepoint.
+type surveyView struct {
+	*store.Snap
+	memory.Observers
+}
+
+var _ mvcc.SurveyView = surveyView{}
