@@ -11,6 +11,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/cli"
+	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/memory"
 	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/node"
@@ -23,7 +24,7 @@ func Main(register func(r *percolator.Registry), opts ...Option) {
 	// A signal is dropped while the channel is full: one drains the node, a second stops it.
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	line := &cli.App{
+	line := &shell.App{
 		Name:      filepath.Base(os.Args[0]),
 		Version:   node.Version(),
 		Program:   version.Program(),
@@ -38,12 +39,12 @@ func Main(register func(r *percolator.Registry), opts ...Option) {
 	for _, opt := range opts {
 		opt(&options{line})
 	}
-	os.Exit(line.Run(context.Background(), os.Args[1:]))
+	os.Exit(cli.Run(context.Background(), line, os.Args[1:]))
 }
 
 // start opens a node. The runtime's memory limit is set before, since the sizes of the store
 // follow from the same bound.
-func start(ctx context.Context, cfg node.Config) (cli.RunningNode, error) {
+func start(ctx context.Context, cfg node.Config) (shell.RunningNode, error) {
 	memory.Hold(memory.Find(cfg.Memory))
 	n, err := node.Open(ctx, cfg)
 	if err != nil {
@@ -55,7 +56,7 @@ func start(ctx context.Context, cfg node.Config) (cli.RunningNode, error) {
 // Option adds to the command line of Main.
 type Option func(*options)
 
-type options struct{ line *cli.App }
+type options struct{ line *shell.App }
 
 // OnStart runs fn on a goroutine of its own beside the node of the commands start and dev,
 // once the node serves. The node's tables and observers exist by then, unless meta has not
@@ -65,7 +66,7 @@ type options struct{ line *cli.App }
 // ends the node and the process.
 func OnStart(fn func(ctx context.Context, n *node.Node) error) Option {
 	return func(o *options) {
-		o.line.OnStart = append(o.line.OnStart, func(ctx context.Context, n cli.RunningNode) error {
+		o.line.OnStart = append(o.line.OnStart, func(ctx context.Context, n shell.RunningNode) error {
 			return fn(ctx, n.(*node.Node))
 		})
 	}
@@ -94,7 +95,7 @@ type Invocation struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 
-	call *cli.Invocation
+	call *shell.Invocation
 }
 
 // DB connects to the cluster by the flags of every client command (--addr, --certs,
@@ -115,14 +116,14 @@ func (i *Invocation) Usage(format string, args ...any) error {
 func Command(use, short string, run func(ctx context.Context, call *Invocation) error,
 	flags ...func(flags *flag.FlagSet)) Option {
 	return func(o *options) {
-		o.line.Commands = append(o.line.Commands, cli.Command{
+		o.line.Commands = append(o.line.Commands, shell.Command{
 			Use: use, Short: short,
 			Flags: func(set *flag.FlagSet) {
 				for _, define := range flags {
 					define(set)
 				}
 			},
-			Run: func(ctx context.Context, call *cli.Invocation) error {
+			Run: func(ctx context.Context, call *shell.Invocation) error {
 				return run(ctx, &Invocation{
 					Args: call.Args, Stdin: call.Stdin, Stdout: call.Stdout, Stderr: call.Stderr,
 					call: call,

@@ -160,13 +160,31 @@ var layers = []layer{
 	{of: "backup", may: []string{
 		pb, "internal/mvcc", "internal/policy", "internal/txn", "internal/version", "internal/wire",
 	}},
-	{of: "internal/cli/...", may: []string{
-		root, pb, "backup", "internal/actorkit", "internal/certs", "internal/cli/...", "node/config",
-		"internal/handle", "internal/inspect", "internal/mvcc", "internal/pbjson", "internal/policy", "internal/rpc",
-		"internal/salvage", "internal/txn", "internal/version", "internal/wire", "store",
+	{of: "internal/cli/shell", may: []string{
+		root, pb, "internal/certs", "internal/handle", "internal/mvcc", "internal/pbjson", "internal/rpc",
+		"internal/txn", "internal/wire", "node/config",
+	}},
+	{of: "internal/cli/cells", may: []string{root, pb, "internal/cli/shell", "internal/mvcc"}},
+	{of: "internal/cli/bulk", may: []string{
+		root, pb, "backup", "internal/cli/shell", "internal/mvcc", "internal/txn",
+	}},
+	{of: "internal/cli/inspectcmd", may: []string{
+		root, pb, "internal/cli/shell", "internal/inspect", "internal/mvcc", "internal/pbjson", "internal/rpc",
+		"internal/txn", "internal/wire",
+	}},
+	{of: "internal/cli/admin", may: []string{
+		root, pb, "internal/certs", "internal/cli/inspectcmd", "internal/cli/shell", "internal/mvcc", "internal/policy",
+		"internal/salvage", "internal/txn", "internal/wire", "store",
+	}},
+	{of: "internal/cli/nodecmd", may: []string{
+		"internal/actorkit", "internal/certs", "internal/cli/shell", "internal/policy", "internal/rpc",
+		"node/config",
+	}},
+	{of: "internal/cli", may: []string{
+		root, pb, "internal/cli/...", "internal/rpc", "internal/txn", "internal/version", "node/config",
 	}},
 	{of: "node", may: []string{"..."}},
-	{of: "app", may: []string{root, "internal/cli", "internal/memory", "internal/version", "node"}},
+	{of: "app", may: []string{root, "internal/cli", "internal/cli/shell", "internal/memory", "internal/version", "node"}},
 	{of: "recipes/...", may: []string{root, "recipes/...", "tuple"}},
 	{of: "percolatortest", may: []string{
 		root, pb, "internal/handle", "internal/mvcc", "internal/nodeparts", "internal/txn",

@@ -4,74 +4,27 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
-	"io"
-	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/cli/admin"
+	"github.com/percolator-go/percolator/internal/cli/bulk"
+	"github.com/percolator-go/percolator/internal/cli/cells"
+	"github.com/percolator-go/percolator/internal/cli/inspectcmd"
+	"github.com/percolator-go/percolator/internal/cli/nodecmd"
+	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/version"
-	"github.com/percolator-go/percolator/node/config"
 )
 
-// This file has the App that a program passes in, the command tree, and the execution of
-// one command line.
+// This file has the command tree and runs one command line.
 
-// Exit codes (invariant 1).
-const (
-	ExitDone        = 0
-	ExitFailed      = 1
-	ExitUsage       = 2
-	ExitUnavailable = 3
-)
-
-// App is what a command line needs from outside. Start is required.
-type App struct {
-	// Name is the program's name in help and messages.
-	Name string
-	// Version is percolator's, Program that of a program of another module that links it.
-	Version, Program string
-	// Observers registers the observers that this program links; it may be nil.
-	Observers func(*percolator.Registry)
-	// Commands are the program's own; Default is the one that runs where a command line
-	// names none. Flags defines flags of start and dev. OnStart run beside their node.
-	Commands []Command
-	Default  string
-	Flags    func(*flag.FlagSet)
-	OnStart  []func(context.Context, RunningNode) error
-	// Start opens a node and returns once it serves.
-	Start func(ctx context.Context, cfg config.Config) (RunningNode, error)
-	// Connect reaches a running node.
-	Connect func(ctx context.Context, addrs []string, cfg rpc.ClientConfig) (txn.Transport, error)
-	// Environ is the environment as os.Environ has it.
-	Environ []string
-	Stdin   io.Reader
-	Stdout  io.Writer
-	Stderr  io.Writer
-	// terminal decides whether a stream is a terminal; nil: those that are character devices.
-	terminal func(stream any) bool
-	// Signals delivers SIGINT and SIGTERM: the first drains a node, the second stops it at
-	// once. It may be nil.
-	Signals <-chan os.Signal
-}
-
-// RunningNode is the part of a node that the command line uses.
-type RunningNode interface {
-	// Addr is the address that serves remote clients, HTTPAddr the HTTP one, empty if
-	// there is none.
-	Addr() string
-	HTTPAddr() string
-	// Drain finishes what is under way, as far as ctx allows.
-	Drain(ctx context.Context) error
-	Close(ctx context.Context) error
-}
-
-// Run executes one command line, without the program's name, and returns its exit code.
-func (a *App) Run(ctx context.Context, args []string) int {
+// Run executes one command line of the program, without the program's name, and returns its exit
+// code.
+func Run(ctx context.Context, a *shell.App, args []string) int {
 	if a.Connect == nil {
 		a.Connect = func(ctx context.Context, addrs []string, cfg rpc.ClientConfig) (txn.Transport,
 			error) {
@@ -82,40 +35,38 @@ func (a *App) Run(ctx context.Context, args []string) int {
 			return c, nil
 		}
 	}
-	c := &commandLine{deps: newDeps(a)}
+	c := &commandLine{Deps: shell.NewDeps(a)}
 	root := c.root()
-	root.SetArgs(a.withDefault(args))
+	root.SetArgs(withDefault(a, args))
 	root.SetIn(a.Stdin)
-	root.SetOut(c.out.stdout)
-	root.SetErr(c.out.stderr)
+	root.SetOut(c.Out.Stdout)
+	root.SetErr(c.Out.Stderr)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		err = c.noTopic
 	}
 	if err == nil {
-		return ExitDone
+		return shell.ExitDone
 	}
-	if !c.entered && !errors.As(err, new(*usageError)) {
-		err = &usageError{err: err} // cobra's own: unknown command, wrong flag
+	if !c.entered && !errors.As(err, new(*shell.UsageError)) {
+		err = &shell.UsageError{Err: err} // cobra's own: unknown command, wrong flag
 	}
-	return c.report(cmd, err)
+	return report(c.Deps, cmd, err)
 }
 
-// deps is what the commands of one command line share.
-type deps struct {
-	app  *App
-	out  *printer
-	conn *connector
-}
-
-func newDeps(a *App) *deps {
-	out := newPrinter(a)
-	return &deps{app: a, out: out, conn: &connector{app: a, out: out}}
+// withDefault puts the program's default command in front of a command line that names
+// none.
+func withDefault(a *shell.App, args []string) []string {
+	if a.Default == "" || len(args) > 0 && (args[0] == "" || args[0][0] != '-' ||
+		slices.Contains([]string{"-h", "--help", "-v", "--version"}, args[0])) {
+		return args
+	}
+	return append([]string{a.Default}, args...)
 }
 
 // commandLine is one execution of a command line.
 type commandLine struct {
-	*deps
+	*shell.Deps
 	// entered is set when the arguments were accepted and a command has begun.
 	entered bool
 	noTopic error  // why help was refused: there is no such command
@@ -124,11 +75,11 @@ type commandLine struct {
 
 // root builds the command tree.
 func (c *commandLine) root() *cobra.Command {
-	d := c.deps
+	d := c.Deps
 	root := &cobra.Command{
-		Use:   d.app.Name,
+		Use:   d.App.Name,
 		Short: "Distributed transactions and notifications over an ordered store",
-		Long: d.app.Name + ` runs and talks to a Percolator repository: tables of cells,
+		Long: d.App.Name + ` runs and talks to a Percolator repository: tables of cells,
 transactions with snapshot isolation over any of them, and observers that run after a cell has
 changed.
 
@@ -138,17 +89,17 @@ named by --config.`,
 			"table create bank\n" +
 			"set bank bob balance 10\n" +
 			"get bank bob balance",
-		Version:           cmp.Or(d.app.Program, d.app.Version),
+		Version:           cmp.Or(d.App.Program, d.App.Version),
 		SilenceErrors:     true,
 		SilenceUsage:      true,
-		RunE:              needsSubcommand,
+		RunE:              shell.NeedsSubcommand,
 		PersistentPreRunE: c.enter,
 	}
 	// completionCommand replaces it: that completes tables and observers too
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &usageError{cmd: cmd, err: dashHint(err)}
+		return &shell.UsageError{Cmd: cmd, Err: shell.DashHint(err)}
 	})
 	root.PersistentFlags().StringVar(&c.config, "config", "",
 		"YAML file with settings; keys are the flags' names")
@@ -157,17 +108,17 @@ named by --config.`,
 		cmds      []*cobra.Command
 	}{
 		{"node", "Run a node:", []*cobra.Command{
-			startCommand(d), devCommand(d), certCommand(d), statusCommand(d), doctorCommand(d), jobsCommand(d), topCommand(d),
-			recoverCommand(d),
+			nodecmd.StartCommand(d), nodecmd.DevCommand(d), nodecmd.CertCommand(d), inspectcmd.StatusCommand(d), inspectcmd.DoctorCommand(d), inspectcmd.JobsCommand(d), inspectcmd.TopCommand(d),
+			admin.RecoverCommand(d),
 		}},
 		{"cells", "Read and write:", []*cobra.Command{
-			tableCommand(d), getCommand(d), setCommand(d), deleteCommand(d), scanCommand(d),
-			loadCommand(d), exportCommand(d), backupCommand(d), restoreCommand(d),
+			cells.TableCommand(d), cells.GetCommand(d), cells.SetCommand(d), cells.DeleteCommand(d), cells.ScanCommand(d),
+			bulk.LoadCommand(d), bulk.ExportCommand(d), bulk.BackupCommand(d), bulk.RestoreCommand(d),
 		}},
 		{"look", "Look inside, and steer:", []*cobra.Command{
-			historyCommand(d), whyCommand(d), traceCommand(d), clusterCommand(d), nodeCommand(d),
-			tabletCommand(d), verifyCommand(d), observerCommand(d), notifyCommand(d), lockCommand(d), clientCommand(d),
-			grantCommand(d), revokeCommand(d), grantsCommand(d), tokenCommand(d), debugCommand(d),
+			inspectcmd.HistoryCommand(d), inspectcmd.WhyCommand(d), inspectcmd.TraceCommand(d), admin.ClusterCommand(d), admin.NodeCommand(d),
+			inspectcmd.TabletCommand(d), inspectcmd.VerifyCommand(d), inspectcmd.ObserverCommand(d), inspectcmd.NotifyCommand(d), inspectcmd.LockCommand(d), inspectcmd.ClientCommand(d),
+			admin.GrantCommand(d), admin.RevokeCommand(d), admin.GrantsCommand(d), admin.TokenCommand(d), inspectcmd.DebugCommand(d),
 		}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
@@ -177,7 +128,7 @@ named by --config.`,
 		}
 	}
 	root.AddCommand(versionCommand(d), completionCommand(d))
-	if own := ownCommands(d, root); len(own) > 0 {
+	if own := shell.OwnCommands(d, root); len(own) > 0 {
 		root.AddGroup(&cobra.Group{ID: "own", Title: "Of this program:"})
 		for _, cmd := range own {
 			cmd.GroupID = "own"
@@ -195,7 +146,7 @@ func (c *commandLine) refuseTopics(root *cobra.Command) {
 	show := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		if cmd.HasSubCommands() {
-			c.noTopic = noArgs(cmd, cmd.Flags().Args())
+			c.noTopic = shell.NoArgs(cmd, cmd.Flags().Args())
 		}
 		if c.noTopic == nil {
 			show(cmd, args)
@@ -209,7 +160,7 @@ func (c *commandLine) refuseTopics(root *cobra.Command) {
 		cmd.Args = func(_ *cobra.Command, args []string) error {
 			topic, rest, err := root.Find(args)
 			if err == nil && topic.HasSubCommands() {
-				err = noArgs(topic, rest)
+				err = shell.NoArgs(topic, rest)
 			}
 			return err
 		}
@@ -223,10 +174,10 @@ func (c *commandLine) enter(cmd *cobra.Command, _ []string) error {
 		return nil
 	}
 	if err := c.fill(cmd); err != nil {
-		return &usageError{cmd: cmd, err: err}
+		return &shell.UsageError{Cmd: cmd, Err: err}
 	}
-	if err := c.out.check(cmd); err != nil {
-		return &usageError{cmd: cmd, err: err}
+	if err := c.Out.Check(cmd); err != nil {
+		return &shell.UsageError{Cmd: cmd, Err: err}
 	}
 	c.entered = true
 	return nil
@@ -238,20 +189,6 @@ func isCompletion(cmd *cobra.Command) bool {
 	return cmd.Name() == cobra.ShellCompRequestCmd || cmd.Name() == cobra.ShellCompNoDescRequestCmd
 }
 
-// needsSubcommand is the action of commands that only group others.
-func needsSubcommand(cmd *cobra.Command, _ []string) error {
-	return &usageError{cmd: cmd, err: errors.New("a subcommand is needed"), help: true}
-}
-
-// group returns a command that only holds others.
-func group(use, short, example string, subs ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: use, Short: short, Example: example, RunE: needsSubcommand,
-	}
-	cmd.AddCommand(subs...)
-	return cmd
-}
-
 // finish sets what follows from the usage lines of cmd and its subcommands: the number of
 // arguments, and how they are completed. It also puts this program's name in front of
 // examples, and makes list an alias of ls.
@@ -260,46 +197,23 @@ func (c *commandLine) finish(cmd *cobra.Command) {
 		c.finish(sub)
 	}
 	if cmd.Args == nil {
-		cmd.Args = usageArgs(cmd.Use)
+		cmd.Args = shell.UsageArgs(cmd.Use)
 	}
 	if cmd.Name() == "ls" {
 		cmd.Aliases = []string{"list"}
 	}
 	// An indented example is complete: it may begin with another program.
 	if cmd.Example != "" && cmd.Example[0] != ' ' {
-		front := "  " + c.app.Name + " "
+		front := "  " + c.App.Name + " "
 		cmd.Example = front + strings.ReplaceAll(cmd.Example, "\n", "\n"+front)
 	}
 	c.completeArguments(cmd)
 }
 
-// withOutput gives the command -o.
-func (d *deps) withOutput(cmd *cobra.Command) *cobra.Command {
-	d.out.register(cmd.Flags())
-	return cmd
-}
-
-// withClient gives the command the flags of every command that talks to a node.
-func (d *deps) withClient(cmd *cobra.Command) *cobra.Command {
-	d.conn.register(cmd.Flags())
-	return d.withOutput(cmd)
-}
-
-// client makes a command that connects, within --timeout, and then runs fn.
-func (d *deps) client(cmd *cobra.Command,
-	fn func(context.Context, *session, []string) error) *cobra.Command {
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return d.conn.run(cmd, func(ctx context.Context, s *session) error {
-			return fn(ctx, s, args)
-		})
-	}
-	return d.withClient(cmd)
-}
-
 // versionCommand prints the version of this program and asks no node; `status` shows a
 // node's.
-func versionCommand(d *deps) *cobra.Command {
-	return d.withOutput(&cobra.Command{
+func versionCommand(d *shell.Deps) *cobra.Command {
+	return d.WithOutput(&cobra.Command{
 		Use:     "version",
 		Short:   "Print the version, and the versions of clusters that it works with",
 		Example: "version\nversion -o json",
@@ -311,13 +225,13 @@ func versionCommand(d *deps) *cobra.Command {
 				Program string         `json:"program_version,omitempty"`
 				Oldest  version.Number `json:"oldest_cluster_version"`
 				Newest  version.Number `json:"newest_cluster_version"`
-			}{d.app.Name, d.app.Version, d.app.Program, known.Oldest, known.Newest}
-			if d.app.Program != "" {
-				return d.out.answer(answer, "%s %s, with percolator %s, for clusters at version %s",
-					d.app.Name, d.app.Program, d.app.Version, known)
+			}{d.App.Name, d.App.Version, d.App.Program, known.Oldest, known.Newest}
+			if d.App.Program != "" {
+				return d.Out.Answer(answer, "%s %s, with percolator %s, for clusters at version %s",
+					d.App.Name, d.App.Program, d.App.Version, known)
 			}
-			return d.out.answer(answer, "%s %s, for clusters at version %s", d.app.Name,
-				d.app.Version, known)
+			return d.Out.Answer(answer, "%s %s, for clusters at version %s", d.App.Name,
+				d.App.Version, known)
 		},
 	})
 }

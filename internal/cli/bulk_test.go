@@ -12,14 +12,15 @@ import (
 	"testing"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// bulk is a repository in memory with the table t, split at m, and a directory for files.
-type bulk struct {
+// bulkRun is a repository in memory with the table t, split at m, and a directory for files.
+type bulkRun struct {
 	t       *testing.T
 	cluster *txntest.Cluster
 	table   mvcc.TableID
@@ -28,13 +29,13 @@ type bulk struct {
 	stdin   string
 }
 
-func newBulk(t *testing.T) *bulk {
+func newBulk(t *testing.T) *bulkRun {
 	c := txntest.New()
-	return &bulk{t: t, cluster: c, table: c.AddTable("t", "m"), dir: t.TempDir()}
+	return &bulkRun{t: t, cluster: c, table: c.AddTable("t", "m"), dir: t.TempDir()}
 }
 
 // run runs a command line; @ in front of an argument is the directory.
-func (b *bulk) run(args ...string) (code int, stdout, stderr string) {
+func (b *bulkRun) run(args ...string) (code int, stdout, stderr string) {
 	b.t.Helper()
 	for i, arg := range args {
 		if name, ours := strings.CutPrefix(arg, "@"); ours {
@@ -42,7 +43,7 @@ func (b *bulk) run(args ...string) (code int, stdout, stderr string) {
 		}
 	}
 	var out, errs bytes.Buffer
-	app := &App{
+	app := &shell.App{
 		Name: "percolator", Version: "v0.1.0", Stdin: strings.NewReader(b.stdin), Stdout: &out,
 		Stderr: &errs,
 		Connect: func(context.Context, []string, rpc.ClientConfig) (txn.Transport, error) {
@@ -53,12 +54,12 @@ func (b *bulk) run(args ...string) (code int, stdout, stderr string) {
 			return p, nil
 		},
 	}
-	code = app.Run(b.t.Context(), args)
+	code = Run(b.t.Context(), app, args)
 	return code, out.String(), errs.String()
 }
 
 // must is run for what has to end with the exit code and print the words.
-func (b *bulk) must(code int, words string, args ...string) {
+func (b *bulkRun) must(code int, words string, args ...string) {
 	b.t.Helper()
 	got, stdout, stderr := b.run(args...)
 	if got != code || !strings.Contains(stdout+stderr, words) {
@@ -67,7 +68,7 @@ func (b *bulk) must(code int, words string, args ...string) {
 	}
 }
 
-func (b *bulk) file(name, text string) {
+func (b *bulkRun) file(name, text string) {
 	b.t.Helper()
 	if err := os.WriteFile(filepath.Join(b.dir, name), []byte(text), 0o600); err != nil {
 		b.t.Fatal(err)
@@ -75,7 +76,7 @@ func (b *bulk) file(name, text string) {
 }
 
 // text is a file's text; "" if it is not there.
-func (b *bulk) text(name string) string {
+func (b *bulkRun) text(name string) string {
 	text, err := os.ReadFile(filepath.Join(b.dir, name))
 	if err != nil && !os.IsNotExist(err) {
 		b.t.Fatal(err)
@@ -84,10 +85,10 @@ func (b *bulk) text(name string) string {
 }
 
 // export is what the table holds, as lines.
-func (b *bulk) export() string {
+func (b *bulkRun) export() string {
 	b.t.Helper()
 	code, stdout, stderr := b.run("export", "t", "--quiet")
-	if code != ExitDone {
+	if code != shell.ExitDone {
 		b.t.Fatalf("export: %s", stderr)
 	}
 	return stdout
@@ -114,11 +115,11 @@ func TestRowsRoundTrip(t *testing.T) {
 	}, "\n") + "\n"
 	b := newBulk(t)
 	b.file("in", text)
-	b.must(ExitDone, "5 rows loaded, 0 bad", "load", "t", "@in")
+	b.must(shell.ExitDone, "5 rows loaded, 0 bad", "load", "t", "@in")
 	if got := b.export(); got != text {
 		t.Errorf("exported\n%s\nwant\n%s", got, text)
 	}
-	b.must(ExitDone, `"rows":5`, "export", "t", "@out", "-o", "json")
+	b.must(shell.ExitDone, `"rows":5`, "export", "t", "@out", "-o", "json")
 	if got := b.text("out"); got != text {
 		t.Errorf("the file holds\n%s", got)
 	}
@@ -127,12 +128,12 @@ func TestRowsRoundTrip(t *testing.T) {
 			t.Errorf("%s is left", left)
 		}
 	}
-	b.must(ExitFailed, "--overwrite", "export", "t", "@out")
-	b.must(ExitDone, "2 rows", "export", "t", "@out", "--overwrite", "--from", "a", "--before", "n")
+	b.must(shell.ExitFailed, "--overwrite", "export", "t", "@out")
+	b.must(shell.ExitDone, "2 rows", "export", "t", "@out", "--overwrite", "--from", "a", "--before", "n")
 	if got := strings.Count(b.text("out"), "\n"); got != 2 {
 		t.Errorf("%d rows from a to n", got)
 	}
-	b.must(ExitDone, `{"row":"mix","columns":{"text":"1"}}`, "export", "t", "--column", "text")
+	b.must(shell.ExitDone, `{"row":"mix","columns":{"text":"1"}}`, "export", "t", "--column", "text")
 }
 
 // null deletes, other columns stay, and of two lines of one row the later one counts,
@@ -140,13 +141,13 @@ func TestRowsRoundTrip(t *testing.T) {
 func TestLoadChangesWhatItNames(t *testing.T) {
 	b := newBulk(t)
 	b.stdin = `{"row":"r","columns":{"a":"1","b":"2","c":"3"}}` + "\n"
-	b.must(ExitDone, "1 rows loaded", "load", "t")
+	b.must(shell.ExitDone, "1 rows loaded", "load", "t")
 	var text strings.Builder
 	for i := range 300 {
 		fmt.Fprintf(&text, `{"row":"r","columns":{"a":"%d"}}`+"\r\n\n", i)
 	}
 	b.stdin = text.String() + `{"row":"r","columns":{"b":null}}`
-	b.must(ExitDone, "301 rows loaded", "load", "t", "-", "--batch", "3", "--workers", "8")
+	b.must(shell.ExitDone, "301 rows loaded", "load", "t", "-", "--batch", "3", "--workers", "8")
 	if got, want := b.export(), `{"row":"r","columns":{"a":"299","c":"3"}}`+"\n"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -192,19 +193,19 @@ func TestBadLines(t *testing.T) {
 		b.file("in", `{"row":"first","columns":{"a":"1"}}`+"\n"+line+"\n"+
 			`{"row":"last","columns":{"a":"1"}}`+"\n")
 		args := []string{"load", "t", "@in", "--max-line", fmt.Sprint(5 << 20)}
-		b.must(ExitFailed, says, append([]string{}, append(args, "--dry-run")...)...)
+		b.must(shell.ExitFailed, says, append([]string{}, append(args, "--dry-run")...)...)
 		if b.cluster.Operations() != 0 {
 			t.Error("--dry-run asked the repository")
 		}
 		code, _, stderr := b.run(args...)
-		if code != ExitFailed || !strings.Contains(stderr, "line 2: bad line: ") ||
+		if code != shell.ExitFailed || !strings.Contains(stderr, "line 2: bad line: ") ||
 			!strings.Contains(stderr, says) || !strings.Contains(stderr, "next: ") {
 			t.Errorf("%.80s: exit code %d, %s", line, code, stderr)
 		}
 		if got := b.export(); got != `{"row":"first","columns":{"a":"1"}}`+"\n" {
 			t.Errorf("%.80s: a load that stops at line 2 leaves\n%s", line, got)
 		}
-		b.must(ExitDone, "going on after line 1", append(args, "--skip-bad", "1")...)
+		b.must(shell.ExitDone, "going on after line 1", append(args, "--skip-bad", "1")...)
 		if got := b.export(); strings.Count(got, "\n") != 2 {
 			t.Errorf("%.80s: passed over, there is\n%s", line, got)
 		}
@@ -217,8 +218,8 @@ func TestByteOrderMark(t *testing.T) {
 	const mark, line = "\ufeff", `{"row":"r","columns":{"a":"1"}}` + "\n"
 	b := newBulk(t)
 	b.file("in", mark+line+mark+line)
-	b.must(ExitFailed, "line 2: bad line: ", "load", "t", "@in")
-	b.must(ExitDone, "going on after line 1", "load", "t", "@in", "--skip-bad", "1")
+	b.must(shell.ExitFailed, "line 2: bad line: ", "load", "t", "@in")
+	b.must(shell.ExitDone, "going on after line 1", "load", "t", "@in", "--skip-bad", "1")
 	if got := b.export(); got != line {
 		t.Errorf("loaded %s", got)
 	}
@@ -230,8 +231,8 @@ func TestRowsTheRepositoryRefuses(t *testing.T) {
 	b.cluster.Observe(b.table, "bell", mvcc.ObservedWeak)
 	text := strings.Replace(lines(100), `{"a":"41","b":"41"}`, `{"bell":"x"}`, 1)
 	b.file("in", text)
-	b.must(ExitFailed, "line 42: ", "load", "t", "@in", "--batch", "30")
-	b.must(ExitDone, `"rows":99,"bytes":`+fmt.Sprint(len(text))+`,"skipped":1`, "load", "t", "@in",
+	b.must(shell.ExitFailed, "line 42: ", "load", "t", "@in", "--batch", "30")
+	b.must(shell.ExitDone, `"rows":99,"bytes":`+fmt.Sprint(len(text))+`,"skipped":1`, "load", "t", "@in",
 		"--batch", "30", "--skip-bad", "1", "-o", "json")
 	if got := strings.Count(b.export(), "\n"); got != 99 {
 		t.Errorf("%d rows", got)
@@ -255,10 +256,10 @@ func TestLoadGoesOn(t *testing.T) {
 	for round := 0; ; round++ {
 		writes.Store(0)
 		code, _, stderr := b.run("load", "t", "@in", "--batch", "10", "--checkpoint", "0s")
-		if code == ExitDone {
+		if code == shell.ExitDone {
 			break
 		}
-		var state loadState
+		var state struct{ Line, Offset int64 }
 		if err := json.Unmarshal([]byte(b.text("in.progress")), &state); err != nil {
 			t.Fatalf("round %d: %v\n%s", round, err, stderr)
 		}
@@ -302,17 +303,17 @@ func TestProgressOfSomethingElse(t *testing.T) {
 	b.cluster.AddTable("u")
 	text := lines(50)
 	b.file("in", text+"bad\n")
-	b.must(ExitFailed, "line 51", "load", "t", "@in")
-	b.must(ExitFailed, "into another table", "load", "u", "@in")
+	b.must(shell.ExitFailed, "line 51", "load", "t", "@in")
+	b.must(shell.ExitFailed, "into another table", "load", "u", "@in")
 	b.file("in", strings.Replace(text, "a00000", "a0000x", 1)+"bad\n")
-	b.must(ExitFailed, "of another file", "load", "t", "@in")
+	b.must(shell.ExitFailed, "of another file", "load", "t", "@in")
 	b.file("in", text[:100])
-	b.must(ExitFailed, "--restart", "load", "t", "@in")
+	b.must(shell.ExitFailed, "--restart", "load", "t", "@in")
 	b.file("in", text+lines(1))
-	b.must(ExitDone, "going on after line 50", "load", "t", "@in") // it has only grown
+	b.must(shell.ExitDone, "going on after line 50", "load", "t", "@in") // it has only grown
 	b.file("in.progress", "{")
-	b.must(ExitFailed, "--restart begins anew", "load", "t", "@in")
-	b.must(ExitDone, "51 rows loaded", "load", "t", "@in", "--restart")
+	b.must(shell.ExitFailed, "--restart begins anew", "load", "t", "@in")
+	b.must(shell.ExitDone, "51 rows loaded", "load", "t", "@in", "--restart")
 	if b.text("in.progress") != "" {
 		t.Error("a whole load leaves its progress file")
 	}
@@ -324,7 +325,7 @@ func TestExportGoesOn(t *testing.T) {
 	b := newBulk(t)
 	text := lines(3000)
 	b.file("in", text)
-	b.must(ExitDone, "", "load", "t", "@in")
+	b.must(shell.ExitDone, "", "load", "t", "@in")
 	var scans atomic.Int64
 	b.inject = func(req *pb.TabletRequest) txntest.Fault {
 		if req.GetScan() != nil && scans.Add(1) == 2 { // the second tablet
@@ -334,17 +335,17 @@ func TestExportGoesOn(t *testing.T) {
 		}
 		return txntest.Fault{}
 	}
-	b.must(ExitFailed, "not now", "export", "t", "@out")
+	b.must(shell.ExitFailed, "not now", "export", "t", "@out")
 	if b.text("out") != "" || b.text("out.part") == "" {
 		t.Fatal("FILE is there before it is whole")
 	}
 	b.stdin = `{"row":"x","columns":{"new":"1"}}`
-	b.must(ExitDone, "", "load", "t", "-")
+	b.must(shell.ExitDone, "", "load", "t", "-")
 	// What no state counts is cut off: half a line after a kill.
 	b.file("out.part", b.text("out.part")+`{"row":"z`)
-	b.must(ExitFailed, "of another export", "export", "t", "@out", "--prefix", "a")
-	b.must(ExitUsage, "--at", "export", "t", "@out", "--at", "1h")
-	b.must(ExitDone, "going on after", "export", "t", "@out")
+	b.must(shell.ExitFailed, "of another export", "export", "t", "@out", "--prefix", "a")
+	b.must(shell.ExitUsage, "--at", "export", "t", "@out", "--at", "1h")
+	b.must(shell.ExitDone, "going on after", "export", "t", "@out")
 	if b.text("out") != text {
 		t.Error("the file is not the first snapshot")
 	}
@@ -357,15 +358,15 @@ func TestExportGoesOn(t *testing.T) {
 func TestExportEndsTwice(t *testing.T) {
 	b := newBulk(t)
 	b.stdin = lines(3)
-	b.must(ExitDone, "", "load", "t")
-	b.must(ExitDone, "", "export", "t", "@out")
+	b.must(shell.ExitDone, "", "load", "t")
+	b.must(shell.ExitDone, "", "export", "t", "@out")
 	status, err := b.cluster.Process(1, 1).NodeStatus(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	state := exportState{
-		Version: 1, Cluster: status.GetClusterId(), Table: "t", TableID: uint32(b.table), TS: 9,
-		Rows: 3, Bytes: int64(len(b.text("out"))), Done: true,
+	state := map[string]any{
+		"version": 1, "cluster": status.GetClusterId(), "table": "t", "table_id": b.table, "ts": 9,
+		"rows": 3, "bytes": len(b.text("out")), "done": true,
 	}
 	for _, undo := range []bool{false, true} {
 		if undo { // before the rename
@@ -377,7 +378,7 @@ func TestExportEndsTwice(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.file("out.progress", string(progress))
-		b.must(ExitDone, `"rows":3`, "export", "t", "@out", "-o", "json")
+		b.must(shell.ExitDone, `"rows":3`, "export", "t", "@out", "-o", "json")
 		if b.text("out") != lines(3) || b.text("out.progress")+b.text("out.part") != "" {
 			t.Errorf("undone %v: not finished", undo)
 		}
@@ -387,7 +388,7 @@ func TestExportEndsTwice(t *testing.T) {
 func TestExportOfASnapshotThatIsGone(t *testing.T) {
 	b := newBulk(t)
 	b.stdin = lines(10)
-	b.must(ExitDone, "", "load", "t")
+	b.must(shell.ExitDone, "", "load", "t")
 	b.inject = func(req *pb.TabletRequest) txntest.Fault {
 		if req.GetScan() != nil {
 			return txntest.Fault{
@@ -396,11 +397,11 @@ func TestExportOfASnapshotThatIsGone(t *testing.T) {
 		}
 		return txntest.Fault{}
 	}
-	b.must(ExitFailed, "not now", "export", "t", "@out")
+	b.must(shell.ExitFailed, "not now", "export", "t", "@out")
 	b.inject = nil
 	b.cluster.SetBound(b.cluster.Timestamps(1))
-	b.must(ExitFailed, "--restart begins a new one", "export", "t", "@out")
-	b.must(ExitDone, "10 rows", "export", "t", "@out", "--restart")
+	b.must(shell.ExitFailed, "--restart begins a new one", "export", "t", "@out")
+	b.must(shell.ExitDone, "10 rows", "export", "t", "@out", "--restart")
 	if b.text("out") != lines(10) {
 		t.Error("the file is not the table")
 	}

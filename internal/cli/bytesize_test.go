@@ -9,28 +9,6 @@ import (
 	"github.com/percolator-go/percolator/node/config"
 )
 
-func TestByteSize(t *testing.T) {
-	for text, want := range map[string]uint64{
-		"0": 0, "7": 7, "7B": 7, "1KiB": 1 << 10, "96MiB": 96 << 20, "100663296": 96 << 20,
-		"3 GiB": 3 << 30, "2TiB": 2 << 40, "1536KiB": 1536 << 10,
-	} {
-		var b, again byteSize
-		if err := b.Set(text); err != nil || uint64(b) != want {
-			t.Errorf("%s: %d, %v", text, b, err)
-		}
-		if err := again.Set(b.String()); err != nil || again != b {
-			t.Errorf("%s: printed as %s, read as %d, %v", text, b.String(), again, err)
-		}
-	}
-	for _, text := range []string{"", "MiB", "-1", "1.5GiB", "96MB", "96M", "1iB", "99999999999TiB",
-		"1e9", "1 2"} {
-		var b byteSize
-		if err := b.Set(text); err == nil {
-			t.Errorf("%q: %d", text, b)
-		}
-	}
-}
-
 // TestUpkeepSettings: what the node does to its data by itself can be told on the command
 // line, in the environment and in the file; faults name the flag.
 func TestUpkeepSettings(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/cli/shell"
 )
 
 // TestExpiryIsShown: cert show marks a certificate that ends soon, and status says what a
@@ -16,12 +17,12 @@ func TestExpiryIsShown(t *testing.T) {
 		{"cert", "create-ca", "--certs", dir},
 		{"cert", "create-node", "n1", "--certs", dir, "--days", "10"},
 	} {
-		if code, _, stderr := runApp(t, bankCluster(), nil, args...); code != ExitDone {
+		if code, _, stderr := runApp(t, bankCluster(), nil, args...); code != shell.ExitDone {
 			t.Fatalf("%v: exit code %d, %s", args, code, stderr)
 		}
 	}
 	code, stdout, stderr := runApp(t, bankCluster(), nil, "cert", "show", "--certs", dir)
-	if code != ExitDone || strings.Count(stdout, "EXPIRES IN 9 DAYS") != 1 {
+	if code != shell.ExitDone || strings.Count(stdout, "EXPIRES IN 9 DAYS") != 1 {
 		t.Errorf("exit code %d, %s%s", code, stdout, stderr)
 	}
 	_, stdout, _ = runApp(t, bankCluster(), nil, "cert", "show", "--certs", dir, "-o", "json")

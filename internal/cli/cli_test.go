@@ -17,6 +17,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/leaktest"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -31,17 +32,17 @@ func TestExitCodes(t *testing.T) {
 		code int
 		next string // part of what to do next
 	}{
-		{nil, ExitDone, ""},
-		{percolator.ErrNoTable, ExitFailed, "table create"},
-		{fmt.Errorf("wrapped: %w", percolator.ErrConflict), ExitFailed, "try again"},
-		{percolator.ErrCommitUnknown, ExitFailed, "history"},
-		{percolator.ErrUnavailable, ExitUnavailable, "start"},
-		{percolator.ErrOverloaded, ExitUnavailable, "try again"},
-		{status.Error(codes.Unavailable, "connection refused"), ExitUnavailable, "start"},
-		{context.DeadlineExceeded, ExitUnavailable, "--timeout"},
-		{&txn.ServerError{Code: pb.Error_CODE_UNAVAILABLE, Message: "later"}, ExitUnavailable, ""},
-		{&txn.ServerError{Code: pb.Error_CODE_INVALID, Message: "no"}, ExitFailed, ""},
-		{errors.New("whatever"), ExitFailed, ""},
+		{nil, shell.ExitDone, ""},
+		{percolator.ErrNoTable, shell.ExitFailed, "table create"},
+		{fmt.Errorf("wrapped: %w", percolator.ErrConflict), shell.ExitFailed, "try again"},
+		{percolator.ErrCommitUnknown, shell.ExitFailed, "history"},
+		{percolator.ErrUnavailable, shell.ExitUnavailable, "start"},
+		{percolator.ErrOverloaded, shell.ExitUnavailable, "try again"},
+		{status.Error(codes.Unavailable, "connection refused"), shell.ExitUnavailable, "start"},
+		{context.DeadlineExceeded, shell.ExitUnavailable, "--timeout"},
+		{&txn.ServerError{Code: pb.Error_CODE_UNAVAILABLE, Message: "later"}, shell.ExitUnavailable, ""},
+		{&txn.ServerError{Code: pb.Error_CODE_INVALID, Message: "no"}, shell.ExitFailed, ""},
+		{errors.New("whatever"), shell.ExitFailed, ""},
 	} {
 		cluster := bankCluster()
 		cluster.fail = tc.fail
@@ -59,62 +60,9 @@ func TestTimeoutIsUnavailable(t *testing.T) {
 	cluster := bankCluster()
 	cluster.hang = true
 	code, _, stderr := runApp(t, cluster, nil, "status", "--timeout", "1ms")
-	if code != ExitUnavailable || !strings.Contains(stderr, errTimeout.Error()) ||
+	if code != shell.ExitUnavailable || !strings.Contains(stderr, shell.ErrTimeout.Error()) ||
 		!strings.Contains(stderr, "--timeout waits longer") {
 		t.Errorf("exit code %d: %s", code, stderr)
-	}
-}
-
-// TestWrongDoor: who has found something else than a node's address for clients, or not
-// what it wants, is told what to change.
-func TestWrongDoor(t *testing.T) {
-	c := newDeps(&App{Name: "percolator"}).conn
-	for text, want := range map[string]string{
-		`connection error: desc = "error reading server preface: EOF"`:                                      "--certs; --addr",
-		`connection error: desc = "error reading server preface: remote error: tls: bad certificate"`:       "`cert show`",
-		`authentication handshake failed: tls: first record does not look like a TLS handshake`:             "leave --certs out",
-		`authentication handshake failed: tls: failed to verify certificate: x509: signed by unknown`:       "each other's certificates",
-		`its certificate lacks that host: tls: failed to verify certificate: x509: certificate is valid`:    "`cert create-node NAME --host HOST --ca-dir CA --force`",
-		`the certificates do not match: remote error: tls: certificate required`:                            "`cert show`",
-		`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: refused"`: "start a node",
-	} {
-		if code, hint := c.classify(fmt.Errorf("%w: %s", percolator.ErrUnavailable,
-			text)); code != ExitUnavailable || !strings.Contains(hint, want) {
-			t.Errorf("%s: %d, %q", text, code, hint)
-		}
-	}
-	taken := errors.New(`gossip: listen on 127.0.0.1:7802: failed to start UDP listener: listen udp 127.0.0.1:7802: bind: address already in use`)
-	if code, hint := c.classify(taken); code != ExitFailed || !strings.Contains(hint, "--gossip") {
-		t.Errorf("a port that is taken: %d, %q", code, hint)
-	}
-	other := &txn.ServerError{
-		Code: pb.Error_CODE_INVALID, Message: "the node does not know this request: unknown service percolator.v1.Percolator",
-	}
-	if code, hint := c.classify(other); code != ExitFailed ||
-		!strings.Contains(hint, "--listen address") {
-		t.Errorf("another node's door: %d, %q", code, hint)
-	}
-}
-
-// TestUnknownOutcome: who does not know whether a transaction committed is told to look, not
-// to try again, whatever kept it from being known.
-func TestUnknownOutcome(t *testing.T) {
-	c := newDeps(&App{Name: "percolator"}).conn
-	for _, c.reached = range []bool{false, true} {
-		for _, cause := range []error{percolator.ErrUnavailable, percolator.ErrDiskFull,
-			percolator.ErrOverloaded, context.DeadlineExceeded, errTimeout, errInterrupted} {
-			err := fmt.Errorf("%w: %w", percolator.ErrCommitUnknown, cause)
-			code, hint := c.classify(err)
-			if code != ExitFailed || !strings.Contains(hint, "before you try again") ||
-				percolator.Advice(err) != hint {
-				t.Errorf("UNKNOWN: %v: %d, %q, %q", err, code, hint, percolator.Advice(err))
-			}
-		}
-	}
-	again := &hintError{}
-	if err := c.again(percolator.ErrCommitUnknown, "line 7"); !errors.As(err, &again) ||
-		!strings.HasPrefix(again.hint, "run the same command again") {
-		t.Errorf("what writes the same once more: %q", again.hint)
 	}
 }
 
@@ -142,24 +90,18 @@ func TestAheadOfTheClock(t *testing.T) {
 			scanned: func(*pb.ScanRequest) *pb.ScanResponse { return &pb.ScanResponse{Done: true} },
 		}
 		code, _, stderr := runApp(t, cluster, nil, "scan", "t", "--at="+c.at)
-		if code != ExitDone || strings.Contains(stderr, "ahead of this machine's clock") != c.warns {
+		if code != shell.ExitDone || strings.Contains(stderr, "ahead of this machine's clock") != c.warns {
 			t.Errorf("AHEAD: %v, --at %q: %d, %s", c.ahead, c.at, code, stderr)
 		}
-	}
-	var warned strings.Builder
-	out := &printer{program: "percolator", stderr: &warned}
-	out.noteAhead(atTime{byClock: true}, mvcc.TimestampAt(clock.UnixMilli()+50), clock)
-	if warned.String() != "" {
-		t.Errorf("clocks differ by some milliseconds anyway: %s", &warned)
 	}
 }
 
 // TestTwoObservers: an observer that is named twice is one, two are not guessed between.
 func TestTwoObservers(t *testing.T) {
-	for other, want := range map[string]int{"count": ExitDone, "mail": ExitUsage} {
+	for other, want := range map[string]int{"count": shell.ExitDone, "mail": shell.ExitUsage} {
 		code, stdout, stderr := runApp(t, bankCluster(), nil, "notify", "ls", "count", "--observer",
 			other)
-		if code != want || (want == ExitUsage) != strings.Contains(stderr, "name one observer") {
+		if code != want || (want == shell.ExitUsage) != strings.Contains(stderr, "name one observer") {
 			t.Errorf("%s: exit code %d, %s%s", other, code, stdout, stderr)
 		}
 	}
@@ -209,7 +151,7 @@ func TestSettingsPrecedence(t *testing.T) {
 			node := &fakeNode{}
 			code, cfg, stderr := startApp(t, node, tc.environ, []func(){func() {}},
 				append(tc.args, "--dir", t.TempDir(), "--insecure")...)
-			if code != ExitDone {
+			if code != shell.ExitDone {
 				t.Fatalf("exit code %d: %s", code, stderr)
 			}
 			if err := tc.check(cfg); err != nil {
@@ -248,7 +190,7 @@ func TestUnknownSettingsAreRefused(t *testing.T) {
 			args = append(args, "--config", writeFile(t, tc.file))
 		}
 		code, _, stderr := runApp(t, bankCluster(), tc.environ, args...)
-		if code != ExitUsage || !strings.Contains(stderr, tc.says) {
+		if code != shell.ExitUsage || !strings.Contains(stderr, tc.says) {
 			t.Errorf("%v %q: exit code %d, %s", tc.environ, tc.file, code, stderr)
 		}
 	}
@@ -265,7 +207,7 @@ func TestServiceLinks(t *testing.T) {
 		"PERCOLATOR_NODES_SERVICE_HOST=10.0.0.2", "PERCOLATOR_NODES_SERVICE_PORT=7802",
 		"PERCOLATOR_NODES_PORT=udp://10.0.0.2:7802", "PERCOLATOR_NODES_PORT_7802_UDP_ADDR=10.0.0.2",
 	}
-	if code, _, stderr := runApp(t, bankCluster(), environ, "status"); code != ExitDone {
+	if code, _, stderr := runApp(t, bankCluster(), environ, "status"); code != shell.ExitDone {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 }
@@ -275,7 +217,7 @@ func TestSignals(t *testing.T) {
 		node := &fakeNode{}
 		code, _, stderr := startApp(t, node, nil, []func(){func() {}}, "--dir", t.TempDir(),
 			"--insecure")
-		if code != ExitDone || !node.drained || !node.closed {
+		if code != shell.ExitDone || !node.drained || !node.closed {
 			t.Errorf("exit code %d, drained %v, closed %v: %s", code, node.drained, node.closed,
 				stderr)
 		}
@@ -289,10 +231,10 @@ func TestSignals(t *testing.T) {
 				<-ctx.Done()
 				return ctx.Err()
 			}}
-			later := func() { <-draining; <-time.After(sameSignal) }
+			later := func() { <-draining; <-time.After(50 * time.Millisecond) } // a second signal
 			code, _, stderr := startApp(t, node, nil, []func(){func() {}, later}, "--dir", dir,
 				"--insecure")
-			if code != ExitFailed || !strings.Contains(stderr, "before it was drained") {
+			if code != shell.ExitFailed || !strings.Contains(stderr, "before it was drained") {
 				t.Errorf("exit code %d: %s", code, stderr)
 			}
 		})
@@ -305,14 +247,14 @@ func TestSignals(t *testing.T) {
 				close(draining)
 				select {
 				case <-ctx.Done():
-				case <-time.After(sameSignal / 2):
+				case <-time.After(25 * time.Millisecond): // still the first signal
 				}
 				return ctx.Err()
 			}}
 			code, _, stderr := startApp(t, node, nil, []func(){func() {}, func() {
 				<-draining
 			}}, "--dir", dir, "--insecure")
-			if code != ExitDone || !node.drained || !node.closed {
+			if code != shell.ExitDone || !node.drained || !node.closed {
 				t.Errorf("exit code %d, drained %v, closed %v: %s", code, node.drained, node.closed,
 					stderr)
 			}
@@ -323,7 +265,7 @@ func TestSignals(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			node, hung := &fakeNode{}, make(chan struct{})
 			var told atomic.Bool
-			hangs := func(ctx context.Context, _ RunningNode) error {
+			hangs := func(ctx context.Context, _ shell.RunningNode) error {
 				<-ctx.Done()
 				told.Store(true)
 				<-hung
@@ -336,9 +278,9 @@ func TestSignals(t *testing.T) {
 				return nil
 			}
 			code, _, stderr := startBeside(t, node,
-				[]func(context.Context, RunningNode) error{hangs}, nil, []func(){func() {}},
+				[]func(context.Context, shell.RunningNode) error{hangs}, nil, []func(){func() {}},
 				"--dir", dir, "--insecure", "--drain-timeout", "10s")
-			if code != ExitDone || !node.drained || !node.closed ||
+			if code != shell.ExitDone || !node.drained || !node.closed ||
 				!strings.Contains(stderr, "has not returned") {
 				t.Errorf("exit code %d, drained %v, closed %v: %s", code, node.drained, node.closed,
 					stderr)
@@ -353,7 +295,7 @@ func TestSignals(t *testing.T) {
 		}}
 		code, _, stderr := startApp(t, node, nil, []func(){func() {}}, "--dir", t.TempDir(),
 			"--insecure", "--drain-timeout", "1ms")
-		if code != ExitDone || !node.closed || !strings.Contains(stderr, "did not finish in time") {
+		if code != shell.ExitDone || !node.closed || !strings.Contains(stderr, "did not finish in time") {
 			t.Errorf("exit code %d: %s", code, stderr)
 		}
 	})
@@ -384,7 +326,7 @@ func TestWalkPagesOverTablets(t *testing.T) {
 		return page
 	}
 	code, stdout, stderr := runApp(t, cluster, nil, "lock", "ls", "-o", "json")
-	if code != ExitDone {
+	if code != shell.ExitDone {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
 	var got []string
@@ -410,7 +352,7 @@ func TestOutput(t *testing.T) {
 		cluster := bankCluster()
 		cluster.walked = somethingOf
 		code, stdout, stderr := runApp(t, cluster, nil, strings.Fields(d.Input)...)
-		if code != ExitDone {
+		if code != shell.ExitDone {
 			return fmt.Sprintf("exit code %d\n%s%s", code, stdout, stderr)
 		}
 		return stdout + stderr
@@ -454,53 +396,4 @@ func somethingOf(req *pb.WalkRequest) *pb.WalkResponse {
 		}
 	}
 	return page
-}
-
-func FuzzPrintable(f *testing.F) {
-	for _, s := range []string{"", "text", " padded ", `"quoted"`, "a\x00b", "\xff",
-		"ünïcode\u200b", "line\nbreak"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		shown := printable(s)
-		if shown == s {
-			return // as it is
-		}
-		if back, err := unescape(escapeGo, shown); err != nil || back != s {
-			t.Errorf("%q is shown as %s, which --escape go reads as %q: %v", s, shown, back, err)
-		}
-	})
-}
-
-func TestUnescape(t *testing.T) {
-	for _, tc := range []struct{ how, arg, want string }{
-		{escapeText, `a\x00`, `a\x00`}, {escapeGo, `a\x00b`, "a\x00b"},
-		{escapeGo, `"a\x00b"`, "a\x00b"}, {escapeGo, `v\n"`, "v\n\""},
-		{escapeGo, `\u00fc\xff`, "ü\xff"}, {escapeGo, ``, ""}, {escapeHex, "00ff", "\x00\xff"},
-		{escapeBase64, "/wA=", "\xff\x00"},
-	} {
-		if got, err := unescape(tc.how, tc.arg); err != nil || got != tc.want {
-			t.Errorf("%s %s is %q, want %q; %v", tc.how, tc.arg, got, tc.want, err)
-		}
-	}
-	for _, tc := range []struct{ how, arg string }{{escapeGo, `a\`}, {escapeGo, `\q`},
-		{escapeHex, "0"}, {escapeBase64, "?"}, {"rot13", "a"}} {
-		if got, err := unescape(tc.how, tc.arg); err == nil {
-			t.Errorf("%s %s is %q, want an error", tc.how, tc.arg, got)
-		}
-	}
-}
-
-func TestShortened(t *testing.T) {
-	for _, tc := range []struct{ in, want string }{
-		{"short", "short"},
-		{strings.Repeat("a", 11), "aaaaaaaaaa… (11 bytes)"},
-		{"123456789ü", "123456789… (11 bytes)"},
-		{strings.Repeat("\x00", 10), `"\x00\x00\x00\x00"… (10 bytes)`},
-		{"\x00\x00\x00\x00", `"\x00\x00\x00\x00"`},
-	} {
-		if got := shortened(tc.in, 10); got != tc.want {
-			t.Errorf("%q is shortened to %s, want %s", tc.in, got, tc.want)
-		}
-	}
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/percolator-go/percolator/internal/cli/shell"
 )
 
 // This file has completion in a shell: the script, and the answer to a press of the tab
@@ -25,7 +27,7 @@ var shells = []string{"bash", "zsh", "fish", "powershell"}
 
 // completionCommand prints a script. The script asks this program for everything, so it
 // need not be renewed with it.
-func completionCommand(d *deps) *cobra.Command {
+func completionCommand(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "completion {" + strings.Join(shells, "|") + "}",
 		Short: "Print a script that completes this command in a shell",
@@ -36,11 +38,11 @@ node is asked; if none answers, nothing is proposed, and nothing is complained a
 
 bash needs the package bash-completion. With -o json the script is a field of an object.`,
 		Example: strings.Join([]string{
-			"  source <(" + d.out.program + " completion bash)",
-			"  " + d.out.program + " completion zsh > \"${fpath[1]}/_" + d.out.program + "\"",
-			"  " + d.out.program + " completion fish > ~/.config/fish/completions/" +
-				d.out.program + ".fish",
-			"  " + d.out.program + " completion powershell | Out-String | Invoke-Expression",
+			"  source <(" + d.Out.Program + " completion bash)",
+			"  " + d.Out.Program + " completion zsh > \"${fpath[1]}/_" + d.Out.Program + "\"",
+			"  " + d.Out.Program + " completion fish > ~/.config/fish/completions/" +
+				d.Out.Program + ".fish",
+			"  " + d.Out.Program + " completion powershell | Out-String | Invoke-Expression",
 		}, "\n"),
 		ValidArgs: shells,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -48,24 +50,24 @@ bash needs the package bash-completion. With -o json the script is a field of an
 			if err != nil {
 				return err
 			}
-			if d.out.json() {
-				return d.out.object(struct {
+			if d.Out.JSON() {
+				return d.Out.Object(struct {
 					Shell  string `json:"shell"`
 					Script string `json:"script"`
 				}{args[0], script})
 			}
-			_, err = io.WriteString(d.out.raw, script)
+			_, err = io.WriteString(d.Out.Raw, script)
 			return err
 		},
 	}
-	return d.withOutput(cmd)
+	return d.WithOutput(cmd)
 }
 
 // completionScript has cobra write the script for a shell.
-func completionScript(cmd *cobra.Command, shell string) (string, error) {
+func completionScript(cmd *cobra.Command, name string) (string, error) {
 	var script bytes.Buffer
 	var err error
-	switch root := cmd.Root(); shell {
+	switch root := cmd.Root(); name {
 	case "bash":
 		err = root.GenBashCompletionV2(&script, true)
 	case "zsh":
@@ -75,7 +77,7 @@ func completionScript(cmd *cobra.Command, shell string) (string, error) {
 	case "powershell":
 		err = root.GenPowerShellCompletionWithDesc(&script)
 	default:
-		err = usagef(cmd, "shell %q: known are %s", shell, strings.Join(shells, ", "))
+		err = shell.Usagef(cmd, "shell %q: known are %s", name, strings.Join(shells, ", "))
 	}
 	return script.String(), err
 }
@@ -93,7 +95,7 @@ func (c *commandLine) completeArguments(cmd *cobra.Command) {
 			return c.proposals(cmd, strings.Trim(words[1+len(args)], "[]{}."))
 		}
 	}
-	fixed := map[string][]string{"output": {outputTable, outputJSON}, "escape": escapes}
+	fixed := map[string][]string{"output": {shell.OutputTable, shell.OutputJSON}, "escape": shell.Escapes}
 	named := map[string]string{"observer": "OBSERVER", "search": "TABLE"}
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
 		if values := fixed[f.Name]; values != nil {
@@ -118,16 +120,16 @@ func (c *commandLine) proposals(cmd *cobra.Command,
 	var err error
 	switch argument {
 	case "TABLE":
-		err = c.ask(cmd, func(ctx context.Context, s *session) error {
-			names, err := s.names(ctx)
+		err = c.ask(cmd, func(ctx context.Context, s *shell.Session) error {
+			names, err := s.Names(ctx)
 			if err == nil {
-				found = slices.Collect(maps.Keys(names.ids))
+				found = slices.Collect(maps.Keys(names.IDs))
 			}
 			return err
 		})
 	case "OBSERVER":
-		err = c.ask(cmd, func(ctx context.Context, s *session) error {
-			catalogue, err := s.transport.Catalogue(ctx)
+		err = c.ask(cmd, func(ctx context.Context, s *shell.Session) error {
+			catalogue, err := s.Transport.Catalogue(ctx)
 			for _, o := range catalogue.GetObservers() {
 				found = append(found, o.Name)
 			}
@@ -142,14 +144,14 @@ func (c *commandLine) proposals(cmd *cobra.Command,
 	slices.Sort(found)
 	// Names that would have to be quoted are not proposed.
 	return slices.DeleteFunc(found, func(name string) bool {
-		return shellQuote(name) != name
+		return shell.ShellQuote(name) != name
 	}), cobra.ShellCompDirectiveNoFileComp
 }
 
 // ask connects to the node that the flags, the environment or the configuration file name,
 // and asks it, within completionTimeout.
 func (c *commandLine) ask(cmd *cobra.Command,
-	question func(context.Context, *session) error) error {
+	question func(context.Context, *shell.Session) error) error {
 	ctx := cmd.Context()
 	if ctx == nil {
 		ctx = context.Background() // a completion: nothing has executed this command
@@ -159,9 +161,9 @@ func (c *commandLine) ask(cmd *cobra.Command,
 	if err := c.fill(cmd); err != nil {
 		return err
 	}
-	s, err := c.conn.connect(ctx, cmd)
+	s, err := c.Conn.Connect(ctx, cmd)
 	if err != nil {
 		return err
 	}
-	return errors.Join(question(ctx, s), s.client.Close())
+	return errors.Join(question(ctx, s), s.Client.Close())
 }

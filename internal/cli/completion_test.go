@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
 )
@@ -17,7 +18,7 @@ import (
 func proposed(t *testing.T, cluster *fakeCluster, environ []string, args ...string) string {
 	t.Helper()
 	code, stdout, _ := runApp(t, cluster, environ, append([]string{"__complete"}, args...)...)
-	if code != ExitDone {
+	if code != shell.ExitDone {
 		t.Errorf("%v: exit code %d", args, code)
 	}
 	var words []string
@@ -67,7 +68,7 @@ func TestCompletionWithoutANode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stdout strings.Builder
 		start := time.Now()
-		app := &App{
+		app := &shell.App{
 			Name: "percolator", Stdin: strings.NewReader(""), Stdout: &stdout,
 			Stderr: &strings.Builder{},
 			Connect: func(ctx context.Context, _ []string, _ rpc.ClientConfig) (txn.Transport,
@@ -76,7 +77,7 @@ func TestCompletionWithoutANode(t *testing.T) {
 				return nil, ctx.Err()
 			},
 		}
-		if code := app.Run(t.Context(), []string{"__completeNoDesc", "get", ""}); code != ExitDone {
+		if code := Run(t.Context(), app, []string{"__completeNoDesc", "get", ""}); code != shell.ExitDone {
 			t.Errorf("exit code %d", code)
 		}
 		if took := time.Since(start); took != completionTimeout {
@@ -86,17 +87,17 @@ func TestCompletionWithoutANode(t *testing.T) {
 }
 
 func TestCompletionScripts(t *testing.T) {
-	for shell, words := range map[string]string{
+	for name, words := range map[string]string{
 		"bash": "__start_percolator", "zsh": "#compdef percolator",
 		"fish": "complete -c percolator", "powershell": "Register-ArgumentCompleter",
 	} {
-		code, stdout, _ := runApp(t, bankCluster(), nil, "completion", shell)
-		if code != ExitDone || !strings.Contains(stdout, words) {
-			t.Errorf("%s: exit code %d, %d bytes", shell, code, len(stdout))
+		code, stdout, _ := runApp(t, bankCluster(), nil, "completion", name)
+		if code != shell.ExitDone || !strings.Contains(stdout, words) {
+			t.Errorf("%s: exit code %d, %d bytes", name, code, len(stdout))
 		}
-		_, stdout, _ = runApp(t, bankCluster(), nil, "completion", shell, "-o", "json")
-		if !strings.HasPrefix(stdout, `{"shell":"`+shell+`","script":"`) {
-			t.Errorf("%s in JSON: %.40s", shell, stdout)
+		_, stdout, _ = runApp(t, bankCluster(), nil, "completion", name, "-o", "json")
+		if !strings.HasPrefix(stdout, `{"shell":"`+name+`","script":"`) {
+			t.Errorf("%s in JSON: %.40s", name, stdout)
 		}
 	}
 }
@@ -108,7 +109,7 @@ func TestInterrupt(t *testing.T) {
 		cluster.hang = true
 		signals := make(chan os.Signal, 1)
 		var stderr strings.Builder
-		app := &App{
+		app := &shell.App{
 			Name: "percolator", Stdin: strings.NewReader(""), Stdout: &strings.Builder{},
 			Stderr: &stderr, Signals: signals,
 			Connect: func(context.Context, []string, rpc.ClientConfig) (txn.Transport, error) {
@@ -116,7 +117,7 @@ func TestInterrupt(t *testing.T) {
 			},
 		}
 		signals <- os.Interrupt
-		if code := app.Run(t.Context(), []string{"status"}); code != ExitFailed ||
+		if code := Run(t.Context(), app, []string{"status"}); code != shell.ExitFailed ||
 			!strings.Contains(stderr.String(), "interrupted") {
 			t.Errorf("exit code %d: %s", code, stderr.String())
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
 )
@@ -30,7 +31,7 @@ func TestDebugZip(t *testing.T) {
 	}
 	var dialed []string
 	var stdout, stderr strings.Builder
-	app := &App{
+	app := &shell.App{
 		Name: "percolator", Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr,
 		Connect: func(_ context.Context, addrs []string, _ rpc.ClientConfig) (txn.Transport, error) {
 			dialed = append(dialed, addrs...)
@@ -40,7 +41,7 @@ func TestDebugZip(t *testing.T) {
 			return cluster, nil
 		},
 	}
-	if code := app.Run(t.Context(), []string{"debug", "zip", name}); code != ExitDone {
+	if code := Run(t.Context(), app, []string{"debug", "zip", name}); code != shell.ExitDone {
 		t.Fatalf("exit code %d: %s", code, &stderr)
 	}
 	if want := []string{"127.0.0.1:7800", "127.0.0.1:7800", "127.0.0.1:7900"}; !slices.Equal(dialed, want) {
@@ -62,10 +63,10 @@ func TestDebugZip(t *testing.T) {
 	if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v: want it readable by its owner alone", info.Mode(), err)
 	}
-	if code := app.Run(t.Context(), []string{"debug", "zip", name}); code != ExitFailed {
+	if code := Run(t.Context(), app, []string{"debug", "zip", name}); code != shell.ExitFailed {
 		t.Errorf("over a file that exists: exit code %d", code)
 	}
-	if code := app.Run(t.Context(), []string{"debug", "zip", "x", "--cpu", "1500ms"}); code != ExitUsage {
+	if code := Run(t.Context(), app, []string{"debug", "zip", "x", "--cpu", "1500ms"}); code != shell.ExitUsage {
 		t.Errorf("1.5 s of profile: exit code %d", code)
 	}
 }
@@ -81,7 +82,7 @@ func TestDebugZipHidesGranted(t *testing.T) {
 		}}},
 	}}}
 	cluster.policy = &pb.Policy{Grants: []*pb.Grant{{Table: 77, TableName: "SECRET", Name: "ann", Role: "reader"}}}
-	app := &App{
+	app := &shell.App{
 		Name: "percolator", Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard,
 		Connect: func(context.Context, []string, rpc.ClientConfig) (txn.Transport, error) { return cluster, nil },
 	}
@@ -91,7 +92,7 @@ func TestDebugZipHidesGranted(t *testing.T) {
 		if granted {
 			args = append(args, "--granted")
 		}
-		if code := app.Run(t.Context(), args); code != ExitDone {
+		if code := Run(t.Context(), app, args); code != shell.ExitDone {
 			t.Fatalf("exit code %d", code)
 		}
 		for file, text := range unzip(t, name) {
@@ -111,13 +112,13 @@ func TestDebugZipCutShort(t *testing.T) {
 	cluster.whole = &pb.ClusterStatusResponse{}
 	dir := t.TempDir()
 	cluster.fail = &txn.ServerError{Code: pb.Error_CODE_INVALID, Message: "no"}
-	app := &App{
+	app := &shell.App{
 		Name: "percolator", Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard,
 		Connect: func(context.Context, []string, rpc.ClientConfig) (txn.Transport, error) {
 			return cluster, nil
 		},
 	}
-	if code := app.Run(t.Context(), []string{"debug", "zip", filepath.Join(dir, "x")}); code != ExitFailed {
+	if code := Run(t.Context(), app, []string{"debug", "zip", filepath.Join(dir, "x")}); code != shell.ExitFailed {
 		t.Errorf("exit code %d", code)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
@@ -150,11 +151,11 @@ func unzip(t *testing.T, name string) map[string]string {
 func TestLogLevel(t *testing.T) {
 	cluster := bankCluster()
 	code, stdout, stderr := runApp(t, cluster, nil, "node", "log-level", "debug")
-	if code != ExitDone || !strings.Contains(stdout, "from debug on; before, from info") {
+	if code != shell.ExitDone || !strings.Contains(stdout, "from debug on; before, from info") {
 		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 	}
 	code, _, stderr = runApp(t, cluster, nil, "node", "log-level", "loud")
-	if code != ExitUsage || !strings.Contains(stderr, "debug, info, warn, error") {
+	if code != shell.ExitUsage || !strings.Contains(stderr, "debug, info, warn, error") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/percolator-go/percolator/internal/cli/shell"
 )
 
 // The files in deploy/ start nodes. Here they start one that is a fake, so that a flag or a
@@ -36,7 +38,7 @@ func TestServiceManagerIsTold(t *testing.T) {
 	ready := ""
 	code, _, stderr := startApp(t, &fakeNode{}, nil, []func(){func() { ready = next() }},
 		"--dir", t.TempDir(), "--insecure")
-	if code != ExitDone {
+	if code != shell.ExitDone {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
 	if !strings.HasPrefix(ready, "READY=1\n") {
@@ -86,7 +88,7 @@ func TestDeployedCommandLines(t *testing.T) {
 	for name, args := range lines {
 		t.Run(name, func(t *testing.T) {
 			code, cfg, stderr := startApp(t, &fakeNode{}, nil, []func(){func() {}}, args...)
-			if code != ExitDone {
+			if code != shell.ExitDone {
 				t.Fatalf("start %q: exit code %d: %s", args, code, stderr)
 			}
 			if cfg.Certs == "" || cfg.Insecure || cfg.Dir == "" {

@@ -6,44 +6,37 @@
 //     it), and an error says what to do next.
 //  2. A setting comes from its flag, else from the environment, else from the configuration
 //     file, else from its default. A name that no command knows is an error in all three.
-//  3. Rows, columns and values may hold any bytes, in arguments (arguments.go) and in output
-//     (text.go).
+//  3. Rows, columns and values may hold any bytes, in arguments (shell/arguments.go) and in
+//     output (shell/text.go).
 //  4. Standard output holds what was asked for and nothing else; everything else goes to
 //     standard error.
 //  5. Commands that only read change nothing: history, why, trace and the listings read what
 //     is stored and resolve no lock; trace --search reads as scan does.
 //  6. Commands that take long can be ended at any moment, also by kill -9, and continue when
-//     they are run again: a progress file never claims more than is durable (checkpoint.go),
-//     and no row is ever half written.
+//     they are run again: a progress file never claims more than is durable
+//     (bulk/checkpoint.go), and no row is ever half written.
 //  7. What can't be undone has to be confirmed, by --yes or by typing its name at a terminal
-//     (confirm.go).
+//     (shell/confirm.go).
 //  8. Foreign data reaches a terminal as text only, and advice can be pasted into a shell
-//     whatever the names in it are (terminal.go).
+//     whatever the names in it are (shell/terminal.go).
 //
 // # Structure
 //
-// App is what a program injects, and Run executes one command line over it. A command is
-// a function that returns a *cobra.Command and closes over deps, which holds the two values
-// that commands share: the printer (-o, notes, tables; output.go) and the connector
-// (--addr, certificates, --timeout, signals; client.go). Flags of its own are variables of
-// that function, or fields of a small type where several functions need them. What talks to
-// a node gets a session (session.go), one connection, and asks over it.
+// A program fills a shell.App, and Run executes one command line over it. This package has the
+// command tree (app.go), what the command line leaves out (settings.go), completion, and the
+// report of an error (report.go). Commands live in packages by what they are for:
 //
-// A file for each noun has the commands about it: cells, tables, tablets (verify.go compares
-// their replicas), nodes, status, observers (backfill.go replays one), notifications, locks,
-// history, why, trace, cert, cluster. why.go gathers and prints, whyverdict.go judges; trace.go
-// finds the steps of a chain, traceview.go shows them. load.go reads
-// a file, loadrun.go keeps several transactions under way; export.go and exportfile.go write
-// one from one snapshot; rowjson.go is the form of a row in both, checkpoint.go their progress.
-// start.go runs a node. settings.go fills in what the command line left out, arguments.go
-// decodes, confirm.go asks before what can't be undone, errors.go turns an error into a text
-// and an exit code, text.go and terminal.go write for people.
+//	shell       what all commands share: printer, connection, errors, arguments, progress
+//	cells       get, set, delete, scan, table
+//	bulk        load, export, backup, restore
+//	inspectcmd  history, why, trace, status, doctor, top, jobs, debug, client, tablet, verify,
+//	            observer, notify, lock
+//	admin       cluster, node, grant, revoke, grants, token, recover
+//	nodecmd     start, dev, cert
 //
-// The package knows nothing of actors or storage. What starts a node is injected
-// (App.Start) by package app. Client commands speak the public gRPC
-// API like any other remote client, and need no node in the process. A listing pages
-// through the tablets; what it shows is not one snapshot, and a split on the way may show
-// an entry twice.
+// No package here but admin, which reads the directories of stopped nodes, knows anything of
+// actors or storage; package app injects what starts a node (App.Start). Client commands use the
+// public gRPC API like any other remote client.
 //
 // # Output
 //

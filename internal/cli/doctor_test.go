@@ -1,11 +1,11 @@
 package cli
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/cli/shell"
 )
 
 func TestDoctor(t *testing.T) {
@@ -17,7 +17,7 @@ func TestDoctor(t *testing.T) {
 		Survives: 1,
 	}
 	code, stdout, stderr := runApp(t, cluster, nil, "doctor")
-	if code != ExitDone || stdout != "1 of 2 nodes answer; any one node may fail; nothing is wrong\n" {
+	if code != shell.ExitDone || stdout != "1 of 2 nodes answer; any one node may fail; nothing is wrong\n" {
 		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 	}
 	cluster.whole.Findings = []*pb.Finding{{
@@ -25,7 +25,7 @@ func TestDoctor(t *testing.T) {
 		Text: "Nobody runs it.", Remedy: "Start it.",
 	}}
 	code, stdout, stderr = runApp(t, cluster, nil, "doctor")
-	if code != ExitFailed || !strings.Contains(stderr, "needs attention") {
+	if code != shell.ExitFailed || !strings.Contains(stderr, "needs attention") {
 		t.Errorf("with something critical: exit code %d: %s", code, stderr)
 	}
 	want := "CRITICAL  observer \\x1b[2J: Nobody runs it. [observer-unlinked]\n          Start it.\n"
@@ -33,24 +33,13 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("printed %q, want %q", stdout, want)
 	}
 	code, stdout, _ = runApp(t, cluster, nil, "doctor", "--ignore", "disk-low,observer-unlinked")
-	if code != ExitDone || !strings.HasPrefix(stdout, want) {
+	if code != shell.ExitDone || !strings.HasPrefix(stdout, want) {
 		t.Errorf("with all ignored: exit code %d, printed %q", code, stdout)
 	}
 	code, stdout, _ = runApp(t, cluster, nil, "doctor", "-o", "json")
 	lines := strings.Split(strings.TrimSpace(stdout), "\n")
-	if code != ExitFailed || len(lines) != 2 || !strings.Contains(lines[0], `"severity":"critical"`) ||
+	if code != shell.ExitFailed || len(lines) != 2 || !strings.Contains(lines[0], `"severity":"critical"`) ||
 		lines[1] != `{"nodes":2,"answer":1,"survives":1,"findings":1}` {
 		t.Errorf("exit code %d: %q", code, lines)
-	}
-}
-
-// TestDoctorNamesTheProgram: what a node advises names the program that shows it.
-func TestDoctorNamesTheProgram(t *testing.T) {
-	var out bytes.Buffer
-	err := diagnose(&printer{stdout: &out, program: "roster"}, &pb.ClusterStatusResponse{
-		Findings: []*pb.Finding{{Remedy: "Wait (`percolator node ls`): percolator mends it."}},
-	}, nil)
-	if err != nil || !strings.Contains(out.String(), " Wait (`roster node ls`): percolator mends it.\n") {
-		t.Errorf("printed %q, %v", out.String(), err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
@@ -36,20 +37,20 @@ func (l *leased) HoldHistory(_ context.Context,
 func (l *leased) export(t *testing.T, args ...string) (code int, stderr string) {
 	t.Helper()
 	var errs bytes.Buffer
-	app := &App{
+	app := &shell.App{
 		Name: "percolator", Stdin: strings.NewReader(""), Stdout: &bytes.Buffer{}, Stderr: &errs,
 		Connect: func(context.Context, []string, rpc.ClientConfig) (txn.Transport, error) {
 			return l, nil
 		},
 	}
-	return app.Run(t.Context(), append([]string{"export", "t"}, args...)), errs.String()
+	return Run(t.Context(), app, append([]string{"export", "t"}, args...)), errs.String()
 }
 
 // An export holds the history of its snapshot from before the first row on, and gives it back.
 func TestExportHoldsHistory(t *testing.T) {
 	b := newBulk(t)
 	b.stdin = lines(10)
-	b.must(ExitDone, "", "load", "t")
+	b.must(shell.ExitDone, "", "load", "t")
 	l := &leased{Process: b.cluster.Process(1, 1)}
 	scanned := false
 	l.Inject(func(req *pb.TabletRequest) txntest.Fault {
@@ -63,7 +64,7 @@ func TestExportHoldsHistory(t *testing.T) {
 		}
 		return txntest.Fault{}
 	})
-	if code, stderr := l.export(t, b.dir+"/out"); code != ExitDone {
+	if code, stderr := l.export(t, b.dir+"/out"); code != shell.ExitDone {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
 	first, last := l.asked[0], l.asked[len(l.asked)-1]
@@ -73,7 +74,7 @@ func TestExportHoldsHistory(t *testing.T) {
 
 	// A bound above the snapshot says at once that it is gone.
 	l.bound = 1 << 62
-	if code, stderr := l.export(t, b.dir+"/late"); code != ExitFailed ||
+	if code, stderr := l.export(t, b.dir+"/late"); code != shell.ExitFailed ||
 		!strings.Contains(stderr, "--restart begins a new one") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}

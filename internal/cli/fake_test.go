@@ -16,6 +16,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster/admin"
+	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/rpc"
@@ -384,14 +385,14 @@ func runApp(t *testing.T, cluster *fakeCluster, environ []string,
 	args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	app := &App{
+	app := &shell.App{
 		Name: "percolator", Version: "v0.1.0", Environ: environ,
 		Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs,
 		Connect: func(context.Context, []string, rpc.ClientConfig) (txn.Transport, error) {
 			return cluster, cluster.fail
 		},
 	}
-	code = app.Run(t.Context(), args)
+	code = Run(t.Context(), app, args)
 	return code, out.String(), errs.String()
 }
 
@@ -422,16 +423,16 @@ func startApp(t *testing.T, node *fakeNode, environ []string, before []func(),
 
 // startBeside is startApp of a program with functions that run beside its node.
 func startBeside(t *testing.T, node *fakeNode,
-	beside []func(context.Context, RunningNode) error, environ []string, before []func(),
+	beside []func(context.Context, shell.RunningNode) error, environ []string, before []func(),
 	args ...string) (code int, cfg config.Config, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	signals := make(chan os.Signal)
 	up := make(chan struct{})
-	app := &App{
+	app := &shell.App{
 		Name: "percolator", Version: "v0.1.0", Environ: environ, Signals: signals,
 		Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, OnStart: beside,
-		Start: func(_ context.Context, c config.Config) (RunningNode, error) {
+		Start: func(_ context.Context, c config.Config) (shell.RunningNode, error) {
 			cfg = c
 			close(up)
 			return node, nil
@@ -446,7 +447,7 @@ func startBeside(t *testing.T, node *fakeNode,
 		close(signals)
 	}()
 	done := make(chan int, 1)
-	go func() { done <- app.Run(context.Background(), append([]string{"start"}, args...)) }()
+	go func() { done <- Run(context.Background(), app, append([]string{"start"}, args...)) }()
 	select {
 	case code = <-done:
 	case <-time.After(20 * time.Second):

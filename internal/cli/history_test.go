@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -45,7 +46,7 @@ func TestHistory(t *testing.T) {
 				parseEntry(t, row, strings.TrimSuffix(line, "\n")))
 		}
 		code, stdout, stderr := runApp(t, cluster, nil, args...)
-		if code != ExitDone {
+		if code != shell.ExitDone {
 			return fmt.Sprintf("exit code %d\n%s", code, stderr)
 		}
 		return stdout + stderr
@@ -69,7 +70,7 @@ func TestHistoryOfALongRow(t *testing.T) {
 	} {
 		code, stdout, stderr := runApp(t, cluster, nil, "history", "bank", "Bob", "-o", "json",
 			"--limit", fmt.Sprint(tc.limit))
-		if shown := strings.Count(stdout, "\n"); code != ExitDone || shown != tc.shown ||
+		if shown := strings.Count(stdout, "\n"); code != shell.ExitDone || shown != tc.shown ||
 			!strings.Contains(stderr, tc.says) {
 			t.Errorf("--limit %d: exit code %d, %d entries, %q", tc.limit, code, shown, stderr)
 		}
@@ -115,7 +116,7 @@ func parseEntry(t *testing.T, row, line string) *pb.HistoryEntry {
 		r, c, _ := strings.Cut(s, ".")
 		return &pb.Cell{Table: 16, Row: []byte(r), Column: []byte(c)}
 	}
-	column, err := unescape(escapeGo, f[1])
+	column, err := shell.Unescape(shell.EscapeGo, f[1])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/cobra"
-
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
@@ -32,21 +30,5 @@ func TestJobsListing(t *testing.T) {
 	}
 	if !strings.Contains(stderr, "no quorum") {
 		t.Errorf("it is not said that restores may be missing: %s", stderr)
-	}
-}
-
-// TestRateOfBackups: a backup leaves room for others unless it is told not to.
-func TestRateOfBackups(t *testing.T) {
-	for text, want := range map[string]int64{"": 8 << 20, "0": 0, "1MiB": 1 << 20} {
-		cmd, copying := &cobra.Command{}, copyFlags{rate: createRate}
-		copying.register(cmd)
-		if text != "" {
-			if err := cmd.Flags().Set("rate", text); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if o, err := copying.options(cmd, &meter{}); err != nil || o.Rate != want || o.By == "" {
-			t.Errorf("--rate %q: %+v, %v", text, o, err)
-		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
@@ -40,9 +41,9 @@ func TestProgressHasNoGaps(t *testing.T) {
 		}
 		return txntest.Fault{}
 	}
-	b.must(ExitFailed, "not the first one", "load", "u", "@in", "--batch", "10", "--workers", "2",
+	b.must(shell.ExitFailed, "not the first one", "load", "u", "@in", "--batch", "10", "--workers", "2",
 		"--checkpoint", "0s")
-	var state loadState
+	var state struct{ Line, Offset int64 }
 	if err := json.Unmarshal([]byte(b.text("in.progress")), &state); err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +51,7 @@ func TestProgressHasNoGaps(t *testing.T) {
 		t.Errorf("LOAD-GAP: %d lines are counted, and the first is not committed", state.Line)
 	}
 	b.inject = nil
-	b.must(ExitDone, "400 rows loaded", "load", "u", "@in")
+	b.must(shell.ExitDone, "400 rows loaded", "load", "u", "@in")
 }
 
 // A batch whose outcome stays unknown is written once more. (In a bubble: finding out
@@ -69,7 +70,7 @@ func TestLoadAfterAnUnknownOutcome(t *testing.T) {
 				Lost:  req.GetRollback().GetStartTs() == lost.Load() && lost.Load() != 0,
 			}
 		}
-		b.must(ExitDone, "20 rows loaded", "load", "t", "--batch", "5", "--workers", "2")
+		b.must(shell.ExitDone, "20 rows loaded", "load", "t", "--batch", "5", "--workers", "2")
 		if lost.Load() == 0 {
 			t.Error("nothing was lost")
 		}

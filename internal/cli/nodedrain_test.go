@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/cli/shell"
 )
 
 // TestNodeByAddress: an address names the node that is alive there, not a former one, in every
@@ -59,7 +60,7 @@ func TestNodeByAddress(t *testing.T) {
 				code, stdout, stderr := runApp(t, cluster, nil, args...)
 				if tc.id == 0 {
 					for _, says := range tc.says {
-						if code != ExitFailed || !strings.Contains(stderr, says) ||
+						if code != shell.ExitFailed || !strings.Contains(stderr, says) ||
 							len(cluster.sent) > 0 {
 							t.Errorf("%v: exit code %d, sent %v, no %q in %s", args, code,
 								cluster.sent, says, stderr)
@@ -67,7 +68,7 @@ func TestNodeByAddress(t *testing.T) {
 					}
 					continue
 				}
-				if code != ExitDone || len(cluster.sent) != 1 {
+				if code != shell.ExitDone || len(cluster.sent) != 1 {
 					t.Fatalf("%v: exit code %d, sent %v: %s%s", args, code, cluster.sent, stdout,
 						stderr)
 				}
@@ -101,7 +102,7 @@ func TestDrainSaysHowFarItIs(t *testing.T) {
 		}}, cluster.drain...)
 	}
 	code, stdout, stderr := runApp(t, cluster, nil, "node", "drain", "2", "--wait")
-	if code != ExitDone || !strings.Contains(stderr, "node 2: 6 of 7 replicas have been moved") ||
+	if code != shell.ExitDone || !strings.Contains(stderr, "node 2: 6 of 7 replicas have been moved") ||
 		!strings.Contains(stdout, "node 2 is drained") {
 		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 	}

@@ -9,6 +9,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
 )
@@ -38,7 +39,7 @@ func TestWithoutMeta(t *testing.T) {
 		cluster.status.Tablets[0].Leader = false
 		cluster.status.Meta = &pb.MetaSight{AnsweredAgoMs: 65_000, Error: "no quorum"}
 		code, stdout, stderr := runApp(t, cluster, nil, tc.args...)
-		if code != ExitDone {
+		if code != shell.ExitDone {
 			t.Errorf("%v: exit code %d", tc.args, code)
 		}
 		for _, want := range tc.stdout {
@@ -76,7 +77,7 @@ func TestAdviceOfRefusals(t *testing.T) {
 		},
 	} {
 		cluster := bankCluster()
-		app := &App{
+		app := &shell.App{
 			Name: "percolator", Stdin: strings.NewReader(""), Stdout: &strings.Builder{},
 			Stderr: &strings.Builder{},
 			Connect: func(context.Context, []string, rpc.ClientConfig) (txn.Transport, error) {
@@ -87,9 +88,9 @@ func TestAdviceOfRefusals(t *testing.T) {
 				return nil, tc.err
 			},
 		}
-		code := app.Run(t.Context(), []string{"table", "create", "t", "--timeout", "200ms"})
+		code := Run(t.Context(), app, []string{"table", "create", "t", "--timeout", "200ms"})
 		advice := app.Stderr.(*strings.Builder).String()
-		if code != ExitUnavailable || !strings.Contains(advice, tc.want) ||
+		if code != shell.ExitUnavailable || !strings.Contains(advice, tc.want) ||
 			errors.Is(tc.err, percolator.ErrDiskFull) && strings.Contains(advice, "start a node") {
 			t.Errorf("%v: exit code %d, no %q in %s", tc.err, code, tc.want, advice)
 		}

@@ -15,6 +15,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/join"
+	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -36,13 +37,13 @@ func TestRecoverVerify(t *testing.T) {
 		code    int
 		says    string
 	}{
-		{"in order", pb.Status_STATUS_COMMITTED, 9, false, ExitDone, "is verified"},
-		{"no primary", pb.Status_STATUS_ROLLED_BACK, 9, false, ExitDone,
+		{"in order", pb.Status_STATUS_COMMITTED, 9, false, shell.ExitDone, "is verified"},
+		{"no primary", pb.Status_STATUS_ROLLED_BACK, 9, false, shell.ExitDone,
 			"3 rolled back, 1 of them secondaries without a primary; 5 notifications wait, 2 are parked"},
-		{"alive", pb.Status_STATUS_LIVE, 9, false, ExitFailed, "belong to live transactions"},
-		{"old timestamps", pb.Status_STATUS_COMMITTED, 1 << 60, false, ExitFailed,
+		{"alive", pb.Status_STATUS_LIVE, 9, false, shell.ExitFailed, "belong to live transactions"},
+		{"old timestamps", pb.Status_STATUS_COMMITTED, 1 << 60, false, shell.ExitFailed,
 			"was given out before the loss"},
-		{"replicas differ", pb.Status_STATUS_COMMITTED, 9, true, ExitFailed, "replicas that differ"},
+		{"replicas differ", pb.Status_STATUS_COMMITTED, 9, true, shell.ExitFailed, "replicas that differ"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := lockedCluster(tc.status, 0)
@@ -65,14 +66,14 @@ func TestRecoverVerify(t *testing.T) {
 				_, ok := m.(*pb.FinishRecoveryRequest)
 				return ok
 			})
-			if finished != (tc.code == ExitDone) {
+			if finished != (tc.code == shell.ExitDone) {
 				t.Errorf("UNVERIFIED: the recovery has ended: %v", finished)
 			}
 		})
 	}
 	c := bankCluster()
 	c.whole = &pb.ClusterStatusResponse{}
-	if code, stdout, _ := runApp(t, c, nil, "recover", "verify"); code != ExitDone ||
+	if code, stdout, _ := runApp(t, c, nil, "recover", "verify"); code != shell.ExitDone ||
 		!strings.Contains(stdout, "no recovery is unverified") {
 		t.Errorf("exit code %d: %s", code, stdout)
 	}
@@ -127,35 +128,35 @@ func TestRecoverCommands(t *testing.T) {
 		}
 		return stdout
 	}
-	run(ExitUsage, "--dir", "inspect")
-	run(ExitFailed, "no node's directory", "inspect", "--dir", at)
+	run(shell.ExitUsage, "--dir", "inspect")
+	run(shell.ExitFailed, "no node's directory", "inspect", "--dir", at)
 	if left, err := os.ReadDir(at); err != nil || len(left) > 0 {
 		t.Errorf("inspect has made %v, %v", left, err)
 	}
-	text := run(ExitDone, `"fingerprint"`, "inspect", "--dir", dir)
+	text := run(shell.ExitDone, `"fingerprint"`, "inspect", "--dir", dir)
 	if err := os.WriteFile(inspection, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run(ExitFailed, "a quorum may be alive", "plan", inspection, "--dead", "7", "--out", plan)
-	run(ExitFailed, "something answers at its address", "plan", inspection, "--dead", "7,9", "--out", plan)
-	stdout := run(ExitDone, "apply it to the directories of nodes", "plan", inspection, "--dead", "7,9", "--no-probe",
+	run(shell.ExitFailed, "a quorum may be alive", "plan", inspection, "--dead", "7", "--out", plan)
+	run(shell.ExitFailed, "something answers at its address", "plan", inspection, "--dead", "7,9", "--out", plan)
+	stdout := run(shell.ExitDone, "apply it to the directories of nodes", "plan", inspection, "--dead", "7,9", "--no-probe",
 		"--out", plan)
 	if strings.Count(stdout, "  recover  ") != 2 {
 		t.Errorf("the plan is printed as\n%s", stdout)
 	}
-	run(ExitFailed, "exist", "plan", inspection, "--dead", "7,9", "--no-probe", "--out", plan)
-	run(ExitDone, `"action":"recover"`, "plan", "--dir", dir, "--dead", "7,9", "--no-probe", "--out", plan+"2",
+	run(shell.ExitFailed, "exist", "plan", inspection, "--dead", "7,9", "--no-probe", "--out", plan)
+	run(shell.ExitDone, `"action":"recover"`, "plan", "--dir", dir, "--dead", "7,9", "--no-probe", "--out", plan+"2",
 		"-o", "json")
 
 	st, err := store.Open(store.Options{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
-	run(ExitFailed, "stop the node first", "apply", plan, "--dir", dir)
+	run(shell.ExitFailed, "stop the node first", "apply", plan, "--dir", dir)
 	if err := st.Close(); err != nil {
 		t.Fatal(err)
 	}
-	run(ExitDone, "is applied to", "apply", plan, "--dir", dir)
-	run(ExitDone, "was applied to", "apply", plan, "--dir", dir)
-	run(ExitFailed, "has run since", "apply", plan+"2", "--dir", dir)
+	run(shell.ExitDone, "is applied to", "apply", plan, "--dir", dir)
+	run(shell.ExitDone, "was applied to", "apply", plan, "--dir", dir)
+	run(shell.ExitFailed, "has run since", "apply", plan+"2", "--dir", dir)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/cli/shell"
 )
 
 // This file makes docs/reference/commands.md and errors.md out of the code.
@@ -161,7 +162,7 @@ func TestReferenceOfErrors(t *testing.T) {
 		delete(values, name)
 		meaning := strings.Join(strings.Fields(spec.Doc.Text()), " ")
 		meaning = strings.TrimPrefix(strings.TrimPrefix(meaning, name+": "), name+" is ")
-		code, advice := (&connector{}).classify(value)
+		code, advice := (&shell.Connector{}).Classify(value)
 		fmt.Fprintf(&b, "| `%s` | %s | %d | %s |\n", name, strings.ToUpper(meaning[:1])+meaning[1:],
 			code, advice)
 		return false

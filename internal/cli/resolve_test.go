@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -67,25 +68,25 @@ func TestLockResolve(t *testing.T) {
 		says     string
 		resolved int
 	}{
-		{"committed", pb.Status_STATUS_COMMITTED, 9, "--all --older-than 0s", ExitDone,
+		{"committed", pb.Status_STATUS_COMMITTED, 9, "--all --older-than 0s", shell.ExitDone,
 			"rolled forward, committed at 9", 2},
-		{"acknowledgment", pb.Status_STATUS_COMMITTED, 9, "bank Joe", ExitDone,
+		{"acknowledgment", pb.Status_STATUS_COMMITTED, 9, "bank Joe", shell.ExitDone,
 			"committed at 9, left to the nodes", 0},
-		{"rolled back", pb.Status_STATUS_ROLLED_BACK, 0, "--all --older-than 0s", ExitDone,
+		{"rolled back", pb.Status_STATUS_ROLLED_BACK, 0, "--all --older-than 0s", shell.ExitDone,
 			"rolled back\n", 3},
-		{"alive", pb.Status_STATUS_LIVE, 0, "--all --older-than 0s", ExitFailed,
+		{"alive", pb.Status_STATUS_LIVE, 0, "--all --older-than 0s", shell.ExitFailed,
 			"alive, left alone", 0},
-		{"unknown", pb.Status_STATUS_UNKNOWN, 0, "--all --older-than 0s", ExitFailed,
+		{"unknown", pb.Status_STATUS_UNKNOWN, 0, "--all --older-than 0s", shell.ExitFailed,
 			"3 locks belong to live transactions", 0},
-		{"young", pb.Status_STATUS_COMMITTED, 9, "--all", ExitDone,
+		{"young", pb.Status_STATUS_COMMITTED, 9, "--all", shell.ExitDone,
 			"0 resolved, 0 alive, 3 too young", 0},
-		{"one row", pb.Status_STATUS_COMMITTED, 9, "bank Bob", ExitDone, "1 resolved", 1},
-		{"one column", pb.Status_STATUS_COMMITTED, 9, "bank Bob bal", ExitDone, "1 resolved", 1},
-		{"another column", pb.Status_STATUS_COMMITTED, 9, "bank Bob other", ExitDone, "0 resolved",
+		{"one row", pb.Status_STATUS_COMMITTED, 9, "bank Bob", shell.ExitDone, "1 resolved", 1},
+		{"one column", pb.Status_STATUS_COMMITTED, 9, "bank Bob bal", shell.ExitDone, "1 resolved", 1},
+		{"another column", pb.Status_STATUS_COMMITTED, 9, "bank Bob other", shell.ExitDone, "0 resolved",
 			0},
-		{"forced", pb.Status_STATUS_LIVE, 0, "bank Bob --force --yes", ExitDone,
+		{"forced", pb.Status_STATUS_LIVE, 0, "bank Bob --force --yes", shell.ExitDone,
 			"rolled back by force", 1},
-		{"json", pb.Status_STATUS_COMMITTED, 9, "bank Bob -o json", ExitDone,
+		{"json", pb.Status_STATUS_COMMITTED, 9, "bank Bob -o json", shell.ExitDone,
 			`"outcome":"committed","commit_ts":9}`, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -115,7 +116,7 @@ func TestNotifyReplay(t *testing.T) {
 	cluster.walked = somethingOf
 	cluster.mutate = func(*pb.TabletRequest) *pb.MutationResult { return &pb.MutationResult{} }
 	code, stdout, stderr := runApp(t, cluster, nil, "notify", "replay", "count", "--all-parked")
-	if code != ExitDone || !strings.Contains(stdout, "1 rows will be run again by count") ||
+	if code != shell.ExitDone || !strings.Contains(stdout, "1 rows will be run again by count") ||
 		len(cluster.sent) != 1 {
 		t.Fatalf("exit code %d, %d messages\n%s%s", code, len(cluster.sent), stdout, stderr)
 	}
@@ -128,19 +129,19 @@ func TestNotifyReplay(t *testing.T) {
 	cluster.sent = nil
 	cluster.rows = map[string][]*pb.HistoryEntry{"Bob": {parseEntry(t, "Bob", "W bal 8 7 put x")}}
 	if code, _, stderr := runApp(t, cluster, nil, "notify", "replay", "count", "Bob", "-o",
-		"json"); code != ExitDone || len(cluster.sent) != 1 {
+		"json"); code != shell.ExitDone || len(cluster.sent) != 1 {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	// A weak column holds nothing: any row can be replayed.
 	if code, _, stderr := runApp(t, cluster, nil, "notify", "replay", "mail",
-		"anybody"); code != ExitDone || len(cluster.sent) != 2 {
+		"anybody"); code != shell.ExitDone || len(cluster.sent) != 2 {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	cluster.mutate = func(*pb.TabletRequest) *pb.MutationResult {
 		return &pb.MutationResult{Status: pb.Status_STATUS_NOTIFY_ONLY}
 	}
 	if code, _, _ := runApp(t, cluster, nil, "notify", "replay", "mail",
-		"anybody"); code != ExitFailed {
+		"anybody"); code != shell.ExitFailed {
 		t.Error("a refused replay is no failure")
 	}
 }
@@ -162,7 +163,7 @@ func TestNotifyReplayAcrossTablets(t *testing.T) {
 	}
 	cluster.mutate = func(*pb.TabletRequest) *pb.MutationResult { return &pb.MutationResult{} }
 	code, _, stderr := runApp(t, cluster, nil, "notify", "replay", "count", "--all-parked")
-	if code != ExitDone || len(cluster.sent) != 2 {
+	if code != shell.ExitDone || len(cluster.sent) != 2 {
 		t.Errorf("exit code %d, %d messages: %s", code, len(cluster.sent), stderr)
 	}
 }
@@ -183,25 +184,25 @@ func TestObserverReplay(t *testing.T) {
 		says string
 		sent []pb.BackfillRequest_Action
 	}{
-		{"", []*pb.Backfill{at(0, nil)}, ExitDone, "replay of count: running, 0 rows marked",
+		{"", []*pb.Backfill{at(0, nil)}, shell.ExitDone, "replay of count: running, 0 rows marked",
 			[]pb.BackfillRequest_Action{1}},
-		{"--wait", []*pb.Backfill{at(0, nil), at(10, nil), at(20, done)}, ExitDone,
+		{"--wait", []*pb.Backfill{at(0, nil), at(10, nil), at(20, done)}, shell.ExitDone,
 			"done, 20 rows marked", []pb.BackfillRequest_Action{1, 0, 0}},
-		{"--status", []*pb.Backfill{at(10, nil)}, ExitDone, "; 1 of 2 tablets are done, next is row m",
+		{"--status", []*pb.Backfill{at(10, nil)}, shell.ExitDone, "; 1 of 2 tablets are done, next is row m",
 			[]pb.BackfillRequest_Action{0}},
-		{"--status -o json", []*pb.Backfill{at(10, nil)}, ExitDone,
+		{"--status -o json", []*pb.Backfill{at(10, nil)}, shell.ExitDone,
 			`{"observer":"count","state":"running","ts":8,"rows":10,"next_row":"m"}`,
 			[]pb.BackfillRequest_Action{0}},
-		{"--status", nil, ExitFailed, "was never replayed", []pb.BackfillRequest_Action{0}},
+		{"--status", nil, shell.ExitFailed, "was never replayed", []pb.BackfillRequest_Action{0}},
 		{"--cancel", []*pb.Backfill{at(10, func(b *pb.Backfill) {
 			b.Cancelled = true
-		})}, ExitDone, "cancelled", []pb.BackfillRequest_Action{2}},
+		})}, shell.ExitDone, "cancelled", []pb.BackfillRequest_Action{2}},
 		{"--wait", []*pb.Backfill{at(10, func(b *pb.Backfill) {
 			b.Cancelled = true
-		})}, ExitFailed, "was cancelled", []pb.BackfillRequest_Action{1}},
+		})}, shell.ExitFailed, "was cancelled", []pb.BackfillRequest_Action{1}},
 		{"--wait", []*pb.Backfill{at(10, func(b *pb.Backfill) {
 			b.Error = "no disk"
-		})}, ExitFailed, "no disk", []pb.BackfillRequest_Action{1}},
+		})}, shell.ExitFailed, "no disk", []pb.BackfillRequest_Action{1}},
 	} {
 		cluster := bankCluster()
 		cluster.backfills = tc.then

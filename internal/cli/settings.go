@@ -11,6 +11,9 @@ import (
 	"github.com/knadh/koanf/parsers/yaml"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/percolator-go/percolator/internal/cli/nodecmd"
+	"github.com/percolator-go/percolator/internal/cli/shell"
 )
 
 // This file sets the flags that a command line leaves out.
@@ -24,7 +27,7 @@ const envPrefix = "PERCOLATOR_"
 func (c *commandLine) fill(cmd *cobra.Command) error {
 	known := map[string]bool{}
 	collectFlags(cmd.Root(), known)
-	settings, env := map[string]string{}, environment(c.app.Environ)
+	settings, env := map[string]string{}, environment(c.App.Environ)
 	if c.config == "" {
 		c.config = env["config"]
 	}
@@ -37,7 +40,7 @@ func (c *commandLine) fill(cmd *cobra.Command) error {
 	for _, key := range slices.Sorted(maps.Keys(env)) {
 		if !known[key] && !serviceLink(key, env[key]) {
 			return fmt.Errorf("environment: unknown setting %s%s", envName(key),
-				suggestion(key, known))
+				shell.Suggestion(key, known))
 		}
 	}
 	maps.Copy(settings, env) // it overrides the file
@@ -59,22 +62,9 @@ func (c *commandLine) fill(cmd *cobra.Command) error {
 		if _, set := env[f.Name]; set {
 			origin = envName(f.Name)
 		}
-		fault = cmd.Flags().SetAnnotation(f.Name, originKey, []string{origin})
+		fault = cmd.Flags().SetAnnotation(f.Name, shell.OriginKey, []string{origin})
 	})
 	return fault
-}
-
-// originKey is that of a flag's annotation that says where its value comes from, if it was
-// not on the command line.
-const originKey = "origin"
-
-// origin says in parentheses where the value of a flag comes from that was not on the
-// command line; empty: it was, or is the default.
-func origin(cmd *cobra.Command, flag string) string {
-	if f := cmd.Flags().Lookup(flag); f != nil && len(f.Annotations[originKey]) > 0 {
-		return fmt.Sprintf(" (from %s)", f.Annotations[originKey][0])
-	}
-	return ""
 }
 
 // collectFlags gathers the names of all flags of the command and those below it.
@@ -130,7 +120,7 @@ func loadFile(into map[string]string, name string, known map[string]bool) error 
 	for _, key := range slices.Sorted(maps.Keys(into)) {
 		if !known[key] {
 			return fmt.Errorf("configuration file %s: unknown key %q%s", name, key,
-				suggestion(key, known))
+				shell.Suggestion(key, known))
 		}
 	}
 	return nil
@@ -146,7 +136,7 @@ func flatten(prefix string, from map[string]any, into map[string]string) {
 		}
 		switch v := from[key].(type) {
 		case map[string]any:
-			if name == labelsFlag {
+			if name == nodecmd.LabelsFlag {
 				into[name] = pairs(v)
 				continue
 			}
@@ -177,38 +167,4 @@ func pairs(m map[string]any) string {
 // envName returns the name of a flag's environment variable.
 func envName(key string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, "-", "_"))
-}
-
-// suggestion returns a question that names a setting of similar spelling, or nothing.
-func suggestion(key string, known map[string]bool) string {
-	best, least := "", 3
-	for _, name := range slices.Sorted(maps.Keys(known)) {
-		if d := distance(key, name); d < least {
-			best, least = name, d
-		}
-	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf(" (did you mean %q?)", best)
-}
-
-// distance returns the Levenshtein distance in bytes.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost = 1 + min(diagonal, row[j], row[j+1])
-			}
-			diagonal, row[j+1] = row[j+1], cost
-		}
-	}
-	return row[len(b)]
 }

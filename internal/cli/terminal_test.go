@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,6 +16,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster/admin"
+	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -259,9 +259,9 @@ func TestNothingCommandsTheTerminal(t *testing.T) {
 					}
 				}
 				var out, errs bytes.Buffer
-				app := &App{
+				app := &shell.App{
 					Name: "percolator", Version: "v1", Stdout: &out, Stderr: &errs,
-					terminal: func(any) bool {
+					Terminal: func(any) bool {
 						return true
 					},
 					Stdin: strings.NewReader(`{"row":"r","columns":{"c":"\u001b[31m\u009b"}}` +
@@ -272,13 +272,13 @@ func TestNothingCommandsTheTerminal(t *testing.T) {
 					},
 				}
 				set := []string{"set", evilName, evilRow, evilRow, evilRow}
-				if code := app.Run(t.Context(), set); code != ExitDone {
+				if code := Run(t.Context(), app, set); code != shell.ExitDone {
 					t.Fatalf("exit code %d: %s", code, errs.String())
 				}
 				out.Reset()
 				errs.Reset()
 				cluster.fail = fail
-				app.Run(t.Context(), append(args, form...))
+				Run(t.Context(), app, append(args, form...))
 				onlyText(t, line, out.String())
 				// progress is drawn in place
 				onlyText(t, line, strings.ReplaceAll(errs.String(), "\r", ""))
@@ -307,74 +307,13 @@ func TestNothingCommandsTheTerminal(t *testing.T) {
 	}
 }
 
-// TestEscape: foreign text keeps to its line, and what is printable stays as it is.
-func TestEscape(t *testing.T) {
-	for in, want := range map[string]string{
-		"":                        "",
-		"plain ünïcode 漢字 🙂":      "plain ünïcode 漢字 🙂",
-		"a\x1b[31m\x07\x7f":       `a\x1b[31m\a\x7f`,
-		"\u009b31m\u202e\xff\r\n": `\u009b31m\u202e\xff\r\n`,
-	} {
-		if got := oneLine(in); got != want {
-			t.Errorf("%q is written as %s, want %s", in, got, want)
-		}
-	}
-	if got := string(escapeJSON([]byte("{\"a\":\"\u009bü\x7f\"}\n"))); got != `{"a":"\u009bü\u007f"}`+"\n" {
-		t.Errorf("JSON is written as %q", got)
-	}
-}
-
-// FuzzShellQuote asks the shell itself.
-func FuzzShellQuote(f *testing.F) {
-	sh, err := exec.LookPath("sh")
-	if err != nil {
-		f.Skip("no shell")
-	}
-	for _, s := range []string{"", "plain", "two words", "$(touch /tmp/x)", "it's", "`id`",
-		"a\nb\n", "-n", "~", "\\", "!x", "é\xff", "*", "=ls"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		if strings.Contains(s, "\x00") {
-			t.Skip("no argument holds a NUL")
-		}
-		out, err := exec.Command(sh, "-c", "printf %s "+shellQuote(s)).CombinedOutput()
-		if s == "-n" || err == nil && string(out) == s {
-			return
-		}
-		t.Errorf("%q is quoted as %s, which the shell takes for %q: %v", s, shellQuote(s), out, err)
-	})
-}
-
-// TestSuggest: what is offered for pasting names what it is about, or nothing.
-func TestSuggest(t *testing.T) {
-	out := newPrinter(&App{Name: "percolator"})
-	for _, tc := range []struct {
-		observer, row, want string
-	}{
-		{"greet", "bob", "`percolator notify replay greet bob`"},
-		{"greet", "$(touch /tmp/x)", "`percolator notify replay greet '$(touch /tmp/x)'`"},
-		{"it's", "two words", "`percolator notify replay 'it'\\''s' 'two words'`"},
-		{"greet", "--all-parked", "`percolator notify replay -- greet --all-parked`"},
-		{"greet", "a\x00b", "`percolator notify replay greet '\"a\\x00b\"' --escape go`"},
-		{"gr\x1beet", "bob", "`percolator notify replay OBSERVER bob`"},
-		{"greet", "", "`percolator notify replay greet ''`"},
-	} {
-		got := out.suggest("notify replay", "", operand{"OBSERVER", tc.observer},
-			operand{"ROW", tc.row})
-		if got != tc.want {
-			t.Errorf("%q, %q: %s, want %s", tc.observer, tc.row, got, tc.want)
-		}
-	}
-}
-
 // TestWhyQuotes: advice about a row with a name that a shell would run is harmless.
 func TestWhyQuotes(t *testing.T) {
 	cluster := bankCluster()
 	cluster.observers[1].Info.Paused = false
 	cluster.history = []*pb.HistoryEntry{parseEntry(t, "$(touch /tmp/x)", "W bal 9 7 put x")}
 	code, stdout, stderr := runApp(t, cluster, nil, "why", "bank", "$(touch /tmp/x)", "count")
-	if want := "`percolator notify replay count '$(touch /tmp/x)'`"; code != ExitDone ||
+	if want := "`percolator notify replay count '$(touch /tmp/x)'`"; code != shell.ExitDone ||
 		!strings.Contains(stdout, want) {
 		t.Errorf("exit code %d, no %s in\n%s%s", code, want, stdout, stderr)
 	}

@@ -69,7 +69,13 @@ func TestTop(t *testing.T) {
 		t.Errorf("%q, %q", stdout, stderr)
 	}
 	_, stdout, _ = runApp(t, busyCluster(), nil, "top", "--rows", "2", "-o", "json")
-	var sample topOut
+	var sample struct {
+		Nodes   []struct{ Load, Leaders uint64 }
+		Tablets []struct{ Tablet, Leader uint64 }
+		Clients []struct {
+			Rate uint64 `json:"cells_per_second"`
+		}
+	}
 	if err := json.Unmarshal([]byte(stdout), &sample); err != nil {
 		t.Fatal(err)
 	}

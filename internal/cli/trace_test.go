@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
@@ -70,10 +71,10 @@ func TestTrace(t *testing.T) {
 		if len(cluster.sent) > 0 {
 			t.Errorf("trace has sent %v", cluster.sent)
 		}
-		if searches := strings.Contains(flags, "--search"); code == ExitDone && searches != (scans > 0) {
+		if searches := strings.Contains(flags, "--search"); code == shell.ExitDone && searches != (scans > 0) {
 			t.Errorf("%d scans, searching is %t", scans, searches)
 		}
-		if code != ExitDone {
+		if code != shell.ExitDone {
 			stdout += "exit code " + string(rune('0'+code)) + "\n"
 		}
 		return stdout + stderr
@@ -102,7 +103,7 @@ func TestTraceOfAWideRow(t *testing.T) {
 		}
 		steps = append(steps, step)
 	}
-	if code != ExitDone || len(steps) != 3 || steps[2].Observer != "sum" ||
+	if code != shell.ExitDone || len(steps) != 3 || steps[2].Observer != "sum" ||
 		!strings.Contains(stderr, "more than a node shows") {
 		t.Errorf("exit code %d, %s%s", code, stdout, stderr)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
 )
@@ -16,7 +17,7 @@ import (
 // commands are all commands below (and with) the root, but cobra's own.
 func commands(t *testing.T) []*cobra.Command {
 	t.Helper()
-	c := &commandLine{deps: newDeps(&App{
+	c := &commandLine{Deps: shell.NewDeps(&shell.App{
 		Name: "percolator", Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard,
 		Connect: func(context.Context, []string, rpc.ClientConfig) (txn.Transport, error) {
 			return bankCluster(), nil

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/cli/shell"
 )
 
 // VerifyTablet implements pb.AdminServer: every tablet's one replica, unless the test says
@@ -68,7 +69,7 @@ func TestVerify(t *testing.T) {
 				}, nil
 			}
 			code, stdout, stderr := runApp(t, cluster, nil, "verify")
-			if code != ExitFailed {
+			if code != shell.ExitFailed {
 				t.Errorf("exit code %d", code)
 			}
 			for _, want := range tc.want {
@@ -80,7 +81,7 @@ func TestVerify(t *testing.T) {
 				t.Errorf("the other tablets are missing:\n%s", stdout)
 			}
 			code, stdout, _ = runApp(t, cluster, nil, "verify", "-o", "json")
-			if code != ExitFailed || strings.Count(stdout, `"equal":true`) != 2 ||
+			if code != shell.ExitFailed || strings.Count(stdout, `"equal":true`) != 2 ||
 				strings.Count(stdout, `"equal":false`) != 1 {
 				t.Errorf("exit code %d\n%s", code, stdout)
 			}

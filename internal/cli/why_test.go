@@ -9,6 +9,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/cli/inspectcmd"
+	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -44,11 +46,11 @@ func TestWhy(t *testing.T) {
 			cluster.observers = nil
 		}
 		code, stdout, stderr := runApp(t, cluster, nil, "why", table, "Bob", observer)
-		if code != ExitDone || stderr != "" {
+		if code != shell.ExitDone || stderr != "" {
 			t.Fatalf("exit code %d: %s", code, stderr)
 		}
 		_, text, _ := runApp(t, cluster, nil, "why", table, "Bob", observer, "-o", "json")
-		var out whyJSON
+		var out struct{ Verdict, Sentence string }
 		if err := json.Unmarshal([]byte(text), &out); err != nil {
 			t.Fatalf("%v in %s", err, text)
 		}
@@ -61,7 +63,7 @@ func TestWhy(t *testing.T) {
 		}
 		return fmt.Sprintf("(%s)\n%s", out.Verdict, stdout)
 	})
-	for verdict := range strings.SplitSeq(verdictList(), ", ") {
+	for verdict := range strings.SplitSeq(inspectcmd.VerdictList(), ", ") {
 		if !seen[verdict] {
 			t.Errorf("no case for %s", verdict)
 		}
@@ -77,7 +79,7 @@ func TestWhyOfAWideRow(t *testing.T) {
 		parseEntry(t, "Bob", "A count 12 10"),
 	}}
 	code, stdout, stderr := runApp(t, cluster, nil, "why", "bank", "Bob", "count")
-	if code != ExitDone || !strings.HasPrefix(stdout, "It ran at 10") {
+	if code != shell.ExitDone || !strings.HasPrefix(stdout, "It ran at 10") {
 		t.Errorf("exit code %d, %s%s", code, stdout, stderr)
 	}
 }

@@ -1,0 +1,99 @@
+package admin
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/cli/shell"
+)
+
+// The commands about grants: which clients may use a table. They change the cluster's
+// policy, which meta keeps.
+
+// GrantCommand allows a client to use a restricted table.
+func GrantCommand(d *shell.Deps) *cobra.Command {
+	var table string
+	cmd := &cobra.Command{
+		Use:   "grant ROLE NAME --table T",
+		Short: "Let a client use a table that only those named may use",
+		Long: `Let the holders of certificates with the name NAME read a table (reader), or read
+and change it (writer), as far as the role in the certificate goes too. A table with a grant is
+for the clients that are named, and for operators; one without is for all clients. Every node
+that is alive goes by it when the command ends.`,
+		Example: "grant writer shop --table orders\ngrant reader report --table orders",
+		PreRunE: needsTable(&table),
+	}
+	cmd.Flags().StringVar(&table, "table", "", "the table")
+	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
+		_, err := s.Admin.SetGrant(ctx,
+			&pb.SetGrantRequest{Table: table, Role: args[0], Name: args[1]})
+		if err != nil {
+			return err
+		}
+		return s.Out.Done("%s may use table %s as a %s", shell.Printable(args[1]), shell.Printable(table),
+			shell.Printable(args[0]))
+	})
+}
+
+// RevokeCommand takes a grant back.
+func RevokeCommand(d *shell.Deps) *cobra.Command {
+	var table string
+	cmd := &cobra.Command{
+		Use:   "revoke NAME --table T",
+		Short: "Take back what grant has given",
+		Long: `Take back what grant has given. A table whose last grant is taken back is for all
+clients again, and the command says so.`,
+		Example: "revoke report --table orders",
+		PreRunE: needsTable(&table),
+	}
+	cmd.Flags().StringVar(&table, "table", "", "the table")
+	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
+		if _, err := s.Admin.SetGrant(ctx, &pb.SetGrantRequest{Table: table, Name: args[0]}); err != nil {
+			return err
+		}
+		left, err := s.Admin.Grants(ctx, &pb.GrantsRequest{Table: table})
+		if err == nil && len(left.GetGrants()) == 0 {
+			s.Out.Note("table %s has no grant left: it is for all clients again", table)
+		}
+		return s.Out.Done("%s has no grant of table %s any more", shell.Printable(args[0]),
+			shell.Printable(table))
+	})
+}
+
+// needsTable refuses a command without --table.
+func needsTable(table *string) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
+		if *table == "" {
+			return shell.Usagef(cmd, "--table is missing")
+		}
+		return nil
+	}
+}
+
+// GrantsCommand lists the grants.
+func GrantsCommand(d *shell.Deps) *cobra.Command {
+	var table string
+	cmd := &cobra.Command{
+		Use:     "grants",
+		Short:   "List which clients may use tables that are not for all",
+		Example: "grants\ngrants --table orders -o json",
+	}
+	cmd.Flags().StringVar(&table, "table", "", "only of this table")
+	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, _ []string) error {
+		resp, err := s.Admin.Grants(ctx, &pb.GrantsRequest{Table: table})
+		if err != nil {
+			return err
+		}
+		list := s.Out.Listing("TABLE, NAME, ROLE")
+		for _, g := range resp.GetGrants() {
+			list.Add(struct {
+				Table string `json:"table"`
+				Name  string `json:"name"`
+				Role  string `json:"role"`
+			}{g.TableName, g.Name, g.Role}, g.TableName, g.Name, g.Role)
+		}
+		return list.End()
+	})
+}

@@ -1,0 +1,314 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/percolator-go/percolator/internal/cli/inspectcmd"
+	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/salvage"
+	"github.com/percolator-go/percolator/store"
+)
+
+// `recover` recovers a cluster that has permanently lost a quorum. Package salvage does the work
+// on the directories of stopped nodes; this file has the commands for it, and recoververify.go
+// the one that verifies the cluster afterwards.
+
+// probeTimeout bounds the attempt to connect to an address of a node that is declared dead.
+const probeTimeout = time.Second
+
+// RecoverCommand groups the commands for the loss of a quorum.
+func RecoverCommand(d *shell.Deps) *cobra.Command {
+	cmd := shell.Group("recover", "Recover a cluster that has permanently lost a quorum",
+		"recover inspect --dir /var/lib/percolator > n1.json\n"+
+			"recover plan n1.json n2.json --dead 7012345 --dead 7067890 --out plan.json\n"+
+			"recover apply plan.json --dir /var/lib/percolator\n"+
+			"recover verify",
+		recoverInspect(d), recoverPlan(d), recoverApply(d), inspectcmd.RecoverVerify(d))
+	cmd.Long = `Recover a cluster after the nodes with a quorum of some tablets are permanently lost: their
+machines or disks will not come back. Acknowledged writes may be lost with them. If there is a
+recent enough backup, restore that instead; if the nodes can come back, wait for them.
+
+Stop all surviving nodes. Inspect the directory of each on its machine, make one plan from all
+inspections, read it, and apply it to every directory before any node is started.
+docs/operating/backup.md has the procedure.`
+	return cmd
+}
+
+// dirFlags name a stopped node's directory.
+type dirFlags struct{ dir, logDir string }
+
+func (f *dirFlags) register(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.dir, "dir", "", "directory of the stopped node, as given to start")
+	cmd.Flags().StringVar(&f.logDir, "log-dir", "", "directory of its Raft log, if start was given one")
+}
+
+// open opens the directory's store, which must exist, calls fn and closes the store.
+func (f *dirFlags) open(cmd *cobra.Command, fn func(*store.Store) error) error {
+	if f.dir == "" {
+		return shell.Usagef(cmd, "name the directory of a stopped node with --dir")
+	}
+	// Opening would make a store where there is none.
+	if _, err := os.Stat(filepath.Join(f.dir, "VERSION")); err != nil {
+		return fmt.Errorf("%s is no node's directory: %w", f.dir, err)
+	}
+	st, err := store.Open(store.Options{Dir: f.dir, LogDir: f.logDir})
+	if errors.Is(err, store.ErrInUse) {
+		return shell.WithHint(err, "stop the node first")
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(fn(st), st.Close())
+}
+
+func recoverInspect(d *shell.Deps) *cobra.Command {
+	f := &dirFlags{}
+	cmd := &cobra.Command{
+		Use:   "inspect",
+		Short: "Print the contents of a stopped node's directory, in JSON, for `recover plan`",
+		Example: "recover inspect --dir /var/lib/percolator > n1.json\n" +
+			"recover inspect --dir data --log-dir /fast/log > n1.json",
+	}
+	f.register(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return f.open(cmd, func(st *store.Store) error {
+			in, err := salvage.Inspect(st)
+			if err != nil {
+				return err
+			}
+			return d.Out.Object(in)
+		})
+	}
+	return d.WithOutput(cmd)
+}
+
+// planning is one `recover plan`.
+type planning struct {
+	dirs    []string
+	dead    []int64
+	gaps    bool
+	noProbe bool
+	out     string
+}
+
+func recoverPlan(d *shell.Deps) *cobra.Command {
+	p := &planning{}
+	cmd := &cobra.Command{
+		Use:   "plan [FILE...]",
+		Short: "Choose the replica of each tablet that goes on",
+		Long: `Make a plan from the inspections in FILEs, and from directories on this machine. Of each tablet
+without a quorum the replica whose log ends last goes on alone; tablets that have their quorum
+among the survivors are left as they are.
+
+Every node of the cluster is either inspected or declared dead with --dead ID. A plan is refused
+while a node that may be part of a quorum is neither, and while something answers at the address
+of a node that is declared dead.
+
+Entries at the end of a log that are not known to be committed are kept and count as committed.
+Writes that only dead nodes have acknowledged, after the end of that log, are lost; the survivors
+do not show whether there were any.`,
+		Example: "recover plan n1.json n2.json --dead 7012345 --dead 7067890 --out plan.json\n" +
+			"recover plan --dir /data/n1 --dir /data/n2 --dead 7012345 --out plan.json",
+	}
+	flags := cmd.Flags()
+	flags.StringSliceVar(&p.dirs, "dir", nil, "directories of stopped nodes on this machine")
+	flags.Int64SliceVar(&p.dead, "dead", nil, "ids of nodes that will never come back")
+	flags.BoolVar(&p.gaps, "accept-gaps", false,
+		"make empty tablets for rows that no survivor holds; without it they are named, and no plan is made")
+	flags.BoolVar(&p.noProbe, "no-probe", false,
+		"do not probe the addresses of the dead nodes: they belong to something else now")
+	flags.StringVar(&p.out, "out", "plan.json", "file to write the plan to; an existing file is not replaced")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return p.run(cmd, d, args) }
+	return d.WithOutput(cmd)
+}
+
+func (p *planning) run(cmd *cobra.Command, d *shell.Deps, files []string) error {
+	var all []*salvage.Inspection
+	for _, name := range files {
+		in := &salvage.Inspection{}
+		if err := readJSON(name, in); err != nil {
+			return err
+		}
+		all = append(all, in)
+	}
+	for _, dir := range p.dirs {
+		f := &dirFlags{dir: dir}
+		err := f.open(cmd, func(st *store.Store) error {
+			in, err := salvage.Inspect(st)
+			all = append(all, in)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", dir, err)
+		}
+	}
+	opts := salvage.Options{AcceptGaps: p.gaps, Now: time.Now()}
+	for _, id := range p.dead {
+		opts.Dead = append(opts.Dead, uint64(id))
+	}
+	plan, err := salvage.Make(all, opts)
+	if err != nil {
+		return adviseRecovery(err)
+	}
+	if !p.noProbe {
+		if err := probe(cmd.Context(), all, plan); err != nil {
+			return err
+		}
+	}
+	if err := writePlan(p.out, plan); err != nil {
+		return err
+	}
+	return p.print(d.Out, plan)
+}
+
+// adviseRecovery adds what to do about a plan that was not made.
+func adviseRecovery(err error) error {
+	switch {
+	case errors.Is(err, salvage.ErrMayLive):
+		return shell.WithHint(err, "inspect these nodes' directories too, or, if they are lost for good, name each with --dead")
+	case errors.Is(err, salvage.ErrGap):
+		return shell.WithHint(err, "restore a backup, or give these rows up with --accept-gaps")
+	}
+	return err
+}
+
+// probe refuses a plan if something answers at an address of a node that it declares dead.
+func probe(ctx context.Context, all []*salvage.Inspection, plan *salvage.Plan) error {
+	for node, addrs := range plan.DeadAt(all) {
+		for _, addr := range addrs {
+			trying, cancel := context.WithTimeout(ctx, probeTimeout)
+			c, err := (&net.Dialer{}).DialContext(trying, "tcp", addr)
+			cancel()
+			if err != nil {
+				continue
+			}
+			_ = c.Close()
+			return shell.WithHint(fmt.Errorf("%w: node %d is declared dead, and something answers at its address %s",
+				salvage.ErrMayLive, node, addr), "if that node runs, its data is not lost: stop it and inspect its "+
+				"directory; if the address belongs to something else now, give --no-probe")
+		}
+	}
+	return nil
+}
+
+// readJSON reads a file that `recover` has written.
+func readJSON(name string, to any) error {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, to); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// writePlan writes the plan durably to a new file.
+func writePlan(name string, plan *salvage.Plan) error {
+	text, err := json.MarshalIndent(plan, "", "  ")
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(text, '\n'))
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// plannedJSON is the plan for a tablet, in JSON.
+type plannedJSON struct {
+	Tablet uint64 `json:"tablet"`
+	shell.RangeOut
+	Action      string    `json:"action"` // keep, recover or create
+	Node        uint64    `json:"node,omitempty"`
+	Lost        []uint64  `json:"lost,omitempty"`        // voters that are dead
+	After       uint64    `json:"after,omitempty"`       // entry of the log after which nothing is known
+	Uncommitted uint64    `json:"uncommitted,omitempty"` // entries that are kept and not known to be committed
+	Newest      time.Time `json:"newest,omitzero"`       // write of the replica
+}
+
+// print lists the action on each tablet and says what may be lost.
+func (p *planning) print(out *shell.Printer, plan *salvage.Plan) error {
+	list := out.Listing("TABLET, FROM, BEFORE, ACTION, NODE, LAST ENTRY, MAYBE UNCOMMITTED, NEWEST WRITE", 0, 5, 6)
+	lost, created := 0, 0
+	for _, t := range plan.Tablets {
+		v := &plannedJSON{
+			Tablet: t.Tablet, RangeOut: shell.NewRangeOut(t.Descriptor.TabletDescriptor, nil), Action: t.Action,
+		}
+		from, before := v.Text()
+		line := []any{t.Tablet, from, before, t.Action}
+		switch t.Action {
+		case salvage.Keep:
+			line = append(line, "-", "-", "-", "-")
+		case salvage.Create:
+			created++
+			v.Node = t.Node
+			line = append(line, t.Node, "-", "-", "ALL ROWS ARE LOST")
+		default:
+			lost++
+			v.Node, v.Lost, v.After, v.Uncommitted = t.Node, t.Lost, t.Index-1, t.Uncommitted
+			newest := "none"
+			if t.Newest > 0 {
+				v.Newest = time.UnixMilli(mvcc.Timestamp(t.Newest).Millis()).UTC()
+				newest = v.Newest.Format(time.RFC3339)
+			}
+			line = append(line, t.Node, v.After, v.Uncommitted, newest)
+		}
+		list.Add(v, line...)
+	}
+	if err := list.End(); err != nil {
+		return err
+	}
+	out.Note("%d of %d tablets go on from one replica each: writes that only dead nodes have acknowledged, "+
+		"after these entries, are lost", lost, len(plan.Tablets))
+	if created > 0 {
+		out.Note("%d tablets have lost all of their rows, and begin empty", created)
+	}
+	out.Note("plan %s is in %s; apply it to the directories of nodes %d before any of them is started",
+		plan.ID, p.out, plan.Nodes())
+	return nil
+}
+
+func recoverApply(d *shell.Deps) *cobra.Command {
+	f := &dirFlags{}
+	cmd := &cobra.Command{
+		Use:   "apply PLAN",
+		Short: "Apply a plan to a stopped node's directory",
+		Long: `Apply a plan to the directory of one of the nodes that it was made from. The node must not have
+run since it was inspected. After an interrupted apply the node does not start; the same command
+completes it, and may be repeated.
+
+Apply the plan to every directory before any node is started. Dead nodes are forgotten: the
+cluster refuses their directories.`,
+		Example: "recover apply plan.json --dir /var/lib/percolator",
+	}
+	f.register(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		plan := &salvage.Plan{}
+		if err := readJSON(args[0], plan); err != nil {
+			return err
+		}
+		err := f.open(cmd, func(st *store.Store) error { return salvage.Apply(st, plan, shell.WhoAmI()) })
+		if errors.Is(err, salvage.ErrApplied) {
+			return d.Out.Done("plan %s was applied to %s before", plan.ID, f.dir)
+		}
+		if err != nil {
+			return err
+		}
+		return d.Out.Done("plan %s is applied to %s; when it is applied to the directories of all of nodes %d, start "+
+			"them, and run `recover verify`", plan.ID, f.dir, plan.Nodes())
+	}
+	return d.WithOutput(cmd)
+}

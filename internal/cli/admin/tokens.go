@@ -1,0 +1,113 @@
+package admin
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/cli/shell"
+)
+
+// The commands about tokens, with which people log in to the console. The secret is made
+// here and printed once; the cluster keeps its hash.
+
+// TokenCommand holds the commands about tokens.
+func TokenCommand(d *shell.Deps) *cobra.Command {
+	return shell.Group("token", "Make, list and revoke tokens to log in to the console",
+		"token create ann --role operator\ntoken ls\ntoken revoke ann",
+		tokenCreate(d), tokenList(d), tokenRevoke(d))
+}
+
+// tokenJSON is a token in JSON.
+type tokenJSON struct {
+	Name    string    `json:"name"`
+	Role    string    `json:"role"`
+	Created time.Time `json:"created"`
+	Expires time.Time `json:"expires"`
+	Expired bool      `json:"expired"`
+	Token   string    `json:"token,omitempty"` // of create alone
+}
+
+func newTokenJSON(t *pb.Token) tokenJSON {
+	expires := time.UnixMilli(t.GetExpiresUnixMs()).UTC()
+	return tokenJSON{
+		Name: t.GetName(), Role: t.GetRole(), Created: time.UnixMilli(t.GetCreatedUnixMs()).UTC(),
+		Expires: expires, Expired: !time.Now().Before(expires),
+	}
+}
+
+func tokenCreate(d *shell.Deps) *cobra.Command {
+	var role string
+	var ttl time.Duration
+	cmd := &cobra.Command{
+		Use:   "create NAME",
+		Short: "Make a token to log in to the console with, and print it once",
+		Long: `Make a token to log in to the console of every node with. It is printed once, and
+not kept anywhere: the cluster has its hash alone. An operator may change things there, a
+reader may not. NAME is who appears in the audit log.`,
+		Example: "token create ann --role operator\ntoken create bob --role operator --ttl 30m",
+		PreRunE: func(cmd *cobra.Command, _ []string) error {
+			if role == "" {
+				return shell.Usagef(cmd, "--role is missing: reader or operator")
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&role, "role", "", "reader or operator")
+	cmd.Flags().DurationVar(&ttl, "ttl", 12*time.Hour, "how long it is valid, 90 days at most")
+	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
+		secret, hash := certs.NewToken()
+		resp, err := s.Admin.CreateToken(ctx, &pb.CreateTokenRequest{
+			Name: args[0], Role: role, TtlMs: ttl.Milliseconds(), Hash: hash,
+		})
+		if err != nil {
+			return err
+		}
+		made := newTokenJSON(resp.GetToken())
+		made.Token = secret
+		s.Out.Note("the token of %s, with the role %s until %s; it is not shown again", made.Name, made.Role,
+			made.Expires.Format(time.RFC3339))
+		return s.Out.Answer(made, "%s", secret)
+	})
+}
+
+func tokenList(d *shell.Deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "ls",
+		Short:   "List the tokens: whose they are, what they may do, and until when",
+		Example: "token ls\ntoken ls -o json",
+	}
+	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, _ []string) error {
+		resp, err := s.Admin.Tokens(ctx, &pb.TokensRequest{})
+		if err != nil {
+			return err
+		}
+		list := s.Out.Listing("NAME, ROLE, CREATED, EXPIRES")
+		for _, t := range resp.GetTokens() {
+			j := newTokenJSON(t)
+			expires := j.Expires.Format(time.RFC3339)
+			if j.Expired {
+				expires += " (expired)"
+			}
+			list.Add(j, j.Name, j.Role, j.Created.Format(time.RFC3339), expires)
+		}
+		return list.End()
+	})
+}
+
+func tokenRevoke(d *shell.Deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "revoke NAME",
+		Short:   "Remove a token: from then on every node refuses it",
+		Example: "token revoke ann",
+	}
+	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
+		if _, err := s.Admin.RevokeToken(ctx, &pb.RevokeTokenRequest{Name: args[0]}); err != nil {
+			return err
+		}
+		return s.Out.Done("the token of %s is revoked", shell.Printable(args[0]))
+	})
+}

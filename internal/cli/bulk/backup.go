@@ -1,0 +1,317 @@
+package bulk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/backup"
+	"github.com/percolator-go/percolator/internal/cli/shell"
+)
+
+// `backup` copies tables into a directory or a bucket; package backup does the work. This
+// file has its commands and how far they say they are; restore.go has the way back.
+
+// BackupCommand holds the commands about backups.
+func BackupCommand(d *shell.Deps) *cobra.Command {
+	return shell.Group("backup", "Make, schedule, list, verify and remove backups",
+		"backup create /backups\n"+
+			"backup create /backups --incremental\n"+
+			"backup ls /backups\n"+
+			"backup verify /backups\n"+
+			"backup prune /backups --keep 30d --yes\n"+
+			"backup schedule set nightly /mnt/backups --every 24h --keep 30d\n"+
+			"backup release 20261122T221500.123Z-full",
+		backupCreate(d), backupList(d), backupVerify(d), backupPrune(d), backupSchedule(d), backupRelease(d))
+}
+
+// locationHelp ends the help of commands that take LOCATION.
+const locationHelp = `
+
+LOCATION is a directory, or a bucket: s3://NAME?region=REGION, with credentials as other AWS programs find them
+(AWS_ACCESS_KEY_ID, ~/.aws, a role). Other servers that speak S3 take &endpoint=URL&use_path_style=true as well;
+&prefix=FOLDER/ is a part of a bucket.`
+
+// copyFlags are what all that copy have in common.
+type copyFlags struct {
+	workers int
+	rate    shell.ByteSize
+	quiet   bool
+}
+
+func (f *copyFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.IntVar(&f.workers, "workers", backup.DefaultWorkers, "ranges of rows at once")
+	flags.Var(&f.rate, "rate", "most bytes of rows and values a second, such as 32MiB; 0: as fast as it goes")
+	flags.BoolVar(&f.quiet, "quiet", false, "show no progress")
+}
+
+// options are the flags as package backup takes them, with progress in m.
+func (f *copyFlags) options(cmd *cobra.Command, m *shell.Meter) (backup.Options, error) {
+	o := backup.Options{Workers: f.workers, Rate: int64(min(f.rate, math.MaxInt64))}
+	if f.workers < 1 {
+		return o, shell.Usagef(cmd, "--workers is at least 1")
+	}
+	o.By = shell.WhoAmI()
+	name := m.Name
+	o.Progress = func(p backup.Progress) {
+		m.Name = fmt.Sprintf("%s: %d of %d ranges", name, p.Done, p.Ranges)
+		m.Show(shell.Tally{Rows: p.Records, Bytes: p.Bytes})
+	}
+	return o, nil
+}
+
+// atLocation opens the location, by backup.Open or backup.OpenNew, calls fn and closes it.
+func atLocation(ctx context.Context, open func(context.Context, string) (*backup.Location, error),
+	name string, fn func(*backup.Location) error) error {
+	l, err := open(ctx, name)
+	if err == nil {
+		err = errors.Join(fn(l), l.Close())
+	}
+	if errors.Is(err, backup.ErrNotFound) {
+		err = shell.WithHint(err, "`backup ls LOCATION` lists what is there, `backup create LOCATION` makes one")
+	}
+	return err
+}
+
+// backupJSON is a backup in JSON.
+type backupJSON struct {
+	Name    string    `json:"name"`
+	State   string    `json:"state"` // whole, unfinished, damaged
+	Cluster string    `json:"cluster,omitempty"`
+	Parent  string    `json:"parent,omitempty"`
+	Since   uint64    `json:"since,omitempty"`
+	At      uint64    `json:"at,omitempty"`
+	Time    time.Time `json:"time,omitzero"`
+	Tables  []string  `json:"tables,omitempty"`
+	Files   int       `json:"files,omitempty"`
+	Records int64     `json:"records,omitempty"`
+	Bytes   int64     `json:"bytes,omitempty"` // of all data files
+	Error   string    `json:"error,omitempty"`
+}
+
+// newBackupJSON describes a whole backup.
+func newBackupJSON(m *backup.Manifest) *backupJSON {
+	b := &backupJSON{
+		Name: m.Name, State: "whole", Cluster: m.Cluster, Parent: m.Parent, Since: m.Since, At: m.At,
+		Time: m.Time, Files: len(m.Files),
+	}
+	b.Bytes, b.Records = m.Size()
+	for _, t := range m.Tables {
+		b.Tables = append(b.Tables, t.Name)
+	}
+	return b
+}
+
+// createRate is meant to leave a loaded cluster of two cores, on which the command runs too, at
+// least 0.8 of its transactions (docs/performance.md).
+const createRate = 8 << 20
+
+// backupCreate makes a backup, or goes on with one.
+func backupCreate(d *shell.Deps) *cobra.Command {
+	copying := copyFlags{rate: createRate}
+	o := backup.CreateOptions{}
+	cmd := &cobra.Command{
+		Use:   "create LOCATION",
+		Short: "Back up all tables, or some, as of now",
+		Long: `Copy all tables, as they are at one timestamp, into a new folder of LOCATION. The cluster serves meanwhile; history is held
+at that timestamp until the backup is there.
+
+With --incremental only what has been committed since the newest backup there is copied, every version of it: the two
+together can be restored at any timestamp from the first one's to the second one's. It needs all history since then, so the
+time between two backups must be shorter than the history that the cluster keeps (cluster show, HISTORY), unless it is held.
+
+With --hold the cluster keeps the history that the next increment needs, until that is there, which then holds it in its
+turn, with --hold or without. It is not kept longer than collection-max-hold, and costs disk: every version of every cell
+meanwhile. ` + "`cluster show`" + ` lists what is held, and ` + "`backup release`" + ` ends it.
+
+A backup that was interrupted goes on when the same command is run again, at the timestamp that it had begun with;
+--restart removes it and begins anew.
+
+It reads 8 MiB a second, so that a small cluster goes on serving; --rate 0 is as fast as it goes. Its process gives way to
+others of the machine (nice 10).` + locationHelp,
+		Example: "backup create /backups\n" +
+			"backup create /backups --incremental --rate 64MiB\n" +
+			"backup create 's3://backups?region=eu-central-1' --table bank",
+	}
+	copying.register(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&o.Incremental, "incremental", false, "only what has changed since the newest backup in LOCATION")
+	flags.BoolVar(&o.Hold, "hold", false, "keep history for the next increment, however late, up to collection-max-hold")
+	flags.StringArrayVar(&o.Tables, "table", nil, "only this table; repeatable")
+	flags.BoolVar(&o.Restart, "restart", false, "remove a backup that was interrupted, and begin anew")
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		m := d.Out.NewMeter("backup", shell.Tally{}, copying.quiet)
+		if o.Options, err = copying.options(cmd, m); err != nil {
+			return err
+		}
+		giveWay()
+		o.Resumed = func(name string) { d.Out.Note("going on with %s", shell.Printable(name)) }
+		return d.Conn.RunLong(cmd, func(ctx context.Context, s *shell.Session) error {
+			return atLocation(ctx, backup.OpenNew, args[0], func(l *backup.Location) error {
+				made, err := backup.Create(ctx, s.Client, l, o)
+				if err != nil {
+					return explainCreate(d, err)
+				}
+				b := newBackupJSON(made)
+				if !made.HasPending {
+					d.Out.Note("timers and weak notifications are left out: they need an operator's certificate and nodes of this build")
+				}
+				m.Name = "backup"
+				m.End(shell.Tally{Rows: b.Records, Bytes: b.Bytes}, made.Name)
+				return d.Out.Answer(b, "%s: %d records in %d files, %s, as of %s UTC", made.Name, b.Records,
+					b.Files, shell.ByteText(b.Bytes), made.Time.Format(timeLayout))
+			})
+		})
+	}
+	return d.WithClient(cmd)
+}
+
+const timeLayout = "2006-01-02 15:04:05.000"
+
+// explainCreate adds how to go on.
+func explainCreate(d *shell.Deps, err error) error {
+	switch {
+	case errors.Is(err, backup.ErrHistoryGone):
+		return shell.WithHint(err, "make a full backup; --hold keeps history until the next increment, `cluster set history=…` keeps more, --rate may be too low")
+	case errors.Is(err, backup.ErrNotFound), errors.Is(err, backup.ErrTable),
+		errors.Is(err, backup.ErrDamaged):
+		return err
+	}
+	return d.Conn.WithResumeHint(err, "the ranges that are done")
+}
+
+// backupList asks no node.
+func backupList(d *shell.Deps) *cobra.Command {
+	return d.WithOutput(&cobra.Command{
+		Use:   "ls LOCATION",
+		Short: "List the backups of a location, the oldest first",
+		Long: `List the backups of LOCATION by their manifests. Whether all their bytes are right is for verify to say. The
+exit code is 1 if there are none.` + locationHelp,
+		Example: "backup ls /backups\n" +
+			"backup ls /backups -o json",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return atLocation(cmd.Context(), backup.Open, args[0], func(l *backup.Location) error {
+				return listBackups(cmd.Context(), l, d.Out)
+			})
+		},
+	})
+}
+
+func listBackups(ctx context.Context, l *backup.Location, out *shell.Printer) error {
+	listed, err := l.List(ctx)
+	if err != nil {
+		return err
+	}
+	if len(listed) == 0 {
+		return fmt.Errorf("%w: the location has none", backup.ErrNotFound)
+	}
+	list := out.Listing("BACKUP, STATE, UPON, TABLES, RECORDS, SIZE", 4, 5)
+	for _, b := range listed {
+		switch {
+		case b.Err != nil:
+			list.Add(&backupJSON{Name: b.Name, State: "damaged", Error: b.Err.Error()},
+				shell.Printable(b.Name), "damaged")
+		case b.Manifest == nil:
+			list.Add(&backupJSON{Name: b.Name, State: "unfinished"}, shell.Printable(b.Name), "unfinished")
+		default:
+			j := newBackupJSON(b.Manifest)
+			upon := "-"
+			if j.Parent != "" {
+				upon = shell.Printable(j.Parent)
+			}
+			list.Add(j, shell.Printable(j.Name), j.State, upon, shell.JoinRows(j.Tables),
+				strconv.FormatInt(j.Records, 10), shell.ByteText(j.Bytes))
+		}
+	}
+	return list.End()
+}
+
+// backupRelease ends holds, as an operator does: without their tokens.
+func backupRelease(d *shell.Deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "release BACKUP...",
+		Short: "Keep history no longer for the next increment upon a backup",
+		Long: `Keep history no longer for the next increment upon the backups, which were made with --hold. What is older than the
+cluster's history is collected then, and an increment is refused if it comes later than that. ` + "`cluster show`" + ` lists them.`,
+		Example: "backup release 20261122T221500.123Z-full",
+	}
+	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
+		req := &pb.HoldBackupRequest{}
+		for _, name := range args {
+			req.Release = append(req.Release, &pb.BackupHold{Backup: name})
+		}
+		r, err := s.Admin.HoldBackup(ctx, req)
+		if err != nil {
+			return err
+		}
+		return s.Out.Answer(r, "history is held no longer for %s", shell.Printable(strings.Join(args, ", ")))
+	})
+}
+
+// backupVerify asks no node.
+func backupVerify(d *shell.Deps) *cobra.Command {
+	var copying copyFlags
+	cmd := &cobra.Command{
+		Use:   "verify LOCATION [BACKUP]",
+		Short: "Read backups whole and compare every byte with its checksum",
+		Long: `Read all backups of LOCATION, or BACKUP and those that it is made upon, and compare every byte with its checksum, every
+record with the range and the times of its file, and every backup with its parent. The exit code is 1 if anything is
+wrong, or if there is no whole backup.` + locationHelp,
+		Example: "backup verify /backups\n" +
+			"backup verify /backups 20261122T221500.123Z-full",
+	}
+	copying.register(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		m := d.Out.NewMeter("verify", shell.Tally{}, copying.quiet)
+		o := backup.VerifyOptions{}
+		if o.Options, err = copying.options(cmd, m); err != nil {
+			return err
+		}
+		if len(args) > 1 {
+			o.Name = args[1]
+		}
+		return atLocation(cmd.Context(), backup.Open, args[0], func(l *backup.Location) error {
+			v, err := backup.Verify(cmd.Context(), l, o)
+			if err != nil {
+				return err
+			}
+			return reportVerified(v, d.Out)
+		})
+	}
+	return d.WithOutput(cmd)
+}
+
+func reportVerified(v *backup.Verified, out *shell.Printer) error {
+	for _, name := range v.Unfinished {
+		out.Note("%s is unfinished: nothing of it was verified", shell.Printable(name))
+	}
+	var size, records int64
+	for _, m := range v.Backups {
+		b, r := m.Size()
+		size, records = size+b, records+r
+	}
+	faults := make([]string, len(v.Faults))
+	for i, err := range v.Faults {
+		faults[i] = err.Error()
+	}
+	err := out.Answer(struct {
+		Backups int      `json:"backups"`
+		Records int64    `json:"records"`
+		Bytes   int64    `json:"bytes"`
+		Faults  []string `json:"faults"`
+	}{len(v.Backups), records, size, faults},
+		"%d backups, %d records, %s: %d faults", len(v.Backups), records, shell.ByteText(size), len(faults))
+	if len(v.Faults) > 0 {
+		err = errors.Join(err, shell.WithHint(errors.Join(v.Faults...),
+			"a backup with a fault, and those made upon it, can't be trusted: make a full one, and keep this for what can be saved of it"))
+	}
+	return err
+}

@@ -1,0 +1,391 @@
+package bulk
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+)
+
+// `export` writes the rows of one snapshot, which a lease keeps readable meanwhile.
+// exportfile.go has the file while it is being written.
+
+// standardStream is how FILE names standard input or output.
+const standardStream = "-"
+
+// An export renews a lease that keeps its snapshot readable. The lease is short, so that
+// a dead export does not pin history for long, but leaves time to run it again.
+const (
+	exportLease = time.Minute
+	exportRenew = exportLease / 3
+	// exportBackoff is the pause after ErrOverloaded.
+	exportBackoff = 100 * time.Millisecond
+)
+
+// bulkFlags are what load and export share.
+type bulkFlags struct {
+	restart bool
+	quiet   bool
+	// checkpoint is the time between syncs of data and progress. It limits the work that
+	// is repeated after a crash.
+	checkpoint time.Duration
+}
+
+// register adds the flags.
+func (f *bulkFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.BoolVar(&f.restart, "restart", false, "begin anew, whatever an earlier run has left")
+	flags.BoolVar(&f.quiet, "quiet", false, "show no progress")
+	flags.DurationVar(&f.checkpoint, "checkpoint", time.Second,
+		"how often the progress file is renewed")
+}
+
+// ExportCommand writes FILE.part and renames it at the end, so that FILE is complete or
+// absent.
+func ExportCommand(d *shell.Deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "export TABLE [FILE|-]",
+		Short: "Write the rows of a table to a file as JSON lines, from one snapshot",
+		Long: `Write the rows of a table in row order, one JSON object a line, as
+` + "`load`" + ` reads them:
+
+  {"row":"bob","columns":{"balance":"10","photo":{"base64":"/9j/"}}}
+
+Rows and values are text where they are UTF-8, else marked base64; columns whose names are not
+UTF-8 stand in "base64_columns". All of it is one snapshot, of now or of --at, which is kept
+readable while the export runs.
+
+The rows go to FILE.part, which becomes FILE at the end. An export that was interrupted goes on
+where it was, at the same snapshot, when the same command is run again: FILE.progress says
+where. If that snapshot has meanwhile become older than the history that is kept, it says so,
+and --restart begins anew. Without FILE, or with -, rows go to standard output.
+
+With -o json a summary goes to standard output when FILE is done.`,
+		Example: "export bank bank.jsonl\n" +
+			"export bank --prefix b - | wc -l\n" +
+			"export bank old.jsonl --at 5m --restart",
+	}
+	in, within := shell.AddInput(cmd), shell.AddRange(cmd)
+	job := &export{token: []byte(rand.Text()), at: shell.AddAt(cmd)}
+	job.bulkFlags.register(cmd)
+	columns := cmd.Flags().StringArray("column", nil, "only this column; repeatable")
+	cmd.Flags().BoolVar(&job.overwrite, "overwrite", false, "replace FILE if it is there")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		rows, bounds, err := within.Rows(args[0], in)
+		if err != nil {
+			return err
+		}
+		names, err := in.All(*columns)
+		if err != nil {
+			return err
+		}
+		if job.name = fileArgument(args); job.name == "" {
+			return shell.Usagef(cmd, "FILE is empty")
+		}
+		job.rows, job.columns = rows, shell.ColumnsOf(args[0], names)
+		job.want = exportState{
+			Version: 1, Table: args[0],
+			Prefix: shell.JSONBytes(bounds[0]), From: shell.JSONBytes(bounds[1]), Before: shell.JSONBytes(bounds[2]),
+		}
+		for _, name := range names {
+			job.want.Columns = append(job.want.Columns, shell.JSONBytes(name))
+		}
+		return d.Conn.RunLong(cmd, job.run)
+	}
+	return d.WithClient(cmd)
+}
+
+// fileArgument is FILE of a command that takes TABLE [FILE|-].
+func fileArgument(args []string) string {
+	if len(args) < 2 {
+		return standardStream
+	}
+	return args[1]
+}
+
+// export is one run of the command.
+type export struct {
+	*shell.Session
+	bulkFlags
+	name      string // FILE; standardStream: rows go to standard output, and nothing is remembered
+	at        *string
+	overwrite bool
+	rows      percolator.RowRange
+	columns   []percolator.Column // none: all
+	want      exportState         // the request, which a resumed state must match
+
+	state  exportState // as written, in part not yet durable
+	file   *exportFile // nil: standard output
+	w      *bufio.Writer
+	meter  *shell.Meter
+	parts  shell.Extent
+	saved  time.Time // when state was made durable
+	leased time.Time // when the lease was renewed
+	token  []byte    // of the lease: nobody else gives it back
+}
+
+// run exports over one session.
+func (e *export) run(ctx context.Context, s *shell.Session) (err error) {
+	e.Session = s
+	if e.want.Cluster, e.want.TableID, err = s.Identify(ctx, e.want.Table); err != nil {
+		return err
+	}
+	if e.name == standardStream {
+		snapshot, err := shell.OpenSnapshot(ctx, s.DB, s.Out, *e.at)
+		if err != nil {
+			return err
+		}
+		e.state, e.w = e.want, bufio.NewWriterSize(e.Out.Raw, 1<<20)
+		return e.write(ctx, snapshot)
+	}
+	// Lock the file before opening the snapshot: a second process must not move this
+	// one's lease.
+	file, state, err := openExport(e.name, e.want, e.restart, e.overwrite)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.close() }()
+	e.state = state
+	if state.Done { // all rows are written; an earlier run did not finish
+		return errors.Join(file.finish(), e.summary())
+	}
+	e.file, e.w = file, bufio.NewWriterSize(file.part, 1<<20)
+	snapshot, err := e.snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	return e.write(ctx, snapshot)
+}
+
+// snapshot opens the snapshot of the interrupted export, or a new one.
+func (e *export) snapshot(ctx context.Context) (*percolator.Snapshot, error) {
+	if e.state.TS == 0 {
+		snapshot, err := shell.OpenSnapshot(ctx, e.DB, e.Out, *e.at)
+		if err != nil {
+			return nil, err
+		}
+		e.state.TS = uint64(snapshot.Timestamp())
+		return snapshot, nil
+	}
+	if *e.at != "" {
+		return nil, shell.Usagef(nil, "--at: %s goes on at the snapshot %d that it was begun with; "+
+			"leave --at out, or give --restart", e.file.partName, e.state.TS)
+	}
+	e.Out.Note("going on after %d rows, at the snapshot of %s UTC", e.state.Rows,
+		shell.Clock(mvcc.Timestamp(e.state.TS)))
+	return e.DB.SnapshotAt(ctx, percolator.Timestamp(e.state.TS))
+}
+
+// write scans and writes what is left, and ends the export.
+func (e *export) write(ctx context.Context, snapshot *percolator.Snapshot) error {
+	defer func() { _ = snapshot.Close() }()
+	e.state.TS = uint64(snapshot.Timestamp())
+	e.meter = e.Out.NewMeter("export", e.tally(), e.quiet)
+	e.parts = e.rangeExtent(ctx)
+	// Take the lease before the first row: it also tells whether the snapshot is still
+	// there.
+	if err := e.lease(ctx, exportLease); err != nil {
+		return err
+	}
+	// Release it after a failure too: the next run takes a new one. After a kill it
+	// expires.
+	defer func() { _ = e.lease(context.WithoutCancel(ctx), 0) }()
+	// From here on FILE.progress names the snapshot, also if not a single row follows.
+	if err := e.save(); err != nil {
+		return err
+	}
+	err := e.scan(ctx, snapshot)
+	if e.file == nil {
+		err = errors.Join(err, e.w.Flush())
+		// after a failure too: what was written need not be written again
+	} else if saving := e.save(); err == nil {
+		err = saving
+	}
+	if err != nil {
+		return e.explain(err)
+	}
+	if e.file != nil {
+		if err := e.file.finish(); err != nil {
+			return err
+		}
+	}
+	e.meter.End(e.tally(), fmt.Sprintf("snapshot %d", e.state.TS))
+	return e.summary()
+}
+
+// scan writes the remaining rows, and retries while nodes are overloaded.
+func (e *export) scan(ctx context.Context, snapshot *percolator.Snapshot) error {
+	const patience = 100
+	for tries := 0; ; tries++ {
+		before := e.state.Rows
+		err := e.scanOnce(ctx, snapshot)
+		if e.state.Rows > before {
+			tries = 0
+		}
+		if !errors.Is(err, percolator.ErrOverloaded) || tries == patience {
+			return err
+		}
+		if err := txn.Sleep(ctx, exportBackoff); err != nil {
+			return err
+		}
+	}
+}
+
+// scanOnce writes row after row: a row never spans two tablets, and its cells come one
+// after the other.
+func (e *export) scanOnce(ctx context.Context, snapshot *percolator.Snapshot) error {
+	rows := e.rows
+	if e.state.Row != nil { // the smallest row after it
+		rows = rows.From(string(*e.state.Row) + "\x00")
+	}
+	// A row is known to be complete only when the next one begins.
+	var row []percolator.Cell
+	lines := newRowWriter()
+	for cell, err := range snapshot.Scan(ctx, rows, e.columns...) {
+		if err != nil {
+			return err
+		}
+		if len(row) > 0 && row[0].Row != cell.Row {
+			if err := e.row(ctx, lines, row); err != nil {
+				return err
+			}
+			row = row[:0]
+		}
+		row = append(row, cell)
+	}
+	if len(row) == 0 {
+		return nil
+	}
+	return e.row(ctx, lines, row)
+}
+
+// row writes one row, and renews progress and lease when they are due.
+func (e *export) row(ctx context.Context, lines *rowWriter, cells []percolator.Cell) error {
+	line, err := lines.append(cells)
+	if err != nil {
+		return err
+	}
+	if _, err := e.w.Write(line); err != nil {
+		return err
+	}
+	name := shell.JSONBytes(cells[0].Row)
+	e.state.Row, e.state.Rows, e.state.Bytes = &name, e.state.Rows+1, e.state.Bytes+int64(len(line))
+	e.meter.Show(e.tally())
+	now := time.Now()
+	if now.Sub(e.leased) > exportRenew {
+		if err := e.lease(ctx, exportLease); err != nil {
+			return err
+		}
+	}
+	if now.Sub(e.saved) > e.checkpoint {
+		return e.save()
+	}
+	return nil
+}
+
+// save syncs what was written, then the state that counts it.
+func (e *export) save() error {
+	if e.file == nil {
+		return nil
+	}
+	if err := e.w.Flush(); err != nil {
+		return err
+	}
+	err := e.file.save(e.state)
+	// Taken after the save: a disk slower than --checkpoint would be synced for every row
+	// else.
+	e.saved = time.Now()
+	return err
+}
+
+// lease keeps the snapshot readable for ttl, even if this process dies; 0 releases it. It
+// ignores refusals, since history is kept for its usual time without a lease, but fails if
+// the snapshot is gone.
+func (e *export) lease(ctx context.Context, ttl time.Duration) error {
+	// Set even if the request fails, so that a cluster without leases is not asked for every
+	// row.
+	e.leased = time.Now()
+	ctx, cancel := context.WithTimeout(ctx, e.Conn.Timeout)
+	defer cancel()
+	request := &pb.HoldHistoryRequest{
+		Holder: "export " + e.holder(), Token: e.token, Oldest: e.state.TS,
+		TtlMs: uint32(ttl.Milliseconds()),
+	}
+	if ttl == 0 {
+		request.Oldest = 0
+	}
+	answer, err := e.Transport.HoldHistory(ctx, request)
+	if err != nil {
+		return nil //nolint:nilerror // the scan fails if the snapshot goes
+	}
+	if ttl > 0 && answer.GetBound() > e.state.TS {
+		return e.explain(percolator.ErrSnapshotTooOld)
+	}
+	return nil
+}
+
+// holder names this export's lease for operators. An earlier run's of the same name ends
+// by itself.
+func (e *export) holder() string {
+	return fmt.Sprintf("%d of table %d", e.state.TS, e.want.TableID)
+}
+
+// explain adds how to continue after an error: run it again, or begin anew if the snapshot
+// is gone.
+func (e *export) explain(err error) error {
+	if e.file == nil {
+		return err
+	}
+	if !errors.Is(err, percolator.ErrSnapshotTooOld) {
+		return e.Conn.WithResumeHint(err, fmt.Sprintf("%d rows", e.state.Rows))
+	}
+	return shell.WithHint(fmt.Errorf("%s was begun at the snapshot of %s UTC: %w", e.file.partName,
+		shell.Clock(mvcc.Timestamp(e.state.TS)), err),
+		"--restart begins a new one; `cluster set history=…` keeps more")
+}
+
+// tally is the export's progress. How many rows there are is unknown.
+func (e *export) tally() shell.Tally {
+	t := shell.Tally{Rows: e.state.Rows, Bytes: e.state.Bytes, Tablets: len(e.parts)}
+	if e.state.Row != nil {
+		t.Passed = e.parts.Passed(string(*e.state.Row) + "\x00")
+	}
+	return t
+}
+
+// rangeExtent is that of the rows that are exported.
+func (e *export) rangeExtent(ctx context.Context) shell.Extent {
+	w := &e.want
+	all := e.Extent(ctx, mvcc.Span{
+		Table: mvcc.TableID(w.TableID), Start: string(max(w.Prefix, w.From)), End: string(w.Before),
+		HasEnd: w.Before != "",
+	})
+	return slices.DeleteFunc(all, func(part mvcc.Span) bool { // those behind the prefix
+		return !strings.HasPrefix(part.Start, string(w.Prefix))
+	})
+}
+
+// summary prints the command's answer in JSON, unless the rows went to standard output.
+func (e *export) summary() error {
+	if !e.Out.JSON() || e.name == standardStream {
+		return nil
+	}
+	return e.Out.Object(struct {
+		File  string `json:"file"`
+		Rows  int64  `json:"rows"`
+		Bytes int64  `json:"bytes"`
+		TS    uint64 `json:"ts"`
+	}{e.name, e.state.Rows, e.state.Bytes, e.state.TS})
+}

@@ -1,0 +1,280 @@
+package bulk
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// This file has the load command, and reads and checks lines; loadrun.go writes them.
+
+// Bounds of a transaction of load: rows, and bytes of them. A larger one is no faster,
+// and meets more conflicts.
+const (
+	loadBatchRows  = 64
+	loadBatchBytes = 512 << 10
+)
+
+// loadFlags are the flags of load.
+type loadFlags struct {
+	bulkFlags
+	workers int // transactions at once
+	backlog int // notifications that may wait, as LoaderConfig.Backlog has it
+	batch   int // most rows in a transaction
+	skipBad int // over the whole file, those of earlier runs included
+	maxLine int // bytes: bounds memory, whatever the file is
+	dryRun  bool
+}
+
+// LoadCommand writes the cells in a file. Rows and columns that the file does not name
+// stay as they are.
+func LoadCommand(d *shell.Deps) *cobra.Command {
+	l := &loading{out: d.Out, conn: d.Conn, busy: map[string]int{}}
+	cmd := &cobra.Command{
+		Use:   "load TABLE [FILE|-]",
+		Short: "Write the rows of a file of JSON lines into a table",
+		Long: `Write rows from a file with one JSON object a line, as ` + "`export`" + ` writes
+them:
+
+  {"row":"bob","columns":{"balance":"10","photo":{"base64":"/9j/"},"debt":null}}
+
+Rows and values are text, numbers, which are text as they are written, or bytes as
+{"base64": "…"}; columns whose names are not UTF-8 stand
+in "base64_columns", named in base64. null deletes the cell. Columns that are not named stay as
+they are. Of several lines of one row the last counts.
+
+All of a row is written in one transaction, together with rows beside it. A load that was
+interrupted goes on where it was when the same command is run again: FILE.progress says up to
+where every line is committed, and the few rows after that are written once more. Observers slow
+a load down that they can't keep up with.
+
+A line that makes no sense ends the load, unless --skip-bad allows for it; both name the line.
+--dry-run checks the file and asks no node. Without FILE, or with -, rows come from standard
+input: nothing is remembered, and progress tells of what has come, not of what is left.`,
+		Example: "load bank bank.jsonl\n" +
+			"load bank bank.jsonl --dry-run\n" +
+			"load bank - --skip-bad 10 < bank.jsonl",
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if l.workers < 1 || l.batch < 1 || l.skipBad < 0 || l.maxLine < 1 {
+				return shell.Usagef(cmd, "--workers, --batch and --max-line are at least 1, "+
+					"--skip-bad at least 0")
+			}
+			// Open the file before connecting: most mistakes are in its name.
+			if l.input, err = openInput(fileArgument(args), d.App.Stdin); err != nil {
+				return err
+			}
+			defer func() { _ = l.input.close() }()
+			if l.dryRun {
+				return l.check(cmd.Context())
+			}
+			l.table = args[0]
+			return d.Conn.RunLong(cmd, l.run)
+		},
+	}
+	l.bulkFlags.register(cmd)
+	f, flags := &l.loadFlags, cmd.Flags()
+	flags.IntVar(&f.workers, "workers", 16, "transactions at once")
+	flags.IntVar(&f.backlog, "backlog", percolator.DefaultLoaderBacklog,
+		"wait while more notifications than this wait for observers; -1: never wait")
+	flags.IntVar(&f.batch, "batch", loadBatchRows, "most rows in a transaction")
+	flags.IntVar(&f.skipBad, "skip-bad", 0, "pass over so many bad lines")
+	flags.IntVar(&f.maxLine, "max-line", 64<<20, "longest line in bytes")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "check the file, write nothing")
+	return d.WithClient(cmd)
+}
+
+// loadInput is FILE, or standard input.
+type loadInput struct {
+	name string
+	file *os.File // nil: standard input
+	size int64    // 0: not known
+	from io.Reader
+}
+
+// openInput opens FILE.
+func openInput(name string, stdin io.Reader) (*loadInput, error) {
+	if name == standardStream {
+		return &loadInput{name: name, from: stdin}, nil
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, shell.WithHint(err, "name a file that is there, or - for standard input")
+	}
+	info, err := file.Stat()
+	if err == nil && info.IsDir() {
+		err = fmt.Errorf("%s is a directory", name)
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, err
+	}
+	input := &loadInput{name: name, file: file, from: file}
+	if info.Mode().IsRegular() { // a pipe with a name has no size, and is gone once it was read
+		input.size = info.Size()
+	}
+	return input, nil
+}
+
+// resumable reports whether the input can be read again, and so continued after a crash.
+func (i *loadInput) resumable() bool { return i.file != nil && i.size > 0 }
+
+func (i *loadInput) close() error {
+	if i.file == nil {
+		return nil
+	}
+	return i.file.Close()
+}
+
+// lineReader reads lines of bounded length and knows where it is.
+type lineReader struct {
+	from   *bufio.Reader
+	max    int
+	offset int64 // behind the last line read
+	line   int64 // its number, from 1
+	text   []byte
+}
+
+// next reads a line, without its newline; the bytes are valid until the next call. io.EOF
+// after the last one. A line that is too long is passed over and reported as bad.
+func (l *lineReader) next() ([]byte, error) {
+	l.text = l.text[:0]
+	size := 0
+	for {
+		part, err := l.from.ReadSlice('\n')
+		size += len(part)
+		// Of a line that is too long only the length is kept.
+		if size <= l.max+1 {
+			l.text = append(l.text, part...)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case errors.Is(err, io.EOF) && size == 0:
+			return nil, io.EOF
+		case err != nil && !errors.Is(err, io.EOF):
+			return nil, err
+		}
+		// The last line of a file counts even without a newline.
+		l.offset += int64(size)
+		l.line++
+		if size > l.max+1 {
+			return nil, fmt.Errorf("%w: %d bytes, over --max-line", errBadLine, size)
+		}
+		if l.line == 1 {
+			return trimNewline(bytes.TrimPrefix(l.text, byteOrderMark)), nil
+		}
+		return trimNewline(l.text), nil
+	}
+}
+
+// byteOrderMark begins the files of some programs that write UTF-8.
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
+// trimNewline removes "\n" or "\r\n" from the end of a line.
+func trimNewline(line []byte) []byte {
+	if n := len(line); n > 0 && line[n-1] == '\n' {
+		line = line[:n-1]
+	}
+	if n := len(line); n > 0 && line[n-1] == '\r' {
+		line = line[:n-1]
+	}
+	return line
+}
+
+// rowReader reads rows, passing over blank lines.
+type rowReader struct {
+	lines  lineReader
+	limits mvcc.Limits
+}
+
+func newRowReader(from io.Reader, maxLine int) *rowReader {
+	return &rowReader{
+		lines:  lineReader{from: bufio.NewReaderSize(from, 1<<20), max: maxLine},
+		limits: mvcc.DefaultLimits(),
+	}
+}
+
+// next reads a row. Errors that wrap errBadLine are of the line just read, and reading
+// may go on; io.EOF is the end.
+func (r *rowReader) next() (*rowCells, error) {
+	for {
+		text, err := r.lines.next()
+		if err != nil {
+			return nil, err
+		}
+		if len(text) > 0 {
+			return parseRow(text, r.limits)
+		}
+	}
+}
+
+// check is --dry-run: it reads all of the file and names the first bad lines.
+func (l *loading) check(ctx context.Context) error {
+	const named = 10
+	ctx, end := l.conn.Interruptible(ctx)
+	defer end()
+	rows := newRowReader(l.input.from, l.maxLine)
+	meter := l.out.NewMeter("check", shell.Tally{}, l.quiet)
+	t := shell.Tally{Total: l.input.size}
+	for {
+		_, err := rows.next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err = cmp.Or(ctx.Err(), err); err != nil && !errors.Is(err, errBadLine) {
+			return l.conn.CutShort(ctx, err)
+		}
+		// All of them are counted, the first few named: a file that is wrong throughout
+		// must not scroll by for minutes.
+		t.Bytes = rows.lines.offset
+		if err == nil {
+			t.Rows++
+		} else if t.Skipped++; t.Skipped <= named {
+			l.out.Note("%s line %d: %v", l.input.name, rows.lines.line, err)
+		}
+		meter.Show(t)
+	}
+	meter.End(t, "nothing written")
+	if err := l.answer(t); err != nil {
+		return err
+	}
+	if t.Skipped > int64(l.skipBad) {
+		return shell.WithHint(fmt.Errorf("%s: %d bad lines, more than the %d that --skip-bad allows for",
+			l.input.name, t.Skipped, l.skipBad),
+			"mend them, or give --skip-bad to pass over them")
+	}
+	return nil
+}
+
+// answer prints the command's result.
+func (l *loading) answer(t shell.Tally) error {
+	text, args := "%d rows loaded, %d bad lines passed over", []any{t.Rows, t.Skipped}
+	if l.dryRun {
+		text = "%d rows are well-formed, %d lines are bad"
+	}
+	return l.out.Answer(struct {
+		File    string `json:"file"`
+		Rows    int64  `json:"rows"`
+		Bytes   int64  `json:"bytes"`
+		Skipped int64  `json:"skipped"`
+		DryRun  bool   `json:"dry_run,omitempty"`
+	}{l.input.name, t.Rows, t.Bytes, t.Skipped, l.dryRun}, text, args...)
+}
+
+// permanent reports whether the repository refuses the row for good, so that writing it
+// again is no use.
+func permanent(err error) bool {
+	return errors.Is(err, percolator.ErrTooLarge) || errors.Is(err, percolator.ErrInvalid) ||
+		errors.Is(err, percolator.ErrNotifyOnly)
+}

@@ -1,0 +1,161 @@
+package bulk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/percolator-go/percolator/backup"
+	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// `restore` writes tables of a backup into a cluster; package backup does the work.
+
+// RestoreCommand begins or resumes a restore.
+func RestoreCommand(d *shell.Deps) *cobra.Command {
+	var copying copyFlags
+	o := backup.RestoreOptions{}
+	cmd := &cobra.Command{
+		Use:   "restore LOCATION",
+		Short: "Restore tables from a backup, at any timestamp that it covers",
+		Long: `Write the tables of a backup, as they were at one timestamp, into this cluster,
+of whatever size. By default that is all tables and the cluster's policy as the newest backup of
+LOCATION has them: the settings of the policy that change are printed, and http-login is not taken
+back. --no-policy, or --table, leaves the policy as it is. --at names an earlier timestamp that a
+chain of backups covers, from its full one on. A table that is there already must be empty; --table
+OLD=NEW restores it under another name.
+
+Values keep the timestamps that they were committed at, so the cluster's clocks must not be
+behind the backup's. Reads as of a time before the restore ended are refused. Observers do not
+run for what is restored; with --notify they run for changes that they had not seen at that
+timestamp. Observers themselves come with the programs that have them. Grants come back with their
+tables.
+
+Until a table is whole it can't be opened: whoever tries is told that it is being restored. A
+restore that was interrupted goes on when the same command is run again; ` + "`table drop`" + `
+gives it up.` + locationHelp,
+		Example: "restore /backups\n" +
+			"restore /backups --at 2026-11-22T22:15:00Z\n" +
+			"restore /backups --table bank=bank_old",
+	}
+	copying.register(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&o.Backup, "backup", "", "this one of the location's; default: the newest")
+	at := flags.String("at", "", "a timestamp, a time (2026-01-31T12:00:00Z) or an age "+
+		"(5m, 1d) that the backup covers; default: the backup's own")
+	tables := flags.StringArray("table", nil, "only this table, as NAME or OLD=NEW; repeatable")
+	noPolicy := flags.Bool("no-policy", false, "leave the cluster's policy as it is")
+	flags.BoolVar(&o.Notify, "notify", false, "have observers run for changes that they had not "+
+		"seen")
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		m := d.Out.NewMeter("restore", shell.Tally{}, copying.quiet)
+		if o.Options, err = copying.options(cmd, m); err != nil {
+			return err
+		}
+		wanted, err := shell.ParseAt(cmd, *at)
+		if err != nil {
+			return err
+		}
+		o.Tables, o.Policy = map[string]string{}, len(*tables) == 0 && !*noPolicy
+		for _, t := range *tables {
+			from, to, renamed := strings.Cut(t, "=")
+			if !renamed {
+				to = from
+			}
+			if from == "" || to == "" || o.Tables[from] != "" {
+				return shell.Usagef(cmd, "--table %s: give each table once, as NAME or OLD=NEW", t)
+			}
+			o.Tables[from] = to
+		}
+		return d.Conn.RunLong(cmd, func(ctx context.Context, s *shell.Session) error {
+			ts, err := wanted.Resolve(d.Out, func() (mvcc.Timestamp, error) { return s.Client.Timestamp(ctx) })
+			if err != nil {
+				return err
+			}
+			o.At = uint64(ts)
+			return atLocation(ctx, backup.Open, args[0], func(l *backup.Location) error {
+				return runRestore(ctx, d, s, l, o, m)
+			})
+		})
+	}
+	return d.WithClient(cmd)
+}
+
+// runRestore runs the restore and prints the result.
+func runRestore(ctx context.Context, d *shell.Deps, s *shell.Session, l *backup.Location,
+	o backup.RestoreOptions, m *shell.Meter) error {
+	settings := []backup.Setting{}
+	o.Settings = func(changed []backup.Setting) {
+		settings = changed
+		noteSettings(d, changed)
+	}
+	r, err := backup.Restore(ctx, s.Client, l, o)
+	switch {
+	case errors.Is(err, backup.ErrNotEmpty), errors.Is(err, backup.ErrTable),
+		errors.Is(err, backup.ErrNotFound):
+		return err
+	case errors.Is(err, backup.ErrDamaged):
+		return shell.WithHint(err, "`backup verify` finds all that is damaged; an earlier backup may "+
+			"be whole; `table drop` gives up what was restored so far")
+	case err != nil:
+		return d.Conn.WithResumeHint(err, "what is there already; until then the tables can't be opened")
+	}
+	m.Name = "restore"
+	m.End(shell.Tally{Rows: r.Records}, r.Backup)
+	for _, name := range r.Before {
+		d.Out.Note("table %s was restored by an earlier run, and is as it was left since", shell.Printable(name))
+	}
+	for _, name := range r.LeftOut {
+		d.Out.Note("table %s was dropped before the backup ended, and is left out", shell.Printable(name))
+	}
+	for _, g := range r.Granted {
+		d.Out.Note("table %s is for the clients that have a grant, as in the backup: %s",
+			shell.Printable(g.Table), grantText(g.Grants))
+	}
+	for _, name := range r.Ungranted {
+		d.Out.Note("the backup does not say who may use table %s, which is for all clients now; "+
+			"%s names some", shell.Printable(name), d.Out.Advice("`grant`"))
+	}
+	return d.Out.Answer(struct {
+		Backup   string   `json:"backup"`
+		At       uint64   `json:"at"`
+		Tables   []string `json:"tables"`
+		Before   []string `json:"restored_before,omitempty"`
+		Records  int64    `json:"records"`
+		Pending  int64    `json:"pending"` // timers that were set
+		Notified int64    `json:"notified"`
+
+		Settings []backup.Setting `json:"settings"`
+	}{r.Backup, r.At, r.Tables, r.Before, r.Records, r.Pending, r.Notified, settings},
+		"%d tables restored as of %s UTC, %d records", len(r.Tables)-len(r.Before),
+		shell.Clock(mvcc.Timestamp(r.At)), r.Records)
+}
+
+// noteSettings tells what of the cluster's policy is not as it was, or not as in the backup.
+func noteSettings(d *shell.Deps, settings []backup.Setting) {
+	for _, s := range settings {
+		if !s.Kept {
+			d.Out.Note("the cluster's policy: %s=%s -> %s, as in the backup (--no-policy leaves it)",
+				s.Name, s.From, s.To)
+			continue
+		}
+		d.Out.Note("the cluster's policy: %s=%s stays; the backup has %s, which %s sets", s.Name, s.From,
+			s.To, d.Out.Advice("`cluster set "+s.Name+"="+s.To+"`"))
+	}
+}
+
+// grantText lists the first few grants.
+func grantText(grants []backup.Grant) string {
+	var names []string
+	for _, g := range grants[:min(len(grants), shell.MaxNames)] {
+		names = append(names, shell.Printable(g.Name)+" ("+g.Role+")")
+	}
+	if more := len(grants) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,120 @@
+package cells
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/cli/shell"
+)
+
+// The commands about tables go through the library, as a program's own calls would.
+
+// TableCommand holds the commands about tables.
+func TableCommand(d *shell.Deps) *cobra.Command {
+	return shell.Group("table", "Create, drop and list tables",
+		"table create bank\ntable ls",
+		tableCreate(d), tableDrop(d), tableList(d))
+}
+
+// tableCreate is idempotent, as CreateTable is, so that a script may run twice.
+func tableCreate(d *shell.Deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "create NAME [--split ROW]...",
+		Short: "Create a table; an existing one stays, and gets the splits it lacks",
+		Long: `Create a table. An existing one stays as it is, and gets the splits it lacks.
+
+With many splits the tablets are created in groups, and ` + "`jobs`" + ` shows the progress. There is no time
+limit unless --timeout is given; the command fails if no tablet can be created for 30 seconds. After a
+failure the same command creates the remaining tablets; until then they count towards
+split-max-tablets. ` + "`table drop`" + ` discards them.`,
+		Example: "table create bank\ntable create bank --split g --split p",
+	}
+	in := shell.AddInput(cmd)
+	splits := cmd.Flags().StringArray("split", nil, "a row at which a tablet begins; repeatable")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		keys, err := in.All(*splits)
+		if err != nil {
+			return err
+		}
+		run := d.Conn.Run
+		if len(keys) > 0 && !cmd.Flags().Changed("timeout") {
+			run = d.Conn.RunLong
+		}
+		return run(cmd, func(ctx context.Context, s *shell.Session) error {
+			spec := percolator.TableSpec{Name: args[0], SplitKeys: keys}
+			if err := s.DB.CreateTable(ctx, spec); err != nil {
+				return err
+			}
+			return d.Out.Done("table %s is there", args[0])
+		})
+	}
+	return d.WithClient(cmd)
+}
+
+// tableDrop needs confirmation, since it can't be undone. --if-exists makes it
+// idempotent.
+func tableDrop(d *shell.Deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "drop NAME --yes",
+		Short: "Drop a table and all it holds",
+		Long: `Drop a table with all its rows and their history; there is no way back but a
+backup. --yes says that it is meant. At a terminal it may be left out: the command then asks for
+the table's name once more.`,
+		Example: "table drop bank --yes\ntable drop bank --if-exists --yes",
+	}
+	ifExists := cmd.Flags().Bool("if-exists", false, "a missing table is no failure")
+	d.Confirmed(cmd, "dropping table %s removes all its rows for good")
+	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
+		// Asked for the note alone: a drop does not wait for it, and may be allowed without.
+		granted, _ := s.Admin.Grants(ctx, &pb.GrantsRequest{Table: args[0]})
+		err := s.DB.DropTable(ctx, args[0])
+		if err != nil && !(*ifExists && errors.Is(err, percolator.ErrNoTable)) {
+			return err
+		}
+		if n := len(granted.GetGrants()); n > 0 && err == nil {
+			d.Out.Note("the grants of table %s, %d in all, are dropped with it: a table that is made "+
+				"under its name is for all clients, until %s names some", shell.Printable(args[0]), n,
+				d.Out.Advice("`grant`"))
+		}
+		return d.Out.Done("table %s is dropped", args[0])
+	})
+}
+
+// tableList shows the split keys that tables were created with, not where tablets begin
+// now: that is `tablet ls`.
+func tableList(d *shell.Deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "ls",
+		Short:   "List the tables",
+		Example: "table ls",
+	}
+	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, _ []string) error {
+		tables, err := s.Client.Tables(ctx)
+		if err != nil {
+			return err
+		}
+		list := d.Out.Listing("TABLE, SPLITS")
+		for _, t := range tables {
+			splits, keys := make([]shell.JSONBytes, len(t.SplitKeys)), make([]string, len(t.SplitKeys))
+			for i, key := range t.SplitKeys {
+				splits[i], keys[i] = shell.JSONBytes(key), string(key)
+			}
+			from, shown := t.Restoring.GetSource(), shell.JoinRows(keys)
+			if from != "" {
+				shown += " (being restored from " + shell.Printable(from) + ": run the restore again " +
+					"to finish it)"
+			}
+			list.Add(struct {
+				Name      string            `json:"name"`
+				Splits    []shell.JSONBytes `json:"split_keys"`
+				Restoring string            `json:"restoring,omitempty"`
+			}{t.Name, splits, from}, shell.Printable(t.Name), strings.TrimSpace(shown))
+		}
+		return list.End()
+	})
+}

@@ -1,0 +1,213 @@
+package inspectcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/inspect"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+)
+
+// `observer replay` starts, watches and cancels a back-fill: one run of an observer for
+// every row of its column. The cluster carries it out, whether or not a command watches.
+
+// States of a back-fill.
+const (
+	backfillRunning   = "running"
+	backfillDone      = "done"
+	backfillCancelled = "cancelled"
+	backfillFailed    = "failed"
+)
+
+// replayPoll is the pause between the requests of --wait.
+const replayPoll = 200 * time.Millisecond
+
+// replayFlags are the flags of observer replay.
+type replayFlags struct {
+	wait, status, cancel, quiet bool
+}
+
+// observerReplay starts, reports or cancels a back-fill.
+func observerReplay(d *shell.Deps) *cobra.Command {
+	f := &replayFlags{}
+	cmd := &cobra.Command{
+		Use:   "replay OBSERVER",
+		Short: "Run an observer once for every row that its column has",
+		Long: `Mark every row that the observed column has as changed, once, whatever was
+acknowledged: for a new observer that has to see what was there before it, or for one whose code
+was wrong. The rows are those that exist when it begins (of a weak column: all rows of the
+table); the cluster goes through them by itself, also when nodes restart, no faster than the
+observer runs, and not while it is paused.
+
+One replay at a time: starting one that is under way changes nothing. --wait watches until all
+rows are marked (the observer then still has to run for them: ` + "`observer ls`" + `), --status
+tells how far it is, --cancel ends it. ` + "`notify replay`" + ` is for single rows.`,
+		Example: "observer replay count --wait\n" +
+			"observer replay count --status -o json\n" +
+			"observer replay count --cancel",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.wait && f.status || f.wait && f.cancel || f.status && f.cancel {
+				return shell.Usagef(cmd, "--wait, --status and --cancel exclude each other")
+			}
+			return d.Conn.RunLong(cmd, func(ctx context.Context, s *shell.Session) error {
+				return (&backfill{s, args[0]}).run(ctx, f)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&f.wait, "wait", false, "return when all rows are marked")
+	flags.BoolVar(&f.status, "status", false, "only tell how far it is")
+	flags.BoolVar(&f.cancel, "cancel", false, "end it; rows that are marked stay marked")
+	flags.BoolVar(&f.quiet, "quiet", false, "with --wait: show no progress")
+	return d.WithClient(cmd)
+}
+
+// backfill is one run of the command.
+type backfill struct {
+	*shell.Session
+	observer string
+}
+
+// backfillJSON is a back-fill in JSON.
+type backfillJSON struct {
+	Observer string          `json:"observer"`
+	State    string          `json:"state"`
+	TS       uint64          `json:"ts"`       // rows that exist at it are marked
+	Rows     uint64          `json:"rows"`     // marked so far
+	NextRow  shell.JSONBytes `json:"next_row"` // rows before it are done
+	Error    string          `json:"error,omitempty"`
+}
+
+// newBackfillJSON converts a back-fill; nil stays nil.
+func newBackfillJSON(b *pb.Backfill) *backfillJSON {
+	if b == nil {
+		return nil
+	}
+	out := &backfillJSON{
+		Observer: b.Name, State: backfillRunning, TS: b.Ts, Rows: b.Rows,
+		NextRow: shell.JSONBytes(b.NextRow), Error: b.Error,
+	}
+	switch {
+	case b.Done:
+		out.State = backfillDone
+	case b.Cancelled:
+		out.State = backfillCancelled
+	case b.Error != "":
+		out.State = backfillFailed
+	}
+	return out
+}
+
+// run carries out the command.
+func (b *backfill) run(ctx context.Context, f *replayFlags) error {
+	// Starting a running back-fill changes nothing, so an interrupted --wait can be run
+	// again.
+	action := pb.BackfillRequest_ACTION_START
+	switch {
+	case f.status:
+		action = pb.BackfillRequest_ACTION_READ
+	case f.cancel:
+		action = pb.BackfillRequest_ACTION_CANCEL
+	}
+	state, err := b.ask(ctx, action)
+	if err != nil {
+		return err
+	}
+	if state == nil {
+		return shell.WithHint(fmt.Errorf("observer %s was never replayed", shell.Printable(b.observer)),
+			"`observer replay OBSERVER` begins", shell.Operand{What: "OBSERVER", Value: b.observer})
+	}
+	if f.wait {
+		if state, err = b.await(ctx, state, f.quiet); err != nil {
+			return err
+		}
+	}
+	if err := b.show(ctx, state); err != nil {
+		return err
+	}
+	switch { // not for --cancel: a cancelled back-fill is what it was asked for
+	case state.State == backfillFailed:
+		return shell.WithHint(fmt.Errorf("the replay has failed: %s", state.Error),
+			"mend the cause and run the command again: it begins anew")
+	case f.wait && state.State == backfillCancelled:
+		return shell.WithHint(errors.New("the replay was cancelled"),
+			"run the command again to begin anew")
+	}
+	return nil
+}
+
+// ask sends one request to meta, bounded by --timeout. Watching as a whole is not
+// bounded: a back-fill may take hours.
+func (b *backfill) ask(ctx context.Context,
+	action pb.BackfillRequest_Action) (*backfillJSON, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, b.Conn.Timeout, shell.ErrTimeout)
+	defer cancel()
+	answer, err := b.Admin.Backfill(ctx, &pb.BackfillRequest{Name: b.observer, Action: action})
+	if err != nil {
+		return nil, b.Conn.CutShort(ctx, explainObserver(ctx, b.Session, b.observer, err))
+	}
+	return newBackfillJSON(answer.GetBackfill()), nil
+}
+
+// await polls until the back-fill has ended. An error that only delays a back-fill does
+// not end it.
+func (b *backfill) await(ctx context.Context, state *backfillJSON,
+	quiet bool) (*backfillJSON, error) {
+	m := b.Out.NewMeter("replay of "+shell.Printable(state.Observer), shell.Tally{Rows: int64(state.Rows)},
+		quiet)
+	table, err := b.extentOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for state.State == backfillRunning {
+		if err := txn.Sleep(ctx, replayPoll); err != nil {
+			return nil, err
+		}
+		next, err := b.ask(ctx, pb.BackfillRequest_ACTION_READ)
+		if err != nil {
+			return nil, err
+		}
+		if next == nil { // its observer was retired and removed
+			return nil, fmt.Errorf("the replay of %s is gone, and so is its observer",
+				shell.Printable(state.Observer))
+		}
+		state = next
+		m.Show(shell.Tally{
+			Rows: int64(state.Rows), Passed: table.Passed(string(state.NextRow)), Tablets: len(table),
+		})
+	}
+	m.End(shell.Tally{Rows: int64(state.Rows)}, state.State)
+	return state, nil
+}
+
+// extentOf is that of the observer's table.
+func (b *backfill) extentOf(ctx context.Context) (shell.Extent, error) {
+	catalogue, err := b.Transport.Catalogue(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o := inspect.FindObserver(catalogue, b.observer)
+	return b.Extent(ctx, mvcc.Span{Table: mvcc.TableID(o.GetTable())}), nil
+}
+
+// show prints the back-fill's progress.
+func (b *backfill) show(ctx context.Context, state *backfillJSON) error {
+	text := fmt.Sprintf("replay of %s: %s, %d rows marked, of those that there were at %s UTC",
+		shell.Printable(state.Observer), state.State, state.Rows, shell.Clock(mvcc.Timestamp(state.TS)))
+	if state.State == backfillRunning && state.NextRow != "" {
+		table, err := b.extentOf(ctx)
+		if err != nil {
+			return err
+		}
+		text += fmt.Sprintf("; %d of %d tablets are done, next is row %s",
+			table.Passed(string(state.NextRow)), len(table), shell.Shortened(string(state.NextRow), shell.ValueWidth))
+	}
+	return b.Out.Answer(state, "%s", text)
+}

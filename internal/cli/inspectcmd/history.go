@@ -1,0 +1,104 @@
+package inspectcmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/inspect"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// `history` reads one row in every group, as it is stored. This file reads the entries
+// and converts them to JSON; historyview.go lays them out for people.
+
+// HistoryCommand shows all that is stored of a row.
+func HistoryCommand(d *shell.Deps) *cobra.Command {
+	view := &historyView{}
+	cmd := &cobra.Command{
+		Use: "history TABLE ROW",
+		Short: "Show every version of a row: data, locks, write records, notifications, " +
+			"acknowledgments",
+		Example: "history bank bob\nhistory bank bob --times --full",
+		Long: `Show all that a row holds, laid out as Figure 4 of the Percolator paper does: a
+block for each column with its data, lock and write columns (and notify and ack columns where an
+observer watches it), one line for each timestamp, newest first. "8: data @ 7" in the write
+column says: committed at 8, by the transaction that started, and wrote its data, at 7.
+
+It reads what is stored, past locks and without resolving them, and so changes nothing.`,
+	}
+	in := shell.AddInput(cmd)
+	shell.AddLimit(cmd, &view.limit, 1, "most entries")
+	cmd.Flags().BoolVar(&view.full, "full", false, "whole values")
+	cmd.Flags().BoolVar(&view.times, "times", false,
+		"also show the timestamps' physical part, in UTC")
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		if view.row, err = in.Bytes(args[1]); err != nil {
+			return err
+		}
+		return d.Conn.Run(cmd, func(ctx context.Context, s *shell.Session) error {
+			return history(ctx, s, args[0], view)
+		})
+	}
+	return d.WithClient(cmd)
+}
+
+// history reads the row from its tablet, and from meta the observers whose notify and ack
+// columns are shown beside it.
+func history(ctx context.Context, s *shell.Session, table string, view *historyView) error {
+	names, catalogue, err := s.Schema(ctx)
+	if err != nil {
+		return err
+	}
+	id, err := names.Table(table)
+	if err != nil {
+		return err
+	}
+	entries, err := inspect.Row(ctx, s.Client, id, view.row, view.limit+1)
+	if err != nil {
+		return err
+	}
+	if len(entries) > view.limit {
+		entries = entries[:view.limit]
+		defer s.Out.NoteCut(view.limit) // after the entries
+	} else if inspect.Bounded(entries) {
+		defer s.Out.Note("all that a node shows of one row, which are %d entries of a kind and "+
+			"%d MiB of values; it may have more",
+			mvcc.MaxHistory, mvcc.HistoryBytes>>20)
+	}
+	view.names, view.observed, view.entries = names, observedColumns(catalogue, id), entries
+	if s.Out.JSON() {
+		for _, e := range view.entries {
+			if err := s.Out.Object(inspect.NewEntry(e, names.ByID)); err != nil {
+				return err
+			}
+		}
+	} else if _, err := io.WriteString(s.Out.Stdout, view.text()); err != nil {
+		return err
+	}
+	if len(view.entries) == 0 {
+		return shell.WithHint(fmt.Errorf("%w: table %s holds nothing in row %s", shell.ErrNoValue, table,
+			shell.Printable(view.row)),
+			rowsThatExist, shell.Operand{What: "TABLE", Value: table})
+	}
+	return nil
+}
+
+// rowsThatExist is advice for a row of TABLE that was not found.
+const rowsThatExist = "`scan TABLE --limit 10` shows rows that exist; " +
+	"--escape go or --hex writes any bytes"
+
+// observedColumns maps the observers of one table to the columns that they observe.
+func observedColumns(c *pb.Catalogue, table mvcc.TableID) map[string]string {
+	observed := map[string]string{}
+	for _, o := range c.GetObservers() {
+		if o.Table == uint32(table) && !o.Retired {
+			observed[o.Name] = string(o.Column)
+		}
+	}
+	return observed
+}

@@ -1,0 +1,303 @@
+package inspectcmd
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/inspect"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// This file lays out a row's entries for people.
+
+// historyView lays a row's entries out as the paper's Figure 4 does.
+type historyView struct {
+	row   string
+	limit int
+	full  bool // whole values
+	times bool // a column with the timestamps' physical part
+
+	names    *shell.Names
+	observed map[string]string // observer → column of the row's table
+	entries  []*pb.HistoryEntry
+}
+
+// block is what one Percolator column holds: the paper's columns beside each other.
+type block struct {
+	column string
+	// orphan: acknowledgments of an observer that the catalogue does not know. Column is
+	// the observer's name.
+	orphan bool
+	lines  map[uint64]*historyLine
+	acks   []string // observers, sorted
+	notify bool     // the notify column is shown
+	notes  []string // lines for what its cells have no room for
+}
+
+// historyLine is all that happened to a column at one timestamp.
+type historyLine struct {
+	data, lock, write, notify string
+	acks                      map[string]string
+}
+
+// at is the line of a timestamp, new if nothing has happened there yet.
+func (b *block) at(ts uint64) *historyLine {
+	l := b.lines[ts]
+	if l == nil {
+		l = &historyLine{acks: map[string]string{}}
+		b.lines[ts] = l
+	}
+	return l
+}
+
+// text is a block for each column, a blank line between them.
+func (v *historyView) text() string {
+	var blocks []string
+	for _, b := range v.blocks() {
+		blocks = append(blocks, v.blockText(b))
+	}
+	return strings.Join(blocks, "\n")
+}
+
+// blockText is one column. The paper's three columns repeat the timestamp in every cell,
+// also where they hold nothing; notify and ack columns, which the figure does not have,
+// show only what is there. Below are the notes.
+func (v *historyView) blockText(b *block) string {
+	var g shell.Grid
+	c := shell.Printable(b.column)
+	header := []any{"key"}
+	if !b.orphan {
+		header = append(header, c+":data", c+":lock", c+":write")
+	}
+	if b.notify {
+		header = append(header, c+":notify")
+	}
+	for _, o := range b.acks {
+		name := "ack_" + shell.Printable(o)
+		if !b.orphan {
+			name = c + ":" + name
+		}
+		header = append(header, name)
+	}
+	if v.times {
+		header = append(header, "time (UTC)")
+	}
+	g.Add(header...)
+	key := shell.Printable(v.row)
+	for _, ts := range slices.Backward(slices.Sorted(maps.Keys(b.lines))) {
+		line := b.lines[ts]
+		cells := []any{key}
+		key = "" // as in the figure: once, on the first line
+		if !b.orphan {
+			cells = append(cells, stamped(ts, line.data), stamped(ts, line.lock),
+				stamped(ts, line.write))
+		}
+		if b.notify {
+			cells = append(cells, stampedIf(ts, line.notify))
+		}
+		for _, o := range b.acks {
+			cells = append(cells, stampedIf(ts, line.acks[o]))
+		}
+		if v.times {
+			cells = append(cells, shell.Clock(mvcc.Timestamp(ts)))
+		}
+		g.Add(cells...)
+	}
+	return g.Text() + strings.Join(b.notes, "")
+}
+
+// stamped is how the figure writes a cell: "7: $3", and "7:" when there is nothing at 7.
+func stamped(ts uint64, text string) string {
+	return strings.TrimRight(fmt.Sprintf("%d: %s", ts, text), " ")
+}
+
+// stampedIf leaves a cell blank that holds nothing: notify and ack columns are not in the
+// figure, and sparse.
+func stampedIf(ts uint64, text string) string {
+	if text == "" {
+		return ""
+	}
+	return stamped(ts, text)
+}
+
+// blocks sorts the entries into columns, by name; acknowledgments go to the column that
+// their observer observes.
+func (v *historyView) blocks() []*block {
+	byColumn := map[string]*block{}
+	orphans := map[string]*block{}
+	find := func(in map[string]*block, name string, orphan bool) *block {
+		b := in[name]
+		if b == nil {
+			b = &block{column: name, orphan: orphan, lines: map[uint64]*historyLine{}}
+			in[name] = b
+		}
+		return b
+	}
+	for _, e := range v.entries {
+		if e.GetCell() == nil {
+			continue
+		}
+		name := string(e.Cell.Column)
+		if mvcc.Class(e.Cell.Class) != mvcc.ClassAck {
+			v.place(find(byColumn, name, false), e)
+			continue
+		}
+		if column, known := v.observed[name]; known {
+			v.placeAck(find(byColumn, column, false), name, e)
+		} else {
+			v.placeAck(find(orphans, name, true), name, e)
+		}
+	}
+	for observer, column := range v.observed {
+		if b := byColumn[column]; b != nil {
+			b.notify = true
+			if !slices.Contains(b.acks, observer) {
+				b.acks = append(b.acks, observer)
+			}
+		}
+	}
+	var blocks []*block
+	for _, from := range []map[string]*block{byColumn, orphans} {
+		for _, name := range slices.Sorted(maps.Keys(from)) {
+			slices.Sort(from[name].acks)
+			blocks = append(blocks, from[name])
+		}
+	}
+	return blocks
+}
+
+// place puts an entry of a user's column on its lines.
+func (v *historyView) place(b *block, e *pb.HistoryEntry) {
+	ts := inspect.EntryTS(e)
+	b.note(e)
+	switch mvcc.Group(e.Group) {
+	case mvcc.GroupWrite, mvcc.GroupHistory:
+		w := e.GetWrite()
+		b.at(ts).write = writeText(w)
+		if value := inspect.InlineValue(w.GetKind(), w.GetLong(), w.GetValue()); value != nil {
+			b.at(w.GetStartTs()).data = v.value(string(*value))
+		}
+	case mvcc.GroupLock:
+		l := e.GetLock()
+		b.at(ts).lock = v.lockText(e.Cell, l)
+		if value := inspect.InlineValue(l.GetKind(), l.GetLong(), l.GetValue()); value != nil {
+			b.at(ts).data = v.value(string(*value))
+		}
+	case mvcc.GroupData:
+		b.at(ts).data = v.value(string(e.Value))
+	case mvcc.GroupLocked:
+		b.at(ts).lock = fmt.Sprintf("locked since %d", e.GetWrite().GetStartTs())
+	case mvcc.GroupRollback:
+		b.at(ts).write = "rolled back"
+	case mvcc.GroupNotify:
+		b.notify = true
+		b.at(ts).notify = notifyText(e.GetNotify())
+	case mvcc.GroupIntent:
+		b.notify = true
+		b.at(ts).notify = "intent, primary @ " + v.names.Address(e.Cell, e.GetIntent().GetPrimary())
+	}
+}
+
+// placeAck puts an entry of observer o's acknowledgment on its lines. Its write record
+// says all: committed at its timestamp by the run that started at start_ts, which is the
+// value too (§2.4).
+func (v *historyView) placeAck(b *block, o string, e *pb.HistoryEntry) {
+	if !slices.Contains(b.acks, o) {
+		b.acks = append(b.acks, o)
+	}
+	ts := inspect.EntryTS(e)
+	b.note(e)
+	switch mvcc.Group(e.Group) {
+	case mvcc.GroupWrite, mvcc.GroupHistory:
+		b.at(ts).acks[o] = "ran @ " + fmt.Sprint(e.GetWrite().GetStartTs())
+		if e.GetWrite().GetKind() == pb.Kind_KIND_DELETE {
+			b.at(ts).acks[o] = "cleared"
+		}
+	case mvcc.GroupLock:
+		b.at(ts).acks[o] = "locked, " + v.lockText(e.Cell, e.GetLock())
+	case mvcc.GroupRollback:
+		b.at(ts).acks[o] = "rolled back"
+	}
+}
+
+// value writes a value into a cell of the layout.
+func (v *historyView) value(value string) string {
+	width := shell.ValueWidth
+	if v.full {
+		width = 0
+	}
+	return shell.Shortened(value, width)
+}
+
+// writeText is a write record in the figure's words.
+func writeText(w *pb.Write) string {
+	if w.GetKind() == pb.Kind_KIND_DELETE {
+		return fmt.Sprintf("deleted @ %d", w.GetStartTs())
+	}
+	return fmt.Sprintf("data @ %d", w.GetStartTs())
+}
+
+// lockText is a lock in the figure's words: "I am primary", or "primary @ Bob.bal".
+func (v *historyView) lockText(cell *pb.Cell, l *pb.Lock) string {
+	text := "I am primary"
+	if !inspect.SameCell(cell, l.GetPrimary()) {
+		text = "primary @ " + v.names.Address(cell, l.GetPrimary())
+	}
+	if l.GetKind() == pb.Kind_KIND_DELETE {
+		text += ", deletes"
+	}
+	if l.GetKind() == pb.Kind_KIND_LOCK {
+		text += ", writes nothing"
+	}
+	return text
+}
+
+// notifyText says what state a notification is in. Its error is too long for a cell and
+// goes into the notes.
+func notifyText(n *pb.Notify) string {
+	text := "changed"
+	if n.GetReplay() {
+		text = "replay"
+	}
+	switch {
+	case n.GetParkedTs() != 0:
+		text = fmt.Sprintf("parked @ %d after %d runs", n.GetParkedTs(), n.GetAttempts())
+	case n.GetAttempts() != 0:
+		text += fmt.Sprintf(", %d runs failed", n.GetAttempts())
+	}
+	return text
+}
+
+// note adds to a block who holds a lock or an intent and until when, and why runs failed.
+func (b *block) note(e *pb.HistoryEntry) {
+	note := ""
+	switch mvcc.Group(e.Group) {
+	case mvcc.GroupLock:
+		l := e.GetLock()
+		note = fmt.Sprintf("lock of %d: by %s, until %d", inspect.EntryTS(e), workerText(l.GetWorker()),
+			l.GetExpiry())
+	case mvcc.GroupIntent:
+		i := e.GetIntent()
+		note = fmt.Sprintf("intent of %d: by %s, until %d", inspect.EntryTS(e), workerText(i.GetWorker()),
+			i.GetExpiry())
+	case mvcc.GroupNotify:
+		if e.GetNotify().GetError() != "" {
+			note = "last failed run: " + shell.Printable(e.GetNotify().GetError())
+		}
+	}
+	if note != "" {
+		b.notes = append(b.notes, "  "+note+"\n")
+	}
+}
+
+// workerText says who wrote a lock, as far as the lock tells (invariant 7 of design section 4).
+func workerText(w *pb.Worker) string {
+	if w.GetNode() == 0 {
+		return "a remote client"
+	}
+	return fmt.Sprintf("node %d incarnation %d", w.GetNode(), w.GetIncarnation())
+}

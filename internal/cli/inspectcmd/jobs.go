@@ -1,0 +1,90 @@
+package inspectcmd
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/cli/shell"
+)
+
+// `jobs` says what the cluster works on. The node that answers gathers it from all of them.
+
+// JobsCommand lists jobs.
+func JobsCommand(d *shell.Deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "jobs",
+		Short: "List what the cluster works on: backups, restores, back-fills, drains, moves, new tables",
+		Long: `List what the cluster and its clients work on, and how far it has come: backups and restores, back-fills of
+observers, drains of nodes, moves of replicas, tablets of the split keys of tables. Those that run come first; backups
+and restores that have ended are shown for an hour, or until the node that they reported to is started anew.
+
+A job that has not been heard of for 15 seconds is silent: its process has been ended, or reaches no node. A restore that
+is unfinished keeps its table closed until the same restore is run again, or the table is dropped. A table whose split
+keys are unfinished can be used; the same ` + "`table create`" + ` completes them.`,
+		Example: "jobs\njobs -o json",
+	}
+	return d.ClientCommand(cmd, listJobs)
+}
+
+// listJobs prints a line for each job, and why some do not go on.
+func listJobs(ctx context.Context, s *shell.Session, _ []string) error {
+	status, err := s.Admin.ClusterStatus(ctx, &pb.ClusterStatusRequest{})
+	if err != nil {
+		return err
+	}
+	list := s.Out.Listing("JOB, STATE, ABOUT, DONE, RECORDS, SIZE, SINCE, HEARD, BY", 3, 4, 5, 6, 7)
+	now := time.UnixMilli(status.GetUnixMs())
+	var details strings.Builder
+	for _, j := range status.GetJobs() {
+		list.Add(j, jobLine(j, now)...)
+		if j.Detail != "" {
+			fmt.Fprintf(&details, "%s, %s: %s\n", shell.Printable(j.Kind), shell.Printable(j.Subject), shell.Printable(j.Detail))
+		}
+	}
+	if err := list.End(); err != nil {
+		return err
+	}
+	if why := status.GetRestoresUnavailable(); why != "" {
+		s.Out.Note("restores that are unfinished may be missing, for meta does not answer: %s", shell.Printable(why))
+	}
+	if s.Out.JSON() || details.Len() == 0 {
+		return nil
+	}
+	return s.Out.Print("%s", strings.TrimSuffix(details.String(), "\n"))
+}
+
+// jobLine is the line of one job.
+func jobLine(j *pb.Job, now time.Time) []any {
+	done, ago := "-", func(unixMs int64) string {
+		if unixMs == 0 {
+			return "-"
+		}
+		return shell.Span(max(0, now.Sub(time.UnixMilli(unixMs))))
+	}
+	switch {
+	case j.Total > 0:
+		done = fmt.Sprintf("%d of %d %s", j.Done, j.Total, shell.Printable(j.Unit))
+	case j.Done > 0:
+		done = fmt.Sprintf("%d %s", j.Done, shell.Printable(j.Unit))
+	}
+	records, size := "-", "-"
+	if j.Records > 0 {
+		records = fmt.Sprint(j.Records)
+	}
+	if j.Bytes > 0 {
+		size = shell.ByteText(int64(j.Bytes))
+	}
+	by := "-"
+	if j.By != "" {
+		by = shell.Printable(j.By)
+	}
+	return []any{
+		shell.Printable(j.Kind), shell.Printable(j.State), shell.Printable(j.Subject), done, records, size,
+		ago(j.StartedUnixMs), ago(j.SeenUnixMs), by,
+	}
+}

@@ -1,0 +1,415 @@
+package inspectcmd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/inspect"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// The commands about locks walk the lock groups of the tablets, and the intent groups of
+// weak columns. Listing changes nothing; resolving uses the coordinator's own protocol.
+
+// LockCommand holds the commands about locks.
+func LockCommand(d *shell.Deps) *cobra.Command {
+	return shell.Group("lock", "List and resolve locks", "lock ls\nlock resolve --all",
+		lockList(d), lockResolve(d))
+}
+
+// lockList shows expired locks too: no reader has met them yet, or none could resolve
+// them.
+func lockList(d *shell.Deps) *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use: "ls [TABLE]",
+		Short: "List the locks and weak intents of transactions that are under way, or were " +
+			"abandoned",
+		Example: "lock ls\nlock ls bank -o json",
+	}
+	shell.AddLimit(cmd, &limit, 1, "most entries")
+	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
+		return listLocks(ctx, s, args, limit)
+	})
+}
+
+// lockJSON is a lock or weak intent in JSON.
+type lockJSON struct {
+	Cell    *inspect.Cell   `json:"cell"`
+	Kind    string          `json:"kind"` // put, delete, lock or intent
+	StartTS uint64          `json:"start_ts"`
+	Primary *inspect.Cell   `json:"primary"`
+	Expiry  uint64          `json:"expiry"`
+	Worker  *inspect.Worker `json:"worker"`
+}
+
+// listLocks prints the locks of the tables in args, or of all.
+func listLocks(ctx context.Context, s *shell.Session, args []string, limit int) error {
+	names, catalogue, err := s.Schema(ctx)
+	if err != nil {
+		return err
+	}
+	tables, err := names.Chosen(args)
+	if err != nil {
+		return err
+	}
+	list := s.Out.Listing("TABLE, ROW, COLUMN, KIND, STARTED AT, PRIMARY, UNTIL, BY")
+	for e, err := range storedLocks(ctx, s, catalogue, tables) {
+		if err != nil {
+			return err
+		}
+		if list.Entries == limit {
+			s.Out.NoteCut(limit)
+			break
+		}
+		l, line := newLockJSON(e, names)
+		line = append(line, l.Expiry, workerText(lockOf(e).GetWorker()))
+		list.Add(l, line...)
+	}
+	return list.End()
+}
+
+// storedLocks walks the locks and intents of tables.
+func storedLocks(ctx context.Context, s *shell.Session, catalogue *pb.Catalogue,
+	tables []mvcc.TableID) iter.Seq2[*pb.WalkEntry, error] {
+	return func(yield func(*pb.WalkEntry, error) bool) {
+		for _, table := range tables {
+			for _, g := range lockGroups(catalogue, table) {
+				for e, err := range s.Client.WalkColumn(ctx, g.group, table, g.column) {
+					if !yield(e, err) || err != nil {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// lockGroup is a group of keys that may hold locks or intents.
+type lockGroup struct {
+	group  mvcc.Group
+	column string // of intents
+}
+
+// lockGroups returns the groups of a table: its locks, and the intents of each of its
+// weak columns.
+func lockGroups(catalogue *pb.Catalogue, table mvcc.TableID) []lockGroup {
+	groups := []lockGroup{{group: mvcc.GroupLock}}
+	for _, o := range catalogue.GetObservers() {
+		if o.Table == uint32(table) && o.Weak {
+			groups = append(groups, lockGroup{mvcc.GroupIntent, string(o.Column)})
+		}
+	}
+	return groups
+}
+
+// lockOf returns the lock of an entry of a walk, or its intent as a lock without a kind.
+func lockOf(e *pb.WalkEntry) *pb.Lock {
+	if i := e.GetIntent(); i != nil {
+		return &pb.Lock{StartTs: e.Ts, Primary: i.Primary, Expiry: i.Expiry, Worker: i.Worker}
+	}
+	return e.GetLock()
+}
+
+// lockInfo converts an entry of a walk to what the coordinator understands.
+func lockInfo(e *pb.WalkEntry) mvcc.LockInfo {
+	return mvcc.LockInfo{
+		Cell: wire.Cell(e.Cell), Intent: e.Intent != nil, Lock: wire.Lock(lockOf(e)),
+	}
+}
+
+// newLockJSON converts an entry of a walk. line is the part of a table's line that says
+// which lock it is.
+func newLockJSON(e *pb.WalkEntry, names *shell.Names) (out lockJSON, line []any) {
+	lock := lockOf(e)
+	out = lockJSON{
+		Cell: inspect.NewCell(e.Cell, names.ByID), Kind: inspect.KindName(lock.GetKind()),
+		StartTS: lock.GetStartTs(),
+		Primary: inspect.NewCell(lock.GetPrimary(), names.ByID), Expiry: lock.GetExpiry(),
+		Worker: inspect.NewWorker(lock.GetWorker()),
+	}
+	if e.Intent != nil {
+		out.Kind = "intent"
+	}
+	primary := "itself"
+	if !inspect.SameCell(e.Cell, lock.GetPrimary()) {
+		primary = names.Address(e.Cell, lock.GetPrimary())
+	}
+	return out, []any{
+		names.ByID(e.Cell.GetTable()), shell.Shortened(string(e.Cell.GetRow()), shell.ValueWidth/2),
+		shell.ColumnText(e.Cell),
+		out.Kind, out.StartTS, primary,
+	}
+}
+
+// resolver is one run of lock resolve: its flags, what it has read at the beginning, and
+// what became of the locks.
+type resolver struct {
+	all, force, yes bool
+	// olderThan is by the oracle's time, from the start timestamp. It keeps --all from
+	// asking after every transaction that just happens to be under way.
+	olderThan time.Duration
+
+	*shell.Session
+	tables *shell.Names
+	since  mvcc.Timestamp // the oracle's time when it began
+	list   *shell.Listing
+
+	resolved, alive, young int
+
+	settled func(*resolvedJSON) // is told what became of each lock; may be nil
+}
+
+// lockResolve resolves locks as a reader that meets them does. Only --force can make a
+// live transaction fail.
+func lockResolve(d *shell.Deps) *cobra.Command {
+	v := &resolver{}
+	cmd := &cobra.Command{
+		Use:   "resolve {TABLE ROW [COLUMN] | --all}",
+		Short: "Get abandoned locks out of the way, as their primaries decide",
+		Long: `Settle locks and weak intents as every reader does that meets them: the primary's
+cell tells whether the transaction has committed. If it has, its locks are rolled forward; if
+not, and its time is over, they are rolled back. A transaction that is alive is left alone, and
+said so; the exit code is then 1.
+
+--all goes through all tables, and leaves what is younger than --older-than.
+
+--force rolls a live transaction back at its primary. Whoever runs it gets an error from its
+commit and has to do its work again; nothing is torn, since it is the primary that decides
+either way. It wants --yes.`,
+		Example: "lock resolve bank bob\n" +
+			"lock resolve bank bob balance\n" +
+			"lock resolve --all --older-than 1m\n" +
+			"lock resolve bank bob --force --yes",
+	}
+	in := shell.AddInput(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&v.all, "all", false, "all locks of all tables")
+	flags.DurationVar(&v.olderThan, "older-than", 10*time.Second,
+		"with --all: leave transactions that began less than so long ago")
+	flags.BoolVar(&v.force, "force", false, "roll live transactions back too: their commits fail")
+	flags.BoolVar(&v.yes, "yes", false, "--force is meant")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case v.all && len(args) > 0, !v.all && len(args) < 2:
+			return shell.Usagef(cmd, "name TABLE and ROW, or give --all")
+		case v.force && !v.yes:
+			return shell.Usagef(cmd, "--force makes the commits of live transactions fail: whoever "+
+				"runs them has to begin anew; give --yes if that is meant")
+		case v.olderThan < 0:
+			return shell.Usagef(cmd, "--older-than is a duration such as 10s")
+		}
+		target, err := in.All(args[min(1, len(args)):])
+		if err != nil {
+			return err
+		}
+		// Long: a repository may have many abandoned locks after the death of a large loader.
+		return d.Conn.RunLong(cmd, func(ctx context.Context, s *shell.Session) error {
+			v.Session = s
+			return v.run(ctx, args, target)
+		})
+	}
+	return d.WithClient(cmd)
+}
+
+// resolvedJSON is what became of one lock.
+type resolvedJSON struct {
+	lockJSON
+	// Outcome is committed or rolled_back (resolved), alive (left), or gone: somebody
+	// else was faster.
+	Outcome  string `json:"outcome"`
+	CommitTS uint64 `json:"commit_ts,omitempty"`
+	Forced   bool   `json:"forced,omitempty"`
+	Left     bool   `json:"left,omitempty"` // to the nodes: it is an acknowledgment's
+}
+
+// run finds the locks and settles them one after the other; locks of one transaction ask
+// its primary once.
+func (v *resolver) run(ctx context.Context, args, target []string) error {
+	names, catalogue, err := v.Schema(ctx)
+	if err != nil {
+		return err
+	}
+	v.tables = names
+	if v.since, err = v.Now(ctx); err != nil {
+		return err
+	}
+	v.list = v.Out.Listing("TABLE, ROW, COLUMN, KIND, STARTED AT, PRIMARY, OUTCOME")
+	if v.all {
+		err = v.resolveAll(ctx, catalogue)
+	} else {
+		err = v.resolveRow(ctx, catalogue, args[0], target)
+	}
+	if err := cmp.Or(err, v.list.End()); err != nil {
+		return err
+	}
+	return v.verdict()
+}
+
+// resolveAll resolves the locks of all tables and the intents of all weak columns.
+func (v *resolver) resolveAll(ctx context.Context, catalogue *pb.Catalogue) error {
+	tables, _ := v.tables.Chosen(nil)
+	for e, err := range storedLocks(ctx, v.Session, catalogue, tables) {
+		if err != nil {
+			return err
+		}
+		age := v.since.Millis() - mvcc.Timestamp(lockOf(e).GetStartTs()).Millis()
+		if age < v.olderThan.Milliseconds() {
+			v.young++
+			continue
+		}
+		if err := v.settle(ctx, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resolveRow resolves the locks of one row, or of one of its columns; the acknowledgment
+// column of observer O is called ack_O.
+func (v *resolver) resolveRow(ctx context.Context, catalogue *pb.Catalogue, name string,
+	target []string) error {
+	table, err := v.tables.Table(name)
+	if err != nil {
+		return err
+	}
+	at := wire.Position{Table: table, Row: target[0]}
+	for _, g := range lockGroups(catalogue, table) {
+		for e, err := range v.Client.WalkFrom(ctx, g.group, at, g.column) {
+			if err != nil {
+				return err
+			}
+			if string(e.GetCell().GetRow()) != target[0] {
+				break
+			}
+			if len(target) > 1 && shell.AckPrefix(e.Cell)+string(e.Cell.GetColumn()) != target[1] {
+				continue
+			}
+			if err := v.settle(ctx, e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// settle resolves one lock and lists the outcome.
+func (v *resolver) settle(ctx context.Context, e *pb.WalkEntry) error {
+	lock, line := newLockJSON(e, v.tables)
+	out := resolvedJSON{lockJSON: lock, Outcome: "alive"}
+	l := lockInfo(e)
+	// Resolve it as a reader does (invariants 3 and 6 of design section 4): ask the
+	// primary, by the oracle's time, then apply its decision here. That is safe whatever
+	// else happens to the transaction meanwhile.
+	done, err := v.Client.ResolveLock(ctx, l)
+	if err == nil && !done && v.force {
+		// Roll the transaction back at its primary first, then resolve this lock by that
+		// decision.
+		out.Forced = true
+		if err = v.rollBack(ctx, l); err == nil {
+			done, err = v.Client.ResolveLock(ctx, l)
+		}
+	}
+	commitTS, known := v.Client.Decided(l.Lock.StartTS)
+	if errors.Is(err, percolator.ErrPermission) && l.Cell.Class == mvcc.ClassAck && known {
+		// The transaction is decided, but only nodes may roll an acknowledgment forward.
+		// Their sweepers do.
+		out.Left, err = true, nil
+	}
+	if err != nil {
+		return fmt.Errorf("lock of transaction %d: %w", l.Lock.StartTS, err)
+	}
+	switch {
+	case out.Left:
+		out.Outcome, out.CommitTS = "committed", uint64(commitTS)
+	case done:
+		// Decided knows what the client has just learned, unless its cache was emptied in
+		// between.
+		out.Outcome, out.CommitTS = "rolled_back", uint64(commitTS)
+		if commitTS != 0 {
+			out.Outcome = "committed"
+		}
+		if !known {
+			out.Outcome = "gone"
+		}
+		v.resolved++
+	default:
+		v.alive++
+	}
+	if v.settled != nil {
+		v.settled(&out)
+	}
+	v.list.Add(out, append(line, v.text(&out, l))...)
+	return nil
+}
+
+// rollBack rolls a live transaction back at its primary, the only cell where that is safe.
+func (v *resolver) rollBack(ctx context.Context, l mvcc.LockInfo) error {
+	at := wire.Position{Table: l.Lock.Primary.Table, Row: l.Lock.Primary.Row}
+	// Rolling back a secondary alone would tear the transaction if its primary commits
+	// (invariant 3): only the primary.
+	rollback := &pb.RollbackRequest{
+		StartTs: uint64(l.Lock.StartTS), Cells: []*pb.Cell{wire.CellPB(l.Lock.Primary)},
+	}
+	answer, _, err := v.Client.Send(ctx, at,
+		&pb.TabletRequest{Op: &pb.TabletRequest_Rollback{Rollback: rollback}})
+	if err != nil {
+		return err
+	}
+	switch status := answer.GetMutation().GetStatus(); status {
+	case pb.Status_STATUS_OK, pb.Status_STATUS_COMMITTED, pb.Status_STATUS_LOCKED,
+		pb.Status_STATUS_UNKNOWN:
+		// Committed: it was faster, and is rolled forward. Locked, unknown: not to be
+		// decided now; it stays alive.
+		return nil
+	default:
+		return fmt.Errorf("%w: rollback answered %v", shell.ErrNoAnswer, status)
+	}
+}
+
+// text returns the outcome for people.
+func (v *resolver) text(out *resolvedJSON, l mvcc.LockInfo) string {
+	if out.Left {
+		return fmt.Sprintf("committed at %d, left to the nodes: it acknowledges a change",
+			out.CommitTS)
+	}
+	switch out.Outcome {
+	case "committed":
+		return fmt.Sprintf("rolled forward, committed at %d", out.CommitTS)
+	case "rolled_back":
+		if out.Forced {
+			return "rolled back by force"
+		}
+		return "rolled back"
+	case "alive":
+		if left := l.Lock.Expiry.Millis() - v.since.Millis(); left > 0 {
+			return fmt.Sprintf("alive, left alone: at least %v more",
+				time.Duration(left)*time.Millisecond)
+		}
+		return "alive, left alone: its primary has more time"
+	}
+	return "gone"
+}
+
+// verdict sums up; live transactions that were left make it a failure, so that a script notices.
+func (v *resolver) verdict() error {
+	if !v.Out.JSON() {
+		v.Out.Note("%d resolved, %d alive, %d too young", v.resolved, v.alive, v.young)
+	}
+	if v.alive == 0 {
+		return nil // too young is no failure: it was asked for
+	}
+	return shell.WithHint(fmt.Errorf("%d locks belong to live transactions and were left alone", v.alive),
+		"try again once they have ended or expired; --force --yes rolls them back, and their "+
+			"owners' commits fail")
+}

@@ -1,0 +1,271 @@
+package inspectcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/inspect"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// The commands about notifications walk the notify group of the tablets, as scanners do,
+// and mark single rows as changed. observer replay (backfill.go) is about all rows.
+
+// errNoObserver is returned for names that are not in the catalogue.
+var errNoObserver = errors.New("no such observer")
+
+// NotifyCommand holds the commands about notifications.
+func NotifyCommand(d *shell.Deps) *cobra.Command {
+	return shell.Group("notify", "List and replay notifications",
+		"notify ls --parked\nnotify replay count --all-parked", notifyList(d),
+		notifyReplay(d))
+}
+
+// notifyLister is one run of notify ls.
+type notifyLister struct {
+	limit    int
+	parked   bool
+	observer string
+	row      *string // nil: all
+	names    *shell.Names
+	now      mvcc.Timestamp
+}
+
+// notifyList shows the notify group: what a scanner would find, and what it passes over
+// because it is parked.
+func notifyList(d *shell.Deps) *cobra.Command {
+	l := &notifyLister{}
+	cmd := &cobra.Command{
+		Use: "ls [OBSERVER [ROW]]",
+		Short: "List the notifications that wait for their observer, and those that were given " +
+			"up (parked)",
+		Long: `List notifications: rows whose observed column has changed and whose observer has
+not run for it yet, as they are stored. A run that fails is tried again; after too many failures
+its notification is parked with the last error, until ` + "`notify replay`" + ` or a newer
+change. SINCE is how long ago the cell changed, or was parked. A table may stand in the place of
+OBSERVER: all of its observers.`,
+		Example: "notify ls\n" +
+			"notify ls count --parked\n" +
+			"notify ls count bob -o json",
+	}
+	shell.AddLimit(cmd, &l.limit, 1, "most entries")
+	cmd.Flags().BoolVar(&l.parked, "parked", false, "only those that were given up")
+	cmd.Flags().StringVar(&l.observer, "observer", "", "only this observer's")
+	in := shell.AddInput(cmd)
+	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
+		for _, text := range args[min(1, len(args)):] {
+			row, err := in.Bytes(text)
+			if err != nil {
+				return err
+			}
+			l.row = &row
+		}
+		return l.run(ctx, s, cmd, args)
+	})
+}
+
+// notifyJSON is a notification in JSON.
+type notifyJSON struct {
+	Cell     *inspect.Cell `json:"cell"`
+	Observer string        `json:"observer"`
+	entryJSON
+}
+
+// run walks the notify group column by column, as it is stored: the observed column comes
+// first in its keys.
+func (l *notifyLister) run(ctx context.Context, s *shell.Session, cmd *cobra.Command,
+	args []string) error {
+	names, catalogue, err := s.Schema(ctx)
+	if err != nil {
+		return err
+	}
+	table := ""
+	if len(args) > 0 {
+		if inspect.FindObserver(catalogue, args[0]) != nil {
+			if l.observer != "" && l.observer != args[0] {
+				return shell.Usagef(cmd, "both %s and --observer %s: name one observer", shell.Printable(args[0]),
+					shell.Printable(l.observer))
+			}
+			l.observer = args[0]
+		} else if _, err := names.Table(args[0]); err == nil {
+			table = args[0]
+		} else {
+			return shell.WithHint(fmt.Errorf("there is neither an observer nor a table %s",
+				shell.Printable(args[0])), knownObservers)
+		}
+	}
+	if l.observer != "" && inspect.FindObserver(catalogue, l.observer) == nil {
+		return noObserver(l.observer)
+	}
+	l.names = names
+	if l.now, err = s.Now(ctx); err != nil {
+		return err
+	}
+	list := s.Out.Listing("TABLE, ROW, COLUMN, OBSERVER, CHANGED AT, FAILED RUNS, STATE, SINCE, "+
+		"LAST ERROR", 5)
+	for _, o := range catalogue.GetObservers() {
+		if table != "" && o.TableName != table || l.observer != "" && o.Name != l.observer {
+			continue
+		}
+		for e, err := range s.Client.WalkColumn(ctx, mvcc.GroupNotify, mvcc.TableID(o.Table),
+			string(o.Column)) {
+			if err != nil {
+				return err
+			}
+			if l.parked && e.GetNotify().GetParkedTs() == 0 ||
+				l.row != nil && string(e.GetCell().GetRow()) != *l.row {
+				continue
+			}
+			if list.Entries == l.limit {
+				s.Out.NoteCut(l.limit)
+				return list.End()
+			}
+			out := notifyJSON{inspect.NewCell(e.Cell, names.ByID), o.Name, newEntryJSON(e.GetNotify())}
+			list.Add(out, l.line(o.Name, e)...)
+		}
+	}
+	return list.End()
+}
+
+// line is an entry's line in the table.
+func (l *notifyLister) line(observer string, e *pb.WalkEntry) []any {
+	n := e.GetNotify()
+	state, since := "waiting", n.GetTs()
+	if n.GetReplay() {
+		state = "replay"
+	}
+	if n.GetParkedTs() != 0 {
+		state, since = fmt.Sprintf("parked @ %d", n.GetParkedTs()), n.GetParkedTs()
+	}
+	fault := ""
+	if n.GetError() != "" {
+		fault = shell.Shortened(firstLine(n.GetError()), shell.ValueWidth)
+	}
+	return []any{
+		l.names.ByID(e.GetCell().GetTable()), shell.Shortened(string(e.GetCell().GetRow()), shell.ValueWidth/2),
+		shell.ColumnText(e.Cell), shell.Printable(observer), n.GetTs(), n.GetAttempts(),
+		state,
+		shell.Ago(mvcc.Timestamp(since), l.now), fault,
+	}
+}
+
+// noObserver returns the error for a name that the catalogue does not have.
+func noObserver(name string) error {
+	return shell.WithHint(fmt.Errorf("%w: %s", errNoObserver, shell.Printable(name)), knownObservers)
+}
+
+// firstLine cuts a panic's stack off its message.
+func firstLine(text string) string {
+	line, _, more := strings.Cut(text, "\n")
+	if more {
+		line += " …"
+	}
+	return line
+}
+
+// notifyReplay has an observer run again for one row or all parked ones, whatever it has
+// acknowledged.
+func notifyReplay(d *shell.Deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "replay OBSERVER {ROW | --all-parked}",
+		Short: "Run an observer once more for a row, or for all rows that it gave up",
+		Long: `Mark a row as changed for an observer, once, whatever it has acknowledged: it
+runs for it again, and a parked notification begins anew with no failures counted. --all-parked
+does so for every parked notification of the observer. ` + "`observer replay`" + ` is for all
+rows.`,
+		Example: "notify replay count bob\nnotify replay count --all-parked",
+	}
+	in := shell.AddInput(cmd)
+	allParked := cmd.Flags().Bool("all-parked", false, "all notifications that were given up")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if *allParked == (len(args) > 1) {
+			return shell.Usagef(cmd, "name a ROW, or give --all-parked")
+		}
+		rows, err := in.All(args[1:])
+		if err != nil {
+			return err
+		}
+		return d.Conn.RunLong(cmd, func(ctx context.Context, s *shell.Session) error {
+			return replayNotifications(ctx, s, args[0], rows)
+		})
+	}
+	return d.WithClient(cmd)
+}
+
+// replayNotifications marks one row, or what is parked if rows is empty.
+func replayNotifications(ctx context.Context, s *shell.Session, observer string,
+	rows []string) error {
+	catalogue, err := s.Transport.Catalogue(ctx)
+	if err != nil {
+		return err
+	}
+	// Check the name here: tablets know only columns, not observers.
+	o := inspect.FindObserver(catalogue, observer)
+	switch {
+	case o == nil:
+		return noObserver(observer)
+	case o.Retired:
+		return shell.WithHint(fmt.Errorf("observer %s is being retired", shell.Printable(observer)),
+			"start a program that registers it, then replay")
+	}
+	marked := uint64(1)
+	if len(rows) > 0 {
+		err = replayRow(ctx, s, o, rows[0])
+	} else if marked, err = replayParked(ctx, s, observer); err != nil {
+		err = fmt.Errorf("after %d notifications: %w", marked, err)
+	}
+	if err != nil {
+		return err
+	}
+	return s.Out.Answer(struct {
+		Observer string `json:"observer"`
+		Replayed uint64 `json:"replayed"`
+	}{observer, marked}, "%d rows will be run again by %s", marked, shell.Printable(observer))
+}
+
+// replayParked marks what is parked, and shows how far it has come of what was parked when it
+// began.
+func replayParked(ctx context.Context, s *shell.Session, observer string) (marked uint64, err error) {
+	t := shell.Tally{}
+	all, err := s.Transport.Observers(ctx)
+	for _, o := range all { // without an answer there is no total
+		if err == nil && o.GetInfo().GetName() == observer {
+			t.Total = int64(o.Parked)
+		}
+	}
+	m := s.Out.NewMeter("replay of "+shell.Printable(observer), shell.Tally{}, false)
+	marked, err = s.Client.ReplayParked(ctx, observer, func(replayed uint64) {
+		t.Rows = int64(replayed)
+		m.Show(t)
+	})
+	if err == nil {
+		m.End(t, "done")
+	}
+	return marked, err
+}
+
+// replayRow marks one row. It refuses a row whose observed cell was never written: the
+// name is probably wrong. The cell of a weak observer is never written.
+func replayRow(ctx context.Context, s *shell.Session, o *pb.ObserverInfo,
+	row string) error {
+	cell := mvcc.Cell{Table: mvcc.TableID(o.Table), Row: row, Column: string(o.Column)}
+	if !o.Weak {
+		entries, err := inspect.Row(ctx, s.Client, cell.Table, row, 0, cell)
+		if err != nil {
+			return err
+		}
+		if inspect.NewestWrite(entries, wire.CellPB(cell)) == nil {
+			return shell.WithHint(fmt.Errorf("%w: row %s was never written in column %s of table %s",
+				shell.ErrNoValue, shell.Printable(row), shell.Printable(cell.Column), shell.Printable(o.TableName)),
+				rowsThatExist, shell.Operand{What: "TABLE", Value: o.TableName})
+		}
+	}
+	return s.Client.Replay(ctx, 0, []mvcc.Cell{cell})
+}

@@ -1,0 +1,325 @@
+package inspectcmd
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/inspect"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// The commands about observers read and change the catalogue, which meta keeps, and show
+// what the nodes run of it. backfill.go replays all rows of an observer.
+
+// States of an observer; the first that holds. Paused comes before unlinked: starting a
+// program does not help while the observer is paused.
+const (
+	stateRetiring = "retiring" // its notifications are being removed
+	statePaused   = "paused"
+	stateUnlinked = "unlinked" // no process that the node knows has registered it
+	stateRunning  = "running"
+)
+
+// ObserverCommand holds the commands about observers.
+func ObserverCommand(d *shell.Deps) *cobra.Command {
+	return shell.Group("observer", "List, pause, limit, replay and retire observers",
+		"observer ls\nobserver pause count\nobserver replay count --wait",
+		observerList(d), observerPause(d), observerResume(d), observerLimit(d), observerReplay(d),
+		observerRetire(d))
+}
+
+// observerList shows the catalogue, what waits for each observer, and what all nodes run.
+func observerList(d *shell.Deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "ls",
+		Short: "List the observers: state, what waits for them, and what the nodes did since " +
+			"they began",
+		Long: `List the observers of the cluster. WAITING are notifications that are not parked,
+OLDEST is how long the oldest of them has waited, PARKED are those that were given up after too
+many failures (` + "`notify ls --parked`" + ` shows why). RUNNING, RUNS, FAILURES and CONTENDED
+are of all nodes, added up; RUNNING is followed by the most runs at once that they allow.
+CONTENDED are cells whose runs come to nothing again and again, because other transactions are
+always faster or nodes do not answer; with -o json, rows tells which they are, and which runs go
+on for long (` + "`why`" + ` explains one row).
+
+States: running; paused (` + "`observer resume`" + `); unlinked, if no process that the node
+knows has registered it; retiring.`,
+		Example: "observer ls\nobserver ls -o json",
+	}
+	return d.ClientCommand(cmd, listObservers)
+}
+
+// observerJSON is an observer in JSON. From runs on the figures are those of all nodes
+// that run it, added up.
+type observerJSON struct {
+	Name    string          `json:"name"`
+	Table   string          `json:"table"`
+	Column  shell.JSONBytes `json:"column"`
+	Weak    bool            `json:"weak"`
+	State   string          `json:"state"`
+	Linked  bool            `json:"linked"`
+	Paused  bool            `json:"paused"`
+	Retired bool            `json:"retired,omitempty"`
+	Waiting uint64          `json:"waiting"` // notifications that are not parked, intents among them
+	Parked  uint64          `json:"parked"`
+	// of those that wait; left out if none does
+	OldestTS    uint64 `json:"oldest_ts,omitempty"`
+	OldestAgeMS int64  `json:"oldest_age_ms,omitempty"` // by the oracle's time
+	// most runs at once in a process: in force, else as set; 0: as registered
+	Limit uint32 `json:"limit"`
+
+	// begun: each ends in one of the next three, or finds nobody to serve it
+	Runs        uint64 `json:"runs"`
+	Commits     uint64 `json:"commits"`
+	Conflicts   uint64 `json:"conflicts"`   // run again, and not counted against the observer
+	Failures    uint64 `json:"failures"`    // errors, panics and deadlines
+	RunsParked  uint64 `json:"runs_parked"` // how often a run ended in parking
+	Skipped     uint64 `json:"skipped"`     // found clean, not run
+	Unavailable uint64 `json:"unavailable"` // given up for now, because a tablet did not answer
+	Collapsed   uint64 `json:"collapsed"`   // changes that a run under way took with it
+	Running     uint32 `json:"running"`
+	Queued      uint32 `json:"queued"`
+	Backoff     uint32 `json:"backoff"` // cells that rest after a failure
+	// functions that have not returned long after their deadline
+	Stuck     uint32 `json:"stuck"`
+	Contended uint32 `json:"contended"` // cells whose runs come to nothing again and again
+	Unserved  uint32 `json:"unserved"`  // likewise, mostly because something is unavailable
+
+	Nodes []uint64 `json:"nodes,omitempty"` // that run it, and are in these figures
+	// that are alive and have not answered: what they do is missing
+	Silent []uint64 `json:"silent_nodes,omitempty"`
+
+	Rows []observerRowJSON `json:"rows,omitempty"` // those worth a look, some dozens at most
+
+	Backfill *backfillJSON `json:"backfill,omitempty"` // the last one
+}
+
+// observerRowJSON is a row whose observer runs for long, or again and again.
+type observerRowJSON struct {
+	Row       shell.JSONBytes `json:"row"`
+	RunningMS uint64          `json:"running_ms,omitempty"` // how long its run has gone on
+	Overdue   bool            `json:"overdue,omitempty"`    // past its deadline, and given up
+	Retries   uint32          `json:"retries,omitempty"`    // runs in a row that came to nothing
+	Runs      uint32          `json:"runs,omitempty"`       // within ten seconds
+}
+
+// listObservers lists the observers by name.
+func listObservers(ctx context.Context, s *shell.Session, _ []string) error {
+	states, err := s.Transport.Observers(ctx)
+	if err != nil {
+		return err
+	}
+	// After the states, so that no age is negative.
+	now, err := s.Now(ctx)
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(states, func(a, b *pb.ObserverState) int {
+		return strings.Compare(a.GetInfo().GetName(), b.GetInfo().GetName())
+	})
+	list := s.Out.Listing("OBSERVER, TABLE, COLUMN, KIND, STATE, WAITING, PARKED, OLDEST, "+
+		"RUNNING, RUNS, FAILURES, CONTENDED", 5, 6, 7, 8, 9, 10, 11)
+	for _, state := range states {
+		o := newObserverJSON(state, now)
+		list.Add(o, o.line()...)
+	}
+	if err := list.End(); err != nil || len(states) == 0 || len(states[0].GetSilent()) == 0 {
+		return err
+	}
+	s.Out.Note("RUNNING, RUNS, FAILURES and CONTENDED lack those of the nodes %v, which have "+
+		"not answered",
+		states[0].Silent)
+	return nil
+}
+
+// newObserverJSON converts what meta and the nodes report of an observer.
+func newObserverJSON(s *pb.ObserverState, now mvcc.Timestamp) observerJSON {
+	info, n := s.GetInfo(), s.GetStatus()
+	o := observerJSON{
+		Name: info.GetName(), Table: info.GetTableName(), Column: shell.JSONBytes(info.GetColumn()),
+		Weak:  info.GetWeak(),
+		State: observerState(s), Linked: s.GetLinked(), Paused: info.GetPaused(),
+		Retired: info.GetRetired(),
+		Waiting: s.GetNotifications() + s.GetIntents(), Parked: s.GetParked(),
+		OldestTS: s.GetOldestTs(), Limit: info.GetLimit(),
+		Runs: n.GetRuns(), Commits: n.GetCommits(), Conflicts: n.GetConflicts(),
+		Failures: n.GetFailures(), RunsParked: n.GetParked(),
+		Skipped: n.GetSkipped(), Unavailable: n.GetUnavailable(), Collapsed: n.GetCollapsed(),
+		Running: n.GetRunning(),
+		Queued:  n.GetQueued(), Backoff: n.GetWaiting(), Stuck: n.GetStuck(),
+		Contended: n.GetContended(), Unserved: n.GetUnserved(), Backfill: newBackfillJSON(s.GetBackfill()),
+	}
+	for _, r := range n.GetRows() {
+		o.Rows = append(o.Rows, observerRowJSON{
+			shell.JSONBytes(r.Row), r.RunningMs, r.Overdue, r.Retries, r.Runs,
+		})
+	}
+	// Prefer the limit in force to the catalogue's, which may be older.
+	o.Nodes, o.Silent = s.GetNodes(), s.GetSilent()
+	if n.GetLimit() != 0 {
+		o.Limit = n.GetLimit()
+	}
+	if o.OldestTS != 0 {
+		o.OldestAgeMS = max(0, now.Millis()-mvcc.Timestamp(o.OldestTS).Millis())
+	}
+	return o
+}
+
+// observerState returns the first of the states that holds.
+func observerState(s *pb.ObserverState) string {
+	switch {
+	case s.GetInfo().GetRetired():
+		return stateRetiring
+	case s.GetInfo().GetPaused():
+		return statePaused
+	case !s.GetLinked():
+		return stateUnlinked
+	}
+	return stateRunning
+}
+
+// atOnce is how many runs all nodes allow at once; 0: not known.
+func (o *observerJSON) atOnce() uint32 { return o.Limit * uint32(max(1, len(o.Nodes))) }
+
+// line is the observer's line in the table.
+func (o *observerJSON) line() []any {
+	kind, oldest, running, state := "strong", "-", "-", o.State
+	if o.Weak {
+		kind = "weak"
+	}
+	if o.OldestTS != 0 {
+		oldest = shell.Span(time.Duration(o.OldestAgeMS) * time.Millisecond)
+	}
+	// A dash, not zero, if no node could run it.
+	if o.Linked {
+		running = fmt.Sprint(o.Running)
+		if o.Limit != 0 {
+			running += "/" + fmt.Sprint(o.atOnce())
+		}
+	}
+	if b := o.Backfill; b != nil && b.State == backfillRunning {
+		state += fmt.Sprintf(", replay at %d rows", b.Rows)
+	}
+	return []any{
+		shell.Printable(o.Name), shell.Printable(o.Table), shell.Printable(string(o.Column)), kind, state,
+		o.Waiting, o.Parked,
+		oldest, running, o.Runs, o.Failures, o.Contended,
+	}
+}
+
+// observerPause stops runs, not changes: what is written meanwhile waits.
+func observerPause(d *shell.Deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "pause OBSERVER",
+		Short: "Start no more runs of an observer, on all nodes; what changes waits",
+		Long: `Start no more runs of an observer, on all nodes, until it is resumed. Runs under
+way end. Changes go on being noted and wait; loaders are not slowed by them. Pausing a paused
+observer is no error.`,
+		Example: "observer pause count",
+	}
+	return setPaused(d, cmd, true, "observer %s is paused")
+}
+
+// observerResume undoes pause.
+func observerResume(d *shell.Deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "resume OBSERVER",
+		Short:   "Let a paused observer run again",
+		Example: "observer resume count",
+	}
+	return setPaused(d, cmd, false, "observer %s is running")
+}
+
+func setPaused(d *shell.Deps, cmd *cobra.Command, paused bool, text string) *cobra.Command {
+	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
+		return controlObserver(ctx, s, &pb.ControlObserverRequest{Name: args[0], Paused: &paused},
+			text)
+	})
+}
+
+// observerLimit sets how many runs a process may have at once.
+func observerLimit(d *shell.Deps) *cobra.Command {
+	var limit uint32
+	cmd := &cobra.Command{
+		Use: "limit OBSERVER N",
+		Short: "Let an observer have at most N runs at once in each process; 0: as it was " +
+			"registered",
+		Long: `Let an observer have at most N runs at once in each process, on all nodes, from
+now on. 0 goes back to what the program registered it with. To stop it altogether, pause it.`,
+		Example: "observer limit count 2\nobserver limit count 0",
+		PreRunE: func(cmd *cobra.Command, args []string) error {
+			// No limit of zero runs: zero means "as registered" in the protocol, and pausing is
+			// its own command.
+			n, err := strconv.ParseUint(args[1], 10, 32)
+			if err != nil {
+				return shell.Usagef(cmd, "N is a number from 0 on, not %q", args[1])
+			}
+			limit = uint32(n)
+			return nil
+		},
+	}
+	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
+		text := fmt.Sprintf("observer %%s has at most %d runs at once in each process", limit)
+		if limit == 0 {
+			text = "observer %s has as many runs at once as it was registered with"
+		}
+		return controlObserver(ctx, s, &pb.ControlObserverRequest{Name: args[0], Limit: &limit}, text)
+	})
+}
+
+// observerRetire needs confirmation, since it can't be undone.
+func observerRetire(d *shell.Deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "retire OBSERVER --yes",
+		Short: "Remove an observer and its notifications from the cluster",
+		Long: `Remove an observer from the cluster's catalogue, with all that waits for it. Its
+column is not observed any more; what its runs have written stays. A program that still
+registers it brings it back when it starts: retire it once no program does. --yes says that it
+is meant: what waited can't be had back but by a replay. At a terminal the command asks for the
+observer's name instead.`,
+		Example: "observer retire count --yes",
+	}
+	d.Confirmed(cmd, "retiring %s drops its notifications (`observer pause` only stops it)")
+	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
+		return controlObserver(ctx, s, &pb.ControlObserverRequest{Name: args[0], Retire: true},
+			"observer %s is retired")
+	})
+}
+
+// controlObserver asks meta for a change, and prints the result once all tablets and dispatchers
+// honour it.
+func controlObserver(ctx context.Context, s *shell.Session, req *pb.ControlObserverRequest,
+	text string) error {
+	answer, err := s.Admin.ControlObserver(ctx, req)
+	if err != nil {
+		return explainObserver(ctx, s, req.Name, err)
+	}
+	info := answer.GetInfo()
+	return s.Out.Answer(struct {
+		Name    string `json:"name"`
+		Paused  bool   `json:"paused"`
+		Limit   uint32 `json:"limit"`
+		Retired bool   `json:"retired"`
+	}{req.Name, info.GetPaused(), info.GetLimit(), info.GetRetired() || req.Retire}, text,
+		shell.Printable(req.Name))
+}
+
+// explainObserver adds advice to err if the catalogue does not have the observer.
+func explainObserver(ctx context.Context, s *shell.Session, name string, err error) error {
+	catalogue, asking := s.Transport.Catalogue(ctx)
+	if asking != nil || inspect.FindObserver(catalogue, name) != nil {
+		return err // the catalogue can't tell, or the name is right
+	}
+	return shell.WithHint(err, knownObservers)
+}
+
+// knownObservers is advice on a name that the catalogue does not have.
+const knownObservers = "`observer ls` lists the observers"

@@ -1,0 +1,225 @@
+package nodecmd
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/cli/shell"
+)
+
+// The commands about certificates make and read files. They talk to no node.
+
+// CertCommand holds the commands about certificates.
+func CertCommand(d *shell.Deps) *cobra.Command {
+	cmd := shell.Group("cert", "Make the certificates of a cluster",
+		"cert create-ca\n"+
+			"cert create-node n1 --host 10.0.0.1\n"+
+			"cert create-client ann --role operator",
+		certCreateCA(d), certCreateNode(d), certCreateClient(d), certRevoke(d), certShow(d),
+		certGossipKey(d))
+	cmd.Long = `Make what protects a cluster: an authority of its own, a certificate for each node and each client that it signs, and the
+key that gossip is encrypted with. "start --certs" takes a node's folder, the other commands' --certs a client's.
+
+Whoever has ca.key can make nodes and clients: keep it off the nodes, by making their folders with --ca-dir. Running nodes
+use changed files within seconds; copy them there and start nothing anew.`
+	return cmd
+}
+
+func certCreateCA(d *shell.Deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "create-ca",
+		Short: "Make a cluster's authority: ca.crt, ca.key and gossip.keys",
+		Example: "cert create-ca\n" +
+			"cert create-ca --certs /etc/percolator/ca --days 3650",
+	}
+	return creating(d, cmd, &certs.Request{}, certs.CALifetime, certs.CreateCA)
+}
+
+func certCreateNode(d *shell.Deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "create-node NAME",
+		Short: "Make a node's certificate: node.crt and node.key",
+		Example: "cert create-node n1\n" +
+			"cert create-node n1 --host n1.example.org --host 10.0.0.1 --ca-dir ca --certs n1\n" +
+			"cert create-node n1 --host 10.0.0.1 --force",
+	}
+	req := &certs.Request{}
+	cmd.Flags().StringSliceVar(&req.Hosts, "host", []string{"localhost", "127.0.0.1", "::1"},
+		"names and addresses that clients reach the node by")
+	addCADir(cmd, req)
+	return creating(d, cmd, req, certs.LeafLifetime, certs.CreateNode)
+}
+
+func certCreateClient(d *shell.Deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "create-client NAME",
+		Short: "Make a client's certificate: client.crt and client.key",
+		Long: `Make a client's certificate. What its holder may do is its role, which is in the certificate
+and can't be changed without the authority's key. Each role may do what those before it may:
+
+  reader    read all tables, and see the state of the cluster
+  writer    run transactions that change users' tables
+  observer  start and cancel back-fills of observers
+  operator  create, drop, split and restore tables; steer observers, nodes, tablets, policy`,
+		Example: "cert create-client shop\n" +
+			"cert create-client ann --role operator --ca-dir ca --certs ann",
+	}
+	req := &certs.Request{}
+	cmd.Flags().StringVar((*string)(&req.Role), "role", string(certs.Writer),
+		"what the client may do: reader, writer, observer or operator")
+	addCADir(cmd, req)
+	return creating(d, cmd, req, certs.LeafLifetime, certs.CreateClient)
+}
+
+// addCADir adds the flag of the commands that need the authority.
+func addCADir(cmd *cobra.Command, req *certs.Request) {
+	cmd.Flags().StringVar(&req.CA, "ca-dir", "",
+		"folder with ca.crt and ca.key (default: --certs); what else is needed of it is copied")
+}
+
+// creating makes a command that makes files, and tells which: for NAME, if it takes one.
+func creating(d *shell.Deps, cmd *cobra.Command, req *certs.Request, lifetime time.Duration,
+	create func(certs.Request) (certs.Created, error),
+) *cobra.Command {
+	const day = 24 * time.Hour
+	flags := cmd.Flags()
+	flags.StringVar(&req.Dir, "certs", "certs", "folder for the files")
+	flags.BoolVar(&req.Force, "force", false, "overwrite files that are there")
+	days := flags.Int("days", int(lifetime/day), "how long the certificate is good")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if *days < 1 || *days > 36500 {
+			return shell.Usagef(cmd, "--days %d: give 1 to 36500", *days)
+		}
+		req.Name, req.Lifetime = strings.Join(args, ""), time.Duration(*days)*day
+		created, err := create(*req)
+		if err != nil {
+			return err
+		}
+		return d.Out.Answer(struct {
+			Files    []string  `json:"files"`
+			NotAfter time.Time `json:"not_after"`
+		}{created.Files, created.NotAfter.UTC().Truncate(time.Second)}, "wrote %s; good until %s",
+			strings.Join(created.Files, ", "), created.NotAfter.UTC().Format(time.DateOnly))
+	}
+	return d.WithOutput(cmd)
+}
+
+func certShow(d *shell.Deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "show",
+		Short:   "Show the certificates and gossip keys in a folder, and what is wrong with them",
+		Example: "cert show\ncert show --certs /etc/percolator/certs -o json",
+	}
+	dir := cmd.Flags().String("certs", "certs", "folder to look at")
+	cmd.RunE = func(*cobra.Command, []string) error {
+		infos, err := certs.Show(*dir, time.Now())
+		if err != nil {
+			return err
+		}
+		return showCertificates(d.Out, infos)
+	}
+	return d.WithOutput(cmd)
+}
+
+// showCertificates prints a table, or an object a line. A file that can't be used fails the
+// command, so that a script can watch over them.
+func showCertificates(out *shell.Printer, infos []certs.Info) error {
+	var bad []string
+	list := out.Listing("FILE, ROLE, NAME, GOOD UNTIL, STATE, HOSTS")
+	for _, i := range infos {
+		state, name, until := "good", "-", "-"
+		if i.Warning != "" {
+			state = strings.ToUpper(i.Warning)
+		}
+		if i.Problem != "" {
+			state = i.Problem
+			bad = append(bad, i.File+" "+i.Problem)
+		}
+		if i.Name != "" {
+			name = shell.Printable(i.Name)
+		}
+		if !i.NotAfter.IsZero() {
+			until = i.NotAfter.UTC().Format(time.DateOnly)
+		}
+		list.Add(struct {
+			certs.Info
+			NotBefore time.Time `json:"not_before,omitzero"`
+			NotAfter  time.Time `json:"not_after,omitzero"`
+		}{i, i.NotBefore.UTC(), i.NotAfter.UTC()}, i.File, i.Role, name, until, state,
+			strings.Join(i.Hosts, " "))
+	}
+	if err := list.End(); err != nil {
+		return err
+	}
+	if len(bad) > 0 {
+		return fmt.Errorf("%w: %s", certs.ErrFiles, strings.Join(bad, ", "))
+	}
+	return nil
+}
+
+func certRevoke(d *shell.Deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "revoke CERTIFICATE...",
+		Short: "Take certificates back: ca.crl",
+		Long: `Take certificates of nodes or clients back before their time is over. Each is named by its file, or by its serial
+number, which "cert show -o json" tells. What is revoked is in ca.crl, which the authority signs: copy
+that to the folders of all nodes, beside ca.crt. They look at it within a second of the next connection or call.`,
+		Example: "cert revoke ann/client.crt\n" +
+			"cert revoke 5f1c09a7d3 --certs ca",
+		Args: cobra.MinimumNArgs(1),
+	}
+	dir := cmd.Flags().String("certs", "certs", "folder with ca.crt and ca.key")
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		n, err := certs.Revoke(*dir, args, time.Now())
+		if err != nil {
+			return err
+		}
+		return d.Out.Answer(struct {
+			Revoked int `json:"revoked"`
+		}{n}, "%s holds %d now; copy it to all nodes", certs.RevokedList, n)
+	}
+	return d.WithOutput(cmd)
+}
+
+func certGossipKey(d *shell.Deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "gossip-key add|use|drop",
+		Short: "Replace the key that gossip is encrypted with, in three steps",
+		Long: `Replace the key that gossip is encrypted with, while the cluster runs. After each step, copy gossip.keys to the folders of
+all nodes, and wait ten seconds before the next, for nodes look at it every five:
+
+  add   a new key is accepted beside the old one
+  use   the new key encrypts, the old one is still accepted
+  drop  the old one is accepted no longer
+
+The key that encrypts stays always. To take a new key back that is not used yet: drop --force.`,
+		Example: "cert gossip-key add\n" +
+			"cert gossip-key use\n" +
+			"cert gossip-key drop --certs ca",
+	}
+	dir := cmd.Flags().String("certs", "certs", "folder with gossip.keys")
+	force := cmd.Flags().Bool("force", false, "drop also a key that was added and is not used yet")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		step := certs.Step(args[0])
+		if step != certs.AddKey && step != certs.UseKey && step != certs.DropOld {
+			return shell.Usagef(cmd, "%q is no step; they are add, use and drop", args[0])
+		}
+		n, err := certs.RotateGossipKey(*dir, step, *force)
+		if errors.Is(err, certs.ErrNotUsed) {
+			return shell.WithHint(err,
+				"`cert gossip-key use` first; drop --force takes the new key back")
+		}
+		if err != nil {
+			return err
+		}
+		return d.Out.Answer(struct {
+			Keys int `json:"keys"`
+		}{n}, "gossip.keys holds %d now; copy it to all nodes before the next step", n)
+	}
+	return d.WithOutput(cmd)
+}

@@ -1,0 +1,62 @@
+package shell
+
+import (
+	"context"
+	"flag"
+	"io"
+	"os"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/rpc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/node/config"
+)
+
+// Exit codes (invariant 1).
+const (
+	ExitDone        = 0
+	ExitFailed      = 1
+	ExitUsage       = 2
+	ExitUnavailable = 3
+)
+
+// App is what a command line needs from outside. Start is required.
+type App struct {
+	// Name is the program's name in help and messages.
+	Name string
+	// Version is percolator's, Program that of a program of another module that links it.
+	Version, Program string
+	// Observers registers the observers that this program links; it may be nil.
+	Observers func(*percolator.Registry)
+	// Commands are the program's own; Default is the one that runs where a command line
+	// names none. Flags defines flags of start and dev. OnStart run beside their node.
+	Commands []Command
+	Default  string
+	Flags    func(*flag.FlagSet)
+	OnStart  []func(context.Context, RunningNode) error
+	// Start opens a node and returns once it serves.
+	Start func(ctx context.Context, cfg config.Config) (RunningNode, error)
+	// Connect reaches a running node.
+	Connect func(ctx context.Context, addrs []string, cfg rpc.ClientConfig) (txn.Transport, error)
+	// Environ is the environment as os.Environ has it.
+	Environ []string
+	Stdin   io.Reader
+	Stdout  io.Writer
+	Stderr  io.Writer
+	// Terminal decides whether a stream is a terminal; nil: those that are character devices.
+	Terminal func(stream any) bool
+	// Signals delivers SIGINT and SIGTERM: the first drains a node, the second stops it at
+	// once. It may be nil.
+	Signals <-chan os.Signal
+}
+
+// RunningNode is the part of a node that the command line uses.
+type RunningNode interface {
+	// Addr is the address that serves remote clients, HTTPAddr the HTTP one, empty if
+	// there is none.
+	Addr() string
+	HTTPAddr() string
+	// Drain finishes what is under way, as far as ctx allows.
+	Drain(ctx context.Context) error
+	Close(ctx context.Context) error
+}

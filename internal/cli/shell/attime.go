@@ -1,0 +1,165 @@
+package shell
+
+import (
+	"context"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// atTime is the value of --at: a timestamp, a time of day, or an age. The zero atTime is the
+// value of an absent flag.
+type atTime struct {
+	Ts      mvcc.Timestamp
+	ByClock bool          // ts is that of a time of day
+	isAge   bool          // the timestamp is that of now, less age
+	age     time.Duration // at least 0
+}
+
+// Layouts of a time of day. RFC 3339 lets a space stand for the T.
+var (
+	zonedLayouts = []string{time.RFC3339Nano, "2006-01-02 15:04:05Z07:00",
+		"2006-01-02T15:04Z07:00", "2006-01-02 15:04Z07:00"}
+	zonelessLayouts = []string{"2006-01-02T15:04:05", time.DateTime, "2006-01-02T15:04",
+		"2006-01-02 15:04", time.DateOnly}
+)
+
+// maxMillis is the last millisecond since the Unix epoch that a timestamp can hold.
+const maxMillis = math.MaxUint64 >> mvcc.LogicalBits
+
+// ParseAt parses the value of --at. Errors: a UsageError that names the accepted forms.
+func ParseAt(cmd *cobra.Command, at string) (atTime, error) {
+	if at == "" {
+		return atTime{}, nil
+	}
+	if ts, err := strconv.ParseUint(at, 10, 64); err == nil && ts > 0 {
+		return atTime{Ts: mvcc.Timestamp(ts)}, nil
+	}
+	if age, ok := ParseAge(at); ok && at != "0" {
+		return atTime{isAge: true, age: age}, nil
+	}
+	for _, layout := range zonedLayouts {
+		t, err := time.Parse(layout, at)
+		switch {
+		case err != nil:
+			continue
+		case t.UnixMilli() <= 0 || t.UnixMilli() > maxMillis:
+			return atTime{}, Usagef(cmd, "--at %s: timestamps begin in 1970 and end in 4199", at)
+		}
+		return atTime{Ts: mvcc.TimestampAt(t.UnixMilli()), ByClock: true}, nil
+	}
+	for _, layout := range zonelessLayouts {
+		if t, err := time.Parse(layout, at); err == nil {
+			return atTime{}, Usagef(cmd, "--at %s has no time zone: write %s for UTC, or %s for "+
+				"this machine's zone", at, t.Format(time.RFC3339Nano),
+				time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(),
+					t.Nanosecond(), time.Local).Format(time.RFC3339Nano))
+		}
+	}
+	return atTime{}, Usagef(cmd, "--at %s: neither a timestamp, nor a time such as "+
+		"2026-01-31T12:00:00Z, nor an age such as 5m or 1d, nor now", at)
+}
+
+var ageInDays = regexp.MustCompile(`^([0-9]{1,5})d(.*)$`)
+
+// ParseAge parses a duration, in which days of 24 hours may come first (1d12h), and "now".
+func ParseAge(text string) (age time.Duration, ok bool) {
+	if text == "now" {
+		return 0, true
+	}
+	days, rest := 0, text
+	if m := ageInDays.FindStringSubmatch(text); m != nil {
+		days, _ = strconv.Atoi(m[1])
+		rest = m[2]
+		if rest == "" {
+			rest = "0s"
+		}
+	}
+	d, err := time.ParseDuration(rest)
+	if err != nil || strings.HasPrefix(rest, "-") || strings.HasPrefix(rest, "+") {
+		return 0, false
+	}
+	return time.Duration(days)*24*time.Hour + d, true
+}
+
+// Resolve returns the timestamp that is meant, and notes what a clock that is behind the
+// cluster's timestamps leaves out. fresh returns a fresh timestamp.
+func (a atTime) Resolve(out *Printer, fresh func() (mvcc.Timestamp, error)) (mvcc.Timestamp, error) {
+	if !a.isAge && !a.ByClock {
+		return a.Ts, nil
+	}
+	now, err := fresh()
+	if err != nil {
+		return 0, err
+	}
+	out.noteAhead(a, now, time.Now())
+	return a.timestamp(now), nil
+}
+
+// timestamp returns the timestamp that is meant, given a fresh one. An age counts back from
+// the oracle's clock, not this machine's; one that reaches back beyond 1970 is timestamp 1.
+func (a atTime) timestamp(now mvcc.Timestamp) mvcc.Timestamp {
+	switch {
+	case !a.isAge:
+		return a.Ts
+	case a.age == 0:
+		return now
+	}
+	return max(1, mvcc.TimestampAt(max(0, now.Millis()-a.age.Milliseconds())))
+}
+
+// AddAt adds --at, which reads an earlier snapshot within the history that is kept.
+func AddAt(cmd *cobra.Command) *string {
+	return cmd.Flags().String("at", "",
+		"read as of a timestamp, a time (2026-01-31T12:00:00Z), an age (5m, 1d) or now")
+}
+
+// OpenSnapshot opens the snapshot that --at names; an empty at means now.
+func OpenSnapshot(ctx context.Context, db *percolator.DB, out *Printer,
+	at string) (*percolator.Snapshot, error) {
+	parsed, err := ParseAt(nil, at)
+	if err != nil {
+		return nil, err
+	}
+	if parsed == (atTime{}) || parsed.isAge && parsed.age == 0 {
+		return db.Snapshot(ctx)
+	}
+	ts, err := parsed.Resolve(out, func() (mvcc.Timestamp, error) { return oracleNow(ctx, db) })
+	if err != nil {
+		return nil, err
+	}
+	return db.SnapshotAt(ctx, percolator.Timestamp(ts))
+}
+
+// oracleNow returns a fresh timestamp.
+func oracleNow(ctx context.Context, db *percolator.DB) (mvcc.Timestamp, error) {
+	now, err := db.Snapshot(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return mvcc.Timestamp(now.Timestamp()), now.Close()
+}
+
+// aheadNoted is how far timestamps may be ahead of this machine's clock without a note: what
+// synchronized clocks, and the oracle under load, differ by.
+const aheadNoted = 200 * time.Millisecond
+
+// noteAhead says that a state as of a time by the clock may lack what was committed before
+// that time, if the timestamp, a fresh one, is ahead of the clock: commits have later
+// timestamps than the time at which they were made.
+func (p *Printer) noteAhead(at atTime, now mvcc.Timestamp, clock time.Time) {
+	ahead := time.Duration(now.Millis()-clock.UnixMilli()) * time.Millisecond
+	if !at.ByClock || ahead <= aheadNoted {
+		return
+	}
+	p.Note("--at: the cluster's timestamps are %v ahead of this machine's clock, as after a restart: "+
+		"commits made up to that long before the given time may be missing; a timestamp, as set "+
+		"prints it and `history` shows it, is exact", ahead)
+}

@@ -1,0 +1,236 @@
+package shell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/handle"
+	"github.com/percolator-go/percolator/internal/rpc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/node/config"
+)
+
+// This file connects commands to a node, and ends them early. What they ask is in
+// session.go.
+
+// usualTimeout is --timeout unless given.
+const usualTimeout = 15 * time.Second
+
+// ErrTimeout ends a command after --timeout, errInterrupted after a signal.
+var (
+	ErrTimeout     = errors.New("no answer in time")
+	errInterrupted = errors.New("interrupted")
+)
+
+// Connector connects a command to a node. It holds the flags for that, and ends commands
+// early on a signal.
+type Connector struct {
+	app           *App
+	out           *Printer
+	addrs         []string
+	insecure      bool
+	certs         string // a folder of them
+	cert, key, ca string
+	proxy         bool
+	Timeout       time.Duration
+	// reached is set once a node has answered: later failures have another reason than
+	// that no node runs.
+	reached bool
+}
+
+// register adds the flags of every command that talks to a node.
+func (c *Connector) register(flags *pflag.FlagSet) {
+	flags.StringSliceVar(&c.addrs, "addr", []string{config.DefaultListen},
+		"--listen addresses of nodes; the first that answers serves")
+	flags.BoolVar(&c.insecure, "insecure", false,
+		"talk plain text to addresses that are not this machine's")
+	flags.StringVar(&c.certs, "certs", "",
+		"folder with ca.crt, client.crt and client.key, or a node's folder")
+	flags.StringVar(&c.cert, "cert", "", "PEM file with this client's certificate")
+	flags.StringVar(&c.key, "key", "", "PEM file with its key")
+	flags.StringVar(&c.ca, "ca", "", "PEM file with the authority that signed the nodes' "+
+		"certificates")
+	flags.BoolVar(&c.proxy, "proxy", false,
+		"connect through the proxy that HTTPS_PROXY names; without it connections are direct")
+	flags.DurationVar(&c.Timeout, "timeout", usualTimeout,
+		"give up after this time; a command that may take long connects in it")
+}
+
+// Run connects, runs fn, and closes. The context ends after --timeout, or with a signal.
+func (c *Connector) Run(cmd *cobra.Command, fn func(context.Context, *Session) error) error {
+	return c.Talk(cmd, fn, false)
+}
+
+// RunLong is like run for commands that may take hours: --timeout limits only the
+// connection, and what fn itself limits by it. Operations that nobody serves still fail, by
+// txn.Config.OperationTimeout.
+func (c *Connector) RunLong(cmd *cobra.Command, fn func(context.Context, *Session) error) error {
+	return c.Talk(cmd, fn, true)
+}
+
+// Talk connects, runs fn, and closes. --timeout limits all of that, or only the connection if
+// long is set.
+func (c *Connector) Talk(cmd *cobra.Command, fn func(context.Context, *Session) error,
+	long bool) error {
+	ctx, end := c.Interruptible(cmd.Context())
+	defer end()
+	bounded, cancel := context.WithTimeoutCause(ctx, c.Timeout, ErrTimeout)
+	defer cancel()
+	s, err := c.Connect(bounded, cmd)
+	if err != nil {
+		return c.CutShort(bounded, err)
+	}
+	if !long {
+		ctx = bounded
+	}
+	err = fn(ctx, s)
+	if closing := s.Client.Close(); err == nil {
+		err = closing
+	}
+	return c.CutShort(ctx, err)
+}
+
+// Connect reaches a node by the command's flags.
+func (c *Connector) Connect(ctx context.Context, cmd *cobra.Command) (*Session, error) {
+	cfg, err := c.Config(cmd)
+	if err != nil {
+		return nil, err
+	}
+	// Who gives more time than usual waits for a node to be started.
+	if c.Timeout > usualTimeout {
+		cfg.DialTimeout, cfg.AwaitStart = c.Timeout, true
+	}
+	transport, err := c.app.Connect(ctx, c.addrs, cfg)
+	if err != nil {
+		return nil, err
+	}
+	c.reached = true
+	client := txn.NewClient(transport, txn.Config{})
+	return &Session{
+		Out: c.out, Conn: c, Transport: transport, Client: client, Admin: client.Admin(),
+		DB: handle.NewDB(client),
+	}, nil
+}
+
+// Interruptible returns a context that the first signal cancels, so that a command can
+// save its progress. end releases the signals.
+func (c *Connector) Interruptible(parent context.Context) (ctx context.Context, end func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	if c.app.Signals == nil {
+		return ctx, func() { cancel(nil) }
+	}
+	done := make(chan struct{})
+	stopped := make(chan struct{})
+	go func() { // joined by end
+		defer close(stopped)
+		select {
+		case _, ok := <-c.app.Signals:
+			if ok {
+				cancel(errInterrupted)
+			}
+		case <-done:
+		}
+	}()
+	return ctx, func() {
+		close(done)
+		<-stopped
+		cancel(nil)
+	}
+}
+
+// CutShort adds to err why ctx ended before the command did: a signal, or --timeout, for
+// which it names the addresses.
+func (c *Connector) CutShort(ctx context.Context, err error) error {
+	switch cause := context.Cause(ctx); {
+	case err == nil || ctx.Err() == nil || errors.Is(err, cause):
+		return err
+	case errors.Is(cause, errInterrupted): // err is a consequence of it
+		return fmt.Errorf("%w: %w", errInterrupted, err)
+	case errors.Is(cause, ErrTimeout):
+		return fmt.Errorf("%w (%v, %v): %w", ErrTimeout, c.Timeout, c.addrs, err)
+	}
+	return err
+}
+
+// Config decides between certificates and plain text. Plain text needs no flag on
+// loopback addresses.
+func (c *Connector) Config(cmd *cobra.Command) (rpc.ClientConfig, error) {
+	cfg := rpc.ClientConfig{Insecure: c.insecure, CertFile: c.cert, KeyFile: c.key, CAFile: c.ca, Proxy: c.proxy}
+	files := c.cert != "" || c.key != "" || c.ca != ""
+	switch {
+	case len(c.addrs) == 0:
+		return cfg, Usagef(cmd, "--addr names no address")
+	case c.insecure && (files || c.certs != ""):
+		return cfg, Usagef(cmd, "--insecure%s and certificates%s exclude each other",
+			Origin(cmd, "insecure"), Origin(cmd, "certs"))
+	case c.certs != "" && files:
+		return cfg, Usagef(cmd, "--certs names a folder, --cert, --key and --ca name files: "+
+			"give one or the other")
+	case c.certs != "":
+		cfg = folderConfig(c.certs)
+		cfg.Proxy = c.proxy
+		return cfg, nil
+	case files && (c.cert == "" || c.key == "" || c.ca == ""):
+		return cfg, Usagef(cmd, "--cert, --key and --ca go together")
+	case files, c.insecure:
+		return cfg, nil
+	}
+	for _, addr := range c.addrs {
+		if err := rpc.CheckAddress(addr); err != nil {
+			return cfg, err
+		}
+		if !config.IsLoopback(rpc.WithPort(addr)) {
+			return cfg, Usagef(cmd, "%s is not this machine: give --certs, or --insecure for "+
+				"plain text", addr)
+		}
+	}
+	cfg.Insecure = true
+	return cfg, nil
+}
+
+// folderConfig uses a client's files in a folder; where there is no client's certificate,
+// a node's, which may do more.
+func folderConfig(dir string) rpc.ClientConfig {
+	s := certs.ClientSource(dir)
+	if node := certs.NodeSource(dir); !Exists(s.Cert) && Exists(node.Cert) {
+		s = node
+	}
+	return rpc.ClientConfig{CertFile: s.Cert, KeyFile: s.Key, CAFile: s.CA}
+}
+
+// Exists reports whether the file can be found.
+func Exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
+}
+
+// WhoAmI is who runs this process, for operators; empty where that is not known.
+func WhoAmI() string {
+	host, err := os.Hostname()
+	who, also := user.Current()
+	if err != nil || also != nil {
+		return host
+	}
+	return who.Username + "@" + host
+}
+
+// OriginKey is that of a flag's annotation that says where its value comes from, if it was
+// not on the command line.
+const OriginKey = "origin"
+
+// Origin says in parentheses where the value of a flag comes from that was not on the
+// command line; empty: it was, or is the default.
+func Origin(cmd *cobra.Command, flag string) string {
+	if f := cmd.Flags().Lookup(flag); f != nil && len(f.Annotations[OriginKey]) > 0 {
+		return fmt.Sprintf(" (from %s)", f.Annotations[OriginKey][0])
+	}
+	return ""
+}

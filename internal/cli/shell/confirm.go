@@ -1,0 +1,80 @@
+package shell
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// What can't be undone needs confirmation (invariant 7): --yes or, at a terminal, the
+// name of what will be destroyed. A script gets a usage error, not a prompt that would
+// hang it. The prompt comes before the command connects, so that typing does not count
+// against --timeout.
+
+// maxTyped bounds what is read at a prompt, in bytes.
+const maxTyped = 64 << 10
+
+// errNotConfirmed is returned when something other than the name was typed.
+var errNotConfirmed = errors.New("not confirmed")
+
+// Confirmed gives the command --yes and has it ask before it runs. cost says what it
+// destroys, with %s for its first argument; it begins the prompt and the usage error.
+func (d *Deps) Confirmed(cmd *cobra.Command, cost string) *cobra.Command {
+	yes := cmd.Flags().Bool("yes", false, "it is meant")
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if *yes {
+			return nil
+		}
+		return d.confirm(cmd, args[0], fmt.Sprintf(cost, Printable(args[0])))
+	}
+	return cmd
+}
+
+// confirm returns nil if the name is typed at the terminal.
+func (d *Deps) confirm(cmd *cobra.Command, name, cost string) error {
+	refused := Usagef(cmd, "%s: give --yes if that is meant", cost)
+	if !d.Out.AtTerminal(d.App.Stdin) {
+		return refused
+	}
+	prompt := OneLine(fmt.Sprintf("%s; type %s to go on: ", cost, Printable(name)))
+	if _, err := io.WriteString(d.Out.Stderr, prompt); err != nil {
+		return err
+	}
+	ctx, end := d.Conn.Interruptible(cmd.Context())
+	defer end()
+	switch typed, err := readLine(ctx, d.App.Stdin); {
+	case errors.Is(err, io.EOF): // nobody is at this terminal, or /dev/null looks like one
+		return refused
+	case err != nil:
+		return err
+	case typed != name && typed != Printable(name):
+		return fmt.Errorf("%w: nothing was changed", errNotConfirmed)
+	}
+	return nil
+}
+
+// readLine reads one line, without its newline. If ctx ends first, it leaves the reading
+// goroutine behind, since a read of a terminal can't be interrupted; the process exits
+// right after.
+func readLine(ctx context.Context, from io.Reader) (string, error) {
+	type answer struct {
+		text string
+		err  error
+	}
+	read := make(chan answer, 1)
+	go func() {
+		text, err := bufio.NewReader(io.LimitReader(from, maxTyped)).ReadString('\n')
+		read <- answer{strings.TrimRight(text, "\r\n"), err}
+	}()
+	select {
+	case a := <-read:
+		return a.text, a.err
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}

@@ -1,0 +1,58 @@
+package shell
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+)
+
+// Deps is what the commands of one command line share.
+type Deps struct {
+	App  *App
+	Out  *Printer
+	Conn *Connector
+}
+
+// NewDeps returns what the commands of one command line of the program share.
+func NewDeps(a *App) *Deps {
+	out := newPrinter(a)
+	return &Deps{App: a, Out: out, Conn: &Connector{app: a, out: out}}
+}
+
+// NeedsSubcommand is the action of commands that only group others.
+func NeedsSubcommand(cmd *cobra.Command, _ []string) error {
+	return &UsageError{Cmd: cmd, Err: errors.New("a subcommand is needed"), Help: true}
+}
+
+// Group returns a command that only holds others.
+func Group(use, short, example string, subs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short, Example: example, RunE: NeedsSubcommand,
+	}
+	cmd.AddCommand(subs...)
+	return cmd
+}
+
+// WithOutput gives the command -o.
+func (d *Deps) WithOutput(cmd *cobra.Command) *cobra.Command {
+	d.Out.register(cmd.Flags())
+	return cmd
+}
+
+// WithClient gives the command the flags of every command that talks to a node.
+func (d *Deps) WithClient(cmd *cobra.Command) *cobra.Command {
+	d.Conn.register(cmd.Flags())
+	return d.WithOutput(cmd)
+}
+
+// ClientCommand makes a command that connects, within --timeout, and then runs fn.
+func (d *Deps) ClientCommand(cmd *cobra.Command,
+	fn func(context.Context, *Session, []string) error) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return d.Conn.Run(cmd, func(ctx context.Context, s *Session) error {
+			return fn(ctx, s, args)
+		})
+	}
+	return d.WithClient(cmd)
+}

@@ -1,0 +1,42 @@
+package shell
+
+import (
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// RangeOut is where a tablet begins and where the next one does.
+type RangeOut struct {
+	Start PositionOut  `json:"start"`
+	End   *PositionOut `json:"end,omitempty"` // nil: to the end of everything
+}
+
+// PositionOut is a bound of a range in JSON.
+type PositionOut struct {
+	Table string    `json:"table"`
+	Row   JSONBytes `json:"row"`
+}
+
+// NewRangeOut converts a descriptor's range.
+func NewRangeOut(d *pb.TabletDescriptor, names *Names) RangeOut {
+	out := RangeOut{Start: PositionOut{names.ByID(d.StartTable), JSONBytes(d.StartRow)}}
+	if !d.EndUnbounded {
+		out.End = &PositionOut{names.ByID(d.EndTable), JSONBytes(d.EndRow)}
+	}
+	return out
+}
+
+// Text writes both ends of the range.
+func (r *RangeOut) Text() (from, before string) {
+	if r.End == nil {
+		return r.Start.Text(), "the end"
+	}
+	return r.Start.Text(), r.End.Text()
+}
+
+// Text writes a place in the order of all rows; a table alone is its first row.
+func (p PositionOut) Text() string {
+	if p.Row == "" {
+		return p.Table
+	}
+	return p.Table + "/" + Shortened(string(p.Row), ValueWidth/2)
+}
