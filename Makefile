@@ -6,7 +6,7 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unv
 LDFLAGS  := -s -w -X github.com/percolator-go/percolator/internal/version.stamped=$(VERSION)
 TIMEOUT  ?= 15m
 # The packages that take longest, so that the others run beside them.
-FIRST    := ./test/torture ./node ./test/cluster ./store/... ./internal/simtest ./examples/webindex ./test/torture/soak
+FIRST    := ./test/torture ./node ./test/cluster ./store/... ./internal/simtest ./test/torture/soak
 # How many packages are tested at once: half as many again as there are processors, since most wait for much of their time.
 PACKAGES ?= $(shell expr $$(nproc) \* 3 / 2)
 FUZZTIME ?= 20s
@@ -77,11 +77,11 @@ bench-start: ## what a start takes on ROWS="20000 200000 2000000" rows of 500 by
 	$(if $(ROWS),ROWS='$(ROWS)') $(GO) test -run '^$$' -bench '^BenchmarkStart$$' -benchtime 10x ./node $(ARGS)
 
 demo: build ## one node, the web index loaded into it, a summary; ARGS=--exit ends by itself
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/webindex ./examples/webindex
+	$(GO) -C examples/webindex/webindex build -trimpath -ldflags '$(LDFLAGS)' -o ../../../$(BIN)/webindex .
 	$(BIN)/webindex $(ARGS)
 
 demo-cluster: ## the web index on three processes, one of them killed, a fourth added; ARGS='--exit --verify' compares and ends
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/webindex ./examples/webindex
+	$(GO) -C examples/webindex/webindex build -trimpath -ldflags '$(LDFLAGS)' -o ../../../$(BIN)/webindex .
 	$(BIN)/webindex --nodes 3 --kills 1 --add 1 --limit 3000 $(ARGS)
 
 generate: ## Go code from the .proto files, and the references of metrics, commands and errors from the code
@@ -89,7 +89,7 @@ generate: ## Go code from the .proto files, and the references of metrics, comma
 	UPDATE=1 $(GO) test -count=1 -run '^TestReferenceOf' ./node ./internal/cli
 
 # Beside the main module, so that the product does not depend on what they need.
-MODULES := bench/peers test/figure10/plot test/s3 tools
+MODULES := bench/peers examples/webindex/webindex test/figure10/plot test/s3 tools
 
 modules: ## the modules beside the main one: tidy, vetted, tested
 	@set -e; for m in $(MODULES); do echo "== $$m"; $(GO) -C $$m mod tidy -diff; $(GO) -C $$m vet ./...; $(GO) -C $$m test ./...; done
@@ -180,7 +180,7 @@ memory: ## 32 callers write 10 KB values into a node in a cgroup of MEMORY=10737
 	MEMORY=$(or $(MEMORY),1073741824) $(GO) test -count=1 -timeout 1h -run '^TestLimit$$' -v ./test/memory $(ARGS)
 
 device: build ## bytes that reach the block device, for each transaction and for the web index; ARGS='-build base,bin' compares builds; needs root
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/webindex ./examples/webindex
+	$(GO) -C examples/webindex/webindex build -trimpath -ldflags '$(LDFLAGS)' -o ../../../$(BIN)/webindex .
 	$(GO) run ./test/device -build $(BIN) $(ARGS)
 
 history: ## overwrite 1 MiB COUNT times with ten seconds of history, and look at what the directory takes

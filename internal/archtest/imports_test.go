@@ -198,11 +198,6 @@ var layers = []layer{
 	{of: "test/...", may: []string{"..."}},
 	// tools and harnesses: nobody but commands and tests imports them
 	{of: "internal/...", may: []string{"..."}},
-	{of: "examples/webindex/export", may: []string{root, "examples/...", "recipes/..."}},
-	// which runs its processes
-	{of: "examples/webindex", may: []string{
-		root, "app", "node", "examples/...", "recipes/...", "test/cluster", "tuple",
-	}},
 	{of: "examples/...", may: []string{root, "app", "node", "examples/...", "recipes/...", "tuple"}},
 	{of: "docs/guide/...", may: []string{root, "app", "recipes/...", "tuple"}},
 }

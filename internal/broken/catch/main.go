@@ -165,19 +165,34 @@ func build(ctx context.Context, root, dir string, chosen []property) error {
 	if err != nil {
 		return err
 	}
-	args := []string{
-		"test", "-c", "-overlay", list, "-ldflags=-s -w", "-o", dir + string(filepath.Separator),
-	}
+	packages := map[string][]string{} // by the directory of their module
 	for _, p := range chosen {
-		if pkg := "./" + p.pkg; !slices.Contains(args, pkg) {
-			args = append(args, pkg)
+		module := moduleOf(root, p.pkg)
+		pkg := "./" + strings.TrimPrefix(p.pkg, module+"/")
+		if !slices.Contains(packages[module], pkg) {
+			packages[module] = append(packages[module], pkg)
 		}
 	}
-	out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
+	for module, pkgs := range packages {
+		args := append([]string{
+			"-C", filepath.Join(root, module), "test", "-c", "-overlay", list, "-ldflags=-s -w", "-o",
+			dir + string(filepath.Separator),
+		}, pkgs...)
+		if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
+		}
 	}
 	return nil
+}
+
+// moduleOf returns the directory, relative to root, of the module that has the package.
+func moduleOf(root, pkg string) string {
+	for ; pkg != "."; pkg = path.Dir(pkg) {
+		if _, err := os.Stat(filepath.Join(root, pkg, "go.mod")); err == nil {
+			return pkg
+		}
+	}
+	return pkg
 }
 
 // errSkipped: the test needs root or a kernel feature that is missing here.

@@ -306,7 +306,7 @@ var properties = []property{
 		assertion: "TWO-PROMISES: .*"},
 	{tag: "silence_is_death", pkg: "cluster/gossip", test: "^TestMembersFindEachOther$",
 		assertion: "SILENCE-IS-DEATH: .*"},
-	{tag: "export_early_ack", pkg: "examples/webindex/export", test: "^TestAcknowledgedIsDurable$",
+	{tag: "export_early_ack", pkg: "examples/webindex/webindex/export", test: "^TestAcknowledgedIsDurable$",
 		assertion: "assertion acknowledged-export-is-durable"},
 	{tag: "load_gap", pkg: "internal/cli", test: "^TestProgressHasNoGaps$",
 		assertion: "LOAD-GAP: .*"},

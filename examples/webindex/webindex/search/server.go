@@ -18,7 +18,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	percolator "github.com/percolator-go/percolator"
-	"github.com/percolator-go/percolator/examples/webindex/export"
+	"github.com/percolator-go/percolator/examples/webindex/webindex/export"
 )
 
 const (

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/percolator-go/percolator/examples/webindex/search"
+	"github.com/percolator-go/percolator/examples/webindex/webindex/search"
 )
 
 // statusAge is how old what the search page says about the index may be: asking costs a

@@ -10,7 +10,7 @@ import (
 	"github.com/blevesearch/bleve/v2/search"
 
 	percolator "github.com/percolator-go/percolator"
-	"github.com/percolator-go/percolator/examples/webindex/export"
+	"github.com/percolator-go/percolator/examples/webindex/webindex/export"
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/blevesearch/bleve/v2/search"
 
-	"github.com/percolator-go/percolator/examples/webindex/export"
+	"github.com/percolator-go/percolator/examples/webindex/webindex/export"
 )
 
 func TestParse(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/blevesearch/bleve/v2/search"
 	"github.com/blevesearch/bleve/v2/search/query"
 
-	"github.com/percolator-go/percolator/examples/webindex/export"
+	"github.com/percolator-go/percolator/examples/webindex/webindex/export"
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 

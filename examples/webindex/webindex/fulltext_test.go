@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	percolator "github.com/percolator-go/percolator"
-	"github.com/percolator-go/percolator/examples/webindex/export"
+	"github.com/percolator-go/percolator/examples/webindex/webindex/export"
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 

@@ -3,7 +3,7 @@
 // is exactly what the batch program computes, and the full-text index exactly what the
 // repository holds:
 //
-//	go run ./examples/webindex/killtest --seeds 20
+//	go -C examples/webindex/webindex run ./killtest --seeds 20
 //
 // With --nodes 3 it is a cluster of so many processes, of which the command itself kills
 // and restarts some and to which it adds one, at moments that the seed chooses.
@@ -80,7 +80,7 @@ func run(ctx context.Context, o options) (err error) {
 	if o.binary == "" {
 		o.binary = filepath.Join(work, "webindex")
 		build := exec.CommandContext(ctx, "go", "build", "-o", o.binary,
-			"github.com/percolator-go/percolator/examples/webindex")
+			"github.com/percolator-go/percolator/examples/webindex/webindex")
 		if out, err := build.CombinedOutput(); err != nil {
 			return fmt.Errorf("build: %w\n%s", err, out)
 		}

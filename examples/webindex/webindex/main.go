@@ -2,13 +2,13 @@
 // node that links them, loads a tree of HTML pages, and prints what came of it. Then it
 // stays up until it is interrupted.
 //
-//	go run ./examples/webindex                          the default corpus on a throw-away node
-//	go run ./examples/webindex --exit --verify          the same, compared with a batch program's result
-//	go run ./examples/webindex --dir D --edit 1% --exit load, then crawl an edited tree
-//	go run ./examples/webindex --nodes 3 --kills 1 --add 1  on a cluster of three processes of its own; during the load
-//	                                                    one of them is killed and comes back, and a fourth joins
+//	go run .                          the default corpus on a throw-away node
+//	go run . --exit --verify          the same, compared with a batch program's result
+//	go run . --dir D --edit 1% --exit load, then crawl an edited tree
+//	go run . --nodes 3 --kills 1 --add 1  on a cluster of three processes of its own; during the load
+//	                                  one of them is killed and comes back, and a fourth joins
 //
-// It is a program of package node, so the other commands are there as well: "webindex
+// It is a program of package app, so the other commands are there as well: "webindex
 // start" runs a node of a cluster that links the observers, "webindex why" asks one.
 //
 // Meanwhile the canonical pages are exported to a full-text index, beside the node's
