@@ -1,5 +1,6 @@
-// Package cluster holds what its subpackages share: the members of the cluster and its
-// first tablets. The subpackages are:
+// Package cluster holds what its subpackages and the rooms of a node share: the members of
+// the cluster, its first tablets, the other nodes and how to ask them (PeerNodes), and the
+// cluster's policy as a node has read it (PolicyView). The subpackages are:
 //
 //   - gossip: which nodes are alive
 //   - remoting and peer: messages between nodes
@@ -8,5 +9,6 @@
 //   - meta: the cluster's own records, in the meta tablet
 //   - admin: the operators' service
 //
-// It keeps no state. Called by: node and the subpackages.
+// Nothing here outlives the process: after a crash gossip tells the members again and meta
+// the policy. Called by: node, its rooms, and the subpackages.
 package cluster

@@ -27,13 +27,13 @@ type adminNode struct {
 	client    *txn.Client
 	jobs      *leaderJobs
 	observers *observers
-	policy    *clusterPolicy
+	policy    *cluster.PolicyView
 	status    *statuses
 	tablets   *statusCache
 	gather    func() ([]*dto.MetricFamily, error) // the node's metrics
 	logLevel  *slog.LevelVar                      // nil: the log has a level of its own
 	clients   *rpc.Clients
-	others    *others
+	peerNodes *cluster.PeerNodes
 }
 
 var _ admin.Node = (*adminNode)(nil)
@@ -73,14 +73,14 @@ func (n *adminNode) ApplyCatalogue(ctx context.Context) error {
 }
 
 // ReadPolicy implements admin.Node.
-func (n *adminNode) ReadPolicy(ctx context.Context) (*pb.Policy, error) { return n.policy.read(ctx) }
+func (n *adminNode) ReadPolicy(ctx context.Context) (*pb.Policy, error) { return n.policy.Read(ctx) }
 
 // LearnPolicy implements admin.Node.
-func (n *adminNode) LearnPolicy(p *pb.Policy) error { return n.policy.learn(p) }
+func (n *adminNode) LearnPolicy(p *pb.Policy) error { return n.policy.Learn(p) }
 
 // CheckHistory implements admin.Node.
 func (n *adminNode) CheckHistory(history time.Duration) error {
-	return checkDeadlines(n.policy.observers, history)
+	return n.policy.CheckHistory(history)
 }
 
 // Leaders implements admin.Node.
@@ -124,7 +124,7 @@ func (n *adminNode) Clients(ctx context.Context, node uint64) ([]*pb.ClientConne
 	if node == n.self {
 		return n.clients.List(n.self), nil
 	}
-	s, err := n.others.status(ctx, node, &pb.NodeStatusRequest{Clients: true})
+	s, err := n.peerNodes.Status(ctx, node, &pb.NodeStatusRequest{Clients: true})
 	return s.GetClients(), err
 }
 
@@ -134,7 +134,7 @@ func (n *adminNode) Disconnect(ctx context.Context, node uint64,
 	if node == n.self {
 		return n.clients.Disconnect(ctx, req.GetIdentity(), req.GetId()), nil
 	}
-	r, err := n.others.call(ctx, node, &wire.PeerRequest{
+	r, err := n.peerNodes.Call(ctx, node, &wire.PeerRequest{
 		Body: &wire.PeerRequest_Disconnect{Disconnect: req},
 	})
 	return r.GetDisconnect().GetClosed(), err

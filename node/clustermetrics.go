@@ -87,8 +87,8 @@ var (
 // placement's other figures are: collectPlacement, which runs earlier in the same scrape,
 // forgets those once another node leads meta.
 func (m exporter) collectMembers(out chan<- prometheus.Metric) {
-	send(out, gossipAlive, len(m.others.alive())+1) // alive leaves this node out
-	send(out, gossipLost, m.others.lost.Load())
+	send(out, gossipAlive, len(m.peerNodes.Alive())+1) // alive leaves this node out
+	send(out, gossipLost, m.peerNodes.Lost())
 	send(out, versionActive, uint32(m.status.gate.Agreed().Active))
 	send(out, versionNewest, uint32(m.status.gate.Build().Newest))
 	// The clocks of the last poll stay as they were when leadership goes; placement's status
@@ -111,7 +111,7 @@ func (m exporter) collectCluster(out chan<- prometheus.Metric) {
 	send(out, snapshotInstalled, r.Installed)
 	send(out, snapshotRefused, r.Refused)
 	send(out, replicasClosed, r.Closed)
-	if p := m.others.peers; p != nil {
+	if p := m.peers; p != nil {
 		s := p.Stats()
 		send(out, peerRequests, s.Requests)
 		send(out, peerAnswers, s.Answers)
@@ -128,7 +128,7 @@ func (m exporter) collectCluster(out chan<- prometheus.Metric) {
 		send(out, peerForeign, s.Foreign)
 		send(out, peerPanics, s.Panics)
 	}
-	if l := m.others.remote; l != nil {
+	if l := m.remote; l != nil {
 		s := l.Stats()
 		send(out, remoteSent, s.Sent)
 		send(out, remoteReceived, s.Received)

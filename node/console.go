@@ -40,7 +40,7 @@ func (c *console) closed(req *http.Request) bool {
 		return c.node.cfg.HTTPLogin || strings.HasPrefix(req.URL.Path, "/debug/pprof/") &&
 			!config.IsLoopback(req.RemoteAddr)
 	}
-	return c.node.policy.now().GetHttpLogin()
+	return c.node.policy.Now().GetHttpLogin()
 }
 
 // view returns what a user may be told: what calls with the same certificate or token would tell.
@@ -54,7 +54,7 @@ func (c *console) view(who httpd.User) httpd.View {
 
 // guard returns who decides which calls are made for the console.
 func (c *console) guard() *rpc.Guard {
-	return rpc.NewGuard(c.node.cfg.Logger, c.node.policy.lastRead, c.node.transport)
+	return rpc.NewGuard(c.node.cfg.Logger, c.node.policy.LastRead, c.node.transport)
 }
 
 // Identify implements httpd.Operators.

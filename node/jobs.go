@@ -47,7 +47,7 @@ type leaderJobs struct {
 	send     route.Sender
 	members  cluster.Members
 	statuses *statusCache
-	known    *clusterPolicy
+	known    *cluster.PolicyView
 	clocks   oracle.Offsets // as placement has found them, which uses it
 
 	gate   *version.Gate
@@ -93,11 +93,14 @@ const (
 	lateJobsTimeout = time.Second
 )
 
+// policyTimeout bounds one attempt to read the policy.
+const policyTimeout = 2 * time.Second
+
 // follow starts the jobs when this node has come to lead meta and ends them when it no
 // longer does. After a change of the cluster's policy it restarts them. Errors are
 // logged; what could not be started is tried again by the next call.
 func (l *leaderJobs) follow(ctx context.Context, leads bool) {
-	changed := l.started && l.policy.GetVersion() != l.known.now().GetVersion()
+	changed := l.started && l.policy.GetVersion() != l.known.Now().GetVersion()
 	if ctx.Err() != nil || leads == l.started && !changed {
 		return
 	}
@@ -134,7 +137,7 @@ func (l *leaderJobs) follow(ctx context.Context, leads bool) {
 func (l *leaderJobs) start(ctx context.Context) (err error) {
 	reading, cancel := context.WithTimeout(ctx, policyTimeout)
 	defer cancel()
-	if l.policy, err = l.known.found(reading); err != nil {
+	if l.policy, err = l.known.Found(reading); err != nil {
 		return err
 	}
 	// All are tried, so that the log names everything that cannot start. One that the

@@ -9,8 +9,10 @@ import (
 	"testing/synctest"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/meta"
 	"github.com/percolator-go/percolator/cluster/route"
+	"github.com/percolator-go/percolator/internal/version"
 )
 
 // stuckJob is a job that does not end before it is released.
@@ -36,9 +38,11 @@ func TestNoJobsBesideLateOnes(t *testing.T) {
 		}, route.NewRouter())
 		logger := slog.New(slog.DiscardHandler)
 		stuck := stuckJob(make(chan struct{}))
+		known := cluster.NewPolicyView(cluster.PolicyConfig{Own: &pb.Policy{}})
+		known.Follow(m.Policy, version.NewGate(version.Known(), 0, nil), nil)
 		jobs := &leaderJobs{
 			cfg:   Config{Logger: logger},
-			known: &clusterPolicy{own: &pb.Policy{}, record: m.Policy}, running: []job{stuck}, started: true,
+			known: known, running: []job{stuck}, started: true,
 		}
 		ctx := t.Context()
 		jobs.follow(ctx, false)

@@ -187,7 +187,7 @@ func (n *Node) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := n.policy.checkFounder(n.joining.self.Identity(), n.cfg); err != nil {
+	if err := checkFounder(n.policy, n.joining.self.Identity(), n.cfg); err != nil {
 		return err
 	}
 	n.identity, err = n.joining.enter(ctx)
@@ -197,7 +197,7 @@ func (n *Node) join(ctx context.Context) error {
 // registry returns what the door needs of meta to let others in.
 func (n *Node) registry() join.Registry {
 	return &meta.Registry{
-		Nodes: n.meta.Nodes, Members: n.others.members, Tablet: func() *pb.TabletDescriptor {
+		Nodes: n.meta.Nodes, Members: n.peerNodes.Members(), Tablet: func() *pb.TabletDescriptor {
 			return n.router.Descriptor(cluster.MetaTablet)
 		},
 		Now: func(ctx context.Context) (mvcc.Timestamp, error) {

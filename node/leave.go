@@ -32,10 +32,10 @@ const (
 func (n *Node) transferLeaderships(ctx context.Context) {
 	// After a start that failed early there are no tablets yet; a node that is alone has
 	// nobody to transfer them to.
-	if n.tablets == nil || n.others.peers == nil || ctx.Err() != nil {
+	if n.tablets == nil || n.peerNodes.Alone() || ctx.Err() != nil {
 		return
 	}
-	publish(n.others.members, func(m *cluster.Member) { m.Draining = true })
+	publish(n.peerNodes.Members(), func(m *cluster.Member) { m.Draining = true })
 	n.tablets.transferAll(ctx)
 }
 
@@ -68,7 +68,7 @@ func (t *tablets) transferAll(ctx context.Context) {
 func (t *tablets) transferable() []*pb.TabletDescriptor {
 	return slices.DeleteFunc(t.router.LedHere(), func(d *pb.TabletDescriptor) bool {
 		return !slices.ContainsFunc(d.Replicas, func(r *pb.Replica) bool {
-			return r.NodeId != t.node && !r.Learner && !r.Outgoing && t.others.isAlive(r.NodeId)
+			return r.NodeId != t.node && !r.Learner && !r.Outgoing && t.peerNodes.IsAlive(r.NodeId)
 		})
 	})
 }

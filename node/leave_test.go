@@ -42,7 +42,8 @@ func TestTransferableToLiveVoters(t *testing.T) {
 		for _, node := range c.alive {
 			members.alive[node] = true
 		}
-		tablets := &tablets{node: 1, router: router, others: &others{self: 1, members: members}}
+		tablets := &tablets{node: 1, router: router, peerNodes: cluster.NewPeerNodes(1)}
+		tablets.peerNodes.Connect(members, nil)
 		if got := len(tablets.transferable()); got != c.want {
 			t.Errorf("nodes %v are alive: %d tablets can be transferred; want %d", c.alive, got, c.want)
 		}

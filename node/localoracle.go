@@ -23,10 +23,10 @@ import (
 // after: then it has nothing to give. In flight may be judgements of the clock, and
 // requests to the meta tablet to confirm that it leads.
 type localOracle struct {
-	self   uint64
-	router *route.Router
-	others *others
-	clock  func() time.Time
+	self      uint64
+	router    *route.Router
+	peerNodes *cluster.PeerNodes
+	clock     func() time.Time
 
 	running atomic.Pointer[oracle.Oracle] // nil: it does not run
 	judge   *oracle.Judge
@@ -42,9 +42,9 @@ func (l *localOracle) start(life context.Context, system *actor.ActorSystem,
 	turns *actorkit.Dispatcher, cfg Config, clock func() time.Time) error {
 	// The judge is made before the oracle, which asks it before it issues anything.
 	l.judge = oracle.NewJudge(life, oracle.JudgeConfig{
-		Self: l.self, Now: l.clock, Limit: cfg.MaxClockAhead, Peers: l.others.alive,
+		Self: l.self, Now: l.clock, Limit: cfg.MaxClockAhead, Peers: l.peerNodes.Alive,
 		Voters: l.otherVoters,
-		Ask:    l.others.clock, HandOver: l.transferMeta, Logger: cfg.Logger,
+		Ask:    l.peerNodes.Clock, HandOver: l.transferMeta, Logger: cfg.Logger,
 		NotLeader: func(leader uint64) error { return &route.NotLeader{Leader: leader} },
 	})
 	// The oracle confirms its leadership through Mark and Confirmed below.
@@ -126,7 +126,7 @@ func (l *localOracle) Mark(raiseTo uint64, then func(term, mark uint64, err erro
 // otherVoters returns the other nodes that vote in meta, as far as this one knows; none
 // if the node is alone. A voter that is on its way out does not count.
 func (l *localOracle) otherVoters() (out []uint64) {
-	if l.others.peers == nil {
+	if l.peerNodes.Alone() {
 		return nil
 	}
 	for _, r := range l.router.Descriptor(cluster.MetaTablet).GetReplicas() {

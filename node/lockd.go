@@ -6,6 +6,7 @@ import (
 
 	"github.com/percolator-go/percolator/actors/lockd"
 	"github.com/percolator-go/percolator/actors/scanner"
+	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/notify"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -20,10 +21,10 @@ import (
 // may be in flight after Unlock has returned, and may be lost: the lease then ends the
 // lock.
 type locker struct {
-	self   uint64
-	router *route.Router
-	others *others
-	local  *lockd.Lockd
+	self      uint64
+	router    *route.Router
+	peerNodes *cluster.PeerNodes
+	local     *lockd.Lockd
 }
 
 var _ scanner.Locker = (*locker)(nil)
@@ -55,7 +56,7 @@ func (l *locker) split(keys []string) map[uint64][]int {
 	out := map[uint64][]int{}
 	for i, key := range keys {
 		node := self
-		if cell, ok := notify.LockedCell(key); ok && l.others.peers != nil {
+		if cell, ok := notify.LockedCell(key); ok && !l.peerNodes.Alone() {
 			if held := l.router.Locate(cell.Table, cell.Row, 1); len(held) > 0 {
 				if leader := l.router.Leader(held[0].TabletId); leader != 0 {
 					node = leader
@@ -76,7 +77,7 @@ func (l *locker) try(ctx context.Context, node, owner uint64, lease time.Duratio
 	req := &wire.LockdRequest{
 		Owner: owner, LeaseMs: uint32(lease.Milliseconds()), Try: keyBytes(keys),
 	}
-	r, err := l.others.call(ctx, node, &wire.PeerRequest{Body: &wire.PeerRequest_Lockd{Lockd: req}})
+	r, err := l.peerNodes.Call(ctx, node, &wire.PeerRequest{Body: &wire.PeerRequest_Lockd{Lockd: req}})
 	return r.GetLockd().GetGranted(), err
 }
 
@@ -98,7 +99,7 @@ func (l *locker) Unlock(owner uint64, keys ...string) {
 				Lockd: &wire.LockdRequest{Owner: owner, Unlock: keyBytes(mine)},
 			},
 		}
-		l.others.tell(node, time.Now().Add(unlockTimeout), req, func(*wire.PeerResponse, error) {})
+		l.peerNodes.Tell(node, time.Now().Add(unlockTimeout), req, func(*wire.PeerResponse, error) {})
 	}
 }
 

@@ -10,6 +10,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/percolator-go/percolator/actors/lockd"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/peer"
+	"github.com/percolator-go/percolator/cluster/remoting"
 	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/exposition"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -28,7 +31,9 @@ type exporter struct {
 	status    *statuses
 	observers *observers
 	tablets   *tablets
-	others    *others
+	peerNodes *cluster.PeerNodes
+	peers     *peer.Peers    // nil: the node runs alone
+	remote    *remoting.Link // nil: peers use another link
 	oracles   *route.Oracles
 	client    *txn.Client
 	servers   *servers
@@ -118,7 +123,7 @@ func (m exporter) Collect(out chan<- prometheus.Metric) {
 func (n *Node) gatherer() prometheus.Gatherer {
 	r := prometheus.NewRegistry()
 	r.MustRegister(exporter{
-		n.status, n.observers, n.tablets, n.others, n.oracles, n.client, n.servers, &n.lockd,
+		n.status, n.observers, n.tablets, n.peerNodes, n.peers, n.remote, n.oracles, n.client, n.servers, &n.lockd,
 	})
 	r.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -12,17 +12,18 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+	dto "github.com/prometheus/client_model/go"
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/actors/lockd"
 	"github.com/percolator-go/percolator/actors/scanner"
-
-	dto "github.com/prometheus/client_model/go"
-
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/admin"
 	"github.com/percolator-go/percolator/cluster/join"
 	"github.com/percolator-go/percolator/cluster/meta"
+	"github.com/percolator-go/percolator/cluster/peer"
+	"github.com/percolator-go/percolator/cluster/remoting"
 	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/handle"
@@ -84,7 +85,10 @@ type Node struct {
 	system    *actor.ActorSystem
 	turns     *actorkit.Dispatcher
 	router    *route.Router
-	others    *others
+	peers     *peer.Peers        // nil: the node runs alone
+	peerNodes *cluster.PeerNodes // asked through peers
+	remote    *remoting.Link     // under peers; nil: a part replaces it
+	unwatch   func()             // ends the watch of members; nil: there is none
 	carrier   *route.Carrier
 	oracles   *route.Oracles
 	meta      *meta.Meta
@@ -96,7 +100,7 @@ type Node struct {
 	transport *transport                  // of the client and of the server of remote clients
 	clients   rpc.Clients                 // remote ones
 	client    *txn.Client
-	policy    *clusterPolicy
+	policy    *cluster.PolicyView
 	status    *statuses
 
 	// background are the node's own goroutines; woken is what the worker of changes waits
@@ -154,7 +158,7 @@ func open(ctx context.Context, cfg Config, parts nodeparts.Parts) (*Node, error)
 	n.peersOpen, n.failed = make(chan struct{}), make(chan error, 1)
 	n.background, n.woken = newBackground(n.life), newWakeup()
 	n.requests = make(requestQueue, maxPeerRequests)
-	n.policy = newClusterPolicy(cfg, registry.Observers())
+	n.policy = newPolicyView(cfg, registry.Observers())
 	if err := n.open(ctx, registry); err != nil {
 		// ctx may be what ended the start; closing needs time of its own.
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
@@ -227,7 +231,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	if err := findMeta(ctx, n.router, n.cfg.Logger); err != nil {
 		return err
 	}
-	if err := n.policy.open(ctx, n.tablets.leadsMeta); err != nil {
+	if err := n.policy.Open(ctx, n.tablets.leadsMeta); err != nil {
 		return err
 	}
 	n.startBackground()
@@ -267,18 +271,18 @@ const metaPatience = 10 * time.Second
 // for observers. Neither the tablets nor the oracle run before their start.
 func (n *Node) openTablets() {
 	self := n.identity.NodeID
-	n.others = &others{self: self}
-	n.oracle = &localOracle{self: self, router: n.router, others: n.others, clock: n.now}
+	n.peerNodes = cluster.NewPeerNodes(self)
+	n.oracle = &localOracle{self: self, router: n.router, peerNodes: n.peerNodes, clock: n.now}
 	n.tablets = &tablets{
 		cfg: n.cfg, node: self, store: n.store, system: n.system, turns: n.turns, router: n.router,
-		others: n.others,
-		oracle: n.oracle, policy: n.policy, gate: n.gate, ask: n.parts.Oracle,
+		peerNodes: n.peerNodes,
+		oracle:    n.oracle, policy: n.policy, gate: n.gate, ask: n.parts.Oracle,
 		moved: n.woken.wake,
 		life:  n.life, traces: tracing.NewBook(n.tracing.tracer),
 	}
 	n.survey = scanner.NewClusterSurvey(scanner.SurveyConfig{
 		Node: self, Incarnation: n.identity.Incarnation, Board: &n.tablets.board, Leaders: n.router,
-		Others: n.others.alive, Ask: n.others.survey,
+		Others: n.peerNodes.Alive, Ask: n.peerNodes.Survey,
 	})
 	n.tablets.open(n.parts.Stopped)
 }
@@ -292,14 +296,14 @@ func (n *Node) openParts() {
 	// statuses is set below: the cache of statuses asks this node's, which has the jobs'.
 	n.jobs = &leaderJobs{
 		cfg: n.cfg, system: n.system, meta: n.meta, client: n.client, known: n.policy,
-		send: n.carrier.Sender(), members: n.others.members, gate: n.gate,
+		send: n.carrier.Sender(), members: n.peerNodes.Members(), gate: n.gate,
 	}
 	n.observers = &observers{
 		cfg: n.cfg, self: n.identity, worker: workerOf(n.identity), life: n.life, system: n.system,
 		client: n.client, schema: n.meta.Schema, catalogue: n.meta.Observers,
-		backfills: n.meta.Backfills, router: n.router, others: n.others, tablets: n.tablets,
+		backfills: n.meta.Backfills, router: n.router, peerNodes: n.peerNodes, tablets: n.tablets,
 		survey: n.survey, policy: n.policy,
-		locks:   &locker{self: self, router: n.router, others: n.others, local: n.lockd.Load()},
+		locks:   &locker{self: self, router: n.router, peerNodes: n.peerNodes, local: n.lockd.Load()},
 		wakeJob: n.jobs.wakeBackfills, applying: make(chan struct{}, 1),
 	}
 	n.observers.registration = &registration{
@@ -312,11 +316,11 @@ func (n *Node) openParts() {
 	})
 	n.status = &statuses{
 		cfg: n.cfg, self: n.identity, started: n.started, now: n.now, store: n.store,
-		router: n.router, others: n.others, oracle: n.oracle, tablets: n.tablets,
+		router: n.router, peerNodes: n.peerNodes, oracle: n.oracle, tablets: n.tablets,
 		observers: n.observers, policy: n.policy, jobs: n.jobs, health: n.health, gate: n.gate,
 		certs: n.certs, addr: n.Addr, httpAddr: n.HTTPAddr,
 	}
-	n.jobs.statuses = &statusCache{members: n.others.members, status: n.status}
+	n.jobs.statuses = &statusCache{members: n.peerNodes.Members(), status: n.status}
 	t := n.transport
 	t.client, t.observers, t.status = n.client, n.observers, n.status
 	t.admin = admin.New(admin.Config{
@@ -324,11 +328,11 @@ func (n *Node) openParts() {
 		Backfills: n.meta.Backfills, Policy: n.meta.Policy, Restores: n.meta.Restores,
 		History: n.meta.History, Tokens: n.meta.Tokens, Recoveries: n.meta.Recoveries,
 		Schedules: n.meta.Schedules, Schema: n.meta.Schema, Router: n.router, Carrier: n.carrier,
-		Members: n.others.members, Jobs: &n.status.reported, Gate: n.gate,
+		Members: n.peerNodes.Members(), Jobs: &n.status.reported, Gate: n.gate,
 		Node: &adminNode{
 			self: self, router: n.router, client: n.client, jobs: n.jobs, observers: n.observers,
 			policy: n.policy, status: n.status, tablets: n.jobs.statuses, logLevel: n.cfg.LogLevel,
-			clients: &n.clients, others: n.others,
+			clients: &n.clients, peerNodes: n.peerNodes,
 			gather: func() ([]*dto.MetricFamily, error) { return n.gatherer().Gather() },
 		},
 		Logger: n.cfg.Logger,
@@ -340,16 +344,16 @@ func (n *Node) openParts() {
 func (n *Node) startBackground() {
 	n.background.start(n.noteRecovery)
 	changes := &changes{
-		woken: n.woken, tablets: n.tablets, jobs: n.jobs, members: n.others.members,
+		woken: n.woken, tablets: n.tablets, jobs: n.jobs, members: n.peerNodes.Members(),
 		observers: n.observers, door: n.joining.door, admin: n.transport.admin, locks: n.lockd.Load(),
 		logger:    n.cfg.Logger,
-		publisher: publisher{members: n.others.members, tablets: n.tablets},
+		publisher: publisher{members: n.peerNodes.Members(), tablets: n.tablets},
 	}
 	if !n.cfg.Store.InMemory {
 		changes.publisher.store = n.store
 	}
 	n.past = &past{
-		heat: recent.NewHeat(n.now()), client: n.client, others: n.others,
+		heat: recent.NewHeat(n.now()), client: n.client, peerNodes: n.peerNodes,
 		observers: n.observers, tablets: n.tablets, oracle: n.oracle, lockd: &n.lockd,
 		servers: n.servers, now: n.now,
 	}
@@ -430,8 +434,8 @@ func (n *Node) Drain(ctx context.Context) error {
 		n.client.Finish(ctx)
 	}
 	n.transferLeaderships(ctx) // what has come back meanwhile
-	if n.others != nil && n.others.unwatch != nil {
-		n.others.unwatch()
+	if n.unwatch != nil {
+		n.unwatch()
 	}
 	return errors.Join(errs...)
 }
@@ -447,8 +451,8 @@ func (n *Node) stop() error {
 	if n.client != nil {
 		add(n.client.Close())
 	}
-	if n.others != nil && n.others.peers != nil {
-		add(n.others.peers.Close()) // what others ask from here on nobody answers
+	if n.peers != nil {
+		add(n.peers.Close()) // what others ask from here on nobody answers
 	}
 	if l := n.lockd.Load(); l != nil {
 		add(l.Stop(context.Background()))

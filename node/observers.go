@@ -43,10 +43,10 @@ type observers struct {
 	catalogue *meta.Observers
 	backfills *meta.BackfillRecords
 	router    *route.Router
-	others    *others
+	peerNodes *cluster.PeerNodes
 	tablets   *tablets
 	survey    *scanner.ClusterSurvey
-	policy    *clusterPolicy
+	policy    *cluster.PolicyView
 	locks     *locker
 	// wakeJob has the back-fills look at once what is to be done, if they run here.
 	wakeJob func()
@@ -64,7 +64,7 @@ type observers struct {
 // version calls it. Calls take turns, and each reads the catalogue in its turn, so that
 // an older version is never applied last. The error may wrap meta.ErrUntold.
 func (obs *observers) applyCatalogue(ctx context.Context) error {
-	if _, err := obs.policy.read(ctx); err != nil {
+	if _, err := obs.policy.Read(ctx); err != nil {
 		return err
 	}
 	select {
@@ -126,7 +126,7 @@ func (obs *observers) applyEverywhere(ctx context.Context) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	// All at once: the slowest node sets the time, not their number.
-	for _, node := range obs.others.alive() {
+	for _, node := range obs.peerNodes.Alive() {
 		group.Go(func() error { return obs.awaitApplied(ctx, node) })
 	}
 	return group.Wait()
@@ -144,11 +144,11 @@ const (
 func (obs *observers) awaitApplied(ctx context.Context, node uint64) error {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, applyTimeout)
-		_, err := obs.others.call(attempt, node,
+		_, err := obs.peerNodes.Call(attempt, node,
 			&wire.PeerRequest{Body: &wire.PeerRequest_Honour{Honour: &wire.HonourCatalogue{}}})
 		cancel()
 		// A node that is gone reads the catalogue when it comes back.
-		if err == nil || !obs.others.isAlive(node) {
+		if err == nil || !obs.peerNodes.IsAlive(node) {
 			return nil
 		}
 		if err := txn.Sleep(ctx, applyPause); err != nil {
@@ -164,7 +164,7 @@ func (obs *observers) wakeBackfills() {
 	// Where meta is led from here, or by nobody known, that was all.
 	if leader := obs.router.Leader(cluster.MetaTablet); leader != 0 && leader != obs.self.NodeID {
 		req := &wire.PeerRequest{Body: &wire.PeerRequest_Honour{Honour: &wire.HonourCatalogue{}}}
-		obs.others.tell(leader, time.Now().Add(applyTimeout), req,
+		obs.peerNodes.Tell(leader, time.Now().Add(applyTimeout), req,
 			func(*wire.PeerResponse, error) {})
 	}
 }
@@ -219,12 +219,12 @@ func (obs *observers) states() (states []*pb.ObserverState, age time.Duration, o
 
 // linked returns the names of the observers that some live node runs.
 func (obs *observers) linked(ctx context.Context) (map[string]bool, error) {
-	if obs.others.peers == nil { // no question to meta: this node's status must not wait for it
+	if obs.peerNodes.Alone() { // no question to meta: this node's status must not wait for it
 		here := map[string]bool{}
 		for _, s := range obs.runs.Load().status() {
 			here[s.Name] = true
 		}
 		return here, nil
 	}
-	return obs.catalogue.Linked(ctx, obs.others.isAlive)
+	return obs.catalogue.Linked(ctx, obs.peerNodes.IsAlive)
 }

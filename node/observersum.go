@@ -51,10 +51,10 @@ func (obs *observers) sum(ctx context.Context) *observerSums {
 		mu     sync.Mutex
 		asking sync.WaitGroup
 	)
-	for _, node := range obs.others.alive() {
+	for _, node := range obs.peerNodes.Alive() {
 		// Each request is bounded by ctx, so that Wait below is too.
 		asking.Go(func() {
-			s, err := obs.others.status(ctx, node, &pb.NodeStatusRequest{Observers: true})
+			s, err := obs.peerNodes.Status(ctx, node, &pb.NodeStatusRequest{Observers: true})
 			mu.Lock()
 			defer mu.Unlock()
 			// Named, so that nobody takes the sum for complete.

@@ -46,72 +46,84 @@ func (n *Node) openPeers() error {
 	if err != nil {
 		return fmt.Errorf("node: members: %w", err)
 	}
-	o := n.others
-	o.members = members
 	if d := n.joining.self.Contacts().Meta; d != nil {
 		n.router.Update(d) // as it was when this node last heard of it
 	}
 	// No address for peers and no part: the node is alone.
 	link := n.parts.Link
 	if link == nil && n.joining.peerAddr() != "" {
-		link = func(peer.Self) (peer.Link, error) { return o.openRemoting(n.joining) }
+		link = func(peer.Self) (peer.Link, error) { return n.openRemoting(members) }
 	}
-	var peers route.Caller
+	var (
+		caller route.Caller
+		nodes  cluster.PeerLink // an interface without a value stands for no link
+		others = members        // that the carrier may ask
+	)
 	if link != nil {
-		self := peer.Self{
-			ClusterID: n.identity.ClusterID, NodeID: n.identity.NodeID,
-			Incarnation: n.identity.Incarnation,
+		if err := n.openLink(link); err != nil {
+			return err
 		}
-		// self is in every batch: others refuse those of another cluster or an ended
-		// process.
-		way, err := link(self)
-		if err != nil {
-			return fmt.Errorf("node: open the link to other nodes: %w", err)
-		}
-		h := &peerHandler{
-			self: n.identity, now: n.now, router: n.router, tablets: n.tablets, oracle: n.oracle,
-			survey: n.survey,
-			lockd:  &n.lockd, clients: &n.clients, waiting: n.requests, opened: n.peersOpen,
-		}
-		o.peers = peer.New(way, self, h, peer.Config{
-			System: n.system, Gate: n.gate, Reached: n.joining.self.Reached, Logger: n.cfg.Logger,
-		})
-		n.joining.door.ReachedBy(o.peers.Reached)
-		peers = o.peers
+		n.joining.door.ReachedBy(n.peers.Reached)
+		caller, nodes = n.peers, n.peers
 	} else {
-		members = nil // the carrier must not look for nodes that it cannot reach
+		others = nil // the carrier must not look for nodes that it cannot reach
 	}
+	n.peerNodes.Connect(members, nodes)
 	// All operations go through these, local ones too: the carrier looks up who leads a
 	// tablet, and the oracles who leads meta.
-	n.carrier = route.NewCarrier(n.router, n.identity.NodeID, peers, members, n.gate)
+	n.carrier = route.NewCarrier(n.router, n.identity.NodeID, caller, others, n.gate)
 	n.oracles = route.NewOracles(n.carrier, n.oracle.port, n.oracle.now)
 	n.meta = meta.New(n.carrier.Sender(), n.router)
 	n.meta.Merges.AskBy(n.carrier.AskReplica)
 	n.router.ReadFrom(n.meta.Tablets.Tablets)
-	n.policy.follow(n.meta.Policy, n.gate, n.woken.wake)
+	n.policy.Follow(n.meta.Policy, n.gate, n.woken.wake)
 	// Requests that came before this have been refused. Members are watched last, since
 	// onMember uses the router and the peers.
-	if o.peers != nil {
+	if n.peers != nil {
 		close(n.peersOpen)
-		o.unwatch = o.members.Watch(n.tablets.onMember)
+		n.unwatch = members.Watch(n.tablets.onMember)
 	}
 	return nil
 }
 
-// openRemoting opens the usual link to other nodes, which finds their addresses through
-// gossip. A node that gossip believes dead has no address.
-func (o *others) openRemoting(e *joining) (peer.Link, error) {
+// openLink opens the link to other nodes and the peers over it. The handler answers other
+// nodes from then on.
+func (n *Node) openLink(link func(peer.Self) (peer.Link, error)) error {
+	// self is in every batch: other nodes refuse batches of another cluster or of a process
+	// that has ended.
+	self := peer.Self{
+		ClusterID: n.identity.ClusterID, NodeID: n.identity.NodeID,
+		Incarnation: n.identity.Incarnation,
+	}
+	way, err := link(self)
+	if err != nil {
+		return fmt.Errorf("node: open the link to other nodes: %w", err)
+	}
+	h := &peerHandler{
+		self: n.identity, now: n.now, router: n.router, tablets: n.tablets, oracle: n.oracle,
+		survey: n.survey, lockd: &n.lockd, clients: &n.clients, waiting: n.requests,
+		opened: n.peersOpen,
+	}
+	n.peers = peer.New(way, self, h, peer.Config{
+		System: n.system, Gate: n.gate, Reached: n.joining.self.Reached, Logger: n.cfg.Logger,
+	})
+	return nil
+}
+
+// openRemoting opens the usual link to other nodes, which looks their addresses up in
+// members. A node that gossip believes dead has no address.
+func (n *Node) openRemoting(members cluster.Members) (peer.Link, error) {
 	l, err := remoting.Open(remoting.Config{
-		Listen: e.peerAddr(), Files: e.files, Logger: e.cfg.Logger,
+		Listen: n.joining.peerAddr(), Files: n.joining.files, Logger: n.cfg.Logger,
 		Resolve: func(node uint64) (string, bool) {
-			m, alive := o.members.Member(node)
+			m, alive := members.Member(node)
 			return m.Peer, alive && m.Peer != ""
 		},
 	})
 	if err != nil {
 		return nil, err
 	}
-	o.remote = l
+	n.remote = l
 	return l, nil
 }
 
@@ -127,24 +139,23 @@ func (e *joining) member(self join.Identity) cluster.Member {
 // onMember is called by gossip for every node that comes, changes or goes. It must not
 // block: what takes time is left to the worker of changes, which moved wakes.
 func (t *tablets) onMember(e cluster.MemberEvent) {
-	id, incarnation := e.Member.NodeID, e.Member.Incarnation
+	id := e.Member.NodeID
 	if id == t.node {
 		return
 	}
-	// Only a node that has peers watches the members, so peers is set.
-	// An event is news of one incarnation. It may be late: a node that died and came back
-	// is told of in the right order by gossip, which numbers incarnations.
+	// Only a node that has a link watches the members. An event is news of one incarnation. It
+	// may be late: gossip numbers incarnations, so that a node that has died and come back is
+	// reported in the right order.
+	t.peerNodes.NoteEvent(e)
 	if e.Alive {
-		t.others.peers.Down(id, incarnation-1) // earlier incarnations have ended
 		t.ticker.Alive(id)
-		// Gossip may be old news: it counts only while this node knows of no leader.
+		// Gossip may be old news: it only counts while this node knows of no leader.
 		if e.Member.LeadsMeta != 0 && t.router.Leader(cluster.MetaTablet) == 0 {
 			t.router.HintLeader(cluster.MetaTablet, id)
 		}
 	} else {
-		t.others.lost.Add(1)
-		// Whoever waits for it learns so at once, and elections begin before their time.
-		t.others.peers.Down(id, incarnation)
+		// Requests to the node have failed, so that their callers do not wait, and elections
+		// begin before the election timeout.
 		t.router.ForgetNode(id)
 		t.ticker.Suspect(id)
 	}

@@ -66,7 +66,7 @@ func (c *console) refuseGranted(table string, all bool) error {
 	// The policy as this node has read it last: a grant made since then counts within the
 	// interval at which nodes read it, as it does for clients. Without certificates nobody
 	// can be told from anybody, and grants mean nothing.
-	known, _ := c.node.policy.lastRead()
+	known, _ := c.node.policy.LastRead()
 	for _, g := range known.GetGrants() {
 		if c.node.certs.files != nil && (all || g.TableName == table) {
 			// Its name is not told to who has not named it.
@@ -315,7 +315,7 @@ func (c *console) contended(ctx context.Context, _ url.Values) (any, error) {
 		lately = max(lately, a.LatelyMs)
 		rows = append(rows, a.Contended...)
 	}
-	known, _ := c.node.policy.lastRead()
+	known, _ := c.node.policy.LastRead()
 	rows = slices.DeleteFunc(rows, func(r *wire.ContendedRow) bool {
 		return c.node.certs.files != nil && slices.ContainsFunc(known.GetGrants(),
 			func(g *pb.Grant) bool { return g.Table == r.Table })

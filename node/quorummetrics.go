@@ -39,7 +39,7 @@ func (m exporter) collectTablets(out chan<- prometheus.Metric) {
 		}
 	}
 	send(out, tabletsKnown, there)
-	send(out, tabletsRatio, float64(there)/float64(m.status.policy.now().GetSplitMaxTablets()))
+	send(out, tabletsRatio, float64(there)/float64(m.status.policy.Now().GetSplitMaxTablets()))
 }
 
 // collectQuorum exports whether meta answers and how many replicas know of no leader. A

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/percolator-go/percolator/actors/lockd"
+	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/internal/metrics"
 	"github.com/percolator-go/percolator/internal/recent"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -25,7 +26,7 @@ type past struct {
 	lately recent.Lately
 
 	client    *txn.Client
-	others    *others
+	peerNodes *cluster.PeerNodes
 	observers *observers
 	tablets   *tablets
 	oracle    *localOracle
@@ -156,10 +157,10 @@ func (p *past) everywhere(ctx context.Context, req *wire.RecentRequest) (answers
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	silent = []string{}
-	answers = []nodeRecent{{p.others.self, p.answer(ctx, req)}}
-	for _, id := range p.others.alive() {
+	answers = []nodeRecent{{p.peerNodes.Self(), p.answer(ctx, req)}}
+	for _, id := range p.peerNodes.Alive() {
 		asking.Go(func() {
-			r, err := p.others.call(ctx, id, &wire.PeerRequest{
+			r, err := p.peerNodes.Call(ctx, id, &wire.PeerRequest{
 				Body: &wire.PeerRequest_Recent{Recent: req},
 			})
 			mu.Lock()

@@ -121,7 +121,7 @@ func (obs *observers) watchTables(ctx context.Context) {
 		// Without observers here, only the policy may concern this node.
 		look := obs.applyCatalogue
 		if x := obs.runs.Load(); x == nil || len(x.dispatcher.Registered()) == 0 {
-			look = func(ctx context.Context) error { _, err := obs.policy.read(ctx); return err }
+			look = func(ctx context.Context) error { _, err := obs.policy.Read(ctx); return err }
 		}
 		if err := look(attempt); err != nil && ctx.Err() == nil {
 			obs.cfg.Logger.Warn("the observer catalogue and the cluster's policy could not be read; they are read again soon", "error", err)

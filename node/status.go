@@ -30,11 +30,11 @@ type statuses struct {
 	now       func() time.Time // by the oracle's clock
 	store     *store.Store
 	router    *route.Router
-	others    *others
+	peerNodes *cluster.PeerNodes
 	oracle    *localOracle
 	tablets   *tablets
 	observers *observers
-	policy    *clusterPolicy
+	policy    *cluster.PolicyView
 	jobs      *leaderJobs
 	gate      *version.Gate
 	health    *metaHealth
@@ -100,7 +100,7 @@ func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusRespo
 	// From the tablets' answers above, without asking them again.
 	out.History = s.history(out.Tablets)
 	s.disk(out)
-	out.PolicyDiffers, out.MaxTablets = s.policy.overruled(), s.policy.now().GetSplitMaxTablets()
+	out.PolicyDiffers, out.MaxTablets = s.policy.Overruled(), s.policy.Now().GetSplitMaxTablets()
 	return out, asker.Err()
 }
 
@@ -117,7 +117,7 @@ func (s *statuses) of(ctx context.Context, id uint64,
 	if id == s.self.NodeID {
 		return s.get(ctx, leading)
 	}
-	return s.others.status(ctx, id, &pb.NodeStatusRequest{Leading: leading})
+	return s.peerNodes.Status(ctx, id, &pb.NodeStatusRequest{Leading: leading})
 }
 
 // linkedPatience bounds the question to meta of one status. It is short, because a status
@@ -144,7 +144,7 @@ func (s *statuses) metaHealth(ctx context.Context, out *pb.NodeStatusResponse) {
 	if err == nil {
 		out.LinkedAgeMs = 0
 	}
-	if s.others.peers == nil {
+	if s.peerNodes.Alone() {
 		return // meta was not asked: it is here
 	}
 	// If the asker has given up, the error says nothing of meta.
@@ -166,7 +166,7 @@ func (s *statuses) history(tablets []*pb.StatusResponse) *pb.HistoryStatus {
 	out := &pb.HistoryStatus{BlockedBy: "collection is off"}
 	if c := s.jobs.collection(); c != nil {
 		out = c
-	} else if !s.policy.now().GetNoCollection() {
+	} else if !s.policy.Now().GetNoCollection() {
 		out.BlockedBy = leaderKnows
 	}
 	first := true

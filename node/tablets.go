@@ -42,16 +42,16 @@ import (
 // Once start has returned, reports, restarts of failed tablets, snapshots and the tasks
 // of replicas may be in flight at any time; close ends or joins all of them.
 type tablets struct {
-	cfg    Config
-	node   uint64
-	store  *store.Store
-	system *actor.ActorSystem
-	turns  *actorkit.Dispatcher
-	router *route.Router
-	others *others
-	oracle *localOracle
-	policy *clusterPolicy
-	gate   *version.Gate
+	cfg       Config
+	node      uint64
+	store     *store.Store
+	system    *actor.ActorSystem
+	turns     *actorkit.Dispatcher
+	router    *route.Router
+	peerNodes *cluster.PeerNodes
+	oracle    *localOracle
+	policy    *cluster.PolicyView
+	gate      *version.Gate
 	// ask gets each request of a tablet to the oracle, see nodeparts.Parts.Oracle; nil: at once.
 	ask    func(ask func(), fail func(error))
 	traces *tracing.Book
@@ -101,7 +101,7 @@ func (t *tablets) open(stopped func() bool) {
 	// Twice as many readers as processors: they wait for the disk at times.
 	t.readers = reads.NewPool(2 * runtime.GOMAXPROCS(0))
 	t.sums = tablet.NewChecksums(t.store, logger)
-	t.snapshot = snapshot.NewSender(t.store, t.others.sendChunk, t.cfg.Snapshots.Rate,
+	t.snapshot = snapshot.NewSender(t.store, t.peerNodes.SendChunk, t.cfg.Snapshots.Rate,
 		t.cfg.Snapshots.AtOnce)
 	t.ticker = tablet.NewTicker(t.system, tablet.DefaultTick)
 	if stopped != nil {
@@ -143,7 +143,7 @@ func (t *tablets) openAll(ctx context.Context) error {
 	// The function runs before any replica does, so starting needs no lock here. With
 	// peers it stays empty, and there is nothing to wait for.
 	return t.replicas.Start(func(ids []uint64) {
-		if t.others.peers == nil {
+		if t.peerNodes.Alone() {
 			for _, id := range ids {
 				t.starting[id] = true
 			}
@@ -342,9 +342,7 @@ func (t *tablets) stale() *pb.StaleStatus {
 
 // SendRaft implements tablet.Host. On a node that is alone there is nobody to send to.
 func (t *tablets) SendRaft(m *wire.RaftMessage) {
-	if p := t.others.peers; p != nil {
-		p.Raft(m)
-	}
+	t.peerNodes.SendRaft(m)
 }
 
 // Merging implements tablet.Host. The router has the merged tablet before it is opened; a
@@ -440,7 +438,7 @@ func (t *tablets) status(ctx context.Context, id uint64) *pb.StatusResponse {
 	}
 	// From half of the split size on, a tablet measures itself, so that it knows where to
 	// split by the time that it has to.
-	req := &pb.StatusRequest{MeasureAbove: max(t.policy.now().GetSplitBytes()/2, 1)}
+	req := &pb.StatusRequest{MeasureAbove: max(t.policy.Now().GetSplitBytes()/2, 1)}
 	r, err := port.Ask(ctx, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: req}}, true)
 	if err != nil {
 		return nil

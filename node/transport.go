@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/admin"
 	"github.com/percolator-go/percolator/cluster/meta"
 	"github.com/percolator-go/percolator/cluster/route"
@@ -23,7 +24,7 @@ type transport struct {
 	schema    *meta.Schema
 	catalogue *meta.Observers
 	history   *meta.History
-	policy    *clusterPolicy
+	policy    *cluster.PolicyView
 	logger    *slog.Logger
 
 	// These use the client, which is made over this transport; openParts sets them before
@@ -76,7 +77,7 @@ func (t *transport) HoldHistory(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
-	r.HistoryMs = t.policy.now().GetHistoryMs()
+	r.HistoryMs = t.policy.Now().GetHistoryMs()
 	return r, nil
 }
 

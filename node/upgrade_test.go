@@ -10,6 +10,7 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/backup"
 	"github.com/percolator-go/percolator/cluster/join"
 	"github.com/percolator-go/percolator/cluster/peer"
@@ -19,8 +20,6 @@ import (
 	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/store"
-
-	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
 // The builds of these tests, by what they know.

@@ -115,7 +115,9 @@ var layers = []layer{
 		pb, "internal/actorkit", "internal/metrics", "internal/mvcc", "internal/notify",
 		"internal/tracing", "internal/txn", "internal/wire", "store", "store/raftlog",
 	}},
-	{of: "cluster", may: []string{pb, "internal/mvcc", "internal/version"}},
+	{of: "cluster", may: []string{
+		pb, "internal/mvcc", "internal/policy", "internal/txn", "internal/version", "internal/wire",
+	}},
 	{of: "cluster/route", may: []string{
 		pb, "cluster", "internal/actorkit", "internal/mvcc", "internal/txn", "internal/version",
 		"internal/wire",
