@@ -17,6 +17,7 @@ import (
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/node/hosting"
 )
 
 // adminNode is the node as the service Admin sees it. It owns nothing; requests of
@@ -26,7 +27,7 @@ type adminNode struct {
 	router    *route.Router
 	client    *txn.Client
 	jobs      *leaderJobs
-	observers *observers
+	observers *hosting.Host
 	policy    *cluster.PolicyView
 	status    *statuses
 	tablets   *statusCache
@@ -65,11 +66,11 @@ func (n *adminNode) Restore(ctx context.Context, records []mvcc.RestoredCell) er
 func (n *adminNode) WakeBackups() { n.jobs.wakeArchiver() }
 
 // WakeBackfills implements admin.Node.
-func (n *adminNode) WakeBackfills() { n.observers.wakeBackfills() }
+func (n *adminNode) WakeBackfills() { n.observers.WakeBackfills() }
 
 // ApplyCatalogue implements admin.Node.
 func (n *adminNode) ApplyCatalogue(ctx context.Context) error {
-	return n.observers.applyEverywhere(ctx)
+	return n.observers.ApplyEverywhere(ctx)
 }
 
 // ReadPolicy implements admin.Node.
@@ -142,5 +143,5 @@ func (n *adminNode) Disconnect(ctx context.Context, node uint64,
 
 // ObserverStates implements admin.Node.
 func (n *adminNode) ObserverStates(ctx context.Context) ([]*pb.ObserverState, error) {
-	return n.observers.statesEverywhere(ctx)
+	return n.observers.StatesEverywhere(ctx)
 }

@@ -33,17 +33,3 @@ func (b *background) stop() {
 	b.cancel()
 	b.runs.Wait()
 }
-
-// wakeup wakes one goroutine, which receives from it. Its capacity of one is enough: a
-// goroutine that is yet to receive will see everything that was changed before.
-type wakeup chan struct{}
-
-func newWakeup() wakeup { return make(wakeup, 1) }
-
-// wake has the goroutine wake up once more. It never blocks.
-func (w wakeup) wake() {
-	select {
-	case w <- struct{}{}:
-	default:
-	}
-}

@@ -10,7 +10,9 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/admin"
 	"github.com/percolator-go/percolator/cluster/join"
+	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/node/hosting"
 )
 
 // changes reacts when it has changed who leads meta or who is alive. Its worker (run) is
@@ -21,11 +23,11 @@ import (
 // Tablets, gossip and the policy wake the worker on any goroutine. One look may be under
 // way, and at most one more is owed, however often the worker is woken meanwhile.
 type changes struct {
-	woken     wakeup
+	woken     actorkit.Wakeup
 	tablets   *tablets
 	jobs      *leaderJobs
 	members   cluster.Members
-	observers *observers
+	observers *hosting.Host
 	door      *join.Door
 	admin     *admin.Service
 	locks     *lockd.Lockd
@@ -56,7 +58,7 @@ func (c *changes) run(ctx context.Context) {
 		if term != c.term && term != 0 {
 			// The node that led meta before may have changed the catalogue and ended
 			// before it had told every tablet.
-			c.observers.registration.woken.wake()
+			c.observers.CheckTablets()
 		}
 		c.term = term
 		c.publisher.publish(ctx, term)
@@ -95,7 +97,7 @@ func (c *changes) compareMembers(ctx context.Context) {
 	first := c.alive == nil // observers.start applies the catalogue by itself
 	if c.term != 0 && (came || len(now) != len(c.alive)) {
 		// A node that has gone may have told only some of the tablets of its change.
-		c.observers.registration.woken.wake()
+		c.observers.CheckTablets()
 	}
 	c.alive = now
 	if came {
@@ -118,26 +120,14 @@ func (c *changes) readMeta(ctx context.Context) {
 		}
 	}
 	read("the node table", c.admin.RememberNodes)
-	read("the observer catalogue", c.observers.applyCatalogue)
+	read("the observer catalogue", c.observers.ApplyCatalogue)
 }
 
 // gone releases the advisory locks that an incarnation of a node held in this node's lock
 // service, and notes that the process may have died of running an observer.
 func (c *changes) gone(m cluster.Member) {
-	c.observers.noteCrash()
-	first := ownerOf(m.NodeID, m.Incarnation)
-	c.locks.Forget(first, first+ownersOfOne-1)
-}
-
-// ownersOfOne is the number of owners of advisory locks that one process can have.
-const ownersOfOne = 1 << 16
-
-// ownerOf returns the first of the ownersOfOne numbers under which an incarnation of a
-// node owns advisory locks; it is never 0. The numbers are a hash. If two incarnations
-// share them, both may do the same work, as they would without locks.
-func ownerOf(node, incarnation uint64) uint64 {
-	const spread = 0x9e3779b97f4a7c15 // odd: neighbours are far apart
-	return max(1, (node*spread+incarnation)<<16)
+	c.observers.NoteCrash()
+	c.locks.Forget(hosting.LockOwners(m.NodeID, m.Incarnation))
 }
 
 // mapPause is the least time between two readings of the tablet map by a node that does

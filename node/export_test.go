@@ -35,11 +35,10 @@ func (n *Node) LeadingStatus(ctx context.Context) (*pb.NodeStatusResponse, error
 
 // Scans are what the node's scanners have done.
 func (n *Node) Scans() *scanner.Stats {
-	x := n.observers.runs.Load()
-	if x == nil || x.scanners.Load() == nil {
-		return &scanner.Stats{}
+	if s := n.observers.Scans(); s != nil {
+		return s
 	}
-	return x.scanners.Load().Stats()
+	return &scanner.Stats{}
 }
 
 // VerifyStore has all tables of the node's store verified.

@@ -9,6 +9,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster/admin"
+	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
@@ -23,7 +24,7 @@ import (
 // ask meta anyway, record their outcome too.
 type metaHealth struct {
 	ask    func(ctx context.Context) error // sends one request to meta
-	probed wakeup                          // watch sends a request
+	probed actorkit.Wakeup                 // watch sends a request
 
 	mu       sync.Mutex
 	answered time.Time     // when the last request that was answered began; zero: none was
@@ -46,7 +47,7 @@ const (
 var errNoMeta = errors.New("node: meta does not answer")
 
 func newMetaHealth(ask func(ctx context.Context) error) *metaHealth {
-	return &metaHealth{ask: ask, probed: newWakeup(), recorded: make(chan struct{})}
+	return &metaHealth{ask: ask, probed: actorkit.NewWakeup(), recorded: make(chan struct{})}
 }
 
 // check returns nil if meta has answered within healthPatience, else why the node is not
@@ -54,7 +55,7 @@ func newMetaHealth(ask func(ctx context.Context) error) *metaHealth {
 // it first waits for another answer: a little over healthTimeout at most, and no longer
 // than ctx.
 func (h *metaHealth) check(ctx context.Context) error {
-	h.probed.wake()
+	h.probed.Wake()
 	h.mu.Lock()
 	age, recorded, err := time.Since(h.answered), h.recorded, h.err
 	h.mu.Unlock()

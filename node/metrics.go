@@ -17,6 +17,7 @@ import (
 	"github.com/percolator-go/percolator/internal/exposition"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/node/hosting"
 )
 
 // exporter is what the node exports: read from the parts' own counters and histograms
@@ -29,7 +30,7 @@ import (
 // beside the function that sends them; the comment there says what they are taken from.
 type exporter struct {
 	status    *statuses
-	observers *observers
+	observers *hosting.Host
 	tablets   *tablets
 	peerNodes *cluster.PeerNodes
 	peers     *peer.Peers    // nil: the node runs alone

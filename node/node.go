@@ -35,6 +35,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/node/config"
+	"github.com/percolator-go/percolator/node/hosting"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -107,10 +108,10 @@ type Node struct {
 	// for, and requests what those of other nodes wait in that cannot be answered at
 	// once.
 	background *background
-	woken      wakeup
+	woken      actorkit.Wakeup
 	requests   requestQueue
 	jobs       *leaderJobs
-	observers  *observers
+	observers  *hosting.Host
 	health     *metaHealth
 
 	past    *past
@@ -156,7 +157,7 @@ func open(ctx context.Context, cfg Config, parts nodeparts.Parts) (*Node, error)
 	n := &Node{cfg: cfg, parts: parts, started: time.Now(), router: route.NewRouter()}
 	n.life, n.end = context.WithCancel(context.Background())
 	n.peersOpen, n.failed = make(chan struct{}), make(chan error, 1)
-	n.background, n.woken = newBackground(n.life), newWakeup()
+	n.background, n.woken = newBackground(n.life), actorkit.NewWakeup()
 	n.requests = make(requestQueue, maxPeerRequests)
 	n.policy = newPolicyView(cfg, registry.Observers())
 	if err := n.open(ctx, registry); err != nil {
@@ -235,11 +236,11 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 		return err
 	}
 	n.startBackground()
-	if err := n.observers.start(ctx, registry); err != nil {
+	if err := n.observers.Start(ctx, registry); err != nil {
 		return err
 	}
 	// observers.start has made the first attempt; this goroutine makes the others.
-	n.background.start(n.observers.registration.run)
+	n.background.start(n.observers.Register)
 	n.joining.open(n.registry(), n.fail)
 	return n.serve(ctx)
 }
@@ -277,7 +278,7 @@ func (n *Node) openTablets() {
 		cfg: n.cfg, node: self, store: n.store, system: n.system, turns: n.turns, router: n.router,
 		peerNodes: n.peerNodes,
 		oracle:    n.oracle, policy: n.policy, gate: n.gate, ask: n.parts.Oracle,
-		moved: n.woken.wake,
+		moved: n.woken.Wake,
 		life:  n.life, traces: tracing.NewBook(n.tracing.tracer),
 	}
 	n.survey = scanner.NewClusterSurvey(scanner.SurveyConfig{
@@ -298,18 +299,13 @@ func (n *Node) openParts() {
 		cfg: n.cfg, system: n.system, meta: n.meta, client: n.client, known: n.policy,
 		send: n.carrier.Sender(), members: n.peerNodes.Members(), gate: n.gate,
 	}
-	n.observers = &observers{
-		cfg: n.cfg, self: n.identity, worker: workerOf(n.identity), life: n.life, system: n.system,
-		client: n.client, schema: n.meta.Schema, catalogue: n.meta.Observers,
-		backfills: n.meta.Backfills, router: n.router, peerNodes: n.peerNodes, tablets: n.tablets,
-		survey: n.survey, policy: n.policy,
-		locks:   &locker{self: self, router: n.router, peerNodes: n.peerNodes, local: n.lockd.Load()},
-		wakeJob: n.jobs.wakeBackfills, applying: make(chan struct{}, 1),
-	}
-	n.observers.registration = &registration{
-		schema: n.meta.Schema, catalogue: n.meta.Observers, logger: n.cfg.Logger,
-		apply: n.observers.applyCatalogue, woken: newWakeup(),
-	}
+	n.observers = hosting.New(hosting.Config{
+		Node: n.cfg, Self: n.identity, Worker: workerOf(n.identity), Life: n.life, System: n.system,
+		Client: n.client, Schema: n.meta.Schema, Catalogue: n.meta.Observers,
+		Backfills: n.meta.Backfills, Router: n.router, Peers: n.peerNodes, Policy: n.policy,
+		Survey: n.survey, Locks: n.lockd.Load(), Observed: n.tablets.board.Observed,
+		SetHint: n.tablets.setHint, Traces: n.tablets.traces, WakeBackfills: n.jobs.wakeBackfills,
+	})
 	n.health = newMetaHealth(func(ctx context.Context) error {
 		_, err := n.meta.Observers.Catalogue(ctx)
 		return err
@@ -357,8 +353,8 @@ func (n *Node) startBackground() {
 		observers: n.observers, tablets: n.tablets, oracle: n.oracle, lockd: &n.lockd,
 		servers: n.servers, now: n.now,
 	}
-	answers := &responder{n.requests, n.observers, n.status, n.jobs, n.past}
-	n.background.start(changes.run, answers.run, n.health.watch, n.observers.watchTables)
+	answers := &responder{n.requests, n.identity, n.observers, n.status, n.jobs, n.past}
+	n.background.start(changes.run, answers.run, n.health.watch, n.observers.WatchTables)
 	if n.certs.files != nil {
 		n.background.start(n.certs.files.Watch)
 	}
@@ -427,7 +423,7 @@ func (n *Node) Drain(ctx context.Context) error {
 		errs = append(errs, n.jobs.end(ctx)) // the worker of changes would start them again
 	}
 	if n.observers != nil {
-		errs = append(errs, n.observers.stop(ctx))
+		errs = append(errs, n.observers.Stop(ctx))
 	}
 	if n.client != nil {
 		// Locks left behind would cost whoever meets them a wait for their expiry.

@@ -93,16 +93,14 @@ func (m exporter) collectObservers(out chan<- prometheus.Metric, here []*pb.Obse
 	}
 	// The status carries no histograms, so the dispatcher is read again: these may be
 	// some runs ahead of the counters above.
-	if x := m.observers.runs.Load(); x != nil {
-		for _, s := range x.dispatcher.Stats() {
-			exposition.SendHistogram(out, observerSeconds, s.Took, s.Name)
-			exposition.SendHistogram(out, observerDelay, s.Latency, s.Name)
-			exposition.SendHistogram(out, observerBatch, s.Sizes, s.Name)
-			send(out, observerDivided, s.Divided, s.Name)
-		}
+	for _, s := range m.observers.Stats() {
+		exposition.SendHistogram(out, observerSeconds, s.Took, s.Name)
+		exposition.SendHistogram(out, observerDelay, s.Latency, s.Name)
+		exposition.SendHistogram(out, observerBatch, s.Sizes, s.Name)
+		send(out, observerDivided, s.Divided, s.Name)
 	}
 	// Not ok: nobody has answered since the start. Then there are no states either.
-	states, age, ok := m.observers.states()
+	states, age, ok := m.observers.States()
 	if ok {
 		send(out, observerAge, age.Seconds())
 	}

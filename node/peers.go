@@ -76,7 +76,7 @@ func (n *Node) openPeers() error {
 	n.meta = meta.New(n.carrier.Sender(), n.router)
 	n.meta.Merges.AskBy(n.carrier.AskReplica)
 	n.router.ReadFrom(n.meta.Tablets.Tablets)
-	n.policy.Follow(n.meta.Policy, n.gate, n.woken.wake)
+	n.policy.Follow(n.meta.Policy, n.gate, n.woken.Wake)
 	// Requests that came before this have been refused. Members are watched last, since
 	// onMember uses the router and the peers.
 	if n.peers != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/percolator-go/percolator/internal/recent"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/node/hosting"
 )
 
 // past is what this node remembers of its last hour (package recent). It owns the three memories
@@ -27,7 +28,7 @@ type past struct {
 
 	client    *txn.Client
 	peerNodes *cluster.PeerNodes
-	observers *observers
+	observers *hosting.Host
 	tablets   *tablets
 	oracle    *localOracle
 	lockd     *atomic.Pointer[lockd.Lockd]
@@ -83,7 +84,7 @@ func (p *past) figures() (out recent.Figures) {
 	for _, outcomes := range p.client.Latencies().Whole {
 		out.Transactions = out.Transactions.Plus(outcomes[txn.Committed])
 	}
-	for _, s := range p.observers.runs.Load().status() {
+	for _, s := range p.observers.Status() {
 		out.Backlog += uint64(s.Queued) + uint64(s.Waiting) + uint64(s.Running)
 	}
 	// Nobody judges the cluster for the line's sake: the point is missing where nobody has

@@ -5,7 +5,9 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster/join"
 	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/node/hosting"
 )
 
 // requestQueue has other nodes' requests for which meta or tablets must be waited for, so
@@ -51,7 +53,8 @@ func (q requestQueue) refuse() {
 // responder answers the requests of a queue. It owns nothing.
 type responder struct {
 	queue     requestQueue
-	observers *observers
+	self      join.Identity
+	observers *hosting.Host
 	status    *statuses
 	jobs      *leaderJobs
 	past      *past
@@ -80,7 +83,9 @@ func (r *responder) respond(ctx context.Context, p peerRequest) *wire.PeerRespon
 	case *wire.PeerRequest_Status:
 		var status *pb.NodeStatusResponse
 		if body.Status.GetObservers() {
-			status = r.observers.status()
+			status = &pb.NodeStatusResponse{
+				NodeId: r.self.NodeID, Incarnation: r.self.Incarnation, Observers: r.observers.Status(),
+			}
 		} else {
 			// The error is that something could not be gathered in time.
 			status, _ = r.status.get(ctx, body.Status.GetLeading())
@@ -91,11 +96,11 @@ func (r *responder) respond(ctx context.Context, p peerRequest) *wire.PeerRespon
 			Body: &wire.PeerResponse_Recent{Recent: r.past.answer(ctx, body.Recent)},
 		}
 	case *wire.PeerRequest_Honour:
-		if err := r.observers.applyCatalogue(ctx); err != nil {
+		if err := r.observers.ApplyCatalogue(ctx); err != nil {
 			return refused(pb.Error_CODE_UNAVAILABLE, "the catalogue could not be read: %v", err)
 		}
 		// The same request is the hint to look for back-fills, see
-		// observers.wakeBackfills.
+		// hosting.Host.WakeBackfills.
 		r.jobs.wakeBackfills()
 		return &wire.PeerResponse{
 			Body: &wire.PeerResponse_Honour{

@@ -14,6 +14,7 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/node/hosting"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -33,7 +34,7 @@ type statuses struct {
 	peerNodes *cluster.PeerNodes
 	oracle    *localOracle
 	tablets   *tablets
-	observers *observers
+	observers *hosting.Host
 	policy    *cluster.PolicyView
 	jobs      *leaderJobs
 	gate      *version.Gate
@@ -66,8 +67,8 @@ func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusRespo
 		ClusterId: s.self.ClusterID, NodeId: s.self.NodeID, Incarnation: s.self.Incarnation,
 		Version: Version(), Listen: s.addr(), Http: s.httpAddr(),
 		StartedUnixMs: s.started.UnixMilli(),
-		LogBatches:    log.Batches.Count(), LogRequests: uint64(log.Batches.Sum), Observers: s.observers.runs.Load().status(),
-		Registering: s.observers.registration.why(),
+		LogBatches:    log.Batches.Count(), LogRequests: uint64(log.Batches.Sum), Observers: s.observers.Status(),
+		Registering: s.observers.Unregistered(),
 		Versions:    wire.VersionsPB(s.gate.Build()), Agreed: wire.AgreedPB(s.gate.Agreed()),
 	}
 	// The counters stay when meta's leadership moves: they are of what was issued here.
@@ -130,7 +131,7 @@ func (s *statuses) metaHealth(ctx context.Context, out *pb.NodeStatusResponse) {
 	asking, cancel := context.WithTimeout(ctx, linkedPatience)
 	defer cancel()
 	began := time.Now()
-	linked, err := s.observers.linked(asking)
+	linked, err := s.observers.Linked(asking)
 	if err == nil {
 		names := make([]string, 0, len(linked))
 		for name := range linked {

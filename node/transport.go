@@ -14,6 +14,7 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/node/hosting"
 )
 
 // transport is the node's own txn.Transport: what the router can do by itself, changes of
@@ -30,7 +31,7 @@ type transport struct {
 	// These use the client, which is made over this transport; openParts sets them before
 	// anybody asks for what they do.
 	client    *txn.Client
-	observers *observers
+	observers *hosting.Host
 	status    *statuses
 	admin     *admin.Service
 }
@@ -62,7 +63,7 @@ func (t *transport) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, err
 
 // Observers implements txn.Transport. It asks all live nodes.
 func (t *transport) Observers(ctx context.Context) ([]*pb.ObserverState, error) {
-	return t.observers.statesEverywhere(ctx)
+	return t.observers.StatesEverywhere(ctx)
 }
 
 // HoldHistory implements txn.Transport. The answer says how long history is kept without
@@ -98,7 +99,7 @@ func (t *transport) CreateTable(ctx context.Context, req *pb.CreateTableRequest)
 	if wire.PendingSplits(made, req) > 0 {
 		return made, nil
 	}
-	if err := t.observers.linkAnew(ctx); err != nil {
+	if err := t.observers.LinkAnew(ctx); err != nil {
 		t.logger.Warn("a table was created, but not every node has linked its observers to it yet; each will do so by itself soon",
 			"table", req.Name, "error", err)
 	}

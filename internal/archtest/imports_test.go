@@ -146,6 +146,12 @@ var layers = []layer{
 		pb, "cluster", "cluster/join", "cluster/peer", "internal/txn", "internal/version",
 		"node/config", "store",
 	}},
+	{of: "node/hosting", may: []string{
+		root, pb, "actors/lockd", "actors/observer", "actors/scanner", "cluster", "cluster/admin",
+		"cluster/join", "cluster/meta", "cluster/route", "internal/actorkit", "internal/handle",
+		"internal/mvcc", "internal/notify", "internal/tracing", "internal/txn", "internal/wire",
+		"node/config",
+	}},
 	{of: "internal/pbjson"},
 	{of: "internal/recent", may: []string{
 		pb, "internal/metrics", "internal/mvcc", "internal/pbjson", "internal/wire",

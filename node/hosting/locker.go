@@ -1,4 +1,4 @@
-package node
+package hosting
 
 import (
 	"context"
@@ -21,10 +21,10 @@ import (
 // may be in flight after Unlock has returned, and may be lost: the lease then ends the
 // lock.
 type locker struct {
-	self      uint64
-	router    *route.Router
-	peerNodes *cluster.PeerNodes
-	local     *lockd.Lockd
+	self   uint64
+	router *route.Router
+	peers  *cluster.PeerNodes
+	local  *lockd.Lockd
 }
 
 var _ scanner.Locker = (*locker)(nil)
@@ -56,7 +56,7 @@ func (l *locker) split(keys []string) map[uint64][]int {
 	out := map[uint64][]int{}
 	for i, key := range keys {
 		node := self
-		if cell, ok := notify.LockedCell(key); ok && !l.peerNodes.Alone() {
+		if cell, ok := notify.LockedCell(key); ok && !l.peers.Alone() {
 			if held := l.router.Locate(cell.Table, cell.Row, 1); len(held) > 0 {
 				if leader := l.router.Leader(held[0].TabletId); leader != 0 {
 					node = leader
@@ -77,7 +77,7 @@ func (l *locker) try(ctx context.Context, node, owner uint64, lease time.Duratio
 	req := &wire.LockdRequest{
 		Owner: owner, LeaseMs: uint32(lease.Milliseconds()), Try: keyBytes(keys),
 	}
-	r, err := l.peerNodes.Call(ctx, node, &wire.PeerRequest{Body: &wire.PeerRequest_Lockd{Lockd: req}})
+	r, err := l.peers.Call(ctx, node, &wire.PeerRequest{Body: &wire.PeerRequest_Lockd{Lockd: req}})
 	return r.GetLockd().GetGranted(), err
 }
 
@@ -99,7 +99,7 @@ func (l *locker) Unlock(owner uint64, keys ...string) {
 				Lockd: &wire.LockdRequest{Owner: owner, Unlock: keyBytes(mine)},
 			},
 		}
-		l.peerNodes.Tell(node, time.Now().Add(unlockTimeout), req, func(*wire.PeerResponse, error) {})
+		l.peers.Tell(node, time.Now().Add(unlockTimeout), req, func(*wire.PeerResponse, error) {})
 	}
 }
 
@@ -113,4 +113,16 @@ func keyBytes(keys []string) [][]byte {
 		out[i] = wire.Bytes(k)
 	}
 	return out
+}
+
+// ownersPerProcess is the number of owners of advisory locks that one process can have.
+const ownersPerProcess = 1 << 16
+
+// LockOwners returns the first and the last number under which an incarnation of a node owns
+// advisory locks. They are never 0. The numbers are a hash: two incarnations that share them
+// may do the same work, as they would without locks.
+func LockOwners(node, incarnation uint64) (first, last uint64) {
+	const spread = 0x9e3779b97f4a7c15 // odd, so that neighbors are far apart
+	first = max(1, (node*spread+incarnation)<<16)
+	return first, first + ownersPerProcess - 1
 }

@@ -1,4 +1,4 @@
-package node
+package hosting
 
 import (
 	"cmp"
@@ -31,30 +31,22 @@ type observerSums struct {
 	silent []uint64                      // alive, and have not answered in time
 }
 
-// status returns a status of this node with its observers alone.
-func (obs *observers) status() *pb.NodeStatusResponse {
-	return &pb.NodeStatusResponse{
-		NodeId: obs.self.NodeID, Incarnation: obs.self.Incarnation,
-		Observers: obs.runs.Load().status(),
-	}
-}
-
 // sum asks all live nodes and returns after runsPatience at the latest. Nodes that have
 // not answered by then are in silent.
-func (obs *observers) sum(ctx context.Context) *observerSums {
+func (h *Host) sum(ctx context.Context) *observerSums {
 	ctx, cancel := context.WithTimeout(ctx, runsPatience)
 	defer cancel()
 	sums := &observerSums{status: map[string]*pb.ObserverStatus{}, nodes: map[string][]uint64{}}
 	// This node needs no message, and is there even if ctx has ended.
-	sums.add(obs.self.NodeID, obs.runs.Load().status())
+	sums.add(h.cfg.Self.NodeID, h.Status())
 	var (
 		mu     sync.Mutex
 		asking sync.WaitGroup
 	)
-	for _, node := range obs.peerNodes.Alive() {
+	for _, node := range h.cfg.Peers.Alive() {
 		// Each request is bounded by ctx, so that Wait below is too.
 		asking.Go(func() {
-			s, err := obs.peerNodes.Status(ctx, node, &pb.NodeStatusRequest{Observers: true})
+			s, err := h.cfg.Peers.Status(ctx, node, &pb.NodeStatusRequest{Observers: true})
 			mu.Lock()
 			defer mu.Unlock()
 			// Named, so that nobody takes the sum for complete.
@@ -103,14 +95,14 @@ func (s *observerSums) add(node uint64, here []*pb.ObserverStatus) {
 	}
 }
 
-// statesEverywhere returns what waits for observers, as meta and the tablets' leaders
+// StatesEverywhere returns what waits for observers, as meta and the tablets' leaders
 // say, and what all nodes do about it. It asks both at once.
-func (obs *observers) statesEverywhere(ctx context.Context) ([]*pb.ObserverState, error) {
+func (h *Host) StatesEverywhere(ctx context.Context) ([]*pb.ObserverState, error) {
 	var sums *observerSums
 	var asking sync.WaitGroup
-	asking.Go(func() { sums = obs.sum(ctx) })
+	asking.Go(func() { sums = h.sum(ctx) })
 	// sums belongs to the goroutine until Wait returns.
-	states, err := obs.waiting(ctx)
+	states, err := h.waiting(ctx)
 	asking.Wait()
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package node
+package hosting
 
 import (
 	"context"
@@ -32,16 +32,16 @@ const (
 	relinkPause = 10 * time.Second
 )
 
-// linkAnew makes all live nodes apply the catalogue if it lacks an observer that one of
+// LinkAnew makes all live nodes apply the catalogue if it lacks an observer that one of
 // them runs. Otherwise creating a table costs no request to other nodes.
-func (obs *observers) linkAnew(ctx context.Context) error {
+func (h *Host) LinkAnew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, relinkTimeout)
 	defer cancel()
-	linked, err := obs.linked(ctx)
+	linked, err := h.Linked(ctx)
 	if err != nil || len(linked) == 0 {
 		return err
 	}
-	c, err := obs.catalogue.Catalogue(ctx)
+	c, err := h.cfg.Catalogue.Catalogue(ctx)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (obs *observers) linkAnew(ctx context.Context) error {
 	if len(linked) == 0 {
 		return nil
 	}
-	return obs.applyEverywhere(ctx)
+	return h.ApplyEverywhere(ctx)
 }
 
 // relink registers and links the observers of this node whose table was dropped,
@@ -60,7 +60,7 @@ func (obs *observers) linkAnew(ctx context.Context) error {
 // returns the newest catalogue that it has read. What was retired stays so.
 // meta.ErrUntold: some tablets do not know of them yet, and are told later. The caller
 // holds applying.
-func (obs *observers) relink(ctx context.Context, x *notifications,
+func (h *Host) relink(ctx context.Context, x *runner,
 	c *pb.Catalogue) (*pb.Catalogue, error) {
 	tables := map[string]mvcc.TableID{}
 	var infos []*pb.ObserverInfo
@@ -69,7 +69,7 @@ func (obs *observers) relink(ctx context.Context, x *notifications,
 		if o.Table != 0 && !meta.IsDropped(c, uint32(o.Table)) {
 			continue
 		}
-		t, err := obs.schema.Table(ctx, o.Spec.Column.Table)
+		t, err := h.cfg.Schema.Table(ctx, o.Spec.Column.Table)
 		if err != nil {
 			return c, err
 		}
@@ -82,9 +82,9 @@ func (obs *observers) relink(ctx context.Context, x *notifications,
 	if len(infos) == 0 {
 		return c, nil
 	}
-	newest, err := obs.catalogue.Enter(ctx, infos)
+	newest, err := h.cfg.Catalogue.Enter(ctx, infos)
 	if err != nil {
-		return c, fmt.Errorf("node: register observers of a re-created table: %w", err)
+		return c, fmt.Errorf("hosting: register observers of a re-created table: %w", err)
 	}
 	if err := x.dispatcher.Relink(ctx, tables); err != nil {
 		return newest, err
@@ -92,39 +92,39 @@ func (obs *observers) relink(ctx context.Context, x *notifications,
 	ctx, cancel := context.WithTimeout(ctx, relinkTimeout)
 	defer cancel()
 	// The dispatcher is linked by now: what tablets notify from here on is admitted.
-	if err = obs.catalogue.Sync(ctx); err != nil {
-		obs.registration.retry(err)
+	if err = h.cfg.Catalogue.Sync(ctx); err != nil {
+		h.registration.retry(err)
 	}
 	return newest, err
 }
 
 // rescan starts the scanners anew if the dispatcher is linked to other columns than they
 // look for. The caller holds applying.
-func (obs *observers) rescan(ctx context.Context, x *notifications) error {
+func (h *Host) rescan(ctx context.Context, x *runner) error {
 	old := x.scanners.Load()
 	if old == nil || x.ended || slices.Equal(x.scanned, x.dispatcher.Targets()) {
 		return nil
 	}
 	// Scanners look for the targets that they were started with.
 	if err := old.Stop(ctx); err != nil {
-		return fmt.Errorf("node: stop the scanners of a dropped table: %w", err)
+		return fmt.Errorf("hosting: stop the scanners of a dropped table: %w", err)
 	}
-	return obs.startScanners(x)
+	return h.startScanners(x)
 }
 
-// watchTables looks from time to time whether a table of this node's observers was made
+// WatchTables looks from time to time whether a table of this node's observers was made
 // anew, and for a new version of the cluster's policy. It is a goroutine of the node's
 // background and returns when ctx ends.
-func (obs *observers) watchTables(ctx context.Context) {
+func (h *Host) WatchTables(ctx context.Context) {
 	for txn.Sleep(ctx, relinkPause+rand.N(relinkPause/10)) == nil {
 		attempt, cancel := context.WithTimeout(ctx, relinkTimeout)
 		// Without observers here, only the policy may concern this node.
-		look := obs.applyCatalogue
-		if x := obs.runs.Load(); x == nil || len(x.dispatcher.Registered()) == 0 {
-			look = func(ctx context.Context) error { _, err := obs.policy.Read(ctx); return err }
+		look := h.ApplyCatalogue
+		if x := h.runs.Load(); x == nil || len(x.dispatcher.Registered()) == 0 {
+			look = func(ctx context.Context) error { _, err := h.cfg.Policy.Read(ctx); return err }
 		}
 		if err := look(attempt); err != nil && ctx.Err() == nil {
-			obs.cfg.Logger.Warn("the observer catalogue and the cluster's policy could not be read; they are read again soon", "error", err)
+			h.cfg.Node.Logger.Warn("the observer catalogue and the cluster's policy could not be read; they are read again soon", "error", err)
 		}
 		cancel()
 	}

@@ -1,4 +1,4 @@
-package node
+package hosting
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/percolator-go/percolator/actors/observer"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster/meta"
+	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 )
@@ -36,7 +37,7 @@ type registration struct {
 
 	unmade []percolator.TableSpec    // not made yet, of those that were registered as such
 	left   []percolator.ObserverSpec // not in the catalogue yet
-	woken  wakeup                    // run looks whether there is something to tell
+	woken  actorkit.Wakeup           // run looks whether there is something to tell
 
 	mu      sync.Mutex
 	pending error // why not all is told; nil: it is, as far as this node knows
@@ -98,14 +99,14 @@ func (r *registration) attempt(ctx context.Context) (map[string]mvcc.TableID, er
 	}
 	if len(infos) > 0 {
 		if _, err := r.catalogue.Enter(ctx, infos); err != nil {
-			return tables, errors.Join(missing, fmt.Errorf("node: register observers: %w", err))
+			return tables, errors.Join(missing, fmt.Errorf("hosting: register observers: %w", err))
 		}
 	}
 	// From here on the observers are in the catalogue, whether or not the tablets can be
 	// told now. Sync also tells what other nodes have left untold.
 	r.left = left
 	if err := r.catalogue.Sync(ctx); err != nil {
-		return tables, errors.Join(missing, fmt.Errorf("node: register observers: %w", err))
+		return tables, errors.Join(missing, fmt.Errorf("hosting: register observers: %w", err))
 	}
 	return tables, missing
 }
@@ -121,7 +122,7 @@ func (r *registration) tables(ctx context.Context) (map[string]mvcc.TableID, err
 		name := o.Column.Table
 		t, err := r.schema.Table(ctx, name)
 		if err != nil {
-			return out, fmt.Errorf("node: table %q of observer %q: %w", name, o.Name, err)
+			return out, fmt.Errorf("hosting: table %q of observer %q: %w", name, o.Name, err)
 		}
 		if t != nil {
 			out[name] = mvcc.TableID(t.Id)
@@ -140,7 +141,7 @@ func (r *registration) tables(ctx context.Context) (map[string]mvcc.TableID, err
 	for _, spec := range missing {
 		t, err := r.schema.CreateTable(ctx, spec.Name, spec.SplitKeys)
 		if err != nil {
-			return out, fmt.Errorf("node: table %q: %w", spec.Name, err)
+			return out, fmt.Errorf("hosting: table %q: %w", spec.Name, err)
 		}
 		out[t.Name] = mvcc.TableID(t.Id)
 		r.unmade = slices.DeleteFunc(slices.Clone(r.unmade), named(t.Name))
@@ -181,7 +182,7 @@ func (r *registration) why() string {
 // retry leaves to run what could not be told in time.
 func (r *registration) retry(err error) {
 	r.note(err)
-	r.woken.wake()
+	r.woken.Wake()
 }
 
 // run goes on with what is left until ctx ends. While nothing is missing it waits to

@@ -1,4 +1,4 @@
-package node
+package hosting
 
 import (
 	"sync/atomic"

@@ -1,4 +1,4 @@
-package node
+package hosting
 
 import (
 	"context"
@@ -25,7 +25,7 @@ import (
 // when an observed table was made anew. Both are actors. Cells that one of them has in
 // hand are in memory only: what is not acknowledged is found again, here or on another
 // node.
-type notifications struct {
+type runner struct {
 	dispatcher *observer.Dispatcher
 	scanners   atomic.Pointer[scanner.Scanners]
 	crashes    *crashHorizon
@@ -37,50 +37,50 @@ type notifications struct {
 	ended   bool
 }
 
-// start enters the observers in the catalogue, as far as that is possible now, and starts
+// Start enters the observers in the catalogue, as far as that is possible now, and starts
 // the dispatcher and the scanners. Open's goroutine calls it.
-func (obs *observers) start(ctx context.Context, r *percolator.Registry) error {
-	registered, err := obs.registration.begin(ctx, r)
+func (h *Host) Start(ctx context.Context, r *percolator.Registry) error {
+	registered, err := h.registration.begin(ctx, r)
 	if err != nil {
 		return err
 	}
-	if obs.cfg.ObserverWorkers == 0 { // none runs here: others may link them
+	if h.cfg.Node.ObserverWorkers == 0 { // none runs here: others may link them
 		registered = nil
 	}
 	crashes := &crashHorizon{}
-	crashes.advance(obs.client.OracleTime()) // this node may have died of what it ran last
-	dispatcher, err := observer.Spawn(obs.system, observer.Config{
-		Observers: registered, Client: observer.NewClient(obs.client),
-		Workers: obs.cfg.ObserverWorkers, Logger: obs.cfg.Logger,
-		FailureBase: obs.cfg.Notifications.FailurePause,
-		FailureMax:  obs.cfg.Notifications.FailurePauseMax,
+	crashes.advance(h.cfg.Client.OracleTime()) // this node may have died of what it ran last
+	dispatcher, err := observer.Spawn(h.cfg.System, observer.Config{
+		Observers: registered, Client: observer.NewClient(h.cfg.Client),
+		Workers: h.cfg.Node.ObserverWorkers, Logger: h.cfg.Node.Logger,
+		FailureBase: h.cfg.Node.Notifications.FailurePause,
+		FailureMax:  h.cfg.Node.Notifications.FailurePauseMax,
 		// An observer's function finds the database in its context (percolator.DBFrom).
 		Context: func(ctx context.Context) context.Context {
-			return handle.WithDB(ctx, handle.NewDB(obs.client))
+			return handle.WithDB(ctx, handle.NewDB(h.cfg.Client))
 		},
-		Suspect: crashes.get, Traces: obs.tablets.traces,
+		Suspect: crashes.get, Traces: h.cfg.Traces,
 	})
 	if err != nil {
 		return err
 	}
-	x := &notifications{dispatcher: dispatcher, crashes: crashes}
+	x := &runner{dispatcher: dispatcher, crashes: crashes}
 	// Stored before anything is read, so that no change of the catalogue falls in
 	// between: one that comes now is applied to x.
-	obs.runs.Store(x)
+	h.runs.Store(x)
 	// Other nodes and operators learn here what this process runs. They forget it when
 	// gossip knows that the process has ended.
-	if err := obs.catalogue.Link(ctx, obs.worker, namesOf(registered)); err != nil {
-		return fmt.Errorf("node: record which observers this node runs: %w", err)
+	if err := h.cfg.Catalogue.Link(ctx, h.cfg.Worker, namesOf(registered)); err != nil {
+		return fmt.Errorf("hosting: record which observers this node runs: %w", err)
 	}
 	// Since runs was stored above, another goroutine may be applying the catalogue.
-	obs.applying <- struct{}{}
-	defer func() { <-obs.applying }()
+	h.applying <- struct{}{}
+	defer func() { <-h.applying }()
 	// Before anything can run: a pause outlives the process. Tablets that are away are
 	// told later.
-	if err := obs.applyCatalogueLocked(ctx); err != nil && !errors.Is(err, meta.ErrUntold) {
-		return fmt.Errorf("node: apply the observer catalogue: %w", err)
+	if err := h.applyCatalogueLocked(ctx); err != nil && !errors.Is(err, meta.ErrUntold) {
+		return fmt.Errorf("hosting: apply the observer catalogue: %w", err)
 	}
-	return obs.startScanners(x)
+	return h.startScanners(x)
 }
 
 // infoOf returns an observer's entry in the catalogue.
@@ -102,34 +102,35 @@ func namesOf(observers []observer.Registered) []string {
 
 // startScanners starts the scanners for the columns that the dispatcher is linked to now.
 // The caller holds applying, and has stopped the scanners of before.
-func (obs *observers) startScanners(x *notifications) error {
-	tune, targets := obs.cfg.Notifications, x.dispatcher.Targets()
+func (h *Host) startScanners(x *runner) error {
+	owner, _ := LockOwners(h.cfg.Self.NodeID, h.cfg.Self.Incarnation)
+	tune, targets := h.cfg.Node.Notifications, x.dispatcher.Targets()
 	cfg := scanner.Config{
 		Targets: targets, Paused: x.dispatcher.Paused, Dispatcher: x.dispatcher,
-		Places: places{obs.router},
-		Owner:  ownerOf(obs.self.NodeID, obs.self.Incarnation),
-		Walker: scanner.NewWalker(obs.client.Transport()), Resolver: obs.client,
-		Survey: obs.survey, Observed: obs.tablets.board.Observed,
-		Hints: hintsOf(tune), Scanners: obs.cfg.Scanners, Page: tune.ScanPage,
-		PaceMin: tune.ScanPause, Logger: obs.cfg.Logger,
+		Places: places{h.cfg.Router},
+		Owner:  owner,
+		Walker: scanner.NewWalker(h.cfg.Client.Transport()), Resolver: h.cfg.Client,
+		Survey: h.cfg.Survey, Observed: h.cfg.Observed,
+		Hints: hintsOf(tune), Scanners: h.cfg.Node.Scanners, Page: tune.ScanPage,
+		PaceMin: tune.ScanPause, Logger: h.cfg.Node.Logger,
 		PaceMax: tune.ScanPauseMax, Young: tune.Young,
 		// After some quick restarts the oracle is far ahead of the clock: by the clock,
 		// what a crash has left would look too young to be touched for as long.
-		Now: obs.client.OracleTime, Traces: obs.tablets.traces,
+		Now: h.cfg.Client.OracleTime, Traces: h.cfg.Traces,
 	}
-	if obs.cfg.Scanners == 0 {
+	if h.cfg.Node.Scanners == 0 {
 		cfg.Scanners = -1 // 0 would mean the default
 	}
 	// The locks only save work: without them, two nodes may run an observer for one cell,
 	// and the transactions see to it that only one of them commits.
 	if !tune.NoLockd {
-		cfg.Locker = obs.locks
+		cfg.Locker = h.locker
 	}
 	// Each start gives the actors names of their own.
 	if x.starts++; x.starts > 1 {
 		cfg.Name = fmt.Sprintf("scanner-again-%d", x.starts)
 	}
-	scanners, err := scanner.Spawn(obs.system, cfg)
+	scanners, err := scanner.Spawn(h.cfg.System, cfg)
 	if err != nil {
 		return err
 	}
@@ -138,11 +139,11 @@ func (obs *observers) startScanners(x *notifications) error {
 	x.scanners.Store(scanners)
 	x.scanned = targets
 	// A node without scanners asks nobody which tablets are clean.
-	if obs.cfg.Scanners > 0 {
-		obs.survey.SetTargets(targets)
+	if h.cfg.Node.Scanners > 0 {
+		h.cfg.Survey.SetTargets(targets)
 	}
 	if !tune.NoHints {
-		obs.tablets.setHint(scanners.Hint)
+		h.cfg.SetHint(scanners.Hint)
 	}
 	return nil
 }
@@ -179,37 +180,37 @@ func (p places) Tablets(_ context.Context, local bool) ([]*pb.TabletDescriptor, 
 	return nil, nil
 }
 
-// stop ends the scanners and the dispatcher. It takes applying first, so that nobody
+// Stop ends the scanners and the dispatcher. It takes applying first, so that nobody
 // starts scanners anew after this.
-func (obs *observers) stop(ctx context.Context) error {
-	x := obs.runs.Load()
+func (h *Host) Stop(ctx context.Context) error {
+	x := h.runs.Load()
 	if x == nil { // start did not get so far
 		return nil
 	}
 	// An apply that is under way finishes first. If it takes longer than ctx, the parts
 	// are stopped all the same.
 	select {
-	case obs.applying <- struct{}{}:
+	case h.applying <- struct{}{}:
 		x.ended = true
-		<-obs.applying
+		<-h.applying
 	case <-ctx.Done():
 	}
 	// A hint that is being given now still reaches the scanners, which drop it.
-	obs.tablets.setHint(nil)
+	h.cfg.SetHint(nil)
 	return x.stop(ctx)
 }
 
-// noteCrash has the dispatcher handle with care everything that has changed until now: a
+// NoteCrash has the dispatcher handle with care everything that has changed until now: a
 // process has died, perhaps of running an observer on it.
-func (obs *observers) noteCrash() {
-	if x := obs.runs.Load(); x != nil {
-		x.crashes.advance(obs.client.OracleTime())
+func (h *Host) NoteCrash() {
+	if x := h.runs.Load(); x != nil {
+		x.crashes.advance(h.cfg.Client.OracleTime())
 	}
 }
 
-// stop waits for the runs that are under way, as far as ctx allows. Scanners end first,
+// Stop waits for the runs that are under way, as far as ctx allows. Scanners end first,
 // so that nothing more is submitted.
-func (x *notifications) stop(ctx context.Context) error {
+func (x *runner) stop(ctx context.Context) error {
 	var errs []error
 	if s := x.scanners.Load(); s != nil {
 		errs = append(errs, s.Stop(ctx))
@@ -235,7 +236,7 @@ func observerRows(rows []observer.Row) []*pb.ObserverRow {
 
 // status describes the observers of this process; none if x is nil. It waits for the
 // dispatcher up to rowsTimeout, and then leaves the rows out.
-func (x *notifications) status() []*pb.ObserverStatus {
+func (x *runner) status() []*pb.ObserverStatus {
 	if x == nil {
 		return nil
 	}

@@ -1,0 +1,295 @@
+package hosting
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/percolator-go/percolator/actors/lockd"
+	"github.com/percolator-go/percolator/actors/observer"
+	"github.com/percolator-go/percolator/actors/scanner"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/admin"
+	"github.com/percolator-go/percolator/cluster/join"
+	"github.com/percolator-go/percolator/cluster/meta"
+	"github.com/percolator-go/percolator/cluster/route"
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/notify"
+	"github.com/percolator-go/percolator/internal/tracing"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/node/config"
+)
+
+// Config configures a Host. All fields are required unless their comment says otherwise.
+type Config struct {
+	// Node is the configuration of the node.
+	Node config.Config
+	// Self is the identity of the node, Worker its name in the catalogue.
+	Self   join.Identity
+	Worker mvcc.Worker
+	// Life ends when the node begins to close. It bounds questions of the metrics.
+	Life   context.Context
+	System *actor.ActorSystem
+	Client *txn.Client
+	// Schema, Catalogue and Backfills are records of meta.
+	Schema    *meta.Schema
+	Catalogue *meta.Observers
+	Backfills *meta.BackfillRecords
+	Router    *route.Router
+	Peers     *cluster.PeerNodes
+	Policy    *cluster.PolicyView
+	// Survey finds tablets without work for observers.
+	Survey *scanner.ClusterSurvey
+	// Locks is the lock service of this node.
+	Locks *lockd.Lockd
+	// Observed returns the columns of a tablet led here that observers of any node watch.
+	Observed func(tablet uint64) []notify.Target
+	// SetHint sets the function that the tablets led here call with cells that have become
+	// dirty; nil: none.
+	SetHint func(hint func([]mvcc.Cell))
+	// Traces links the spans of a run to the transaction that set it off.
+	Traces *tracing.Book
+	// WakeBackfills wakes the back-fills if they run here. It does not block.
+	WakeBackfills func()
+}
+
+// Host runs the observers that this node's program links. It owns whether they are entered in
+// the catalogue (registration), and their dispatcher and scanners (runner). The goroutine that
+// holds the token of applying may change them. Its methods may be called concurrently; those
+// with a context wait for meta or other nodes. Runs of observers may be in flight until Stop
+// returns.
+type Host struct {
+	cfg    Config
+	locker *locker
+
+	registration *registration
+	// applying has capacity 1 and holds a token while a goroutine applies the catalogue. It is
+	// a channel rather than a mutex, so that waiting for it ends with ctx.
+	applying chan struct{}
+	runs     atomic.Pointer[runner] // nil before Start
+	counted  admin.LastAnswer[[]*pb.ObserverState]
+}
+
+// New returns a Host that runs nothing before Start.
+func New(cfg Config) *Host {
+	h := &Host{
+		cfg: cfg, applying: make(chan struct{}, 1),
+		locker: &locker{self: cfg.Self.NodeID, router: cfg.Router, peers: cfg.Peers, local: cfg.Locks},
+	}
+	h.registration = &registration{
+		schema: cfg.Schema, catalogue: cfg.Catalogue, logger: cfg.Node.Logger,
+		apply: h.ApplyCatalogue, woken: actorkit.NewWakeup(),
+	}
+	return h
+}
+
+// Register enters observers in the catalogue that Start could not enter, and tells tablets
+// that did not answer, until ctx ends. It runs on a goroutine of its own.
+func (h *Host) Register(ctx context.Context) { h.registration.run(ctx) }
+
+// CheckTablets makes Register check whether every tablet knows the catalogue.
+func (h *Host) CheckTablets() { h.registration.woken.Wake() }
+
+// Unregistered returns why not every tablet knows this node's observers; empty if all do.
+func (h *Host) Unregistered() string { return h.registration.why() }
+
+// Status describes the observers of this process; none before Start. It waits for the
+// dispatcher up to rowsTimeout, and then leaves the rows out.
+func (h *Host) Status() []*pb.ObserverStatus { return h.runs.Load().status() }
+
+// Stats returns the counters and histograms of the observers of this process; none before
+// Start.
+func (h *Host) Stats() []observer.Stats {
+	if x := h.runs.Load(); x != nil {
+		return x.dispatcher.Stats()
+	}
+	return nil
+}
+
+// Scans returns the counters of the scanners that were started last; nil if none was.
+func (h *Host) Scans() *scanner.Stats {
+	if x := h.runs.Load(); x != nil && x.scanners.Load() != nil {
+		return x.scanners.Load().Stats()
+	}
+	return nil
+}
+
+// ApplyCatalogue reads the cluster's policy and the newest catalogue, and starts, stops
+// and limits this node's observers as the catalogue says. Whoever learns of a newer
+// version calls it. Calls take turns, and each reads the catalogue in its turn, so that
+// an older version is never applied last. The error may wrap meta.ErrUntold.
+func (h *Host) ApplyCatalogue(ctx context.Context) error {
+	if _, err := h.cfg.Policy.Read(ctx); err != nil {
+		return err
+	}
+	select {
+	case h.applying <- struct{}{}:
+		defer func() { <-h.applying }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return h.applyCatalogueLocked(ctx)
+}
+
+// applyCatalogueLocked is the part of applyCatalogue for which the caller holds the
+// token of applying.
+func (h *Host) applyCatalogueLocked(ctx context.Context) error {
+	c, err := h.cfg.Catalogue.Catalogue(ctx)
+	if err != nil {
+		return err
+	}
+	x := h.runs.Load()
+	if x == nil {
+		return nil // start applies the catalogue before anything runs
+	}
+	// Pauses and limits are applied even if relinking failed.
+	c, failed := h.relink(ctx, x, c)
+	if err := x.dispatcher.Control(ctx, append(c.GetObservers(),
+		forgotten(c, x.dispatcher.Registered())...)); err != nil {
+		return errors.Join(failed, err)
+	}
+	return errors.Join(failed, h.rescan(ctx, x))
+}
+
+// forgotten returns, as retired, those of the observers that have no entry in the
+// catalogue although their table is still there: they were retired, and their entry was
+// removed before this node read it. One that start could not enter in time is returned
+// too, until it is entered: no tablet notifies anybody of its column before that.
+func forgotten(c *pb.Catalogue, registered []observer.Registered) []*pb.ObserverInfo {
+	var out []*pb.ObserverInfo
+	for _, o := range registered {
+		entered := slices.ContainsFunc(c.GetObservers(), func(i *pb.ObserverInfo) bool {
+			return i.Name == o.Spec.Name
+		})
+		if o.Table == 0 || entered || meta.IsDropped(c, uint32(o.Table)) {
+			continue
+		}
+		info := infoOf(o.Spec, o.Table)
+		info.Retired = true
+		out = append(out, info)
+	}
+	return out
+}
+
+// ApplyEverywhere returns when every node that is alive has applied the newest
+// catalogue, or with an error when ctx ends. A node that dies meanwhile, or is away now,
+// reads the catalogue before it runs anything.
+func (h *Host) ApplyEverywhere(ctx context.Context) error {
+	// This node first: if meta does not answer it, the others need not be asked.
+	if err := h.ApplyCatalogue(ctx); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	// All at once: the slowest node sets the time, not their number.
+	for _, node := range h.cfg.Peers.Alive() {
+		group.Go(func() error { return h.awaitApplied(ctx, node) })
+	}
+	return group.Wait()
+}
+
+// applyTimeout bounds one request to another node; applyPause is the pause before the
+// next.
+const (
+	applyTimeout = 2 * time.Second
+	applyPause   = 50 * time.Millisecond
+)
+
+// awaitApplied asks one node until it has applied the catalogue or gossip no longer
+// believes it alive. The error is that ctx has ended before.
+func (h *Host) awaitApplied(ctx context.Context, node uint64) error {
+	for {
+		attempt, cancel := context.WithTimeout(ctx, applyTimeout)
+		_, err := h.cfg.Peers.Call(attempt, node,
+			&wire.PeerRequest{Body: &wire.PeerRequest_Honour{Honour: &wire.HonourCatalogue{}}})
+		cancel()
+		// A node that is gone reads the catalogue when it comes back.
+		if err == nil || !h.cfg.Peers.IsAlive(node) {
+			return nil
+		}
+		if err := txn.Sleep(ctx, applyPause); err != nil {
+			return fmt.Errorf("node %d is alive and has not applied the observer catalogue: %w", node, err)
+		}
+	}
+}
+
+// WakeBackfills makes the node that leads meta look for back-fills. It does not wait. It
+// is a hint: without it the back-fills are found a few seconds later.
+func (h *Host) WakeBackfills() {
+	h.cfg.WakeBackfills()
+	// Where meta is led from here, or by nobody known, that was all.
+	if leader := h.cfg.Router.Leader(cluster.MetaTablet); leader != 0 && leader != h.cfg.Self.NodeID {
+		req := &wire.PeerRequest{Body: &wire.PeerRequest_Honour{Honour: &wire.HonourCatalogue{}}}
+		h.cfg.Peers.Tell(leader, time.Now().Add(applyTimeout), req,
+			func(*wire.PeerResponse, error) {})
+	}
+}
+
+// waiting lists the catalogue's observers with the notifications that wait for them. It
+// asks meta and the tablets; what nodes are doing for the observers is left out.
+func (h *Host) waiting(ctx context.Context) ([]*pb.ObserverState, error) {
+	c, err := h.cfg.Catalogue.Catalogue(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// The tablets' leaders count what waits, from their notification indexes.
+	pending, err := h.cfg.Client.PendingObservers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	fills, err := h.cfg.Backfills.Backfills(ctx, c.GetObservers())
+	if err != nil {
+		return nil, err
+	}
+	linked, err := h.Linked(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// The four were read one after another. The catalogue decides which observers there
+	// are; whatever the others say of an observer that it lacks is left out.
+	out := make([]*pb.ObserverState, 0, len(c.GetObservers()))
+	for _, o := range c.GetObservers() {
+		p := pending[o.Name]
+		out = append(out, &pb.ObserverState{
+			Info: proto.CloneOf(o), Linked: linked[o.Name], Notifications: p.GetNotifications(),
+			Parked:  p.GetParked(),
+			Intents: p.GetIntents(), OldestTs: p.GetOldestTs(), Backfill: fills[o.Name],
+		})
+	}
+	return out, nil
+}
+
+// States returns what waits for observers, for the metrics: as of now, or, if meta and
+// the tablets do not answer within a second, as it was last found. age is how long ago
+// that was; ok is false if it was never found.
+func (h *Host) States() (states []*pb.ObserverState, age time.Duration, ok bool) {
+	ctx, cancel := context.WithTimeout(h.cfg.Life, time.Second)
+	defer cancel()
+	if states, err := h.waiting(ctx); err == nil {
+		h.counted.Set(states)
+	} else {
+		h.cfg.Node.Logger.Debug("observers could not be counted for the metrics", "error", err)
+	}
+	return h.counted.Get()
+}
+
+// Linked returns the names of the observers that some live node runs.
+func (h *Host) Linked(ctx context.Context) (map[string]bool, error) {
+	if h.cfg.Peers.Alone() { // no question to meta: this node's status must not wait for it
+		here := map[string]bool{}
+		for _, s := range h.Status() {
+			here[s.Name] = true
+		}
+		return here, nil
+	}
+	return h.cfg.Catalogue.Linked(ctx, h.cfg.Peers.IsAlive)
+}
