@@ -86,7 +86,7 @@ demo-cluster: ## the web index on three processes, one of them killed, a fourth 
 
 generate: ## Go code from the .proto files, and the references of metrics, commands and errors from the code
 	$(GO) tool -modfile=tools/go.mod buf generate
-	UPDATE=1 $(GO) test -count=1 -run '^TestReferenceOf' ./node ./internal/cli
+	UPDATE=1 $(GO) test -count=1 -run '^TestReferenceOf' ./node/telemetry ./internal/cli
 
 # Beside the main module, so that the product does not depend on what they need.
 MODULES := bench/peers examples/webindex/webindex test/figure10/plot test/s3 tools

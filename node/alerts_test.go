@@ -327,7 +327,7 @@ func killTwo(ctx context.Context, t *testing.T) (before, after scrape) {
 	r.crash(2)
 	comesTrue(ctx, t, "the node left knows", func() bool {
 		after = scrapeAll(ctx, t, r.nodes...)
-		return after["n0"]["percolator_meta_answers"] == 0 &&
+		return after["n0"]["percolator_meta_up"] == 0 &&
 			after["n0"]["percolator_tablets_leaderless_longest_seconds"] > 3
 	})
 	return before, after

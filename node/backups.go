@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/percolator-go/percolator/actors/archiver"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/backup"
@@ -16,7 +14,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file has the scheduled backups, which the node that leads meta makes, and their metrics.
+// This file has the scheduled backups, which the node that leads meta makes.
 
 // startArchiver starts the job that makes scheduled backups. The worker of changes calls it.
 func (l *leaderJobs) startArchiver() error {
@@ -39,9 +37,9 @@ func (l *leaderJobs) wakeArchiver() {
 	}
 }
 
-// schedules returns the schedules of backups as last read by the archiver; nil if it does not run
+// Schedules implements telemetry.Jobs: the schedules of backups as last read by the archiver; nil if it does not run
 // here.
-func (l *leaderJobs) schedules() []*pb.BackupSchedule {
+func (l *leaderJobs) Schedules() []*pb.BackupSchedule {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.archiver == nil {
@@ -142,26 +140,5 @@ func (n *adminNode) PendingWeak(ctx context.Context, column mvcc.ObservedColumn,
 func pendingPB(c mvcc.Cell, due int64) *pb.PendingNotification {
 	return &pb.PendingNotification{
 		Table: uint32(c.Table), Row: wire.Bytes(c.Row), Column: wire.Bytes(c.Column), DueUnixMs: due,
-	}
-}
-
-// The schedules of backups, on the node that leads meta, as last read.
-var (
-	backupSuccess = gaugeFamily("backup_last_success_timestamp_seconds",
-		"Time of the newest backup of a schedule, in seconds since the Unix epoch; without one, when the first is due. Only the node that leads meta exports it.",
-		"schedule")
-	backupInterval = gaugeFamily("backup_interval_seconds",
-		"Time between two backups of a schedule. Only the node that leads meta exports it.", "schedule")
-	backupFailing = gaugeFamily("backup_failing",
-		"1: the last attempt at a backup of a schedule, or at removing old ones, failed. Only the node that leads meta exports it.",
-		"schedule")
-)
-
-// collectBackups exports the schedules.
-func (m exporter) collectBackups(out chan<- prometheus.Metric) {
-	for _, s := range m.status.jobs.schedules() {
-		send(out, backupSuccess, float64(max(s.SuccessUnixMs, s.FirstUnixMs))/1000, s.Name)
-		send(out, backupInterval, float64(s.EveryMs)/1000, s.Name)
-		send(out, backupFailing, oneIf(s.Error != "" || s.PruneError != ""), s.Name)
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/rpc"
@@ -111,14 +109,4 @@ func (c certificates) notes() (out []string) {
 		}
 	}
 	return out
-}
-
-var certExpiry = gaugeFamily("certs_expiry_timestamp_seconds",
-	"When a certificate in use ends, in Unix time.", "file")
-
-// collectCerts exports when each certificate expires.
-func (m exporter) collectCerts(out chan<- prometheus.Metric, status *pb.NodeStatusResponse) {
-	for _, c := range status.GetCertificates() {
-		send(out, certExpiry, time.UnixMilli(c.ExpiresUnixMs).Unix(), c.File)
-	}
 }

@@ -6,11 +6,12 @@ import (
 	"github.com/percolator-go/percolator/actors/scanner"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/version"
+	"github.com/percolator-go/percolator/node/telemetry"
 )
 
 // Metrics are the values that the node exports, by name, added up over their labels.
 func (n *Node) Metrics() (map[string]float64, error) {
-	families, err := n.gatherer().Gather()
+	families, err := n.exporter.Gatherer().Gather()
 	out := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
@@ -22,7 +23,7 @@ func (n *Node) Metrics() (map[string]float64, error) {
 
 // MetricNames are the names of all metrics that a node declares.
 func MetricNames() (names []string) {
-	for _, f := range families {
+	for _, f := range telemetry.Families() {
 		names = append(names, f.Name)
 	}
 	return names

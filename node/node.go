@@ -29,13 +29,13 @@ import (
 	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/nodeparts"
-	"github.com/percolator-go/percolator/internal/recent"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/tracing"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/node/config"
 	"github.com/percolator-go/percolator/node/hosting"
+	"github.com/percolator-go/percolator/node/telemetry"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -114,9 +114,10 @@ type Node struct {
 	observers  *hosting.Host
 	health     *metaHealth
 
-	past    *past
-	servers *servers
-	serving atomic.Bool // everything runs
+	exporter *telemetry.Exporter
+	window   *telemetry.Window
+	servers  *servers
+	serving  atomic.Bool // everything runs
 	// waiting is the last reason that the door gave for not letting this node go on; nil:
 	// there was none. It is shown while serving is false.
 	waiting atomic.Pointer[string]
@@ -316,6 +317,8 @@ func (n *Node) openParts() {
 		observers: n.observers, policy: n.policy, jobs: n.jobs, health: n.health, gate: n.gate,
 		certs: n.certs, addr: n.Addr, httpAddr: n.HTTPAddr,
 	}
+	sources := n.sources()
+	n.exporter, n.window = telemetry.NewExporter(sources), telemetry.NewWindow(&sources)
 	n.jobs.statuses = &statusCache{members: n.peerNodes.Members(), status: n.status}
 	t := n.transport
 	t.client, t.observers, t.status = n.client, n.observers, n.status
@@ -329,7 +332,7 @@ func (n *Node) openParts() {
 			self: self, router: n.router, client: n.client, jobs: n.jobs, observers: n.observers,
 			policy: n.policy, status: n.status, tablets: n.jobs.statuses, logLevel: n.cfg.LogLevel,
 			clients: &n.clients, peerNodes: n.peerNodes,
-			gather: func() ([]*dto.MetricFamily, error) { return n.gatherer().Gather() },
+			gather: func() ([]*dto.MetricFamily, error) { return n.exporter.Gatherer().Gather() },
 		},
 		Logger: n.cfg.Logger,
 	})
@@ -348,12 +351,7 @@ func (n *Node) startBackground() {
 	if !n.cfg.Store.InMemory {
 		changes.publisher.store = n.store
 	}
-	n.past = &past{
-		heat: recent.NewHeat(n.now()), client: n.client, peerNodes: n.peerNodes,
-		observers: n.observers, tablets: n.tablets, oracle: n.oracle, lockd: &n.lockd,
-		servers: n.servers, now: n.now,
-	}
-	answers := &responder{n.requests, n.identity, n.observers, n.status, n.jobs, n.past}
+	answers := &responder{n.requests, n.identity, n.observers, n.status, n.jobs, n.window}
 	n.background.start(changes.run, answers.run, n.health.watch, n.observers.WatchTables)
 	if n.certs.files != nil {
 		n.background.start(n.certs.files.Watch)

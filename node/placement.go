@@ -55,6 +55,9 @@ func (l *leaderJobs) place() {
 	}
 }
 
+// Offsets implements telemetry.Jobs. The offsets stay as they were when leadership goes.
+func (l *leaderJobs) Offsets() map[uint64]time.Duration { return l.clocks.Last() }
+
 // placementStatus returns placement's status; nil if it does not run here.
 func (l *leaderJobs) placementStatus() *pb.PlacementStatus {
 	l.mu.Lock()

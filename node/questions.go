@@ -22,6 +22,7 @@ import (
 	"github.com/percolator-go/percolator/internal/recent"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/node/config"
+	"github.com/percolator-go/percolator/node/telemetry"
 )
 
 // What the console's pages ask for beside how the cluster is: each is a GET of
@@ -30,7 +31,7 @@ import (
 // nothing here keeps anything. What reads rows goes by the node's own client, as a remote
 // client would, and so sees a consistent snapshot whichever nodes lead the tablets. What is
 // about the node is read here, and what is about all nodes is asked of each of them
-// (past.everywhere). Every answer is bounded, in rows by package inspect and in nodes by gossip.
+// (telemetry.Window). Every answer is bounded, in rows by package inspect and in nodes by gossip.
 
 // questions are those that the console answers. Data marks what shows rows, keys or values:
 // httpd answers those to people who have logged in only, or where mayRead allows it.
@@ -217,11 +218,11 @@ func timestampOf(text string) (uint64, error) {
 func (c *console) lastHour(ctx context.Context, form url.Values) (any, error) {
 	// A node's own points cost nothing. Those of all nodes are added up by their times, and
 	// silent names the nodes whose part of the sum lacks.
-	points, silent, nodes := c.node.past.points.Read(), []string{}, 1
+	points, silent, nodes := c.node.window.Points(), []string{}, 1
 	if form.Get("scope") == "cluster" {
-		var answers []nodeRecent
+		var answers []telemetry.NodeRecent
 		var all [][]*wire.Point
-		answers, silent = c.node.past.everywhere(ctx, &wire.RecentRequest{Points: true})
+		answers, silent = c.node.window.Everywhere(ctx, &wire.RecentRequest{Points: true})
 		for _, a := range answers {
 			all = append(all, a.Points)
 		}
@@ -257,7 +258,7 @@ func (c *console) readHeat(ctx context.Context, form url.Values, v httpd.View) (
 		return nil, fmt.Errorf("%w: table=%s: a table's number is wanted", percolator.ErrInvalid,
 			form.Get("table"))
 	}
-	answers, silent := c.node.past.everywhere(ctx, &wire.RecentRequest{Heat: true})
+	answers, silent := c.node.window.Everywhere(ctx, &wire.RecentRequest{Heat: true})
 	var all [][]*wire.HeatColumn
 	for _, a := range answers {
 		all = append(all, a.Heat)
@@ -287,10 +288,10 @@ func (c *console) mailboxes(ctx context.Context, _ url.Values) (any, error) {
 		LatelyMS  int64             `json:"lately_ms"`
 		Mailboxes []json.RawMessage `json:"mailboxes"`
 	}
-	answers, silent := c.node.past.everywhere(ctx, &wire.RecentRequest{Mailboxes: true})
+	answers, silent := c.node.window.Everywhere(ctx, &wire.RecentRequest{Mailboxes: true})
 	nodes := []nodeMailboxes{}
 	for _, a := range answers {
-		of := nodeMailboxes{Node: a.node, LatelyMS: a.LatelyMs}
+		of := nodeMailboxes{Node: a.Node, LatelyMS: a.LatelyMs}
 		for _, m := range a.Mailboxes {
 			body, err := pbjson.Marshal(m)
 			if err != nil {
@@ -308,7 +309,7 @@ func (c *console) mailboxes(ctx context.Context, _ url.Values) (any, error) {
 // some clients may use: see ungranted. A tablet remembers the few worst rows only, so the
 // counts are a lower bound; each comes with how much too low it may be.
 func (c *console) contended(ctx context.Context, _ url.Values) (any, error) {
-	answers, silent := c.node.past.everywhere(ctx, &wire.RecentRequest{Contended: true})
+	answers, silent := c.node.window.Everywhere(ctx, &wire.RecentRequest{Contended: true})
 	var rows []*wire.ContendedRow
 	var lately int64
 	for _, a := range answers {

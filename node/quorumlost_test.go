@@ -67,7 +67,7 @@ func TestAnswersWithoutQuorum(t *testing.T) {
 		before = series(ctx, t, left)
 		_, observers := before[`percolator_observer_pending{observer="watcher"}`]
 		_, placement := before["percolator_placement_target_replicas"]
-		return observers && placement && before["percolator_meta_answers"] == 1 &&
+		return observers && placement && before["percolator_meta_up"] == 1 &&
 			before["percolator_tablets_leaderless"] == 0
 	})
 	if code, body := fetch(ctx, t, left, "/readyz"); code != http.StatusOK {
@@ -123,7 +123,7 @@ func TestAnswersWithoutQuorum(t *testing.T) {
 			t.Errorf("GONE: %s", name)
 		}
 	}
-	if after["percolator_meta_answers"] != 0 ||
+	if after["percolator_meta_up"] != 0 ||
 		after["percolator_tablets_leaderless"] != float64(len(status.Tablets)) ||
 		after["percolator_observer_figures_age_seconds"] == 0 ||
 		after["percolator_placement_figures_age_seconds"] == 0 {

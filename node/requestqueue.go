@@ -8,6 +8,7 @@ import (
 	"github.com/percolator-go/percolator/cluster/join"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/node/hosting"
+	"github.com/percolator-go/percolator/node/telemetry"
 )
 
 // requestQueue has other nodes' requests for which meta or tablets must be waited for, so
@@ -57,7 +58,7 @@ type responder struct {
 	observers *hosting.Host
 	status    *statuses
 	jobs      *leaderJobs
-	past      *past
+	window    *telemetry.Window
 }
 
 // run answers requests one after another, which bounds what other nodes can have this one
@@ -93,7 +94,7 @@ func (r *responder) respond(ctx context.Context, p peerRequest) *wire.PeerRespon
 		return &wire.PeerResponse{Body: &wire.PeerResponse_Status{Status: status}}
 	case *wire.PeerRequest_Recent:
 		return &wire.PeerResponse{
-			Body: &wire.PeerResponse_Recent{Recent: r.past.answer(ctx, body.Recent)},
+			Body: &wire.PeerResponse_Recent{Recent: r.window.Answer(ctx, body.Recent)},
 		}
 	case *wire.PeerRequest_Honour:
 		if err := r.observers.ApplyCatalogue(ctx); err != nil {

@@ -58,7 +58,7 @@ func (n *Node) openHTTP() (err error) {
 			if !n.serving.Load() { // the parts that are counted are not there yet
 				return nil, nil
 			}
-			return n.gatherer().Gather()
+			return n.exporter.Gatherer().Gather()
 		}),
 		Status: func(ctx context.Context) *pb.NodeStatusResponse {
 			if !n.serving.Load() {
@@ -117,7 +117,7 @@ func (n *Node) serve(ctx context.Context) error {
 		s.grpc, s.served = rpc.NewServer(n.transport, cfg), make(chan error, 1)
 		go func() { s.served <- s.grpc.Serve(l) }() // joined by close
 	}
-	n.background.start(n.past.run)
+	n.background.start(n.window.Run)
 	// Last: from here on probes find the node ready, and HTTP tells everything.
 	n.serving.Store(true)
 	return nil
@@ -140,7 +140,7 @@ func (n *Node) clusterStatus(ctx context.Context) (*pb.ClusterStatusResponse, []
 	status, err := n.transport.admin.ClusterStatus(ctx, &pb.ClusterStatusRequest{})
 	wait.Wait()
 	if err == nil {
-		n.past.found.Store(&foundFindings{n.now(), uint32(len(status.GetFindings()))})
+		n.window.NoteFindings(len(status.GetFindings()))
 	}
 	return status, tables, err
 }

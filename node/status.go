@@ -15,6 +15,7 @@ import (
 	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/node/hosting"
+	"github.com/percolator-go/percolator/node/telemetry"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -43,9 +44,8 @@ type statuses struct {
 	addr      func() string // that serves clients; empty: none
 	httpAddr  func() string
 
-	reported  admin.Jobs                            // by clients, to this node
-	linked    admin.LastAnswer[[]string]            // observers, sorted
-	placement admin.LastAnswer[*pb.PlacementStatus] // for the metrics
+	reported admin.Jobs                 // by clients, to this node
+	linked   admin.LastAnswer[[]string] // observers, sorted
 }
 
 // earlyStatus returns what can be said of a node that does not serve yet.
@@ -156,10 +156,6 @@ func (s *statuses) metaHealth(ctx context.Context, out *pb.NodeStatusResponse) {
 	out.Meta.LeaderNode = s.router.Leader(cluster.MetaTablet)
 }
 
-// leaderKnows stands for the reason why history is not collected on nodes that do not lead
-// meta: collection runs on the one that does, and that tells the reason.
-const leaderKnows = "the node that leads meta knows"
-
 // history says how far collection has come: the collector's view, if it runs here, and
 // the lowest bound and safepoint of the given tablets, which are this node's. A tablet
 // that has not answered is not among them.
@@ -168,7 +164,7 @@ func (s *statuses) history(tablets []*pb.StatusResponse) *pb.HistoryStatus {
 	if c := s.jobs.collection(); c != nil {
 		out = c
 	} else if !s.policy.Now().GetNoCollection() {
-		out.BlockedBy = leaderKnows
+		out.BlockedBy = telemetry.LeaderKnows
 	}
 	first := true
 	// A bound of 0 is a tablet that has none yet, and counts as the lowest: only first

@@ -32,3 +32,6 @@ func (l *leaderJobs) startTimers() error {
 	l.began(j, func() {})
 	return nil
 }
+
+// Timers implements telemetry.Jobs: the counters of all timers jobs of this process.
+func (l *leaderJobs) Timers() *timers.Stats { return &l.timers }

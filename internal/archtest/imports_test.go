@@ -159,6 +159,13 @@ var layers = []layer{
 	{of: "internal/httpd", may: []string{
 		pb, "internal/connlimit", "internal/mvcc", "internal/pbjson", "internal/wire",
 	}},
+	{of: "node/telemetry", may: []string{
+		pb, "actors/lockd", "actors/observer", "actors/oracle", "actors/tablet",
+		"actors/tablet/replicas", "actors/tablet/snapshot", "actors/tablet/writers", "actors/timers",
+		"cluster", "cluster/admin", "cluster/peer", "cluster/remoting", "cluster/route",
+		"internal/exposition", "internal/httpd", "internal/metrics", "internal/mvcc",
+		"internal/recent", "internal/rpc", "internal/txn", "internal/version", "internal/wire", "store",
+	}},
 	{of: "internal/salvage", may: []string{
 		pb, "actors/tablet", "actors/tablet/group", "actors/tablet/snapshot", "actors/tablet/writers",
 		"cluster", "cluster/join", "cluster/meta", "internal/actorkit", "internal/mvcc", "internal/wire",

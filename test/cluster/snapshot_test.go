@@ -164,7 +164,7 @@ func (u *catchUp) write(from, to int) {
 // up to there the log may be cut.
 func (u *catchUp) checkpoints() {
 	u.t.Helper()
-	const name = "percolator_log_unchecked_bytes"
+	const name = "percolator_log_replay_bytes"
 	for u.scrape(0, name) > 32<<20 || u.scrape(1, name) > 32<<20 {
 		select {
 		case <-u.ctx.Done():

@@ -1,4 +1,4 @@
-package node
+package telemetry
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ import (
 // TestReferenceOfMetrics: docs/reference/metrics.md is what the declared families make of
 // it. `make generate` writes it (UPDATE=1 in the environment).
 func TestReferenceOfMetrics(t *testing.T) {
-	name := filepath.Join("..", "docs", "reference", "metrics.md")
+	name := filepath.Join("..", "..", "docs", "reference", "metrics.md")
 	want := reference()
 	if os.Getenv("UPDATE") != "" {
 		if err := os.WriteFile(name, []byte(want), 0o644); err != nil {

@@ -1,4 +1,4 @@
-package node
+package telemetry
 
 import (
 	"cmp"
@@ -9,113 +9,112 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/percolator-go/percolator/actors/lockd"
-	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/internal/metrics"
 	"github.com/percolator-go/percolator/internal/recent"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
-	"github.com/percolator-go/percolator/node/hosting"
 )
 
-// past is what this node remembers of its last hour (package recent). It owns the three memories
-// and adds to them on a goroutine of the node's background; the console's questions and other
-// nodes' requests read them, each on its own goroutine.
-type past struct {
+// Window is the last hour of this node (package recent). It owns the three records of it, and
+// adds to them on a goroutine of the node's background; the questions of the console and of
+// other nodes read them on goroutines of their own.
+type Window struct {
+	*Sources
+
 	points recent.Points
 	heat   *recent.Heat
 	lately recent.Lately
 
-	client    *txn.Client
-	peerNodes *cluster.PeerNodes
-	observers *hosting.Host
-	tablets   *tablets
-	oracle    *localOracle
-	lockd     *atomic.Pointer[lockd.Lockd]
-	servers   *servers
-	now       func() time.Time
-
-	// found is how much was wrong with the cluster, by the last answer to somebody who looked.
-	found atomic.Pointer[foundFindings]
+	// found is the number of findings in the last answer to somebody who asked for them.
+	found atomic.Pointer[findings]
 }
 
-type foundFindings struct {
+type findings struct {
 	at time.Time
 	n  uint32
 }
 
-// run adds points, and a sample of the tablets once a minute, until ctx ends.
-func (p *past) run(ctx context.Context) {
+// NewWindow returns a Window that is empty before Run.
+func NewWindow(s *Sources) *Window { return &Window{Sources: s, heat: recent.NewHeat(s.Now())} }
+
+// NoteFindings records how many findings a status of the cluster had.
+func (w *Window) NoteFindings(n int) { w.found.Store(&findings{w.Now(), uint32(n)}) }
+
+// Points returns the points of this node.
+func (w *Window) Points() []*wire.Point { return w.points.Read() }
+
+// Run adds points, and a sample of the tablets once a minute, until ctx ends.
+func (w *Window) Run(ctx context.Context) {
 	tick := time.NewTicker(recent.Every)
 	defer tick.Stop()
-	p.points.Add(p.now(), p.figures())
-	p.lately.Add(p.now(), p.totals(true, true))
+	w.points.Add(w.Now(), w.figures())
+	w.lately.Add(w.Now(), w.totals(true, true))
 	for {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
-		p.points.Add(p.now(), p.figures())
-		if p.heat.Due(p.now()) {
-			p.sample(ctx)
-			p.lately.Add(p.now(), p.totals(true, true))
+		w.points.Add(w.Now(), w.figures())
+		if w.heat.Due(w.Now()) {
+			w.sample(ctx)
+			w.lately.Add(w.Now(), w.totals(true, true))
 		}
 	}
 }
 
 // sample takes what the tablets that are led here have done.
-func (p *past) sample(ctx context.Context) {
+func (w *Window) sample(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	p.heat.Sample(p.now(), p.tablets.statuses(ctx, true))
+	w.heat.Sample(w.Now(), w.Tablets.LeadingStatuses(ctx))
 }
 
 // figures returns this process's own counters, which ask nobody anything. They only grow,
 // but for the backlog and the findings; recent.Points makes rates of them. Operations are
 // those of remote clients, and transactions those that this process coordinates, so the
 // sum over all nodes counts nothing twice.
-func (p *past) figures() (out recent.Figures) {
-	if p.servers.grpc != nil {
-		for _, took := range p.servers.grpc.Stats().Operations {
+func (w *Window) figures() (out recent.Figures) {
+	if server := w.Server(); server != nil {
+		for _, took := range server.Stats().Operations {
 			out.Operations = out.Operations.Plus(took)
 		}
 	}
-	for _, outcomes := range p.client.Latencies().Whole {
+	for _, outcomes := range w.Client.Latencies().Whole {
 		out.Transactions = out.Transactions.Plus(outcomes[txn.Committed])
 	}
-	for _, s := range p.observers.Status() {
+	for _, s := range w.Observers.Status() {
 		out.Backlog += uint64(s.Queued) + uint64(s.Waiting) + uint64(s.Running)
 	}
 	// Nobody judges the cluster for the line's sake: the point is missing where nobody has
 	// looked since the one before.
-	if f := p.found.Load(); f != nil && p.now().Sub(f.at) <= recent.Every {
+	if f := w.found.Load(); f != nil && w.Now().Sub(f.at) <= recent.Every {
 		out.Findings = &f.n
 	}
 	return out
 }
 
-// answer returns what is asked for of this node, by its own console or by another node's. A
+// Answer returns what is asked for of this node, by its own console or by another node's. A
 // part that was not asked for is left out, because histograms and heat are not small.
-func (p *past) answer(ctx context.Context, req *wire.RecentRequest) *wire.Recent {
+func (w *Window) Answer(ctx context.Context, req *wire.RecentRequest) *wire.Recent {
 	out := &wire.Recent{}
 	if req.GetPoints() {
-		out.Points = p.points.Read()
+		out.Points = w.points.Read()
 	}
 	if req.GetHeat() {
-		p.sample(ctx) // so that it goes up to now
-		out.Heat = p.heat.Read()
+		w.sample(ctx) // so that it goes up to now
+		out.Heat = w.heat.Read()
 	}
-	now := p.totals(req.GetMailboxes(), req.GetContended())
-	out.LatelyMs = p.lately.Tell(p.now(), now).Milliseconds()
+	now := w.totals(req.GetMailboxes(), req.GetContended())
+	out.LatelyMs = w.lately.Tell(w.Now(), now).Milliseconds()
 	out.Mailboxes, out.Contended = now.Mailboxes, now.Contended
 	return out
 }
 
 // totals returns what this process has counted of its mailboxes, and of contended rows.
-func (p *past) totals(mailboxes, contended bool) (out recent.Totals) {
+func (w *Window) totals(mailboxes, contended bool) (out recent.Totals) {
 	if mailboxes {
-		for _, box := range readMailboxes(p.tablets, p.oracle, p.lockd) {
+		for _, box := range w.mailboxes() {
 			out.Mailboxes = append(out.Mailboxes, &wire.Mailbox{
 				Actor: box.actor, Queued: uint64(box.queued), Longest: uint64(box.longest),
 				Batches: histogramPB(box.batches), Waits: histogramPB(box.waits),
@@ -124,7 +123,7 @@ func (p *past) totals(mailboxes, contended bool) (out recent.Totals) {
 		}
 	}
 	if contended {
-		for _, r := range p.tablets.metrics.Contended.Read() {
+		for _, r := range w.Tablets.Measured().Contended.Read() {
 			out.Contended = append(out.Contended, &wire.ContendedRow{
 				Table: uint32(r.Table), Row: []byte(r.Row), Conflicts: r.Conflicts, Locked: r.Locked,
 				AtMost: r.AtMost,
@@ -138,43 +137,43 @@ func histogramPB(h metrics.Histogram) *wire.Histogram {
 	return &wire.Histogram{Bounds: h.Bounds, Counts: h.Counts, Sum: h.Sum}
 }
 
-// nodeRecent is one node's answer.
-type nodeRecent struct {
-	node uint64
+// NodeRecent is the answer of one node.
+type NodeRecent struct {
+	Node uint64
 	*wire.Recent
 }
 
-// recentPatience bounds the question to each node. A page is drawn without those that take
+// recentTimeout bounds the question to each node. A page is drawn without those that take
 // longer, and says so, rather than wait for a node that is stopped or cut off.
-const recentPatience = 2 * time.Second
+const recentTimeout = 2 * time.Second
 
-// everywhere asks all live nodes at once, and answers for this one by itself. The answers are
+// Everywhere asks all live nodes at once, and answers for this one by itself. The answers are
 // in the order of the nodes; silent names those that did not answer, with why. A node
 // that gossip takes for dead is not asked and not named: the overview tells of it.
-func (p *past) everywhere(ctx context.Context, req *wire.RecentRequest) (answers []nodeRecent,
+func (w *Window) Everywhere(ctx context.Context, req *wire.RecentRequest) (answers []NodeRecent,
 	silent []string) {
-	ctx, cancel := context.WithTimeout(ctx, recentPatience)
+	ctx, cancel := context.WithTimeout(ctx, recentTimeout)
 	defer cancel()
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	silent = []string{}
-	answers = []nodeRecent{{p.peerNodes.Self(), p.answer(ctx, req)}}
-	for _, id := range p.peerNodes.Alive() {
+	answers = []NodeRecent{{w.Peers.Self(), w.Answer(ctx, req)}}
+	for _, id := range w.Peers.Alive() {
 		asking.Go(func() {
-			r, err := p.peerNodes.Call(ctx, id, &wire.PeerRequest{
+			r, err := w.Peers.Call(ctx, id, &wire.PeerRequest{
 				Body: &wire.PeerRequest_Recent{Recent: req},
 			})
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil && r.GetRecent() != nil {
-				answers = append(answers, nodeRecent{id, r.GetRecent()})
+				answers = append(answers, NodeRecent{id, r.GetRecent()})
 				return
 			}
 			silent = append(silent, fmt.Sprintf("node %d: %v", id, err))
 		})
 	}
 	asking.Wait()
-	slices.SortFunc(answers, func(a, b nodeRecent) int { return cmp.Compare(a.node, b.node) })
+	slices.SortFunc(answers, func(a, b NodeRecent) int { return cmp.Compare(a.Node, b.Node) })
 	slices.Sort(silent)
 	return answers, silent
 }

@@ -1,0 +1,60 @@
+package telemetry
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/metrics"
+	"github.com/percolator-go/percolator/internal/rpc"
+)
+
+// Remote clients of this node. They coordinate their transactions themselves, so the node sees
+// operations on tablets rather than transactions. An operation is timed from when a worker
+// takes it until its answer is queued; waiting for a worker and the network are not included.
+var clientTable = table[rpc.ServerStats]{
+	gauge("client_connections", "Connections to the address for clients, including other nodes'.",
+		func(s rpc.ServerStats) int64 { return s.Connections }),
+	counter("client_connections_total", "Connections accepted.",
+		func(s rpc.ServerStats) uint64 { return s.Accepted }),
+	counter("client_unread_total", "Connections closed because the client did not read its answers.",
+		func(s rpc.ServerStats) uint64 { return s.Unread }),
+	counter("client_rate_refused_total",
+		"Operations of remote clients refused by client-rate or client-table-rate.",
+		func(s rpc.ServerStats) uint64 { return s.RateRefused }),
+}
+
+var (
+	clientOperation = histogram("client_operation_seconds",
+		"Time of an operation of a remote client on this node.", the[metrics.Histogram], "operation")
+	clientErrors = counter("client_errors_total",
+		"Operations of remote clients answered by an error.", the[uint64], "code")
+)
+
+// collectClients exports the figures of the server for remote clients. A node without an
+// address for clients has none of these series.
+func (e *Exporter) collectClients(out chan<- prometheus.Metric) {
+	if h := e.HTTP(); h != nil {
+		displaced(out, h.Displaced(), "http")
+	}
+	server := e.Server()
+	if server == nil {
+		return
+	}
+	s := server.Stats()
+	clientTable.send(out, s)
+	displaced(out, s.Displaced, "clients")
+	// An operation has a series from its first use on. One that this build does not know has no
+	// name.
+	for name, took := range s.Operations {
+		clientOperation(out, took, cmp.Or(name, "unknown"))
+	}
+	// This code is exported even at 0, because an alert sees no increase in a series that begins
+	// with its first event.
+	s.Errors[pb.Error_CODE_OVERLOADED] += 0
+	for code, n := range s.Errors {
+		clientErrors(out, n, strings.ToLower(strings.TrimPrefix(code.String(), "CODE_")))
+	}
+}

@@ -1,0 +1,120 @@
+package telemetry
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/percolator-go/percolator/actors/observer"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/metrics"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// What this node has done for an observer, and the state of its runs: atomic counters of the
+// dispatcher, for the observers that this program links. A node without observers, or without
+// workers for them, has none of these series. The sum over all nodes is the cluster's.
+var observerTable = table[*pb.ObserverStatus]{
+	counter("observer_runs_total", "Calls of the observer's function.",
+		func(o *pb.ObserverStatus) uint64 { return o.Runs }, "observer"),
+	counter("observer_commits_total", "Runs that committed.",
+		func(o *pb.ObserverStatus) uint64 { return o.Commits }, "observer"),
+	counter("observer_conflicts_total", "Runs that conflicted.",
+		func(o *pb.ObserverStatus) uint64 { return o.Conflicts }, "observer"),
+	counter("observer_unavailable_total", "Runs that failed because a node did not answer.",
+		func(o *pb.ObserverStatus) uint64 { return o.Unavailable }, "observer"),
+	counter("observer_failures_total", "Runs that failed.",
+		func(o *pb.ObserverStatus) uint64 { return o.Failures }, "observer"),
+	counter("observer_parked_total", "Notifications parked.",
+		func(o *pb.ObserverStatus) uint64 { return o.Parked }, "observer"),
+	counter("observer_skipped_total", "Notifications found clean.",
+		func(o *pb.ObserverStatus) uint64 { return o.Skipped }, "observer"),
+	counter("observer_collapsed_total", "Notifications covered by the run of another one.",
+		func(o *pb.ObserverStatus) uint64 { return o.Collapsed }, "observer"),
+	gauge("observer_running", "Runs in flight.",
+		func(o *pb.ObserverStatus) uint32 { return o.Running }, "observer"),
+	gauge("observer_queued", "Cells that wait for a slot.",
+		func(o *pb.ObserverStatus) uint32 { return o.Queued }, "observer"),
+	gauge("observer_backoff", "Cells that wait for their backoff.",
+		func(o *pb.ObserverStatus) uint32 { return o.Waiting }, "observer"),
+	gauge("observer_stuck", "Runs whose function ignores the end of its context.",
+		func(o *pb.ObserverStatus) uint32 { return o.Stuck }, "observer"),
+	gauge("observer_contended", "Cells whose runs keep losing conflicts.",
+		func(o *pb.ObserverStatus) uint32 { return o.Contended }, "observer"),
+	gauge("observer_unserved", "Cells whose runs keep failing because something is unavailable.",
+		func(o *pb.ObserverStatus) uint32 { return o.Unserved }, "observer"),
+	gauge("observer_limit", "Limit on concurrent runs in force on this node.",
+		func(o *pb.ObserverStatus) uint32 { return o.Limit }, "observer"),
+}
+
+// The status carries no histograms, so that these are read from the dispatcher again: they may
+// be some runs ahead of the counters above.
+var runTable = table[observer.Stats]{
+	histogram("observer_run_seconds",
+		"Time of a run, from the call of the observer's function to its end.",
+		func(s observer.Stats) metrics.Histogram { return s.Took }, "observer"),
+	histogram("observer_delay_seconds",
+		"Time from the commit of a change to the start of the run for it.",
+		func(s observer.Stats) metrics.Histogram { return s.Latency }, "observer"),
+	histogram("observer_batch_changes",
+		"Changes per call of the observer's function; 1 unless it accepts batches.",
+		func(s observer.Stats) metrics.Histogram { return s.Sizes }, "observer"),
+	counter("observer_batch_splits_total",
+		"Batches that failed and were run again in halves.",
+		func(s observer.Stats) uint64 { return s.Divided }, "observer"),
+}
+
+// state is what the whole cluster says of an observer, or has last said if it does not answer.
+//
+// Each node asks for itself, so that all nodes export the same figures: take their maximum
+// rather than their sum. They are the most expensive figures of a scrape: questions to meta,
+// and one to the leader of every tablet, which counts its notification index.
+type state struct {
+	*pb.ObserverState
+	oldest time.Duration
+}
+
+var (
+	statesAge = gauge("observer_figures_age_seconds",
+		"Age of the figures of waiting notifications. It grows while meta or a tablet has no quorum.",
+		time.Duration.Seconds)
+	stateTable = table[state]{
+		gauge("observer_pending", "Notifications that wait or run, without parked ones.",
+			func(s state) uint64 { return s.Notifications }, "observer"),
+		gauge("observer_parked", "Notifications that are parked.",
+			func(s state) uint64 { return s.Parked }, "observer"),
+		gauge("observer_oldest_seconds",
+			"Age of the oldest notification that is not parked; 0 without one.",
+			func(s state) float64 { return s.oldest.Seconds() }, "observer"),
+		gauge("observer_paused", "1 while the observer is paused.",
+			func(s state) float64 { return oneIf(s.GetInfo().GetPaused()) }, "observer"),
+	}
+	backfillTable = table[*pb.Backfill]{
+		gauge("observer_backfill_rows", "Rows that the last back-fill of the observer has marked.",
+			func(b *pb.Backfill) uint64 { return b.Rows }, "observer"),
+		gauge("observer_backfill_running", "1 while a back-fill of the observer has rows left.",
+			func(b *pb.Backfill) float64 { return oneIf(wire.BackfillRuns(b)) }, "observer"),
+	}
+)
+
+// collectObservers exports what this node does for observers, and what the cluster says of
+// them, for which it may wait a second.
+func (e *Exporter) collectObservers(out chan<- prometheus.Metric, here []*pb.ObserverStatus) {
+	for _, o := range here {
+		observerTable.send(out, o, o.Name)
+	}
+	for _, s := range e.Observers.Stats() {
+		runTable.send(out, s, s.Name)
+	}
+	states, age, ok := e.Observers.States()
+	if ok {
+		statesAge(out, age)
+	}
+	for _, o := range states {
+		name := o.GetInfo().GetName()
+		stateTable.send(out, state{o, e.age(o.OldestTs)}, name)
+		if o.Backfill != nil {
+			backfillTable.send(out, o.Backfill, name)
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package telemetry
+
+import (
+	"context"
+	"time"
+
+	"github.com/percolator-go/percolator/actors/lockd"
+	"github.com/percolator-go/percolator/actors/observer"
+	"github.com/percolator-go/percolator/actors/oracle"
+	"github.com/percolator-go/percolator/actors/tablet"
+	"github.com/percolator-go/percolator/actors/tablet/replicas"
+	"github.com/percolator-go/percolator/actors/tablet/snapshot"
+	"github.com/percolator-go/percolator/actors/tablet/writers"
+	"github.com/percolator-go/percolator/actors/timers"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/peer"
+	"github.com/percolator-go/percolator/cluster/remoting"
+	"github.com/percolator-go/percolator/cluster/route"
+	"github.com/percolator-go/percolator/internal/httpd"
+	"github.com/percolator-go/percolator/internal/rpc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/version"
+	"github.com/percolator-go/percolator/store"
+)
+
+// Sources are the parts of a node that telemetry reads. Fields are required unless their
+// comment says otherwise.
+type Sources struct {
+	// Self is the id of the node, Started the time of its start.
+	Self    uint64
+	Started time.Time
+	// InMemory reports that the store has no disk.
+	InMemory bool
+	// Now returns the time by the oracle's clock.
+	Now func() time.Time
+	// Status gathers the status of the node. It bounds its own waits.
+	Status func() *pb.NodeStatusResponse
+
+	Router  *route.Router
+	Oracles *route.Oracles
+	Peers   *cluster.PeerNodes
+	// Link and Remoting are nil if the node runs alone; Remoting also with another link.
+	Link     *peer.Peers
+	Remoting *remoting.Link
+	Client   *txn.Client
+	Store    *store.Store
+	Gate     *version.Gate
+	Policy   *cluster.PolicyView
+
+	Tablets   Tablets
+	Observers Observers
+	Jobs      Jobs
+	// Oracle, Lockd, Server and HTTP return nil while the part does not run.
+	Oracle func() *oracle.Oracle
+	Lockd  func() *lockd.Lockd
+	Server func() *rpc.Server
+	HTTP   func() *httpd.Server
+}
+
+// Tablets are the tablets of the node.
+type Tablets interface {
+	// LeadingStatuses returns the statuses of the tablets led here that answer before ctx ends.
+	LeadingStatuses(ctx context.Context) []*pb.StatusResponse
+	// Measured returns the histograms that all replicas share.
+	Measured() *tablet.Metrics
+	// Writers returns the counters of the log actor and of the state actor.
+	Writers() (log, state writers.Stats)
+	Snapshots() snapshot.Stats
+	Replicas() replicas.Stats
+}
+
+// Observers are the observers that the node runs.
+type Observers interface {
+	Status() []*pb.ObserverStatus
+	Stats() []observer.Stats
+	// States returns what waits in the whole cluster, and the age of that answer; ok is
+	// false before the first answer.
+	States() (states []*pb.ObserverState, age time.Duration, ok bool)
+}
+
+// Jobs are the jobs of meta's leader.
+type Jobs interface {
+	Timers() *timers.Stats
+	// Schedules returns the schedules of backups; nil if the archiver does not run here.
+	Schedules() []*pb.BackupSchedule
+	// Offsets returns how far the clocks of the nodes were ahead at placement's last poll.
+	Offsets() map[uint64]time.Duration
+}

@@ -1,0 +1,174 @@
+package telemetry
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/percolator-go/percolator/actors/tablet"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/metrics"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// The oracle counts on the node that issues the timestamps: the leader of meta.
+var oracleTable = table[*pb.NodeStatusResponse]{
+	counter("oracle_timestamps_total", "Timestamps issued.",
+		func(s *pb.NodeStatusResponse) uint64 { return s.OracleServed }),
+	counter("oracle_batches_total", "Batches in which they were issued.",
+		func(s *pb.NodeStatusResponse) uint64 { return s.OracleBatches }),
+}
+
+// replica is the status of one replica. A replica at rest is not woken: its last status still
+// holds. A replica that does not answer in time is missing from the scrape and from the sums.
+// Counters begin at 0 when the replica is opened. Figures of locks are the leader's; followers
+// export 0.
+type replica struct {
+	*pb.StatusResponse
+	oldestLock time.Duration
+}
+
+// lag returns how many entries the furthest replica lacks, and how many replicas the leader has
+// not heard of; zeros for a follower, which does not know the progress of others.
+func (r replica) lag() (entries uint64, unheard int) {
+	for _, other := range r.Replicas {
+		entries = max(entries, r.LastIndex-min(other.Match, r.LastIndex))
+		if !other.Active && !r.Quiescent { // a group at rest exchanges no messages
+			unheard++
+		}
+	}
+	return entries, unheard
+}
+
+var replicaTable = table[replica]{
+	counter("tablet_reads_total", "Reads.", func(r replica) uint64 { return r.Reads }, "tablet"),
+	counter("tablet_mutations_total", "Mutations, including repeated evaluations.",
+		func(r replica) uint64 { return r.Mutations }, "tablet"),
+	counter("tablet_batches_total", "Batches of reads and mutations.",
+		func(r replica) uint64 { return r.Batches }, "tablet"),
+	counter("tablet_proposals_total", "Raft entries proposed.",
+		func(r replica) uint64 { return r.Proposals }, "tablet"),
+	gauge("tablet_locks", "Locks and reservations held.",
+		func(r replica) uint64 { return r.Locks }, "tablet"),
+	gauge("tablet_oldest_lock_seconds",
+		"Age of the transaction with the oldest lock among the first thousand locks of a tablet led here; 0 without locks.",
+		func(r replica) float64 { return r.oldestLock.Seconds() }, "tablet"),
+	// The first entry of an empty log is the one after its last.
+	gauge("tablet_log_entries", "Entries in the Raft log.",
+		func(r replica) uint64 { return r.LastIndex + 1 - min(r.FirstIndex, r.LastIndex+1) }, "tablet"),
+	gauge("raft_lag_entries",
+		"Entries that the furthest replica of a tablet led here lacks; 0 elsewhere.",
+		func(r replica) uint64 { lag, _ := r.lag(); return lag }, "tablet"),
+	gauge("raft_unheard_replicas",
+		"Replicas of a tablet led here from which the leader has not heard lately; 0 elsewhere.",
+		func(r replica) int { _, unheard := r.lag(); return unheard }, "tablet"),
+	gauge("raft_unapplied_entries", "Entries in the log of a replica here that are not applied.",
+		func(r replica) uint64 { return r.LastIndex - min(r.AppliedIndex, r.LastIndex) }, "tablet"),
+	// A tablet's leader counts these; a new leader counts from 0, and so does one whose tablet
+	// was split.
+	gauge("history_garbage_entries", "Estimated number of entries that wait for collection.",
+		func(r replica) uint64 { return r.Garbage }, "tablet"),
+	counter("history_collected_total", "Entries deleted by collection.",
+		func(r replica) uint64 { return r.Collected }, "tablet"),
+}
+
+// group counts the replicas of the node.
+type group struct {
+	replicas, leaders, resting int
+	leaderless                 int
+	longest                    int64 // for which one of them has known of no leader, in milliseconds
+}
+
+var groupTable = table[group]{
+	gauge("raft_replicas", "Replicas on this node.", func(g group) int { return g.replicas }),
+	gauge("raft_leaders", "Replicas that lead their tablet.", func(g group) int { return g.leaders }),
+	gauge("raft_resting_replicas", "Replicas at rest: their group exchanges no messages.",
+		func(g group) int { return g.resting }),
+	gauge("tablets_leaderless", "Tablets with a replica here that knows of no leader.",
+		func(g group) int { return g.leaderless }),
+	gauge("tablets_leaderless_longest_seconds", "How long the first of them has known of none.",
+		func(g group) float64 { return millis(g.longest).Seconds() }),
+}
+
+// All replicas of the process observe the same histograms: a label for each tablet would mean
+// a thousand series for each bucket.
+var measuredTable = table[*tablet.Metrics]{
+	counter("raft_leaderships_total", "Times that a replica here has become leader.",
+		func(m *tablet.Metrics) uint64 { return m.Led.Load() }),
+	histogram("raft_entry_seconds",
+		"Time from the proposal of an entry until a quorum has it and its effects are visible.",
+		func(m *tablet.Metrics) metrics.Histogram { return m.Writes.Read() }),
+	histogram("raft_entry_mutations", "Mutations in an entry of the log.",
+		func(m *tablet.Metrics) metrics.Histogram { return m.Entries.Read() }),
+	histogram("tablet_read_seconds", "Time to answer the reads of a batch once their index is visible.",
+		func(m *tablet.Metrics) metrics.Histogram { return m.Reads.Read() }),
+}
+
+// collectTablets exports the replicas of the node.
+func (e *Exporter) collectTablets(out chan<- prometheus.Metric, tablets []*pb.StatusResponse) {
+	sum := group{replicas: len(tablets)}
+	for _, t := range tablets {
+		replicaTable.send(out, replica{t, e.age(t.OldestLockTs)},
+			strconv.FormatUint(t.GetTablet().GetTabletId(), 10))
+		if t.Quiescent {
+			sum.resting++
+		}
+		if t.Leader { // also at rest
+			sum.leaders++
+		}
+		// Each replica counts its own ticks without a leader.
+		if t.LeaderlessMs > 0 {
+			sum.leaderless++
+			sum.longest = max(sum.longest, t.LeaderlessMs)
+		}
+	}
+	groupTable.send(out, sum)
+	measuredTable.send(out, e.Tablets.Measured())
+}
+
+// quorum is what this node knows of meta's quorum. These series exist whatever the other nodes
+// do, so that alerts can rest on them.
+//
+// Gathering the status asks meta with a short bound, and the outcome counts here: a scrape
+// shows meta as it is now rather than at the last probe.
+type quorum struct {
+	up     bool
+	age    time.Duration // of meta's last answer, or since the start
+	known  int           // tablets
+	ofMost float64
+}
+
+var quorumTable = table[quorum]{
+	gauge("meta_up", "1 while meta answers this node: meta has a quorum that the node reaches.",
+		func(q quorum) float64 { return oneIf(q.up) }),
+	gauge("meta_answer_age_seconds",
+		"Time since meta's last answer to this node, or since the node's start.",
+		func(q quorum) float64 { return q.age.Seconds() }),
+	gauge("tablets_known", "Tablets of users' tables in this node's tablet map.",
+		func(q quorum) int { return q.known }),
+	gauge("tablets_limit_ratio",
+		"tablets_known divided by split-max-tablets; at 1 tables can be neither created nor split.",
+		func(q quorum) float64 { return q.ofMost }),
+}
+
+// collectQuorum exports whether meta answers, and the number of tablets.
+func (e *Exporter) collectQuorum(out chan<- prometheus.Metric, status *pb.NodeStatusResponse) {
+	q := quorum{up: true} // a node that runs alone leads meta itself
+	if s := status.GetMeta(); s != nil {
+		q.up, q.age = s.Error == "", millis(s.AnsweredAgoMs)
+		if s.AnsweredAgoMs < 0 { // meta has never answered
+			q.age = time.Since(e.Started)
+		}
+	}
+	for _, d := range e.Router.All() {
+		if wire.StartOf(d).Table >= mvcc.FirstUserTable {
+			q.known++
+		}
+	}
+	q.ofMost = float64(q.known) / float64(e.Policy.Now().GetSplitMaxTablets())
+	quorumTable.send(out, q)
+}
+
+func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
