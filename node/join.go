@@ -26,6 +26,7 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/version"
+	"github.com/percolator-go/percolator/node/console"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -324,7 +325,7 @@ func (e *joining) serveEarly() error {
 		cfg.TLS, cfg.Revoked = e.files.Clients(certs.AllRoles()...), e.files.Revoked
 	}
 	notYet := func(any, grpc.ServerStream) error {
-		return status.Error(codes.Unavailable, errStarting.Error())
+		return status.Error(codes.Unavailable, console.ErrStarting.Error())
 	}
 	opts := append(rpc.Guards(cfg), grpc.MaxRecvMsgSize(1<<20), grpc.UnknownServiceHandler(notYet))
 	e.early, e.earlyServed = grpc.NewServer(opts...), make(chan error, 1)

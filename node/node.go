@@ -34,6 +34,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/node/config"
+	"github.com/percolator-go/percolator/node/console"
 	"github.com/percolator-go/percolator/node/hosting"
 	"github.com/percolator-go/percolator/node/telemetry"
 	"github.com/percolator-go/percolator/store"
@@ -117,7 +118,8 @@ type Node struct {
 	exporter *telemetry.Exporter
 	window   *telemetry.Window
 	servers  *servers
-	serving  atomic.Bool // everything runs
+	pages    atomic.Pointer[console.Parts] // for the console; nil until everything runs
+	serving  atomic.Bool                   // everything runs
 	// waiting is the last reason that the door gave for not letting this node go on; nil:
 	// there was none. It is shown while serving is false.
 	waiting atomic.Pointer[string]

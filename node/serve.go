@@ -19,6 +19,7 @@ import (
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/node/config"
+	"github.com/percolator-go/percolator/node/console"
 )
 
 // servers are the node's listeners for clients and for HTTP. The goroutines of Open and
@@ -48,11 +49,15 @@ func (n *Node) openHTTP() (err error) {
 		n.cfg.Logger.Warn("profiles are served to everybody who can reach the HTTP listener, which "+
 			"is not on a loopback address", "http", addr)
 	}
-	pages := &console{n}
+	pages := console.New(console.Config{
+		Logger: n.cfg.Logger, Addr: addr, Login: n.cfg.HTTPLogin, Files: n.certs.files, Now: n.now,
+		Policy: n.policy, Ready: n.ready, Parts: n.pages.Load,
+		SeenClient: func(who rpc.Caller) { n.certs.clients.Seen(who, n.cfg.Logger, n.now) },
+	})
 	options := httpd.Options{
 		Addr: addr, Logger: n.cfg.Logger, Ready: n.ready, Notes: n.certs.notes, Cluster: n.clusterStatus,
-		Questions: pages.questions(), MayRead: pages.mayRead,
-		Operators: pages, PlainLogins: n.cfg.Certs == "", Closed: pages.closed, View: pages.view,
+		Questions: pages.Questions(), MayRead: pages.MayRead,
+		Operators: pages, PlainLogins: n.cfg.Certs == "", Closed: pages.Closed, View: pages.View,
 		Hosts: func() []string { return httpHosts(n.cfg, n.certs.files) }, Profiles: n.cfg.Pprof,
 		Metrics: prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 			if !n.serving.Load() { // the parts that are counted are not there yet
@@ -119,6 +124,10 @@ func (n *Node) serve(ctx context.Context) error {
 	}
 	n.background.start(n.window.Run)
 	// Last: from here on probes find the node ready, and HTTP tells everything.
+	n.pages.Store(&console.Parts{
+		Client: n.client, Window: n.window, Transport: n.transport,
+		Admin: n.transport.AdminConn(), FindToken: n.meta.Tokens.Find,
+	})
 	n.serving.Store(true)
 	return nil
 }
@@ -128,7 +137,7 @@ func (n *Node) serve(ctx context.Context) error {
 func (n *Node) clusterStatus(ctx context.Context) (*pb.ClusterStatusResponse, []*pb.Table,
 	error) {
 	if !n.serving.Load() {
-		return nil, nil, cmp.Or(n.ready(ctx), errStarting)
+		return nil, nil, cmp.Or(n.ready(ctx), console.ErrStarting)
 	}
 	var tables []*pb.Table
 	var wait sync.WaitGroup
@@ -145,12 +154,8 @@ func (n *Node) clusterStatus(ctx context.Context) (*pb.ClusterStatusResponse, []
 	return status, tables, err
 }
 
-// Why a node is not ready: errStarting before it serves, errStopping once Close has
-// begun.
-var (
-	errStarting = errors.New("node: starting, or waiting to join a cluster")
-	errStopping = errors.New("node: stopping")
-)
+// errStopping is the error of readiness once Close has begun.
+var errStopping = errors.New("node: stopping")
 
 // ready returns nil while the node serves, else all reasons why it does not. Probes call
 // it on any goroutine. After a quiet time it waits for meta, see metaHealth.
@@ -163,10 +168,10 @@ func (n *Node) ready(ctx context.Context) error {
 			return errStopping
 		}
 		if why := n.waiting.Load(); !n.serving.Load() && why != nil {
-			return fmt.Errorf("%w: %s", errStarting, *why)
+			return fmt.Errorf("%w: %s", console.ErrStarting, *why)
 		}
 		if !n.serving.Load() {
-			return errStarting
+			return console.ErrStarting
 		}
 		return nil
 	}

@@ -166,6 +166,11 @@ var layers = []layer{
 		"internal/exposition", "internal/httpd", "internal/metrics", "internal/mvcc",
 		"internal/recent", "internal/rpc", "internal/txn", "internal/version", "internal/wire", "store",
 	}},
+	{of: "node/console", may: []string{
+		root, pb, "cluster", "cluster/meta", "internal/certs", "internal/handle", "internal/httpd",
+		"internal/inspect", "internal/mvcc", "internal/pbjson", "internal/recent", "internal/rpc",
+		"internal/txn", "internal/wire", "node/config", "node/telemetry",
+	}},
 	{of: "internal/salvage", may: []string{
 		pb, "actors/tablet", "actors/tablet/group", "actors/tablet/snapshot", "actors/tablet/writers",
 		"cluster", "cluster/join", "cluster/meta", "internal/actorkit", "internal/mvcc", "internal/wire",

@@ -361,7 +361,7 @@ var properties = []property{
 		assertion: "BACKUP-INCOMPLETE: .*"},
 	{tag: "holds_shared", pkg: "cluster/meta", test: "^TestHoldsAreSharedOut$",
 		assertion: "HOLDS-SHARED: .*"},
-	{tag: "token_never_expires", pkg: "node", test: "^TestTokensExpire$",
+	{tag: "token_never_expires", pkg: "node/console", test: "^TestTokensExpire$",
 		assertion: "EXPIRED: .*"},
 	{tag: "forged_requests", pkg: "internal/httpd", test: "^TestForeignPagesChangeNothing$",
 		assertion: "FORGED: .*"},

@@ -1,84 +1,128 @@
-package node
+package console
 
 import (
 	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
+	"log/slog"
 	"net/http"
 	"strings"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/cluster/admin"
+	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/meta"
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/httpd"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/node/config"
+	"github.com/percolator-go/percolator/node/telemetry"
 )
 
-// console is what HTTP asks of the node for its pages: it answers their questions
-// (questions.go), and here it lets people who have logged in change something. It owns
-// nothing. HTTP's goroutines call it, from before the node has its parts: what needs them
-// asks first whether the node serves.
-//
-// It implements httpd.Operators. A token is looked up in meta each time: there are few
-// actions, and one that was revoked is refused at once, by every node.
-type console struct{ node *Node }
-
-var _ httpd.Operators = (*console)(nil)
-
-// closed reports whether HTTP answers a request only to those who have logged in. The policy
-// is there once the node serves; before, nobody can log in and HTTP tells little, but for
-// profiles: they are for this machine only.
-func (c *console) closed(req *http.Request) bool {
-	if !c.node.serving.Load() {
-		return c.node.cfg.HTTPLogin || strings.HasPrefix(req.URL.Path, "/debug/pprof/") &&
-			!config.IsLoopback(req.RemoteAddr)
-	}
-	return c.node.policy.Now().GetHttpLogin()
+// Config configures a Console.
+type Config struct {
+	Logger *slog.Logger
+	// Addr is the address of the HTTP listener.
+	Addr string
+	// Login demands a login before the policy of the cluster is known.
+	Login bool
+	// Files are the certificates of the node; nil: plain text.
+	Files *certs.Files
+	// SeenClient notes a client that has used its certificate.
+	SeenClient func(rpc.Caller)
+	Now        func() time.Time
+	Policy     *cluster.PolicyView
+	// Ready returns why the node does not serve.
+	Ready func(context.Context) error
+	// Parts returns the parts of a node that serves; nil before.
+	Parts func() *Parts
 }
 
-// view returns what a user may be told: what calls with the same certificate or token would tell.
+// Parts are the parts of a node that the console asks.
+type Parts struct {
+	Client *txn.Client
+	Window *telemetry.Window
+	// Transport changes the schema; it is the node's own.
+	Transport txn.Transport
+	// Admin is the operators' service in this process.
+	Admin grpc.ClientConnInterface
+	// FindToken returns the token with the hash; nil if there is none.
+	FindToken func(ctx context.Context, hash []byte) (*pb.Token, error)
+}
+
+// Console answers the questions of the console's pages (questions.go) and makes the calls of
+// people who have logged in. Its methods may be called concurrently; those that need the parts
+// of the node fail while it does not serve.
+//
+// It implements httpd.Operators. It looks a token up in meta each time: actions are few, and
+// every node refuses a revoked one at once.
+type Console struct{ cfg Config }
+
+var _ httpd.Operators = (*Console)(nil)
+
+// New returns a Console.
+func New(cfg Config) *Console { return &Console{cfg} }
+
+// ErrStarting is the error of a node that does not serve yet.
+var ErrStarting = errors.New("node: starting, or waiting to join a cluster")
+
+// Closed reports whether HTTP answers a request only to those who have logged in. The policy
+// is there once the node serves; before, nobody can log in and HTTP tells little, but for
+// profiles: they are for this machine only.
+func (c *Console) Closed(req *http.Request) bool {
+	if c.cfg.Parts() == nil {
+		return c.cfg.Login || strings.HasPrefix(req.URL.Path, "/debug/pprof/") &&
+			!config.IsLoopback(req.RemoteAddr)
+	}
+	return c.cfg.Policy.Now().GetHttpLogin()
+}
+
+// View returns what a user may be told: what calls with the same certificate or token would tell.
 // Without certificates nobody can be told from anybody, and grants mean nothing.
-func (c *console) view(who httpd.User) httpd.View {
-	if c.node.certs.files == nil {
+func (c *Console) View(who httpd.User) httpd.View {
+	if c.cfg.Files == nil {
 		return rpc.View{}
 	}
 	return c.guard().View(rpc.Caller{Role: certs.Role(who.Role), Name: who.Name, By: who.How})
 }
 
 // guard returns who decides which calls are made for the console.
-func (c *console) guard() *rpc.Guard {
-	return rpc.NewGuard(c.node.cfg.Logger, c.node.policy.LastRead, c.node.transport)
+func (c *Console) guard() *rpc.Guard {
+	var schema rpc.Schema
+	if p := c.cfg.Parts(); p != nil {
+		schema = p.Transport
+	}
+	return rpc.NewGuard(c.cfg.Logger, c.cfg.Policy.LastRead, schema)
 }
 
 // Identify implements httpd.Operators.
-func (c *console) Identify(ctx context.Context, token string,
+func (c *Console) Identify(ctx context.Context, token string,
 	cert *x509.Certificate) (httpd.User, error) {
 	// Before the node serves there may be no meta to look a token up in. A certificate would
 	// do, but what could be done with it needs the cluster as well.
-	if !c.node.serving.Load() {
-		return httpd.User{}, unavailable(cmp.Or(c.node.ready(ctx), errStarting))
+	parts := c.cfg.Parts()
+	if parts == nil {
+		return httpd.User{}, unavailable(cmp.Or(c.cfg.Ready(ctx), ErrStarting))
 	}
 	if token == "" {
-		if c.node.certs.files.Revoked(cert) { // since its connection was made
+		if c.cfg.Files.Revoked(cert) { // since its connection was made
 			return httpd.User{}, &httpd.Refusal{
 				Status: http.StatusUnauthorized, Code: httpd.CodeLogin, Text: "the certificate was revoked",
 			}
 		}
 		role, name := certs.Identity(cert)
-		c.node.certs.clients.Seen(rpc.Caller{Role: role, Name: name}, c.node.cfg.Logger, c.node.now)
+		c.cfg.SeenClient(rpc.Caller{Role: role, Name: name})
 		return httpd.User{
 			Name: name, Role: string(role), How: rpc.ByCertificate,
 			MayAct: role.Includes(certs.Operator),
 		}, nil
 	}
-	return identify(ctx, c.node.meta.Tokens.Find, token, c.node.now())
+	return identify(ctx, parts.FindToken, token, c.cfg.Now())
 }
 
 // identify returns who has the token.
@@ -114,17 +158,20 @@ func identify(ctx context.Context, find func(context.Context, []byte) (*pb.Token
 
 // Act implements httpd.Operators. It goes the way of remote clients' calls, except for the
 // network: the same table says what the call takes, and it is audited.
-func (c *console) Act(ctx context.Context, who httpd.User, from, method string,
+func (c *Console) Act(ctx context.Context, who httpd.User, from, method string,
 	req, resp proto.Message) error {
 	// Splits are of the service Percolator, not of Admin, and need no operator elsewhere. The
 	// rest is Admin's, called in the process by the connection that it makes of itself.
 	caller := rpc.Caller{Role: certs.Role(who.Role), Name: who.Name, By: who.How, From: from}
-	t := c.node.transport
+	parts := c.cfg.Parts()
+	if parts == nil {
+		return unavailable(cmp.Or(c.cfg.Ready(ctx), ErrStarting))
+	}
 	_, err := c.guard().Call(ctx, caller, method, req, func() (any, error) {
 		if split, ok := req.(*pb.SplitTabletRequest); ok {
-			return nil, t.SplitTablet(ctx, split.Table, string(split.Row))
+			return nil, parts.Transport.SplitTablet(ctx, split.Table, string(split.Row))
 		}
-		return nil, admin.Conn(t.admin).Invoke(ctx, method, req, resp)
+		return nil, parts.Admin.Invoke(ctx, method, req, resp)
 	})
 	return asRefusal(err)
 }

@@ -1,4 +1,4 @@
-package node
+package console
 
 import (
 	"cmp"
@@ -33,9 +33,9 @@ import (
 // about the node is read here, and what is about all nodes is asked of each of them
 // (telemetry.Window). Every answer is bounded, in rows by package inspect and in nodes by gossip.
 
-// questions are those that the console answers. Data marks what shows rows, keys or values:
-// httpd answers those to people who have logged in only, or where mayRead allows it.
-func (c *console) questions() map[string]httpd.Question {
+// Questions are those that the console answers. Data marks what shows rows, keys or values:
+// httpd answers those to people who have logged in only, or where MayRead allows it.
+func (c *Console) Questions() map[string]httpd.Question {
 	return map[string]httpd.Question{
 		"rows":   {Data: true, Answer: c.asked(c.ungranted(c.rows, false))},
 		"row":    {Data: true, Answer: c.asked(c.ungranted(c.row, false))},
@@ -52,7 +52,7 @@ func (c *console) questions() map[string]httpd.Question {
 // ungranted refuses questions for rows of tables that only some clients may use: the answer
 // is the same for all who may ask. With all it refuses them if there is any such table,
 // for the answer may have rows of others than the one that is named.
-func (c *console) ungranted(answer func(context.Context, url.Values) (any, error),
+func (c *Console) ungranted(answer func(context.Context, url.Values) (any, error),
 	all bool) func(context.Context, url.Values) (any, error) {
 	return func(ctx context.Context, form url.Values) (any, error) {
 		if err := c.refuseGranted(form.Get("table"), all); err != nil {
@@ -63,13 +63,13 @@ func (c *console) ungranted(answer func(context.Context, url.Values) (any, error
 }
 
 // refuseGranted is an error if the table is for some clients only or, with all, any table is.
-func (c *console) refuseGranted(table string, all bool) error {
+func (c *Console) refuseGranted(table string, all bool) error {
 	// The policy as this node has read it last: a grant made since then counts within the
 	// interval at which nodes read it, as it does for clients. Without certificates nobody
 	// can be told from anybody, and grants mean nothing.
-	known, _ := c.node.policy.LastRead()
+	known, _ := c.cfg.Policy.LastRead()
 	for _, g := range known.GetGrants() {
-		if c.node.certs.files != nil && (all || g.TableName == table) {
+		if c.cfg.Files != nil && (all || g.TableName == table) {
 			// Its name is not told to who has not named it.
 			called := "some tables are"
 			if g.TableName == table {
@@ -83,11 +83,11 @@ func (c *console) refuseGranted(table string, all bool) error {
 }
 
 // asked adds to a question that it needs a node that serves, and which errors are the asker's.
-func (c *console) asked(answer func(context.Context, url.Values) (any, error)) func(context.Context,
+func (c *Console) asked(answer func(context.Context, url.Values) (any, error)) func(context.Context,
 	url.Values) (any, error) {
 	return func(ctx context.Context, form url.Values) (any, error) {
-		if !c.node.serving.Load() {
-			return nil, cmp.Or(c.node.ready(ctx), errStarting)
+		if c.cfg.Parts() == nil {
+			return nil, cmp.Or(c.cfg.Ready(ctx), ErrStarting)
 		}
 		out, err := answer(ctx, form)
 		// These the page shows beside the field that was filled in wrongly. Any other error
@@ -106,7 +106,7 @@ func (c *console) asked(answer func(context.Context, url.Values) (any, error)) f
 // form that httpd.Bytes takes, so that bytes which are no text survive an address. after is
 // the last row of the page before; at is a time in Unix milliseconds, which must be within
 // the history that is kept.
-func (c *console) rows(ctx context.Context, form url.Values) (any, error) {
+func (c *Console) rows(ctx context.Context, form url.Values) (any, error) {
 	q := inspect.RowsQuery{Table: form.Get("table")}
 	var err error
 	if q.Prefix, err = httpd.Bytes(form.Get("prefix")); err != nil {
@@ -122,23 +122,23 @@ func (c *console) rows(ctx context.Context, form url.Values) (any, error) {
 	if q.At, err = timeOf(form.Get("at")); err != nil {
 		return nil, err
 	}
-	return inspect.ReadRows(ctx, handle.NewDB(c.node.client), q)
+	return inspect.ReadRows(ctx, handle.NewDB(c.cfg.Parts().Client), q)
 }
 
 // row is all that one row holds, with the versions of each cell that history still has, its
 // lock and its notification: table, row. It is what `percolator history` and `why` print.
-func (c *console) row(ctx context.Context, form url.Values) (any, error) {
+func (c *Console) row(ctx context.Context, form url.Values) (any, error) {
 	row, err := httpd.Bytes(form.Get("row"))
 	if err != nil {
 		return nil, err
 	}
-	return inspect.ReadRow(ctx, c.node.client, form.Get("table"), row)
+	return inspect.ReadRow(ctx, c.cfg.Parts().Client, form.Get("table"), row)
 }
 
 // parked is a page of what is parked of one observer: observer, after. The table, and so
 // whether the asker may see its rows, follows from the observer.
-func (c *console) parked(ctx context.Context, form url.Values) (any, error) {
-	of, err := inspect.Observer(ctx, c.node.client, form.Get("observer"))
+func (c *Console) parked(ctx context.Context, form url.Values) (any, error) {
+	of, err := inspect.Observer(ctx, c.cfg.Parts().Client, form.Get("observer"))
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func (c *console) parked(ctx context.Context, form url.Values) (any, error) {
 		}
 		after = &row
 	}
-	return inspect.ReadParked(ctx, c.node.client, of, after)
+	return inspect.ReadParked(ctx, c.cfg.Parts().Client, of, after)
 }
 
 // The chain of a change that is shown has at most so many steps, one after another.
@@ -163,7 +163,7 @@ const traceLimit, traceDepth = 100, 16
 // trace is the chain that the newest change of a row belongs to: table, row, column, at.
 // The answer says where it was cut off: after traceLimit steps, at a depth of traceDepth, or
 // where one change has set off more runs than are shown.
-func (c *console) trace(ctx context.Context, form url.Values) (any, error) {
+func (c *Console) trace(ctx context.Context, form url.Values) (any, error) {
 	row, err := httpd.Bytes(form.Get("row"))
 	if err != nil {
 		return nil, err
@@ -180,18 +180,18 @@ func (c *console) trace(ctx context.Context, form url.Values) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	table, names, err := inspect.Table(ctx, c.node.client, form.Get("table"))
+	table, names, err := inspect.Table(ctx, c.cfg.Parts().Client, form.Get("table"))
 	if err != nil {
 		return nil, err
 	}
-	catalogue, err := c.node.transport.Catalogue(ctx)
+	catalogue, err := c.cfg.Parts().Transport.Catalogue(ctx)
 	if err != nil {
 		return nil, err
 	}
 	// The chain is followed through records of other rows and tables, step by step, each a
 	// read of its own at the timestamp of the change: what was collected meanwhile ends it.
 	chain := &inspect.Chain{
-		Client: c.node.client, Names: names, Catalogue: catalogue, Table: table,
+		Client: c.cfg.Parts().Client, Names: names, Catalogue: catalogue, Table: table,
 		Limit: traceLimit, Depth: traceDepth,
 	}
 	if err := chain.Trace(ctx, row, column, at); err != nil {
@@ -215,14 +215,14 @@ func timestampOf(text string) (uint64, error) {
 }
 
 // lastHour is the lines over the last hour, of this node or, with scope=cluster, of all.
-func (c *console) lastHour(ctx context.Context, form url.Values) (any, error) {
+func (c *Console) lastHour(ctx context.Context, form url.Values) (any, error) {
 	// A node's own points cost nothing. Those of all nodes are added up by their times, and
 	// silent names the nodes whose part of the sum lacks.
-	points, silent, nodes := c.node.window.Points(), []string{}, 1
+	points, silent, nodes := c.cfg.Parts().Window.Points(), []string{}, 1
 	if form.Get("scope") == "cluster" {
 		var answers []telemetry.NodeRecent
 		var all [][]*wire.Point
-		answers, silent = c.node.window.Everywhere(ctx, &wire.RecentRequest{Points: true})
+		answers, silent = c.cfg.Parts().Window.Everywhere(ctx, &wire.RecentRequest{Points: true})
 		for _, a := range answers {
 			all = append(all, a.Points)
 		}
@@ -246,19 +246,19 @@ func (c *console) lastHour(ctx context.Context, form url.Values) (any, error) {
 // that the tablets of the range have counted. A tablet whose leader has moved is counted
 // by both nodes, each for its part of the time. The keys at which the ranges begin and end are
 // left out for tables that are hidden from who asks.
-func (c *console) heat(ctx context.Context, form url.Values, v httpd.View) (any, error) {
+func (c *Console) heat(ctx context.Context, form url.Values, v httpd.View) (any, error) {
 	return c.asked(func(ctx context.Context, form url.Values) (any, error) {
 		return c.readHeat(ctx, form, v)
 	})(ctx, form)
 }
 
-func (c *console) readHeat(ctx context.Context, form url.Values, v httpd.View) (any, error) {
+func (c *Console) readHeat(ctx context.Context, form url.Values, v httpd.View) (any, error) {
 	table, err := strconv.ParseUint(cmp.Or(form.Get("table"), "0"), 10, 32)
 	if err != nil {
 		return nil, fmt.Errorf("%w: table=%s: a table's number is wanted", percolator.ErrInvalid,
 			form.Get("table"))
 	}
-	answers, silent := c.node.window.Everywhere(ctx, &wire.RecentRequest{Heat: true})
+	answers, silent := c.cfg.Parts().Window.Everywhere(ctx, &wire.RecentRequest{Heat: true})
 	var all [][]*wire.HeatColumn
 	for _, a := range answers {
 		all = append(all, a.Heat)
@@ -282,13 +282,13 @@ func (c *console) readHeat(ctx context.Context, form url.Values, v httpd.View) (
 // mailboxes are those of all nodes, each by itself: how batches are tuned is a node's own
 // configuration, and a mean over nodes would hide the one that is behind. Counts go since
 // the start of the process, and over the last lately_ms.
-func (c *console) mailboxes(ctx context.Context, _ url.Values) (any, error) {
+func (c *Console) mailboxes(ctx context.Context, _ url.Values) (any, error) {
 	type nodeMailboxes struct {
 		Node      uint64            `json:"node_id"`
 		LatelyMS  int64             `json:"lately_ms"`
 		Mailboxes []json.RawMessage `json:"mailboxes"`
 	}
-	answers, silent := c.node.window.Everywhere(ctx, &wire.RecentRequest{Mailboxes: true})
+	answers, silent := c.cfg.Parts().Window.Everywhere(ctx, &wire.RecentRequest{Mailboxes: true})
 	nodes := []nodeMailboxes{}
 	for _, a := range answers {
 		of := nodeMailboxes{Node: a.Node, LatelyMS: a.LatelyMs}
@@ -308,17 +308,17 @@ func (c *console) mailboxes(ctx context.Context, _ url.Values) (any, error) {
 // most in the last minutes, then those since the start, without those of tables that only
 // some clients may use: see ungranted. A tablet remembers the few worst rows only, so the
 // counts are a lower bound; each comes with how much too low it may be.
-func (c *console) contended(ctx context.Context, _ url.Values) (any, error) {
-	answers, silent := c.node.window.Everywhere(ctx, &wire.RecentRequest{Contended: true})
+func (c *Console) contended(ctx context.Context, _ url.Values) (any, error) {
+	answers, silent := c.cfg.Parts().Window.Everywhere(ctx, &wire.RecentRequest{Contended: true})
 	var rows []*wire.ContendedRow
 	var lately int64
 	for _, a := range answers {
 		lately = max(lately, a.LatelyMs)
 		rows = append(rows, a.Contended...)
 	}
-	known, _ := c.node.policy.LastRead()
+	known, _ := c.cfg.Policy.LastRead()
 	rows = slices.DeleteFunc(rows, func(r *wire.ContendedRow) bool {
-		return c.node.certs.files != nil && slices.ContainsFunc(known.GetGrants(),
+		return c.cfg.Files != nil && slices.ContainsFunc(known.GetGrants(),
 			func(g *pb.Grant) bool { return g.Table == r.Table })
 	})
 	slices.SortStableFunc(rows, func(a, b *wire.ContendedRow) int {
@@ -356,11 +356,11 @@ func timeOf(text string) (mvcc.Timestamp, error) {
 var errNoReader = errors.New("node: rows and values are shown to who has logged in, or, by a node " +
 	"without certificates, on a loopback address: use `percolator scan` and `percolator history`")
 
-// mayRead refuses who may not see rows and values and has not logged in. A node without
+// MayRead refuses who may not see rows and values and has not logged in. A node without
 // certificates can't tell people apart, so it goes by the address that it listens at: who
 // reaches a loopback address can read the node's files as well.
-func (c *console) mayRead(*http.Request) error {
-	if c.node.certs.files == nil && config.IsLoopback(c.node.cfg.HTTPAddr()) {
+func (c *Console) MayRead(*http.Request) error {
+	if c.cfg.Files == nil && config.IsLoopback(c.cfg.Addr) {
 		return nil
 	}
 	return errNoReader

@@ -1,6 +1,7 @@
-package node
+package console
 
 import (
+	"context"
 	"net/http/httptest"
 	"testing"
 )
@@ -9,8 +10,9 @@ import (
 // own machine only, and nothing beside health to anybody if its flag says so.
 func TestProfilesWhileStarting(t *testing.T) {
 	const here, away = "127.0.0.1:4000", "10.0.0.7:4000"
-	n := &Node{}
-	c := &console{n}
+	c := New(Config{
+		Parts: func() *Parts { return nil }, Ready: func(context.Context) error { return nil },
+	})
 	for _, try := range []struct {
 		path, from    string
 		login, closed bool
@@ -22,10 +24,10 @@ func TestProfilesWhileStarting(t *testing.T) {
 		{"/api/v1/status", away, false, false},
 		{"/api/v1/status", away, true, true},
 	} {
-		n.cfg.HTTPLogin = try.login
+		c.cfg.Login = try.login
 		req := httptest.NewRequestWithContext(t.Context(), "GET", try.path, nil)
 		req.RemoteAddr = try.from
-		if got := c.closed(req); got != try.closed {
+		if got := c.Closed(req); got != try.closed {
 			t.Errorf("%+v: closed: %v", try, got)
 		}
 	}

@@ -1,0 +1,12 @@
+// Package console answers what the console's pages ask of a node over HTTP, and lets people
+// who have logged in act (package httpd serves the pages).
+//
+// Invariants:
+//  1. Rows, keys and values are shown to people who have logged in only; without certificates
+//     also on a loopback address.
+//  2. Rows of a table with grants are not shown at all: the answers are the same for everybody.
+//  3. A revoked certificate or token is refused at once.
+//
+// Called by: package httpd on goroutines of requests, from before the node serves. It keeps
+// nothing, so that a crash loses nothing.
+package console
