@@ -18,6 +18,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/node/hosting"
+	"github.com/percolator-go/percolator/node/leaderjobs"
 )
 
 // adminNode is the node as the service Admin sees it. It owns nothing; requests of
@@ -26,11 +27,11 @@ type adminNode struct {
 	self      uint64
 	router    *route.Router
 	client    *txn.Client
-	jobs      *leaderJobs
+	jobs      *leaderjobs.Jobs
 	observers *hosting.Host
 	policy    *cluster.PolicyView
 	status    *statuses
-	tablets   *statusCache
+	tablets   *leaderjobs.StatusCache
 	gather    func() ([]*dto.MetricFamily, error) // the node's metrics
 	logLevel  *slog.LevelVar                      // nil: the log has a level of its own
 	clients   *rpc.Clients
@@ -45,7 +46,7 @@ func (n *adminNode) Timestamp(ctx context.Context) (mvcc.Timestamp, error) {
 }
 
 // Place implements admin.Node.
-func (n *adminNode) Place() { n.jobs.place() }
+func (n *adminNode) Place() { n.jobs.Place() }
 
 // ReplayParked implements admin.Node.
 func (n *adminNode) ReplayParked(ctx context.Context, observer string) (uint64, error) {
@@ -63,7 +64,7 @@ func (n *adminNode) Restore(ctx context.Context, records []mvcc.RestoredCell) er
 }
 
 // WakeBackups implements admin.Node.
-func (n *adminNode) WakeBackups() { n.jobs.wakeArchiver() }
+func (n *adminNode) WakeBackups() { n.jobs.WakeArchiver() }
 
 // WakeBackfills implements admin.Node.
 func (n *adminNode) WakeBackfills() { n.observers.WakeBackfills() }
@@ -86,13 +87,13 @@ func (n *adminNode) CheckHistory(history time.Duration) error {
 
 // Leaders implements admin.Node.
 func (n *adminNode) Leaders(ctx context.Context, age time.Duration) ([]*pb.StatusResponse, error) {
-	return n.tablets.get(ctx, age)
+	return n.tablets.Get(ctx, age)
 }
 
 // PlacementStatus implements admin.Node. Placement runs where meta is led: if that is not
 // here, the leader is asked. It returns nil if nobody knows.
 func (n *adminNode) PlacementStatus(ctx context.Context) *pb.PlacementStatus {
-	status, leader := n.jobs.placementStatus(), n.router.Leader(cluster.MetaTablet)
+	status, leader := n.jobs.PlacementStatus(), n.router.Leader(cluster.MetaTablet)
 	if status == nil && leader != 0 && leader != n.self {
 		if s, err := n.status.of(ctx, leader, true); err == nil {
 			return s.GetPlacement()

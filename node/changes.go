@@ -13,6 +13,7 @@ import (
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/node/hosting"
+	"github.com/percolator-go/percolator/node/leaderjobs"
 )
 
 // changes reacts when it has changed who leads meta or who is alive. Its worker (run) is
@@ -25,7 +26,7 @@ import (
 type changes struct {
 	woken     actorkit.Wakeup
 	tablets   *tablets
-	jobs      *leaderJobs
+	jobs      *leaderjobs.Jobs
 	members   cluster.Members
 	observers *hosting.Host
 	door      *join.Door
@@ -54,7 +55,7 @@ func (c *changes) run(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		term := c.tablets.leadsMeta(ctx)
-		c.jobs.follow(ctx, term != 0)
+		c.jobs.Follow(ctx, term != 0)
 		if term != c.term && term != 0 {
 			// The node that led meta before may have changed the catalogue and ended
 			// before it had told every tablet.

@@ -36,6 +36,7 @@ import (
 	"github.com/percolator-go/percolator/node/config"
 	"github.com/percolator-go/percolator/node/console"
 	"github.com/percolator-go/percolator/node/hosting"
+	"github.com/percolator-go/percolator/node/leaderjobs"
 	"github.com/percolator-go/percolator/node/telemetry"
 	"github.com/percolator-go/percolator/store"
 )
@@ -111,7 +112,7 @@ type Node struct {
 	background *background
 	woken      actorkit.Wakeup
 	requests   requestQueue
-	jobs       *leaderJobs
+	jobs       *leaderjobs.Jobs
 	observers  *hosting.Host
 	health     *metaHealth
 
@@ -293,35 +294,34 @@ func (n *Node) openTablets() {
 
 // openParts makes what needs the client: the jobs of meta's leader, what runs this
 // program's observers, and the answers to operators and to other nodes. None of them runs
-// yet. The jobs read the statuses, which tell what the jobs do, and the client's
-// transport uses all of them: what could not be given when those were made is set here.
+// yet. The jobs read the statuses, which describe the jobs, and the client's transport uses
+// all of them: these fields are set here, once all parts exist.
 func (n *Node) openParts() {
 	self := n.identity.NodeID
-	// statuses is set below: the cache of statuses asks this node's, which has the jobs'.
-	n.jobs = &leaderJobs{
-		cfg: n.cfg, system: n.system, meta: n.meta, client: n.client, known: n.policy,
-		send: n.carrier.Sender(), members: n.peerNodes.Members(), gate: n.gate,
+	n.status = &statuses{
+		cfg: n.cfg, self: n.identity, started: n.started, now: n.now, store: n.store,
+		router: n.router, peerNodes: n.peerNodes, oracle: n.oracle, tablets: n.tablets,
+		policy: n.policy, gate: n.gate, certs: n.certs, addr: n.Addr, httpAddr: n.HTTPAddr,
 	}
+	n.jobs = leaderjobs.New(leaderjobs.Config{
+		Node: n.cfg, System: n.system, Meta: n.meta, Client: n.client, Policy: n.policy,
+		Send: n.carrier.Sender(), Members: n.peerNodes.Members(), Gate: n.gate,
+		Status: n.status.of, Now: n.now,
+	})
 	n.observers = hosting.New(hosting.Config{
 		Node: n.cfg, Self: n.identity, Worker: workerOf(n.identity), Life: n.life, System: n.system,
 		Client: n.client, Schema: n.meta.Schema, Catalogue: n.meta.Observers,
 		Backfills: n.meta.Backfills, Router: n.router, Peers: n.peerNodes, Policy: n.policy,
 		Survey: n.survey, Locks: n.lockd.Load(), Observed: n.tablets.board.Observed,
-		SetHint: n.tablets.setHint, Traces: n.tablets.traces, WakeBackfills: n.jobs.wakeBackfills,
+		SetHint: n.tablets.setHint, Traces: n.tablets.traces, WakeBackfills: n.jobs.WakeBackfills,
 	})
 	n.health = newMetaHealth(func(ctx context.Context) error {
 		_, err := n.meta.Observers.Catalogue(ctx)
 		return err
 	})
-	n.status = &statuses{
-		cfg: n.cfg, self: n.identity, started: n.started, now: n.now, store: n.store,
-		router: n.router, peerNodes: n.peerNodes, oracle: n.oracle, tablets: n.tablets,
-		observers: n.observers, policy: n.policy, jobs: n.jobs, health: n.health, gate: n.gate,
-		certs: n.certs, addr: n.Addr, httpAddr: n.HTTPAddr,
-	}
+	n.status.jobs, n.status.observers, n.status.health = n.jobs, n.observers, n.health
 	sources := n.sources()
 	n.exporter, n.window = telemetry.NewExporter(sources), telemetry.NewWindow(&sources)
-	n.jobs.statuses = &statusCache{members: n.peerNodes.Members(), status: n.status}
 	t := n.transport
 	t.client, t.observers, t.status = n.client, n.observers, n.status
 	t.admin = admin.New(admin.Config{
@@ -332,7 +332,7 @@ func (n *Node) openParts() {
 		Members: n.peerNodes.Members(), Jobs: &n.status.reported, Gate: n.gate,
 		Node: &adminNode{
 			self: self, router: n.router, client: n.client, jobs: n.jobs, observers: n.observers,
-			policy: n.policy, status: n.status, tablets: n.jobs.statuses, logLevel: n.cfg.LogLevel,
+			policy: n.policy, status: n.status, tablets: n.jobs.Statuses(), logLevel: n.cfg.LogLevel,
 			clients: &n.clients, peerNodes: n.peerNodes,
 			gather: func() ([]*dto.MetricFamily, error) { return n.exporter.Gatherer().Gather() },
 		},
@@ -420,7 +420,7 @@ func (n *Node) Drain(ctx context.Context) error {
 	n.background.stop()
 	n.requests.refuse()
 	if n.jobs != nil {
-		errs = append(errs, n.jobs.end(ctx)) // the worker of changes would start them again
+		errs = append(errs, n.jobs.End(ctx)) // the worker of changes would start them again
 	}
 	if n.observers != nil {
 		errs = append(errs, n.observers.Stop(ctx))

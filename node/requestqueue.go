@@ -8,6 +8,7 @@ import (
 	"github.com/percolator-go/percolator/cluster/join"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/node/hosting"
+	"github.com/percolator-go/percolator/node/leaderjobs"
 	"github.com/percolator-go/percolator/node/telemetry"
 )
 
@@ -57,7 +58,7 @@ type responder struct {
 	self      join.Identity
 	observers *hosting.Host
 	status    *statuses
-	jobs      *leaderJobs
+	jobs      *leaderjobs.Jobs
 	window    *telemetry.Window
 }
 
@@ -102,7 +103,7 @@ func (r *responder) respond(ctx context.Context, p peerRequest) *wire.PeerRespon
 		}
 		// The same request is the hint to look for back-fills, see
 		// hosting.Host.WakeBackfills.
-		r.jobs.wakeBackfills()
+		r.jobs.WakeBackfills()
 		return &wire.PeerResponse{
 			Body: &wire.PeerResponse_Honour{
 				Honour: &wire.Honoured{Version: body.Honour.GetVersion()},

@@ -15,6 +15,7 @@ import (
 	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/node/hosting"
+	"github.com/percolator-go/percolator/node/leaderjobs"
 	"github.com/percolator-go/percolator/node/telemetry"
 	"github.com/percolator-go/percolator/store"
 )
@@ -37,7 +38,7 @@ type statuses struct {
 	tablets   *tablets
 	observers *hosting.Host
 	policy    *cluster.PolicyView
-	jobs      *leaderJobs
+	jobs      *leaderjobs.Jobs
 	gate      *version.Gate
 	health    *metaHealth
 	certs     certificates
@@ -78,7 +79,7 @@ func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusRespo
 	// time and the rest are as of after it.
 	out.Tablets = s.tablets.statuses(ctx, leading)
 	out.UnixMs = s.now().UnixMilli()
-	out.Placement, out.Splits = s.jobs.placementStatus(), s.jobs.splitsStatus()
+	out.Placement, out.Splits = s.jobs.PlacementStatus(), s.jobs.SplitsStatus()
 	if err := s.store.WriteBlocked(); err != nil {
 		out.WriteBlocked = err.Error()
 	}
@@ -161,7 +162,7 @@ func (s *statuses) metaHealth(ctx context.Context, out *pb.NodeStatusResponse) {
 // that has not answered is not among them.
 func (s *statuses) history(tablets []*pb.StatusResponse) *pb.HistoryStatus {
 	out := &pb.HistoryStatus{BlockedBy: "collection is off"}
-	if c := s.jobs.collection(); c != nil {
+	if c := s.jobs.Collection(); c != nil {
 		out = c
 	} else if !s.policy.Now().GetNoCollection() {
 		out.BlockedBy = telemetry.LeaderKnows

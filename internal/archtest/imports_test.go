@@ -203,6 +203,12 @@ var layers = []layer{
 	{of: "internal/cli", may: []string{
 		root, pb, "internal/cli/...", "internal/rpc", "internal/txn", "internal/version", "node/config",
 	}},
+	{of: "node/leaderjobs", may: []string{
+		pb, "actors/archiver", "actors/backfill", "actors/collector", "actors/merger",
+		"actors/oracle", "actors/placement", "actors/splitter", "actors/timers", "backup", "cluster",
+		"cluster/meta", "cluster/route", "internal/mvcc", "internal/policy", "internal/txn",
+		"internal/version", "node/config",
+	}},
 	{of: "node", may: []string{"..."}},
 	{of: "app", may: []string{root, "internal/cli", "internal/cli/shell", "internal/memory", "internal/version", "node"}},
 	{of: "recipes/...", may: []string{root, "recipes/...", "tuple"}},

@@ -1,4 +1,4 @@
-package node
+package leaderjobs
 
 import (
 	"context"
@@ -24,6 +24,7 @@ import (
 	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/version"
+	"github.com/percolator-go/percolator/node/config"
 )
 
 // job is background work of the node that leads meta; each job is an actor of its own.
@@ -34,24 +35,34 @@ type job interface {
 	Stop(ctx context.Context) error
 }
 
-// leaderJobs are the jobs that run while this node leads meta: placement, collection of
-// history, splits, merges, back-fills, timers and backups. It owns which of them run, and by which policy. The
-// worker of changes starts and ends them, and so may wait for them; any goroutine may
-// wake one or ask for its status. A job that did not end in time may still be in its turn
-// while the node leads no more; none starts beside it.
-type leaderJobs struct {
-	cfg      Config
-	system   *actor.ActorSystem
-	meta     *meta.Meta
-	client   *txn.Client
-	send     route.Sender
-	members  cluster.Members
-	statuses *statusCache
-	known    *cluster.PolicyView
-	clocks   oracle.Offsets // as placement has found them, which uses it
+// Config configures Jobs. All fields are required.
+type Config struct {
+	// Node is the configuration of the node. The policy of the cluster overrides parts of it.
+	Node    config.Config
+	System  *actor.ActorSystem
+	Meta    *meta.Meta
+	Client  *txn.Client
+	Send    route.Sender
+	Members cluster.Members
+	Policy  *cluster.PolicyView
+	Gate    *version.Gate
+	// Status returns the status of a node, this one or another; for leading see
+	// NodeStatusRequest. It bounds the wait.
+	Status func(ctx context.Context, node uint64, leading bool) (*pb.NodeStatusResponse, error)
+	// Now returns the time by the oracle's clock.
+	Now func() time.Time
+}
 
-	gate   *version.Gate
-	timers timers.Stats // of all timers jobs; any goroutine reads
+// Jobs are the jobs that run while this node leads meta: placement, collection of history,
+// splits, merges, back-fills, timers and backups. It owns which of them run, and by which
+// policy. One goroutine calls Follow and End, which wait for jobs; any goroutine may wake a
+// job or read its status. A job that did not end in time may still be in its turn while the
+// node no longer leads; none starts beside it.
+type Jobs struct {
+	cfg      Config
+	statuses *StatusCache
+	clocks   oracle.Offsets // as placement has measured them
+	timers   timers.Stats   // of all timers jobs of the process
 
 	// The worker's own.
 	started bool
@@ -67,19 +78,27 @@ type leaderJobs struct {
 	archiver  *archiver.Job        // nil: no backups are made from here
 }
 
+// New returns Jobs of which none runs.
+func New(cfg Config) *Jobs {
+	return &Jobs{cfg: cfg, statuses: &StatusCache{members: cfg.Members, status: cfg.Status, now: cfg.Now}}
+}
+
+// Statuses returns the cache of the statuses that the jobs read.
+func (l *Jobs) Statuses() *StatusCache { return l.statuses }
+
 // startBackfills starts the job that marks existing rows for new observers and removes
 // retired observers. It must not wait until this node's observers are registered: one
 // that was retired, and is linked again, can register only after its removal.
-func (l *leaderJobs) startBackfills() error {
-	j, err := backfill.Spawn(l.system, backfill.Config{
+func (l *Jobs) startBackfills() error {
+	j, err := backfill.Spawn(l.cfg.System, backfill.Config{
 		Meta: struct {
 			*meta.Observers
 			*meta.BackfillRecords
-		}{l.meta.Observers, l.meta.Backfills},
-		Client: l.client, Logger: l.cfg.Logger,
+		}{l.cfg.Meta.Observers, l.cfg.Meta.Backfills},
+		Client: l.cfg.Client, Logger: l.cfg.Node.Logger,
 	})
 	if err != nil {
-		return fmt.Errorf("node: back-fills: %w", err)
+		return fmt.Errorf("leaderjobs: back-fills: %w", err)
 	}
 	l.began(j, func() { l.backfills = j })
 	return nil
@@ -96,11 +115,11 @@ const (
 // policyTimeout bounds one attempt to read the policy.
 const policyTimeout = 2 * time.Second
 
-// follow starts the jobs when this node has come to lead meta and ends them when it no
+// Follow starts the jobs when this node has come to lead meta and ends them when it no
 // longer does. After a change of the cluster's policy it restarts them. Errors are
 // logged; what could not be started is tried again by the next call.
-func (l *leaderJobs) follow(ctx context.Context, leads bool) {
-	changed := l.started && l.policy.GetVersion() != l.known.Now().GetVersion()
+func (l *Jobs) Follow(ctx context.Context, leads bool) {
+	changed := l.started && l.policy.GetVersion() != l.cfg.Policy.Now().GetVersion()
 	if ctx.Err() != nil || leads == l.started && !changed {
 		return
 	}
@@ -113,8 +132,8 @@ func (l *leaderJobs) follow(ctx context.Context, leads bool) {
 		}
 		ending, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
-		if err := l.end(ending); err != nil {
-			l.cfg.Logger.Error("the jobs of meta's leader did not stop in time; no others start before they have",
+		if err := l.End(ending); err != nil {
+			l.cfg.Node.Logger.Error("the jobs of meta's leader did not stop in time; no others start before they have",
 				"error", err)
 			return
 		}
@@ -124,7 +143,7 @@ func (l *leaderJobs) follow(ctx context.Context, leads bool) {
 	}
 	// start reads the policy first, and waits for meta up to policyTimeout.
 	if err := l.start(ctx); err != nil {
-		l.cfg.Logger.Error("the jobs of meta's leader could not be started; it is tried again",
+		l.cfg.Node.Logger.Error("the jobs of meta's leader could not be started; it is tried again",
 			"error", err)
 		return
 	}
@@ -134,10 +153,10 @@ func (l *leaderJobs) follow(ctx context.Context, leads bool) {
 // start starts all jobs by the policy as it is now. If one fails, those that were started
 // are stopped again. When start is first called, the node's observers and listeners may
 // not run yet.
-func (l *leaderJobs) start(ctx context.Context) (err error) {
+func (l *Jobs) start(ctx context.Context) (err error) {
 	reading, cancel := context.WithTimeout(ctx, policyTimeout)
 	defer cancel()
-	if l.policy, err = l.known.Found(reading); err != nil {
+	if l.policy, err = l.cfg.Policy.Found(reading); err != nil {
 		return err
 	}
 	// All are tried, so that the log names everything that cannot start. One that the
@@ -148,23 +167,23 @@ func (l *leaderJobs) start(ctx context.Context) (err error) {
 		// Not under ctx, which may be what has ended.
 		ctx, cancel := context.WithTimeout(context.Background(), jobsTimeout)
 		defer cancel()
-		return errors.Join(err, l.end(ctx))
+		return errors.Join(err, l.End(ctx))
 	}
 	return nil
 }
 
 // began records a job that runs. set is called under the lock, to set the job's own
 // field.
-func (l *leaderJobs) began(j job, set func()) {
+func (l *Jobs) began(j job, set func()) {
 	l.running = append(l.running, j)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	set()
 }
 
-// end stops the jobs, last started first. Those that have not ended by the end of ctx
+// End stops the jobs, last started first. Those that have not ended by the end of ctx
 // stay in running. Only the worker calls it, or Drain after the worker has ended.
-func (l *leaderJobs) end(ctx context.Context) error {
+func (l *Jobs) End(ctx context.Context) error {
 	l.mu.Lock()
 	l.backfills, l.collector, l.placement = nil, nil, nil
 	l.splitter, l.merger, l.archiver = nil, nil, nil
@@ -182,8 +201,8 @@ func (l *leaderJobs) end(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// wakeBackfills makes the back-fills look for work at once, if they run here.
-func (l *leaderJobs) wakeBackfills() {
+// WakeBackfills makes the back-fills look for work at once, if they run here.
+func (l *Jobs) WakeBackfills() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.backfills != nil {
@@ -191,8 +210,8 @@ func (l *leaderJobs) wakeBackfills() {
 	}
 }
 
-// collection returns the collector's status; nil if it does not run here.
-func (l *leaderJobs) collection() *pb.HistoryStatus {
+// Collection returns the collector's status; nil if it does not run here.
+func (l *Jobs) Collection() *pb.HistoryStatus {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.collector == nil {

@@ -1,4 +1,4 @@
-package node
+package leaderjobs
 
 import (
 	"cmp"
@@ -14,8 +14,8 @@ import (
 
 // startCollector starts the job that bounds history (invariant 11 of design section 4),
 // unless the policy forbids it.
-func (l *leaderJobs) startCollector() error {
-	tune, history := l.cfg.Collection, policy.Millis(l.policy.GetHistoryMs())
+func (l *Jobs) startCollector() error {
+	tune, history := l.cfg.Node.Collection, policy.Millis(l.policy.GetHistoryMs())
 	if l.policy.GetNoCollection() {
 		return nil
 	}
@@ -23,15 +23,15 @@ func (l *leaderJobs) startCollector() error {
 	age := cmp.Or(tune.Interval, min(collector.DefaultInterval, history/10)) / 2
 	// MaxHold bounds what leases of open snapshots and of backups may hold back, also against
 	// a program that never lets go.
-	c, err := collector.Spawn(l.system, collector.Config{
-		Client: l.client, Record: l.meta.History,
-		Drops:    meta.Drops{Schema: l.meta.Schema, Now: l.client.Timestamp},
+	c, err := collector.Spawn(l.cfg.System, collector.Config{
+		Client: l.cfg.Client, Record: l.cfg.Meta.History,
+		Drops:    meta.Drops{Schema: l.cfg.Meta.Schema, Now: l.cfg.Client.Timestamp},
 		Overview: recentStatuses{l.statuses, age}, History: history, Interval: tune.Interval,
 		ForceAfter: tune.ForceAfter, MaxHold: policy.Millis(l.policy.GetMaxHoldMs()),
-		Logger: l.cfg.Logger,
+		Logger: l.cfg.Node.Logger,
 	})
 	if err != nil {
-		return fmt.Errorf("node: %w", err)
+		return fmt.Errorf("leaderjobs: %w", err)
 	}
 	l.began(c, func() { l.collector = c })
 	return nil

@@ -1,4 +1,4 @@
-package node
+package leaderjobs
 
 import (
 	"fmt"
@@ -15,23 +15,23 @@ import (
 
 // startTimers starts the job that fires durable timers. It keeps nothing here but its figures,
 // which metrics read. The worker of changes calls it.
-func (l *leaderJobs) startTimers() error {
-	j, err := timers.Spawn(l.system, timers.Config{
+func (l *Jobs) startTimers() error {
+	j, err := timers.Spawn(l.cfg.System, timers.Config{
 		Meta: struct {
 			*meta.Observers
 			*meta.Schema
-		}{l.meta.Observers, l.meta.Schema},
-		Client: l.client, Stats: &l.timers, Logger: l.cfg.Logger,
+		}{l.cfg.Meta.Observers, l.cfg.Meta.Schema},
+		Client: l.cfg.Client, Stats: &l.timers, Logger: l.cfg.Node.Logger,
 		// A build that knows no timers would take their table for damage, so nothing is
 		// fired, and no client sets one, before all nodes know them.
-		Ready: func() bool { return l.gate.Has(version.Timers) },
+		Ready: func() bool { return l.cfg.Gate.Has(version.Timers) },
 	})
 	if err != nil {
-		return fmt.Errorf("node: timers: %w", err)
+		return fmt.Errorf("leaderjobs: timers: %w", err)
 	}
 	l.began(j, func() {})
 	return nil
 }
 
 // Timers implements telemetry.Jobs: the counters of all timers jobs of this process.
-func (l *leaderJobs) Timers() *timers.Stats { return &l.timers }
+func (l *Jobs) Timers() *timers.Stats { return &l.timers }

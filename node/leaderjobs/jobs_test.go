@@ -1,4 +1,4 @@
-package node
+package leaderjobs
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/percolator-go/percolator/cluster/meta"
 	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/version"
+	"github.com/percolator-go/percolator/node/config"
 )
 
 // stuckJob is a job that does not end before it is released.
@@ -40,18 +41,17 @@ func TestNoJobsBesideLateOnes(t *testing.T) {
 		stuck := stuckJob(make(chan struct{}))
 		known := cluster.NewPolicyView(cluster.PolicyConfig{Own: &pb.Policy{}})
 		known.Follow(m.Policy, version.NewGate(version.Known(), 0, nil), nil)
-		jobs := &leaderJobs{
-			cfg:   Config{Logger: logger},
-			known: known, running: []job{stuck}, started: true,
+		jobs := &Jobs{
+			cfg: Config{Node: config.Config{Logger: logger}, Policy: known}, running: []job{stuck}, started: true,
 		}
 		ctx := t.Context()
-		jobs.follow(ctx, false)
-		jobs.follow(ctx, true)
+		jobs.Follow(ctx, false)
+		jobs.Follow(ctx, true)
 		if started > 0 {
 			t.Error("jobs are started beside one of the last term")
 		}
 		close(stuck)
-		jobs.follow(ctx, true)
+		jobs.Follow(ctx, true)
 		if started == 0 {
 			t.Error("no jobs are started after the last one has ended")
 		}
@@ -68,9 +68,9 @@ func (j lastTurn) Stop(context.Context) error {
 
 // TestEndedTimersCountNothing: when this node's timers job has ended, another node's counts.
 func TestEndedTimersCountNothing(t *testing.T) {
-	jobs := &leaderJobs{}
+	jobs := &Jobs{}
 	jobs.running = []job{lastTurn{&jobs.timers.Pending}}
-	if err := jobs.end(t.Context()); err != nil {
+	if err := jobs.End(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if n := jobs.timers.Pending.Load(); n != 0 {

@@ -1,4 +1,4 @@
-package node
+package leaderjobs
 
 import (
 	"context"
@@ -19,35 +19,35 @@ import (
 
 // startPlacement starts the job that decides where replicas and leaders are, unless this
 // node is configured without.
-func (l *leaderJobs) startPlacement() error {
-	tune := l.cfg.Placement
+func (l *Jobs) startPlacement() error {
+	tune := l.cfg.Node.Placement
 	if tune.Off {
 		return nil
 	}
 	// What the policy says is given once: a change of it ends the job, and the worker of
 	// changes starts another (follow). The rest is this node's own configuration, so that
 	// it may differ by which node leads meta.
-	p, err := placement.Spawn(l.system, placement.Config{
+	p, err := placement.Spawn(l.cfg.System, placement.Config{
 		Meta: struct {
 			*meta.NodeTable
 			*meta.TabletMap
 			*meta.Moves
-		}{l.meta.Nodes, l.meta.Tablets, l.meta.Moves},
+		}{l.cfg.Meta.Nodes, l.cfg.Meta.Tablets, l.cfg.Meta.Moves},
 		Cluster:     placedCluster{l, &lastAnswers{clocks: &l.clocks}},
 		Replicas:    int(l.policy.GetReplicas()),
 		GoneAfter:   policy.Millis(l.policy.GetGoneAfterMs()),
 		ForgetAfter: policy.Millis(l.policy.GetForgetAfterMs()),
-		Interval:    tune.Interval, Busy: tune.Busy, Rest: tune.Rest, Logger: l.cfg.Logger,
+		Interval:    tune.Interval, Busy: tune.Busy, Rest: tune.Rest, Logger: l.cfg.Node.Logger,
 	})
 	if err != nil {
-		return fmt.Errorf("node: %w", err)
+		return fmt.Errorf("leaderjobs: %w", err)
 	}
 	l.began(p, func() { l.placement = p })
 	return nil
 }
 
-// place wakes placement, if it runs here.
-func (l *leaderJobs) place() {
+// Place wakes placement, if it runs here.
+func (l *Jobs) Place() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.placement != nil {
@@ -56,10 +56,10 @@ func (l *leaderJobs) place() {
 }
 
 // Offsets implements telemetry.Jobs. The offsets stay as they were when leadership goes.
-func (l *leaderJobs) Offsets() map[uint64]time.Duration { return l.clocks.Last() }
+func (l *Jobs) Offsets() map[uint64]time.Duration { return l.clocks.Last() }
 
-// placementStatus returns placement's status; nil if it does not run here.
-func (l *leaderJobs) placementStatus() *pb.PlacementStatus {
+// PlacementStatus returns placement's status; nil if it does not run here.
+func (l *Jobs) PlacementStatus() *pb.PlacementStatus {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.placement == nil {
@@ -71,7 +71,7 @@ func (l *leaderJobs) placementStatus() *pb.PlacementStatus {
 // placedCluster is the cluster as placement sees and changes it. The job's own goroutine
 // calls it, one call at a time.
 type placedCluster struct {
-	jobs *leaderJobs
+	jobs *Jobs
 	*lastAnswers
 }
 
@@ -93,7 +93,7 @@ const wholePoll = 12
 // Alive implements placement.Cluster.
 func (p placedCluster) Alive() []uint64 {
 	var out []uint64
-	for _, m := range p.jobs.members.Alive() {
+	for _, m := range p.jobs.cfg.Members.Alive() {
 		out = append(out, m.NodeID)
 	}
 	return out
@@ -101,17 +101,17 @@ func (p placedCluster) Alive() []uint64 {
 
 // Timestamp implements placement.Cluster.
 func (p placedCluster) Timestamp(ctx context.Context) (mvcc.Timestamp, error) {
-	return p.jobs.client.Timestamp(ctx)
+	return p.jobs.cfg.Client.Timestamp(ctx)
 }
 
 // Send implements placement.Cluster.
 func (p placedCluster) Send(ctx context.Context, tablet uint64,
 	req *pb.TabletRequest) (*pb.TabletResponse, error) {
-	return p.jobs.send(ctx, tablet, req)
+	return p.jobs.cfg.Send(ctx, tablet, req)
 }
 
 // AheadClocks implements placement.Cluster.
-func (p placedCluster) AheadClocks() []uint64 { return p.clocks.Ahead(p.jobs.cfg.MaxClockAhead) }
+func (p placedCluster) AheadClocks() []uint64 { return p.clocks.Ahead(p.jobs.cfg.Node.MaxClockAhead) }
 
 // FullDisks implements placement.Cluster.
 func (p placedCluster) FullDisks() []uint64 { return p.full }
@@ -131,7 +131,7 @@ func (p placedCluster) Statuses(ctx context.Context) ([]*pb.StatusResponse, erro
 		func(node uint64, s *pb.NodeStatusResponse, began, ended time.Time) {
 			// The other clock is read somewhere between the sending and the answer; the
 			// longer that took, the less is known of it.
-			p.clocks.Saw(node, s.GetUnixMs(), began, ended, p.jobs.cfg.MaxClockAhead)
+			p.clocks.Saw(node, s.GetUnixMs(), began, ended, p.jobs.cfg.Node.MaxClockAhead)
 			if s.GetWriteBlocked() != "" {
 				p.full = append(p.full, node)
 			}

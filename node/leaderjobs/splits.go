@@ -1,4 +1,4 @@
-package node
+package leaderjobs
 
 import (
 	"cmp"
@@ -13,19 +13,19 @@ import (
 // startSplitter starts the job that splits tablets by size and load, unless the policy
 // forbids it. The worker of changes calls it; this file owns nothing. The job is content
 // with answers half its interval old, which are newer than its last turn.
-func (l *leaderJobs) startSplitter() error {
-	tune, p := l.cfg.Splits, l.policy
+func (l *Jobs) startSplitter() error {
+	tune, p := l.cfg.Node.Splits, l.policy
 	if p.GetNoSplits() {
 		return nil
 	}
-	s, err := splitter.Spawn(l.system, splitter.Config{
-		Client: l.client, Meta: l.meta.Schema, Overview: recentStatuses{
+	s, err := splitter.Spawn(l.cfg.System, splitter.Config{
+		Client: l.cfg.Client, Meta: l.cfg.Meta.Schema, Overview: recentStatuses{
 			l.statuses, cmp.Or(tune.Interval, splitter.DefaultInterval) / 2,
 		}, MaxBytes: p.GetSplitBytes(), MaxLoad: p.GetSplitLoad(), Interval: tune.Interval,
-		MaxTablets: int(p.GetSplitMaxTablets()), Logger: l.cfg.Logger,
+		MaxTablets: int(p.GetSplitMaxTablets()), Logger: l.cfg.Node.Logger,
 	})
 	if err != nil {
-		return fmt.Errorf("node: %w", err)
+		return fmt.Errorf("leaderjobs: %w", err)
 	}
 	l.began(s, func() { l.splitter = s })
 	return nil
@@ -33,25 +33,25 @@ func (l *leaderJobs) startSplitter() error {
 
 // startMerger starts the job that merges tablets. If the policy forbids splits, or the cluster's
 // version merges, it only finishes merges that were begun. The rest is as with the splitter.
-func (l *leaderJobs) startMerger() error {
-	tune, p := l.cfg.Splits, l.policy
+func (l *Jobs) startMerger() error {
+	tune, p := l.cfg.Node.Splits, l.policy
 	interval := cmp.Or(tune.Interval, merger.DefaultInterval)
-	m, err := merger.Spawn(l.system, merger.Config{
-		Meta: l.meta.Merges, Overview: recentStatuses{l.statuses, interval / 4},
-		FinishOnly: p.GetNoSplits() || !l.gate.Has(version.Merges),
+	m, err := merger.Spawn(l.cfg.System, merger.Config{
+		Meta: l.cfg.Meta.Merges, Overview: recentStatuses{l.statuses, interval / 4},
+		FinishOnly: p.GetNoSplits() || !l.cfg.Gate.Has(version.Merges),
 		MaxBytes:   cmp.Or(p.GetSplitBytes(), splitter.DefaultMaxBytes),
 		MaxLoad:    cmp.Or(p.GetSplitLoad(), splitter.DefaultMaxLoad),
-		Interval:   interval, After: tune.MergeAfter, Logger: l.cfg.Logger,
+		Interval:   interval, After: tune.MergeAfter, Logger: l.cfg.Node.Logger,
 	})
 	if err != nil {
-		return fmt.Errorf("node: %w", err)
+		return fmt.Errorf("leaderjobs: %w", err)
 	}
 	l.began(m, func() { l.merger = m })
 	return nil
 }
 
-// splitsStatus returns the splitter's status; nil if it does not run here.
-func (l *leaderJobs) splitsStatus() *pb.SplitsStatus {
+// SplitsStatus returns the splitter's status; nil if it does not run here.
+func (l *Jobs) SplitsStatus() *pb.SplitsStatus {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.splitter == nil {

@@ -1,4 +1,4 @@
-package node
+package leaderjobs
 
 import (
 	"context"
@@ -9,25 +9,26 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 )
 
-// statusCache keeps the statuses of tablets that the live nodes returned when they were
+// StatusCache keeps the statuses of tablets that the live nodes returned when they were
 // last polled. The jobs of meta's leader and operators' requests read it: one request to
 // each node, however many tablets there are, serves all that come soon after.
 //
 // It owns the statuses of the last poll. Callers poll on their own goroutines and wait for
 // the nodes. Two of them may be polling at once, which costs only traffic.
-type statusCache struct {
+type StatusCache struct {
 	members cluster.Members
-	status  *statuses
+	status  func(ctx context.Context, node uint64, leading bool) (*pb.NodeStatusResponse, error)
+	now     func() time.Time
 
 	mu     sync.Mutex
 	polled time.Time // when the last poll began; zero: there was none
 	last   []*pb.StatusResponse
 }
 
-// get returns the statuses of the last poll, or polls if that began age or longer ago.
+// Get returns the statuses of the last poll, or polls if that began age or longer ago.
 // Tablets of nodes that did not answer in time are missing. The messages are shared and
 // must not be changed. The only errors are ctx's.
-func (c *statusCache) get(ctx context.Context, age time.Duration) ([]*pb.StatusResponse, error) {
+func (c *StatusCache) Get(ctx context.Context, age time.Duration) ([]*pb.StatusResponse, error) {
 	c.mu.Lock()
 	polled, last := c.polled, c.last
 	c.mu.Unlock()
@@ -42,9 +43,9 @@ func (c *statusCache) get(ctx context.Context, age time.Duration) ([]*pb.StatusR
 type nodeAnswered func(node uint64, s *pb.NodeStatusResponse, began, ended time.Time)
 
 // poll sends one request to each live node, all at once, and waits for all of them;
-// statusTimeout bounds each. For leading see NodeStatusRequest. It calls answered once for
+// the status function bounds each. For leading see NodeStatusRequest. It calls answered once for
 // each node that answers, one call at a time.
-func (c *statusCache) poll(ctx context.Context, leading bool,
+func (c *StatusCache) poll(ctx context.Context, leading bool,
 	answered nodeAnswered) ([]*pb.StatusResponse, error) {
 	var (
 		began = time.Now()
@@ -54,14 +55,14 @@ func (c *statusCache) poll(ctx context.Context, leading bool,
 	)
 	for _, m := range c.members.Alive() {
 		runs.Go(func() {
-			sent := c.status.now()
-			s, err := c.status.of(ctx, m.NodeID, leading)
+			sent := c.now()
+			s, err := c.status(ctx, m.NodeID, leading)
 			if err != nil {
 				return // its tablets stay as they are, or have other leaders
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			answered(m.NodeID, s, sent, c.status.now())
+			answered(m.NodeID, s, sent, c.now())
 			all = append(all, s.GetTablets()...)
 		})
 	}
@@ -79,14 +80,14 @@ func (c *statusCache) poll(ctx context.Context, leading bool,
 	return all, nil
 }
 
-// recentStatuses is the statusCache for a job to which statuses up to age old are new
+// recentStatuses is the StatusCache for a job to which statuses up to age old are new
 // enough.
 type recentStatuses struct {
-	*statusCache
+	*StatusCache
 	age time.Duration
 }
 
 // Leaders implements splitter.Overview and collector.Overview.
 func (r recentStatuses) Leaders(ctx context.Context) ([]*pb.StatusResponse, error) {
-	return r.get(ctx, r.age)
+	return r.Get(ctx, r.age)
 }

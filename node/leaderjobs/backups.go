@@ -1,0 +1,89 @@
+package leaderjobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/percolator-go/percolator/actors/archiver"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/backup"
+)
+
+// This file has the scheduled backups, which the node that leads meta makes.
+
+// startArchiver starts the job that makes scheduled backups. The worker of changes calls it.
+func (l *Jobs) startArchiver() error {
+	j, err := archiver.Spawn(l.cfg.System, archiver.Config{
+		Schedules: l.cfg.Meta.Schedules, Make: l.makeBackup, Logger: l.cfg.Node.Logger,
+	})
+	if err != nil {
+		return fmt.Errorf("leaderjobs: start scheduled backups: %w", err)
+	}
+	l.began(j, func() { l.archiver = j })
+	return nil
+}
+
+// WakeArchiver makes the archiver check at once for due backups, if it runs here.
+func (l *Jobs) WakeArchiver() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.archiver != nil {
+		l.archiver.Wake()
+	}
+}
+
+// Schedules implements telemetry.Jobs: the schedules of backups as last read by the archiver; nil if it does not run
+// here.
+func (l *Jobs) Schedules() []*pb.BackupSchedule {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.archiver == nil {
+		return nil
+	}
+	return l.archiver.Last()
+}
+
+// makeBackup makes one backup of a schedule, and removes those that its retention does not need.
+func (l *Jobs) makeBackup(ctx context.Context, s *pb.BackupSchedule,
+	incremental bool) (made archiver.Made, err error) {
+	location, err := backup.OpenNew(ctx, s.Location)
+	if err != nil {
+		return made, err
+	}
+	defer func() { err = errors.Join(err, location.Close()) }()
+	options := backup.CreateOptions{
+		Options:     backup.Options{Rate: int64(s.Rate), By: "schedule " + s.Name},
+		Incremental: incremental, Tables: s.Tables, Hold: s.FullEveryMs > 0,
+	}
+	m, err := l.createBackup(ctx, location, options)
+	if err != nil {
+		return made, err
+	}
+	made = archiver.Made{Name: m.Name, At: m.Time, Full: !m.Incremental()}
+	if s.KeepMs > 0 {
+		_, made.PruneErr = backup.Prune(ctx, location, backup.PruneOptions{
+			Keep: time.Duration(s.KeepMs) * time.Millisecond, Now: m.Time,
+			Cluster: m.Cluster, Tables: s.Tables,
+		})
+	}
+	return made, nil
+}
+
+// createBackup makes the backup, a full one if no increment is possible. It discards an
+// unfinished backup that another request began.
+func (l *Jobs) createBackup(ctx context.Context, location *backup.Location,
+	o backup.CreateOptions) (*backup.Manifest, error) {
+	for {
+		m, err := backup.Create(ctx, l.cfg.Client, location, o)
+		switch {
+		case errors.Is(err, backup.ErrInterrupted) && !o.Restart:
+			o.Restart = true
+		case o.Incremental && (errors.Is(err, backup.ErrHistoryGone) || errors.Is(err, backup.ErrNotFound)):
+			o.Incremental = false
+		default:
+			return m, err
+		}
+	}
+}
