@@ -19,8 +19,8 @@ import (
 type certificates struct {
 	files   *certs.Files // nil: plain text
 	now     func() time.Time
-	clients *rpc.Roleless // of the server for clients
-	host    func() string // by which others reach the node; empty: not known yet, or there is none
+	clients *rpc.LegacyCerts // of the server for clients
+	host    func() string    // by which others reach the node; empty: not known yet, or there is none
 }
 
 // errExpired: nobody can connect to the node any more, nor it to others.

@@ -24,16 +24,16 @@ import (
 // Tablets, gossip and the policy wake the worker on any goroutine. One look may be under
 // way, and at most one more is owed, however often the worker is woken meanwhile.
 type changes struct {
-	woken     actorkit.Wakeup
-	tablets   *tablets
-	jobs      *leaderjobs.Jobs
-	members   cluster.Members
-	observers *hosting.Host
-	door      *join.Door
-	admin     *admin.Service
-	locks     *lockd.Lockd
-	logger    *slog.Logger
-	publisher publisher
+	woken      actorkit.Wakeup
+	tablets    *tablets
+	jobs       *leaderjobs.Jobs
+	members    cluster.Members
+	observers  *hosting.Host
+	membership *join.Membership
+	admin      *admin.Service
+	locks      *lockd.Lockd
+	logger     *slog.Logger
+	publisher  publisher
 
 	// The worker's own, as of the last look.
 	alive map[uint64]cluster.Member
@@ -102,7 +102,7 @@ func (c *changes) compareMembers(ctx context.Context) {
 	}
 	c.alive = now
 	if came {
-		c.door.LookAgain()
+		c.membership.LookAgain()
 	}
 	if came && !first {
 		c.readMeta(ctx)

@@ -154,7 +154,7 @@ func paths(t *testing.T) (found []string) {
 	}
 	fixed := regexp.MustCompile(`"GET (/[^"{]*)(?:\{[^}]*\})?"`)
 	question := regexp.MustCompile(`(?m)"([a-z]+)":\s+\{(?:Data|Answer|Seen): `)
-	for _, name := range append(files, "questions.go") {
+	for _, name := range append(files, "console/questions.go") {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

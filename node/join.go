@@ -40,11 +40,11 @@ import (
 // that answers early, and one goroutine (upkeep) that first looks for other nodes and
 // later keeps this one registered; quit ends it.
 type joining struct {
-	cfg   Config
-	files *certs.Files // nil: plain text
-	gate  *version.Gate
-	self  *join.Self
-	door  *join.Door
+	cfg        Config
+	files      *certs.Files // nil: plain text
+	gate       *version.Gate
+	self       *join.Self
+	membership *join.Membership
 
 	listen  net.Listener     // nil: there is none, or it was handed over
 	ports   *gossip.Listener // nil: none, or gossip has it
@@ -102,7 +102,7 @@ func openJoining(cfg Config, files *certs.Files, st *store.Store,
 	if err != nil {
 		return nil, errors.Join(err, e.close())
 	}
-	c := join.DoorConfig{
+	c := join.MembershipConfig{
 		Voters: voters, Waiting: parts.waiting, Discards: parts.discards, Self: e.self, Contact: e.contact,
 		Join: cfg.JoinAddrs(), Expect: cfg.Expect, Addresses: e.at, Labels: cfg.Labels,
 		Version: Version(), Gate: parts.gate, Bootstrap: bootstrap, Logger: cfg.Logger,
@@ -112,11 +112,11 @@ func openJoining(cfg Config, files *certs.Files, st *store.Store,
 	if parts.contact != nil {
 		later := &lateContact{}
 		c.Contact = later
-		e.door = join.NewDoor(c)
-		later.Contact = parts.contact(cfg.Listen, e.door)
+		e.membership = join.NewMembership(c)
+		later.Contact = parts.contact(cfg.Listen, e.membership)
 		return e, nil
 	}
-	e.door = join.NewDoor(c)
+	e.membership = join.NewMembership(c)
 	if err := e.serveEarly(); err != nil {
 		return nil, errors.Join(err, e.close())
 	}
@@ -329,7 +329,7 @@ func (e *joining) serveEarly() error {
 	}
 	opts := append(rpc.Guards(cfg), grpc.MaxRecvMsgSize(1<<20), grpc.UnknownServiceHandler(notYet))
 	e.early, e.earlyServed = grpc.NewServer(opts...), make(chan error, 1)
-	pb.RegisterMembershipServer(e.early, e.door)
+	pb.RegisterMembershipServer(e.early, e.membership)
 	l := rpc.Limit(early, cfg)
 	go func() { e.earlyServed <- e.early.Serve(l) }() // joined by takeOver
 	return nil
@@ -373,11 +373,11 @@ func (e *joining) takeOver() (net.Listener, error) {
 }
 
 // register adds the door to what a server serves.
-func (e *joining) register(r grpc.ServiceRegistrar) { pb.RegisterMembershipServer(r, e.door) }
+func (e *joining) register(r grpc.ServiceRegistrar) { pb.RegisterMembershipServer(r, e.membership) }
 
 // enter waits until the node belongs to a cluster and returns who it is there.
 func (e *joining) enter(ctx context.Context) (join.Identity, error) {
-	err := e.door.Enter(ctx)
+	err := e.membership.Enter(ctx)
 	return e.self.Identity(), err
 }
 
@@ -409,7 +409,7 @@ func (e *joining) openGossip(self cluster.Member,
 	e.gossip, e.ports = g, nil // gossip closes its listener from here on
 	ctx, cancel := context.WithCancel(context.Background())
 	e.end = cancel
-	e.upkeep.Go(func() { e.door.Seek(ctx) })
+	e.upkeep.Go(func() { e.membership.Seek(ctx) })
 	return g, nil
 }
 
@@ -420,7 +420,7 @@ func (e *joining) known() []string {
 	for _, n := range e.self.Contacts().Nodes {
 		out = append(out, n.Gossip)
 	}
-	return append(out, e.door.Met()...)
+	return append(out, e.membership.Met()...)
 }
 
 // firstRegister bounds the first attempt to register, which holds up the start.
@@ -433,14 +433,14 @@ func (e *joining) open(r join.Registry, refused func(error)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	e.quit() // ends Seek: from now on meta tells where the others are
 	e.end = cancel
-	e.door.Open(r)
+	e.membership.Open(r)
 	first, done := context.WithTimeout(ctx, firstRegister)
 	defer done()
-	if err := e.door.Register(first, r); err != nil {
+	if err := e.membership.Register(first, r); err != nil {
 		e.cfg.Logger.Debug("not registered yet", "error", err) // the upkeep goes on
 	}
 	e.upkeep.Go(func() {
-		if err := e.door.Upkeep(ctx, r); err != nil {
+		if err := e.membership.Upkeep(ctx, r); err != nil {
 			refused(err)
 		}
 	})

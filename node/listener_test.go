@@ -14,7 +14,7 @@ func TestAddressStaysBound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &joining{listen: l, door: &join.Door{}, end: func() {}}
+	e := &joining{listen: l, membership: &join.Membership{}, end: func() {}}
 	if err := e.serveEarly(); err != nil {
 		t.Fatal(err)
 	}

@@ -183,7 +183,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	if err != nil {
 		return err
 	}
-	n.certs = certificates{files, n.now, &rpc.Roleless{}, n.reachedBy}
+	n.certs = certificates{files, n.now, &rpc.LegacyCerts{}, n.reachedBy}
 	if n.store, err = openStore(n.cfg, n.parts); err != nil {
 		return err
 	}
@@ -346,7 +346,7 @@ func (n *Node) startBackground() {
 	n.background.start(n.noteRecovery)
 	changes := &changes{
 		woken: n.woken, tablets: n.tablets, jobs: n.jobs, members: n.peerNodes.Members(),
-		observers: n.observers, door: n.joining.door, admin: n.transport.admin, locks: n.lockd.Load(),
+		observers: n.observers, membership: n.joining.membership, admin: n.transport.admin, locks: n.lockd.Load(),
 		logger:    n.cfg.Logger,
 		publisher: publisher{members: n.peerNodes.Members(), tablets: n.tablets},
 	}

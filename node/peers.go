@@ -63,7 +63,7 @@ func (n *Node) openPeers() error {
 		if err := n.openLink(link); err != nil {
 			return err
 		}
-		n.joining.door.ReachedBy(n.peers.Reached)
+		n.joining.membership.ReachedBy(n.peers.Reached)
 		caller, nodes = n.peers, n.peers
 	} else {
 		others = nil // the carrier must not look for nodes that it cannot reach

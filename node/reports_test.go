@@ -62,7 +62,7 @@ func TestEarlyServerRecovers(t *testing.T) {
 		t.Fatal(err)
 	}
 	// a door with nothing behind it
-	e := &joining{listen: l, door: &join.Door{}, end: func() {}}
+	e := &joining{listen: l, membership: &join.Membership{}, end: func() {}}
 	if err := e.serveEarly(); err != nil {
 		t.Fatal(err)
 	}

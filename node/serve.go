@@ -111,7 +111,7 @@ func (n *Node) serve(ctx context.Context) error {
 		}
 		s, cfg := n.servers, rpc.ServerConfig{
 			Logger: n.cfg.Logger, Latest: n.latest, Admin: n.transport.admin, Register: n.joining.register,
-			Policy: n.policy.LastRead, Roleless: n.certs.clients, Clients: &n.clients,
+			Policy: n.policy.LastRead, LegacyCerts: n.certs.clients, Clients: &n.clients,
 			Resolve: n.client.ResolveAt,
 		}
 		// Without certificates the server speaks plain text, to clients and nodes alike.

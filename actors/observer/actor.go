@@ -46,8 +46,8 @@ type dispatcherActor struct {
 	stopped chan struct{}
 	props   *actor.Props // of an invocation actor
 
-	byTarget atomic.Pointer[map[notify.Target]*linked] // the map does not change
-	order    []*linked
+	byTarget atomic.Pointer[map[notify.Target]*registeredObserver] // the map does not change
+	order    []*registeredObserver
 	next     int // index in order of the observer whose turn it is
 	entries  map[mvcc.Cell]*entry
 	runs     map[*run]*entry
@@ -69,7 +69,7 @@ func newDispatcherActor(ctx context.Context, cfg Config, stopped chan struct{}) 
 		entries: make(map[mvcc.Cell]*entry), runs: make(map[*run]*entry),
 	}
 	for _, o := range cfg.Observers {
-		l := &linked{spec: o.Spec, logger: cfg.Logger, limit: o.Spec.Concurrency}
+		l := &registeredObserver{spec: o.Spec, logger: cfg.Logger, limit: o.Spec.Concurrency}
 		positive(&l.spec.MaxConflicts, percolator.DefaultMaxConflicts)
 		l.table.Store(uint32(o.Table))
 		l.inForce.Store(int64(min(l.limit, cfg.Workers)))

@@ -35,22 +35,22 @@ const (
 
 // largest returns the size of the largest batch that the entry may be in. A change that has
 // failed runs by itself, so that no other pays for it.
-func (l *linked) largest(e *entry) int {
+func (l *registeredObserver) largest(e *entry) int {
 	if l.alone == e || e.attempts > 0 || (e.known != nil && e.known.Attempts > 0) {
 		return 1
 	}
 	return cmp.Or(e.most, max(l.spec.Batch, 1))
 }
 
-// company removes from the queue the cells that are run for together with e: those of its
+// batchPeers removes from the queue the cells that are run for together with e: those of its
 // tablet and its priority, first come first served. The others keep their order.
-func (l *linked) company(e *entry) (company []*entry) {
+func (l *registeredObserver) batchPeers(e *entry) (peers []*entry) {
 	size, seen, kept := l.largest(e), 0, 0
-	for seen < min(len(l.queue), lookahead*l.spec.Batch) && len(company)+1 < size {
+	for seen < min(len(l.queue), lookahead*l.spec.Batch) && len(peers)+1 < size {
 		o := l.queue[seen]
 		most := l.largest(o)
-		if o.tablet == e.tablet && o.priority == e.priority && len(company)+2 <= most {
-			company, size = append(company, o), min(size, most)
+		if o.tablet == e.tablet && o.priority == e.priority && len(peers)+2 <= most {
+			peers, size = append(peers, o), min(size, most)
 		} else {
 			l.queue[kept] = o
 			kept++
@@ -61,8 +61,8 @@ func (l *linked) company(e *entry) (company []*entry) {
 	copy(l.queue[first:seen], l.queue[:kept])
 	clear(l.queue[:first])
 	l.queue = l.queue[first:]
-	l.stats.queued.Add(-int64(len(company)))
-	return company
+	l.stats.queued.Add(-int64(len(peers)))
+	return peers
 }
 
 // divide queues a cell of a batch that came to nothing: after a pause, the same for the
@@ -84,7 +84,7 @@ func (a *dispatcherActor) divide(e *entry, out outcome) {
 // disband queues the cells of a batch whose function does not return, each for a run of its
 // own. The function's transaction can't commit any more.
 func (a *dispatcherActor) disband(r *run) {
-	for _, m := range append([]*run{r}, r.company...) {
+	for _, m := range append([]*run{r}, r.batchPeers...) {
 		if e, ok := a.runs[m]; ok {
 			delete(a.runs, m)
 			e.run, e.charged = nil, m.charged
@@ -104,7 +104,7 @@ type batch struct {
 }
 
 func newBatch(lead *run) *batch {
-	b := &batch{lead: lead, runs: append([]*run{lead}, lead.company...)}
+	b := &batch{lead: lead, runs: append([]*run{lead}, lead.batchPeers...)}
 	slices.SortFunc(b.runs, func(a, b *run) int { return strings.Compare(a.cell.Row, b.cell.Row) })
 	b.outs, b.ts = make([]outcome, len(b.runs)), make([]mvcc.Timestamp, len(b.runs))
 	return b

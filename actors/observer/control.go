@@ -62,7 +62,7 @@ func (d *Dispatcher) Paused(t notify.Target) bool {
 }
 
 // adjust applies one observer's entry of the catalogue.
-func (a *dispatcherActor) adjust(l *linked, info *pb.ObserverInfo) {
+func (a *dispatcherActor) adjust(l *registeredObserver, info *pb.ObserverInfo) {
 	l.limit = l.spec.Concurrency
 	if n := int(info.GetLimit()); n > 0 {
 		l.limit = n
@@ -82,7 +82,7 @@ func (a *dispatcherActor) adjust(l *linked, info *pb.ObserverInfo) {
 
 // letGo forgets the observer's cells that are not running, with their memory and advisory
 // locks. They stay dirty, and scans find them when the observer is resumed.
-func (a *dispatcherActor) letGo(l *linked) {
+func (a *dispatcherActor) letGo(l *registeredObserver) {
 	for _, e := range a.entries {
 		if e.obs != l || e.state == running {
 			continue

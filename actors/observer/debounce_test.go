@@ -299,7 +299,7 @@ func TestPriority(t *testing.T) {
 // TestRankKnows: what Priority is told of a notification.
 func TestRankKnows(t *testing.T) {
 	var got []percolator.Notification
-	l := &linked{spec: spec{
+	l := &registeredObserver{spec: spec{
 		Column:   percolator.Column{Table: "t", Name: "c"},
 		Priority: func(n percolator.Notification) int { got = append(got, n); return 1 },
 	}}

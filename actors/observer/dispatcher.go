@@ -17,11 +17,11 @@ type spec = percolator.ObserverSpec
 
 // Dispatcher runs a node's observers. Its methods may be called concurrently.
 type Dispatcher struct {
-	system *actor.ActorSystem
-	port   *actorkit.Port[[]notify.Dirty, []notify.Admission]
-	linked []*linked
+	system    *actor.ActorSystem
+	port      *actorkit.Port[[]notify.Dirty, []notify.Admission]
+	observers []*registeredObserver
 	// byTarget points to a map that does not change; Relink brings another.
-	byTarget *atomic.Pointer[map[notify.Target]*linked]
+	byTarget *atomic.Pointer[map[notify.Target]*registeredObserver]
 	cancel   context.CancelFunc // ends all runs' contexts
 	stopped  chan struct{}      // closed when the actor has ended
 }
@@ -37,7 +37,7 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Dispatcher, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	d.cancel = cancel
 	a := newDispatcherActor(ctx, cfg, d.stopped)
-	d.linked, d.byTarget = a.order, &a.byTarget
+	d.observers, d.byTarget = a.order, &a.byTarget
 	// Always the same instance: a restart after a panic must not forget what runs.
 	pid, err := system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor {
 		return a
@@ -71,8 +71,8 @@ func check(cfg Config) error {
 
 // Targets returns the columns whose observers are registered here, for scanners to look for.
 func (d *Dispatcher) Targets() []notify.Target {
-	out := make([]notify.Target, 0, len(d.linked))
-	for _, l := range d.linked {
+	out := make([]notify.Target, 0, len(d.observers))
+	for _, l := range d.observers {
 		if id := l.tableID(); id != 0 {
 			out = append(out, notify.Target{
 				Table: id, Column: l.spec.Column.Name, Weak: l.spec.Weak,
@@ -93,8 +93,8 @@ func (d *Dispatcher) Submit(ctx context.Context, items []notify.Dirty) ([]notify
 
 // Stats returns each observer's counters, in the order of registration.
 func (d *Dispatcher) Stats() []Stats {
-	out := make([]Stats, len(d.linked))
-	for i, l := range d.linked {
+	out := make([]Stats, len(d.observers))
+	for i, l := range d.observers {
 		out[i] = l.read()
 	}
 	return out

@@ -1,6 +1,6 @@
 package observer
 
-// This file has the dispatcher's state: a linked for each observer and an entry for each
+// This file has the dispatcher's state: a registeredObserver for each observer and an entry for each
 // cell that is queued, running, resting or waiting for a backoff. They belong to the
 // dispatcher's goroutine, except the atomic fields, which any goroutine may read.
 
@@ -16,9 +16,9 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// linked is one registered observer. spec does not change; any goroutine may use stats and
+// registeredObserver is one registered observer. spec does not change; any goroutine may use stats and
 // logger. Only the dispatcher uses the rest, except where it says otherwise.
-type linked struct {
+type registeredObserver struct {
 	spec   spec
 	table  atomic.Uint32 // changed only by the dispatcher (Relink)
 	logger *slog.Logger
@@ -44,19 +44,21 @@ type linked struct {
 	frequent frequent // rows that run again and again
 }
 
-func (l *linked) tableID() mvcc.TableID { return mvcc.TableID(l.table.Load()) }
+func (l *registeredObserver) tableID() mvcc.TableID { return mvcc.TableID(l.table.Load()) }
 
 // ack returns the observer's acknowledgment column in the row of the cell.
-func (l *linked) ack(observed mvcc.Cell) mvcc.Cell { return notify.AckCell(observed, l.spec.Name) }
+func (l *registeredObserver) ack(observed mvcc.Cell) mvcc.Cell {
+	return notify.AckCell(observed, l.spec.Name)
+}
 
 // free reports whether the observer may start another run. Stuck runs are replaced, but
 // no more than limit of them.
-func (l *linked) free() bool { return l.running-min(l.stuck, l.limit) < l.limit }
+func (l *registeredObserver) free() bool { return l.running-min(l.stuck, l.limit) < l.limit }
 
 // enough returns how many cells there is use for at once: those of as many runs as there may be,
 // and as many again to go on with, or what a batch or the highest priority is chosen from. Any
 // goroutine may call it.
-func (l *linked) enough() int {
+func (l *registeredObserver) enough() int {
 	batch := max(l.spec.Batch, 1)
 	running := batch * int(l.inForce.Load())
 	waiting := max(running, lookahead*batch)
@@ -67,10 +69,12 @@ func (l *linked) enough() int {
 }
 
 // ready reports whether a waiting cell may have a slot.
-func (l *linked) ready() bool { return len(l.queue) > 0 || (len(l.suspects) > 0 && l.alone == nil) }
+func (l *registeredObserver) ready() bool {
+	return len(l.queue) > 0 || (len(l.suspects) > 0 && l.alone == nil)
+}
 
 // next removes the next cell from the queues. The observer must be ready.
-func (l *linked) next() *entry {
+func (l *registeredObserver) next() *entry {
 	from := &l.queue
 	if len(l.suspects) > 0 && l.alone == nil {
 		from = &l.suspects
@@ -94,7 +98,7 @@ const oldestEvery = 8
 
 // first returns which cell of the queue has its turn by the observer's priorities. It looks at
 // all of them: they are few, and each is about to cost a transaction.
-func (l *linked) first() int {
+func (l *registeredObserver) first() int {
 	at := 0
 	if l.taken++; l.taken%oldestEvery != 0 {
 		for i, e := range l.queue {
@@ -107,7 +111,7 @@ func (l *linked) first() int {
 }
 
 // rank asks the observer's Priority for the cell's, the first time that it is queued.
-func (l *linked) rank(e *entry) {
+func (l *registeredObserver) rank(e *entry) {
 	if l.spec.Priority == nil || e.ranked {
 		return
 	}
@@ -128,14 +132,14 @@ func (l *linked) rank(e *entry) {
 }
 
 // emptied drops the queues, whose entries were forgotten.
-func (l *linked) emptied() {
+func (l *registeredObserver) emptied() {
 	l.queue, l.suspects, l.resting = nil, nil, 0
 	l.stats.queued.Store(0)
 	l.stats.waiting.Store(0)
 }
 
 // ended records that the entry's run has ended or was given up.
-func (l *linked) ended(e *entry) {
+func (l *registeredObserver) ended(e *entry) {
 	if l.alone == e {
 		l.alone = nil
 	}
@@ -154,7 +158,7 @@ const (
 // entry is a dirty cell in the dispatcher: queued for a slot, running, waiting for a backoff, or
 // resting for the observer's debounce.
 type entry struct {
-	obs   *linked
+	obs   *registeredObserver
 	cell  mvcc.Cell
 	state state
 	known *mvcc.Notify // the newest notify entry heard of; nil if there were only hints

@@ -11,7 +11,7 @@ import (
 // that are retired.
 func (d *Dispatcher) Registered() []Registered {
 	var out []Registered
-	for _, l := range d.linked {
+	for _, l := range d.observers {
 		if !l.retired.Load() {
 			out = append(out, Registered{Spec: l.spec, Table: l.tableID()})
 		}
@@ -43,7 +43,7 @@ func (d *Dispatcher) Relink(ctx context.Context, tables map[string]mvcc.TableID)
 // Paused reads it without a lock. An observer that is linked to no table is not in it, so
 // nothing is admitted for it.
 func (a *dispatcherActor) retarget() {
-	m := make(map[notify.Target]*linked, len(a.order))
+	m := make(map[notify.Target]*registeredObserver, len(a.order))
 	for _, l := range a.order {
 		if id := l.tableID(); id != 0 {
 			m[notify.Target{Table: id, Column: l.spec.Column.Name}] = l

@@ -46,7 +46,7 @@ func (d *Dispatcher) Rows(ctx context.Context) ([][]Row, error) {
 
 func (a *dispatcherActor) rows() (all [][]Row) {
 	now := time.Now()
-	found := make(map[*linked][]Row, len(a.order))
+	found := make(map[*registeredObserver][]Row, len(a.order))
 	for _, e := range a.entries {
 		if row, odd := e.row(now); odd {
 			found[e.obs] = append(found[e.obs], row)

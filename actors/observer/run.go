@@ -26,7 +26,7 @@ import (
 // run is one run of an observer for one cell. It belongs to its invocation actor; phase
 // is shared with the dispatcher.
 type run struct {
-	obs   *linked
+	obs   *registeredObserver
 	cell  mvcc.Cell
 	known *mvcc.Notify // the notify entry that led here; nil for a hint
 	// attempts is how often the dispatcher has seen runs for this change fail.
@@ -52,8 +52,8 @@ type run struct {
 	// more. It is called at most once.
 	decided func()
 	free    bool // the slot was taken back; the dispatcher's
-	// company are the other runs of its batch; they share phase, overdue and decided.
-	company []*run
+	// batchPeers are the other runs of its batch; they share phase, overdue and decided.
+	batchPeers []*run
 }
 
 // Phases of a run. The user's function returning, and the dispatcher giving up on it,

@@ -22,7 +22,7 @@ const at mvcc.Timestamp = 50
 func lone(t *testing.T, entry mvcc.Notify) (*run, *fakeClient) {
 	client := &fakeClient{now: 100, entries: map[mvcc.Cell]mvcc.Notify{cellOf("r"): entry}}
 	return &run{
-		obs: &linked{spec: spec{Name: "o", MaxAttempts: 3, MaxConflicts: 8},
+		obs: &registeredObserver{spec: spec{Name: "o", MaxAttempts: 3, MaxConflicts: 8},
 			logger: slog.New(slog.DiscardHandler)},
 		cell: cellOf("r"), client: client, timeout: time.Minute, grace: time.Minute,
 		base: t.Context(), phase: new(atomic.Int32), tx: &fakeTxn{client: client, start: at},

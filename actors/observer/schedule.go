@@ -37,7 +37,7 @@ func (a *dispatcherActor) schedule(c actor.Context) {
 // turn returns the next observer, round robin, with a waiting cell and a free slot, or nil.
 // When slow or stuck runs use up the pool each observer may still have one run, so that no
 // observer stops the others.
-func (a *dispatcherActor) turn() *linked {
+func (a *dispatcherActor) turn() *registeredObserver {
 	full := a.running-min(a.stuck, a.cfg.MaxStuck) >= a.cfg.Workers
 	for i := range a.order {
 		at := (a.next + i) % len(a.order)
@@ -56,10 +56,10 @@ func (a *dispatcherActor) start(c actor.Context, e *entry) {
 	r.phase = new(atomic.Int32)
 	r.overdue = func() { root.Send(self, &overdue{run: r}) }
 	r.decided = func() { root.Send(self, &decided{run: r}) }
-	for _, other := range e.obs.company(e) {
+	for _, other := range e.obs.batchPeers(e) {
 		m := a.begin(other)
 		m.phase, m.overdue, m.decided = r.phase, r.overdue, r.decided
-		r.company = append(r.company, m)
+		r.batchPeers = append(r.batchPeers, m)
 	}
 	a.batches++
 	a.running++
@@ -204,8 +204,8 @@ func (a *dispatcherActor) abandon(c actor.Context, r *run) {
 	a.cfg.Logger.Error("observer: function ignores the end of its context", "observer",
 		e.obs.spec.Name, "row", e.cell.Row,
 		"deadline", e.obs.spec.Deadline, "stuck", a.stuck, "slots_replaced_at_most", a.cfg.MaxStuck,
-		"batch", 1+len(r.company))
-	if len(r.company) > 0 {
+		"batch", 1+len(r.batchPeers))
+	if len(r.batchPeers) > 0 {
 		a.disband(r) // nobody knows for which of its cells the function does not return
 		return
 	}

@@ -90,7 +90,7 @@ func (c *counters) ended(out outcome) {
 	}
 }
 
-func (l *linked) read() Stats {
+func (l *registeredObserver) read() Stats {
 	c := &l.stats
 	return Stats{
 		Name: l.spec.Name, Table: l.spec.Column.Table, Column: l.spec.Column.Name,

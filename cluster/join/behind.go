@@ -124,14 +124,14 @@ func (s *Self) noteReached(reached func(node, incarnation uint64) uint64) error 
 
 // ReachedBy sets the function that returns the position of another node's Raft log in
 // incarnations before one, as this process has heard it. Until then only the disk is asked.
-func (d *Door) ReachedBy(reached func(node, incarnation uint64) uint64) {
+func (d *Membership) ReachedBy(reached func(node, incarnation uint64) uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.reached = reached
 }
 
 // reachedFunc returns what ReachedBy has set.
-func (d *Door) reachedFunc() func(node, incarnation uint64) uint64 {
+func (d *Membership) reachedFunc() func(node, incarnation uint64) uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.reached == nil {
@@ -142,7 +142,7 @@ func (d *Door) reachedFunc() func(node, incarnation uint64) uint64 {
 
 // behind returns the highest known position of the log of a node that starts, in earlier
 // incarnations, if that is above started, the one that it claims; else 0.
-func (d *Door) behind(node, incarnation, started uint64) uint64 {
+func (d *Membership) behind(node, incarnation, started uint64) uint64 {
 	known := max(d.cfg.Self.reachedBefore(node, incarnation), d.reachedFunc()(node, incarnation))
 	if started == 0 || known <= started { // 0: an earlier build does not say
 		return 0
@@ -152,7 +152,7 @@ func (d *Door) behind(node, incarnation, started uint64) uint64 {
 
 // discard discards the replicas of this node if another one has answered with a higher position
 // of its log, and reports whether one has.
-func (d *Door) discard(ctx context.Context) (bool, error) {
+func (d *Membership) discard(ctx context.Context) (bool, error) {
 	reached := d.heard.reached()
 	if reached <= d.cfg.Self.Started() {
 		return false, nil
@@ -169,7 +169,7 @@ func (d *Door) discard(ctx context.Context) (bool, error) {
 
 // checkBehind is discard for a running node: another one that was away at its start may have
 // answered since.
-func (d *Door) checkBehind(ctx context.Context) {
+func (d *Membership) checkBehind(ctx context.Context) {
 	if _, err := d.discard(ctx); err != nil {
 		d.warn("cannot discard the replicas of an older copy", "", "error", err)
 	}

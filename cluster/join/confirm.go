@@ -158,8 +158,8 @@ func (h *heard) confirmed(voters []uint64) (ok bool, why string) {
 }
 
 // hold pauses for one round while others have yet to confirm this start, and tells the
-// log and DoorConfig.Waiting why.
-func (d *Door) hold(ctx context.Context, why string) error {
+// log and MembershipConfig.Waiting why.
+func (d *Membership) hold(ctx context.Context, why string) error {
 	d.say("waiting: the node neither votes nor serves until a majority of those that it votes "+
 		"with confirms that its directory is no old copy",
 		"missing", why)

@@ -1,6 +1,6 @@
 // Package join brings nodes into a cluster: a node's identity, founding, joining and coming
-// back (design section 9). Self is the node's record in its store. Door asks other nodes to
-// be let in, and answers those that ask this one; heard keeps what they have said. Door
+// back (design section 9). Self is the node's record in its store. Membership asks other nodes to
+// be let in, and answers those that ask this one; heard keeps what they have said. Membership
 // reaches meta through the interface Registry.
 //
 // Invariants:
@@ -48,7 +48,7 @@
 //
 // Clocks. A fresh node compares its clock with what the others say in their answers to
 // Hello, when it joins and when all that are to found a cluster are there. If it is off
-// from most of theirs by more than DoorConfig.MaxClockOff it is refused (ErrClock); if
+// from most of theirs by more than MembershipConfig.MaxClockOff it is refused (ErrClock); if
 // another one's is, nobody founds until that has gone or been set. A node of the cluster
 // comes back whatever its clock says, and is judged when it leads meta.
 //

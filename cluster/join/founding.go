@@ -22,7 +22,7 @@ import (
 // found founds the cluster that so many fresh nodes expect, if it is this node's turn:
 // all of them must let it, itself included. See the package's documentation for why that
 // makes one cluster.
-func (d *Door) found(ctx context.Context) (done bool, err error) {
+func (d *Membership) found(ctx context.Context) (done bool, err error) {
 	set, turn := d.expected()
 	if ok, err := d.foundClocks(set); !ok || !turn {
 		return false, err
@@ -66,7 +66,7 @@ func (d *Door) found(ctx context.Context) (done bool, err error) {
 // that block each other, as may happen after a third has lost its directory, one can go
 // on. The own promise is given up first. A node that does not hear of it is told after
 // the next attempt.
-func (d *Door) withdraw(ctx context.Context, set []*freshNode, req *pb.FoundRequest) error {
+func (d *Membership) withdraw(ctx context.Context, set []*freshNode, req *pb.FoundRequest) error {
 	if err := d.cfg.Self.Withdraw(req.Founder, req.Attempt); err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (d *Door) withdraw(ctx context.Context, set []*freshNode, req *pb.FoundRequ
 
 // promise asks one node, perhaps this one itself, for its promise and returns who holds
 // it.
-func (d *Door) promise(ctx context.Context, f *freshNode,
+func (d *Membership) promise(ctx context.Context, f *freshNode,
 	req *pb.FoundRequest) (holder uint64, err error) {
 	if f.node.NodeId == req.Founder {
 		return d.cfg.Self.Promise(req.Founder, req.Attempt)
@@ -113,7 +113,7 @@ func (d *Door) promise(ctx context.Context, f *freshNode,
 // expected returns the fresh nodes that have answered lately and expect the same number,
 // this one included, ordered by node id, and whether it is this node's turn to found:
 // they are exactly as many as expected, and those with lower ids have had time to do it.
-func (d *Door) expected() (set []*freshNode, turn bool) {
+func (d *Membership) expected() (set []*freshNode, turn bool) {
 	own := d.cfg.Self.Identity().NodeID
 	set = append(set, &freshNode{node: &pb.Node{NodeId: own, Listen: d.cfg.Addresses.GetListen()}})
 	var differ []string
@@ -157,7 +157,7 @@ func (d *Door) expected() (set []*freshNode, turn bool) {
 }
 
 // sayPromised logs whose promise to whom keeps this node waiting.
-func (d *Door) sayPromised(f *freshNode, holder uint64, nodes []uint64) {
+func (d *Membership) sayPromised(f *freshNode, holder uint64, nodes []uint64) {
 	if slices.Contains(nodes, holder) {
 		d.say("waiting to found a cluster: another node is about to", "founder", holder)
 		return

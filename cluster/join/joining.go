@@ -29,7 +29,7 @@ import (
 //
 // These errors are not worth another try: ErrOtherCluster, ErrDuplicateNode,
 // ErrStaleIncarnation, ErrForgotten, ErrWaiting, ErrClock, version.ErrIncompatible.
-func (d *Door) Enter(ctx context.Context) error {
+func (d *Membership) Enter(ctx context.Context) error {
 	switch {
 	case !d.cfg.Self.Identity().Fresh():
 		return d.comeBack(ctx)
@@ -63,12 +63,12 @@ func (d *Door) Enter(ctx context.Context) error {
 }
 
 // pause waits about so long, with jitter, or for the end of ctx, whose cause it returns.
-func (d *Door) pause(ctx context.Context, wait time.Duration) error {
+func (d *Membership) pause(ctx context.Context, wait time.Duration) error {
 	return d.pauseUnless(ctx, wait, nil)
 }
 
 // pauseUnless is like pause but also returns when something is received.
-func (d *Door) pauseUnless(ctx context.Context, wait time.Duration,
+func (d *Membership) pauseUnless(ctx context.Context, wait time.Duration,
 	something <-chan struct{}) error {
 	t := time.NewTimer(wait/2 + rand.N(wait))
 	defer t.Stop()
@@ -93,7 +93,7 @@ type greeting struct {
 }
 
 // round asks every address once and then joins, founds, or does neither.
-func (d *Door) round(ctx context.Context) (done bool, err error) {
+func (d *Membership) round(ctx context.Context) (done bool, err error) {
 	greetings := d.greet(ctx, d.targets())
 	var in []greeting
 	for _, g := range greetings {
@@ -115,7 +115,7 @@ func (d *Door) round(ctx context.Context) (done bool, err error) {
 
 // targets returns whom to ask: the addresses that the operator named, and those of fresh
 // nodes that were heard of.
-func (d *Door) targets() []string {
+func (d *Membership) targets() []string {
 	out := slices.Clone(d.cfg.Join)
 	for _, f := range d.heard.recent(func(f *freshNode) time.Time { return f.heard }) {
 		out = append(out, f.node.Listen)
@@ -126,7 +126,7 @@ func (d *Door) targets() []string {
 
 // greet says Hello to all addresses at once, waits for the answers at most callTimeout,
 // and remembers what they say. It returns one greeting per address.
-func (d *Door) greet(ctx context.Context, addrs []string) []greeting {
+func (d *Membership) greet(ctx context.Context, addrs []string) []greeting {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	id := d.cfg.Self.Identity()
@@ -155,7 +155,7 @@ func (d *Door) greet(ctx context.Context, addrs []string) []greeting {
 
 // join asks one node of the cluster after another to take this node in, and returns true
 // as soon as one has. It returns an error only for what asking again cannot help.
-func (d *Door) join(ctx context.Context, in []greeting) (bool, error) {
+func (d *Membership) join(ctx context.Context, in []greeting) (bool, error) {
 	id := d.cfg.Self.Identity()
 	for _, g := range in {
 		switch {
@@ -213,7 +213,7 @@ func (d *Door) join(ctx context.Context, in []greeting) (bool, error) {
 // joinVersions refuses to become or be a node of a cluster whose version this build does not
 // work with. A node of the cluster takes note of the version: it may have been away when
 // that was raised, and must know before it opens a replica.
-func (d *Door) joinVersions(id Identity, in []greeting) error {
+func (d *Membership) joinVersions(id Identity, in []greeting) error {
 	for _, g := range in {
 		agreed := wire.Agreed(g.r.Agreed)
 		err := agreed.Admit(d.cfg.Gate.Build())
@@ -242,7 +242,7 @@ const maxAskedBack = 32
 // comeBack registers the new incarnation with whoever answers. If nobody can, because all
 // may be starting, the node goes on as soon as its start is confirmed, and Upkeep
 // registers it later.
-func (d *Door) comeBack(ctx context.Context) error {
+func (d *Membership) comeBack(ctx context.Context) error {
 	began := time.Now()
 	for {
 		addrs := d.acquainted()
@@ -289,7 +289,7 @@ func (d *Door) comeBack(ctx context.Context) error {
 
 // acquainted returns the addresses of the nodes that this one knows: those named by the
 // operator, all that it votes with, some others, and those that have called.
-func (d *Door) acquainted() []string {
+func (d *Membership) acquainted() []string {
 	addrs := slices.Clone(d.cfg.Join)
 	others := 0
 	for _, n := range d.cfg.Self.Contacts().Nodes {
@@ -310,7 +310,7 @@ func (d *Door) acquainted() []string {
 // Seek asks the nodes that this one knows where they are now, again and again, until this
 // incarnation is registered or ctx ends. Until meta is reached nobody else tells it of
 // addresses that have changed since it last ran.
-func (d *Door) Seek(ctx context.Context) {
+func (d *Membership) Seek(ctx context.Context) {
 	for d.pause(ctx, comeBackPause) == nil && !d.registered.Load() {
 		d.greet(ctx, d.acquainted())
 		d.checkBehind(ctx)
@@ -320,7 +320,7 @@ func (d *Door) Seek(ctx context.Context) {
 // ofCluster drops greetings of fresh nodes, and those of another cluster at addresses
 // that the operator has not named: such an address may have been given to somebody else.
 // Those that the operator named stay, for join to refuse.
-func (d *Door) ofCluster(all []greeting) []greeting {
+func (d *Membership) ofCluster(all []greeting) []greeting {
 	own := d.cfg.Self.Identity().ClusterID
 	return slices.DeleteFunc(all, func(g greeting) bool {
 		return g.r == nil || g.r.ClusterId == "" ||
@@ -330,7 +330,7 @@ func (d *Door) ofCluster(all []greeting) []greeting {
 
 // Register registers this incarnation through r, once the node can reach meta by itself.
 // If that is done already it does nothing.
-func (d *Door) Register(ctx context.Context, r Registry) error {
+func (d *Membership) Register(ctx context.Context, r Registry) error {
 	if d.registered.Load() {
 		return nil
 	}
@@ -348,7 +348,7 @@ func (d *Door) Register(ctx context.Context, r Registry) error {
 // Upkeep registers the node, as often as it takes, and from then on keeps what it knows
 // of the others up to date for its next start, until ctx ends. It returns an error only
 // if the node is refused, and must stop.
-func (d *Door) Upkeep(ctx context.Context, r Registry) error {
+func (d *Membership) Upkeep(ctx context.Context, r Registry) error {
 	for {
 		wait := d.cfg.Upkeep
 		err := d.Register(ctx, r)
@@ -381,7 +381,7 @@ func (d *Door) Upkeep(ctx context.Context, r Registry) error {
 }
 
 // noteContacts stores whom the registry knows.
-func (d *Door) noteContacts(ctx context.Context, r Registry) error {
+func (d *Membership) noteContacts(ctx context.Context, r Registry) error {
 	contacts, err := r.Contacts(ctx)
 	if err != nil {
 		return err
@@ -398,17 +398,17 @@ func (d *Door) noteContacts(ctx context.Context, r Registry) error {
 }
 
 // say logs what the node waits for, each text at once and then every logPause.
-func (d *Door) say(text string, args ...any) { d.tell(slog.LevelInfo, text, "", args) }
+func (d *Membership) say(text string, args ...any) { d.tell(slog.LevelInfo, text, "", args) }
 
 // warn is like say for what an operator has to mend. Texts about different subjects count
 // as different.
-func (d *Door) warn(text, subject string, args ...any) {
+func (d *Membership) warn(text, subject string, args ...any) {
 	d.tell(slog.LevelWarn, text, subject, args)
 }
 
 // tell logs text unless it has done so about the subject less than logPause ago. It
 // forgets what is older, so that what it remembers stays small.
-func (d *Door) tell(level slog.Level, text, subject string, args []any) {
+func (d *Membership) tell(level slog.Level, text, subject string, args []any) {
 	now, key := time.Now(), text+" "+subject
 	d.mu.Lock()
 	maps.DeleteFunc(d.said, func(_ string, at time.Time) bool { return now.Sub(at) >= logPause })

@@ -44,7 +44,7 @@ func misdirected(failure error) (why, next string) {
 }
 
 // sayMisdirected warns of each address at which no node can ever answer this one.
-func (d *Door) sayMisdirected(all []greeting) {
+func (d *Membership) sayMisdirected(all []greeting) {
 	for _, g := range all {
 		if g.err == nil {
 			continue
@@ -62,7 +62,7 @@ const loneAfter = 5 * time.Second
 
 // sayWaiting logs why there is nobody to join. Addresses that sayMisdirected warns of are
 // left out.
-func (d *Door) sayWaiting(all []greeting) {
+func (d *Membership) sayWaiting(all []greeting) {
 	var fresh, silent []string
 	var why error
 	own, founding, wrong := d.cfg.Self.Identity().NodeID, false, 0

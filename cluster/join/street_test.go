@@ -52,7 +52,7 @@ type house struct {
 	versions version.Range // that its build knows
 
 	life   sync.RWMutex // held by whoever is in the process
-	door   *Door        // nil: the process is dead
+	door   *Membership  // nil: the process is dead
 	self   *Self
 	gate   *version.Gate
 	cancel context.CancelFunc
@@ -97,7 +97,7 @@ func (h *house) start() {
 	}
 	gate := version.NewGate(h.versions, h.st.Version(), h.st.RaiseVersion)
 	ctx, cancel := context.WithCancel(context.Background())
-	door := NewDoor(DoorConfig{
+	door := NewMembership(MembershipConfig{
 		Gate: gate, Version: "1.2", Self: self, Contact: h, Join: h.join, Expect: h.expect, Voters: h.voters,
 		Addresses:   &pb.NodeAddresses{Listen: h.addr, Gossip: h.gossip},
 		Clock:       func() time.Time { return time.Now().Add(h.ahead) },
@@ -153,7 +153,7 @@ var errLost = status.Error(codes.Unavailable, "lost")
 
 // carry takes a question to a node and its answer back, unless one of them is lost.
 func carry[R any](ctx context.Context, s *street, addr string,
-	ask func(d *Door) (R, error)) (none R, err error) {
+	ask func(d *Membership) (R, error)) (none R, err error) {
 	travel := func() error {
 		s.mu.Lock()
 		lost := s.lossy && s.rng.IntN(6) == 0
@@ -197,21 +197,21 @@ func (h *house) Hello(ctx context.Context, addr string,
 	if err := h.wrong[addr]; err != nil {
 		return nil, err
 	}
-	return carry(ctx, h.s, addr, func(d *Door) (*pb.HelloResponse, error) {
+	return carry(ctx, h.s, addr, func(d *Membership) (*pb.HelloResponse, error) {
 		return d.Hello(ctx, req)
 	})
 }
 
 func (h *house) Join(ctx context.Context, addr string,
 	req *pb.JoinRequest) (*pb.JoinResponse, error) {
-	return carry(ctx, h.s, addr, func(d *Door) (*pb.JoinResponse, error) {
+	return carry(ctx, h.s, addr, func(d *Membership) (*pb.JoinResponse, error) {
 		return d.Join(ctx, req)
 	})
 }
 
 func (h *house) Found(ctx context.Context, addr string,
 	req *pb.FoundRequest) (*pb.FoundResponse, error) {
-	return carry(ctx, h.s, addr, func(d *Door) (*pb.FoundResponse, error) {
+	return carry(ctx, h.s, addr, func(d *Membership) (*pb.FoundResponse, error) {
 		return d.Found(ctx, req)
 	})
 }

@@ -35,7 +35,7 @@ func newNodeDirectory(t *testing.T) *nodeDirectory {
 }
 
 // start returns the door of a process on the directory, and as whom it registers.
-func (d *nodeDirectory) start() (*join.Door, join.Identity) {
+func (d *nodeDirectory) start() (*join.Membership, join.Identity) {
 	d.Helper()
 	self, err := join.OpenSelf(d.store)
 	if err == nil && self.Identity().Fresh() {
@@ -44,7 +44,7 @@ func (d *nodeDirectory) start() (*join.Door, join.Identity) {
 	if err != nil {
 		d.Fatal(err)
 	}
-	return join.NewDoor(join.DoorConfig{
+	return join.NewMembership(join.MembershipConfig{
 		Self: self, Addresses: &pb.NodeAddresses{Listen: "a:1", Peer: "a:2", Gossip: "a:3"},
 		Upkeep: time.Millisecond,
 	}), self.Identity()

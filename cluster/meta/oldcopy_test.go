@@ -51,7 +51,7 @@ func TestOldCopyIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		d := join.NewDoor(join.DoorConfig{
+		d := join.NewMembership(join.MembershipConfig{
 			Self: self, Addresses: &pb.NodeAddresses{Listen: "a:1", Peer: "a:2", Gossip: "a:3"},
 		})
 		if err := d.Register(t.Context(), registry); err != nil {

@@ -24,7 +24,7 @@ import (
 )
 
 // This file says which role each call and each operation takes, and keeps from them who
-// has a lesser one. The entrance is in front of every handler, on gRPC's goroutines; what
+// has a lesser one. authInterceptor is in front of every handler, on gRPC's goroutines; what
 // an operation takes is looked at by the stream's workers. It keeps nothing.
 
 // access is what one call takes.
@@ -278,14 +278,14 @@ func weaken(req *pb.TabletRequest, check *pb.CheckTxnStatusRequest) {
 	}}
 }
 
-// entrance stands in front of all handlers of a server.
-type entrance struct {
+// authInterceptor stands in front of all handlers of a server.
+type authInterceptor struct {
 	cfg   ServerConfig
 	guard *Guard
 }
 
 // call has the call made if its caller may.
-func (e *entrance) call(ctx context.Context, method string, req any,
+func (e *authInterceptor) call(ctx context.Context, method string, req any,
 	do func() (any, error)) (any, error) {
 	who, err := callerOf(ctx, &e.cfg)
 	if err != nil {
@@ -294,7 +294,7 @@ func (e *entrance) call(ctx context.Context, method string, req any,
 	if conn := connection(ctx); conn != nil && conn.caller.Load() == nil {
 		conn.caller.Store(&who)
 	}
-	defer e.cfg.Roleless.call(who, e.cfg.Logger, time.Now)()
+	defer e.cfg.LegacyCerts.call(who, e.cfg.Logger, time.Now)()
 	resp, err := e.guard.Call(ctx, who, method, req, do)
 	var refusal *txn.ServerError
 	if errors.As(err, &refusal) { // the handlers' own errors are statuses already
@@ -303,14 +303,14 @@ func (e *entrance) call(ctx context.Context, method string, req any,
 	return resp, err
 }
 
-// unary puts the entrance in front of unary calls.
-func (e *entrance) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
+// unary checks unary calls.
+func (e *authInterceptor) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	handler grpc.UnaryHandler) (any, error) {
 	return e.call(ctx, info.FullMethod, req, func() (any, error) { return handler(ctx, req) })
 }
 
-// stream puts the entrance in front of streams.
-func (e *entrance) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
+// stream checks streams.
+func (e *authInterceptor) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
 	handler grpc.StreamHandler) error {
 	_, err := e.call(stream.Context(), info.FullMethod, nil, func() (any, error) {
 		return nil, handler(srv, stream)

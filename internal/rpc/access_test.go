@@ -346,7 +346,7 @@ func TestReadersEndNothing(t *testing.T) {
 // says so once a day, and the node knows of it for a day after its last call.
 func TestOldClientsAreWarnedOf(t *testing.T) {
 	var log lockedLog
-	var r Roleless
+	var r LegacyCerts
 	logger, now := slog.New(slog.NewTextHandler(&log, nil)), time.UnixMilli(1_000_000)
 	call := func(role certs.Role, name string) (end func()) {
 		return r.call(Caller{Role: role, Name: name}, logger, func() time.Time { return now })
@@ -359,24 +359,24 @@ func TestOldClientsAreWarnedOf(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	end := call(certs.Client, "stream")
-	now = now.Add(rolelessKept + time.Second)
-	if got := r.Clients(now); len(got) != 1 || got[0] != (RolelessClient{"stream", now}) {
+	now = now.Add(legacyCertKept + time.Second)
+	if got := r.Clients(now); len(got) != 1 || got[0] != (LegacyClient{"stream", now}) {
 		t.Errorf("a day later: %v", got)
 	}
 	end()
-	for i := range maxRoleless + 1 {
+	for i := range maxLegacyCerts + 1 {
 		call(certs.Client, fmt.Sprint(i))()
 	}
 	for range 3 {
 		call(certs.Client, "beyond")()
 	}
-	if got := r.Clients(now); len(got) != maxRoleless {
+	if got := r.Clients(now); len(got) != maxLegacyCerts {
 		t.Errorf("%d names", len(got))
 	}
 	if got := log.String(); strings.Count(got, "counted=16") != 1 || strings.Contains(got, "name=beyond") {
 		t.Errorf("names for which there is no room: %q", got)
 	}
-	now = now.Add(rolelessKept + time.Second)
+	now = now.Add(legacyCertKept + time.Second)
 	if got := r.Clients(now); len(got) != 0 {
 		t.Errorf("two days later: %v", got)
 	}
@@ -385,8 +385,8 @@ func TestOldClientsAreWarnedOf(t *testing.T) {
 // TestOldClientsAreKnown: over real connections, while their streams are open too.
 func TestOldClientsAreKnown(t *testing.T) {
 	dir := certstest.Folder(t, "127.0.0.1")
-	var r Roleless
-	addr := securedWith(t, dir, ServerConfig{Roleless: &r})
+	var r LegacyCerts
+	addr := securedWith(t, dir, ServerConfig{LegacyCerts: &r})
 	for role, c := range roleClients(t, dir, addr) {
 		if _, err := c.Tables(t.Context()); err != nil {
 			t.Errorf("%s: %v", role, err)

@@ -20,7 +20,7 @@ import (
 
 // This file has calls made whose callers may make them, and writes operators' acts to the
 // log: one line each when the call has ended, whatever became of it. It keeps nothing. The
-// entrance of the gRPC server calls it on gRPC's goroutines, and the console, whose actions
+// authInterceptor of the gRPC server calls it on gRPC's goroutines, and the console, whose actions
 // come over HTTP, on those of its requests.
 
 // AuditMessage is the message of all lines of the audit log.
@@ -90,7 +90,7 @@ func (g *Guard) Call(ctx context.Context, who Caller, method string, req any,
 	if err != nil || resp == nil {
 		return resp, err
 	}
-	if resp, refusal = g.grants.hiddenFrom(who).narrow(req, resp); refusal != nil {
+	if resp, refusal = g.grants.filterFor(who).narrow(req, resp); refusal != nil {
 		return nil, &txn.ServerError{Code: refusal.Code, Message: refusal.Message}
 	}
 	return resp, nil

@@ -106,7 +106,7 @@ func dial(ctx context.Context, addrs []string, cfg ClientConfig,
 		}
 		c.links = append(c.links, newLink(conn, addr, len(addrs) == 1, cfg))
 	}
-	if err := c.greet(ctx, cfg.DialTimeout); err != nil {
+	if err := c.connectAny(ctx, cfg.DialTimeout); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
@@ -117,9 +117,9 @@ func dial(ctx context.Context, addrs []string, cfg ClientConfig,
 // listener.
 const allRefusedAfter = 700 * time.Millisecond
 
-// greet asks one address after another until one has answered. The link in use is then
+// connectAny asks one address after another until one has answered. The link in use is then
 // that one.
-func (c *Client) greet(ctx context.Context, timeout time.Duration) error {
+func (c *Client) connectAny(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	began := time.Now()
@@ -144,7 +144,7 @@ func (c *Client) greet(ctx context.Context, timeout time.Duration) error {
 			if errors.As(last, &refusal) && !refused(last) {
 				return last
 			}
-			c.avoid(l)
+			c.failover(l)
 		}
 		if allRefused && !c.awaitStart && time.Since(began) > allRefusedAfter || txn.Sleep(ctx, wait) != nil {
 			return fmt.Errorf("%w: no node has answered: %w", txn.ErrUnavailable, last)
@@ -155,9 +155,9 @@ func (c *Client) greet(ctx context.Context, timeout time.Duration) error {
 // link returns the link of the address in use.
 func (c *Client) link() *link { return c.links[int(c.current.Load())%len(c.links)] }
 
-// avoid goes on to the next address if l is still the one in use: of many calls that fail
+// failover goes on to the next address if l is still the one in use: of many calls that fail
 // at once only the first moves it.
-func (c *Client) avoid(l *link) {
+func (c *Client) failover(l *link) {
 	at := c.current.Load()
 	if c.links[int(at)%len(c.links)] == l {
 		c.current.CompareAndSwap(at, (at+1)%int64(len(c.links)))
@@ -186,15 +186,15 @@ func (c *Client) Send(ctx context.Context, _ *pb.TabletDescriptor,
 		}
 		err = silent
 	}
-	if errors.Is(err, errBroken) || turnedAway(resp.GetError()) {
-		c.avoid(l)
+	if errors.Is(err, errBroken) || isUnreachable(resp.GetError()) {
+		c.failover(l)
 	}
 	return resp, err
 }
 
-// turnedAway reports whether the node did not reach who serves the operation. It may be
+// isUnreachable reports whether the node did not reach who serves the operation. It may be
 // cut off from the other nodes while another one is not.
-func turnedAway(e *pb.Error) bool {
+func isUnreachable(e *pb.Error) bool {
 	switch e.GetCode() {
 	case pb.Error_CODE_UNAVAILABLE, pb.Error_CODE_NOT_LEADER, pb.Error_CODE_UNKNOWN:
 		return true

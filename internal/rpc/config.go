@@ -134,8 +134,8 @@ type ServerConfig struct {
 	// Revoked reports whether a certificate that TLS has let in was revoked since; its
 	// connection ends with its next call, or operations. nil: none ever is.
 	Revoked func(*x509.Certificate) bool
-	// Roleless takes note of clients without roles; nil: it is for the log only.
-	Roleless *Roleless
+	// LegacyCerts takes note of clients without roles; nil: it is for the log only.
+	LegacyCerts *LegacyCerts
 	// Clients lists the server's connections and bounds their rates; nil: its own.
 	Clients *Clients
 	// Admin is the service of operators; nil: its calls are refused.
@@ -186,8 +186,8 @@ func (c ServerConfig) withDefaults() ServerConfig {
 	if c.keepalive <= 0 {
 		c.keepalive, c.keepaliveAnswer = keepaliveTime, keepaliveTimeout
 	}
-	if c.Roleless == nil {
-		c.Roleless = &Roleless{}
+	if c.LegacyCerts == nil {
+		c.LegacyCerts = &LegacyCerts{}
 	}
 	if c.Clients == nil {
 		c.Clients = &Clients{}

@@ -68,7 +68,7 @@ func newLimiter(cfg ServerConfig) *connlimit.Limiter {
 // admit gives the connection of a call a place among those in use, once its caller is authenticated. gRPC
 // calls it for each call, before the call's message is read and with the connection's mutex held; it does
 // not block.
-func (e *entrance) admit(ctx context.Context, _ *tap.Info) (context.Context, error) {
+func (e *authInterceptor) admit(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	c := connection(ctx)
 	if c == nil { // of a listener without bounds
 		return ctx, nil

@@ -19,7 +19,7 @@
 //     change users' columns of user tables only, in transactions: no acknowledgment, no raw cell, nothing of the nodes' own.
 //     Each call and operation takes a role, which the client's certificate names (access.go, ADR 0035), and
 //     grants narrow it for single tables (grants.go), of which nothing is told to others
-//     (narrow.go). Who may read a cell but not end an expired lock on it has the node end it
+//     (visibility.go). Who may read a cell but not end an expired lock on it has the node end it
 //     (resolveMet). Operators' acts leave a line each in the log (audit.go, ADR 0039). A
 //     certificate that is revoked ends its connection (ADR 0047).
 //  4. Operations of many callers share messages by natural batching: whatever waits when the sender comes round.

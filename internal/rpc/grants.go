@@ -83,7 +83,7 @@ func (g *grants) refuse(who Caller, req *pb.TabletRequest) *pb.Error {
 			return e
 		}
 		// Names of tables, where they are split, and what was granted to whom.
-		if mvcc.TableID(id) < mvcc.FirstUserTable && len(g.hiddenFrom(who)) > 0 {
+		if mvcc.TableID(id) < mvcc.FirstUserTable && len(g.filterFor(who)) > 0 {
 			return &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: fmt.Sprintf(
 				"the cluster's own records tell of tables that %q has no grant for: they are for operators",
 				who.Name)}

@@ -72,7 +72,7 @@ func Guards(cfg ServerConfig) []grpc.ServerOption {
 
 // guarded is Guards with a guard that knows of grants.
 func guarded(cfg ServerConfig, guard *Guard) []grpc.ServerOption {
-	e := &entrance{cfg: cfg, guard: guard}
+	e := &authInterceptor{cfg: cfg, guard: guard}
 	opts := []grpc.ServerOption{
 		grpc.MaxConcurrentStreams(cfg.MaxStreams), grpc.ConnectionTimeout(connectTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{

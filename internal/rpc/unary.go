@@ -39,8 +39,8 @@ func (u unary) Invoke(ctx context.Context, method string, req, resp any,
 	}
 	// This call fails all the same; the coordinator's next one goes to another address.
 	if errors.Is(err, txn.ErrUnavailable) ||
-		(errors.As(err, &refusal) && turnedAway(&pb.Error{Code: refusal.Code})) {
-		u.c.avoid(l)
+		(errors.As(err, &refusal) && isUnreachable(&pb.Error{Code: refusal.Code})) {
+		u.c.failover(l)
 	}
 	return err
 }

@@ -15,14 +15,14 @@ import (
 
 // View filters messages by what one caller may see of tables with grants. The zero value hides
 // nothing. Its methods may be called concurrently.
-type View struct{ hidden hidden }
+type View struct{ filter visibilityFilter }
 
 // View returns the view of the caller.
-func (g *Guard) View(who Caller) View { return View{g.grants.hiddenFrom(who)} }
+func (g *Guard) View(who Caller) View { return View{g.grants.filterFor(who)} }
 
 // ViewWithoutGrants returns the view of a caller without a grant for any table of the policy.
 func ViewWithoutGrants(policy *pb.Policy) View {
-	h := hidden{}
+	h := visibilityFilter{}
 	for _, g := range policy.GetGrants() {
 		h[g.Table] = g.TableName
 	}
@@ -31,18 +31,18 @@ func ViewWithoutGrants(policy *pb.Policy) View {
 
 // Key returns a text that is the same for all views that hide the same; empty: nothing is hidden.
 func (v View) Key() string {
-	if len(v.hidden) == 0 {
+	if len(v.filter) == 0 {
 		return ""
 	}
-	return fmt.Sprint(slices.Sorted(maps.Keys(v.hidden)))
+	return fmt.Sprint(slices.Sorted(maps.Keys(v.filter)))
 }
 
 // Hides reports whether the table is hidden.
-func (v View) Hides(table uint32) bool { return v.hidden.has(mvcc.TableID(table)) }
+func (v View) Hides(table uint32) bool { return v.filter.has(mvcc.TableID(table)) }
 
 // Narrow returns the answer without what is hidden, nil if nothing is left of it. It changes a copy.
 func (v View) Narrow(m proto.Message) proto.Message {
-	out, refusal := v.hidden.narrow(nil, m)
+	out, refusal := v.filter.narrow(nil, m)
 	if refusal != nil {
 		return nil
 	}

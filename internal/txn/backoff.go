@@ -44,16 +44,16 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// patience paces the attempts at one operation and ends them with its context or after
+// retryPolicy paces the attempts at one operation and ends them with its context or after
 // Config.OperationTimeout. The zero value is ready.
-type patience struct {
+type retryPolicy struct {
 	wait  backoff
 	since metrics.Moment // when the first attempt failed; 0: none has
 }
 
 // again waits before the next attempt. last is why the previous one failed. An error,
 // which wraps last, means that there is to be no other attempt.
-func (p *patience) again(ctx context.Context, cfg *Config, v verdict, last error) error {
+func (p *retryPolicy) again(ctx context.Context, cfg *Config, v verdict, last error) error {
 	// Most operations succeed at once, so the clock is read only when one has failed.
 	if p.since == 0 {
 		p.since = metrics.Now()

@@ -32,7 +32,7 @@ func (r *router) eachTablet(
 		return err
 	}
 	return parallel(len(parts), func(i int) error {
-		var wait patience
+		var wait retryPolicy
 		return r.mutatePart(ctx, parts[i], build, check, &wait)
 	})
 }
@@ -133,7 +133,7 @@ func sorted(cells []mvcc.Cell) []mvcc.Cell {
 func (r *router) mutatePart(
 	ctx context.Context, p cellPart,
 	build func(cells, intents []mvcc.Cell) *pb.TabletRequest, check func(*pb.MutationResult) error,
-	wait *patience,
+	wait *retryPolicy,
 ) error {
 	resp, v, err := r.try(ctx, p.d, build(p.cells, p.intents))
 	switch v {

@@ -49,7 +49,7 @@ func (o *onePhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 // message has been sent it never turns into two phases (invariant 4).
 func (o *onePhase) send(ctx context.Context) (mvcc.Timestamp, error) {
 	c := o.t.c
-	var wait patience
+	var wait retryPolicy
 	var msg onePhaseMessage
 	sent, open := false, false // some copy may be anywhere; and may still commit
 	giveUp := func(err error) (mvcc.Timestamp, error) {

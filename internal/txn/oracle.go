@@ -132,7 +132,7 @@ func (o *oracle) run(ctx context.Context) {
 
 // serve sends requests, one at a time, until nobody waits.
 func (o *oracle) serve(ctx context.Context) {
-	var p patience // with the requests that failed in a row
+	var p retryPolicy // with the requests that failed in a row
 	for ctx.Err() == nil {
 		batch := o.take()
 		if len(batch) == 0 {
@@ -148,7 +148,7 @@ func (o *oracle) serve(ctx context.Context) {
 				w.answer <- timestampAnswer{ts: first + mvcc.Timestamp(i)}
 			}
 			o.putBack(batch, n)
-			p = patience{}
+			p = retryPolicy{}
 			continue
 		}
 		// Retry here, not in the callers: new callers join the next attempt, and the
@@ -158,7 +158,7 @@ func (o *oracle) serve(ctx context.Context) {
 				w.answer <- timestampAnswer{err: err}
 			}
 			o.putBack(batch, len(batch))
-			p = patience{}
+			p = retryPolicy{}
 			continue
 		}
 		o.putBack(batch, 0)

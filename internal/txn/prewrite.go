@@ -35,7 +35,7 @@ func (p *twoPhase) prewriteAll(ctx context.Context, writes []bufferedWrite,
 		return err
 	}
 	return parallel(len(parts), func(i int) error {
-		var wait patience
+		var wait retryPolicy
 		return p.prewrite(ctx, parts[i], &wait)
 	})
 }
@@ -63,7 +63,7 @@ func (p *twoPhase) parts(
 // prewrite locks one part. Prewriting is idempotent, so after a lost reply it is sent
 // again. It waits for the tablet alone: a live lock of another transaction ends it
 // (invariant 3).
-func (p *twoPhase) prewrite(ctx context.Context, part prewritePart, wait *patience) error {
+func (p *twoPhase) prewrite(ctx context.Context, part prewritePart, wait *retryPolicy) error {
 	req := p.prewriteRequest(part)
 	for rounds := 0; ; rounds++ {
 		resp, v, err := p.c.router.try(ctx, part.d, req)

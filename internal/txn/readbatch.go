@@ -29,7 +29,7 @@ type readBatch struct {
 	results []mvcc.ReadResult // one for each cell
 	need    int               // cells after the first need are prefetched: no lock on them is waited for
 	origin  []int             // the place of each cell in the caller's order
-	wait    patience          // between attempts
+	wait    retryPolicy       // between attempts
 	opens   bool              // this batch is its reader's first and takes its timestamp
 	origins bool              // those of notifications on the cells are asked for
 
@@ -154,7 +154,7 @@ func (r *reader) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc
 	}
 	if n := len(results); n < len(b.cells) {
 		rest := b.part(n, len(b.cells))
-		rest.wait = patience{}
+		rest.wait = retryPolicy{}
 		return r.readAll(ctx, at, rest)
 	}
 	return nil

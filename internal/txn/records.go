@@ -104,7 +104,7 @@ func (c *Client) Records(ctx context.Context, scan RecordScan) iter.Seq2[mvcc.Re
 // Restore writes records of a backup as they were, in the order of cells. It may be
 // repeated. ErrConflict if a cell has a lock or another record.
 func (c *Client) Restore(ctx context.Context, records []mvcc.RestoredCell) error {
-	var wait patience
+	var wait retryPolicy
 	for len(records) > 0 {
 		d, err := c.router.locate(ctx, posOf(records[0].Cell))
 		if err != nil {
@@ -122,7 +122,7 @@ func (c *Client) Restore(ctx context.Context, records []mvcc.RestoredCell) error
 			if err := restored(resp.GetMutation()); err != nil {
 				return err
 			}
-			records, wait = records[n:], patience{}
+			records, wait = records[n:], retryPolicy{}
 		case refused:
 			return err
 		default: // the tablet may have been split

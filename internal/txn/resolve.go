@@ -422,7 +422,7 @@ func (r *resolver) settle(ctx context.Context, primary mvcc.Cell, startTS mvcc.T
 // under way. Otherwise it is committed. After an error nothing is known.
 func (r *resolver) rollBack(ctx context.Context, primary mvcc.Cell,
 	startTS mvcc.Timestamp) (commitTS mvcc.Timestamp, err error) {
-	var wait patience
+	var wait retryPolicy
 	for {
 		res, err := r.router.mutate(ctx, posOf(primary),
 			rollbackRequest(startTS, []mvcc.Cell{primary}, nil))

@@ -55,7 +55,7 @@ func (r *router) locate(ctx context.Context, p wire.Position) (*pb.TabletDescrip
 	if d := r.tablets.find(p); d != nil {
 		return d, nil
 	}
-	var wait patience
+	var wait retryPolicy
 	for {
 		r.mapMisses.Add(1)
 		// A page of the map costs as much as one descriptor, and the next rows will
@@ -204,7 +204,7 @@ func permanent(err error) bool {
 func (r *router) call(
 	ctx context.Context, p wire.Position, req *pb.TabletRequest, patient bool,
 ) (*pb.TabletResponse, *pb.TabletDescriptor, error) {
-	var wait patience
+	var wait retryPolicy
 	for {
 		d, err := r.locate(ctx, p)
 		if err != nil {

@@ -38,7 +38,7 @@ type scanner struct {
 	trace   []byte      // in every request
 	done    bool
 	rounds  int // waits for locks since the last progress
-	wait    patience
+	wait    retryPolicy
 }
 
 // page returns the next cells in scan order, none only at the end.
@@ -132,7 +132,7 @@ func (s *scanner) take(ctx context.Context, d *pb.TabletDescriptor,
 	// Done with as many rows as asked for may mean either the rows or the span: only the
 	// next page tells.
 	if page.Done && rowsOf(page.Cells) < int(s.maxRows()) {
-		s.wait = patience{}
+		s.wait = retryPolicy{}
 		s.next(d)
 		return page.Cells, nil
 	}
@@ -140,7 +140,7 @@ func (s *scanner) take(ctx context.Context, d *pb.TabletDescriptor,
 		err := fmt.Errorf("%w: a scan page without progress", ErrUnavailable)
 		return nil, s.wait.again(ctx, &s.c.cfg, askLater, err)
 	}
-	s.wait = patience{}
+	s.wait = retryPolicy{}
 	return page.Cells, nil
 }
 

@@ -229,7 +229,7 @@ func retry[T any](ctx context.Context, m *meta, ask func() (T, error)) (T, error
 // retryBy is retry with another configuration than the client's.
 func retryBy[T any](ctx context.Context, m *meta, cfg *Config,
 	ask func() (T, error)) (T, error) {
-	var wait patience
+	var wait retryPolicy
 	for {
 		// A closed transport fails like a node that is away, and would be retried for as
 		// long as ctx allows.

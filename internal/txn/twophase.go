@@ -235,7 +235,7 @@ func (p *twoPhase) decidedAt(commitTS mvcc.Timestamp) decision {
 // still commit.
 func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, cells,
 	intents []mvcc.Cell) (decision, error) {
-	var wait patience
+	var wait retryPolicy
 	sent := false
 	giveUp := func(err error) (decision, error) {
 		if sent {

@@ -23,7 +23,7 @@ import (
 // This file is the server's side of the door: what this node tells and promises others,
 // on the goroutines of the Membership service, many at a time. Enter, Seek and Upkeep
 // (joining.go, founding.go) ask others on goroutines of the node. Both sides meet in what
-// is heard of others (heard.go) and in the Door's mutex, which is never held during a
+// is heard of others (heard.go) and in its mutex, which is never held during a
 // call to another node; what must survive a crash is Self's.
 
 // ErrOtherCluster: the node belongs to another cluster than the one that it asks.
@@ -47,8 +47,8 @@ type Registry interface {
 	Contacts(ctx context.Context) (*pb.JoinResponse, error)
 }
 
-// DoorConfig is what a Door needs.
-type DoorConfig struct {
+// MembershipConfig is what a Membership needs.
+type MembershipConfig struct {
 	Self    *Self
 	Contact Contact
 	// Join are the Listen addresses of nodes, as the operator has given them.
@@ -100,15 +100,15 @@ const (
 	logPause       = 30 * time.Second // between two lines that say the same
 )
 
-// Door brings a node into a cluster (Enter) and lets others in: it serves Membership from
+// Membership brings a node into a cluster (Enter) and lets others in: it serves Membership from
 // before the node belongs to a cluster until it stops. The package's documentation says
 // how several fresh nodes found a cluster together.
 //
 // The mutex guards registry and said. attempts and what follows belong to the
 // goroutine of Enter, which also founds a cluster.
-type Door struct {
+type Membership struct {
 	pb.UnimplementedMembershipServer
-	cfg   DoorConfig
+	cfg   MembershipConfig
 	heard *heard
 
 	mu       sync.Mutex
@@ -125,8 +125,8 @@ type Door struct {
 	loneSince  time.Time // nodes that wait for each other are all that answer; zero: they are not
 }
 
-// NewDoor returns a closed door: it answers Hello but lets nobody in before Open.
-func NewDoor(cfg DoorConfig) *Door {
+// NewMembership returns a closed door: it answers Hello but lets nobody in before Open.
+func NewMembership(cfg MembershipConfig) *Membership {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -141,7 +141,7 @@ func NewDoor(cfg DoorConfig) *Door {
 		cfg.Gate = version.NewGate(version.Known(), version.Unnumbered,
 			func(version.Number) error { return nil })
 	}
-	return &Door{
+	return &Membership{
 		cfg: cfg, heard: newHeard(cfg.Self.Identity().NodeID, freshFor),
 		said:  map[string]time.Time{},
 		again: make(chan struct{}, 1),
@@ -150,7 +150,7 @@ func NewDoor(cfg DoorConfig) *Door {
 
 // LookAgain makes Upkeep note at once who is in the cluster, because somebody has come.
 // It never blocks.
-func (d *Door) LookAgain() {
+func (d *Membership) LookAgain() {
 	select {
 	case d.again <- struct{}{}:
 	default:
@@ -158,7 +158,7 @@ func (d *Door) LookAgain() {
 }
 
 // Open lets others in through r from now on.
-func (d *Door) Open(r Registry) {
+func (d *Membership) Open(r Registry) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.registry = r
@@ -168,7 +168,7 @@ func (d *Door) Open(r Registry) {
 // which other fresh nodes it has heard of. To one of the own cluster that tells its
 // starts it also says whether they are known; that note is durable before the answer goes
 // out.
-func (d *Door) Hello(_ context.Context, req *pb.HelloRequest) (*pb.HelloResponse, error) {
+func (d *Membership) Hello(_ context.Context, req *pb.HelloRequest) (*pb.HelloResponse, error) {
 	id := d.cfg.Self.Identity()
 	if err := d.admitUnnumbered(id, req); err != nil {
 		return nil, joinStatus(err)
@@ -203,7 +203,7 @@ func (d *Door) Hello(_ context.Context, req *pb.HelloRequest) (*pb.HelloResponse
 // admitUnnumbered refuses to answer a node of the own cluster whose build knows of no
 // versions, once the cluster is at a later one: such a build would take any answer for a
 // leave to vote. Other builds judge by the answer themselves.
-func (d *Door) admitUnnumbered(id Identity, req *pb.HelloRequest) error {
+func (d *Membership) admitUnnumbered(id Identity, req *pb.HelloRequest) error {
 	if id.Fresh() || req.ClusterId != id.ClusterID || req.Versions != nil {
 		return nil
 	}
@@ -213,7 +213,7 @@ func (d *Door) admitUnnumbered(id Identity, req *pb.HelloRequest) error {
 // judge confirms the start of the node that asks, if it is of the same cluster and tells
 // its starts; otherwise it has nothing to say (UNSPECIFIED). With BEHIND it returns how far the
 // node's log had come.
-func (d *Door) judge(id Identity,
+func (d *Membership) judge(id Identity,
 	req *pb.HelloRequest) (start pb.HelloResponse_Start, reached uint64, err error) {
 	if id.Fresh() || req.ClusterId != id.ClusterID || len(req.Starts) == 0 ||
 		req.NodeId == id.NodeID {
@@ -232,11 +232,11 @@ func (d *Door) judge(id Identity,
 
 // Met returns the addresses at which nodes of the cluster gossip, as they have told this
 // process: newer than what it knew when it started.
-func (d *Door) Met() []string { return d.heard.gossiping() }
+func (d *Membership) Met() []string { return d.heard.gossiping() }
 
 // Join implements pb.MembershipServer: it registers the caller in meta and returns whom
 // it must know. The calls to the registry may take long, so mu is not held.
-func (d *Door) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinResponse, error) {
+func (d *Membership) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinResponse, error) {
 	id := d.cfg.Self.Identity()
 	d.mu.Lock()
 	registry := d.registry
@@ -279,7 +279,7 @@ func (d *Door) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinResponse,
 
 // Found implements pb.MembershipServer: it promises another node that it may found the
 // cluster, or takes such a promise back. Either is durable before the answer.
-func (d *Door) Found(_ context.Context, req *pb.FoundRequest) (*pb.FoundResponse, error) {
+func (d *Membership) Found(_ context.Context, req *pb.FoundRequest) (*pb.FoundResponse, error) {
 	id := d.cfg.Self.Identity()
 	named := false
 	for _, node := range req.Nodes {

@@ -15,16 +15,16 @@ import (
 // whoever makes a node's status asks.
 
 const (
-	// maxRoleless bounds the names, rolelessKept how long one is kept after its last call.
-	maxRoleless  = 16
-	rolelessKept = 24 * time.Hour
+	// maxLegacyCerts bounds the names, legacyCertKept how long one is kept after its last call.
+	maxLegacyCerts = 16
+	legacyCertKept = 24 * time.Hour
 	// warnAgain is how often the log is told of one name.
 	warnAgain = 24 * time.Hour
 )
 
-// Roleless are the clients of a node that use certificates without a role of their own. The
+// LegacyCerts are the clients of a node that use certificates without a role of their own. The
 // zero value has none. All methods may be used concurrently.
-type Roleless struct {
+type LegacyCerts struct {
 	mu     sync.Mutex
 	names  map[string]*rolelessUse
 	others rolelessUse // all names for which there was no room
@@ -36,19 +36,19 @@ type rolelessUse struct {
 	seen, warned time.Time // the last call; the last line in the log
 }
 
-// RolelessClient is a name in such certificates.
-type RolelessClient struct {
+// LegacyClient is a name in such certificates.
+type LegacyClient struct {
 	Name string
 	Seen time.Time // now, if a call is under way
 }
 
 // Seen takes note of somebody who was let in without a call of this package, by HTTP.
-func (r *Roleless) Seen(who Caller, logger *slog.Logger, now func() time.Time) {
+func (r *LegacyCerts) Seen(who Caller, logger *slog.Logger, now func() time.Time) {
 	r.call(who, logger, now)()
 }
 
 // call takes note of a call, and returns what is to be called at its end.
-func (r *Roleless) call(who Caller, logger *slog.Logger, now func() time.Time) (end func()) {
+func (r *LegacyCerts) call(who Caller, logger *slog.Logger, now func() time.Time) (end func()) {
 	if who.Role != certs.Client {
 		return func() {}
 	}
@@ -57,12 +57,12 @@ func (r *Roleless) call(who Caller, logger *slog.Logger, now func() time.Time) (
 	r.forget(now())
 	u := r.names[who.Name]
 	if u == nil {
-		if len(r.names) >= maxRoleless {
+		if len(r.names) >= maxLegacyCerts {
 			r.others.calls++
 			if now().Sub(r.others.warned) >= warnAgain {
 				r.others.warned = now()
 				logger.Warn("more clients than are counted have certificates that name no role, and count "+
-					"as operators", slog.Int("counted", maxRoleless), slog.String("name", who.Name),
+					"as operators", slog.Int("counted", maxLegacyCerts), slog.String("name", who.Name),
 					slog.Int("calls_uncounted", r.others.calls))
 			}
 			return func() {}
@@ -88,19 +88,19 @@ func (r *Roleless) call(who Caller, logger *slog.Logger, now func() time.Time) (
 }
 
 // forget drops names that nobody has used for long.
-func (r *Roleless) forget(now time.Time) {
+func (r *LegacyCerts) forget(now time.Time) {
 	maps.DeleteFunc(r.names, func(_ string, u *rolelessUse) bool {
-		return u.calls == 0 && now.Sub(u.seen) > rolelessKept
+		return u.calls == 0 && now.Sub(u.seen) > legacyCertKept
 	})
 }
 
 // Clients returns those of the last day, by name.
-func (r *Roleless) Clients(now time.Time) (out []RolelessClient) {
+func (r *LegacyCerts) Clients(now time.Time) (out []LegacyClient) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.forget(now)
 	for _, name := range slices.Sorted(maps.Keys(r.names)) {
-		c := RolelessClient{Name: name, Seen: r.names[name].seen}
+		c := LegacyClient{Name: name, Seen: r.names[name].seen}
 		if r.names[name].calls > 0 {
 			c.Seen = now
 		}

@@ -190,7 +190,7 @@ func TestGrantsHideTables(t *testing.T) {
 // its end, and misses nothing else. What tablets answer tells no more.
 func TestGrantsHideRanges(t *testing.T) {
 	g, none := guardOfTwo().grants, Caller{Role: certs.Reader, Name: "none"}
-	h := g.hiddenFrom(none)
+	h := g.filterFor(none)
 	tablets := []*pb.TabletDescriptor{
 		tablet(1, 0, "", 18, ""), tablet(2, 18, "", 20, "SECRET1"), tablet(3, 20, "SECRET1", 20, "SECRET2"),
 		tablet(4, 20, "SECRET2", 21, "k"), tablet(5, 21, "k", 0, ""),

@@ -18,23 +18,23 @@ import (
 // call, the workers of streams for some answers of tablets. It keeps nothing. Answers are
 // shared with others, so what it changes is a copy.
 
-// hidden are the tables that a caller is not told of, by their ids, with their names.
-type hidden map[uint32]string
+// visibilityFilter holds the tables hidden from a caller: their ids and names.
+type visibilityFilter map[uint32]string
 
-// hiddenFrom returns the tables that have grants, none of them the caller's. What was read
+// filterFor returns the tables that have grants, none of them the caller's. What was read
 // too long ago is no grant.
-func (g *grants) hiddenFrom(who Caller) hidden {
+func (g *grants) filterFor(who Caller) visibilityFilter {
 	tables, at := g.now()
 	if len(tables) == 0 || who.Role.Includes(certs.Operator) {
 		return nil
 	}
-	var h hidden
+	var h visibilityFilter
 	for id, t := range tables {
 		if _, granted := t.roles[who.Name]; granted && !tooOld(at) {
 			continue
 		}
 		if h == nil {
-			h = hidden{}
+			h = visibilityFilter{}
 		}
 		h[id] = t.table
 	}
@@ -42,7 +42,7 @@ func (g *grants) hiddenFrom(who Caller) hidden {
 }
 
 // has reports whether the table is one of them.
-func (h hidden) has(table mvcc.TableID) bool {
+func (h visibilityFilter) has(table mvcc.TableID) bool {
 	_, ok := h[uint32(table)]
 	return ok
 }
@@ -95,14 +95,14 @@ func (g *Guard) refuseObserver(ctx context.Context, who Caller, name, what strin
 			return g.grants.refuseTable(who, o.Table, what, needs), nil
 		}
 	}
-	if len(g.grants.hiddenFrom(who)) > 0 { // the service would name those that there are
+	if len(g.grants.filterFor(who)) > 0 { // the service would name those that there are
 		return &pb.Error{Code: pb.Error_CODE_INVALID, Message: fmt.Sprintf("there is no observer %q", name)}, nil
 	}
 	return nil, nil
 }
 
 // narrow returns the answer without what is hidden, or why there is none.
-func (h hidden) narrow(req, resp any) (any, *pb.Error) {
+func (h visibilityFilter) narrow(req, resp any) (any, *pb.Error) {
 	m, ok := resp.(proto.Message)
 	if len(h) == 0 || !ok || m == nil {
 		return resp, nil
@@ -173,7 +173,7 @@ func (g *grants) answer(who Caller, resp *pb.TabletResponse) *pb.TabletResponse 
 	if len(resp.GetError().GetDescriptors()) == 0 && resp.GetStatus() == nil {
 		return resp
 	}
-	h := g.hiddenFrom(who)
+	h := g.filterFor(who)
 	if len(h) == 0 {
 		return resp
 	}
@@ -194,7 +194,7 @@ func (g *grants) answer(who Caller, resp *pb.TabletResponse) *pb.TabletResponse 
 // located returns what the tablet map may tell of a position and what follows. Who meets a
 // lock asks at its primary, in whatever table that is: there, it is told which tablet holds
 // that one row.
-func (h hidden) located(at wire.Position, found []*pb.TabletDescriptor) []*pb.TabletDescriptor {
+func (h visibilityFilter) located(at wire.Position, found []*pb.TabletDescriptor) []*pb.TabletDescriptor {
 	if !h.has(at.Table) || len(found) == 0 || !wire.Holds(found[0], at) {
 		return h.clipped(found)
 	}
@@ -214,7 +214,7 @@ func (h hidden) located(at wire.Position, found []*pb.TabletDescriptor) []*pb.Ta
 }
 
 // clipped clips each, and leaves out of which nothing is left.
-func (h hidden) clipped(all []*pb.TabletDescriptor) (out []*pb.TabletDescriptor) {
+func (h visibilityFilter) clipped(all []*pb.TabletDescriptor) (out []*pb.TabletDescriptor) {
 	for _, d := range all {
 		if d = h.clip(d); d != nil {
 			out = append(out, d)
@@ -225,7 +225,7 @@ func (h hidden) clipped(all []*pb.TabletDescriptor) (out []*pb.TabletDescriptor)
 
 // clip returns the tablet with a range that neither begins nor ends inside of a hidden table,
 // nil if nothing else is in it.
-func (h hidden) clip(d *pb.TabletDescriptor) *pb.TabletDescriptor {
+func (h visibilityFilter) clip(d *pb.TabletDescriptor) *pb.TabletDescriptor {
 	start := wire.StartOf(d)
 	end, bounded := wire.EndOf(d)
 	if !h.has(start.Table) && (!bounded || end.Row == "" || !h.has(end.Table)) {
@@ -250,7 +250,7 @@ func (h hidden) clip(d *pb.TabletDescriptor) *pb.TabletDescriptor {
 
 // tablet returns what a replica says of itself without its rows, if it holds any that are
 // hidden; nil if it holds no others.
-func (h hidden) tablet(s *pb.StatusResponse) *pb.StatusResponse {
+func (h visibilityFilter) tablet(s *pb.StatusResponse) *pb.StatusResponse {
 	end, bounded := wire.EndOf(s.GetTablet())
 	for id := range h {
 		if id >= s.GetTablet().GetStartTable() && (!bounded || mvcc.TableID(id) <= end.Table) {
@@ -264,7 +264,7 @@ func (h hidden) tablet(s *pb.StatusResponse) *pb.StatusResponse {
 }
 
 // subjects are what jobs and findings about hidden tables are about.
-func (h hidden) subjects() map[string]bool {
+func (h visibilityFilter) subjects() map[string]bool {
 	out := map[string]bool{}
 	for _, name := range h {
 		out["table "+name] = true
@@ -273,7 +273,7 @@ func (h hidden) subjects() map[string]bool {
 }
 
 // status takes out of what a node says of itself what is hidden.
-func (h hidden) status(s *pb.NodeStatusResponse, subjects map[string]bool) {
+func (h visibilityFilter) status(s *pb.NodeStatusResponse, subjects map[string]bool) {
 	if s == nil {
 		return
 	}
@@ -293,7 +293,7 @@ func (h hidden) status(s *pb.NodeStatusResponse, subjects map[string]bool) {
 }
 
 // observers takes out those of hidden tables, and adds them to subjects unless it is nil.
-func (h hidden) observers(all []*pb.ObserverState, subjects map[string]bool) []*pb.ObserverState {
+func (h visibilityFilter) observers(all []*pb.ObserverState, subjects map[string]bool) []*pb.ObserverState {
 	return slices.DeleteFunc(all, func(o *pb.ObserverState) bool {
 		gone := h.has(mvcc.TableID(o.GetInfo().GetTable()))
 		if gone && subjects != nil {
@@ -303,7 +303,7 @@ func (h hidden) observers(all []*pb.ObserverState, subjects map[string]bool) []*
 	})
 }
 
-func (h hidden) jobs(all []*pb.Job, subjects map[string]bool) []*pb.Job {
+func (h visibilityFilter) jobs(all []*pb.Job, subjects map[string]bool) []*pb.Job {
 	return slices.DeleteFunc(all, func(j *pb.Job) bool {
 		return subjects[j.Subject] || slices.ContainsFunc(j.Tables, func(name string) bool {
 			return subjects["table "+name]
@@ -311,7 +311,7 @@ func (h hidden) jobs(all []*pb.Job, subjects map[string]bool) []*pb.Job {
 	})
 }
 
-func (h hidden) grants(all []*pb.Grant) []*pb.Grant {
+func (h visibilityFilter) grants(all []*pb.Grant) []*pb.Grant {
 	return slices.DeleteFunc(all, func(g *pb.Grant) bool { return h.has(mvcc.TableID(g.Table)) })
 }
 

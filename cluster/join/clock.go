@@ -32,7 +32,7 @@ func readClock(addr string, began, ended time.Time, unixMs int64) (clockReading,
 }
 
 // clock returns the time by this node's clock.
-func (d *Door) clock() time.Time {
+func (d *Membership) clock() time.Time {
 	if d.cfg.Clock != nil {
 		return d.cfg.Clock()
 	}
@@ -42,7 +42,7 @@ func (d *Door) clock() time.Time {
 // compareClocks refuses a clock that is off from most of the others' by more than the
 // limit, and returns the readings that are off, the farthest last. Of two in the middle
 // the nearer one counts: a node is not refused by one other's word against another's.
-func (d *Door) compareClocks(readings []clockReading) (off []clockReading, err error) {
+func (d *Membership) compareClocks(readings []clockReading) (off []clockReading, err error) {
 	if d.cfg.MaxClockOff <= 0 || len(readings) == 0 {
 		return nil, nil
 	}
@@ -62,7 +62,7 @@ func (d *Door) compareClocks(readings []clockReading) (off []clockReading, err e
 }
 
 // clockText describes both clocks and the limit.
-func (d *Door) clockText(r clockReading) string {
+func (d *Membership) clockText(r clockReading) string {
 	const layout = "2006-01-02 15:04:05.000 MST"
 	return fmt.Sprintf("it is %s here and %s at %s, and clocks may differ by %v at most; set the "+
 		"one that is wrong, and start again",
@@ -73,7 +73,7 @@ func (d *Door) clockText(r clockReading) string {
 // joinClocks compares a fresh node's clock with those of the nodes of the cluster that it
 // is to join. One that comes back is let in whatever it says: it is judged when it leads
 // meta.
-func (d *Door) joinClocks(in []greeting) error {
+func (d *Membership) joinClocks(in []greeting) error {
 	if !d.cfg.Self.Identity().Fresh() {
 		return nil
 	}
@@ -90,7 +90,7 @@ func (d *Door) joinClocks(in []greeting) error {
 // foundClocks compares the clocks of those that are to found a cluster together, once all
 // are there. False: another node's is off, and there is no founding before that has gone,
 // or has been set.
-func (d *Door) foundClocks(set []*freshNode) (ok bool, err error) {
+func (d *Membership) foundClocks(set []*freshNode) (ok bool, err error) {
 	if len(set) != d.cfg.Expect {
 		return true, nil
 	}
