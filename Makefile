@@ -163,8 +163,8 @@ webindex-torture: ## the web index on three nodes, which are killed and to which
 grow: ## one process becomes three, then five, then three again, under writes; of four, one is lost, replaced, and comes back
 	GROW=1 $(GO) test -count=1 -timeout $(TIMEOUT) -v ./test/grow
 
-upgrade: ## three nodes of an earlier build (FROM=a revision that knows version 2 alone; default: this source, told so) are exchanged one by one, back and forth for DURATION, under load and kill -9, choices from SEED
-	FROM='$(FROM)' DURATION=$(DURATION) SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v ./test/upgrade
+upgrade: ## three nodes of an earlier build (FROM=a revision; KNOWS=2-2 has it know version 2 alone; default: this source, which then does) are exchanged one by one, back and forth for DURATION, under load and kill -9, choices from SEED
+	FROM='$(FROM)' KNOWS='$(KNOWS)' DURATION=$(DURATION) SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v ./test/upgrade
 
 attack: ## huge messages, idle and half-open connections, open transactions, clients that do not read or send half; PROFILES=folder for a failed run's heaps
 	ATTACK=1 $(GO) test -count=1 -timeout $(TIMEOUT) -v ./test/attack

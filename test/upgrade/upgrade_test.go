@@ -114,6 +114,9 @@ func earlier(ctx context.Context, t *testing.T) string {
 			must(t, run(context.Background(), source, "git", "worktree", "remove", "--force", at))
 		})
 		source, flags = at, "-X "+pkg+".stamped="+from
+		if knows := os.Getenv("KNOWS"); knows != "" {
+			flags += " -X " + pkg + ".stampedRange=" + knows
+		}
 	}
 	must(t, run(ctx, source, "go", "build", "-buildvcs=false", "-ldflags", flags, "-o", out, "./cmd/node"))
 	return out
