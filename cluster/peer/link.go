@@ -6,8 +6,8 @@ import "github.com/percolator-go/percolator/internal/wire"
 // goroutines. The actors of outboxes give it batches; it calls back on its own goroutines.
 
 // Link carries batches between the nodes of a cluster, each at most once. Batches from one
-// node to another arrive in order while both live. Package cluster/remoting has the Link
-// between processes; tests use one in memory (package memlink).
+// node to another arrive in order as long as their connection lives. Package
+// cluster/remoting has the Link between processes; tests use one in memory (package memlink).
 type Link interface {
 	// Send hands a batch over. It does not block. An error means that the batch was
 	// surely not sent. If Send returns nil, then is called once, on any goroutine and

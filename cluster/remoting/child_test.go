@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -18,12 +19,13 @@ import (
 	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/cluster/remoting"
 	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/leaktest"
+	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// The library starts once in a process, and what crashes it ends the process: nodes are
-// processes here, made of the test binary. The test tells them what to do over a pipe, a
-// line at a time, and reads an answer for each line.
+// Nodes that are killed or stopped are processes, made of the test binary. The test tells
+// them what to do over a pipe, a line at a time, and reads an answer for each line.
 
 // patience is for what must come, sooner or later.
 const patience = 30 * time.Second
@@ -48,7 +50,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	leaktest.Main(m)
 }
 
 // answers is the handler of a node: it answers with what it was asked.
@@ -74,7 +76,7 @@ func (answers) Request(_ uint64, _ time.Time, req *wire.PeerRequest,
 func (answers) Raft(*wire.RaftMessage) {}
 
 // runChild is a node. Commands: know NODE ADDR; ask NODE COUNT CALLERS; large NODE BYTES;
-// down NODE INCARNATION; stats; quit.
+// flood NODE COUNT; down NODE INCARNATION; stats; quit.
 func runChild(text string, in io.Reader, out io.Writer) error {
 	var cfg childConfig
 	if err := json.Unmarshal([]byte(text), &cfg); err != nil {
@@ -128,6 +130,8 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 			fmt.Fprintln(out, askMany(p, a, int(b), callers))
 		case "large":
 			fmt.Fprintln(out, askLarge(p, a, int(b)))
+		case "flood":
+			fmt.Fprintln(out, flood(p, a, int(b)))
 		case "down":
 			p.Down(a, b)
 			fmt.Fprintln(out, "ok")
@@ -200,6 +204,26 @@ func askLarge(p *peer.Peers, node uint64, size int) string {
 		return fmt.Sprint("error ", r)
 	}
 	return "ok " + time.Since(begin).String()
+}
+
+// flood asks count questions of 1 MiB, waits for no answer, and returns how many were taken.
+func flood(p *peer.Peers, node uint64, count int) int {
+	taken := 0
+	for range count {
+		chunk := &wire.SnapshotChunk{Header: &wire.SnapshotHeader{State: make([]byte, 1<<20)}}
+		answer := make(chan error, 1)
+		p.Tell(node, time.Now().Add(patience), &wire.PeerRequest{Body: &wire.PeerRequest_Snapshot{Snapshot: chunk}},
+			func(_ *wire.PeerResponse, err error) { answer <- err })
+		select {
+		case err := <-answer:
+			if errors.Is(err, txn.ErrOverloaded) {
+				continue
+			}
+		default:
+		}
+		taken++
+	}
+	return taken
 }
 
 // child is a node's process.

@@ -1,31 +1,30 @@
 package remoting_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
-	"maps"
 	"net"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/asynkron/protoactor-go/actor"
-	"github.com/asynkron/protoactor-go/remote"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/certs/certstest"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// attacker is a connection that holds a node's certificate and speaks the library's
-// protocol as it likes.
+// attacker is a connection that holds a node's certificate and sends what it likes.
 type attacker struct {
 	t    *testing.T
 	conn *grpc.ClientConn
@@ -45,48 +44,27 @@ func attack(t *testing.T, addr string, cfg *tls.Config) *attacker {
 	return &attacker{t, conn}
 }
 
-func connect() *remote.RemoteMessage {
-	return &remote.RemoteMessage{MessageType: &remote.RemoteMessage_ConnectRequest{ConnectRequest: &remote.ConnectRequest{
-		ConnectionType: &remote.ConnectRequest_ServerConnection{
-			ServerConnection: &remote.ServerConnection{MemberId: "m", Address: "a:1"},
-		},
-	}}}
-}
+const stream = "/remote.Remoting/Receive"
 
-func batch(b *remote.MessageBatch) *remote.RemoteMessage {
-	return &remote.RemoteMessage{MessageType: &remote.RemoteMessage_MessageBatch{MessageBatch: b}}
-}
-
-// to is a message for an actor, as the library would send it.
-func to(t *testing.T, target string, m proto.Message) *remote.MessageBatch {
-	t.Helper()
-	data, err := proto.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &remote.MessageBatch{
-		TypeNames: []string{string(proto.MessageName(m))}, Targets: []string{target},
-		Envelopes: []*remote.MessageEnvelope{{MessageData: data}},
-	}
-}
-
-// sends sends messages on a stream of its own, and returns how the stream ends; nil if it
-// has not after long.
-func (a *attacker) sends(messages ...*remote.RemoteMessage) error {
+// sends sends encoded frames on a stream of its own. It returns how the stream ends, nil if it
+// has not after 10 s.
+func (a *attacker) sends(frames ...[]byte) error {
 	a.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	s, err := remote.NewRemotingClient(a.conn).Receive(ctx)
+	s, err := a.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, stream)
 	if err != nil {
 		return err
 	}
-	for _, m := range messages {
-		if err := s.Send(m); err != nil {
-			break // receiving tells why
+	for _, frame := range frames {
+		m := &emptypb.Empty{}
+		m.ProtoReflect().SetUnknown(frame) // it is encoded as the frame
+		if err := s.SendMsg(m); err != nil {
+			break // RecvMsg returns why
 		}
 	}
 	for {
-		if _, err := s.Recv(); err != nil {
+		if err := s.RecvMsg(&emptypb.Empty{}); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -95,130 +73,93 @@ func (a *attacker) sends(messages ...*remote.RemoteMessage) error {
 	}
 }
 
-// proper is a batch that a node would send.
-func proper(t *testing.T) *remote.MessageBatch {
-	return to(t, "peers", &wire.PeerBatch{
-		ClusterId: "c", FromNode: 9, FromIncarnation: 1, ToNode: 2,
-	})
+// field encodes a field of a message whose value is the parts one after the other.
+func field(number protowire.Number, parts ...[]byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), slices.Concat(parts...))
 }
 
-// changed is a proper batch with something wrong about it.
-func changed(t *testing.T, change func(*remote.MessageBatch)) *remote.RemoteMessage {
-	b := proper(t)
-	change(b)
-	return batch(b)
+// varint encodes a field that is a number.
+func varint(number protowire.Number, value uint64) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(nil, number, protowire.VarintType), value)
 }
 
-// hostile are streams that are to be refused, by what is wrong with them.
-func hostile(t *testing.T, pid *actor.PID) map[string][]*remote.RemoteMessage {
+// hello is the first frame of a node; the parts are what it says of itself.
+func hello(parts ...[]byte) []byte { return field(2, field(2, parts...)) }
+
+// delivery is the frame of an encoded batch, with more fields for the delivery, if any.
+func delivery(batch []byte, more ...[]byte) []byte {
+	return field(1, typed("percolator.wire.PeerBatch"), field(2, []byte("peers")),
+		field(3, field(2, batch)), slices.Concat(more...))
+}
+
+// typed encodes the name of a message's type.
+func typed(name string) []byte { return field(1, []byte(name)) }
+
+func encoded(t *testing.T, b *wire.PeerBatch) []byte {
 	t.Helper()
-	all := forgedBatches(t, pid)
-	maps.Copy(all, forgedMessages(t, pid))
-	maps.Copy(all, forgedConnections(t))
-	return all
+	data, err := proto.Marshal(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
 
-// forgedBatches are streams with one thing wrong about a batch.
-func forgedBatches(t *testing.T, pid *actor.PID) map[string][]*remote.RemoteMessage {
+// hostile are frames after a hello that must be refused, by what is wrong with them.
+func hostile(t *testing.T) map[string][]byte {
 	t.Helper()
-	first := proper(t).Envelopes[0]
-	return map[string][]*remote.RemoteMessage{
-		"unknown type": {connect(), changed(t, func(m *remote.MessageBatch) {
-			m.TypeNames[0] = "no.such.Type"
-		})},
-		"type of another use": {
-			connect(), batch(to(t, "peers", &remote.ActorPidRequest{Name: "x", Kind: "y"})),
-		},
-		"type index too high": {connect(), changed(t, func(m *remote.MessageBatch) {
-			m.Envelopes[0].TypeId = 7
-		})},
-		"type index negative": {connect(), changed(t, func(m *remote.MessageBatch) {
-			m.Envelopes[0].TypeId = -1
-		})},
-		"no type": {connect(), changed(t, func(m *remote.MessageBatch) {
-			m.TypeNames = nil
-		})},
-		"target index too high": {connect(), changed(t, func(m *remote.MessageBatch) {
-			m.Envelopes[0].Target = 7
-		})},
-		"target index negative": {connect(), changed(t, func(m *remote.MessageBatch) {
-			m.Envelopes[0].Target = -1
-		})},
-		"sender index": {connect(), changed(t, func(m *remote.MessageBatch) {
-			m.Envelopes[0].Sender = 7
-		})},
-		"sender": {connect(), changed(t, func(m *remote.MessageBatch) {
-			m.Senders = []*actor.PID{pid}
-		})},
-		"serializer": {connect(), changed(t, func(m *remote.MessageBatch) {
-			m.Envelopes[0].SerializerId = 1
-		})},
-		"unknown serializer": {connect(), changed(t, func(m *remote.MessageBatch) {
-			m.Envelopes[0].SerializerId = 99
-		})},
-		"header": {connect(), changed(t, func(m *remote.MessageBatch) {
-			m.Envelopes[0].MessageHeader = &remote.MessageHeader{}
-		})},
-		"many envelopes": {connect(), changed(t, func(m *remote.MessageBatch) {
-			for range 1_000 {
-				m.Envelopes = append(m.Envelopes, first)
-			}
-		})},
-		"no batch": {connect(), changed(t, func(m *remote.MessageBatch) {
-			m.Envelopes[0].MessageData = []byte{0xff}
-		})},
-		"many requests": {
-			connect(), batch(to(t, "peers",
-				&wire.PeerBatch{Requests: slices.Repeat([]*wire.PeerRequest{{}}, 1_000_000)})),
-		},
-		"huge batch": {connect(), changed(t, func(m *remote.MessageBatch) {
-			m.Envelopes[0].MessageData = make([]byte, 40<<20)
-		})},
+	proper := encoded(t, &wire.PeerBatch{ClusterId: "c", FromNode: 9, FromIncarnation: 1, ToNode: 2})
+	peers, envelope := field(2, []byte("peers")), field(3, field(2, proper))
+	batch := typed("percolator.wire.PeerBatch")
+	return map[string][]byte{
+		"unknown type":                field(1, typed("no.such.Type"), peers, envelope),
+		"stop of an actor":            field(1, typed("actor.Stop"), peers, envelope),
+		"no type":                     field(1, peers, envelope),
+		"two types":                   delivery(proper, batch),
+		"two targets":                 delivery(proper, peers),
+		"other target":                field(1, batch, field(2, []byte("activator")), envelope),
+		"no target":                   field(1, batch, envelope),
+		"no envelope":                 field(1, batch, peers),
+		"two envelopes":               delivery(proper, envelope),
+		"sender":                      delivery(proper, field(4, proper)),
+		"empty envelope":              field(1, batch, peers, field(3)),
+		"type index":                  field(1, batch, peers, field(3, varint(1, 7), field(2, proper))),
+		"negative target index":       field(1, batch, peers, field(3, field(2, proper), varint(3, 1<<64-1))),
+		"serializer":                  field(1, batch, peers, field(3, field(2, proper), varint(5, 1))),
+		"header":                      field(1, batch, peers, field(3, field(2, proper), field(6))),
+		"two batches":                 field(1, batch, peers, field(3, field(2, proper), field(2, proper))),
+		"no batch":                    delivery([]byte{0xff}),
+		"wrong kind in a batch":       delivery(varint(1, 1)[:1]),
+		"text that is not UTF-8":      delivery(field(1, []byte{0xff})),
+		"many requests":               delivery(bytes.Repeat(field(5), 1_000_000)),
+		"huge batch":                  delivery(make([]byte, 40<<20)),
+		"many types":                  field(1, bytes.Repeat(field(1), 1_000_000)),
+		"two deliveries":              slices.Concat(delivery(proper), delivery(proper)),
+		"second hello":                hello(),
+		"delivery and hello":          slices.Concat(delivery(proper), hello()),
+		"welcome":                     field(3),
+		"disconnect":                  field(4),
+		"nothing":                     {},
+		"number instead of a message": varint(1, 1),
+		"garbage":                     []byte("GET / HTTP/1.1"),
+		"length beyond the frame":     {1<<3 | 2, 0x7f, 1},
 	}
 }
 
-// forgedMessages are streams with messages that no node sends to another.
-func forgedMessages(t *testing.T, pid *actor.PID) map[string][]*remote.RemoteMessage {
+// hostileHellos are first frames that must be refused, by what is wrong with them.
+func hostileHellos(t *testing.T) map[string][]byte {
 	t.Helper()
-	return map[string][]*remote.RemoteMessage{
-		"stop":                  {connect(), batch(to(t, "peers", &actor.Stop{}))},
-		"poison pill":           {connect(), batch(to(t, "peers", &actor.PoisonPill{}))},
-		"watch":                 {connect(), batch(to(t, "peers", &actor.Watch{Watcher: pid}))},
-		"terminated":            {connect(), batch(to(t, "peers", &actor.Terminated{Who: pid}))},
-		"stop of the activator": {connect(), batch(to(t, "activator", &actor.Stop{}))},
-		"batch for the supervisor": {connect(), changed(t, func(m *remote.MessageBatch) {
-			m.Targets[0] = "EndpointSupervisor"
-		})},
-		"spawn": {
-			connect(), batch(to(t, "activator", &remote.ActorPidRequest{Name: "x", Kind: "y"})),
-		},
+	return map[string][]byte{
+		"batch before the hello": delivery(encoded(t, &wire.PeerBatch{})),
+		"hello of a client":      field(2, field(1)),
+		"empty hello":            field(2),
+		"long name":              hello(field(1, make([]byte, 2<<10))),
+		"block list":             hello(field(3, []byte("m"))),
+		"garbage":                []byte("GET / HTTP/1.1"),
 	}
 }
 
-// forgedConnections are streams that do not begin or end as those of nodes.
-func forgedConnections(t *testing.T) map[string][]*remote.RemoteMessage {
-	t.Helper()
-	return map[string][]*remote.RemoteMessage{
-		"no connect request":   {batch(proper(t))},
-		"two connect requests": {connect(), connect()},
-		"connect request of a client": {{MessageType: &remote.RemoteMessage_ConnectRequest{ConnectRequest: &remote.ConnectRequest{
-			ConnectionType: &remote.ConnectRequest_ClientConnection{
-				ClientConnection: &remote.ClientConnection{},
-			}}}}},
-		"empty connect request": {{MessageType: &remote.RemoteMessage_ConnectRequest{}}},
-		"disconnect": {
-			connect(), {
-				MessageType: &remote.RemoteMessage_DisconnectRequest{
-					DisconnectRequest: &remote.DisconnectRequest{},
-				},
-			},
-		},
-		"nothing": {{}},
-	}
-}
-
-// What is known to end a process that uses the library as it is, and what would harm a
-// node, is refused and counted. The process lives on and serves a proper node.
+// TestHostileNode: whatever the holder of a node's certificate sends, it is refused and
+// counted, and the node goes on serving proper ones.
 func TestHostileNode(t *testing.T) {
 	dir := certstest.Folder(t, "elsewhere")
 	a, b := pair(t, dir)
@@ -228,34 +169,32 @@ func TestHostileNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := attack(t, b.addr, files.Peer())
-	pid := &actor.PID{Address: b.addr, Id: "peers"}
 	refused := b.stats().Refused
-	for name, messages := range hostile(t, pid) {
-		if err := x.sends(messages...); status.Code(err) != codes.InvalidArgument ||
+	isRefused := func(name string, frames ...[]byte) {
+		t.Helper()
+		if err := x.sends(frames...); status.Code(err) != codes.InvalidArgument ||
 			!strings.Contains(err.Error(), "refused") {
 			t.Fatalf("HOSTILE: %s: %v", name, err)
 		}
 		if now := b.stats().Refused; now != refused+1 {
 			t.Errorf("%s: %d refusals were counted", name, now-refused)
-		} else {
-			refused = now
 		}
+		refused++
 	}
-	client := remote.NewRemotingClient(x.conn)
+	for name, frame := range hostile(t) {
+		isRefused(name, hello(), frame)
+	}
+	for name, frame := range hostileHellos(t) {
+		isRefused(name, frame)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	_, err = client.ListProcesses(ctx, &remote.ListProcessesRequest{})
-	_, err2 := client.GetProcessDiagnostics(ctx, &remote.GetProcessDiagnosticsRequest{Pid: pid})
-	if status.Code(err) != codes.PermissionDenied || status.Code(err2) != codes.PermissionDenied {
-		t.Errorf("calls that the library lacks: %v, %v", err, err2)
+	for _, method := range []string{"/remote.Remoting/ListProcesses", "/percolator.v1.Admin/Status"} {
+		if err := x.conn.Invoke(ctx, method, &emptypb.Empty{}, &emptypb.Empty{}); status.Code(err) != codes.PermissionDenied {
+			t.Errorf("a call of %s: %v", method, err)
+		}
 	}
-	if err := x.conn.Invoke(ctx, "/remote.Remoting/Nothing", &remote.ListProcessesRequest{},
-		&remote.ListProcessesResponse{}); status.Code(err) != codes.Unimplemented {
-		t.Errorf("a call that nobody knows: %v", err)
-	}
-	if err := x.sends(connect(), changed(t, func(m *remote.MessageBatch) {
-		m.Envelopes[0].MessageData = make([]byte, 70<<20)
-	})); status.Code(err) != codes.ResourceExhausted {
+	if err := x.sends(hello(), delivery(make([]byte, 70<<20))); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("70 MiB: %v", err)
 	}
 	if got := a.tell("large 2 %d", 8<<20); !strings.HasPrefix(got, "ok") {
@@ -291,7 +230,7 @@ func TestStrangers(t *testing.T) {
 	}
 	for name, cfg := range strangers {
 		before := b.stats().Handshakes
-		if err := attack(t, b.addr, cfg).sends(connect()); status.Code(err) != codes.Unavailable {
+		if err := attack(t, b.addr, cfg).sends(hello()); status.Code(err) != codes.Unavailable {
 			t.Errorf("%s: %v", name, err)
 		}
 		// the refusal is sent before it is counted
@@ -342,7 +281,7 @@ func TestPlacesAreForTheAuthenticated(t *testing.T) {
 	}
 	for _, want := range []codes.Code{codes.InvalidArgument, codes.ResourceExhausted} { // one place is a's
 		x, began := attack(t, b.addr, files.Peer()), time.Now()
-		if code := status.Code(x.sends(connect(), connect())); code != want || time.Since(began) > time.Second {
+		if code := status.Code(x.sends(hello(), hello())); code != want || time.Since(began) > time.Second {
 			t.Errorf("PLACES: a node that connects gets %v after %v, want %v", code, time.Since(began), want)
 		}
 	}

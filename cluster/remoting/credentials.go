@@ -30,35 +30,29 @@ func newLimiter(cfg Config) *connlimit.Limiter {
 	return connlimit.New(bounds)
 }
 
-// serverCredentials accept only nodes and track the connections. The library opens its listener
-// itself, so this is the first place that sees them.
+// serverCredentials accept only nodes and count those who are refused.
 type serverCredentials struct {
 	credentials.TransportCredentials
-	limiter *connlimit.Limiter
-	counts  *counts
+	counts *counts
 }
 
 // newServerCredentials returns the credentials of the server: TLS with the node's files,
 // or plain text if files is nil.
-func newServerCredentials(files *certs.Files, limiter *connlimit.Limiter,
-	c *counts) credentials.TransportCredentials {
+func newServerCredentials(files *certs.Files, c *counts) credentials.TransportCredentials {
 	inner := insecure.NewCredentials()
 	if files != nil {
 		inner = &nodeCredentials{credentials.NewTLS(files.Server(certs.Node)), files}
 	}
-	return &serverCredentials{TransportCredentials: inner, limiter: limiter, counts: c}
+	return &serverCredentials{TransportCredentials: inner, counts: c}
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (s *serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	tracked := s.limiter.Track(raw)
-	conn, info, err := s.TransportCredentials.ServerHandshake(tracked)
+	conn, info, err := s.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
 		s.counts.handshakes.Add(1)
-		_ = tracked.Close()
-		return nil, nil, err
 	}
-	return conn, info, nil
+	return conn, info, err
 }
 
 // Clone implements credentials.TransportCredentials.

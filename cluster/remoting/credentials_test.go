@@ -96,7 +96,7 @@ func shakenHands(t *testing.T, first, second *certs.Files, listens bool) (a, b n
 			context.Background(), "elsewhere", dialled)
 		done <- s
 	}()
-	served, _, err := newServerCredentials(server, newLimiter(Config{MaxPending: 1}), &counts{}).ServerHandshake(accepted)
+	served, _, err := newServerCredentials(server, &counts{}).ServerHandshake(accepted)
 	called := <-done
 	if err != nil || called.err != nil {
 		t.Fatal(err, called.err)

@@ -1,27 +1,26 @@
-// Package remoting is the peer.Link between processes. It runs protoactor-go's remote on an
-// actor system of its own, over mutual TLS between holders of node certificates.
+// Package remoting is the peer.Link between processes: a gRPC stream from each node to each
+// other, over mutual TLS between holders of node certificates.
 //
-// The library trusts its peers: an unknown RPC, an unknown message type or an index out of
-// range ends its process, and anybody can stop an actor by name. So everything that others
-// send passes the guard first (guard.go). After a failed connection the library sleeps for
-// two seconds, and it silently drops what waits for a connection that has ended. The
-// streams and endpoints of this package (stream.go, endpoint.go) prevent both.
+// Frames are those of protoactor's remote, which earlier builds use, so that nodes of both
+// understand each other (docs/adr/0064). All that others send is checked before it is decoded
+// (frame.go): a few encoded bytes may take hundreds in memory.
 //
 // Invariants:
 //
-//  1. Only batches of type PeerBatch for the one receiving actor pass the guard, of bounded
-//     size and number.
+//  1. Only a hello and frames with one batch each, of bounded size and number of messages,
+//     are decoded. Any other frame ends its stream.
 //
 //  2. With certificates, both sides of every connection hold a certificate of the authority
 //     with the role of a node.
 //
 //  3. A batch that was handed over is reported exactly once: as on its way, or as surely
-//     not sent.
+//     not sent. No batch is sent twice.
 //
-//  4. A connection that has ended, has failed or leads to a former address of a node does
-//     not delay its successor: each has its own name in the library.
+//  4. A node has one connection to each other node, and the next one sends nothing before the
+//     end of the last one was reported. One that ends, fails or leads to a former address
+//     does not delay its successor.
 //
-//  5. Other nodes can reach no other actor: the node's own actors are in another system.
+//  5. What waits for a node is bounded: a node that reads nothing delays no other.
 //
 //  6. No stream begins before batches can be received, so that no batch is lost at a start
 //     after its sender counts it as on its way.

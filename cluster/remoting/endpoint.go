@@ -2,225 +2,261 @@ package remoting
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
-	"sync/atomic"
+	"net"
 	"time"
 
-	"github.com/asynkron/protoactor-go/actor"
-	"github.com/asynkron/protoactor-go/remote"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file holds the connections that this node makes. An endpoint lives from the first
-// batch for a node's address until its connection, or the attempt at one, has failed. The
-// batches in its waiting set are in flight between the caller of Send and the library's
-// writer goroutine. Exactly one of Serialize, ended and the library's dead letters settles
-// each, by an atomic swap.
+// This file has the connections that this node makes. An endpoint lives from the first batch
+// for a node's address until its connection, or the attempt at one, has ended. Its goroutine
+// (run) connects and sends. Batches wait in a channel, which Send fills and run empties, so
+// that each is reported once.
 
 // Timeouts and pauses of connections.
 const (
-	// connectTimeout limits an attempt until the other side has answered. After it the
+	// connectTimeout limits an attempt until the other node has answered. After it the
 	// batches that wait for the connection fail.
 	connectTimeout = time.Second
 	// pauseAfterLoss is the pause after a connection has ended. After each failed attempt
 	// it doubles, up to maxPause. During a pause sending fails at once.
 	pauseAfterLoss = 20 * time.Millisecond
 	maxPause       = time.Second
+	// keepaliveTime is the least that gRPC allows a client. Gossip notices a silent node
+	// sooner.
+	keepaliveTime    = 10 * time.Second
+	keepaliveTimeout = 3 * time.Second
 )
 
-// endpoint is one connection to one node, or the attempt at one. Its name in the library is
-// never used again.
-type endpoint struct {
-	link       *Link
-	node       uint64
-	addr, name string
-	pid        *actor.PID
-	ctx        context.Context // of its stream
-	cancel     context.CancelFunc
-	connected  atomic.Bool // the other side has answered
+// Sizes of connections.
+const (
+	streamWindow     = 4 << 20
+	connectionWindow = 8 << 20
+	// maxWaiting is the most batches that wait for one node; package peer hands over two.
+	maxWaiting = 4
+)
 
-	mu      sync.Mutex
-	why     string // the connection could not be made; empty: not known
-	dead    bool
-	waiting map[*outgoing]struct{} // given to Send and not settled
+// Reasons for which this node ends a connection or an attempt.
+var (
+	errSilent  = errors.New("the node did not answer in time")
+	errRetired = errors.New("the connection was closed")
+)
+
+// endpoint is one connection to one node, or the attempt at one. The link's mutex guards
+// whether it is its target's; only then are batches added.
+type endpoint struct {
+	link    *Link
+	node    uint64
+	addr    string
+	ctx     context.Context // of the connection and its stream
+	cancel  context.CancelCauseFunc
+	waiting chan outgoing
+	former  <-chan struct{} // closed when the node's last endpoint has ended; nil: there was none
+	ended   chan struct{}   // closed when all is reported
 }
 
 // outgoing is a batch that was given to Send.
 type outgoing struct {
-	batch    *wire.PeerBatch
-	endpoint *endpoint
-	settled  atomic.Bool
-	then     func(error)
+	batch *wire.PeerBatch
+	then  func(error)
 }
 
-var _ remote.RootSerializable = (*outgoing)(nil)
-
-// Serialize implements remote.RootSerializable. The library's writer calls it just before it
-// sends the batch.
-func (o *outgoing) Serialize() (remote.RootSerialized, error) {
-	// There is no connection: the library would write to a stream that only ends (see
-	// connect).
-	if !o.endpoint.connected.Load() {
-		o.fail(ErrUnreachable)
-		return nil, ErrUnreachable
+// run connects, sends what waits until the connection ends, and reports the end.
+func (e *endpoint) run() {
+	// Nothing is sent before the function set by Lost has been called for the last connection.
+	if e.former != nil {
+		<-e.former
 	}
-	// The sender has been told that the batch was not sent, so it must not be.
-	if !o.settled.CompareAndSwap(false, true) {
-		return nil, ErrUnreachable
+	conn, err := grpc.NewClient("passthrough:///node", e.dialOptions()...)
+	connected := false
+	if err == nil {
+		var s grpc.ClientStream
+		if s, err = e.connect(conn); err == nil {
+			connected = true
+			err = e.send(s)
+		}
 	}
-	o.endpoint.remove(o)
-	o.endpoint.link.counts.sent.Add(1)
-	o.then(nil)
-	return serialized{o.batch}, nil
-}
-
-// fail reports that the batch will not be sent, unless it is settled already.
-func (o *outgoing) fail(cause error) {
-	if o.settled.CompareAndSwap(false, true) {
-		// Before the callback, which may hand over the next batch.
-		o.endpoint.remove(o)
-		o.then(fmt.Errorf("%w: node %d at %s%s", cause, o.endpoint.node, o.endpoint.addr, o.endpoint.reason()))
+	e.cancel(errRetired) // closes the connection's socket
+	e.link.end(e, connected, err)
+	close(e.ended)
+	if conn != nil {
+		_ = conn.Close() // the stream has ended
 	}
 }
 
-// serialized is a batch in the form that the library's writer expects.
-type serialized struct{ *wire.PeerBatch }
-
-// Deserialize implements remote.RootSerialized. The library calls it only for received
-// messages, and batches are not received in this form.
-func (serialized) Deserialize() (remote.RootSerializable, error) {
-	return nil, ErrUnreachable
-}
-
-// fault keeps why the connection could not be made.
-func (e *endpoint) fault(err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.why = ": " + status.Convert(err).Message()
-}
-
-// reason returns what fault was told, for the end of an error; empty: nothing.
-func (e *endpoint) reason() string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.why
-}
-
-// add adds a batch to the waiting set. It returns false if the endpoint has ended.
-func (e *endpoint) add(o *outgoing) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.dead {
-		return false
+// dial connects to the node. The socket is closed when the endpoint ends: gRPC would first wait
+// for seconds until a silent node has room for a last frame.
+func (e *endpoint) dial(ctx context.Context, _ string) (net.Conn, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", e.addr)
+	if err == nil {
+		context.AfterFunc(e.ctx, func() { _ = conn.Close() })
 	}
-	e.waiting[o] = struct{}{}
-	return true
+	return conn, err
 }
 
-// remove removes a settled batch from the waiting set.
-func (e *endpoint) remove(o *outgoing) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.waiting, o)
+// dialOptions returns the options of the connection.
+func (e *endpoint) dialOptions() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithTransportCredentials(newClientCredentials(e.link.cfg.Files)),
+		grpc.WithContextDialer(e.dial),
+		grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
+		grpc.WithIdleTimeout(0),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec{}), grpc.MaxCallRecvMsgSize(maxWelcome)),
+		grpc.WithInitialWindowSize(streamWindow), grpc.WithInitialConnWindowSize(connectionWindow),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{
+			Time: keepaliveTime, Timeout: keepaliveTimeout, PermitWithoutStream: true,
+		}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: backoff.Config{
+				BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2,
+				MaxDelay: 200 * time.Millisecond,
+			},
+			MinConnectTimeout: connectTimeout,
+		}),
+	}
 }
 
-// endpoint returns the endpoint of a node at an address and makes it if there is none. It
-// returns an error while it is too early for another attempt.
-func (l *Link) endpoint(node uint64, addr string) (*endpoint, error) {
+// connect returns a stream on which the other node has answered within connectTimeout.
+func (e *endpoint) connect(conn *grpc.ClientConn) (grpc.ClientStream, error) {
+	timer := time.AfterFunc(connectTimeout, func() { e.cancel(errSilent) })
+	defer timer.Stop()
+	s, err := conn.NewStream(e.ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method,
+		grpc.WaitForReady(true))
+	if err != nil {
+		return nil, err
+	}
+	hello, err := encode(helloFrame())
+	if err != nil {
+		return nil, err
+	}
+	_ = s.SendMsg(hello) // RecvMsg returns why it failed
+	var buffer mem.Buffer
+	if err := s.RecvMsg(&buffer); e.ctx.Err() != nil {
+		return nil, context.Cause(e.ctx)
+	} else if err != nil {
+		return nil, err
+	}
+	defer buffer.Free()
+	f := &wire.PeerFrame{}
+	if err := proto.Unmarshal(buffer.ReadOnlyData(), f); err != nil || f.GetWelcome() == nil {
+		return nil, errors.New("the node's answer is not a welcome")
+	}
+	if !timer.Stop() {
+		return nil, errSilent // the stream is being cancelled
+	}
+	e.link.counts.connected.Add(1)
+	e.link.log(slog.LevelInfo, "connected to another node", e)
+	return s, nil
+}
+
+// send sends batches until the stream ends, and returns why it has.
+func (e *endpoint) send(s grpc.ClientStream) error {
+	end := make(chan error, 1)
+	go func() {
+		var buffer mem.Buffer
+		err := s.RecvMsg(&buffer)
+		if err == nil {
+			buffer.Free()
+			err = errors.New("the node has sent a second answer")
+		}
+		e.cancel(err)
+		end <- err
+	}()
+	for {
+		var o outgoing
+		select {
+		case o = <-e.waiting:
+		case <-e.ctx.Done():
+			return <-end
+		}
+		frame, err := encode(batchFrame(o.batch))
+		switch {
+		case err != nil:
+			o.then(fmt.Errorf("remoting: %w", err))
+		case e.ctx.Err() != nil:
+			frame.Free()
+			o.then(e.failure(""))
+		default:
+			e.link.counts.sent.Add(1)
+			// From here on the other node may receive it. The sender's next batch is made
+			// meanwhile.
+			o.then(nil)
+			if err := s.SendMsg(frame); err != nil {
+				e.cancel(err)
+				return <-end
+			}
+		}
+	}
+}
+
+// failure returns the error of batches that were not sent.
+func (e *endpoint) failure(reason string) error {
+	return fmt.Errorf("%w: node %d at %s%s", ErrUnreachable, e.node, e.addr, reason)
+}
+
+// end removes an endpoint from the link and reports its end: to the function set by Lost if it
+// was connected, since batches on their way may not have arrived, and to the batches that
+// were not sent.
+func (l *Link) end(e *endpoint, connected bool, cause error) {
+	reason := ""
+	if cause != nil && !connected {
+		reason = ": " + status.Convert(cause).Message()
+	}
 	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
-		return nil, ErrClosed
-	}
-	t := l.nodes[node]
-	if t == nil {
-		t = &target{}
-		l.nodes[node] = t
-	}
-	old := t.endpoint
-	if old != nil && old.addr == addr {
-		l.mu.Unlock()
-		return old, nil
-	}
-	// A node that has moved is tried at its new address at once.
-	if old == nil && time.Now().Before(t.retryAt) {
-		l.mu.Unlock()
-		return nil, fmt.Errorf("%w: node %d at %s%s", ErrUnreachable, node, addr, t.why)
-	}
-	// Every endpoint has its own name, so that what the library still does for the last one
-	// does not affect this one.
-	t.generation++
-	// gRPC dials the name; passthrough leaves it to dial.
-	name := fmt.Sprintf("passthrough:///n%d.g%d", node, t.generation)
-	e := &endpoint{
-		link: l, node: node, addr: addr, name: name, pid: actor.NewPID(name, receiver),
-		waiting: make(map[*outgoing]struct{}),
-	}
-	e.ctx, e.cancel = context.WithCancel(context.Background())
-	t.endpoint, l.endpoints[name] = e, e
-	l.mu.Unlock()
-	if old != nil {
-		l.retire(old) // the node has moved
-	}
-	return e, nil
-}
-
-// named returns the live endpoint with the name, nil if there is none.
-func (l *Link) named(name string) *endpoint {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.endpoints[name]
-}
-
-// ended marks an endpoint as dead, once, and fails the batches that it has not sent. If the
-// connection was up it then calls the function set by Lost, because batches on their way
-// may not have arrived.
-func (l *Link) ended(e *endpoint, cause error) {
-	e.mu.Lock()
-	if e.dead {
-		e.mu.Unlock()
-		return
-	}
-	e.dead = true
-	var unsent []*outgoing
-	for o := range e.waiting {
-		// They are failed without the mutex, because fail takes it and runs callbacks.
-		unsent = append(unsent, o)
-	}
-	e.mu.Unlock()
-	connected := e.connected.Load()
-	e.cancel()
-	l.mu.Lock()
-	delete(l.endpoints, e.name)
+	t := l.nodes[e.node]
 	// If the node has moved, a successor is there already.
-	if t := l.nodes[e.node]; t.endpoint == e {
+	if t.endpoint == e {
 		t.endpoint = nil
+		pause := pauseAfterLoss
 		if connected {
-			t.failures, t.why, t.retryAt = 0, "", time.Now().Add(pauseAfterLoss)
+			t.failures = 0
 		} else {
 			t.failures++
-			t.why = e.reason()
-			t.retryAt = time.Now().Add(min(pauseAfterLoss<<min(t.failures, 8), maxPause))
+			pause = min(pauseAfterLoss<<min(t.failures, 8), maxPause)
 		}
+		t.reason, t.retryAt = reason, time.Now().Add(pause)
 	}
 	lost, closed := l.lost, l.closed
 	l.mu.Unlock()
-	for _, o := range unsent {
-		o.fail(cause)
-	}
-	if !connected {
+	switch {
+	case !connected:
 		l.counts.failed.Add(1)
-		return
+		if !closed {
+			l.log(slog.LevelWarn, "another node refused the connection or did not answer", e,
+				slog.Any("error", cause))
+		}
+	default:
+		l.counts.lost.Add(1)
+		if !closed {
+			l.log(slog.LevelInfo, "the connection to another node has ended", e)
+		}
+		if lost != nil {
+			lost(e.node)
+		}
 	}
-	l.counts.lost.Add(1)
-	if !closed {
-		l.log(slog.LevelInfo, "the connection to another node has ended", e)
+	for {
+		select {
+		case o := <-e.waiting:
+			o.then(e.failure(reason))
+		default:
+			return
+		}
 	}
-	if lost != nil {
-		lost(e.node)
-	}
+}
+
+// log logs an event of a connection.
+func (l *Link) log(level slog.Level, text string, e *endpoint, attrs ...slog.Attr) {
+	attrs = append(attrs, slog.Uint64("node", e.node), slog.String("addr", e.addr))
+	l.cfg.Logger.LogAttrs(context.Background(), level, text, attrs...)
 }

@@ -61,7 +61,7 @@ func TestTwoNodes(t *testing.T) {
 			}
 			for _, c := range []*child{a, b} {
 				took, err := time.ParseDuration(c.tell("quit"))
-				if err != nil || took > 8*time.Second { // the library's own way takes ten
+				if err != nil || took > 4*time.Second { // gRPC alone would wait five for a silent node
 					t.Errorf("closing took %v, %v", took, err)
 				}
 			}
@@ -70,9 +70,8 @@ func TestTwoNodes(t *testing.T) {
 }
 
 // A node that is killed and comes back, elsewhere or at its address, is asked again
-// within a second; what was asked in between fails at once or soon, and not after the two
-// seconds that the library sleeps. On a machine that has other things to do, one of some
-// times must show it.
+// within a second; what was asked in between fails at once or soon. On a busy machine, one of
+// five times must show it.
 func TestReconnect(t *testing.T) {
 	dir := certstest.Folder(t, "elsewhere")
 	a, b := pair(t, dir)
@@ -160,6 +159,32 @@ func TestDownOfASilentNode(t *testing.T) {
 	begin := time.Now()
 	a.asksAgain(2)
 	t.Logf("asked again %v after it went on", time.Since(begin))
+}
+
+// TestStalledNode: a node that reads nothing any more fills its own queue, which is bounded,
+// and delays nobody else.
+func TestStalledNode(t *testing.T) {
+	dir := certstest.Folder(t, "elsewhere")
+	a, b := pair(t, dir)
+	c := start(t, childConfig{Node: 3, Incarnation: 1, Certs: dir})
+	a.knows(3, c.addr)
+	c.knows(1, a.addr)
+	a.asks(2)
+	a.asks(3)
+	if err := b.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.tell("flood 2 200"); got == "0" || len(got) > 2 { // 64 MiB may be in flight
+		t.Errorf("UNBOUNDED: %s of 200 questions of 1 MiB were taken for a stalled node", got)
+	}
+	if got := a.tell("ask 3 2000 64"); !strings.HasPrefix(got, "ok") {
+		t.Errorf("STALLED: another node: %s", got)
+	} else if took, err := time.ParseDuration(got[len("ok "):]); err != nil || took > 5*time.Second {
+		t.Errorf("STALLED: 2,000 questions to another node: %s", got)
+	}
+	if took, err := time.ParseDuration(a.tell("quit")); err != nil || took > 4*time.Second {
+		t.Errorf("STALLED: closing took %v, %v", took, err)
+	}
 }
 
 // Certificates are renewed while nodes talk, and the next connection uses them.

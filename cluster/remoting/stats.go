@@ -8,12 +8,12 @@ type Stats struct {
 	// Connected and Lost are the connections to other nodes that were made and that ended,
 	// Failed the attempts that failed.
 	Connected, Lost, Failed uint64
-	// Refused are messages and calls that the guard has refused, Handshakes connections
+	// Refused are frames and calls that were refused, Handshakes connections
 	// without a node's certificate, that did not finish their handshake, or beyond the bound.
 	Refused, Handshakes uint64
 	// Displaced are connections without a stream that were closed to make room for others.
 	Displaced uint64
-	Panics    uint64 // of the library or the receiver, survived
+	Panics    uint64 // of the receiver, each of which has ended a stream
 }
 
 // counts are the counters behind Stats.

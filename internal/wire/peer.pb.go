@@ -133,6 +133,343 @@ func (x *PeerBatch) GetLogReached() uint64 {
 	return 0
 }
 
+// PeerFrame is one message of the stream from one node to another, "/remote.Remoting/Receive". Builds before ADR 0064 use
+// the remote package of protoactor-go there: the numbers of the fields and their encoding are those of its RemoteMessage.
+// Frames are refused if they have other fields, or one twice: what is new belongs into PeerBatch.
+type PeerFrame struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Kind:
+	//
+	//	*PeerFrame_Delivery
+	//	*PeerFrame_Hello
+	//	*PeerFrame_Welcome
+	Kind          isPeerFrame_Kind `protobuf_oneof:"kind"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PeerFrame) Reset() {
+	*x = PeerFrame{}
+	mi := &file_peer_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PeerFrame) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PeerFrame) ProtoMessage() {}
+
+func (x *PeerFrame) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PeerFrame.ProtoReflect.Descriptor instead.
+func (*PeerFrame) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *PeerFrame) GetKind() isPeerFrame_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return nil
+}
+
+func (x *PeerFrame) GetDelivery() *PeerDelivery {
+	if x != nil {
+		if x, ok := x.Kind.(*PeerFrame_Delivery); ok {
+			return x.Delivery
+		}
+	}
+	return nil
+}
+
+func (x *PeerFrame) GetHello() *PeerHello {
+	if x != nil {
+		if x, ok := x.Kind.(*PeerFrame_Hello); ok {
+			return x.Hello
+		}
+	}
+	return nil
+}
+
+func (x *PeerFrame) GetWelcome() *PeerWelcome {
+	if x != nil {
+		if x, ok := x.Kind.(*PeerFrame_Welcome); ok {
+			return x.Welcome
+		}
+	}
+	return nil
+}
+
+type isPeerFrame_Kind interface {
+	isPeerFrame_Kind()
+}
+
+type PeerFrame_Delivery struct {
+	Delivery *PeerDelivery `protobuf:"bytes,1,opt,name=delivery,proto3,oneof"`
+}
+
+type PeerFrame_Hello struct {
+	Hello *PeerHello `protobuf:"bytes,2,opt,name=hello,proto3,oneof"` // the first frame of the node that connects
+}
+
+type PeerFrame_Welcome struct {
+	Welcome *PeerWelcome `protobuf:"bytes,3,opt,name=welcome,proto3,oneof"` // the answer to it, after which deliveries follow; the only frame in that direction
+}
+
+func (*PeerFrame_Delivery) isPeerFrame_Kind() {}
+
+func (*PeerFrame_Hello) isPeerFrame_Kind() {}
+
+func (*PeerFrame_Welcome) isPeerFrame_Kind() {}
+
+type PeerDelivery struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`     // "percolator.wire.PeerBatch"
+	Target        string                 `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"` // "peers"
+	Envelope      *PeerEnvelope          `protobuf:"bytes,3,opt,name=envelope,proto3" json:"envelope,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PeerDelivery) Reset() {
+	*x = PeerDelivery{}
+	mi := &file_peer_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PeerDelivery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PeerDelivery) ProtoMessage() {}
+
+func (x *PeerDelivery) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PeerDelivery.ProtoReflect.Descriptor instead.
+func (*PeerDelivery) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *PeerDelivery) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *PeerDelivery) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *PeerDelivery) GetEnvelope() *PeerEnvelope {
+	if x != nil {
+		return x.Envelope
+	}
+	return nil
+}
+
+type PeerEnvelope struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Batch         *PeerBatch             `protobuf:"bytes,2,opt,name=batch,proto3" json:"batch,omitempty"` // bytes to earlier builds, which is the same on the wire
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PeerEnvelope) Reset() {
+	*x = PeerEnvelope{}
+	mi := &file_peer_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PeerEnvelope) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PeerEnvelope) ProtoMessage() {}
+
+func (x *PeerEnvelope) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PeerEnvelope.ProtoReflect.Descriptor instead.
+func (*PeerEnvelope) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *PeerEnvelope) GetBatch() *PeerBatch {
+	if x != nil {
+		return x.Batch
+	}
+	return nil
+}
+
+type PeerHello struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Server        *PeerServer            `protobuf:"bytes,2,opt,name=server,proto3" json:"server,omitempty"` // always set
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PeerHello) Reset() {
+	*x = PeerHello{}
+	mi := &file_peer_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PeerHello) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PeerHello) ProtoMessage() {}
+
+func (x *PeerHello) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PeerHello.ProtoReflect.Descriptor instead.
+func (*PeerHello) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *PeerHello) GetServer() *PeerServer {
+	if x != nil {
+		return x.Server
+	}
+	return nil
+}
+
+type PeerServer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	MemberId      string                 `protobuf:"bytes,1,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"` // both are set by earlier builds and read by none
+	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PeerServer) Reset() {
+	*x = PeerServer{}
+	mi := &file_peer_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PeerServer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PeerServer) ProtoMessage() {}
+
+func (x *PeerServer) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PeerServer.ProtoReflect.Descriptor instead.
+func (*PeerServer) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *PeerServer) GetMemberId() string {
+	if x != nil {
+		return x.MemberId
+	}
+	return ""
+}
+
+func (x *PeerServer) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+type PeerWelcome struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PeerWelcome) Reset() {
+	*x = PeerWelcome{}
+	mi := &file_peer_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PeerWelcome) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PeerWelcome) ProtoMessage() {}
+
+func (x *PeerWelcome) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PeerWelcome.ProtoReflect.Descriptor instead.
+func (*PeerWelcome) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{6}
+}
+
 // A question to another node. Handlers are idempotent: the answer may be lost.
 type PeerRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -156,7 +493,7 @@ type PeerRequest struct {
 
 func (x *PeerRequest) Reset() {
 	*x = PeerRequest{}
-	mi := &file_peer_proto_msgTypes[1]
+	mi := &file_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -168,7 +505,7 @@ func (x *PeerRequest) String() string {
 func (*PeerRequest) ProtoMessage() {}
 
 func (x *PeerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[1]
+	mi := &file_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -181,7 +518,7 @@ func (x *PeerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerRequest.ProtoReflect.Descriptor instead.
 func (*PeerRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{1}
+	return file_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PeerRequest) GetId() uint64 {
@@ -366,7 +703,7 @@ type PeerResponse struct {
 
 func (x *PeerResponse) Reset() {
 	*x = PeerResponse{}
-	mi := &file_peer_proto_msgTypes[2]
+	mi := &file_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -378,7 +715,7 @@ func (x *PeerResponse) String() string {
 func (*PeerResponse) ProtoMessage() {}
 
 func (x *PeerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[2]
+	mi := &file_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -391,7 +728,7 @@ func (x *PeerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerResponse.ProtoReflect.Descriptor instead.
 func (*PeerResponse) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{2}
+	return file_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PeerResponse) GetId() uint64 {
@@ -564,7 +901,7 @@ type HonourCatalogue struct {
 
 func (x *HonourCatalogue) Reset() {
 	*x = HonourCatalogue{}
-	mi := &file_peer_proto_msgTypes[3]
+	mi := &file_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -576,7 +913,7 @@ func (x *HonourCatalogue) String() string {
 func (*HonourCatalogue) ProtoMessage() {}
 
 func (x *HonourCatalogue) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[3]
+	mi := &file_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -589,7 +926,7 @@ func (x *HonourCatalogue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HonourCatalogue.ProtoReflect.Descriptor instead.
 func (*HonourCatalogue) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{3}
+	return file_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *HonourCatalogue) GetVersion() uint64 {
@@ -608,7 +945,7 @@ type Honoured struct {
 
 func (x *Honoured) Reset() {
 	*x = Honoured{}
-	mi := &file_peer_proto_msgTypes[4]
+	mi := &file_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -620,7 +957,7 @@ func (x *Honoured) String() string {
 func (*Honoured) ProtoMessage() {}
 
 func (x *Honoured) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[4]
+	mi := &file_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -633,7 +970,7 @@ func (x *Honoured) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Honoured.ProtoReflect.Descriptor instead.
 func (*Honoured) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{4}
+	return file_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Honoured) GetVersion() uint64 {
@@ -654,7 +991,7 @@ type SurveyRequest struct {
 
 func (x *SurveyRequest) Reset() {
 	*x = SurveyRequest{}
-	mi := &file_peer_proto_msgTypes[5]
+	mi := &file_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -666,7 +1003,7 @@ func (x *SurveyRequest) String() string {
 func (*SurveyRequest) ProtoMessage() {}
 
 func (x *SurveyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[5]
+	mi := &file_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -679,7 +1016,7 @@ func (x *SurveyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurveyRequest.ProtoReflect.Descriptor instead.
 func (*SurveyRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{5}
+	return file_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SurveyRequest) GetIncarnation() uint64 {
@@ -710,7 +1047,7 @@ type Survey struct {
 
 func (x *Survey) Reset() {
 	*x = Survey{}
-	mi := &file_peer_proto_msgTypes[6]
+	mi := &file_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -722,7 +1059,7 @@ func (x *Survey) String() string {
 func (*Survey) ProtoMessage() {}
 
 func (x *Survey) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[6]
+	mi := &file_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -735,7 +1072,7 @@ func (x *Survey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Survey.ProtoReflect.Descriptor instead.
 func (*Survey) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{6}
+	return file_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Survey) GetIncarnation() uint64 {
@@ -783,7 +1120,7 @@ type SurveyTarget struct {
 
 func (x *SurveyTarget) Reset() {
 	*x = SurveyTarget{}
-	mi := &file_peer_proto_msgTypes[7]
+	mi := &file_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -795,7 +1132,7 @@ func (x *SurveyTarget) String() string {
 func (*SurveyTarget) ProtoMessage() {}
 
 func (x *SurveyTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[7]
+	mi := &file_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -808,7 +1145,7 @@ func (x *SurveyTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurveyTarget.ProtoReflect.Descriptor instead.
 func (*SurveyTarget) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{7}
+	return file_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SurveyTarget) GetTable() uint32 {
@@ -844,7 +1181,7 @@ type RaftMessage struct {
 
 func (x *RaftMessage) Reset() {
 	*x = RaftMessage{}
-	mi := &file_peer_proto_msgTypes[8]
+	mi := &file_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -856,7 +1193,7 @@ func (x *RaftMessage) String() string {
 func (*RaftMessage) ProtoMessage() {}
 
 func (x *RaftMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[8]
+	mi := &file_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -869,7 +1206,7 @@ func (x *RaftMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaftMessage.ProtoReflect.Descriptor instead.
 func (*RaftMessage) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{8}
+	return file_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RaftMessage) GetTabletId() uint64 {
@@ -961,7 +1298,7 @@ type SnapshotChunk struct {
 
 func (x *SnapshotChunk) Reset() {
 	*x = SnapshotChunk{}
-	mi := &file_peer_proto_msgTypes[9]
+	mi := &file_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -973,7 +1310,7 @@ func (x *SnapshotChunk) String() string {
 func (*SnapshotChunk) ProtoMessage() {}
 
 func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[9]
+	mi := &file_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -986,7 +1323,7 @@ func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotChunk.ProtoReflect.Descriptor instead.
 func (*SnapshotChunk) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{9}
+	return file_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SnapshotChunk) GetTabletId() uint64 {
@@ -1065,7 +1402,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_peer_proto_msgTypes[10]
+	mi := &file_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1077,7 +1414,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[10]
+	mi := &file_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1090,7 +1427,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{10}
+	return file_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SnapshotHeader) GetMessage() []byte {
@@ -1139,7 +1476,7 @@ type SnapshotAnswer struct {
 
 func (x *SnapshotAnswer) Reset() {
 	*x = SnapshotAnswer{}
-	mi := &file_peer_proto_msgTypes[11]
+	mi := &file_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1151,7 +1488,7 @@ func (x *SnapshotAnswer) String() string {
 func (*SnapshotAnswer) ProtoMessage() {}
 
 func (x *SnapshotAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[11]
+	mi := &file_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1164,7 +1501,7 @@ func (x *SnapshotAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotAnswer.ProtoReflect.Descriptor instead.
 func (*SnapshotAnswer) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{11}
+	return file_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SnapshotAnswer) GetNext() uint64 {
@@ -1200,7 +1537,7 @@ type LinkedObservers struct {
 
 func (x *LinkedObservers) Reset() {
 	*x = LinkedObservers{}
-	mi := &file_peer_proto_msgTypes[12]
+	mi := &file_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1212,7 +1549,7 @@ func (x *LinkedObservers) String() string {
 func (*LinkedObservers) ProtoMessage() {}
 
 func (x *LinkedObservers) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[12]
+	mi := &file_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1225,7 +1562,7 @@ func (x *LinkedObservers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkedObservers.ProtoReflect.Descriptor instead.
 func (*LinkedObservers) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{12}
+	return file_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LinkedObservers) GetNodeId() uint64 {
@@ -1273,7 +1610,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_peer_proto_msgTypes[13]
+	mi := &file_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1285,7 +1622,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[13]
+	mi := &file_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1298,7 +1635,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{13}
+	return file_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *NodeRecord) GetNodeId() uint64 {
@@ -1409,7 +1746,7 @@ type ForgottenNodes struct {
 
 func (x *ForgottenNodes) Reset() {
 	*x = ForgottenNodes{}
-	mi := &file_peer_proto_msgTypes[14]
+	mi := &file_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1421,7 +1758,7 @@ func (x *ForgottenNodes) String() string {
 func (*ForgottenNodes) ProtoMessage() {}
 
 func (x *ForgottenNodes) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[14]
+	mi := &file_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1434,7 +1771,7 @@ func (x *ForgottenNodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgottenNodes.ProtoReflect.Descriptor instead.
 func (*ForgottenNodes) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{14}
+	return file_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ForgottenNodes) GetNodes() []uint64 {
@@ -1461,7 +1798,25 @@ const file_peer_proto_rawDesc = "" +
 	"\x04raft\x18\a \x03(\v2\x1c.percolator.wire.RaftMessageR\x04raft\x12\x18\n" +
 	"\aversion\x18\b \x01(\rR\aversion\x12\x1f\n" +
 	"\vlog_reached\x18\t \x01(\x06R\n" +
-	"logReached\"\xeb\x04\n" +
+	"logReached\"\xbe\x01\n" +
+	"\tPeerFrame\x12;\n" +
+	"\bdelivery\x18\x01 \x01(\v2\x1d.percolator.wire.PeerDeliveryH\x00R\bdelivery\x122\n" +
+	"\x05hello\x18\x02 \x01(\v2\x1a.percolator.wire.PeerHelloH\x00R\x05hello\x128\n" +
+	"\awelcome\x18\x03 \x01(\v2\x1c.percolator.wire.PeerWelcomeH\x00R\awelcomeB\x06\n" +
+	"\x04kind\"u\n" +
+	"\fPeerDelivery\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
+	"\x06target\x18\x02 \x01(\tR\x06target\x129\n" +
+	"\benvelope\x18\x03 \x01(\v2\x1d.percolator.wire.PeerEnvelopeR\benvelope\"@\n" +
+	"\fPeerEnvelope\x120\n" +
+	"\x05batch\x18\x02 \x01(\v2\x1a.percolator.wire.PeerBatchR\x05batch\"@\n" +
+	"\tPeerHello\x123\n" +
+	"\x06server\x18\x02 \x01(\v2\x1b.percolator.wire.PeerServerR\x06server\"C\n" +
+	"\n" +
+	"PeerServer\x12\x1b\n" +
+	"\tmember_id\x18\x01 \x01(\tR\bmemberId\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\"\r\n" +
+	"\vPeerWelcome\"\xeb\x04\n" +
 	"\vPeerRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -1590,77 +1945,89 @@ func file_peer_proto_rawDescGZIP() []byte {
 	return file_peer_proto_rawDescData
 }
 
-var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_peer_proto_goTypes = []any{
 	(*PeerBatch)(nil),                   // 0: percolator.wire.PeerBatch
-	(*PeerRequest)(nil),                 // 1: percolator.wire.PeerRequest
-	(*PeerResponse)(nil),                // 2: percolator.wire.PeerResponse
-	(*HonourCatalogue)(nil),             // 3: percolator.wire.HonourCatalogue
-	(*Honoured)(nil),                    // 4: percolator.wire.Honoured
-	(*SurveyRequest)(nil),               // 5: percolator.wire.SurveyRequest
-	(*Survey)(nil),                      // 6: percolator.wire.Survey
-	(*SurveyTarget)(nil),                // 7: percolator.wire.SurveyTarget
-	(*RaftMessage)(nil),                 // 8: percolator.wire.RaftMessage
-	(*SnapshotChunk)(nil),               // 9: percolator.wire.SnapshotChunk
-	(*SnapshotHeader)(nil),              // 10: percolator.wire.SnapshotHeader
-	(*SnapshotAnswer)(nil),              // 11: percolator.wire.SnapshotAnswer
-	(*LinkedObservers)(nil),             // 12: percolator.wire.LinkedObservers
-	(*NodeRecord)(nil),                  // 13: percolator.wire.NodeRecord
-	(*ForgottenNodes)(nil),              // 14: percolator.wire.ForgottenNodes
-	nil,                                 // 15: percolator.wire.NodeRecord.LabelsEntry
-	(*v1.TabletRequest)(nil),            // 16: percolator.v1.TabletRequest
-	(*v1.TimestampsRequest)(nil),        // 17: percolator.v1.TimestampsRequest
-	(*LockdRequest)(nil),                // 18: percolator.wire.LockdRequest
-	(*v1.NodeStatusRequest)(nil),        // 19: percolator.v1.NodeStatusRequest
-	(*RecentRequest)(nil),               // 20: percolator.wire.RecentRequest
-	(*v1.DisconnectClientRequest)(nil),  // 21: percolator.v1.DisconnectClientRequest
-	(*v1.Error)(nil),                    // 22: percolator.v1.Error
-	(*v1.TabletResponse)(nil),           // 23: percolator.v1.TabletResponse
-	(*v1.TimestampsResponse)(nil),       // 24: percolator.v1.TimestampsResponse
-	(*LockdResponse)(nil),               // 25: percolator.wire.LockdResponse
-	(*v1.NodeStatusResponse)(nil),       // 26: percolator.v1.NodeStatusResponse
-	(*Recent)(nil),                      // 27: percolator.wire.Recent
-	(*v1.DisconnectClientResponse)(nil), // 28: percolator.v1.DisconnectClientResponse
-	(*v1.TabletDescriptor)(nil),         // 29: percolator.v1.TabletDescriptor
-	(*Effect)(nil),                      // 30: percolator.wire.Effect
-	(v1.NodeState)(0),                   // 31: percolator.v1.NodeState
-	(*v1.BuildVersions)(nil),            // 32: percolator.v1.BuildVersions
+	(*PeerFrame)(nil),                   // 1: percolator.wire.PeerFrame
+	(*PeerDelivery)(nil),                // 2: percolator.wire.PeerDelivery
+	(*PeerEnvelope)(nil),                // 3: percolator.wire.PeerEnvelope
+	(*PeerHello)(nil),                   // 4: percolator.wire.PeerHello
+	(*PeerServer)(nil),                  // 5: percolator.wire.PeerServer
+	(*PeerWelcome)(nil),                 // 6: percolator.wire.PeerWelcome
+	(*PeerRequest)(nil),                 // 7: percolator.wire.PeerRequest
+	(*PeerResponse)(nil),                // 8: percolator.wire.PeerResponse
+	(*HonourCatalogue)(nil),             // 9: percolator.wire.HonourCatalogue
+	(*Honoured)(nil),                    // 10: percolator.wire.Honoured
+	(*SurveyRequest)(nil),               // 11: percolator.wire.SurveyRequest
+	(*Survey)(nil),                      // 12: percolator.wire.Survey
+	(*SurveyTarget)(nil),                // 13: percolator.wire.SurveyTarget
+	(*RaftMessage)(nil),                 // 14: percolator.wire.RaftMessage
+	(*SnapshotChunk)(nil),               // 15: percolator.wire.SnapshotChunk
+	(*SnapshotHeader)(nil),              // 16: percolator.wire.SnapshotHeader
+	(*SnapshotAnswer)(nil),              // 17: percolator.wire.SnapshotAnswer
+	(*LinkedObservers)(nil),             // 18: percolator.wire.LinkedObservers
+	(*NodeRecord)(nil),                  // 19: percolator.wire.NodeRecord
+	(*ForgottenNodes)(nil),              // 20: percolator.wire.ForgottenNodes
+	nil,                                 // 21: percolator.wire.NodeRecord.LabelsEntry
+	(*v1.TabletRequest)(nil),            // 22: percolator.v1.TabletRequest
+	(*v1.TimestampsRequest)(nil),        // 23: percolator.v1.TimestampsRequest
+	(*LockdRequest)(nil),                // 24: percolator.wire.LockdRequest
+	(*v1.NodeStatusRequest)(nil),        // 25: percolator.v1.NodeStatusRequest
+	(*RecentRequest)(nil),               // 26: percolator.wire.RecentRequest
+	(*v1.DisconnectClientRequest)(nil),  // 27: percolator.v1.DisconnectClientRequest
+	(*v1.Error)(nil),                    // 28: percolator.v1.Error
+	(*v1.TabletResponse)(nil),           // 29: percolator.v1.TabletResponse
+	(*v1.TimestampsResponse)(nil),       // 30: percolator.v1.TimestampsResponse
+	(*LockdResponse)(nil),               // 31: percolator.wire.LockdResponse
+	(*v1.NodeStatusResponse)(nil),       // 32: percolator.v1.NodeStatusResponse
+	(*Recent)(nil),                      // 33: percolator.wire.Recent
+	(*v1.DisconnectClientResponse)(nil), // 34: percolator.v1.DisconnectClientResponse
+	(*v1.TabletDescriptor)(nil),         // 35: percolator.v1.TabletDescriptor
+	(*Effect)(nil),                      // 36: percolator.wire.Effect
+	(v1.NodeState)(0),                   // 37: percolator.v1.NodeState
+	(*v1.BuildVersions)(nil),            // 38: percolator.v1.BuildVersions
 }
 var file_peer_proto_depIdxs = []int32{
-	1,  // 0: percolator.wire.PeerBatch.requests:type_name -> percolator.wire.PeerRequest
-	2,  // 1: percolator.wire.PeerBatch.responses:type_name -> percolator.wire.PeerResponse
-	8,  // 2: percolator.wire.PeerBatch.raft:type_name -> percolator.wire.RaftMessage
-	16, // 3: percolator.wire.PeerRequest.tablet:type_name -> percolator.v1.TabletRequest
-	17, // 4: percolator.wire.PeerRequest.timestamps:type_name -> percolator.v1.TimestampsRequest
-	18, // 5: percolator.wire.PeerRequest.lockd:type_name -> percolator.wire.LockdRequest
-	9,  // 6: percolator.wire.PeerRequest.snapshot:type_name -> percolator.wire.SnapshotChunk
-	19, // 7: percolator.wire.PeerRequest.status:type_name -> percolator.v1.NodeStatusRequest
-	3,  // 8: percolator.wire.PeerRequest.honour:type_name -> percolator.wire.HonourCatalogue
-	5,  // 9: percolator.wire.PeerRequest.survey:type_name -> percolator.wire.SurveyRequest
-	20, // 10: percolator.wire.PeerRequest.recent:type_name -> percolator.wire.RecentRequest
-	21, // 11: percolator.wire.PeerRequest.disconnect:type_name -> percolator.v1.DisconnectClientRequest
-	22, // 12: percolator.wire.PeerResponse.error:type_name -> percolator.v1.Error
-	23, // 13: percolator.wire.PeerResponse.tablet:type_name -> percolator.v1.TabletResponse
-	24, // 14: percolator.wire.PeerResponse.timestamps:type_name -> percolator.v1.TimestampsResponse
-	25, // 15: percolator.wire.PeerResponse.lockd:type_name -> percolator.wire.LockdResponse
-	11, // 16: percolator.wire.PeerResponse.snapshot:type_name -> percolator.wire.SnapshotAnswer
-	26, // 17: percolator.wire.PeerResponse.status:type_name -> percolator.v1.NodeStatusResponse
-	4,  // 18: percolator.wire.PeerResponse.honour:type_name -> percolator.wire.Honoured
-	6,  // 19: percolator.wire.PeerResponse.survey:type_name -> percolator.wire.Survey
-	27, // 20: percolator.wire.PeerResponse.recent:type_name -> percolator.wire.Recent
-	28, // 21: percolator.wire.PeerResponse.disconnect:type_name -> percolator.v1.DisconnectClientResponse
-	7,  // 22: percolator.wire.Survey.scanned:type_name -> percolator.wire.SurveyTarget
-	29, // 23: percolator.wire.RaftMessage.tablet:type_name -> percolator.v1.TabletDescriptor
-	10, // 24: percolator.wire.SnapshotChunk.header:type_name -> percolator.wire.SnapshotHeader
-	30, // 25: percolator.wire.SnapshotChunk.entries:type_name -> percolator.wire.Effect
-	15, // 26: percolator.wire.NodeRecord.labels:type_name -> percolator.wire.NodeRecord.LabelsEntry
-	31, // 27: percolator.wire.NodeRecord.state:type_name -> percolator.v1.NodeState
-	32, // 28: percolator.wire.NodeRecord.versions:type_name -> percolator.v1.BuildVersions
-	29, // [29:29] is the sub-list for method output_type
-	29, // [29:29] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	7,  // 0: percolator.wire.PeerBatch.requests:type_name -> percolator.wire.PeerRequest
+	8,  // 1: percolator.wire.PeerBatch.responses:type_name -> percolator.wire.PeerResponse
+	14, // 2: percolator.wire.PeerBatch.raft:type_name -> percolator.wire.RaftMessage
+	2,  // 3: percolator.wire.PeerFrame.delivery:type_name -> percolator.wire.PeerDelivery
+	4,  // 4: percolator.wire.PeerFrame.hello:type_name -> percolator.wire.PeerHello
+	6,  // 5: percolator.wire.PeerFrame.welcome:type_name -> percolator.wire.PeerWelcome
+	3,  // 6: percolator.wire.PeerDelivery.envelope:type_name -> percolator.wire.PeerEnvelope
+	0,  // 7: percolator.wire.PeerEnvelope.batch:type_name -> percolator.wire.PeerBatch
+	5,  // 8: percolator.wire.PeerHello.server:type_name -> percolator.wire.PeerServer
+	22, // 9: percolator.wire.PeerRequest.tablet:type_name -> percolator.v1.TabletRequest
+	23, // 10: percolator.wire.PeerRequest.timestamps:type_name -> percolator.v1.TimestampsRequest
+	24, // 11: percolator.wire.PeerRequest.lockd:type_name -> percolator.wire.LockdRequest
+	15, // 12: percolator.wire.PeerRequest.snapshot:type_name -> percolator.wire.SnapshotChunk
+	25, // 13: percolator.wire.PeerRequest.status:type_name -> percolator.v1.NodeStatusRequest
+	9,  // 14: percolator.wire.PeerRequest.honour:type_name -> percolator.wire.HonourCatalogue
+	11, // 15: percolator.wire.PeerRequest.survey:type_name -> percolator.wire.SurveyRequest
+	26, // 16: percolator.wire.PeerRequest.recent:type_name -> percolator.wire.RecentRequest
+	27, // 17: percolator.wire.PeerRequest.disconnect:type_name -> percolator.v1.DisconnectClientRequest
+	28, // 18: percolator.wire.PeerResponse.error:type_name -> percolator.v1.Error
+	29, // 19: percolator.wire.PeerResponse.tablet:type_name -> percolator.v1.TabletResponse
+	30, // 20: percolator.wire.PeerResponse.timestamps:type_name -> percolator.v1.TimestampsResponse
+	31, // 21: percolator.wire.PeerResponse.lockd:type_name -> percolator.wire.LockdResponse
+	17, // 22: percolator.wire.PeerResponse.snapshot:type_name -> percolator.wire.SnapshotAnswer
+	32, // 23: percolator.wire.PeerResponse.status:type_name -> percolator.v1.NodeStatusResponse
+	10, // 24: percolator.wire.PeerResponse.honour:type_name -> percolator.wire.Honoured
+	12, // 25: percolator.wire.PeerResponse.survey:type_name -> percolator.wire.Survey
+	33, // 26: percolator.wire.PeerResponse.recent:type_name -> percolator.wire.Recent
+	34, // 27: percolator.wire.PeerResponse.disconnect:type_name -> percolator.v1.DisconnectClientResponse
+	13, // 28: percolator.wire.Survey.scanned:type_name -> percolator.wire.SurveyTarget
+	35, // 29: percolator.wire.RaftMessage.tablet:type_name -> percolator.v1.TabletDescriptor
+	16, // 30: percolator.wire.SnapshotChunk.header:type_name -> percolator.wire.SnapshotHeader
+	36, // 31: percolator.wire.SnapshotChunk.entries:type_name -> percolator.wire.Effect
+	21, // 32: percolator.wire.NodeRecord.labels:type_name -> percolator.wire.NodeRecord.LabelsEntry
+	37, // 33: percolator.wire.NodeRecord.state:type_name -> percolator.v1.NodeState
+	38, // 34: percolator.wire.NodeRecord.versions:type_name -> percolator.v1.BuildVersions
+	35, // [35:35] is the sub-list for method output_type
+	35, // [35:35] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_peer_proto_init() }
@@ -1672,6 +2039,11 @@ func file_peer_proto_init() {
 	file_percolator_wire_proto_init()
 	file_recent_proto_init()
 	file_peer_proto_msgTypes[1].OneofWrappers = []any{
+		(*PeerFrame_Delivery)(nil),
+		(*PeerFrame_Hello)(nil),
+		(*PeerFrame_Welcome)(nil),
+	}
+	file_peer_proto_msgTypes[7].OneofWrappers = []any{
 		(*PeerRequest_Tablet)(nil),
 		(*PeerRequest_Timestamps)(nil),
 		(*PeerRequest_Lockd)(nil),
@@ -1682,7 +2054,7 @@ func file_peer_proto_init() {
 		(*PeerRequest_Recent)(nil),
 		(*PeerRequest_Disconnect)(nil),
 	}
-	file_peer_proto_msgTypes[2].OneofWrappers = []any{
+	file_peer_proto_msgTypes[8].OneofWrappers = []any{
 		(*PeerResponse_Tablet)(nil),
 		(*PeerResponse_Timestamps)(nil),
 		(*PeerResponse_Lockd)(nil),
@@ -1699,7 +2071,7 @@ func file_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_proto_rawDesc), len(file_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   16,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
