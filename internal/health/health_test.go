@@ -81,6 +81,55 @@ func TestNothingWrong(t *testing.T) {
 	}
 }
 
+// TestSurvivesCountsFollowers: a replica counts as able to replace another only if its leader says so;
+// what it says of them never makes a quorum look lost.
+func TestSurvivesCountsFollowers(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		follower *pb.ReplicaProgress // of both
+		survives int32
+	}{
+		{"up to date", &pb.ReplicaProgress{Active: true, Match: 9}, 1},
+		{"not heard of", &pb.ReplicaProgress{Match: 9}, 0},
+		{"waits for a snapshot", &pb.ReplicaProgress{Active: true, Match: 9, Snapshot: true}, 0},
+		{"has nothing yet", &pb.ReplicaProgress{Active: true}, 0},
+		{"stale", &pb.ReplicaProgress{Active: true, Match: 9, Stale: true}, -1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := healthy()
+			leading := r.Nodes[0].Status.Tablets[2]
+			if !leading.Leader {
+				t.Fatal("the node does not lead the tablet")
+			}
+			for i, replica := range leading.Tablet.Replicas {
+				p := &pb.ReplicaProgress{Active: true, Match: 9}
+				if i > 0 {
+					p = proto.CloneOf(tc.follower)
+				}
+				p.Replica = replica
+				leading.Replicas = append(leading.Replicas, p)
+			}
+			findings, survives := Examine(r, nil)
+			want := map[int32]string{0: NoSpare, -1: NoQuorum}[tc.survives]
+			if survives != tc.survives || want == "" && len(findings) > 0 ||
+				want != "" && (len(findings) == 0 || findings[0].Kind != want) {
+				t.Errorf("survives %d nodes, want %d; %v", survives, tc.survives, findings)
+			}
+		})
+	}
+}
+
+// TestSurvivesWithoutTablets: while nobody knows of any tablet, no node is said to be spare.
+func TestSurvivesWithoutTablets(t *testing.T) {
+	r := healthy()
+	for _, n := range r.Nodes {
+		n.Status.Tablets = nil
+	}
+	if findings, survives := Examine(r, nil); survives != 0 || len(findings) > 0 {
+		t.Errorf("survives %d nodes; %v", survives, findings)
+	}
+}
+
 // kindCase is a kind of finding, by one thing that is wrong with a sound cluster.
 type kindCase struct {
 	kind     string
@@ -274,7 +323,7 @@ func clusterKinds() []kindCase {
 		{NoSpare, warning, func(r *pb.ClusterStatusResponse) { away(r.Nodes[2]) }, "cluster",
 			"Bring back", 0},
 		{NoSpare, warning, func(r *pb.ClusterStatusResponse) { alone(r, 1) }, "cluster",
-			"yet: all nodes answer, and some tablets have too few replicas. Wait until replicas", 0},
+			"yet: all nodes answer, and some tablets have too few replicas that are up to date. Wait until replicas", 0},
 		{NoSpare, info, func(r *pb.ClusterStatusResponse) {
 			alone(r, 1)
 			r.Nodes = r.Nodes[:1]

@@ -40,21 +40,25 @@ func (e *examination) many() {
 // quorums tells of tablets without a quorum of replicas on nodes that answer, and returns
 // how many more nodes may fail: see Examine.
 func (e *examination) quorums() int32 {
+	if len(e.tablets) == 0 {
+		return 0 // nobody knows of any yet
+	}
 	up, names := map[uint64]bool{}, map[uint64]string{}
 	for _, r := range e.status.GetNodes() {
 		up[r.GetNode().GetNodeId()] = r.GetStatus() != nil
 		names[r.GetNode().GetNodeId()] = nodeName(r.GetNode())
 	}
-	stale := e.staleReplicas()
+	stale, unready := e.badReplicas()
 	var lost []uint64
 	wanted := map[uint64]bool{} // nodes that would bring a quorum back
 	least := len(e.status.GetNodes())
 	for _, id := range slices.Sorted(maps.Keys(e.tablets)) {
-		spare := spare(e.tablets[id].GetReplicas(), up, stale[id])
-		least = min(least, spare)
-		if spare >= 0 {
+		voters := e.tablets[id].GetReplicas()
+		if spare(voters, up, stale[id]) >= 0 {
+			least = min(least, max(spare(voters, up, unready[id]), 0))
 			continue
 		}
+		least = -1
 		lost = append(lost, id)
 		for _, r := range e.tablets[id].GetReplicas() {
 			if !r.GetLearner() && !up[r.GetNodeId()] {
@@ -62,7 +66,6 @@ func (e *examination) quorums() int32 {
 			}
 		}
 	}
-	least = max(least, -1)
 	if len(lost) > 0 {
 		var nodes []string
 		for _, id := range slices.Sorted(maps.Keys(wanted)) {
@@ -77,7 +80,7 @@ func (e *examination) quorums() int32 {
 				plural(len(lost), "tablet"), len(e.tablets)),
 			remedy)
 	}
-	if least == 0 && len(e.tablets) > 0 {
+	if least == 0 {
 		e.noSpare(len(up))
 	}
 	return int32(least)
@@ -101,7 +104,7 @@ func (e *examination) noSpare(nodes int) {
 				"(`percolator node ls`).")
 	default:
 		e.add(warning, NoSpare, "cluster",
-			"No node may fail yet: all nodes answer, and some tablets have too few replicas.",
+			"No node may fail yet: all nodes answer, and some tablets have too few replicas that are up to date.",
 			"Wait until replicas are made, which takes some seconds in a new cluster. If it stays so, "+
 				"`percolator cluster show` says how many replicas a tablet is to have.")
 	}
@@ -125,34 +128,44 @@ func (e *examination) anAddress() string {
 	return "HOST:PORT"
 }
 
-// staleReplicas returns, by tablet, the replicas that its leader calls stale: they do not vote.
-func (e *examination) staleReplicas() map[uint64]map[uint64]bool {
-	stale := map[uint64]map[uint64]bool{}
+// badReplicas returns, by tablet, the replicas that its leader calls stale, which do not vote, and
+// those that could not replace another voter now: also those that the leader has not heard of
+// lately, or that wait for a snapshot. A tablet whose leader does not answer has none.
+func (e *examination) badReplicas() (stale, unready map[uint64]map[uint64]bool) {
+	stale, unready = map[uint64]map[uint64]bool{}, map[uint64]map[uint64]bool{}
+	note := func(of map[uint64]map[uint64]bool, tablet, replica uint64) {
+		if of[tablet] == nil {
+			of[tablet] = map[uint64]bool{}
+		}
+		of[tablet][replica] = true
+	}
 	for _, r := range e.status.GetNodes() {
 		for _, t := range r.GetStatus().GetTablets() {
 			for _, p := range t.GetReplicas() { // only a leader has them
-				if id := t.GetTablet().GetTabletId(); p.GetStale() {
-					if stale[id] == nil {
-						stale[id] = map[uint64]bool{}
-					}
-					stale[id][p.GetReplica().GetReplicaId()] = true
+				tablet, replica := t.GetTablet().GetTabletId(), p.GetReplica().GetReplicaId()
+				if p.GetStale() {
+					note(stale, tablet, replica)
+				}
+				if p.GetStale() || !p.GetActive() || p.GetSnapshot() || p.GetMatch() == 0 {
+					note(unready, tablet, replica)
 				}
 			}
 		}
 	}
-	return stale
+	return stale, unready
 }
 
-// spare is how many more voters of a tablet may fail; below 0: it has no quorum. While its
-// replicas are being changed both the old and the new configuration need one.
-func spare(replicas []*pb.Replica, up, stale map[uint64]bool) int {
+// spare is how many more voters of a tablet may fail; below 0: it has no quorum. bad are replicas
+// that do not count as live. While its replicas are being changed both the old and the new
+// configuration need a quorum.
+func spare(replicas []*pb.Replica, up, bad map[uint64]bool) int {
 	quorum := func(counts func(*pb.Replica) bool) int {
 		voters, live := 0, 0
 		for _, r := range replicas {
 			if r.GetLearner() || !counts(r) {
 				continue
 			}
-			if voters++; up[r.GetNodeId()] && !stale[r.GetReplicaId()] {
+			if voters++; up[r.GetNodeId()] && !bad[r.GetReplicaId()] {
 				live++
 			}
 		}
