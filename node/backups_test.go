@@ -52,6 +52,12 @@ func TestBackupsByTheClock(t *testing.T) {
 	if err := workload.Prepare(ctx, n.DB(), 1); err != nil {
 		t.Fatal(err)
 	}
+	_, err := handle.Client(n.DB()).Admin().BackupSchedules(ctx, &pb.BackupSchedulesRequest{Set: &pb.BackupSchedule{
+		Name: "mistyped", Location: to, EveryMs: 3600_000, Tables: []string{workload.Table, "nosuch"},
+	}})
+	if err == nil || !strings.Contains(err.Error(), `there is no table "nosuch"`) {
+		t.Errorf("a schedule of a table that does not exist: %v", err)
+	}
 	orderBackups(ctx, t, n, &pb.BackupSchedulesRequest{Set: &pb.BackupSchedule{
 		Name: "nightly", Location: to, EveryMs: 3600_000, FullEveryMs: 24 * 3600_000, KeepMs: 24 * 3600_000,
 	}})

@@ -17,6 +17,9 @@ func (s *Service) BackupSchedules(ctx context.Context,
 		if set.FirstUnixMs == 0 {
 			set.FirstUnixMs = time.Now().UnixMilli()
 		}
+		if err := s.tablesExist(ctx, set.GetTables()); err != nil {
+			return nil, err
+		}
 		if err := schedules.Set(ctx, set); err != nil {
 			return nil, err
 		}
@@ -35,4 +38,18 @@ func (s *Service) BackupSchedules(ctx context.Context,
 	s.cfg.Node.WakeBackups()
 	all, err := schedules.List(ctx)
 	return &pb.BackupSchedulesResponse{Schedules: all}, err
+}
+
+// tablesExist returns a refusal if one of the tables does not exist.
+func (s *Service) tablesExist(ctx context.Context, names []string) error {
+	for _, name := range names {
+		t, err := s.cfg.Schema.Table(ctx, name)
+		if err != nil {
+			return err
+		}
+		if t == nil {
+			return refuse("there is no table %q: `percolator table ls` lists them", name)
+		}
+	}
+	return nil
 }
