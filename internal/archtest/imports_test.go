@@ -189,8 +189,8 @@ var layers = []layer{
 		root, pb, "backup", "internal/cli/shell", "internal/mvcc", "internal/txn",
 	}},
 	{of: "internal/cli/inspectcmd", may: []string{
-		root, pb, "internal/cli/shell", "internal/inspect", "internal/mvcc", "internal/pbjson", "internal/rpc",
-		"internal/txn", "internal/wire",
+		root, pb, "internal/cli/shell", "internal/health", "internal/inspect", "internal/mvcc", "internal/pbjson",
+		"internal/rpc", "internal/txn", "internal/wire",
 	}},
 	{of: "internal/cli/admin", may: []string{
 		root, pb, "internal/certs", "internal/cli/inspectcmd", "internal/cli/shell", "internal/mvcc", "internal/policy",

@@ -36,6 +36,11 @@ func TestDoctor(t *testing.T) {
 	if code != shell.ExitDone || !strings.HasPrefix(stdout, want) {
 		t.Errorf("with all ignored: exit code %d, printed %q", code, stdout)
 	}
+	code, _, stderr = runApp(t, cluster, nil, "doctor", "--ignore", "disk-low,disk-lwo")
+	if code != ExitUsage || !strings.Contains(stderr, "--ignore disk-lwo: unknown kind") ||
+		!strings.Contains(stderr, "observer-unlinked") {
+		t.Errorf("with an unknown kind ignored: exit code %d: %s", code, stderr)
+	}
 	code, stdout, _ = runApp(t, cluster, nil, "doctor", "-o", "json")
 	lines := strings.Split(strings.TrimSpace(stdout), "\n")
 	if code != shell.ExitFailed || len(lines) != 2 || !strings.Contains(lines[0], `"severity":"critical"`) ||

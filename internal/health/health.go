@@ -55,6 +55,18 @@ const (
 	Unverified = "recovered-unverified" // after a quorum was lost, and nobody has looked since
 )
 
+// Kinds returns all kinds of findings.
+func Kinds() []string {
+	return []string{
+		NodeAway, NodeSilent, NodeUnregistered, DrainBlocked, WritesRefused, DiskLow, StoreDamaged,
+		ReplicaFailed, OldCopy, ClockOff, CertificateEnding, CertificateMismatch, RevokedDiffer,
+		RolelessClient, VersionsMixed, UpgradeOpen, SettingsDiffer, MetaSilent, NoQuorum, NoLeader,
+		TabletsMany, NoSpare, PlacementBlocked, HistoryHeld, BackupHeld, BackupLate, RestoreUnfinished,
+		LockOld, ObserverUnlinked, ObserverPaused, ObserverBehind, ObserverParked, ObserverStuck,
+		ObserverContended, ObserverUnserved, ObserverRepeating, Unverified,
+	}
+}
+
 const (
 	critical = pb.Severity_SEVERITY_CRITICAL
 	warning  = pb.Severity_SEVERITY_WARNING

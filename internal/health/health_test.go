@@ -186,6 +186,9 @@ func TestKindsAreExplained(t *testing.T) {
 		t.Errorf("%d kinds, and %d are tried", len(kinds), len(tried))
 	}
 	for _, kind := range kinds {
+		if !slices.Contains(Kinds(), string(kind[1])) {
+			t.Errorf("Kinds lacks %s", kind[1])
+		}
 		if !strings.Contains(string(runbook), "| `"+string(kind[1])+"` |") {
 			t.Errorf("docs/operating/alerts.md has no row for %s", kind[1])
 		}

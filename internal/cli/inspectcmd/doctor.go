@@ -10,6 +10,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/health"
 )
 
 // `doctor` says what is wrong with a cluster. The node that answers asks the others and
@@ -32,6 +33,15 @@ last line sums up.`,
 	}
 	ignored := cmd.Flags().StringSlice("ignore", nil,
 		"kinds of findings that do not count for the exit code")
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		for _, kind := range *ignored {
+			if !slices.Contains(health.Kinds(), kind) {
+				return shell.Usagef(cmd, "--ignore %s: unknown kind of finding; the kinds are %s", kind,
+					strings.Join(health.Kinds(), ", "))
+			}
+		}
+		return nil
+	}
 	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, _ []string) error {
 		status, err := s.Admin.ClusterStatus(ctx, &pb.ClusterStatusRequest{})
 		if err != nil {
