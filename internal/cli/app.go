@@ -99,7 +99,7 @@ named by --config.`,
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &shell.UsageError{Cmd: cmd, Err: shell.DashHint(err)}
+		return &shell.UsageError{Cmd: cmd, Err: shell.DashHint(shell.ReadableNumber(err))}
 	})
 	root.PersistentFlags().StringVar(&c.config, "config", "",
 		"YAML file with settings; keys are the flags' names")

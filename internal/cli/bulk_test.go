@@ -212,6 +212,17 @@ func TestBadLines(t *testing.T) {
 	}
 }
 
+// TestNothingToGoOnAfter: a load whose first line is bad has nothing to resume.
+func TestNothingToGoOnAfter(t *testing.T) {
+	b := newBulk(t)
+	b.file("in", "x\n")
+	b.must(shell.ExitFailed, "line 1: bad line: ", "load", "t", "@in")
+	if code, stdout, stderr := b.run("load", "t", "@in", "--skip-bad", "1"); code != shell.ExitDone ||
+		strings.Contains(stdout+stderr, "going on") {
+		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
+	}
+}
+
 // TestByteOrderMark: a mark at the beginning of the file is passed over, and counted where a
 // load goes on; elsewhere it is a fault.
 func TestByteOrderMark(t *testing.T) {

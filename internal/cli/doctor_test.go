@@ -37,7 +37,7 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("with all ignored: exit code %d, printed %q", code, stdout)
 	}
 	code, _, stderr = runApp(t, cluster, nil, "doctor", "--ignore", "disk-low,disk-lwo")
-	if code != ExitUsage || !strings.Contains(stderr, "--ignore disk-lwo: unknown kind") ||
+	if code != shell.ExitUsage || !strings.Contains(stderr, "--ignore disk-lwo: unknown kind") ||
 		!strings.Contains(stderr, "observer-unlinked") {
 		t.Errorf("with an unknown kind ignored: exit code %d: %s", code, stderr)
 	}

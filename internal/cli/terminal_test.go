@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -316,5 +317,18 @@ func TestWhyQuotes(t *testing.T) {
 	if want := "`percolator notify replay count '$(touch /tmp/x)'`"; code != shell.ExitDone ||
 		!strings.Contains(stdout, want) {
 		t.Errorf("exit code %d, no %s in\n%s%s", code, want, stdout, stderr)
+	}
+}
+
+// TestPromptEndsItsLine: where nobody answers the prompt, the error has a line of its own.
+func TestPromptEndsItsLine(t *testing.T) {
+	var errs bytes.Buffer
+	app := &shell.App{
+		Name: "percolator", Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: &errs,
+		Terminal: func(any) bool { return true },
+	}
+	code := Run(t.Context(), app, []string{"backup", "prune", t.TempDir(), "--keep", "1d"})
+	if code != shell.ExitUsage || !strings.Contains(errs.String(), " to go on: \npercolator backup prune: ") {
+		t.Errorf("exit code %d: %q", code, errs.String())
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -58,8 +59,10 @@ func (f *dirFlags) open(cmd *cobra.Command, fn func(*store.Store) error) error {
 		return shell.Usagef(cmd, "name the directory of a stopped node with --dir")
 	}
 	// Opening would make a store where there is none.
-	if _, err := os.Stat(filepath.Join(f.dir, "VERSION")); err != nil {
-		return fmt.Errorf("%s is no node's directory: %w", f.dir, err)
+	if _, err := os.Stat(filepath.Join(f.dir, "VERSION")); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s is no node's directory: it has no file VERSION", f.dir)
+	} else if err != nil {
+		return err
 	}
 	st, err := store.Open(store.Options{Dir: f.dir, LogDir: f.logDir})
 	if errors.Is(err, store.ErrInUse) {
@@ -68,7 +71,10 @@ func (f *dirFlags) open(cmd *cobra.Command, fn func(*store.Store) error) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(fn(st), st.Close())
+	if err := fn(st); err != nil {
+		return errors.Join(fmt.Errorf("%s: %w", f.dir, err), st.Close())
+	}
+	return st.Close()
 }
 
 func recoverInspect(d *shell.Deps) *cobra.Command {
@@ -133,10 +139,13 @@ do not show whether there were any.`,
 }
 
 func (p *planning) run(cmd *cobra.Command, d *shell.Deps, files []string) error {
+	if len(files) == 0 && len(p.dirs) == 0 {
+		return shell.Usagef(cmd, "give the files that `recover inspect` has printed, or directories with --dir")
+	}
 	var all []*salvage.Inspection
 	for _, name := range files {
 		in := &salvage.Inspection{}
-		if err := readJSON(name, in); err != nil {
+		if err := readJSON(name, in, "inspection, as `recover inspect` prints it"); err != nil {
 			return err
 		}
 		all = append(all, in)
@@ -149,7 +158,7 @@ func (p *planning) run(cmd *cobra.Command, d *shell.Deps, files []string) error 
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("%s: %w", dir, err)
+			return err
 		}
 	}
 	opts := salvage.Options{AcceptGaps: p.gaps, Now: time.Now()}
@@ -176,6 +185,11 @@ func adviseRecovery(err error) error {
 	switch {
 	case errors.Is(err, salvage.ErrMayLive):
 		return shell.WithHint(err, "inspect these nodes' directories too, or, if they are lost for good, name each with --dead")
+	case errors.Is(err, salvage.ErrNothingLost):
+		return shell.WithHint(err, "no plan was written: start the inspected nodes, and replace the dead ones with new nodes; "+
+			"`percolator doctor` says what is left to do")
+	case errors.Is(err, salvage.ErrUnfit):
+		return shell.WithHint(err, "inspect each surviving node's present directory once")
 	case errors.Is(err, salvage.ErrGap):
 		return shell.WithHint(err, "restore a backup, or give these rows up with --accept-gaps")
 	}
@@ -201,14 +215,14 @@ func probe(ctx context.Context, all []*salvage.Inspection, plan *salvage.Plan) e
 	return nil
 }
 
-// readJSON reads a file that `recover` has written.
-func readJSON(name string, to any) error {
+// readJSON reads a file that `recover` has written; what says what it has to be.
+func readJSON(name string, to any, what string) error {
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return err
 	}
 	if err := json.Unmarshal(text, to); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return fmt.Errorf("%s is no %s: %w", name, what, err)
 	}
 	return nil
 }
@@ -297,7 +311,7 @@ cluster refuses their directories.`,
 	f.register(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		plan := &salvage.Plan{}
-		if err := readJSON(args[0], plan); err != nil {
+		if err := readJSON(args[0], plan, "plan, as `recover plan` writes it"); err != nil {
 			return err
 		}
 		err := f.open(cmd, func(st *store.Store) error { return salvage.Apply(st, plan, shell.WhoAmI()) })

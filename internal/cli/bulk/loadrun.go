@@ -132,7 +132,9 @@ func (l *loading) begin(ctx context.Context, s *shell.Session) (err error) {
 		return err
 	}
 	l.state, l.bad = old, old.Skipped
-	l.out.Note("going on after line %d", old.Line)
+	if old.Line > 0 {
+		l.out.Note("going on after line %d", old.Line)
+	}
 	return nil
 }
 

@@ -47,7 +47,11 @@ func (d *Deps) confirm(cmd *cobra.Command, name, cost string) error {
 	}
 	ctx, end := d.Conn.Interruptible(cmd.Context())
 	defer end()
-	switch typed, err := readLine(ctx, d.App.Stdin); {
+	typed, err := readLine(ctx, d.App.Stdin)
+	if err != nil {
+		_, _ = io.WriteString(d.Out.Stderr, "\n") // nothing was typed: ends the prompt's line
+	}
+	switch {
 	case errors.Is(err, io.EOF): // nobody is at this terminal, or /dev/null looks like one
 		return refused
 	case err != nil:

@@ -4,11 +4,25 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
+
+// ReadableNumber replaces package strconv's text in the error about a flag's value.
+func ReadableNumber(err error) error {
+	var num *strconv.NumError
+	if !errors.As(err, &num) {
+		return err
+	}
+	problem := "not a number"
+	if errors.Is(err, strconv.ErrRange) {
+		problem = "out of range"
+	}
+	return errors.New(strings.ReplaceAll(err.Error(), num.Error(), fmt.Sprintf("%q is %s", num.Num, problem)))
+}
 
 // DashHint adds to the error about an unknown -x how an argument is written that begins with a
 // dash.
