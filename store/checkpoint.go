@@ -196,12 +196,15 @@ func (s *Store) recordOnce(batches []*Batch) error {
 		return s.Append(frame)
 	}
 	// After the figures were copied: all commits in them have their locks here or in Badger.
+	began := time.Now()
 	if err := s.state.writer.flush(); err != nil {
 		return err
 	}
+	flushed := time.Now()
 	if err := s.syncState(); err != nil {
 		return err
 	}
+	synced := time.Now()
 	for _, tablet := range slices.Sorted(maps.Keys(at)) {
 		if f := all[tablet]; f.applied.Index > at[tablet] {
 			frame.Checkpoint(tablet, f.applied.Index, f.encode())
@@ -211,6 +214,8 @@ func (s *Store) recordOnce(batches []*Batch) error {
 		return err
 	}
 	s.checkpoints.made(s.log.Stats().Written)
+	s.opts.Logger.Debug("store: checkpoint made", "batches", len(batches), "locks", flushed.Sub(began),
+		"sync", synced.Sub(flushed), "log", time.Since(synced))
 	return nil
 }
 

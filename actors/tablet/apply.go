@@ -257,6 +257,7 @@ func (t *Tablet) lead() {
 		return
 	}
 	t.leading = true
+	t.cfg.Logger.Debug("leading a tablet", "tablet", t.id, "term", t.group.Term())
 	t.cfg.Metrics.Led.Add(1)
 	t.history.Forget()
 	t.beginPass()

@@ -2,6 +2,7 @@ package tablet
 
 import (
 	"errors"
+	"time"
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -31,6 +32,8 @@ type exclusive struct {
 	target   uint64 // the replica that is to lead
 	proposed bool   // it is in flight, or under way
 	deferred []*Call
+
+	taken, begun time.Time // the drain lasts from taken to begun
 }
 
 // answer answers whoever asked for the exclusive.
@@ -42,6 +45,7 @@ func (x *exclusive) answer(r *pb.TabletResponse) {
 
 // take takes the exclusive on. The group must not rest until it has ended.
 func (d *drain) take(x *exclusive) {
+	x.taken = time.Now()
 	d.op = x
 	d.group.Wake()
 }
@@ -50,6 +54,7 @@ func (d *drain) take(x *exclusive) {
 // something to propose now. After an error the exclusive ends.
 func (d *drain) begin(p *proposal, tablet *pb.TabletDescriptor) (filled bool, err error) {
 	x := d.op
+	x.begun = time.Now()
 	switch {
 	case x.split != nil:
 		left, right := splitDescriptor(tablet, x.split)
@@ -132,7 +137,10 @@ var errNotProposed = errors.New("it could not propose the change; try again")
 // replicas of now. They wait for nothing, and are taken up in a turn of their own, since
 // mutate itself may have led here.
 func (t *Tablet) endExclusive() {
-	for _, call := range t.drain.op.deferred {
+	x := t.drain.op
+	t.cfg.Logger.Debug("mutations were deferred", "tablet", t.id, "split", x.split != nil, "merge", x.merge != nil,
+		"drain", x.begun.Sub(x.taken), "change", time.Since(x.begun), "deferred", len(x.deferred))
+	for _, call := range x.deferred {
 		t.waiting.hold(call, obstacle{})
 	}
 	t.drain.op = nil
