@@ -36,7 +36,7 @@ RACE_SKIP_OTHER := BadLines|ForgettingMakesRoom|NothingCommandsTheTerminal
 RACE_SKIP       ?= ^Test($(RACE_SKIP_NODE)|$(RACE_SKIP_STORE)|$(RACE_SKIP_LOG)|$(RACE_SKIP_RPC)|$(RACE_SKIP_ACTOR)|$(RACE_SKIP_OTHER))$$
 
 .DEFAULT_GOAL := build
-.PHONY: help build check test race bench bench-peers bench-cluster bench-backup backup-kill bench-start demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster webindex-torture supplychain-kill history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long random modules memory device release release-check deploy-check upgrade
+.PHONY: help build check test race bench bench-peers bench-cluster bench-backup backup-kill bench-start pauses demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster webindex-torture supplychain-kill history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long random modules memory device release release-check deploy-check upgrade
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ bench-peers: ## beside an embedded etcd, in one run; ARGS='-documents 20000': be
 
 bench-cluster: build ## transactions on three processes; ARGS='-builds base,bin' compares builds by turns
 	$(GO) run ./bench/cluster $(ARGS)
+
+pauses: build ## longest wait of 32 callers while tablets split, merge and move, and while a disk fills; fails above 2 s; ARGS='-sync-delay 5ms'; needs root
+	$(GO) run ./bench/pauses $(ARGS)
 
 bench-backup: build ## what a backup of SIZE=1024 MiB takes from a load beside it, by turns; ARGS are passed on
 	$(GO) run ./bench/backup $(if $(SIZE),-size $(SIZE)) $(ARGS)

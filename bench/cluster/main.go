@@ -78,15 +78,9 @@ func run(ctx context.Context) error {
 	flag.IntVar(&o.rounds, "rounds", 3, "measurements of each workload and build, by turns")
 	flag.DurationVar(&o.duration, "duration", 5*time.Second, "of each measurement")
 	flag.Parse()
-	for _, b := range strings.Split(*builds, ",") {
-		binary, err := filepath.Abs(filepath.Join(b, "percolator"))
-		if err != nil {
-			return err
-		}
-		if _, err := os.Stat(binary); err != nil {
-			return fmt.Errorf("-builds: %w", err)
-		}
-		o.builds = append(o.builds, binary)
+	var err error
+	if o.builds, err = turns.Builds(*builds); err != nil {
+		return err
 	}
 	if flag.NArg() > 0 || o.nodes < 1 || o.callers < 1 || o.rounds < 1 || o.duration <= 0 {
 		return errors.New("-nodes, -callers, -rounds and -duration are greater than zero, and there are no arguments")

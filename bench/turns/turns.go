@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -18,6 +20,22 @@ import (
 
 // Warmup is how long callers run before anything counts: leaders settle, caches fill.
 const Warmup = time.Second
+
+// Builds returns the paths of the binaries in a list of builds with commas between them: each is
+// a folder with the binary percolator.
+func Builds(list string) (binaries []string, err error) {
+	for _, b := range strings.Split(list, ",") {
+		binary, err := filepath.Abs(filepath.Join(b, "percolator"))
+		if err != nil {
+			return nil, err
+		}
+		if _, err := os.Stat(binary); err != nil {
+			return nil, fmt.Errorf("-builds: %w", err)
+		}
+		binaries = append(binaries, binary)
+	}
+	return binaries, nil
+}
 
 // WithCluster calls f with a cluster that serves, in directories that are gone afterwards.
 // f gets the folder of all of them.

@@ -220,6 +220,7 @@ var layers = []layer{
 	{of: "bench", may: []string{"..."}},
 	{of: "bench/cluster", may: []string{"..."}},
 	{of: "bench/backup", may: []string{"..."}},
+	{of: "bench/pauses", may: []string{"..."}},
 	{of: "bench/turns", may: []string{"..."}},
 	{of: "test/...", may: []string{"..."}},
 	// tools and harnesses: nobody but commands and tests imports them

@@ -30,10 +30,12 @@ type Config struct {
 	// bytes that each node may take: more, and the kernel kills it; 0: no limit. Needs
 	// root
 	Memory int64
-	Args   []string // more arguments of start
-	Env    []string // more of the nodes' environment, each key=value
-	Binary string   // of the command percolator; empty: this program, which calls Main
-	Client percolator.ClientConfig
+	// SyncDelay is added to every sync of each node, from its start on. Needs strace.
+	SyncDelay time.Duration
+	Args      []string // more arguments of start
+	Env       []string // more of the nodes' environment, each key=value
+	Binary    string   // of the command percolator; empty: this program, which calls Main
+	Client    percolator.ClientConfig
 }
 
 // Cluster is so many processes.

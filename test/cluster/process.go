@@ -69,6 +69,11 @@ func (p *Process) Start() error {
 	if err != nil {
 		return err
 	}
+	if d := p.cluster.cfg.SyncDelay; d > 0 {
+		if words, err = slowed(words, d); err != nil {
+			return err
+		}
+	}
 	if h := p.cluster.hosts; h != nil {
 		// Not by `ip netns exec`, which makes a mount namespace too: there, the disks of
 		// other nodes would stay mounted.
@@ -231,14 +236,31 @@ func (p *Process) InjectSync(s Sync) error {
 	if s.Fail {
 		what = "error=EIO"
 	}
+	words, err := traced(what)
+	if err != nil {
+		return err
+	}
+	p.tracer = exec.Command(words[0], append(words[1:], "-p", strconv.Itoa(p.PID()))...)
+	return p.tracer.Start()
+}
+
+// traced returns the command line of an strace that does something to every sync.
+func traced(inject string) ([]string, error) {
 	if _, err := exec.LookPath("strace"); err != nil {
-		return fmt.Errorf("%w: strace is missing (Debian: strace)", ErrUnable)
+		return nil, fmt.Errorf("%w: strace is missing (Debian: strace)", ErrUnable)
 	}
 	const calls = "msync,fsync,fdatasync,syncfs"
-	p.tracer = exec.Command("strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace="+calls, "-e",
-		"signal=none",
-		"-e", "inject="+calls+":"+what, "-p", strconv.Itoa(p.PID()))
-	return p.tracer.Start()
+	return []string{
+		"strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=" + calls, "-e", "signal=none",
+		"-e", "inject=" + calls + ":" + inject,
+	}, nil
+}
+
+// slowed returns a command line under which every sync takes so much longer. Other system calls
+// are not traced, and the tracer is the command's child: the pid is the command's own.
+func slowed(words []string, delay time.Duration) ([]string, error) {
+	strace, err := traced("delay_exit=" + strconv.FormatInt(delay.Microseconds(), 10))
+	return append(append(strace, "-D", "--seccomp-bpf"), words...), err
 }
 
 // EndSync lets syncs be what they are again.
