@@ -2,7 +2,9 @@
 
 GO       ?= go
 BIN      := bin
-VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unversioned)
+RELEASE  := $(shell sed -n 's/^const Release = "\(.*\)"$$/\1/p' internal/version/version.go)
+COMMIT   := $(shell git describe --always --abbrev=12 --exclude='*' --dirty=.dirty 2>/dev/null)
+VERSION  ?= $(RELEASE)$(addprefix +,$(COMMIT))
 LDFLAGS  := -s -w -X github.com/percolator-go/percolator/internal/version.stamped=$(VERSION)
 TIMEOUT  ?= 15m
 # The packages that take longest, so that the others run beside them.
@@ -98,10 +100,10 @@ modules: ## the modules beside the main one: tidy, vetted, tested
 	@set -e; for m in $(MODULES); do echo "== $$m"; $(GO) -C $$m mod tidy -diff; $(GO) -C $$m vet ./...; $(GO) -C $$m test ./...; done
 
 release: ## dist/: static binaries for PLATFORMS, bills of materials, checksums
-	GO='$(GO)' VERSION='$(VERSION)' ./scripts/release
+	GO='$(GO)' VERSION='$(RELEASE)' ./scripts/release
 
 release-check: ## the same sources built in two places give the same static binaries
-	GO='$(GO)' VERSION='$(VERSION)' ./scripts/release --check
+	GO='$(GO)' VERSION='$(RELEASE)' ./scripts/release --check
 
 # Not a part of check: it compiles kustomize, Kubernetes' types and BuildKit for files that seldom change.
 deploy-check: ## the files of deploy/, read by the libraries of those who will read them

@@ -250,14 +250,20 @@ func syncDir(dir string) error {
 const (
 	formatLine = "format "
 	logLine    = "log "
+	nameLine   = "release "
 )
 
+// versionText returns the lines of a VERSION file: what the directory is, its version, the id
+// of its log and, from version.Named on, the release that wrote the file.
 func versionText(v version.Number, log [16]byte) string {
-	return fmt.Sprintf("%s\n%s%d\n%s%x\n", versionMagic, formatLine, v, logLine, log)
+	text := fmt.Sprintf("%s\n%s%d\n%s%x\n", versionMagic, formatLine, v, logLine, log)
+	if v >= version.Named.Since {
+		text += nameLine + version.Release + "\n"
+	}
+	return text
 }
 
-// checkVersion reads the VERSION file's three lines: what the directory is, its version,
-// and the id of its log.
+// checkVersion reads the lines that versionText returns.
 func checkVersion(o Options, have string) (v version.Number, log [16]byte, err error) {
 	lines := strings.Split(strings.TrimSuffix(have, "\n"), "\n")
 	if lines[0] != versionMagic && !strings.HasPrefix(versionMagic, lines[0]) {
@@ -268,10 +274,14 @@ func checkVersion(o Options, have string) (v version.Number, log [16]byte, err e
 		n, err := strconv.ParseUint(text, 10, 32)
 		v = version.Number(n)
 		if err != nil || v < o.Versions.Oldest || v > o.Versions.Newest {
-			return 0, log, &VersionError{Dir: o.Dir, Have: text, Knows: o.Versions}
+			return 0, log, &VersionError{Dir: o.Dir, Have: text, Release: releaseOf(lines), Knows: o.Versions}
 		}
 	}
-	if len(lines) != 3 || lines[0] != versionMagic {
+	want := 3
+	if v >= version.Named.Since {
+		want = 4
+	}
+	if len(lines) != want || lines[0] != versionMagic {
 		return 0, log, fmt.Errorf("%w: %s in %s is cut short", ErrDamaged, versionFile, o.Dir)
 	}
 	id, ok := strings.CutPrefix(lines[2], logLine)
@@ -280,6 +290,16 @@ func checkVersion(o Options, have string) (v version.Number, log [16]byte, err e
 		return 0, log, fmt.Errorf("%w: %s in %s names no log", ErrDamaged, versionFile, o.Dir)
 	}
 	return v, [16]byte(b), nil
+}
+
+// releaseOf returns the release that the lines of a VERSION file name; empty if none.
+func releaseOf(lines []string) string {
+	for _, line := range lines {
+		if name, ok := strings.CutPrefix(line, nameLine); ok {
+			return name
+		}
+	}
+	return ""
 }
 
 // removeLeftovers deletes empty log files of Badger's. A process creates and then writes

@@ -255,6 +255,11 @@ func logCases() []dirCase {
 			make: func(t *testing.T, dir string) {
 				write(t, dir, "VERSION", "percolator store\nformat 20\nlog 01\nmore\n")
 			}},
+		{name: "a version that names releases, and the name is missing", want: store.ErrDamaged,
+			make: func(t *testing.T, dir string) {
+				makeStore(t, dir)
+				write(t, dir, "VERSION", strings.Replace(versionText, "format 2", "format 5", 1))
+			}},
 		{name: "one directory for both", want: errAny, make: makeStore,
 			opts: func(o *store.Options) {
 				o.LogDir = o.Dir + "/."

@@ -54,15 +54,20 @@ func (s *Store) RaiseVersion(to version.Number) error {
 
 // VersionError says that the build does not know the version that the directory says.
 type VersionError struct {
-	Dir   string
-	Have  string // "3"
-	Knows version.Range
+	Dir     string
+	Have    string // "3"
+	Release string // that wrote it, "0.2.0"; empty if the directory names none
+	Knows   version.Range
 }
 
 // Error implements error.
 func (e *VersionError) Error() string {
+	writer := "such as the one that wrote it"
+	if e.Release != "" {
+		writer = "such as release " + e.Release + ", which wrote it"
+	}
 	text := fmt.Sprintf("store: %s is of version %s, and this build knows %s; nothing in it was touched: "+
-		"start it with a build that knows its version, such as the one that wrote it", e.Dir, e.Have, e.Knows)
+		"start it with a build that knows its version, %s", e.Dir, e.Have, e.Knows, writer)
 	if have, err := strconv.Atoi(e.Have); err == nil && have < int(e.Knows.Oldest) {
 		text += "; to move the data on, `percolator export` every table there, and `percolator load` the files " +
 			"into an empty directory with this build"

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/percolator-go/percolator/internal/version"
@@ -60,6 +61,35 @@ func TestVersionIsRaised(t *testing.T) {
 		t.Errorf("opened anew it is of version %d", s.Version())
 	}
 	must(s.Close())
+}
+
+// TestReleaseIsNamed: from version.Named on the VERSION file names the release that wrote it, and
+// so does the error of a build that does not know the version.
+func TestReleaseIsNamed(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	s, err := store.Open(store.Options{Dir: dir, MinFreeBytes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(s.RaiseVersion(version.Named.Since), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "VERSION"))
+	if err != nil || !strings.HasSuffix(string(text), "\nrelease "+version.Release+"\n") {
+		t.Errorf("VERSION is %q, %v", text, err)
+	}
+	if s, err = store.Open(store.Options{Dir: dir, MinFreeBytes: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = store.Open(store.Options{Dir: dir, MinFreeBytes: 1, Versions: version.Range{Oldest: 2, Newest: 3}})
+	var refused *store.VersionError
+	if !errors.As(err, &refused) || refused.Release != version.Release ||
+		!strings.Contains(err.Error(), "such as release "+version.Release+", which wrote it") {
+		t.Errorf("an earlier build: %v", err)
+	}
 }
 
 // contents is a digest of all files of a directory, their names and the times of their changes.

@@ -20,7 +20,7 @@ const (
 	// there were numbers. It is also what a store's directory of theirs says.
 	Unnumbered Number = 2
 
-	oldest, newest Number = 2, 4
+	oldest, newest Number = 2, 5
 )
 
 // Feature is something on the wire or on disk that not all builds know which this one works
@@ -63,10 +63,14 @@ var Merges = Feature{"merging tablets", 4}
 // answers no request for them, and drops those that a restore sends.
 var Pending = Feature{"timers in backups", 4}
 
+// Named is the name of a release in a store's VERSION file. A build that does not know it
+// takes the file for a damaged one.
+var Named = Feature{"the release's name in VERSION", 5}
+
 // Features are all of them, in the order in which they came. A new one takes the next
 // number, unless no build that was released knows that yet.
 func Features() []Feature {
-	return []Feature{Backups, Batches, Locks, Origins, Timers, Merges, Pending}
+	return []Feature{Backups, Batches, Locks, Origins, Timers, Merges, Pending, Named}
 }
 
 // Range is the versions that a build knows: it can be a node of a cluster that is at one of

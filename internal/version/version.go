@@ -3,24 +3,27 @@ package version
 
 import "runtime/debug"
 
+// Release is the release that this source is, or that it precedes.
+const Release = "0.1.0"
+
 // stamped is set by the linker (-X); empty in a plain `go build`. It is never written at run time.
 var stamped string
 
 // self is this module's path.
 const self = "github.com/percolator-go/percolator"
 
-// unknown is the version of a build that does not say what it is made of.
-const unknown = "unversioned"
+// unversioned is the version of a program that records none.
+const unversioned = "unversioned"
 
-// String is the stamped version, else this module's as the Go tool recorded it, with the
-// commit where there is no release; else "unversioned". Never empty.
+// String returns this module's version: the one stamped by the linker, else the one that the
+// Go tool recorded, else Release, with the commit where it is known ("0.1.0+0123456789ab").
 func String() string {
 	if stamped != "" {
 		return stamped
 	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return unknown
+		return Release
 	}
 	return library(info)
 }
@@ -37,7 +40,10 @@ func Program() string {
 // library is the version of this module in a build.
 func library(info *debug.BuildInfo) string {
 	if info.Main.Path == self {
-		return own(info)
+		if commit := commitOf(info); commit != "" {
+			return Release + "+" + commit
+		}
+		return Release
 	}
 	for _, dep := range info.Deps {
 		switch {
@@ -47,10 +53,10 @@ func library(info *debug.BuildInfo) string {
 		case dep.Replace != nil && dep.Replace.Version != "":
 			return dep.Replace.Version
 		case dep.Replace != nil: // a folder, of which nothing is recorded
-			return "replaced"
+			return Release + "+replaced"
 		}
 	}
-	return unknown
+	return Release
 }
 
 // own is the version of the main module: its release, or the commit that it was built
@@ -59,17 +65,26 @@ func own(info *debug.BuildInfo) string {
 	if v := info.Main.Version; v != "" && v != "(devel)" {
 		return v
 	}
+	if commit := commitOf(info); commit != "" {
+		return "devel-" + commit
+	}
+	return unversioned
+}
+
+// commitOf returns the first 12 digits of the commit that the program was built from, with
+// ".dirty" if the tree had changes; empty if none was recorded.
+func commitOf(info *debug.BuildInfo) string {
 	commit, dirty := "", ""
 	for _, s := range info.Settings {
 		switch {
 		case s.Key == "vcs.revision":
 			commit = s.Value[:min(len(s.Value), 12)]
 		case s.Key == "vcs.modified" && s.Value == "true":
-			dirty = "+dirty"
+			dirty = ".dirty"
 		}
 	}
 	if commit == "" {
-		return unknown
+		return ""
 	}
-	return "devel-" + commit + dirty
+	return commit + dirty
 }

@@ -122,12 +122,12 @@ func TestBuilds(t *testing.T) {
 	}{
 		{"a release", app("v1.2.3", module("v0.9.0", nil)), "v1.2.3", "v0.9.0"},
 		{"of a folder", app("(devel)", module("v0.0.0", &debug.Module{Path: "../p"})),
-			unknown, "replaced"},
+			unversioned, Release + "+replaced"},
 		{"of a fork", app("", module("v0.9.0", &debug.Module{Path: "f", Version: "v0.9.1"})),
-			unknown, "v0.9.1"},
+			unversioned, "v0.9.1"},
 		{"of a checkout", &debug.BuildInfo{
 			Main: debug.Module{Path: self, Version: "(devel)"}, Settings: commit,
-		}, "devel-0123456789ab+dirty", "devel-0123456789ab+dirty"},
+		}, "devel-0123456789ab.dirty", Release + "+0123456789ab.dirty"},
 	} {
 		if p, l := own(c.info), library(c.info); p != c.program || l != c.percolator {
 			t.Errorf("%s: %s, %s; want %s, %s", c.name, p, l, c.program, c.percolator)
