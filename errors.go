@@ -2,48 +2,50 @@ package percolator
 
 import "github.com/percolator-go/percolator/internal/txn"
 
-// The errors of this package; errors.Is works on everything that is returned.
+// The errors of this package. Test for them with errors.Is.
 var (
-	// ErrConflict: another transaction changed a cell that this one wrote. Surely not
-	// committed; run it again.
+	// ErrConflict reports that another transaction has changed a cell that this one writes.
+	// The transaction is not committed; run it again.
 	ErrConflict = txn.ErrConflict
-	// ErrLocked: a cell is locked by a transaction that is still alive. Surely not
+	// ErrLocked reports that a live transaction holds a lock on a cell. The transaction is not
 	// committed; run it again later.
 	ErrLocked = txn.ErrLocked
-	// ErrCommitUnknown: whether the transaction committed could not be found out. Nothing
-	// runs it again by itself.
+	// ErrCommitUnknown reports that the outcome of a commit could not be determined: the
+	// transaction may or may not be committed. Transact does not retry it.
 	ErrCommitUnknown = txn.ErrCommitUnknown
-	// ErrSnapshotTooOld: the timestamp is below the history that is kept.
+	// ErrSnapshotTooOld reports a timestamp below the retained history.
 	ErrSnapshotTooOld = txn.ErrSnapshotTooOld
-	// ErrNoTable: there is no table of that name.
+	// ErrNoTable reports that the table does not exist.
 	ErrNoTable = txn.ErrNoTable
-	// ErrTooLarge: a row, column, value or batch is over its limit; the error is a *LimitError.
+	// ErrTooLarge reports that a row, column, value or batch exceeds its limit. The error is
+	// a *LimitError.
 	ErrTooLarge = txn.ErrTooLarge
-	// ErrInvalid: an argument makes no sense; permanent.
+	// ErrInvalid reports an invalid argument. Retrying cannot succeed.
 	ErrInvalid = txn.ErrInvalid
-	// ErrOverloaded: a queue is full. Transact tries again by itself.
+	// ErrOverloaded reports a full queue. Transact retries.
 	ErrOverloaded = txn.ErrOverloaded
-	// ErrUnavailable: nobody could serve the request for a while.
+	// ErrUnavailable reports that no node served the request in time.
 	ErrUnavailable = txn.ErrUnavailable
-	// ErrDiskFull is the ErrUnavailable of a node that takes no writes for want of disk
-	// space; reads go on. Surely not committed. Free some space, on the node's disk or in
-	// the repository, and run it again. Where a node with room could lead the tablet
-	// instead it is returned only after a wait, for as long as the operation is tried at
-	// all.
+	// ErrDiskFull is the ErrUnavailable of a node that refuses writes for lack of disk
+	// space; it still serves reads. The transaction is not committed. Free some space and
+	// run it again. If a node with space can lead the tablet instead, the operation is
+	// retried there until its deadline before this error is returned.
 	ErrDiskFull = txn.ErrDiskFull
-	// ErrNotifyOnly: a weak column was written, or a column that is not weak was notified.
+	// ErrNotifyOnly reports a write to a weak column, or a notification of a column that is
+	// not weak.
 	ErrNotifyOnly = txn.ErrNotifyOnly
-	// ErrManagedTx: Commit or Rollback inside Transact or an observer, whose framework does that.
+	// ErrManagedTx reports a call of Commit or Rollback inside Transact or an observer, which
+	// end the transaction themselves.
 	ErrManagedTx = txn.ErrManagedTx
-	// ErrTxDone: the transaction has ended.
+	// ErrTxDone reports that the transaction has ended.
 	ErrTxDone = txn.ErrTxDone
-	// ErrClosed: the DB, Loader or Snapshot is closed.
+	// ErrClosed reports that the DB, Loader or Snapshot is closed.
 	ErrClosed = txn.ErrClosed
-	// ErrPermission: the node refuses this client.
+	// ErrPermission reports that the client's role or grants do not allow the operation.
 	ErrPermission = txn.ErrPermission
 )
 
-// LimitError says which limit was exceeded, and by what. It wraps ErrTooLarge. Its fields are
+// LimitError names the exceeded limit and wraps ErrTooLarge. Its fields are
 //
 //	Limit string // "row", "column", "value", "split key" or "transaction"
 //	Size  int    // bytes

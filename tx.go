@@ -102,7 +102,7 @@ func (tx *Tx) StartTS() Timestamp { return Timestamp(tx.t.StartTS()) }
 
 // Commit commits a transaction of Begin and returns its commit timestamp; the start
 // timestamp if it wrote nothing. Errors: ErrConflict, ErrLocked: surely not committed.
-// ErrCommitUnknown: nobody knows. Any other: not committed, and the text says so.
+// ErrCommitUnknown reports that nobody knows. Any other: not committed, and the text says so.
 // ErrManagedTx inside Transact and observers, ErrTxDone after the end.
 func (tx *Tx) Commit(ctx context.Context) (Timestamp, error) {
 	if tx.managed {

@@ -22,19 +22,20 @@ import (
 
 // Errors of this package, to be tested with errors.Is.
 var (
-	// ErrDamaged: bytes of a backup are not those that were written.
+	// ErrDamaged reports that bytes of a backup are not those that were written.
 	ErrDamaged = errors.New("backup: damaged")
-	// ErrNotFound: the location has no such backup, or none that goes so far.
+	// ErrNotFound reports that the location has no such backup, or none that goes so far.
 	ErrNotFound = errors.New("backup: not found")
-	// ErrNoDriver: the program links no driver for the scheme of a location's URL.
+	// ErrNoDriver reports that the program links no driver for the scheme of a location's URL.
 	ErrNoDriver = errors.New("backup: no driver")
-	// ErrInterrupted: the location has an unfinished backup that another command began.
+	// ErrInterrupted reports that the location has an unfinished backup that another command began.
 	ErrInterrupted = errors.New("backup: another backup was interrupted")
-	// ErrHistoryGone: history that the backup needs has been collected.
+	// ErrHistoryGone reports that history that the backup needs has been collected.
 	ErrHistoryGone = errors.New("backup: history that it needs has been collected")
-	// ErrNotEmpty: a table that is to be restored is there and holds something.
+	// ErrNotEmpty reports that a table that is to be restored is there and holds something.
 	ErrNotEmpty = errors.New("backup: table is not empty")
-	// ErrTable: a table that was asked for is not in the backup, or can't be copied or restored.
+	// ErrTable reports that a table that was asked for is not in the backup, or can't be
+	// copied or restored.
 	ErrTable = errors.New("backup: table")
 )
 

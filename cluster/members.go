@@ -101,11 +101,11 @@ func (*Alone) Watch(func(MemberEvent)) (cancel func()) { return func() {} }
 // Reasons why meta does not register a node, whose process must then end. Each comes with a
 // txn.ServerError that names the node.
 var (
-	// ErrStaleIncarnation: a later incarnation of the node has registered.
+	// ErrStaleIncarnation reports that a later incarnation of the node has registered.
 	ErrStaleIncarnation = errors.New("cluster: a later incarnation of the node has registered")
-	// ErrDuplicateNode: another process has registered with the same node id and
+	// ErrDuplicateNode reports that another process has registered with the same node id and
 	// incarnation, because a directory was copied.
 	ErrDuplicateNode = errors.New("cluster: another process has this node's identity")
-	// ErrForgotten: the node was forgotten, and its directory cannot be used any more.
+	// ErrForgotten reports that the node was forgotten, and its directory cannot be used any more.
 	ErrForgotten = errors.New("cluster: the node was forgotten")
 )

@@ -23,7 +23,7 @@ type certificates struct {
 	host    func() string    // by which others reach the node; empty: not known yet, or there is none
 }
 
-// errExpired: nobody can connect to the node any more, nor it to others.
+// errExpired reports that nobody can connect to the node any more, nor it to others.
 var errExpired = errors.New("node: a certificate has expired")
 
 // expiries returns when the certificates in use expire; none in plain text.

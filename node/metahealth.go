@@ -43,7 +43,7 @@ const (
 	healthPatience = 5 * time.Second
 )
 
-// errNoMeta: without meta there are no timestamps, and so no transactions.
+// errNoMeta reports that without meta there are no timestamps, and so no transactions.
 var errNoMeta = errors.New("node: meta does not answer")
 
 func newMetaHealth(ask func(ctx context.Context) error) *metaHealth {

@@ -65,7 +65,7 @@ const (
 	phaseAbandoned
 )
 
-// errExited: the user's function ended its goroutine instead of returning.
+// errExited reports that the user's function ended its goroutine instead of returning.
 var errExited = errors.New("observer: the function called runtime.Goexit")
 
 // panicError is a recovered panic of the user's function.

@@ -34,8 +34,8 @@ const (
 var (
 	errAway       = errors.New("admin: its node is away")
 	errNoChecksum = errors.New("admin: the replica has not computed the checksum in time")
-	// errPassed: a snapshot has taken the replica past the entry, it was started anew, or
-	// it had too much to compute.
+	// errPassed reports that a snapshot has taken the replica past the entry, it was started
+	// anew, or it had too much to compute.
 	errPassed = errors.New("admin: the replica is past the entry and has no checksum of it")
 )
 

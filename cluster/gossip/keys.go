@@ -14,7 +14,7 @@ import (
 // This file reads the gossip keys and changes the ring while memberlist uses it. It runs on
 // Open's goroutine first and then on that of rereadKeys, so the ring has one writer.
 
-// ErrKeys: the gossip keys cannot be used.
+// ErrKeys reports that the gossip keys cannot be used.
 var ErrKeys = errors.New("gossip: no usable keys")
 
 // keyBytes is the length of every key: AES-256. Keys of different lengths could not be

@@ -17,7 +17,7 @@ import (
 
 // This file encodes and decodes members as memberlist's metadata. It has no state.
 
-// ErrTooLong: the node's addresses and zone do not fit into its metadata.
+// ErrTooLong reports that the node's addresses and zone do not fit into its metadata.
 var ErrTooLong = errors.New("gossip: addresses and zone are too long")
 
 // clusterHash returns the number that stands for the cluster's id in 8 bytes.

@@ -13,7 +13,7 @@ import (
 // mark that one bad clock has raised can't be taken back. The clocks come with answers to
 // Hello; all of it runs on Enter's goroutine.
 
-// ErrClock: this node's clock and those of the others differ by too much.
+// ErrClock reports that this node's clock and those of the others differ by too much.
 var ErrClock = errors.New("join: the clocks differ")
 
 // clockReading is another node's clock beside this one's, at the middle of the question:

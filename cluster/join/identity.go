@@ -228,11 +228,11 @@ func (s *Self) Contacts() *pb.JoinResponse {
 	return s.contacts
 }
 
-// ErrWaiting: the directory was started to become part of a cluster with others, and is
+// ErrWaiting reports that the directory was started to become part of a cluster with others, and is
 // now started to be one of its own.
 var ErrWaiting = errors.New("join: this directory waits to become part of a cluster")
 
-// errNotFresh: the node belongs to a cluster already.
+// errNotFresh reports that the node belongs to a cluster already.
 var errNotFresh = errors.New("join: the node belongs to a cluster already")
 
 // Begin makes the node a cluster of its own, unless it has waited for others

@@ -26,7 +26,7 @@ import (
 // is heard of others (heard.go) and in its mutex, which is never held during a
 // call to another node; what must survive a crash is Self's.
 
-// ErrOtherCluster: the node belongs to another cluster than the one that it asks.
+// ErrOtherCluster reports that the node belongs to another cluster than the one that it asks.
 var ErrOtherCluster = errors.New("join: the node belongs to another cluster")
 
 // Contact asks another node's Membership service, by its Listen address. GRPCContact is

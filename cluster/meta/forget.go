@@ -23,10 +23,10 @@ const (
 
 // Why a node is not forgotten. Both come with a txn.ServerError that names the node.
 var (
-	// ErrNodeInUse: it holds replicas.
+	// ErrNodeInUse reports that it holds replicas.
 	ErrNodeInUse = errors.New("meta: the node is in use")
-	// ErrNotAway: meta's leader has not recorded it as away. If it has stopped, that follows
-	// within seconds.
+	// ErrNotAway reports that meta's leader has not recorded it as away. If it has stopped,
+	// that follows within seconds.
 	ErrNotAway = errors.New("meta: the node is not recorded as away")
 )
 

@@ -33,10 +33,10 @@ type AskReplica func(ctx context.Context, node uint64, req *pb.TabletRequest) (*
 func (m *Merges) AskBy(ask AskReplica) { m.ask = ask }
 
 var (
-	// ErrApart: the replicas of the two tablets are not on the same nodes. A move of one was
-	// ordered if placement allows it.
+	// ErrApart reports that the replicas of the two tablets are not on the same nodes. A move
+	// of one was ordered if placement allows it.
 	ErrApart = errors.New("meta: the replicas of the two tablets are not on the same nodes")
-	// ErrNotMerged: the two tablets stay as they were.
+	// ErrNotMerged reports that the two tablets stay as they were.
 	ErrNotMerged = errors.New("meta: the tablets were not merged")
 )
 

@@ -29,12 +29,12 @@ type Moves struct {
 // Why an order to move a tablet is refused. Each comes with a txn.ServerError that says
 // more; ErrNoNode is another.
 var (
-	// ErrNoTablet: the tablet map does not have the tablet.
+	// ErrNoTablet reports that the tablet map does not have the tablet.
 	ErrNoTablet = errors.New("meta: no such tablet")
-	// ErrCannotMove: the replicas and nodes are such that the move can't be made, or
+	// ErrCannotMove reports that the replicas and nodes are such that the move can't be made, or
 	// would be undone at once.
 	ErrCannotMove = errors.New("meta: the move cannot be made")
-	// ErrOrdered: another move of the tablet is under way.
+	// ErrOrdered reports that another move of the tablet is under way.
 	ErrOrdered = errors.New("meta: another move of the tablet is under way")
 )
 

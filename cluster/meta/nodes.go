@@ -35,9 +35,9 @@ type NodeTable struct {
 
 // Why the node table refuses a change. Each comes with a txn.ServerError that names the node.
 var (
-	// ErrNoNode: meta has no record of the node.
+	// ErrNoNode reports that meta has no record of the node.
 	ErrNoNode = errors.New("meta: no such node")
-	// ErrNodeState: the node is not in a state from which the change is allowed.
+	// ErrNodeState reports that the node is not in a state from which the change is allowed.
 	ErrNodeState = errors.New("meta: the node's state does not allow it")
 )
 

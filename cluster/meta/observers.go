@@ -26,7 +26,7 @@ const (
 	maxObserverName  = 255
 )
 
-// errRetiring: the name or the column still belongs to an observer whose notifications
+// errRetiring reports that the name or the column still belongs to an observer whose notifications
 // are being removed.
 var errRetiring = errors.New("meta: observer is being retired")
 

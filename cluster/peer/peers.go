@@ -16,8 +16,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// ErrLost: the connection or the node ended while the request was on its way. The outcome is
-// unknown.
+// ErrLost reports that the connection or the node ended while the request was on its way. The
+// outcome is unknown.
 var ErrLost = errors.New("peer: the node has gone without an answer")
 
 // Handler handles what other nodes send.

@@ -19,13 +19,14 @@ import (
 
 // Errors of Send: the batch was surely not sent.
 var (
-	// ErrNoAddress: the node's address is not known.
+	// ErrNoAddress reports that the node's address is not known.
 	ErrNoAddress = errors.New("remoting: the node's address is not known")
-	// ErrUnreachable: there is no connection to the node, and the last attempts have failed.
+	// ErrUnreachable reports that there is no connection to the node, and the last attempts
+	// have failed.
 	ErrUnreachable = errors.New("remoting: the node cannot be reached")
-	// ErrBusy: too many batches wait for the node.
+	// ErrBusy reports that too many batches are queued for the node.
 	ErrBusy = errors.New("remoting: too many batches wait for the node")
-	// ErrClosed: this node's remoting is closed.
+	// ErrClosed reports that this node's remoting is closed.
 	ErrClosed = errors.New("remoting: closed")
 )
 

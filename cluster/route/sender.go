@@ -41,7 +41,7 @@ const senderPause = 100 * time.Millisecond
 
 var (
 	errAgain = errors.New("try again")
-	// ErrUnknown: whether the operation was done, or will be, is not known.
+	// ErrUnknown reports that whether the operation was done, or will be, is not known.
 	ErrUnknown = errors.New("route: the answer was lost")
 )
 

@@ -57,7 +57,7 @@ const (
 // keys takes it for a comment.
 const notUsed = "# added, not used yet"
 
-// ErrNotUsed: the newest key would be dropped, which was added and has never encrypted.
+// ErrNotUsed reports that the newest key would be dropped, which was added and has never encrypted.
 var ErrNotUsed = fmt.Errorf("%w: the key that was added last is not used yet, and would be dropped",
 	ErrFiles)
 

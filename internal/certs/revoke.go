@@ -28,7 +28,7 @@ const RevokedList = "ca.crl"
 // maxRevokedBytes bounds the file: some ten thousand certificates.
 const maxRevokedBytes = 1 << 20
 
-// ErrRevoked: the certificate's authority has taken it back.
+// ErrRevoked reports that the certificate's authority has taken it back.
 var ErrRevoked = errors.New("certs: certificate revoked")
 
 const crlBlock = "X509 CRL"

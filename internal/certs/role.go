@@ -11,13 +11,13 @@ import (
 
 // Errors of this package. Messages say which file or certificate, and what to do.
 var (
-	// ErrRole: the certificate is of the authority, but for something else.
+	// ErrRole reports that the certificate is of the authority, but for something else.
 	ErrRole = errors.New("certs: wrong role")
-	// ErrExpired: the certificate's time is over, or has not come.
+	// ErrExpired reports that the certificate's time is over, or has not come.
 	ErrExpired = errors.New("certs: certificate expired")
-	// ErrExists: the file is there already, and overwriting was not asked for.
+	// ErrExists reports that the file is there already, and overwriting was not asked for.
 	ErrExists = errors.New("certs: file exists")
-	// ErrFiles: a file is missing or unsound.
+	// ErrFiles reports that a file is missing or unsound.
 	ErrFiles = errors.New("certs: unusable file")
 )
 

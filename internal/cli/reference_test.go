@@ -161,7 +161,9 @@ func TestReferenceOfErrors(t *testing.T) {
 		}
 		delete(values, name)
 		meaning := strings.Join(strings.Fields(spec.Doc.Text()), " ")
-		meaning = strings.TrimPrefix(strings.TrimPrefix(meaning, name+": "), name+" is ")
+		for _, verb := range []string{" reports that ", " reports ", " is "} {
+			meaning = strings.TrimPrefix(meaning, name+verb)
+		}
 		code, advice := (&shell.Connector{}).Classify(value)
 		fmt.Fprintf(&b, "| `%s` | %s | %d | %s |\n", name, strings.ToUpper(meaning[:1])+meaning[1:],
 			code, advice)

@@ -24,7 +24,7 @@ import (
 	"sync/atomic"
 )
 
-// ErrFull: no place is free for an admitted connection.
+// ErrFull reports that no place is free for an admitted connection.
 var ErrFull = errors.New("connlimit: no place is free")
 
 // Config configures a Limiter.

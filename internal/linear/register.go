@@ -51,12 +51,12 @@ func (o Op) String() string {
 }
 
 var (
-	// ErrNotLinearizable: no order of the operations that keeps to their times explains
+	// ErrNotLinearizable reports that no order of the operations that keeps to their times explains
 	// what they returned.
 	ErrNotLinearizable = errors.New("linear: not linearizable")
-	// ErrUndecided: the patience ended first.
+	// ErrUndecided reports that the patience ended first.
 	ErrUndecided = errors.New("linear: not decided in time")
-	// ErrMalformed: the history breaks an invariant of this package.
+	// ErrMalformed reports that the history breaks an invariant of this package.
 	ErrMalformed = errors.New("linear: malformed history")
 )
 

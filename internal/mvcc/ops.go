@@ -22,35 +22,37 @@ func DefaultLimits() Limits {
 type Status uint8
 
 const (
-	// StatusOK: done. CommitTS is set where the operation has one.
+	// StatusOK means success. CommitTS is set where the operation has one.
 	StatusOK Status = iota
-	// StatusLocked: Locks says by whom; wait or resolve, then try again.
+	// StatusLocked means that a lock is in the way. Locks has it; wait or resolve, then retry.
 	StatusLocked
-	// StatusConflict: a write record with commit_ts ≥ start_ts exists (invariant 2).
+	// StatusConflict means that a write record with commit_ts ≥ start_ts exists (invariant 2).
 	// Permanent for this transaction.
 	StatusConflict
-	// StatusRolledBack: the transaction is rolled back. Permanent. May have effects (a
+	// StatusRolledBack means that the transaction is rolled back. Permanent. May have effects (a
 	// rollback record).
 	StatusRolledBack
-	// StatusCommitted: the transaction is committed already, at CommitTS.
+	// StatusCommitted means that the transaction is already committed, at CommitTS.
 	StatusCommitted
-	// StatusLive: CheckTxnStatus: the primary lock is there and not expired, or may still
-	// arrive; Locks[0] is it if it is there.
+	// StatusLive is the answer of CheckTxnStatus if the primary lock exists and has not
+	// expired, or may still arrive. Locks[0] is the lock if it exists.
 	StatusLive
-	// StatusNotFound: Commit or Heartbeat found neither lock nor record above the
+	// StatusNotFound means that Commit or Heartbeat found neither lock nor record above the
 	// safepoint. (invariant 6)
 	StatusNotFound
-	// StatusUnknown: below the safepoint, nothing may be inferred (invariant 11).
+	// StatusUnknown means that start_ts is below the safepoint, where nothing may be inferred
+	// (invariant 11).
 	StatusUnknown
-	// StatusTooOld: start_ts or read timestamp below the bound (invariant 11). Permanent.
+	// StatusTooOld means that start_ts or the read timestamp is below the bound (invariant
+	// 11). Permanent.
 	StatusTooOld
-	// StatusNotifyOnly: a weak column was written, or a column that is not weak was
+	// StatusNotifyOnly means that a weak column was written, or a column that is not weak was
 	// notified. Permanent.
 	StatusNotifyOnly
-	// StatusCommitTSTooLow: Commit with commit_ts ≤ start_ts or ≤ the newest record's:
-	// get a later one. (invariant 3)
+	// StatusCommitTSTooLow means that commit_ts is not above start_ts and the newest record's
+	// (invariant 3). Get a later one.
 	StatusCommitTSTooLow
-	// StatusMismatch: a raw condition did not hold.
+	// StatusMismatch means that a raw condition did not hold.
 	StatusMismatch
 )
 

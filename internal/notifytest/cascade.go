@@ -122,7 +122,7 @@ func Begin(ctx context.Context, db *percolator.DB, row string) (to int,
 	return to, at, err
 }
 
-// ErrEarly: an effect is not there.
+// ErrEarly reports that an effect is not there.
 var ErrEarly = errors.New("notifytest: EFFECT-MISSING")
 
 // Arrived returns ErrEarly unless everything is there that a commit of Begin has set off.

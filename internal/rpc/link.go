@@ -16,7 +16,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// errBroken: the connection failed. The operation may or may not have been done.
+// errBroken reports that the connection failed. The operation may or may not have been done.
 var errBroken = errors.New("percolator: connection lost")
 
 // link is one address: a connection and, while there is work, one Operations stream on
@@ -286,7 +286,7 @@ func (s *stream) add(c *call) bool {
 }
 
 // receive hands out answers until the stream ends. What has no answer then gets
-// errBroken: it may have been done.
+// errBroken reports that it may have been done.
 func (s *stream) receive() {
 	var err error
 	for err == nil {

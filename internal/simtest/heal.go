@@ -17,7 +17,8 @@ const (
 	killPatience   = 5 * time.Minute // for the end of what has been killed
 )
 
-// errNotHealed: the cluster does not come back although nothing is wrong with it any more.
+// errNotHealed reports that the cluster does not come back although nothing is wrong with it
+// any more.
 var errNotHealed = errors.New("simtest: the cluster does not recover from the faults")
 
 // heal waits for the events to end, starts all nodes, and returns when they serve. If

@@ -11,7 +11,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// errManyTablets: the transaction does not fit into one tablet and has not been sent anywhere.
+// errManyTablets reports that the transaction does not fit into one tablet and has not been
+// sent anywhere.
 var errManyTablets = errors.New("percolator: cells in several tablets")
 
 // Why one phase is enough: the tablet decides all cells in one batch of its log, so there

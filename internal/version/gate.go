@@ -11,7 +11,7 @@ import (
 // node makes a Gate when it has opened its store; the door, gossip, the peers and whoever
 // uses a feature ask it on any goroutine.
 
-// ErrNotActive: a feature was asked for that not all nodes are known to have.
+// ErrNotActive reports that a feature was asked for that not all nodes are known to have.
 var ErrNotActive = errors.New("version: not all nodes of the cluster are known to have this")
 
 // Gate is what a node knows of its cluster's versions. They only grow, and what it knows may

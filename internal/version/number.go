@@ -115,8 +115,8 @@ func (r Range) String() string {
 	return fmt.Sprintf("%d to %d", r.Oldest, r.Newest)
 }
 
-// ErrIncompatible: a build can't be a node of a cluster, or can't use a directory, because of
-// their versions. Waiting does not help.
+// ErrIncompatible reports that a build can't be a node of a cluster, or can't use a directory,
+// because of their versions. Waiting does not help.
 var ErrIncompatible = errors.New("version: this build does not work with the cluster's version")
 
 // Agreed is what a cluster has agreed on.

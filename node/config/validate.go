@@ -18,7 +18,7 @@ import (
 
 // Sentinels that a Fault wraps; errors.Is finds them in what Validate returns.
 var (
-	// ErrUnprotected: neither certificates nor a permitted insecure mode.
+	// ErrUnprotected reports that neither certificates nor a permitted insecure mode.
 	ErrUnprotected = errors.New("config: node is not protected")
 )
 

@@ -7,10 +7,10 @@ import (
 
 // What Open may find. All but ErrDiskFull are permanent.
 var (
-	// ErrNoLog: the directory holds no log, and Options.Create is not set.
+	// ErrNoLog reports that the directory holds no log, and Options.Create is not set.
 	ErrNoLog = errors.New("raftlog: directory holds no log")
-	// ErrForeign: a segment belongs to another log, or to a version of this package that
-	// this one does not know.
+	// ErrForeign reports that a segment belongs to another log, or to a version of this
+	// package that this one does not know.
 	ErrForeign = errors.New("raftlog: segment belongs to another log")
 	// ErrDamaged is wrapped by a *DamageError.
 	ErrDamaged = errors.New("raftlog: log is damaged")
@@ -18,21 +18,21 @@ var (
 
 // What writing and reading may meet.
 var (
-	// ErrClosed: the log is closed.
+	// ErrClosed reports that the log is closed.
 	ErrClosed = errors.New("raftlog: closed")
-	// ErrFailed: an earlier write or sync failed with unknown effect, and nothing is
+	// ErrFailed reports that an earlier write or sync failed with unknown effect, and nothing is
 	// written any more until the log is opened again. Permanent.
 	ErrFailed = errors.New("raftlog: an earlier write failed, nothing is written until it is reopened")
-	// ErrDiskFull: there is no room for another segment. Nothing was written. Retryable:
-	// the same batch succeeds once there is room.
+	// ErrDiskFull reports that there is no room for another segment. Nothing was written.
+	// Retryable: the same batch succeeds once there is room.
 	ErrDiskFull = errors.New("raftlog: disk is full: free some space, or grow the disk")
-	// ErrBatchTooLarge: a batch encodes to more than MaxBatchBytes. Permanent for this
+	// ErrBatchTooLarge reports that a batch encodes to more than MaxBatchBytes. Permanent for this
 	// batch.
 	ErrBatchTooLarge = errors.New("raftlog: batch is too large")
-	// ErrInvalid: a batch does not fit what the log holds, such as entries that leave a
+	// ErrInvalid reports that a batch does not fit what the log holds, such as entries that leave a
 	// gap. Nothing was written. It is an error of the caller.
 	ErrInvalid = errors.New("raftlog: batch does not fit the log")
-	// ErrNoReplica: the log knows no replica of this id.
+	// ErrNoReplica reports that the log knows no replica of this id.
 	ErrNoReplica = errors.New("raftlog: no such replica")
 )
 

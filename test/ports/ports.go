@@ -23,7 +23,7 @@ const (
 	tries  = 100
 )
 
-// ErrNone: no run of ports that long was free in many tries.
+// ErrNone reports that no run of ports that long was free in many tries.
 var ErrNone = errors.New("ports: no free ports")
 
 // mine are the blocks of this process. They are never given back: they end with it.

@@ -21,13 +21,13 @@ import (
 
 // Reasons to refuse a snapshot. The sender is told the text.
 var (
-	// ErrDamaged: a checksum does not fit, or something cannot be read.
+	// ErrDamaged reports that a checksum does not fit, or something cannot be read.
 	ErrDamaged = errors.New("snapshot: damaged")
-	// ErrOrder: the piece is not the one that is expected.
+	// ErrOrder reports that the piece is not the one that is expected.
 	ErrOrder = errors.New("snapshot: piece out of order")
-	// ErrForeign: the snapshot is not one for a replica that is here.
+	// ErrForeign reports that the snapshot is not one for a replica that is here.
 	ErrForeign = errors.New("snapshot: not for this replica")
-	// ErrTooEarly: it does not know the replica yet. The next one will.
+	// ErrTooEarly reports that it does not know the replica yet. The next one will.
 	ErrTooEarly = errors.New("snapshot: from before the replica was added")
 )
 

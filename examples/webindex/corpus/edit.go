@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// ErrNothingToEdit: the tree has no pages.
+// ErrNothingToEdit reports that the tree has no pages.
 var ErrNothingToEdit = errors.New("corpus: no pages to edit")
 
 // Edits says what Edit did, in pages.

@@ -15,7 +15,7 @@ import (
 // One rank is unit in the arithmetic of package schema.
 const unit = 1 << 20
 
-// errShare: a cell of the column share that no run of rank has written.
+// errShare reports that a cell of the column share that no run of rank has written.
 var errShare = errors.New("index: not a share")
 
 // scores are a URL's rank after each round, or the share of it that the URL passes on to

@@ -20,7 +20,7 @@ type observerRuns struct {
 	failures, parked         uint64
 }
 
-// errParked: an observer gave up on something, so the index can't be complete.
+// errParked reports that an observer gave up on something, so the index can't be complete.
 var errParked = errors.New("notifications are parked; see `percolator notify ls`")
 
 // runs reads the observers' counters of this process.

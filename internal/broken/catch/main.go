@@ -195,7 +195,7 @@ func moduleOf(root, pkg string) string {
 	return pkg
 }
 
-// errSkipped: the test needs root or a kernel feature that is missing here.
+// errSkipped reports that the test needs root or a kernel feature that is missing here.
 var errSkipped = errors.New("skipped")
 
 // execute runs a compiled test in its package's directory, as go test does.

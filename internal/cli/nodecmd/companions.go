@@ -10,7 +10,7 @@ import (
 	"github.com/percolator-go/percolator/internal/cli/shell"
 )
 
-// errLingers: a function beside the node ignores that its context has ended.
+// errLingers reports that a function beside the node ignores that its context has ended.
 var errLingers = errors.New("a function beside the node has not returned")
 
 // companions are the functions that run beside a node, each on a goroutine.

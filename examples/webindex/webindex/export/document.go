@@ -25,11 +25,12 @@ type Document struct {
 	schema.Document
 }
 
-// errMoved: the page has changed since its doc was written; another version is on its way.
+// errMoved reports that the page has changed since its doc was written; another version is on
+// its way.
 var errMoved = errors.New("export: the page is newer than its document")
 
 // read collects a page's document from one snapshot; doc is the value of its cell there.
-// errMoved: see invariant 1.
+// errMoved reports that see invariant 1.
 func read(ctx context.Context, r percolator.Reader, url string,
 	doc schema.Document) (Document, error) {
 	d := Document{URL: url, Document: doc}

@@ -20,7 +20,7 @@ const atOnce = 512
 // failed run: for some four minutes, as the writers of documents may be behind during a load.
 const patience = 500
 
-// errNotStarted: nobody writes the full-text index, or nobody does any more. It wraps
+// errNotStarted reports that nobody writes the full-text index, or nobody does any more. It wraps
 // percolator.ErrUnavailable, so that the observer tries again and nothing is parked.
 var errNotStarted = fmt.Errorf("export: the exporter does not run: %w", percolator.ErrUnavailable)
 

@@ -33,7 +33,8 @@ const (
 	rankShare     = 0.25
 )
 
-// errQuery: the query can't be understood or is too long; the text is for whoever typed it.
+// errQuery reports that the query can't be understood or is too long; the text is for whoever
+// typed it.
 var errQuery = errors.New("search: bad query")
 
 // refuse makes an errQuery. The reason begins with a lowercase ASCII letter and has no full stop.
