@@ -104,13 +104,13 @@ func (j *journal) lost(uint64) {
 func TestAtMostOnceInOrder(t *testing.T) {
 	for _, ends := range []bool{false, true} {
 		t.Run(fmt.Sprintf("ends %v", ends), func(t *testing.T) {
-			const count = 5_000
+			const count = 2_000
 			got := make(chan uint64, 2*count)
 			b := receiving(t, func(b *wire.PeerBatch) { got <- b.GetLogReached() })
 			a, j := open(t, b.Addr()), &journal{onWay: map[uint64]bool{}, losable: map[uint64]bool{}}
 			a.Lost(j.lost)
 			for n := range uint64(count) {
-				if ends && n%500 == 250 {
+				if ends && n%400 == 200 {
 					a.Down(2, math.MaxUint64)
 				}
 				sendNext(t, a, numbered(n), func(err error) { j.report(n, err) })
