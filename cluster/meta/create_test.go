@@ -165,6 +165,7 @@ func TestHalvings(t *testing.T) {
 
 // TestClientBounds: a client creates as many tables and tablets as the policy allows it,
 // whatever others have, and drops make room. Who is no bounded client is refused nothing.
+// Catches BROKEN=client_unbounded.
 func TestClientBounds(t *testing.T) {
 	_, m := newWorld(t)
 	ctx := t.Context()
@@ -201,7 +202,7 @@ func TestClientBounds(t *testing.T) {
 		err := create(test.owner, test.name, test.splits)
 		if (err == nil) != (test.refused == "") ||
 			err != nil && !strings.Contains(err.Error(), test.refused) {
-			t.Errorf("%q creates %s with %d splits: %v", test.owner, test.name, test.splits, err)
+			t.Errorf("BOUNDS: %q creates %s with %d splits: %v", test.owner, test.name, test.splits, err)
 		}
 	}
 	if err := dropTable(ctx, m, "b"); err != nil {

@@ -54,7 +54,8 @@ func get(table uint32, n int) *pb.TabletRequest {
 
 // TestRates: an identity reads and writes as many cells a second as the policy allows, in all
 // and in each table, whatever others do. What ends a transaction always passes, and the hint
-// says when an operation that was refused passes.
+// says when an operation that was refused passes. Catches BROKEN=client_rate_ignored and
+// BROKEN=client_rate_bounds_ends.
 func TestRates(t *testing.T) {
 	rollback := &pb.TabletRequest{Op: &pb.TabletRequest_Rollback{
 		Rollback: &pb.RollbackRequest{Cells: cells(16, 50)},
@@ -87,7 +88,7 @@ func TestRates(t *testing.T) {
 				last = r.take(test.policy, "amy", op, now)
 				refused := i+1 < len(test.ops) && test.ops[i+1] == nil
 				if (last != nil) != refused {
-					t.Fatalf("%s: operation %d: %v", name, i, last)
+					t.Fatalf("RATE: %s: operation %d: %v", name, i, last)
 				}
 			case nil:
 				if last.Code != pb.Error_CODE_OVERLOADED || last.RetryAfterMs == 0 || last.RetryAfterMs > 1001 {
