@@ -82,7 +82,7 @@ func TestPolicyOverrulesFlags(t *testing.T) {
 	if !log.has("setting=replicas node=1 cluster=3", `"percolator cluster set replicas=1"`) {
 		t.Error("no warning of the node's replicas")
 	}
-	if log.has("setting=gone-after") {
+	if log.has("setting=replace-dead-after") {
 		t.Error("a warning of what nobody has given")
 	}
 	if s := r.nodes[1].Status(); len(s.PolicyDiffers) != 0 {

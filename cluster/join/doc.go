@@ -18,7 +18,7 @@
 //
 // # Founding a cluster together
 //
-// N fresh nodes with the same --join and --expect N find each other by Hello: each asks
+// N fresh nodes with the same --join and --bootstrap-expect N find each other by Hello: each asks
 // the addresses that it was given and those that it hears of, and tells whoever asks of
 // all fresh nodes that it has heard of. Who has answered within some seconds counts as
 // there. Exactly one of them must found the cluster; the others join it like any other. A

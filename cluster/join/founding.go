@@ -142,7 +142,7 @@ func (d *Membership) expected() (set []*freshNode, turn bool) {
 	since := time.Since(d.completeAt)
 	switch {
 	case len(differ) > 0:
-		d.say("waiting to found a cluster: give all nodes the same --expect", "expect",
+		d.say("waiting to found a cluster: give all nodes the same --bootstrap-expect", "expect",
 			d.cfg.Expect, "others_at", strings.Join(differ, ","))
 	case len(set) < d.cfg.Expect:
 		d.say("waiting to found a cluster: for more nodes", "expect", d.cfg.Expect, "here",

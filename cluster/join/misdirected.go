@@ -88,11 +88,11 @@ func (d *Membership) sayWaiting(all []greeting) {
 	switch {
 	case !d.loneSince.IsZero() && time.Since(d.loneSince) >= loneAfter:
 		d.warn("waiting to join a cluster: all nodes that answer wait too, and none begins one", "",
-			"at", strings.Join(fresh, ","), "next", "give all of them --expect N, the number of nodes "+
+			"at", strings.Join(fresh, ","), "next", "give all of them --bootstrap-expect N, the number of nodes "+
 				"that begin the cluster; or start the first one without --join, in an empty directory")
 	case len(fresh)+len(silent)+wrong == 0:
 		d.say("waiting to join, but --join names only this node; start the first node of a cluster " +
-			"without --join, or all of them with --expect")
+			"without --join, or all of them with --bootstrap-expect")
 	case len(fresh)+len(silent) > 0:
 		var args []any
 		if len(silent) > 0 {

@@ -121,7 +121,7 @@ func TestWaitingSaysWhatIsWrong(t *testing.T) {
 }
 
 // TestWaitingForEachOther: nodes that all join and none of which begins a cluster are told
-// of --expect, but not while another node may still come up, or is about to begin one.
+// of --bootstrap-expect, but not while another node may still come up, or is about to begin one.
 func TestWaitingForEachOther(t *testing.T) {
 	for name, c := range map[string]struct {
 		join   []string
@@ -138,8 +138,8 @@ func TestWaitingForEachOther(t *testing.T) {
 				s.build("b", c.expect, c.join...).start()
 				s.build("c", c.expect, c.join...).start()
 				<-time.After(time.Minute)
-				if told := strings.Contains(s.told(), "--expect N"); told != c.told {
-					t.Errorf("told of --expect: %v", told)
+				if told := strings.Contains(s.told(), "--bootstrap-expect N"); told != c.told {
+					t.Errorf("told of --bootstrap-expect: %v", told)
 				}
 			})
 		})

@@ -108,7 +108,7 @@ func (t *NodeTable) holdsNothing(ctx context.Context, id uint64) error {
 	if held > 0 {
 		return refuseAs(ErrNodeInUse, "node %d is to hold replicas of %d tablets: they are made "+
 			"anew elsewhere once it has been away for long "+
-			"enough (gone-after), if there are other nodes for them", id, held)
+			"enough (replace-dead-after), if there are other nodes for them", id, held)
 	}
 	return nil
 }

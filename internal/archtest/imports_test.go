@@ -201,7 +201,7 @@ var layers = []layer{
 		"node/config",
 	}},
 	{of: "internal/cli", may: []string{
-		root, pb, "internal/cli/...", "internal/rpc", "internal/txn", "internal/version", "node/config",
+		root, pb, "internal/cli/...", "internal/policy", "internal/rpc", "internal/txn", "internal/version", "node/config",
 	}},
 	{of: "node/leaderjobs", may: []string{
 		pb, "actors/archiver", "actors/backfill", "actors/collector", "actors/merger",

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -142,6 +143,24 @@ func TestSettingsPrecedence(t *testing.T) {
 				return errors.Join(want(strings.Join(c.HTTPHosts, " "), "a b c"),
 					want(c.Pprof, true))
 			}},
+		{"former names of flags", nil,
+			[]string{"--join", "127.0.0.1:1", "--expect", "3", "--gone-after=15s"},
+			func(c config.Config) error {
+				return errors.Join(want(c.Expect, 3), want(c.Placement.GoneAfter, 15*time.Second),
+					want(slices.Contains(c.Given, "replace-dead-after"), true))
+			}},
+		{"former names in the environment and the file",
+			[]string{"PERCOLATOR_EXPECT=3", "PERCOLATOR_JOIN=127.0.0.1:1"},
+			[]string{"--config", writeFile(t, "expect: 5\ngone-after: 15s\n")},
+			func(c config.Config) error {
+				return errors.Join(want(c.Expect, 3), want(c.Placement.GoneAfter, 15*time.Second))
+			}},
+		{"a former name of a flag over the environment", []string{"PERCOLATOR_BOOTSTRAP_EXPECT=5"},
+			[]string{"--join", "127.0.0.1:1", "--expect", "3"},
+			func(c config.Config) error { return want(c.Expect, 3) }},
+		{"a present name over the former one", []string{
+			"PERCOLATOR_EXPECT=5", "PERCOLATOR_BOOTSTRAP_EXPECT=3", "PERCOLATOR_JOIN=127.0.0.1:1",
+		}, nil, func(c config.Config) error { return want(c.Expect, 3) }},
 		{"another command's setting", []string{"PERCOLATOR_ADDR=127.0.0.1:1"}, nil,
 			func(config.Config) error {
 				return nil

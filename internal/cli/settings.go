@@ -14,6 +14,7 @@ import (
 
 	"github.com/percolator-go/percolator/internal/cli/nodecmd"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/policy"
 )
 
 // This file sets the flags that a command line leaves out.
@@ -91,7 +92,22 @@ func environment(environ []string) map[string]string {
 			env[strings.ReplaceAll(strings.ToLower(key), "_", "-")] = value
 		}
 	}
+	renameFormer(env)
 	return env
+}
+
+// renameFormer gives settings under a former name their present one, unless that is set too.
+func renameFormer(settings map[string]string) {
+	for _, key := range slices.Collect(maps.Keys(settings)) {
+		current := policy.CurrentName(key)
+		if current == key {
+			continue
+		}
+		if _, both := settings[current]; !both {
+			settings[current] = settings[key]
+		}
+		delete(settings, key)
+	}
 }
 
 var serviceLinkName = regexp.MustCompile(
@@ -117,6 +133,7 @@ func loadFile(into map[string]string, name string, known map[string]bool) error 
 		return fmt.Errorf("configuration file %s: %w", name, err)
 	}
 	flatten("", parsed, into)
+	renameFormer(into)
 	for _, key := range slices.Sorted(maps.Keys(into)) {
 		if !known[key] {
 			return fmt.Errorf("configuration file %s: unknown key %q%s", name, key,

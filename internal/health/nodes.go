@@ -27,7 +27,7 @@ func (e *examination) node(r *pb.NodeReport) {
 	case !n.GetAlive():
 		e.add(warning, NodeAway, name, fmt.Sprintf("It is not running, or not reached; it holds replicas of %s.",
 			plural(len(e.on(n.GetNodeId())), "tablet")),
-			"Start it again, with its directory. After gone-after (`percolator cluster show`) its replicas are "+
+			"Start it again, with its directory. After replace-dead-after (`percolator cluster show`) its replicas are "+
 				"made anew elsewhere.")
 		return
 	case r.GetStatus() == nil:

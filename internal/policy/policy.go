@@ -56,8 +56,8 @@ var settings = []Setting{
 		Name: "no-collection", About: "keep all old versions: the data only grows",
 	}),
 	number(func(p *pb.Policy) **uint64 { return &p.GoneAfterMs }, Setting{
-		Name: "gone-after", Kind: Duration,
-		About: "how long a node may be away before its replicas are made anew", least: 1,
+		Name: "replace-dead-after", Kind: Duration,
+		About: "how long a node may be away before its replicas are replaced", least: 1,
 		most: ms(day),
 	}),
 	number(func(p *pb.Policy) **uint64 { return &p.ForgetAfterMs }, Setting{
@@ -130,8 +130,24 @@ func toggle(field func(*pb.Policy) **bool, s Setting) Setting {
 // Settings are all settings, in the order in which they are shown.
 func Settings() []Setting { return append([]Setting(nil), settings...) }
 
-// Named is the setting with the name.
+// formerNames maps the former names of settings, and of flags of start, to the present ones. Both
+// work for one release.
+var formerNames = map[string]string{
+	"expect": "bootstrap-expect", "gone-after": "replace-dead-after",
+}
+
+// CurrentName returns the present name of a setting or of a flag of start: name itself unless
+// it is a former one.
+func CurrentName(name string) string {
+	if current, former := formerNames[name]; former {
+		return current
+	}
+	return name
+}
+
+// Named returns the setting with the present or former name.
 func Named(name string) (s Setting, ok bool) {
+	name = CurrentName(name)
 	for _, s := range settings {
 		if s.Name == name {
 			return s, true

@@ -13,27 +13,21 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// A program observes a table by its name; tablets and scanners know it by its id. A table
-// that is dropped and made anew has another id, and its observers have gone from the
-// catalogue with the old one. So every node registers those that it runs again, before
-// CreateTable returns, and no change after that is missed.
-//
-// This file adds to observers and owns nothing more. linkAnew runs on the goroutine of
-// whoever makes a table, watchTables on one of the node's background; what they start
-// takes turns by applying.
+// A program observes a table by its name; tablets and scanners know it by its id. A table that
+// is dropped and re-created has another id, and its observers have left the catalogue with the
+// old one. Every node registers its observers again before CreateTable returns, so that no
+// later change is missed.
 
 const (
-	// relinkTimeout bounds CreateTable's wait for live nodes, and one look of
-	// watchTables.
+	// relinkTimeout bounds CreateTable's wait for live nodes, and one check of WatchTables.
 	relinkTimeout = 5 * time.Second
-	// relinkPause is how often a node looks by itself whether one of its observers'
-	// tables was made anew, at least; a tenth of it at most is added by chance. It is for
-	// tables whose maker died before the nodes were told.
+	// relinkPause is the least time between two checks of WatchTables; up to a tenth is added at
+	// random. The check finds tables whose creator died before it had told the nodes.
 	relinkPause = 10 * time.Second
 )
 
-// LinkAnew makes all live nodes apply the catalogue if it lacks an observer that one of
-// them runs. Otherwise creating a table costs no request to other nodes.
+// LinkAnew makes all live nodes apply the catalogue if it lacks an observer that one of them
+// runs. Otherwise it sends no request to other nodes.
 func (h *Host) LinkAnew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, relinkTimeout)
 	defer cancel()
@@ -55,11 +49,10 @@ func (h *Host) LinkAnew(ctx context.Context) error {
 	return h.ApplyEverywhere(ctx)
 }
 
-// relink registers and links the observers of this node whose table was dropped,
-// according to the catalogue, and made anew, or was not there when the node started; it
-// returns the newest catalogue that it has read. What was retired stays so.
-// meta.ErrUntold: some tablets do not know of them yet, and are told later. The caller
-// holds applying.
+// relink registers and links the observers of this node whose table was re-created, or was
+// missing when the node started. It returns the newest catalogue that it has read. Retired
+// observers stay retired. The error is meta.ErrUntold if some tablets do not know of the
+// observers yet; they are told later. The caller holds applying.
 func (h *Host) relink(ctx context.Context, x *runner,
 	c *pb.Catalogue) (*pb.Catalogue, error) {
 	tables := map[string]mvcc.TableID{}
@@ -73,7 +66,7 @@ func (h *Host) relink(ctx context.Context, x *runner,
 		if err != nil {
 			return c, err
 		}
-		if t == nil { // nobody has made it anew
+		if t == nil { // nobody has re-created it
 			continue
 		}
 		tables[o.Spec.Name] = mvcc.TableID(t.Id)
@@ -91,15 +84,15 @@ func (h *Host) relink(ctx context.Context, x *runner,
 	}
 	ctx, cancel := context.WithTimeout(ctx, relinkTimeout)
 	defer cancel()
-	// The dispatcher is linked by now: what tablets notify from here on is admitted.
+	// The dispatcher is linked, so that it admits what tablets notify from here on.
 	if err = h.cfg.Catalogue.Sync(ctx); err != nil {
 		h.registration.retry(err)
 	}
 	return newest, err
 }
 
-// rescan starts the scanners anew if the dispatcher is linked to other columns than they
-// look for. The caller holds applying.
+// rescan restarts the scanners if the dispatcher is linked to other columns than theirs. The
+// caller holds applying.
 func (h *Host) rescan(ctx context.Context, x *runner) error {
 	old := x.scanners.Load()
 	if old == nil || x.ended || slices.Equal(x.scanned, x.dispatcher.Targets()) {
@@ -112,9 +105,8 @@ func (h *Host) rescan(ctx context.Context, x *runner) error {
 	return h.startScanners(x)
 }
 
-// WatchTables looks from time to time whether a table of this node's observers was made
-// anew, and for a new version of the cluster's policy. It is a goroutine of the node's
-// background and returns when ctx ends.
+// WatchTables periodically checks whether a table of this node's observers was re-created, and
+// reads the policy. It runs on a goroutine of its own until ctx ends.
 func (h *Host) WatchTables(ctx context.Context) {
 	for txn.Sleep(ctx, relinkPause+rand.N(relinkPause/10)) == nil {
 		attempt, cancel := context.WithTimeout(ctx, relinkTimeout)

@@ -20,35 +20,33 @@ import (
 	"github.com/percolator-go/percolator/node/config"
 )
 
-// notifications holds the parts that find dirty cells and run observers (§2.4): the
-// dispatcher, which lives as long as the node, and the scanners, which are started anew
-// when an observed table was made anew. Both are actors. Cells that one of them has in
-// hand are in memory only: what is not acknowledged is found again, here or on another
-// node.
+// runner holds the parts that find dirty cells and run observers (§2.4): the dispatcher, which
+// lives as long as the node, and the scanners, which restart when an observed table was
+// re-created. Both are actors. Their queues are in memory only: a change without an
+// acknowledgment is found again, here or on another node.
 type runner struct {
 	dispatcher *observer.Dispatcher
 	scanners   atomic.Pointer[scanner.Scanners]
 	crashes    *crashHorizon
 
-	// What the scanners look for, how often they were started, and whether stop has
-	// begun. Guarded by applying.
-	scanned []notify.Target
-	starts  int
-	ended   bool
+	// Guarded by applying.
+	scanned []notify.Target // targets of the scanners
+	starts  int             // of the scanners
+	ended   bool            // Stop has begun
 }
 
-// Start enters the observers in the catalogue, as far as that is possible now, and starts
-// the dispatcher and the scanners. Open's goroutine calls it.
+// Start enters the observers in the catalogue, as far as that is possible now, and starts the
+// dispatcher and the scanners. It is called once, before any other goroutine stops the Host.
 func (h *Host) Start(ctx context.Context, r *percolator.Registry) error {
 	registered, err := h.registration.begin(ctx, r)
 	if err != nil {
 		return err
 	}
-	if h.cfg.Node.ObserverWorkers == 0 { // none runs here: others may link them
+	if h.cfg.Node.ObserverWorkers == 0 { // this node runs none; other nodes may
 		registered = nil
 	}
 	crashes := &crashHorizon{}
-	crashes.advance(h.cfg.Client.OracleTime()) // this node may have died of what it ran last
+	crashes.advance(h.cfg.Client.OracleTime()) // the previous process may have died of its last run
 	dispatcher, err := observer.Spawn(h.cfg.System, observer.Config{
 		Observers: registered, Client: observer.NewClient(h.cfg.Client),
 		Workers: h.cfg.Node.ObserverWorkers, Logger: h.cfg.Node.Logger,
@@ -64,19 +62,19 @@ func (h *Host) Start(ctx context.Context, r *percolator.Registry) error {
 		return err
 	}
 	x := &runner{dispatcher: dispatcher, crashes: crashes}
-	// Stored before anything is read, so that no change of the catalogue falls in
-	// between: one that comes now is applied to x.
+	// Stored before the catalogue is read, so that no change of it is missed: a change that
+	// arrives now is applied to x.
 	h.runs.Store(x)
-	// Other nodes and operators learn here what this process runs. They forget it when
-	// gossip knows that the process has ended.
+	// Other nodes and operators read there what this process runs. The record ends when gossip
+	// reports the end of the process.
 	if err := h.cfg.Catalogue.Link(ctx, h.cfg.Worker, namesOf(registered)); err != nil {
 		return fmt.Errorf("hosting: record which observers this node runs: %w", err)
 	}
 	// Since runs was stored above, another goroutine may be applying the catalogue.
 	h.applying <- struct{}{}
 	defer func() { <-h.applying }()
-	// Before anything can run: a pause outlives the process. Tablets that are away are
-	// told later.
+	// Before anything runs: a pause outlives the process. Tablets without a leader learn of the
+	// catalogue later.
 	if err := h.applyCatalogueLocked(ctx); err != nil && !errors.Is(err, meta.ErrUntold) {
 		return fmt.Errorf("hosting: apply the observer catalogue: %w", err)
 	}
@@ -100,8 +98,8 @@ func namesOf(observers []observer.Registered) []string {
 	return out
 }
 
-// startScanners starts the scanners for the columns that the dispatcher is linked to now.
-// The caller holds applying, and has stopped the scanners of before.
+// startScanners starts the scanners for the columns to which the dispatcher is linked. The
+// caller holds applying, and has stopped the previous scanners.
 func (h *Host) startScanners(x *runner) error {
 	owner, _ := LockOwners(h.cfg.Self.NodeID, h.cfg.Self.Incarnation)
 	tune, targets := h.cfg.Node.Notifications, x.dispatcher.Targets()
@@ -114,15 +112,15 @@ func (h *Host) startScanners(x *runner) error {
 		Hints: hintsOf(tune), Scanners: h.cfg.Node.Scanners, Page: tune.ScanPage,
 		PaceMin: tune.ScanPause, Logger: h.cfg.Node.Logger,
 		PaceMax: tune.ScanPauseMax, Young: tune.Young,
-		// After some quick restarts the oracle is far ahead of the clock: by the clock,
-		// what a crash has left would look too young to be touched for as long.
+		// After several quick restarts the oracle is far ahead of the clock, by which locks that
+		// a crash has left would look too young to resolve.
 		Now: h.cfg.Client.OracleTime, Traces: h.cfg.Traces,
 	}
 	if h.cfg.Node.Scanners == 0 {
 		cfg.Scanners = -1 // 0 would mean the default
 	}
-	// The locks only save work: without them, two nodes may run an observer for one cell,
-	// and the transactions see to it that only one of them commits.
+	// The locks only save work: without them two nodes may run an observer for one cell, of
+	// which one commits.
 	if !tune.NoLockd {
 		cfg.Locker = h.locker
 	}
@@ -134,11 +132,10 @@ func (h *Host) startScanners(x *runner) error {
 	if err != nil {
 		return err
 	}
-	// Hints go to the scanners that were started last; those of before are stopped, and
-	// drop what still comes.
+	// Hints go to the scanners that were started last; earlier ones are stopped and drop theirs.
 	x.scanners.Store(scanners)
 	x.scanned = targets
-	// A node without scanners asks nobody which tablets are clean.
+	// A node without scanners needs no survey.
 	if h.cfg.Node.Scanners > 0 {
 		h.cfg.Survey.SetTargets(targets)
 	}
@@ -148,7 +145,7 @@ func (h *Host) startScanners(x *runner) error {
 	return nil
 }
 
-// hintsOf returns how the scanners treat hints.
+// hintsOf returns the hint mode of the configuration.
 func hintsOf(t config.Notifications) scanner.Hints {
 	switch {
 	case t.NoHints:
@@ -159,13 +156,13 @@ func hintsOf(t config.Notifications) scanner.Hints {
 	return scanner.HintsOn
 }
 
-// places is the tablet map as scanners see it. It owns nothing.
+// places implements scanner.Places by the tablet map of the node.
 type places struct {
 	router *route.Router
 }
 
-// Tablets implements scanner.Places. It returns the tablets that this node leads, or all
-// that it knows of, without meta's, which has no observers.
+// Tablets implements scanner.Places. It returns the tablets led here, or all known ones,
+// without meta, which has no observers.
 func (p places) Tablets(_ context.Context, local bool) ([]*pb.TabletDescriptor, error) {
 	all := p.router.All()
 	if local {
@@ -180,28 +177,28 @@ func (p places) Tablets(_ context.Context, local bool) ([]*pb.TabletDescriptor, 
 	return nil, nil
 }
 
-// Stop ends the scanners and the dispatcher. It takes applying first, so that nobody
-// starts scanners anew after this.
+// Stop stops the scanners and the dispatcher, and waits for runs as far as ctx allows. It
+// acquires applying first, so that no scanner starts after it.
 func (h *Host) Stop(ctx context.Context) error {
 	x := h.runs.Load()
 	if x == nil { // start did not get so far
 		return nil
 	}
-	// An apply that is under way finishes first. If it takes longer than ctx, the parts
-	// are stopped all the same.
+	// An apply in flight finishes first. If it takes longer than ctx, the parts are stopped
+	// anyway.
 	select {
 	case h.applying <- struct{}{}:
 		x.ended = true
 		<-h.applying
 	case <-ctx.Done():
 	}
-	// A hint that is being given now still reaches the scanners, which drop it.
+	// A hint in flight still reaches the scanners, which drop it.
 	h.cfg.SetHint(nil)
 	return x.stop(ctx)
 }
 
-// NoteCrash has the dispatcher handle with care everything that has changed until now: a
-// process has died, perhaps of running an observer on it.
+// NoteCrash makes the dispatcher treat all changes until now as suspect: a process has died,
+// possibly of running an observer on one of them.
 func (h *Host) NoteCrash() {
 	if x := h.runs.Load(); x != nil {
 		x.crashes.advance(h.cfg.Client.OracleTime())
@@ -218,11 +215,11 @@ func (x *runner) stop(ctx context.Context) error {
 	return errors.Join(append(errs, x.dispatcher.Stop(ctx))...)
 }
 
-// rowsTimeout bounds the wait for the dispatcher's word on single rows: it never waits
-// itself, but may have a lot to do.
+// rowsTimeout bounds the wait for the dispatcher's list of rows. The dispatcher never blocks,
+// but may be busy.
 const rowsTimeout = 100 * time.Millisecond
 
-// observerRows returns the rows as messages have them.
+// observerRows converts rows to messages.
 func observerRows(rows []observer.Row) []*pb.ObserverRow {
 	var out []*pb.ObserverRow
 	for _, r := range rows {
@@ -234,8 +231,8 @@ func observerRows(rows []observer.Row) []*pb.ObserverRow {
 	return out
 }
 
-// status describes the observers of this process; none if x is nil. It waits for the
-// dispatcher up to rowsTimeout, and then leaves the rows out.
+// status describes the observers of this process; none if x is nil. It waits up to rowsTimeout
+// for the rows, and then omits them.
 func (x *runner) status() []*pb.ObserverStatus {
 	if x == nil {
 		return nil
@@ -244,7 +241,7 @@ func (x *runner) status() []*pb.ObserverStatus {
 	defer cancel()
 	rows, err := x.dispatcher.Rows(ctx)
 	stats := x.dispatcher.Stats()
-	if err != nil { // the counters are there all the same
+	if err != nil { // the counters do not depend on the dispatcher's turn
 		rows = make([][]observer.Row, len(stats))
 	}
 	out := make([]*pb.ObserverStatus, 0, len(stats))

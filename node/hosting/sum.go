@@ -12,32 +12,31 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// An observer runs on every node whose program links it, and whoever lists the observers
-// wants to know what all of these do. This file asks the live nodes, all at once, and
-// adds up. It keeps nothing. The asker's goroutine waits; one goroutine for each node is
-// in flight until it does not.
+// An observer runs on every node whose program links it. This file asks all live nodes at once
+// what they do for the observers, and adds up the answers. The caller's goroutine waits; one
+// goroutine for each node is in flight meanwhile.
 
 const (
-	// runsPatience bounds the question to other nodes: they answer from memory.
-	runsPatience = 500 * time.Millisecond
-	// maxSummedRows bounds the rows of one observer that a sum names.
+	// runsTimeout bounds the request to other nodes, which answer from memory.
+	runsTimeout = 500 * time.Millisecond
+	// maxSummedRows bounds the rows of one observer in a sum.
 	maxSummedRows = 64
 )
 
-// observerSums says what all nodes do for observers. Nodes are in order of their ids.
+// observerSums is what all nodes do for observers. Nodes are in the order of their ids.
 type observerSums struct {
 	status map[string]*pb.ObserverStatus // by observer
-	nodes  map[string][]uint64           // those that run it, by observer
-	silent []uint64                      // alive, and have not answered in time
+	nodes  map[string][]uint64           // that run it, by observer
+	silent []uint64                      // live nodes that did not answer in time
 }
 
-// sum asks all live nodes and returns after runsPatience at the latest. Nodes that have
+// sum asks all live nodes and returns after runsTimeout at the latest. Nodes that have
 // not answered by then are in silent.
 func (h *Host) sum(ctx context.Context) *observerSums {
-	ctx, cancel := context.WithTimeout(ctx, runsPatience)
+	ctx, cancel := context.WithTimeout(ctx, runsTimeout)
 	defer cancel()
 	sums := &observerSums{status: map[string]*pb.ObserverStatus{}, nodes: map[string][]uint64{}}
-	// This node needs no message, and is there even if ctx has ended.
+	// This node needs no message, and is included even if ctx has ended.
 	sums.add(h.cfg.Self.NodeID, h.Status())
 	var (
 		mu     sync.Mutex
@@ -66,9 +65,9 @@ func (h *Host) sum(ctx context.Context) *observerSums {
 	return sums
 }
 
-// add adds what a node says of its observers. Counters are added up; the limit is the
-// highest, since it holds for each node; of the rows, those that have run longest stay.
-// The other fields are those of the node that was added first.
+// add adds the status of a node's observers. Counters are summed; the limit is the highest,
+// since it holds for each node; the rows that have run longest stay. The other fields are those
+// of the node that was added first.
 func (s *observerSums) add(node uint64, here []*pb.ObserverStatus) {
 	for _, o := range here {
 		s.nodes[o.Name] = append(s.nodes[o.Name], node)
@@ -95,8 +94,8 @@ func (s *observerSums) add(node uint64, here []*pb.ObserverStatus) {
 	}
 }
 
-// StatesEverywhere returns what waits for observers, as meta and the tablets' leaders
-// say, and what all nodes do about it. It asks both at once.
+// StatesEverywhere returns what waits for observers, according to meta and the tablets'
+// leaders, and what all nodes do for them. It asks both at once.
 func (h *Host) StatesEverywhere(ctx context.Context) ([]*pb.ObserverState, error) {
 	var sums *observerSums
 	var asking sync.WaitGroup

@@ -23,7 +23,7 @@ func TestGone(t *testing.T) {
 		t.Skip("minutes: make grow runs it")
 	}
 	ctx := t.Context()
-	c, db := start(ctx, t, cluster.Config{Nodes: 4, Args: []string{"--gone-after", "15s"}})
+	c, db := start(ctx, t, cluster.Config{Nodes: 4, Args: []string{"--replace-dead-after", "15s"}})
 	fill(ctx, t, db)
 	await(ctx, t, db, c.Nodes())
 	w := startCallers(ctx, t, db)

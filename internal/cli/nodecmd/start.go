@@ -38,8 +38,8 @@ way, and exits 0. A second signal, a moment later, ends it at once; nothing ackn
 either way.
 
 With an empty directory it begins a new cluster. With --join it becomes a node of the one that
-the nodes at those addresses belong to, and waits for them as long as it takes. With --expect N
-on N nodes with empty directories and the same --join, they begin one cluster together. A node
+the nodes at those addresses belong to, and waits for them as long as it takes. N nodes with
+empty directories, --bootstrap-expect N and the same --join begin one cluster together. A node
 that has been started before comes back to its cluster by itself.
 
 Nodes show each other certificates (--certs; "cert" makes them), or talk in plain text on
@@ -47,7 +47,7 @@ loopback addresses (--insecure).`,
 		Example: "start --dir data --insecure\n" +
 			"start --dir data2 --insecure --listen 127.0.0.1:7900 --join 127.0.0.1:7800\n" +
 			"start --dir data --certs certs --listen 10.0.0.1:7800 --join " +
-			"10.0.0.1,10.0.0.2,10.0.0.3 --expect 3 --labels zone=a",
+			"10.0.0.1,10.0.0.2,10.0.0.3 --bootstrap-expect 3 --labels zone=a",
 	}
 	flags := cmd.Flags()
 	n.register(flags)
@@ -57,8 +57,8 @@ loopback addresses (--insecure).`,
 		"directory of the Raft log, such as on a device of its own; empty: inside of --dir")
 	flags.StringSliceVar(&n.cfg.Join, "join", nil,
 		"host[:port] of nodes to join, as they were given to --listen")
-	flags.IntVar(&n.cfg.Expect, "expect", n.cfg.Expect,
-		"how many nodes with empty directories begin a cluster together")
+	flags.IntVar(&n.cfg.Expect, "bootstrap-expect", n.cfg.Expect,
+		"number of nodes with empty directories that begin a cluster together")
 	flags.StringVar(&n.cfg.Peer, "peer", n.cfg.Peer,
 		"host:port for traffic between nodes; auto: --listen's next port")
 	flags.StringVar(&n.cfg.Gossip, "gossip", n.cfg.Gossip,
@@ -309,6 +309,9 @@ type nodeFlags struct {
 
 // register adds the flags that start and dev share.
 func (n *nodeFlags) register(flags *pflag.FlagSet) {
+	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		return pflag.NormalizedName(policy.CurrentName(name))
+	})
 	n.cfg = config.DefaultConfig()
 	c := &n.cfg
 	flags.StringVar(&c.Listen, "listen", c.Listen,
@@ -367,8 +370,8 @@ func (n *nodeFlags) registerUpkeep(flags *pflag.FlagSet) {
 		"split tablets with more operations a second; 0: 250000"+founds)
 	flags.IntVar(&s.MaxTablets, "split-max-tablets", s.MaxTablets,
 		"the most tablets, however they are made; 0: 1024"+founds)
-	flags.DurationVar(&p.GoneAfter, "gone-after", p.GoneAfter,
-		"how long a node may be away before its replicas are made anew; 0: 5m"+founds)
+	flags.DurationVar(&p.GoneAfter, "replace-dead-after", p.GoneAfter,
+		"how long a node may be away before its replicas are replaced; 0: 5m"+founds)
 	flags.DurationVar(&p.ForgetAfter, "forget-after", p.ForgetAfter,
 		"how long a node without replicas may be away before it is forgotten; not given: 24h"+
 			founds)
@@ -445,7 +448,8 @@ var flagNames = map[string]string{
 	"Splits.Interval":         "",
 	"Snapshots.Rate":          "snapshot-rate",
 	"Snapshots.AtOnce":        "snapshots-at-once",
-	"Placement.GoneAfter":     "gone-after",
+	"Placement.GoneAfter":     "replace-dead-after",
+	"Expect":                  "bootstrap-expect",
 	"Placement.ForgetAfter":   "forget-after",
 	"Placement.Interval":      "",
 	"Placement.Busy":          "",
