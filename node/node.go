@@ -286,7 +286,7 @@ func (n *Node) openTablets() {
 		life:  n.life, traces: tracing.NewBook(n.tracing.tracer),
 	}
 	n.survey = scanner.NewClusterSurvey(scanner.SurveyConfig{
-		Node: self, Incarnation: n.identity.Incarnation, Board: &n.tablets.board, Leaders: n.router,
+		Node: self, Incarnation: n.identity.Incarnation, IdleHints: &n.tablets.idleHints, Leaders: n.router,
 		Others: n.peerNodes.Alive, Ask: n.peerNodes.Survey,
 	})
 	n.tablets.open(n.parts.Stopped)
@@ -312,7 +312,7 @@ func (n *Node) openParts() {
 		Node: n.cfg, Self: n.identity, Worker: workerOf(n.identity), Life: n.life, System: n.system,
 		Client: n.client, Schema: n.meta.Schema, Catalogue: n.meta.Observers,
 		Backfills: n.meta.Backfills, Router: n.router, Peers: n.peerNodes, Policy: n.policy,
-		Survey: n.survey, Locks: n.lockd.Load(), Observed: n.tablets.board.Observed,
+		Survey: n.survey, Locks: n.lockd.Load(), Observed: n.tablets.idleHints.Observed,
 		SetHint: n.tablets.setHint, Traces: n.tablets.traces, WakeBackfills: n.jobs.WakeBackfills,
 	})
 	n.health = newMetaHealth(func(ctx context.Context) error {

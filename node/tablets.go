@@ -65,16 +65,16 @@ type tablets struct {
 	reported *meta.TabletMap
 	asking   sync.WaitGroup // requests for timestamps
 
-	logs     *writers.Pair
-	readers  *reads.Pool
-	sums     *tablet.Checksums
-	snapshot *snapshot.Sender
-	ticker   *tablet.Ticker
-	board    tablet.Board
-	metrics  tablet.Metrics
-	replicas *replicas.Set
-	reports  *reports
-	failures *failures
+	logs      *writers.Pair
+	readers   *reads.Pool
+	sums      *tablet.Checksums
+	snapshot  *snapshot.Sender
+	ticker    *tablet.Ticker
+	idleHints tablet.IdleHints
+	metrics   tablet.Metrics
+	replicas  *replicas.Set
+	reports   *reports
+	failures  *failures
 
 	// discarding is held while the replicas are opened by start, or discarded. It guards opened.
 	discarding sync.Mutex
@@ -375,7 +375,7 @@ func (t *tablets) setHint(hint func([]mvcc.Cell)) {
 func (t *tablets) OpenReplica(id uint64, stale bool) error {
 	cfg := tablet.Config{
 		Batch: t.cfg.Batch.Tablet, Limits: t.cfg.Limits, Logger: t.cfg.Logger, Dispatcher: t.turns,
-		Snapshots: t.snapshot, Checksums: t.sums, NodeID: t.node, Ticker: t.ticker, Board: &t.board,
+		Snapshots: t.snapshot, Checksums: t.sums, NodeID: t.node, Ticker: t.ticker, IdleHints: &t.idleHints,
 		Metrics: &t.metrics, Traces: t.traces, Stale: stale,
 		Origins: func() bool { return t.gate.Writes(version.Origins) },
 	}

@@ -42,15 +42,15 @@ var _ Survey = (*ClusterSurvey)(nil)
 // SurveyConfig is what a ClusterSurvey needs of its node. All fields are required.
 type SurveyConfig struct {
 	Node, Incarnation uint64
-	Board             Board
+	IdleHints         IdleHints
 	Leaders           Leaders
 	Others            func() []uint64 // the other nodes that are believed alive
 	// Ask sends the request to another node.
 	Ask func(ctx context.Context, node uint64, q *wire.SurveyRequest) (*wire.Survey, error)
 }
 
-// Board holds what the tablets that this node leads have published about themselves.
-type Board interface {
+// IdleHints holds what the tablets that this node leads have published about themselves.
+type IdleHints interface {
 	// Clean returns at most most tablets without a dirty cell, and the version to which the
 	// answer belongs.
 	Clean(most int) (version uint64, tablets []uint64)
@@ -187,11 +187,11 @@ func readSurvey(a *wire.Survey) *surveyAnswer {
 }
 
 // Settled implements Survey.
-func (s *ClusterSurvey) Settled(tablet uint64) bool { return s.cfg.Board.IsSettled(tablet) }
+func (s *ClusterSurvey) Settled(tablet uint64) bool { return s.cfg.IdleHints.IsSettled(tablet) }
 
 // SettledVersion implements Survey. Neither of the two terms decreases.
 func (s *ClusterSurvey) SettledVersion() uint64 {
-	return s.cfg.Board.SettledVersion() + s.cfg.Leaders.Version()
+	return s.cfg.IdleHints.SettledVersion() + s.cfg.Leaders.Version()
 }
 
 // Clean implements View: it reports whether the believed leader has said so. Of the tablets
@@ -200,7 +200,7 @@ func (v *surveyed) Clean(tablet uint64) bool {
 	cfg := &v.of.cfg
 	leader := cfg.Leaders.Leader(tablet)
 	if leader == cfg.Node || leader == 0 && cfg.Leaders.LeadsHere(tablet) {
-		return cfg.Board.IsClean(tablet)
+		return cfg.IdleHints.IsClean(tablet)
 	}
 	a := v.answers[leader]
 	if a == nil {
@@ -212,7 +212,7 @@ func (v *surveyed) Clean(tablet uint64) bool {
 
 // Version implements View. None of the terms decreases from one survey to the next.
 func (v *surveyed) Version() uint64 {
-	return v.news + v.of.cfg.Board.Version() + v.of.cfg.Leaders.Version()
+	return v.news + v.of.cfg.IdleHints.Version() + v.of.cfg.Leaders.Version()
 }
 
 // Scanning implements View.
@@ -228,7 +228,7 @@ func (v *surveyed) Scanning(t notify.Target) int {
 
 // Answer returns the answer to another node's request.
 func (s *ClusterSurvey) Answer(q *wire.SurveyRequest) *wire.Survey {
-	board, incarnation := s.cfg.Board, s.cfg.Incarnation
+	board, incarnation := s.cfg.IdleHints, s.cfg.Incarnation
 	if q.GetIncarnation() == incarnation && q.GetVersion() == board.Version() {
 		return &wire.Survey{Incarnation: incarnation, Version: q.GetVersion(), Unchanged: true}
 	}
@@ -247,5 +247,5 @@ func (s *ClusterSurvey) Answer(q *wire.SurveyRequest) *wire.Survey {
 // caller must not change the slice any more.
 func (s *ClusterSurvey) SetTargets(targets []notify.Target) {
 	s.targets.Store(&targets)
-	s.cfg.Board.Touch()
+	s.cfg.IdleHints.Touch()
 }

@@ -15,7 +15,7 @@ import (
 func surveyOf() (*ClusterSurvey, *route.Router) {
 	router := route.NewRouter()
 	return NewClusterSurvey(SurveyConfig{
-		Node: 1, Incarnation: 7, Board: &tablet.Board{}, Leaders: router,
+		Node: 1, Incarnation: 7, IdleHints: &tablet.IdleHints{}, Leaders: router,
 	}), router
 }
 

@@ -35,8 +35,8 @@ type Config struct {
 	Ticker *Ticker
 	// Dispatcher runs the tablet's turns; nil: the library's own.
 	Dispatcher *actorkit.Dispatcher
-	// Board is where leaders publish what they know to be empty; nil: nowhere.
-	Board *Board
+	// IdleHints is where leaders publish what they know to be empty; nil: nowhere.
+	IdleHints *IdleHints
 	// SoleVoter is where the meta tablet publishes that it leads as its group's only voter;
 	// nil: nowhere.
 	SoleVoter *SoleVoter

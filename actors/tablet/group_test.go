@@ -55,14 +55,14 @@ type member struct {
 	ticker  *Ticker
 	spawns  sync.WaitGroup
 
-	mu      sync.Mutex
-	ports   map[uint64]*Port
-	removed map[uint64]bool
-	made    map[uint64]bool
-	free    atomic.Uint64 // bytes on the disk
-	loud    []string      // where SoleVoter said something when others could already be elected
-	alone   SoleVoter
-	board   Board
+	mu        sync.Mutex
+	ports     map[uint64]*Port
+	removed   map[uint64]bool
+	made      map[uint64]bool
+	free      atomic.Uint64 // bytes on the disk
+	loud      []string      // where SoleVoter said something when others could already be elected
+	alone     SoleVoter
+	idleHints IdleHints
 }
 
 // testTick is fast, for tests that wait for elections.
@@ -152,7 +152,7 @@ func (m *member) bootstrap(d *pb.TabletDescriptor, replica uint64) {
 func (m *member) spawn(id uint64) {
 	cfg := Config{
 		Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler), NodeID: m.id,
-		Ticker: m.ticker, Board: &m.board, Checksums: m.sums,
+		Ticker: m.ticker, IdleHints: &m.idleHints, Checksums: m.sums,
 	}
 	if id == groupTablet {
 		cfg.SoleVoter = &m.alone

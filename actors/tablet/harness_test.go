@@ -22,20 +22,20 @@ import (
 
 // rig is a store with its writers and tablets, and a host that a test can look into.
 type rig struct {
-	pipeline int
-	indexed  int
-	maxWait  time.Duration
-	tb       testing.TB
-	system   *actor.ActorSystem
-	store    *store.Store
-	logs     *writers.Pair
-	readers  *reads.Pool
-	sums     *Checksums
-	board    Board
-	now      atomic.Uint64 // the last timestamp given out
-	near     atomic.Bool   // timestamps can be had without a message
-	leading  chan *pb.TabletDescriptor
-	failed   chan error // where a test expects tablets to fail; nil: it does not
+	pipeline  int
+	indexed   int
+	maxWait   time.Duration
+	tb        testing.TB
+	system    *actor.ActorSystem
+	store     *store.Store
+	logs      *writers.Pair
+	readers   *reads.Pool
+	sums      *Checksums
+	idleHints IdleHints
+	now       atomic.Uint64 // the last timestamp given out
+	near      atomic.Bool   // timestamps can be had without a message
+	leading   chan *pb.TabletDescriptor
+	failed    chan error // where a test expects tablets to fail; nil: it does not
 
 	spawns     sync.WaitGroup
 	mu         sync.Mutex
@@ -121,7 +121,7 @@ func (r *rig) Leading(d *pb.TabletDescriptor) { r.leading <- d }
 
 func (r *rig) spawn(id uint64) {
 	cfg := Config{
-		Board: &r.board, Checksums: r.sums, Pipeline: r.pipeline, Indexed: r.indexed,
+		IdleHints: &r.idleHints, Checksums: r.sums, Pipeline: r.pipeline, Indexed: r.indexed,
 		MaxWait: r.maxWait, Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler),
 	}
 	if id == MetaTabletID {

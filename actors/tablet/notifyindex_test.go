@@ -68,7 +68,7 @@ func (w *waiting) count(snap *store.Snap, o *pb.ObserverInfo, span mvcc.Span) er
 // checkIndex compares what the index says with what is on disk: counts, and walks.
 func checkIndex(r *rig, tablet uint64, when string) (entries int) {
 	r.tb.Helper()
-	checkBoard(r, tablet, when, false)
+	checkIdleHints(r, tablet, when, false)
 	got := r.do(tablet, &pb.TabletRequest{
 		Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{}},
 	}).GetPending()
@@ -122,7 +122,7 @@ func checkIndex(r *rig, tablet uint64, when string) (entries int) {
 			r.tb.Fatalf("%s: %s: a walk gave\n%v, the store has\n%v", when, o.Name, through, walked)
 		}
 	}
-	checkBoard(r, tablet, when, true)
+	checkIdleHints(r, tablet, when, true)
 	return entries
 }
 

@@ -44,10 +44,10 @@ func Receive(system *actor.ActorSystem, pid *actor.PID, m *wire.RaftMessage) {
 	system.Root.Send(pid, group.Decode(m))
 }
 
-// begin attaches the replica to the board and the ticker and starts its group, in the
+// begin attaches the replica to IdleHints and the ticker and starts its group, in the
 // actor's first turn.
 func (t *Tablet) begin() {
-	t.posted.notice = t.cfg.Board.attach(t.id)
+	t.published.notice = t.cfg.IdleHints.attach(t.id)
 	var boost bool
 	t.ticking, boost = t.cfg.Ticker.attach(t.id, t.self.pid)
 	// boost is set after a split whose leader was on this node: the new replica campaigns

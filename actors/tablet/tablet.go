@@ -84,13 +84,13 @@ type Tablet struct {
 	self    *mailbox
 	ticking *tickState // nil: there is no ticker
 
-	batch   *actorkit.Batcher[*Call]
-	posted  posted
-	history history.History
-	sizing  sizing // what is known of the tablet's size
-	loads   loads
-	reads   readStages
-	inHand  []*Call // taken up in this turn: a panic must not leave them without an answer
+	batch     *actorkit.Batcher[*Call]
+	published publishedHint
+	history   history.History
+	sizing    sizing // what is known of the tablet's size
+	loads     loads
+	reads     readStages
+	inHand    []*Call // taken up in this turn: a panic must not leave them without an answer
 }
 
 // mailbox is the tablet's own: it sends the tablet messages, on any goroutine.
@@ -178,7 +178,7 @@ func (t *Tablet) Receive(c actor.Context) {
 	t.inHand = t.inHand[:0]
 }
 
-// endTurn tells the ticker whether the replica needs ticks, and the board what this turn
+// endTurn tells the ticker whether the replica needs ticks, and IdleHints what this turn
 // has changed.
 func (t *Tablet) endTurn() {
 	// A replica that failed keeps what it last said. One that was removed needs no more
@@ -186,7 +186,7 @@ func (t *Tablet) endTurn() {
 	if t.ticking != nil && (t.failed == nil || t.removed()) {
 		t.cfg.Ticker.keep(t.id, t.ticking, !t.group.Quiesced() && !t.removed())
 	}
-	t.posted.update(t.cfg.Board, t.memory, t.leading, t.descriptor)
+	t.published.update(t.cfg.IdleHints, t.memory, t.leading, t.descriptor)
 }
 
 // dispatchMessage calls the handler of the message.
@@ -253,8 +253,8 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 		t.begin()
 	case *actor.Stopping:
 		t.stepDown(errStopping)
-		t.cfg.Board.detach(t.id, t.posted.notice)
-		t.posted.notice = nil
+		t.cfg.IdleHints.detach(t.id, t.published.notice)
+		t.published.notice = nil
 		t.cfg.Ticker.detach(t.id, t.ticking)
 	}
 }

@@ -18,9 +18,9 @@ func ended(r *rig, tablet uint64) *pb.StatusResponse {
 	}).GetStatus()
 }
 
-// checkBoard compares what the board says with what is on disk. It must never say too
+// checkIdleHints compares what the hints say with what is on disk. It must never say too
 // much; after a walk it must say all.
-func checkBoard(r *rig, tablet uint64, when string, walked bool) {
+func checkIdleHints(r *rig, tablet uint64, when string, walked bool) {
 	r.tb.Helper()
 	s := ended(r, tablet)
 	span := mvcc.Span{
@@ -36,16 +36,16 @@ func checkBoard(r *rig, tablet uint64, when string, walked bool) {
 		}
 	}
 	clean, settled := there.pending == 0, there.intents == 0 && s.Locks == 0
-	if saysClean, saysSettled := r.board.IsClean(tablet),
-		r.board.IsSettled(tablet); (saysClean && !clean) || (saysSettled && !settled) {
+	if saysClean, saysSettled := r.idleHints.IsClean(tablet),
+		r.idleHints.IsSettled(tablet); (saysClean && !clean) || (saysSettled && !settled) {
 		r.tb.Fatalf("%s: tablet %d has %d dirty cells, %d intents and %d locks: clean %t, settled %t", when, tablet, there.pending, there.intents,
 			s.Locks, saysClean, saysSettled)
 	}
 	if !walked {
 		return
 	}
-	for end := time.Now().Add(10 * time.Second); r.board.IsClean(tablet) != clean ||
-		r.board.IsSettled(tablet) != settled; ended(r, tablet) {
+	for end := time.Now().Add(10 * time.Second); r.idleHints.IsClean(tablet) != clean ||
+		r.idleHints.IsSettled(tablet) != settled; ended(r, tablet) {
 		if time.Now().After(end) { // a worker may count
 			r.tb.Fatalf("%s: tablet %d has %d dirty cells, %d intents and %d locks, and is not known to be clean, settled", when, tablet,
 				there.pending, there.intents, s.Locks)
@@ -54,7 +54,7 @@ func checkBoard(r *rig, tablet uint64, when string, walked bool) {
 }
 
 func (r *rig) listed(tablet uint64) bool {
-	_, ids := r.board.Clean(1 << 20)
+	_, ids := r.idleHints.Clean(1 << 20)
 	return slices.Contains(ids, tablet)
 }
 
@@ -74,16 +74,16 @@ func TestBoard(t *testing.T) {
 	}
 	check := func(what string, clean, settled, news bool, do func()) {
 		t.Helper()
-		before := r.board.Version()
+		before := r.idleHints.Version()
 		do()
 		ended(r, 2)
-		if got := r.board.IsClean(2); got != clean || r.listed(2) != clean {
+		if got := r.idleHints.IsClean(2); got != clean || r.listed(2) != clean {
 			t.Errorf("%s: clean %t, listed %t", what, got, r.listed(2))
 		}
-		if got := r.board.IsSettled(2); got != settled {
+		if got := r.idleHints.IsSettled(2); got != settled {
 			t.Errorf("%s: settled %t", what, got)
 		}
-		if got := r.board.Version() != before; got != news {
+		if got := r.idleHints.Version() != before; got != news {
 			t.Errorf("%s: a new version: %t", what, got)
 		}
 	}
@@ -109,13 +109,13 @@ func TestBoard(t *testing.T) {
 			},
 		})
 	})
-	if _, ids := r.board.Clean(1); len(ids) != 1 {
+	if _, ids := r.idleHints.Clean(1); len(ids) != 1 {
 		t.Errorf("asked for one, got %v", ids)
 	}
 	if err := r.system.Root.StopFuture(r.port(2).PID()).Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if r.listed(2) || r.board.IsClean(2) || r.board.IsSettled(2) {
+	if r.listed(2) || r.idleHints.IsClean(2) || r.idleHints.IsSettled(2) {
 		t.Error("a replica that has stopped speaks")
 	}
 }
@@ -126,7 +126,7 @@ func TestBoardOfLeader(t *testing.T) {
 	g := newGroup(t, 3, 3, testTick)
 	says := func() (nodes []uint64) {
 		for id, m := range g.nodes {
-			if m.board.IsClean(groupTablet) {
+			if m.idleHints.IsClean(groupTablet) {
 				nodes = append(nodes, id)
 			}
 		}
@@ -145,7 +145,7 @@ func TestBoardOfLeader(t *testing.T) {
 
 // TestBoardVersions: whoever has looked at what a tablet says learns of each change of it.
 func TestBoardVersions(t *testing.T) {
-	var b Board
+	var b IdleHints
 	n := b.attach(2)
 	for _, is := range []uint32{isSettled, isClean | isSettled, isClean, 0} {
 		clean, settled := b.IsClean(2), b.IsSettled(2)

@@ -11,15 +11,15 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Board is where the tablets of a node publish what their leaders know to be empty, so
-// that those who look for dirty cells and for remains of transactions need not ask a
-// tablet that has none: a message wakes its actor, and a read asks its quorum. Tablets
-// write at the end of their turns; scanners read on their own goroutines.
+// IdleHints holds which tablets of a node have no dirty cells or no remains of transactions,
+// so that scanners and sweepers do not ask those tablets: a message wakes an actor, and a read
+// asks its quorum. Tablets publish at the end of their turns; scanners read on their own
+// goroutines.
 //
-// What the board says is a hint. It is as of the end of the tablet's last turn, and a
+// What it returns is a hint. It is as of the end of the tablet's last turn, and a
 // leader that does not know yet that it was replaced leaves there what it has published.
-// The zero value is empty. A Board is safe for concurrent use.
-type Board struct {
+// The zero value is empty. An IdleHints is safe for concurrent use.
+type IdleHints struct {
 	changes atomic.Uint64 // version of what Clean returns, raised after each change
 	settled atomic.Uint64 // of what IsSettled says; likewise
 
@@ -44,10 +44,10 @@ const (
 	isSettled
 )
 
-// posted is what the tablet's notice was computed from. Comparing it shows cheaply, in
+// publishedHint is what the tablet's notice was computed from. Comparing it shows cheaply, in
 // each turn, that nothing has changed.
-type posted struct {
-	notice    *notice // nil: there is no board
+type publishedHint struct {
+	notice    *notice // nil: IdleHints is nil
 	changes   uint64  // of the memory
 	leading   bool
 	locked    bool
@@ -56,19 +56,19 @@ type posted struct {
 
 // Version returns a number that changes with the result of Clean, and with Touch. It is
 // never 0.
-func (b *Board) Version() uint64 { return b.changes.Load() + 1 }
+func (b *IdleHints) Version() uint64 { return b.changes.Load() + 1 }
 
 // SettledVersion returns a number that changes with the results of IsSettled. It is never
 // 0.
-func (b *Board) SettledVersion() uint64 { return b.settled.Load() + 1 }
+func (b *IdleHints) SettledVersion() uint64 { return b.settled.Load() + 1 }
 
 // Touch advances the version though nothing was published.
-func (b *Board) Touch() { b.changes.Add(1) }
+func (b *IdleHints) Touch() { b.changes.Add(1) }
 
 // Clean returns at most most tablets that are led here and have no dirty cell, and the
 // version that they are of. The version is read first: a change that comes meanwhile has
 // a later one, whether the result shows it or not.
-func (b *Board) Clean(most int) (version uint64, tablets []uint64) {
+func (b *IdleHints) Clean(most int) (version uint64, tablets []uint64) {
 	version = b.Version()
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -81,15 +81,15 @@ func (b *Board) Clean(most int) (version uint64, tablets []uint64) {
 }
 
 // IsClean reports whether the tablet is led here and has no dirty cell.
-func (b *Board) IsClean(tablet uint64) bool { return b.says(tablet, isClean) }
+func (b *IdleHints) IsClean(tablet uint64) bool { return b.says(tablet, isClean) }
 
 // IsSettled reports whether the tablet is led here and holds nothing of a transaction
 // that has not ended.
-func (b *Board) IsSettled(tablet uint64) bool { return b.says(tablet, isSettled) }
+func (b *IdleHints) IsSettled(tablet uint64) bool { return b.says(tablet, isSettled) }
 
 // Observed returns the tablet's columns that observers watch, wherever these run, by the
 // catalogue of the tablet's replica here. The caller must not change the list.
-func (b *Board) Observed(tablet uint64) []notify.Target {
+func (b *IdleHints) Observed(tablet uint64) []notify.Target {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	if n := b.notices[tablet]; n != nil {
@@ -101,7 +101,7 @@ func (b *Board) Observed(tablet uint64) []notify.Target {
 }
 
 // says reports whether the tablet's notice has the bit.
-func (b *Board) says(tablet uint64, what uint32) bool {
+func (b *IdleHints) says(tablet uint64, what uint32) bool {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	n := b.notices[tablet]
@@ -109,8 +109,8 @@ func (b *Board) says(tablet uint64, what uint32) bool {
 }
 
 // attach gives a replica that starts a new notice, which replaces that of an earlier one. A
-// nil Board has none.
-func (b *Board) attach(tablet uint64) *notice {
+// nil IdleHints has none.
+func (b *IdleHints) attach(tablet uint64) *notice {
 	if b == nil {
 		return nil
 	}
@@ -128,7 +128,7 @@ func (b *Board) attach(tablet uint64) *notice {
 
 // detach removes the notice of a replica that has stopped, unless another replica of the
 // tablet has started meanwhile.
-func (b *Board) detach(tablet uint64, n *notice) {
+func (b *IdleHints) detach(tablet uint64, n *notice) {
 	if b == nil {
 		return
 	}
@@ -143,7 +143,7 @@ func (b *Board) detach(tablet uint64, n *notice) {
 
 // put replaces what a notice says. The versions advance after the change, so that whoever
 // reads an old version and a new notice only looks once too often.
-func (b *Board) put(n *notice, is uint32) {
+func (b *IdleHints) put(n *notice, is uint32) {
 	changed := n.is.Swap(is) ^ is
 	if changed&isClean != 0 {
 		b.Touch()
@@ -154,7 +154,7 @@ func (b *Board) put(n *notice, is uint32) {
 }
 
 // update brings the tablet's notice up to date. It is called at the end of each turn.
-func (p *posted) update(b *Board, m *memory.Memory, leading bool, d *pb.TabletDescriptor) {
+func (p *publishedHint) update(b *IdleHints, m *memory.Memory, leading bool, d *pb.TabletDescriptor) {
 	locked, changes := m.Locked(), m.Changes()
 	if p.notice == nil || p.changes == changes && p.leading == leading && p.locked == locked &&
 		p.catalogue == m.Catalogue {
