@@ -38,7 +38,7 @@ RACE_SKIP_OTHER := BadLines|ForgettingMakesRoom|NothingCommandsTheTerminal
 RACE_SKIP       ?= ^Test($(RACE_SKIP_NODE)|$(RACE_SKIP_STORE)|$(RACE_SKIP_LOG)|$(RACE_SKIP_RPC)|$(RACE_SKIP_ACTOR)|$(RACE_SKIP_OTHER))$$
 
 .DEFAULT_GOAL := build
-.PHONY: help build check test race bench bench-peers bench-cluster bench-backup backup-kill bench-start pauses demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster webindex-torture supplychain-kill history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long random modules memory device release release-check deploy-check upgrade
+.PHONY: help build check test race bench bench-peers bench-cluster bench-backup backup-kill bench-start pauses demo generate lint vet fuzz broken corpus webindex-kill webindex-torture supplychain-kill history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long random modules memory device release release-check deploy-check upgrade
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,10 +84,6 @@ bench-start: ## what a start takes on ROWS="20000 200000 2000000" rows of 500 by
 demo: build ## one node, the web index loaded into it, a summary; ARGS=--exit ends by itself
 	$(GO) -C examples/webindex/webindex build -trimpath -ldflags '$(LDFLAGS)' -o ../../../$(BIN)/webindex .
 	$(BIN)/webindex $(ARGS)
-
-demo-cluster: ## the web index on three processes, one of them killed, a fourth added; ARGS='--exit --verify' compares and ends
-	$(GO) -C examples/webindex/webindex build -trimpath -ldflags '$(LDFLAGS)' -o ../../../$(BIN)/webindex .
-	$(BIN)/webindex --nodes 3 --kills 1 --add 1 --limit 3000 $(ARGS)
 
 generate: ## Go code from the .proto files, and the references of metrics, commands and errors from the code
 	$(GO) tool -modfile=tools/go.mod buf generate
@@ -138,10 +134,7 @@ corpus: ## a larger corpus for the web index, from Debian's documentation packag
 	./scripts/corpus
 
 webindex-kill: ## kill -9 in the middle of the load, restart, verify; SEEDS times
-	./scripts/webindex-kill $(SEEDS)
-
-webindex-cluster: ## the web index on three nodes of which some are killed and to which one is added, verify; SEEDS times
-	./scripts/webindex-cluster $(SEEDS)
+	KILLED=$(SEEDS) $(GO) -C examples/webindex/webindex test -count=1 -v -timeout 0 -run '^TestKilled$$' .
 
 # Apart, since only many packages take so long that each kill meets many runs.
 supplychain-kill: ## the supply chain on three nodes, each killed amid a cascade, and its import, compared with the batch; ROUNDS=10, SEED, PACKAGES=5000

@@ -18,7 +18,6 @@ type loader struct {
 	*application
 	dir  string
 	from percolator.Timestamp // before the first page
-	size atomic.Int64         // pages of the tree; 0: not known yet
 
 	loaded, unchanged, removed atomic.Int64
 }
@@ -29,15 +28,6 @@ type changes struct{ loaded, unchanged, removed int64 }
 // counts are the numbers so far.
 func (l *loader) counts() changes {
 	return changes{l.loaded.Load(), l.unchanged.Load(), l.removed.Load()}
-}
-
-// done is the part of the tree that is loaded, from 0 to 1.
-func (l *loader) done() float64 {
-	size := l.size.Load()
-	if size == 0 {
-		return 0
-	}
-	return min(float64(l.loaded.Load()+l.unchanged.Load())/float64(size), 1)
 }
 
 // load brings the database to what the tree holds: new and changed pages are written,
@@ -51,7 +41,6 @@ func (l *loader) load(ctx context.Context) (err error) {
 	if l.limit > 0 && l.limit < len(files) {
 		files = files[:l.limit]
 	}
-	l.size.Store(int64(len(files)))
 	if skipped > 0 {
 		fmt.Printf("skipped %d files that are no pages\n", skipped)
 	}
@@ -61,7 +50,7 @@ func (l *loader) load(ctx context.Context) (err error) {
 	}
 	work := l.db.Loader(percolator.LoaderConfig{Name: "webindex.load"})
 	defer func() { err = errors.Join(err, work.Close()) }()
-	bar := newProgress("load", len(files), l.quiet, l.cluster != nil)
+	bar := newProgress("load", len(files), l.quiet)
 	defer bar.end()
 	for _, f := range files {
 		raw, err := f.Read()

@@ -5,14 +5,13 @@
 //	go run .                          the default corpus on a throw-away node
 //	go run . --exit --verify          the same, compared with a batch program's result
 //	go run . --dir D --edit 1% --exit load, then crawl an edited tree
-//	go run . --nodes 3 --kills 1 --add 1  on a cluster of three processes of its own; during the load
-//	                                  one of them is killed and comes back, and a fourth joins
 //
 // It is a program of package app, so the other commands are there as well: "webindex
-// start" runs a node of a cluster that links the observers, "webindex why" asks one.
+// start" runs a node of a cluster that links the observers, "webindex why" asks one. The
+// same index on a cluster that loses nodes: `percolator demo --nodes 3`.
 //
 // Meanwhile the canonical pages are exported to a full-text index, beside the node's
-// directory, and --search serves a page that searches it; not with --nodes.
+// directory, and --search serves a page that searches it.
 //
 // Below --pages, every top directory is a host. A node directory (--dir) may be used
 // again: only what changed is loaded. Packages: corpus makes and edits pages, page parses
@@ -24,7 +23,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"log/slog"
 	"os"
 	"runtime/debug"
@@ -50,8 +48,6 @@ type options struct {
 	verify  bool
 	quiet   bool
 	reindex bool
-
-	nodes, kills, add int
 }
 
 // share is a part of a whole, such as 1% or 0.01.
@@ -92,40 +88,18 @@ func (o *options) define(flags *flag.FlagSet) {
 	flags.BoolVar(&o.reindex, "reindex", false, "throw the full-text index away and fill a new one")
 	flags.IntVar(&o.limit, "limit", 0, "only the first pages by URL; 0: all")
 	flags.Var(&o.edit, "edit", "crawl again with this share of the pages edited, such as 1%")
-	flags.Uint64Var(&o.seed, "seed", 1, "seed of the edits, and of the moments of --kills and --add")
+	flags.Uint64Var(&o.seed, "seed", 1, "seed of the edits")
 	flags.BoolVar(&o.exit, "exit", false, "end after the summary")
 	flags.BoolVar(&o.verify, "verify", false,
 		"compare the index with a batch program's, and the full-text index with the repository; exit code 1 if they differ")
 	flags.BoolVar(&o.quiet, "quiet", false, "no progress")
-	flags.IntVar(&o.nodes, "nodes", 0, "run on a cluster of so many processes (3 at least), without full-text index; 0: one node, in this process")
-	flags.IntVar(&o.kills, "kills", 0, "with --nodes: kill nodes so often during the load (kill -9), and start them again")
-	flags.IntVar(&o.add, "add", 0, "with --nodes: add so many nodes during the load")
-}
-
-// check refuses what does not go together.
-func (o options) check() error {
-	switch {
-	case o.nodes < 0 || o.kills < 0 || o.add < 0 || o.nodes+o.add > maxNodes:
-		return fmt.Errorf("--nodes, --kills and --add are not negative, and nodes %d at most",
-			maxNodes)
-	case o.nodes == 0 && (o.kills > 0 || o.add > 0):
-		return errors.New("--kills and --add need --nodes")
-	case o.nodes > 0 && o.nodes < 3:
-		return errors.New("--nodes: a cluster that outlives the loss of a node has 3 at least")
-	case o.nodes > 0 && (o.listen != "" || o.http != "" || o.search != "" || o.reindex):
-		return errors.New("--listen, --http, --search and --reindex are for one node, not for --nodes")
-	}
-	return nil
 }
 
 func main() {
 	var o options
 	app.Main(index.Register, app.Default("crawl"),
 		app.Command("crawl", "Load pages, index them, and serve the index until interrupted",
-			func(ctx context.Context, call *app.Invocation) error {
-				if err := o.check(); err != nil {
-					return call.Usage("%w", err)
-				}
+			func(ctx context.Context, _ *app.Invocation) error {
 				return start(ctx, o)
 			}, o.define))
 }

@@ -30,12 +30,11 @@ type progress struct {
 	last time.Time
 }
 
-// newProgress begins now. quiet shows nothing; plain shows lines in any case, among those
-// of others.
-func newProgress(name string, total int, quiet, plain bool) *progress {
+// newProgress begins now. quiet shows nothing.
+func newProgress(name string, total int, quiet bool) *progress {
 	now := time.Now()
 	p := &progress{name: name, total: total, quiet: quiet, began: now, last: now}
-	if quiet || plain || !terminal(os.Stdout) {
+	if quiet || !terminal(os.Stdout) {
 		return p
 	}
 	p.bars = mpb.New(mpb.WithOutput(os.Stdout), mpb.WithWidth(64))

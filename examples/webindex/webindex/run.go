@@ -16,7 +16,6 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/index"
 	"github.com/percolator-go/percolator/examples/webindex/webindex/search"
 	"github.com/percolator-go/percolator/node"
-	"github.com/percolator-go/percolator/test/cluster"
 )
 
 const (
@@ -42,18 +41,14 @@ var (
 // application is one run of the command.
 type application struct {
 	options
-	node    *node.Node       // nil: there is a cluster
-	cluster *cluster.Cluster // nil: there is one node, in this process
-	db      *percolator.DB
-	export  *export.Exporter // nil: there is a cluster
-	server  *search.Server   // nil: there is no search page
-	status  waiting
+	node   *node.Node
+	db     *percolator.DB
+	export *export.Exporter
+	server *search.Server // nil: there is no search page
+	status waiting
 
 	last    cost   // of the newest crawl
 	initial uint64 // runs of rank in the first crawl
-
-	troubled bool // the cluster has had its events
-	repeated int  // steps that were begun again
 }
 
 // run is the whole command. The throw-away directory goes with it, unless it is killed.
@@ -82,11 +77,7 @@ func run(ctx context.Context, o options, logger *slog.Logger) (err error) {
 		o.dir = filepath.Join(work, "node")
 	}
 	a := &application{options: o}
-	open := func() error { return a.open(ctx, logger) }
-	if o.nodes > 0 {
-		open = func() error { return a.openCluster(ctx) }
-	}
-	if err := open(); err != nil {
+	if err := a.open(ctx, logger); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, a.close(ctx)) }()
@@ -175,12 +166,6 @@ func (a *application) serve(ctx context.Context, logger *slog.Logger) error {
 func (a *application) close(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
-	if a.cluster != nil {
-		if a.db != nil {
-			err = a.db.Close()
-		}
-		return errors.Join(err, a.cluster.Terminate(drainTimeout), a.cluster.Close())
-	}
 	if a.server != nil {
 		err = a.server.Close(ctx)
 	}
@@ -203,28 +188,21 @@ func (a *application) index(ctx context.Context) error {
 
 // crawl loads the tree, waits until it is indexed, prints the summary and verifies.
 func (a *application) crawl(ctx context.Context, dir string) error {
-	before, exported := a.runs(), a.exported()
+	before, exported := a.runs(), a.export.Stats()
 	began, worked := time.Now(), cpu()
 	l := loader{application: a, dir: dir}
-	t, loaded, err := a.fill(ctx, &l)
+	loaded, err := a.fill(ctx, &l)
 	if err != nil {
 		return err
 	}
 	indexed, used := time.Since(began), cpu()-worked
-	var s *summary
-	err = a.patiently(ctx, func() (err error) {
-		s, err = a.summarize(ctx, l.from)
-		return err
-	})
+	s, err := a.summarize(ctx, l.from)
 	if err != nil {
 		return err
 	}
-	if s.trouble = t; a.cluster != nil {
-		used = 0 // it was the nodes' work
-	}
 	s.loading, s.indexing, s.changes = loaded, indexed, l.counts()
 	after := a.runs()
-	s.runs, s.exports = since(before, after), a.exported().Since(exported)
+	s.runs, s.exports = since(before, after), a.export.Stats().Since(exported)
 	s.cost = cost{s.changes.loaded + s.changes.removed, indexed, used, ranked(s.runs), a.initial}
 	a.last = s.cost
 	if a.initial == 0 {
@@ -240,33 +218,19 @@ func (a *application) crawl(ctx context.Context, dir string) error {
 	return a.check(ctx, dir)
 }
 
-// exported are the exporter's counters, if there is one.
-func (a *application) exported() export.Stats {
-	if a.export == nil {
-		return export.Stats{}
-	}
-	return a.export.Stats()
-}
-
-// fill loads the tree and waits until it is indexed, whatever happens to the cluster
-// meanwhile. It returns how long the load took.
-func (a *application) fill(ctx context.Context, l *loader) (*trouble, time.Duration, error) {
+// fill loads the tree and waits until it is indexed and exported. It returns how long the
+// load took.
+func (a *application) fill(ctx context.Context, l *loader) (loaded time.Duration, err error) {
 	began := time.Now()
-	t := a.begin(ctx, l)
-	err := a.patiently(ctx, func() error { return l.load(ctx) })
-	loaded := time.Since(began)
-	close(t.loaded)
-	t.done.Wait()
-	if err := errors.Join(err, t.err); err != nil {
-		return t, loaded, err
+	err = l.load(ctx)
+	loaded = time.Since(began)
+	if err == nil {
+		err = a.settle(ctx)
 	}
-	if err := a.patiently(ctx, func() error {
-		return a.settle(ctx)
-	}); err != nil || a.export == nil {
-		return t, loaded, err
+	if err == nil {
+		_, err = a.export.Fill(ctx, a.db) // what was changing when the index was opened
 	}
-	_, err = a.export.Fill(ctx, a.db) // what was changing when the index was opened
-	return t, loaded, err
+	return loaded, err
 }
 
 // check compares the index with the batch program's result, and the full-text index with the index.
@@ -281,12 +245,6 @@ func (a *application) check(ctx context.Context, dir string) error {
 		return err
 	}
 	fmt.Println(result)
-	if a.export == nil {
-		if result.Differences > 0 {
-			return errDifferent
-		}
-		return nil
-	}
 	exported, err := a.export.Index().Verify(ctx, snapshot, showDiffs)
 	if err != nil {
 		return err

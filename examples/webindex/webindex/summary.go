@@ -25,9 +25,6 @@ var errParked = errors.New("notifications are parked; see `percolator notify ls`
 
 // runs reads the observers' counters of this process.
 func (a *application) runs() []observerRuns {
-	if a.cluster != nil {
-		return runs(context.Background(), a.cluster) // a second for each node at most
-	}
 	status := a.node.Status()
 	var all []observerRuns
 	for _, o := range status.GetObservers() {
@@ -101,7 +98,6 @@ type summary struct {
 	delays  []time.Duration
 	runs    []observerRuns
 	exports export.Stats
-	trouble *trouble
 	cost    cost
 }
 
@@ -202,15 +198,9 @@ func (s *summary) String() string {
 		fmt.Fprintf(&b, "from load to indexed: p50 %s, p95 %s\n",
 			s.percentile(50).Round(time.Millisecond), s.percentile(95).Round(time.Millisecond))
 	}
-	if a := s.trouble.app; a.cluster != nil {
-		b.WriteString(s.trouble.String())
-		fmt.Fprintf(&b, "steps begun again because nobody answered in time: %d\n", a.repeated)
-		b.WriteString("observers, as far as the nodes that run now have counted:\n")
-	} else {
-		fmt.Fprintf(&b, "export: %d documents written and %d removed in %d batches; %d repeated and %d late ones dropped\n",
-			s.exports.Written, s.exports.Removed, s.exports.Batches, s.exports.Repeated,
-			s.exports.Stale)
-	}
+	fmt.Fprintf(&b, "export: %d documents written and %d removed in %d batches; %d repeated and %d late ones dropped\n",
+		s.exports.Written, s.exports.Removed, s.exports.Batches, s.exports.Repeated,
+		s.exports.Stale)
 	fmt.Fprintf(&b, "%-10s %9s %9s %9s %9s\n", "observer", "runs", "commits", "conflicts",
 		"failures")
 	for _, o := range s.runs {

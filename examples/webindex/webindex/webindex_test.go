@@ -25,6 +25,10 @@ var samples = struct {
 }{made: map[int]bool{}}
 
 func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		main()
+		return
+	}
 	dir, err := os.MkdirTemp("", "webindex-test")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
