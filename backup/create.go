@@ -332,7 +332,7 @@ func (m *making) describe(ctx context.Context, p *plan) error {
 		return err
 	}
 	for _, o := range catalogue.GetObservers() {
-		if _, ok := head.table(o.Table); ok && !o.Retired {
+		if head.has(o.Table) && !o.Retired {
 			head.Observers = append(head.Observers, o.Name)
 		}
 	}

@@ -106,13 +106,9 @@ func (m *Manifest) Size() (size, records int64) {
 	return size, records
 }
 
-// table returns the table with the id.
-func (m *Manifest) table(id uint32) (Table, bool) {
-	i := slices.IndexFunc(m.Tables, func(t Table) bool { return t.ID == id })
-	if i < 0 {
-		return Table{}, false
-	}
-	return m.Tables[i], true
+// has reports whether the backup has the table with the id.
+func (m *Manifest) has(id uint32) bool {
+	return slices.ContainsFunc(m.Tables, func(t Table) bool { return t.ID == id })
 }
 
 // path returns the name of the object with the backup's part.

@@ -130,7 +130,7 @@ func (m *making) copyPending(ctx context.Context) error {
 	})
 	for i := range m.weak {
 		c := &m.weak[i]
-		if _, ours := head.table(uint32(c.Table)); err == nil && ours {
+		if err == nil && head.has(uint32(c.Table)) {
 			err = m.pendingFile(ctx, uint32(c.Table), func(add func(*pb.PendingNotification) error) error {
 				return m.mergeWeak(ctx, c, add)
 			})
@@ -181,7 +181,7 @@ func (m *making) pendingFile(ctx context.Context, table uint32,
 			return err
 		}
 		err = fill(func(p *pb.PendingNotification) error {
-			if _, ours := head.table(p.Table); !ours {
+			if !head.has(p.Table) {
 				return nil
 			}
 			return d.add(pendingRecord(table, p, head.At))

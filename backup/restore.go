@@ -205,7 +205,7 @@ func (r *restoring) choose() error {
 		}
 		x := target{Table: t, to: to}
 		// From the backup on in which it is for the first time.
-		i := slices.IndexFunc(r.chain, func(m *Manifest) bool { _, ok := m.table(t.ID); return ok })
+		i := slices.IndexFunc(r.chain, func(m *Manifest) bool { return m.has(t.ID) })
 		x.chain = r.chain[i:]
 		if older := r.dropped()[t.Name]; older != "" {
 			return fmt.Errorf("%w %q was dropped and made anew since: the new one can be restored at timestamps from %d on; the older one %s",
@@ -251,8 +251,8 @@ func (r *restoring) dropped() map[string]string {
 			continue
 		}
 		for _, t := range m.Tables {
-			if _, still := last.table(t.ID); !still {
-				first := slices.IndexFunc(r.chain, func(m *Manifest) bool { _, ok := m.table(t.ID); return ok })
+			if !last.has(t.ID) {
+				first := slices.IndexFunc(r.chain, func(m *Manifest) bool { return m.has(t.ID) })
 				out[t.Name] = fmt.Sprintf("at timestamps from %d to %d, from the backup %s",
 					r.chain[first].At, m.At, m.Name)
 			}

@@ -122,7 +122,7 @@ func (o Options) amounts(f *files) (all []amount) {
 		all = append(all, amount{what: Maps, free: free, limit: most})
 	}
 	for i := range all {
-		all[i].watermark = o.MinFreeFiles
+		all[i].watermark = MinFreeFiles
 	}
 	return all
 }
@@ -217,8 +217,8 @@ func (s *diskSpace) checkFiles() error {
 		if a.what == Inodes {
 			need = filesBesides // its tables have inodes already
 		}
-		if a.short(need+s.opts.MinFreeFiles/reserveDivisor) != nil {
-			return a.short(need + s.opts.MinFreeFiles)
+		if a.short(need+MinFreeFiles/reserveDivisor) != nil {
+			return a.short(need + MinFreeFiles)
 		}
 		need = uint64(len(tables)) + filesBesides
 	}

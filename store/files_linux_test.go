@@ -26,8 +26,8 @@ const (
 )
 
 const (
-	fileRows  = 60_000                        // some ten tables
-	fileOpens = store.DefaultMinFreeFiles * 2 // descriptors that the process may open for the store
+	fileRows  = 60_000                 // some ten tables
+	fileOpens = store.MinFreeFiles * 2 // descriptors that the process may open for the store
 )
 
 // shortOptions has small tables, and Badger compact what it is told to.
@@ -234,9 +234,9 @@ func refusals(s *store.Store, others *ballast) error {
 		left                       uint64
 		blocked, exhausted, commit bool
 	}{
-		{left: store.DefaultMinFreeFiles + 100},
-		{left: store.DefaultMinFreeFiles - 20, blocked: true},
-		{left: store.DefaultMinFreeFiles/4 + 20, blocked: true, exhausted: true},
+		{left: store.MinFreeFiles + 100},
+		{left: store.MinFreeFiles - 20, blocked: true},
+		{left: store.MinFreeFiles/4 + 20, blocked: true, exhausted: true},
 		{left: fewFiles(others.what), blocked: true, exhausted: true, commit: true},
 	} {
 		if err := others.take(s, step.left); err != nil {

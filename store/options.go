@@ -11,6 +11,12 @@ import (
 	"github.com/percolator-go/percolator/internal/version"
 )
 
+// MinFreeFiles is the number of files, that is of free inodes, file descriptors and memory maps,
+// below which WriteBlocked refuses; Commit refuses below a quarter of it, and compactions wait
+// below an eighth. It has room for the files of several compactions that end after writes were
+// refused.
+const MinFreeFiles = 512
+
 // Defaults of Options, in bytes unless said otherwise.
 const (
 	// DefaultMemTableSize was measured to cost least of 16, 32 and 64 MiB. Small ones leave
@@ -19,9 +25,6 @@ const (
 	DefaultMemTableSize = 32 << 20
 	// DefaultMinFreeBytes has room for all unflushed memtables and one compaction.
 	DefaultMinFreeBytes = 512 << 20
-	// DefaultMinFreeFiles has room for the files of several compactions that end after writes
-	// were refused.
-	DefaultMinFreeFiles = 512
 
 	// minMemTableSize keeps a chunk below Badger's value threshold, which is 15 % of the
 	// memtable at most.
@@ -69,9 +72,6 @@ type Options struct {
 	// MinFreeBytes is the free disk space below which WriteBlocked refuses; Commit refuses
 	// below a quarter of it.
 	MinFreeBytes uint64
-	// MinFreeFiles is the same for files: inodes, file descriptors and memory maps, of each of
-	// which every file takes one. Compactions wait below an eighth of it.
-	MinFreeFiles uint64
 
 	// ReclaimInterval is the time between two passes of Reclaim, and how long writes must
 	// pause before one compacts; default 1 min. If it is negative there are no passes.
@@ -105,7 +105,6 @@ func (o Options) withDefaults() Options {
 	}
 	o.MemTableSize = max(cmp.Or(o.MemTableSize, sizes.MemTable), minMemTableSize)
 	o.MinFreeBytes = cmp.Or(o.MinFreeBytes, DefaultMinFreeBytes)
-	o.MinFreeFiles = cmp.Or(o.MinFreeFiles, DefaultMinFreeFiles)
 	o.ReclaimInterval = cmp.Or(o.ReclaimInterval, time.Minute)
 	return o
 }

@@ -127,7 +127,7 @@ func (s *Store) worthwhile() bool {
 func (s *Store) roomToCompact() error {
 	tables := uint64(len(s.state.db.Tables()))
 	for _, a := range s.opts.amounts(&s.files) {
-		if short := a.short(tables + s.opts.MinFreeFiles/reserveDivisor); short != nil {
+		if short := a.short(tables + MinFreeFiles/reserveDivisor); short != nil {
 			return short
 		}
 	}

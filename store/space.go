@@ -53,7 +53,7 @@ func (o Options) freeBytes(dir string) (uint64, error) {
 }
 
 // WriteBlocked returns a *ShortError while the free space is below Options.MinFreeBytes, or fewer
-// than Options.MinFreeFiles files can be created: new writes should be refused, but work under
+// than MinFreeFiles files can be created: new writes should be refused, but work under
 // way may still be finished and cleaned up. It costs one load.
 func (s *diskSpace) WriteBlocked() error { return asError(s.blocked.Load()) }
 

@@ -56,7 +56,7 @@ func Serial(cert *x509.Certificate) string { return cert.SerialNumber.Text(16) }
 // readRevoked reads the lists in a file, none if there is no such file. A list of an
 // authority that is not among these is passed over: neither are its certificates taken.
 func readRevoked(path string, authorities []*x509.Certificate) (revoked, error) {
-	lists, _, err := readLists(path)
+	lists, err := readLists(path)
 	if err != nil || len(lists) == 0 {
 		return nil, err
 	}
@@ -79,20 +79,21 @@ func readRevoked(path string, authorities []*x509.Certificate) (revoked, error) 
 	return out, nil
 }
 
-// readLists reads the lists in a file, and its bytes.
-func readLists(path string) (lists []*x509.RevocationList, data []byte, err error) {
+// readLists reads the lists in a file; none if there is no file.
+func readLists(path string) (lists []*x509.RevocationList, err error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, nil, nil
+		return nil, nil
 	case err != nil:
-		return nil, nil, fmt.Errorf("%w: %w", ErrFiles, err)
+		return nil, fmt.Errorf("%w: %w", ErrFiles, err)
 	case info.Size() > maxRevokedBytes:
-		return nil, nil, fmt.Errorf("%w: %s is larger than %d bytes: make a new authority", ErrFiles, path,
+		return nil, fmt.Errorf("%w: %s is larger than %d bytes: make a new authority", ErrFiles, path,
 			maxRevokedBytes)
 	}
-	if data, err = os.ReadFile(path); err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrFiles, err)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFiles, err)
 	}
 	for rest := data; ; {
 		var block *pem.Block
@@ -101,14 +102,14 @@ func readLists(path string) (lists []*x509.RevocationList, data []byte, err erro
 		}
 		l, err := x509.ParseRevocationList(block.Bytes)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%w: %s: %w", ErrFiles, path, err)
+			return nil, fmt.Errorf("%w: %s: %w", ErrFiles, path, err)
 		}
 		lists = append(lists, l)
 	}
 	if len(lists) == 0 {
-		return nil, nil, fmt.Errorf("%w: no list of revoked certificates in %s", ErrFiles, path)
+		return nil, fmt.Errorf("%w: no list of revoked certificates in %s", ErrFiles, path)
 	}
-	return lists, data, nil
+	return lists, nil
 }
 
 // Revoke adds certificates to the list of the authority in a folder, each given by its file or
@@ -120,7 +121,7 @@ func Revoke(dir string, which []string, now time.Time) (count int, err error) {
 		return 0, err
 	}
 	path := filepath.Join(dir, RevokedList)
-	lists, _, err := readLists(path)
+	lists, err := readLists(path)
 	if err != nil {
 		return 0, err
 	}

@@ -93,13 +93,12 @@ func (c *Cluster) marchers(leader *machine, tablet *pb.TabletDescriptor) (from, 
 
 // sees waits for something to be true of the leader of the n-th tablet and the tablet.
 func (c *Cluster) sees(ctx context.Context, n int,
-	good func(leader *machine, tablet *pb.TabletDescriptor) bool) bool {
+	good func(leader *machine, tablet *pb.TabletDescriptor) bool) {
 	for began := time.Now(); time.Since(began) < marchWait && sleep(ctx, marchPause); {
 		if m, tablet := c.leader(ctx, n); m != nil && good(m, tablet) {
-			return true
+			return
 		}
 	}
-	return false
 }
 
 // votes reports whether the node has a voter of the tablet.
