@@ -33,8 +33,8 @@ func (d *damage) err() error {
 // Damaged returns a *DamagedError if a table was found damaged. It costs one load.
 func (s *Store) Damaged() error { return s.damage.err() }
 
-// condemn ends the store if err says that it is damaged. It returns err.
-func (s *Store) condemn(err error) error {
+// markDamaged ends the store if err says that it is damaged. It returns err.
+func (s *Store) markDamaged(err error) error {
 	var found *DamagedError
 	if !errors.As(err, &found) || !s.damage.found.CompareAndSwap(nil, found) {
 		return err

@@ -73,6 +73,16 @@
 // record: Raft hands out the entries after it once more. Close makes a checkpoint, after
 // which nothing has to be applied again.
 //
+// # Reading order
+//
+// From opening to the keys: each file calls mostly those behind it.
+//
+// store.go, oldlogs.go, lower.go, checkpoint.go, version.go, dir.go, options.go,
+// reclaim.go, stats.go, writer.go, size.go, powerloss.go, replica.go, applied.go,
+// collect.go, rows.go, row.go, scan.go, snap.go, values.go, hold.go, scrub.go, damage.go,
+// locks.go, hot.go, lost.go, gate.go, tables.go, chunk.go, keys.go, batch.go, sequence.go,
+// space.go, log.go, files.go, logger.go, errors.go, memory.go.
+//
 // # Limits
 //
 // A batch holds at most MaxBatchBytes of keys, values and overhead, and MaxBatchLen

@@ -67,7 +67,7 @@ func (s *Store) work() {
 
 // checkReplaced verifies the tables that compactions have replaced. A damaged one ends the
 // store.
-func (s *Store) checkReplaced() error { return s.condemn(s.state.checkReplaced()) }
+func (s *Store) checkReplaced() error { return s.markDamaged(s.state.checkReplaced()) }
 
 // Reclaim tells Badger what no open Snap can see any more. If that is much and the store is
 // quiet, it compacts. There is no value log to collect (chunk.go). The background worker
@@ -159,7 +159,7 @@ func (s *Store) compact() error {
 		}
 	}
 	d.discard()
-	if err := s.condemn(d.verifyTables(nil)); err != nil {
+	if err := s.markDamaged(d.verifyTables(nil)); err != nil {
 		return err
 	}
 	if err := s.gate.unlessStuck(func() error { return d.db.Flatten(1) }); err != nil {

@@ -83,7 +83,7 @@ func (s *Store) scrub() {
 		case <-s.suspicion:
 			if now := time.Now(); now.Sub(suspected) >= suspectAgain {
 				suspected = now
-				_ = s.Verify() // condemn logs it
+				_ = s.Verify() // markDamaged logs it
 			}
 		case now := <-pause.C:
 			pause.Reset(s.scrubOne(now))
@@ -97,7 +97,7 @@ func (s *Store) scrubOne(now time.Time) time.Duration {
 	if !ok {
 		return scrubLook
 	}
-	_ = s.condemn(s.state.verifyLive(t.ID)) // which logs it
+	_ = s.markDamaged(s.state.verifyLive(t.ID)) // which logs it
 	return scrubPause + time.Duration(t.OnDiskSize)*time.Second/scrubRate
 }
 
@@ -132,5 +132,5 @@ func (s *Store) verify(pick func(badger.TableInfo) bool) error {
 	if err := s.checkReplaced(); err != nil {
 		return err
 	}
-	return s.condemn(s.state.verifyTables(pick))
+	return s.markDamaged(s.state.verifyTables(pick))
 }

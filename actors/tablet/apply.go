@@ -205,7 +205,7 @@ func (t *Tablet) drop(p *proposal) {
 	}
 	// What was evaluated on top of it goes by bounds and a catalogue that never came to be.
 	t.revertToInFlight()
-	if x := t.drain.op; x != nil && (p.command.Replicas != nil || p.command.Split != nil ||
+	if x := t.barrier.op; x != nil && (p.command.Replicas != nil || p.command.Split != nil ||
 		p.command.Merge != nil) {
 		x.answer(changed)
 		t.endExclusive()
@@ -238,32 +238,4 @@ func (t *Tablet) finish(p *proposal) (dirty []mvcc.Cell) {
 		t.history.Pause(t.counters.operations(), t.appliedSafepoint)
 	}
 	return dirty
-}
-
-// tryLead begins to serve if this replica is elected and an entry of its own term is
-// visible. It is called wherever one of the two may have come true.
-func (t *Tablet) tryLead() {
-	if !t.leading && t.failed == nil && t.group.MayLead() {
-		t.lead()
-	}
-}
-
-// lead begins to serve. An entry of this term is visible, so all that earlier leaders
-// wrote is as well. The locks are loaded into memory first: until then nothing may be
-// read or evaluated.
-func (t *Tablet) lead() {
-	if err := t.memory.Lead(t.descriptor, t.group.Term()); err != nil {
-		t.fail(err)
-		return
-	}
-	t.leading = true
-	t.cfg.Logger.Debug("leading a tablet", "tablet", t.id, "term", t.group.Term())
-	t.cfg.Metrics.Led.Add(1)
-	t.history.Forget()
-	t.beginPass()
-	// Read workers compare it with the term of their capture.
-	t.reads.SetTerm(t.group.Term())
-	t.publishLeadership()
-	t.host.Leading(t.descriptor)
-	t.goOnChanging()
 }

@@ -31,7 +31,7 @@ func (t *Tablet) onCollectStep() {
 	p, work := h.Due()
 	switch {
 	case work == history.None || !t.leading || t.frozen != nil || t.failed != nil:
-	case t.drain.op != nil || noRoom(t.logs, t.store) != nil: // nothing may be proposed now
+	case t.barrier.op != nil || noRoom(t.logs, t.store) != nil: // nothing may be proposed now
 		h.Retry()
 	case work == history.Delete:
 		t.makeStep(p)

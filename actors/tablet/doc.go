@@ -85,4 +85,14 @@
 // Called by: node (spawns, routes, hands over other nodes' messages by Receive, says by
 // Ticker which nodes are believed dead), through Port by clients, scanners, the oracle,
 // placement.
+//
+// # Reading order
+//
+// From the message to the log: each file calls mostly those behind it.
+//
+// tablet.go, raft.go, apply.go, lead.go, waiting.go, firstread.go, read.go, mutate.go,
+// onephase.go, admin.go, bounds.go, checksum.go, exclusive.go, split.go, merge.go,
+// replicaschange.go, transfer.go, collect.go, size.go, request.go, propose.go,
+// pipeline.go, state.go, offline.go, solevoter.go, room.go, host.go, load.go, tick.go,
+// board.go, contended.go, metrics.go, config.go.
 package tablet

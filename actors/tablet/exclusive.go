@@ -15,9 +15,9 @@ import (
 // exclusive begins, and when it ends the deferred mutations are evaluated again. All of it runs
 // in the tablet's turns.
 
-// drain is the exclusive that was taken on, and the call that waits for the end of a
+// barrier is the exclusive that was taken on, and the call that waits for the end of a
 // transfer, which may come after this replica's leadership.
-type drain struct {
+type barrier struct {
 	group    *group.Group
 	op       *exclusive // nil: there is none
 	transfer *Call
@@ -33,7 +33,7 @@ type exclusive struct {
 	proposed bool   // it is in flight, or under way
 	deferred []*Call
 
-	taken, begun time.Time // the drain lasts from taken to begun
+	taken, begun time.Time // what is in flight drains from taken to begun
 }
 
 // answer answers whoever asked for the exclusive.
@@ -44,16 +44,16 @@ func (x *exclusive) answer(r *pb.TabletResponse) {
 }
 
 // take takes the exclusive on. The group must not rest until it has ended.
-func (d *drain) take(x *exclusive) {
+func (b *barrier) take(x *exclusive) {
 	x.taken = time.Now()
-	d.op = x
-	d.group.Wake()
+	b.op = x
+	b.group.Wake()
 }
 
 // begin begins the exclusive, or goes on with it: it fills the proposal, if there is
 // something to propose now. After an error the exclusive ends.
-func (d *drain) begin(p *proposal, tablet *pb.TabletDescriptor) (filled bool, err error) {
-	x := d.op
+func (b *barrier) begin(p *proposal, tablet *pb.TabletDescriptor) (filled bool, err error) {
+	x := b.op
 	x.begun = time.Now()
 	switch {
 	case x.split != nil:
@@ -64,7 +64,7 @@ func (d *drain) begin(p *proposal, tablet *pb.TabletDescriptor) (filled bool, er
 		p.command.Merge = mergeStep(tablet, x.merge)
 		p.answer(x.call, mergeResponse(p.command.Merge.Tablet))
 	case x.change != nil:
-		next, err := d.group.Next(x.change)
+		next, err := b.group.Next(x.change)
 		if next == nil {
 			return false, err // without an error it is tried again
 		}
@@ -76,8 +76,8 @@ func (d *drain) begin(p *proposal, tablet *pb.TabletDescriptor) (filled bool, er
 	default:
 		// A transfer proposes nothing: the group ends it, or a lost leadership does
 		// (transfer.go). Nothing is in flight, so nobody's outcome becomes unknown by it.
-		x.proposed, d.transfer = true, x.call
-		d.group.Transfer(x.target)
+		x.proposed, b.transfer = true, x.call
+		b.group.Transfer(x.target)
 		return false, nil
 	}
 	x.proposed = true
@@ -85,23 +85,23 @@ func (d *drain) begin(p *proposal, tablet *pb.TabletDescriptor) (filled bool, er
 }
 
 // endTransfer answers the call that waits for the end of a transfer, if there is one.
-func (d *drain) endTransfer(r *pb.TabletResponse) {
-	if d.transfer != nil {
-		d.transfer.Reply(r)
-		d.transfer = nil
+func (b *barrier) endTransfer(r *pb.TabletResponse) {
+	if b.transfer != nil {
+		b.transfer.Reply(r)
+		b.transfer = nil
 	}
 }
 
 // clear gives the exclusive up with the leadership, and returns the deferred calls.
-func (d *drain) clear(unknown, refused *pb.TabletResponse) (deferred []*Call) {
-	x := d.op
+func (b *barrier) clear(unknown, refused *pb.TabletResponse) (deferred []*Call) {
+	x := b.op
 	if x == nil {
 		return nil
 	}
-	d.op = nil
+	b.op = nil
 	switch {
 	// The call of a transfer is answered when the new leader is known.
-	case x.target != 0 && d.transfer != nil:
+	case x.target != 0 && b.transfer != nil:
 	// An entry is in flight, or all that is left is to leave the joint configuration.
 	case x.proposed || (x.change != nil && x.change.Leaving()):
 		x.answer(unknown)
@@ -111,16 +111,16 @@ func (d *drain) clear(unknown, refused *pb.TabletResponse) (deferred []*Call) {
 	return x.deferred
 }
 
-// tryExclusive begins what was taken on once the drain is over: no proposal and no
+// tryExclusive begins what was taken on once the barrier is reached: no proposal and no
 // reservation is left. It is called wherever one of these may have been the last.
 func (t *Tablet) tryExclusive() {
-	x := t.drain.op
+	x := t.barrier.op
 	if x == nil || x.proposed || !t.leading || len(t.pipeline.inflight) > 0 ||
 		len(t.reservations.held) > 0 {
 		return
 	}
 	p := t.newProposal()
-	filled, err := t.drain.begin(p, t.descriptor)
+	filled, err := t.barrier.begin(p, t.descriptor)
 	if filled && !t.propose(p) {
 		err = errNotProposed
 	}
@@ -137,13 +137,13 @@ var errNotProposed = errors.New("it could not propose the change; try again")
 // replicas of now. They wait for nothing, and are taken up in a turn of their own, since
 // mutate itself may have led here.
 func (t *Tablet) endExclusive() {
-	x := t.drain.op
+	x := t.barrier.op
 	t.cfg.Logger.Debug("mutations were deferred", "tablet", t.id, "split", x.split != nil, "merge", x.merge != nil,
 		"drain", x.begun.Sub(x.taken), "change", time.Since(x.begun), "deferred", len(x.deferred))
 	for _, call := range x.deferred {
 		t.waiting.hold(call, obstacle{})
 	}
-	t.drain.op = nil
+	t.barrier.op = nil
 	t.self.send(&resume{})
 }
 

@@ -27,15 +27,15 @@ type firstReads struct {
 	asked bool // one request for timestamps, of others, is under way
 }
 
-// stamped is the oracle's answer for the first reads that asked together.
-type stamped struct {
+// timestampsGranted is the oracle's answer for the first reads that asked together.
+type timestampsGranted struct {
 	calls []*Call
 	first mvcc.Timestamp
 	err   error
 }
 
 // Dead implements actorkit.Leftover.
-func (m *stamped) Dead() {
+func (m *timestampsGranted) Dead() {
 	for _, call := range m.calls {
 		call.Dead()
 	}
@@ -43,7 +43,7 @@ func (m *stamped) Dead() {
 
 // stamp gets timestamps for the first reads that wait, unless a request is under way. It
 // returns the calls if they have theirs at once, because the oracle is on this node and
-// need not ask anybody; otherwise they come back as a stamped message.
+// need not ask anybody; otherwise they come back as a timestampsGranted message.
 func (f *firstReads) stamp(host Host, self *mailbox) []*Call {
 	if f.asked || len(f.calls) == 0 {
 		return nil
@@ -55,7 +55,7 @@ func (f *firstReads) stamp(host Host, self *mailbox) []*Call {
 		noteTimestamps(calls, first)
 		return calls
 	}
-	m := &stamped{calls: calls}
+	m := &timestampsGranted{calls: calls}
 	f.asked = true
 	host.Timestamps(len(m.calls), func(first mvcc.Timestamp, err error) {
 		m.first, m.err = first, err
@@ -80,9 +80,9 @@ func noteTimestamps(calls []*Call, first mvcc.Timestamp) {
 	}
 }
 
-// onStamped lets the first reads go on as if they had brought their timestamps, and asks
+// onTimestampsGranted lets the first reads go on as if they had brought their timestamps, and asks
 // for those that have come meanwhile.
-func (t *Tablet) onStamped(m *stamped) {
+func (t *Tablet) onTimestampsGranted(m *timestampsGranted) {
 	t.reads.first.asked = false
 	t.counters.batches++
 	t.inHand = append(t.inHand, m.calls...)
@@ -94,10 +94,10 @@ func (t *Tablet) onStamped(m *stamped) {
 	} else {
 		noteTimestamps(m.calls, m.first)
 		// The leadership or the range may have changed while the oracle was asked.
-		t.reads.ask(t.stillOurs(m.calls))
+		t.reads.ask(t.filterServable(m.calls))
 	}
 	next := t.reads.first.stamp(t.host, t.self)
 	t.inHand = append(t.inHand, next...)
-	t.reads.ask(t.stillOurs(next))
+	t.reads.ask(t.filterServable(next))
 	t.ready()
 }

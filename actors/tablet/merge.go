@@ -69,7 +69,7 @@ func (o *proposer) duringMerge(req *pb.TabletRequest) *pb.TabletResponse {
 
 // beginMerge queues a step; it is proposed once nothing is in flight.
 func (e *evaluation) beginMerge(call *Call, r *pb.MergeRequest) {
-	e.drain.take(&exclusive{call: call, merge: r})
+	e.barrier.take(&exclusive{call: call, merge: r})
 }
 
 // mergeStep returns the command of a step. The tablet that takes another's rows gets an
@@ -119,7 +119,7 @@ func (t *Tablet) mergeVisible(m *wire.Merge) {
 	t.history.Forget()
 	t.sizing.run = nil
 	t.beginPass()
-	if x := t.drain.op; x != nil && x.merge != nil {
+	if x := t.barrier.op; x != nil && x.merge != nil {
 		t.endExclusive()
 	}
 }

@@ -39,7 +39,7 @@ func (t *Tablet) mutate(calls []*Call) {
 		return
 	}
 	// Something is about to have the log to itself: these wait for its end.
-	if x := t.drain.op; x != nil {
+	if x := t.barrier.op; x != nil {
 		x.deferred = append(x.deferred, calls...)
 		return
 	}
@@ -51,7 +51,7 @@ func (t *Tablet) mutate(calls []*Call) {
 	for i, call := range calls {
 		t.counters.mutations++
 		e.evaluateCall(call)
-		if x := t.drain.op; x != nil { // the rest waits for it
+		if x := t.barrier.op; x != nil { // the rest waits for it
 			x.deferred = append(x.deferred, calls[i+1:]...)
 			break
 		}
@@ -156,10 +156,24 @@ func (e *evaluation) refuse(call *Call, err error) {
 	e.fail(err)
 }
 
-// boundWait limits the call's wait to most from now by moving its deadline earlier, never
-// later. So however often the call has to wait again, the first time counts.
-func boundWait(call *Call, most time.Duration) {
-	if limit := time.Now().Add(most); call.Deadline.IsZero() || call.Deadline.After(limit) {
-		call.Deadline = limit
+// takeHeld evaluates what has gathered, if it may be by now.
+func (t *Tablet) takeHeld() {
+	if len(t.pipeline.held) > 0 && t.pipeline.due(t.group.Single()) {
+		t.counters.batches++
+		t.mutateHeld()
 	}
+}
+
+// mutateHeld evaluates what has gathered while the pipeline was full, as one batch and
+// one entry. Under load, batches grow with the time of one write to the log; an idle
+// tablet holds nothing back.
+func (t *Tablet) mutateHeld() {
+	if len(t.pipeline.held) == 0 {
+		return
+	}
+	calls := t.pipeline.take()
+	t.inHand = append(t.inHand, calls...)
+	// They were checked when they came: since then the range may have split, the
+	// leadership may be lost, their deadlines may have passed.
+	t.mutate(t.filterServable(calls))
 }

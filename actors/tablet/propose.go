@@ -1,7 +1,6 @@
 package tablet
 
 import (
-	"errors"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -41,7 +40,7 @@ type proposer struct {
 	leading bool           // leads, and an entry of the own term is visible
 	failed  error          // storage fault, or errRemoved: the replica has stopped serving
 
-	drain        drain
+	barrier      barrier
 	pipeline     pipeline
 	reservations reservations
 	waiting      waitingOps // operations that wait for reservations or for effects in flight
@@ -238,14 +237,6 @@ func (o *proposer) propose(p *proposal) bool {
 	return true
 }
 
-// takeHeld evaluates what has gathered, if it may be by now.
-func (t *Tablet) takeHeld() {
-	if len(t.pipeline.held) > 0 && t.pipeline.due(t.group.Single()) {
-		t.counters.batches++
-		t.mutateHeld()
-	}
-}
-
 // deliver sends the answers.
 func (p *proposal) deliver() {
 	for _, r := range p.replies {
@@ -263,48 +254,6 @@ func (o *proposer) lose(p *proposal, answer *pb.TabletResponse) {
 	for _, r := range p.replies {
 		r.call.Reply(answer)
 	}
-}
-
-// stepDown ends this replica's leadership, or clears up what a replica that stops holds.
-// Every call is answered here, except that of a transfer whose end will still be known:
-// after a lost election onLeader answers it. What was proposed has an unknown outcome, what
-// was not is surely not done, and nothing evaluated survives.
-func (t *Tablet) stepDown(cause error) {
-	t.leading = false
-	t.publishLeadership()
-	t.reads.SetTerm(0)
-	if !errors.Is(cause, errLost) {
-		t.drain.endTransfer(notTransferred(t.id))
-	}
-	unknown := wire.Failure(pb.Error_CODE_UNKNOWN,
-		"tablet %d lost its leadership (%v): the outcome is unknown", t.id, cause)
-	lost, held := t.pipeline.clear()
-	for _, p := range lost {
-		t.lose(p, unknown)
-	}
-	refused := t.notLeader("tablet %d is not led from here: %v", t.id, cause)
-	// Those that are left were not proposed: lose has released the others.
-	for _, o := range t.reservations.held {
-		for _, call := range o.calls {
-			call.Reply(refused)
-		}
-	}
-	waiting := [][]*Call{
-		t.batch.Take(), held, t.drain.clear(unknown, refused), callsOf(t.waiting.mutations), callsOf(t.waiting.reads),
-	}
-	waiting = append(waiting, t.reads.clear()...)
-	for _, calls := range waiting {
-		for _, call := range calls {
-			call.Reply(refused)
-		}
-	}
-	t.waiting.mutations, t.waiting.reads = nil, nil
-	clear(t.reservations.held)
-	t.memory.Clear()
-	t.revertToInFlight()
-	t.history.Forget()
-	// The next piece of a measurement under way would not be asked for.
-	t.sizing.run, t.sizing.half, t.sizing.halved = nil, "", false
 }
 
 // effectsOnly reports whether the command changes nothing but rows, so that it needs no

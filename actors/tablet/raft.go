@@ -68,21 +68,21 @@ func (t *Tablet) onTick() {
 	}
 	// Tick reports a transfer that the group has given up.
 	if t.group.Tick() {
-		t.drain.endTransfer(notTransferred(t.id))
-		if x := t.drain.op; x != nil && x.target != 0 {
+		t.barrier.endTransfer(notTransferred(t.id))
+		if x := t.barrier.op; x != nil && x.target != 0 {
 			t.endExclusive()
 		}
 	}
 	t.goOnChanging()
 	t.ready()
-	t.group.Rest(t.busy())
+	t.group.MaybeQuiesce(t.busy())
 	t.ready()
 }
 
 // busy reports whether this leader has anything under way that its group does not know
 // of, so that the group must not rest.
 func (t *Tablet) busy() bool {
-	return !t.leading || t.failed != nil || t.drain.op != nil ||
+	return !t.leading || t.failed != nil || t.barrier.op != nil ||
 		len(t.pipeline.inflight)+len(t.pipeline.held)+t.reads.indexes.Len()+len(t.reads.queue.Calls())+
 			t.waiting.len()+len(t.reservations.held)+t.batch.Len() > 0
 }
@@ -155,7 +155,7 @@ func (t *Tablet) ready() {
 func (t *Tablet) onLeader() {
 	t.host.Following(t.id, t.group.LeaderNode())
 	if t.group.LeaderKnown() && !t.group.Elected() {
-		t.drain.endTransfer(transferResponse(t.group.LeaderNode()))
+		t.barrier.endTransfer(transferResponse(t.group.LeaderNode()))
 	}
 }
 
@@ -238,15 +238,4 @@ func (t *Tablet) overlap() {
 		t.takeHeld()
 		t.ready()
 	}
-}
-
-// remove stops this replica, which no longer belongs to its group. Its node destroys it.
-func (t *Tablet) remove() {
-	if t.removed() {
-		return
-	}
-	t.cfg.Logger.Info("replica removed from its tablet", "tablet", t.id, "replica", t.replica)
-	t.stepDown(errRemoved)
-	t.failed = errRemoved
-	t.host.Removed(t.id)
 }

@@ -69,7 +69,7 @@ func (r *readStages) dispatch() {
 	for b := r.indexes.Next(p.group); b != nil; b = r.indexes.Next(p.group) {
 		// The range or the replicas have changed while the index was awaited.
 		if b.Epoch != p.descriptor.Epoch {
-			b.Calls = p.stillOurs(b.Calls)
+			b.Calls = p.filterServable(b.Calls)
 		}
 		rest := b.Calls[:0] // the batch is the tablet's own
 		for _, call := range b.Calls {
@@ -88,7 +88,7 @@ func (r *readStages) dispatch() {
 // be told when there is more.
 func (r *readStages) submit() {
 	q, p := &r.queue, r.proposer
-	q.Recheck(p.descriptor.Epoch, p.stillOurs)
+	q.Recheck(p.descriptor.Epoch, p.filterServable)
 	for len(q.Calls()) > 0 {
 		if q.Room() {
 			view, err := r.capture(q.Calls())

@@ -73,7 +73,7 @@ func TestChangeNotTaken(t *testing.T) {
 	if err := port.Tell(req, time.Time{}, true, func(a result) { answered <- a }); err != nil {
 		t.Fatal(err)
 	}
-	follower.drain.op = &exclusive{
+	follower.barrier.op = &exclusive{
 		call: <-calls, change: group.NewChange(req.GetChangeReplicas().Changes),
 	}
 	follower.tryExclusive()

@@ -39,7 +39,7 @@ func (e *evaluation) beginChange(call *Call, r *pb.ChangeReplicasRequest) {
 			call.Reply(wire.Failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d: %v", e.id, err))
 			return
 		}
-		e.drain.take(&exclusive{call: call, change: group.NewChange(r.GetChanges())})
+		e.barrier.take(&exclusive{call: call, change: group.NewChange(r.GetChanges())})
 	}
 }
 
@@ -60,7 +60,7 @@ func (t *Tablet) changeVisible(d *pb.TabletDescriptor) {
 		return
 	}
 	t.group.WakeForChange()
-	x := t.drain.op
+	x := t.barrier.op
 	if !t.leading || x == nil || x.change == nil {
 		return
 	}
@@ -78,8 +78,8 @@ func (t *Tablet) goOnChanging() {
 	if !t.leading {
 		return
 	}
-	if t.drain.op == nil && group.IsJoint(t.descriptor) {
-		t.drain.take(&exclusive{change: &group.Change{}})
+	if t.barrier.op == nil && group.IsJoint(t.descriptor) {
+		t.barrier.take(&exclusive{change: &group.Change{}})
 	}
 	t.tryExclusive()
 }

@@ -19,10 +19,10 @@ import (
 // replica must never propose what it cannot apply. A check lives for one request, in the
 // tablet's turn.
 
-// stillOurs returns the calls that may still be evaluated, in place. It answers the
+// filterServable returns the calls that may still be evaluated, in place. It answers the
 // others: those whose range a split has taken away while they waited, those that come too
 // late, and all of them if this replica leads no more.
-func (o *proposer) stillOurs(calls []*Call) []*Call {
+func (o *proposer) filterServable(calls []*Call) []*Call {
 	kept, now := calls[:0], time.Time{}
 	for _, call := range calls {
 		if reads.AnswerLate(call, &now) {

@@ -35,10 +35,10 @@ func TestTickerStandsStill(t *testing.T) {
 		}
 		for range 3 {
 			during(time.Minute, 0, 2) // after one without anybody awake, it stands still
-			k.rouse(1, b)
+			k.addAwake(1, b)
 			during(time.Second, 19, 21)
 			k.rest(1, b)
-			k.rouse(1, b) // at once
+			k.addAwake(1, b) // at once
 			during(time.Second, 19, 21)
 			k.rest(1, b)
 		}

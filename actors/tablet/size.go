@@ -118,7 +118,7 @@ func (s *sizing) found(m *weighed, self *mailbox) (bytes uint64, last bool) {
 	r := s.run
 	if r.add(m.weights); !m.place.Done() {
 		r.place = m.place
-		time.AfterFunc(min(weighPause*m.spent, longestWeighPause), func() { self.send(&weighOn{r}) })
+		time.AfterFunc(min(weighPause*m.spent, longestWeighPause), func() { self.send(&measureNext{r}) })
 		return 0, false
 	}
 	s.run = nil
@@ -159,8 +159,8 @@ func (j *weighJob) Run() {
 	j.shared.Send(out)
 }
 
-// weighOn has the tablet measure the next piece, if the measurement was not given up.
-type weighOn struct{ of *measuring }
+// measureNext has the tablet measure the next piece, if the measurement was not given up.
+type measureNext struct{ of *measuring }
 
 // onWeighed takes the result of one piece. After the last one the size is proposed.
 func (t *Tablet) onWeighed(m *weighed) {
@@ -174,7 +174,7 @@ func (t *Tablet) onWeighed(m *weighed) {
 	bytes, last := t.sizing.found(m, t.self)
 	switch {
 	case !last:
-	case t.drain.op != nil: // nothing may be proposed now, so the measurement is repeated later
+	case t.barrier.op != nil: // nothing may be proposed now, so the measurement is repeated later
 		t.sizing.again = true
 	default:
 		p := t.newProposal()

@@ -38,7 +38,7 @@ func (e *evaluation) beginSplit(call *Call, r *pb.SplitRequest) {
 		e.proposal.answer(call, splitResponse(nil, e.descriptor))
 		return
 	}
-	e.drain.take(&exclusive{call: call, split: r})
+	e.barrier.take(&exclusive{call: call, split: r})
 }
 
 func splitResponse(left, right *pb.TabletDescriptor) *pb.TabletResponse {
@@ -114,7 +114,7 @@ func (t *Tablet) splitVisible(s *wire.Split) {
 		t.cfg.Ticker.boost(s.Right.TabletId)
 	}
 	t.host.SplitApplied(s.Left, s.Right)
-	if x := t.drain.op; x != nil && x.split != nil {
+	if x := t.barrier.op; x != nil && x.split != nil {
 		t.endExclusive()
 	}
 }

@@ -219,29 +219,3 @@ func storedState(st *store.Store, id uint64) (state, error) {
 		took: m.Took,
 	}, nil
 }
-
-// open reads the replica's state and its log and makes its group.
-func (t *Tablet) open() error {
-	var err error
-	if t.state, err = storedState(t.store, t.id); err != nil {
-		return err
-	}
-	t.revertToInFlight()
-	t.reads.RaiseSafepoint(t.appliedSafepoint)
-	log, err := t.store.OpenLog(t.id)
-	if err != nil {
-		return err
-	}
-	log.SetConfState(t.conf)
-	log.SetApplied(t.index)
-	log.SetSnapshot(t.snapshotMetadata)
-	t.group, err = group.New(group.Config{
-		Tablet: t.id, Replica: t.replica, Node: t.cfg.NodeID, Descriptor: t.descriptor,
-		ConfState: t.conf, Stale: t.cfg.Stale,
-		Applied: t.index, Storage: log, Host: groupHost{t.cfg.Ticker, t.logs, t.store},
-		MaxUncommitted: maxUncommitted, MaxInflight: maxInflight,
-		MaxApply: maxProposalBytes, Logger: t.cfg.Logger,
-	})
-	t.drain.group = t.group
-	return err
-}

@@ -11,7 +11,6 @@ import (
 	"github.com/percolator-go/percolator/actors/tablet/history"
 	"github.com/percolator-go/percolator/actors/tablet/memory"
 	"github.com/percolator-go/percolator/actors/tablet/reads"
-	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
@@ -34,47 +33,6 @@ type Call = actorkit.Call[*pb.TabletRequest, *pb.TabletResponse]
 // Port is how operations reach a tablet.
 type Port = actorkit.Port[*pb.TabletRequest, *pb.TabletResponse]
 
-// Host is what a tablet needs from its node. Its methods are called on the tablet's
-// goroutine and must not block.
-type Host interface {
-	// Timestamps asks the oracle for the timestamps first, first+1, …, first+n-1. then is
-	// called once, on any goroutine.
-	Timestamps(n int, then func(first mvcc.Timestamp, err error))
-	// TimestampsNow is like Timestamps but never waits. ok is false if the oracle cannot
-	// be asked without a message.
-	TimestampsNow(n int) (first mvcc.Timestamp, ok bool)
-	// SplitApplied reports that a split is applied and durable. The host starts the right
-	// tablet; the left one goes on.
-	SplitApplied(left, right *pb.TabletDescriptor)
-	// Merging reports that the replica has reached the entry by which its tablet takes the rows
-	// of another, and has stopped. The host merges the stored replicas and starts the result.
-	Merging(m *snapshot.Merge)
-	// Hint reports that the cells have become dirty. The host may drop it.
-	Hint(cells []mvcc.Cell)
-	// Failed reports that the replica has stopped serving. After ErrPanic it may be
-	// stopped and spawned again, once the writers have written what the replica sent
-	// them.
-	Failed(tablet uint64, err error)
-	// Leading reports that this replica leads the tablet and serves it, with this
-	// descriptor.
-	Leading(d *pb.TabletDescriptor)
-	// Following reports which node leads the tablet, as far as this replica knows; 0 if
-	// it knows of no leader.
-	Following(tablet, node uint64)
-	// Changed reports the tablet's descriptor after a change of its replicas was applied
-	// here. Every replica calls it, not only the leader.
-	Changed(d *pb.TabletDescriptor)
-	// Removed reports that the replica no longer belongs to its tablet's group and has
-	// stopped. The host destroys it.
-	Removed(tablet uint64)
-	// Stale reports that the replica's log lacks entries that it has acknowledged, and that it
-	// takes no further part in its group. The host makes that durable, and opens it with
-	// Config.Stale from then on.
-	Stale(tablet uint64)
-	// SendRaft sends a message to a replica on another node. It may be lost.
-	SendRaft(m *wire.RaftMessage)
-}
-
 // Tablet is one replica of a tablet: the actor around its proposer. Only the actor's own
 // turns touch its fields, except for those that never change after newTablet, and what
 // reads shares with read workers.
@@ -92,14 +50,6 @@ type Tablet struct {
 	reads     readStages
 	inHand    []*Call // taken up in this turn: a panic must not leave them without an answer
 }
-
-// mailbox is the tablet's own: it sends the tablet messages, on any goroutine.
-type mailbox struct {
-	root *actor.RootContext
-	pid  *actor.PID // set in the first turn, before anything that sends
-}
-
-func (m *mailbox) send(message any) { m.root.Send(m.pid, message) }
 
 // Spawn starts the replica of the tablet that the store holds state for, and returns the
 // port to it.
@@ -219,8 +169,8 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 		if err := t.memory.Finish(m); err != nil {
 			t.fail(err)
 		}
-	case *stamped:
-		t.onStamped(m)
+	case *timestampsGranted:
+		t.onTimestampsGranted(m)
 	case *tookTime:
 		if t.leading && m.term == t.group.Term() {
 			t.memory.Took(m.now)
@@ -231,7 +181,7 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 		t.onSurveyed(m)
 	case *snapshotSent:
 		t.onSnapshotSent(m)
-	case *weighOn:
+	case *measureNext:
 		if m.of == t.sizing.run {
 			m.of.weigh(t.descriptor, &t.reads)
 		}
@@ -278,7 +228,7 @@ func (t *Tablet) onCall(c actor.Context, call *Call) {
 		// The oracle has its leadership confirmed, one question at a time and for a batch of
 		// its own callers: waiting for a batch here would delay all of them.
 		t.inHand = append(t.inHand, call)
-		t.reads.ask(t.stillOurs([]*Call{call}))
+		t.reads.ask(t.filterServable([]*Call{call}))
 		t.ready()
 		return
 	}
@@ -321,7 +271,7 @@ func (t *Tablet) flush() {
 	t.counters.batches++
 	t.loads.sample(calls)
 	var brought []*Call // reads that have their timestamps
-	for _, call := range t.stillOurs(calls) {
+	for _, call := range t.filterServable(calls) {
 		switch {
 		case needsTimestamp(call):
 			t.reads.first.calls = append(t.reads.first.calls, call)
@@ -345,29 +295,28 @@ func (t *Tablet) flush() {
 	t.ready()
 }
 
-// mutateHeld evaluates what has gathered while the pipeline was full, as one batch and
-// one entry. Under load, batches grow with the time of one write to the log; an idle
-// tablet holds nothing back.
-func (t *Tablet) mutateHeld() {
-	if len(t.pipeline.held) == 0 {
-		return
+// open reads the replica's state and its log and makes its group.
+func (t *Tablet) open() error {
+	var err error
+	if t.state, err = storedState(t.store, t.id); err != nil {
+		return err
 	}
-	calls := t.pipeline.take()
-	t.inHand = append(t.inHand, calls...)
-	// They were checked when they came: since then the range may have split, the
-	// leadership may be lost, their deadlines may have passed.
-	t.mutate(t.stillOurs(calls))
-}
-
-// fail stops the replica after a storage fault. All callers are answered, nothing is
-// acknowledged any more, and the host is told (design section 10). Only the first error
-// counts.
-func (t *Tablet) fail(err error) {
-	if t.failed != nil {
-		return
+	t.revertToInFlight()
+	t.reads.RaiseSafepoint(t.appliedSafepoint)
+	log, err := t.store.OpenLog(t.id)
+	if err != nil {
+		return err
 	}
-	t.failed = err
-	t.cfg.Logger.Error("tablet stopped", "tablet", t.id, "error", err)
-	t.stepDown(err)
-	t.host.Failed(t.id, err)
+	log.SetConfState(t.conf)
+	log.SetApplied(t.index)
+	log.SetSnapshot(t.snapshotMetadata)
+	t.group, err = group.New(group.Config{
+		Tablet: t.id, Replica: t.replica, Node: t.cfg.NodeID, Descriptor: t.descriptor,
+		ConfState: t.conf, Stale: t.cfg.Stale,
+		Applied: t.index, Storage: log, Host: groupHost{t.cfg.Ticker, t.logs, t.store},
+		MaxUncommitted: maxUncommitted, MaxInflight: maxInflight,
+		MaxApply: maxProposalBytes, Logger: t.cfg.Logger,
+	})
+	t.barrier.group = t.group
+	return err
 }

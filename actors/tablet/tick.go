@@ -243,16 +243,16 @@ func (k *Ticker) keep(tablet uint64, b *tickState, awake bool) {
 	case b.awake == awake:
 		return
 	case awake:
-		k.rouse(tablet, b)
+		k.addAwake(tablet, b)
 	default:
 		k.rest(tablet, b)
 	}
 	b.awake = awake
 }
 
-// rouse has the replica ticked from now on, and starts a clock that stands still. rest
+// addAwake has the replica ticked from now on, and starts a clock that stands still. rest
 // ends that.
-func (k *Ticker) rouse(tablet uint64, b *tickState) {
+func (k *Ticker) addAwake(tablet uint64, b *tickState) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.all[tablet] != b {

@@ -10,7 +10,7 @@ import (
 )
 
 // This file handles requests for a transfer of the leadership. The group carries it out
-// and says when it has ended. The call that asked for it waits meanwhile in the drain, also
+// and says when it has ended. The call that asked for it waits meanwhile in the barrier, also
 // beyond the end of this replica's leadership. One is under way at a time, as the tablet's
 // exclusive. TransferAway and TransferTo run on their callers' goroutines, the
 // rest in the tablet's turns.
@@ -62,7 +62,7 @@ func (e *evaluation) beginTransfer(call *Call, r *pb.TransferLeaderRequest) {
 		call.Reply(wire.Failure(pb.Error_CODE_UNAVAILABLE,
 			"tablet %d has no other voter that could lead, on node %d", e.id, r.GetNodeId()))
 	default:
-		e.drain.take(&exclusive{call: call, target: target})
+		e.barrier.take(&exclusive{call: call, target: target})
 	}
 }
 

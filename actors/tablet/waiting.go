@@ -113,11 +113,11 @@ func (p *waitingOps) hold(call *Call, on obstacle) {
 func (t *Tablet) retryFreed() {
 	if calls := t.waiting.freed(&t.waiting.mutations); len(calls) > 0 {
 		t.inHand = append(t.inHand, calls...)
-		t.mutate(t.stillOurs(calls))
+		t.mutate(t.filterServable(calls))
 	}
 	if calls := t.waiting.freed(&t.waiting.reads); len(calls) > 0 {
 		t.inHand = append(t.inHand, calls...)
-		t.reads.ask(t.stillOurs(calls))
+		t.reads.ask(t.filterServable(calls))
 	}
 }
 
@@ -131,14 +131,14 @@ func (t *Tablet) onBlockedReads(m *reads.Blocked) {
 	for _, r := range m.Reads {
 		w := waiter{r.Call, metBy(r.Met)}
 		if !t.leading || !t.waiting.stands(w.on) {
-			again = append(again, w.call) // refused by stillOurs if this replica no longer leads
+			again = append(again, w.call) // refused by filterServable if this replica no longer leads
 			continue
 		}
 		boundWait(w.call, t.cfg.MaxWait)
 		t.waiting.reads = append(t.waiting.reads, w)
 		t.waiting.arm()
 	}
-	t.reads.ask(t.stillOurs(again))
+	t.reads.ask(t.filterServable(again))
 	t.ready()
 }
 
@@ -151,7 +151,7 @@ func callsOf(waiters []waiter) []*Call {
 }
 
 // retryWaiting evaluates what waited for reservations or effects, and what the pipeline has
-// room for by now; it begins an exclusive whose drain is over, and hands on what Raft has
+// room for by now; it begins an exclusive whose barrier is reached, and hands on what Raft has
 // to say.
 func (t *Tablet) retryWaiting() {
 	t.retryFreed()
@@ -207,5 +207,13 @@ func (t *Tablet) onSweep() {
 	}
 	if stamping || t.waiting.len() > 0 {
 		t.waiting.arm()
+	}
+}
+
+// boundWait limits the call's wait to most from now by moving its deadline earlier, never
+// later. So however often the call has to wait again, the first time counts.
+func boundWait(call *Call, most time.Duration) {
+	if limit := time.Now().Add(most); call.Deadline.IsZero() || call.Deadline.After(limit) {
+		call.Deadline = limit
 	}
 }

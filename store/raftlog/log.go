@@ -112,7 +112,7 @@ func Open(dir string, o Options) (*Log, error) {
 	o = o.withDefaults()
 	l := &Log{opts: o, dir: dir, fs: o.fs, state: newState(o.CacheBytes), next: 1}
 	if l.fs == nil && o.InMemory {
-		l.fs = newMemory()
+		l.fs = newMemFS()
 	}
 	if l.fs == nil {
 		if err := os.MkdirAll(dir, dirMode); err != nil {

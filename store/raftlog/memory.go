@@ -9,22 +9,22 @@ import (
 	"sync"
 )
 
-// memory is a directory in memory. Its files record what was written since their last sync,
+// memFS is a directory in memory. Its files record what was written since their last sync,
 // so that a power loss can be simulated (powerloss.go). Names need no sync.
-type memory struct {
+type memFS struct {
 	mu    sync.RWMutex
 	files map[string]*memoryFile
 }
 
-func newMemory() *memory { return &memory{files: map[string]*memoryFile{}} }
+func newMemFS() *memFS { return &memFS{files: map[string]*memoryFile{}} }
 
-func (m *memory) list() ([]string, error) {
+func (m *memFS) list() ([]string, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return slices.Sorted(maps.Keys(m.files)), nil
 }
 
-func (m *memory) create(name string) (file, error) {
+func (m *memFS) create(name string) (file, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.files[name] != nil {
@@ -35,7 +35,7 @@ func (m *memory) create(name string) (file, error) {
 	return f, nil
 }
 
-func (m *memory) open(name string) (file, error) {
+func (m *memFS) open(name string) (file, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if f := m.files[name]; f != nil {
@@ -44,7 +44,7 @@ func (m *memory) open(name string) (file, error) {
 	return nil, fmt.Errorf("%s: %w", name, fs.ErrNotExist)
 }
 
-func (m *memory) rename(from, to string) error {
+func (m *memFS) rename(from, to string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.files[from] == nil {
@@ -55,14 +55,14 @@ func (m *memory) rename(from, to string) error {
 	return nil
 }
 
-func (m *memory) remove(name string) error {
+func (m *memFS) remove(name string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.files, name)
 	return nil
 }
 
-func (m *memory) sync() error { return nil }
+func (m *memFS) sync() error { return nil }
 
 // memoryFile takes memory only for what was written to it. The rest of it reads as zeros.
 type memoryFile struct {

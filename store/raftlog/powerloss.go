@@ -12,7 +12,7 @@ import (
 // written, or, if the power fails, with what was written before each file's last sync. l
 // continues as if nothing had happened, and the two share nothing. Any goroutine may call it.
 func (l *Log) Reopen(powerFails bool) (*Log, error) {
-	m, ok := l.fs.(*memory)
+	m, ok := l.fs.(*memFS)
 	if !ok {
 		return nil, errors.New("raftlog: the log is not in memory")
 	}
@@ -22,10 +22,10 @@ func (l *Log) Reopen(powerFails bool) (*Log, error) {
 }
 
 // copy returns copies of the files as they are, or as they were synced.
-func (m *memory) copy(syncedOnly bool) *memory {
+func (m *memFS) copy(syncedOnly bool) *memFS {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	to := newMemory()
+	to := newMemFS()
 	for name, f := range m.files {
 		to.files[name] = f.copy(syncedOnly)
 	}

@@ -11,7 +11,7 @@ import (
 // after a restart, however often that comes to nothing, and does not go back when segments are
 // freed.
 func TestReached(t *testing.T) {
-	fs := newMemory()
+	fs := newMemFS()
 	open := func() *Log {
 		t.Helper()
 		l, err := Open("", Options{Create: true, SegmentBytes: minSegmentBytes, Spares: -1, fs: fs})

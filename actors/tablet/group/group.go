@@ -95,17 +95,17 @@ type Group struct {
 	stale      bool            // see Stale
 	stalePeers map[uint64]bool // other replicas of the group that have reported themselves stale
 
-	heard    map[uint64]hearing  // of other replicas
-	messages []*wire.RaftMessage // to be sent with the next Ready
-	reads    []Read              // of the last Ready
-	err      error               // ends the replica
+	heard    map[uint64]lastContact // of other replicas
+	messages []*wire.RaftMessage    // to be sent with the next Ready
+	reads    []Read                 // of the last Ready
+	err      error                  // ends the replica
 }
 
 // New makes the group of a replica as it is in its storage.
 func New(cfg Config) (*Group, error) {
 	g := &Group{
 		cfg: cfg, members: newMembers(cfg.Replica, cfg.Descriptor, cfg.ConfState),
-		heard: map[uint64]hearing{}, stalePeers: map[uint64]bool{}, stale: cfg.Stale,
+		heard: map[uint64]lastContact{}, stalePeers: map[uint64]bool{}, stale: cfg.Stale,
 		quiesced: true, visible: cfg.Applied,
 	}
 	first, err := cfg.Storage.FirstIndex()
@@ -205,7 +205,7 @@ func (g *Group) observe(rd *raft.Ready) (leaderChanged bool) {
 	led := g.elected
 	g.elected = rd.SoftState.RaftState == raft.StateLeader
 	if led && !g.elected && g.solo {
-		g.rouse() // nobody else will ask for votes
+		g.unquiesce() // nobody else will ask for votes
 	}
 	if rd.SoftState.Lead == g.leader {
 		return false

@@ -32,8 +32,8 @@ func Decode(m *wire.RaftMessage) *Incoming {
 	return in
 }
 
-// hearing is where another replica was heard from last, and when, in this one's ticks.
-type hearing struct{ node, at uint64 }
+// lastContact is where another replica was heard from last, and when, in this one's ticks.
+type lastContact struct{ node, at uint64 }
 
 // maxHeard bounds the replicas that this one remembers to have heard of, beside the group's.
 const maxHeard = 64
@@ -48,12 +48,12 @@ func (g *Group) active(replica uint64) bool {
 // hear notes where the message has come from. Those that are of the group no more make room.
 func (g *Group) hear(in *Incoming) {
 	if _, known := g.heard[in.FromReplica]; !known && len(g.heard) >= maxHeard {
-		maps.DeleteFunc(g.heard, func(id uint64, _ hearing) bool {
+		maps.DeleteFunc(g.heard, func(id uint64, _ lastContact) bool {
 			_, member := g.nodes[id]
 			return !member
 		})
 	}
-	g.heard[in.FromReplica] = hearing{node: in.FromNode, at: g.clock}
+	g.heard[in.FromReplica] = lastContact{node: in.FromNode, at: g.clock}
 }
 
 // Step gives raft another replica's message if it is one that may come from there; all

@@ -63,7 +63,7 @@ func (g *Group) Quiesced() bool { return g.quiesced }
 // Wake ends the replica's rest. A group of one replica needs no time.
 func (g *Group) Wake() {
 	if g.idleTicks = 0; !g.solo {
-		g.rouse()
+		g.unquiesce()
 	}
 }
 
@@ -73,11 +73,11 @@ func (g *Group) Wake() {
 func (g *Group) WakeForChange() {
 	g.Wake()
 	if !g.elected {
-		g.rouse()
+		g.unquiesce()
 	}
 }
 
-func (g *Group) rouse() { g.quiesced = false }
+func (g *Group) unquiesce() { g.quiesced = false }
 
 func (g *Group) rest() { g.idleTicks, g.quiesced = 0, true }
 
@@ -130,10 +130,10 @@ func (g *Group) Tick() (transferFailed bool) {
 	return transferFailed
 }
 
-// Rest is called after every tick, and sends the group to rest once it has been quiet for
+// MaybeQuiesce is called after every tick, and sends the group to rest once it has been quiet for
 // a while. busy says that this leader has something under way that the group knows
 // nothing of.
-func (g *Group) Rest(busy bool) {
+func (g *Group) MaybeQuiesce(busy bool) {
 	if g.solo {
 		if g.elected {
 			g.rest()

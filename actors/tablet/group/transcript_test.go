@@ -292,7 +292,7 @@ func (r *replica) tick(busy, shown bool) {
 		r.w.out.Reset()
 		r.w.out.WriteString(before)
 	}
-	r.group.Rest(busy || r.change != nil || !r.group.MayLead())
+	r.group.MaybeQuiesce(busy || r.change != nil || !r.group.MayLead())
 	if r.group.Quiesced() {
 		r.w.printf("%s rests", r.name())
 		r.ready()

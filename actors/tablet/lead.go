@@ -1,0 +1,105 @@
+package tablet
+
+import (
+	"errors"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// This file begins and ends a replica's leadership, and stops a replica for good. All of it runs
+// in the tablet's turns.
+
+// tryLead begins to serve if this replica is elected and an entry of its own term is
+// visible. It is called wherever one of the two may have come true.
+func (t *Tablet) tryLead() {
+	if !t.leading && t.failed == nil && t.group.MayLead() {
+		t.lead()
+	}
+}
+
+// lead begins to serve. An entry of this term is visible, so all that earlier leaders
+// wrote is as well. The locks are loaded into memory first: until then nothing may be
+// read or evaluated.
+func (t *Tablet) lead() {
+	if err := t.memory.Lead(t.descriptor, t.group.Term()); err != nil {
+		t.fail(err)
+		return
+	}
+	t.leading = true
+	t.cfg.Logger.Debug("leading a tablet", "tablet", t.id, "term", t.group.Term())
+	t.cfg.Metrics.Led.Add(1)
+	t.history.Forget()
+	t.beginPass()
+	// Read workers compare it with the term of their capture.
+	t.reads.SetTerm(t.group.Term())
+	t.publishLeadership()
+	t.host.Leading(t.descriptor)
+	t.goOnChanging()
+}
+
+// stepDown ends this replica's leadership, or clears up what a replica that stops holds.
+// Every call is answered here, except that of a transfer whose end will still be known:
+// after a lost election onLeader answers it. What was proposed has an unknown outcome, what
+// was not is surely not done, and nothing evaluated survives.
+func (t *Tablet) stepDown(cause error) {
+	t.leading = false
+	t.publishLeadership()
+	t.reads.SetTerm(0)
+	if !errors.Is(cause, errLost) {
+		t.barrier.endTransfer(notTransferred(t.id))
+	}
+	unknown := wire.Failure(pb.Error_CODE_UNKNOWN,
+		"tablet %d lost its leadership (%v): the outcome is unknown", t.id, cause)
+	lost, held := t.pipeline.clear()
+	for _, p := range lost {
+		t.lose(p, unknown)
+	}
+	refused := t.notLeader("tablet %d is not led from here: %v", t.id, cause)
+	// Those that are left were not proposed: lose has released the others.
+	for _, o := range t.reservations.held {
+		for _, call := range o.calls {
+			call.Reply(refused)
+		}
+	}
+	waiting := [][]*Call{
+		t.batch.Take(), held, t.barrier.clear(unknown, refused), callsOf(t.waiting.mutations), callsOf(t.waiting.reads),
+	}
+	waiting = append(waiting, t.reads.clear()...)
+	for _, calls := range waiting {
+		for _, call := range calls {
+			call.Reply(refused)
+		}
+	}
+	t.waiting.mutations, t.waiting.reads = nil, nil
+	clear(t.reservations.held)
+	t.memory.Clear()
+	t.revertToInFlight()
+	t.history.Forget()
+	// The next piece of a measurement under way would not be asked for.
+	t.sizing.run, t.sizing.half, t.sizing.halved = nil, "", false
+}
+
+// fail stops the replica after a storage fault. All callers are answered, nothing is
+// acknowledged any more, and the host is told (design section 10). Only the first error
+// counts.
+func (t *Tablet) fail(err error) {
+	if t.failed != nil {
+		return
+	}
+	t.failed = err
+	t.cfg.Logger.Error("tablet stopped", "tablet", t.id, "error", err)
+	t.stepDown(err)
+	t.host.Failed(t.id, err)
+}
+
+// remove stops this replica, which no longer belongs to its group. Its node destroys it.
+func (t *Tablet) remove() {
+	if t.removed() {
+		return
+	}
+	t.cfg.Logger.Info("replica removed from its tablet", "tablet", t.id, "replica", t.replica)
+	t.stepDown(errRemoved)
+	t.failed = errRemoved
+	t.host.Removed(t.id)
+}
