@@ -3,8 +3,9 @@ package percolator
 import (
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"unicode/utf8"
+
+	"github.com/percolator-go/percolator/internal/txn"
 )
 
 // bytesText is a row, column or value in JSON: text where it is UTF-8, else base64 and
@@ -33,7 +34,7 @@ func (b *bytesText) UnmarshalJSON(data []byte) error {
 	}
 	var marked markedBase64
 	if err := json.Unmarshal(data, &marked); err != nil {
-		return fmt.Errorf("percolator: neither text nor base64: %w", err)
+		return txn.Errorf("percolator: neither text nor base64: %w", err)
 	}
 	raw, err := base64.StdEncoding.DecodeString(marked.Base64)
 	*b = bytesText(raw)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/percolator-go/percolator/internal/txn"
 )
 
 // Defaults of ObserverSpec.
@@ -137,7 +139,7 @@ func (r *Registry) Weak(name string, col Column, fn ObserverFunc, opts ...Observ
 // observers are made anyway; of those it gives the split keys. Faults are kept for Err.
 func (r *Registry) Table(spec TableSpec) {
 	fault := func(text string) {
-		r.errs = append(r.errs, fmt.Errorf("%w: table %q: %s", ErrInvalid, spec.Name, text))
+		r.errs = append(r.errs, txn.Errorf("%w: table %q: %s", ErrInvalid, spec.Name, text))
 	}
 	switch {
 	case spec.Name == "":
@@ -194,7 +196,7 @@ func (r *Registry) add(o ObserverSpec, opts []ObserverOption) {
 
 func (r *Registry) check(o ObserverSpec) {
 	fault := func(format string, args ...any) {
-		r.errs = append(r.errs, fmt.Errorf("%w: observer %q: %s", ErrInvalid, o.Name,
+		r.errs = append(r.errs, txn.Errorf("%w: observer %q: %s", ErrInvalid, o.Name,
 			fmt.Sprintf(format, args...)))
 	}
 	if o.Name == "" {

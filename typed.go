@@ -9,6 +9,8 @@ import (
 	"strconv"
 
 	"google.golang.org/protobuf/proto"
+
+	"github.com/percolator-go/percolator/internal/txn"
 )
 
 // Codec turns values of a type into the bytes of a cell and back. Decode must not keep
@@ -138,7 +140,7 @@ func (c TypedColumn[T]) Delete(tx *Tx, row string) { tx.Delete(row, c.Column) }
 
 func (c TypedColumn[T]) typed(cell Cell) (TypedCell[T], error) {
 	if cell.Column != c.Column {
-		return TypedCell[T]{}, fmt.Errorf("%w: a cell of column %q of table %q, not of %q of %q",
+		return TypedCell[T]{}, txn.Errorf("%w: a cell of column %q of table %q, not of %q of %q",
 			ErrInvalid, cell.Column.Name, cell.Column.Table, c.Column.Name, c.Column.Table)
 	}
 	v, err := c.decode(cell.Row, cell.Value)

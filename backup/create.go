@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/version"
@@ -65,10 +66,10 @@ func Create(ctx context.Context, c *txn.Client, l *Location, o CreateOptions) (*
 	if errors.Is(err, txn.ErrSnapshotTooOld) {
 		// History does not come back: nobody can go on with this one.
 		_ = m.remove(ctx, &m.plan.Manifest)
-		return nil, fmt.Errorf("%w: %s: %w", ErrHistoryGone, m.plan.Manifest.Name, err)
+		return nil, coded.Errorf("", "%w: %s: %w", ErrHistoryGone, m.plan.Manifest.Name, err)
 	}
 	if errors.Is(err, txn.ErrNoTable) {
-		return nil, fmt.Errorf("%w was dropped while %s was made of it, which can't be finished: begin anew with --restart: %w",
+		return nil, coded.Errorf("", "%w was dropped while %s was made of it, which can't be finished: begin anew with --restart: %w",
 			ErrTable, m.plan.Manifest.Name, err)
 	}
 	return manifest, err
@@ -80,12 +81,12 @@ func Create(ctx context.Context, c *txn.Client, l *Location, o CreateOptions) (*
 func (m *making) allowed(ctx context.Context) error {
 	policy, err := m.client.Admin().ClusterPolicy(ctx, &pb.ClusterPolicyRequest{})
 	if err != nil {
-		return fmt.Errorf("backup: read the cluster's policy: %w", err)
+		return coded.Errorf("", "backup: read the cluster's policy: %w", err)
 	}
 	m.held = policy.GetHolds()
 	m.agreed = wire.Agreed(policy.GetPolicy().GetAgreed())
 	if m.agreed.Active < version.Backups.Since {
-		return fmt.Errorf("backup: %w", version.NotActive(version.Backups, m.agreed))
+		return coded.Errorf("", "backup: %w", version.NotActive(version.Backups, m.agreed))
 	}
 	return nil
 }
@@ -176,11 +177,11 @@ func (m *making) resume(ctx context.Context, p *plan) error {
 	head := &p.Manifest
 	if head.Incremental() != m.options.Incremental ||
 		!slices.Equal(chosen(head), sortedSet(m.options.Tables)) {
-		return fmt.Errorf("%w: %s is not the backup that is asked for: run its command again, or start over with --restart",
+		return coded.Errorf("", "%w: %s is not the backup that is asked for: run its command again, or start over with --restart",
 			ErrInterrupted, head.Name)
 	}
 	if m.options.Hold && head.Hold == "" {
-		return fmt.Errorf("%w: %s was begun without --hold: run it without, or start over with --restart",
+		return coded.Errorf("", "%w: %s was begun without --hold: run it without, or start over with --restart",
 			ErrInterrupted, head.Name)
 	}
 	m.plan, m.done = p, map[int]File{}
@@ -284,7 +285,7 @@ func (m *making) upon(ctx context.Context, head *Manifest) error {
 	for _, b := range slices.Backward(listed) {
 		if b.Err != nil {
 			// It may be the one, and what was made upon an older one would miss what it has.
-			return fmt.Errorf("%w: make a full backup", b.Err)
+			return coded.Errorf("", "%w: make a full backup", b.Err)
 		}
 		parent := b.Manifest
 		if parent == nil || parent.Cluster != head.Cluster || !slices.Equal(chosen(parent), sortedSet(m.options.Tables)) {
@@ -293,7 +294,7 @@ func (m *making) upon(ctx context.Context, head *Manifest) error {
 		head.Parent, head.ParentSHA256, head.Since = parent.Name, parent.sha256, parent.At
 		return m.pin(ctx, parent.At)
 	}
-	return fmt.Errorf("%w: no backup of these tables of this cluster to build upon: make a full one first",
+	return coded.Errorf("", "%w: no backup of these tables of this cluster to build upon: make a full one first",
 		ErrNotFound)
 }
 
@@ -316,7 +317,7 @@ func (m *making) describe(ctx context.Context, p *plan) error {
 		}
 		missing = slices.DeleteFunc(missing, func(name string) bool { return name == t.Name })
 		if t.Restoring != nil {
-			return fmt.Errorf("%w %q is being restored from %s: finish that, or drop the table, before it is backed up",
+			return coded.Errorf("", "%w %q is being restored from %s: finish that, or drop the table, before it is backed up",
 				ErrTable, t.Name, t.Restoring.Source)
 		}
 		head.Tables = append(head.Tables, Table{ID: t.Id, Name: t.Name, SplitKeys: t.SplitKeys})
@@ -325,7 +326,7 @@ func (m *making) describe(ctx context.Context, p *plan) error {
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("%w: %w: %q", ErrTable, txn.ErrNoTable, missing)
+		return coded.Errorf("", "%w: %w: %q", ErrTable, txn.ErrNoTable, missing)
 	}
 	catalogue, err := m.client.Catalogue(ctx)
 	if err != nil {
@@ -338,7 +339,7 @@ func (m *making) describe(ctx context.Context, p *plan) error {
 	}
 	policy, err := m.client.Admin().ClusterPolicy(ctx, &pb.ClusterPolicyRequest{})
 	if err != nil {
-		return fmt.Errorf("backup: read the cluster's policy: %w", err)
+		return coded.Errorf("", "backup: read the cluster's policy: %w", err)
 	}
 	for i := range head.Tables {
 		head.Tables[i].Grants = grantsOf(policy.GetPolicy(), head.Tables[i].ID)
@@ -366,7 +367,7 @@ func (m *making) refuseHidden(ctx context.Context, head *Manifest) error {
 	if n == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %d tables have grants, none of them for this certificate, and would be missing: "+
+	return coded.Errorf("", "%w: %d tables have grants, none of them for this certificate, and would be missing: "+
 		"name the tables that are meant, or use an operator's certificate", ErrTable, n)
 }
 
@@ -393,7 +394,7 @@ func (m *making) ranges(ctx context.Context, out []Range, table uint32) ([]Range
 			row = span.End
 		}
 		if len(tablets) == 0 {
-			return nil, fmt.Errorf("%w: the tablet of table %d row %q is not known", txn.ErrUnavailable,
+			return nil, coded.Errorf("", "%w: the tablet of table %d row %q is not known", txn.ErrUnavailable,
 				table, row)
 		}
 	}

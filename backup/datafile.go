@@ -16,6 +16,7 @@ import (
 	"gocloud.dev/gcerrors"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -50,7 +51,7 @@ func newDataWriter(w io.Writer, r Range, name string) (*dataWriter, error) {
 	zip, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest),
 		zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false))
 	if err != nil {
-		return nil, fmt.Errorf("backup: %w", err)
+		return nil, coded.Errorf("", "backup: %w", err)
 	}
 	d := &dataWriter{sum: sha256.New(), zip: zip, file: File{Range: r, Name: name}}
 	d.w = io.MultiWriter(w, d.sum)
@@ -61,7 +62,7 @@ func (d *dataWriter) write(b []byte) error {
 	n, err := d.w.Write(b)
 	d.file.Size += int64(n)
 	if err != nil {
-		return fmt.Errorf("backup: write %s: %w", d.file.Name, err)
+		return coded.Errorf("", "backup: write %s: %w", d.file.Name, err)
 	}
 	return nil
 }
@@ -79,7 +80,7 @@ func (d *dataWriter) add(c *mvcc.ReadCell) (err error) {
 	}
 	d.block = binary.AppendUvarint(d.block, uint64(proto.Size(&record)))
 	if d.block, err = (proto.MarshalOptions{UseCachedSize: true}).MarshalAppend(d.block, &record); err != nil {
-		return fmt.Errorf("backup: encode a record: %w", err)
+		return coded.Errorf("", "backup: encode a record: %w", err)
 	}
 	if d.file.Records == 0 || c.Cell.Row != d.row {
 		d.file.Rows++
@@ -145,14 +146,14 @@ func (l *Location) openData(ctx context.Context, m *Manifest, f *File) (*dataRea
 	object, err := l.bucket.NewReader(ctx, m.path(f.Name), nil)
 	switch {
 	case gcerrors.Code(err) == gcerrors.NotFound:
-		return nil, fmt.Errorf("%w: %s is missing", ErrDamaged, m.path(f.Name))
+		return nil, coded.Errorf("", "%w: %s is missing", ErrDamaged, m.path(f.Name))
 	case err != nil:
-		return nil, fmt.Errorf("backup: read %s: %w", m.path(f.Name), err)
+		return nil, coded.Errorf("", "backup: read %s: %w", m.path(f.Name), err)
 	}
 	unzip, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxBlock))
 	if err != nil {
 		_ = object.Close()
-		return nil, fmt.Errorf("backup: %w", err)
+		return nil, coded.Errorf("", "backup: %w", err)
 	}
 	d := &dataReader{m: m, file: f, object: object, sum: sha256.New(), unzip: unzip}
 	d.from = bufio.NewReaderSize(object, 1<<18)
@@ -174,7 +175,7 @@ func (d *dataReader) close() {
 }
 
 func (d *dataReader) damaged(format string, args ...any) error {
-	return fmt.Errorf("%w: %s at byte %d: %s", ErrDamaged, d.m.path(d.file.Name), d.size,
+	return coded.Errorf("", "%w: %s at byte %d: %s", ErrDamaged, d.m.path(d.file.Name), d.size,
 		fmt.Sprintf(format, args...))
 }
 
@@ -187,7 +188,7 @@ func (d *dataReader) read(b []byte) error {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return d.damaged("it ends too soon")
 	case err != nil:
-		return fmt.Errorf("backup: read %s: %w", d.m.path(d.file.Name), err)
+		return coded.Errorf("", "backup: read %s: %w", d.m.path(d.file.Name), err)
 	}
 	return nil
 }

@@ -2,12 +2,12 @@ package backup
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/coded"
 )
 
 // This file has who may use the tables of a backup: noted when it is made, and put under the
@@ -53,7 +53,7 @@ func (m *Manifest) grants(t Table) (grants []Grant, known bool, err error) {
 func (m *Manifest) policy() (*pb.Policy, error) {
 	p := &pb.Policy{}
 	if err := protojson.Unmarshal(m.Policy, p); err != nil {
-		return nil, fmt.Errorf("%w: the policy of %s: %w", ErrDamaged, m.Name, err)
+		return nil, coded.Errorf("", "%w: the policy of %s: %w", ErrDamaged, m.Name, err)
 	}
 	return p, nil
 }
@@ -78,7 +78,7 @@ func (r *restoring) grant(ctx context.Context) error {
 		}
 		set, err := r.setGrants(ctx, t.to, grants)
 		if err != nil {
-			return fmt.Errorf("backup: restore the grants of table %q: %w", t.to, err)
+			return coded.Errorf("", "backup: restore the grants of table %q: %w", t.to, err)
 		}
 		r.result.Granted = append(r.result.Granted, TableGrants{Table: t.to, Grants: set})
 	}

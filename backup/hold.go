@@ -3,10 +3,10 @@ package backup
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
@@ -29,7 +29,7 @@ func (m *making) holdNext(ctx context.Context) error {
 	for _, h := range m.plan.Manifest.hold() {
 		answer, err := m.askHold(ctx, &pb.HoldBackupRequest{Hold: h})
 		if err != nil {
-			return fmt.Errorf("backup: hold history for the next increment: %w", err)
+			return coded.Errorf("", "backup: hold history for the next increment: %w", err)
 		}
 		if answer.Bound > h.At {
 			return txn.ErrSnapshotTooOld
@@ -74,7 +74,7 @@ func (m *making) releaseOlder(ctx context.Context) error {
 		err = m.release(ctx, older...)
 	}
 	if err != nil {
-		return fmt.Errorf("backup: %s is whole, but history is held for the one before it still, until the next one is made: %w",
+		return coded.Errorf("", "backup: %s is whole, but history is held for the one before it still, until the next one is made: %w",
 			m.plan.Manifest.Name, err)
 	}
 	return nil

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -16,6 +15,8 @@ import (
 	"gocloud.dev/blob"
 	"gocloud.dev/blob/fileblob"
 	"gocloud.dev/gcerrors"
+
+	"github.com/percolator-go/percolator/internal/coded"
 )
 
 // This file is where backups are: a bucket of an object store, or a directory, which is
@@ -49,13 +50,13 @@ func openLocation(ctx context.Context, name string, create bool) (*Location, err
 		}
 		bucket, err := blob.OpenBucket(ctx, name)
 		if err != nil {
-			return nil, fmt.Errorf("backup: open %s: %w", name, err)
+			return nil, coded.Errorf("", "backup: open %s: %w", name, err)
 		}
 		return NewLocation(bucket), nil
 	}
 	dir, err := filepath.Abs(name)
 	if err != nil {
-		return nil, fmt.Errorf("backup: %w", err)
+		return nil, coded.Errorf("", "backup: %w", err)
 	}
 	var parents []string // in which a name is made
 	for p := dir; p != filepath.Dir(p); p = filepath.Dir(p) {
@@ -65,13 +66,13 @@ func openLocation(ctx context.Context, name string, create bool) (*Location, err
 		parents = append(parents, filepath.Dir(p))
 	}
 	if len(parents) > 0 && !create {
-		return nil, fmt.Errorf("%w: there is no directory %s", ErrNotFound, name)
+		return nil, coded.Errorf("", "%w: there is no directory %s", ErrNotFound, name)
 	}
 	bucket, err := fileblob.OpenBucket(dir, &fileblob.Options{
 		CreateDir: create, NoTempDir: true, Metadata: fileblob.MetadataDontWrite, DirFileMode: 0o700,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("backup: open %s: %w", name, err)
+		return nil, coded.Errorf("", "backup: open %s: %w", name, err)
 	}
 	if err := syncAll(parents...); err != nil {
 		return nil, errors.Join(err, bucket.Close())
@@ -83,9 +84,9 @@ func openLocation(ctx context.Context, name string, create bool) (*Location, err
 func noDriver(scheme string) error {
 	const s3 = "github.com/percolator-go/percolator/backup/s3"
 	if scheme == "s3" {
-		return fmt.Errorf("%w for s3:// in this program: import _ %q in its main package", ErrNoDriver, s3)
+		return coded.Errorf("", "%w for s3:// in this program: import _ %q in its main package", ErrNoDriver, s3)
 	}
-	return fmt.Errorf("%w for %s:// in this program: name a directory or an s3:// bucket", ErrNoDriver, scheme)
+	return coded.Errorf("", "%w for %s:// in this program: name a directory or an s3:// bucket", ErrNoDriver, scheme)
 }
 
 // NewLocation returns the location that is the bucket, which belongs to it from now on.
@@ -104,7 +105,7 @@ func (l *Location) write(ctx context.Context, name string, ifAbsent bool,
 		ContentType: "application/octet-stream", IfNotExist: ifAbsent,
 	})
 	if err != nil {
-		return fmt.Errorf("backup: write %s: %w", name, err)
+		return coded.Errorf("", "backup: write %s: %w", name, err)
 	}
 	if err := fn(w); err != nil {
 		cancel() // the object is given up
@@ -112,7 +113,7 @@ func (l *Location) write(ctx context.Context, name string, ifAbsent bool,
 		return err
 	}
 	if err := w.Close(); err != nil {
-		return fmt.Errorf("backup: write %s: %w", name, err)
+		return coded.Errorf("", "backup: write %s: %w", name, err)
 	}
 	return l.sync(name)
 }
@@ -131,14 +132,14 @@ func syncAll(paths ...string) error {
 	for _, p := range paths {
 		f, err := os.Open(p)
 		if err != nil {
-			return fmt.Errorf("backup: %w", err)
+			return coded.Errorf("", "backup: %w", err)
 		}
 		err = f.Sync()
 		if closing := f.Close(); err == nil {
 			err = closing
 		}
 		if err != nil {
-			return fmt.Errorf("backup: sync %s: %w", p, err)
+			return coded.Errorf("", "backup: sync %s: %w", p, err)
 		}
 	}
 	return nil
@@ -151,7 +152,7 @@ func (l *Location) read(ctx context.Context, name string) (data []byte, ok bool,
 	case gcerrors.Code(err) == gcerrors.NotFound:
 		return nil, false, nil
 	case err != nil:
-		return nil, false, fmt.Errorf("backup: read %s: %w", name, err)
+		return nil, false, coded.Errorf("", "backup: read %s: %w", name, err)
 	}
 	return data, true, nil
 }
@@ -180,7 +181,7 @@ func (l *Location) list(ctx context.Context, prefix, delimiter string) ([]string
 			return out, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("backup: list %s: %w", prefix, err)
+			return nil, coded.Errorf("", "backup: list %s: %w", prefix, err)
 		}
 		if delimiter == "" || o.IsDir {
 			out = append(out, strings.TrimSuffix(o.Key, "/"))
@@ -196,7 +197,7 @@ func (l *Location) remove(ctx context.Context, names []string) error {
 		}
 		err := l.bucket.Delete(ctx, name)
 		if err != nil && gcerrors.Code(err) != gcerrors.NotFound {
-			return fmt.Errorf("backup: remove %s: %w", name, err)
+			return coded.Errorf("", "backup: remove %s: %w", name, err)
 		}
 	}
 	return nil

@@ -8,12 +8,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -151,7 +151,7 @@ func (l *Location) putSealed(ctx context.Context, name, kind string, v any,
 	ifAbsent bool) (string, error) {
 	body, err := json.MarshalIndent(v, "", " ")
 	if err != nil {
-		return "", fmt.Errorf("backup: encode %s: %w", name, err)
+		return "", coded.Errorf("", "backup: encode %s: %w", name, err)
 	}
 	data := append([]byte(sealLine(kind, body)), body...)
 	sum := sha256.Sum256(data)
@@ -172,13 +172,13 @@ func (l *Location) getSealed(ctx context.Context, name, kind string,
 	if line, want := string(data[:i]), sealLine(kind, data[i:]); line != want {
 		prefix, _, _ := strings.Cut(want, " sha256 ")
 		if strings.HasPrefix(line, strings.TrimSuffix(prefix, "1")) && !strings.HasPrefix(line, prefix+" ") {
-			return "", true, fmt.Errorf("%w: %s is of another version of the format: %.60q", ErrDamaged,
+			return "", true, coded.Errorf("", "%w: %s is of another version of the format: %.60q", ErrDamaged,
 				name, line)
 		}
-		return "", true, fmt.Errorf("%w: %s does not match its checksum", ErrDamaged, name)
+		return "", true, coded.Errorf("", "%w: %s does not match its checksum", ErrDamaged, name)
 	}
 	if err := json.Unmarshal(data[i:], v); err != nil {
-		return "", true, fmt.Errorf("%w: %s: %w", ErrDamaged, name, err)
+		return "", true, coded.Errorf("", "%w: %s: %w", ErrDamaged, name, err)
 	}
 	all := sha256.Sum256(data)
 	return hex.EncodeToString(all[:]), true, nil
@@ -194,7 +194,7 @@ func (l *Location) manifest(ctx context.Context, name string) (*Manifest, error)
 	case !found:
 		return nil, nil
 	case m.Name != name:
-		return nil, fmt.Errorf("%w: the manifest of %s is that of %q", ErrDamaged, name, m.Name)
+		return nil, coded.Errorf("", "%w: the manifest of %s is that of %q", ErrDamaged, name, m.Name)
 	}
 	m.sha256 = sum
 	return m, nil
@@ -253,9 +253,9 @@ func (l *Location) chain(ctx context.Context, m *Manifest) ([]*Manifest, error) 
 		case err != nil:
 			return nil, err
 		case parent == nil:
-			return nil, fmt.Errorf("%w: %s, which %s needs", ErrNotFound, m.Parent, m.Name)
+			return nil, coded.Errorf("", "%w: %s, which %s needs", ErrNotFound, m.Parent, m.Name)
 		case parent.sha256 != m.ParentSHA256 || parent.At != m.Since || parent.At >= m.At:
-			return nil, fmt.Errorf("%w: %s is not the backup that %s was made upon", ErrDamaged,
+			return nil, coded.Errorf("", "%w: %s is not the backup that %s was made upon", ErrDamaged,
 				parent.Name, m.Name)
 		}
 		m = parent

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/version"
@@ -95,7 +96,7 @@ func (m *making) pendings(ctx context.Context,
 				return false, err
 			})
 			if err != nil {
-				yield(nil, fmt.Errorf("backup: list timers and weak notifications: %w", err))
+				yield(nil, coded.Errorf("", "backup: list timers and weak notifications: %w", err))
 				return
 			}
 			for _, p := range page.GetPending() {
@@ -229,10 +230,10 @@ func (r *restoring) allowed(ctx context.Context) error {
 	}
 	policy, err := r.client.Admin().ClusterPolicy(ctx, &pb.ClusterPolicyRequest{})
 	if err != nil {
-		return fmt.Errorf("backup: read the cluster's policy: %w", err)
+		return coded.Errorf("", "backup: read the cluster's policy: %w", err)
 	}
 	if agreed := wire.Agreed(policy.GetPolicy().GetAgreed()); agreed.Active < version.Pending.Since {
-		return fmt.Errorf("backup: %w", version.NotActive(version.Pending, agreed))
+		return coded.Errorf("", "backup: %w", version.NotActive(version.Pending, agreed))
 	}
 	return nil
 }
@@ -300,7 +301,7 @@ func (r *restoring) sendPending(ctx context.Context, id uint32, batch []*pb.Pend
 		return false, err
 	})
 	if err != nil {
-		return fmt.Errorf("backup: set the timers of table %q: %w", r.tables[i].to, err)
+		return coded.Errorf("", "backup: set the timers of table %q: %w", r.tables[i].to, err)
 	}
 	r.result.Pending += int64(len(batch))
 	return nil

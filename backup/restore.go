@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/policy"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -147,7 +148,7 @@ func (r *restoring) find(ctx context.Context) error {
 		at = last.At
 	}
 	if first := r.chain[0]; at < first.At || at > last.At {
-		return fmt.Errorf("%w: the backups cover the timestamps from %d (%s) to %d (%s), not %d",
+		return coded.Errorf("", "%w: the backups cover the timestamps from %d (%s) to %d (%s), not %d",
 			ErrNotFound, first.At, first.Time, last.At, last.Time, at)
 	}
 	for _, m := range r.chain {
@@ -166,13 +167,13 @@ func (r *restoring) newest(ctx context.Context) (last *Manifest, err error) {
 	if name := r.options.Backup; name != "" {
 		last, err = r.from.manifest(ctx, name)
 		if err == nil && last == nil {
-			err = fmt.Errorf("%w: %s", ErrNotFound, name)
+			err = coded.Errorf("", "%w: %s", ErrNotFound, name)
 		}
 		return last, err
 	}
 	all, err := r.from.whole(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%w; another can be restored by its name", err)
+		return nil, coded.Errorf("", "%w; another can be restored by its name", err)
 	}
 	for _, m := range all {
 		if last == nil || r.options.At == 0 || last.At < r.options.At {
@@ -180,12 +181,12 @@ func (r *restoring) newest(ctx context.Context) (last *Manifest, err error) {
 		}
 	}
 	if last == nil {
-		return nil, fmt.Errorf("%w: there is no whole backup", ErrNotFound)
+		return nil, coded.Errorf("", "%w: there is no whole backup", ErrNotFound)
 	}
 	if slices.ContainsFunc(all, func(m *Manifest) bool {
 		return m.Cluster != last.Cluster || !slices.Equal(chosen(m), chosen(last))
 	}) {
-		return nil, fmt.Errorf("%w: there are backups of several clusters, or of different tables: name one of them",
+		return nil, coded.Errorf("", "%w: there are backups of several clusters, or of different tables: name one of them",
 			ErrNotFound)
 	}
 	return last, nil
@@ -208,7 +209,7 @@ func (r *restoring) choose() error {
 		i := slices.IndexFunc(r.chain, func(m *Manifest) bool { return m.has(t.ID) })
 		x.chain = r.chain[i:]
 		if older := r.dropped()[t.Name]; older != "" {
-			return fmt.Errorf("%w %q was dropped and made anew since: the new one can be restored at timestamps from %d on; the older one %s",
+			return coded.Errorf("", "%w %q was dropped and made anew since: the new one can be restored at timestamps from %d on; the older one %s",
 				ErrTable, t.Name, x.chain[0].At, older)
 		}
 		for j := range x.chain[0].Files {
@@ -222,14 +223,14 @@ func (r *restoring) choose() error {
 	for name := range wanted {
 		if !slices.ContainsFunc(r.tables, func(t target) bool { return t.Name == name }) {
 			if older := r.dropped()[name]; older != "" {
-				return fmt.Errorf("%w %q was dropped before the backup %s: it can be restored %s", ErrTable, name,
+				return coded.Errorf("", "%w %q was dropped before the backup %s: it can be restored %s", ErrTable, name,
 					last.Name, older)
 			}
-			return fmt.Errorf("%w %q is not in the backup %s", ErrTable, name, last.Name)
+			return coded.Errorf("", "%w %q is not in the backup %s", ErrTable, name, last.Name)
 		}
 	}
 	if names := sortedSet(r.result.Tables); len(names) != len(r.result.Tables) {
-		return fmt.Errorf("%w: two tables would get one name", ErrTable)
+		return coded.Errorf("", "%w: two tables would get one name", ErrTable)
 	}
 	// At an earlier timestamp there may have been tables that the last backup has not seen.
 	if len(wanted) == 0 {
@@ -273,13 +274,13 @@ func (r *restoring) policy(ctx context.Context) error {
 	}
 	have, err := r.client.Admin().ClusterPolicy(ctx, &pb.ClusterPolicyRequest{})
 	if err != nil {
-		return fmt.Errorf("backup: read the cluster's policy: %w", err)
+		return coded.Errorf("", "backup: read the cluster's policy: %w", err)
 	}
 	set, settings := different(have.GetPolicy(), to)
 	if slices.ContainsFunc(settings, func(s Setting) bool { return !s.Kept }) {
 		_, err = r.client.Admin().ClusterPolicy(ctx, &pb.ClusterPolicyRequest{Set: set})
 		if err != nil {
-			return fmt.Errorf("backup: restore the cluster's policy: %w", err)
+			return coded.Errorf("", "backup: restore the cluster's policy: %w", err)
 		}
 	}
 	if r.options.Settings != nil && len(settings) > 0 {
@@ -324,7 +325,7 @@ func (r *restoring) table(ctx context.Context,
 		return false, err
 	})
 	if err != nil {
-		err = fmt.Errorf("backup: restore table %q: %w", req.Name, err)
+		err = coded.Errorf("", "backup: restore table %q: %w", req.Name, err)
 	}
 	return out, err
 }
@@ -346,7 +347,7 @@ func (r *restoring) begin(ctx context.Context) error {
 			return err
 		}
 		if last != nil {
-			return fmt.Errorf("%w: %q: drop it, or restore the table under another name", ErrNotEmpty, t.to)
+			return coded.Errorf("", "%w: %q: drop it, or restore the table under another name", ErrNotEmpty, t.to)
 		}
 	}
 	for i := range r.tables {
@@ -459,7 +460,7 @@ func (r *restoring) writeRange(ctx context.Context, t *target, rows *Range) erro
 	case err != nil:
 		return err
 	case last != nil && uint64(last.CommitTS) > r.mark.At:
-		return fmt.Errorf("%w: %q: somebody wrote row %q at %d while it was being restored: end that program, drop the table, and restore it again",
+		return coded.Errorf("", "%w: %q: somebody wrote row %q at %d while it was being restored: end that program, drop the table, and restore it again",
 			ErrNotEmpty, t.to, last.Cell.Row, last.CommitTS)
 	case last != nil:
 		last.Cell.Table = mvcc.TableID(rows.Table) // as in the files
@@ -517,7 +518,7 @@ func (r *restoring) send(ctx context.Context, t *target, batch []mvcc.RestoredCe
 		return false, err
 	})
 	if err != nil {
-		return fmt.Errorf("backup: restore table %q: %w", t.to, err)
+		return coded.Errorf("", "backup: restore table %q: %w", t.to, err)
 	}
 	return nil
 }

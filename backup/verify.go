@@ -3,12 +3,13 @@ package backup
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/percolator-go/percolator/internal/coded"
 )
 
 // This file reads backups without a cluster: every byte of them, or what there is. Workers
@@ -47,13 +48,13 @@ func Verify(ctx context.Context, l *Location, o VerifyOptions) (*Verified, error
 		}
 	}
 	if o.Name != "" && len(v.found.Backups)+len(v.found.Faults) == 0 {
-		return nil, fmt.Errorf("%w: %s is not whole, or not there", ErrNotFound, o.Name)
+		return nil, coded.Errorf("", "%w: %s is not whole, or not there", ErrNotFound, o.Name)
 	}
 	if len(v.found.Backups)+len(v.found.Faults) == 0 {
 		// An answer without faults would be taken for a good one.
-		err := fmt.Errorf("%w: there is no whole backup", ErrNotFound)
+		err := coded.Errorf("", "%w: there is no whole backup", ErrNotFound)
 		if n := len(v.found.Unfinished); n > 0 {
-			err = fmt.Errorf("%w, and %d that are unfinished", err, n)
+			err = coded.Errorf("", "%w, and %d that are unfinished", err, n)
 		}
 		return nil, err
 	}
@@ -150,13 +151,13 @@ func (m *Manifest) covers() error {
 				continue
 			}
 			if ended || string(f.Start) != string(next) {
-				return fmt.Errorf("%w: the files of table %q of %s leave a gap before row %q", ErrDamaged,
+				return coded.Errorf("", "%w: the files of table %q of %s leave a gap before row %q", ErrDamaged,
 					t.Name, m.Name, f.Start)
 			}
 			next, ended = f.End, !f.HasEnd
 		}
 		if !ended {
-			return fmt.Errorf("%w: the files of table %q of %s end at row %q", ErrDamaged, t.Name, m.Name,
+			return coded.Errorf("", "%w: the files of table %q of %s end at row %q", ErrDamaged, t.Name, m.Name,
 				next)
 		}
 	}

@@ -10,10 +10,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
 
 	"github.com/percolator-go/percolator/actors/tablet"
 	"github.com/percolator-go/percolator/actors/tablet/snapshot"
@@ -325,7 +323,7 @@ func (e *joining) serveEarly() error {
 		cfg.TLS, cfg.Revoked = e.files.Clients(certs.AllRoles()...), e.files.Revoked
 	}
 	notYet := func(any, grpc.ServerStream) error {
-		return status.Error(codes.Unavailable, console.ErrStarting.Error())
+		return rpc.Starting(console.ErrStarting.Error())
 	}
 	opts := append(rpc.Guards(cfg), grpc.MaxRecvMsgSize(1<<20), grpc.UnknownServiceHandler(notYet))
 	e.early, e.earlyServed = grpc.NewServer(opts...), make(chan error, 1)

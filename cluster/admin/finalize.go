@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -44,7 +45,7 @@ func (s *Service) FinalizeUpgrade(ctx context.Context,
 	// Again: a node of an earlier build may have registered before the minimum was raised.
 	// None does so afterwards.
 	if _, err := s.commonVersion(ctx); err != nil {
-		return nil, fmt.Errorf("%w; no earlier build is let in any more: go on from there, and run "+
+		return nil, coded.Errorf("", "%w; no earlier build is let in any more: go on from there, and run "+
 			"this again", err)
 	}
 	if err := s.agree(ctx, version.Agreed{Active: to}); err != nil {
@@ -63,7 +64,7 @@ func (s *Service) agree(ctx context.Context, to version.Agreed) error {
 		return err
 	}
 	if err := s.cfg.Node.ApplyCatalogue(ctx); err != nil {
-		return fmt.Errorf("admin: not every node has taken note of %s yet; run this again: %w",
+		return coded.Errorf("admin", "not every node has taken note of %s yet; run this again: %w",
 			agreedText(wire.Agreed(p.Agreed)), err)
 	}
 	return nil

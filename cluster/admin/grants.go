@@ -3,11 +3,11 @@ package admin
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster/meta"
+	"github.com/percolator-go/percolator/internal/coded"
 )
 
 // This file holds the orders about grants, which are a part of the policy and reach the
@@ -33,7 +33,7 @@ func (s *Service) SetGrant(ctx context.Context,
 	// The grant is in meta by now, and a refusal below takes nothing back. LearnPolicy first:
 	// what this node has been told itself it need not ask meta for.
 	if err := errors.Join(s.cfg.Node.LearnPolicy(p), s.cfg.Node.ApplyCatalogue(ctx)); err != nil {
-		return nil, fmt.Errorf("admin: the grants are changed, and a node has not said that it knows; it "+
+		return nil, coded.Errorf("", "admin: the grants are changed, and a node has not said that it knows; it "+
 			"goes by them within half a minute: %w", err)
 	}
 	return &pb.SetGrantResponse{}, nil

@@ -3,9 +3,9 @@ package admin
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -56,7 +56,7 @@ func (s *Service) ReplayParked(ctx context.Context,
 	case errors.Is(err, txn.ErrInvalid):
 		return nil, refuse("%v", err)
 	case err != nil:
-		return nil, fmt.Errorf("admin: after %d notifications: %w", n, err)
+		return nil, coded.Errorf("admin", "after %d notifications: %w", n, err)
 	}
 	return &pb.ReplayParkedResponse{Replayed: n}, nil
 }

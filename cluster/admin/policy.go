@@ -2,10 +2,10 @@ package admin
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/policy"
 )
 
@@ -51,7 +51,7 @@ func (s *Service) ClusterPolicy(ctx context.Context,
 		err = s.cfg.Node.ApplyCatalogue(ctx)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("admin: the policy is changed, to version %d, and a node has not "+
+		return nil, coded.Errorf("", "admin: the policy is changed, to version %d, and a node has not "+
 			"said that it knows: %w",
 			p.GetVersion(), err)
 	}

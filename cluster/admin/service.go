@@ -11,6 +11,7 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/meta"
 	"github.com/percolator-go/percolator/cluster/route"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/version"
@@ -130,7 +131,7 @@ func (s *Service) descriptor(ctx context.Context, tablet uint64,
 	}
 	// Shared with whoever else reads the map just now.
 	if err := s.cfg.Router.Refresh(ctx); err != nil {
-		return nil, fmt.Errorf("admin: read the tablet map: %w", err)
+		return nil, coded.Errorf("admin", "read the tablet map: %w", err)
 	}
 	d := s.cfg.Router.Descriptor(tablet)
 	if d == nil {

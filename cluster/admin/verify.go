@@ -3,11 +3,11 @@ package admin
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
@@ -32,11 +32,11 @@ const (
 )
 
 var (
-	errAway       = errors.New("admin: its node is away")
-	errNoChecksum = errors.New("admin: the replica has not computed the checksum in time")
+	errAway       = coded.New("admin", "its node is away")
+	errNoChecksum = coded.New("admin", "the replica has not computed the checksum in time")
 	// errPassed reports that a snapshot has taken the replica past the entry, it was started
 	// anew, or it had too much to compute.
-	errPassed = errors.New("admin: the replica is past the entry and has no checksum of it")
+	errPassed = coded.New("admin", "the replica is past the entry and has no checksum of it")
 )
 
 // VerifyTablet implements pb.AdminServer. The leader has every replica compute the checksum
@@ -105,7 +105,7 @@ func withoutResult(err error) string {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "its node has not answered in time"
 	}
-	return strings.TrimPrefix(err.Error(), "admin: ")
+	return coded.Text(err)
 }
 
 // sameChecksums reports whether every replica has a result, and all the same.

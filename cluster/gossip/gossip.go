@@ -6,13 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/memberlist"
 
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/version"
 )
@@ -134,7 +137,11 @@ func Open(cfg Config, l *Listener) (*Gossip, error) {
 		return nil, err
 	}
 	if g.list, err = memberlist.Create(conf); err != nil {
-		return nil, fmt.Errorf("gossip: %w", err)
+		err = fmt.Errorf("gossip: %w", err)
+		if strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) { // it passes on only the text
+			err = coded.Mark(err, syscall.EADDRINUSE)
+		}
+		return nil, err
 	}
 	for _, work := range []func(){g.deliver, g.refresh, g.rejoin, g.rereadKeys} {
 		g.done.Go(work)

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/percolator-go/percolator/internal/rpc"
@@ -15,27 +16,31 @@ import (
 // misdirected returns what is wrong with an address at which Hello has failed, and what to
 // do about it; next is empty if a node may yet come up there.
 func misdirected(failure error) (why, next string) {
-	text := status.Convert(failure).Message()
-	diagnosis, _ := rpc.Diagnose(text)
-	why = strings.TrimSuffix(diagnosis, ": ")
-	has := func(part string) bool { return strings.Contains(text, part) }
-	switch {
-	case has("unknown service"):
-		return "it is a node's port for other nodes, or another program's",
-			"--join takes a node's --listen address, which is one port before that for other nodes"
-	case strings.Contains(why, "answers in HTTP/1"):
+	st := status.Convert(failure)
+	code, _ := rpc.Diagnose(st.Message())
+	if st.Code() == codes.Unimplemented {
+		code = rpc.ErrOtherService
+	}
+	if code == nil {
+		return "", ""
+	}
+	why = code.Error()
+	switch code {
+	case rpc.ErrOtherService:
+		return why, "--join takes a node's --listen address, which is one port before that for other nodes"
+	case rpc.ErrHTTP1:
 		return why, "--join takes a node's --listen address, not that of its console, " +
 			"which is three ports further unless --http says otherwise"
-	case has("tls: first record"):
+	case rpc.ErrPlainText:
 		return why, "start this node with --insecure as those that it joins, or check that --join " +
 			"is a --listen address"
-	case has("server preface") && !has("remote error: tls: "):
+	case rpc.ErrWantsTLS:
 		return why, "start this node with --certs as those that it joins, or check that --join " +
 			"is a --listen address"
-	case strings.Contains(why, "its certificate lacks that host"):
+	case rpc.ErrWrongHost:
 		return why, "name that node by a host of its certificate, or make that anew: " +
 			"`percolator cert create-node NAME --host HOST --ca-dir DIR --certs DIR --force`"
-	case has("tls: "), has("x509: "):
+	case rpc.ErrCertificates, rpc.ErrRefusedCert:
 		return "it and this node do not accept each other's certificates",
 			"all nodes need certificates of one authority: `percolator cert create-node NAME --host HOST " +
 				"--ca-dir DIR --certs DIR`, with the --ca-dir that made those of the cluster"

@@ -50,6 +50,7 @@ var layers = []layer{
 		pb, "internal/evaluate/...", "internal/mvcc/...", "internal/txn", "internal/wire",
 	}},
 	{of: "internal/txn/...", may: []string{
+		"internal/coded",
 		pb, "internal/metrics", "internal/mvcc", "internal/tracing", "internal/txn/...",
 		"internal/wire",
 	}},
@@ -58,14 +59,17 @@ var layers = []layer{
 		pb, "internal/mvcc", "internal/version", "internal/wire",
 	}},
 	{of: "internal/certs"},
+	{of: "internal/coded"},
 	{of: "internal/connlimit"},
 	{of: "internal/memory"},
 	{of: "internal/rpc", may: []string{
+		"internal/coded",
 		pb, "internal/certs", "internal/connlimit", "internal/metrics", "internal/mvcc", "internal/txn",
 		"internal/wire",
 	}},
 	{of: "internal/handle/hook", may: []string{"internal/txn"}},
 	{of: root, may: []string{
+		"internal/coded",
 		pb, "internal/handle/hook", "internal/mvcc", "internal/rpc", "internal/tracing", "internal/txn", "internal/wire",
 	}},
 	{of: "internal/handle", may: []string{root, "internal/handle/hook", "internal/txn"}},
@@ -127,15 +131,18 @@ var layers = []layer{
 		"internal/version", "internal/wire",
 	}},
 	{of: "cluster/join", may: []string{
+		"internal/coded",
 		pb, "cluster", "internal/mvcc", "internal/rpc", "internal/version", "internal/wire",
 		"store",
 	}},
 	{of: "cluster/admin", may: []string{
+		"internal/coded",
 		pb, "actors/placement", "cluster", "cluster/meta", "cluster/peer", "cluster/route",
 		"internal/health", "internal/mvcc", "internal/policy", "internal/txn", "internal/version",
 		"internal/wire",
 	}},
 	{of: "cluster/...", may: []string{
+		"internal/coded",
 		pb, "cluster", "cluster/peer", "internal/actorkit", "internal/certs", "internal/connlimit",
 		"internal/mvcc", "internal/txn", "internal/version", "internal/wire",
 	}},
@@ -178,30 +185,35 @@ var layers = []layer{
 	}},
 	{of: "backup/s3"},
 	{of: "backup", may: []string{
+		"internal/coded",
 		pb, "internal/mvcc", "internal/policy", "internal/txn", "internal/version", "internal/wire",
 	}},
 	{of: "internal/cli/shell", may: []string{
+		"internal/coded",
 		root, pb, "internal/certs", "internal/handle", "internal/mvcc", "internal/pbjson", "internal/rpc",
 		"internal/txn", "internal/wire", "node/config",
 	}},
-	{of: "internal/cli/cells", may: []string{root, pb, "internal/cli/shell", "internal/mvcc"}},
+	{of: "internal/cli/cells", may: []string{"internal/coded", root, pb, "internal/cli/shell", "internal/mvcc"}},
 	{of: "internal/cli/bulk", may: []string{
+		"internal/coded",
 		root, pb, "backup", "internal/cli/shell", "internal/mvcc", "internal/txn",
 	}},
 	{of: "internal/cli/inspectcmd", may: []string{
-		root, pb, "internal/cli/shell", "internal/health", "internal/inspect", "internal/mvcc", "internal/pbjson",
+		root, pb, "internal/coded", "internal/cli/shell", "internal/health", "internal/inspect", "internal/mvcc", "internal/pbjson",
 		"internal/rpc", "internal/txn", "internal/wire",
 	}},
 	{of: "internal/cli/admin", may: []string{
+		"internal/coded",
 		root, pb, "internal/certs", "internal/cli/inspectcmd", "internal/cli/shell", "internal/mvcc", "internal/policy",
 		"internal/salvage", "internal/txn", "internal/wire", "store",
 	}},
 	{of: "internal/cli/nodecmd", may: []string{
+		"internal/coded",
 		"internal/actorkit", "internal/certs", "internal/cli/shell", "internal/policy", "internal/rpc",
 		"node/config",
 	}},
 	{of: "internal/cli", may: []string{
-		root, pb, "internal/cli/...", "internal/policy", "internal/rpc", "internal/txn", "internal/version", "node/config",
+		root, pb, "internal/cli/...", "internal/coded", "internal/policy", "internal/rpc", "internal/txn", "internal/version", "node/config",
 	}},
 	{of: "node/leaderjobs", may: []string{
 		pb, "actors/archiver", "actors/backfill", "actors/collector", "actors/merger",

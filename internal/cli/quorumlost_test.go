@@ -10,6 +10,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
 )
@@ -71,8 +72,8 @@ func TestAdviceOfRefusals(t *testing.T) {
 		{context.DeadlineExceeded, true, "the node runs, but not enough of the nodes"},
 		{fmt.Errorf("dial: %w", percolator.ErrUnavailable), false, "start a node"},
 		{
-			fmt.Errorf("dial: %w: the node is starting, or waiting to join a cluster",
-				percolator.ErrUnavailable),
+			coded.Mark(fmt.Errorf("dial: %w: the node is starting, or waiting to join a cluster",
+				percolator.ErrUnavailable), txn.ErrStarting),
 			false, "waits for other nodes",
 		},
 	} {

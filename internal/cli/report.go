@@ -10,6 +10,7 @@ import (
 
 	"github.com/percolator-go/percolator/internal/cli/nodecmd"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/node/config"
 )
 
@@ -56,8 +57,7 @@ func complain(p *shell.Printer, cmd *cobra.Command, err error) {
 		}
 		return
 	}
-	// The library's prefix repeats the command's name, at every level of wrapping.
-	text := p.WithOwnName(strings.ReplaceAll(err.Error(), "percolator: ", ""))
+	text := p.WithOwnName(coded.Text(err)) // the command's name stands for the package's
 	// Joined errors have a line each, indented so that none of them can pass for advice.
 	_, _ = fmt.Fprintf(p.Stderr, "%s: %s\n", cmd.CommandPath(),
 		strings.ReplaceAll(text, "\n", "\n      "))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/percolator-go/percolator/internal/cli/nodecmd"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/policy"
 )
 
@@ -55,7 +56,7 @@ func (c *commandLine) fill(cmd *cobra.Command) error {
 			if f.Value.Type() == "bool" {
 				err = fmt.Errorf("%q is neither true nor false", value)
 			}
-			fault = fmt.Errorf("setting %q from the environment or the configuration file: %w",
+			fault = coded.Errorf("", "setting %q from the environment or the configuration file: %w",
 				f.Name, err)
 			return
 		}
@@ -126,11 +127,11 @@ func serviceLink(key, value string) bool {
 func loadFile(into map[string]string, name string, known map[string]bool) error {
 	text, err := os.ReadFile(name)
 	if err != nil {
-		return fmt.Errorf("configuration file: %w", err)
+		return coded.Errorf("", "configuration file: %w", err)
 	}
 	parsed, err := yaml.Parser().Unmarshal(text)
 	if err != nil {
-		return fmt.Errorf("configuration file %s: %w", name, err)
+		return coded.Errorf("", "configuration file %s: %w", name, err)
 	}
 	flatten("", parsed, into)
 	renameFormer(into)

@@ -215,7 +215,7 @@ func (d *demo) play(ctx context.Context, keys <-chan byte) error {
 				return nil
 			}
 			if err := d.press(key); err != nil {
-				d.say("node %d: %s", d.chosen+1, strings.TrimPrefix(err.Error(), "cluster: "))
+				d.say("node %d: %v", d.chosen+1, err)
 			}
 		case <-tick.C:
 		}

@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"context"
-	"fmt"
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -81,5 +80,5 @@ func Observer(ctx context.Context, client *txn.Client, name string) (*pb.Observe
 	if o := FindObserver(catalogue, name); o != nil {
 		return o, nil
 	}
-	return nil, fmt.Errorf("%w: there is no observer %q", percolator.ErrInvalid, name)
+	return nil, txn.Errorf("%w: there is no observer %q", percolator.ErrInvalid, name)
 }

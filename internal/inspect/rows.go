@@ -153,7 +153,7 @@ func Table(ctx context.Context, client *txn.Client, name string) (mvcc.TableID, 
 		}
 	}
 	if found == 0 {
-		return 0, nil, fmt.Errorf("%w: %q", percolator.ErrNoTable, name)
+		return 0, nil, txn.Errorf("%w: %q", percolator.ErrNoTable, name)
 	}
 	return found, func(id uint32) string {
 		if t := byID[id]; t != nil {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
@@ -41,27 +42,42 @@ func CheckAddress(addr string) error {
 	return nil
 }
 
-// Diagnose says what a failed connection means, and whether trying again is in vain. The
-// text ends with a colon; it is empty for what says enough by itself.
-func Diagnose(failure string) (text string, clear bool) {
+// What a failed connection means. Dial's errors wrap one of them where it is known.
+var (
+	ErrNobody       = coded.New("", "nothing listens there")
+	ErrNoHost       = coded.New("", "there is no such host")
+	ErrHTTP1        = coded.New("", "it answers in HTTP/1, as a console does and no node's --listen address")
+	ErrPlainText    = coded.New("", "it speaks plain text, and this process TLS")
+	ErrRefusedCert  = coded.New("", "it refuses this certificate, which is of another authority or revoked")
+	ErrWantsTLS     = coded.New("", "it hangs up on plain text, as a node with certificates does")
+	ErrWrongHost    = coded.New("", "its certificate lacks that host")
+	ErrCertificates = coded.New("", "the certificates do not match")
+	// ErrOtherService is returned for requests too that a node does not know.
+	ErrOtherService = coded.New("", "it is a node's port for other nodes, or another program's")
+)
+
+// Diagnose returns what a failed connection means, and whether trying again is in vain; nil if
+// the failure says enough by itself. gRPC passes the errors of connections and of TLS on as
+// texts only: this is the one place that reads them.
+func Diagnose(failure string) (code error, clear bool) {
 	has := func(part string) bool { return strings.Contains(failure, part) }
 	switch {
 	case has("connection refused"):
-		return "nothing listens there: ", true
+		return ErrNobody, true
 	case has("no such host"):
-		return "there is no such host: ", true
+		return ErrNoHost, true
 	case has("looked like an HTTP/1.1 header"), has("frame too large"):
-		return "it answers in HTTP/1, as a console does and no node's --listen address: ", true
+		return ErrHTTP1, true
 	case has("tls: first record does not look like a TLS handshake"):
-		return "it speaks plain text, and this process TLS: ", true
+		return ErrPlainText, true
 	case has("remote error: tls: bad certificate"): // in TLS 1.3 it comes after the handshake
-		return "it refuses this certificate, which is of another authority or revoked: ", false
-	case has("error reading server preface"):
-		return "it hangs up on plain text, as a node with certificates does: ", false
+		return ErrRefusedCert, false
+	case has("error reading server preface") && !has("remote error: tls: "):
+		return ErrWantsTLS, false
 	case has("x509: certificate is valid for"), has("x509: certificate is not valid for any names"):
-		return "its certificate lacks that host: ", true
-	case has("tls: "):
-		return "the certificates do not match: ", false
+		return ErrWrongHost, true
+	case has("tls: "), has("x509: "):
+		return ErrCertificates, false
 	}
-	return "", false
+	return nil, false
 }

@@ -87,7 +87,11 @@ func TestDiagnose(t *testing.T) {
 		{`error reading server preface: http2: frame too large`, "HTTP/1", true},
 		{`the node is starting`, "", false},
 	} {
-		text, allRefused := Diagnose(c.failure)
+		code, allRefused := Diagnose(c.failure)
+		text := ""
+		if code != nil {
+			text = code.Error()
+		}
 		if allRefused != c.allRefused || !strings.Contains(text, c.says) || c.says == "" && text != "" {
 			t.Errorf("%s: %q, %v", c.failure, text, allRefused)
 		}

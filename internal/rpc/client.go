@@ -3,7 +3,6 @@ package rpc
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -135,8 +134,12 @@ func (c *Client) connectAny(ctx context.Context, timeout time.Duration) error {
 			if err == nil {
 				return nil
 			}
-			text, clear := Diagnose(status.Convert(err).Message())
-			last = fmt.Errorf("%s: %s%w%s", l.addr, text, txn.Plain(fromStatus(err)), proxyNote(l.addr, c.proxy))
+			code, clear := Diagnose(status.Convert(err).Message())
+			last = fromStatus(err)
+			if code != nil {
+				last = txn.Errorf("%w: %w", code, last)
+			}
+			last = txn.Errorf("%s: %w%s", l.addr, last, proxyNote(l.addr, c.proxy))
 			allRefused = allRefused && clear
 			// Somebody is there and refuses: asking the others would only hide why. One that has no
 			// place for another connection may have one later.
@@ -147,7 +150,7 @@ func (c *Client) connectAny(ctx context.Context, timeout time.Duration) error {
 			c.failover(l)
 		}
 		if allRefused && !c.awaitStart && time.Since(began) > allRefusedAfter || txn.Sleep(ctx, wait) != nil {
-			return fmt.Errorf("%w: no node has answered: %w", txn.ErrUnavailable, last)
+			return txn.Errorf("%w: no node has answered: %w", txn.ErrUnavailable, last)
 		}
 	}
 }
@@ -180,9 +183,9 @@ func (c *Client) Send(ctx context.Context, _ *pb.TabletDescriptor,
 	resp, err := l.send(attempt, req)
 	// It was the attempt that ended, not the caller's patience.
 	if err != nil && attempt.Err() != nil && ctx.Err() == nil {
-		silent := fmt.Errorf("%w: %s has not answered within %v", errBroken, l.addr, c.answerWithin)
+		silent := txn.Errorf("%w: %s has not answered within %v", errBroken, l.addr, c.answerWithin)
 		if errors.Is(err, txn.ErrNotSent) {
-			silent = fmt.Errorf("%w: %w", txn.ErrNotSent, silent)
+			silent = txn.Errorf("%w: %w", txn.ErrNotSent, silent)
 		}
 		err = silent
 	}

@@ -3,7 +3,6 @@ package rpc
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -17,7 +16,7 @@ import (
 )
 
 // errBroken reports that the connection failed. The operation may or may not have been done.
-var errBroken = errors.New("percolator: connection lost")
+var errBroken = txn.NewError("connection lost")
 
 // link is one address: a connection and, while there is work, one Operations stream on
 // it. The goroutine run opens streams and sends; each stream has another that receives.
@@ -98,7 +97,7 @@ func newLink(conn *grpc.ClientConn, addr string, sole bool, cfg ClientConfig) *l
 func (l *link) send(ctx context.Context, req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	if l.unanswered.Add(1) > int64(l.cfg.QueueLimit) {
 		l.unanswered.Add(-1)
-		return nil, fmt.Errorf("%w: %w", txn.ErrNotSent, &txn.OverloadedError{
+		return nil, txn.Errorf("%w: %w", txn.ErrNotSent, &txn.OverloadedError{
 			RetryAfter: 10 * time.Millisecond, Message: "too many operations wait for " + l.addr,
 		})
 	}
@@ -108,7 +107,7 @@ func (l *link) send(ctx context.Context, req *pb.TabletRequest) (*pb.TabletRespo
 	// Under the mutex, so nothing is queued after the last drop.
 	if l.closed {
 		l.mu.Unlock()
-		return nil, fmt.Errorf("%w: %w", txn.ErrNotSent, txn.ErrClosed)
+		return nil, txn.Errorf("%w: %w", txn.ErrNotSent, txn.ErrClosed)
 	}
 	l.queue = append(l.queue, c)
 	first := len(l.queue) == 1
@@ -124,7 +123,7 @@ func (l *link) send(ctx context.Context, req *pb.TabletRequest) (*pb.TabletRespo
 	case <-ctx.Done():
 		// Whoever changes the state first decides: either it is dropped here, or it is on its way.
 		if c.state.CompareAndSwap(callQueued, callDropped) {
-			return nil, fmt.Errorf("%w: %w", txn.ErrNotSent, ctx.Err())
+			return nil, txn.Errorf("%w: %w", txn.ErrNotSent, ctx.Err())
 		}
 		return nil, ctx.Err()
 	}
@@ -163,7 +162,7 @@ func (l *link) run() {
 		if s == nil {
 			var err error
 			if s, err = l.open(); err != nil {
-				l.drop(fmt.Errorf("%w: %s: %w", errBroken, l.addr, err))
+				l.drop(txn.Errorf("%w: %s: %w", errBroken, l.addr, err))
 				continue
 			}
 		}
@@ -253,7 +252,7 @@ func (l *link) drop(cause error) {
 	l.mu.Unlock()
 	for _, c := range queue {
 		if c.state.CompareAndSwap(callQueued, callSent) {
-			c.answer <- callAnswer{err: fmt.Errorf("%w: %w", txn.ErrNotSent, cause)}
+			c.answer <- callAnswer{err: txn.Errorf("%w: %w", txn.ErrNotSent, cause)}
 		}
 	}
 }
@@ -278,7 +277,7 @@ func (s *stream) add(c *call) bool {
 	defer s.mu.Unlock()
 	// receive has answered all that was pending; what is added after that nobody would answer.
 	if s.err != nil { // the stream is gone, so this was not sent
-		c.answer <- callAnswer{err: fmt.Errorf("%w: %w: %w", txn.ErrNotSent, errBroken, s.err)}
+		c.answer <- callAnswer{err: txn.Errorf("%w: %w: %w", txn.ErrNotSent, errBroken, s.err)}
 		return false
 	}
 	s.pending[c.id] = c
@@ -298,10 +297,10 @@ func (s *stream) receive() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.err = err
-	lost := fmt.Errorf("%w: %w", errBroken, fromStatus(err))
+	lost := txn.Errorf("%w: %w", errBroken, fromStatus(err))
 	// The server had no place for the connection and has begun nothing of the stream.
 	if refused(lost) {
-		lost = fmt.Errorf("%w: %w", txn.ErrNotSent, lost)
+		lost = txn.Errorf("%w: %w", txn.ErrNotSent, lost)
 	}
 	for _, c := range s.pending {
 		c.answer <- callAnswer{err: lost}

@@ -3,14 +3,15 @@ package rpc
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
@@ -36,7 +37,7 @@ func toStatus(err error) error {
 	if err == nil {
 		return nil
 	}
-	e := &pb.Error{Code: pb.Error_CODE_UNAVAILABLE, Message: err.Error()}
+	e := &pb.Error{Code: pb.Error_CODE_UNAVAILABLE, Message: coded.Text(err)}
 	var refusal *txn.ServerError
 	switch {
 	case errors.As(err, &refusal):
@@ -55,6 +56,25 @@ func toStatus(err error) error {
 	st, detailErr := status.New(code, e.Message).WithDetails(e)
 	if detailErr != nil {
 		return status.Error(code, e.Message)
+	}
+	return st.Err()
+}
+
+// startingReason is the reason in the google.rpc.ErrorInfo of a node that does not serve yet, and
+// reasonDomain the domain of the reasons of this package.
+const (
+	startingReason = "STARTING"
+	reasonDomain   = "percolator"
+)
+
+// Starting returns the status of a node that does not serve yet. Builds that do not know its
+// reason have its code.
+func Starting(message string) error {
+	st, err := status.New(codes.Unavailable, message).WithDetails(&errdetails.ErrorInfo{
+		Reason: startingReason, Domain: reasonDomain,
+	})
+	if err != nil {
+		return status.Error(codes.Unavailable, message)
 	}
 	return st.Err()
 }
@@ -83,16 +103,20 @@ func fromStatus(err error) error {
 				RetryAfter: time.Duration(e.RetryAfterMs) * time.Millisecond,
 			}
 		}
+		if info, ok := d.(*errdetails.ErrorInfo); ok && info.GetReason() == startingReason &&
+			info.GetDomain() == reasonDomain {
+			return coded.Mark(txn.Errorf("%w: %s", txn.ErrUnavailable, st.Message()), txn.ErrStarting)
+		}
 	}
 	// Without details it comes from gRPC, or from something that is no node at all.
 	switch st.Code() {
 	case codes.Unauthenticated, codes.PermissionDenied:
 		return &txn.ServerError{Code: pb.Error_CODE_PERMISSION, Message: st.Message()}
 	case codes.Unimplemented:
-		return &txn.ServerError{
+		return coded.Mark(&txn.ServerError{
 			Code: pb.Error_CODE_INVALID, Message: "the node does not know this request: " +
 				st.Message(),
-		}
+		}, ErrOtherService)
 	}
-	return fmt.Errorf("%w: %s", txn.ErrUnavailable, st.Message())
+	return txn.Errorf("%w: %s", txn.ErrUnavailable, st.Message())
 }

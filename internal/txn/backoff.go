@@ -2,7 +2,6 @@ package txn
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -63,10 +62,10 @@ func (p *retryPolicy) again(ctx context.Context, cfg *Config, v verdict, last er
 	}
 	// A caller without a deadline must not hang for ever on a tablet that nobody serves.
 	if p.since.Elapsed() > cfg.OperationTimeout {
-		return fmt.Errorf("%w: gave up after %v: %w", ErrUnavailable, cfg.OperationTimeout, last)
+		return Errorf("%w: gave up after %v: %w", ErrUnavailable, cfg.OperationTimeout, last)
 	}
 	if err := Sleep(ctx, p.wait.next()); err != nil {
-		return fmt.Errorf("%w (last attempt: %w)", err, last)
+		return Errorf("%w (last attempt: %w)", err, last)
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package txn
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -15,7 +14,7 @@ import (
 // which reads them without guard.
 
 // errLateWrite fails a commit during which the same transaction made a write.
-var errLateWrite = fmt.Errorf("%w: a goroutine wrote to the transaction during its commit: "+
+var errLateWrite = Errorf("%w: a goroutine wrote to the transaction during its commit: "+
 	"wait for all that write before the commit, or before the function returns", ErrInvalid)
 
 // fewWrites is how many writes there is room for from the first on.

@@ -2,7 +2,6 @@ package txn
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -139,7 +138,7 @@ func (r *router) mutatePart(
 	switch v {
 	case answered:
 		if resp.GetMutation() == nil {
-			return fmt.Errorf("%w: the tablet answered something else", ErrUnavailable)
+			return Errorf("%w: the tablet answered something else", ErrUnavailable)
 		}
 		if check != nil {
 			return check(resp.GetMutation())
@@ -178,10 +177,10 @@ func (r *router) notify(ctx context.Context, as *pb.NotifyRequest, cells []mvcc.
 		case res.Status == pb.Status_STATUS_OK:
 			return nil
 		case res.Status != pb.Status_STATUS_NOTIFY_ONLY:
-			return fmt.Errorf("%w: notify answered %v", ErrUnavailable, res.Status)
+			return Errorf("%w: notify answered %v", ErrUnavailable, res.Status)
 		case as.Replay:
 			cell := wire.Cell(res.ConflictAt)
-			return fmt.Errorf("%w: row %q column %q: nothing observes it", ErrNotifyOnly, cell.Row,
+			return Errorf("%w: row %q column %q: nothing observes it", ErrNotifyOnly, cell.Row,
 				cell.Column)
 		}
 		return notifyOnly(res)

@@ -3,7 +3,6 @@ package txn
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -176,7 +175,7 @@ func (c *Client) runAgain(ctx context.Context, o Options, span *tracing.Span,
 			d = max(d, jitter(2*hint.RetryAfter))
 		}
 		if late := Sleep(ctx, d); late != nil {
-			return 0, fmt.Errorf("%w: %w", late, err)
+			return 0, Errorf("%w: %w", late, err)
 		}
 	}
 }

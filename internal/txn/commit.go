@@ -139,7 +139,7 @@ func (t *Txn) commitNotifies(ctx context.Context) (mvcc.Timestamp, error) {
 	if permanent(err) || errors.Is(err, ErrNotifyOnly) {
 		return 0, err
 	}
-	return 0, fmt.Errorf("%w: some notifications may have been made: %w", ErrCommitUnknown, err)
+	return 0, Errorf("%w: some notifications may have been made: %w", ErrCommitUnknown, err)
 }
 
 // refusal returns why a tablet refused a commit's writes, or nil if it did not.
@@ -159,12 +159,12 @@ func refusal(res *pb.MutationResult) error {
 	return nil
 }
 
-var errRolledBack = fmt.Errorf("%w: rolled back by another client", ErrConflict)
+var errRolledBack = Errorf("%w: rolled back by another client", ErrConflict)
 
 // notifyOnly returns the error that names the cell of the wrong kind.
 func notifyOnly(res *pb.MutationResult) error {
 	cell := wire.Cell(res.ConflictAt)
-	return fmt.Errorf("%w: row %q column %q: only a weak column can be notified, and it cannot be written", ErrNotifyOnly, cell.Row, cell.Column)
+	return Errorf("%w: row %q column %q: only a weak column can be notified, and it cannot be written", ErrNotifyOnly, cell.Row, cell.Column)
 }
 
 // ConflictError names the cell that another transaction changed first. It wraps
@@ -185,7 +185,7 @@ func (e *ConflictError) Unwrap() error { return ErrConflict }
 
 // errFenced means that the reply to a commit was lost and the transaction has been rolled
 // back since. It surely did not commit, so it counts as a conflict.
-var errFenced = fmt.Errorf("%w: the reply was lost, and the transaction is rolled back",
+var errFenced = Errorf("%w: the reply was lost, and the transaction is rolled back",
 	ErrConflict)
 
 // rollbackRequest rolls startTS back at the cells and intents of one tablet.

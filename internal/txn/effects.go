@@ -3,7 +3,6 @@ package txn
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -29,7 +28,7 @@ const (
 )
 
 // errNoEffects is the answer of a node that does not know what is asked.
-var errNoEffects = fmt.Errorf("%w: the node that leads a tablet is of a release that can't wait "+
+var errNoEffects = Errorf("%w: the node that leads a tablet is of a release that can't wait "+
 	"for a commit's effects: start a later build on every node, and then run "+
 	"`percolator cluster finalize`", ErrInvalid)
 
@@ -205,7 +204,7 @@ func (w *effectsWalk) held() map[string]*pb.ObserverPending {
 // has ended after it.
 func (s *Snapshot) Settled(ctx context.Context, tables ...string) (bool, error) {
 	if s.ended.Load() {
-		return false, fmt.Errorf("%w: snapshot", ErrClosed)
+		return false, Errorf("%w: snapshot", ErrClosed)
 	}
 	ids := make([]uint32, len(tables))
 	for i, name := range tables {

@@ -3,35 +3,53 @@ package txn
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
+
+	"github.com/percolator-go/percolator/internal/coded"
 )
+
+// pkg begins the text of each error that users see, once.
+const pkg = "percolator"
+
+// NewError returns a code of this package.
+func NewError(message string) error { return coded.New(pkg, message) }
+
+// Errorf is fmt.Errorf for errors that users see: "percolator: " begins the text, and none of the
+// errors in it.
+func Errorf(format string, args ...any) error { return coded.Errorf(pkg, format, args...) }
 
 // The errors that users see; package percolator re-exports them with their documentation.
 var (
-	ErrConflict       = errors.New("percolator: conflict with another transaction")
-	ErrLocked         = errors.New("percolator: locked by a live transaction")
-	ErrCommitUnknown  = errors.New("percolator: outcome of the commit is unknown")
-	ErrSnapshotTooOld = errors.New("percolator: snapshot is older than the history kept: read a newer one, close snapshots sooner, or let the node keep more history")
-	ErrNoTable        = errors.New("percolator: no such table")
-	ErrTooLarge       = errors.New("percolator: over a limit")
-	ErrInvalid        = errors.New("percolator: invalid argument")
-	ErrOverloaded     = errors.New("percolator: overloaded")
-	ErrUnavailable    = errors.New("percolator: unavailable")
-	ErrNotifyOnly     = errors.New("percolator: wrong kind of column")
-	ErrManagedTx      = errors.New("percolator: the framework commits this transaction")
-	ErrTxDone         = errors.New("percolator: transaction has ended")
-	ErrClosed         = errors.New("percolator: closed")
-	ErrPermission     = errors.New("percolator: permission denied")
+	ErrConflict       = NewError("conflict with another transaction")
+	ErrLocked         = NewError("locked by a live transaction")
+	ErrCommitUnknown  = NewError("outcome of the commit is unknown")
+	ErrSnapshotTooOld = NewError("snapshot is older than the history kept: read a newer one, close snapshots sooner, or let the node keep more history")
+	ErrNoTable        = NewError("no such table")
+	ErrTooLarge       = NewError("over a limit")
+	ErrInvalid        = NewError("invalid argument")
+	ErrOverloaded     = NewError("overloaded")
+	ErrUnavailable    = NewError("unavailable")
+	ErrNotifyOnly     = NewError("wrong kind of column")
+	ErrManagedTx      = NewError("the framework commits this transaction")
+	ErrTxDone         = NewError("transaction has ended")
+	ErrClosed         = NewError("closed")
+	ErrPermission     = NewError("permission denied")
 )
 
 // ErrDiskFull is the ErrUnavailable of a node that takes no writes for want of disk
 // space. Surely not committed.
-var ErrDiskFull = fmt.Errorf("%w: too little disk space", ErrUnavailable)
+var ErrDiskFull = Errorf("%w: too little disk space", ErrUnavailable)
+
+// ErrRestoring is the ErrUnavailable of a table whose restore has not ended.
+var ErrRestoring = NewError("the table is being restored")
+
+// ErrStarting is the ErrUnavailable of a node that does not serve yet, such as one that waits to
+// join a cluster.
+var ErrStarting = NewError("the node does not serve yet")
 
 // errTableGone means that a tablet does not know a table whose id was cached. The next
 // run looks the name up again.
-var errTableGone = fmt.Errorf("%w any more", ErrNoTable)
+var errTableGone = Errorf("%w any more", ErrNoTable)
 
 // LimitError says which limit was exceeded. It wraps ErrTooLarge.
 type LimitError struct {
@@ -42,7 +60,12 @@ type LimitError struct {
 
 // Error names the limit and both sizes.
 func (e *LimitError) Error() string {
-	return fmt.Sprintf("percolator: %s of %d bytes is over the limit of %d", e.Limit, e.Size, e.Max)
+	return pkg + ": " + e.Text()
+}
+
+// Text is the message without the package's name.
+func (e *LimitError) Text() string {
+	return fmt.Sprintf("%s of %d bytes is over the limit of %d", e.Limit, e.Size, e.Max)
 }
 
 // Unwrap is ErrTooLarge.
@@ -55,14 +78,17 @@ type OverloadedError struct {
 }
 
 // Error is the server's message.
-func (e *OverloadedError) Error() string { return ErrOverloaded.Error() + ": " + e.Message }
+func (e *OverloadedError) Error() string { return pkg + ": " + e.Text() }
+
+// Text is the server's message, without the package's name.
+func (e *OverloadedError) Text() string { return coded.Text(ErrOverloaded) + ": " + e.Message }
 
 // Unwrap is ErrOverloaded.
 func (e *OverloadedError) Unwrap() error { return ErrOverloaded }
 
 // Invalid formats an error that wraps ErrInvalid.
 func Invalid(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
+	return Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
 }
 
 // notCommitted says in the text what every error of a commit has to say. Conflicts say it
@@ -72,17 +98,5 @@ func notCommitted(err error) error {
 		errors.Is(err, ErrCommitUnknown) {
 		return err
 	}
-	return fmt.Errorf("percolator: not committed: %w", Plain(err))
+	return Errorf("not committed: %w", err)
 }
-
-// Plain returns err with a text that does not say "percolator: " at every level: it is for
-// what is wrapped by an error that begins so.
-func Plain(err error) error { return &plainError{err} }
-
-type plainError struct{ err error }
-
-// Error is the text without the prefixes.
-func (e *plainError) Error() string { return strings.ReplaceAll(e.err.Error(), "percolator: ", "") }
-
-// Unwrap is the error as it was.
-func (e *plainError) Unwrap() error { return e.err }

@@ -2,7 +2,6 @@ package txn
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -56,7 +55,7 @@ func (o *observers) WaitIdle(ctx context.Context) error {
 			continue // the second walk follows at once
 		}
 		if err := Sleep(ctx, wait.next()); err != nil {
-			return fmt.Errorf("%w: %d notifications, locks and intents are pending", err,
+			return Errorf("%w: %d notifications, locks and intents are pending", err,
 				now.pending)
 		}
 	}

@@ -3,7 +3,6 @@ package txn
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -13,7 +12,7 @@ import (
 
 // errManyTablets reports that the transaction does not fit into one tablet and has not been
 // sent anywhere.
-var errManyTablets = errors.New("percolator: cells in several tablets")
+var errManyTablets = NewError("cells in several tablets")
 
 // Why one phase is enough: the tablet decides all cells in one batch of its log, so there
 // is nothing that a crash could leave half done and no primary whose decision others
@@ -108,7 +107,7 @@ func (o *onePhase) sendable(d *pb.TabletDescriptor, sent bool) error {
 		// Two phases with this start timestamp could meet a late copy of the one-phase
 		// commit, and the two would get different commit timestamps. Another run gets
 		// another start timestamp.
-		return fmt.Errorf("%w: its tablet was split meanwhile", ErrConflict)
+		return Errorf("%w: its tablet was split meanwhile", ErrConflict)
 	}
 	return errManyTablets
 }
@@ -140,7 +139,7 @@ func (o *onePhase) result(ctx context.Context, res *pb.MutationResult, rounds in
 		return 0, false, err
 	}
 	// An answer that makes no sense says nothing about the outcome.
-	return 0, false, lost(fmt.Errorf("the tablet answered %v", res))
+	return 0, false, lost(Errorf("the tablet answered %v", res))
 }
 
 // fits reports whether all of it goes into one message for d.

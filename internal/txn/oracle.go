@@ -2,7 +2,6 @@ package txn
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -204,10 +203,10 @@ func (o *oracle) ask(ctx context.Context, count int) (mvcc.Timestamp, int, error
 	floor := o.seen()
 	first, n, err := o.transport.Timestamps(attempt, count)
 	if err != nil {
-		return 0, 0, fmt.Errorf("percolator: oracle: %w", err)
+		return 0, 0, Errorf("oracle: %w", err)
 	}
 	if n < 1 {
-		return 0, 0, fmt.Errorf("%w: the oracle gave no timestamp", ErrUnavailable)
+		return 0, 0, Errorf("%w: the oracle gave no timestamp", ErrUnavailable)
 	}
 	if err := o.accept(first, first+mvcc.Timestamp(n-1), floor); err != nil {
 		return 0, 0, err
@@ -228,7 +227,7 @@ func (o *oracle) accept(first, last, floor mvcc.Timestamp) error {
 	// in order.
 	if first <= floor {
 		o.refused.Add(1)
-		return fmt.Errorf("%w: the oracle gave %d after %d", ErrUnavailable, first, floor)
+		return Errorf("%w: the oracle gave %d after %d", ErrUnavailable, first, floor)
 	}
 	o.received.Add(uint64(last - first + 1))
 	for {

@@ -3,7 +3,6 @@ package txn
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -106,7 +105,7 @@ func (p *twoPhase) prewriteResult(ctx context.Context, res *pb.MutationResult,
 		err := p.c.resolver.clearAway(ctx, wire.Result(res).Locks, rounds)
 		return err == nil, err
 	}
-	return false, cmp.Or(refusal(res), fmt.Errorf("%w: prewrite answered %v", ErrUnavailable, res))
+	return false, cmp.Or(refusal(res), Errorf("%w: prewrite answered %v", ErrUnavailable, res))
 }
 
 // prewriteRequest builds the message. The locks expire LockTTL from now by oracle time,

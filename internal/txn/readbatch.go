@@ -3,7 +3,6 @@ package txn
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -131,7 +130,7 @@ func (r *reader) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc
 	// Fewer results than cells mean that the answer would not have fit into a message.
 	results := resp.GetGet().GetResults()
 	if len(results) == 0 || len(results) > len(b.cells) {
-		return fmt.Errorf("%w: %d results for %d cells", ErrUnavailable, len(results), len(b.cells))
+		return Errorf("%w: %d results for %d cells", ErrUnavailable, len(results), len(b.cells))
 	}
 	var locked []mvcc.LockInfo
 	for i, result := range results {
@@ -145,7 +144,7 @@ func (r *reader) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc
 		case mvcc.StatusTooOld:
 			return ErrSnapshotTooOld
 		default:
-			return fmt.Errorf("%w: read answered with status %d", ErrUnavailable,
+			return Errorf("%w: read answered with status %d", ErrUnavailable,
 				b.results[i].Status)
 		}
 	}

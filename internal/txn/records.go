@@ -2,7 +2,6 @@ package txn
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"time"
 
@@ -86,7 +85,7 @@ func (c *Client) Records(ctx context.Context, scan RecordScan) iter.Seq2[mvcc.Re
 			}
 			for _, p := range page {
 				if p.StartTs == 0 {
-					yield(mvcc.ReadCell{}, fmt.Errorf("%w: the node that leads a tablet is of a release without backups",
+					yield(mvcc.ReadCell{}, Errorf("%w: the node that leads a tablet is of a release without backups",
 						ErrInvalid))
 					return
 				}
@@ -144,10 +143,10 @@ func restored(res *pb.MutationResult) error {
 	}
 	cell := wire.Cell(res.GetConflictAt())
 	if ts := mvcc.Timestamp(res.GetCommitTs()); ts != 0 {
-		return fmt.Errorf("%w: row %q column %q was deleted at %s, and its history is not collected yet: drop the "+
+		return Errorf("%w: row %q column %q was deleted at %s, and its history is not collected yet: drop the "+
 			"table and restore it again, or run the same restore again once the cluster's history is shorter than that",
 			ErrConflict, cell.Row, cell.Column, time.UnixMilli(ts.Millis()).UTC().Format(time.RFC3339))
 	}
-	return fmt.Errorf("%w: row %q column %q has been written by somebody else", ErrConflict,
+	return Errorf("%w: row %q column %q has been written by somebody else", ErrConflict,
 		cell.Row, cell.Column)
 }

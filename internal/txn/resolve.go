@@ -3,7 +3,6 @@ package txn
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -99,7 +98,7 @@ func (r *resolver) resolve(ctx context.Context, locks []mvcc.LockInfo, round int
 				err = f.err
 			}
 		case <-ctx.Done():
-			err = fmt.Errorf("%w: %w", ctx.Err(), ErrLocked)
+			err = Errorf("%w: %w", ctx.Err(), ErrLocked)
 		}
 	}
 	r.leave(joined)
@@ -251,7 +250,7 @@ func (r *resolver) ask(ctx context.Context, l mvcc.LockInfo, dead bool,
 		// collection decides
 		return 0, true, nil
 	default:
-		return 0, false, fmt.Errorf("%w: status check answered %v", ErrUnavailable, res.Status)
+		return 0, false, Errorf("%w: status check answered %v", ErrUnavailable, res.Status)
 	}
 }
 
@@ -276,7 +275,7 @@ func (r *resolver) apply(ctx context.Context, startTS, commitTS mvcc.Timestamp,
 
 // errContradicted means that a cell was committed although its primary is rolled back, or
 // newer than the commit timestamp that its primary has.
-var errContradicted = errors.New("percolator: a cell contradicts the decision of its primary")
+var errContradicted = NewError("a cell contradicts the decision of its primary")
 
 // applied returns an error unless the answer to a message that applies a decision, a Rollback or
 // a ResolveLock, is OK. After any other answer locks remain.
@@ -285,9 +284,9 @@ func applied(res *pb.MutationResult) error {
 	case pb.Status_STATUS_OK:
 		return nil
 	case pb.Status_STATUS_COMMITTED, pb.Status_STATUS_COMMIT_TS_TOO_LOW:
-		return fmt.Errorf("%w: answered %v", errContradicted, res)
+		return Errorf("%w: answered %v", errContradicted, res)
 	}
-	return fmt.Errorf("%w: a decision was answered %v", ErrUnavailable, res.Status)
+	return Errorf("%w: a decision was answered %v", ErrUnavailable, res.Status)
 }
 
 // resolveRequest builds the messages that apply a decision.
@@ -369,10 +368,10 @@ func (r *resolver) clearAway(ctx context.Context, locks []mvcc.LockInfo, rounds 
 	// saves a run of the whole transaction.
 	live, err := r.resolve(ctx, locks, rounds, false)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrLocked, err)
+		return Errorf("%w: %w", ErrLocked, err)
 	}
 	if live {
-		return fmt.Errorf("%w: row %q", ErrLocked, locks[0].Cell.Row)
+		return Errorf("%w: row %q", ErrLocked, locks[0].Cell.Row)
 	}
 	return nil
 }
@@ -409,7 +408,7 @@ func (r *resolver) settle(ctx context.Context, primary mvcc.Cell, startTS mvcc.T
 	defer cancel()
 	switch commitTS, err = r.rollBack(ctx, primary, startTS); {
 	case err != nil:
-		return 0, fmt.Errorf("%w: %w; settling it failed: %w", ErrCommitUnknown, u.cause, err)
+		return 0, Errorf("%w: %w; settling it failed: %w", ErrCommitUnknown, u.cause, err)
 	case commitTS == 0:
 		err = u.fenced
 	}
@@ -435,12 +434,12 @@ func (r *resolver) rollBack(ctx context.Context, primary mvcc.Cell,
 		case pb.Status_STATUS_OK, pb.Status_STATUS_ROLLED_BACK:
 			return 0, nil
 		case pb.Status_STATUS_LOCKED: // the one-phase commit itself is still in flight
-			err = fmt.Errorf("%w: the commit is still under way", ErrUnavailable)
+			err = Errorf("%w: the commit is still under way", ErrUnavailable)
 			if err = wait.again(ctx, r.cfg, askLater, err); err != nil {
 				return 0, err
 			}
 		default: // below the safepoint nothing may be inferred
-			return 0, fmt.Errorf("rollback answered %v", res.Status)
+			return 0, Errorf("rollback answered %v", res.Status)
 		}
 	}
 }

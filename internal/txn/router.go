@@ -3,7 +3,6 @@ package txn
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"strings"
 	"sync/atomic"
@@ -71,7 +70,7 @@ func (r *router) locate(ctx context.Context, p wire.Position) (*pb.TabletDescrip
 				// is old. Only the tablet's own answer (CODE_WRONG_TABLET) corrects it.
 				return found[0], nil
 			}
-			err = fmt.Errorf("%w: no tablet holds table %d row %q", ErrUnavailable, p.Table, p.Row)
+			err = Errorf("%w: no tablet holds table %d row %q", ErrUnavailable, p.Table, p.Row)
 		} else if err = adminError(err); permanent(err) {
 			return nil, err
 		}
@@ -122,16 +121,16 @@ func (r *router) try(ctx context.Context, d *pb.TabletDescriptor,
 			return nil, busy, err
 		}
 		if errors.Is(err, ErrNotSent) {
-			return nil, askLater, fmt.Errorf("%w: %w", ErrUnavailable, err)
+			return nil, askLater, Errorf("%w: %w", ErrUnavailable, err)
 		}
-		return nil, unknown, fmt.Errorf("%w: reply lost: %w", ErrUnavailable, err)
+		return nil, unknown, Errorf("%w: reply lost: %w", ErrUnavailable, err)
 	}
 	if resp.Error == nil {
 		// A Status is answered even if the sender is wrong about the range.
 		if now := resp.GetStatus().GetTablet(); now != nil && now.Epoch > d.Epoch {
 			r.wrongTablet.Add(1)
 			r.tablets.heal(d, []*pb.TabletDescriptor{now})
-			return nil, wrongTablet, fmt.Errorf("%w: the tablet has changed", ErrUnavailable)
+			return nil, wrongTablet, Errorf("%w: the tablet has changed", ErrUnavailable)
 		}
 		return resp, answered, nil
 	}
@@ -154,7 +153,7 @@ func fresh(req *pb.TabletRequest) *pb.TabletRequest {
 
 // judge translates a tablet's refusal.
 func judge(e *pb.Error) (verdict, error) {
-	wrap := func(kind error) error { return fmt.Errorf("%w: %s", kind, e.Message) }
+	wrap := func(kind error) error { return Errorf("%w: %s", kind, e.Message) }
 	switch e.Code {
 	case pb.Error_CODE_WRONG_TABLET:
 		return wrongTablet, wrap(ErrUnavailable)
@@ -186,7 +185,7 @@ func judge(e *pb.Error) (verdict, error) {
 func adminError(err error) error {
 	var refusal *ServerError
 	if !errors.As(err, &refusal) {
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return Errorf("%w: %w", ErrUnavailable, err)
 	}
 	_, err = judge(&pb.Error{Code: refusal.Code, Message: refusal.Message})
 	return err
@@ -232,7 +231,7 @@ func (r *router) mutate(ctx context.Context, p wire.Position,
 		return nil, err
 	}
 	if resp.GetMutation() == nil {
-		return nil, fmt.Errorf("%w: the tablet answered something else", ErrUnavailable)
+		return nil, Errorf("%w: the tablet answered something else", ErrUnavailable)
 	}
 	return resp.GetMutation(), nil
 }

@@ -2,7 +2,6 @@ package txn
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -126,7 +125,7 @@ func (s *scanner) take(ctx context.Context, d *pb.TabletDescriptor,
 	case pb.Status_STATUS_TOO_OLD:
 		return nil, ErrSnapshotTooOld
 	default:
-		return nil, fmt.Errorf("%w: scan answered with %v", ErrUnavailable, page.GetStatus())
+		return nil, Errorf("%w: scan answered with %v", ErrUnavailable, page.GetStatus())
 	}
 	s.rounds = 0
 	// Done with as many rows as asked for may mean either the rows or the span: only the
@@ -137,7 +136,7 @@ func (s *scanner) take(ctx context.Context, d *pb.TabletDescriptor,
 		return page.Cells, nil
 	}
 	if !s.after(page) {
-		err := fmt.Errorf("%w: a scan page without progress", ErrUnavailable)
+		err := Errorf("%w: a scan page without progress", ErrUnavailable)
 		return nil, s.wait.again(ctx, &s.c.cfg, askLater, err)
 	}
 	s.wait = retryPolicy{}

@@ -2,7 +2,6 @@ package txn
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"sync/atomic"
 
@@ -63,7 +62,7 @@ func (s *Snapshot) Close() error {
 // Get reads one cell.
 func (s *Snapshot) Get(ctx context.Context, k Key) (value []byte, ok bool, err error) {
 	if s.ended.Load() {
-		return nil, false, fmt.Errorf("%w: snapshot", ErrClosed)
+		return nil, false, Errorf("%w: snapshot", ErrClosed)
 	}
 	cell, err := s.c.cell(ctx, k)
 	if err != nil {
@@ -79,7 +78,7 @@ func (s *Snapshot) Get(ctx context.Context, k Key) (value []byte, ok bool, err e
 // GetMulti reads many cells.
 func (s *Snapshot) GetMulti(ctx context.Context, keys []Key) ([]Value, error) {
 	if s.ended.Load() {
-		return nil, fmt.Errorf("%w: snapshot", ErrClosed)
+		return nil, Errorf("%w: snapshot", ErrClosed)
 	}
 	return s.getMulti(ctx, keys, nil)
 }
@@ -88,7 +87,7 @@ func (s *Snapshot) GetMulti(ctx context.Context, keys []Key) ([]Value, error) {
 func (s *Snapshot) Scan(ctx context.Context, spec ScanSpec) iter.Seq2[mvcc.ReadCell, error] {
 	if s.ended.Load() {
 		return func(yield func(mvcc.ReadCell, error) bool) {
-			yield(mvcc.ReadCell{}, fmt.Errorf("%w: snapshot", ErrClosed))
+			yield(mvcc.ReadCell{}, Errorf("%w: snapshot", ErrClosed))
 		}
 	}
 	return s.scan(ctx, spec, nil)

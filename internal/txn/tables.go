@@ -3,7 +3,6 @@ package txn
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -11,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -85,15 +85,15 @@ func (m *meta) TableID(ctx context.Context, name string) (mvcc.TableID, error) {
 	}
 	for _, t := range tables {
 		if t.Name == name && t.Restoring != nil {
-			return 0, fmt.Errorf("%w: table %q is being restored from %s, and that is not finished: run the restore again",
-				ErrUnavailable, name, t.Restoring.Source)
+			return 0, coded.Mark(Errorf("%w: table %q is being restored from %s, and that is not finished: "+
+				"run the restore again", ErrUnavailable, name, t.Restoring.Source), ErrRestoring)
 		}
 	}
 	if slices.ContainsFunc(tables, func(t *pb.Table) bool { return t.Hidden }) {
-		return 0, fmt.Errorf("%w: %q, or this certificate has no grant for it: ask an operator for `percolator grant`",
+		return 0, Errorf("%w: %q, or this certificate has no grant for it: ask an operator for `percolator grant`",
 			ErrNoTable, name)
 	}
-	return 0, fmt.Errorf("%w: %q", ErrNoTable, name)
+	return 0, Errorf("%w: %q", ErrNoTable, name)
 }
 
 // allTables is what meta answers: with tables that were dropped, and those that are hidden.
@@ -155,7 +155,7 @@ func (m *meta) createTable(ctx context.Context, req *pb.CreateTableRequest) erro
 		})
 		switch {
 		case err != nil && pending > 0:
-			return fmt.Errorf("%w; %d of the %d split keys of table %q are left: the same CreateTable "+
+			return Errorf("%w; %d of the %d split keys of table %q are left: the same CreateTable "+
 				"goes on with them, and dropping the table ends it", err, pending, len(req.SplitKeys), req.Name)
 		case err != nil:
 			return err

@@ -2,7 +2,6 @@ package txn
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -137,7 +136,7 @@ func (w *weakColumns) check(ctx context.Context, m *meta, c mvcc.Cell) error {
 	w.found = found
 	w.mu.Unlock()
 	if !found[column] {
-		return fmt.Errorf("%w: row %q column %q: only a column with a weak observer can be notified",
+		return Errorf("%w: row %q column %q: only a column with a weak observer can be notified",
 			ErrNotifyOnly, c.Row, c.Column)
 	}
 	return nil

@@ -2,7 +2,6 @@ package txn
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"google.golang.org/grpc"
@@ -12,7 +11,7 @@ import (
 )
 
 // ErrNotSent is wrapped by a Transport's errors when the operation surely did not reach its tablet.
-var ErrNotSent = errors.New("percolator: request not sent")
+var ErrNotSent = NewError("request not sent")
 
 // Transport carries operations to tablets, the oracle and meta: in process in a node's
 // own DB, gRPC after Dial. All methods may be used concurrently. Messages are not changed
@@ -71,7 +70,10 @@ type ServerError struct {
 }
 
 // Error is the node's message. Its code is for programs: Run, and what errors.Is finds, go by it.
-func (e *ServerError) Error() string { return "percolator: " + e.Message }
+func (e *ServerError) Error() string { return pkg + ": " + e.Message }
+
+// Text is the node's message.
+func (e *ServerError) Text() string { return e.Message }
 
 // AtOnce is a Transport in the oracle's process, which can give timestamps without
 // waiting.

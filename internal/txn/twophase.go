@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -298,7 +297,7 @@ func (p *twoPhase) judgePrimary(res *pb.MutationResult, done *decision) (tooLow 
 	// "not found" among them: the lock is gone, and the record that says why has to be
 	// asked for
 	default:
-		return false, lost(fmt.Errorf("the primary's tablet answered %v", res))
+		return false, lost(Errorf("the primary's tablet answered %v", res))
 	}
 }
 
@@ -339,7 +338,7 @@ func (p *twoPhase) commitRest(ctx context.Context, commitTS mvcc.Timestamp, cell
 			return p.commitRequest(commitTS, cells, intents)
 		}, func(res *pb.MutationResult) error {
 			if res.Status != pb.Status_STATUS_OK && res.Status != pb.Status_STATUS_COMMITTED {
-				return fmt.Errorf("percolator: a secondary's commit was answered %v", res.Status)
+				return Errorf("a secondary's commit was answered %v", res.Status)
 			}
 			p.t.sawLeft(res)
 			return nil

@@ -2,7 +2,6 @@ package txn
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
@@ -34,7 +33,7 @@ func (t *Txn) validate(ctx context.Context, commitTS mvcc.Timestamp) error {
 		b := newReadBatch(cells, which)
 		b.need = 0
 		if err := at.readAll(ctx, commitTS, b); err != nil {
-			return fmt.Errorf("percolator: validation: %w", err)
+			return Errorf("validation: %w", err)
 		}
 		var locks []mvcc.LockInfo
 		for i := range b.results {

@@ -11,6 +11,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/policy"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -118,7 +119,7 @@ func parsePolicy(args []string) (*pb.Policy, error) {
 		}
 		value, err := parseSetting(s, text)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", s.Name, err)
+			return nil, coded.Errorf("", "%s: %w", s.Name, err)
 		}
 		s.Set(set, value)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/percolator-go/percolator/internal/cli/inspectcmd"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/salvage"
 	"github.com/percolator-go/percolator/store"
@@ -207,7 +208,7 @@ func probe(ctx context.Context, all []*salvage.Inspection, plan *salvage.Plan) e
 				continue
 			}
 			_ = c.Close()
-			return shell.WithHint(fmt.Errorf("%w: node %d is declared dead, and something answers at its address %s",
+			return shell.WithHint(coded.Errorf("", "%w: node %d is declared dead, and something answers at its address %s",
 				salvage.ErrMayLive, node, addr), "if that node runs, its data is not lost: stop it and inspect its "+
 				"directory; if the address belongs to something else now, give --no-probe")
 		}

@@ -14,6 +14,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/backup"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/coded"
 )
 
 // `backup` copies tables into a directory or a bucket; package backup does the work. This
@@ -211,7 +212,7 @@ func listBackups(ctx context.Context, l *backup.Location, out *shell.Printer) er
 		return err
 	}
 	if len(listed) == 0 {
-		return fmt.Errorf("%w: the location has none", backup.ErrNotFound)
+		return coded.Errorf("", "%w: the location has none", backup.ErrNotFound)
 	}
 	list := out.Listing("BACKUP, STATE, UPON, TABLES, RECORDS, SIZE", 4, 5)
 	for _, b := range listed {

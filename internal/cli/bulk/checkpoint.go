@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/coded"
 )
 
 // A long command records its progress in a small JSON file beside the data, so that it
@@ -28,10 +29,10 @@ func saveCheckpoint(name string, state any) error {
 	// one is there, never a name without its bytes.
 	next := name + ".next"
 	if err := writeDurably(next, append(text, '\n')); err != nil {
-		return fmt.Errorf("progress file: %w", err)
+		return coded.Errorf("", "progress file: %w", err)
 	}
 	if err := os.Rename(next, name); err != nil {
-		return fmt.Errorf("progress file: %w", err)
+		return coded.Errorf("", "progress file: %w", err)
 	}
 	return syncDir(name)
 }
@@ -54,7 +55,7 @@ func loadCheckpoint(name string, state any) (there bool, err error) {
 		err = json.Unmarshal(text, state)
 	}
 	if err != nil {
-		return false, shell.WithHint(fmt.Errorf("progress file %s: %w", name, err),
+		return false, shell.WithHint(coded.Errorf("", "progress file %s: %w", name, err),
 			"--restart begins anew, and replaces it")
 	}
 	return true, nil

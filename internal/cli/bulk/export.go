@@ -15,6 +15,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 )
@@ -351,7 +352,7 @@ func (e *export) explain(err error) error {
 	if !errors.Is(err, percolator.ErrSnapshotTooOld) {
 		return e.Conn.WithResumeHint(err, fmt.Sprintf("%d rows", e.state.Rows))
 	}
-	return shell.WithHint(fmt.Errorf("%s was begun at the snapshot of %s UTC: %w", e.file.partName,
+	return shell.WithHint(coded.Errorf("", "%s was begun at the snapshot of %s UTC: %w", e.file.partName,
 		shell.Clock(mvcc.Timestamp(e.state.TS)), err),
 		"--restart begins a new one; `cluster set history=…` keeps more")
 }

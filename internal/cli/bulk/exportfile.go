@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/coded"
 )
 
 // exportState is the content of FILE.progress: the request, and how much of FILE.part is
@@ -107,7 +108,7 @@ func (f *exportFile) open(durable int64) (err error) {
 	}()
 	// The kernel releases the lock however this process ends.
 	if err := syscall.Flock(int(f.part.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return shell.WithHint(fmt.Errorf("%s: another process writes it: %w", f.partName, err),
+		return shell.WithHint(coded.Errorf("", "%s: another process writes it: %w", f.partName, err),
 			"wait until it is done")
 	}
 	info, err := f.part.Stat()

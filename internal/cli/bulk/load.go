@@ -14,6 +14,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -169,7 +170,7 @@ func (l *lineReader) next() ([]byte, error) {
 		l.offset += int64(size)
 		l.line++
 		if size > l.max+1 {
-			return nil, fmt.Errorf("%w: %d bytes, over --max-line", errBadLine, size)
+			return nil, coded.Errorf("", "%w: %d bytes, over --max-line", errBadLine, size)
 		}
 		if l.line == 1 {
 			return trimNewline(bytes.TrimPrefix(l.text, byteOrderMark)), nil

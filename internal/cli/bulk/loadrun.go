@@ -14,6 +14,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/coded"
 )
 
 // One run of load. The reader puts batches into a queue; workers of a Loader commit them
@@ -185,7 +186,7 @@ func (l *loading) passOver(line int64, why error) error {
 	defer l.mu.Unlock()
 	l.bad++
 	if l.bad > int64(l.skipBad) {
-		return shell.WithHint(fmt.Errorf("%s line %d: %w", l.input.name, line, why),
+		return shell.WithHint(coded.Errorf("", "%s line %d: %w", l.input.name, line, why),
 			fmt.Sprintf("mend the line and run the command again: it goes on where it was "+
 				"(--skip-bad %d passes over it)", l.bad))
 	}

@@ -14,6 +14,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -104,25 +105,25 @@ func parseRow(line []byte, limits mvcc.Limits) (*rowCells, error) {
 		Base64  map[string]*strictBytes `json:"base64_columns"`
 	}
 	if !utf8.Valid(line) {
-		return nil, fmt.Errorf(
+		return nil, coded.Errorf("",
 			`%w: not UTF-8; bytes that are no text are written {"base64": "…"}`, errBadLine)
 	}
 	if err := cmp.Or(checkLayout(line), checkNames(line)); err != nil {
-		return nil, fmt.Errorf("%w: %w", errBadLine, err)
+		return nil, coded.Errorf("", "%w: %w", errBadLine, err)
 	}
 	// An unknown field is a typing error or of a later version; either way its data would
 	// be lost silently.
 	decoder := json.NewDecoder(bytes.NewReader(line))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&parsed); err != nil {
-		return nil, fmt.Errorf("%w: %w", errBadLine, err)
+		return nil, coded.Errorf("", "%w: %w", errBadLine, err)
 	}
 	if rest := bytes.TrimSpace(line[decoder.InputOffset():]); len(rest) > 0 {
-		return nil, fmt.Errorf("%w: more follows the object: %s", errBadLine,
+		return nil, coded.Errorf("", "%w: more follows the object: %s", errBadLine,
 			shell.Shortened(string(rest), shell.ValueWidth))
 	}
 	if parsed.Row == nil {
-		return nil, fmt.Errorf(`%w: no "row"`, errBadLine)
+		return nil, coded.Errorf("", `%w: no "row"`, errBadLine)
 	}
 	row := &rowCells{row: string(*parsed.Row)}
 	// In the order of their names, so that the same file makes the same transactions.
@@ -132,10 +133,10 @@ func parseRow(line []byte, limits mvcc.Limits) (*rowCells, error) {
 	for _, name := range slices.Sorted(maps.Keys(parsed.Base64)) {
 		raw, err := base64.StdEncoding.DecodeString(name)
 		if err != nil {
-			return nil, fmt.Errorf("%w: column %q is not base64", errBadLine, name)
+			return nil, coded.Errorf("", "%w: column %q is not base64", errBadLine, name)
 		}
 		if _, twice := parsed.Columns[string(raw)]; twice {
-			return nil, fmt.Errorf("%w: column %s comes twice", errBadLine, shell.Printable(string(raw)))
+			return nil, coded.Errorf("", "%w: column %s comes twice", errBadLine, shell.Printable(string(raw)))
 		}
 		row.add(string(raw), parsed.Base64[name])
 	}
@@ -166,7 +167,7 @@ func (r *rowCells) add(column string, value *strictBytes) {
 // check refuses what could not be stored, and text that the JSON decoder has changed.
 func (r *rowCells) check(line []byte, limits mvcc.Limits) error {
 	if len(r.cells) == 0 {
-		return fmt.Errorf("%w: row %s has no columns", errBadLine, shell.Shortened(r.row, shell.ValueWidth))
+		return coded.Errorf("", "%w: row %s has no columns", errBadLine, shell.Shortened(r.row, shell.ValueWidth))
 	}
 	// encoding/json silently replaces half of a surrogate pair by U+FFFD.
 	replaced := !bytes.ContainsRune(line, utf8.RuneError) &&
@@ -178,15 +179,15 @@ func (r *rowCells) check(line []byte, limits mvcc.Limits) error {
 	for _, c := range r.cells {
 		bad = bad || lossy([]byte(c.column)) || lossy(c.value)
 		if limits.Value > 0 && len(c.value) > limits.Value {
-			return fmt.Errorf("%w: column %s: a value of %d bytes is over the limit of %d",
+			return coded.Errorf("", "%w: column %s: a value of %d bytes is over the limit of %d",
 				errBadLine, shell.Printable(c.column), len(c.value), limits.Value)
 		}
 		if err := limits.CheckCell(mvcc.Cell{Row: r.row, Column: c.column}); err != nil {
-			return fmt.Errorf("%w: %w", errBadLine, err)
+			return coded.Errorf("", "%w: %w", errBadLine, err)
 		}
 	}
 	if bad {
-		return fmt.Errorf(
+		return coded.Errorf("",
 			`%w: half of a surrogate pair is no text; bytes are written {"base64": "…"}`,
 			errBadLine)
 	}

@@ -11,6 +11,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/coded"
 )
 
 // The commands that read and write cells go through the library: reads in one snapshot,
@@ -77,7 +78,7 @@ func get(ctx context.Context, s *percolator.Snapshot, out *shell.Printer, table,
 			what += "; its columns are " + shell.ColumnNames(names)
 		}
 		return shell.WithHint(
-			fmt.Errorf("%w: row %s of table %s %s", shell.ErrNoValue, shell.Printable(row), table, what),
+			coded.Errorf("", "%w: row %s of table %s %s", shell.ErrNoValue, shell.Printable(row), table, what),
 			"`history TABLE ROW` shows what the row ever held",
 			shell.Operand{What: "TABLE", Value: table}, shell.Operand{What: "ROW", Value: row})
 	}
@@ -183,7 +184,7 @@ func parseWrites(cmd *cobra.Command, f *shell.InputFlags, args []string,
 			// Larger than any limit, so that the node reports which one is exceeded.
 			value, err := io.ReadAll(io.LimitReader(stdin, 8<<20))
 			if err != nil {
-				return nil, fmt.Errorf("standard input: %w", err)
+				return nil, coded.Errorf("", "standard input: %w", err)
 			}
 			return []cellWrite{{column: column, value: value}}, nil
 		}

@@ -16,6 +16,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/pbjson"
 	"github.com/percolator-go/percolator/internal/rpc"
 )
@@ -119,7 +120,7 @@ func (g *gathering) cluster(ctx context.Context, s *shell.Session, out *shell.Pr
 	switch {
 	case g.granted:
 	case err != nil:
-		return fmt.Errorf("which tables have grants is not known, --granted includes them all: %w", err)
+		return coded.Errorf("", "which tables have grants is not known, --granted includes them all: %w", err)
 	default:
 		g.view = rpc.ViewWithoutGrants(policy.GetPolicy())
 	}

@@ -2,13 +2,13 @@ package inspectcmd
 
 import (
 	"context"
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
@@ -81,7 +81,7 @@ func history(ctx context.Context, s *shell.Session, table string, view *historyV
 		return err
 	}
 	if len(view.entries) == 0 {
-		return shell.WithHint(fmt.Errorf("%w: table %s holds nothing in row %s", shell.ErrNoValue, table,
+		return shell.WithHint(coded.Errorf("", "%w: table %s holds nothing in row %s", shell.ErrNoValue, table,
 			shell.Printable(view.row)),
 			rowsThatExist, shell.Operand{What: "TABLE", Value: table})
 	}

@@ -13,6 +13,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -327,7 +328,7 @@ func (v *resolver) settle(ctx context.Context, e *pb.WalkEntry) error {
 		out.Left, err = true, nil
 	}
 	if err != nil {
-		return fmt.Errorf("lock of transaction %d: %w", l.Lock.StartTS, err)
+		return coded.Errorf("", "lock of transaction %d: %w", l.Lock.StartTS, err)
 	}
 	switch {
 	case out.Left:
@@ -373,7 +374,7 @@ func (v *resolver) rollBack(ctx context.Context, l mvcc.LockInfo) error {
 		// decided now; it stays alive.
 		return nil
 	default:
-		return fmt.Errorf("%w: rollback answered %v", shell.ErrNoAnswer, status)
+		return coded.Errorf("", "%w: rollback answered %v", shell.ErrNoAnswer, status)
 	}
 }
 

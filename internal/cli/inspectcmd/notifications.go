@@ -10,6 +10,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -158,7 +159,7 @@ func (l *notifyLister) line(observer string, e *pb.WalkEntry) []any {
 
 // noObserver returns the error for a name that the catalogue does not have.
 func noObserver(name string) error {
-	return shell.WithHint(fmt.Errorf("%w: %s", errNoObserver, shell.Printable(name)), knownObservers)
+	return shell.WithHint(coded.Errorf("", "%w: %s", errNoObserver, shell.Printable(name)), knownObservers)
 }
 
 // firstLine cuts a panic's stack off its message.
@@ -219,7 +220,7 @@ func replayNotifications(ctx context.Context, s *shell.Session, observer string,
 	if len(rows) > 0 {
 		err = replayRow(ctx, s, o, rows[0])
 	} else if marked, err = replayParked(ctx, s, observer); err != nil {
-		err = fmt.Errorf("after %d notifications: %w", marked, err)
+		err = coded.Errorf("", "after %d notifications: %w", marked, err)
 	}
 	if err != nil {
 		return err
@@ -262,7 +263,7 @@ func replayRow(ctx context.Context, s *shell.Session, o *pb.ObserverInfo,
 			return err
 		}
 		if inspect.NewestWrite(entries, wire.CellPB(cell)) == nil {
-			return shell.WithHint(fmt.Errorf("%w: row %s was never written in column %s of table %s",
+			return shell.WithHint(coded.Errorf("", "%w: row %s was never written in column %s of table %s",
 				shell.ErrNoValue, shell.Printable(row), shell.Printable(cell.Column), shell.Printable(o.TableName)),
 				rowsThatExist, shell.Operand{What: "TABLE", Value: o.TableName})
 		}

@@ -3,12 +3,12 @@ package inspectcmd
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 
 	"github.com/spf13/cobra"
 
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/inspect"
 )
 
@@ -89,7 +89,7 @@ func trace(ctx context.Context, s *shell.Session, t *inspect.Chain, table string
 	}
 	err = t.Trace(ctx, path[0], column, newest)
 	if errors.Is(err, inspect.ErrNoChange) {
-		return shell.WithHint(fmt.Errorf("%w: no change of row %s that is asked for is committed, or kept",
+		return shell.WithHint(coded.Errorf("", "%w: no change of row %s that is asked for is committed, or kept",
 			shell.ErrNoValue, shell.Printable(path[0])), rowsThatExist, shell.Operand{What: "TABLE", Value: table})
 	}
 	if err != nil {

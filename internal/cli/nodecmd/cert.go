@@ -2,7 +2,6 @@ package nodecmd
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/coded"
 )
 
 // The commands about certificates make and read files. They talk to no node.
@@ -157,7 +157,7 @@ func showCertificates(out *shell.Printer, infos []certs.Info) error {
 		return err
 	}
 	if len(bad) > 0 {
-		return fmt.Errorf("%w: %s", certs.ErrFiles, strings.Join(bad, ", "))
+		return coded.Errorf("", "%w: %s", certs.ErrFiles, strings.Join(bad, ", "))
 	}
 	return nil
 }

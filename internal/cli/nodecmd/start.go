@@ -18,6 +18,7 @@ import (
 
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/policy"
 	"github.com/percolator-go/percolator/node/config"
 )
@@ -131,7 +132,7 @@ func serve(ctx context.Context, app *shell.App, out *shell.Printer, n *nodeFlags
 	if n.auditLog != "" {
 		audit, err := openAudit(n.auditLog)
 		if err != nil {
-			return fmt.Errorf("--audit-log: %w", err)
+			return coded.Errorf("", "--audit-log: %w", err)
 		}
 		defer func() { _ = audit.close() }() // each line was synced, or the log says why not
 		logger = slog.New(auditTee{logger.Handler(), audit})

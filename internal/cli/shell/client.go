@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -153,9 +154,9 @@ func (c *Connector) CutShort(ctx context.Context, err error) error {
 	case err == nil || ctx.Err() == nil || errors.Is(err, cause):
 		return err
 	case errors.Is(cause, errInterrupted): // err is a consequence of it
-		return fmt.Errorf("%w: %w", errInterrupted, err)
+		return coded.Errorf("", "%w: %w", errInterrupted, err)
 	case errors.Is(cause, ErrTimeout):
-		return fmt.Errorf("%w (%v, %v): %w", ErrTimeout, c.Timeout, c.addrs, err)
+		return coded.Errorf("", "%w (%v, %v): %w", ErrTimeout, c.Timeout, c.addrs, err)
 	}
 	return err
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/percolator-go/percolator/internal/coded"
 )
 
 // What can't be undone needs confirmation (invariant 7): --yes or, at a terminal, the
@@ -57,7 +59,7 @@ func (d *Deps) confirm(cmd *cobra.Command, name, cost string) error {
 	case err != nil:
 		return err
 	case typed != name && typed != Printable(name):
-		return fmt.Errorf("%w: nothing was changed", errNotConfirmed)
+		return coded.Errorf("", "%w: nothing was changed", errNotConfirmed)
 	}
 	return nil
 }

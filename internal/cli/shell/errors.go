@@ -3,8 +3,6 @@ package shell
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -13,6 +11,8 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/coded"
+	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
@@ -28,12 +28,15 @@ type UsageError struct {
 // Error is the cause's text.
 func (e *UsageError) Error() string { return e.Err.Error() }
 
+// Text is the cause's text without its package's name.
+func (e *UsageError) Text() string { return coded.Text(e.Err) }
+
 // Unwrap is the cause.
 func (e *UsageError) Unwrap() error { return e.Err }
 
 // Usagef returns a UsageError with a formatted text.
 func Usagef(cmd *cobra.Command, format string, args ...any) error {
-	return &UsageError{Cmd: cmd, Err: fmt.Errorf(format, args...)}
+	return &UsageError{Cmd: cmd, Err: coded.Errorf("", format, args...)}
 }
 
 // HintError adds advice to an error. The commands in it are templates (Printer.Advice).
@@ -51,14 +54,17 @@ func WithHint(err error, hint string, operands ...Operand) error {
 // Error is the cause's text; report prints the hint on a line of its own.
 func (e *HintError) Error() string { return e.err.Error() }
 
+// Text is the cause's text without its package's name.
+func (e *HintError) Text() string { return coded.Text(e.err) }
+
 // Unwrap is the cause.
 func (e *HintError) Unwrap() error { return e.err }
 
 // Classify chooses the exit code of a failure, and the advice where that is the same for
-// all commands. The first case that matches counts: the texts of TLS and gRPC say more than
-// ErrUnavailable, which they come with.
+// all commands. The first case that matches counts: what is wrong with a connection says more
+// than ErrUnavailable, which it comes with.
 func (c *Connector) Classify(err error) (code int, hint string) {
-	has := func(part string) bool { return strings.Contains(err.Error(), part) }
+	is := func(code error) bool { return errors.Is(err, code) }
 	unavailable := errors.Is(err, percolator.ErrUnavailable)
 	late := errors.Is(err, ErrTimeout) || errors.Is(err, context.DeadlineExceeded)
 	switch {
@@ -68,26 +74,26 @@ func (c *Connector) Classify(err error) (code int, hint string) {
 		return ExitFailed, percolator.Advice(percolator.ErrCommitUnknown)
 	case errors.Is(err, errInterrupted):
 		return ExitFailed, ""
-	case unavailable && has("answers in HTTP/1"):
+	case is(rpc.ErrHTTP1):
 		return ExitUnavailable, "--addr is a node's --listen address, not that of its console: " +
 			"that is three ports further, unless --http says otherwise"
-	case unavailable && has("its certificate lacks that host"):
+	case is(rpc.ErrWrongHost):
 		return ExitUnavailable, "on that node's machine, make its certificate anew with all the " +
 			"names it is reached by: `cert create-node NAME --host HOST --ca-dir CA --force`; or name it by " +
 			"one of those in the message"
-	case unavailable && has("server preface") && !has("remote error: tls: "):
+	case is(rpc.ErrWantsTLS):
 		return ExitUnavailable, "what listens there takes no clients in plain text: a node with " +
 			"certificates wants --certs; --addr is a node's --listen address"
-	case unavailable && has("tls: first record"):
+	case is(rpc.ErrPlainText):
 		return ExitUnavailable, "what listens there takes plain text only: leave --certs out, " +
 			"or check that --addr is a node's --listen address"
-	case unavailable && has("tls: "):
+	case is(rpc.ErrCertificates), is(rpc.ErrRefusedCert):
 		return ExitUnavailable, "the node and this command do not accept each other's " +
 			"certificates: `cert show` looks at --certs"
-	case unavailable && has("waiting to join a cluster"):
+	case is(txn.ErrStarting):
 		return ExitUnavailable, "the node runs and waits for other nodes of its cluster: start " +
 			"those; its log and /readyz name them"
-	case unavailable && has("is being restored from"):
+	case is(txn.ErrRestoring):
 		return ExitUnavailable, "run `restore` again as before: it goes on; or give it up with " +
 			"`table drop`"
 	case errors.Is(err, percolator.ErrDiskFull), refusedWith(err, pb.Error_CODE_DISK_FULL):
@@ -100,11 +106,10 @@ func (c *Connector) Classify(err error) (code int, hint string) {
 		return ExitUnavailable, "is the node up? `status` asks it; --timeout waits longer"
 	case unavailable, status.Code(rootCause(err)) == codes.Unavailable:
 		return ExitUnavailable, percolator.Advice(percolator.ErrUnavailable)
-	// memberlist passes on only the text of EADDRINUSE
-	case errors.Is(err, syscall.EADDRINUSE), has(syscall.EADDRINUSE.Error()):
+	case is(syscall.EADDRINUSE):
 		return ExitFailed, "another process listens there: stop it, or give --listen (and " +
 			"--peer, --gossip, --http) another port; port 0 picks free ones"
-	case has("unknown service"):
+	case is(rpc.ErrOtherService):
 		return serverCode(err), "--addr is a node's --listen address; the port after it is for " +
 			"other nodes"
 	case errors.Is(err, percolator.ErrOverloaded):

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/coded"
+	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
@@ -16,27 +19,28 @@ import (
 // what it wants, is told what to change.
 func TestWrongDoor(t *testing.T) {
 	c := NewDeps(&App{Name: "percolator"}).Conn
-	for text, want := range map[string]string{
-		`connection error: desc = "error reading server preface: EOF"`:                                      "--certs; --addr",
-		`connection error: desc = "error reading server preface: remote error: tls: bad certificate"`:       "`cert show`",
-		`authentication handshake failed: tls: first record does not look like a TLS handshake`:             "leave --certs out",
-		`authentication handshake failed: tls: failed to verify certificate: x509: signed by unknown`:       "each other's certificates",
-		`its certificate lacks that host: tls: failed to verify certificate: x509: certificate is valid`:    "`cert create-node NAME --host HOST --ca-dir CA --force`",
-		`the certificates do not match: remote error: tls: certificate required`:                            "`cert show`",
-		`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: refused"`: "start a node",
+	for code, want := range map[error]string{
+		rpc.ErrWantsTLS: "--certs; --addr", rpc.ErrRefusedCert: "`cert show`",
+		rpc.ErrPlainText: "leave --certs out", rpc.ErrCertificates: "each other's certificates",
+		rpc.ErrWrongHost: "`cert create-node NAME --host HOST --ca-dir CA --force`",
+		rpc.ErrHTTP1:     "three ports further", rpc.ErrNobody: "start a node",
+		txn.ErrStarting: "waits for other nodes", txn.ErrRestoring: "run `restore` again",
 	} {
-		if code, hint := c.Classify(fmt.Errorf("%w: %s", percolator.ErrUnavailable,
-			text)); code != ExitUnavailable || !strings.Contains(hint, want) {
-			t.Errorf("%s: %d, %q", text, code, hint)
+		err := coded.Mark(txn.Errorf("%w: text", percolator.ErrUnavailable), code)
+		if exit, hint := c.Classify(err); exit != ExitUnavailable || !strings.Contains(hint, want) {
+			t.Errorf("CLASSIFY: %v: %d, %q", code, exit, hint)
 		}
 	}
-	taken := errors.New(`gossip: listen on 127.0.0.1:7802: failed to start UDP listener: listen udp 127.0.0.1:7802: bind: address already in use`)
+	// A text alone is no code, whatever it says.
+	lies := txn.Errorf("%w: tls: first record, waiting to join a cluster", percolator.ErrUnavailable)
+	if _, hint := c.Classify(lies); hint != percolator.Advice(percolator.ErrUnavailable) {
+		t.Errorf("CLASSIFY: a text decides: %q", hint)
+	}
+	taken := coded.Mark(errors.New("gossip: bind: address already in use"), syscall.EADDRINUSE)
 	if code, hint := c.Classify(taken); code != ExitFailed || !strings.Contains(hint, "--gossip") {
 		t.Errorf("a port that is taken: %d, %q", code, hint)
 	}
-	other := &txn.ServerError{
-		Code: pb.Error_CODE_INVALID, Message: "the node does not know this request: unknown service percolator.v1.Percolator",
-	}
+	other := coded.Mark(&txn.ServerError{Code: pb.Error_CODE_INVALID}, rpc.ErrOtherService)
 	if code, hint := c.Classify(other); code != ExitFailed ||
 		!strings.Contains(hint, "--listen address") {
 		t.Errorf("another node's door: %d, %q", code, hint)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -94,7 +95,7 @@ func (s *Session) NodeID(ctx context.Context, name string) (uint64, error) {
 		candidates = append(candidates, fmt.Sprintf("node %d (incarnation %d, %s, %s)",
 			n.NodeId, n.Incarnation, line[2], line[3]))
 	}
-	return 0, WithHint(fmt.Errorf("%w, and %d of them are alive: %s: %s",
+	return 0, WithHint(coded.Errorf("", "%w, and %d of them are alive: %s: %s",
 		errWhichNode, len(alive), Printable(name), strings.Join(candidates, ", ")),
 		"name the one that is meant by its id")
 }

@@ -10,6 +10,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 )
@@ -99,7 +100,7 @@ func (s *Session) NamesIfKnown(ctx context.Context) (*Names, error) {
 func (n *Names) Table(name string) (mvcc.TableID, error) {
 	id, ok := n.IDs[name]
 	if !ok {
-		return 0, fmt.Errorf("%w: %s", percolator.ErrNoTable, Printable(name))
+		return 0, coded.Errorf("", "%w: %s", percolator.ErrNoTable, Printable(name))
 	}
 	return id, nil
 }

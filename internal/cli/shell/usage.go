@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/percolator-go/percolator/internal/coded"
 )
 
 // ReadableNumber replaces package strconv's text in the error about a flag's value.
@@ -31,7 +33,7 @@ func DashHint(err error) error {
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() == "" {
 		return err
 	}
-	return fmt.Errorf("%w: write -- before an argument that begins with a dash: -- -%s", err,
+	return coded.Errorf("", "%w: write -- before an argument that begins with a dash: -- -%s", err,
 		unknown.GetSpecifiedShortnames())
 }
 

@@ -37,9 +37,18 @@ const (
 // typed it.
 var errQuery = errors.New("search: bad query")
 
+// queryError is an errQuery with its reason.
+type queryError struct{ reason string }
+
+// Error is the reason after errQuery's text.
+func (e *queryError) Error() string { return errQuery.Error() + ": " + e.reason }
+
+// Unwrap is errQuery.
+func (e *queryError) Unwrap() error { return errQuery }
+
 // refuse makes an errQuery. The reason begins with a lowercase ASCII letter and has no full stop.
 func refuse(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", errQuery, fmt.Sprintf(format, args...))
+	return &queryError{fmt.Sprintf(format, args...)}
 }
 
 // term is one word or phrase of a query.

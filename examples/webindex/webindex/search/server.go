@@ -188,12 +188,11 @@ func (s *Server) fill(ctx context.Context, v *view, page string) int {
 	if err == nil {
 		f, err = s.find(ctx, terms, v.Page)
 	}
-	if errors.Is(err, errQuery) {
+	if bad := (*queryError)(nil); errors.As(err, &bad) {
 		if len(v.Query) > maxQuery {
 			v.Query = "" // a page that repeats it would be as long
 		}
-		_, reason, _ := strings.Cut(err.Error(), errQuery.Error()+": ")
-		v.Error = strings.ToUpper(reason[:1]) + reason[1:] + "." // reasons begin with ASCII
+		v.Error = strings.ToUpper(bad.reason[:1]) + bad.reason[1:] + "." // reasons begin with ASCII
 		return http.StatusBadRequest
 	}
 	if err != nil {
