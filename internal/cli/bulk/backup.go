@@ -51,7 +51,7 @@ func (f *copyFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.IntVar(&f.workers, "workers", backup.DefaultWorkers, "ranges of rows at once")
 	flags.Var(&f.rate, "rate", "most bytes of rows and values a second, such as 32MiB; 0: as fast as it goes")
-	flags.BoolVar(&f.quiet, "quiet", false, "show no progress")
+	flags.BoolVar(&f.quiet, "quiet", false, "do not print progress")
 }
 
 // options are the flags as package backup takes them, with progress in m.

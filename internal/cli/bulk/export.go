@@ -47,10 +47,10 @@ type bulkFlags struct {
 // register adds the flags.
 func (f *bulkFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.BoolVar(&f.restart, "restart", false, "begin anew, whatever an earlier run has left")
-	flags.BoolVar(&f.quiet, "quiet", false, "show no progress")
+	flags.BoolVar(&f.restart, "restart", false, "start over, ignoring the progress of an earlier run")
+	flags.BoolVar(&f.quiet, "quiet", false, "do not print progress")
 	flags.DurationVar(&f.checkpoint, "checkpoint", time.Second,
-		"how often the progress file is renewed")
+		"time between two writes of the progress file")
 }
 
 // ExportCommand writes FILE.part and renames it at the end, so that FILE is complete or
@@ -82,7 +82,7 @@ With -o json a summary goes to standard output when FILE is done.`,
 	job := &export{token: []byte(rand.Text()), at: shell.AddAt(cmd)}
 	job.bulkFlags.register(cmd)
 	columns := cmd.Flags().StringArray("column", nil, "only this column; repeatable")
-	cmd.Flags().BoolVar(&job.overwrite, "overwrite", false, "replace FILE if it is there")
+	cmd.Flags().BoolVar(&job.overwrite, "overwrite", false, "overwrite an existing FILE")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		rows, bounds, err := within.Rows(args[0], in)
 		if err != nil {

@@ -30,9 +30,9 @@ const (
 // loadFlags are the flags of load.
 type loadFlags struct {
 	bulkFlags
-	workers int // transactions at once
+	workers int // concurrent transactions
 	backlog int // notifications that may wait, as LoaderConfig.Backlog has it
-	batch   int // most rows in a transaction
+	batch   int // maximum rows in a transaction
 	skipBad int // over the whole file, those of earlier runs included
 	maxLine int // bytes: bounds memory, whatever the file is
 	dryRun  bool
@@ -85,12 +85,12 @@ input: nothing is remembered, and progress tells of what has come, not of what i
 	}
 	l.bulkFlags.register(cmd)
 	f, flags := &l.loadFlags, cmd.Flags()
-	flags.IntVar(&f.workers, "workers", 16, "transactions at once")
+	flags.IntVar(&f.workers, "workers", 16, "concurrent transactions")
 	flags.IntVar(&f.backlog, "backlog", percolator.DefaultLoaderBacklog,
 		"wait while more notifications than this wait for observers; -1: never wait")
-	flags.IntVar(&f.batch, "batch", loadBatchRows, "most rows in a transaction")
-	flags.IntVar(&f.skipBad, "skip-bad", 0, "pass over so many bad lines")
-	flags.IntVar(&f.maxLine, "max-line", 64<<20, "longest line in bytes")
+	flags.IntVar(&f.batch, "batch", loadBatchRows, "maximum rows in a transaction")
+	flags.IntVar(&f.skipBad, "skip-bad", 0, "maximum number of bad lines to skip")
+	flags.IntVar(&f.maxLine, "max-line", 64<<20, "maximum bytes of a line")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "check the file, write nothing")
 	return d.WithClient(cmd)
 }

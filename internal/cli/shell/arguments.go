@@ -226,7 +226,7 @@ type rangeFlags struct{ prefix, from, before string }
 func AddRange(cmd *cobra.Command) *rangeFlags {
 	f := &rangeFlags{}
 	flags := cmd.Flags()
-	flags.StringVar(&f.prefix, "prefix", "", "only rows that begin so (--escape applies)")
+	flags.StringVar(&f.prefix, "prefix", "", "only rows with this prefix (--escape applies)")
 	flags.StringVar(&f.from, "from", "", "only rows from this one on")
 	flags.StringVar(&f.before, "before", "", "only rows before this one")
 	return f

@@ -27,7 +27,7 @@ var errNotConfirmed = errors.New("not confirmed")
 // Confirmed gives the command --yes and has it ask before it runs. cost says what it
 // destroys, with %s for its first argument; it begins the prompt and the usage error.
 func (d *Deps) Confirmed(cmd *cobra.Command, cost string) *cobra.Command {
-	yes := cmd.Flags().Bool("yes", false, "it is meant")
+	yes := cmd.Flags().Bool("yes", false, "do not ask for confirmation")
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		if *yes {
 			return nil
