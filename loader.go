@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 )
 
@@ -148,7 +149,7 @@ func (l *Loader) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if more := l.failed - len(l.errs); more > 0 {
-		return errors.Join(append(l.errs[:len(l.errs):len(l.errs)],
+		return errors.Join(append(slices.Clip(l.errs),
 			fmt.Errorf("percolator: %d more loads failed", more))...)
 	}
 	return errors.Join(l.errs...)

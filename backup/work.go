@@ -42,8 +42,7 @@ type Progress struct {
 
 // transient reports whether more time may mend the error.
 func transient(err error) bool {
-	var refused *txn.ServerError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*txn.ServerError](err); ok {
 		switch refused.Code {
 		case pb.Error_CODE_UNAVAILABLE, pb.Error_CODE_OVERLOADED, pb.Error_CODE_UNKNOWN,
 			pb.Error_CODE_NOT_LEADER, pb.Error_CODE_NOT_PROPOSED, pb.Error_CODE_INTERNAL,

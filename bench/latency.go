@@ -27,6 +27,7 @@ func measureLatency(ctx context.Context, o options, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	started := make(chan time.Time, 1)
+	//nolint:unparam // the type of an observer has an error
 	begin := func(context.Context, *percolator.Tx, percolator.Notification) error {
 		select {
 		case started <- time.Now():

@@ -90,7 +90,7 @@ func run(ctx context.Context) error {
 
 // numbers reads a list.
 func numbers(name, list string) (out []int, err error) {
-	for _, s := range strings.Split(list, ",") {
+	for s := range strings.SplitSeq(list, ",") {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 1 {
 			return nil, fmt.Errorf("-%s %q: want numbers of at least 1", name, list)

@@ -54,7 +54,7 @@ func BenchmarkStart(b *testing.B) {
 
 func startRows(b *testing.B) (rows []int) {
 	b.Helper()
-	for _, field := range strings.Fields(cmp.Or(os.Getenv("ROWS"), "20000 200000")) {
+	for field := range strings.FieldsSeq(cmp.Or(os.Getenv("ROWS"), "20000 200000")) {
 		n, err := strconv.Atoi(field)
 		if err != nil {
 			b.Fatal(err)

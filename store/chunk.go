@@ -28,8 +28,9 @@ const (
 // chunksOf returns the number of entries that a value of n bytes takes.
 func chunksOf(n int) int { return max(1, (n+chunkBytes-1)/chunkBytes) }
 
-func appendChunkKey(dst, key []byte, i int) []byte {
-	return binary.BigEndian.AppendUint16(append(append(dst, chunkPrefix), key...), uint16(i))
+// chunkKey returns the key of the i-th chunk of the value under key.
+func chunkKey(key []byte, i int) []byte {
+	return binary.BigEndian.AppendUint16(append([]byte{chunkPrefix}, key...), uint16(i))
 }
 
 // chunkHead returns the value to store under the key of a long value.
@@ -57,7 +58,7 @@ func (s *Snap) joinChunks(key, head []byte) ([]byte, error) {
 	}
 	value := append(make([]byte, 0, total), first...)
 	for i := 1; len(value) < total; i++ {
-		item, err := s.get(appendChunkKey(nil, key, i))
+		item, err := s.get(chunkKey(key, i))
 		switch {
 		case item != nil:
 			err = item.Value(func(b []byte) error {

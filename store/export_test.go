@@ -60,7 +60,7 @@ func AddTo(txn *badger.Txn, b *Batch) error {
 }
 
 // DeleteChunk adds the deletion of one chunk of a long value, as no code of this package does.
-func DeleteChunk(b *Batch, key []byte, i int) { b.Delete(appendChunkKey(nil, key, i)) }
+func DeleteChunk(b *Batch, key []byte, i int) { b.Delete(chunkKey(key, i)) }
 
 // ShrinkHotCells leaves the state so many slots for cells in memory. Before anything is
 // read or written.

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -85,9 +86,7 @@ func TestSnapsAgainstModel(t *testing.T) {
 			putRaw(t, s, cell(row, "c"), "")
 		case n < 4 && len(views) < 6:
 			want := map[string]string{}
-			for k, v := range now {
-				want[k] = v
-			}
+			maps.Copy(want, now)
 			views = append(views, view{s.Snap(), want})
 		case n < 5 && len(views) > 0:
 			at := rng.IntN(len(views))

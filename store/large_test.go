@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -198,9 +199,7 @@ func (m *batchModel) reopen() {
 // it makes of a state.
 func (m *batchModel) batch(state map[string]string) (*store.Batch, map[string]string) {
 	next := make(map[string]string, len(state))
-	for k, v := range state {
-		next[k] = v
-	}
+	maps.Copy(next, state)
 	b := new(store.Batch)
 	left := 1 << m.rng.IntN(21)
 	for left > 0 {

@@ -265,7 +265,7 @@ func (w *Writer) add(o *op) error {
 		return err
 	}
 	for i := 1; i < n; i++ {
-		chunk := appendChunkKey(nil, o.key, i)
+		chunk := chunkKey(o.key, i)
 		delete(w.drops, string(chunk))
 		part := o.value[i*chunkBytes : min((i+1)*chunkBytes, len(o.value))]
 		if err := w.set(chunk, part, 0); err != nil {
@@ -279,7 +279,7 @@ func (w *Writer) add(o *op) error {
 // this Commit. They are deleted at its end, because a later put may use their keys again.
 func (w *Writer) findChunks(key []byte, from int) error {
 	for i := from; ; i++ {
-		chunk := appendChunkKey(nil, key, i)
+		chunk := chunkKey(key, i)
 		switch _, err := w.txn.Get(chunk); {
 		case errors.Is(err, badger.ErrKeyNotFound):
 			return nil

@@ -1,6 +1,9 @@
 package observer
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
 const (
 	// frequentWindow is how long runs of one row are added up, frequentRuns how many of
@@ -72,9 +75,7 @@ func (f *frequent) rows(now time.Time) map[string]int {
 		f.turn(now)
 	}
 	out := make(map[string]int, len(f.last))
-	for row, n := range f.last {
-		out[row] = n
-	}
+	maps.Copy(out, f.last)
 	for row, n := range f.counts {
 		if n >= frequentRuns {
 			out[row] = max(out[row], n)

@@ -28,25 +28,25 @@ import (
 // merge refuses a step that does not fit this tablet.
 func (c *check) merge(epoch uint64, r *pb.MergeRequest) {
 	d, other := c.tablet.descriptor, r.GetOther()
-	refuse := func(code pb.Error_Code, format string, args ...any) {
-		c.refuse(wire.Failure(code, "tablet %d: "+format, append([]any{c.tablet.id}, args...)...))
+	refuse := func(format string, args ...any) {
+		c.refuse(wire.Failure(pb.Error_CODE_INVALID, "tablet %d: "+format, append([]any{c.tablet.id}, args...)...))
 	}
 	end, bounded := wire.EndOf(d)
 	otherEnd, otherBounded := wire.EndOf(other)
 	switch step := r.GetStep(); {
 	case epoch == 0:
-		refuse(pb.Error_CODE_INVALID, "a step of a merge needs the tablet's epoch")
+		refuse("a step of a merge needs the tablet's epoch")
 	case c.tablet.id == MetaTabletID || other.GetTabletId() == MetaTabletID:
-		refuse(pb.Error_CODE_INVALID, "the meta tablet is not merged")
+		refuse("the meta tablet is not merged")
 	case step == pb.MergeRequest_STEP_RELEASE:
 	case step != pb.MergeRequest_STEP_FREEZE && step != pb.MergeRequest_STEP_TAKE:
-		refuse(pb.Error_CODE_INVALID, "unknown step %d of a merge", step)
+		refuse("unknown step %d of a merge", step)
 	case !wire.SameNodes(d, other):
-		refuse(pb.Error_CODE_INVALID, "its replicas and those of tablet %d are not on the same nodes",
+		refuse("its replicas and those of tablet %d are not on the same nodes",
 			other.GetTabletId())
 	case step == pb.MergeRequest_STEP_FREEZE && (!otherBounded || otherEnd != wire.StartOf(d)),
 		step == pb.MergeRequest_STEP_TAKE && (!bounded || end != wire.StartOf(other)):
-		refuse(pb.Error_CODE_INVALID, "tablet %d is not beside it", other.GetTabletId())
+		refuse("tablet %d is not beside it", other.GetTabletId())
 	}
 }
 

@@ -24,7 +24,7 @@ const Warmup = time.Second
 // Builds returns the paths of the binaries in a list of builds with commas between them: each is
 // a folder with the binary percolator.
 func Builds(list string) (binaries []string, err error) {
-	for _, b := range strings.Split(list, ",") {
+	for b := range strings.SplitSeq(list, ",") {
 		binary, err := filepath.Abs(filepath.Join(b, "percolator"))
 		if err != nil {
 			return nil, err

@@ -1,6 +1,7 @@
 package join
 
 import (
+	"errors"
 	"strings"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 // do about it; next is empty if a node may yet come up there.
 func misdirected(failure error) (why, next string) {
 	st := status.Convert(failure)
-	code, _ := rpc.Diagnose(st.Message())
+	_, code := rpc.Diagnose(st.Message())
 	if st.Code() == codes.Unimplemented {
 		code = rpc.ErrOtherService
 	}
@@ -25,25 +26,19 @@ func misdirected(failure error) (why, next string) {
 		return "", ""
 	}
 	why = code.Error()
-	switch code {
-	case rpc.ErrOtherService:
+	switch {
+	case errors.Is(code, rpc.ErrOtherService):
 		return why, "--join takes a node's --listen address, which is one port before that for other nodes"
-	case rpc.ErrHTTP1:
-		return why, "--join takes a node's --listen address, not that of its console, " +
-			"which is three ports further unless --http says otherwise"
-	case rpc.ErrPlainText:
-		return why, "start this node with --insecure as those that it joins, or check that --join " +
-			"is a --listen address"
-	case rpc.ErrWantsTLS:
-		return why, "start this node with --certs as those that it joins, or check that --join " +
-			"is a --listen address"
-	case rpc.ErrWrongHost:
-		return why, "name that node by a host of its certificate, or make that anew: " +
-			"`percolator cert create-node NAME --host HOST --ca-dir DIR --certs DIR --force`"
-	case rpc.ErrCertificates, rpc.ErrRefusedCert:
-		return "it and this node do not accept each other's certificates",
-			"all nodes need certificates of one authority: `percolator cert create-node NAME --host HOST " +
-				"--ca-dir DIR --certs DIR`, with the --ca-dir that made those of the cluster"
+	case errors.Is(code, rpc.ErrHTTP1):
+		return why, "--join takes a node's --listen address, not that of its console, " + "which is three ports further unless --http says otherwise"
+	case errors.Is(code, rpc.ErrPlainText):
+		return why, "start this node with --insecure as those that it joins, or check that --join " + "is a --listen address"
+	case errors.Is(code, rpc.ErrWantsTLS):
+		return why, "start this node with --certs as those that it joins, or check that --join " + "is a --listen address"
+	case errors.Is(code, rpc.ErrWrongHost):
+		return why, "name that node by a host of its certificate, or make that anew: " + "`percolator cert create-node NAME --host HOST --ca-dir DIR --certs DIR --force`"
+	case errors.Is(code, rpc.ErrCertificates), errors.Is(code, rpc.ErrRefusedCert):
+		return "it and this node do not accept each other's certificates", "all nodes need certificates of one authority: `percolator cert create-node NAME --host HOST " + "--ca-dir DIR --certs DIR`, with the --ca-dir that made those of the cluster"
 	}
 	return why, ""
 }

@@ -171,9 +171,8 @@ func observer(c *pb.Catalogue, name string) (*pb.ObserverInfo, error) {
 func (obs *Observers) ForgetObserver(ctx context.Context, name string) error {
 	return obs.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		o, err := observer(c, name)
-		var refused *txn.ServerError
 		// There is no such entry: an earlier call has done it.
-		if errors.As(err, &refused) {
+		if _, ok := errors.AsType[*txn.ServerError](err); ok {
 			return nil, nil
 		}
 		if !o.Retired {

@@ -254,7 +254,7 @@ func Present(all []*pb.TabletDescriptor) (present, gone []*pb.TabletDescriptor) 
 	})
 	present = all[:0]
 	var open []*pb.TabletDescriptor // that begin at or before the next one, and end behind its start
-	for i := 0; i < len(all); i++ {
+	for i := range all {
 		d := all[i]
 		start := wire.StartOf(d)
 		open = slices.DeleteFunc(open, func(o *pb.TabletDescriptor) bool {

@@ -74,10 +74,8 @@ func Identity(cert *x509.Certificate) (Role, string) {
 // checkRole refuses a certificate that has none of the roles.
 func checkRole(cert *x509.Certificate, accept []Role) error {
 	role, name := Identity(cert)
-	for _, a := range accept {
-		if role == a {
-			return nil
-		}
+	if slices.Contains(accept, role) {
+		return nil
 	}
 	if role == "" {
 		return fmt.Errorf("%w: certificate %q has none, %s is asked for", ErrRole,

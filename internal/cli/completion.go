@@ -144,7 +144,7 @@ func (c *commandLine) proposals(cmd *cobra.Command,
 	slices.Sort(found)
 	// Names that would have to be quoted are not proposed.
 	return slices.DeleteFunc(found, func(name string) bool {
-		return shell.ShellQuote(name) != name
+		return shell.Quote(name) != name
 	}), cobra.ShellCompDirectiveNoFileComp
 }
 

@@ -16,8 +16,7 @@ import (
 
 // report writes the error to standard error, with what to do next, and returns the exit code.
 func report(d *shell.Deps, cmd *cobra.Command, err error) int {
-	var usage *shell.UsageError
-	if errors.As(err, &usage) {
+	if usage, ok := errors.AsType[*shell.UsageError](err); ok {
 		if usage.Cmd != nil {
 			cmd = usage.Cmd
 		}

@@ -101,7 +101,7 @@ func exampleWords(line string) []string {
 		return nil
 	}
 	var words []string
-	for _, w := range strings.Fields(strings.TrimSuffix(strings.TrimSpace(rest), ")")) {
+	for w := range strings.FieldsSeq(strings.TrimSuffix(strings.TrimSpace(rest), ")")) {
 		if strings.ContainsAny(w[:1], "|<>") {
 			break
 		}

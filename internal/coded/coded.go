@@ -57,10 +57,10 @@ func (m message) Error() string { return string(m) }
 // of this package, or of any other that has a method Text, else err.Error(). Joined errors
 // have a line each.
 func Text(err error) string {
-	if e, ok := err.(interface{ Text() string }); ok { //nolint:errorlint // the outermost decides
+	if e, ok := err.(interface{ Text() string }); ok {
 		return e.Text()
 	}
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // likewise
+	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return err.Error()
 	}

@@ -188,11 +188,11 @@ func (d *demo) introduce(i int) {
 
 // say prints a line over the line of states.
 func (d *demo) say(format string, args ...any) {
-	clear := ""
+	erase := ""
 	if d.terminal {
-		clear = "\r\x1b[K"
+		erase = "\r\x1b[K"
 	}
-	_, _ = fmt.Fprintf(d.out, clear+format+"\n", args...)
+	_, _ = fmt.Fprintf(d.out, erase+format+"\n", args...)
 }
 
 // play does what the keys say, and shows how things are, until it is quit or ctx ends.

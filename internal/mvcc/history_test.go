@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -126,12 +127,10 @@ func (c *tally) merge(o tally) {
 
 // mustCover fails if any of the situations did not come up.
 func (c *tally) mustCover(t *testing.T) {
-	for _, n := range []int{c.Committed, c.OnePhase, c.RolledBack, c.Undecided, c.Reads, c.Resolved,
-		c.Runs, c.Collected, c.Conflicts, c.TooOld, c.Unknown} {
-		if n == 0 {
-			t.Errorf("the histories do not cover everything: %+v", *c)
-			return
-		}
+	if slices.Contains([]int{c.Committed, c.OnePhase, c.RolledBack, c.Undecided, c.Reads, c.Resolved,
+		c.Runs, c.Collected, c.Conflicts, c.TooOld, c.Unknown}, 0) {
+		t.Errorf("the histories do not cover everything: %+v", *c)
+		return
 	}
 }
 

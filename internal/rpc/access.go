@@ -296,8 +296,7 @@ func (e *authInterceptor) call(ctx context.Context, method string, req any,
 	}
 	defer e.cfg.LegacyCerts.call(who, e.cfg.Logger, time.Now)()
 	resp, err := e.guard.Call(ctx, who, method, req, do)
-	var refusal *txn.ServerError
-	if errors.As(err, &refusal) { // the handlers' own errors are statuses already
+	if refusal, ok := errors.AsType[*txn.ServerError](err); ok { // the handlers' own errors are statuses already
 		err = toStatus(refusal)
 	}
 	return resp, err

@@ -56,28 +56,28 @@ var (
 	ErrOtherService = coded.New("", "it is a node's port for other nodes, or another program's")
 )
 
-// Diagnose returns what a failed connection means, and whether trying again is in vain; nil if
-// the failure says enough by itself. gRPC passes the errors of connections and of TLS on as
+// Diagnose returns whether retrying a failed connection is futile, and what the failure means;
+// nil if the failure is clear enough. gRPC passes the errors of connections and of TLS on as
 // texts only: this is the one place that reads them.
-func Diagnose(failure string) (code error, clear bool) {
+func Diagnose(failure string) (futile bool, code error) {
 	has := func(part string) bool { return strings.Contains(failure, part) }
 	switch {
 	case has("connection refused"):
-		return ErrNobody, true
+		return true, ErrNobody
 	case has("no such host"):
-		return ErrNoHost, true
+		return true, ErrNoHost
 	case has("looked like an HTTP/1.1 header"), has("frame too large"):
-		return ErrHTTP1, true
+		return true, ErrHTTP1
 	case has("tls: first record does not look like a TLS handshake"):
-		return ErrPlainText, true
+		return true, ErrPlainText
 	case has("remote error: tls: bad certificate"): // in TLS 1.3 it comes after the handshake
-		return ErrRefusedCert, false
+		return false, ErrRefusedCert
 	case has("error reading server preface") && !has("remote error: tls: "):
-		return ErrWantsTLS, false
+		return false, ErrWantsTLS
 	case has("x509: certificate is valid for"), has("x509: certificate is not valid for any names"):
-		return ErrWrongHost, true
+		return true, ErrWrongHost
 	case has("tls: "), has("x509: "):
-		return ErrCertificates, false
+		return false, ErrCertificates
 	}
-	return nil, false
+	return false, nil
 }

@@ -87,7 +87,7 @@ func TestDiagnose(t *testing.T) {
 		{`error reading server preface: http2: frame too large`, "HTTP/1", true},
 		{`the node is starting`, "", false},
 	} {
-		code, allRefused := Diagnose(c.failure)
+		allRefused, code := Diagnose(c.failure)
 		text := ""
 		if code != nil {
 			text = code.Error()

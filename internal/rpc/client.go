@@ -134,13 +134,13 @@ func (c *Client) connectAny(ctx context.Context, timeout time.Duration) error {
 			if err == nil {
 				return nil
 			}
-			code, clear := Diagnose(status.Convert(err).Message())
+			futile, code := Diagnose(status.Convert(err).Message())
 			last = fromStatus(err)
 			if code != nil {
 				last = txn.Errorf("%w: %w", code, last)
 			}
 			last = txn.Errorf("%s: %w%s", l.addr, last, proxyNote(l.addr, c.proxy))
-			allRefused = allRefused && clear
+			allRefused = allRefused && futile
 			// Somebody is there and refuses: asking the others would only hide why. One that has no
 			// place for another connection may have one later.
 			var refusal *txn.ServerError

@@ -170,8 +170,7 @@ func (c *Client) runAgain(ctx context.Context, o Options, span *tracing.Span,
 		// buffered came from what it had read (invariant 9 of design section 4).
 		c.stats.retries.Add(1)
 		d := wait.next()
-		var hint *OverloadedError
-		if errors.As(err, &hint) {
+		if hint, ok := errors.AsType[*OverloadedError](err); ok {
 			d = max(d, jitter(2*hint.RetryAfter))
 		}
 		if late := Sleep(ctx, d); late != nil {

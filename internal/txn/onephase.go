@@ -34,8 +34,7 @@ func (o *onePhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 	if err == nil {
 		return ts, nil
 	}
-	var open *undecided
-	if errors.As(err, &open) {
+	if open, ok := errors.AsType[*undecided](err); ok {
 		// The batch is all or nothing: what holds for its first cell holds for all.
 		return o.t.c.resolver.settle(ctx, o.writes[0].cell, o.t.at, open)
 	}

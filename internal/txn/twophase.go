@@ -350,8 +350,7 @@ func (p *twoPhase) commitRest(ctx context.Context, commitTS mvcc.Timestamp, cell
 // known, and none if it is that the transaction has committed (invariant 1). In that case, it
 // returns the commit timestamp, else the commit's error.
 func (p *twoPhase) abandon(ctx context.Context, cause error) (mvcc.Timestamp, error) {
-	var open *undecided
-	if errors.As(cause, &open) {
+	if open, ok := errors.AsType[*undecided](cause); ok {
 		commitTS, err := p.c.resolver.settle(ctx, p.primary, p.startTS, open)
 		// What is unknown is left to those who meet the locks.
 		if !errors.Is(err, ErrCommitUnknown) {

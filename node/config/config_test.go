@@ -264,8 +264,7 @@ func fields(err error) []string {
 	}
 	var names []string
 	for _, e := range joined.Unwrap() {
-		var fault *config.Fault
-		if errors.As(e, &fault) {
+		if fault, ok := errors.AsType[*config.Fault](e); ok {
 			names = append(names, fault.Field)
 		}
 	}

@@ -94,14 +94,14 @@ func (e *Exporter) collectPlacement(out chan<- prometheus.Metric, s *pb.Placemen
 // the leadership goes and returns. On a node that does not lead meta nothing is pending.
 var timersTable = table[*timers.Stats]{
 	counter("timers_fired_total", "Durable timers that have notified their rows.",
-		func(s *timers.Stats) uint64 { return uint64(s.Fired.Load()) }),
+		func(s *timers.Stats) uint64 { return s.Fired.Load() }),
 	counter("timers_dropped_total", "Durable timers dropped because their observer no longer exists.",
-		func(s *timers.Stats) uint64 { return uint64(s.Dropped.Load()) }),
+		func(s *timers.Stats) uint64 { return s.Dropped.Load() }),
 	counter("timers_moved_total",
 		"Durable timers set again, because they were found too early or no node served their row.",
-		func(s *timers.Stats) uint64 { return uint64(s.Moved.Load()) }),
+		func(s *timers.Stats) uint64 { return s.Moved.Load() }),
 	gauge("timers_lag_seconds", "Delay of the durable timer that fired last.",
-		func(s *timers.Stats) float64 { return millis(int64(s.Lag.Load())).Seconds() }),
+		func(s *timers.Stats) float64 { return millis(s.Lag.Load()).Seconds() }),
 	gauge("timers_pending",
 		"Durable timers that wait, counted at most once a minute and up to 10,000. Only the node that leads meta exports a number.",
 		func(s *timers.Stats) float64 { return float64(s.Pending.Load()) }),

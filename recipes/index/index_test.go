@@ -71,7 +71,7 @@ func entries(t *testing.T, n *percolatortest.Node, x *index.Index) (all []string
 func expected(t *testing.T, n *percolatortest.Node) (all []string) {
 	t.Helper()
 	for row, text := range n.Column(t, tags) {
-		for _, tag := range strings.Fields(text) {
+		for tag := range strings.FieldsSeq(text) {
 			all = append(all, tag+" "+row)
 		}
 	}

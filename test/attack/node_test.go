@@ -3,6 +3,7 @@ package attack_test
 import (
 	"math/rand/v2"
 	"net"
+	"slices"
 	"testing"
 	"time"
 )
@@ -23,7 +24,7 @@ func garbageForNodes(t *testing.T, c *target) {
 		for _, offset := range []int{0, 1, 2} {
 			addr := beside(t, c.Addrs()[0], offset)
 			for _, text := range [][]byte{noise(1 + rng.IntN(64<<10)),
-				append(preface[:len(preface):len(preface)], noise(4<<10)...),
+				append(slices.Clip(preface), noise(4<<10)...),
 				{byte(rng.IntN(32)), 0xff, 0xff, 0xff, 0xff}} {
 				send(t, "tcp", addr, text)
 			}

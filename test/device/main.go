@@ -82,7 +82,7 @@ func parse(ctx context.Context) (o options, err error) {
 	if o.rounds < 1 || o.count < 1 || o.callers < 1 {
 		return o, errors.New("-rounds, -count and -callers are at least 1")
 	}
-	for _, s := range strings.Split(*sizes, ",") {
+	for s := range strings.SplitSeq(*sizes, ",") {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 1 {
 			return o, fmt.Errorf("-sizes %q: want numbers of at least 1", *sizes)
@@ -101,7 +101,7 @@ func parse(ctx context.Context) (o options, err error) {
 
 // folders are those of the builds, in full.
 func folders(list string) (out []string, err error) {
-	for _, b := range strings.Split(list, ",") {
+	for b := range strings.SplitSeq(list, ",") {
 		b, err := filepath.Abs(b)
 		if err != nil {
 			return nil, err

@@ -110,7 +110,7 @@ func choose(names string) ([]fault, error) {
 		return faults, nil
 	}
 	var out []fault
-	for _, name := range strings.Split(names, ",") {
+	for name := range strings.SplitSeq(names, ",") {
 		found := false
 		for _, f := range faults {
 			if f.name == name {

@@ -37,9 +37,9 @@ const (
 
 func newGarbage() garbage { return garbage{known: map[garbageKey]mvcc.Garbage{}, all: true} }
 
-// add counts garbage as a number of entries and remembers it.
-func (g *garbage) add(m *mvcc.Garbage, entries int) {
-	g.waiting.add(m.From, entries)
+// add counts garbage as one entry and remembers it.
+func (g *garbage) add(m *mvcc.Garbage) {
+	g.waiting.add(m.From, 1)
 	g.remember(m)
 }
 

@@ -14,7 +14,7 @@ func TestGarbageIsBounded(t *testing.T) {
 	second := func(s int) mvcc.Timestamp { return mvcc.TimestampAt(int64(s) * 1000) }
 	for i := range 3 * MaxRemembered {
 		c := mvcc.Cell{Table: 16, Row: fmt.Sprint(i), Column: "c"}
-		g.add(&mvcc.Garbage{Group: mvcc.GroupHistory, Cell: c, TS: 1, From: second(i / 1000)}, 1)
+		g.add(&mvcc.Garbage{Group: mvcc.GroupHistory, Cell: c, TS: 1, From: second(i / 1000)})
 	}
 	if len(g.known) != MaxRemembered || g.all || g.waiting.total() != 3*MaxRemembered {
 		t.Fatalf("%d known, all %t, %d counted", len(g.known), g.all, g.waiting.total())
@@ -35,7 +35,7 @@ func TestGarbageIsBounded(t *testing.T) {
 	c := mvcc.Cell{Table: 16, Row: string(make([]byte, maxRememberedBytes/2)), Column: "c"}
 	for i := range 4 {
 		c.Column = fmt.Sprint(i)
-		g.add(&mvcc.Garbage{Group: mvcc.GroupHistory, Cell: c, TS: 1, From: 1}, 1)
+		g.add(&mvcc.Garbage{Group: mvcc.GroupHistory, Cell: c, TS: 1, From: 1})
 	}
 	if g.bytes > maxRememberedBytes || g.all {
 		t.Errorf("%d bytes are remembered", g.bytes)
@@ -43,7 +43,7 @@ func TestGarbageIsBounded(t *testing.T) {
 	// Of a cell that is there already the lowest timestamps count.
 	g = newGarbage()
 	for _, ts := range []mvcc.Timestamp{7, 5, 9} {
-		g.add(&mvcc.Garbage{Group: mvcc.GroupHistory, Cell: c, TS: ts, From: ts + 1}, 1)
+		g.add(&mvcc.Garbage{Group: mvcc.GroupHistory, Cell: c, TS: ts, From: ts + 1})
 	}
 	if due := g.takeDue(6); len(due) != 1 || due[0].TS != 5 || due[0].From != 6 {
 		t.Errorf("merged: %v", due)

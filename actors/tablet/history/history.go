@@ -114,7 +114,7 @@ func (h *History) idle() bool { return !h.unknown && h.pass == nil && h.all && l
 func (h *History) Note(muts []mvcc.Mutation) {
 	h.scratch = mvcc.GarbageOf(h.scratch[:0], muts)
 	for i := range h.scratch {
-		h.add(&h.scratch[i], 1)
+		h.add(&h.scratch[i])
 	}
 	// Scratch must not keep the proposal's strings in memory.
 	clear(h.scratch)
@@ -271,7 +271,7 @@ func (h *History) Found(m *Surveyed) bool {
 		if g := &m.found[i]; g.From <= p.Safepoint {
 			p.list = append(p.list, *g)
 		} else {
-			h.add(g, 1)
+			h.add(g)
 		}
 	}
 	p.list = mvcc.SortGarbage(p.list)
@@ -289,7 +289,7 @@ func (h *History) Keep(p *Pass, left []mvcc.Garbage) {
 			g.From = p.Safepoint + 1
 		}
 		if h.unknown {
-			h.add(g, 1) // found by a survey
+			h.add(g) // found by a survey
 		} else {
 			h.remember(g)
 		}

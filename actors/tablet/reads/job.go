@@ -88,8 +88,7 @@ func (j *job) lostLeadership() *pb.TabletResponse {
 
 // failed returns the answer to a read that could not be evaluated.
 func (j *job) failed(req *pb.TabletRequest, err error) *pb.TabletResponse {
-	var noRoom *memory.NoRoomError
-	if errors.As(err, &noRoom) {
+	if noRoom, ok := errors.AsType[*memory.NoRoomError](err); ok {
 		return wire.NoRoom(req, noRoom.Needs+j.beside(req))
 	}
 	if r := evaluate.Refusal(err); r != nil {

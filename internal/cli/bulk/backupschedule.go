@@ -83,7 +83,7 @@ shared by all of them, such as a network file system, and credentials must be in
 			KeepMs: keep.millis(), Rate: uint64(rate), Tables: *tables,
 		}
 		if at.ByClock {
-			set.FirstUnixMs = at.Ts.Millis()
+			set.FirstUnixMs = at.TS.Millis()
 		}
 		return orderSchedule(ctx, s, &pb.BackupSchedulesRequest{Set: set}, "schedule %s is set", args[0])
 	})

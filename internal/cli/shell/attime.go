@@ -17,7 +17,7 @@ import (
 // atTime is the value of --at: a timestamp, a time of day, or an age. The zero atTime is the
 // value of an absent flag.
 type atTime struct {
-	Ts      mvcc.Timestamp
+	TS      mvcc.Timestamp
 	ByClock bool          // ts is that of a time of day
 	isAge   bool          // the timestamp is that of now, less age
 	age     time.Duration // at least 0
@@ -40,7 +40,7 @@ func ParseAt(cmd *cobra.Command, at string) (atTime, error) {
 		return atTime{}, nil
 	}
 	if ts, err := strconv.ParseUint(at, 10, 64); err == nil && ts > 0 {
-		return atTime{Ts: mvcc.Timestamp(ts)}, nil
+		return atTime{TS: mvcc.Timestamp(ts)}, nil
 	}
 	if age, ok := ParseAge(at); ok && at != "0" {
 		return atTime{isAge: true, age: age}, nil
@@ -53,7 +53,7 @@ func ParseAt(cmd *cobra.Command, at string) (atTime, error) {
 		case t.UnixMilli() <= 0 || t.UnixMilli() > maxMillis:
 			return atTime{}, Usagef(cmd, "--at %s: timestamps begin in 1970 and end in 4199", at)
 		}
-		return atTime{Ts: mvcc.TimestampAt(t.UnixMilli()), ByClock: true}, nil
+		return atTime{TS: mvcc.TimestampAt(t.UnixMilli()), ByClock: true}, nil
 	}
 	for _, layout := range zonelessLayouts {
 		if t, err := time.Parse(layout, at); err == nil {
@@ -93,7 +93,7 @@ func ParseAge(text string) (age time.Duration, ok bool) {
 // cluster's timestamps leaves out. fresh returns a fresh timestamp.
 func (a atTime) Resolve(out *Printer, fresh func() (mvcc.Timestamp, error)) (mvcc.Timestamp, error) {
 	if !a.isAge && !a.ByClock {
-		return a.Ts, nil
+		return a.TS, nil
 	}
 	now, err := fresh()
 	if err != nil {
@@ -108,7 +108,7 @@ func (a atTime) Resolve(out *Printer, fresh func() (mvcc.Timestamp, error)) (mvc
 func (a atTime) timestamp(now mvcc.Timestamp) mvcc.Timestamp {
 	switch {
 	case !a.isAge:
-		return a.Ts
+		return a.TS
 	case a.age == 0:
 		return now
 	}

@@ -145,8 +145,7 @@ func refusedWith(err error, code pb.Error_Code) bool {
 
 // serverCode is the exit code for an administrative request that the node refused.
 func serverCode(err error) int {
-	var refused *txn.ServerError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*txn.ServerError](err); ok {
 		switch refused.Code {
 		case pb.Error_CODE_UNAVAILABLE, pb.Error_CODE_NOT_LEADER, pb.Error_CODE_OVERLOADED:
 			return ExitUnavailable

@@ -102,9 +102,9 @@ func (p *Printer) Suggest(path, flags string, operands ...Operand) string {
 			text = o.What
 		}
 		dash = dash || strings.HasPrefix(text, "-")
-		args = append(args, ShellQuote(text))
+		args = append(args, Quote(text))
 	}
-	words := []string{ShellQuote(p.Program), path}
+	words := []string{Quote(p.Program), path}
 	if escaped {
 		flags = strings.TrimSpace(flags + " --escape " + EscapeGo)
 	}
@@ -126,7 +126,7 @@ func (p *Printer) Advice(text string, operands ...Operand) string {
 	return commandTemplate.ReplaceAllStringFunc(text, func(template string) string {
 		var path, flags []string
 		var args []Operand
-		for _, word := range strings.Fields(strings.Trim(template, "`")) {
+		for word := range strings.FieldsSeq(strings.Trim(template, "`")) {
 			i := slices.IndexFunc(operands, func(o Operand) bool { return o.What == word })
 			switch {
 			case i >= 0:
@@ -145,17 +145,17 @@ func (p *Printer) Advice(text string, operands ...Operand) string {
 
 // WithOwnName has the commands in a node's text, which calls the program percolator, name this one.
 func (p *Printer) WithOwnName(text string) string {
-	return strings.ReplaceAll(text, "`percolator ", "`"+ShellQuote(p.Program)+" ")
+	return strings.ReplaceAll(text, "`percolator ", "`"+Quote(p.Program)+" ")
 }
 
 // typable reports whether a name can be pasted as it is: any other is escaped on its way to the
 // terminal, and what is pasted would be another name.
 func typable(name string) bool { return escape(name, "") == name }
 
-// ShellQuote writes a word for a POSIX shell: as it is if no character of it means anything
+// Quote writes a word for a POSIX shell: as it is if no character of it means anything
 // there, else in single quotes, inside of which nothing does but the quote itself. No word can
 // hold a NUL.
-func ShellQuote(word string) string {
+func Quote(word string) string {
 	special := func(r rune) bool {
 		return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) &&
 			!strings.ContainsRune("_-+:,./@", r)

@@ -23,8 +23,8 @@ func TestEscape(t *testing.T) {
 	}
 }
 
-// FuzzShellQuote asks the shell itself.
-func FuzzShellQuote(f *testing.F) {
+// FuzzQuote asks the shell itself.
+func FuzzQuote(f *testing.F) {
 	sh, err := exec.LookPath("sh")
 	if err != nil {
 		f.Skip("no shell")
@@ -37,11 +37,11 @@ func FuzzShellQuote(f *testing.F) {
 		if strings.Contains(s, "\x00") {
 			t.Skip("no argument holds a NUL")
 		}
-		out, err := exec.Command(sh, "-c", "printf %s "+ShellQuote(s)).CombinedOutput()
+		out, err := exec.Command(sh, "-c", "printf %s "+Quote(s)).CombinedOutput()
 		if s == "-n" || err == nil && string(out) == s {
 			return
 		}
-		t.Errorf("%q is quoted as %s, which the shell takes for %q: %v", s, ShellQuote(s), out, err)
+		t.Errorf("%q is quoted as %s, which the shell takes for %q: %v", s, Quote(s), out, err)
 	})
 }
 

@@ -49,7 +49,7 @@ func leftovers(ctx context.Context, db *percolator.DB, parked bool) ([]string, e
 	if parked {
 		return out, nil
 	}
-	for _, name := range append(tables[:len(tables):len(tables)], workload.Table) {
+	for _, name := range append(slices.Clip(tables), workload.Table) {
 		id, err := c.TableID(ctx, name)
 		if err != nil {
 			return nil, err

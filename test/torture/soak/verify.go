@@ -29,7 +29,7 @@ var tables = []string{docs, mirror, words, links, control}
 func read(ctx context.Context, s *percolator.Snapshot) (*contents, error) {
 	c := &contents{at: s.Timestamp(), tables: map[string]map[percolator.CellKey]string{}}
 	hash := sha256.New()
-	for _, table := range append(tables[:len(tables):len(tables)], workload.Table) {
+	for _, table := range append(slices.Clip(tables), workload.Table) {
 		cells := map[percolator.CellKey]string{}
 		c.tables[table] = cells
 		for cell, err := range s.Scan(ctx, percolator.Rows(table)) {
