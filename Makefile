@@ -1,4 +1,4 @@
-# `make help` lists the targets. The recipes are thin: what they do, anybody can type.
+# `make help` lists the targets. Recipes are single commands that can also be typed by hand.
 
 GO       ?= go
 BIN      := bin
@@ -7,9 +7,9 @@ COMMIT   := $(shell git describe --always --abbrev=12 --exclude='*' --dirty=.dir
 VERSION  ?= $(RELEASE)$(addprefix +,$(COMMIT))
 LDFLAGS  := -s -w -X github.com/percolator-go/percolator/internal/version.stamped=$(VERSION)
 TIMEOUT  ?= 15m
-# The packages that take longest, so that the others run beside them.
+# The slowest packages, started first so that the others run in parallel with them.
 FIRST    := ./test/torture ./node ./test/cluster ./store/... ./internal/simtest ./test/torture/soak
-# How many packages are tested at once: half as many again as there are processors, since most wait for much of their time.
+# The number of packages tested at once: 1.5 per processor, since most tests mostly wait.
 PACKAGES ?= $(shell expr $$(nproc) \* 3 / 2)
 FUZZTIME ?= 20s
 SEEDS    ?= 20
@@ -21,11 +21,10 @@ ARGS     ?=
 LINT_VERSION := v2.15.0
 LINT         := $(BIN)/golangci-lint-$(LINT_VERSION)
 
-# What must also hold under the race detector: everything that runs goroutines. Whole nodes and clusters take many minutes of
-# it; of them `race` has one simulation, and the tests of nodes but for those that take longest, which show by thousands of
-# changes what others do by a few. It also leaves out tests in which a single goroutine drives a model through many states,
-# flips one bit after the other, or cuts off what it does at one place after the other, and those that fill the memory of
-# package rpc, whose concurrency others cover. `race-long` leaves out none.
+# The packages tested under the race detector: all that run goroutines. Whole nodes and clusters take many minutes under it, so
+# `race` runs one simulation and skips the slowest tests of nodes, which repeat with thousands of changes what others show with
+# a few. It also skips tests in which a single goroutine drives a model through many states, flips each bit or interrupts an
+# operation at each point, and those that fill the memory of package rpc, whose concurrency others cover. `race-long` skips none.
 RACE      ?= . ./internal/actorkit/... ./internal/certs/... ./internal/cli/... ./internal/httpd/... ./internal/rpc/... ./internal/txn/... \
 	./store/... ./actors/... ./cluster/... ./percolatortest/...
 RACE_LONG ?= ./node/... ./internal/simtest/...
@@ -49,67 +48,67 @@ build: ## bin/percolator
 check: ## everything that CI runs
 	./.ci/run
 
-# Without vet, which is a part of lint.
+# Without vet, which is part of lint.
 test: ## all tests, without the race detector
 	$(GO) test -vet=off -p $(PACKAGES) -timeout $(TIMEOUT) $(FIRST) ./...
 
-race: ## the tests of everything that runs goroutines, under the race detector, long ones left out
+race: ## tests of all packages that run goroutines, under the race detector, without the long ones
 	$(GO) test -race -p $(PACKAGES) -short -vet=off -timeout $(TIMEOUT) -skip '$(RACE_SKIP)' ./node $(RACE)
 	$(GO) test -race -vet=off -timeout $(TIMEOUT) -run '^TestSimulations$$' ./internal/simtest -seeds 1
 
-race-long: ## all of these tests, with all of whole nodes and of simulated clusters
+race-long: ## the same with the long ones, including all tests of whole nodes and simulated clusters
 	$(GO) test -race -short -timeout $(TIMEOUT) $(RACE_LONG) $(RACE)
 
-bench: ## the figures, as ratios in one run; ARGS are passed on
+bench: ## the figures of docs/performance.md, as ratios in one run; ARGS are passed on
 	$(GO) run ./bench $(ARGS)
 
-bench-costs: ## what metrics, console and traces take from a node, by turns; ARGS are passed on
+bench-costs: ## overhead of metrics, console and traces on a node, in turns; ARGS are passed on
 	$(GO) run ./bench -only costs -callers 64 -rounds 9 -duration 2s $(ARGS)
 
-bench-peers: ## beside an embedded etcd, in one run; ARGS='-documents 20000': beside PostgreSQL (Debian: apt-get install postgresql)
+bench-peers: ## comparison with an embedded etcd, in one run; ARGS='-documents 20000': with PostgreSQL (Debian: apt-get install postgresql)
 	cd bench/peers && $(GO) run . $(ARGS)
 
-bench-cluster: build ## transactions on three processes; ARGS='-builds base,bin' compares builds by turns
+bench-cluster: build ## transactions on three processes; ARGS='-builds base,bin' compares builds in turns
 	$(GO) run ./bench/cluster $(ARGS)
 
-pauses: build ## longest wait of 32 callers while tablets split, merge and move, and while a disk fills; fails above 2 s; ARGS='-sync-delay 5ms'; needs root
+pauses: build ## longest transaction of 32 callers while tablets split, merge and move, and while a disk fills; fails above 2 s; ARGS='-sync-delay 5ms'; needs root
 	$(GO) run ./bench/pauses $(ARGS)
 
-bench-backup: build ## what a backup of SIZE=1024 MiB takes from a load beside it, by turns; ARGS are passed on
+bench-backup: build ## slowdown of a load during a backup of SIZE=1024 MiB, in turns; ARGS are passed on
 	$(GO) run ./bench/backup $(if $(SIZE),-size $(SIZE)) $(ARGS)
 
-bench-start: ## what a start takes on ROWS="20000 200000 2000000" rows of 500 bytes, and how that grows
+bench-start: ## startup time with ROWS="20000 200000 2000000" rows of 500 bytes, and its growth
 	$(if $(ROWS),ROWS='$(ROWS)') $(GO) test -run '^$$' -bench '^BenchmarkStart$$' -benchtime 10x ./node $(ARGS)
 
-demo: build ## one node, the web index loaded into it, a summary; ARGS=--exit ends by itself
+demo: build ## one node with the web index loaded, and a summary; with ARGS=--exit it exits after that
 	$(GO) -C examples/webindex/webindex build -trimpath -ldflags '$(LDFLAGS)' -o ../../../$(BIN)/webindex .
 	$(BIN)/webindex $(ARGS)
 
-generate: ## Go code from the .proto files, and the references of metrics, commands and errors from the code
+generate: ## Go code from the .proto files; references of metrics, commands and errors from the code
 	$(GO) tool -modfile=tools/go.mod buf generate
 	UPDATE=1 $(GO) test -count=1 -run '^TestReferenceOf' ./node/telemetry ./internal/cli
 
-# Beside the main module, so that the product does not depend on what they need.
+# Modules of their own, so that the main module does not have their dependencies.
 MODULES := bench/peers examples/webindex/webindex test/figure10/plot test/s3 tools
 
-modules: ## the modules beside the main one: tidy, vetted, tested
+modules: ## check that the other modules are tidy, vet and test them
 	@set -e; for m in $(MODULES); do echo "== $$m"; $(GO) -C $$m mod tidy -diff; $(GO) -C $$m vet ./...; $(GO) -C $$m test ./...; done
 
 release: ## dist/: static binaries for PLATFORMS, bills of materials, checksums
 	GO='$(GO)' VERSION='$(RELEASE)' ./scripts/release
 
-release-check: ## the same sources built in two places give the same static binaries
+release-check: ## build the same sources in two directories and compare the static binaries
 	GO='$(GO)' VERSION='$(RELEASE)' ./scripts/release --check
 
-# Not a part of check: it compiles kustomize, Kubernetes' types and BuildKit for files that seldom change.
-deploy-check: ## the files of deploy/, read by the libraries of those who will read them
+# Not part of check: it compiles kustomize, Kubernetes' types and BuildKit for files that seldom change.
+deploy-check: ## parse the files of deploy/ with the libraries of kustomize, Kubernetes and BuildKit
 	cd deploy/check && $(GO) test -count=1 -v .
 
 vet:
 	$(GO) vet ./...
 
-# go vet is one of the linters, which leave generated code out. With its usual GOGC it spends half of its time on collecting
-# garbage; the memory that it may take instead is limited.
+# The linters include go vet, but skip generated code, which is vetted first. With the default GOGC golangci-lint spends half of
+# its time on garbage collection; GOMEMLIMIT bounds the additional memory.
 lint: $(LINT) ## the linters of .golangci.yml, and go vet
 	$(GO) vet ./api/... ./internal/wire
 	GOGC=400 GOMEMLIMIT=4GiB $(LINT) run ./...
@@ -119,7 +118,7 @@ $(LINT):
 	GOBIN=$(CURDIR)/$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
 	mv $(BIN)/golangci-lint $@
 
-random: ## the random tests of single packages, with more seeds than `make test` has
+random: ## random tests of single packages, with more seeds than `make test` uses
 	HISTORIES=100000 $(GO) test -count=1 -timeout $(TIMEOUT) -run '^TestHistories$$' ./internal/mvcc
 	$(GO) test -count=1 -timeout $(TIMEOUT) -run '^TestRandomWebs$$' ./examples/webindex/index -webs 3000
 	PLACEMENTS=300 $(GO) test -count=1 -timeout $(TIMEOUT) -run '^TestEvenBytes$$' ./actors/placement
@@ -127,64 +126,64 @@ random: ## the random tests of single packages, with more seeds than `make test`
 fuzz: ## every fuzz target for FUZZTIME
 	GO='$(GO)' ./scripts/fuzz $(FUZZTIME)
 
-broken: ## each deliberately broken build must be caught by its named assertion
+broken: ## check that each deliberately broken build fails its named test
 	$(GO) run ./internal/broken/catch $(ARGS)
 
 corpus: ## a larger corpus for the web index, from Debian's documentation packages, in corpus/
 	./scripts/corpus
 
-webindex-kill: ## kill -9 in the middle of the load, restart, verify; SEEDS times
+webindex-kill: ## kill -9 during the web index's load, restart, verify; SEEDS times
 	KILLED=$(SEEDS) $(GO) -C examples/webindex/webindex test -count=1 -v -timeout 0 -run '^TestKilled$$' .
 
-# Apart, since only many packages take so long that each kill meets many runs.
-supplychain-kill: ## the supply chain on three nodes, each killed amid a cascade, and its import, compared with the batch; ROUNDS=10, SEED, PACKAGES=5000
+# Not part of test: only with many packages does each kill interrupt many runs.
+supplychain-kill: ## the supply chain on three nodes; kills each node during a cascade, and the import, and compares with a batch computation; ROUNDS=10, SEED, PACKAGES=5000
 	$(GO) test -count=1 -v -timeout $(DURATION) -run '^TestKilledProcesses$$' ./examples/supplychain -rounds $(or $(ROUNDS),10) -seed $(SEED) -packages $(or $(PACKAGES),5000)
 
-soak: ## one node: load, edit, split, kill, pause and verify for DURATION, choices from SEED; ARGS are passed on
+soak: ## one node: load, edit, split, kill, pause and verify for DURATION, randomly by SEED; ARGS are passed on
 	$(GO) run ./test/torture -faults soak -duration $(DURATION) -seed $(SEED) $(ARGS)
 
-torture: ## all workloads against a cluster of processes under one fault after the other; needs root
+torture: ## all workloads on a cluster of processes, under each fault in turn; needs root
 	$(GO) run ./test/torture -duration $(DURATION) -seed $(SEED) $(ARGS)
 
 backup-kill: build ## backups and restores of SIZE=1024 MiB under load, with the commands and the nodes killed, compared row by row
 	$(GO) run ./test/backup -seed $(SEED) $(if $(SIZE),-size $(SIZE)) $(if $(filter command,$(origin DURATION)),-duration $(DURATION)) $(ARGS)
 
-simtest: ## SEEDS simulated clusters under faults, from SEED on, in virtual time; NODES=5 has five nodes each
+simtest: ## SEEDS simulated clusters under faults, from SEED on, in virtual time; NODES=5: five nodes each
 	$(GO) test ./internal/simtest -run '^TestSimulations$$' -timeout 0 -seeds $(SEEDS) -seed $(SEED) -nodes $(or $(NODES),0) $(ARGS)
 
-simtest-broken: ## each deliberately broken build that a simulation can notice must fail one within ten minutes; SOUND=12: the control, of the sound build
+simtest-broken: ## check that a simulation catches each broken build that it can, within ten minutes each; SOUND=12: the control, 12 seeds of the intact build
 	SEED=$(SEED) ./scripts/simtest-broken $(ARGS)
 
-webindex-torture: ## the web index on three nodes, which are killed and to which two are added during the load; verified; needs root
+webindex-torture: ## load the web index on three nodes, kill them and add two during the load, verify; needs root
 	$(GO) run ./test/torture -faults webindex -duration 60s -seed $(SEED) $(ARGS)
 
-grow: ## one process becomes three, then five, then three again, under writes; of four, one is lost, replaced, and comes back
+grow: ## grow a cluster from one process to three and five, and shrink it to three, under writes; of four, lose one, replace it, and let it return
 	GROW=1 $(GO) test -count=1 -timeout $(TIMEOUT) -v ./test/grow
 
-upgrade: ## three nodes of an earlier build (FROM=a revision; KNOWS=2-2 has it know version 2 alone; default: this source, which then does) are exchanged one by one, back and forth for DURATION, under load and kill -9, choices from SEED
+upgrade: ## replace three nodes of an earlier build (FROM=revision; default: this source, restricted to version 2) one by one, back and forth for DURATION, under load and kill -9, randomly by SEED; KNOWS=2-2 restricts the earlier build to version 2
 	FROM='$(FROM)' KNOWS='$(KNOWS)' DURATION=$(DURATION) SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v ./test/upgrade
 
-attack: ## huge messages, idle and half-open connections, open transactions, clients that do not read or send half; PROFILES=folder for a failed run's heaps
+attack: ## huge messages, idle and half-open connections, open transactions, clients that do not read or send half messages; PROFILES=folder: heap profiles of a failed run
 	ATTACK=1 $(GO) test -count=1 -timeout $(TIMEOUT) -v ./test/attack
 
-figure10: ## the paper's figure 10, into docs/: throughput while a third of six nodes is killed at once; needs root
+figure10: ## the paper's figure 10, into docs/: throughput while two of six nodes are killed at once; needs root
 	$(GO) run ./test/figure10 -csv docs/figure10.csv $(ARGS)
 	cd test/figure10/plot && $(GO) run . ../../../docs/figure10.csv
 
-idle: ## what TABLETS=1000 idle tablets on NODES=3 processes take of a core, over DURATION=60s; PROFILES=folder for profiles
+idle: ## processor time of TABLETS=1000 idle tablets on NODES=3 processes, over DURATION=60s; PROFILES=folder: profiles
 	IDLE=1 $(GO) test -count=1 -timeout 1h -run '^TestIdle$$' -v ./test/idle $(ARGS)
 
-memory: ## 32 callers write 10 KB values into a node in a cgroup of MEMORY=1073741824 bytes ("none": no limit), over DURATION=60s; needs root
+memory: ## 32 callers write 10 KB values to a node in a cgroup of MEMORY=1073741824 bytes ("none": no limit), for DURATION=60s; needs root
 	MEMORY=$(or $(MEMORY),1073741824) $(GO) test -count=1 -timeout 1h -run '^TestLimit$$' -v ./test/memory $(ARGS)
 
-device: build ## bytes that reach the block device, for each transaction and for the web index; ARGS='-build base,bin' compares builds; needs root
+device: build ## bytes written to the block device, per transaction and for the web index; ARGS='-build base,bin' compares builds; needs root
 	$(GO) -C examples/webindex/webindex build -trimpath -ldflags '$(LDFLAGS)' -o ../../../$(BIN)/webindex .
 	$(GO) run ./test/device -build $(BIN) $(ARGS)
 
-history: ## overwrite 1 MiB COUNT times with ten seconds of history, and look at what the directory takes
+history: ## overwrite 1 MiB COUNT=10000 times with a history of ten seconds, and measure the size of the directory
 	HISTORY=$(or $(COUNT),10000) $(GO) test -count=1 -timeout 2h -run '^TestHistorySpace$$' -v ./actors/tablet
 
-power: ## ROUNDS=200 kills, and as many power losses on a loop-mounted ext4, of a store, and some of a node; needs root
+power: ## ROUNDS=200 kills and as many power losses of a store on a loop-mounted ext4, and some of a node; needs root
 	./scripts/power
 
 clean: ## remove bin/
