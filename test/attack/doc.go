@@ -1,3 +1,3 @@
-// Package attack holds no code but tests: what a hostile client, or a stranger, sends to
-// a running cluster of three processes. See TestAttacks.
+// Package attack contains only tests: attacks of hostile clients and of strangers on a running
+// cluster of three processes. See TestAttacks.
 package attack

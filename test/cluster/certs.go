@@ -7,8 +7,8 @@ import (
 	"github.com/percolator-go/percolator/internal/certs"
 )
 
-// makeCerts makes an authority, a certificate for each node in a folder of its own, and
-// one for clients.
+// makeCerts creates an authority, a certificate for each node in a folder of its own, and one
+// for clients.
 func (c *Cluster) makeCerts() error {
 	ca := filepath.Join(c.cfg.Dir, "ca")
 	if _, err := certs.CreateCA(certs.Request{Dir: ca}); err != nil {
@@ -36,5 +36,5 @@ func (c *Cluster) makeCerts() error {
 	return nil
 }
 
-// ClientCerts is the folder with the certificates of clients; empty: there are none.
+// ClientCerts returns the folder with the clients' certificates, or "" without TLS.
 func (c *Cluster) ClientCerts() string { return c.clientCerts }

@@ -16,29 +16,29 @@ import (
 	"github.com/percolator-go/percolator/test/ports"
 )
 
-// Config is what a cluster is made with.
+// Config configures a cluster.
 type Config struct {
-	Nodes int     // that begin it together
-	Spare int     // hosts for nodes that are added later
-	Ports []int   // of each node, the first of four on loopback; nil: free ones
-	Dir   string  // for everything: logs, directories, disk images
-	Hosts bool    // each node in a network namespace of its own; needs root
+	Nodes int     // number of founding nodes
+	Spare int     // number of hosts for nodes that are added later
+	Ports []int   // of each node, the first of four on loopback; nil: free ports
+	Dir   string  // directory of all logs, stores and disk images
+	Hosts bool    // run each node in a network namespace of its own; needs root
 	Disks int64   // bytes of each node's own disk, whose power can fail; 0: directories under Dir
-	Zones int     // labels zone=z0, z1, … in turn; 0: none
-	TLS   bool    // with certificates that it makes; else --insecure
-	CPUs  float64 // of each node; 0: no quota
-	// bytes that each node may take: more, and the kernel kills it; 0: no limit. Needs
+	Zones int     // label nodes zone=z0, z1, … in turn; 0: no labels
+	TLS   bool    // generate certificates and use them; otherwise --insecure
+	CPUs  float64 // CPU quota of each node; 0: none
+	// memory limit of each node, in bytes, above which the kernel kills it; 0: none. Needs
 	// root
 	Memory int64
-	// SyncDelay is added to every sync of each node, from its start on. Needs strace.
+	// SyncDelay is added to every sync of each node, from its start. Needs strace.
 	SyncDelay time.Duration
-	Args      []string // more arguments of start
-	Env       []string // more of the nodes' environment, each key=value
-	Binary    string   // of the command percolator; empty: this program, which calls Main
+	Args      []string // additional arguments of start
+	Env       []string // additional environment of the nodes, each key=value
+	Binary    string   // path of percolator; empty: this program, which calls Main
 	Client    percolator.ClientConfig
 }
 
-// Cluster is so many processes.
+// Cluster is a set of node processes.
 type Cluster struct {
 	cfg   Config
 	hosts *Hosts
@@ -47,7 +47,7 @@ type Cluster struct {
 	clientCerts string
 }
 
-// New makes hosts, directories and disks; it starts nothing.
+// New creates hosts, directories and disks, and starts no node.
 func New(cfg Config) (*Cluster, error) {
 	c := &Cluster{cfg: cfg}
 	if err := c.prepare(); err != nil {
@@ -92,7 +92,7 @@ func (c *Cluster) prepare() (err error) {
 	return nil
 }
 
-// PortsEach is how many ports a node takes: for clients, nodes, gossip and HTTP.
+// PortsEach is the number of ports of a node: for clients, nodes, gossip and HTTP.
 const PortsEach = 4
 
 func (c *Cluster) addr(i, offset int) string {
@@ -102,7 +102,7 @@ func (c *Cluster) addr(i, offset int) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(c.cfg.Ports[i]+offset))
 }
 
-// args is a node's command line.
+// args returns a node's command line.
 func (c *Cluster) args(p *Process) []string {
 	args := []string{"start", "--dir", p.Dir, "--listen", p.Listen, "--http", p.HTTP}
 	if p.Index < c.cfg.Nodes && c.cfg.Nodes > 1 && !p.wiped {
@@ -130,16 +130,16 @@ func (c *Cluster) args(p *Process) []string {
 	return append(args, c.cfg.Args...)
 }
 
-// Node is one of the processes: first those that begin together, then the spare ones.
+// Node returns the process with an index: founding nodes first, then the spare ones.
 func (c *Cluster) Node(i int) *Process { return c.nodes[i] }
 
-// Nodes are all of them.
+// Nodes returns all processes, the spare ones included.
 func (c *Cluster) Nodes() []*Process { return c.nodes }
 
-// Hosts is the network; nil on loopback.
+// Hosts returns the network, or nil on loopback.
 func (c *Cluster) Hosts() *Hosts { return c.hosts }
 
-// Start starts the nodes that begin the cluster and waits until all are ready.
+// Start starts the founding nodes and waits until all are ready.
 func (c *Cluster) Start(ctx context.Context) error {
 	for _, p := range c.nodes[:c.cfg.Nodes] {
 		if err := p.Start(); err != nil {
@@ -157,7 +157,7 @@ func (c *Cluster) Start(ctx context.Context) error {
 	return nil
 }
 
-// Ready waits until every running node says that it is.
+// Ready waits until every running node reports that it is ready.
 func (c *Cluster) Ready(ctx context.Context) error {
 	for _, p := range c.nodes {
 		for p.Running() {
@@ -183,12 +183,12 @@ func (p *Process) Ready(ctx context.Context) error {
 	return err
 }
 
-// Dial connects to all nodes that begin the cluster.
+// Dial connects to all founding nodes.
 func (c *Cluster) Dial(ctx context.Context) (*percolator.DB, error) {
 	return percolator.Dial(ctx, c.Addrs(), c.ClientConfig())
 }
 
-// Addrs are the addresses for clients, of all nodes that begin the cluster.
+// Addrs returns the client addresses of all founding nodes.
 func (c *Cluster) Addrs() []string {
 	addrs := make([]string, c.cfg.Nodes)
 	for i := range addrs {
@@ -197,7 +197,7 @@ func (c *Cluster) Addrs() []string {
 	return addrs
 }
 
-// ClientConfig is how to dial.
+// ClientConfig returns the configuration that Dial uses.
 func (c *Cluster) ClientConfig() percolator.ClientConfig {
 	cfg := c.cfg.Client
 	if cfg.Insecure = !c.cfg.TLS; c.cfg.TLS {
@@ -208,8 +208,8 @@ func (c *Cluster) ClientConfig() percolator.ClientConfig {
 	return cfg
 }
 
-// Terminate ends all nodes that run together, as SIGTERM does, and reports those that have
-// not exited with 0 in time or have ended before by themselves.
+// Terminate sends SIGTERM to all running nodes at once. It reports those that did not exit with
+// code 0 in time, or had ended before.
 func (c *Cluster) Terminate(within time.Duration) error {
 	errs := make([]error, len(c.nodes))
 	var ending sync.WaitGroup
@@ -224,7 +224,7 @@ func (c *Cluster) Terminate(within time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// Close kills what runs and takes everything down but the files.
+// Close kills all running nodes and removes everything but the files.
 func (c *Cluster) Close() error {
 	var errs []error
 	for _, p := range c.nodes {

@@ -20,8 +20,7 @@ func TestMain(m *testing.M) {
 
 var cell = percolator.Column{Table: "t", Name: "c"}
 
-// TestFaultsOfOneNode: each fault of the harness does to a real node what it says, and
-// its end takes it back.
+// TestFaultsOfOneNode: each fault of the harness has its effect on a real node, until it ends.
 func TestFaultsOfOneNode(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -48,7 +47,7 @@ func TestFaultsOfOneNode(t *testing.T) {
 	db, err := c.Dial(ctx)
 	must("dial", err)
 	defer func() { _ = db.Close() }()
-	must("make the table", db.CreateTable(ctx, percolator.TableSpec{Name: cell.Table}))
+	must("create the table", db.CreateTable(ctx, percolator.TableSpec{Name: cell.Table}))
 	put := func(within time.Duration, v string) error {
 		ctx, cancel := context.WithTimeout(ctx, within)
 		defer cancel()
@@ -87,8 +86,7 @@ func TestFaultsOfOneNode(t *testing.T) {
 	}
 }
 
-// TestCut: packets are dropped in the direction that was cut, and in that one only, until
-// it is healed.
+// TestCut: a cut drops packets in its direction only, until it is healed.
 func TestCut(t *testing.T) {
 	h, err := cluster.NewHosts(3)
 	if errors.Is(err, cluster.ErrUnable) {
@@ -101,8 +99,7 @@ func TestCut(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// Nobody listens: a refused connection has gone both ways, one that runs into the
-	// timeout has not.
+	// No process listens: a refused connection has passed both directions, a timeout has not.
 	reaches := func(from, to int) bool {
 		line := "echo > /dev/tcp/" + h.Addr(to) + "/7800"
 		out, _ := exec.Command("ip", "netns", "exec", h.Namespace(from), "timeout", "1", "bash",

@@ -30,7 +30,7 @@ func (p *Process) Get(ctx context.Context, path string) ([]byte, error) {
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("cluster: %s says %s", path, resp.Status)
+		err = fmt.Errorf("cluster: %s returned %s", path, resp.Status)
 	}
 	return body, err
 }
@@ -51,11 +51,10 @@ func (p *Process) Metrics(ctx context.Context) (map[string]float64, error) {
 	return out, nil
 }
 
-// tick is the unit in which /proc counts processor time: 100 a second everywhere that Go
-// runs on.
+// tick is the unit of processor time in /proc: 100 per second on all platforms of Go.
 const tick = time.Second / 100
 
-// CPU returns the processor time that the node has taken, user and system.
+// CPU returns the node's processor time, user and system.
 func (p *Process) CPU() (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
 	if err != nil {
@@ -65,8 +64,8 @@ func (p *Process) CPU() (time.Duration, error) {
 	return ticks(strings.Fields(rest)[11:13]) // from the third field of proc(5) on
 }
 
-// MachineCPU returns the processor time that all processes of the machine have taken, and
-// that its host has not granted.
+// MachineCPU returns the processor time of all processes of the machine, and the time that its
+// host has stolen.
 func MachineCPU() (time.Duration, error) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -90,7 +89,7 @@ func ticks(fields []string) (sum time.Duration, err error) {
 }
 
 // Memory returns a field of the node's /proc/PID/status in bytes: VmRSS is the resident
-// memory, RssAnon the part of it that is of no file.
+// memory, RssAnon the part of it that is not file-backed.
 func (p *Process) Memory(field string) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
 	if err != nil {

@@ -9,18 +9,19 @@ import (
 	"syscall"
 )
 
-// Hosts are the machines of a cluster: network namespaces on one bridge, reachable from
-// this process.
+// Hosts are the simulated machines of a cluster: network namespaces on one bridge, reachable
+// from this process.
 type Hosts struct {
 	prefix string
 	subnet string // "10.x.y."
 	count  int
 }
 
-// ErrUnable is wrapped by what this machine can't do: no root, or a tool is missing.
+// ErrUnable is wrapped by errors of faults that this machine cannot inject: without root, or
+// without a tool.
 var ErrUnable = errors.New("cluster: not possible here")
 
-// NewHosts makes so many hosts. It needs root, and ip, iptables and nsenter.
+// NewHosts creates n hosts. It needs root, ip, iptables and nsenter.
 func NewHosts(count int) (*Hosts, error) {
 	if os.Geteuid() != 0 {
 		return nil, fmt.Errorf("%w: network namespaces need root", ErrUnable)
@@ -73,19 +74,19 @@ func (h *Hosts) make(count int) error {
 	return nil
 }
 
-// Namespace is the name of a host's network namespace, Addr its address.
+// Namespace returns the name of a host's network namespace.
 func (h *Hosts) Namespace(i int) string { return fmt.Sprintf("%sn%d", h.prefix, i) }
 
-// Addr is the address of a host.
+// Addr returns the address of a host.
 func (h *Hosts) Addr(i int) string { return fmt.Sprintf("%s%d", h.subnet, 10+i) }
 
-// Cut drops all packets from one host to another; the other direction stays.
+// Cut drops all packets from one host to another, in this direction only.
 func (h *Hosts) Cut(from, to int) error {
 	return run("ip netns exec " + h.Namespace(to) + " iptables -w -A INPUT -s " + h.Addr(from) +
 		" -j DROP")
 }
 
-// Split cuts the hosts of the first group off from all others, in both directions.
+// Split partitions the hosts of the first group from all others, in both directions.
 func (h *Hosts) Split(group ...int) error {
 	in := map[int]bool{}
 	for _, i := range group {
@@ -102,7 +103,7 @@ func (h *Hosts) Split(group ...int) error {
 	return errors.Join(errs...)
 }
 
-// Heal ends all cuts.
+// Heal removes all cuts.
 func (h *Hosts) Heal() error {
 	var errs []error
 	for i := range h.count {
@@ -115,16 +116,16 @@ func (h *Hosts) Heal() error {
 func (h *Hosts) Close() error {
 	var errs []error
 	for i := range h.count {
-		// The link first, for its other end would go some time after its namespace, and
-		// the name with it.
+		// The link first: otherwise the kernel removes its other end, and frees its name,
+		// only some time after the namespace is gone.
 		errs = append(errs, run(fmt.Sprintf("ip link del %sv%d", h.prefix, i)),
 			run("ip netns del "+h.Namespace(i)))
 	}
 	return errors.Join(append(errs, run("ip link del "+h.prefix+"b"))...)
 }
 
-// sweep removes the hosts of processes that were killed before they could do it. Their
-// links go with the namespaces.
+// sweep removes the hosts of processes that were killed before they could. Removing a namespace
+// removes its links.
 func sweep() error {
 	var errs []error
 	remove := func(entries []string, pattern, command string) {
@@ -141,7 +142,7 @@ func sweep() error {
 	return errors.Join(errs...)
 }
 
-// names are the entries of a directory; none if it is not there.
+// names returns the entries of a directory, none if it does not exist.
 func names(dir string) (out []string) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {

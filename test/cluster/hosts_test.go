@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// TestSweep: hosts of a process that was killed are gone when others are made, and are no
-// reason not to make these.
+// TestSweep: NewHosts removes the hosts of a killed process, and succeeds despite them.
 func TestSweep(t *testing.T) {
 	dead := exec.Command("true")
 	if err := dead.Run(); err != nil {
@@ -35,6 +34,6 @@ func TestSweep(t *testing.T) {
 	}
 	if run("ip netns exec "+left.Namespace(0)+" true") == nil ||
 		run("ip link show "+left.prefix+"b") == nil {
-		t.Error("something is left")
+		t.Error("the namespace or the bridge of the killed process still exists")
 	}
 }

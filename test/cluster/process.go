@@ -20,7 +20,7 @@ import (
 // childArgs carries a node's command line to the child process.
 const childArgs = "PERCOLATOR_TEST_CLUSTER_NODE"
 
-// Main runs a node, and does not return, if this process was started as one. observers may be nil.
+// Main runs a node and does not return if this process was started as one. observers may be nil.
 func Main(observers func(*percolator.Registry)) {
 	args, ok := os.LookupEnv(childArgs)
 	if !ok {
@@ -38,8 +38,7 @@ type Process struct {
 	HTTP   string
 	Dir    string     // the node's directory
 	Disk   *disk.Disk // where Dir is, if its power can fail
-	// Binary, if not empty, is what the node runs instead of the cluster's, from the next
-	// Start on.
+	// Binary, if not empty, replaces the cluster's binary from the next Start on.
 	Binary string
 
 	cluster *Cluster
@@ -48,16 +47,16 @@ type Process struct {
 	ended   chan struct{} // closed when the process has ended
 	err     error         // how; after ended
 	paused  bool
-	ending  bool // by order of Kill or Terminate
-	// its directory was emptied: it is not one of those that began the cluster any more
+	ending  bool // Kill or Terminate was called
+	// its directory was emptied: it is no longer a founding node
 	wiped  bool
 	tracer *exec.Cmd // strace, while syncs are slowed or failed
 }
 
-// ErrRunning and ErrNotRunning say that a node is not in the state that was asked for.
+// ErrRunning and ErrNotRunning report that a node is in the wrong state for the call.
 var (
-	ErrRunning    = errors.New("cluster: the node runs already")
-	ErrNotRunning = errors.New("cluster: the node does not run")
+	ErrRunning    = errors.New("cluster: the node is already running")
+	ErrNotRunning = errors.New("cluster: the node is not running")
 )
 
 // Start starts the node on its directory. It does not wait until it serves.
@@ -93,8 +92,8 @@ func (p *Process) Start() error {
 	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Env = append(append(os.Environ(), p.cluster.cfg.Env...), env...)
 	cmd.Stdout, cmd.Stderr = log, log
-	// It ends with this process, even if that is killed; a terminal's interrupts are not
-	// for it.
+	// The node ends with this process, even if that is killed; interrupts from the terminal do
+	// not reach it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return err
@@ -108,12 +107,12 @@ func (p *Process) Start() error {
 	return p.cluster.limit(p)
 }
 
-// Log is where the node writes its log, in all its lives.
+// Log returns the path of the node's log; restarts append to it.
 func (p *Process) Log() string {
 	return filepath.Join(p.cluster.cfg.Dir, fmt.Sprintf("node-%d.log", p.Index))
 }
 
-// command is the node's command line, and what its environment needs besides.
+// command returns the node's command line and its additional environment.
 func (p *Process) command() (words, env []string, err error) {
 	args := p.cluster.args(p)
 	if binary := cmp.Or(p.Binary, p.cluster.cfg.Binary); binary != "" {
@@ -123,7 +122,7 @@ func (p *Process) command() (words, env []string, err error) {
 	return []string{self}, []string{childArgs + "=" + strings.Join(args, "\x1f")}, err
 }
 
-// Running reports whether the process is there, paused or not.
+// Running reports whether the process exists, paused or not.
 func (p *Process) Running() bool {
 	if p.cmd == nil {
 		return false
@@ -136,18 +135,18 @@ func (p *Process) Running() bool {
 	}
 }
 
-// Died returns how the process ended, if it was started and has ended although nobody told it to.
+// Died returns an error if the process was started and has ended without Kill or Terminate.
 func (p *Process) Died() error {
 	if p.cmd == nil || p.ending || p.Running() {
 		return nil
 	}
 	if p.err == nil {
-		return fmt.Errorf("cluster: node %d has ended by itself, with exit code 0", p.Index)
+		return fmt.Errorf("cluster: node %d has ended unexpectedly, with exit code 0", p.Index)
 	}
-	return fmt.Errorf("cluster: node %d has ended by itself: %w", p.Index, p.err)
+	return fmt.Errorf("cluster: node %d has ended unexpectedly: %w", p.Index, p.err)
 }
 
-// Wipe empties the directory of a node that does not run: it starts as a new one, which
+// Wipe empties the directory of a node that is not running, so that it starts as a new node and
 // joins the others.
 func (p *Process) Wipe() error {
 	if p.Running() {
@@ -157,7 +156,7 @@ func (p *Process) Wipe() error {
 	return os.RemoveAll(p.Dir)
 }
 
-// PID is the process id; 0: it does not run.
+// PID returns the process id, or 0 if the node is not running.
 func (p *Process) PID() int {
 	if !p.Running() {
 		return 0
@@ -165,7 +164,7 @@ func (p *Process) PID() int {
 	return p.cmd.Process.Pid
 }
 
-// Kill ends the node as kill -9 does, and waits for its end.
+// Kill sends SIGKILL to the node and waits for its end.
 func (p *Process) Kill() error {
 	if !p.Running() {
 		return ErrNotRunning
@@ -179,7 +178,7 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Pause stops the process where it stands, as SIGSTOP does; Resume lets it go on.
+// Pause suspends the process by SIGSTOP; Resume continues it.
 func (p *Process) Pause() error {
 	if !p.Running() {
 		return ErrNotRunning
@@ -197,7 +196,7 @@ func (p *Process) Resume() error {
 	return p.cmd.Process.Signal(syscall.SIGCONT)
 }
 
-// Terminate ends the node as SIGTERM does, and reports if it did not exit with 0 in time.
+// Terminate sends SIGTERM to the node, and fails if it does not exit with code 0 in time.
 func (p *Process) Terminate(within time.Duration) error {
 	if !p.Running() {
 		return ErrNotRunning
@@ -220,7 +219,7 @@ func (p *Process) Terminate(within time.Duration) error {
 	}
 }
 
-// Sync is what is done to every sync of a node's store.
+// Sync is a fault of every sync of a node's store.
 type Sync struct {
 	Delay time.Duration // before it returns
 	Fail  bool          // it returns EIO
@@ -244,7 +243,7 @@ func (p *Process) InjectSync(s Sync) error {
 	return p.tracer.Start()
 }
 
-// traced returns the command line of an strace that does something to every sync.
+// traced returns the command line of an strace that injects a fault into every sync.
 func traced(inject string) ([]string, error) {
 	if _, err := exec.LookPath("strace"); err != nil {
 		return nil, fmt.Errorf("%w: strace is missing (Debian: strace)", ErrUnable)
@@ -256,14 +255,14 @@ func traced(inject string) ([]string, error) {
 	}, nil
 }
 
-// slowed returns a command line under which every sync takes so much longer. Other system calls
-// are not traced, and the tracer is the command's child: the pid is the command's own.
+// slowed returns a command line that delays every sync. Other system calls are not traced, and
+// the tracer is the command's child, so that the pid is the command's own.
 func slowed(words []string, delay time.Duration) ([]string, error) {
 	strace, err := traced("delay_exit=" + strconv.FormatInt(delay.Microseconds(), 10))
 	return append(append(strace, "-D", "--seccomp-bpf"), words...), err
 }
 
-// EndSync lets syncs be what they are again.
+// EndSync removes the fault of InjectSync.
 func (p *Process) EndSync() error {
 	p.endTrace()
 	return nil
@@ -278,8 +277,8 @@ func (p *Process) endTrace() {
 	p.tracer = nil
 }
 
-// CutPower takes the power from the node: it ends at once, and what was not synced is
-// gone when it starts again.
+// CutPower simulates a power loss of the node: it ends at once, and unsynced data is gone when it
+// starts again.
 func (p *Process) CutPower() error {
 	if p.Disk == nil {
 		return fmt.Errorf("%w: the node's directory is on no disk of its own", ErrUnable)
@@ -288,8 +287,8 @@ func (p *Process) CutPower() error {
 		return ErrNotRunning
 	}
 	p.endTrace()
-	// Frozen first: a running process can be told that a sync has succeeded whose data
-	// never reached the image.
+	// The process is frozen first: otherwise a sync could return success although its data
+	// never reaches the image.
 	if err := p.freeze(); err != nil {
 		return err
 	}
@@ -302,7 +301,7 @@ func (p *Process) CutPower() error {
 	return errors.Join(p.Disk.Unmount(), p.Disk.Mount())
 }
 
-// freeze stops the process and waits until all its threads stand still.
+// freeze stops the process and waits until all its threads have stopped.
 func (p *Process) freeze() error {
 	if err := p.Pause(); err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// cpuGroups is where version 1 of cgroups keeps CPU quotas.
+// cpuGroups is the directory of CPU quotas in version 1 of cgroups.
 const cpuGroups = "/sys/fs/cgroup/cpu"
 
 // quotaPeriod is the kernel's default, in microseconds.
@@ -19,7 +19,7 @@ func groupOf(p *Process) string {
 	return filepath.Join(cpuGroups, fmt.Sprintf("percolator-test-%d-%d", os.Getpid(), p.Index))
 }
 
-// limit gives a node that has just started the cluster's quota.
+// limit applies the cluster's quotas to a node that has just started.
 func (c *Cluster) limit(p *Process) error {
 	if c.cfg.CPUs == 0 {
 		return nil
@@ -27,7 +27,7 @@ func (c *Cluster) limit(p *Process) error {
 	return p.Quota(c.cfg.CPUs)
 }
 
-// Quota lets the running node have so many CPUs at most from now on; a slow machine. It needs root.
+// Quota limits the running node to a number of CPUs, to simulate a slow machine. It needs root.
 func (p *Process) Quota(cpus float64) error {
 	if !p.Running() {
 		return ErrNotRunning
@@ -43,12 +43,12 @@ func (p *Process) Quota(cpus float64) error {
 	)
 }
 
-// EndQuota gives the node all CPUs again.
+// EndQuota removes the node's CPU quota.
 func (p *Process) EndQuota() error {
 	return os.WriteFile(filepath.Join(groupOf(p), "cpu.cfs_quota_us"), []byte("-1"), 0o644)
 }
 
-// memoryGroups is where version 1 of cgroups keeps limits of memory.
+// memoryGroups is the directory of memory limits in version 1 of cgroups.
 const memoryGroups = "/sys/fs/cgroup/memory"
 
 func memoryGroupOf(p *Process) string {

@@ -1,4 +1,4 @@
-// Package grow holds no code but a test: a cluster of processes that grows from one node
-// to five and shrinks to three while it is written to. See TestGrowAndShrink. The same in
-// one process is in package node.
+// Package grow contains only tests: a cluster of processes grows from one node to five and
+// shrinks to three under writes. See TestGrowAndShrink. Package node has the same test in one
+// process.
 package grow

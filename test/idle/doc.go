@@ -1,4 +1,3 @@
-// Package idle holds no code but a measurement: what three processes cost that have
-// nothing to do, without tablets and with a thousand of three replicas each. See
-// TestIdle; `make idle` runs it.
+// Package idle contains only a measurement: the processor time of three idle processes, without
+// tablets and with a thousand tablets of three replicas each. See TestIdle; `make idle` runs it.
 package idle

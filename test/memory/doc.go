@@ -1,3 +1,3 @@
-// Package memory holds no code but a test: a node under a limit of memory, as in a container, lives
-// through a load that makes its store compact all the time. See TestLimit; `make memory` runs it.
+// Package memory contains only a test: a node under a memory limit, as in a container, survives
+// a load that makes its store compact continuously. See TestLimit; `make memory` runs it.
 package memory

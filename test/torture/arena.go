@@ -15,7 +15,7 @@ import (
 	"github.com/percolator-go/percolator/test/cluster"
 )
 
-// arena is a cluster under faults. Its methods belong to the goroutine that strikes.
+// arena is a cluster under faults. Only the goroutine that injects the faults calls its methods.
 type arena struct {
 	o       options
 	nodes   int // that began the cluster
@@ -23,13 +23,13 @@ type arena struct {
 	c       *cluster.Cluster
 	db      *percolator.DB // for orders
 	rng     *rand.Rand
-	until   time.Time // no harm after that: the workloads' last checks need a sound cluster
+	until   time.Time // no faults after that: the workloads' final checks need a healthy cluster
 	strikes int
 	steps   *os.File // what was done when
 }
 
-// open makes a cluster for the fault, and what the workloads need in it, and waits until
-// every tablet has its replicas.
+// open starts a cluster for the fault, creates the workloads' tables, and waits until every
+// tablet has its replicas.
 func open(ctx context.Context, o options, f fault, dir string) (_ *arena, err error) {
 	if err := os.RemoveAll(dir); err != nil { // of an earlier run
 		return nil, err
@@ -76,7 +76,7 @@ func open(ctx context.Context, o options, f fault, dir string) (_ *arena, err er
 	return a, a.replicated(starting)
 }
 
-// close kills the nodes and takes down all but the files.
+// close kills the nodes and removes everything but the files.
 func (a *arena) close() error {
 	var err error
 	if a.db != nil {
@@ -85,7 +85,7 @@ func (a *arena) close() error {
 	return errors.Join(err, a.c.Close(), a.steps.Close())
 }
 
-// log writes a line, in one piece; the time is that of the nodes' logs. Any goroutine may call it.
+// log writes a line atomically, with a time in the format of the nodes' logs. Any goroutine may call it.
 func (a *arena) log(format string, args ...any) {
 	at := time.Now().UTC().Format("15:04:05.000Z ")
 	_, _ = a.steps.WriteString(at + fmt.Sprintf(format, args...) + "\n")
@@ -93,7 +93,7 @@ func (a *arena) log(format string, args ...any) {
 
 func (a *arena) left() time.Duration { return max(time.Until(a.until), 0) }
 
-// dial connects, patiently: clients come while nodes are down, too.
+// dial connects with a long timeout, since clients connect while nodes are down, too.
 func (a *arena) dial(ctx context.Context) (*percolator.DB, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -105,12 +105,12 @@ func (a *arena) dial(ctx context.Context) (*percolator.DB, error) {
 	}
 }
 
-// random is a duration below d.
+// random returns a random duration below d.
 func (a *arena) random(d time.Duration) time.Duration {
 	return time.Duration(a.rng.Int64N(int64(d)))
 }
 
-// wait lets time pass.
+// wait sleeps for d, or until ctx ends.
 func (a *arena) wait(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
@@ -119,12 +119,12 @@ func (a *arena) wait(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// hold is how long a fault lasts: two to eight seconds, a person's or a watchdog's time to notice.
+// hold returns the duration of a fault: two to eight seconds, the reaction time of a person or a watchdog.
 func (a *arena) hold(ctx context.Context) error {
 	return a.wait(ctx, min(2*time.Second+a.random(6*time.Second), a.left()))
 }
 
-// strikeAll repeats the fault until the time is up, with a few sound seconds between.
+// strikeAll injects the fault repeatedly until the time is up, with a few healthy seconds in between.
 func (a *arena) strikeAll(ctx context.Context, f fault) error {
 	for a.left() > 0 && ctx.Err() == nil {
 		err := f.strike(ctx, a)
@@ -138,11 +138,11 @@ func (a *arena) strikeAll(ctx context.Context, f fault) error {
 		a.strikes++
 		_ = a.wait(ctx, min(2*time.Second+a.random(4*time.Second), a.left()))
 	}
-	a.log("no more harm")
+	a.log("no more faults")
 	return nil
 }
 
-// died reports nodes that have ended although nobody told them to.
+// died reports nodes that have ended unexpectedly.
 func (a *arena) died() error {
 	var errs []error
 	for _, p := range a.c.Nodes() {
@@ -151,7 +151,7 @@ func (a *arena) died() error {
 	return errors.Join(errs...)
 }
 
-// any is one of the nodes that began the cluster.
+// any returns a random founding node.
 func (a *arena) any() *cluster.Process { return a.c.Node(a.rng.IntN(a.nodes)) }
 
 // start starts nodes and waits until they are ready.
@@ -168,8 +168,8 @@ func (a *arena) start(ctx context.Context, nodes ...*cluster.Process) error {
 	return errors.Join(errs...)
 }
 
-// replicated waits until every tablet has as many voters as it is to have, and no change
-// of them is under way.
+// replicated waits until every tablet has its intended number of voters, and no change of them
+// is in progress.
 func (a *arena) replicated(ctx context.Context) error {
 	want := min(a.nodes, 3)
 	for {
@@ -203,7 +203,7 @@ func (a *arena) members(ctx context.Context) ([]*pb.Node, error) {
 	return r.GetNodes(), err
 }
 
-// best is the process whose node is rated highest; any, if the cluster does not tell.
+// best returns the process whose node is rated highest, or any if the cluster reports none.
 func (a *arena) best(ctx context.Context, rate func(*pb.Node) uint32) *cluster.Process {
 	nodes, err := a.members(ctx)
 	best, rating := a.any(), uint32(0)
@@ -213,7 +213,7 @@ func (a *arena) best(ctx context.Context, rate func(*pb.Node) uint32) *cluster.P
 		}
 	}
 	if rating == 0 {
-		a.log("nobody is rated, node %d it is: %v", best.Index, err)
+		a.log("no node is rated, using node %d: %v", best.Index, err)
 	}
 	return best
 }

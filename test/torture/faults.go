@@ -6,24 +6,24 @@ import (
 	"github.com/percolator-go/percolator/test/cluster"
 )
 
-// fault is one way to harm a cluster, and what is asked of it meanwhile.
+// fault is one kind of fault, and the load on the cluster during it.
 type fault struct {
 	name    string
-	nodes   int  // that begin the cluster; 0: as many as the command line says
-	spare   int  // more hosts, for nodes that it adds
-	disks   bool // it needs nodes whose power can fail
-	patient bool // planned work: no caller with ten seconds of patience may see an error
+	nodes   int  // founding nodes; 0: the number of the command line
+	spare   int  // additional hosts, for nodes that it adds
+	disks   bool // needs nodes whose power can fail
+	patient bool // planned work: no caller with a timeout of ten seconds may see an error
 	env     []string
-	// tune changes the cluster's configuration; nil: nothing.
+	// tune changes the cluster's configuration, unless nil.
 	tune func(a *arena, cfg *cluster.Config)
-	// load is what is asked of the cluster; nil: all workloads.
+	// load runs the load on the cluster; nil: all workloads.
 	load func(ctx context.Context, a *arena) (Counts, error)
-	// strike does the harm once, and takes it back before it returns: afterwards all
-	// nodes run, or are being started. nil: load does all of it, and nobody else calls.
+	// strike injects the fault once, and repairs it before it returns: afterwards all nodes
+	// run, or are being started. nil: load injects the faults itself.
 	strike func(ctx context.Context, a *arena) error
 }
 
-// faults are all of them, in the order in which they are run.
+// faults lists all faults, in the order of their runs.
 var faults = []fault{
 	{name: "none", patient: true, strike: func(context.Context, *arena) error { return nil }},
 	{name: "kill-one", strike: func(ctx context.Context, a *arena) error {
@@ -74,5 +74,5 @@ var faults = []fault{
 		tune: func(a *arena, cfg *cluster.Config) { a.soak().Tune(cfg) }},
 }
 
-// founders are the nodes that began the cluster.
+// founders returns the nodes that founded the cluster.
 func (a *arena) founders() []*cluster.Process { return a.c.Nodes()[:a.nodes] }

@@ -1,15 +1,14 @@
-// Command torture runs all workloads together against a cluster of real processes under
-// one fault after the other, and writes what came of it as a table. Every run of a fault
-// has a cluster of its own, in network namespaces; it needs root. The fault "soak" is a run
-// of package soak on one node without namespaces, and needs no root.
+// Command torture runs all workloads concurrently against a cluster of real processes, under
+// each fault in turn, and prints a table of the results. Every fault has a cluster of its own,
+// in network namespaces; it needs root. The fault "soak" is a run of package soak on one node
+// without namespaces, and needs no root.
 //
 //	make torture DURATION=90s SEED=1 ARGS="-faults kill-one,partition-one"
 //
-// An anomaly, or a replica that differs, ends with exit code 1 and keeps the run's
-// directory: what was done when (steps.log), the nodes' logs and data, and the histories
-// of workloads that have found something. So does a fault that cannot be carried out
-// here, which names what is missing. All choices come from the seed; the moments at which
-// they happen do not.
+// An anomaly, or a replica that differs, results in exit code 1 and keeps the run's directory:
+// the log of steps (steps.log), the nodes' logs and data, and the histories of the workloads
+// that found anomalies. So does a fault that cannot be injected on this machine; its error names
+// the missing tool. The seed determines all choices, but not when they take effect.
 package main
 
 import (
@@ -41,16 +40,16 @@ type options struct {
 
 func main() {
 	cluster.Main(observers)
-	victim() // does not return in a client that is there to be killed
+	victim() // does not return in a process started as the client to be killed
 	var o options
-	flag.StringVar(&o.faults, "faults", "", "names, with commas between them; empty: all")
-	flag.DurationVar(&o.duration, "duration", 90*time.Second, "of the workloads under each fault")
-	flag.Uint64Var(&o.seed, "seed", 1, "of all choices")
-	flag.IntVar(&o.nodes, "nodes", 3, "that begin the cluster")
-	flag.StringVar(&o.dir, "dir", "", "to keep the runs' files in; empty: a temporary one, removed if all is well")
-	flag.StringVar(&o.out, "out", "", "a file that the table is written to as well")
-	flag.IntVar(&o.oneIn, "one-in", 10, "how many of the default corpus' pages the web index gets: one in this many")
-	flag.BoolVar(&o.plain, "insecure", false, "no certificates")
+	flag.StringVar(&o.faults, "faults", "", "comma-separated names of faults; empty: all")
+	flag.DurationVar(&o.duration, "duration", 90*time.Second, "duration of the workloads under each fault")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of all random choices")
+	flag.IntVar(&o.nodes, "nodes", 3, "number of nodes that found the cluster")
+	flag.StringVar(&o.dir, "dir", "", "directory for the runs' files; empty: a temporary one, removed on success")
+	flag.StringVar(&o.out, "out", "", "file to write the table to, in addition to standard output")
+	flag.IntVar(&o.oneIn, "one-in", 10, "the web index loads one in this many pages of the default corpus")
+	flag.BoolVar(&o.plain, "insecure", false, "run without certificates")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -61,7 +60,7 @@ func main() {
 	}
 }
 
-// torture runs the chosen faults and prints a row for each as soon as there is one.
+// torture runs the chosen faults and prints a row after each.
 func torture(ctx context.Context, o options) (err error) {
 	chosen, err := choose(o.faults)
 	if err != nil {
@@ -122,7 +121,7 @@ func choose(names string) ([]fault, error) {
 			for _, f := range faults {
 				all = append(all, f.name)
 			}
-			return nil, fmt.Errorf("there is no fault %q; there are: %s", name,
+			return nil, fmt.Errorf("unknown fault %q; the faults are: %s", name,
 				strings.Join(all, ", "))
 		}
 	}

@@ -17,9 +17,9 @@ type result struct {
 	counts    Counts
 	strikes   int
 	probed    probed
-	replicas  int     // compared
-	anomalies []error // promises that were broken
-	err       error   // the run could not be made
+	replicas  int     // number compared
+	anomalies []error // violated guarantees
+	err       error   // why the run could not be carried out
 }
 
 func (r *result) found(what string, err error) {
@@ -44,13 +44,13 @@ func (r *result) row() string {
 		r.probed.gap.Seconds(), r.probed.failed, r.replicas)
 }
 
-// all is everything that went wrong.
+// all returns the anomalies and the error.
 func (r *result) all() error { return errors.Join(append(r.anomalies, r.err)...) }
 
-// soundEnd is the part of a run at its end in which nothing is harmed.
+// soundEnd is the last part of a run, without faults.
 const soundEnd = 10 * time.Second
 
-// run makes a cluster, harms it for a while, and looks at what is left of it.
+// run starts a cluster, injects faults for a while, and checks the cluster's state at the end.
 func run(ctx context.Context, o options, f fault, dir string) *result {
 	r := &result{fault: f.name}
 	a, err := open(ctx, o, f, dir)
@@ -101,14 +101,14 @@ func (a *arena) round(ctx context.Context, f fault, r *result) {
 	r.err = errors.Join(r.err, caller.Close())
 }
 
-// rest waits until nothing is left to run, looks for nodes that have ended by themselves
-// and compares all replicas.
+// rest waits until no work is pending, reports nodes that have ended unexpectedly and compares
+// all replicas.
 func (a *arena) rest(ctx context.Context, r *result) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	r.found("a node", a.died())
 	if err := a.db.WaitIdle(ctx); err != nil {
-		r.found("the cluster does not come to rest", err)
+		r.found("the cluster does not become idle", err)
 		return
 	}
 	var err error

@@ -8,7 +8,7 @@ import (
 	"github.com/percolator-go/percolator/test/cluster"
 )
 
-// killed ends the nodes as kill -9 does, leaves them down for a while, and starts them again.
+// killed kills the nodes with SIGKILL, leaves them down for a while, and restarts them.
 func (a *arena) killed(ctx context.Context, nodes ...*cluster.Process) error {
 	var errs []error
 	for _, p := range nodes {
@@ -18,12 +18,11 @@ func (a *arena) killed(ctx context.Context, nodes ...*cluster.Process) error {
 	return errors.Join(append(errs, a.hold(ctx), a.start(ctx, nodes...))...)
 }
 
-// powerless takes the power from the nodes, all at one moment as far as that is possible,
-// and gives it back.
+// powerless cuts the power of the nodes, as simultaneously as possible, and restarts them.
 func (a *arena) powerless(ctx context.Context, nodes ...*cluster.Process) error {
 	var errs []error
 	for _, p := range nodes {
-		errs = append(errs, p.Pause()) // nobody goes on while the others are being cut off
+		errs = append(errs, p.Pause()) // no node continues while the power of the others is cut
 	}
 	for _, p := range nodes {
 		errs = append(errs, p.CutPower())
@@ -58,7 +57,7 @@ func halves(ctx context.Context, a *arena) error {
 	return a.split(ctx, nodes...)
 }
 
-// oneWay drops what one node says, or what it is told.
+// oneWay drops all packets from one node, or all packets to it.
 func oneWay(ctx context.Context, a *arena) error {
 	victim, mute := a.any().Index, a.rng.IntN(2) == 0
 	a.log("one way, node %d, mute %t", victim, mute)
@@ -77,7 +76,7 @@ func oneWay(ctx context.Context, a *arena) error {
 	return err
 }
 
-// slowNode leaves a node a twentieth of a CPU.
+// slowNode limits a node to a twentieth of a CPU.
 func slowNode(ctx context.Context, a *arena) error {
 	p := a.any()
 	a.log("slowed %d", p.Index)
@@ -86,7 +85,7 @@ func slowNode(ctx context.Context, a *arena) error {
 	return err
 }
 
-// slowSync lets every sync of a node take 5 to 50 ms more.
+// slowSync delays every sync of a node by 5 to 50 ms.
 func slowSync(ctx context.Context, a *arena) error {
 	p, delay := a.any(), 5*time.Millisecond+a.random(45*time.Millisecond)
 	a.log("slowed the syncs of %d by %v", p.Index, delay)
@@ -95,8 +94,8 @@ func slowSync(ctx context.Context, a *arena) error {
 	return err
 }
 
-// failedSync has a node's syncs fail: it stops serving, and is started again by whoever
-// looks after it.
+// failedSync makes a node's syncs fail, so that it stops serving, and restarts the node, as its
+// supervisor would.
 func failedSync(ctx context.Context, a *arena) error {
 	p := a.any()
 	a.log("failing the syncs of %d", p.Index)
@@ -111,14 +110,14 @@ func failedSync(ctx context.Context, a *arena) error {
 	return errors.Join(err, a.start(ctx, p))
 }
 
-// splitAndMove splits a table somewhere, merges tablets somewhere else, and moves a tablet's
+// splitAndMove splits a table at a random row, merges two other tablets, and moves a tablet's
 // leadership or one of its replicas.
 func splitAndMove(ctx context.Context, a *arena) error {
 	return errors.Join(a.splitSomewhere(ctx), a.mergeSomewhere(ctx), a.moveSomething(ctx), a.moveSomething(ctx))
 }
 
-// addAndDrain adds a node, lets it take its share, drains one of all, and ends that for
-// good: it comes back as a new one.
+// addAndDrain adds a node, waits until it has its share of replicas, then drains and removes a
+// random node, which rejoins as a new one.
 func addAndDrain(ctx context.Context, a *arena) error {
 	var nodes []*cluster.Process
 	for _, p := range a.c.Nodes() {

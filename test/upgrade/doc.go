@@ -1,7 +1,8 @@
-// Package upgrade has no code: its tests run a cluster of processes of two builds through
-// rolling upgrades and back, under load and kill -9, with the histories of the load checked.
+// Package upgrade contains only tests: they run a cluster of processes of two builds through
+// rolling upgrades and back, under load and kill -9, and check the histories of the load.
 //
-// The earlier build is made by the test: of the revision FROM, or of this source, told by the
-// linker to know no later version than 2 (internal/version). KNOWS=2-2 tells FROM the same, so
-// that it may be a revision that knows as much as this source. The later one is this program.
+// The test builds the earlier build: from the revision FROM, or by default from this source,
+// restricted by a linker flag to version 2 and below (internal/version). KNOWS=2-2 restricts
+// FROM in the same way, for a revision that has the same versions as this source. The later
+// build is this program.
 package upgrade
