@@ -10,7 +10,7 @@ import (
 	"github.com/percolator-go/percolator"
 )
 
-// What the command line says after "next:" is there for programs too.
+// Advice returns the text that the command line prints after "next:".
 func ExampleAdvice() {
 	ctx := context.Background()
 	db, done := openExample("reports")
@@ -26,8 +26,8 @@ func ExampleAdvice() {
 	// `table ls` lists the tables, `table create NAME` creates one
 }
 
-// TestErrorsDoNotStutter: the package is named once, whatever an error wraps, and what it
-// wraps is still found.
+// TestErrorsDoNotStutter: an error text names the package once, whatever it wraps, and
+// errors.Is and errors.As find the wrapped errors.
 func TestErrorsDoNotStutter(t *testing.T) {
 	ctx, db, _ := open(t)
 	err := db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
@@ -44,11 +44,11 @@ func TestErrorsDoNotStutter(t *testing.T) {
 		t.Errorf("advice: %q", advice)
 	}
 	if advice := percolator.Advice(errors.New("a user's")); advice != "" {
-		t.Errorf("advice on what is not known: %q", advice)
+		t.Errorf("advice for a foreign error: %q, want none", advice)
 	}
 }
 
-// TestLimitZero: what is left of a page may be nothing.
+// TestLimitZero: Limit(0) yields no rows, a negative limit all.
 func TestLimitZero(t *testing.T) {
 	ctx, db, _ := open(t)
 	put(ctx, t, db, "a", "b")

@@ -7,20 +7,20 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// DB is a handle of a repository, the same in a node's process and over the network. All
-// its methods may be used concurrently.
+// DB is a handle to a repository. It behaves the same in a node's process and over the
+// network. Its methods are safe for concurrent use.
 type DB struct {
 	c      *txn.Client
 	owned  bool // Close closes the client too
 	closed atomic.Bool
 }
 
-// newDB returns a handle over a client that belongs to the caller: closing the handle
-// leaves the client open.
+// newDB returns a handle on a client that the caller owns: closing the handle leaves the
+// client open.
 func newDB(c *txn.Client) *DB { return &DB{c: c} }
 
-// CreateTable creates a table. It is idempotent: an existing table stays as it is, and
-// missing split keys are added.
+// CreateTable creates a table. It is idempotent: if the table exists, only missing split
+// keys are added.
 func (db *DB) CreateTable(ctx context.Context, spec TableSpec) error {
 	if err := db.check(); err != nil {
 		return err
@@ -28,7 +28,8 @@ func (db *DB) CreateTable(ctx context.Context, spec TableSpec) error {
 	return db.c.CreateTable(ctx, spec.Name, spec.SplitKeys)
 }
 
-// DropTable removes a table and all in it. ErrNoTable if there is none.
+// DropTable removes a table and its contents. It returns ErrNoTable if the table does not
+// exist.
 func (db *DB) DropTable(ctx context.Context, name string) error {
 	if err := db.check(); err != nil {
 		return err
@@ -36,7 +37,7 @@ func (db *DB) DropTable(ctx context.Context, name string) error {
 	return db.c.DropTable(ctx, name)
 }
 
-// Tables lists the tables, by name.
+// Tables returns the tables, ordered by name.
 func (db *DB) Tables(ctx context.Context) ([]TableSpec, error) {
 	if err := db.check(); err != nil {
 		return nil, err
@@ -56,18 +57,18 @@ func (db *DB) Tables(ctx context.Context) ([]TableSpec, error) {
 }
 
 // Transact runs fn in a transaction and commits it. On a conflict it runs fn again, after
-// a backoff, until ctx ends; then the error wraps both ctx's and the last conflict. An
-// error of fn ends it, uncommitted, and is returned as it is. After ErrCommitUnknown fn
-// is not run again.
+// a backoff, until ctx ends; the error then wraps both ctx's error and the last conflict.
+// If fn returns an error, the transaction is rolled back and Transact returns that error
+// unchanged. Transact does not retry after ErrCommitUnknown.
 //
-// The snapshot that fn sees is that of its first read, or of Tx.StartTS if that is called
-// before; without either, the transaction starts when it commits.
+// The start timestamp is allocated by the first read or call of Tx.StartTS, or else at
+// commit.
 func (db *DB) Transact(ctx context.Context, fn func(context.Context, *Tx) error,
 	opts ...TxOption) error {
 	if err := db.check(); err != nil {
 		return err
 	}
-	o := gather(opts)
+	o := applyOptions(opts)
 	ts, err := db.c.Run(ctx, txn.Options{Name: o.name},
 		func(ctx context.Context, t *txn.Txn) error {
 			return fn(ctx, wrapTx(t))
@@ -78,20 +79,20 @@ func (db *DB) Transact(ctx context.Context, fn func(context.Context, *Tx) error,
 	return err
 }
 
-// Begin starts a transaction that the caller commits or rolls back; it reads the state of
-// now. Nothing is retried.
+// Begin starts a transaction at the current timestamp. The caller commits it or rolls it
+// back; conflicts are not retried.
 func (db *DB) Begin(ctx context.Context, opts ...TxOption) (*Tx, error) {
 	if err := db.check(); err != nil {
 		return nil, err
 	}
-	t, err := db.c.Begin(ctx, txn.Options{Name: gather(opts).name})
+	t, err := db.c.Begin(ctx, txn.Options{Name: applyOptions(opts).name})
 	if err != nil {
 		return nil, err
 	}
 	return &Tx{t: t}, nil
 }
 
-// Snapshot reads the newest committed state.
+// Snapshot opens a snapshot of the newest committed state. The caller must close it.
 func (db *DB) Snapshot(ctx context.Context) (*Snapshot, error) {
 	if err := db.check(); err != nil {
 		return nil, err
@@ -103,9 +104,9 @@ func (db *DB) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return &Snapshot{s}, nil
 }
 
-// SnapshotAt reads the state at ts: time travel inside the history that is kept. Below it
-// reads return ErrSnapshotTooOld; a timestamp that the oracle has not given out yet is
-// refused with ErrInvalid.
+// SnapshotAt opens a snapshot of the state at ts. If ts is older than the retained history,
+// reads return ErrSnapshotTooOld. SnapshotAt returns ErrInvalid for a timestamp that the
+// oracle has not allocated yet.
 func (db *DB) SnapshotAt(ctx context.Context, ts Timestamp) (*Snapshot, error) {
 	if err := db.check(); err != nil {
 		return nil, err
@@ -117,7 +118,8 @@ func (db *DB) SnapshotAt(ctx context.Context, ts Timestamp) (*Snapshot, error) {
 	return &Snapshot{s}, nil
 }
 
-// WaitIdle returns when no notification is left to run. Parked and paused ones do not count.
+// WaitIdle waits until no notification is left to run. Parked notifications and those of
+// paused observers do not count.
 func (db *DB) WaitIdle(ctx context.Context) error {
 	if err := db.check(); err != nil {
 		return err
@@ -125,8 +127,8 @@ func (db *DB) WaitIdle(ctx context.Context) error {
 	return db.c.WaitIdle(ctx)
 }
 
-// Close waits for commits that go on in the background and closes the handle; over the
-// network the connections too. On a node's own DB it closes only this handle.
+// Close waits for background commits and closes the handle. A handle from Dial closes its
+// connections too; a node's own DB closes only this handle, and the node keeps running.
 func (db *DB) Close() error {
 	if db.closed.Swap(true) {
 		return nil

@@ -12,45 +12,50 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// ClientConfig tunes Dial. Either Insecure or the files must be given.
+// ClientConfig configures Dial. It must set either Insecure or the certificate files.
 type ClientConfig struct {
-	// Insecure connects in clear text.
+	// Insecure disables TLS.
 	Insecure bool
-	// CertFile and KeyFile are this client's certificate, CAFile the authority that
-	// signed the nodes': PEM files.
+	// CertFile, KeyFile and CAFile are PEM files: the client's certificate, its key, and the
+	// authority that signed the nodes' certificates.
 	CertFile, KeyFile, CAFile string
-	// Proxy connects through the proxy that the environment names, by HTTPS_PROXY and NO_PROXY;
-	// default: connections are direct, whatever the environment says.
+	// Proxy connects through the proxy named by HTTPS_PROXY, subject to NO_PROXY. By default
+	// connections are direct and both variables are ignored.
 	Proxy bool
-	// LockTTL is how long others wait for this client's locks after its death; default 10 s.
+	// LockTTL is how long the locks of this client block other transactions after its death.
+	// Defaults to 10 s.
 	LockTTL time.Duration
-	// Batch tunes how operations for one address are put together; zero fields take the defaults.
+	// Batch configures the batching of operations.
 	Batch ClientBatch
-	// TracerProvider makes the spans of this client's transactions; nil: there are none. A
-	// transaction without a span in its context is a root: the
-	// provider's sampler decides there for all that follows from it, also for the
-	// observers that it sets off on nodes that trace.
+	// TracerProvider creates the spans of this client's transactions; nil disables tracing.
+	// A transaction without a span in its context starts a trace. The provider's sampler
+	// then decides for the whole trace, including the observers that the transaction
+	// triggers on nodes with tracing.
 	TracerProvider trace.TracerProvider
-	// Logger takes what cannot be returned to a caller, such as that a write came after
-	// its transaction's end; default: slog.Default().
+	// Logger receives what no call can return, such as a write after the end of its
+	// transaction. Defaults to slog.Default().
 	Logger *slog.Logger
 }
 
-// ClientBatch tunes how the operations for one address are put into messages. Zero fields
-// take the defaults.
+// ClientBatch configures how operations for one address are batched into messages. A zero
+// field selects its default.
 type ClientBatch struct {
-	MaxMessages int // most operations in one message; default 1024
-	// a message is closed once its operations hold this many bytes; default 4 MiB
+	// MaxMessages is the maximum number of operations in one message. Defaults to 1024.
+	MaxMessages int
+	// MaxBytes is the total size of its operations, in bytes, at which a message is complete.
+	// Defaults to 4 MiB.
 	MaxBytes int
-	Linger   time.Duration // how long a message waits for company; 0: not at all
-	// most unanswered operations; beyond it ErrOverloaded at once; default 16384
+	// Linger is how long a message waits for more operations. Defaults to 0.
+	Linger time.Duration
+	// QueueLimit is the maximum number of unanswered operations; further ones fail with
+	// ErrOverloaded. Defaults to 16384.
 	QueueLimit int
 }
 
-// Dial connects to a cluster through any of the addresses, host or host:port (7800 unless
-// given), and returns when one of them has answered or ctx ends. It gives up with
-// ErrUnavailable after ten seconds, or after one if at all of them nothing listens, or
-// something that is no node. The rest are used when that one fails.
+// Dial connects to a cluster through the first of the addresses that answers; the others
+// serve for failover. An address is host or host:port; the port defaults to 7800. Dial
+// returns ErrUnavailable after 10 s without an answer, or after 1 s if every address refuses
+// connections or belongs to something other than a node. It also returns when ctx ends.
 func Dial(ctx context.Context, addrs []string, cfg ClientConfig) (*DB, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()

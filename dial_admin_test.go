@@ -16,13 +16,13 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// flaky is a listener of a node that restarts: it hangs up on everybody, and then on the
-// next who try.
+// flaky is the listener of a restarting node: it closes all connections and refuses the next
+// ones.
 type flaky struct {
 	net.Listener
 	mu       sync.Mutex
 	accepted []net.Conn
-	refuse   int // connections still to be refused
+	refuse   int // number of connections left to refuse
 }
 
 func (f *flaky) Accept() (net.Conn, error) {
@@ -39,34 +39,34 @@ func (f *flaky) Accept() (net.Conn, error) {
 		}
 		f.refuse--
 		f.mu.Unlock()
-		_ = conn.Close() // the client sees it fail, which is what it is for
+		_ = conn.Close() // fails the client's connection, as intended
 	}
 }
 
-// restart hangs up on all, and refuses the next n connections.
+// restart closes all connections and refuses the next n.
 func (f *flaky) restart(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.refuse = n
 	for _, conn := range f.accepted {
-		_ = conn.Close() // some are closed already
+		_ = conn.Close() // may be closed already
 	}
 	f.accepted = nil
 }
 
-func (f *flaky) left() int {
+func (f *flaky) unrefused() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.refuse
 }
 
-// observed is a cluster with somebody to ask about observers.
-type observed struct{ *txntest.Process }
+// withObservers is a process that answers the request for observers with none.
+type withObservers struct{ *txntest.Process }
 
-func (observed) Observers(context.Context) ([]*pb.ObserverState, error) { return nil, nil }
+func (withObservers) Observers(context.Context) ([]*pb.ObserverState, error) { return nil, nil }
 
-// TestReadsOfMetaOutliveRestart: what only reads is asked again while the node is away,
-// within the caller's context.
+// TestReadsOfMetaOutliveRestart: read-only requests to meta are retried while the node
+// restarts, within the caller's context.
 func TestReadsOfMetaOutliveRestart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -74,13 +74,13 @@ func TestReadsOfMetaOutliveRestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gate := &flaky{Listener: lis}
+	listener := &flaky{Listener: lis}
 	cluster := txntest.New()
 	cluster.AddTable("t")
-	server := rpc.NewServer(observed{cluster.Process(1, 1)}, rpc.ServerConfig{})
+	server := rpc.NewServer(withObservers{cluster.Process(1, 1)}, rpc.ServerConfig{})
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		if err := server.Serve(gate); err != nil {
+		if err := server.Serve(listener); err != nil {
 			t.Error(err)
 		}
 	})
@@ -97,19 +97,18 @@ func TestReadsOfMetaOutliveRestart(t *testing.T) {
 		"Tables":   func() error { _, err := db.Tables(ctx); return err },
 		"ReplayParked": func() error {
 			_, err := handle.Client(db).ReplayParked(ctx, "nobody", nil)
-			if errors.Is(err, percolator.ErrInvalid) { // the catalogue has been read
+			if errors.Is(err, percolator.ErrInvalid) { // the catalogue was read
 				return nil
 			}
-			return fmt.Errorf("an observer that is not there was replayed: %w", err)
+			return fmt.Errorf("replay of an unknown observer: %w, want ErrInvalid", err)
 		},
 	} {
-		gate.restart(2)
+		listener.restart(2)
 		if err := read(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if n := gate.left(); n != 0 {
-			t.Errorf("%s: the node was away for %d connections fewer than it should have been",
-				name, n)
+		if n := listener.unrefused(); n != 0 {
+			t.Errorf("%s: %d refusals left: the client did not reconnect often enough", name, n)
 		}
 	}
 	if err := db.Close(); err != nil {

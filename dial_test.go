@@ -13,7 +13,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// The same DB over the network: the first address is nobody's.
+// TestDial uses a DB over the network, whose first address refuses connections.
 func TestDial(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -48,6 +48,6 @@ func TestDial(t *testing.T) {
 	}
 	_, err = percolator.Dial(ctx, []string{"x"}, percolator.ClientConfig{})
 	if !errors.Is(err, percolator.ErrInvalid) {
-		t.Errorf("neither insecure nor certificates: %v", err)
+		t.Errorf("neither Insecure nor certificates: %v, want ErrInvalid", err)
 	}
 }

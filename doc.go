@@ -4,9 +4,9 @@
 // (OSDI 2010).
 //
 // A repository holds tables of cells; a cell is (table, row, column) and its value is
-// bytes. Transactions give snapshot isolation over any number of cells (the paper's
-// section 2.2). Observers are functions that run, in a transaction of their own, after
-// somebody has changed a column (section 2.4).
+// a byte string. Transactions provide snapshot isolation over any number of cells (section
+// 2.2 of the paper). Observers are functions that run after a change of a column, each run
+// in a transaction of its own (section 2.4).
 //
 //	db, err := percolator.Dial(ctx, []string{"127.0.0.1:7800"}, percolator.ClientConfig{Insecure: true})
 //	balance := percolator.Column{Table: "bank", Name: "balance"}
@@ -20,21 +20,21 @@
 //	})
 //
 // Invariants:
-//  1. Reads of one transaction see one snapshot: everything that committed at or below
-//     its start timestamp, nothing else, and its own buffered writes over it.
-//  2. A transaction that commits has had no concurrent writer on any cell it wrote. Cells
-//     that it only read are not checked, so write skew is possible, as in the paper, unless
-//     it is excluded by Tx.Lock or Tx.Validate.
-//  3. ErrConflict and ErrLocked from a commit mean that it surely did not commit;
-//     ErrCommitUnknown means that nobody could find out; every other error's text says
-//     "not committed".
-//  4. Transact runs its function again after a conflict, never after ErrCommitUnknown. A
-//     transaction in which a read failed cannot commit, also when the function ignores
-//     the error.
-//  5. Bytes handed in are copied; bytes handed out belong to the caller.
+//  1. All reads of a transaction see one snapshot: what was committed at or below its start
+//     timestamp, overlaid with its own buffered writes.
+//  2. A committed transaction had no concurrent writer on any cell that it wrote. Cells that
+//     it only read are not checked, so write skew is possible, as in the paper, unless
+//     Tx.Lock or Tx.Validate excludes it.
+//  3. ErrConflict and ErrLocked from a commit mean that the transaction is not committed.
+//     ErrCommitUnknown means that the outcome is unknown. The text of every other error
+//     says "not committed".
+//  4. Transact retries its function after a conflict, never after ErrCommitUnknown. A
+//     transaction with a failed read cannot commit, even if the function ignores the error.
+//  5. Byte slices passed in are copied; byte slices returned belong to the caller.
 //
 // The same DB type works inside a node's process (package node) and over the network
 // (Dial). This package links neither actors nor storage. When a client process dies, the
-// locks of its unfinished commits expire (ten seconds by default) and whoever meets them
-// next decides by their primary.
+// locks of its unfinished commits expire (after ten seconds by default); the next
+// transaction that encounters such a lock commits it or rolls it back as the primary lock
+// decides.
 package percolator

@@ -8,38 +8,39 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Unfinished is what waits for an observer that does not run it: an operator has to act.
+// Unfinished counts the notifications of one observer that do not run until an operator
+// acts.
 type Unfinished struct {
 	Observer string
-	// Parked is how many notifications were given up after too many failures. They wait for
-	// a replay, or for a newer change of their cells.
+	// Parked is the number of notifications that failed too often. They run again after a
+	// replay or a newer change of their cells.
 	Parked uint64
-	// Held is how many wait because the observer is paused or retired, or because no
-	// process that runs has registered it.
+	// Held is the number of notifications of an observer that is paused, retired, or
+	// registered by no running process.
 	Held uint64
 }
 
-// WaitFor returns when all that the commit at ts has set off is done: the runs of observers
-// for what it changed or notified, those for what these runs wrote, and so on. The commit must
-// have returned ts; what earlier commits that had returned have set off is done too. Whoever
-// reads now can read all that was written. The load of others does not hold it up.
+// WaitFor waits until all effects of the commit at ts are committed and readable: the runs of
+// observers that it triggered, the runs that those triggered, and so on. ts must be the
+// timestamp of a commit that has returned. The effects of all commits that returned before it
+// are complete too. Unrelated load does not delay WaitFor.
 //
-// Notifications that are parked, and those of observers that are paused, retired or run by no
-// process, are not waited for: they are returned, by observer, and so is what earlier commits
-// have left of that kind. If there are none, nothing of the effects is missing.
+// WaitFor does not wait for parked notifications, nor for those of observers that are paused,
+// retired, or registered by no running process. It returns them, by observer, including those
+// that earlier commits left. If it returns none, the effects are complete.
 //
-// Transactions that an observer makes by itself belong to its run if they begin with the run's
-// context and have ended when its function returns. A timer of Tx.NotifyAfter is not waited
-// for before it is due.
+// A transaction that an observer begins itself (DBFrom) counts as part of the run if it uses
+// the run's context and ends before the function returns. A timer of Tx.NotifyAfter counts
+// only once it is due.
 //
-// A weak observer may run twice at once for one notification. What the first of the two runs
-// has committed is waited for; the second may still commit after WaitFor has returned, and
-// write what the first has written once more.
+// A weak observer may run twice at the same time for one notification. WaitFor waits for the
+// first of the two to commit; the second may commit the same writes again after WaitFor has
+// returned.
 //
-// WaitFor asks the tablets again and again until ctx ends, whose error it returns then. Other
-// errors: ErrInvalid if ts is 0 or in the future, or if some nodes are of a release that does
-// not know it, for which the text says what to do. Of commits from before the cluster was
-// finalized at a release that does (docs/operating/running.md), effects may be missed.
+// WaitFor polls the tablets until ctx ends, and then returns ctx's error. It returns
+// ErrInvalid if ts is 0 or in the future, or if a node runs a release without WaitFor; the
+// text then says what to do. It may miss effects of commits from before the cluster was
+// finalized at such a release (docs/operating/running.md).
 func (db *DB) WaitFor(ctx context.Context, ts Timestamp) ([]Unfinished, error) {
 	if err := db.check(); err != nil {
 		return nil, err
@@ -58,20 +59,20 @@ func (db *DB) WaitFor(ctx context.Context, ts Timestamp) ([]Unfinished, error) {
 	return out, nil
 }
 
-// Settled reports whether the snapshot shows, of the given tables, everything that observers
-// make of what it shows. True means: every run of an observer of a column of these tables that
-// goes back to a commit at or before the snapshot's timestamp has committed at or before it
-// too. So derived data agree with what they were derived from, as far as runs of these
-// observers make them; parked notifications, and those of observers that are paused, retired
-// or run by no process, are left out. Without tables all observers count; where one observer's
-// writes set off another's run, name the tables of both.
+// Settled reports whether the snapshot contains all effects of the changes that it contains,
+// as far as observers of columns of the given tables produce them: every run of such an
+// observer that a commit at or below the snapshot's timestamp triggered is itself committed
+// at or below that timestamp. Derived data then agree with their sources. Settled ignores
+// parked notifications and those of observers that are paused, retired, or registered by no
+// running process. Without tables it covers all observers. If the writes of one observer
+// trigger another, name the tables of both.
 //
-// False means that something was under way at that moment, or that nobody knows any more: the
-// snapshot is older than the last change of a tablet's leader, or dozens of runs have ended
-// since. Ask soon after the snapshot was opened, and if it is not settled open another. To read
-// a certain commit's effects, use DB.WaitFor and open a snapshot then.
+// Settled returns false if such a run was in progress at the timestamp, and also if that can
+// no longer be determined: a tablet has changed its leader since, or dozens of runs have ended
+// since. Call it soon after opening the snapshot, and open another snapshot if it returns
+// false. To read the effects of a particular commit, call DB.WaitFor and then open a snapshot.
 //
-// Errors: ErrNoTable, ErrClosed, and those of DB.WaitFor.
+// It returns ErrNoTable, ErrClosed, and the errors of DB.WaitFor.
 func (s *Snapshot) Settled(ctx context.Context, tables ...string) (bool, error) {
 	return s.s.Settled(ctx, tables...)
 }

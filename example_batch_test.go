@@ -10,8 +10,8 @@ import (
 	"github.com/percolator-go/percolator/percolatortest"
 )
 
-// An observer that sums orders by customer takes up to a hundred of them in one transaction:
-// those of one customer are read and written once.
+// An observer sums orders by customer, up to a hundred orders in one transaction. The total
+// of a customer is read and written once per batch.
 func ExampleRegistry_StrongBatch() {
 	order := percolator.Column{Table: "orders", Name: "amount"}
 	total := percolator.Column{Table: "customers", Name: "total"}
@@ -30,7 +30,7 @@ func ExampleRegistry_StrongBatch() {
 			for _, o := range orders {
 				customer, amount := "", 0
 				if _, err := fmt.Sscanf(string(o.Value), "%s %d", &customer, &amount); err != nil {
-					return err // of this order alone, once the batch has been divided
+					return err // parks this order alone, once the batch is split down to it
 				}
 				sums[customer] += amount
 			}
@@ -40,7 +40,7 @@ func ExampleRegistry_StrongBatch() {
 					return err
 				}
 				before := 0
-				_, _ = fmt.Sscan(string(value), &before) // nothing, the first time
+				_, _ = fmt.Sscan(string(value), &before) // empty at first: before stays 0
 				tx.Set(customer, total, []byte(fmt.Sprint(before+sum)))
 			}
 			return nil
@@ -64,8 +64,8 @@ func ExampleRegistry_StrongBatch() {
 	// Output: 25 7 parked: order/4
 }
 
-// Of a batch of orders one cannot be read. The function says which, with a PartialError: the
-// others are committed by the same run, and that one is parked when it has failed too often.
+// One order of a batch cannot be parsed. The function names it in a PartialError: the same
+// run commits the others, and the failed order is parked after too many failures.
 func ExamplePartialError() {
 	order := percolator.Column{Table: "orders", Name: "amount"}
 	tax := percolator.Column{Table: "orders", Name: "tax"}
@@ -76,16 +76,16 @@ func ExamplePartialError() {
 			for _, n := range changes {
 				value, _, err := tx.Get(ctx, n.Row, order)
 				if err != nil {
-					return err // no order's fault
+					return err // not the failure of one order
 				}
 				amount, err := strconv.Atoi(string(value))
 				if err != nil {
-					failed[n.Row] = err // and nothing is written for it
+					failed[n.Row] = err // write nothing for this order
 					continue
 				}
 				tx.Set(n.Row, tax, []byte(fmt.Sprint(amount/5)))
 			}
-			return &percolator.PartialError{Failed: failed} // if it is empty all have succeeded
+			return &percolator.PartialError{Failed: failed} // empty: all succeeded
 		})
 	}
 	inTest(func(t testing.TB) {

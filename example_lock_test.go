@@ -10,9 +10,9 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// Ann and Bob are both on call, and one of them must stay so. Each may go as long as the
-// other one is there; they ask at the same time. The transaction that lets one go locks the
-// other one's cell, so that only one of the two commits.
+// Ann and Bob are both on call, and at least one of them must stay on call. Both try to leave
+// at the same time. The transaction of each locks the cell of the other, so that only one of
+// the two commits.
 func ExampleTx_Lock() {
 	ctx := context.Background()
 	db := handle.NewDB(txn.NewClient(txntest.New().Process(1, 1), txn.Config{}))
@@ -37,8 +37,8 @@ func ExampleTx_Lock() {
 		if err != nil {
 			return nil, err
 		}
-		if _, there, err := tx.Get(ctx, other, onCall); err != nil || !there {
-			return tx, err // the other one has gone: stay
+		if _, ok, err := tx.Get(ctx, other, onCall); err != nil || !ok {
+			return tx, err // the other one has left: stay
 		}
 		tx.Lock(other, onCall)
 		tx.Delete(who, onCall)
@@ -56,16 +56,16 @@ func ExampleTx_Lock() {
 	}
 	_, err = ann.Commit(ctx)
 	fmt.Println("Ann may go:", err == nil)
-	_, err = bob.Commit(ctx) // Transact would run it again, and Bob would stay
+	_, err = bob.Commit(ctx) // Transact would retry, and Bob would stay
 	fmt.Println("Bob may go:", err == nil)
 	// Output:
 	// Ann may go: true
 	// Bob may go: false
 }
 
-// The sum of two accounts must not fall below zero, and each may be overdrawn. All
-// withdrawals validate the account that they only read, so that none commits if it has
-// changed meanwhile.
+// The sum of two accounts must not fall below zero, though each account may. Every withdrawal
+// validates the account that it only reads, and does not commit if that account has changed
+// since.
 func ExampleTx_Validate() {
 	ctx := context.Background()
 	db := handle.NewDB(txn.NewClient(txntest.New().Process(1, 1), txn.Config{}))

@@ -10,8 +10,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// shelf opens a database in memory with a few books. Outside of a test the database comes
-// from Dial, or from a node.
+// shelf opens an in-memory database with three books. A program gets its database from Dial
+// or from a node.
 func shelf(ctx context.Context) (db *percolator.DB, closeDB func(), err error) {
 	db = handle.NewDB(txn.NewClient(txntest.New().Process(1, 1), txn.Config{}))
 	if err := db.CreateTable(ctx, percolator.TableSpec{Name: "books"}); err != nil {
@@ -101,18 +101,18 @@ func ExampleTx_DeleteRow() {
 		if err := tx.DeleteRow(ctx, "books", "novel/emma"); err != nil {
 			return err
 		}
-		_, there, err := percolator.GetRow(ctx, tx, "books", "novel/emma")
-		fmt.Println("still there:", there)
+		_, ok, err := percolator.GetRow(ctx, tx, "books", "novel/emma")
+		fmt.Println("exists:", ok)
 		return err
 	})
 	if err != nil {
 		fmt.Println(err)
 	}
-	// Output: still there: false
+	// Output: exists: false
 }
 
-// A range is deleted a few rows at a time. Where it was left is all that another call, or
-// another process, needs to go on.
+// DeleteRange deletes a range two rows at a time. Deleted.Next is all that another call, or
+// another process, needs to continue.
 func ExampleDB_DeleteRange() {
 	ctx := context.Background()
 	db, closeDB, err := shelf(ctx)
@@ -131,7 +131,7 @@ func ExampleDB_DeleteRange() {
 		if d.Done {
 			break
 		}
-		rows = rows.From(d.Next) // to be gentle, pause here
+		rows = rows.From(d.Next) // pause here to limit the load
 	}
 	// Output:
 	// 2 rows, 4 cells

@@ -15,8 +15,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// Bob pays Joe 7 dollars, as in the paper's Figure 4. Outside of a test the database
-// comes from Dial, or from a node.
+// Bob pays Joe 7 dollars, as in the paper's Figure 4. A program gets its database from Dial
+// or from a node.
 func Example() {
 	ctx := context.Background()
 	db := handle.NewDB(txn.NewClient(txntest.New().Process(1, 1), txn.Config{}))
@@ -79,7 +79,7 @@ func Example() {
 	// Joe 9
 }
 
-// reports has one observer: it counts the words of a text.
+// reports registers an observer that counts the words of a text.
 func reports(r *percolator.Registry) {
 	r.Strong("count", percolator.Column{Table: "texts", Name: "body"},
 		func(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
@@ -93,7 +93,7 @@ func reports(r *percolator.Registry) {
 		})
 }
 
-// Who writes waits for what observers make of it, and then reads it.
+// A writer waits for the observers that its commit triggers, and reads their result.
 func ExampleDB_WaitFor() {
 	ctx := context.Background()
 	n, err := inMemory(ctx, reports)
@@ -119,7 +119,7 @@ func ExampleDB_WaitFor() {
 		return
 	}
 	for _, u := range unfinished {
-		fmt.Println(u.Observer, "has given up", u.Parked, "times, and has yet to run", u.Held)
+		fmt.Println(u.Observer, "parked:", u.Parked, "held:", u.Held)
 	}
 	s, err := db.Snapshot(ctx)
 	if err != nil {
@@ -132,7 +132,7 @@ func ExampleDB_WaitFor() {
 	// Output: 3 <nil>
 }
 
-// Who reads derived data opens snapshots until one has all of it.
+// A reader of derived data opens snapshots until one is settled.
 func ExampleSnapshot_Settled() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -162,7 +162,7 @@ func ExampleSnapshot_Settled() {
 			fmt.Println(err)
 			return
 		}
-		if settled { // each text in it comes with its number of words
+		if settled { // every text in it has its number of words
 			words, _, err := s.Get(ctx, "a", percolator.Column{Table: "texts", Name: "words"})
 			fmt.Println(string(words), err)
 			_ = s.Close()
@@ -173,7 +173,7 @@ func ExampleSnapshot_Settled() {
 	// Output: 2 <nil>
 }
 
-// inMemory opens a node in memory, as a program of its own does with a directory.
+// inMemory opens an in-memory node; a program sets cfg.Dir instead.
 func inMemory(ctx context.Context, observers func(*percolator.Registry)) (*node.Node, error) {
 	cfg := node.DefaultConfig()
 	cfg.Listen, cfg.HTTP, cfg.Insecure, cfg.Store.InMemory = "", "", true, true

@@ -12,7 +12,7 @@ import (
 	"github.com/percolator-go/percolator/tuple"
 )
 
-// openExample returns a database in memory with the tables.
+// openExample returns an in-memory database with the tables.
 func openExample(tables ...string) (db *percolator.DB, done func()) {
 	cluster := txntest.New()
 	for _, name := range tables {
@@ -27,8 +27,8 @@ type Report struct {
 	Pages int
 }
 
-// A program declares its columns once, with what they hold, and its rows with package
-// tuple.
+// A program declares each column once, with the type of its values, and builds its rows with
+// package tuple.
 func ExampleTypedColumn() {
 	reports := percolator.Typed(percolator.Column{Table: "reports", Name: "report"},
 		percolator.JSON[Report]())
@@ -69,7 +69,7 @@ func ExampleTypedColumn() {
 	// Output: Trams 12
 }
 
-// What is not of the column's type is an error that names the cell.
+// The error of a cell that cannot be decoded names the cell.
 func ExampleCodecError() {
 	column := percolator.Column{Table: "reports", Name: "views"}
 	views := percolator.Typed(column, percolator.Integer[int]())
@@ -79,6 +79,6 @@ func ExampleCodecError() {
 	var fault *percolator.CodecError
 	fmt.Println(errors.As(err, &fault), fault.Key.Row)
 	// Output:
-	// percolator: row "r7", column "views" of table "reports" can't be decoded: strconv.ParseInt: parsing "many": invalid syntax
+	// percolator: row "r7", column "views" of table "reports" cannot be decoded: strconv.ParseInt: parsing "many": invalid syntax
 	// true r7
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// The packages of this module make and open handles by package internal/handle, which
-// finds here how.
+// These are the functions behind package internal/handle, through which the other packages
+// of this module construct a DB and a Tx and reach the client of a DB.
 var _ = hook.Set(hook.Functions{
 	NewDB:  func(c *txn.Client) any { return newDB(c) },
 	Client: func(db any) *txn.Client { return db.(*DB).c },

@@ -8,16 +8,15 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// bytesText is a row, column or value in JSON: text where it is UTF-8, else base64 and
-// marked as such, so that every byte string survives the way there and back and a person
-// can read those that are text.
+// bytesText is a row, column or value in JSON: a string if it is valid UTF-8, otherwise an
+// object with its base64 encoding. Every byte string survives the round trip.
 type bytesText string
 
 type markedBase64 struct {
 	Base64 string `json:"base64"`
 }
 
-// MarshalJSON is a JSON string, or {"base64": "…"}.
+// MarshalJSON writes a JSON string, or {"base64": "…"}.
 func (b bytesText) MarshalJSON() ([]byte, error) {
 	if utf8.ValidString(string(b)) {
 		return json.Marshal(string(b))
@@ -25,7 +24,7 @@ func (b bytesText) MarshalJSON() ([]byte, error) {
 	return json.Marshal(markedBase64{base64.StdEncoding.EncodeToString([]byte(b))})
 }
 
-// UnmarshalJSON accepts what MarshalJSON writes.
+// UnmarshalJSON reads what MarshalJSON writes.
 func (b *bytesText) UnmarshalJSON(data []byte) error {
 	var text string
 	if err := json.Unmarshal(data, &text); err == nil {
@@ -34,7 +33,7 @@ func (b *bytesText) UnmarshalJSON(data []byte) error {
 	}
 	var marked markedBase64
 	if err := json.Unmarshal(data, &marked); err != nil {
-		return txn.Errorf("percolator: neither text nor base64: %w", err)
+		return txn.Errorf("percolator: neither a JSON string nor {\"base64\": …}: %w", err)
 	}
 	raw, err := base64.StdEncoding.DecodeString(marked.Base64)
 	*b = bytesText(raw)

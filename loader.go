@@ -10,26 +10,27 @@ import (
 
 // Defaults of LoaderConfig.
 const (
-	// DefaultLoaderWorkers is enough to keep a disk busy whose syncs take some
-	// milliseconds, and costs nothing measurable where they take none
-	// (docs/operating/running.md).
+	// DefaultLoaderWorkers keeps a disk busy whose syncs take some milliseconds, at no
+	// measurable cost on faster disks (docs/operating/running.md).
 	DefaultLoaderWorkers = 128
 	DefaultLoaderBacklog = 10_000
 	maxLoaderErrors      = 100
 )
 
-// LoaderConfig tunes a Loader. Zero fields take the defaults.
+// LoaderConfig configures a Loader. A zero field selects its default.
 type LoaderConfig struct {
-	Workers int // transactions at once; default 128
-	Queue   int // functions that wait for a worker; default twice Workers
-	// Backlog is the most notifications that may wait for observers before Load blocks,
-	// so that observers that are slower than the loaders do not leave ever longer queues
-	// behind; default 10,000, negative: no bound. Only what can run counts: not what is
-	// parked, nor what waits for observers that are paused, retired or linked by no
-	// process. All loaders of a handle share one view of it, some milliseconds old. Loads
-	// from inside an observer are never held up: they may be what empties the queue.
+	// Workers is the number of concurrent transactions. Defaults to 128.
+	Workers int
+	// Queue is the number of functions that may wait for a worker. Defaults to 2·Workers.
+	Queue int
+	// Backlog is the number of runnable notifications above which Load blocks, so that slow
+	// observers slow the loader down. Defaults to 10,000; a negative value removes the bound.
+	// Parked notifications do not count, nor those of observers that are paused, retired, or
+	// registered by no running process. All loaders of a handle share one count, which is
+	// some milliseconds old. A Load from inside an observer ignores Backlog, since its run
+	// may be what reduces it.
 	Backlog int
-	// Name is the option Name of all its transactions.
+	// Name is the name of the loader's transactions; see the option Name.
 	Name string
 }
 
@@ -40,11 +41,11 @@ type Loader struct {
 	opts  []TxOption
 	queue chan load
 	wg    sync.WaitGroup
-	most  int // notifications that may wait; 0: no bound
+	most  int // LoaderConfig.Backlog; 0: no bound
 
 	closing sync.RWMutex // held for reading while a function is being queued
 	closed  bool
-	end     chan struct{} // closed by Close, for those who wait for the backlog
+	end     chan struct{} // closed by Close, releases callers blocked on the backlog
 
 	mu     sync.Mutex
 	errs   []error
@@ -54,10 +55,10 @@ type Loader struct {
 type load struct {
 	ctx  context.Context
 	fn   func(context.Context, *Tx) error
-	then func(error) // nil: a failure is kept for Close
+	then func(error) // nil: Close reports a failure
 }
 
-// Loader starts a loader. It must be closed.
+// Loader starts a loader. The caller must close it.
 func (db *DB) Loader(cfg LoaderConfig) *Loader {
 	if cfg.Workers <= 0 {
 		cfg.Workers = DefaultLoaderWorkers
@@ -101,17 +102,16 @@ func (l *Loader) fail(err error) {
 	}
 }
 
-// Load queues fn, to be run as Transact does, under ctx. It blocks while the queue is
-// full or too much waits for observers (LoaderConfig.Backlog), and returns when fn is
-// queued: its failure is reported by Close. It returns ctx's error if ctx ends first,
-// ErrClosed after Close.
+// Load queues fn, which a worker runs as Transact(ctx, fn) does. It blocks while the queue
+// is full or the backlog exceeds LoaderConfig.Backlog, and returns once fn is queued; Close
+// reports its failure. Load returns ctx's error if ctx ends first, and ErrClosed after Close.
 func (l *Loader) Load(ctx context.Context, fn func(context.Context, *Tx) error) error {
 	return l.LoadThen(ctx, fn, nil)
 }
 
-// LoadThen is Load for those who must know how each transaction ended: then is called
-// once with its outcome, on the worker, which it holds up, and Close reports nothing of
-// it. then is not called if LoadThen returns an error.
+// LoadThen is Load with a callback: the worker calls then once with the outcome of the
+// transaction, and Close does not report it. The worker is blocked until then returns. If
+// LoadThen returns an error, then is not called.
 func (l *Loader) LoadThen(ctx context.Context, fn func(context.Context, *Tx) error,
 	then func(error)) error {
 	if l.most > 0 && DBFrom(ctx) == nil {
@@ -135,8 +135,8 @@ func (l *Loader) LoadThen(ctx context.Context, fn func(context.Context, *Tx) err
 	}
 }
 
-// Close waits for all that was queued and joins every failure; of more than a hundred,
-// the first hundred and a count.
+// Close waits for all queued functions and returns their errors joined: the first 100, and
+// the number of the others.
 func (l *Loader) Close() error {
 	l.closing.Lock()
 	if !l.closed {

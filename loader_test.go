@@ -8,7 +8,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// LoadThen reports each outcome once, and Close does not repeat it.
+// TestLoadThen: LoadThen reports each outcome once, and Close does not report it again.
 func TestLoadThen(t *testing.T) {
 	ctx, db, _ := open(t)
 	l := db.Loader(percolator.LoaderConfig{Workers: 1})
@@ -24,7 +24,7 @@ func TestLoadThen(t *testing.T) {
 		}
 	}
 	if err := l.Close(); err != nil {
-		t.Errorf("Close repeats what was reported: %v", err)
+		t.Errorf("Close reports an error that then has received: %v", err)
 	}
 	if a, b := <-outcomes, <-outcomes; a != nil || !errors.Is(b, boom) {
 		t.Errorf("outcomes %v and %v, want nil and boom", a, b)

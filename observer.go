@@ -12,88 +12,89 @@ import (
 
 // Defaults of ObserverSpec.
 const (
-	// DefaultConcurrency leaves it to the node how many runs go on at once: more than
-	// that it never starts.
+	// DefaultConcurrency leaves the bound on concurrent runs to the node.
 	DefaultConcurrency = 1 << 16
 	DefaultDeadline    = 30 * time.Second
 	DefaultMaxAttempts = 10
 	DefaultBatch       = 100
-	// MaxBatch bounds Batch: a batch is one transaction, which is held in memory.
+	// MaxBatch is the upper limit of Batch: a batch is one transaction, held in memory.
 	MaxBatch = 1000
 )
 
-// Notification tells an observer which cell changed (§2.4).
+// Notification identifies a changed cell of an observed column (§2.4).
 type Notification struct {
 	Row    string
 	Column Column
-	// TS is when it changed: the newest commit timestamp that this run acknowledges.
+	// TS is the newest commit timestamp of the cell that this run acknowledges.
 	TS Timestamp
-	// Attempt counts the runs for this change that failed before, conflicts not among
-	// them: 0 on the first run.
+	// Attempt is the number of failed runs for this change so far, without conflicts.
 	Attempt int
 }
 
-// ObserverFunc runs after a change, in a transaction of its own: the framework
-// acknowledges and commits when it returns nil. On a conflict it runs again, so it must
-// have no effects outside the transaction that may not be repeated. Any error that it
-// returns, and that is not one of tx's own, counts as a failed run, also a conflict of a
-// transaction that it has made by itself (DBFrom): to write the same cell in both makes
-// every run conflict. To be run again later without that, because something else has to
-// come first, return an error that wraps ErrUnavailable; only each 64th of those in a row
-// counts (MaxConflicts).
+// ObserverFunc handles one change, in a transaction of its own. When it returns nil, the
+// framework acknowledges the notification and commits, in the same transaction. On a
+// conflict it runs again, so its effects outside the transaction must be repeatable.
+//
+// An error that it returns and that does not come from tx counts as a failed run. This
+// includes a conflict of another transaction that it runs itself (DBFrom); a function that
+// writes the same cell in both transactions conflicts with itself on every run. To be
+// retried later without a failed run, for example because another row has to be processed
+// first, return an error that wraps ErrUnavailable: only every 64th consecutive one counts
+// (MaxConflicts).
 type ObserverFunc func(ctx context.Context, tx *Tx, n Notification) error
 
-// BatchFunc is an ObserverFunc that runs after several changes, of rows of one tablet as a
-// rule, in one transaction for all of them: the framework acknowledges and commits all, or
-// none. There are at least one and at most as many as Batch says, in the order of their
-// rows, each row once; the slice belongs to the function. When it returns an error, or its
-// transaction conflicts, each half of the changes is run for again, by itself, until a
-// change that fails is alone. Only then is that a failed run, as an ObserverFunc's error is.
-// A function that knows which changes fail returns a *PartialError, and the others commit.
+// BatchFunc handles several changes in one transaction: the framework acknowledges and
+// commits all of them or none. There are 1 to Batch changes, ordered by row, with distinct
+// rows, usually of one tablet; the slice belongs to the function. If the function returns an
+// error, or its transaction conflicts, the framework runs it again for each half of the
+// changes, and so on down to single changes. Only the error of a single change counts as a
+// failed run, as the error of an ObserverFunc does. A function that can tell which changes
+// fail returns a *PartialError, and the others commit.
 type BatchFunc func(ctx context.Context, tx *Tx, changes []Notification) error
 
-// PartialError is returned by a BatchFunc that has done its work for all changes of its batch
-// but some. What it wrote is committed, with the acknowledgments of the others, so nothing
-// of it may be for a change that failed. Each of these counts as if it had been run for alone
-// and had failed with its error: it is tried again, and parked after too many failures. Of
-// those whose error wraps ErrUnavailable only each 64th in a row counts (MaxConflicts). If
-// all have failed nothing is committed, and if none has, it is no error. If the commit
-// conflicts, or a read of the transaction has failed, nothing of this counts, and all are
-// tried again, in halves.
+// PartialError is the error of a BatchFunc that failed for some changes of its batch. Its
+// transaction commits and acknowledges the other changes, so it must contain no writes for
+// the failed ones. Each failed change counts as a failed run with its own error: it is
+// retried, and parked after MaxAttempts; of errors that wrap ErrUnavailable only every 64th
+// consecutive one counts (MaxConflicts). If all changes failed, nothing is committed. If
+// none failed, it is not an error. If the commit conflicts, or a read of the transaction
+// failed, nothing counts, and the framework retries each half of the batch.
 //
-// It has to be returned as it is: wrapped, or joined with others, it is an error of the whole
-// batch like any other. So is one that names a row which is not in the batch.
+// A BatchFunc must return it directly. If it is wrapped or joined with other errors, or
+// names a row outside the batch, it is an error of the whole batch.
 type PartialError struct {
-	Failed map[string]error // by row, each of the batch; nil: that one has not failed
+	Failed map[string]error // by row of the batch; a nil error is no failure
 }
 
-// Error names the rows and their errors.
+// Error lists the rows and their errors.
 func (e *PartialError) Error() string {
 	return fmt.Sprintf("percolator: changes of a batch failed: %v", e.Failed)
 }
 
 // ObserverSpec is one registered observer.
 type ObserverSpec struct {
-	Name   string // unique in the whole cluster
-	Column Column // observed by this observer alone
-	// Weak: the column is notify-only; runs acknowledge nothing and may happen more than once.
+	Name   string // unique in the cluster
+	Column Column // observed by this observer only
+	// Weak marks a notify-only column: a run acknowledges nothing and may repeat.
 	Weak bool
-	Func ObserverFunc // nil if there is a BatchFunc
-	// BatchFunc, unless nil, is called in place of Func, with at most Batch changes.
+	Func ObserverFunc // nil if BatchFunc is set
+	// BatchFunc is called instead of Func, with at most Batch changes, unless it is nil.
 	BatchFunc BatchFunc
 	Batch     int // 0 without a BatchFunc
-	// most runs at once in one process, which its node's ObserverWorkers bound too
+	// Concurrency is the maximum number of concurrent runs in one process. The node's
+	// ObserverWorkers bounds them too.
 	Concurrency int
 	Deadline    time.Duration // of one run; its context ends then
 	MaxAttempts int           // failed runs before the notification is parked
-	// runs of a row in a row that come to nothing and then count as a failed one
+	// MaxConflicts is the number of consecutive conflicts of a row that count as one failed
+	// run.
 	MaxConflicts int
-	Priority     func(Notification) int // of rows that wait: the greatest runs first; may be nil
-	Debounce     time.Duration          // how long a cell has to rest before its run; may be 0
+	Priority     func(Notification) int // of a queued row, highest first; nil: order of arrival
+	Debounce     time.Duration          // time without changes before a run; 0: none
 }
 
-// Registry collects the observers of one process, and the tables that it needs besides,
-// before its node opens. Not for concurrent use.
+// Registry collects the observers and additional tables of one process before its node
+// opens. It is not safe for concurrent use.
 type Registry struct {
 	observers []ObserverSpec
 	tables    []TableSpec
@@ -122,21 +123,22 @@ func Deadline(d time.Duration) ObserverOption { return func(o *ObserverSpec) { o
 func MaxAttempts(n int) ObserverOption { return func(o *ObserverSpec) { o.MaxAttempts = n } }
 
 // Strong registers an observer of a data column: at most one of its transactions commits
-// per change, and several changes may be collapsed into one run (§2.4). Faults are kept
-// for Err.
+// per change, and several changes may be collapsed into one run (§2.4). Err reports an
+// invalid registration.
 func (r *Registry) Strong(name string, col Column, fn ObserverFunc, opts ...ObserverOption) {
 	r.add(ObserverSpec{Name: name, Column: col, Func: fn}, opts)
 }
 
-// Weak registers an observer of a notify-only column: Tx.Notify makes it run, and nothing
-// else can write the column. Such notifications conflict with nothing, may run more than
-// once and are never lost. Faults are kept for Err.
+// Weak registers an observer of a notify-only column: Tx.Notify triggers it, and no other
+// write to the column is allowed. Weak notifications never conflict, may run more than once
+// and are never lost. Err reports an invalid registration.
 func (r *Registry) Weak(name string, col Column, fn ObserverFunc, opts ...ObserverOption) {
 	r.add(ObserverSpec{Name: name, Column: col, Weak: true, Func: fn}, opts)
 }
 
-// Table has the node make a table when it starts, as DB.CreateTable does. Tables of
-// observers are made anyway; of those it gives the split keys. Faults are kept for Err.
+// Table registers a table that the node creates when it starts, as DB.CreateTable does. The
+// node creates the tables of observers without it; register one of those to set its split
+// keys. Err reports an invalid registration.
 func (r *Registry) Table(spec TableSpec) {
 	fault := func(text string) {
 		r.errs = append(r.errs, txn.Errorf("%w: table %q: %s", ErrInvalid, spec.Name, text))
@@ -152,29 +154,29 @@ func (r *Registry) Table(spec TableSpec) {
 	}
 }
 
-// StrongBatch registers a strong observer that takes several changes in one transaction: up
-// to Batch of those that wait for it in this process when a run begins. It never waits for
-// more to come, so an idle system runs for each change at once, by itself. What Strong
-// promises holds for each change: at most one transaction commits for it, and a change that
-// always fails is parked, with its own error, and no other with it. Concurrency counts
-// batches; Deadline is that of one. Faults are kept for Err.
+// StrongBatch registers a strong observer that handles several changes in one transaction:
+// up to Batch of those queued in this process when a run begins. A run never waits for more
+// changes, so in an idle system each change runs immediately and alone. The guarantees of
+// Strong hold for each change: at most one transaction commits for it, and a change that
+// always fails is parked alone, with its own error. Concurrency and Deadline apply to
+// batches. Err reports an invalid registration.
 //
-// A batch pays where most of a transaction's cost is the transaction: many small changes
-// that are independent of each other. One whose changes often write the same cells as those
-// of another batch conflicts more often than single runs do.
+// Batches pay off for many small, independent changes, where the cost of the transaction
+// dominates. If the changes of concurrent batches often write the same cells, batches
+// conflict more often than single runs.
 func (r *Registry) StrongBatch(name string, col Column, fn BatchFunc, opts ...ObserverOption) {
 	r.add(ObserverSpec{Name: name, Column: col, BatchFunc: fn, Batch: DefaultBatch}, opts)
 }
 
-// WeakBatch registers a weak observer that takes several notifications in one transaction,
-// as StrongBatch does. Faults are kept for Err.
+// WeakBatch registers a weak observer that handles several notifications in one transaction,
+// as StrongBatch does. Err reports an invalid registration.
 func (r *Registry) WeakBatch(name string, col Column, fn BatchFunc, opts ...ObserverOption) {
 	r.add(ObserverSpec{Name: name, Column: col, Weak: true, BatchFunc: fn, Batch: DefaultBatch},
 		opts)
 }
 
-// Batch is how many changes a run of an observer of StrongBatch or WeakBatch takes at most;
-// default 100, and no more than MaxBatch.
+// Batch sets the maximum number of changes in a run of StrongBatch or WeakBatch. Defaults to
+// 100; at most MaxBatch.
 func Batch(n int) ObserverOption { return func(o *ObserverSpec) { o.Batch = n } }
 
 func (r *Registry) add(o ObserverSpec, opts []ObserverOption) {
@@ -209,50 +211,50 @@ func (r *Registry) check(o ObserverSpec) {
 	case o.Func == nil && o.BatchFunc == nil:
 		fault("no function")
 	case o.Func != nil && o.Batch != 0:
-		fault("its function takes one change: register it by StrongBatch or WeakBatch for a Batch")
+		fault("Batch needs a BatchFunc: register it with StrongBatch or WeakBatch")
 	case o.BatchFunc != nil && (o.Batch < 1 || o.Batch > MaxBatch):
-		fault("a batch of %d changes: it may have 1 to %d", o.Batch, MaxBatch)
+		fault("Batch is %d; it must be between 1 and %d", o.Batch, MaxBatch)
 	}
 	if o.Column.Table == "" {
 		fault("no table")
 	}
 	if other, taken := r.columns[o.Column]; taken {
-		fault("column %q of table %q is observed by %q already", o.Column.Name, o.Column.Table,
+		fault("column %q of table %q is already observed by %q", o.Column.Name, o.Column.Table,
 			other)
 	}
 	if o.Concurrency < 1 || o.Deadline <= 0 || o.MaxAttempts < 1 {
-		fault("concurrency %d, deadline %v and attempts %d must be positive", o.Concurrency,
+		fault("Concurrency %d, Deadline %v and MaxAttempts %d must be positive", o.Concurrency,
 			o.Deadline, o.MaxAttempts)
 	}
 	if o.MaxConflicts < 1 {
-		fault("%d conflicts: at least one run has to come to nothing before that counts",
-			o.MaxConflicts)
+		fault("MaxConflicts is %d; it must be at least 1", o.MaxConflicts)
 	}
-	if o.Debounce < 0 || o.Debounce > longestDebounce {
-		fault("a debounce of %v: it has to be between 0 and %v", o.Debounce, longestDebounce)
+	if o.Debounce < 0 || o.Debounce > maxDebounce {
+		fault("Debounce is %v; it must be between 0 and %v", o.Debounce, maxDebounce)
 	}
 }
 
-// Observers returns what was registered without fault, in order. The slice belongs to the caller.
+// Observers returns the valid observers in the order of their registration. The slice belongs
+// to the caller.
 func (r *Registry) Observers() []ObserverSpec { return append([]ObserverSpec(nil), r.observers...) }
 
-// Tables returns the tables that were registered with Table without fault, in order. The
-// slice belongs to the caller.
+// Tables returns the valid tables of Table in the order of their registration. The slice
+// belongs to the caller.
 func (r *Registry) Tables() []TableSpec { return slices.Clone(r.tables) }
 
-// Err joins every fault of registration; nil if there was none. Each wraps ErrInvalid.
+// Err returns the errors of all invalid registrations joined, or nil. Each wraps ErrInvalid.
 func (r *Registry) Err() error { return errors.Join(r.errs...) }
 
 type dbKey struct{}
 
-// withDB returns a context in which DBFrom finds db. The framework calls it before it
-// runs an observer.
+// withDB returns a context from which DBFrom returns db. The framework calls it before each
+// run of an observer.
 func withDB(ctx context.Context, db *DB) context.Context {
 	return context.WithValue(ctx, dbKey{}, db)
 }
 
-// DBFrom is a handle on the database on whose behalf an observer runs, one of the
-// caller's own; nil outside of an observer.
+// DBFrom returns a new handle to the database for which an observer runs. It returns nil if
+// ctx is not the context of an observer's run.
 func DBFrom(ctx context.Context) *DB {
 	db, ok := ctx.Value(dbKey{}).(*DB)
 	if !ok || db == nil {

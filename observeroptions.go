@@ -1,58 +1,52 @@
 package percolator
 
-import (
-	"time"
-)
+import "time"
 
-// This file has the options of an observer that say when its runs begin, and when a run
-// that comes to nothing counts. They only set fields of ObserverSpec; the dispatcher of
-// each node reads them (actors/observer).
+// Options for the scheduling of an observer's runs and the counting of conflicts. They only
+// set fields of ObserverSpec, which the dispatcher of each node (actors/observer) reads.
 
 // DefaultMaxConflicts is the default of ObserverSpec.MaxConflicts.
 const DefaultMaxConflicts = 64
 
-// longestDebounce is the longest time that Debounce may be given.
-const longestDebounce = 24 * time.Hour
+// maxDebounce is the upper limit of Debounce.
+const maxDebounce = 24 * time.Hour
 
-// MaxConflicts is how many runs in a row may come to nothing for one row before they count
-// as one failed run, on the way to MaxAttempts and parking; default 64. Those are runs
-// whose transaction met another one's writes or locks (ErrConflict, ErrLocked), and those
-// whose function returned an error that wraps ErrUnavailable. A run that commits, or that
-// fails, begins the count anew. Runs that only found no node to serve their transaction
-// never count.
+// MaxConflicts sets the number of consecutive conflicts of one row that count as one failed
+// run towards MaxAttempts. Defaults to 64. A conflict is a run whose transaction ends with
+// ErrConflict or ErrLocked, or whose function returns an error that wraps ErrUnavailable. A
+// commit or a failed run resets the count. Runs for which no node served the transaction do
+// not count.
 //
-// Between the runs there are pauses of 2 ms to half a second, growing: 64 runs take about
-// 20 s. Less than ten makes rows fail that are only busy.
+// The backoff between the runs grows from 2 ms to 500 ms, so that 64 runs take about 20 s.
+// With fewer than ten, rows that are merely contended fail.
 func MaxConflicts(n int) ObserverOption { return func(o *ObserverSpec) { o.MaxConflicts = n } }
 
-// Priority makes the observer run first for the rows of which f returns the greatest
-// number; rows of the same number run in the order in which they came. Without it that is
-// the order of all rows.
+// Priority orders the queued rows of the observer by f, highest first, and rows of equal
+// priority by arrival. By default all rows run in the order of arrival.
 //
-// It orders what waits for this observer in one process: a few hundred rows, at most 4,096.
-// If more have changed, the others wait in the tablets, which hand out the oldest first
-// and know nothing of priorities. So a high priority overtakes what is queued, not a whole
-// backlog. Nothing starves: every eighth run is for the row that has been queued for the
-// longest, whatever its priority is.
+// Priorities apply to the rows queued in one process: a few hundred, at most 4,096. Further
+// changed rows wait in the tablets, which hand out the oldest first regardless of priority.
+// A high priority thus overtakes the queue, not a whole backlog. Every eighth run is for the
+// row that has been queued longest, so that no row starves.
 //
-// f is called once each time a row is queued, and not again for changes that come while it
-// is queued or is tried again. Of the notification it gets Row and Column; TS is 0 if the
-// node does not know yet when the row changed. f must be quick and must not block, as it
-// holds up all observers of the process: it should look at the row's name, or at memory.
-// A panic is logged and counts as priority 0.
+// The dispatcher calls f once when it queues a row, and not again for changes or retries
+// while the row is queued. Row and Column of the notification are set; TS is 0 if the node
+// does not know the time of the change yet. f must not block, since it delays all observers
+// of the process: base it on the row's name or on data in memory. A panic is logged and
+// counts as priority 0.
 func Priority(f func(Notification) int) ObserverOption {
 	return func(o *ObserverSpec) { o.Priority = f }
 }
 
-// Debounce makes the observer run for a row once its observed cell has not changed for d:
-// each change within d puts the run off, so that one run takes in all of them. A cell that
-// never rests for so long runs all the same when it has waited for 10·d, counted from when
-// a node took up its first change. d is at most a day; 0, the default, is no debounce.
+// Debounce delays the run for a row until its observed cell has not changed for d, so that
+// one run handles a burst of changes. The run starts after 10·d at the latest, counted from
+// when a node queued the first of them. d is at most 24 h; the default, 0, disables
+// debouncing.
 //
-// Nothing is lost when a node ends: the change stays marked in its tablet, and whoever
-// takes it up next counts d from the time of the newest change. A failed run, and one that
-// met a conflict, is tried again after its own backoff. Replayed rows wait like changed
-// ones. While a cell waits it takes no slot of Concurrency; DB.WaitIdle waits for it.
-// Where many cells of an observer wait (4,096 in a process), others are taken up when they
-// have rested, up to a second later, and the bound of 10·d begins only then.
+// No change is lost when a node stops: the notification stays in its tablet, and the node
+// that queues it next counts d from the newest change. Retries after failures and conflicts
+// use their own backoff. Replayed rows are debounced like changed ones. A delayed cell
+// occupies no slot of Concurrency; DB.WaitIdle waits for it. A process delays up to 4,096
+// cells of an observer; it queues further cells only once they have not changed for d, up to
+// a second late, and their bound of 10·d starts then.
 func Debounce(d time.Duration) ObserverOption { return func(o *ObserverSpec) { o.Debounce = d } }

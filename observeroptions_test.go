@@ -15,8 +15,8 @@ var text = percolator.Column{Table: "docs", Name: "text"}
 
 func index(context.Context, *percolator.Tx, percolator.Notification) error { return nil }
 
-// A document that is being edited is indexed when it has not changed for five seconds, at
-// the latest 50 seconds after it began to change.
+// A document is indexed once it has not changed for five seconds, or 50 seconds after its
+// first change.
 func ExampleDebounce() {
 	r := percolator.NewRegistry()
 	r.Strong("index", text, index, percolator.Debounce(5*time.Second))
@@ -24,7 +24,7 @@ func ExampleDebounce() {
 	// Output: <nil> 5s
 }
 
-// What readers wait for is indexed before the archive.
+// Current documents are indexed before the archive.
 func ExamplePriority() {
 	r := percolator.NewRegistry()
 	r.Strong("index", text, index, percolator.Priority(func(n percolator.Notification) int {
@@ -39,8 +39,8 @@ func ExamplePriority() {
 	// Output: 0 1
 }
 
-// A row whose runs have met other transactions 200 times in a row is counted as failed
-// once, and parked when that has happened three times.
+// Every 200 consecutive conflicts of a row count as one failed run; the row is parked after
+// three of them.
 func ExampleMaxConflicts() {
 	r := percolator.NewRegistry()
 	r.Strong("index", text, index, percolator.MaxConflicts(200), percolator.MaxAttempts(3))
@@ -48,7 +48,7 @@ func ExampleMaxConflicts() {
 	// Output: <nil> 200
 }
 
-// TestObserverOptionsAreChecked: what cannot be meant is refused when it is registered.
+// TestObserverOptionsAreChecked: registration rejects invalid options.
 func TestObserverOptionsAreChecked(t *testing.T) {
 	for _, opt := range []percolator.ObserverOption{
 		percolator.MaxConflicts(0), percolator.Debounce(-1), percolator.Debounce(25 * time.Hour),

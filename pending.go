@@ -6,32 +6,37 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// Pending is what waits for observers.
+// Pending counts the notifications that have not been processed.
 type Pending struct {
-	Runnable uint64 // notifications that some process may run, or runs
-	// those of observers that are paused, retired or linked by no process: WaitIdle does
-	// not wait for them
-	Held   uint64
-	Parked uint64 // given up after too many failures: they wait for a replay or a newer change
-	// Observers are the catalogue's, with what waits for each.
+	// Runnable is the number of notifications that are queued or running.
+	Runnable uint64
+	// Held is the number of notifications of observers that are paused, retired, or
+	// registered by no running process. WaitIdle does not wait for them.
+	Held uint64
+	// Parked is the number of notifications that failed too often. They run again after a
+	// replay or a newer change.
+	Parked uint64
+	// Observers has the counts of every observer of the cluster.
 	Observers []ObserverPending
 }
 
-// ObserverPending is what waits for one observer.
+// ObserverPending counts the notifications of one observer.
 type ObserverPending struct {
 	Name          string
-	Linked        bool // by a process that the answering node knows of
+	Linked        bool // a process known to the answering node has registered it
 	Paused        bool
 	Retired       bool   // it is being removed
 	Notifications uint64 // not parked
-	Parked        uint64 // given up
-	Intents       uint64 // weak notifications of transactions that are not decided yet
-	// when the oldest one that is not parked changed, to the second at worst; 0: there is none
+	Parked        uint64 // failed too often
+	Intents       uint64 // weak notifications of undecided transactions
+	// Oldest is the commit timestamp of the oldest change that is not parked, exact to a
+	// second; 0 if there is none.
 	Oldest Timestamp
 }
 
-// Pending counts what waits for observers, including what WaitIdle does not wait for.
-// Tablets answer one by one, so the figures are of no one moment.
+// Pending counts the notifications of all observers, including those for which WaitIdle does
+// not wait. It queries the tablets one after the other, so the counts are not of one point
+// in time.
 func (db *DB) Pending(ctx context.Context) (Pending, error) {
 	if err := db.check(); err != nil {
 		return Pending{}, err

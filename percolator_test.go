@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 var column = percolator.Column{Table: "t", Name: "c"}
 
-// open returns a database in memory with a table "t".
+// open returns an in-memory database with a table "t".
 func open(t *testing.T) (context.Context, *percolator.DB, *txntest.Cluster) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -83,8 +83,8 @@ func TestGetMultiOrder(t *testing.T) {
 	}
 }
 
-// TestEmptyColumn: a column whose name is empty is one like any other. Cells of it may be
-// stored already, so that it cannot be refused.
+// TestEmptyColumn: a column may have an empty name. Existing repositories may contain such
+// cells, so the name cannot be rejected.
 func TestEmptyColumn(t *testing.T) {
 	ctx, db, _ := open(t)
 	put(ctx, t, db, "r")
@@ -154,8 +154,8 @@ func TestRowRange(t *testing.T) {
 	}
 }
 
-// TestWritesAfterTheEnd: of a transaction that has ended nothing is written any more, and who
-// asks for it hears that it has ended.
+// TestWritesAfterTheEnd: writes after the end of a transaction are dropped, and their commit
+// returns ErrTxDone.
 func TestWritesAfterTheEnd(t *testing.T) {
 	ctx, db, _ := open(t)
 	for name, end := range map[string]func(*percolator.Tx) error{
@@ -177,7 +177,7 @@ func TestWritesAfterTheEnd(t *testing.T) {
 		tx.Delete("before", column)
 		tx.Lock("after", column)
 		if _, err := tx.Commit(ctx); !errors.Is(err, percolator.ErrTxDone) {
-			t.Errorf("%s: the commit of a write after it ended with %v", name, err)
+			t.Errorf("%s: second commit: %v, want ErrTxDone", name, err)
 		}
 	}
 	s, err := db.Snapshot(ctx)
@@ -185,10 +185,10 @@ func TestWritesAfterTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok, err := s.Get(ctx, "after", column); ok || err != nil {
-		t.Errorf("the write after the end is there: %v", err)
+		t.Errorf("the write after the end is stored: %t, %v", ok, err)
 	}
 	if _, ok, err := s.Get(ctx, "before", column); !ok || err != nil {
-		t.Errorf("the delete after the end was done: %v", err)
+		t.Errorf("before exists after the delete after the end: %t, %v", ok, err)
 	}
 }
 
@@ -227,7 +227,7 @@ func TestManagedTx(t *testing.T) {
 		t.Error("a is not written")
 	}
 	if _, ok, _ := s.Get(ctx, "b", column); ok {
-		t.Error("b is written by a function that failed")
+		t.Error("b is written, although its function failed")
 	}
 	_ = s.Close()
 	if _, _, err := s.Get(ctx, "a", column); !errors.Is(err, percolator.ErrClosed) {
@@ -235,7 +235,7 @@ func TestManagedTx(t *testing.T) {
 	}
 }
 
-// Bytes are copied on the way in and out.
+// TestBytesAreCopied: values are copied by Set and by Get.
 func TestBytesAreCopied(t *testing.T) {
 	ctx, db, _ := open(t)
 	value := []byte("abc")
@@ -317,7 +317,8 @@ func TestLoader(t *testing.T) {
 	}
 }
 
-// A full loader blocks, until there is room or the context ends.
+// TestLoaderBackpressure: Load on a full loader blocks until a worker is free or the context
+// ends.
 func TestLoaderBackpressure(t *testing.T) {
 	ctx, db, _ := open(t)
 	l := db.Loader(percolator.LoaderConfig{Workers: 1, Queue: 1})
@@ -363,7 +364,7 @@ func TestClosed(t *testing.T) {
 		}
 	}
 	if _, err := handle.Client(db).Timestamp(ctx); err != nil {
-		t.Errorf("the node's client is closed too: %v", err)
+		t.Errorf("the node's client is closed: %v", err)
 	}
 }
 
@@ -421,10 +422,10 @@ func TestRegistry(t *testing.T) {
 		t.Errorf("%+v", r.Observers())
 	}
 	if percolator.DBFrom(handle.WithDB(context.Background(), nil)) != nil {
-		t.Error("a handle on no database")
+		t.Error("DBFrom returned a handle without a database")
 	}
 	if percolator.DBFrom(context.Background()) != nil {
-		t.Error("a database outside of an observer")
+		t.Error("DBFrom returned a handle outside an observer")
 	}
 }
 
@@ -468,8 +469,8 @@ func TestTimestamp(t *testing.T) {
 	}
 }
 
-// TestRegistryTables: tables are kept in order, apart from the caller's memory, and
-// faults are said.
+// TestRegistryTables: the registry keeps the order of tables, copies their split keys, and
+// reports invalid ones.
 func TestRegistryTables(t *testing.T) {
 	r := percolator.NewRegistry()
 	keys := []string{"m"}

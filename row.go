@@ -9,10 +9,10 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// This file reads and deletes whole rows. Everything in it is made of scans and deletions of
-// cells; it keeps no state, and runs on the caller's goroutine.
+// Reads and deletions of whole rows, implemented by scans and deletions of cells. They keep
+// no state and run on the caller's goroutine.
 
-// Row is what a reader sees of one row: its cells, by column. There is at least one.
+// Row is one row as a reader sees it: its cells, at least one, ordered by column.
 type Row struct {
 	Key   string
 	Cells []Cell
@@ -30,12 +30,11 @@ func (r Row) Get(col Column) (value []byte, ok bool) {
 	return r.Cells[i].Value, true
 }
 
-// only narrows the range to one row.
+// only restricts the range to one row.
 func (r RowRange) only(row string) RowRange { return r.From(row).Before(row + "\x00") }
 
-// GetRow reads one row of a table, or the given columns of it, at the snapshot that r reads;
-// ok is false if it has no cell there. All of it is held in memory: for a row with very many
-// cells use Reader's Scan.
+// GetRow reads one row of a table, or only the given columns; ok is false if it has no cells.
+// It holds the whole row in memory; use Reader.Scan for a row with very many cells.
 func GetRow(ctx context.Context, r Reader, table, row string, cols ...Column) (found Row, ok bool,
 	err error) {
 	for found, err = range ScanRows(ctx, r, Rows(table).only(row), cols...) {
@@ -44,10 +43,10 @@ func GetRow(ctx context.Context, r Reader, table, row string, cols ...Column) (f
 	return Row{}, false, nil
 }
 
-// ScanRows is like Reader's Scan, and yields whole rows, one at a time. With columns a row has
-// only those, and rows that have none of them are left out. The cells of a row are in the
-// order of their columns also after Reverse. After an error it ends; the row in which that
-// came is not yielded.
+// ScanRows is like Reader.Scan but yields whole rows. With cols, a row has only those columns,
+// and rows without any of them are skipped. The cells of a row are in ascending order of
+// columns even after Reverse. An error is the last element of the sequence; a row that it
+// interrupts is not yielded.
 func ScanRows(ctx context.Context, r Reader, rows RowRange, cols ...Column) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		var row Row
@@ -76,9 +75,9 @@ func ScanRows(ctx context.Context, r Reader, rows RowRange, cols ...Column) iter
 	}
 }
 
-// DeleteRow buffers the deletion of all cells that the transaction sees in a row of the table,
-// those that it has buffered itself among them. It conflicts with whoever writes one of these
-// cells; one that another transaction adds to the row at the same time stays.
+// DeleteRow buffers the deletion of all cells of a row that the transaction sees, including
+// its own buffered writes. It conflicts with concurrent writes to these cells. A cell that a
+// concurrent transaction adds to the row remains.
 func (tx *Tx) DeleteRow(ctx context.Context, table, row string) error {
 	for c, err := range tx.Scan(ctx, Rows(table).only(row)) {
 		if err != nil {
@@ -89,37 +88,37 @@ func (tx *Tx) DeleteRow(ctx context.Context, table, row string) error {
 	return nil
 }
 
-// Deleted says how far a DeleteRange has come.
+// Deleted is the progress of a DeleteRange.
 type Deleted struct {
-	Rows, Cells int // how many have been deleted
-	// Done: nothing of the range was left when it was looked at. If not, Next is the first row
-	// that has not been looked at, or not been deleted as a whole, and another call goes on
-	// with the same range from there: rows.From(d.Next).
+	Rows, Cells int // deleted so far
+	// Done reports that the scan reached the end of the range and deleted all that it found.
 	Done bool
+	// Next is the first row that is not yet scanned or not yet deleted completely, unless
+	// Done. To continue, call DeleteRange with rows.From(d.Next).
 	Next string
 }
 
 // Bounds of one transaction of DeleteRange.
 const (
 	maxDeleteCells = 1000
-	maxDeleteBytes = 1 << 20 // of rows and columns, with deleteCellCost for each cell
+	maxDeleteBytes = 1 << 20 // of rows and columns, plus deleteCellCost per cell
 	deleteCellCost = 64
 )
 
-// DeleteRange deletes all rows of a range, in as many transactions as it takes: each deletes
-// up to a thousand cells, of rows as a whole unless one alone has more, and is repeated on a
-// conflict with less. It is not one transaction: others see some of the rows deleted and some
-// not, and what is written behind it stays. Observers of deleted cells run.
+// DeleteRange deletes all rows of a range in a sequence of transactions. Each deletes up to
+// 1,000 cells, in whole rows unless a single row has more; after a conflict it is retried with
+// half as many. DeleteRange as a whole is not atomic: readers may see some rows deleted and
+// others not, and rows written behind its position remain. Observers of deleted cells run.
 //
-// It returns how far it has come even when it fails. It stops with ctx's error when ctx ends,
-// which is how to bound its time, and with ErrCommitUnknown when the last transaction may
-// have deleted more than Deleted says. Either way a later call, also by another process, may
-// go on at Next. Rows(…).Limit(n) deletes n rows, so that a caller can pause in between, and
-// Limit(0) none. A range in Reverse is refused with ErrInvalid.
+// DeleteRange returns its progress even when it fails. If ctx ends, it stops with ctx's error.
+// After ErrCommitUnknown the last transaction may have deleted more than Deleted reports. In
+// both cases a later call, from this or another process, can continue at Next.
+// Rows(…).Limit(n) deletes n rows, so that a caller can pause between calls; Limit(0) deletes
+// none. DeleteRange returns ErrInvalid for a range in Reverse.
 func (db *DB) DeleteRange(ctx context.Context, rows RowRange) (Deleted, error) {
 	all := Deleted{Next: rows.from}
 	if rows.reverse {
-		return all, txn.Invalid("a range is deleted from its first row on, not in reverse")
+		return all, txn.Invalid("cannot delete a range in reverse")
 	}
 	if rows.nothing {
 		return all, nil
@@ -137,12 +136,11 @@ func (db *DB) DeleteRange(ctx context.Context, rows RowRange) (Deleted, error) {
 	return all, nil
 }
 
-// deleteSome deletes the first rows of a range in one transaction.
+// deleteSome deletes the first rows of a range in one transaction, with half as many cells on
+// each retry: a smaller transaction conflicts less often.
 func (db *DB) deleteSome(ctx context.Context, rows RowRange) (d Deleted, err error) {
 	most := 2 * maxDeleteCells
 	err = db.Transact(ctx, func(ctx context.Context, tx *Tx) error {
-		// Whoever writes one of the cells meanwhile has this begin again: with fewer cells
-		// it is the sooner done.
 		most = max(most/2, 1)
 		d, err = deleteUpTo(ctx, tx, rows, most)
 		return err
@@ -150,9 +148,9 @@ func (db *DB) deleteSome(ctx context.Context, rows RowRange) (d Deleted, err err
 	return d, err
 }
 
-// deleteUpTo deletes up to most cells of a range, and says what it has left.
+// deleteUpTo buffers the deletion of up to most cells of a range.
 func deleteUpTo(ctx context.Context, tx *Tx, rows RowRange, most int) (d Deleted, err error) {
-	var cells []CellKey // of the row that is looked at, to be deleted once it is whole
+	var cells []CellKey // of the current row, deleted once the row is complete
 	bytes := 0
 	flush := func() {
 		for _, c := range cells {
@@ -169,7 +167,7 @@ func deleteUpTo(ctx context.Context, tx *Tx, rows RowRange, most int) (d Deleted
 			d.Rows++
 		}
 		if d.Cells+len(cells) >= most || bytes >= maxDeleteBytes {
-			if d.Cells == 0 { // this row alone takes several transactions
+			if d.Cells == 0 { // this row alone exceeds the bound
 				flush()
 			}
 			d.Next = c.Row

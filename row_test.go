@@ -17,7 +17,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// wide is a table in three tablets.
+// wide is a cluster whose table "t" has three tablets.
 type wide struct {
 	*txntest.Cluster
 	db *percolator.DB
@@ -32,7 +32,7 @@ func newWide(t *testing.T) *wide {
 	return w
 }
 
-// client is a handle in a process of its own.
+// client returns a handle in a process of its own.
 func (w *wide) client(t *testing.T, process uint64) (*percolator.DB, *txntest.Process) {
 	t.Helper()
 	p := w.Process(7, process)
@@ -48,7 +48,7 @@ func (w *wide) client(t *testing.T, process uint64) (*percolator.DB, *txntest.Pr
 
 func col(name string) percolator.Column { return percolator.Column{Table: "t", Name: name} }
 
-// fill writes rows, each with the columns given.
+// fill writes the given columns of each row.
 func (w *wide) fill(t *testing.T, rows, columns []string) {
 	t.Helper()
 	for part := range slices.Chunk(rows, 500) {
@@ -65,7 +65,7 @@ func (w *wide) fill(t *testing.T, rows, columns []string) {
 	}
 }
 
-// keys are the rows that are there, with how many cells.
+// keys returns the existing rows, each with its number of cells.
 func (w *wide) keys(t *testing.T, db *percolator.DB) (keys []string) {
 	t.Helper()
 	s, err := db.Snapshot(t.Context())
@@ -89,8 +89,8 @@ func names(format string, n int) (list []string) {
 	return list
 }
 
-// TestScanRows: rows are whole, at the edges of tablets and pages, in both directions, and
-// with what the transaction has buffered.
+// TestScanRows: rows are complete at the boundaries of tablets and pages, in both directions,
+// and include buffered writes.
 func TestScanRows(t *testing.T) {
 	w := newWide(t)
 	w.fill(t, []string{"l", "m", "n"}, []string{"a", "b", "c"})
@@ -130,7 +130,7 @@ func TestScanRows(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		break // and that is all
+		break // an early break must not yield again
 	}
 	row, ok, err := percolator.GetRow(t.Context(), tx, "t", "m")
 	if v, there := row.Get(col("b")); !ok || err != nil || string(v) != "mb" || !there {
@@ -140,14 +140,14 @@ func TestScanRows(t *testing.T) {
 		t.Error("a row has a cell of another table")
 	}
 	if _, ok, err := percolator.GetRow(t.Context(), tx, "t", "nothing"); ok || err != nil {
-		t.Errorf("a row that is not there: %v, %v", ok, err)
+		t.Errorf("missing row: %v, %v", ok, err)
 	}
 	if _, _, err := percolator.GetRow(t.Context(), tx, "missing", "m"); !errors.Is(err, percolator.ErrNoTable) {
-		t.Errorf("a row of no table: %v", err)
+		t.Errorf("missing table: %v, want ErrNoTable", err)
 	}
 }
 
-// TestDeleteRow: all cells go, buffered ones too, and rows beside it stay.
+// TestDeleteRow deletes all cells of a row, including buffered ones, and no other row.
 func TestDeleteRow(t *testing.T) {
 	w := newWide(t)
 	w.fill(t, []string{"m", "m\x00", "ma"}, []string{"a", "b"})
@@ -162,7 +162,7 @@ func TestDeleteRow(t *testing.T) {
 	}
 }
 
-// TestDeleteRange: in many transactions, none too large, and one row after the other.
+// TestDeleteRange deletes a range in many transactions, none above the limits.
 func TestDeleteRange(t *testing.T) {
 	w := newWide(t)
 	var rows []string
@@ -185,19 +185,19 @@ func TestDeleteRange(t *testing.T) {
 		t.Errorf("left: %.200q", got)
 	}
 	if n := most.Load(); n > 1000 {
-		t.Errorf("one message had %d deletions", n)
+		t.Errorf("one message had %d deletions, want at most 1000", n)
 	}
 	if d, err := w.db.DeleteRange(t.Context(), percolator.Rows("t").From("a").Before("zz")); err != nil ||
 		!d.Done || d.Cells != 0 {
-		t.Errorf("of nothing: %+v, %v", d, err)
+		t.Errorf("empty range: %+v, %v", d, err)
 	}
 	if _, err := w.db.DeleteRange(t.Context(), percolator.Rows("t").Reverse()); !errors.Is(err, percolator.ErrInvalid) {
-		t.Errorf("in reverse: %v", err)
+		t.Errorf("in reverse: %v, want ErrInvalid", err)
 	}
 }
 
-// TestDeleteRangeByTheNumber: Limit counts rows, and Next goes on behind them.
-func TestDeleteRangeByTheNumber(t *testing.T) {
+// TestDeleteRangeWithLimit: Limit counts rows, and Next is the row after them.
+func TestDeleteRangeWithLimit(t *testing.T) {
 	w := newWide(t)
 	w.fill(t, names("r%d", 7), []string{"a", "b"})
 	all := percolator.Rows("t").Limit(3)
@@ -210,8 +210,8 @@ func TestDeleteRangeByTheNumber(t *testing.T) {
 	}
 }
 
-// TestDeleteRangeOfNone: a limit of no rows deletes none, and does not say that none is left.
-func TestDeleteRangeOfNone(t *testing.T) {
+// TestDeleteRangeLimitZero: Limit(0) deletes no row and does not report the range as done.
+func TestDeleteRangeLimitZero(t *testing.T) {
 	w := newWide(t)
 	w.fill(t, names("r%d", 3), []string{"a"})
 	d, err := w.db.DeleteRange(t.Context(), percolator.Rows("t").From("r1").Limit(0))
@@ -223,9 +223,9 @@ func TestDeleteRangeOfNone(t *testing.T) {
 	}
 }
 
-// TestDeleteRangeBehindTheLongestRow: Next behind a row of the greatest length is no row, but
-// a call goes on there.
-func TestDeleteRangeBehindTheLongestRow(t *testing.T) {
+// TestDeleteRangeAfterLongestRow: after a row of the maximum length Next is too long for a
+// row, but a call can still continue there.
+func TestDeleteRangeAfterLongestRow(t *testing.T) {
 	w := newWide(t)
 	longest := "r" + strings.Repeat("x", 4<<10-1)
 	w.fill(t, []string{longest, "s"}, []string{"a"})
@@ -239,13 +239,13 @@ func TestDeleteRangeBehindTheLongestRow(t *testing.T) {
 	}
 	_, err := w.db.DeleteRange(t.Context(), percolator.Rows("t").From(longest+"xy"))
 	if !errors.Is(err, percolator.ErrTooLarge) {
-		t.Errorf("from a row that cannot be: %v", err)
+		t.Errorf("from a row that is too long: %v, want ErrTooLarge", err)
 	}
 }
 
-// TestDeleteRangeGoesOn: a process dies between two transactions, and in the middle of one.
-// Another one goes on where it was.
-func TestDeleteRangeGoesOn(t *testing.T) {
+// TestDeleteRangeContinues: a process dies between two transactions, or during one. Another
+// process continues at Next.
+func TestDeleteRangeContinues(t *testing.T) {
 	for _, inside := range []bool{false, true} {
 		t.Run(fmt.Sprintf("in the middle of one: %t", inside), func(t *testing.T) {
 			w := newWide(t)
@@ -263,10 +263,10 @@ func TestDeleteRangeGoesOn(t *testing.T) {
 				}
 				if !inside && decides {
 					if commits++; commits == 2 {
-						f.Before = func(context.Context) { die() } // this one arrives
+						f.Before = func(context.Context) { die() } // this message still arrives
 					}
 				}
-				// The transaction that reaches over the edge of a tablet leaves its locks.
+				// The transaction that spans two tablets leaves its locks.
 				if inside && decides && locked.Load() {
 					die()
 					f.Lost = true
@@ -290,22 +290,22 @@ func TestDeleteRangeGoesOn(t *testing.T) {
 	}
 }
 
-// TestDeleteRangeBesideAWriter: a row that somebody writes all the time does not keep it from
-// its end, and what is written behind it stays.
-func TestDeleteRangeBesideAWriter(t *testing.T) {
+// TestDeleteRangeWithConcurrentWriter: DeleteRange completes although another process keeps
+// writing a row of the range, and does not delete what is written behind its position.
+func TestDeleteRangeWithConcurrentWriter(t *testing.T) {
 	w := newWide(t)
 	w.fill(t, names("r%04d", 3000), []string{"a"})
 	other, _ := w.client(t, 2)
-	meddled := 0
+	writes := 0
 	w.p.Inject(func(req *pb.TabletRequest) txntest.Fault {
-		if req.GetOnePhase() == nil || meddled == 12 {
+		if req.GetOnePhase() == nil || writes == 12 {
 			return txntest.Fault{}
 		}
-		meddled++
+		writes++
 		return txntest.Fault{Before: func(ctx context.Context) {
 			if err := other.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
-				tx.Set("r0000", col("a"), []byte("again")) // first in its way, then behind it
-				tx.Set(fmt.Sprintf("r%04d", 250*meddled-1), col("a"), []byte("again"))
+				tx.Set("r0000", col("a"), []byte("again")) // conflicts at first, is behind the position later
+				tx.Set(fmt.Sprintf("r%04d", 250*writes-1), col("a"), []byte("again"))
 				return nil
 			}); err != nil {
 				t.Error(err)
@@ -316,7 +316,7 @@ func TestDeleteRangeBesideAWriter(t *testing.T) {
 	if err != nil || !d.Done {
 		t.Fatalf("%+v, %v", d, err)
 	}
-	if got := w.keys(t, w.db); d.Rows < 2900 || meddled != 12 || len(got) > 12 {
-		t.Errorf("%+v after %d others, left: %.200q", d, meddled, got)
+	if got := w.keys(t, w.db); d.Rows < 2900 || writes != 12 || len(got) > 12 {
+		t.Errorf("%+v after %d concurrent writes, left: %.200q", d, writes, got)
 	}
 }

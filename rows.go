@@ -7,22 +7,22 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Reader reads one snapshot. *Tx and *Snapshot implement it; all its methods may be used
-// concurrently.
+// Reader reads one snapshot. *Tx and *Snapshot implement it. Its methods are safe for
+// concurrent use.
 type Reader interface {
 	// Get reads one cell. ok is false if it does not exist. The value belongs to the caller.
 	Get(ctx context.Context, row string, col Column) (value []byte, ok bool, err error)
-	// GetMulti reads many cells at once, in one message per tablet. It returns only those
-	// that exist, in the order asked.
+	// GetMulti reads many cells with one message per tablet. It returns the cells that
+	// exist, in the order of keys.
 	GetMulti(ctx context.Context, keys ...CellKey) ([]Cell, error)
-	// Scan yields the cells of the rows in row order, then column order (both descending
-	// after Reverse); without columns all of the table's. After an error it ends. All
-	// columns must be of the range's table.
+	// Scan yields the cells of the rows, ordered by row, then by column (both descending
+	// after Reverse). Without cols it yields all columns; each of cols must belong to the
+	// range's table. An error is the last element of the sequence.
 	Scan(ctx context.Context, rows RowRange, cols ...Column) iter.Seq2[Cell, error]
 }
 
-// RowRange is a range of rows of one table. Its methods narrow a copy; the order of calls
-// does not matter.
+// RowRange is a range of rows of one table. Its methods return a narrowed copy; the order of
+// calls does not matter.
 type RowRange struct {
 	table     string
 	from      string
@@ -33,10 +33,10 @@ type RowRange struct {
 	nothing   bool // Limit(0)
 }
 
-// Rows is the range of all rows of the table.
+// Rows returns the range of all rows of the table.
 func Rows(table string) RowRange { return RowRange{table: table} }
 
-// Prefix keeps the rows that begin with p.
+// Prefix restricts the range to rows that begin with p.
 func (r RowRange) Prefix(p string) RowRange {
 	r = r.From(p)
 	if end, ok := prefixEnd(p); ok {
@@ -45,13 +45,13 @@ func (r RowRange) Prefix(p string) RowRange {
 	return r
 }
 
-// From keeps the rows ≥ row.
+// From restricts the range to rows ≥ row.
 func (r RowRange) From(row string) RowRange {
 	r.from = max(r.from, row)
 	return r
 }
 
-// Before keeps the rows < row.
+// Before restricts the range to rows < row.
 func (r RowRange) Before(row string) RowRange {
 	if !r.hasBefore || row < r.before {
 		r.before, r.hasBefore = row, true
@@ -59,20 +59,21 @@ func (r RowRange) Before(row string) RowRange {
 	return r
 }
 
-// Reverse makes a scan begin with the last row.
+// Reverse makes a scan yield the rows in descending order.
 func (r RowRange) Reverse() RowRange {
 	r.reverse = true
 	return r
 }
 
-// Limit ends a scan after n rows that have something to show: after none if n is 0, so
-// that what is left of a page can be given as it is. A negative n is no limit.
+// Limit ends a scan after n rows with at least one yielded cell. Limit(0) yields nothing, so
+// that a caller can pass the rest of a page. A negative n removes the limit.
 func (r RowRange) Limit(n int) RowRange {
 	r.limit, r.nothing = max(n, 0), n == 0
 	return r
 }
 
-// prefixEnd is the least string greater than all that begin with p; ok is false if there is none.
+// prefixEnd returns the least string greater than all strings that begin with p; ok is false
+// if there is none.
 func prefixEnd(p string) (end string, ok bool) {
 	for i := len(p) - 1; i >= 0; i-- {
 		if p[i] != 0xff {
@@ -82,7 +83,7 @@ func prefixEnd(p string) (end string, ok bool) {
 	return "", false
 }
 
-// spec translates for internal/txn.
+// spec converts the range and the columns for internal/txn.
 func (r RowRange) spec(cols []Column) (txn.ScanSpec, error) {
 	s := txn.ScanSpec{
 		Table: r.table, From: r.from, Before: r.before, HasBefore: r.hasBefore, Reverse: r.reverse,
@@ -90,15 +91,15 @@ func (r RowRange) spec(cols []Column) (txn.ScanSpec, error) {
 	}
 	for _, c := range cols {
 		if c.Table != r.table {
-			return s, txn.Invalid("column %q is of table %q, the scanned rows are of %q", c.Name,
-				c.Table, r.table)
+			return s, txn.Invalid("column %q belongs to table %q, but the scan is of table %q",
+				c.Name, c.Table, r.table)
 		}
 		s.Columns = append(s.Columns, c.Name)
 	}
 	return s, nil
 }
 
-// scan adapts a scan of internal/txn.
+// scan converts the results of a scan of internal/txn.
 func scan(ctx context.Context, from txn.Reader, rows RowRange, cols []Column) iter.Seq2[Cell,
 	error] {
 	return func(yield func(Cell, error) bool) {
@@ -123,13 +124,13 @@ func scan(ctx context.Context, from txn.Reader, rows RowRange, cols []Column) it
 	}
 }
 
-// getMulti adapts a read of many cells.
+// getMulti converts the keys and results of a GetMulti of internal/txn.
 func getMulti(ctx context.Context, from txn.Reader, keys []CellKey) ([]Cell, error) {
-	asked := make([]txn.Key, len(keys))
+	txnKeys := make([]txn.Key, len(keys))
 	for i, k := range keys {
-		asked[i] = txn.Key{Table: k.Column.Table, Row: k.Row, Column: k.Column.Name}
+		txnKeys[i] = txn.Key{Table: k.Column.Table, Row: k.Row, Column: k.Column.Name}
 	}
-	values, err := from.GetMulti(ctx, asked)
+	values, err := from.GetMulti(ctx, txnKeys)
 	if err != nil {
 		return nil, err
 	}

@@ -2,56 +2,57 @@ package percolator
 
 import "github.com/percolator-go/percolator/internal/txn"
 
-// Stats are a client's counters since it began.
+// Stats are the counters of a client since it was opened.
 type Stats struct {
-	Begun      uint64 // transactions begun, with the repeated runs of Transact
+	Begun      uint64 // transactions begun, including the retries of Transact
 	OnePhase   uint64 // committed in one phase
 	TwoPhase   uint64 // committed in two phases
-	NotifyOnly uint64 // commits of weak notifications alone
-	ReadOnly   uint64 // commits with nothing to write
-	Conflicts  uint64 // runs that ended by a conflict
-	Locked     uint64 // runs given up because of a live lock
-	Unknown    uint64 // commits whose outcome stayed unknown
-	Settled    uint64 // commits settled by a rollback at the primary: lost replies, or given up
+	NotifyOnly uint64 // commits of weak notifications only
+	ReadOnly   uint64 // commits without writes
+	Conflicts  uint64 // runs that ended with a conflict
+	Locked     uint64 // runs that ended because of a live lock
+	Unknown    uint64 // commits with an unknown outcome
+	Settled    uint64 // commits after a lost reply or a timeout, decided by a rollback at the primary
 	Retries    uint64 // runs of Transact after the first
-	RolledBack uint64 // failed prewrites rolled back
+	RolledBack uint64 // rollbacks of failed prewrites
 	Heartbeats uint64
-	Leases     uint64 // requests to hold history for open snapshots
-	// background commits of secondaries that failed and were left for resolution
+	Leases     uint64 // requests that retain history for open snapshots
+	// Secondaries is the number of failed background commits of secondaries, which are left
+	// to lock resolution.
 	Secondaries  uint64
-	InBackground uint64 // commits and rollbacks going on in the background now
+	InBackground uint64 // commits and rollbacks now running in the background
 
 	Timestamps        uint64 // received
 	TimestampRequests uint64
-	TimestampsRefused uint64 // answers that were not above all seen
+	TimestampsRefused uint64 // responses not above all earlier timestamps
 
-	Reads          uint64 // messages that read cells
-	ReadCells      uint64 // cells asked for by them
-	CacheHits      uint64 // reads answered by the transaction's cache
+	Reads          uint64 // read messages
+	ReadCells      uint64 // cells requested in them
+	CacheHits      uint64 // reads served by the transaction's cache
 	ScanPages      uint64
-	PrefetchAsked  uint64 // cells asked for in advance
-	PrefetchUsed   uint64 // of those, how many were read later: used/asked is the hit rate
-	PrefetchLocked uint64 // of those, how many were locked, hence not kept
+	PrefetchAsked  uint64 // cells prefetched
+	PrefetchUsed   uint64 // prefetched cells that were read later; used/asked is the hit rate
+	PrefetchLocked uint64 // prefetched cells discarded because they were locked
 
-	LocksMet      uint64 // locks that stood in the way
-	StatusChecks  uint64 // questions to a primary
-	RolledForward uint64 // locks of committed transactions resolved
-	RolledBackIn  uint64 // locks of dead transactions resolved
+	LocksMet      uint64 // locks that blocked a read or a commit
+	StatusChecks  uint64 // requests for the status of a primary
+	RolledForward uint64 // resolved locks of committed transactions
+	RolledBackIn  uint64 // resolved locks of dead transactions
 
-	MapMisses   uint64 // questions to meta for the tablet map
-	WrongTablet uint64 // answers that healed the map
+	MapMisses   uint64 // requests to meta for the tablet map
+	WrongTablet uint64 // responses that corrected the tablet map
 
-	ByName map[string]NameStats // of transactions with the option Name
+	ByName map[string]NameStats // by the option Name
 }
 
 // NameStats are the counters of the transactions of one name. Its fields are
 //
-//	Begun     uint64  // the repeated runs of Transact too
+//	Begun     uint64  // including the retries of Transact
 //	Committed uint64
-//	Conflicts uint64  // ended by a conflict or a live lock
-//	Failed    uint64  // ended by any other error of a commit
-//	Seconds   float64 // how long those that ended took, all together
+//	Conflicts uint64  // ended with a conflict or a live lock
+//	Failed    uint64  // ended with another error of the commit
+//	Seconds   float64 // total duration of the ended ones
 type NameStats = txn.NameStats
 
-// Stats returns the client's counters since it began.
+// Stats returns the counters of the client since it was opened.
 func (db *DB) Stats() Stats { return Stats(db.c.Stats()) }

@@ -12,11 +12,11 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// An order that is not paid within a day is cancelled. The timer cannot be taken back, so the
-// observer looks whether the order still waits.
+// An order that is not paid within a day is cancelled. A timer cannot be cancelled, so the
+// observer checks that the order is still unpaid.
 func ExampleTx_NotifyAfter() {
 	state := percolator.Column{Table: "orders", Name: "state"}
-	overdue := percolator.Column{Table: "orders", Name: "overdue"} // weak: it holds nothing
+	overdue := percolator.Column{Table: "orders", Name: "overdue"} // weak: without values
 
 	r := percolator.NewRegistry() // the node's
 	r.Weak("cancel", overdue, func(ctx context.Context, tx *percolator.Tx,
@@ -40,7 +40,7 @@ func ExampleTx_NotifyAfter() {
 	// Output: <nil> <nil>
 }
 
-// withWeak is a database with the column's table, in which the column is observed.
+// withWeak returns a database with the column's table and a weak observer of the column.
 func withWeak(col percolator.Column) (db *percolator.DB, closeDB func()) {
 	cluster := txntest.New()
 	table := cluster.AddTable(col.Table)

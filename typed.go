@@ -13,18 +13,17 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Codec turns values of a type into the bytes of a cell and back. Decode must not keep
-// the bytes. Its methods may be called concurrently.
+// Codec converts values of type T to the bytes of a cell and back. Decode must not retain
+// data. Both methods must be safe for concurrent use.
 type Codec[T any] interface {
 	Encode(v T) ([]byte, error)
 	Decode(data []byte) (T, error)
 }
 
-// TypedColumn reads and writes a column whose values are of type T. It holds no state:
-// a program declares one for each column, beside its schema, and uses it with every
-// transaction and snapshot.
+// TypedColumn reads and writes a column whose values have type T. It is stateless: a program
+// declares one per column and uses it with all transactions and snapshots.
 //
-// Where the bytes are not those of a T, reads return a *CodecError, which names the cell.
+// Reads return a *CodecError, which names the cell, if the codec cannot decode its bytes.
 type TypedColumn[T any] struct {
 	Column Column
 	Codec  Codec[T]
@@ -34,16 +33,15 @@ type TypedColumn[T any] struct {
 type TypedCell[T any] struct {
 	Row   string
 	Value T
-	// CommitTS is when it was written; zero for what the reading transaction has buffered.
+	// CommitTS is the commit timestamp; 0 for a write buffered by the reading transaction.
 	CommitTS Timestamp
 }
 
-// CodecError says which cell could not be decoded or encoded, and why. It wraps the
-// codec's error.
+// CodecError reports a cell that could not be encoded or decoded. It wraps the codec's error.
 type CodecError struct {
 	Key    CellKey
-	Encode bool // it was being written
-	Err    error
+	Encode bool  // Encode failed, not Decode
+	Err    error // of the codec
 }
 
 // Error names the row, the column and the table.
@@ -52,22 +50,22 @@ func (e *CodecError) Error() string {
 	if e.Encode {
 		what = "encoded"
 	}
-	return fmt.Sprintf("percolator: row %q, column %q of table %q can't be %s: %v", e.Key.Row,
+	return fmt.Sprintf("percolator: row %q, column %q of table %q cannot be %s: %v", e.Key.Row,
 		e.Key.Column.Name, e.Key.Column.Table, what, e.Err)
 }
 
 // Unwrap returns the codec's error.
 func (e *CodecError) Unwrap() error { return e.Err }
 
-// Typed returns the column with a codec: Typed(col, JSON[Page]()).
+// Typed returns a TypedColumn with the codec, such as Typed(col, JSON[Page]()).
 func Typed[T any](col Column, codec Codec[T]) TypedColumn[T] {
 	return TypedColumn[T]{Column: col, Codec: codec}
 }
 
-// Key is the address of the row's cell.
+// Key returns the address of the cell in the row.
 func (c TypedColumn[T]) Key(row string) CellKey { return CellKey{row, c.Column} }
 
-// Get reads one cell; ok is false, and value the zero T, if it does not exist.
+// Get reads one cell. If it does not exist, value is the zero T and ok is false.
 func (c TypedColumn[T]) Get(ctx context.Context, r Reader, row string) (value T, ok bool,
 	err error) {
 	data, ok, err := r.Get(ctx, row, c.Column)
@@ -80,8 +78,8 @@ func (c TypedColumn[T]) Get(ctx context.Context, r Reader, row string) (value T,
 	return value, true, nil
 }
 
-// GetMulti reads the cells of many rows at once, in one message per tablet. It returns
-// only those that exist, in the order asked.
+// GetMulti reads the cells of many rows with one message per tablet. It returns the cells
+// that exist, in the order of rows.
 func (c TypedColumn[T]) GetMulti(ctx context.Context, r Reader,
 	rows ...string) ([]TypedCell[T], error) {
 	keys := make([]CellKey, len(rows))
@@ -101,7 +99,8 @@ func (c TypedColumn[T]) GetMulti(ctx context.Context, r Reader,
 	return typed, nil
 }
 
-// Scan yields the column's cells in the range, in row order. After an error it ends.
+// Scan yields the column's cells in the range, in row order. An error is the last element of
+// the sequence.
 func (c TypedColumn[T]) Scan(ctx context.Context, r Reader,
 	rows RowRange) iter.Seq2[TypedCell[T], error] {
 	return func(yield func(TypedCell[T], error) bool) {
@@ -117,15 +116,15 @@ func (c TypedColumn[T]) Scan(ctx context.Context, r Reader,
 	}
 }
 
-// Decode returns the value of a cell of this column that was read by other means, as
-// when cells of several columns are read at once. A cell of another column is refused
-// with ErrInvalid.
+// Decode returns the value of a cell of this column that the caller read with a Reader, for
+// example together with cells of other columns. It returns ErrInvalid for a cell of another
+// column.
 func (c TypedColumn[T]) Decode(cell Cell) (T, error) {
 	typed, err := c.typed(cell)
 	return typed.Value, err
 }
 
-// Set buffers a write. If the value can't be encoded the commit fails with a *CodecError.
+// Set buffers a write. If the value cannot be encoded, the commit fails with a *CodecError.
 func (c TypedColumn[T]) Set(tx *Tx, row string, value T) {
 	data, err := c.Codec.Encode(value)
 	if err != nil {
@@ -140,7 +139,7 @@ func (c TypedColumn[T]) Delete(tx *Tx, row string) { tx.Delete(row, c.Column) }
 
 func (c TypedColumn[T]) typed(cell Cell) (TypedCell[T], error) {
 	if cell.Column != c.Column {
-		return TypedCell[T]{}, txn.Errorf("%w: a cell of column %q of table %q, not of %q of %q",
+		return TypedCell[T]{}, txn.Errorf("%w: cell of column %q of table %q, want column %q of table %q",
 			ErrInvalid, cell.Column.Name, cell.Column.Table, c.Column.Name, c.Column.Table)
 	}
 	v, err := c.decode(cell.Row, cell.Value)
@@ -156,21 +155,21 @@ func (c TypedColumn[T]) decode(row string, data []byte) (T, error) {
 	return v, nil
 }
 
-// JSON is the codec of package encoding/json.
+// JSON returns a codec that uses package encoding/json.
 func JSON[T any]() Codec[T] { return jsonCodec[T]{} }
 
-// Proto is the codec of protocol buffers: Proto[*pb.Page](). Equal messages are equal
-// bytes, as long as the program is the same.
+// Proto returns a codec for protocol buffer messages, such as Proto[*pb.Page](). Encoding is
+// deterministic within one build of the program.
 func Proto[M proto.Message]() Codec[M] { return protoCodec[M]{} }
 
-// Integer is the codec of integers as decimal text, as the command line shows them and
-// takes them. Decoding a number that T cannot hold is an error.
+// Integer returns a codec for integers as decimal text, the format of the command line.
+// Decode returns an error for a number that overflows T.
 func Integer[T ~int | ~int8 | ~int16 | ~int32 | ~int64 |
 	~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64]() Codec[T] {
 	return integerCodec[T]{}
 }
 
-// Text is the codec of strings. Any bytes are one.
+// Text returns a codec that stores strings as they are. It accepts any bytes.
 func Text[T ~string]() Codec[T] { return textCodec[T]{} }
 
 type jsonCodec[T any] struct{}
@@ -189,7 +188,7 @@ func (protoCodec[M]) Encode(m M) ([]byte, error) {
 }
 
 func (protoCodec[M]) Decode(data []byte) (M, error) {
-	var none M // a nil pointer, which knows its type
+	var none M // a nil pointer, of which ProtoReflect needs only the type
 	m := none.ProtoReflect().New().Interface()
 	err := proto.Unmarshal(data, m)
 	return m.(M), err

@@ -24,8 +24,8 @@ var (
 	counts = percolator.Typed(percolator.Column{Table: "t", Name: "n"}, percolator.Integer[int8]())
 )
 
-// TestTypedColumn: what is set comes back by every way of reading, and by none what does
-// not exist.
+// TestTypedColumn: Get, GetMulti, Scan and Decode return the values that Set wrote, and none
+// for deleted cells.
 func TestTypedColumn(t *testing.T) {
 	ctx, db, _ := open(t)
 	ada, bob := person{"Ada", 1815}, person{Name: "Bob"}
@@ -73,12 +73,12 @@ func TestTypedColumn(t *testing.T) {
 		t.Errorf("Decode: %v, %v", got, err)
 	}
 	if _, err := counts.Decode(cells[0]); !errors.Is(err, percolator.ErrInvalid) {
-		t.Errorf("a cell of another column: %v", err)
+		t.Errorf("cell of another column: %v, want ErrInvalid", err)
 	}
 }
 
-// TestTypedColumnFaults: what is not of the type is an error that names the cell, of every
-// way of reading; a value that has no bytes is not committed.
+// TestTypedColumnFaults: Get, GetMulti and Scan return an error that names the cell if its
+// value cannot be decoded; a value that cannot be encoded fails the commit.
 func TestTypedColumnFaults(t *testing.T) {
 	ctx, db, _ := open(t)
 	if err := db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
@@ -121,15 +121,14 @@ func TestTypedColumnFaults(t *testing.T) {
 	var fault *percolator.CodecError
 	if !errors.As(err, &fault) || !fault.Encode || fault.Key.Row != "x" ||
 		!strings.Contains(err.Error(), "not committed") {
-		t.Errorf("a value that JSON does not have: %v", err)
+		t.Errorf("NaN in JSON: %v, want a CodecError", err)
 	}
 	if _, ok, err := counts.Get(ctx, s, "other"); ok || err != nil {
-		t.Errorf("of a transaction that failed: %v, %v", ok, err)
+		t.Errorf("cell of the failed transaction: %v, %v, want none", ok, err)
 	}
 }
 
-// TestCodecs: each codec's values come back from its bytes, and these are what other
-// programs read.
+// TestCodecs: each codec decodes what it encodes, in the documented format.
 func TestCodecs(t *testing.T) {
 	checkCodec(t, percolator.Integer[int64](), math.MinInt64, "-9223372036854775808")
 	checkCodec(t, percolator.Integer[uint64](), math.MaxUint64, "18446744073709551615")
@@ -145,10 +144,10 @@ func TestCodecs(t *testing.T) {
 		t.Errorf("%v, %v", m, err)
 	}
 	if _, err := codec.Decode([]byte("\xff")); err == nil {
-		t.Error("decoded what is no message")
+		t.Error("Proto decoded an invalid message")
 	}
 	if _, err := percolator.Integer[uint8]().Decode([]byte("-1")); err == nil {
-		t.Error("decoded a negative number without a sign")
+		t.Error("Integer[uint8] decoded -1")
 	}
 }
 

@@ -7,38 +7,39 @@ import (
 )
 
 // Timestamp is a timestamp of the oracle (§2.3): 46 bits of milliseconds since the Unix
-// epoch, then 18 bits of counter. Every transaction has a start timestamp, every
-// committed one a greater commit timestamp; none is given twice. Zero means "none".
+// epoch, then an 18-bit counter. Every transaction has a start timestamp, and every
+// committed one a greater commit timestamp; all are unique. Zero means "none".
 type Timestamp uint64
 
-// Time is the physical part, exact to the millisecond. It is the oracle's clock, which
-// never goes back.
+// Time returns the physical part, with a resolution of a millisecond. It is the time of the
+// oracle, which never goes back.
 func (t Timestamp) Time() time.Time { return time.UnixMilli(mvcc.Timestamp(t).Millis()) }
 
-// Column is one column of one table. It is comparable. Name may hold any bytes, up to 1 KiB;
-// the empty name is one too.
+// Column is one column of one table. It is comparable. Name may contain any bytes, up to
+// 1 KiB, and may be empty.
 type Column struct{ Table, Name string }
 
-// CellKey is the address of one cell. It is comparable. Row may hold any bytes, up to 4
-// KiB. In JSON, Row and Name are text where they are UTF-8 and {"base64": "…"} otherwise.
+// CellKey is the address of one cell. It is comparable. Row may contain any bytes, up to
+// 4 KiB. In JSON, Row and Name are strings if they are valid UTF-8, otherwise
+// {"base64": "…"}.
 type CellKey struct {
 	Row    string
 	Column Column
 }
 
-// Cell is a version of a cell as a reader saw it. CommitTS is when it was written; it is
-// zero for a value that the reading transaction itself has buffered.
+// Cell is one version of a cell. CommitTS is its commit timestamp; 0 for a write buffered by
+// the reading transaction.
 type Cell struct {
 	CellKey
 	Value    []byte
 	CommitTS Timestamp
 }
 
-// TableSpec describes a table for CreateTable, and is what Tables returns.
+// TableSpec describes a table for CreateTable and Tables.
 type TableSpec struct {
 	// Name is 1 to 255 bytes of UTF-8.
 	Name string
-	// SplitKeys are rows at which to split the table into tablets in advance; optional.
-	// Each is the first row of a tablet.
+	// SplitKeys are the rows at which the table is pre-split; each becomes the first row of
+	// a tablet. Optional.
 	SplitKeys []string
 }

@@ -14,12 +14,12 @@ import (
 	pt "github.com/percolator-go/percolator/percolatortest"
 )
 
-// gated is an observer of orders that takes batches: its first run waits until the others
-// are queued, so that the size of the batches is known.
+// gated is a batch observer of orders. Its first run waits until the other changes are queued,
+// which makes the sizes of the batches deterministic.
 type gated struct {
 	fn     func(tx *percolator.Tx, changes []percolator.Notification) error
-	began  chan struct{} // the row "gate" runs
-	opened chan struct{} // closed: it may end
+	began  chan struct{} // receives when the run of row "gate" begins
+	opened chan struct{} // closed to let that run end
 
 	mu    sync.Mutex
 	calls [][]string // rows of each call
@@ -53,7 +53,7 @@ func (g *gated) register(opts ...percolator.ObserverOption) func(*percolator.Reg
 	}
 }
 
-// run writes the rows while the first run is held up, and then has all of them run.
+// run writes the rows while the first run is blocked, and then runs all of them.
 func (g *gated) run(t *testing.T, n *pt.Node, rows []string) {
 	t.Helper()
 	n.Set(t, "gate", item, "x")
@@ -76,8 +76,8 @@ func rowsOf(count int) (rows []string) {
 	return rows
 }
 
-// TestBatch: what waits is run for together, up to Batch, in the order of rows; a change of
-// an idle system is run for by itself.
+// TestBatch: queued changes run together, up to Batch, ordered by row; in an idle system a
+// change runs alone.
 func TestBatch(t *testing.T) {
 	g := newGated(func(tx *percolator.Tx, changes []percolator.Notification) error {
 		for _, n := range changes {
@@ -92,7 +92,7 @@ func TestBatch(t *testing.T) {
 	for _, rows := range g.calls {
 		sizes = append(sizes, len(rows))
 		if !slices.IsSorted(rows) {
-			t.Errorf("a batch of %q", rows)
+			t.Errorf("batch %q is too large or not ordered", rows)
 		}
 	}
 	if want := []int{1, 40, 40, 20}; !slices.Equal(sizes, want) {
@@ -102,13 +102,12 @@ func TestBatch(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	if got := len(n.Column(t, tally)); got != 101 {
-		t.Errorf("%d rows were run for", got)
+		t.Errorf("the runs covered %d rows", got)
 	}
 }
 
-// TestPoisonInABatch: of a batch in which one change always fails that one is parked, with
-// its error, and every other is committed, once; to find it takes two more calls for each
-// time that the batch can be halved.
+// TestPoisonInABatch: if one change of a batch always fails, it is parked with its error, and
+// every other change commits once. Finding it costs two calls per halving of the batch.
 func TestPoisonInABatch(t *testing.T) {
 	for _, poison := range []int{0, 50, 99} {
 		t.Run(strconv.Itoa(poison), func(t *testing.T) {
@@ -132,7 +131,7 @@ func TestPoisonInABatch(t *testing.T) {
 				t.Errorf("PARKED: %+v, want %s alone", parked, bad)
 			}
 			if got := len(n.Column(t, tally)); got != len(rows) {
-				t.Errorf("DROPPED: %d commits of %d changes that can be", got, len(rows))
+				t.Errorf("DROPPED: %d commits of %d valid changes", got, len(rows))
 			}
 			if s := n.Stats(t, "gated"); s.Failures != 3 || s.Parked != 1 {
 				t.Errorf("%+v", s)
@@ -144,7 +143,7 @@ func TestPoisonInABatch(t *testing.T) {
 				}
 			}
 			if calls > 1+2*7 { // 100 can be halved seven times
-				t.Errorf("%d calls to find it: %d", calls, lengths(g.calls))
+				t.Errorf("%d calls to find the failing change: %d", calls, lengths(g.calls))
 			}
 		})
 	}
@@ -157,8 +156,8 @@ func lengths(calls [][]string) (n []int) {
 	return n
 }
 
-// TestBatchIsAcknowledged: the notifications of a batch that has committed are not cleared,
-// as if its process had died before, and found again: no change is run for twice.
+// TestBatchIsAcknowledged: the notifications of a committed batch are not cleared, as if the
+// process had died, and are found again. No change runs twice.
 func TestBatchIsAcknowledged(t *testing.T) {
 	g := newGated(func(tx *percolator.Tx, changes []percolator.Notification) error {
 		for _, n := range changes {
@@ -177,18 +176,18 @@ func TestBatchIsAcknowledged(t *testing.T) {
 	}
 }
 
-// TestBatchesOfTablets: a batch has changes of one tablet.
+// TestBatchesOfTablets: all changes of a batch belong to one tablet.
 func TestBatchesOfTablets(t *testing.T) {
 	g := newGated(func(*percolator.Tx, []percolator.Notification) error { return nil })
 	n := pt.Start(t, g.register(), pt.WithTables(percolator.TableSpec{
 		Name: item.Table, SplitKeys: []string{"h", "row/030"},
 	}))
-	n.Set(t, "row/030", item, "seen") // the tablets are known from here on
+	n.Set(t, "row/030", item, "seen") // caches the tablet map
 	n.RunUntilIdle(t)
 	g.run(t, n, rowsOf(60))
 	for _, rows := range g.calls {
 		if (rows[0] < "row/030") != (rows[len(rows)-1] < "row/030") {
-			t.Errorf("a batch from %q to %q", rows[0], rows[len(rows)-1])
+			t.Errorf("a batch spans tablets: %q to %q", rows[0], rows[len(rows)-1])
 		}
 	}
 	if len(g.calls) != 4 {
@@ -196,7 +195,7 @@ func TestBatchesOfTablets(t *testing.T) {
 	}
 }
 
-// TestBatchRegistration: what a registration of batches must not be.
+// TestBatchRegistration: the registry rejects invalid batch options.
 func TestBatchRegistration(t *testing.T) {
 	one := func(context.Context, *percolator.Tx, percolator.Notification) error { return nil }
 	many := func(context.Context, *percolator.Tx, []percolator.Notification) error { return nil }
@@ -213,7 +212,7 @@ func TestBatchRegistration(t *testing.T) {
 	}
 }
 
-// until waits for what is not told on any channel.
+// until polls ok until it returns true, for conditions without a channel.
 func until(t *testing.T, ok func() bool) {
 	t.Helper()
 	tick, late := time.NewTicker(time.Millisecond), time.After(30*time.Second)
@@ -222,7 +221,7 @@ func until(t *testing.T, ok func() bool) {
 		select {
 		case <-tick.C:
 		case <-late:
-			t.Fatal("it never happens")
+			t.Fatal("timeout")
 		}
 	}
 }

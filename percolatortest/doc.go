@@ -1,34 +1,33 @@
-// Package percolatortest lets users test their observers in unit tests: a whole node in
-// memory, that starts in a few milliseconds and listens nowhere, and faults to switch on.
-// A test loads rows, runs the observers until nothing is left to run, and looks at what
-// they have made:
+// Package percolatortest supports unit tests of observers. It runs a complete node in memory,
+// which starts in a few milliseconds and opens no listener, and injects faults. A test writes
+// rows, runs the observers until no notification is left, and checks their output:
 //
 //	n := percolatortest.Start(t, register)
 //	n.Set(t, "row", column, "value")
 //	n.RunUntilIdle(t)
 //	got, _ := n.Get(t, "row", derived)
 //
-// It is the real node: its transactions, tablets, scanners and observers, over a store
-// that keeps nothing on disk. What differs is tuned by Start: it looks for work more
-// often, backs off for less time after failed runs, and its memtable is smaller, which
-// bounds a value to about a mebibyte (WithConfig changes all that).
+// It is the real node, with its transactions, tablets, scanners and observers, on an in-memory
+// store. Start only changes its configuration: scans are more frequent, the backoff after
+// failed runs is shorter, and the memtable is smaller, which limits a value to about 1 MiB.
+// WithConfig overrides this.
 //
 // # Faults
 //
-// Node.Inject switches a Fault on: conflicts, lost replies, outcomes that nobody knows,
-// runs that fail, panic or die between their commit and the clearing of the notification,
-// tablets and an oracle that are slow or do not answer. Node.Restart and Node.Crash end
-// the node and go on with its state. An observer that is right under all of them is
-// right: strong observers' effects happen exactly once, weak ones' at least once (§2.4).
+// Node.Inject injects a Fault: a conflict, a lost reply, an unknown outcome of a commit, a run
+// that fails, panics, or dies between its commit and the clearing of the notification, or a
+// tablet or oracle that is slow or unavailable. Node.Restart and Node.Crash end the node and
+// start it again on the same state. Under all of these the effects of a correct strong
+// observer happen exactly once, and those of a weak observer at least once (§2.4).
 //
 // # Invariants
 //
-//  1. Everything that Start begins ends before the test does; no goroutine is left. Tens
-//     of nodes may run at once in parallel tests; they share nothing.
-//  2. An injected fault that is bounded by Times and never happens fails the test: it
-//     would have tested nothing.
-//  3. A node whose runs cannot end within the timeout fails the test and says what is
-//     left.
+//  1. Everything that Start starts ends before the test does, including all goroutines.
+//     Dozens of nodes may run at once in parallel tests; they share no state.
+//  2. A fault with a positive Times that never happens fails the test, since the test would
+//     show nothing.
+//  3. A node whose runs do not end within the timeout fails the test, with the notifications
+//     that are left.
 //
-// Its users are tests only. A crash of the process loses everything, as it should.
+// Only tests may use the package: all data is lost when the process ends.
 package percolatortest

@@ -15,7 +15,7 @@ var (
 	heard = percolator.Column{Table: "guests", Name: "heard"}
 )
 
-// registerEcho links the observer that is to be tested, as the program's main does.
+// registerEcho registers the observer under test, as the program's main does.
 func registerEcho(r *percolator.Registry) {
 	r.Strong("echo", said, func(ctx context.Context, tx *percolator.Tx,
 		n percolator.Notification) error {
@@ -28,9 +28,8 @@ func registerEcho(r *percolator.Registry) {
 	})
 }
 
-// A test of an observer: write, run until nothing is left to run, look. Two of its
-// commits conflict on the way. (Outside of an example, the function given to inTest is a
-// test of its own, and t its *testing.T.)
+// A test of an observer: write, run until idle, check. Two of its commits conflict on the way.
+// In a real test, the function passed to inTest is the test function, and t its *testing.T.
 func Example() {
 	inTest(func(t testing.TB) {
 		n := percolatortest.Start(t, registerEcho)

@@ -9,43 +9,43 @@ import (
 	"time"
 )
 
-// Kind is what goes wrong.
+// Kind is the kind of a fault.
 type Kind int
 
-// What may go wrong. The first four happen to commits, and the observer's transaction is
-// run again, or settled, by the framework; so does Transact for its caller, but for the
-// two whose outcome is unknown: it returns ErrCommitUnknown.
+// The kinds of faults. The first four affect commits: the framework retries or resolves the
+// transaction of an observer, and Transact that of its caller, except that Transact returns
+// ErrCommitUnknown for CommitUnknown and CommitLost.
 const (
-	// CommitConflicts: the commit is refused as if another transaction had changed one of
-	// its cells.
+	// CommitConflicts fails the commit as if another transaction had changed one of its
+	// cells.
 	CommitConflicts Kind = iota + 1
-	// CommitReplyLost: the commit is done, its reply is lost. The client finds out that
-	// it is committed.
+	// CommitReplyLost executes the commit and drops its reply. The client determines that the
+	// transaction is committed.
 	CommitReplyLost
-	// CommitUnknown: the commit is done, its reply is lost, and so is every attempt to find out.
+	// CommitUnknown executes the commit, drops its reply, and fails every attempt to determine
+	// the outcome.
 	CommitUnknown
-	// CommitLost: as CommitUnknown, but the commit is not done.
+	// CommitLost is CommitUnknown without executing the commit.
 	CommitLost
-	// ClearLost: the run's transaction commits, and its notification is not cleared, as
-	// if its process had died in between: the notification is found again. A strong
-	// observer is not run again for it, a weak one is.
+	// ClearLost commits the run's transaction without clearing the notification, as if the
+	// process had died in between. When the notification is found again, a strong observer
+	// does not run again, a weak one does.
 	ClearLost
-	// RunFails: the observer's function is run, and Err, or some error, is returned in its place.
+	// RunFails calls the observer's function and replaces its result with Err.
 	RunFails
-	// RunPanics: the observer's function is run and panics.
+	// RunPanics calls the observer's function and then panics.
 	RunPanics
-	// TabletUnavailable: reads and commits of everybody are answered "unavailable", and
-	// tried again.
+	// TabletUnavailable fails all reads and commits with "unavailable"; clients retry.
 	TabletUnavailable
-	// TabletSlow: reads and commits of everybody take Delay longer.
+	// TabletSlow delays all reads and commits by Delay.
 	TabletSlow
-	// OracleUnavailable: requests for timestamps fail, and are tried again.
+	// OracleUnavailable fails requests for timestamps; clients retry.
 	OracleUnavailable
-	// OracleSlow: requests for timestamps take Delay longer.
+	// OracleSlow delays requests for timestamps by Delay.
 	OracleSlow
 )
 
-// String is the kind's name, for messages.
+// String returns the name of the kind.
 func (k Kind) String() string {
 	names := [...]string{
 		"", "CommitConflicts", "CommitReplyLost", "CommitUnknown", "CommitLost", "ClearLost",
@@ -58,60 +58,62 @@ func (k Kind) String() string {
 	return names[k]
 }
 
-// Everybody as a Fault's Observer means every transaction: all observers' and all others.
+// Everybody as Fault.Observer selects the transactions of all observers and all others.
 const Everybody = "*"
 
-// Fault is one thing that goes wrong, now and then or always.
+// Fault describes a fault to inject.
 type Fault struct {
 	Kind Kind
-	// Observer whose runs it happens to; Everybody, or empty for the transactions that
-	// are no observer's. It is not looked at for tablets and the oracle.
+	// Observer is the observer whose transactions are affected: a name, Everybody, or "" for
+	// transactions outside observers. Faults of tablets and of the oracle ignore it.
 	Observer string
-	// Times is how often it happens; 0: until it is stopped. A transaction that is run
-	// again counts again.
+	// Times is the number of occurrences; 0 means until Stop. Each retry of a transaction
+	// counts.
 	Times int
-	Delay time.Duration // TabletSlow, OracleSlow
-	Err   error         // RunFails; nil: some error
+	Delay time.Duration // for TabletSlow and OracleSlow
+	Err   error         // for RunFails; nil selects a generic error
 }
 
-// Injection is a fault that is switched on. Its methods may be used concurrently.
+// Injection is an injected fault. Its methods are safe for concurrent use.
 type Injection struct {
 	fault Fault
 
 	mu      sync.Mutex
 	count   int
 	stopped bool
-	// start timestamps of the commits that it has happened to: their repeated messages
-	// are no new ones
+	// hit has the start timestamps of the affected transactions, whose resent messages do not
+	// count again.
 	hit map[uint64]bool
 }
 
-// Inject switches a fault on. If Times bounds it and it has not happened once by t's end, t fails.
+// Inject starts injecting a fault. If f.Times is positive and the fault has not occurred by
+// the end of t, t fails.
 func (n *Node) Inject(t testing.TB, f Fault) *Injection {
 	t.Helper()
 	if f.Kind < CommitConflicts || f.Kind > OracleSlow || f.Times < 0 || f.Delay < 0 {
-		t.Fatalf("percolatortest: no such fault: %+v", f)
+		t.Fatalf("percolatortest: invalid fault: %+v", f)
 	}
 	i := &Injection{fault: f, hit: map[uint64]bool{}}
 	n.faults.add(i)
 	return i
 }
 
-// Count is how often it has happened.
+// Count returns the number of occurrences so far.
 func (i *Injection) Count() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.count
 }
 
-// Stop switches it off.
+// Stop stops injecting the fault.
 func (i *Injection) Stop() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.stopped = true
 }
 
-// take reports whether it happens now to a transaction, 0 for what is none, of the observer.
+// take reports whether the fault occurs now, and counts it. start is the transaction's start
+// timestamp, or 0 without a transaction.
 func (i *Injection) take(observer string, start uint64) bool {
 	f := i.fault
 	if byTransaction := f.Kind <= RunPanics; byTransaction && f.Observer != Everybody &&
@@ -130,7 +132,7 @@ func (i *Injection) take(observer string, start uint64) bool {
 	return true
 }
 
-// faults are a node's injections, over all its lives.
+// faults has the injections of a node, which survive its restarts.
 type faults struct {
 	mu   sync.Mutex
 	list []*Injection
@@ -143,7 +145,7 @@ func (x *faults) add(i *Injection) {
 	x.list = append(x.list, i)
 }
 
-// take finds a fault of one of the kinds that happens now; nil: none does.
+// take returns a fault of one of the kinds that occurs now, or nil.
 func (x *faults) take(observer string, start uint64, kinds ...Kind) *Fault {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -157,8 +159,8 @@ func (x *faults) take(observer string, start uint64, kinds ...Kind) *Fault {
 	return nil
 }
 
-// giveBack says that a fault that was taken has not happened to the transaction after all.
-func (x *faults) giveBack(f *Fault, start uint64) {
+// untake undoes take for a fault that did not occur after all.
+func (x *faults) untake(f *Fault, start uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, i := range x.list {
@@ -171,28 +173,28 @@ func (x *faults) giveBack(f *Fault, start uint64) {
 	}
 }
 
-// unused fails the test of faults that never happened.
-func (x *faults) unused(t testing.TB) {
+// reportUnused fails the test if a fault with positive Times never occurred.
+func (x *faults) reportUnused(t testing.TB) {
 	t.Helper()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, i := range x.list {
 		if i.fault.Times > 0 && i.Count() == 0 {
-			t.Errorf("percolatortest: the fault %v of %q was injected and never happened",
+			t.Errorf("percolatortest: the injected fault %v of observer %q never occurred",
 				i.fault.Kind, i.fault.Observer)
 		}
 	}
 }
 
-// errInjected is what a run fails with if the fault says nothing else.
+// errInjected is the default of Fault.Err.
 var errInjected = errors.New("percolatortest: injected failure")
 
 func (f *Fault) err() error { return cmp.Or(f.Err, errInjected) }
 
-// maxRuns bounds how many runs are remembered.
+// maxRuns is the number of runs that runs remembers.
 const maxRuns = 1 << 12
 
-// runs remembers which observer the latest transactions belong to, by start timestamp.
+// runs maps the start timestamps of the latest runs to their observers.
 type runs struct {
 	mu    sync.Mutex
 	of    map[uint64]string
@@ -212,7 +214,7 @@ func (r *runs) began(start uint64, observer string) {
 	}
 }
 
-// observer is whose transaction it is; empty: no observer's.
+// observer returns the observer of a transaction, or "" for a transaction outside observers.
 func (r *runs) observer(start uint64) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

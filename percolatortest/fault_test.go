@@ -12,8 +12,8 @@ import (
 	pt "github.com/percolator-go/percolator/percolatortest"
 )
 
-// TestFaultsLeaveResultsRight: under each fault the strong observer counts every order
-// once and the report is right in the end; what shows of the fault is that it happened.
+// TestFaultsLeaveResultsRight: under each fault the strong observer counts every order once,
+// the report is correct in the end, and the fault occurs.
 func TestFaultsLeaveResultsRight(t *testing.T) {
 	const count = 10
 	for name, faults := range map[string][]pt.Fault{
@@ -69,7 +69,7 @@ func TestFaultsLeaveResultsRight(t *testing.T) {
 				want(t, n, "ann", report, strconv.Itoa(count))
 				for _, i := range on {
 					if i.Count() == 0 {
-						t.Error("a fault did not happen")
+						t.Error("a fault did not occur")
 					}
 				}
 			})
@@ -77,7 +77,7 @@ func TestFaultsLeaveResultsRight(t *testing.T) {
 	}
 }
 
-// TestConflicts: as many runs conflict as asked for, and conflicts are not failures.
+// TestConflicts: Times runs conflict, and conflicts do not count as failures.
 func TestConflicts(t *testing.T) {
 	n := pt.Start(t, shop)
 	n.Inject(t, pt.Fault{Kind: pt.CommitConflicts, Observer: "tally", Times: 4})
@@ -88,8 +88,8 @@ func TestConflicts(t *testing.T) {
 	}
 }
 
-// TestClearLost: a weak observer runs again for a notification that its dead run did not
-// clear, a strong one does not.
+// TestClearLost: a weak observer runs again for a notification that was not cleared, a strong
+// one does not.
 func TestClearLost(t *testing.T) {
 	n := pt.Start(t, shop)
 	n.Inject(t, pt.Fault{Kind: pt.ClearLost, Observer: "tally", Times: 1})
@@ -103,8 +103,8 @@ func TestClearLost(t *testing.T) {
 	}
 }
 
-// TestUnknownOutcomes: the caller of Transact is told that nobody knows, once, and both
-// answers happen.
+// TestUnknownOutcomes: Transact returns ErrCommitUnknown without a retry, whether or not the
+// transaction is committed.
 func TestUnknownOutcomes(t *testing.T) {
 	a, b := percolator.Column{Table: "left", Name: "x"},
 		percolator.Column{Table: "right", Name: "x"}
@@ -113,8 +113,8 @@ func TestUnknownOutcomes(t *testing.T) {
 			t.Run(kind.String()+strconv.Itoa(phases), func(t *testing.T) {
 				n := pt.Start(t, nil, pt.WithTables(percolator.TableSpec{Name: "left"},
 					percolator.TableSpec{Name: "right"}))
-				// So that the client knows where the new tables are: a tablet that is the wrong
-				// one has the function run again, which is counted here.
+				// Caches the tablet map of the new tables: a request to a wrong tablet would run
+				// the function again, and the test counts its runs.
 				n.Set(t, "other", a, "1")
 				n.Set(t, "other", b, "1")
 				n.Inject(t, pt.Fault{Kind: kind, Times: 1})
@@ -136,15 +136,15 @@ func TestUnknownOutcomes(t *testing.T) {
 					t.Errorf("committed: %t, want %t", ok, committed)
 				}
 				if _, ok := n.Get(t, "r", b); ok != (committed && phases == 2) {
-					t.Errorf("half a transaction")
+					t.Errorf("the transaction is committed in part")
 				}
 			})
 		}
 	}
 }
 
-// TestParkAndReplay: an observer that fails as often as it may is parked with the error;
-// a replay runs it again.
+// TestParkAndReplay: a notification is parked with the error after MaxAttempts failed runs,
+// and a replay runs it again.
 func TestParkAndReplay(t *testing.T) {
 	n := pt.Start(t, shop)
 	broken := n.Inject(t, pt.Fault{
@@ -157,7 +157,7 @@ func TestParkAndReplay(t *testing.T) {
 		!strings.Contains(parked[0].Error, "no apples") {
 		t.Fatalf("%+v", parked)
 	}
-	// A scanner that has read the entry just before it was parked may have it run once more.
+	// A scanner that read the entry just before it was parked may run it once more.
 	if _, ok := n.Get(t, "ann", tally); ok || broken.Count() < 9 {
 		t.Errorf("failed runs committed, or %d of them", broken.Count())
 	}
@@ -172,7 +172,7 @@ func TestParkAndReplay(t *testing.T) {
 	}
 }
 
-// TestPanics: the panic is the notification's error.
+// TestPanics: a panic is recorded as the notification's error.
 func TestPanics(t *testing.T) {
 	n := pt.Start(t, shop)
 	n.Inject(t, pt.Fault{Kind: pt.RunPanics, Observer: "tally"})
@@ -184,7 +184,7 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// TestSlow: what is slow takes its time.
+// TestSlow: TabletSlow and OracleSlow delay requests by Delay.
 func TestSlow(t *testing.T) {
 	for _, kind := range []pt.Kind{pt.TabletSlow, pt.OracleSlow} {
 		n := pt.Start(t, nil)
@@ -198,7 +198,8 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// TestRestart: the state stays, what waits runs afterwards, and timestamps go on.
+// TestRestart: after a restart the state is unchanged, waiting notifications run, and
+// timestamps continue to increase.
 func TestRestart(t *testing.T) {
 	n := pt.Start(t, shop)
 	orders(t, n, "ann", 3)
@@ -215,11 +216,11 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestCrash: the node dies in the middle of runs and commits, again and again; every
-// order is counted once.
+// TestCrash: the node crashes repeatedly during runs and commits, and every order is counted
+// once.
 func TestCrash(t *testing.T) { testCrash(t, shop) }
 
-// TestCrashInBatches: likewise where several orders are counted in one transaction.
+// TestCrashInBatches is TestCrash with batches of orders.
 func TestCrashInBatches(t *testing.T) { testCrash(t, batches) }
 
 func testCrash(t *testing.T, register func(*percolator.Registry)) {
@@ -229,7 +230,7 @@ func testCrash(t *testing.T, register func(*percolator.Registry)) {
 		n.Crash(t)
 	}
 	n.RunUntilIdle(t)
-	// An order whose runs were under way in three deaths is taken for their cause.
+	// An order that was running during three crashes is considered their cause and parked.
 	for n.Replay(t, "tally")+n.Replay(t, "report") > 0 {
 		n.RunUntilIdle(t)
 	}
@@ -239,8 +240,8 @@ func testCrash(t *testing.T, register func(*percolator.Registry)) {
 	}
 }
 
-// TestCrashLeavesLocks: the locks of a commit that the crash cut short are there
-// afterwards, and resolved.
+// TestCrashLeavesLocks: the locks of a commit that a crash interrupts remain, and are resolved
+// after the restart.
 func TestCrashLeavesLocks(t *testing.T) {
 	a, b := percolator.Column{Table: "left", Name: "x"},
 		percolator.Column{Table: "right", Name: "x"}
@@ -265,7 +266,7 @@ func TestCrashLeavesLocks(t *testing.T) {
 	}
 }
 
-// TestCrashCancelsRuns: a run that waits for its context hears of the crash at once.
+// TestCrashCancelsRuns: a crash cancels the contexts of active runs immediately.
 func TestCrashCancelsRuns(t *testing.T) {
 	inside, done := make(chan struct{}, 1), percolator.Column{Table: item.Table, Name: "done"}
 	first := true

@@ -17,11 +17,11 @@ import (
 var (
 	errCrashed = errors.New("percolatortest: the node has crashed")
 	errNoReply = errors.New("percolatortest: injected: the reply was lost")
-	errOracle  = errors.New("percolatortest: injected: the oracle does not answer")
+	errOracle  = errors.New("percolatortest: injected: the oracle is unavailable")
 )
 
-// life is the transport of one life of the node, between its transactions and the
-// tablets: faults happen here.
+// life is the transport between transactions and tablets from one start of the node to its
+// next end. It injects the faults.
 type life struct {
 	txn.Transport
 	faults *faults
@@ -31,9 +31,10 @@ type life struct {
 
 	mu   sync.Mutex
 	over bool
-	// requests to the oracle that are held back; only added to while over is false
-	late    sync.WaitGroup
-	unknown map[uint64]bool // start timestamps of commits whose outcome nobody may find out
+	// delayed counts the delayed requests to the oracle. It is added to only while over is
+	// false.
+	delayed sync.WaitGroup
+	unknown map[uint64]bool // start timestamps of commits whose outcome stays unknown
 }
 
 func newLife(f *faults) *life {
@@ -42,28 +43,28 @@ func newLife(f *faults) *life {
 	return l
 }
 
-// crash lets nothing through any more.
+// crash fails all further messages.
 func (l *life) crash() { l.cancel(errCrashed) }
 
 func (l *life) crashed() bool { return errors.Is(context.Cause(l.ctx), errCrashed) }
 
-// end waits for what is held back.
+// end ends the life and waits for delayed requests.
 func (l *life) end() {
 	l.mu.Lock()
 	l.over = true
 	l.mu.Unlock()
 	l.cancel(nil)
-	l.late.Wait()
+	l.delayed.Wait()
 }
 
-// bound is ctx that ends with the crash too.
+// bound returns a context that also ends with the life.
 func (l *life) bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// refusal is a permanent one: nobody tries again.
+// refusal returns a permanent error, which clients do not retry.
 func refusal(why string) *pb.TabletResponse {
 	return &pb.TabletResponse{Error: &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: why}}
 }
@@ -79,19 +80,19 @@ func (l *life) Send(ctx context.Context, d *pb.TabletDescriptor,
 		start := op.ClearNotify.UpTo
 		if o := l.faults.runs.observer(start); o != "" &&
 			l.faults.take(o, start, ClearLost) != nil {
-			return refusal("percolatortest: injected: the run died before it cleared its notification"), nil
+			return refusal("percolatortest: injected: the run died before clearing its notification"), nil
 		}
 	case *pb.TabletRequest_Rollback:
 		if l.isUnknown(op.Rollback.StartTs) {
-			return refusal("percolatortest: injected: nobody may find out"), nil
+			return refusal("percolatortest: injected: the outcome stays unknown"), nil
 		}
 	case *pb.TabletRequest_Get, *pb.TabletRequest_Scan:
-		return l.served(ctx, d, req)
+		return l.sendOrFail(ctx, d, req)
 	case *pb.TabletRequest_Prewrite:
 		if r := l.conflicting(op.Prewrite.StartTs, op.Prewrite.Writes); r != nil {
 			return r, nil
 		}
-		return l.served(ctx, d, req)
+		return l.sendOrFail(ctx, d, req)
 	case *pb.TabletRequest_OnePhase:
 		if r := l.conflicting(op.OnePhase.StartTs, op.OnePhase.Writes); r != nil {
 			return r, nil
@@ -103,8 +104,8 @@ func (l *life) Send(ctx context.Context, d *pb.TabletDescriptor,
 	return l.Transport.Send(ctx, d, req)
 }
 
-// acknowledge is decide for a message that, if clears is set, has acknowledgments: these leave
-// their notifications if that fault happens.
+// acknowledge is decide for a message that clears notifications if clears is set. It removes
+// the clearing if ClearLost occurs.
 func (l *life) acknowledge(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest,
 	start uint64, clears bool) (*pb.TabletResponse, error) {
 	var lost *Fault
@@ -123,12 +124,12 @@ func (l *life) acknowledge(ctx context.Context, d *pb.TabletDescriptor, req *pb.
 	}
 	r, err := l.decide(ctx, d, req, start)
 	if err == nil && (r.GetError() != nil || r.GetMutation().GetStatus() != pb.Status_STATUS_OK) {
-		l.faults.giveBack(lost, start)
+		l.faults.untake(lost, start)
 	}
 	return r, err
 }
 
-// conflicting answers a conflict, if one happens.
+// conflicting returns a conflict if CommitConflicts occurs, else nil.
 func (l *life) conflicting(start uint64, writes []*pb.CellWrite) *pb.TabletResponse {
 	if len(writes) == 0 || l.faults.take(l.faults.runs.observer(start), start,
 		CommitConflicts) == nil {
@@ -139,15 +140,15 @@ func (l *life) conflicting(start uint64, writes []*pb.CellWrite) *pb.TabletRespo
 	}}}
 }
 
-// decide carries the message that decides a transaction. The first with its start
-// timestamp is that: a one-phase commit, or the commit of the primary, which goes before
-// those of the others.
+// decide sends the message that decides a transaction: a one-phase commit, or the commit of
+// the primary, which precedes those of the secondaries. It is the first commit message with
+// the start timestamp.
 func (l *life) decide(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest,
 	start uint64) (*pb.TabletResponse, error) {
 	f := l.faults.take(l.faults.runs.observer(start), start, CommitReplyLost, CommitUnknown,
 		CommitLost)
 	if f == nil {
-		return l.served(ctx, d, req)
+		return l.sendOrFail(ctx, d, req)
 	}
 	if f.Kind != CommitReplyLost {
 		l.mu.Lock()
@@ -155,13 +156,13 @@ func (l *life) decide(ctx context.Context, d *pb.TabletDescriptor, req *pb.Table
 		l.mu.Unlock()
 	}
 	if f.Kind != CommitLost {
-		// A tablet that is not the right one any more has done nothing: the client asks
-		// another, and the fault is yet to happen.
+		// A replica that no longer serves the tablet has done nothing: the client retries
+		// elsewhere, and the fault occurs there.
 		if r, err := l.Transport.Send(ctx, d, req); err != nil || r.GetError() != nil {
 			l.mu.Lock()
 			delete(l.unknown, start)
 			l.mu.Unlock()
-			l.faults.giveBack(f, start)
+			l.faults.untake(f, start)
 			return r, err
 		}
 	}
@@ -174,8 +175,8 @@ func (l *life) isUnknown(start uint64) bool {
 	return l.unknown[start]
 }
 
-// served is what a tablet that is slow, or does not serve, does with a request.
-func (l *life) served(ctx context.Context, d *pb.TabletDescriptor,
+// sendOrFail sends a request, subject to TabletUnavailable and TabletSlow.
+func (l *life) sendOrFail(ctx context.Context, d *pb.TabletDescriptor,
 	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	if f := l.faults.take("", 0, TabletUnavailable); f != nil {
 		return &pb.TabletResponse{
@@ -190,7 +191,7 @@ func (l *life) served(ctx context.Context, d *pb.TabletDescriptor,
 	return l.Transport.Send(ctx, d, req)
 }
 
-// wait is a delay that the end of ctx, or of the life, cuts short.
+// wait waits for d, or until ctx or the life ends.
 func (l *life) wait(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -204,7 +205,7 @@ func (l *life) wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Timestamps implements txn.Transport: the requests of clients to the oracle.
+// Timestamps implements txn.Transport, subject to OracleUnavailable and OracleSlow.
 func (l *life) Timestamps(ctx context.Context, count int) (mvcc.Timestamp, int, error) {
 	if l.faults.take("", 0, OracleUnavailable) != nil {
 		return 0, 0, errOracle
@@ -217,31 +218,31 @@ func (l *life) Timestamps(ctx context.Context, count int) (mvcc.Timestamp, int, 
 	return l.Transport.Timestamps(ctx, count)
 }
 
-// oracle gets the requests of tablets to the oracle; see nodeparts.Parts.
+// oracle handles the tablets' requests to the oracle; see nodeparts.Parts.
 func (l *life) oracle(ask func(), fail func(error)) {
 	if l.faults.take("", 0, OracleUnavailable) != nil {
 		fail(errOracle)
 		return
 	}
 	f := l.faults.take("", 0, OracleSlow)
-	if f == nil || !l.hold() {
+	if f == nil || !l.addDelayed() {
 		ask()
 		return
 	}
 	go func() { // joined by end
-		defer l.late.Done()
-		_ = l.wait(l.ctx, f.Delay) // at the end of the life at once
+		defer l.delayed.Done()
+		_ = l.wait(l.ctx, f.Delay) // returns early at the end of the life
 		ask()
 	}()
 }
 
-// hold reserves a place for a request that is held back; false at the end of the life.
-func (l *life) hold() bool {
+// addDelayed counts a delayed request; it reports false after the end of the life.
+func (l *life) addDelayed() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.over {
 		return false
 	}
-	l.late.Add(1)
+	l.delayed.Add(1)
 	return true
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/percolator-go/percolator/percolatortest"
 )
 
-// TestObserversLock: a strong and a weak observer lock a cell that another one observes. That
-// one does not run, and whoever began before them conflicts.
+// TestObserversLock: a strong and a weak observer lock a cell that another one observes. The
+// third does not run, and transactions that began before them conflict.
 func TestObserversLock(t *testing.T) {
 	var tallied atomic.Int64
 	n := percolatortest.Start(t, func(r *percolator.Registry) {
@@ -49,12 +49,12 @@ func TestObserversLock(t *testing.T) {
 	want(t, n, "ann", report, "strong")
 	writer.Set("ann", tally, []byte("8"))
 	if _, err := writer.Commit(ctx); !errors.Is(err, percolator.ErrConflict) {
-		t.Errorf("a write of what a strong observer has locked since: %v", err)
+		t.Errorf("write of a cell that a strong observer has locked since: %v", err)
 	}
 	locker.Lock("ann", tally)
 	locker.Set("bob", ran, []byte("x"))
 	if _, err := locker.Commit(ctx); !errors.Is(err, percolator.ErrConflict) {
-		t.Errorf("a lock of what a strong observer has locked since: %v", err)
+		t.Errorf("lock of a cell that a strong observer has locked since: %v", err)
 	}
 	validator := old("ann")
 	n.Notify(t, "ann", changed)
@@ -63,7 +63,7 @@ func TestObserversLock(t *testing.T) {
 	validator.Validate("ann", tally)
 	validator.Set("bob", ran, []byte("x"))
 	if _, err := validator.Commit(ctx); err != nil {
-		t.Errorf("a validation of what was locked, and has not changed: %v", err)
+		t.Errorf("validation of a cell that was locked but not changed: %v", err)
 	}
 	want(t, n, "ann", tally, "7")
 	if got := tallied.Load(); got != 1 {

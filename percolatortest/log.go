@@ -9,10 +9,10 @@ import (
 // testLog writes the node's warnings to the test's log, until the test ends.
 type testLog struct {
 	mu sync.Mutex
-	t  testing.TB // nil: over
+	t  testing.TB // nil after the end of the test
 }
 
-// Write implements io.Writer; slog calls it with one record.
+// Write implements io.Writer; slog calls it once per record.
 func (l *testLog) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -19,14 +19,12 @@ import (
 const (
 	// DefaultTimeout bounds each call on a Node.
 	DefaultTimeout = 10 * time.Second
-	// memTable is enough for values of a mebibyte, and little enough for tens of nodes in
-	// one process.
+	// memTable allows values of 1 MiB and dozens of nodes in one process.
 	memTable = 16 << 20
 )
 
-// Node is a node in memory that belongs to a test. Its methods may be used concurrently,
-// but for Restart and Crash. Those that take a testing.TB fail that test when they cannot
-// do what they are for.
+// Node is an in-memory node of a test. Its methods are safe for concurrent use, except
+// Restart and Crash. Methods with a testing.TB fail that test on any error.
 type Node struct {
 	cfg     node.Config
 	timeout time.Duration
@@ -35,11 +33,11 @@ type Node struct {
 	store   *store.Store
 
 	mu   sync.Mutex
-	node *node.Node // nil: it could not be started again
+	node *node.Node // nil if the last start failed
 	life *life
 }
 
-// Option changes what Start starts.
+// Option configures Start.
 type Option func(*options)
 
 type options struct {
@@ -48,28 +46,28 @@ type options struct {
 	tables  []percolator.TableSpec
 }
 
-// WithTables creates tables, apart from those of the observers, which are there anyway.
+// WithTables creates tables in addition to those of the observers.
 func WithTables(specs ...percolator.TableSpec) Option {
 	return func(o *options) { o.tables = append(o.tables, specs...) }
 }
 
-// WithTimeout bounds each call on the node; default DefaultTimeout.
+// WithTimeout sets the timeout of each call on the node. Defaults to DefaultTimeout.
 func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
-// WithConfig changes the node's configuration. Dir, Listen and HTTP stay empty.
+// WithConfig calls change with the node's configuration. Dir, Listen and HTTP stay empty.
 func WithConfig(change func(*node.Config)) Option { return func(o *options) { change(&o.cfg) } }
 
-// WithDuplicateHints makes the node hear of every change twice and use no advisory locks:
-// whatever finds work finds it more than once, at the same time.
+// WithDuplicateHints delivers the hint of every change twice and disables advisory locks, so
+// that the same notification is found more than once at the same time.
 func WithDuplicateHints() Option {
 	return WithConfig(func(c *node.Config) {
 		c.Notifications.DuplicateHints, c.Notifications.NoLockd = true, true
 	})
 }
 
-// Start starts a node with the observers that register adds; nil: none. It is closed when
-// t ends, which fails t if anything of it does not end. Warnings of the node go to t's
-// log.
+// Start starts a node with the observers that register adds; register may be nil. The node is
+// closed when t ends; t fails if the node does not stop completely. Warnings of the node go
+// to t's log.
 func Start(t testing.TB, register func(*percolator.Registry), opts ...Option) *Node {
 	t.Helper()
 	o := options{cfg: node.DefaultConfig(), timeout: DefaultTimeout}
@@ -95,7 +93,7 @@ func Start(t testing.TB, register func(*percolator.Registry), opts ...Option) *N
 	}
 	t.Cleanup(func() { n.close(t) })
 	n.open(t)
-	ctx, cancel := n.bounded()
+	ctx, cancel := n.callContext()
 	defer cancel()
 	for _, spec := range o.tables {
 		if err := n.DB().CreateTable(ctx, spec); err != nil {
@@ -105,7 +103,7 @@ func Start(t testing.TB, register func(*percolator.Registry), opts ...Option) *N
 	return n
 }
 
-// tune makes a node quick to find work, and light.
+// tune shortens scan intervals and backoffs and reduces workers and memory.
 func tune(c *node.Config) {
 	c.Scanners, c.ObserverWorkers, c.Store.MemTableSize = 1, 8, memTable
 	c.LockTTL = 500 * time.Millisecond
@@ -115,10 +113,10 @@ func tune(c *node.Config) {
 	s.FailurePause, s.FailurePauseMax = time.Millisecond, 10*time.Millisecond
 }
 
-// DB is the node's database. It ends with Restart and Crash, which begin another.
+// DB returns the node's database. Restart and Crash close it; call DB again after them.
 func (n *Node) DB() *percolator.DB { return n.current().DB() }
 
-// Node is the node itself. It ends with Restart and Crash, which begin another.
+// Node returns the node. Restart and Crash close it; call Node again after them.
 func (n *Node) Node() *node.Node { return n.current() }
 
 func (n *Node) current() *node.Node {
@@ -127,18 +125,17 @@ func (n *Node) current() *node.Node {
 	return n.node
 }
 
-// Restart closes the node as a shutdown does, runs that go on finish first, and starts it
-// again over the same state. Observers' counters begin anew.
+// Restart shuts the node down, which waits for active runs, and starts it again on the same
+// state. It resets the counters of observers.
 func (n *Node) Restart(t testing.TB) {
 	t.Helper()
 	n.stop(t)
 	n.open(t)
 }
 
-// Crash ends the node as the death of its process does: whatever is under way reaches no
-// tablet any more, so that locks, unfinished commits and notifications stay behind; then
-// it starts the node again over the same state. The contexts of runs that go on are
-// cancelled, and they are waited for.
+// Crash ends the node as the death of its process does, and starts it again on the same state.
+// No message in flight reaches a tablet any more, so locks, unfinished commits and
+// notifications remain. Crash cancels the contexts of active runs and waits for these runs.
 func (n *Node) Crash(t testing.TB) {
 	t.Helper()
 	n.mu.Lock()
@@ -148,10 +145,10 @@ func (n *Node) Crash(t testing.TB) {
 	n.open(t)
 }
 
-// open begins a life of the node.
+// open starts the node.
 func (n *Node) open(t testing.TB) {
 	t.Helper()
-	ctx, cancel := n.bounded()
+	ctx, cancel := n.callContext()
 	defer cancel()
 	l := newLife(&n.faults)
 	n.mu.Lock()
@@ -170,7 +167,7 @@ func (n *Node) open(t testing.TB) {
 	n.mu.Unlock()
 }
 
-// stop ends a life of the node.
+// stop closes the node if it is open.
 func (n *Node) stop(t testing.TB) {
 	t.Helper()
 	n.mu.Lock()
@@ -180,7 +177,7 @@ func (n *Node) stop(t testing.TB) {
 	if ending == nil {
 		return
 	}
-	ctx, cancel := n.bounded()
+	ctx, cancel := n.callContext()
 	defer cancel()
 	err := ending.Close(ctx)
 	l.end()
@@ -196,12 +193,12 @@ func (n *Node) close(t testing.TB) {
 		t.Errorf("percolatortest: close the store: %v", err)
 	}
 	n.log.end()
-	n.faults.unused(t)
+	n.faults.reportUnused(t)
 }
 
-// bounded is a context for one call. It does not end with the test's own, so that
-// cleanups may use the node too.
-func (n *Node) bounded() (context.Context, context.CancelFunc) {
+// callContext returns a context for one call. It is independent of the test's context, so
+// that cleanups may use the node too.
+func (n *Node) callContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(context.Background(), n.timeout,
-		fmt.Errorf("percolatortest: not within %v", n.timeout))
+		fmt.Errorf("percolatortest: timeout of %v", n.timeout))
 }

@@ -16,13 +16,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The actor library counts dead letters for a second after the first; that goroutine
-	// ends by itself.
+	// The actor library counts dead letters on a goroutine that ends a second after the first.
 	leaktest.Main(m)
 }
 
-// The shop: orders are counted per customer by a strong observer, which notifies a weak
-// one that sums a report.
+// The shop: a strong observer counts orders per customer and notifies a weak one, which sums
+// them in a report.
 var (
 	item    = percolator.Column{Table: "orders", Name: "item"}
 	tally   = percolator.Column{Table: "customers", Name: "tally"}
@@ -52,7 +51,7 @@ func shop(r *percolator.Registry) {
 	}, percolator.MaxAttempts(3))
 }
 
-// batches is the shop with observers that take up to eight changes at once.
+// batches is the shop with batches of up to eight changes.
 func batches(r *percolator.Registry) {
 	single := percolator.NewRegistry()
 	shop(single)
@@ -98,7 +97,8 @@ func want(t *testing.T, n *percolatortest.Node, row string, c percolator.Column,
 	}
 }
 
-// TestNodes: tens of nodes at once, each with its own state, and no goroutine left (TestMain).
+// TestNodes runs dozens of nodes at once, each with its own state; none leaves a goroutine
+// (TestMain).
 func TestNodes(t *testing.T) {
 	for i := range 30 {
 		t.Run(strconv.Itoa(i), func(t *testing.T) {
@@ -117,15 +117,15 @@ func TestNodes(t *testing.T) {
 	}
 }
 
-// BenchmarkStart is what a node costs a test: its start with two observers, and its end.
+// BenchmarkStart measures the start and the end of a node with two observers.
 func BenchmarkStart(b *testing.B) {
 	for b.Loop() {
 		b.Run("", func(b *testing.B) { percolatortest.Start(b, shop) })
 	}
 }
 
-// TestStartsQuickly: a start takes milliseconds, so that a test is not shy of one. On a
-// machine that has other things to do, one of some must show it.
+// TestStartsQuickly: a node starts in milliseconds. On a shared machine it suffices that the
+// fastest of several starts does.
 func TestStartsQuickly(t *testing.T) {
 	best := time.Hour
 	for n := 0; n < 5 || n < 100 && best > 100*time.Millisecond; n++ {
@@ -138,7 +138,7 @@ func TestStartsQuickly(t *testing.T) {
 	}
 	t.Logf("%v", best)
 	if best > 100*time.Millisecond {
-		t.Errorf("a node takes %v to start", best)
+		t.Errorf("the fastest start took %v", best)
 	}
 }
 
@@ -153,14 +153,14 @@ func TestHelpers(t *testing.T) {
 	x := percolator.Column{Table: "extra", Name: "x"}
 	n.Set(t, "a", x, "1")
 	n.Set(t, "z", x, "2")
-	// a table that nobody has created
+	// Set creates the missing table.
 	n.Set(t, "z", percolator.Column{Table: "made", Name: "x"}, "3")
 	if got := fmt.Sprint(n.Column(t, x)); got != "map[a:1 z:2]" {
 		t.Error(got)
 	}
 	n.Delete(t, "a", x)
 	if v, ok := n.Get(t, "a", x); ok {
-		t.Errorf("deleted, and yet %q", v)
+		t.Errorf("the deleted cell has the value %q", v)
 	}
 	n.Transact(t, func(_ context.Context, tx *percolator.Tx) error {
 		tx.Set("b", x, []byte("4"))
@@ -177,11 +177,11 @@ func TestHelpers(t *testing.T) {
 		t.Errorf("%+v", left)
 	}
 	if n.Node().Addr() != "" || n.Node().HTTPAddr() != "" {
-		t.Error("it listens")
+		t.Error("the node listens")
 	}
 }
 
-// TestLargeValues: the full limits, for those who ask for them.
+// TestLargeValues: WithConfig raises the size limit of values to that of other nodes.
 func TestLargeValues(t *testing.T) {
 	x := percolator.Column{Table: "extra", Name: "x"}
 	n := percolatortest.Start(t, nil)
@@ -192,7 +192,7 @@ func TestLargeValues(t *testing.T) {
 	n.Set(t, "a", x, strings.Repeat("x", 4<<20))
 }
 
-// recorder is a testing.TB that keeps its failures to itself.
+// recorder is a testing.TB that records failures.
 type recorder struct {
 	testing.TB
 	failed   []string
@@ -217,7 +217,7 @@ func inTest(f func(t testing.TB)) {
 	}
 }
 
-// record runs f with a recorder, and its cleanups, and returns the failures.
+// record runs f and its cleanups with a recorder, and returns the failures.
 func record(t testing.TB, f func(t *recorder)) string {
 	r := &recorder{TB: t}
 	ended := make(chan struct{})
@@ -232,7 +232,7 @@ func record(t testing.TB, f func(t *recorder)) string {
 	return strings.Join(r.failed, "\n")
 }
 
-// TestFailsTheTest: what is wrong is said, whatever it is, and in the end nothing is left.
+// TestFailsTheTest: every method reports its failure to the test, and no goroutine is left.
 func TestFailsTheTest(t *testing.T) {
 	never := func(r *percolator.Registry) {
 		r.Strong("never", item, func(ctx context.Context, _ *percolator.Tx,
@@ -247,10 +247,10 @@ func TestFailsTheTest(t *testing.T) {
 		"a fault that never happens": {func(t *recorder) {
 			percolatortest.Start(t, shop).Inject(t,
 				percolatortest.Fault{Kind: percolatortest.RunFails, Observer: "tally", Times: 1})
-		}, []string{`RunFails of "tally"`, "never happened"}},
-		"no such fault": {func(t *recorder) {
+		}, []string{`RunFails of observer "tally"`, "never occurred"}},
+		"an invalid fault": {func(t *recorder) {
 			percolatortest.Start(t, shop).Inject(t, percolatortest.Fault{})
-		}, []string{"no such fault"}},
+		}, []string{"invalid fault"}},
 		"never idle": {func(t *recorder) {
 			n := percolatortest.Start(t, never, percolatortest.WithTimeout(time.Second))
 			n.Set(t, "ann/1", item, "apple")
@@ -272,16 +272,15 @@ func TestFailsTheTest(t *testing.T) {
 			got := record(t, c.run)
 			for _, s := range c.says {
 				if !strings.Contains(got, s) {
-					t.Errorf("%q does not say %q", got, s)
+					t.Errorf("%q does not contain %q", got, s)
 				}
 			}
 		})
 	}
 }
 
-// TestRegisteredTables: the tables that a program registers are there when its node
-// serves, with their split keys, those of observers among them; a later start adds what
-// is missing.
+// TestRegisteredTables: the node creates registered tables, including those of observers, with
+// their split keys before it serves; a later start adds missing split keys.
 func TestRegisteredTables(t *testing.T) {
 	keys := []string{"m"}
 	ctx := t.Context()
@@ -307,6 +306,6 @@ func TestRegisteredTables(t *testing.T) {
 	n.Set(t, "ann", said, "hello")
 	n.RunUntilIdle(t)
 	if value, ok := n.Get(t, "ann", heard); !ok || value != "HELLO" {
-		t.Errorf("the observer of a registered table: %q, %v", value, ok)
+		t.Errorf("output of the observer of a registered table: %q, %v", value, ok)
 	}
 }

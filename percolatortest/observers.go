@@ -13,19 +13,19 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// RunUntilIdle runs the observers until no notification is left to run. Parked ones do not count.
+// RunUntilIdle waits until no notification is left to run. Parked ones do not count.
 func (n *Node) RunUntilIdle(t testing.TB) {
 	t.Helper()
-	ctx, cancel := n.bounded()
+	ctx, cancel := n.callContext()
 	defer cancel()
 	if err := n.DB().WaitIdle(ctx); err != nil {
 		t.Fatalf("percolatortest: not idle within %v: %v%s", n.timeout, err, n.waiting())
 	}
 }
 
-// waiting says what is left to run, for a message.
+// waiting describes the notifications that are left, for a failure message.
 func (n *Node) waiting() string {
-	ctx, cancel := n.bounded()
+	ctx, cancel := n.callContext()
 	defer cancel()
 	var text strings.Builder
 	for _, s := range n.current().Status().Observers {
@@ -44,7 +44,7 @@ func (n *Node) waiting() string {
 	return text.String()
 }
 
-// locked says which transactions are in the way of an observer.
+// locked describes the locks and intents that block an observer.
 func (n *Node) locked(ctx context.Context, observer string) string {
 	o, err := n.observer(ctx, observer)
 	if err != nil {
@@ -64,19 +64,19 @@ func (n *Node) locked(ctx context.Context, observer string) string {
 	return text.String()
 }
 
-// Stats count what has become of an observer's runs since the node was started, or started
-// again. A run for n changes, of an observer that takes batches, counts as n.
+// Stats are the counters of an observer since the last start of the node. A run for n changes
+// of a batch counts as n.
 type Stats struct {
 	Runs        uint64 // calls of the function
 	Commits     uint64 // runs whose transaction committed
-	Conflicts   uint64 // run again because another transaction was faster
-	Unavailable uint64 // run again because a tablet did not answer, or the outcome was unknown
-	Failures    uint64 // runs that failed, panicked or passed the deadline
-	Parked      uint64 // notifications given up after too many failures
-	Skipped     uint64 // found clean: the function was not called
+	Conflicts   uint64 // runs that conflicted
+	Unavailable uint64 // runs that met an unavailable tablet or an unknown outcome
+	Failures    uint64 // runs that failed, panicked or exceeded the deadline
+	Parked      uint64 // notifications parked after too many failures
+	Skipped     uint64 // notifications already processed, without a call of the function
 }
 
-// Stats reads the counters of one observer.
+// Stats returns the counters of one observer.
 func (n *Node) Stats(t testing.TB, observer string) Stats {
 	t.Helper()
 	for _, s := range n.current().Status().Observers {
@@ -92,19 +92,19 @@ func (n *Node) Stats(t testing.TB, observer string) Stats {
 	return Stats{}
 }
 
-// Notification is one that waits, or that was given up.
+// Notification is a notification that is waiting or parked.
 type Notification struct {
 	Row      string
 	TS       percolator.Timestamp // of the change
-	Attempts int                  // failed runs; conflicts do not count
-	Parked   bool                 // given up: it waits for a newer write or Replay
-	Error    string               // of the last failed run, cut to 1 KiB
+	Attempts int                  // failed runs, without conflicts
+	Parked   bool                 // failed too often: runs again after a newer write or Replay
+	Error    string               // of the last failed run, truncated to 1 KiB
 }
 
-// Notifications lists an observer's notifications in row order.
+// Notifications returns the notifications of an observer, ordered by row.
 func (n *Node) Notifications(t testing.TB, observer string) []Notification {
 	t.Helper()
-	ctx, cancel := n.bounded()
+	ctx, cancel := n.callContext()
 	defer cancel()
 	out, err := n.notifications(ctx, observer)
 	if err != nil {
@@ -113,7 +113,7 @@ func (n *Node) Notifications(t testing.TB, observer string) []Notification {
 	return out
 }
 
-// Parked lists those of an observer's notifications that were given up.
+// Parked returns the parked notifications of an observer, ordered by row.
 func (n *Node) Parked(t testing.TB, observer string) []Notification {
 	t.Helper()
 	var out []Notification
@@ -125,14 +125,14 @@ func (n *Node) Parked(t testing.TB, observer string) []Notification {
 	return out
 }
 
-// Replay lets an observer's parked notifications run again, and returns how many.
+// Replay makes the parked notifications of an observer run again, and returns their number.
 func (n *Node) Replay(t testing.TB, observer string) int {
 	t.Helper()
-	ctx, cancel := n.bounded()
+	ctx, cancel := n.callContext()
 	defer cancel()
 	replayed, err := handle.Client(n.DB()).ReplayParked(ctx, observer, func(uint64) {})
 	if err != nil {
-		t.Fatalf("percolatortest: replay what %q gave up: %v", observer, err)
+		t.Fatalf("percolatortest: replay parked notifications of %q: %v", observer, err)
 	}
 	return int(replayed)
 }
@@ -150,7 +150,7 @@ func (n *Node) observer(ctx context.Context, name string) (*pb.ObserverInfo, err
 	return nil, fmt.Errorf("percolatortest: no observer %q", name)
 }
 
-// notifications lists the notify group of an observed column.
+// notifications reads the notify group of the observer's column.
 func (n *Node) notifications(ctx context.Context, observer string) ([]Notification, error) {
 	o, err := n.observer(ctx, observer)
 	if err != nil {

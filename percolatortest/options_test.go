@@ -11,8 +11,8 @@ import (
 	"github.com/percolator-go/percolator/percolatortest"
 )
 
-// TestDebounceSurvives: what waits for its debounce is neither lost by the node's end, in
-// order or not, nor forgotten by who waits until nothing is left to run.
+// TestDebounceSurvives: a debounced change survives a restart and a crash, and RunUntilIdle
+// waits for it.
 func TestDebounceSurvives(t *testing.T) {
 	for name, end := range map[string]func(*percolatortest.Node, testing.TB){
 		"restart": (*percolatortest.Node).Restart, "crash": (*percolatortest.Node).Crash,
@@ -40,8 +40,8 @@ func TestDebounceSurvives(t *testing.T) {
 	}
 }
 
-// TestTimersSurvive: a timer fires after its time, whatever becomes of the node meanwhile, and
-// none of a transaction that was given up.
+// TestTimersSurvive: a timer fires when due in spite of restarts and crashes, and a timer of a
+// rolled-back transaction never does.
 func TestTimersSurvive(t *testing.T) {
 	wake := percolator.Column{Table: "guests", Name: "wake"}
 	const d = 700 * time.Millisecond
@@ -93,13 +93,13 @@ func TestTimersSurvive(t *testing.T) {
 				t.Fatal(err)
 			}
 			if passed := at.Time().Sub(committed.Time()); passed < d {
-				t.Errorf("it fired after %v of the cluster's time, want %v", passed, d)
+				t.Errorf("the timer fired after %v of the cluster's time, want at least %v", passed, d)
 			}
 			if passed := time.Since(began); passed < d {
-				t.Errorf("it fired after %v of our time, want %v", passed, d)
+				t.Errorf("the timer fired after %v of local time, want at least %v", passed, d)
 			}
 			if value, ok := n.Get(t, "ben", heard); ok {
-				t.Errorf("a timer of a transaction that was given up has fired: %q", value)
+				t.Errorf("a timer of a rolled-back transaction fired: %q", value)
 			}
 		})
 	}

@@ -11,26 +11,26 @@ import (
 // Transact runs fn in a transaction, as percolator.DB's Transact does.
 func (n *Node) Transact(t testing.TB, fn func(context.Context, *percolator.Tx) error) {
 	t.Helper()
-	ctx, cancel := n.bounded()
+	ctx, cancel := n.callContext()
 	defer cancel()
 	if err := n.DB().Transact(ctx, fn); err != nil {
 		t.Fatalf("percolatortest: transaction: %v", err)
 	}
 }
 
-// Set writes one cell, in a transaction of its own. The table is created if it is missing.
+// Set writes one cell, in a transaction of its own. It creates the table if it is missing.
 func (n *Node) Set(t testing.TB, row string, col percolator.Column, value string) {
 	t.Helper()
 	n.mutate(t, col, func(tx *percolator.Tx) { tx.Set(row, col, []byte(value)) })
 }
 
-// Delete deletes one cell.
+// Delete deletes one cell, in a transaction of its own.
 func (n *Node) Delete(t testing.TB, row string, col percolator.Column) {
 	t.Helper()
 	n.mutate(t, col, func(tx *percolator.Tx) { tx.Delete(row, col) })
 }
 
-// Notify notifies a row of a weak column.
+// Notify triggers the observer of a weak column for the row, in a transaction of its own.
 func (n *Node) Notify(t testing.TB, row string, col percolator.Column) {
 	t.Helper()
 	n.mutate(t, col, func(tx *percolator.Tx) { tx.Notify(row, col) })
@@ -38,7 +38,7 @@ func (n *Node) Notify(t testing.TB, row string, col percolator.Column) {
 
 func (n *Node) mutate(t testing.TB, col percolator.Column, fn func(*percolator.Tx)) {
 	t.Helper()
-	ctx, cancel := n.bounded()
+	ctx, cancel := n.callContext()
 	defer cancel()
 	do := func() error {
 		return n.DB().Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
@@ -57,10 +57,10 @@ func (n *Node) mutate(t testing.TB, col percolator.Column, fn func(*percolator.T
 	}
 }
 
-// Get reads the newest committed version of one cell; ok is false if there is none.
+// Get returns the newest committed value of one cell; ok is false if the cell does not exist.
 func (n *Node) Get(t testing.TB, row string, col percolator.Column) (value string, ok bool) {
 	t.Helper()
-	ctx, cancel := n.bounded()
+	ctx, cancel := n.callContext()
 	defer cancel()
 	s, err := n.DB().Snapshot(ctx)
 	if err != nil {
@@ -74,10 +74,10 @@ func (n *Node) Get(t testing.TB, row string, col percolator.Column) (value strin
 	return string(v), ok
 }
 
-// Column reads the newest committed version of one column, by row.
+// Column returns the newest committed values of one column, by row.
 func (n *Node) Column(t testing.TB, col percolator.Column) map[string]string {
 	t.Helper()
-	ctx, cancel := n.bounded()
+	ctx, cancel := n.callContext()
 	defer cancel()
 	s, err := n.DB().Snapshot(ctx)
 	if err != nil {

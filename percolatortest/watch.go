@@ -7,8 +7,9 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// wrap returns what registers the user's observers, each wrapped, so that its
-// transactions are known and faults can happen to it. Errors: the registration's.
+// wrap returns a function that registers the user's tables and observers, with the functions
+// of observers wrapped to record their transactions and inject faults. It returns the errors
+// of the registration.
 func (n *Node) wrap(register func(*percolator.Registry)) (func(*percolator.Registry), error) {
 	users := percolator.NewRegistry()
 	if register != nil {
@@ -19,22 +20,22 @@ func (n *Node) wrap(register func(*percolator.Registry)) (func(*percolator.Regis
 			into.Table(spec)
 		}
 		for _, spec := range users.Observers() {
-			// All that the user chose, but the function.
-			chosen := func(o *percolator.ObserverSpec) {
+			// options copies the user's options, but not the function.
+			options := func(o *percolator.ObserverSpec) {
 				one, many := o.Func, o.BatchFunc
 				*o = spec
 				o.Func, o.BatchFunc = one, many
 			}
 			if spec.BatchFunc != nil {
-				into.StrongBatch(spec.Name, spec.Column, wrapped(n, spec.Name, spec.BatchFunc), chosen)
+				into.StrongBatch(spec.Name, spec.Column, wrapped(n, spec.Name, spec.BatchFunc), options)
 			} else {
-				into.Strong(spec.Name, spec.Column, wrapped(n, spec.Name, spec.Func), chosen)
+				into.Strong(spec.Name, spec.Column, wrapped(n, spec.Name, spec.Func), options)
 			}
 		}
 	}, users.Err()
 }
 
-// wrapped is the user's function, for one change or several, with what may go wrong with it.
+// wrapped returns the user's function for one change or a batch, with fault injection.
 func wrapped[C any](n *Node, observer string,
 	fn func(context.Context, *percolator.Tx, C) error) func(context.Context, *percolator.Tx, C) error {
 	return func(ctx context.Context, tx *percolator.Tx, m C) error {
@@ -46,7 +47,7 @@ func wrapped[C any](n *Node, observer string,
 		ctx, cancel := life.bound(ctx)
 		defer cancel()
 		err := fn(ctx, tx, m)
-		_, partial := err.(*percolator.PartialError) //nolint:errorlint // only so it is one
+		_, partial := err.(*percolator.PartialError) //nolint:errorlint // a wrapped one does not count
 		if err != nil && !partial {
 			return err
 		}

@@ -1,9 +1,10 @@
-// Package promclient exports the transactions of a program that uses package percolator as
-// Prometheus metrics, under the names that nodes use for their own (percolator_txn_…, listed
-// in docs/reference/metrics.md). It is apart, so that programs without Prometheus do not
-// link its client.
+// Package promclient exports the transactions of a client program as Prometheus metrics,
+// under the names that nodes use for their own (percolator_txn_…, listed in
+// docs/reference/metrics.md). It is separate from package percolator, so that programs
+// without Prometheus do not link the Prometheus client.
 //
-// It keeps nothing: the figures are those of the DB, since that was opened.
+// The package keeps no state: it reads the counters of the DB, which start when the DB is
+// opened.
 package promclient
 
 import (
@@ -15,16 +16,16 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Collector returns a collector of what the transactions of db have done: how many, how
-// long they took by their kind, outcome and name (percolator.Name), conflicts, locks met.
-// Collecting costs no request and no lock that a transaction waits for. Times are in
-// seconds. After db.Close it goes on with the last figures.
+// Collector returns a collector of the transaction metrics of db: count and duration (in
+// seconds) by kind, outcome and name (percolator.Name), conflicts, and encountered locks.
+// Collecting sends no request and takes no lock for which transactions wait. After db.Close
+// the collector reports the last values.
 //
-// A registry takes one DB of a process. For several, give each a label of its own by
-// prometheus.WrapRegistererWith. The DB of a node needs none: the node exports it.
+// A registry accepts the collector of one DB. For several, give each a label with
+// prometheus.WrapRegistererWith. A node exports the metrics of its own DB.
 func Collector(db *percolator.DB) prometheus.Collector { return collector{handle.Client(db)} }
 
-// collector is a client whose figures are read when somebody asks.
+// collector reads the counters of a client on each Collect.
 type collector struct{ client *txn.Client }
 
 // Describe implements prometheus.Collector.

@@ -14,16 +14,16 @@ import (
 	"github.com/percolator-go/percolator/promclient"
 )
 
-// open stands for percolator.Dial.
+// open returns an in-memory database in place of percolator.Dial.
 func open() *percolator.DB {
 	return handle.NewDB(txn.NewClient(txntest.New().Process(1, 1), txn.Config{}))
 }
 
-// A program registers its DB once. Its own handler of /metrics (promhttp.Handler, for the
-// default registry) then has the transactions too.
+// A program registers its DB once. Its own /metrics handler (promhttp.Handler for the default
+// registry) then exports the transactions too.
 func ExampleCollector() {
 	ctx := context.Background()
-	db := open() // in a program: by percolator.Dial
+	db := open() // in a program: percolator.Dial
 	defer handle.Client(db).Close()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(promclient.Collector(db))
@@ -59,7 +59,8 @@ func ExampleCollector() {
 	// deposit failed 0
 }
 
-// TestCollector: what is collected is described, and a name of a transaction breaks nothing.
+// TestCollector: every collected metric is described, and any transaction name is a valid
+// label.
 func TestCollector(t *testing.T) {
 	db := open()
 	defer handle.Client(db).Close()
@@ -76,6 +77,6 @@ func TestCollector(t *testing.T) {
 		t.Errorf("%d families, %v", len(families), err)
 	}
 	if err := registry.Register(promclient.Collector(db)); err == nil {
-		t.Error("two DBs without a label of their own")
+		t.Error("a registry accepted two DBs without labels")
 	}
 }

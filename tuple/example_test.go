@@ -10,8 +10,7 @@ import (
 	"github.com/percolator-go/percolator/tuple"
 )
 
-// Rows of (city, day, number) sort by city, then day, then number, whatever the strings
-// and numbers are.
+// Rows of (city, day, number) sort by city, then day, then number.
 func Example() {
 	rows := []string{
 		tuple.Pack("vienna", day(2), 10),
@@ -70,8 +69,8 @@ func ExampleUnpack() {
 	fmt.Println(tuple.Unpack("a row of another kind", &name, &size))
 	// Output:
 	// <nil> a 7
-	// tuple: element 1: 700 (int64) does not fit a uint8
-	// tuple: row "a row of another kind" was not packed: byte 0: no element begins with 0x61
+	// tuple: element 1: cannot store 700 (int64) in uint8
+	// tuple: row "a row of another kind" is not a tuple: byte 0: unknown type code 0x61
 }
 
 func ExampleTryPack() {
@@ -80,7 +79,7 @@ func ExampleTryPack() {
 	var fault *tuple.ElementError
 	fmt.Println(errors.As(err, &fault), fault.Index)
 	// Output:
-	// tuple: element 1: a []string cannot be packed: strings, bytes, integers, bools, floats and times can
+	// tuple: element 1: type []string is not supported: use a string, byte slice, integer, bool, float or time
 	// true 1
 }
 

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// The first byte of an element says of which kind it is. Those of integers are codeZero
-// plus or minus the number of bytes that follow.
+// The first byte of an element is its type code. For an integer it is codeZero plus (or, if
+// negative, minus) the number of bytes that follow.
 const (
 	codeBytes   = 0x01
 	codeString  = 0x02
@@ -22,8 +22,8 @@ const (
 	codeTime    = 0x40
 )
 
-// Byte slices and strings end with a terminator. So that it is found nowhere else, the
-// bytes 0 and 1 in them become an escape and another byte, which keeps their order.
+// Byte slices and strings end with a terminator, which occurs nowhere else in them: their
+// bytes 0 and 1 are escaped as two bytes, in a way that preserves the order.
 const (
 	terminator  = 0x00
 	escape      = 0x01
@@ -31,14 +31,14 @@ const (
 	escapedOne  = 0x02
 )
 
-// An ElementError is that an element cannot be packed, or that an unpacked one does not
-// fit where it should go.
+// ElementError reports an element that cannot be packed, or that does not fit the variable
+// to which Unpack stores it.
 type ElementError struct {
-	Index  int // of the element, from 0; -1: their number is wrong
+	Index  int // of the element, from 0; -1 if the number of elements is wrong
 	Reason string
 }
 
-// Error begins with the number of the element.
+// Error names the index of the element.
 func (e *ElementError) Error() string {
 	if e.Index < 0 {
 		return "tuple: " + e.Reason
@@ -46,9 +46,9 @@ func (e *ElementError) Error() string {
 	return fmt.Sprintf("tuple: element %d: %s", e.Index, e.Reason)
 }
 
-// Pack returns the row of the elements. It panics with an *ElementError if one is of a
-// type that cannot be packed, which is a fault of the program: TryPack is for types that
-// are not known when it is written. A row may be 4 KiB long, which Pack does not check.
+// Pack returns the row of the elements. It panics with an *ElementError if an element has an
+// unsupported type; use TryPack for elements whose types are not known at compile time. Pack
+// does not check the limit of 4 KiB on rows.
 func Pack(elements ...any) string {
 	row, err := TryPack(elements...)
 	if err != nil {
@@ -57,26 +57,26 @@ func Pack(elements ...any) string {
 	return row
 }
 
-// TryPack is Pack with an error, an *ElementError, instead of a panic.
+// TryPack is like Pack but returns an *ElementError instead of panicking.
 func TryPack(elements ...any) (string, error) {
 	b := make([]byte, 0, 64)
 	for i, e := range elements {
 		var ok bool
 		if b, ok = appendElement(b, e); !ok {
-			return "", &ElementError{i, fmt.Sprintf("a %T cannot be packed: strings, bytes, "+
-				"integers, bools, floats and times can", e)}
+			return "", &ElementError{i, fmt.Sprintf("type %T is not supported: use a string, "+
+				"byte slice, integer, bool, float or time", e)}
 		}
 	}
 	return string(b), nil
 }
 
-// Prefix returns what the rows of all tuples that begin with the elements begin with,
-// that of the elements alone among them: it is for RowRange.Prefix. It panics as Pack
+// Prefix returns the common prefix of the rows of all tuples that begin with the elements,
+// including the tuple of the elements alone, for use with RowRange.Prefix. It panics as Pack
 // does.
 func Prefix(elements ...any) string { return Pack(elements...) }
 
 func appendElement(b []byte, e any) (_ []byte, ok bool) {
-	switch e := e.(type) { // the usual ones, without reflection
+	switch e := e.(type) { // the common types, without reflection
 	case string:
 		return appendText(b, codeString, e), true
 	case []byte:
@@ -87,7 +87,7 @@ func appendElement(b []byte, e any) (_ []byte, ok bool) {
 		return appendInt(b, e), true
 	case uint64:
 		return appendUint(b, e), true
-	case float32: // by reflection it would be a float64, and some NaN another one
+	case float32: // reflection converts it to float64, which changes some NaNs
 		n := math.Float32bits(e)
 		return binary.BigEndian.AppendUint32(append(b, codeFloat32), n^flip(n, 32)), true
 	case time.Time:
@@ -136,26 +136,26 @@ func appendText[T string | []byte](b []byte, code byte, text T) []byte {
 	return append(b, terminator)
 }
 
-// appendUint writes as many bytes as n has, and before that how many, so that a greater
-// number is also the greater string.
+// appendUint writes the number of significant bytes of n and then these bytes, so that greater
+// numbers sort after smaller ones.
 func appendUint(b []byte, n uint64) []byte {
 	size := (bits.Len64(n) + 7) / 8
 	b = append(b, byte(codeZero+size))
 	return appendLow(b, n, size)
 }
 
-// appendInt writes the one's complement of the amount of a negative number.
+// appendInt writes a negative number as the one's complement of its absolute value.
 func appendInt(b []byte, n int64) []byte {
 	if n >= 0 {
 		return appendUint(b, uint64(n))
 	}
-	amount := -uint64(n)
-	size := (bits.Len64(amount) + 7) / 8
+	magnitude := -uint64(n)
+	size := (bits.Len64(magnitude) + 7) / 8
 	b = append(b, byte(codeZero-size))
-	return appendLow(b, ^amount, size)
+	return appendLow(b, ^magnitude, size)
 }
 
-// appendLow appends the last size bytes of n, the most significant first.
+// appendLow appends the low size bytes of n in big-endian order.
 func appendLow(b []byte, n uint64, size int) []byte {
 	for i := size - 1; i >= 0; i-- {
 		b = append(b, byte(n>>(8*i)))
@@ -163,8 +163,8 @@ func appendLow(b []byte, n uint64, size int) []byte {
 	return b
 }
 
-// flip returns the bits of a float to invert so that floats are in order as unsigned
-// integers: all of a negative one, else the sign.
+// flip returns the bits of a float to invert so that floats sort as unsigned integers: all
+// bits of a negative float, only the sign bit of others.
 func flip[T uint32 | uint64](n T, size int) T {
 	sign := T(1) << (size - 1)
 	if n&sign != 0 {
@@ -173,7 +173,7 @@ func flip[T uint32 | uint64](n T, size int) T {
 	return sign
 }
 
-// appendTime writes seconds since the Unix epoch, with the sign inverted, and
+// appendTime writes the seconds since the Unix epoch, with the sign bit inverted, and the
 // nanoseconds.
 func appendTime(b []byte, t time.Time) []byte {
 	b = binary.BigEndian.AppendUint64(append(b, codeTime), uint64(t.Unix())^1<<63)

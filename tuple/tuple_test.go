@@ -15,8 +15,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// rank is the order of types, and compare that of elements: written without regard to how
-// they are encoded.
+// rank is the order of types and compare the order of elements, both independent of the
+// encoding.
 func rank(e any) int {
 	switch e := e.(type) {
 	case []byte:
@@ -101,7 +101,7 @@ func drawElement() *rapid.Generator[any] {
 		rapid.SampledFrom([]any{int64(math.MinInt64), int64(math.MaxInt64), int64(0),
 			uint64(math.MaxUint64), float64(0), math.Copysign(0, -1), math.Inf(1), math.Inf(-1),
 			float32(0), true, false}),
-		// below, a uint64 comes back as an int64
+		// smaller ones are parsed as int64
 		rapid.Uint64Range(1<<63, math.MaxUint64).AsAny(),
 		rapid.Float64().AsAny(), rapid.Float32().AsAny(),
 		rapid.Custom(func(t *rapid.T) any {
@@ -113,8 +113,8 @@ func drawElement() *rapid.Generator[any] {
 
 func drawTuple() *rapid.Generator[[]any] { return rapid.SliceOfN(drawElement(), 0, 4) }
 
-// TestOrder: packed rows are in the order of their tuples, begin with the rows of the
-// tuples that these begin with and of no others, and come back as they were.
+// TestOrder: packed rows sort as their tuples do, have the prefix of a tuple if and only if
+// their tuple begins with it, and parse to the packed elements.
 func TestOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := drawTuple().Draw(t, "a")
@@ -138,8 +138,8 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// FuzzParse: whatever bytes come, Parse ends, and what it accepts is packed to the same
-// bytes; so two rows are never the same tuple.
+// FuzzParse: Parse returns for any bytes, and Pack restores what Parse accepts, so that no
+// two rows are the same tuple.
 func FuzzParse(f *testing.F) {
 	f.Add(Pack("a\x00\x01b", []byte{0}, 0, -1, 1<<40, uint64(math.MaxUint64), int64(math.MinInt64)))
 	f.Add(Pack(true, false, 1.5, float32(-1.5), time.Unix(1, 2), math.NaN()))
@@ -147,7 +147,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("\x0c\x00\x00\x00\x00\x00\x00\x00\x00")     // -(2^64-1)
 	f.Add("\x20\xff\xa0\x00\x01")                     // a signalling NaN
 	f.Add("\x40\x80\x00\x00\x00\x00\x00\x00\x00\xff") // too short
-	f.Add("\x02a\x01\x03\x00")                        // escaped what is not to be
+	f.Add("\x02a\x01\x03\x00")                        // invalid escape
 	f.Fuzz(func(t *testing.T, row string) {
 		elements, err := Parse(row)
 		if err != nil {
@@ -158,7 +158,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if again := Pack(elements...); again != row {
-			t.Fatalf("%q is %v, which is packed to %q", row, elements, again)
+			t.Fatalf("%q is parsed as %v, which is packed as %q", row, elements, again)
 		}
 	})
 }
@@ -168,8 +168,7 @@ type (
 	small uint8
 )
 
-// TestNamedTypes: types that have a packable one beneath them are packed like it, and
-// stored by Unpack.
+// TestNamedTypes: Pack and Unpack treat a named type as its underlying type.
 func TestNamedTypes(t *testing.T) {
 	row := Pack(city("vienna"), small(7), time.Minute, []byte("x"), float32(2), true,
 		uint64(math.MaxUint64))
@@ -193,7 +192,7 @@ func TestNamedTypes(t *testing.T) {
 	}
 }
 
-// TestUnpackFaults: what does not fit is said with the element that it is.
+// TestUnpackFaults: the error names the element that does not fit.
 func TestUnpackFaults(t *testing.T) {
 	var (
 		s  string
@@ -227,11 +226,11 @@ func TestUnpackFaults(t *testing.T) {
 	}
 	var fault *FormatError
 	if err := Unpack("plain", &s); !errors.As(err, &fault) {
-		t.Errorf("a row that was not packed: %v", err)
+		t.Errorf("a row that is not a tuple: %v, want a FormatError", err)
 	}
 }
 
-// TestPackFaults: a type that cannot be packed is said, and not another row made of it.
+// TestPackFaults: an unsupported type is an error of TryPack and a panic of Pack.
 func TestPackFaults(t *testing.T) {
 	for _, e := range []any{nil, []string{"a"}, map[string]int{}, struct{}{}, new(int), 1i} {
 		_, err := TryPack("a", e)
@@ -241,7 +240,7 @@ func TestPackFaults(t *testing.T) {
 		}
 		func() {
 			defer func() {
-				if r := fmt.Sprint(recover()); !strings.Contains(r, "element 1: a ") {
+				if r := fmt.Sprint(recover()); !strings.Contains(r, "element 1: type ") {
 					t.Errorf("%T: %s", e, r)
 				}
 			}()

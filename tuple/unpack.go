@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// A FormatError is that a row was not made by Pack.
+// FormatError reports a row that is not the result of Pack.
 type FormatError struct {
 	Row    string
-	Offset int // of the element that makes no sense, in bytes
+	Offset int // of the invalid element, in bytes
 	Reason string
 }
 
-// Error has the row, quoted.
+// Error includes the quoted row.
 func (e *FormatError) Error() string {
-	return fmt.Sprintf("tuple: row %q was not packed: byte %d: %s", e.Row, e.Offset, e.Reason)
+	return fmt.Sprintf("tuple: row %q is not a tuple: byte %d: %s", e.Row, e.Offset, e.Reason)
 }
 
-// Parse returns the elements of a row that Pack made: string, []byte, int64, uint64 if
-// it is over the greatest int64, bool, float32, float64, or time.Time in UTC. The empty
-// row has none. The error is a *FormatError.
+// Parse returns the elements of a row made by Pack. Their types are string, []byte, int64,
+// uint64 (above the maximum int64), bool, float32, float64 and time.Time, in UTC. The empty
+// row has no elements. The error is a *FormatError.
 func Parse(row string) ([]any, error) {
 	var elements []any
 	for rest := row; rest != ""; {
@@ -37,11 +37,11 @@ func Parse(row string) ([]any, error) {
 	return elements, nil
 }
 
-// Unpack stores the elements of a row that Pack made in what the pointers point at, one
-// for each. A pointer may be to any type that can be packed, or to any. The error is a
-// *FormatError if the row was not made by Pack; an *ElementError if the number of
-// elements is another, if one is of another type, or is a number that the integer type
-// does not hold. What has been stored before the error stays.
+// Unpack stores the elements of a row made by Pack in the variables to which into points, one
+// pointer per element. A pointer may have any packable type as its base type, or any. The
+// error is a *FormatError if the row was not made by Pack, and an *ElementError if the number
+// or the type of elements does not match or a number overflows its variable. Elements before
+// the failing one are stored.
 func Unpack(row string, into ...any) error {
 	elements, err := Parse(row)
 	if err != nil {
@@ -54,16 +54,17 @@ func Unpack(row string, into ...any) error {
 	for i, e := range elements {
 		p := reflect.ValueOf(into[i])
 		if p.Kind() != reflect.Pointer || p.IsNil() {
-			return &ElementError{i, fmt.Sprintf("a %T is no pointer to store it at", into[i])}
+			return &ElementError{i, fmt.Sprintf("cannot store to %T: not a pointer, or nil", into[i])}
 		}
 		if !store(p.Elem(), reflect.ValueOf(e)) {
-			return &ElementError{i, fmt.Sprintf("%v (%T) does not fit a %v", e, e, p.Type().Elem())}
+			return &ElementError{i, fmt.Sprintf("cannot store %v (%T) in %v", e, e, p.Type().Elem())}
 		}
 	}
 	return nil
 }
 
-// store converts e to the type of to and stores it, if none of it gets lost.
+// store converts e to the type of to and stores it. It reports false if the conversion would
+// lose information.
 func store(to, e reflect.Value) bool {
 	switch {
 	case to.Kind() == reflect.Interface && e.Type().AssignableTo(to.Type()):
@@ -86,8 +87,8 @@ func store(to, e reflect.Value) bool {
 	return true
 }
 
-// parseElement returns the first element and how many bytes it takes, or what is wrong
-// with it.
+// parseElement returns the first element and its length in bytes, or the reason why it is
+// invalid.
 func parseElement(s string) (e any, n int, fault string) {
 	code := s[0]
 	switch code {
@@ -105,10 +106,10 @@ func parseElement(s string) (e any, n int, fault string) {
 	if code >= codeZero-8 && code <= codeZero+8 {
 		return parseInt(s)
 	}
-	return nil, 0, fmt.Sprintf("no element begins with %#02x", code)
+	return nil, 0, fmt.Sprintf("unknown type code %#02x", code)
 }
 
-const tooShort = "it ends in the middle of an element"
+const tooShort = "truncated element"
 
 func parseText(s string) (text []byte, n int, fault string) {
 	text = []byte{}
@@ -121,7 +122,7 @@ func parseText(s string) (text []byte, n int, fault string) {
 				return nil, 0, tooShort
 			}
 			if s[i] != escapedZero && s[i] != escapedOne {
-				return nil, 0, fmt.Sprintf("byte %#02x is not escaped", escape)
+				return nil, 0, fmt.Sprintf("invalid escape %#02x %#02x", escape, s[i])
 			}
 			text = append(text, s[i]-escapedZero)
 		default:
@@ -140,27 +141,27 @@ func parseInt(s string) (e any, n int, fault string) {
 	if len(s) <= size {
 		return nil, 0, tooShort
 	}
-	var amount uint64
+	var magnitude uint64
 	for _, c := range []byte(s[1 : size+1]) {
 		if negative {
 			c = ^c
 		}
-		amount = amount<<8 | uint64(c)
+		magnitude = magnitude<<8 | uint64(c)
 	}
 	switch {
-	case (bits.Len64(amount)+7)/8 != size:
-		return nil, 0, "an integer in more bytes than it has"
-	case negative && amount > 1<<63:
-		return nil, 0, "an integer below the smallest of 64 bits"
+	case (bits.Len64(magnitude)+7)/8 != size:
+		return nil, 0, "integer is not in its shortest encoding"
+	case negative && magnitude > 1<<63:
+		return nil, 0, "integer overflows int64"
 	case negative:
-		return int64(-amount), size + 1, ""
-	case amount > math.MaxInt64:
-		return amount, size + 1, ""
+		return int64(-magnitude), size + 1, ""
+	case magnitude > math.MaxInt64:
+		return magnitude, size + 1, ""
 	}
-	return int64(amount), size + 1, ""
+	return int64(magnitude), size + 1, ""
 }
 
-// parseFixed reads the elements whose size depends on nothing.
+// parseFixed parses an element of a type with a fixed size.
 func parseFixed(s string) (e any, n int, fault string) {
 	n = map[byte]int{codeFloat32: 5, codeFloat64: 9, codeTime: 13}[s[0]]
 	if len(s) < n {
@@ -177,7 +178,7 @@ func parseFixed(s string) (e any, n int, fault string) {
 	}
 	nanoseconds := binary.BigEndian.Uint32(b[8:])
 	if nanoseconds >= uint32(time.Second) {
-		return nil, 0, "a time with more nanoseconds than a second has"
+		return nil, 0, "nanoseconds of a time exceed a second"
 	}
 	seconds := int64(binary.BigEndian.Uint64(b) ^ 1<<63)
 	return time.Unix(seconds, int64(nanoseconds)).UTC(), n, ""
