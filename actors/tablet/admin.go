@@ -10,11 +10,11 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file evaluates operations on the tablet itself rather than on its rows: the
-// oracle's mark, the catalogue, and the status. The first two are proposed in entries of
-// their own, in the turn that evaluates them. The status needs no leader and no batch; a
-// copy of it may be left in the tickState for the node to read without a message. All of it
-// runs on the tablet's goroutine.
+// Operations on the tablet itself rather than on its rows: the oracle's mark, the
+// catalogue, and the status. The first two are proposed in entries of their own, in the
+// turn that evaluates them. The status needs neither a leader nor a batch; a copy of it may
+// be kept in the tickState, where the node reads it without a message. All of it runs on
+// the tablet's goroutine.
 
 // raiseMark raises the oracle's persisted mark to the maximum of both (design section 6).
 // It is a raw operation, since a Percolator transaction would itself need a timestamp.
@@ -25,8 +25,8 @@ func (e *evaluation) raiseMark(call *Call, to uint64) {
 	e.ownEntry(own)
 }
 
-// ownEntry proposes a command that shares its entry with nothing. What was evaluated
-// before it is proposed first, so the order in the log is that of evaluation.
+// ownEntry proposes a command in an entry of its own. It first proposes what was evaluated
+// before, so that the log has the order of evaluation.
 func (e *evaluation) ownEntry(p *proposal) (proposed bool) {
 	e.propose(e.proposal)
 	proposed = e.propose(p)
@@ -34,17 +34,17 @@ func (e *evaluation) ownEntry(p *proposal) (proposed bool) {
 	return proposed
 }
 
-// markResponse is the answer about the mark: the term that this replica leads in, and the
-// mark as of the last entry handed on to be applied, or as it will be.
+// markResponse returns the leader's term and the mark as of the last entry handed to the
+// state actor, or as it will be after the entry in flight.
 func markResponse(term, mark uint64) *pb.TabletResponse {
 	return &pb.TabletResponse{
 		Result: &pb.TabletResponse_Mark{Mark: &pb.MarkResponse{Term: term, Mark: mark}},
 	}
 }
 
-// setCatalogue takes a newer version of the catalogue. Evaluation goes by it from this
-// moment on, before it is applied: what follows is behind it in the log (design section
-// 7).
+// setCatalogue proposes a newer version of the catalogue. Evaluation uses it immediately,
+// before it is applied: everything evaluated from now on follows it in the log (design
+// section 7).
 func (e *evaluation) setCatalogue(call *Call, message *pb.Catalogue) {
 	response := evaluate.Result(mvcc.Result{})
 	if message.GetVersion() <= e.memory.Catalogue.Version() {
@@ -55,18 +55,18 @@ func (e *evaluation) setCatalogue(call *Call, message *pb.Catalogue) {
 	own.command.Catalogue = message
 	own.answer(call, response)
 	e.memory.Raise(memory.NewCatalogue(message), 0, 0)
-	// If Raft has not taken it, nothing may go by it.
+	// Raft refused it, so evaluation must not use it.
 	if !e.ownEntry(own) {
 		e.revertToInFlight()
 	}
 }
 
-// oldestOf bounds the locks that a status looks at for the oldest one. Where more are held,
-// that is worth a look for itself.
+// oldestOf is the number of locks that a status examines for the oldest one. More locks
+// than this deserve attention whatever their age.
 const oldestOf = 1000
 
-// status answers with the replica's figures. Asked for the size, a leader also begins to
-// measure the tablet if that is due (size.go).
+// status returns the replica's figures. If the size is requested, a leader also starts a
+// measurement of the tablet when one is due (size.go).
 func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 	if t.leading && t.frozen == nil {
 		t.sizing.measure(&t.state, t.pipeline.inflight, req.GetMeasureAbove(), &t.reads)
@@ -86,8 +86,7 @@ func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 		ReplicaId: t.replica, NodeId: t.cfg.NodeID, LeaderNode: t.group.LeaderNode(),
 		Quiescent: t.group.Quiesced(), FrozenFor: t.frozenHere(t.group), Took: t.took,
 	}
-	// Time without a leader is counted in ticks; at least 1, so that it differs from a
-	// tablet that has one.
+	// Time without a leader is counted in ticks, from 1: 0 means that the leader is known.
 	if t.cfg.Ticker != nil && !t.group.LeaderKnown() {
 		s.LeaderlessMs = max(1, int64(t.group.TicksWithoutLeader())*t.cfg.Ticker.interval.Milliseconds())
 	}
@@ -98,8 +97,8 @@ func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 	if t.failed == nil {
 		s.Replicas = t.group.Progress()
 	}
-	// A replica at rest, without load and without operations that the load does not show
-	// yet, will say the same until something happens to it. The node reads it there
+	// The status of a quiescent replica does not change until a message arrives, once its load
+	// and the operations not yet counted in it are zero. The node reads it there
 	// (Ticker.LastStatus).
 	if t.ticking != nil && s.Quiescent && t.failed == nil && req.GetMeasureAbove() != 0 &&
 		s.Load == 0 && t.loads.ops == t.counters.operations() {
@@ -108,8 +107,8 @@ func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Status{Status: s}}
 }
 
-// counters count since the replica was opened. Only the tablet's turns touch them; status
-// reports them.
+// counters count operations since the replica was opened. Only the tablet's turns touch
+// them; status reports them.
 type counters struct {
 	reads, mutations, batches, proposals uint64
 }

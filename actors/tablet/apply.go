@@ -13,32 +13,31 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file takes committed entries through the state actor to visibility. An entry is
-// handled twice: in the turn in which Raft hands it out, applyEntry updates the replicated
-// figures (state.apply), gives each part of the tablet its share of what has changed
-// (applyChange), and sends the effects to the state actor; when these can be read, the answer
-// comes back as an applied message, and only then do they count (onApplied). In between, state
-// is ahead of what a Snap shows. Any number of entries may be on their way, in order. All of it
-// runs on the tablet's goroutine, except the done function of a write, which the state actor
-// calls and which sends the message.
+// Application of committed entries. An entry is handled twice. In the turn in which Raft
+// emits it, applyEntry updates the replicated state (state.apply), passes the changes to
+// the parts of the tablet that they concern (applyChange), and sends the effects to the
+// state actor. Once the effects are readable, the state actor's answer returns as an applied
+// message, and onApplied updates memory and answers the callers. In between, state is ahead
+// of what a Snap shows. Any number of entries may be under way, in order. All of it runs on
+// the tablet's goroutine, except the done function of a write, which the state actor calls
+// and which sends the message.
 
-// applied is the state actor's answer: the effects of an entry are visible, or err says
-// why they never will be.
+// applied is the state actor's answer: the effects of an entry are visible, or, with err,
+// never will be.
 type applied struct {
 	index, term uint64
-	proposal    *proposal // nil: not one of this leadership's
+	proposal    *proposal // nil: not proposed by this leadership
 	change      change
 	responses   []*raftpb.Message
 	err         error
 }
 
-// apply hands committed entries to the state actor one by one: each fits the store alone,
-// several together may not, and the actor puts as many into one Txn as do.
+// apply sends committed entries to the state actor one by one: each of them fits one store
+// batch, several together may not. The actor combines as many into one Txn as fit.
 func (t *Tablet) apply(entries []*raftpb.Entry, responses []*raftpb.Message) {
 	for i, e := range entries {
 		a := &applied{index: e.GetIndex(), term: e.GetTerm()}
-		// The responses acknowledge the whole of this Ready to Raft, so they go with its
-		// last entry.
+		// The responses acknowledge the whole Ready to Raft, so they go with its last entry.
 		if i == len(entries)-1 {
 			a.responses = responses
 		}
@@ -53,8 +52,8 @@ func (t *Tablet) apply(entries []*raftpb.Entry, responses []*raftpb.Message) {
 }
 
 // applyEntry sends the effects of one entry to the state actor, with the applied index in
-// the same Txn. The write needs no sync: what a crash loses of it is applied again from
-// the log, which is synced.
+// the same Txn. The write needs no sync: after a crash the entry is applied again from the
+// log, which is synced.
 func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 	batch := &store.Batch{}
 	switch {
@@ -64,9 +63,8 @@ func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 		}
 	case a.term == t.group.Term() && t.pipeline.next() != nil &&
 		t.pipeline.next().command.Replicas != nil:
-		// Raft has put this in the place of a change that it refused. It puts nothing in
-		// the place of other proposals: the entry with which a leadership begins is no
-		// answer to the first of them.
+		// Raft has replaced a configuration change that it refused with this empty entry. It
+		// replaces nothing else: the empty entry that begins a leadership matches no proposal.
 		a.proposal, a.change.dropped = t.pipeline.next(), true
 		t.pipeline.matched++
 	}
@@ -74,8 +72,7 @@ func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 		t.takeRows(a, a.change.merge)
 		return nil
 	}
-	// From here on state is as of this entry. An entry that was dropped, or is empty,
-	// moves the index all the same.
+	// From here on state is as of this entry. A dropped or empty entry advances the index too.
 	t.index, t.entryTerm = a.index, a.term
 	done := func(err error) {
 		a.err = err
@@ -90,8 +87,8 @@ func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 	return nil
 }
 
-// applyCommand applies the command of one entry. That of an entry which this leadership
-// proposed is still in memory; others are decoded from the entry.
+// applyCommand applies the command of one entry. The command of an entry proposed by this
+// leadership is still in memory; others are decoded from the entry.
 func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) error {
 	command := t.pipeline.match(a, t.group.Term())
 	conf, decoded, err := decodeEntry(e, command == nil)
@@ -111,11 +108,11 @@ func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) e
 	return nil
 }
 
-// applyChange gives each part of the tablet its share of what an entry has changed.
+// applyChange passes each part of the tablet the changes of an entry that concern it.
 func (t *Tablet) applyChange(c *change, index uint64, conf *raftpb.ConfChangeV2) {
 	t.sizing.applied(c)
-	// A leader's memory had the catalogue, the bound and the safepoint when it proposed them,
-	// and is never set back; a follower's learns of them here.
+	// A leader's memory has held the catalogue, the bound and the safepoint since it proposed
+	// them, and is never set back; a follower's receives them here.
 	t.memory.Raise(c.catalogue, c.bound, c.safepoint)
 	t.reads.RaiseSafepoint(c.safepoint)
 	switch {
@@ -130,8 +127,8 @@ func (t *Tablet) applyChange(c *change, index uint64, conf *raftpb.ConfChangeV2)
 	}
 }
 
-// decodeEntry decodes an entry: the change of Raft's configuration, nil if it is none, and,
-// if command is set, the command of it.
+// decodeEntry decodes an entry. It returns its configuration change, or nil, and, if command
+// is set, its command.
 func decodeEntry(e *raftpb.Entry, command bool) (*raftpb.ConfChangeV2, *wire.Command, error) {
 	var conf *raftpb.ConfChangeV2
 	data := e.GetData()
@@ -141,7 +138,7 @@ func decodeEntry(e *raftpb.Entry, command bool) (*raftpb.ConfChangeV2, *wire.Com
 		}
 		conf = &raftpb.ConfChangeV2{}
 		if err := proto.Unmarshal(data, conf); err != nil {
-			return nil, nil, fmt.Errorf("no change of replicas: %w", err)
+			return nil, nil, fmt.Errorf("decode configuration change: %w", err)
 		}
 		data = conf.Context
 	}
@@ -150,13 +147,13 @@ func decodeEntry(e *raftpb.Entry, command bool) (*raftpb.ConfChangeV2, *wire.Com
 	}
 	c := &wire.Command{}
 	if err := proto.Unmarshal(data, c); err != nil {
-		return nil, nil, fmt.Errorf("no command: %w", err)
+		return nil, nil, fmt.Errorf("decode command: %w", err)
 	}
 	return conf, c, nil
 }
 
-// onApplied makes the effects of an entry count: locks enter and leave memory, answers
-// are sent, and whatever waited for this entry goes on.
+// onApplied handles an entry whose effects are visible: it adds and removes locks in memory,
+// answers callers, and resumes whatever waited for the entry.
 func (t *Tablet) onApplied(m *applied) {
 	if m.err == nil {
 		m.err = t.group.Applied(m.index, m.term, m.responses)
@@ -173,8 +170,8 @@ func (t *Tablet) onApplied(m *applied) {
 		t.mergeVisible(c.merge)
 	}
 	var dirty []mvcc.Cell
-	// A proposal that was given up when this replica stepped down is not in the pipeline
-	// any more: its callers have their answer already.
+	// A proposal lost when this replica stepped down is no longer in the pipeline: its callers
+	// have been answered.
 	if p := m.proposal; t.pipeline.visible(p) {
 		if c.dropped {
 			t.drop(p)
@@ -190,20 +187,20 @@ func (t *Tablet) onApplied(m *applied) {
 	if len(dirty) > 0 {
 		t.host.Hint(dirty)
 	}
-	// Reads whose index is this entry can be read now.
+	// Reads whose index is this entry can be served now.
 	t.reads.dispatch()
 	t.retryWaiting()
 }
 
-// drop gives up a proposal that every replica has dropped.
+// drop abandons a proposal whose entry every replica drops.
 func (t *Tablet) drop(p *proposal) {
-	changed := wire.Failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d has changed meanwhile; try again",
+	changed := wire.Failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d has changed since; try again",
 		t.id)
 	t.lose(p, changed)
 	if p.collects {
 		t.history.StepLost()
 	}
-	// What was evaluated on top of it goes by bounds and a catalogue that never came to be.
+	// What was evaluated on top of it used bounds and a catalogue that never took effect.
 	t.revertToInFlight()
 	if x := t.barrier.op; x != nil && (p.command.Replicas != nil || p.command.Split != nil ||
 		p.command.Merge != nil) {
@@ -212,23 +209,23 @@ func (t *Tablet) drop(p *proposal) {
 	}
 }
 
-// finish ends a proposal whose effects are visible. It brings the locks into memory,
+// finish completes a proposal whose effects are visible: it updates the locks in memory,
 // answers the calls, and returns the cells that have become dirty.
 func (t *Tablet) finish(p *proposal) (dirty []mvcc.Cell) {
 	dirty = t.memory.VisibleLocks(p.muts)
-	// Callers go on at once, beside the rest of this turn; what they send next is handled
+	// The callers run concurrently with the rest of this turn; what they send next is handled
 	// after it.
 	p.served(t.cfg.Traces)
 	p.deliver()
 	t.cfg.Metrics.Writes.Since(p.began)
 	t.memory.Visible(p.number, p.muts, p.notes)
 	t.history.Note(p.muts)
-	// Only now: a reservation that went before its effects were visible would let a
-	// reader miss them.
+	// Only now: if a reservation were released before its effects are visible, a reader could
+	// miss them.
 	for _, h := range p.holds {
 		t.reservations.release(h)
 	}
-	// The safepoint has moved, or a table may have been dropped: there may be history to
+	// The safepoint may have risen, or a table may have been dropped: there may be history to
 	// collect.
 	if p.command.Safepoint != 0 || p.command.Catalogue != nil {
 		t.beginPass()

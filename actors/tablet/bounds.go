@@ -8,13 +8,13 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file handles the requests of whoever drives the collection of history: to raise
-// the bound, to confirm that what began below it is settled, and to raise the safepoint
-// (design section 4, invariant 11). All but confirmJob.Run, which reads the disk on a
-// read worker, runs in the tablet's turns. A raised bound or safepoint is in flight as a
-// proposal; evaluation goes by it from the turn in which it is proposed.
+// Requests of the collection of history: raise the bound, confirm that everything that
+// began below it is settled, and raise the safepoint (design section 4, invariant 11). All
+// but confirmJob.Run, which reads the disk on a read worker, runs in the tablet's turns. A
+// raised bound or safepoint is a proposal in flight; evaluation uses it from the turn that
+// proposes it.
 
-// collect refuses a request that names none of the steps, or several.
+// collect refuses a request that sets none of the steps, or more than one.
 func (c *check) collect(r *pb.CollectRequest) {
 	n := 0
 	for _, ts := range []uint64{r.GetBound(), r.GetConfirm(), r.GetSafepoint()} {
@@ -29,28 +29,27 @@ func (c *check) collect(r *pb.CollectRequest) {
 	}
 }
 
-// collect carries out one step of the three.
+// collect executes one of the three steps.
 func (e *evaluation) collect(call *Call, r *pb.CollectRequest) {
 	bound, confirm, safepoint := mvcc.Timestamp(r.GetBound()), mvcc.Timestamp(r.GetConfirm()),
 		mvcc.Timestamp(r.GetSafepoint())
 	switch {
 	case confirm != 0:
 		e.confirm(call, confirm)
-	// Above the bound, a transaction may still read what would be deleted.
+	// A transaction that starts above the bound may still read what would be deleted.
 	case safepoint > e.memory.Bound:
 		call.Reply(wire.Failure(pb.Error_CODE_INVALID,
 			"the safepoint cannot be raised to %d, above the bound %d", safepoint, e.memory.Bound))
 	case bound > e.memory.Bound || safepoint > e.memory.Safepoint:
 		e.raise(call, bound, safepoint)
 	default:
-		// It is as high already, but perhaps only in flight: the answer waits until that
-		// is visible.
+		// It is as high already, but may still be in flight: the answer waits until it is visible.
 		e.proposal.answer(call, e.collectResponse(nil, false))
 	}
 }
 
-// collectResponse is the answer to all three steps, with the bound and the safepoint that
-// evaluation goes by.
+// collectResponse is the response to each of the three steps, with the bound and the
+// safepoint that evaluation uses.
 func (e *evaluation) collectResponse(unsettled []*pb.LockInfo, confirmed bool) *pb.TabletResponse {
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Collect{Collect: &pb.CollectResponse{
 		Bound: uint64(e.memory.Bound), Safepoint: uint64(e.memory.Safepoint), Confirmed: confirmed,
@@ -58,12 +57,12 @@ func (e *evaluation) collectResponse(unsettled []*pb.LockInfo, confirmed bool) *
 	}}}
 }
 
-// raise proposes a higher bound or safepoint in an entry of its own. Evaluation goes by
-// it from this moment: whatever is evaluated later is also later in the log.
+// raise proposes a higher bound or safepoint in an entry of its own. Evaluation uses it
+// immediately: everything evaluated from now on follows it in the log.
 func (e *evaluation) raise(call *Call, bound, safepoint mvcc.Timestamp) {
 	e.memory.Raise(nil, bound, safepoint)
-	// A read worker may open a Txn in which the deletions are visible already, while its
-	// view was captured before them: it learns of the safepoint here.
+	// A read worker may open a Txn that already shows the deletions, with a view captured
+	// before them. RaiseSafepoint makes it notice.
 	e.reads.RaiseSafepoint(safepoint)
 	own := e.newProposal()
 	own.command.Bound, own.command.Safepoint = uint64(bound), uint64(safepoint)
@@ -73,7 +72,7 @@ func (e *evaluation) raise(call *Call, bound, safepoint mvcc.Timestamp) {
 	}
 }
 
-// revertToInFlight sets the bound, the safepoint and the catalogue back to what is applied or
+// revertToInFlight resets the bound, the safepoint and the catalogue to what is applied or
 // still in flight, after a proposal that raised one of them was lost.
 func (o *proposer) revertToInFlight() {
 	o.memory.Reset(o.appliedCatalogue, o.appliedBound, o.appliedSafepoint)
@@ -86,14 +85,14 @@ func (o *proposer) revertToInFlight() {
 	}
 }
 
-// maxUnsettled bounds how many locks and intents a confirmation names.
+// maxUnsettled is the maximum number of locks and intents that a confirmation returns.
 const maxUnsettled = 64
 
-// confirm answers whether everything that began below the timestamp is settled here:
-// there is no one-phase commit, no lock, no intent, and nothing in flight that could
-// still become one. The applied bound keeps it so, and whatever of it still waits here is
-// evaluated under the bound. Memory and what is in flight are examined in this turn; a
-// read worker then looks for intents on disk, in what is visible later than that.
+// confirm reports whether everything that began below the timestamp is settled here: no
+// one-phase commit, lock or intent remains, and nothing in flight can still become one. The
+// applied bound keeps it settled: waiting operations are evaluated under it. This turn
+// examines memory and what is in flight; a read worker then looks for intents on disk, in a
+// Snap at least as new.
 func (e *evaluation) confirm(call *Call, below mvcc.Timestamp) {
 	if below > e.memory.Bound {
 		call.Reply(wire.Failure(pb.Error_CODE_INVALID,
@@ -110,8 +109,7 @@ func (e *evaluation) confirm(call *Call, below mvcc.Timestamp) {
 	for _, l := range locks {
 		unsettled = append(unsettled, wire.LockInfoPB(l))
 	}
-	// No queue of the tablet bounds the confirmations under way; a full lane refuses
-	// more.
+	// The tablet has no queue that bounds concurrent confirmations; a full lane refuses more.
 	taken := e.reads.background.TrySubmit(&confirmJob{
 		shared: e.reads.Shared, call: call, term: e.group.Term(), below: below, descriptor: e.descriptor,
 		settled: settled, unsettled: unsettled, answer: e.collectResponse(nil, false),
@@ -123,7 +121,7 @@ func (e *evaluation) confirm(call *Call, below mvcc.Timestamp) {
 }
 
 // confirmJob is the part of a confirmation that reads the disk. settled and unsettled are
-// what the turn has found.
+// the turn's findings.
 type confirmJob struct {
 	shared     *reads.Shared
 	call       *Call
@@ -160,7 +158,7 @@ func (j *confirmJob) Run() {
 				}}))
 		}
 	}
-	// Another leader may have written since: what was found may be out of date.
+	// Another leader may have written since, so the findings may be out of date.
 	if j.shared.Term() != j.term {
 		j.call.Reply(wire.Failure(pb.Error_CODE_NOT_LEADER, "tablet %d lost its leadership",
 			j.shared.Tablet))

@@ -10,21 +10,20 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// Replicas are compared by a checksum over everything in their ranges as of one entry of
-// the log. Each replica computes it by itself: all effects are replicated, those of the
-// collection of history among them, so the checksums must be equal. The tablet's turn
-// proposes the entry and marks its write as a fence; the state actor calls begin, which
-// takes the Snap; a worker of the node reads it. At most maxChecksumJobs wait, and what
-// does not fit is not computed.
+// Replicas are compared by a checksum of their whole range as of one log entry. All effects
+// are replicated, including those of the collection of history, so the checksums that the
+// replicas compute must be equal. The tablet's turn proposes the entry and marks its write
+// as a fence; the state actor calls begin, which opens the Snap; a worker of the node reads
+// it. At most maxChecksumJobs are queued; the rest are not computed.
 
 const (
-	maxChecksumJobs    = 16 // that wait: each holds a Snap open
-	keptChecksums      = 4  // results of one tablet
+	maxChecksumJobs    = 16 // queued; each holds a Snap open
+	keptChecksums      = 4  // results per tablet
 	maxChecksumTablets = 1 << 10
 )
 
 // Checksums computes the checksums of all of a node's tablets, one at a time, and keeps
-// the last results in memory.
+// the latest results in memory.
 type Checksums struct {
 	store *store.Store
 	jobs  chan *checksumJob
@@ -34,13 +33,13 @@ type Checksums struct {
 	mu      sync.Mutex
 	closed  bool
 	results map[uint64][]*pb.ChecksumResponse // by tablet, oldest first
-	pending map[checksumName]bool             // begun and not done
+	pending map[checksumName]bool             // queued or running
 }
 
 type checksumName struct{ tablet, id uint64 }
 
-// checksumJob is one checksum to compute, on the Snap that was taken at its entry. The
-// worker closes the Snap.
+// checksumJob is one checksum to compute, on the Snap opened at its entry. The worker
+// closes the Snap.
 type checksumJob struct {
 	tablet, id, index uint64
 	rows              store.Rows
@@ -60,7 +59,7 @@ func NewChecksums(st *store.Store, logger *slog.Logger) *Checksums {
 	return c
 }
 
-// Close ends the worker after the jobs that wait. The state actor must have stopped,
+// Close stops the worker once the queued jobs are done. The state actor must have stopped,
 // since only it calls begin.
 func (c *Checksums) Close() {
 	c.mu.Lock()
@@ -70,9 +69,9 @@ func (c *Checksums) Close() {
 	c.done.Wait()
 }
 
-// begin takes the Snap of what is visible now, which is the job's entry and nothing
-// later, and queues the job. It runs on the state actor's goroutine and never waits: a
-// job that does not fit is dropped, and whoever compares finds no result.
+// begin opens a Snap that shows the job's entry and nothing later, and queues the job. It
+// runs on the state actor's goroutine and never blocks: if the queue is full, it drops the
+// job, and the comparison finds no result.
 func (c *Checksums) begin(j *checksumJob) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,11 +80,10 @@ func (c *Checksums) begin(j *checksumJob) {
 	}
 	c.pending[checksumName{j.tablet, j.id}] = true
 	j.snap = c.store.SnapWithLocks()
-	c.jobs <- j // only begin fills it
+	c.jobs <- j // cannot block: begin is the only sender
 }
 
-// run computes one checksum on the worker and keeps the result, or logs why there is
-// none.
+// run computes one checksum on the worker and keeps the result, or logs the error.
 func (c *Checksums) run(j *checksumJob) {
 	defer j.snap.Close()
 	var hash snapshot.Sum
@@ -102,8 +100,8 @@ func (c *Checksums) run(j *checksumJob) {
 		c.log.Error("a tablet's checksum could not be computed", "tablet", j.tablet, "error", err)
 		return
 	}
-	// Results are kept for whoever compares now. A node that has seen this many tablets
-	// forgets all of them rather than keep an order of use.
+	// Results are only needed for a comparison in progress, so instead of tracking use, clear
+	// all of them once there are results of this many tablets.
 	if len(c.results) >= maxChecksumTablets {
 		clear(c.results)
 	}
@@ -114,12 +112,13 @@ func (c *Checksums) run(j *checksumJob) {
 	c.results[j.tablet] = kept[max(0, len(kept)-keptChecksums):]
 }
 
-// result returns the tablet's checksum of that name if it is known, and else whether it
-// is being computed. applied is the last visible entry. A nil Checksums knows none.
+// result returns the tablet's checksum with that id if it is available, or else reports
+// whether it is being computed. applied is the last visible entry. A nil Checksums has no
+// results.
 //
-// A checksum begins before its entry counts as visible. So a replica whose visible entry is
-// past it, and that is not computing it, will never have the result: a snapshot has taken
-// it past the entry, it was started again since, or too many were to be computed.
+// A checksum is queued before its entry counts as visible. So a replica whose visible entry
+// is past it, and that is not computing it, will never have the result: a snapshot has
+// skipped the entry, the replica has restarted since, or the queue was full.
 func (c *Checksums) result(tablet, id, applied uint64) *pb.ChecksumResponse {
 	out := &pb.ChecksumResponse{Id: id, Applied: applied}
 	if c == nil {
@@ -141,9 +140,9 @@ func checksumResponse(c *pb.ChecksumResponse) *pb.TabletResponse {
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Checksum{Checksum: c}}
 }
 
-// beginChecksum proposes that every replica compute its checksum at one place of the log.
-// Its name, in the answer, is made of the term and the number of the proposal, which no
-// other has.
+// beginChecksum proposes that every replica compute its checksum at one log position. The
+// response contains the checksum's id, which combines the term and the proposal's number
+// and so is unique.
 func (e *evaluation) beginChecksum(call *Call) {
 	own := e.newProposal()
 	own.command.Checksum = e.group.Term()<<32 | own.number&(1<<32-1)
@@ -151,9 +150,8 @@ func (e *evaluation) beginChecksum(call *Call) {
 	e.ownEntry(own)
 }
 
-// fence has the write committed with nothing behind it, so that the Snap taken when it is
-// done is of its entry. The answer to whoever asked for the checksum gets the entry's
-// index.
+// fence makes the write the last of its commit, so that the Snap opened after it is as of
+// its entry. The response to the caller contains the entry's index.
 func (c *Checksums) fence(w *writers.Write, a *applied, d *pb.TabletDescriptor) {
 	if a.proposal != nil {
 		for _, r := range a.proposal.replies {

@@ -7,15 +7,15 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// This file makes the steps by which a leader deletes the history that the safepoint has passed
-// (design section 4, invariant 11). Package history says what to do next: each step and each
-// survey ends in a reminder for the next. All of it runs in the tablet's turns.
+// Deletion of the history below the safepoint, by the leader (design section 4, invariant
+// 11). Package history decides what to do next; each step and each survey ends by
+// scheduling the next. All of it runs in the tablet's turns.
 
-// collectStep is the reminder to make the next step.
+// collectStep is the message that triggers the next step.
 type collectStep struct{}
 
-// beginPass begins a pass if this replica leads and there is anything to collect. The
-// meta tablet keeps its history.
+// beginPass begins a pass if this replica leads and there is anything to collect. The meta
+// tablet's history is never collected.
 func (t *Tablet) beginPass() {
 	if t.leading && t.id != MetaTabletID && t.frozen == nil {
 		dropped := t.appliedCatalogue.LastDrop(t.descriptor, t.appliedSafepoint)
@@ -23,9 +23,9 @@ func (t *Tablet) beginPass() {
 	}
 }
 
-// onCollectStep does the next thing of the pass under way: it makes a step, asks a read
-// worker to survey on, or ends the pass. After a pass it begins the next if the safepoint
-// has moved on.
+// onCollectStep continues the pass under way: it executes a step, has a read worker continue
+// the survey, or ends the pass. After a pass it begins the next one if the safepoint has
+// risen.
 func (t *Tablet) onCollectStep() {
 	h := &t.history
 	p, work := h.Due()
@@ -45,8 +45,8 @@ func (t *Tablet) onCollectStep() {
 	t.ready()
 }
 
-// makeStep evaluates and proposes one step. It does not count against the pipeline's
-// limit, and may use the disk reserve, since it makes room.
+// makeStep evaluates and proposes one step. The step does not count against the pipeline's
+// limit and may use the disk reserve, since it frees space.
 func (t *Tablet) makeStep(p *history.Pass) {
 	h := &t.history
 	begin := time.Now()
@@ -70,7 +70,7 @@ func (t *Tablet) makeStep(p *history.Pass) {
 	h.StepEnded(time.Since(begin), t.counters.operations(), t.appliedSafepoint)
 }
 
-// onSurveyed takes the result of a survey and goes on with the pass after a pause.
+// onSurveyed handles the result of a survey and continues the pass after a pause.
 func (t *Tablet) onSurveyed(m *history.Surveyed) {
 	switch {
 	case !t.history.Found(m):

@@ -10,47 +10,45 @@ import (
 	"github.com/percolator-go/percolator/internal/tracing"
 )
 
-// This file has the configuration of a tablet. It is set before the tablet is spawned and
-// does not change.
+// Configuration of a tablet, fixed when it is spawned.
 
-// Config is what a tablet is started with.
+// Config configures a tablet.
 type Config struct {
 	Batch  actorkit.BatchConfig
 	Limits mvcc.Limits
-	// Pipeline is how many proposals may be in flight before further mutations wait and
-	// share the next entry; default 1.
+	// Pipeline is the number of proposals in flight at which further mutations wait and share
+	// the next entry. Defaults to DefaultPipeline.
 	Pipeline int
-	// MaxWait limits how long an operation without a deadline may wait inside the tablet;
-	// default 10 s.
+	// MaxWait limits how long an operation without a deadline waits inside the tablet.
+	// Defaults to 10 s.
 	MaxWait time.Duration
-	// Indexed is how many entries of the notify group, and of the intent group, are kept
-	// in memory for each observed column; default DefaultIndexed. A column with more is
-	// only counted, and walked on disk, until it has been worked off.
+	// Indexed is the number of entries of the notify group, and of the intent group, kept in
+	// memory for each observed column. A column with more is only counted, and scanned on disk,
+	// until its entries have been processed. Defaults to DefaultIndexed.
 	Indexed int
-	// NodeID is the node that the replica is on.
+	// NodeID is the replica's node.
 	NodeID uint64
-	// Stale: the replica's log lacks entries that it has acknowledged; see group.Group.Stale.
+	// Stale is set if the replica's log lacks entries that it has acknowledged; see group.Group.Stale.
 	Stale bool
-	// Ticker is the node's. Without it only a group of one replica works.
+	// Ticker is the node's clock. Without it only a group of one replica works.
 	Ticker *Ticker
-	// Dispatcher runs the tablet's turns; nil: the library's own.
+	// Dispatcher runs the tablet's turns. Defaults to protoactor's.
 	Dispatcher *actorkit.Dispatcher
-	// IdleHints is where leaders publish what they know to be empty; nil: nowhere.
+	// IdleHints receives what leaders have found empty; may be nil.
 	IdleHints *IdleHints
 	// SoleVoter is where the meta tablet publishes that it leads as its group's only voter;
-	// nil: nowhere.
+	// nil for other tablets.
 	SoleVoter *SoleVoter
-	// Snapshots sends the tablet's state to replicas that lag too far; nil: nobody gets a
-	// snapshot.
+	// Snapshots sends the tablet's state to replicas that are too far behind; nil: no snapshots.
 	Snapshots *snapshot.Sender
-	// Checksums computes what replicas are compared by; nil: nothing is computed here.
+	// Checksums computes the checksums that replicas are compared by; nil: none.
 	Checksums *Checksums
-	// Metrics is where the node's tablets measure; nil: nobody looks.
+	// Metrics are the node's tablet metrics; nil: not measured.
 	Metrics *Metrics
-	// Traces is where the node's tablets find and leave what is traced; nil: nothing is.
+	// Traces holds the traces of the node's tablets; nil: no tracing.
 	Traces *tracing.Book
-	// Origins reports whether all nodes know records with origins (version.Origins); nil:
-	// they do.
+	// Origins reports whether all nodes support records with origins (version.Origins); nil
+	// means that they do.
 	Origins func() bool
 	Logger  *slog.Logger
 }
@@ -58,7 +56,7 @@ type Config struct {
 // DefaultPipeline is the default of Config.Pipeline.
 const DefaultPipeline = 1
 
-// DefaultIndexed is the default of Config.Indexed: some 10 MB of memory for a full column.
+// DefaultIndexed is the default of Config.Indexed: about 10 MB of memory for a full column.
 const DefaultIndexed = 32 << 10
 
 func (cfg Config) withDefaults() Config {

@@ -8,14 +8,14 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// maxContended bounds the rows that are counted.
+// maxContended is the maximum number of rows counted.
 const maxContended = 64
 
-// Contended counts, by row, the operations that were refused because another transaction was
-// faster or holds a lock: of all replicas of a node together, since it began. It keeps the rows
-// with the most; one that is new takes the place and the count of the one with the fewest, so
-// that a row which comes again and again stays (Metwally's Space-Saving). Tablets add in their
-// turns, on the way of a refusal only; anybody may read.
+// Contended counts, per row, the operations of all of a node's replicas that were refused
+// because of a conflict or a lock, since the node started. It keeps the rows with the
+// highest counts: a new row replaces the row with the lowest count and inherits that count,
+// so that a recurring row stays (Metwally's Space-Saving). Tablets add in their turns, only
+// when they refuse an operation. It is safe for concurrent use.
 type Contended struct {
 	mu   sync.Mutex
 	rows map[contendedAt]*ContendedRow
@@ -26,7 +26,7 @@ type contendedAt struct {
 	row   string
 }
 
-// ContendedRow is one row. AtMost is how much of the counts may be other rows'.
+// ContendedRow is one row. AtMost is the part of the counts that may belong to other rows.
 type ContendedRow struct {
 	Table             mvcc.TableID
 	Row               string
@@ -34,10 +34,10 @@ type ContendedRow struct {
 	AtMost            uint64
 }
 
-// Sum is both counts.
+// Sum returns the sum of both counts.
 func (r *ContendedRow) Sum() uint64 { return r.Conflicts + r.Locked }
 
-// observe counts a result, if it is such a refusal.
+// observe counts the result if it is a conflict or a lock.
 func (c *Contended) observe(r mvcc.Result) {
 	var at mvcc.Cell
 	switch {
@@ -58,7 +58,7 @@ func (c *Contended) observe(r mvcc.Result) {
 	}
 }
 
-// row returns the row's counts, perhaps those of the row that it takes the place of.
+// row returns the row's counts, which may be inherited from the row that it replaces.
 func (c *Contended) row(at contendedAt) *ContendedRow {
 	if row := c.rows[at]; row != nil {
 		return row
@@ -82,7 +82,7 @@ func (c *Contended) row(at contendedAt) *ContendedRow {
 	return row
 }
 
-// Read returns the rows, those with the most first.
+// Read returns the rows, highest count first.
 func (c *Contended) Read() []ContendedRow {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,49 +9,49 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file makes room in the log for what must share it with nothing in flight: a split, a
-// step of a merge, a change of the replicas, or a transfer of the leadership. One of them is
-// taken on at a time. New mutations are deferred from then on, what is in flight drains, the
-// exclusive begins, and when it ends the deferred mutations are evaluated again. All of it runs
-// in the tablet's turns.
+// Exclusive operations, which share the log with nothing in flight: a split, a step of a
+// merge, a change of the replicas, or a transfer of the leadership. One is accepted at a
+// time. From then on new mutations are deferred while those in flight drain; then the
+// exclusive begins, and when it ends the deferred mutations are evaluated again. All of it
+// runs in the tablet's turns.
 
-// barrier is the exclusive that was taken on, and the call that waits for the end of a
-// transfer, which may come after this replica's leadership.
+// barrier is the accepted exclusive, and the call that waits for the end of a transfer,
+// which may outlast this replica's leadership.
 type barrier struct {
 	group    *group.Group
-	op       *exclusive // nil: there is none
+	op       *exclusive // nil: none
 	transfer *Call
 }
 
-// exclusive is what was taken on. Exactly one of split, merge, change and target is set.
+// exclusive is an accepted operation. Exactly one of split, merge, change and target is set.
 type exclusive struct {
-	call     *Call // who asked; nil: nobody did
+	call     *Call // the requester; nil: none
 	split    *pb.SplitRequest
 	merge    *pb.MergeRequest
 	change   *group.Change
-	target   uint64 // the replica that is to lead
-	proposed bool   // it is in flight, or under way
+	target   uint64 // the replica to transfer the leadership to
+	proposed bool   // in flight, or under way
 	deferred []*Call
 
-	taken, begun time.Time // what is in flight drains from taken to begun
+	taken, begun time.Time // mutations in flight drain from taken to begun
 }
 
-// answer answers whoever asked for the exclusive.
+// answer answers the requester of the exclusive.
 func (x *exclusive) answer(r *pb.TabletResponse) {
 	if x.call != nil {
 		x.call.Reply(r)
 	}
 }
 
-// take takes the exclusive on. The group must not rest until it has ended.
+// take accepts the exclusive. The group must not quiesce until it has ended.
 func (b *barrier) take(x *exclusive) {
 	x.taken = time.Now()
 	b.op = x
 	b.group.Wake()
 }
 
-// begin begins the exclusive, or goes on with it: it fills the proposal, if there is
-// something to propose now. After an error the exclusive ends.
+// begin begins or continues the exclusive: it fills the proposal if there is something to
+// propose now. An error ends the exclusive.
 func (b *barrier) begin(p *proposal, tablet *pb.TabletDescriptor) (filled bool, err error) {
 	x := b.op
 	x.begun = time.Now()
@@ -66,16 +66,16 @@ func (b *barrier) begin(p *proposal, tablet *pb.TabletDescriptor) (filled bool, 
 	case x.change != nil:
 		next, err := b.group.Next(x.change)
 		if next == nil {
-			return false, err // without an error it is tried again
+			return false, err // it is tried again
 		}
 		p.command.Replicas = next
-		// Of an entry that is not the last, the proposal has nobody to tell.
+		// Only the last entry of a change answers the call.
 		if x.call != nil && x.change.Last(next) {
 			p.answer(x.call, changeResponse(next))
 		}
 	default:
 		// A transfer proposes nothing: the group ends it, or a lost leadership does
-		// (transfer.go). Nothing is in flight, so nobody's outcome becomes unknown by it.
+		// (transfer.go). Nothing is in flight, so it makes no outcome unknown.
 		x.proposed, b.transfer = true, x.call
 		b.group.Transfer(x.target)
 		return false, nil
@@ -84,7 +84,7 @@ func (b *barrier) begin(p *proposal, tablet *pb.TabletDescriptor) (filled bool, 
 	return true, nil
 }
 
-// endTransfer answers the call that waits for the end of a transfer, if there is one.
+// endTransfer answers the call that waits for the end of a transfer, if any.
 func (b *barrier) endTransfer(r *pb.TabletResponse) {
 	if b.transfer != nil {
 		b.transfer.Reply(r)
@@ -92,7 +92,7 @@ func (b *barrier) endTransfer(r *pb.TabletResponse) {
 	}
 }
 
-// clear gives the exclusive up with the leadership, and returns the deferred calls.
+// clear abandons the exclusive when the leadership ends, and returns the deferred calls.
 func (b *barrier) clear(unknown, refused *pb.TabletResponse) (deferred []*Call) {
 	x := b.op
 	if x == nil {
@@ -102,7 +102,7 @@ func (b *barrier) clear(unknown, refused *pb.TabletResponse) (deferred []*Call) 
 	switch {
 	// The call of a transfer is answered when the new leader is known.
 	case x.target != 0 && b.transfer != nil:
-	// An entry is in flight, or all that is left is to leave the joint configuration.
+	// An entry is in flight, or only leaving the joint configuration remains.
 	case x.proposed || (x.change != nil && x.change.Leaving()):
 		x.answer(unknown)
 	default:
@@ -111,8 +111,8 @@ func (b *barrier) clear(unknown, refused *pb.TabletResponse) (deferred []*Call) 
 	return x.deferred
 }
 
-// tryExclusive begins what was taken on once the barrier is reached: no proposal and no
-// reservation is left. It is called wherever one of these may have been the last.
+// tryExclusive begins the accepted exclusive once the barrier is reached: no proposal and no
+// reservation is left. It is called wherever the last of these may have ended.
 func (t *Tablet) tryExclusive() {
 	x := t.barrier.op
 	if x == nil || x.proposed || !t.leading || len(t.pipeline.inflight) > 0 ||
@@ -133,9 +133,8 @@ func (t *Tablet) tryExclusive() {
 
 var errNotProposed = errors.New("it could not propose the change; try again")
 
-// endExclusive has the deferred mutations evaluated again, under the range and the
-// replicas of now. They wait for nothing, and are taken up in a turn of their own, since
-// mutate itself may have led here.
+// endExclusive has the deferred mutations evaluated again, under the current range and
+// replicas, in a turn of their own, since mutate may be the caller.
 func (t *Tablet) endExclusive() {
 	x := t.barrier.op
 	t.cfg.Logger.Debug("mutations were deferred", "tablet", t.id, "split", x.split != nil, "merge", x.merge != nil,
@@ -147,5 +146,5 @@ func (t *Tablet) endExclusive() {
 	t.self.send(&resume{})
 }
 
-// resume has the tablet take up what waited for the end of an exclusive.
+// resume makes the tablet evaluate the mutations deferred by an exclusive.
 type resume struct{}

@@ -7,13 +7,13 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// A first read has no timestamp: the tablet asks the oracle for one on its behalf, and it
-// becomes the start timestamp of the reader's transaction. The oracle is asked before
-// anything of the read is under way (invariant 10 of design section 4): only with its
-// answer does the read ask for its ReadIndex, and then locks and store are captured. One
-// request is under way at a time; the first reads that come meanwhile share the next one.
-// All but readAt, which read workers call, runs in the tablet's turns. Call.Note carries
-// the timestamp, so that a call owns it wherever it waits.
+// First reads have no timestamp: the tablet requests one from the oracle on their behalf,
+// and it becomes the start timestamp of the reader's transaction. The request precedes all
+// else (invariant 10 of design section 4): only with the oracle's answer does the read
+// request its ReadIndex, and only then are locks and store captured. One request is under
+// way at a time; first reads that arrive during it share the next one. All but readAt, which
+// read workers call, runs in the tablet's turns. Call.Note carries the timestamp, so that it
+// stays with its call.
 
 // needsTimestamp reports whether the call is a first read without a timestamp.
 func needsTimestamp(call *Call) bool {
@@ -24,7 +24,7 @@ func needsTimestamp(call *Call) bool {
 // firstReads are the first reads that need a timestamp.
 type firstReads struct {
 	calls []*Call
-	asked bool // one request for timestamps, of others, is under way
+	asked bool // a request for other calls' timestamps is under way
 }
 
 // timestampsGranted is the oracle's answer for the first reads that asked together.
@@ -41,16 +41,16 @@ func (m *timestampsGranted) Dead() {
 	}
 }
 
-// stamp gets timestamps for the first reads that wait, unless a request is under way. It
-// returns the calls if they have theirs at once, because the oracle is on this node and
-// need not ask anybody; otherwise they come back as a timestampsGranted message.
+// stamp gets timestamps for the waiting first reads, unless a request is under way. It
+// returns the calls if the oracle is on this node and answers without a message; otherwise
+// they return in a timestampsGranted message.
 func (f *firstReads) stamp(host Host, self *mailbox) []*Call {
 	if f.asked || len(f.calls) == 0 {
 		return nil
 	}
 	calls := f.calls
 	f.calls = make([]*Call, 0, len(calls)) // the next batch will be about as large
-	// Each gets one of its own: a start timestamp is a transaction's name in its locks.
+	// Each gets one of its own: a start timestamp identifies a transaction in its locks.
 	if first, ok := host.TimestampsNow(len(calls)); ok {
 		noteTimestamps(calls, first)
 		return calls
@@ -64,24 +64,24 @@ func (f *firstReads) stamp(host Host, self *mailbox) []*Call {
 	return nil
 }
 
-// gather lets other senders run before the call opens a batch, so that the call is not
-// alone in it. What no longer waits for the oracle would be: the first read of a crowd,
-// or its first commit, whose entry all the others then wait for.
+// gather yields to other senders before the call opens a batch, so that the call is not
+// alone in it. Without an oracle round trip it would be: the first read of a burst, or the
+// first commit, whose entry all the others then wait for.
 func gather(batch *actorkit.Batcher[*Call], call *Call) {
 	if _, ok := call.Req.Op.(*pb.TabletRequest_OnePhase); ok || needsTimestamp(call) {
 		batch.Gather()
 	}
 }
 
-// noteTimestamps gives the calls the timestamps first, first+1, …
+// noteTimestamps assigns the timestamps first, first+1, … to the calls.
 func noteTimestamps(calls []*Call, first mvcc.Timestamp) {
 	for i, call := range calls {
 		call.Note = uint64(first) + uint64(i)
 	}
 }
 
-// onTimestampsGranted lets the first reads go on as if they had brought their timestamps, and asks
-// for those that have come meanwhile.
+// onTimestampsGranted continues the first reads as if they had arrived with their
+// timestamps, and requests timestamps for those that have arrived since.
 func (t *Tablet) onTimestampsGranted(m *timestampsGranted) {
 	t.reads.first.asked = false
 	t.counters.batches++
@@ -93,7 +93,7 @@ func (t *Tablet) onTimestampsGranted(m *timestampsGranted) {
 		}
 	} else {
 		noteTimestamps(m.calls, m.first)
-		// The leadership or the range may have changed while the oracle was asked.
+		// The leadership or the range may have changed during the request.
 		t.reads.ask(t.filterServable(m.calls))
 	}
 	next := t.reads.first.stamp(t.host, t.self)

@@ -9,32 +9,31 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Host is what a tablet needs from its node. Its methods are called on the tablet's
-// goroutine and must not block.
+// Host is a tablet's interface to its node. Its methods are called on the tablet's goroutine
+// and must not block.
 type Host interface {
-	// Timestamps asks the oracle for the timestamps first, first+1, …, first+n-1. then is
-	// called once, on any goroutine.
+	// Timestamps requests n timestamps, first to first+n-1, from the oracle. It calls then
+	// once, on any goroutine.
 	Timestamps(n int, then func(first mvcc.Timestamp, err error))
 	// TimestampsNow is like Timestamps but never waits. ok is false if the oracle cannot
-	// be asked without a message.
+	// answer without a message.
 	TimestampsNow(n int) (first mvcc.Timestamp, ok bool)
 	// SplitApplied reports that a split is applied and durable. The host starts the right
-	// tablet; the left one goes on.
+	// tablet; the left one continues.
 	SplitApplied(left, right *pb.TabletDescriptor)
-	// Merging reports that the replica has reached the entry by which its tablet takes the rows
-	// of another, and has stopped. The host merges the stored replicas and starts the result.
+	// Merging reports that the replica has reached the entry that merges another tablet's rows
+	// into it, and has stopped. The host merges the stored replicas and starts the result.
 	Merging(m *snapshot.Merge)
 	// Hint reports that the cells have become dirty. The host may drop it.
 	Hint(cells []mvcc.Cell)
-	// Failed reports that the replica has stopped serving. After ErrPanic it may be
-	// stopped and spawned again, once the writers have written what the replica sent
+	// Failed reports that the replica has stopped serving. After ErrPanic it may be stopped
+	// and spawned again, once the writers have written everything that the replica sent
 	// them.
 	Failed(tablet uint64, err error)
-	// Leading reports that this replica leads the tablet and serves it, with this
-	// descriptor.
+	// Leading reports that this replica leads and serves the tablet with this descriptor.
 	Leading(d *pb.TabletDescriptor)
-	// Following reports which node leads the tablet, as far as this replica knows; 0 if
-	// it knows of no leader.
+	// Following reports the node that leads the tablet, as far as this replica knows; 0 if
+	// it knows no leader.
 	Following(tablet, node uint64)
 	// Changed reports the tablet's descriptor after a change of its replicas was applied
 	// here. Every replica calls it, not only the leader.
@@ -42,15 +41,15 @@ type Host interface {
 	// Removed reports that the replica no longer belongs to its tablet's group and has
 	// stopped. The host destroys it.
 	Removed(tablet uint64)
-	// Stale reports that the replica's log lacks entries that it has acknowledged, and that it
-	// takes no further part in its group. The host makes that durable, and opens it with
-	// Config.Stale from then on.
+	// Stale reports that the replica's log lacks entries that it has acknowledged, and that
+	// the replica no longer takes part in its group. The host records that durably, and opens
+	// the replica with Config.Stale from then on.
 	Stale(tablet uint64)
 	// SendRaft sends a message to a replica on another node. It may be lost.
 	SendRaft(m *wire.RaftMessage)
 }
 
-// mailbox is the tablet's own: it sends the tablet messages, on any goroutine.
+// mailbox sends messages to the tablet itself, on any goroutine.
 type mailbox struct {
 	root *actor.RootContext
 	pid  *actor.PID // set in the first turn, before anything that sends

@@ -11,27 +11,27 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// IdleHints holds which tablets of a node have no dirty cells or no remains of transactions,
-// so that scanners and sweepers do not ask those tablets: a message wakes an actor, and a read
-// asks its quorum. Tablets publish at the end of their turns; scanners read on their own
-// goroutines.
+// IdleHints records which tablets of a node have no dirty cells, or nothing left of
+// unfinished transactions, so that scanners and sweepers skip them: a message wakes an
+// actor, and a read involves a quorum. Tablets publish at the end of their turns; scanners
+// read on their own goroutines.
 //
-// What it returns is a hint. It is as of the end of the tablet's last turn, and a
-// leader that does not know yet that it was replaced leaves there what it has published.
-// The zero value is empty. An IdleHints is safe for concurrent use.
+// Results are hints. They are as of the end of the tablet's last turn, and a leader that has
+// not yet learned of its successor leaves its notice in place. The zero value is empty. An
+// IdleHints is safe for concurrent use.
 type IdleHints struct {
 	changes atomic.Uint64 // version of what Clean returns, raised after each change
-	settled atomic.Uint64 // of what IsSettled says; likewise
+	settled atomic.Uint64 // likewise of IsSettled
 
 	mu      sync.RWMutex
 	notices map[uint64]*notice // by tablet
 }
 
-// notice is what one replica has published. Its zero value claims nothing: whatever is
-// not published as empty is taken to exist.
+// notice is what one replica has published. Its zero value reports nothing empty: whatever
+// is not published as empty is assumed to exist.
 type notice struct {
 	is       atomic.Uint32
-	observed atomic.Pointer[[]notify.Target] // the list does not change
+	observed atomic.Pointer[[]notify.Target] // the slice is immutable
 }
 
 // The bits of a notice.
@@ -44,8 +44,8 @@ const (
 	isSettled
 )
 
-// publishedHint is what the tablet's notice was computed from. Comparing it shows cheaply, in
-// each turn, that nothing has changed.
+// publishedHint is the input from which the tablet's notice was computed. Comparing it shows
+// cheaply, in each turn, that nothing has changed.
 type publishedHint struct {
 	notice    *notice // nil: IdleHints is nil
 	changes   uint64  // of the memory
@@ -62,12 +62,12 @@ func (b *IdleHints) Version() uint64 { return b.changes.Load() + 1 }
 // 0.
 func (b *IdleHints) SettledVersion() uint64 { return b.settled.Load() + 1 }
 
-// Touch advances the version though nothing was published.
+// Touch advances the version without a change.
 func (b *IdleHints) Touch() { b.changes.Add(1) }
 
 // Clean returns at most most tablets that are led here and have no dirty cell, and the
-// version that they are of. The version is read first: a change that comes meanwhile has
-// a later one, whether the result shows it or not.
+// version of the result. The version is read first: a concurrent change has a later one,
+// whether or not the result includes it.
 func (b *IdleHints) Clean(most int) (version uint64, tablets []uint64) {
 	version = b.Version()
 	b.mu.RLock()
@@ -83,12 +83,12 @@ func (b *IdleHints) Clean(most int) (version uint64, tablets []uint64) {
 // IsClean reports whether the tablet is led here and has no dirty cell.
 func (b *IdleHints) IsClean(tablet uint64) bool { return b.says(tablet, isClean) }
 
-// IsSettled reports whether the tablet is led here and holds nothing of a transaction
-// that has not ended.
+// IsSettled reports whether the tablet is led here and holds nothing of an unfinished
+// transaction.
 func (b *IdleHints) IsSettled(tablet uint64) bool { return b.says(tablet, isSettled) }
 
-// Observed returns the tablet's columns that observers watch, wherever these run, by the
-// catalogue of the tablet's replica here. The caller must not change the list.
+// Observed returns the tablet's observed columns, whatever node their observers run on, by
+// the catalogue of the tablet's replica here. The caller must not modify the slice.
 func (b *IdleHints) Observed(tablet uint64) []notify.Target {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -100,7 +100,7 @@ func (b *IdleHints) Observed(tablet uint64) []notify.Target {
 	return nil
 }
 
-// says reports whether the tablet's notice has the bit.
+// says reports whether the bit is set in the tablet's notice.
 func (b *IdleHints) says(tablet uint64, what uint32) bool {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -108,8 +108,8 @@ func (b *IdleHints) says(tablet uint64, what uint32) bool {
 	return n != nil && n.is.Load()&what != 0
 }
 
-// attach gives a replica that starts a new notice, which replaces that of an earlier one. A
-// nil IdleHints has none.
+// attach gives a starting replica a new notice, which replaces that of an earlier one. A nil
+// IdleHints returns nil.
 func (b *IdleHints) attach(tablet uint64) *notice {
 	if b == nil {
 		return nil
@@ -126,8 +126,8 @@ func (b *IdleHints) attach(tablet uint64) *notice {
 	return n
 }
 
-// detach removes the notice of a replica that has stopped, unless another replica of the
-// tablet has started meanwhile.
+// detach removes the notice of a stopped replica, unless another replica of the tablet has
+// started since.
 func (b *IdleHints) detach(tablet uint64, n *notice) {
 	if b == nil {
 		return
@@ -141,8 +141,8 @@ func (b *IdleHints) detach(tablet uint64, n *notice) {
 	}
 }
 
-// put replaces what a notice says. The versions advance after the change, so that whoever
-// reads an old version and a new notice only looks once too often.
+// put replaces the bits of a notice. The versions advance after the change, so that a reader
+// that sees an old version with a new notice only looks once more than needed.
 func (b *IdleHints) put(n *notice, is uint32) {
 	changed := n.is.Swap(is) ^ is
 	if changed&isClean != 0 {
@@ -153,7 +153,7 @@ func (b *IdleHints) put(n *notice, is uint32) {
 	}
 }
 
-// update brings the tablet's notice up to date. It is called at the end of each turn.
+// update refreshes the tablet's notice. It is called at the end of each turn.
 func (p *publishedHint) update(b *IdleHints, m *memory.Memory, leading bool, d *pb.TabletDescriptor) {
 	locked, changes := m.Locked(), m.Changes()
 	if p.notice == nil || p.changes == changes && p.leading == leading && p.locked == locked &&
@@ -166,8 +166,8 @@ func (p *publishedHint) update(b *IdleHints, m *memory.Memory, leading bool, d *
 	}
 	p.changes, p.leading, p.locked, p.catalogue = changes, leading, locked, m.Catalogue
 	var is uint32
-	// A follower keeps no locks and no notifications in memory, so it knows of nothing
-	// that is empty.
+	// A follower keeps no locks and no notifications in memory, so it cannot report anything
+	// empty.
 	if leading {
 		notified, intended := m.Waiting()
 		if !notified {
@@ -180,8 +180,8 @@ func (p *publishedHint) update(b *IdleHints, m *memory.Memory, leading bool, d *
 	b.put(p.notice, is)
 }
 
-// observedTargets returns the observed columns of the tables of which the tablet holds
-// rows, without those of retired observers.
+// observedTargets returns the observed columns of the tables in the tablet's range, except
+// those of retired observers.
 func observedTargets(catalogue *memory.Catalogue, d *pb.TabletDescriptor) []notify.Target {
 	var out []notify.Target
 	for c, how := range catalogue.Columns() {

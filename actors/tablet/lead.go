@@ -7,19 +7,19 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file begins and ends a replica's leadership, and stops a replica for good. All of it runs
-// in the tablet's turns.
+// Start and end of a replica's leadership, and its final stop. All of it runs in the
+// tablet's turns.
 
 // tryLead begins to serve if this replica is elected and an entry of its own term is
-// visible. It is called wherever one of the two may have come true.
+// visible. It is called wherever either may have become true.
 func (t *Tablet) tryLead() {
 	if !t.leading && t.failed == nil && t.group.MayLead() {
 		t.lead()
 	}
 }
 
-// lead begins to serve. An entry of this term is visible, so all that earlier leaders
-// wrote is as well. The locks are loaded into memory first: until then nothing may be
+// lead begins to serve. An entry of this term is visible, and with it everything that
+// earlier leaders wrote. It loads the locks into memory first: until then nothing may be
 // read or evaluated.
 func (t *Tablet) lead() {
 	if err := t.memory.Lead(t.descriptor, t.group.Term()); err != nil {
@@ -38,10 +38,10 @@ func (t *Tablet) lead() {
 	t.goOnChanging()
 }
 
-// stepDown ends this replica's leadership, or clears up what a replica that stops holds.
-// Every call is answered here, except that of a transfer whose end will still be known:
-// after a lost election onLeader answers it. What was proposed has an unknown outcome, what
-// was not is surely not done, and nothing evaluated survives.
+// stepDown ends this replica's leadership, or clears the state of a replica that stops. It
+// answers every call, except that of a transfer whose end will still be known: onLeader
+// answers that one after the election. What was proposed has an unknown outcome, what was
+// not has certainly not happened, and nothing evaluated survives.
 func (t *Tablet) stepDown(cause error) {
 	t.leading = false
 	t.publishLeadership()
@@ -56,7 +56,7 @@ func (t *Tablet) stepDown(cause error) {
 		t.lose(p, unknown)
 	}
 	refused := t.notLeader("tablet %d is not led from here: %v", t.id, cause)
-	// Those that are left were not proposed: lose has released the others.
+	// The remaining ones were not proposed: lose has released the others.
 	for _, o := range t.reservations.held {
 		for _, call := range o.calls {
 			call.Reply(refused)
@@ -76,13 +76,12 @@ func (t *Tablet) stepDown(cause error) {
 	t.memory.Clear()
 	t.revertToInFlight()
 	t.history.Forget()
-	// The next piece of a measurement under way would not be asked for.
+	// A measurement under way would never get its next piece.
 	t.sizing.run, t.sizing.half, t.sizing.halved = nil, "", false
 }
 
-// fail stops the replica after a storage fault. All callers are answered, nothing is
-// acknowledged any more, and the host is told (design section 10). Only the first error
-// counts.
+// fail stops the replica after a storage fault. It answers all callers, acknowledges nothing
+// from then on, and notifies the host (design section 10). Only the first error counts.
 func (t *Tablet) fail(err error) {
 	if t.failed != nil {
 		return

@@ -9,17 +9,17 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file estimates the tablet's load for whoever decides on splits and moves: the rate
-// of operations, from the counters, and the row that halves it, from a ring of sampled
+// Estimates of the tablet's load, for decisions on splits and moves: the rate of
+// operations, from the counters, and the row that halves the load, from a ring of sampled
 // rows. Batches are sampled in the turn that handles them, and status reads the figures,
-// in a turn as well.
+// also in a turn.
 
-// loads is what the leader knows of the tablet's load: how much there is, and on which
+// loads is the leader's estimate of the tablet's load: its rate, and its distribution over
 // rows.
 type loads struct {
-	since   time.Time // the window's begin
-	ops     uint64    // the tablet's operations then
-	rate    uint64    // operations per second in the window before
+	since   time.Time // start of the window
+	ops     uint64    // the tablet's operations at that time
+	rate    uint64    // operations per second in the previous window
 	batches uint64
 	rows    [loadSamples]string
 	n       uint64 // samples taken
@@ -28,15 +28,15 @@ type loads struct {
 const (
 	loadSamples = 256
 	loadWindow  = 2 * time.Second
-	// leastSamples is how many rows must be known to tell where the load is. Each side of
-	// a split gets at least one part in leastShare; where no row divides it so, most of
-	// the load is on one row, and a split would move it rather than divide it.
+	// leastSamples is the number of samples needed to locate the load. Each side of a split
+	// gets at least one part in leastShare; where no row divides it so, most of the load is on
+	// one row, and a split would move it rather than divide it.
 	leastSamples = 64
 	leastShare   = 4
 )
 
-// sample records the row of one call of the batch. Which one goes by the number of the
-// batch, so that no place in a batch is preferred. The row is cloned: it must not keep
+// sample records the row of one call of the batch. The batch's number chooses the call, so
+// that no position in a batch is preferred. The row is cloned so that it does not retain
 // the request.
 func (l *loads) sample(calls []*Call) {
 	l.batches++
@@ -46,9 +46,8 @@ func (l *loads) sample(calls []*Call) {
 	}
 }
 
-// perSecond returns the rate of operations per second in the last window of at least
-// loadWindow that has ended; 0 before the first one has. ops counts the operations so
-// far.
+// perSecond returns the rate of operations per second in the last complete window of at
+// least loadWindow; 0 before the first is complete. ops is the number of operations so far.
 func (l *loads) perSecond(now time.Time, ops uint64) uint64 {
 	switch spent := now.Sub(l.since); {
 	case l.since.IsZero():
@@ -60,8 +59,8 @@ func (l *loads) perSecond(now time.Time, ops uint64) uint64 {
 	return l.rate
 }
 
-// half returns the row that comes nearest to halving the sampled load, or "" if none is
-// worth a split.
+// half returns the row that comes closest to halving the sampled load, or "" if no split is
+// worthwhile.
 func (l *loads) half() string {
 	if l.n < leastSamples {
 		return ""
@@ -70,8 +69,7 @@ func (l *loads) half() string {
 	slices.Sort(rows)
 	best, least := "", len(rows)-len(rows)/leastShare
 	for i := 1; i < len(rows); i++ {
-		// A split cannot divide one row, so only the first sample of each row counts as a
-		// place.
+		// A split cannot divide one row, so only the first sample of each row is a candidate.
 		if rows[i] == rows[i-1] {
 			continue
 		}
@@ -82,8 +80,7 @@ func (l *loads) half() string {
 	return best
 }
 
-// rowOf returns a row that the operation is about, and whether there is one. Most are
-// about one row only.
+// rowOf returns a row of the operation, if it has one. Most operations concern a single row.
 func rowOf(req *pb.TabletRequest) (string, bool) {
 	s := wire.SubjectOf(req)
 	c := s.Cell

@@ -12,18 +12,18 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file merges two adjacent tablets whose replicas are on the same nodes (docs/adr/0053).
-// An entry in the right tablet's own log freezes it for the left one: from then on it serves
-// nothing, and no entry but a release changes it. When every replica of the right tablet has
-// that entry durably, an entry in the left tablet's log takes its rows. A replica that reaches
-// this entry stops, and its node merges the two stored replicas and opens the result.
+// Merge of two adjacent tablets whose replicas are on the same nodes (docs/adr/0053). An entry
+// in the right tablet's own log freezes it for the left one: from then on it serves nothing, and
+// no entry but a release changes it. When every replica of the right tablet has that entry
+// durably, an entry in the left tablet's log takes its rows. A replica that reaches this entry
+// stops, and its node merges the two stored replicas and opens the result.
 //
 // Each step names an epoch and raises it. So once the left tablet is released, an earlier
-// request to take the right one's rows can never succeed, and the coordinator may release the
-// right one as well. A left tablet that has taken the rows remembers whose, and changes neither
-// its range nor its replicas until it is released. That happens once a majority of the right
-// one's replicas are gone: from then on nobody can release the right one by mistake. All of it
-// runs in the tablet's turns.
+// request to take the right one's rows can no longer succeed, and the coordinator may release
+// the right one too. A left tablet that has taken the rows records whose, and changes neither
+// its range nor its replicas until it is released. It is released once a majority of the right
+// one's replicas have been removed: from then on the right one cannot be released by mistake.
+// All of it runs in the tablet's turns.
 
 // merge refuses a step that does not fit this tablet.
 func (c *check) merge(epoch uint64, r *pb.MergeRequest) {
@@ -46,12 +46,13 @@ func (c *check) merge(epoch uint64, r *pb.MergeRequest) {
 			other.GetTabletId())
 	case step == pb.MergeRequest_STEP_FREEZE && (!otherBounded || otherEnd != wire.StartOf(d)),
 		step == pb.MergeRequest_STEP_TAKE && (!bounded || end != wire.StartOf(other)):
-		refuse("tablet %d is not beside it", other.GetTabletId())
+		refuse("tablet %d is not adjacent to it", other.GetTabletId())
 	}
 }
 
 // duringMerge returns the refusal of an operation that is not allowed while the tablet is
-// frozen for a merge, or has taken another's rows and is not yet released; nil if it is allowed.
+// frozen for a merge, or between taking another tablet's rows and its release; nil if it is
+// allowed.
 func (o *proposer) duringMerge(req *pb.TabletRequest) *pb.TabletResponse {
 	if req.GetMerge().GetStep() == pb.MergeRequest_STEP_RELEASE {
 		return nil
@@ -73,8 +74,8 @@ func (e *evaluation) beginMerge(call *Call, r *pb.MergeRequest) {
 }
 
 // mergeStep returns the command of a step. The tablet that takes another's rows gets an
-// epoch above those of both: of two descriptors that hold a row the one with the higher
-// epoch is the newer.
+// epoch above both: of two descriptors that contain a row, the one with the higher epoch is
+// the newer.
 func mergeStep(d *pb.TabletDescriptor, r *pb.MergeRequest) *wire.Merge {
 	next := proto.CloneOf(d)
 	next.Epoch++
@@ -102,8 +103,8 @@ func releases(c *wire.Command) bool {
 	return c.Merge != nil && c.Merge.Left == nil && c.Merge.Right == nil
 }
 
-// applyMerge applies a step other than the last. A freeze is durable before the replica reports
-// it: after a crash, no other replica may be left to learn it from.
+// applyMerge applies every step but the last. A freeze is durable before the replica reports
+// it: after a crash, no other replica may be left to send it.
 func (s *state) applyMerge(b *store.Batch, by *wire.Merge) {
 	s.descriptor, s.frozen, s.took = by.Tablet, by.Left, nil
 	s.stateChanged = true
@@ -129,7 +130,7 @@ var errMerging = errors.New("tablet: the replica is being merged with that of an
 
 // takeRows stops the replica at the entry by which the tablet takes another's rows. The
 // committed entry is the decision, so the caller is answered now. The replica that the node
-// opens after the merge applies the entries behind it.
+// opens after the merge applies the entries after it.
 func (t *Tablet) takeRows(a *applied, by *wire.Merge) {
 	led := t.leading
 	if p := a.proposal; t.pipeline.visible(p) {
@@ -140,7 +141,7 @@ func (t *Tablet) takeRows(a *applied, by *wire.Merge) {
 	t.failed = errMerging
 	t.stepDown(errMerging)
 	if led && t.cfg.Ticker != nil {
-		t.cfg.Ticker.boost(t.id) // the others are opened anew as well
+		t.cfg.Ticker.boost(t.id) // the others are reopened too
 	}
 	t.host.Following(t.id, 0)
 	t.host.Merging(&snapshot.Merge{
@@ -148,8 +149,8 @@ func (t *Tablet) takeRows(a *applied, by *wire.Merge) {
 	})
 }
 
-// frozenHere returns the tablet that this one is frozen for, once this replica has applied the
-// freeze visibly; else nil.
+// frozenHere returns the tablet for which this one is frozen, once this replica's freeze is
+// visible; otherwise nil.
 func (s *state) frozenHere(g *group.Group) *pb.TabletDescriptor {
 	if g.Visible() < s.frozenAt {
 		return nil

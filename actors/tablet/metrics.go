@@ -6,15 +6,15 @@ import (
 	"github.com/percolator-go/percolator/internal/metrics"
 )
 
-// Metrics are what all replicas of a node measure together. The zero value is empty. Tablets
-// observe in their turns, read workers beside them; anybody may read.
+// Metrics are the measurements shared by all replicas of a node. The zero value is empty.
+// It is safe for concurrent use.
 type Metrics struct {
-	Batches metrics.Sizes     // operations taken from a mailbox together
-	Waits   metrics.Durations // in a mailbox
-	Entries metrics.Sizes     // mutations that share an entry of Raft's log
-	Writes  metrics.Durations // from an entry's proposal until its effects are visible
-	Reads   metrics.Durations // of the reads of a batch together, once their index is visible
-	// Contended are the rows where transactions stood in each other's way most.
+	Batches metrics.Sizes     // operations per batch
+	Waits   metrics.Durations // time in the mailbox
+	Entries metrics.Sizes     // mutations per Raft entry
+	Writes  metrics.Durations // time from an entry's proposal until its effects are visible
+	Reads   metrics.Durations // time to serve a batch of reads, from when its index is visible
+	// Contended are the rows with the most conflicts and waits for locks.
 	Contended Contended
-	Led       atomic.Uint64 // how often a replica has come to lead
+	Led       atomic.Uint64 // times that a replica became leader
 }

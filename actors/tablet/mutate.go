@@ -11,19 +11,19 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file evaluates mutations. A batch is evaluated in one turn of the tablet, in
-// order, against a Snap of what is visible with the effects in flight laid over it, and
-// proposed in the same turn, so that nothing comes in between. What meets a reservation,
-// or effects that it cannot judge yet, waits (waiting.go) and comes here again.
+// Evaluation of mutations. A batch is evaluated in one turn of the tablet, in order, against
+// a Snap of what is visible overlaid with the effects in flight, and proposed in the same
+// turn, so that nothing intervenes. An operation that encounters a reservation, or effects
+// that it cannot judge yet, waits (waiting.go) and returns here.
 
-// evaluation is the handling of one batch of mutations. It lives for one turn.
+// evaluation is the evaluation of one batch of mutations, within one turn.
 type evaluation struct {
 	*proposer
 	reads    *readStages // learn of a raised safepoint; have workers confirm
 	view     *memory.EvalView
 	proposal *proposal
 	stamping []*onePhase // checked and reserved; they need a commit timestamp
-	full     error       // the store takes no new writes
+	full     error       // non-nil: the store accepts no new writes
 }
 
 // evaluate begins an evaluation against the Snap, which stays open until its end.
@@ -38,7 +38,7 @@ func (t *Tablet) mutate(calls []*Call) {
 	if len(calls) == 0 {
 		return
 	}
-	// Something is about to have the log to itself: these wait for its end.
+	// An exclusive is about to start: these calls wait for its end.
 	if x := t.barrier.op; x != nil {
 		x.deferred = append(x.deferred, calls...)
 		return
@@ -51,7 +51,7 @@ func (t *Tablet) mutate(calls []*Call) {
 	for i, call := range calls {
 		t.counters.mutations++
 		e.evaluateCall(call)
-		if x := t.barrier.op; x != nil { // the rest waits for it
+		if x := t.barrier.op; x != nil { // the remaining calls wait for it
 			x.deferred = append(x.deferred, calls[i+1:]...)
 			break
 		}
@@ -61,21 +61,20 @@ func (t *Tablet) mutate(calls []*Call) {
 		t.reservations.ask(e.stamping, t.host, t.self, time.Now().Add(t.cfg.MaxWait))
 		t.waiting.arm()
 	}
-	// An exclusive that this batch took on begins at once if the batch leaves nothing in
-	// flight.
+	// An exclusive accepted in this batch begins immediately if nothing is in flight.
 	t.tryExclusive()
 }
 
-// evaluateCall evaluates one operation: it answers the call, adds its effects and its
-// answer to the proposal, or has it wait.
+// evaluateCall evaluates one operation: it answers the call, adds its effects and answer to
+// the proposal, or parks it.
 func (e *evaluation) evaluateCall(call *Call) {
 	if e.failed != nil { // an operation before it could not read the store
 		call.Reply(e.refusal(wire.OperationOf(call.Req), call.Req))
 		return
 	}
-	// What finishes a transaction is let through. So is all that the meta tablet writes:
-	// its records are few and small, and what makes room needs them, such as the progress
-	// of collection or a table that is dropped.
+	// Operations that finish a transaction are admitted. So are all writes of the meta tablet:
+	// its records are few and small, and freeing space depends on them (progress of collection,
+	// dropped tables).
 	if e.full != nil && e.id != MetaTabletID && !wire.OperationOf(call.Req).Has(wire.Finishes) {
 		call.Reply(diskFull(e.full, e.group.Single()))
 		return
@@ -109,8 +108,8 @@ func (e *evaluation) evaluateCall(call *Call) {
 		e.beginTransfer(call, op.TransferLeader)
 		return
 	case *pb.TabletRequest_Rollback:
-		// A one-phase commit of the same transaction that is under way here ends first
-		// (design section 5): the rollback then finds what became of it.
+		// A one-phase commit of the same transaction under way here ends first (design section
+		// 5), so that the rollback finds its outcome.
 		if o := e.reservations.held[mvcc.Timestamp(op.Rollback.GetStartTs())]; o != nil {
 			e.waiting.hold(call, obstacle{start: o.request.StartTS, token: o.token})
 			return
@@ -136,7 +135,7 @@ func (e *evaluation) evaluateCall(call *Call) {
 	}
 }
 
-// cleared takes in what an operation says of the notifications that it has cleared or left.
+// cleared records the notifications that an operation has cleared or left.
 func (e *evaluation) cleared(result mvcc.Result) {
 	e.memory.Ended(result.Ended)
 	for _, c := range result.Left {
@@ -144,8 +143,8 @@ func (e *evaluation) cleared(result mvcc.Result) {
 	}
 }
 
-// refuse answers an operation that the rules could not evaluate. Either the request
-// contradicts itself, or the store failed; then the tablet stops.
+// refuse answers an operation whose evaluation failed. Either the request contradicts
+// itself, or the store failed; in that case the tablet stops.
 func (e *evaluation) refuse(call *Call, err error) {
 	if r := evaluate.Refusal(err); r != nil {
 		call.Reply(r)
@@ -156,7 +155,7 @@ func (e *evaluation) refuse(call *Call, err error) {
 	e.fail(err)
 }
 
-// takeHeld evaluates what has gathered, if it may be by now.
+// takeHeld evaluates the held mutations if the pipeline permits.
 func (t *Tablet) takeHeld() {
 	if len(t.pipeline.held) > 0 && t.pipeline.due(t.group.Single()) {
 		t.counters.batches++
@@ -164,16 +163,15 @@ func (t *Tablet) takeHeld() {
 	}
 }
 
-// mutateHeld evaluates what has gathered while the pipeline was full, as one batch and
-// one entry. Under load, batches grow with the time of one write to the log; an idle
-// tablet holds nothing back.
+// mutateHeld evaluates the mutations held while the pipeline was full, as one batch and one
+// entry. Under load, batches grow with the latency of the log; an idle tablet holds nothing.
 func (t *Tablet) mutateHeld() {
 	if len(t.pipeline.held) == 0 {
 		return
 	}
 	calls := t.pipeline.take()
 	t.inHand = append(t.inHand, calls...)
-	// They were checked when they came: since then the range may have split, the
-	// leadership may be lost, their deadlines may have passed.
+	// Check them again: since they arrived, the range may have split, the leadership may be
+	// lost, or their deadlines may have passed.
 	t.mutate(t.filterServable(calls))
 }

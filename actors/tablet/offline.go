@@ -14,23 +14,23 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file works on the replicas of a store that no node has open: it previews the state that
-// a replica's log leads to, applies that log, and makes a replica the only one of its tablet
-// (docs/adr/0055). Every function runs on its caller's goroutine, and nothing else writes to
-// the store meanwhile.
+// Offline operations on the replicas of a store that no node has open: Inspect previews the
+// state that a replica's log leads to, ApplyLog applies that log, and Reform makes a replica
+// the only one of its tablet (docs/adr/0055). Every function runs on its caller's goroutine,
+// and nothing else may write to the store.
 
-// Outlook describes a replica as it is stored, and as it will be once its whole log is applied,
+// Outlook describes a replica as stored, and as it will be once its whole log is applied,
 // whether or not the entries are known to be committed.
 type Outlook struct {
 	Replica uint64
 	// Stored is the tablet as of Applied, Settled as of Committed, Final as of Last.
 	Stored, Settled, Final *pb.TabletDescriptor
 
-	Applied   uint64 // index of the last entry that is applied
-	Committed uint64 // and of the last one that the replica knows to be committed
-	Last      uint64 // and of the last one in its log
-	LastTerm  uint64 // term of that one
-	Term      uint64 // the highest that the replica has seen
+	Applied   uint64 // index of the last applied entry
+	Committed uint64 // index of the last entry that the replica knows to be committed
+	Last      uint64 // index of the last entry in its log
+	LastTerm  uint64 // term of the last entry
+	Term      uint64 // highest term that the replica has seen
 	// Born are the right sides of unapplied splits in the log, as of the split. The store has no
 	// replica of them.
 	Born      []*pb.TabletDescriptor
@@ -41,8 +41,8 @@ type Outlook struct {
 }
 
 // Inspect returns the outlook of the tablet's replica, and calls effect for each effect of
-// the entries that are not applied, in order. It changes nothing. A replica that waits for
-// its first snapshot has a Stored of epoch 0.
+// the unapplied entries, in order. It changes nothing. A replica that waits for its first
+// snapshot has a Stored of epoch 0.
 func Inspect(st *store.Store, id uint64, effect func(*wire.Effect)) (*Outlook, error) {
 	before, err := storedState(st, id)
 	if err != nil {
@@ -87,8 +87,8 @@ func Inspect(st *store.Store, id uint64, effect func(*wire.Effect)) (*Outlook, e
 	return out, nil
 }
 
-// ApplyLog applies the whole log of the tablet's replica, including entries that are not known
-// to be committed, and creates the replicas that splits in it begin. It may be repeated after a
+// ApplyLog applies the whole log of the tablet's replica, including entries not known to be
+// committed, and creates the replicas that its splits begin. It may be repeated after a
 // crash.
 func ApplyLog(st *store.Store, id uint64) error {
 	_, err := replay(st, id, func(b *store.Batch, _ *state, _ *wire.Command) error {
@@ -97,7 +97,7 @@ func ApplyLog(st *store.Store, id uint64) error {
 	return err
 }
 
-// replay calls each for every unapplied entry, with the writes of applying it, the state after
+// replay calls each for every unapplied entry, with the writes that apply it, the state after
 // it, and its command, which is nil if the entry has none or is dropped. It returns the state
 // after the last entry.
 func replay(st *store.Store, id uint64,
@@ -135,7 +135,7 @@ func replay(st *store.Store, id uint64,
 	return &s, nil
 }
 
-// replayBytes bounds the entries that are read from a log at once.
+// replayBytes limits the entries read from a log at a time.
 const replayBytes = 8 << 20
 
 // replayEntry applies an entry to the state, without a group. It returns the entry's command, nil
@@ -166,8 +166,8 @@ var replayable = []protoreflect.Name{
 	"checksum", "replicas", "sized", "traces", "merge",
 }
 
-// unreplayable returns the name of a field of the command that is not replayable; empty if
-// there is none. To skip such an entry would make this replica differ from its group.
+// unreplayable returns the name of a field of the command that is not replayable, or "". If
+// such an entry were skipped, this replica would diverge from its group.
 func unreplayable(c *wire.Command) (kind string) {
 	c.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
 		if !slices.Contains(replayable, f.Name()) {
@@ -178,14 +178,15 @@ func unreplayable(c *wire.Command) (kind string) {
 	return kind
 }
 
-// Reform adds to the batch what makes the tablet's replica, whose whole log is applied, the
-// only one of its tablet from the entry (index, term) on, which lies behind its log. d is the
-// tablet from then on and names the replica by a new id, since messages to the former id are
-// for the former group. A mark below mark is raised to it.
+// Reform adds to the batch the writes that make the tablet's replica the only one of its
+// tablet from the entry (index, term) on. Its whole log must be applied, and the entry must
+// follow it. d is the tablet's descriptor from then on and gives the replica a new id, since
+// messages to the former id are meant for the former group. The oracle's mark is raised to
+// mark if it is lower.
 func Reform(b *store.Batch, st *store.Store, d *pb.TabletDescriptor, index, term,
 	mark uint64) error {
 	if n := len(d.GetReplicas()); n != 1 {
-		return fmt.Errorf("tablet %d: a group is made anew with one replica, not %d", d.GetTabletId(), n)
+		return fmt.Errorf("tablet %d: a group is recreated with one replica, not %d", d.GetTabletId(), n)
 	}
 	s, err := storedState(st, d.TabletId)
 	if err != nil {

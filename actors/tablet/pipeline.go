@@ -6,23 +6,21 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// pipeline is what a leader has proposed and what waits to be evaluated behind it. Only
-// the tablet's turns touch it. The entries of what is in flight are with the group and
-// the writers meanwhile, and come back through apply (matched) and onApplied (visible),
-// in order.
+// pipeline holds what a leader has proposed and what waits to be evaluated after it. Only
+// the tablet's turns touch it. The entries in flight are with the group and the writers, and
+// return through apply (matched) and onApplied (visible), in order.
 type pipeline struct {
 	limit    int         // Config.Pipeline
 	inflight []*proposal // proposed, not yet visible, in order
-	matched  int         // of them, that are handed on to be applied
+	matched  int         // length of inflight's prefix that was sent to the state actor
 	number   uint64      // of the last proposal
 	held     []*Call     // mutations that wait for room
-	taken    int         // how many were taken on last
+	taken    int         // number of calls in the last batch taken
 }
 
-// free reports whether another batch of mutations may be evaluated. A proposal that is
-// being applied leaves its place to the next, which is evaluated and written to the log
-// meanwhile, but at most three times limit may be in flight in all. A step of collection
-// does not take a place.
+// free reports whether another batch of mutations may be evaluated. A proposal that is being
+// applied makes room for the next, which is evaluated and written to the log concurrently;
+// at most three times limit may be in flight in all. A step of collection does not count.
 func (p *pipeline) free() bool {
 	n := 0
 	for i, q := range p.inflight {
@@ -33,17 +31,17 @@ func (p *pipeline) free() bool {
 	return n < p.limit && len(p.inflight) < 3*p.limit
 }
 
-// due reports whether what is held may be evaluated: there is room, or it may go early,
-// while the entry before it is still being written. It goes early only in a group with
-// one voter (single), and once it is as many calls as went into that entry: waiting
-// longer would leave the log actor idle. Fewer calls gather further, so that batches do
-// not shrink and syncs do not grow in number.
+// due reports whether the held mutations may be evaluated: there is room, or they may be
+// evaluated early, while the previous entry is still being written. That is allowed only in
+// a group with one voter (single), and once as many calls are held as went into that entry:
+// waiting longer would leave the log actor idle. Fewer calls wait for more, so that batches
+// do not shrink and the number of syncs does not grow.
 func (p *pipeline) due(single bool) bool {
 	n := len(p.inflight)
 	return p.free() || (single && n == p.limit && p.matched < n && len(p.held) >= p.taken)
 }
 
-// take removes what is held and returns it.
+// take removes and returns the held mutations.
 func (p *pipeline) take() []*Call {
 	calls := p.held
 	p.held, p.taken = make([]*Call, 0, len(calls)), len(calls) // as many will gather again
@@ -59,9 +57,9 @@ func (p *pipeline) next() *proposal {
 	return p.inflight[p.matched]
 }
 
-// match returns the command of an entry that this leadership, of the term, has proposed, and
-// nil for one of another leader's. The entries of a term come in the order in which its
-// leader proposed them, so the next proposal in flight is the one.
+// match returns the command of an entry proposed by this leadership, in the given term, and
+// nil for an entry of another leader. A term's entries come in the order in which its leader
+// proposed them, so it is the next proposal in flight.
 func (p *pipeline) match(a *applied, term uint64) *wire.Command {
 	if a.term != term || p.next() == nil {
 		return nil
@@ -71,8 +69,8 @@ func (p *pipeline) match(a *applied, term uint64) *wire.Command {
 	return a.proposal.command
 }
 
-// visible removes the first proposal in flight and reports true, if it is q. It is
-// another, or none, if q was given up meanwhile.
+// visible removes the first proposal in flight and returns true if it is q. If q was lost
+// before, it is another one or none.
 func (p *pipeline) visible(q *proposal) bool {
 	if q == nil || len(p.inflight) == 0 || p.inflight[0] != q {
 		return false
@@ -89,8 +87,8 @@ func (p *pipeline) has(number uint64) bool {
 	})
 }
 
-// clear gives up all that is in flight and held, and returns both. number goes on:
-// proposals' numbers are not used again.
+// clear removes and returns everything in flight and held. number continues, since
+// proposals' numbers are never reused.
 func (p *pipeline) clear() (lost []*proposal, held []*Call) {
 	lost, held = p.inflight, p.held
 	p.inflight, p.held, p.matched = nil, nil, 0

@@ -15,16 +15,14 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file builds proposals and hands them to Raft, and gives them up when the
-// leadership is lost. A proposal is made, filled and proposed within one turn of the
-// tablet. From then on it is in pipeline.inflight until its effects are visible
-// (apply.go) or stepDown loses it. Its answers wait that long, since its evaluation may
-// have read all that was in flight before.
+// Proposals: how they are built, passed to Raft, and lost with the leadership. A proposal is
+// created, filled and proposed within one turn of the tablet. From then on it is in
+// pipeline.inflight until its effects are visible (apply.go) or stepDown loses it. Its
+// answers wait that long, since its evaluation may have read everything in flight before it.
 
-// proposer is the part of a tablet that mutations are judged and evaluated by, and that
-// proposes their effects: nothing of the mailbox, of reads or of the collection of history.
-// Only the tablet's turns touch its fields, except for those that never change after
-// newTablet.
+// proposer is the part of a tablet that checks and evaluates mutations and proposes their
+// effects, without the mailbox, reads and the collection of history. Only the tablet's turns
+// touch its fields, except for those that never change after newTablet.
 type proposer struct {
 	cfg   Config
 	host  Host
@@ -34,10 +32,10 @@ type proposer struct {
 
 	id    uint64
 	group *group.Group // the replica's Raft
-	// Replicated figures, as of the last entry handed to the state actor.
+	// Replicated state as of the last entry sent to the state actor.
 	state
-	memory  *memory.Memory // what a leader holds of its rows
-	leading bool           // leads, and an entry of the own term is visible
+	memory  *memory.Memory // the leader's in-memory state of its rows
+	leading bool           // elected, and an entry of its own term is visible
 	failed  error          // storage fault, or errRemoved: the replica has stopped serving
 
 	barrier      barrier
@@ -48,12 +46,12 @@ type proposer struct {
 }
 
 // proposal is one Raft entry under way: the effects of one batch of evaluated operations,
-// and the callers who wait for it.
+// and the callers that wait for it.
 type proposal struct {
 	number  uint64
 	command *wire.Command
-	muts    []mvcc.Mutation // what command.Effects say, in the overlay's terms
-	notes   []memory.Change // what they do to the notify index
+	muts    []mvcc.Mutation // command.Effects as the overlay's mutations
+	notes   []memory.Change // their changes of the notify index
 	replies []reply
 	holds   []*onePhase // reservations to release when it is visible or lost
 	bytes   int
@@ -63,13 +61,13 @@ type proposal struct {
 	collects bool // a step of collection
 }
 
-// reply is an answer that is ready but must wait.
+// reply is an answer that must wait before it is sent.
 type reply struct {
 	call     *Call
 	response *pb.TabletResponse
 }
 
-// maxProposalBytes closes an entry: the next operation of the batch opens another.
+// maxProposalBytes closes an entry: the next operation of the batch opens another one.
 const maxProposalBytes = 4 << 20
 
 // What an entry's batch in the store holds besides its effects, in bytes and in entries
@@ -81,30 +79,29 @@ const (
 	spareEntries = 16
 )
 
-// The effects that the store takes in one entry. An entry beyond it could never be applied,
-// and the replica could not get past it after any restart.
+// Limits of one entry's effects in the store. A larger entry could never be applied, and the
+// replica would fail on it after every restart.
 const (
 	maxEffectBytes = store.MaxBatchBytes - entryReserve
 	maxEffects     = store.MaxBatchLen - spareEntries
 )
 
-// roomFor allocates for the effects of that many small operations: a record each, and the
-// one that it supersedes.
+// roomFor allocates space for the effects of that many small operations: a record each, and
+// the record that it supersedes.
 func (p *proposal) roomFor(operations int) {
 	p.muts, p.command.Effects = make([]mvcc.Mutation, 0, 2*operations),
 		make([]*wire.Effect, 0, 2*operations)
 	p.replies, p.holds = make([]reply, 0, operations), make([]*onePhase, 0, operations)
 }
 
-// newProposal returns an empty proposal under the next number and the epoch of now.
+// newProposal returns an empty proposal with the next number and the current epoch.
 func (o *proposer) newProposal() *proposal {
 	o.pipeline.number++
 	n := o.pipeline.number
 	return &proposal{number: n, command: &wire.Command{Proposal: n, Epoch: o.descriptor.Epoch}}
 }
 
-// effects are the effects of one operation, encoded for an entry, and what they cost in
-// the store.
+// effects are the encoded effects of one operation, and their cost in the store.
 type effects struct {
 	muts           []mvcc.Mutation
 	wires          []*wire.Effect
@@ -126,12 +123,12 @@ func encode(muts []mvcc.Mutation, plain bool) effects {
 	return e
 }
 
-// effectOverhead is what the entry's encoding adds to an effect beyond what the store does.
+// effectOverhead is the size that an entry's encoding adds to an effect, beyond the store's.
 const effectOverhead = 12
 
 // addEffects adds the effects of one operation to the batch's entry, or to a new entry if they
-// do not fit. What is evaluated next sees them. It returns the refusal of an operation
-// that no entry can hold.
+// do not fit. Operations evaluated later see them. It returns a refusal if no entry can hold
+// them.
 func (e *evaluation) addEffects(muts []mvcc.Mutation) *pb.TabletResponse {
 	if len(muts) == 0 {
 		return nil
@@ -146,9 +143,9 @@ func (e *evaluation) addEffects(muts []mvcc.Mutation) *pb.TabletResponse {
 	if p.bytes > 0 && (p.bytes+f.bytes > min(maxProposalBytes, maxEffectBytes) ||
 		p.entries+f.entries > maxEffects) {
 		e.proposal = e.newProposal()
-		if !e.propose(p) { // what was evaluated on top of it must not survive it
+		if !e.propose(p) { // nothing evaluated on top of it may survive it
 			return wire.Failure(pb.Error_CODE_NOT_PROPOSED,
-				"tablet %d could not propose what came before; try again", e.id)
+				"tablet %d could not propose an earlier operation; try again", e.id)
 		}
 		p = e.proposal
 	}
@@ -165,17 +162,17 @@ func (e *evaluation) addEffects(muts []mvcc.Mutation) *pb.TabletResponse {
 	return nil
 }
 
-// answer keeps the answer until all that its evaluation could have read is visible.
+// answer keeps the answer until everything that its evaluation could have read is visible.
 func (p *proposal) answer(call *Call, r *pb.TabletResponse) {
 	p.replies = append(p.replies, reply{call, r})
 }
 
-// trace has the entry say to which trace the effects of an operation belong, if to any.
+// trace adds the operation's trace, if it has one, to the entry's effects.
 func (p *proposal) trace(traces *tracing.Book, req *pb.TabletRequest, muts []mvcc.Mutation) {
 	p.command.Traces = append(p.command.Traces, traces.Traces(req, muts)...)
 }
 
-// served records the spans of the proposal's operations, which are visible now.
+// served records the spans of the proposal's operations, whose effects are visible now.
 func (p *proposal) served(traces *tracing.Book) {
 	if traces == nil {
 		return
@@ -191,8 +188,8 @@ func (p *proposal) empty() bool {
 	return len(p.command.Effects) == 0 && effectsOnly(p.command)
 }
 
-// propose hands the proposal to Raft, in the turn of its evaluation, and reports whether
-// Raft took it. One without effects needs no entry: its answers wait for the last
+// propose passes the proposal to Raft, in the turn of its evaluation, and reports whether
+// Raft accepted it. One without effects needs no entry: its answers wait for the last
 // proposal in flight, whose effects they may have read.
 func (o *proposer) propose(p *proposal) bool {
 	if p.empty() {
@@ -216,7 +213,7 @@ func (o *proposer) propose(p *proposal) bool {
 	if err == nil {
 		var data []byte
 		if data, err = proto.Marshal(p.command); err == nil {
-			// A change of the replicas goes to raft with the proposal as its context.
+			// A change of the replicas is proposed to raft with the command as its context.
 			if next := p.command.Replicas; next != nil {
 				err = o.group.ProposeChange(next, data)
 			} else {
@@ -244,8 +241,8 @@ func (p *proposal) deliver() {
 	}
 }
 
-// lose gives the proposal up: its effects leave the overlay, its reservations are
-// released, and all its callers get the answer.
+// lose abandons the proposal: it removes its effects from the overlay, releases its
+// reservations, and sends the answer to all its callers.
 func (o *proposer) lose(p *proposal, answer *pb.TabletResponse) {
 	o.memory.Lost(p.number, p.muts)
 	for _, h := range p.holds {
@@ -256,8 +253,8 @@ func (o *proposer) lose(p *proposal, answer *pb.TabletResponse) {
 	}
 }
 
-// effectsOnly reports whether the command changes nothing but rows, so that it needs no
-// entry if it has no effects.
+// effectsOnly reports whether the command changes only rows, so that it needs no entry if it
+// has no effects.
 func effectsOnly(c *wire.Command) bool {
 	return c.Split == nil && c.Catalogue == nil && c.RaiseMark == 0 && c.Bound == 0 &&
 		c.Safepoint == 0 &&

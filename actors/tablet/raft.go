@@ -12,23 +12,22 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file joins the actor to its group. Messages, ticks and ended writes go in, and
-// what each Ready says is done in the same turn. The writes that it asks for are under
-// way in the writers until their answers come back as messages, appended
-// from the log actor and applied from the state actor. All of it runs on the tablet's
-// goroutine, except Receive, which the node calls, and the done functions, which the
-// writers call.
+// Connection of the actor to its group. Messages, ticks and completed writes go in, and each
+// Ready is handled in the same turn. Its writes are under way in the writers until their
+// answers return as messages: appended from the log actor and applied from the state
+// actor. All of it runs on the tablet's goroutine, except Receive, which the node calls, and
+// the done functions, which the writers call.
 
-// appended is the log actor's answer: the entries and the HardState are synced, or err
-// says why they never will be.
+// appended is the log actor's answer: the entries and the HardState are synced, or, with
+// err, never will be.
 type appended struct {
 	responses []*raftpb.Message
 	err       error
 }
 
-// groupHost is what the group may ask about the node. It does not block.
+// groupHost is the group's view of the node. It does not block.
 type groupHost struct {
-	ticker *Ticker // nil: there is none, and no other replica
+	ticker *Ticker // nil: no ticker, and no other replica
 	logs   *writers.Pair
 	store  *store.Store
 }
@@ -37,8 +36,8 @@ func (h groupHost) Down(node uint64) bool { return h.ticker != nil && h.ticker.i
 func (h groupHost) Full() bool            { return h.logs.Full() }
 func (h groupHost) NoRoom() error         { return noRoom(h.logs, h.store) }
 
-// Receive sends a message of another node to the replica at pid, whose group checks it.
-// It does not block. A message for a replica that has stopped is lost, as any message may
+// Receive sends a message from another node to the replica at pid, whose group checks it.
+// It does not block. A message to a replica that has stopped is lost, as any message may
 // be.
 func Receive(system *actor.ActorSystem, pid *actor.PID, m *wire.RaftMessage) {
 	system.Root.Send(pid, group.Decode(m))
@@ -51,22 +50,22 @@ func (t *Tablet) begin() {
 	var boost bool
 	t.ticking, boost = t.cfg.Ticker.attach(t.id, t.self.pid)
 	// boost is set after a split whose leader was on this node: the new replica campaigns
-	// at once.
+	// immediately.
 	t.group.Start(boost)
 	t.ready()
 }
 
-// onTick lets one interval pass for the group, and lets the group rest if nothing is
-// under way.
+// onTick advances the group's clock by one interval, and lets the group quiesce if nothing
+// is under way.
 func (t *Tablet) onTick() {
 	if t.ticking != nil {
 		t.ticking.due.Store(false)
 	}
-	// The tick was sent before the replica came to rest.
+	// The tick was sent before the replica quiesced.
 	if t.group.Quiesced() || t.failed != nil {
 		return
 	}
-	// Tick reports a transfer that the group has given up.
+	// Tick reports a transfer that the group has abandoned.
 	if t.group.Tick() {
 		t.barrier.endTransfer(notTransferred(t.id))
 		if x := t.barrier.op; x != nil && x.target != 0 {
@@ -79,21 +78,21 @@ func (t *Tablet) onTick() {
 	t.ready()
 }
 
-// busy reports whether this leader has anything under way that its group does not know
-// of, so that the group must not rest.
+// busy reports whether this leader has work under way that its group cannot see, so that
+// the group must not quiesce.
 func (t *Tablet) busy() bool {
 	return !t.leading || t.failed != nil || t.barrier.op != nil ||
 		len(t.pipeline.inflight)+len(t.pipeline.held)+t.reads.indexes.Len()+len(t.reads.queue.Calls())+
 			t.waiting.len()+len(t.reservations.held)+t.batch.Len() > 0
 }
 
-// onIncoming gives the group a message of another replica.
+// onIncoming passes a message from another replica to the group.
 func (t *Tablet) onIncoming(in *group.Incoming) {
 	if t.failed != nil {
 		return
 	}
 	stale := t.group.Stale()
-	// A descriptor says that this replica no longer belongs to its group.
+	// A descriptor shows that this replica no longer belongs to its group.
 	if d := t.group.Step(in); d != nil {
 		t.descriptor = d
 		t.remove()
@@ -109,8 +108,8 @@ func (t *Tablet) onIncoming(in *group.Incoming) {
 	t.overlap()
 }
 
-// ready does what the group's Ready says, until there is no more. Writes go to the
-// writers in order; their answers come back as messages.
+// ready handles the group's Readys until there are no more. Writes go to the writers in
+// order; their answers return as messages.
 func (t *Tablet) ready() {
 	for t.failed == nil {
 		rd, ok, err := t.group.Ready()
@@ -121,8 +120,8 @@ func (t *Tablet) ready() {
 		if !ok {
 			return
 		}
-		// A leader that is one no more, or that leads in another term, steps down before
-		// anything else is looked at: what follows may belong to another leader.
+		// A replica that has lost leadership, or leads in another term, steps down first: the
+		// rest of the Ready may belong to another leader.
 		if t.leading && (!t.group.Elected() || t.reads.Term() != t.group.Term()) {
 			t.stepDown(errLost)
 		}
@@ -130,7 +129,7 @@ func (t *Tablet) ready() {
 			t.onLeader()
 		}
 		t.tryLead()
-		// A read waits for its index to be visible, which it may be already.
+		// A read waits until its index is visible, which it may be already.
 		for _, r := range rd.Reads {
 			t.reads.indexes.Answered(r)
 		}
@@ -150,8 +149,8 @@ func (t *Tablet) ready() {
 	}
 }
 
-// onLeader tells the node which replica leads now, or that none is known to, and answers
-// a transfer that has come to its end.
+// onLeader reports the current leader, or that none is known, to the node, and answers a
+// transfer that has ended.
 func (t *Tablet) onLeader() {
 	t.host.Following(t.id, t.group.LeaderNode())
 	if t.group.LeaderKnown() && !t.group.Elected() {
@@ -159,9 +158,9 @@ func (t *Tablet) onLeader() {
 	}
 }
 
-// snapshotMetadata returns what raft needs to decide on a snapshot: the place of what is
-// visible now. What is sent later may be newer. While entries are replayed after a start
-// there is none: the rows may be ahead of the applied index.
+// snapshotMetadata returns the position of what is visible now, from which raft decides on a
+// snapshot. The snapshot sent later may be newer. While entries are replayed after a start
+// there is no snapshot: the rows may be ahead of the applied index.
 func (t *Tablet) snapshotMetadata() (*raftpb.Snapshot, error) {
 	if t.cfg.Snapshots == nil || t.failed != nil || t.group.Visible() < t.group.Replayed() {
 		return nil, raft.ErrSnapshotTemporarilyUnavailable
@@ -175,8 +174,8 @@ func (t *Tablet) snapshotMetadata() (*raftpb.Snapshot, error) {
 	return c.Place(), nil
 }
 
-// sendSnapshot has a snapshot sent by the node's sender; its end comes back as a
-// snapshotSent. If too many wait, the group is told at once, and asks again.
+// sendSnapshot asks the node's sender to send a snapshot; a snapshotSent message reports its
+// end. If the sender's queue is full, the group is notified immediately and asks again.
 func (t *Tablet) sendSnapshot(s group.Snapshot) {
 	if !t.cfg.Snapshots.Send(t.id, s, func(err error) {
 		t.self.send(&snapshotSent{to: s.To, err: err})
@@ -185,25 +184,25 @@ func (t *Tablet) sendSnapshot(s group.Snapshot) {
 	}
 }
 
-// snapshotSent reports the end of a snapshot's sending.
+// snapshotSent reports that the sending of a snapshot has ended.
 type snapshotSent struct {
 	to  uint64
 	err error
 }
 
-// onSnapshotSent tells the group that the sending has ended. It finds out what the
-// replica has, whether or not there was an error.
+// onSnapshotSent reports the end of the sending to the group, which then probes the
+// follower's progress, whether or not there was an error.
 func (t *Tablet) onSnapshotSent(m *snapshotSent) {
 	if m.err != nil {
-		t.cfg.Logger.Warn("a snapshot was not installed; the replica is asked what it lacks",
+		t.cfg.Logger.Warn("a snapshot was not installed; probing the replica's progress",
 			"tablet", t.id, "replica", m.to, "error", m.err)
 	}
 	t.group.SnapshotEnded(m.to, true)
 	t.ready()
 }
 
-// append sends what is to be written to the log actor. Its responses, which acknowledge
-// it to Raft, are stepped when it is synced.
+// append sends the entries and HardState to the log actor. The responses, which acknowledge
+// the write to Raft, are stepped once it is synced.
 func (t *Tablet) append(a *group.Append) {
 	m := &appended{responses: a.Done}
 	t.logs.Send(&writers.Write{
@@ -218,7 +217,7 @@ func (t *Tablet) append(a *group.Append) {
 	})
 }
 
-// onAppended tells the group that a write to the log is synced.
+// onAppended notifies the group that a write to the log is synced.
 func (t *Tablet) onAppended(m *appended) {
 	if m.err == nil {
 		m.err = t.group.Appended(m.responses)
@@ -231,8 +230,7 @@ func (t *Tablet) onAppended(m *appended) {
 	t.overlap()
 }
 
-// overlap goes on with the next batch as soon as an entry is committed, without waiting
-// until it is applied.
+// overlap evaluates the next batch as soon as an entry is committed, before it is applied.
 func (t *Tablet) overlap() {
 	if t.failed == nil && t.leading {
 		t.takeHeld()

@@ -10,21 +10,21 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// This file takes reads from their batch to the queue of the read workers. The reads of a
-// batch share one ReadIndex: the group confirms that this replica still leads, and
-// returns the index that the reads must see; they go on when it is visible. Any number of
-// batches may wait so, within the QueueLimit of the port, and a sweep ends waits that
-// nobody confirms. All of it runs in the tablet's turns.
+// Reads, from their batch to the queue of the read workers. The reads of a batch share one
+// ReadIndex: the group confirms that this replica still leads, and returns the index that
+// the reads must see; they continue when it is visible. Any number of batches may wait so,
+// within the port's QueueLimit, and a sweep ends waits that are never confirmed. All of it
+// runs in the tablet's turns.
 
-// readStages are a tablet's reads on their way to the read workers, in the order of the stages
-// that they pass. A read is in one stage at a time; one that meets a reservation comes back and
+// readStages are a tablet's reads before they reach the read workers, in the order of the
+// stages. A read is in one stage at a time; one that encounters a reservation returns and
 // waits (waiting.go).
 type readStages struct {
 	*reads.Shared
-	proposer   *proposer     // which judges them; not for the workers
-	first      firstReads    // that wait for a timestamp
-	indexes    reads.Indexes // that wait for their ReadIndex, and for it to be visible
-	queue      reads.Queue   // that wait for a worker
+	proposer   *proposer     // checks them; not for the workers
+	first      firstReads    // waiting for a timestamp
+	indexes    reads.Indexes // waiting for their ReadIndex, and for it to be visible
+	queue      reads.Queue   // waiting for a worker
 	background *reads.Lane   // surveys, measurements, confirmations and counts
 }
 
@@ -39,15 +39,15 @@ func newReadStages(t *Tablet, pool *reads.Pool) readStages {
 	}
 }
 
-// clear gives up all reads that no worker has, and returns them.
+// clear removes and returns all reads that no worker has.
 func (r *readStages) clear() [][]*Call {
 	calls := append(r.indexes.Clear(), r.first.calls, r.queue.Clear())
 	r.first.calls = nil
 	return calls
 }
 
-// ask asks Raft for the index that the calls must see. They must have been checked in
-// this turn.
+// ask requests the index that the calls must see from Raft. The calls must have been checked
+// in this turn.
 func (r *readStages) ask(calls []*Call) {
 	if len(calls) == 0 {
 		return
@@ -55,23 +55,23 @@ func (r *readStages) ask(calls []*Call) {
 	p := r.proposer
 	p.counters.reads += uint64(len(calls))
 	b := &reads.Batch{Epoch: p.descriptor.Epoch, Calls: calls}
-	if !p.group.Single() { // the others are asked, and asked again with every heartbeat
+	if !p.group.Single() { // the others are asked, again with every heartbeat
 		b.Until = time.Now().Add(p.cfg.MaxWait)
 		p.waiting.arm()
 	}
 	p.group.ReadIndex(r.indexes.Add(b))
 }
 
-// dispatch gives the read workers the batches whose index is known and visible, and
-// answers the oracle's questions for the mark, which need no worker.
+// dispatch passes the batches whose index is visible to the read workers, and answers the
+// oracle's requests for the mark, which need no worker.
 func (r *readStages) dispatch() {
 	p := r.proposer
 	for b := r.indexes.Next(p.group); b != nil; b = r.indexes.Next(p.group) {
-		// The range or the replicas have changed while the index was awaited.
+		// The range or the replicas have changed since the index was requested.
 		if b.Epoch != p.descriptor.Epoch {
 			b.Calls = p.filterServable(b.Calls)
 		}
-		rest := b.Calls[:0] // the batch is the tablet's own
+		rest := b.Calls[:0] // the tablet owns the batch
 		for _, call := range b.Calls {
 			if _, ok := call.Req.Op.(*pb.TabletRequest_Mark); ok {
 				call.Reply(markResponse(p.group.Term(), p.mark))
@@ -84,8 +84,8 @@ func (r *readStages) dispatch() {
 	}
 }
 
-// submit gives the workers as many of the queued reads as they have room for, and asks to
-// be told when there is more.
+// submit passes as many queued reads to the workers as they have room for, and requests a
+// notification when there is more room.
 func (r *readStages) submit() {
 	q, p := &r.queue, r.proposer
 	q.Recheck(p.descriptor.Epoch, p.filterServable)
@@ -102,10 +102,10 @@ func (r *readStages) submit() {
 			return
 		}
 	}
-	q.Clear() // the empty slice would keep the array of a long one
+	q.Clear() // the empty slice would retain a large array
 }
 
-// capture captures what the calls are answered from.
+// capture captures the state that the calls read from.
 func (r *readStages) capture(calls []*Call) (memory.ReadView, error) {
 	r.prepareShown(calls)
 	p := r.proposer
@@ -118,9 +118,10 @@ func (r *readStages) capture(calls []*Call) (memory.ReadView, error) {
 	return view, nil
 }
 
-// prepareShown tells the memory of the commits under way that notify, if somebody asks what a
-// snapshot shows. It gets a timestamp of the oracle's if this leadership has been given none
-// yet: it knows the runs that end later. Who asks is told so by then, or next time.
+// prepareShown informs the memory of the commits under way that notify, if a call requests
+// what a snapshot shows. It requests a timestamp from the oracle if this leadership has none
+// yet: it knows the runs that end later. If the timestamp arrives too late for this response,
+// the next one uses it.
 func (r *readStages) prepareShown(calls []*Call) {
 	p := r.proposer
 	asked := slices.ContainsFunc(calls, func(c *Call) bool {
@@ -151,7 +152,7 @@ func (r *readStages) prepareShown(calls []*Call) {
 	})
 }
 
-// tookTime is a timestamp that a leader has asked for in a term.
+// tookTime is a timestamp that a leader has requested in a term.
 type tookTime struct {
 	term uint64
 	now  mvcc.Timestamp
@@ -163,7 +164,7 @@ type indexJob struct {
 	job    memory.Job
 }
 
-// Run does the work. The result goes back in the same message.
+// Run does the work and sends the job back with its result.
 func (j *indexJob) Run() {
 	j.job.Run()
 	j.tablet.send(j.job)

@@ -8,17 +8,16 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file carries changes of the tablet's replicas through (design section 5): it asks
-// the group for the next entry, proposes it alone in the log, and applies it. Each
-// entry's context is the descriptor after it, so that descriptor, epoch and configuration
-// change in one Txn. One change is under way at a time, as the tablet's exclusive; a
-// leader that finds a joint configuration resumes it without a caller. All of it runs in
-// the tablet's turns.
+// Changes of the tablet's replicas (design section 5). The tablet asks the group for the next
+// entry, proposes it alone in the log, and applies it. Each entry's context is the resulting
+// descriptor, so that descriptor, epoch and configuration change in one Txn. One change is
+// under way at a time, as the tablet's exclusive; a leader that finds a joint configuration
+// resumes it without a caller. All of it runs in the tablet's turns.
 
 var errRemoved = errors.New("tablet: this replica was removed")
 
-// beginChange takes a change on, or answers the call at once. A change that is done
-// already is answered like a new one, so that callers may ask again.
+// beginChange accepts a change, or answers the call immediately. A completed change is
+// answered like a new one, so that callers may retry.
 func (e *evaluation) beginChange(call *Call, r *pb.ChangeReplicasRequest) {
 	switch next, done, err := group.NextDescriptor(e.descriptor, r.GetChanges()); {
 	case call.Req.Epoch == 0:
@@ -27,14 +26,14 @@ func (e *evaluation) beginChange(call *Call, r *pb.ChangeReplicasRequest) {
 		call.Reply(wire.Failure(pb.Error_CODE_INVALID, "%v", err))
 	case done:
 		e.proposal.answer(call, changeResponse(e.descriptor))
-	// Another change has begun, here or under an earlier leader, and is left first.
+	// Another change has begun, here or under an earlier leader, and must be left first.
 	case group.IsJoint(e.descriptor):
 		call.Reply(wire.Failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d changes its replicas; try again",
 			e.id))
 	case len(group.Voters(next)) == 0:
 		call.Reply(wire.Failure(pb.Error_CODE_INVALID, "tablet %d would have no voter left", e.id))
 	default:
-		// A voter that is far behind or away could keep the group from deciding anything.
+		// A voter that is far behind or down could keep the group from reaching a quorum.
 		if err := e.group.Lagging(r.GetChanges()); err != nil {
 			call.Reply(wire.Failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d: %v", e.id, err))
 			return
@@ -51,8 +50,8 @@ func changeResponse(d *pb.TabletDescriptor) *pb.TabletResponse {
 	}
 }
 
-// changeVisible takes note that a change of the replicas is visible. A leader goes on
-// with the change; a replica that was removed stops.
+// changeVisible handles a change of the replicas that has become visible. A leader continues
+// the change; a removed replica stops.
 func (t *Tablet) changeVisible(d *pb.TabletDescriptor) {
 	t.host.Changed(d)
 	if group.WasRemoved(d, t.replica) {
@@ -72,8 +71,8 @@ func (t *Tablet) changeVisible(d *pb.TabletDescriptor) {
 	}
 }
 
-// goOnChanging leaves a joint configuration that this leader has found when it was
-// elected, or that could not be left before. It is called with each tick of a leader.
+// goOnChanging leaves a joint configuration that this leader found when it was elected, or
+// that could not be left before. It is called with each tick of a leader.
 func (t *Tablet) goOnChanging() {
 	if !t.leading {
 		return

@@ -14,14 +14,13 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file checks requests before anything of them is evaluated, and makes the answers
-// that refuse them. Limits are checked here again though clients check them, since a
-// replica must never propose what it cannot apply. A check lives for one request, in the
-// tablet's turn.
+// Checks of requests before evaluation, and the answers that refuse them. Limits are checked
+// here although clients check them too, since a replica must never propose what it cannot
+// apply. A check lasts for one request, in the tablet's turn.
 
 // filterServable returns the calls that may still be evaluated, in place. It answers the
-// others: those whose range a split has taken away while they waited, those that come too
-// late, and all of them if this replica leads no more.
+// others: those whose range was split off while they waited, those past their deadline, and
+// all of them if this replica no longer leads.
 func (o *proposer) filterServable(calls []*Call) []*Call {
 	kept, now := calls[:0], time.Time{}
 	for _, call := range calls {
@@ -37,7 +36,7 @@ func (o *proposer) filterServable(calls []*Call) []*Call {
 	return kept
 }
 
-// refusal returns the answer to an operation that this replica cannot do, or nil if it
+// refusal returns the answer to an operation that this replica cannot execute, or nil if it
 // may be evaluated.
 func (o *proposer) refusal(op *wire.Operation, req *pb.TabletRequest) *pb.TabletResponse {
 	switch {
@@ -46,8 +45,8 @@ func (o *proposer) refusal(op *wire.Operation, req *pb.TabletRequest) *pb.Tablet
 	case o.failed != nil:
 		return wire.Failure(pb.Error_CODE_UNAVAILABLE, "tablet %d has stopped: %v", o.id, o.failed)
 	case !o.leading:
-		// Somebody wants the tablet: if nobody is known to lead it, the group looks for a
-		// leader instead of resting.
+		// The tablet is in demand: if no leader is known, the group elects one instead of
+		// quiescing.
 		o.group.SeekLeader()
 		return o.notLeader("tablet %d is not led from here", o.id)
 	case req.Epoch != 0 && req.Epoch != o.descriptor.Epoch:
@@ -56,8 +55,8 @@ func (o *proposer) refusal(op *wire.Operation, req *pb.TabletRequest) *pb.Tablet
 	return (&check{tablet: o}).request(op, req)
 }
 
-// notLeader returns the answer that this replica does not lead, and which node does as
-// far as it knows.
+// notLeader returns the answer that this replica does not lead, with the leader's node if it
+// is known.
 func (o *proposer) notLeader(format string, args ...any) *pb.TabletResponse {
 	r := wire.Failure(pb.Error_CODE_NOT_LEADER, format, args...)
 	r.Error.LeaderNode = o.group.LeaderNode()
@@ -78,12 +77,12 @@ func (s *state) wrongTablet(format string, args ...any) *pb.TabletResponse {
 	return r
 }
 
-// requestSize returns about how many bytes of memory the request's payload takes. The
-// port and the batch limit their bytes by it.
+// requestSize estimates the memory of the request's payload in bytes. The port and the batch
+// are bounded by it.
 func requestSize(req *pb.TabletRequest) int {
 	const fixed = 64
 	switch op := req.Op.(type) {
-	case *pb.TabletRequest_Get: // as most are, and it has nothing else
+	case *pb.TabletRequest_Get: // the most frequent, and nothing else is variable
 		return fixed * (1 + len(op.Get.GetCells()))
 	case *pb.TabletRequest_SetCatalogue:
 		return proto.Size(op.SetCatalogue)
@@ -96,8 +95,8 @@ func requestSize(req *pb.TabletRequest) int {
 	return n
 }
 
-// request returns the refusal of a request that is malformed, beyond a limit, about a
-// dropped table or outside of the tablet's range; nil if it may be evaluated.
+// request returns the refusal of a request that is malformed, exceeds a limit, concerns a
+// dropped table or lies outside of the tablet's range; nil if it may be evaluated.
 func (c *check) request(op *wire.Operation, req *pb.TabletRequest) *pb.TabletResponse {
 	if op.By == wire.ByNobody {
 		return wire.Failure(pb.Error_CODE_INVALID, "unknown operation %T", req.Op)
@@ -121,7 +120,7 @@ func (c *check) request(op *wire.Operation, req *pb.TabletRequest) *pb.TabletRes
 	c.writes(s.Writes)
 	c.cells(s.Cells)
 	c.cells(s.Intents)
-	switch op := req.Op.(type) { // what else only one operation has
+	switch op := req.Op.(type) { // checks of single operations
 	case *pb.TabletRequest_Scan:
 		c.resume(op.Scan.GetResume())
 	case *pb.TabletRequest_RawWrite:
@@ -151,23 +150,23 @@ func (c *check) request(op *wire.Operation, req *pb.TabletRequest) *pb.TabletRes
 	return c.refused
 }
 
-// dropped reports whether the request is about a dropped table. Most clusters have none,
+// dropped reports whether the request concerns a dropped table. Most clusters have none,
 // which is checked first.
 func dropped(c *memory.Catalogue, s *wire.Subject) bool { return c.AnyDropped() && about(s, c.Dropped) }
 
-// restoring reports whether the request is about a table that is being restored. Most of the
-// time there is none.
+// restoring reports whether the request concerns a table that is being restored. Usually
+// there is none.
 func restoring(c *memory.Catalogue, s *wire.Subject) bool {
 	return c.AnyRestoring() && about(s, c.Restoring)
 }
 
-// restores reports whether the request is one of those that a restore itself makes: it writes
-// records, and looks for the last one that is there.
+// restores reports whether a restore itself makes such requests: it writes records, and
+// searches for the last existing one.
 func restores(req *pb.TabletRequest) bool {
 	return req.GetRestore() != nil || req.GetScan().GetRecords()
 }
 
-// about reports whether the request is about such a table.
+// about reports whether the request concerns a table for which such returns true.
 func about(s *wire.Subject, such func(mvcc.TableID) bool) bool {
 	cell := func(p *pb.Cell) bool { return such(mvcc.TableID(p.GetTable())) }
 	write := func(w *pb.CellWrite) bool { return cell(w.GetCell()) }
@@ -189,7 +188,7 @@ func (c *check) refuse(r *pb.TabletResponse) {
 	}
 }
 
-// startTS refuses timestamps that the oracle never gives a transaction.
+// startTS refuses timestamps that the oracle never assigns to a transaction.
 func (c *check) startTS(ts uint64) {
 	if ts == 0 || mvcc.Timestamp(ts) == mvcc.MaxTimestamp {
 		c.refuse(wire.Failure(pb.Error_CODE_INVALID, "timestamp %d cannot be a transaction's", ts))
@@ -205,7 +204,7 @@ func (c *check) row(table uint32, row []byte) {
 	}
 }
 
-// cell checks an address, and, with inRange, that this tablet holds its row.
+// cell checks an address and, with inRange, that this tablet holds its row.
 func (c *check) cell(p *pb.Cell, inRange bool) {
 	lim := &c.tablet.cfg.Limits
 	switch {
@@ -236,14 +235,14 @@ func (c *check) cells(ps []*pb.Cell) {
 	}
 }
 
-// resume checks where a scan goes on, which may be outside of the range.
+// resume checks the position from which a scan continues, which may be outside of the range.
 func (c *check) resume(p *pb.Cell) {
 	if p != nil {
 		c.cell(p, false)
 	}
 }
 
-// writes checks the addresses, kinds and sizes of writes, and what they take together.
+// writes checks the addresses, kinds and sizes of writes, and their total size.
 func (c *check) writes(ws []*pb.CellWrite) {
 	lim := &c.tablet.cfg.Limits
 	for _, w := range ws {

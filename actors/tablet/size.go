@@ -12,25 +12,24 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file keeps the size of the tablet's rows. It is counted with every entry that is
-// applied, from the effects; the count is replicated, goes with snapshots, and is shared
-// out by splits, so that all replicas say the same and a restart changes nothing. What
-// the effects do not tell, such as the length of a value that a deletion takes away, the
-// leader finds out: it measures after some writing, and replicates the result. One
-// measurement is under way at a time, in pieces that read workers read; the rest runs in
-// the tablet's turns.
+// The size of the tablet's rows. Every applied entry adds the sizes of its effects; the
+// count is replicated, included in snapshots, and divided by splits, so that all replicas
+// agree and a restart changes nothing. The effects do not contain everything, such as the
+// length of a value removed by a deletion, so after some writing the leader measures the
+// size and replicates the result. One measurement is under way at a time, in pieces that
+// read workers read; the rest runs in the tablet's turns.
 
-// sizing is what this replica knows about how good the count is. Only the tablet's turns
-// touch it; read workers get what they need in a job.
+// sizing records the accuracy of this replica's count. Only the tablet's turns touch it;
+// read workers get what they need in a job.
 type sizing struct {
 	churn  uint64 // bytes put and deleted since the last measurement
-	grown  int64  // bytes put less bytes deleted, whatever was measured meanwhile
-	value  uint64 // bytes of a value, on average, for deletions
+	grown  int64  // bytes put less bytes deleted, independent of measurements
+	value  uint64 // average bytes of a value, for deletions
 	halved bool   // half is known
 	half   string // the row that halves the measured size; empty: there is none
 	run    *measuring
-	// The last measurement may be wrong by much, since bytes were on their way meanwhile.
-	// It is repeated when none are.
+	// The last measurement may be far off, since bytes were in flight during it. It is
+	// repeated when none are.
 	again bool
 }
 
@@ -39,29 +38,29 @@ type sizing struct {
 type measuring struct {
 	place   store.WeighPlace
 	weights []store.Weight
-	step    uint64 // bytes a weight
+	step    uint64 // bytes per weight
 	began   int64  // grown when it began
-	doubt   uint64 // bytes that were counted and may not have been visible then
+	doubt   uint64 // bytes that were counted and may not have been visible at the start
 }
 
 const (
-	weighKeys  = 4 << 10  // keys that one piece looks at
-	weighStep  = 64 << 10 // bytes in one weight, to begin with
-	maxWeights = 8 << 10  // beyond it weights are joined
-	// The pause before the next piece is weighPause times what the last one took, and at most
-	// longestWeighPause.
+	weighKeys  = 4 << 10  // keys read in one piece
+	weighStep  = 64 << 10 // initial bytes per weight
+	maxWeights = 8 << 10  // when there are more, neighbours are joined
+	// The pause before the next piece is weighPause times the duration of the last one, at
+	// most longestWeighPause.
 	weighPause        = 9
 	longestWeighPause = 200 * time.Millisecond
-	// A measurement is worth its reading again after the tablet has taken a part of its
-	// size, and so much at least.
+	// The size is measured again after the tablet has grown by one part in remeasurePart of
+	// it, and by at least this many bytes.
 	remeasurePart  = 2
 	remeasureLeast = 4 << 20
-	// doubtPart: it is repeated if more than this part of it may have been counted twice
-	// or not at all.
+	// A measurement is repeated if more than one part in doubtPart of it may have been
+	// counted twice or not at all.
 	doubtPart = 32
 )
 
-// applied counts what an entry has changed, for the decision on the next measurement.
+// applied records the changes of an entry, to decide when to measure next.
 func (s *sizing) applied(c *change) {
 	for _, f := range c.effects {
 		s.count(f)
@@ -83,16 +82,16 @@ func (s *sizing) count(f *wire.Effect) {
 	}
 	s.grown += int64(key + value)
 	s.churn += key + value
-	// A moving average in unsigned steps: one of the two changes nothing.
+	// A moving average in unsigned steps: one of the two terms is zero.
 	s.value += (value - min(value, s.value)) / valueShare
 	s.value -= (s.value - min(value, s.value)) / valueShare
 }
 
-// valueShare is one over the weight of the newest value in the average.
+// valueShare is the reciprocal of the newest value's weight in the average.
 const valueShare = 16
 
-// measure begins a measurement if one is due. above is the size from which on the row that
-// halves the tablet is wanted; 0 if it is not. The replica leads.
+// measure begins a measurement if one is due. From a size of above bytes the row that halves
+// the tablet is wanted too; 0 means never. The replica leads.
 func (s *sizing) measure(t *state, inflight []*proposal, above uint64, workers *readStages) {
 	due := t.rough || s.churn >= max(t.bytes/remeasurePart, remeasureLeast) ||
 		(above != 0 && t.bytes >= above && !s.halved) || (s.again && len(inflight) == 0)
@@ -104,16 +103,16 @@ func (s *sizing) measure(t *state, inflight []*proposal, above uint64, workers *
 	s.run.weigh(t.descriptor, workers)
 }
 
-// weigh has a read worker weigh the next piece.
+// weigh has a read worker measure the next piece.
 func (r *measuring) weigh(d *pb.TabletDescriptor, workers *readStages) {
 	workers.background.Submit(&weighJob{
 		shared: workers.Shared, of: r, span: wire.Spans(d)[0], place: r.place, step: r.step,
 	})
 }
 
-// found takes the weights of one piece. The next one waits so long that measuring takes
-// about a tenth of a worker's time. After the last piece it returns the bytes that were
-// measured, with what was applied since the measurement began.
+// found records the weights of one piece. The next one is delayed so that measuring uses
+// about a tenth of a worker's time. After the last piece it returns the measured bytes,
+// including what was applied since the measurement began.
 func (s *sizing) found(m *weighed, self *mailbox) (bytes uint64, last bool) {
 	r := s.run
 	if r.add(m.weights); !m.place.Done() {
@@ -124,13 +123,12 @@ func (s *sizing) found(m *weighed, self *mailbox) (bytes uint64, last bool) {
 	s.run = nil
 	total, half := r.halve()
 	s.half, s.halved = half, true
-	// What was on its way at the beginning or has changed since may be counted twice or
-	// not at all.
+	// What was in flight at the start or has changed since may be counted twice or not at all.
 	s.again = r.doubt+uint64(max(s.grown-r.began, r.began-s.grown)) > total/doubtPart
 	return uint64(max(int64(total)+s.grown-r.began, 0)), true
 }
 
-// weighJob measures one piece on a read worker, from place on.
+// weighJob measures one piece on a read worker, starting at place.
 type weighJob struct {
 	shared *reads.Shared
 	of     *measuring
@@ -139,7 +137,7 @@ type weighJob struct {
 	step   uint64
 }
 
-// weighed is the result of a weighJob. place is where the next piece begins.
+// weighed is the result of a weighJob. place is the start of the next piece.
 type weighed struct {
 	of      *measuring
 	place   store.WeighPlace
@@ -148,7 +146,7 @@ type weighed struct {
 	err     error
 }
 
-// Run weighs one piece on a read worker and sends the tablet the result.
+// Run measures one piece on a read worker and sends the result to the tablet.
 func (j *weighJob) Run() {
 	begin := time.Now()
 	snap := j.shared.Store.Snap()
@@ -159,13 +157,13 @@ func (j *weighJob) Run() {
 	j.shared.Send(out)
 }
 
-// measureNext has the tablet measure the next piece, if the measurement was not given up.
+// measureNext triggers the measurement of the next piece, unless it was abandoned.
 type measureNext struct{ of *measuring }
 
-// onWeighed takes the result of one piece. After the last one the size is proposed.
+// onWeighed handles the result of one piece. After the last one it proposes the size.
 func (t *Tablet) onWeighed(m *weighed) {
 	if t.sizing.run != m.of {
-		return // given up, by a split or with the leadership
+		return // abandoned, by a split or with the leadership
 	}
 	if m.err != nil {
 		t.fail(m.err)
@@ -174,11 +172,11 @@ func (t *Tablet) onWeighed(m *weighed) {
 	bytes, last := t.sizing.found(m, t.self)
 	switch {
 	case !last:
-	case t.barrier.op != nil: // nothing may be proposed now, so the measurement is repeated later
+	case t.barrier.op != nil: // nothing may be proposed now; measure again later
 		t.sizing.again = true
 	default:
 		p := t.newProposal()
-		// As of the proposed entry: with what is ahead of it in the log and not counted yet.
+		// As of the proposed entry: including what precedes it in the log and is not counted yet.
 		p.command.Sized = &wire.Sized{
 			Bytes: bytes + putBytes(t.pipeline.inflight[t.pipeline.matched:]),
 		}
@@ -199,7 +197,7 @@ func putBytes(proposals []*proposal) (n uint64) {
 	return n
 }
 
-// add keeps the weights of a piece. If there are too many it joins neighbours and doubles
+// add records the weights of a piece. If there are too many it joins neighbours and doubles
 // the step.
 func (r *measuring) add(weights []store.Weight) {
 	r.weights = append(r.weights, weights...)
@@ -208,7 +206,7 @@ func (r *measuring) add(weights []store.Weight) {
 	}
 	kept := r.weights[:0]
 	for i, w := range r.weights {
-		// Rows go up within a group; where they go down, the next group begins.
+		// Rows ascend within a group; where they descend, the next group begins.
 		if i%2 == 1 && kept[len(kept)-1].Row <= w.Row {
 			kept[len(kept)-1].Bytes += w.Bytes
 		} else {
@@ -218,7 +216,7 @@ func (r *measuring) add(weights []store.Weight) {
 	r.weights, r.step = kept, 2*r.step
 }
 
-// halve returns the sum of the weights and the row that comes nearest to halving them; ""
+// halve returns the sum of the weights and the row that comes closest to halving them, or ""
 // if there is only one row.
 func (r *measuring) halve() (total uint64, half string) {
 	slices.SortStableFunc(r.weights, func(a, b store.Weight) int {

@@ -2,21 +2,20 @@ package tablet
 
 import "sync/atomic"
 
-// SoleVoter publishes that a tablet leads as the only voter of its group, and with which mark
-// of the oracle. The tablet's turns write it; the oracle on the same node reads it on its
-// own goroutine, instead of sending a message. That is as good as a ReadIndex of a single
-// voter, which raft answers from its own state, without asking anybody, since no other
-// replica can be elected without this one's vote. A tablet with more voters therefore
-// publishes nothing, and withdraws what it has published before it applies a change that
-// adds a voter. The zero value publishes nothing.
+// SoleVoter publishes that a tablet leads as the only voter of its group, and the oracle's
+// mark. The tablet's turns write it; the oracle on the same node reads it on its own
+// goroutine, instead of sending a message. It is equivalent to a ReadIndex of a single voter,
+// which raft answers from its own state, since no other replica can be elected without this
+// one's vote. A tablet with more voters therefore publishes nothing, and withdraws what it
+// has published before it applies a change that adds a voter. The zero value publishes
+// nothing.
 type SoleVoter struct{ leads atomic.Pointer[leadership] }
 
-// leadership is a term and a mark that belong together. It is immutable; a change
-// replaces it.
+// leadership is an immutable pair of a term and the mark in it; a change replaces it.
 type leadership struct{ term, mark uint64 }
 
-// Confirmed returns the term in which the tablet leads now, and the mark. ok is false if
-// the tablet does not lead as a single voter. It is safe on any goroutine.
+// Confirmed returns the term in which the tablet leads now, and the mark. ok is false if the
+// tablet does not lead as a single voter. It is safe for concurrent use.
 func (v *SoleVoter) Confirmed() (term, mark uint64, ok bool) {
 	l := v.leads.Load()
 	if l == nil {
@@ -25,16 +24,15 @@ func (v *SoleVoter) Confirmed() (term, mark uint64, ok bool) {
 	return l.term, l.mark, true
 }
 
-// withdraw withdraws what is published. A nil SoleVoter has nothing.
+// withdraw withdraws what is published. It does nothing on a nil SoleVoter.
 func (v *SoleVoter) withdraw() {
 	if v != nil {
 		v.leads.Store(nil)
 	}
 }
 
-// publishLeadership brings SoleVoter up to date. It is called after every change of the
-// leadership and every applied entry, and so does nothing if neither term nor mark has
-// changed.
+// publishLeadership updates SoleVoter. It is called after every change of the leadership and
+// every applied entry, and does nothing if neither term nor mark has changed.
 func (t *Tablet) publishLeadership() {
 	if t.cfg.SoleVoter == nil {
 		return

@@ -10,12 +10,12 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file splits the tablet in two. The leader takes a split on as its exclusive, and
-// proposes it when nothing is in flight; every replica applies the entry, which writes
-// the right tablet's state and log in the same Txn, and starts a replica of it on its own
-// node. All of it runs in the tablet's turns.
+// Split of the tablet in two. The leader accepts a split as its exclusive, and proposes it
+// when nothing is in flight; every replica applies the entry, which writes the right
+// tablet's state and log in the same Txn, and starts a replica of it on its own node. All of
+// it runs in the tablet's turns.
 
-// splitAt refuses a split outside of this tablet, and any of the meta tablet.
+// splitAt refuses a split outside of this tablet, and any split of the meta tablet.
 func (c *check) splitAt(r *pb.SplitRequest) {
 	switch {
 	case c.tablet.id == MetaTabletID:
@@ -30,11 +30,11 @@ func (c *check) splitAt(r *pb.SplitRequest) {
 	}
 }
 
-// beginSplit takes the split on; it is proposed when nothing is in flight any more. A
-// split that was made already is answered with its right side.
+// beginSplit accepts the split, to be proposed when nothing is in flight. It answers a split
+// that already exists with its right side.
 func (e *evaluation) beginSplit(call *Call, r *pb.SplitRequest) {
 	at := wire.Position{Table: mvcc.TableID(r.Table), Row: wire.String(r.Row)}
-	if at == wire.StartOf(e.descriptor) { // the boundary is there already
+	if at == wire.StartOf(e.descriptor) { // the boundary exists already
 		e.proposal.answer(call, splitResponse(nil, e.descriptor))
 		return
 	}
@@ -47,8 +47,8 @@ func splitResponse(left, right *pb.TabletDescriptor) *pb.TabletResponse {
 	}
 }
 
-// splitDescriptor returns the descriptors of both sides. Both get the next epoch:
-// requests under the old one go to neither.
+// splitDescriptor returns the descriptors of both sides. Both get the next epoch, so that
+// neither accepts requests of the old one.
 func splitDescriptor(d *pb.TabletDescriptor,
 	r *pb.SplitRequest) (left, right *pb.TabletDescriptor) {
 	left, right = proto.CloneOf(d), proto.CloneOf(d)
@@ -60,9 +60,9 @@ func splitDescriptor(d *pb.TabletDescriptor,
 	return left, right
 }
 
-// split writes both descriptors, and a log for the new tablet, in the Txn of the entry.
-// The new tablet inherits the replicas with their ids, the catalogue, the bound and the
-// safepoint. No data is copied.
+// split writes both descriptors, and a log for the new tablet, in the entry's Txn. The new
+// tablet inherits the replicas with their ids, the catalogue, the bound and the safepoint.
+// No data is copied.
 func (s *state) split(b *store.Batch, st *store.Store, by *wire.Split) error {
 	s.descriptor, s.sibling = by.Left, by.Right
 	s.bytes, s.rough = s.bytes/2, s.rough || s.bytes > 0 // of each side
@@ -79,14 +79,14 @@ func (s *state) split(b *store.Batch, st *store.Store, by *wire.Split) error {
 	}
 	child.put(b, by.Right.TabletId)
 	b.PutApplied(by.Right.TabletId, child.applied())
-	// a vote that was given already stays
+	// Keeps a vote that was already given.
 	b.InitialLog(by.Right.TabletId, child.index, child.entryTerm)
 	return nil
 }
 
-// childThere reports whether the new tablet's replica is not to be made. Either it is
-// here already, by a snapshot, or a later one waits for its snapshot; or it was removed
-// before it came to be, and then its rows are to be cleared.
+// childThere reports whether the new tablet's replica must not be created. Either it exists
+// already, from a snapshot, or a later one waits for its snapshot; or it was removed before
+// it was created, and then its rows are to be cleared.
 func childThere(b *store.Batch, st *store.Store, replica uint64,
 	right *pb.TabletDescriptor) (bool, error) {
 	snap := st.Snap()
@@ -100,17 +100,17 @@ func childThere(b *store.Batch, st *store.Store, replica uint64,
 	return r.Descriptor.GetEpoch() > 0 || r.ReplicaID > replica, err
 }
 
-// splitVisible takes the new tablet's rows out of this one's memory and has the host
-// start the new tablet. What was known of garbage, size and load was of the whole range
-// and begins anew.
+// splitVisible removes the new tablet's rows from this one's memory and has the host start
+// the new tablet. Garbage, size and load were known for the whole range, so their
+// estimates start over.
 func (t *Tablet) splitVisible(s *wire.Split) {
 	t.memory.Split(s.Left, wire.StartOf(s.Right))
 	t.history.Forget()
 	t.sizing, t.loads = sizing{}, loads{}
 	t.beginPass()
 	if t.group.Elected() && t.cfg.Ticker != nil {
-		// This leader is what the others have heard from last: the new replica here need
-		// not wait for an election timeout.
+		// The other replicas last heard from this leader, so the new replica here does not have to
+		// wait for an election timeout.
 		t.cfg.Ticker.boost(s.Right.TabletId)
 	}
 	t.host.SplitApplied(s.Left, s.Right)

@@ -16,19 +16,19 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file holds the replicated figures of a tablet, in its store and in memory, and how an
-// entry changes them. open runs once, before the first turn. After that state changes only in
-// the tablet's turns, in apply, and each change goes into the batch of its entry; a replica
-// that learns of its removal also takes over the descriptor that says so. The copy in memory
-// is ahead of the store by the entries that are on their way to the state actor.
+// The replicated state of a tablet, in its store and in memory, and how an entry changes it.
+// open runs once, before the first turn. After that state changes only in the tablet's
+// turns, in apply, and each change is part of its entry's batch; a replica that learns of its
+// removal also adopts the descriptor that removes it. The copy in memory is ahead of the
+// store by the entries that are under way to the state actor.
 
 // MetaTabletID is the tablet that holds the cluster's own tables and the oracle's mark.
 const MetaTabletID = 1
 
 var errLost = errors.New("another leader was elected")
 
-// state is what all replicas of the tablet agree on as of index (design section 3, last
-// row of the table), and with it replica and sibling, which are this one's own.
+// state is what all replicas of the tablet agree on as of index (design section 3, last row
+// of the table), and in addition replica and sibling, which are this replica's own.
 type state struct {
 	// This replica's id in the group, which is not replicated.
 	replica    uint64
@@ -40,20 +40,20 @@ type state struct {
 	appliedBound     mvcc.Timestamp
 	appliedSafepoint mvcc.Timestamp
 	mark             uint64 // the oracle's, in the meta tablet
-	index, entryTerm uint64 // of the last entry handed on to be applied
-	// About what the rows take as of index: from the effects, and from what leaders have
-	// measured.
+	index, entryTerm uint64 // of the last entry sent to the state actor
+	// Estimated size of the rows as of index, from the effects and from leaders'
+	// measurements.
 	bytes        uint64
-	rough        bool // bytes is a guess
-	stateChanged bool // the next apply writes the state as a whole
+	rough        bool // bytes is an estimate
+	stateChanged bool // the next apply writes the whole state
 
-	frozen   *pb.TabletDescriptor // the tablet that is to take this one's rows; nil: none is
+	frozen   *pb.TabletDescriptor // the tablet that will take this one's rows; nil: none
 	took     *pb.TabletDescriptor // the tablet whose rows it has taken, until it is released; nil: none
-	frozenAt uint64               // the entry that says so; 0: one from before this replica was opened
+	frozenAt uint64               // index of the freezing entry; 0: one from before this replica was opened
 }
 
-// put adds the state to the batch as a whole. The applied index is not part of it: it is
-// a record of its own, since it changes with every entry.
+// put adds the whole state to the batch, except the applied index, which has a record of its
+// own, since it changes with every entry.
 func (s *state) put(b *store.Batch, id uint64) {
 	m := &wire.TabletState{
 		Tablet: s.descriptor, Bound: uint64(s.appliedBound), Safepoint: uint64(s.appliedSafepoint),
@@ -67,14 +67,13 @@ func (s *state) put(b *store.Batch, id uint64) {
 	m.ConfState = conf
 	data, err := proto.Marshal(m)
 	if err != nil {
-		// a broken invariant: all fields are ours
+		// a broken invariant: all fields are our own
 		panic(fmt.Sprintf("tablet: own state cannot be marshalled: %v", err))
 	}
 	b.PutTabletState(id, data)
 }
 
-// applied returns the record that says how far the log is applied, for the batch that
-// applies it.
+// applied returns the Applied record as of index.
 func (s *state) applied() store.Applied {
 	return store.Applied{
 		Index: s.index, Term: s.entryTerm, Epoch: s.descriptor.Epoch, Bytes: s.bytes,
@@ -82,9 +81,9 @@ func (s *state) applied() store.Applied {
 	}
 }
 
-// change is what one entry has changed. Each part of the tablet takes from it what is its own
+// change is what one entry has changed. Each part of the tablet uses what concerns it
 // (Tablet.applyChange in the turn of the entry, Tablet.onApplied once its effects are visible).
-// Its zero value is an entry that changes nothing.
+// The zero value is that of an entry that changes nothing.
 type change struct {
 	effects []*wire.Effect // on rows
 	// dropped: the entry was evaluated under another epoch, or the tablet is frozen. Every
@@ -93,19 +92,19 @@ type change struct {
 	split     *wire.Split
 	merge     *wire.Merge
 	replicas  *pb.TabletDescriptor // the descriptor after a change of the replicas
-	catalogue *memory.Catalogue    // nil: it is the same
-	bound     mvcc.Timestamp       // 0: neither it nor the safepoint was to be raised
+	catalogue *memory.Catalogue    // nil: unchanged
+	bound     mvcc.Timestamp       // 0: neither it nor the safepoint is raised
 	safepoint mvcc.Timestamp
-	measured  bool   // the size is the one that a leader has measured
+	measured  bool   // the size was measured by a leader
 	checksum  uint64 // id of the checksum to compute; 0: none
 }
 
-// apply applies a command to the state and adds its writes to the batch. It returns what has
-// changed. The applied index is the caller's to set. A merge's last step (Right) changes
-// nothing here: the replica stops.
+// apply applies a command to the state, adds its writes to the batch, and returns the
+// changes. The caller sets the applied index. A merge's last step (Right) changes nothing
+// here: the replica stops.
 func (s *state) apply(b *store.Batch, st *store.Store, c *wire.Command) (change, error) {
-	// It was evaluated under another range or other replicas. Every replica drops it
-	// alike, since all of them have the same descriptor at this entry.
+	// It was evaluated under another range or other replicas. Every replica drops it, since
+	// all of them have the same descriptor at this entry.
 	if c.Epoch != s.descriptor.GetEpoch() || s.frozen != nil && !releases(c) {
 		return change{dropped: true}, nil
 	}
@@ -138,7 +137,7 @@ func (s *state) apply(b *store.Batch, st *store.Store, c *wire.Command) (change,
 			out.catalogue = s.appliedCatalogue
 		}
 	case c.Sized != nil:
-		// A leader has measured: its figure replaces the count from the effects.
+		// A leader's measurement replaces the count from the effects.
 		s.bytes, s.rough, out.measured = c.Sized.Bytes, false, true
 	case c.Bound != 0 || c.Safepoint != 0:
 		s.raise(c)
@@ -149,8 +148,8 @@ func (s *state) apply(b *store.Batch, st *store.Store, c *wire.Command) (change,
 	return out, nil
 }
 
-// count counts an effect in the tablet's bytes. They must come out the same on every replica,
-// so only the effect decides how they change.
+// count adds an effect to the tablet's size. Every replica must get the same result, so it
+// depends only on the effect.
 func (s *state) count(f *wire.Effect) {
 	switch {
 	case !store.Weighed(f.Key):
@@ -161,7 +160,7 @@ func (s *state) count(f *wire.Effect) {
 	}
 }
 
-// raise raises the bound or the safepoint to that of an entry. Neither ever falls.
+// raise raises the bound or the safepoint to that of an entry. Neither is ever lowered.
 func (s *state) raise(c *wire.Command) {
 	if bound := mvcc.Timestamp(c.Bound); bound > s.appliedBound {
 		s.appliedBound, s.stateChanged = bound, true
@@ -171,7 +170,7 @@ func (s *state) raise(c *wire.Command) {
 	}
 }
 
-// putApplied adds the applied record to the batch, and the state as a whole if it has changed.
+// putApplied adds the Applied record to the batch, and the whole state if it has changed.
 func (s *state) putApplied(b *store.Batch, id uint64) {
 	if s.stateChanged {
 		s.stateChanged = false
@@ -180,8 +179,8 @@ func (s *state) putApplied(b *store.Batch, id uint64) {
 	b.PutApplied(id, s.applied())
 }
 
-// Bootstrap adds the state of a new tablet's replica to the batch. The descriptor names
-// the group's members; one that names none makes this replica the only voter.
+// Bootstrap adds the state of a new tablet's replica to the batch. The descriptor names the
+// group's members; if it names none, this replica is the only voter.
 func Bootstrap(b *store.Batch, d *pb.TabletDescriptor, replica uint64) {
 	s := state{
 		replica: replica, conf: group.ConfState(d), descriptor: d,
@@ -197,10 +196,10 @@ func Bootstrap(b *store.Batch, d *pb.TabletDescriptor, replica uint64) {
 	b.InitialLog(d.TabletId, store.InitialIndex, store.InitialTerm)
 }
 
-// What a group takes on: some of the largest batches (8 MiB).
+// Limits of a group: a few of the largest batches (8 MiB).
 const (
-	maxUncommitted = 128 << 20 // bytes proposed and not yet applied; more is refused
-	maxInflight    = 32 << 20  // bytes on their way to one replica
+	maxUncommitted = 128 << 20 // bytes proposed and not yet applied; more are refused
+	maxInflight    = 32 << 20  // bytes in flight to one replica
 )
 
 // storedState reads the state of the tablet's replica.

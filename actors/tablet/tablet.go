@@ -19,40 +19,38 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file holds the actor: its fields, the dispatch of its messages, and the admission
-// of operations to a batch. Everything here runs in the tablet's turns, one message at a
-// time, except Spawn and spawn, which run on the goroutine that starts the replica,
-// before its first turn. In flight behind a turn are proposals (pipeline.go), reads that
-// wait for an index or a worker (read.go), writes at the two writers
-// (package writers), and requests to the oracle (firstread.go, onephase.go). Each of them
-// returns as a message.
+// The actor: its fields, the dispatch of its messages, and the admission of operations to a
+// batch. Everything here runs in the tablet's turns, one message at a time, except Spawn and
+// spawn, which run on the goroutine that starts the replica, before its first turn. Under
+// way between turns are proposals (pipeline.go), reads that wait for an index or a worker
+// (read.go), writes at the two writers (package writers), and requests to the oracle
+// (firstread.go, onephase.go). Each of them returns as a message.
 
 // Call is an operation on a tablet in its envelope.
 type Call = actorkit.Call[*pb.TabletRequest, *pb.TabletResponse]
 
-// Port is how operations reach a tablet.
+// Port delivers operations to a tablet.
 type Port = actorkit.Port[*pb.TabletRequest, *pb.TabletResponse]
 
 // Tablet is one replica of a tablet: the actor around its proposer. Only the actor's own
-// turns touch its fields, except for those that never change after newTablet, and what
-// reads shares with read workers.
+// turns touch its fields, except for those that never change after newTablet, and what reads
+// shares with read workers.
 type Tablet struct {
 	proposer
-	writes  writers.Stream // all that this replica sends to logs
+	writes  writers.Stream // everything that this replica sends to logs
 	self    *mailbox
-	ticking *tickState // nil: there is no ticker
+	ticking *tickState // nil: no ticker
 
 	batch     *actorkit.Batcher[*Call]
 	published publishedHint
 	history   history.History
-	sizing    sizing // what is known of the tablet's size
+	sizing    sizing // accuracy of the tablet's size
 	loads     loads
 	reads     readStages
-	inHand    []*Call // taken up in this turn: a panic must not leave them without an answer
+	inHand    []*Call // taken from a queue in this turn: answered even if the turn panics
 }
 
-// Spawn starts the replica of the tablet that the store holds state for, and returns the
-// port to it.
+// Spawn starts the replica of a tablet whose state is in the store, and returns its port.
 func Spawn(system *actor.ActorSystem, st *store.Store, logs *writers.Pair, readers *reads.Pool,
 	id uint64, host Host, cfg Config) (*Port, error) {
 	return newTablet(system, st, logs, readers, id, host, cfg).spawn(system)
@@ -101,26 +99,26 @@ func (t *Tablet) spawn(system *actor.ActorSystem) (*Port, error) {
 	return port, nil
 }
 
-// Receive handles one message; each handler is in the file of its subject. A panic means
-// a broken invariant: the replica stops, all its callers are answered, and its node opens
-// it again from the store.
+// Receive handles one message; each handler is in the file of its subject. A panic means a
+// broken invariant: the replica stops, all its callers are answered, and its node reopens it
+// from the store.
 func (t *Tablet) Receive(c actor.Context) {
 	defer t.endTurn()
 	defer func() {
 		if r := recover(); r != nil {
 			t.fail(fmt.Errorf("%w: %v\n%s", ErrPanic, r, debug.Stack()))
-			// Nothing else refers to the calls that this turn had taken out of its queues.
-			// One that was answered already ignores the second reply.
+			// Only inHand still refers to the calls that this turn had taken from its queues. A call
+			// already answered ignores the second reply.
 			for _, call := range t.inHand {
 				call.Reply(wire.Failure(pb.Error_CODE_UNKNOWN,
-					"tablet %d broke off: the outcome is unknown", t.id))
+					"tablet %d panicked: the outcome is unknown", t.id))
 			}
 			t.inHand = nil
 		}
 	}()
 	t.dispatchMessage(c)
-	// A handler may have stepped Raft without looking at its output: nothing that Raft
-	// wants to send waits for the next turn.
+	// A handler may have stepped Raft without handling its output: no message of Raft waits
+	// for the next turn.
 	if t.group.HasMessages() {
 		t.ready()
 	}
@@ -128,11 +126,10 @@ func (t *Tablet) Receive(c actor.Context) {
 	t.inHand = t.inHand[:0]
 }
 
-// endTurn tells the ticker whether the replica needs ticks, and IdleHints what this turn
-// has changed.
+// endTurn tells the ticker whether the replica needs ticks, and publishes this turn's changes
+// to IdleHints.
 func (t *Tablet) endTurn() {
-	// A replica that failed keeps what it last said. One that was removed needs no more
-	// ticks.
+	// A replica that failed keeps its last state. One that was removed needs no more ticks.
 	if t.ticking != nil && (t.failed == nil || t.removed()) {
 		t.cfg.Ticker.keep(t.id, t.ticking, !t.group.Quiesced() && !t.removed())
 	}
@@ -209,15 +206,15 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 	}
 }
 
-// ErrPanic is wrapped by the error of a replica that has stopped on a broken invariant of
-// its own, not of the store.
+// ErrPanic is wrapped by the error of a replica that has stopped because one of its own
+// invariants was broken, not the store's.
 var ErrPanic = errors.New("tablet: panic")
 
 var errStopping = errors.New("tablet: stopping")
 
-// onCall admits an operation to the batch. Some take another way: those that any replica
-// answers, the oracle's question for its mark, and those that must wait for something
-// that is under way and closes their batch when it ends.
+// onCall admits an operation to the batch. Exceptions are operations that any replica
+// answers, the oracle's request for its mark, and operations that must wait for something
+// under way, whose end closes their batch.
 func (t *Tablet) onCall(c actor.Context, call *Call) {
 	op := wire.OperationOf(call.Req)
 	switch op.By {
@@ -225,8 +222,8 @@ func (t *Tablet) onCall(c actor.Context, call *Call) {
 		call.Reply(t.answerAtOnce(call.Req))
 		return
 	case wire.ByLeader:
-		// The oracle has its leadership confirmed, one question at a time and for a batch of
-		// its own callers: waiting for a batch here would delay all of them.
+		// The oracle has its leadership confirmed, one request at a time and for a batch of its own
+		// callers: waiting for a batch here would delay all of them.
 		t.inHand = append(t.inHand, call)
 		t.reads.ask(t.filterServable([]*Call{call}))
 		t.ready()
@@ -238,21 +235,21 @@ func (t *Tablet) onCall(c actor.Context, call *Call) {
 		return
 	}
 	if t.batch.Len() == 0 && !t.pipeline.free() && !op.Reads() {
-		// What is in flight closes their batch, unless it may go early.
+		// The end of what is in flight closes their batch, unless it may be evaluated early.
 		if t.pipeline.held = append(t.pipeline.held, call); t.pipeline.due(t.group.Single()) {
 			t.overlap()
 		}
 		return
 	}
 	// Reads are never held back by proposals in flight. Mutations are, unless a batch is
-	// open already: then they join it, and flush moves them to held.
+	// already open: then they join it, and flush moves them to held.
 	gather(t.batch, call)
 	if t.batch.Add(c, call, requestSize(call.Req)) {
 		t.flush()
 	}
 }
 
-// answerAtOnce answers what any replica may, whether or not it leads.
+// answerAtOnce answers requests that any replica may answer, whether or not it leads.
 func (t *Tablet) answerAtOnce(req *pb.TabletRequest) *pb.TabletResponse {
 	if c := req.GetChecksum(); c != nil {
 		return checksumResponse(t.cfg.Checksums.result(t.id, c.Id, t.group.Visible()))
@@ -260,8 +257,8 @@ func (t *Tablet) answerAtOnce(req *pb.TabletRequest) *pb.TabletResponse {
 	return t.status(req.GetStatus())
 }
 
-// flush handles one batch. Its reads share one ReadIndex, its mutations become proposals
-// in the order of their arrival.
+// flush handles one batch. Its reads share one ReadIndex, its mutations become proposals in
+// the order of their arrival.
 func (t *Tablet) flush() {
 	calls := t.batch.Take()
 	if len(calls) == 0 {
@@ -270,7 +267,7 @@ func (t *Tablet) flush() {
 	t.inHand = append(t.inHand, calls...)
 	t.counters.batches++
 	t.loads.sample(calls)
-	var brought []*Call // reads that have their timestamps
+	var brought []*Call // reads that arrived with a timestamp
 	for _, call := range t.filterServable(calls) {
 		switch {
 		case needsTimestamp(call):
@@ -282,8 +279,8 @@ func (t *Tablet) flush() {
 		}
 	}
 	t.batch.GiveBack(calls)
-	// First reads that get their timestamps at once share the ReadIndex of the others,
-	// which is asked for only now, after the oracle.
+	// First reads that get their timestamps immediately share the ReadIndex of the others,
+	// which is requested only now, after the oracle.
 	stamped := t.reads.first.stamp(t.host, t.self)
 	if len(brought) > 0 {
 		stamped = append(brought, stamped...)
@@ -295,7 +292,7 @@ func (t *Tablet) flush() {
 	t.ready()
 }
 
-// open reads the replica's state and its log and makes its group.
+// open reads the replica's state and log and creates its group.
 func (t *Tablet) open() error {
 	var err error
 	if t.state, err = storedState(t.store, t.id); err != nil {

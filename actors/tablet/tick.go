@@ -10,23 +10,23 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// This file has a node's clock for its replicas, and what the node believes of other
-// nodes. The ticker's goroutine and the callers of its methods share the maps under mu,
-// and never hold it while they send a message. A replica tells it at the end of each turn
-// whether it wants ticks (keep), and gets at most one at a time.
+// A node's clock for its replicas, and its view of other nodes' liveness. The ticker's
+// goroutine and the callers of its methods share the maps under mu, and never hold it while
+// they send a message. A replica reports at the end of each turn whether it needs ticks
+// (keep), and gets at most one at a time.
 
-// DefaultTick is how often replicas that are awake are ticked. With it a leader is missed
-// after half a second to a second, and sends heartbeats ten times a second.
+// DefaultTick is the interval at which awake replicas are ticked. With it an election begins
+// 0.5 to 1 s after the leader's last message, and heartbeats are sent ten times a second.
 const DefaultTick = 50 * time.Millisecond
 
-// Ticker is the one clock of all replicas on a node. Replicas at rest cost it nothing,
-// and it stands still while all of them rest. It also knows which nodes are believed
-// dead, and tells the replicas when that changes. It is safe for concurrent use and has
-// one goroutine, which Close joins.
+// Ticker is the single clock of all replicas on a node. Quiescent replicas cost it nothing,
+// and it stops while all of them are quiescent. It also records which nodes are believed
+// dead, and notifies the replicas of changes. It is safe for concurrent use and has one
+// goroutine, which Close joins.
 type Ticker struct {
 	system   *actor.ActorSystem
 	stop     chan struct{}
-	roused   chan struct{} // capacity 1: a replica is awake, and none was
+	roused   chan struct{} // capacity 1: a replica is awake, and none was before
 	done     sync.WaitGroup
 	ticks    atomic.Uint64
 	stopped  atomic.Pointer[func() bool]
@@ -36,21 +36,21 @@ type Ticker struct {
 	all     map[uint64]*tickState // by tablet
 	awake   map[uint64]*tickState
 	down    map[uint64]bool // nodes
-	boosted map[uint64]bool // tablets whose replica here is to campaign as soon as it starts
+	boosted map[uint64]bool // tablets whose replica here campaigns as soon as it starts
 }
 
-// tickState is what a node's ticker keeps of a replica.
+// tickState is a node ticker's state of a replica.
 type tickState struct {
 	pid   *actor.PID
-	awake bool        // what the replica last said; its own
+	awake bool        // as last reported; only the replica uses it
 	due   atomic.Bool // a tick is in the mailbox: a slow actor gets no second one
-	// status is what the replica last said about itself, if it rests and nothing has
-	// happened to it since: see Ticker.LastStatus.
+	// status is the replica's last status, if it is quiescent and has received no message
+	// since: see Ticker.LastStatus.
 	status atomic.Pointer[pb.StatusResponse]
 }
 
-// withdrawStatus removes the status that a resting replica has left for the node, since the
-// message may change it. A request for the status changes nothing.
+// withdrawStatus removes the status that a quiescent replica has published, since the message
+// may change it. A status request changes nothing.
 func (b *tickState) withdrawStatus(message any) {
 	if call, ok := message.(*Call); ok && call.Req.GetStatus() != nil {
 		return
@@ -60,10 +60,10 @@ func (b *tickState) withdrawStatus(message any) {
 	}
 }
 
-// tick is the passing of one interval.
+// tick is the message that one interval has passed.
 type tick struct{}
 
-// nodeDown and nodeUp say what the node has come to believe of another.
+// nodeDown and nodeUp report a change in the believed liveness of another node.
 type (
 	nodeDown struct{ node uint64 }
 	nodeUp   struct{ node uint64 }
@@ -84,13 +84,13 @@ func NewTicker(system *actor.ActorSystem, interval time.Duration) *Ticker {
 	return k
 }
 
-// Close ends the ticker and joins its goroutine.
+// Close stops the ticker and joins its goroutine.
 func (k *Ticker) Close() {
 	close(k.stop)
 	k.done.Wait()
 }
 
-// run ticks while any replica is awake, and else waits until one is.
+// run ticks while any replica is awake, and otherwise waits until one is.
 func (k *Ticker) run() {
 	t := time.NewTicker(k.interval)
 	defer t.Stop()
@@ -103,7 +103,7 @@ func (k *Ticker) run() {
 		if k.tick() {
 			continue
 		}
-		t.Stop() // twenty times a second for nothing is a good part of what an idle node does
+		t.Stop() // ticking without effect would be a large part of an idle node's CPU time
 		select {
 		case <-k.stop:
 			return
@@ -113,11 +113,11 @@ func (k *Ticker) run() {
 	}
 }
 
-// StopWhile makes the clock stand still while stopped returns true. It is for tests of
-// what must not depend on it.
+// StopWhile stops the clock while stopped returns true, for tests of what must not depend on
+// it.
 func (k *Ticker) StopWhile(stopped func() bool) { k.stopped.Store(&stopped) }
 
-// tick sends one tick to each replica that is awake and has handled the last one. It
+// tick sends one tick to each replica that is awake and has handled the previous one. It
 // reports whether any is awake.
 func (k *Ticker) tick() bool {
 	if stopped := k.stopped.Load(); stopped != nil && (*stopped)() {
@@ -127,7 +127,7 @@ func (k *Ticker) tick() bool {
 	awake := len(k.awake) > 0
 	if !awake {
 		select {
-		case <-k.roused: // of one that has gone to sleep again
+		case <-k.roused: // of a replica that has quiesced again
 		default:
 		}
 	}
@@ -145,15 +145,15 @@ func (k *Ticker) tick() bool {
 	return awake
 }
 
-// Stats returns how many ticks replicas got so far, and how many replicas are awake.
+// Stats returns the number of ticks sent so far, and the number of awake replicas.
 func (k *Ticker) Stats() (ticks uint64, awake int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.ticks.Load(), len(k.awake)
 }
 
-// LastStatus returns the status of a replica at rest, as it last answered and as it still
-// is, or nil if the replica must be asked. The caller must not change it.
+// LastStatus returns the current status of a quiescent replica, or nil if the replica must be
+// asked for it. The caller must not change it.
 func (k *Ticker) LastStatus(tablet uint64) *pb.StatusResponse {
 	k.mu.Lock()
 	b := k.all[tablet]
@@ -164,15 +164,15 @@ func (k *Ticker) LastStatus(tablet uint64) *pb.StatusResponse {
 	return b.status.Load()
 }
 
-// Suspect says that the node is believed dead: replicas that it led wake up and elect
-// another leader, and none waits for its replicas before coming to rest. A wrong
+// Suspect reports that the node is believed dead: replicas that it led wake up and elect
+// another leader, and no replica waits for those on the node before it quiesces. A wrong
 // suspicion costs an election.
 func (k *Ticker) Suspect(node uint64) { k.change(node, true, &nodeDown{node}) }
 
-// Alive withdraws what Suspect has said.
+// Alive withdraws a suspicion.
 func (k *Ticker) Alive(node uint64) { k.change(node, false, &nodeUp{node}) }
 
-// change records what is believed of the node and tells all replicas, if that is new.
+// change records the believed liveness of the node and notifies all replicas of a change.
 func (k *Ticker) change(node uint64, down bool, message any) {
 	k.mu.Lock()
 	if k.down[node] == down {
@@ -200,15 +200,15 @@ func (k *Ticker) isDown(node uint64) bool {
 	return k.down[node]
 }
 
-// boost lets the tablet's replica here campaign as soon as it is attached.
+// boost makes the tablet's replica here campaign as soon as it is attached.
 func (k *Ticker) boost(tablet uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.boosted[tablet] = true
 }
 
-// attach adds a replica that starts. boost reports whether it is to campaign at once. A nil
-// Ticker keeps nothing for it.
+// attach adds a starting replica. boost reports whether it must campaign immediately. A nil
+// Ticker returns nil.
 func (k *Ticker) attach(tablet uint64, pid *actor.PID) (b *tickState, boost bool) {
 	if k == nil {
 		return nil, false
@@ -222,8 +222,7 @@ func (k *Ticker) attach(tablet uint64, pid *actor.PID) (b *tickState, boost bool
 	return b, boost
 }
 
-// detach removes a replica that has stopped, unless another replica of the tablet has
-// started meanwhile.
+// detach removes a stopped replica, unless another replica of the tablet has started since.
 func (k *Ticker) detach(tablet uint64, b *tickState) {
 	if k == nil {
 		return
@@ -236,8 +235,8 @@ func (k *Ticker) detach(tablet uint64, b *tickState) {
 	}
 }
 
-// keep has the replica ticked while it is awake. The replica calls it after each turn;
-// without a change it takes no lock.
+// keep has the replica ticked while it is awake. The replica calls it after each turn; without
+// a change it takes no lock.
 func (k *Ticker) keep(tablet uint64, b *tickState, awake bool) {
 	switch {
 	case b.awake == awake:
@@ -250,8 +249,8 @@ func (k *Ticker) keep(tablet uint64, b *tickState, awake bool) {
 	b.awake = awake
 }
 
-// addAwake has the replica ticked from now on, and starts a clock that stands still. rest
-// ends that.
+// addAwake has the replica ticked from now on, and starts the clock if it is stopped. rest
+// reverses it.
 func (k *Ticker) addAwake(tablet uint64, b *tickState) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

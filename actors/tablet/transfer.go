@@ -9,25 +9,23 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file handles requests for a transfer of the leadership. The group carries it out
-// and says when it has ended. The call that asked for it waits meanwhile in the barrier, also
-// beyond the end of this replica's leadership. One is under way at a time, as the tablet's
-// exclusive. TransferAway and TransferTo run on their callers' goroutines, the
-// rest in the tablet's turns.
+// Requests for a transfer of the leadership. The group carries out the transfer and reports
+// its end. Until then the call waits in the barrier, also beyond the end of this replica's
+// leadership. One transfer is under way at a time, as the tablet's exclusive. TransferAway
+// and TransferTo run on their callers' goroutines, the rest in the tablet's turns.
 
-// ErrNoTransfer is wrapped by the errors of TransferAway and TransferTo: the transfer has
-// not taken place, as far as is known.
-var ErrNoTransfer = errors.New("tablet: leadership was not handed over")
+// ErrNoTransfer is wrapped by the errors of TransferAway and TransferTo: as far as is known,
+// the leadership was not transferred.
+var ErrNoTransfer = errors.New("tablet: leadership was not transferred")
 
-// TransferAway has the tablet's leader, if it is the replica at port, transfer the
-// leadership to whichever voter has most of its log. It returns the node that leads after
-// it.
+// TransferAway asks the tablet's leader, if it is the replica at port, to transfer the
+// leadership to the voter with the most complete log. It returns the node that leads
+// afterwards.
 func TransferAway(ctx context.Context, port *Port) (leaderNode uint64, err error) {
 	return TransferTo(ctx, port, 0)
 }
 
-// TransferTo is like TransferAway but transfers to the voter on the node; 0 means to
-// whichever.
+// TransferTo is like TransferAway but transfers to the voter on the given node; 0 means any.
 func TransferTo(ctx context.Context, port *Port, node uint64) (leaderNode uint64, err error) {
 	r, err := port.Ask(ctx, &pb.TabletRequest{
 		Op: &pb.TabletRequest_TransferLeader{
@@ -38,7 +36,7 @@ func TransferTo(ctx context.Context, port *Port, node uint64) (leaderNode uint64
 		return 0, fmt.Errorf("%w: %w", ErrNoTransfer, err)
 	}
 	if e := r.GetError(); e != nil {
-		// It does not lead already, which is what was asked for.
+		// It does not lead, which was the aim.
 		if e.Code == pb.Error_CODE_NOT_LEADER {
 			return e.LeaderNode, nil
 		}
@@ -47,7 +45,7 @@ func TransferTo(ctx context.Context, port *Port, node uint64) (leaderNode uint64
 	return r.GetTransferLeader().GetLeaderNode(), nil
 }
 
-// beginTransfer takes a transfer on, or answers the call. Node 0 means whichever.
+// beginTransfer accepts a transfer, or answers the call. Node 0 means any.
 func (e *evaluation) beginTransfer(call *Call, r *pb.TransferLeaderRequest) {
 	if r.GetNodeId() == e.cfg.NodeID && r.GetNodeId() != 0 {
 		call.Reply(transferResponse(r.GetNodeId()))
@@ -56,7 +54,7 @@ func (e *evaluation) beginTransfer(call *Call, r *pb.TransferLeaderRequest) {
 	target := e.group.TransferTarget(r.GetNodeId())
 	switch {
 	case e.group.Transferring():
-		call.Reply(wire.Failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d is being handed over; try again",
+		call.Reply(wire.Failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d is already transferring its leadership; try again",
 			e.id))
 	case target == 0:
 		call.Reply(wire.Failure(pb.Error_CODE_UNAVAILABLE,
@@ -74,8 +72,8 @@ func transferResponse(node uint64) *pb.TabletResponse {
 	}
 }
 
-// notTransferred returns the answer to the call of a transfer that the group has given up,
+// notTransferred returns the answer to the call of a transfer that the group has abandoned,
 // or whose end this replica will not see.
 func notTransferred(tablet uint64) *pb.TabletResponse {
-	return wire.Failure(pb.Error_CODE_UNAVAILABLE, "tablet %d could not be handed over", tablet)
+	return wire.Failure(pb.Error_CODE_UNAVAILABLE, "tablet %d could not transfer its leadership", tablet)
 }

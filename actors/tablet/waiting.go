@@ -10,34 +10,33 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file parks operations that cannot be judged yet. Each waits for one thing, its
-// obstacle, and is evaluated again when that is gone; it is bounded by its deadline
-// (boundWait), which the sweep enforces: a timer sends the message, the turn does the work.
-// Reads come back here from read workers as a message, all else happens in the tablet's
-// turns.
+// Operations that cannot be judged yet. Each waits for one thing, its obstacle, and is
+// evaluated again when that is gone; the wait is bounded by its deadline (boundWait), which
+// the sweep enforces: a timer sends the message, the turn does the work. Reads return here
+// from read workers as a message, all else happens in the tablet's turns.
 
-// waiter is an operation that met a reservation, or effects in flight. It is evaluated
-// again when what it met is gone, and not before: however many wait for one busy cell,
-// entries that do not concern them wake none of them.
+// waiter is an operation that encountered a reservation, or effects in flight. It is
+// evaluated again only when its obstacle is gone: however many operations wait for one busy
+// cell, unrelated entries wake none of them.
 type waiter struct {
 	call *Call
 	on   obstacle
 }
 
-// obstacle is what an operation met: a reservation, by start timestamp and token, or a
-// proposal in flight. The zero value stands for something that is gone already.
+// obstacle is what an operation waits for: a reservation, by start timestamp and token, or a
+// proposal in flight. The zero value is already gone.
 type obstacle struct {
 	start mvcc.Timestamp
 	token uint64
-	// A read may pass a reservation that has got its commit timestamp since it was met
-	// with commitTS.
+	// A read may pass a reservation that has got its commit timestamp since the read
+	// encountered it with commitTS.
 	read     bool
 	commitTS mvcc.Timestamp
 
 	proposal uint64
 }
 
-// stands reports whether the obstacle is still there.
+// stands reports whether the obstacle still exists.
 func (p *waitingOps) stands(on obstacle) bool {
 	if on.token != 0 {
 		o := p.reservations.held[on.start]
@@ -57,13 +56,13 @@ func reserved(locks []mvcc.LockInfo) obstacle {
 	return obstacle{}
 }
 
-// metBy returns the reservation that a read has met.
+// metBy returns the obstacle of a read blocked by the lock of a reservation.
 func metBy(l *mvcc.Lock) obstacle {
 	return obstacle{start: l.StartTS, token: l.Token, read: true, commitTS: l.CommitTS}
 }
 
-// waitingOps are the operations that wait, and whether the sweep that bounds their waits is
-// armed. Only the tablet's turns touch them.
+// waitingOps are the waiting operations, and the state of the sweep that limits their waits.
+// Only the tablet's turns touch them.
 type waitingOps struct {
 	self         *mailbox
 	maxWait      time.Duration // Config.MaxWait
@@ -71,12 +70,12 @@ type waitingOps struct {
 	pipeline     *pipeline
 
 	mutations, reads []waiter
-	sweeping         bool // a sweep is on its way
+	sweeping         bool // a sweep is scheduled
 }
 
 func (p *waitingOps) len() int { return len(p.mutations) + len(p.reads) }
 
-// expire removes and answers those whose deadline has passed.
+// expire removes and answers the operations whose deadline has passed.
 func (p *waitingOps) expire(now time.Time, answer *pb.TabletResponse) {
 	expired := func(w waiter) bool {
 		if now.After(w.call.Deadline) {
@@ -101,15 +100,15 @@ func (p *waitingOps) freed(waiting *[]waiter) (calls []*Call) {
 	return calls
 }
 
-// hold lets the mutation wait until the obstacle is gone, maxWait at most.
+// hold parks the mutation until the obstacle is gone, for maxWait at most.
 func (p *waitingOps) hold(call *Call, on obstacle) {
 	boundWait(call, p.maxWait)
 	p.mutations = append(p.mutations, waiter{call, on})
 	p.arm()
 }
 
-// retryFreed evaluates the calls again whose obstacle was released or has become visible.
-// They may have to wait once more, for another.
+// retryFreed evaluates again the calls whose obstacle was released or has become visible.
+// They may encounter another one.
 func (t *Tablet) retryFreed() {
 	if calls := t.waiting.freed(&t.waiting.mutations); len(calls) > 0 {
 		t.inHand = append(t.inHand, calls...)
@@ -121,7 +120,7 @@ func (t *Tablet) retryFreed() {
 	}
 }
 
-// onBlockedReads reads again at once what met a reservation that has gone since, and parks
+// onBlockedReads retries immediately the reads whose reservation is gone already, and parks
 // the rest.
 func (t *Tablet) onBlockedReads(m *reads.Blocked) {
 	var again []*Call
@@ -150,9 +149,8 @@ func callsOf(waiters []waiter) []*Call {
 	return calls
 }
 
-// retryWaiting evaluates what waited for reservations or effects, and what the pipeline has
-// room for by now; it begins an exclusive whose barrier is reached, and hands on what Raft has
-// to say.
+// retryWaiting evaluates the operations whose obstacle is gone and those that the pipeline now
+// has room for, begins an exclusive whose barrier is reached, and handles Raft's output.
 func (t *Tablet) retryWaiting() {
 	t.retryFreed()
 	t.takeHeld()
@@ -160,13 +158,13 @@ func (t *Tablet) retryWaiting() {
 	t.ready()
 }
 
-// sweep has the tablet end the waits that have run out.
+// sweep triggers the end of waits whose deadline has passed.
 type sweep struct{}
 
 const sweepInterval = 200 * time.Millisecond
 
-// arm arms the timer of the next sweep, unless it is armed. Whatever waits with a limit
-// calls it.
+// arm starts the timer of the next sweep, unless it is running. Every bounded wait calls
+// it.
 func (p *waitingOps) arm() {
 	if p.sweeping {
 		return
@@ -175,16 +173,16 @@ func (p *waitingOps) arm() {
 	time.AfterFunc(sweepInterval, func() { p.self.send(&sweep{}) })
 }
 
-// onSweep ends the waits of held operations, of reads whose index nobody confirms, and
-// of one-phase commits that the oracle does not answer. It arms the next sweep while
+// onSweep ends the waits of held operations, of reads whose index was not confirmed, and of
+// one-phase commits without an answer from the oracle. It schedules the next sweep while
 // anything waits.
 func (t *Tablet) onSweep() {
 	t.waiting.sweeping = false
 	now := time.Now()
 	t.waiting.expire(now, wire.Failure(pb.Error_CODE_NOT_PROPOSED,
 		"tablet %d: waited too long for a commit in progress; try again", t.id))
-	t.retryWaiting() // a reservation that was released with nothing to apply has woken nobody
-	// Last: what it lets go on may wait again.
+	t.retryWaiting() // a reservation released without an applied entry has woken nobody
+	// Last, since what it resumes may have to wait again.
 	expired, asking := t.reads.indexes.Expired(now)
 	for _, b := range expired {
 		for _, call := range b.Calls {
@@ -194,7 +192,7 @@ func (t *Tablet) onSweep() {
 		}
 	}
 	if asking {
-		t.group.Wake() // what a resting leader has asked the others was lost, or they do not answer
+		t.group.Wake() // a quiescent leader's requests were lost, or the others do not answer
 		t.waiting.arm()
 	}
 	overdue, stamping := t.reservations.overdue(now)
@@ -211,7 +209,7 @@ func (t *Tablet) onSweep() {
 }
 
 // boundWait limits the call's wait to most from now by moving its deadline earlier, never
-// later. So however often the call has to wait again, the first time counts.
+// later. So the first wait counts, however often the call waits again.
 func boundWait(call *Call, most time.Duration) {
 	if limit := time.Now().Add(most); call.Deadline.IsZero() || call.Deadline.After(limit) {
 		call.Deadline = limit

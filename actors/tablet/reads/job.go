@@ -176,7 +176,7 @@ func (j *job) check(snap *store.Snap) *pb.TabletResponse {
 	case !ok:
 		return wire.Failure(pb.Error_CODE_INTERNAL, "tablet %d has no state in its store", j.shared.Tablet)
 	case a.Epoch != j.epoch:
-		return wire.Failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d was split, or changed its replicas, meanwhile; try again",
+		return wire.Failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d was split, or changed its replicas, during the read; try again",
 			j.shared.Tablet)
 	}
 	return nil
