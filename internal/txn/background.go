@@ -7,13 +7,12 @@ import (
 	"time"
 )
 
-// background runs the work that a client does beside its callers'. All of it runs under
-// one context, which ends when the client is closed, and is joined by close. Work that
-// continues after its caller was answered goes through run, which bounds and counts it,
-// and is joined by flush.
+// background runs a client's background goroutines. They share one context, which is canceled
+// when the client is closed, and close joins them. Work that outlives the call that caused it
+// goes through run, which bounds and counts it; flush waits for it.
 //
-// There is no pool of goroutines. They spend nearly all their time waiting for answers,
-// so bounding their number is enough.
+// There is no pool of goroutines. They spend nearly all their time waiting for answers, so a
+// bound on their number is enough.
 type background struct {
 	timeout time.Duration   // of each piece of work, and of flush
 	ctx     context.Context // ends with the client
@@ -24,15 +23,15 @@ type background struct {
 	room  chan struct{} // one place per goroutine of run
 	count atomic.Int64  // work begun and not ended
 
-	// A flush waits for the work of its generation, so that it ends even if new work keeps
-	// beginning, and for the flush before it.
+	// A flush waits for the work of its generation and for the preceding flush, so it returns
+	// even if new work keeps starting.
 	flushing sync.Mutex
 	mu       sync.Mutex
-	now      *sync.WaitGroup // the generation of what begins now
+	now      *sync.WaitGroup // the current generation
 }
 
-// maxBackground limits the secondary commits and rollbacks that run after their callers
-// were answered. Beyond it callers do that work themselves.
+// maxBackground is the maximum number of secondary commits and rollbacks that run in the
+// background. Beyond it callers do that work themselves.
 const maxBackground = 256
 
 func newBackground(cfg *Config) *background {
@@ -44,13 +43,13 @@ func newBackground(cfg *Config) *background {
 	return b
 }
 
-// loop runs fn on a goroutine of its own. fn returns when its context ends, which is when
-// the client is closed.
+// loop runs fn on its own goroutine. fn must return when its context is canceled, which close
+// does.
 func (b *background) loop(fn func(context.Context)) {
 	b.loops.Go(func() { fn(b.ctx) })
 }
 
-// begin counts work that flush has to wait for, until the function returned is called.
+// begin registers work that flush waits for until done is called.
 func (b *background) begin() (done func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -63,8 +62,8 @@ func (b *background) begin() (done func()) {
 	}
 }
 
-// run runs fn on a goroutine of its own, or here if too many are running. fn's context
-// ends after the timeout, or when the client is closed.
+// run runs fn on its own goroutine, or on the caller's if maxBackground are running. fn's
+// context is canceled after the timeout or when the client is closed.
 func (b *background) run(fn func(context.Context)) {
 	// Count it before it starts, so that a concurrent flush can't miss it.
 	done := b.begin()
@@ -81,14 +80,12 @@ func (b *background) run(fn func(context.Context)) {
 			work()
 		}()
 	default:
-		// Backpressure: a caller that makes more work than fits in the background does it
-		// itself.
+		// Backpressure: beyond the bound the caller does the work itself.
 		work()
 	}
 }
 
-// flush returns when all work begun before it has ended, each after the timeout at the
-// latest.
+// flush waits for all work begun before it. Each piece of work ends after at most the timeout.
 func (b *background) flush() {
 	b.flushing.Lock()
 	defer b.flushing.Unlock()
@@ -99,16 +96,16 @@ func (b *background) flush() {
 	generation.Wait()
 }
 
-// close waits for work under way, cancels what is left after the timeout, and joins all
-// goroutines. It returns false if the client has been closed already.
+// close waits for running work, cancels the rest after the timeout, and joins all goroutines.
+// It returns false if the client was already closed.
 func (b *background) close() bool {
 	if b.closed.Swap(true) {
 		return false
 	}
-	// Finish secondaries first: others would have to find and resolve those left behind.
+	// Finish secondaries first: other clients would have to resolve the locks left behind.
 	b.flush()
 	b.end()
-	b.flush() // what was cut off
+	b.flush() // wait for the canceled work
 	b.loops.Wait()
 	return true
 }

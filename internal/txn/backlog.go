@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Loaders ask how much work waits for observers at least backlogGap apart, and so that
-// asking takes at most about a twentieth of the time. They ask again after backlogStale,
-// or once the loads since then would fill the room there was. After a failure nobody asks
-// for backlogBlind.
+// Loaders query the backlog at most once per backlogGap, and spend at most about a twentieth
+// of the time on it. They query again after backlogStale, or once the loads admitted since
+// then could have filled the remaining room. After a failed query there is none for
+// backlogBlind.
 const (
 	backlogGap   = 10 * time.Millisecond
 	backlogCost  = 20
@@ -17,25 +17,25 @@ const (
 	backlogBlind = time.Second
 )
 
-// backlog is how many notifications wait for observers that can run, as this client last
-// heard. All of its loaders share one answer (§2.4: loaders fill the queues that observers
-// empty). It has no goroutine: a loader that finds the answer too old asks again, and the
-// others wait for it, or go on if there was room.
+// backlog caches the number of notifications pending for runnable observers. All loaders of a
+// client share one answer (§2.4: loaders fill the queues that observers empty). It has no
+// goroutine: a loader that finds the answer stale queries again, and the others wait for it or
+// proceed if there was room.
 type backlog struct {
-	turn chan struct{} // capacity 1: held by the loader that asks
+	turn chan struct{} // capacity 1: held by the loader that queries
 
 	mu       sync.Mutex
 	runnable uint64    // the last answer
-	since    uint64    // loads let through since that answer
-	soonest  time.Time // when the next question may be asked
-	stale    time.Time // when the answer is too old; zero: there was none
+	since    uint64    // loads admitted since that answer
+	soonest  time.Time // earliest time of the next query
+	stale    time.Time // when the answer expires; zero: no answer yet
 }
 
-// AwaitBacklog waits until at most most notifications wait for observers that can run:
-// those of observers that are paused, retired, linked by no process, or blocked by runs that
-// never return do not count, nor do parked ones. It counts the loads that it lets through
-// between two answers, so the queues exceed most only by what loads under way notify. If
-// the cluster cannot tell, it does not wait. It returns ctx's error if ctx ends first, and
+// AwaitBacklog waits until at most most notifications are pending for runnable observers. It
+// does not count parked notifications, nor those of observers that are paused, retired,
+// registered by no process, or blocked by runs that never return. It counts the loads admitted
+// between two queries, so the queues exceed most only by the notifications of running loads.
+// If the query fails, it does not wait. It returns ctx's error if ctx ends first, and
 // ErrClosed if closed is closed.
 func (o *observers) AwaitBacklog(ctx context.Context, most uint64, closed <-chan struct{}) error {
 	b := &o.backlog
@@ -68,8 +68,8 @@ func (o *observers) AwaitBacklog(ctx context.Context, most uint64, closed <-chan
 	return nil
 }
 
-// admit lets one load through if there is room by the last answer and that is not too old,
-// which does not matter while somebody asks.
+// admit admits one load if the last answer left room. The answer must not be stale, unless a
+// query is running.
 func (b *backlog) admit(most uint64, asking bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -80,21 +80,23 @@ func (b *backlog) admit(most uint64, asking bool) bool {
 	return room
 }
 
-// askBacklog asks on behalf of all loaders. The caller holds turn. Its only error is ctx's.
+// askBacklog queries the backlog for all loaders. The caller holds turn. Its only error is
+// ctx's.
 func (o *observers) askBacklog(ctx context.Context) error {
 	b, began := &o.backlog, time.Now()
 	b.mu.Lock()
 	before := b.since
 	b.mu.Unlock()
 	runnable, err := o.runnable(ctx)
-	// This loader gave up, which says nothing about the cluster. The next one asks.
+	// The caller canceled, which does not mean that the cluster failed. The next loader
+	// queries.
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	// The loads let through since the question may not be in the answer yet.
+	// The answer may not include the loads admitted since the query was sent.
 	b.runnable, b.since = runnable, b.since-before
 	b.soonest = now.Add(max(backlogGap, min(backlogCost*now.Sub(began), backlogBlind)))
 	b.stale = now.Add(backlogStale)
@@ -107,7 +109,7 @@ func (o *observers) askBacklog(ctx context.Context) error {
 	return nil
 }
 
-// runnable counts the notifications that somebody may run.
+// runnable counts the notifications pending for runnable observers.
 func (o *observers) runnable(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.cfg.OperationTimeout)
 	defer cancel()

@@ -14,7 +14,7 @@ const (
 	backoffMax  = 100 * time.Millisecond
 )
 
-// backoff is how often somebody has waited already.
+// backoff is the number of waits so far.
 type backoff int
 
 // next returns the next wait, with jitter.
@@ -24,11 +24,11 @@ func (b *backoff) next() time.Duration {
 	return jitter(d)
 }
 
-// jitter returns a random duration between d/2 and d, so that transactions that have
-// collided do not meet again after the same wait.
+// jitter returns a random duration between d/2 and d, so that transactions that have collided
+// do not collide again.
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
 
-// Sleep waits for d or the end of ctx, whose error it returns.
+// Sleep waits for d. It returns ctx's error if ctx ends first.
 func Sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()
@@ -43,24 +43,24 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// retryPolicy paces the attempts at one operation and ends them with its context or after
-// Config.OperationTimeout. The zero value is ready.
+// retryPolicy paces the attempts of one operation and stops them when its context ends or
+// after Config.OperationTimeout. The zero value is ready to use.
 type retryPolicy struct {
 	wait  backoff
-	since metrics.Moment // when the first attempt failed; 0: none has
+	since metrics.Moment // when the first attempt failed; 0: none failed
 }
 
-// again waits before the next attempt. last is why the previous one failed. An error,
-// which wraps last, means that there is to be no other attempt.
+// again waits before the next attempt. last is the previous attempt's error. again returns an
+// error, which wraps last, if the operation must not be tried again.
 func (p *retryPolicy) again(ctx context.Context, cfg *Config, v verdict, last error) error {
-	// Most operations succeed at once, so the clock is read only when one has failed.
+	// Most operations succeed at once, so the clock is read only after a failure.
 	if p.since == 0 {
 		p.since = metrics.Now()
 		if v == wrongTablet && ctx.Err() == nil {
-			return nil // the map has just been healed: the next attempt knows better
+			return nil // the map has just been corrected: retry at once
 		}
 	}
-	// A caller without a deadline must not hang for ever on a tablet that nobody serves.
+	// A caller without a deadline must not hang forever on an unavailable tablet.
 	if p.since.Elapsed() > cfg.OperationTimeout {
 		return Errorf("%w: gave up after %v: %w", ErrUnavailable, cfg.OperationTimeout, last)
 	}

@@ -9,26 +9,28 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// This file has a transaction's buffered writes. Until the transaction ends, goroutines
-// read and write them concurrently under guard; from then on they belong to Commit alone,
-// which reads them without guard.
+// The write buffer of a transaction. Until the transaction ends, goroutines access it
+// concurrently under guard; after that Commit owns it and reads it without guard.
 
-// errLateWrite fails a commit during which the same transaction made a write.
+// errLateWrite is the error of a commit that ran concurrently with a write of the same
+// transaction.
 var errLateWrite = Errorf("%w: a goroutine wrote to the transaction during its commit: "+
 	"wait for all that write before the commit, or before the function returns", ErrInvalid)
 
-// fewWrites is how many writes there is room for from the first on.
+// fewWrites is the initial capacity of the buffer, in writes.
 const fewWrites = 2
 
-// cellCost is about the memory that a buffered cell takes besides its row, column and value.
+// cellCost is the approximate overhead of a buffered cell, in bytes, in addition to its row,
+// column and value.
 const cellCost = 192
 
-// kindValidate is a cell that is not written, and must not have changed. Only this package
-// knows it. Of what is buffered for one cell the lesser kind holds, except that of two writes
-// the last does: a write is checked for conflicts too, and so is a lock.
+// kindValidate marks a cell that is not written but must not have changed. It is internal to
+// this package. If a cell is buffered several times the smallest kind wins, and of two writes
+// the last: writes and locks are checked for conflicts anyway. For example, Lock after Set
+// leaves the write, and Set after Validate replaces the validation.
 const kindValidate = mvcc.KindLock + 1
 
-// writes reports whether it is one: a lock and a validation change nothing that a read sees.
+// writes reports whether w changes the cell's value: locks and validations do not.
 func (p *bufferedWrite) writes() bool { return p.kind < mvcc.KindLock }
 
 // bufferedWrite is a write, lock or validation that a transaction has buffered.
@@ -38,40 +40,40 @@ type bufferedWrite struct {
 	value []byte
 }
 
-// unresolvedWrite is a write whose table is known by name only. Kind 0 is a notification.
+// unresolvedWrite is a write whose table's id is not known yet. Kind 0 is a notification.
 type unresolvedWrite struct {
 	key   Key
 	kind  mvcc.Kind
 	value []byte
 }
 
-// writeBuffer holds what a transaction has buffered.
+// writeBuffer holds a transaction's writes, locks, validations and notifications.
 type writeBuffer struct {
 	guard     sync.Mutex
-	ended     bool  // by the first of Commit, Rollback and the end of Run's function
-	late      bool  // something was dropped for that
-	committed bool  // what was dropped is missing in what has committed
-	failed    error // the first failed read or impossible write: the transaction cannot commit
+	ended     bool  // set by Commit, Rollback or the end of Run's function
+	late      bool  // a write was dropped because the transaction had ended
+	committed bool  // the transaction committed: a late write is logged
+	failed    error // the first failed read or invalid write: the transaction cannot commit
 
-	// writes are in the order of their first Set, one per cell, locks and validations
-	// too. index finds a cell's place in writes once they are many.
+	// writes has one entry per cell, including locks and validations, in the order of the
+	// first call. index maps cells to entries; it is nil while there are few.
 	writes []bufferedWrite
 	index  map[mvcc.Cell]int
-	// Commit sorts writes: the first written of them are writes, the others locks, and
-	// validations are apart.
+	// Commit sorts writes: the first written entries are writes, the others locks. It moves
+	// validations to a slice of their own.
 	written     int
 	validations []mvcc.Cell
 	// notifies may hold a cell several times until Commit.
 	notifies []mvcc.Cell
-	size     int // bytes buffered, about
+	size     int // approximate bytes buffered
 	limit    int // of size
-	// unresolved are writes to tables whose ids are not known yet, and all later ones, in
-	// order.
+	// unresolved holds, in order, the first write to a table whose id is not known yet and all
+	// later writes.
 	unresolved []unresolvedWrite
 	timers     []unsetTimer
 }
 
-// Set buffers a write; the value is copied.
+// Set buffers a write. It copies the value.
 func (t *Txn) Set(k Key, value []byte) {
 	if limit := t.c.cfg.Limits.Value; len(value) > limit {
 		t.Refuse(&LimitError{Limit: "value", Size: len(value), Max: limit})
@@ -83,17 +85,17 @@ func (t *Txn) Set(k Key, value []byte) {
 // Delete buffers a deletion.
 func (t *Txn) Delete(k Key) { t.buffer(k, mvcc.KindDelete, nil) }
 
-// Lock makes the transaction conflict over the cell as if it wrote it.
+// Lock makes the transaction conflict on the cell as if it wrote it.
 func (t *Txn) Lock(k Key) { t.buffer(k, mvcc.KindLock, nil) }
 
 // Validate makes the commit fail if the cell changes before it.
 func (t *Txn) Validate(k Key) { t.buffer(k, kindValidate, nil) }
 
-// Notify makes the weak observer of the column run for the row, if the transaction commits.
+// Notify schedules a run of the column's weak observer for the row if the transaction commits.
 func (t *Txn) Notify(k Key) { t.buffer(k, 0, nil) }
 
-// SetCell buffers a write to a cell by its id, ack columns too: for the observer
-// framework. The value must not change any more.
+// SetCell buffers a write to a cell by its table's id, for the observer framework. It accepts
+// ack columns. The caller must not change value afterwards.
 func (t *Txn) SetCell(cell mvcc.Cell, value []byte) {
 	t.guard.Lock()
 	defer t.guard.Unlock()
@@ -103,8 +105,8 @@ func (t *Txn) SetCell(cell mvcc.Cell, value []byte) {
 	}
 }
 
-// buffer buffers a write of any kind. Without a context it can't ask meta for a table's
-// id: one that is not cached is looked up by the next call that has a context.
+// buffer buffers a write of any kind. It has no context to query meta with: a table id that is
+// not cached is looked up by the next call that has one.
 func (t *Txn) buffer(k Key, kind mvcc.Kind, value []byte) {
 	if err := t.c.cfg.checkAddress(k.Row, k.Column); err != nil {
 		t.Refuse(err)
@@ -115,12 +117,12 @@ func (t *Txn) buffer(k Key, kind mvcc.Kind, value []byte) {
 	if t.tooLate() {
 		return
 	}
-	if t.size > t.limit { // failed already: not even a copy
+	if t.size > t.limit { // already failed: do not copy
 		return
 	}
 	if t.size += len(k.Row) + len(k.Column) + len(value) + cellCost; t.size > t.limit {
 		t.failWith(&LimitError{Limit: "transaction", Size: t.size, Max: t.limit})
-		// It will never commit, so its writes need not be kept.
+		// The transaction cannot commit, so its writes need not be kept.
 		t.writes, t.index, t.notifies, t.unresolved, t.timers = nil, nil, nil, nil, nil
 		return
 	}
@@ -163,8 +165,8 @@ func (b *writeBuffer) put(cell mvcc.Cell, kind mvcc.Kind, value []byte) {
 	}
 }
 
-// find returns the index of the cell's buffered write, or -1. A linear search beats a map
-// for the few cells of most transactions, and costs no allocation.
+// find returns the index of the cell's buffered write, or -1. For the few cells of most
+// transactions a linear search is faster than a map and does not allocate.
 func (b *writeBuffer) find(cell mvcc.Cell) int {
 	if b.index != nil {
 		if i, ok := b.index[cell]; ok {
@@ -193,9 +195,9 @@ func (b *writeBuffer) buffered(cell mvcc.Cell) (w bufferedWrite, ok bool, err er
 	return w, false, nil
 }
 
-// bufferedIn returns the buffered writes in a scan's range and columns, sorted, and
-// copied so that the body of the scan's loop may write. columns must be sorted. Weak
-// columns and acks are never scanned. It returns ErrTxDone if the transaction has ended.
+// bufferedIn returns a sorted copy of the buffered writes in a scan's range and columns, so
+// that the loop's body may write. columns must be sorted. Weak columns and acks are not
+// scanned. It returns ErrTxDone if the transaction has ended.
 func (b *writeBuffer) bufferedIn(span mvcc.Span, columns []string) ([]bufferedWrite, error) {
 	b.guard.Lock()
 	defer b.guard.Unlock()
@@ -216,15 +218,15 @@ func (b *writeBuffer) bufferedIn(span mvcc.Span, columns []string) ([]bufferedWr
 	return found, nil
 }
 
-// resolveTables looks up the tables of unresolved writes before a read, until there are
-// none or the transaction has ended.
+// resolveTables looks up the table ids of unresolved writes before a read. It returns when
+// there are none left or the transaction has ended.
 func (t *Txn) resolveTables(ctx context.Context) error {
 	for {
 		name, waits, err := t.unknownTable()
 		if err != nil || !waits {
 			return err
 		}
-		// Not under guard: a write has no deadline and must not wait for meta.
+		// Not under guard: a concurrent Set must not block on meta.
 		id, err := t.c.meta.TableID(ctx, name)
 		if err != nil {
 			return err
@@ -251,7 +253,7 @@ func (b *writeBuffer) unknownTable() (name string, waits bool, err error) {
 	return b.unresolved[0].key.Table, true, nil
 }
 
-// bindTable buffers the oldest unresolved writes, as long as they are to the table name.
+// bindTable buffers the leading unresolved writes that are to the table name.
 func (b *writeBuffer) bindTable(name string, id mvcc.TableID) {
 	for len(b.unresolved) > 0 && b.unresolved[0].key.Table == name {
 		w := b.unresolved[0]
@@ -260,7 +262,7 @@ func (b *writeBuffer) bindTable(name string, id mvcc.TableID) {
 	}
 }
 
-// bindTables is resolveTables for Commit, which owns the buffer by then.
+// bindTables is resolveTables for Commit, which owns the buffer.
 func (t *Txn) bindTables(ctx context.Context) error {
 	for len(t.unresolved) > 0 {
 		name := t.unresolved[0].key.Table
@@ -273,14 +275,14 @@ func (t *Txn) bindTables(ctx context.Context) error {
 	return nil
 }
 
-// fail makes the transaction unable to commit (invariant 9 of design section 4).
+// fail prevents the transaction from committing (invariant 9 of design section 4).
 func (b *writeBuffer) fail(err error) {
 	b.guard.Lock()
 	defer b.guard.Unlock()
 	b.failWith(err)
 }
 
-// failWith is fail under guard. The first failure is the cause of what follows.
+// failWith is fail for a caller that holds guard. It keeps the first error.
 func (b *writeBuffer) failWith(err error) {
 	if b.failed == nil && !b.ended {
 		b.failed = err
@@ -294,7 +296,7 @@ func (b *writeBuffer) failure() error {
 	return b.failed
 }
 
-// Refuse fails the transaction because of an impossible write.
+// Refuse fails the transaction because of an invalid write.
 func (t *Txn) Refuse(err error) {
 	t.guard.Lock()
 	defer t.guard.Unlock()
@@ -313,9 +315,9 @@ func (b *writeBuffer) over() bool {
 // tooLate reports whether the transaction has ended, and if so records that a write was
 // dropped. The caller holds guard.
 //
-// A write returns no error, but must not go missing unnoticed. Until the commit has been
-// sent it fails because of the write (overtaken). Later the write counts as made after
-// the commit, and is logged.
+// Set returns no error, but a write must not be lost silently. Until the commit has been sent,
+// a late write makes it fail (overtaken). After that the write counts as made after the
+// commit, and is logged.
 func (t *Txn) tooLate() bool {
 	if !t.ended {
 		return false
@@ -327,7 +329,7 @@ func (t *Txn) tooLate() bool {
 	return true
 }
 
-// overtaken returns an error if writes were dropped before the commit was sent.
+// overtaken returns errLateWrite if writes were dropped before the commit was sent.
 func (t *Txn) overtaken() error {
 	t.guard.Lock()
 	defer t.guard.Unlock()
@@ -337,7 +339,7 @@ func (t *Txn) overtaken() error {
 	return nil
 }
 
-// lateWrite logs, at most once a second, that a committed transaction lacks a write.
+// lateWrite logs, at most once a second, that a committed transaction has lost a write.
 func (c *Client) lateWrite() {
 	now := time.Now().Unix()
 	if last := c.warned.Load(); last != now && c.warned.CompareAndSwap(last, now) {

@@ -9,19 +9,20 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// maxBatchCells bounds the cells of one mutation, apart from the limit on its bytes.
+// maxBatchCells is the maximum number of cells of one mutation, in addition to the limit on
+// its bytes.
 const maxBatchCells = 4096
 
-// batchBytes returns the largest size of one mutation, by the weights of mvcc. It stays
-// below the tablet's limit on messages, and below what its store takes at once.
+// batchBytes returns the maximum size of one mutation, by mvcc's weights. It is below the
+// tablet's limit on messages and below the store's limit on batches.
 func (r *router) batchBytes() int { return r.cfg.Limits.Batch - r.cfg.Limits.Batch/8 }
 
-// Operations on many cells are cut along the cached tablet map, which may be old: they
-// are cut again where a tablet turns out to have been split.
+// Operations on many cells are split by the cached tablet map, which may be stale: they are
+// split again where a tablet turns out to have been split.
 
-// eachTablet sends an idempotent mutation of cells and intents to their tablets, in
-// parallel and in as many messages as it takes, until each is answered. check, if not
-// nil, gets every result and may return an error.
+// eachTablet sends an idempotent mutation of cells and intents to their tablets, in parallel
+// and in as many messages as needed, until each is answered. check, if not nil, is called with
+// each result and may return an error.
 func (r *router) eachTablet(
 	ctx context.Context, cells, intents []mvcc.Cell,
 	build func(cells, intents []mvcc.Cell) *pb.TabletRequest, check func(*pb.MutationResult) error,
@@ -36,15 +37,15 @@ func (r *router) eachTablet(
 	})
 }
 
-// cellPart is the part of an operation's cells that one tablet is believed to hold.
+// cellPart is the part of an operation's cells that one tablet holds by the cached map.
 type cellPart struct {
 	d       *pb.TabletDescriptor
-	cells   []mvcc.Cell // slices of the operation's own, sorted
+	cells   []mvcc.Cell // subslices of the operation's, sorted
 	intents []mvcc.Cell
 	weight  int
 }
 
-// cellParts sorts cells and intents by tablet.
+// cellParts groups cells and intents by tablet.
 func (r *router) cellParts(ctx context.Context, cells,
 	intents []mvcc.Cell) (parts []cellPart, err error) {
 	err = cut(ctx, r, sorted(cells), r.decision,
@@ -65,10 +66,9 @@ func (r *router) cellParts(ctx context.Context, cells,
 // decision returns the cell, and the weight of committing, resolving or rolling it back.
 func (r *router) decision(c mvcc.Cell) (mvcc.Cell, int) { return c, c.DecisionWeight(r.cfg.Limits) }
 
-// cut cuts what an operation does, item by item in the order of their cells, into one run
-// for each message, and gives take each run with its weight and the tablet that is believed
-// to hold it. Items of one tablet are neighbours in order, so no map is needed to group
-// them. weigh gives an item's cell and its weight.
+// cut splits an operation's items, sorted by cell, into one run per message and calls take
+// with each run, its weight and its tablet by the cached map. Items of one tablet are
+// adjacent, so no map is needed to group them. weigh returns an item's cell and its weight.
 func cut[T any](
 	ctx context.Context, r *router, items []T, weigh func(T) (mvcc.Cell, int),
 	take func(d *pb.TabletDescriptor, run []T, weight int),
@@ -86,8 +86,8 @@ func cut[T any](
 	return nil
 }
 
-// firstRun returns how many of the items the tablet takes in one message, at least one,
-// and what they weigh. A single cell within the limits always fits into a message.
+// firstRun returns the number of leading items that fit into one message to the tablet, at
+// least one, and their weight. A single cell within the limits always fits.
 func firstRun[T any](
 	r *router, d *pb.TabletDescriptor, items []T, weigh func(T) (mvcc.Cell, int),
 ) (n, weight int) {
@@ -117,7 +117,7 @@ func (r *router) addIntents(parts []cellPart, p cellPart) []cellPart {
 	return append(parts, p)
 }
 
-// sorted returns cells in order, copied if they were not.
+// sorted returns cells in order. It copies them if they were not sorted.
 func sorted(cells []mvcc.Cell) []mvcc.Cell {
 	if slices.IsSortedFunc(cells, mvcc.Cell.Compare) {
 		return cells
@@ -127,8 +127,8 @@ func sorted(cells []mvcc.Cell) []mvcc.Cell {
 	return cells
 }
 
-// mutatePart carries out one part. The operation is idempotent, so it may be sent again
-// whatever became of an attempt, even after a lost reply.
+// mutatePart applies one part. The operation is idempotent, so it may be sent again after any
+// failure, even a lost reply.
 func (r *router) mutatePart(
 	ctx context.Context, p cellPart,
 	build func(cells, intents []mvcc.Cell) *pb.TabletRequest, check func(*pb.MutationResult) error,
@@ -150,8 +150,8 @@ func (r *router) mutatePart(
 	if err := wait.again(ctx, r.cfg, v, err); err != nil {
 		return err
 	}
-	// The part may be in several tablets by now. Patience is passed on, so that all of
-	// this ends when it is used up.
+	// The part may now be in several tablets. They share the retry policy, so the whole
+	// operation ends at its timeout.
 	parts, err := r.cellParts(ctx, p.cells, p.intents)
 	if err != nil {
 		return err
@@ -162,8 +162,8 @@ func (r *router) mutatePart(
 	})
 }
 
-// notify writes notify entries for the cells of a commit or a replay. The request is all but
-// the cells.
+// notify writes notify entries for the cells of a commit or a replay. as is the request
+// without its cells.
 func (r *router) notify(ctx context.Context, as *pb.NotifyRequest, cells []mvcc.Cell,
 	trace []byte) error {
 	return r.eachTablet(ctx, cells, nil, func(cells, _ []mvcc.Cell) *pb.TabletRequest {
@@ -187,9 +187,9 @@ func (r *router) notify(ctx context.Context, as *pb.NotifyRequest, cells []mvcc.
 	})
 }
 
-// ClearNotifies removes the notify entries of the cells that are not newer than upTo, with
-// one message for each of their tablets. It may be repeated. The error is ErrInvalid as long
-// as the cluster does not use such messages (version.Batches).
+// ClearNotifies removes the cells' notify entries up to the timestamp upTo, with one message
+// per tablet. It is idempotent. It returns ErrInvalid while the cluster's version lacks
+// version.Batches.
 func (r *router) ClearNotifies(ctx context.Context, cells []mvcc.Cell,
 	as mvcc.ClearNotifyRequest) error {
 	return r.eachTablet(ctx, cells, nil, func(cells, _ []mvcc.Cell) *pb.TabletRequest {
@@ -200,6 +200,6 @@ func (r *router) ClearNotifies(ctx context.Context, cells []mvcc.Cell,
 	}, nil)
 }
 
-// TabletOf returns the tablet that is believed to hold the cell, 0 if none is known. It asks
-// nobody.
+// TabletOf returns the cell's tablet by the cached map, or 0 if it is not cached. It sends
+// nothing.
 func (r *router) TabletOf(c mvcc.Cell) uint64 { return r.tablets.find(posOf(c)).GetTabletId() }

@@ -14,30 +14,29 @@ import (
 // Client coordinates transactions of one process over a Transport. All its methods may be
 // used concurrently.
 //
-// It is made of parts (see the package comment); those that are embedded export methods
-// of the client. Transactions run on their callers' goroutines, as in the paper (§2.5);
-// work runs the rest.
+// It consists of parts (see the package comment); embedded parts export methods of the client.
+// Transactions run on their callers' goroutines, as in the paper (§2.5); work runs the rest.
 type Client struct {
 	transport Transport
 	cfg       Config
-	worker    mvcc.Worker // this process, as its locks name it
+	worker    mvcc.Worker // this process's identity in its locks
 	work      *background
 
 	*oracle    // timestamps
-	*meta      // tables, and what else is asked of meta
+	*meta      // tables and other requests to meta
 	*router    // operations, to the tablets that hold their cells
-	*resolver  // locks in the way, and commits whose reply was lost
-	*observers // what waits for observers
+	*resolver  // conflicting locks, and commits whose reply was lost
+	*observers // notifications pending for observers
 	beats      *heartbeats
 	leases     *leases
 
 	weak    weakColumns
 	learned prefetcher
 	stats   counters
-	warned  atomic.Int64 // of a late write, last, in seconds since 1970
+	warned  atomic.Int64 // last warning of a late write, Unix seconds
 }
 
-// NewClient returns a client over the transport, which it owns from now on. It must be
+// NewClient returns a client over the transport and takes ownership of it. The client must be
 // closed.
 func NewClient(transport Transport, cfg Config) *Client {
 	c := &Client{transport: transport, cfg: cfg.withDefaults(), worker: transport.Worker()}
@@ -61,8 +60,8 @@ func NewClient(transport Transport, cfg Config) *Client {
 	return c
 }
 
-// Close waits for background commits and rollbacks, ends the client's goroutines and
-// closes the transport. Whoever still uses the client gets ErrClosed.
+// Close waits for background commits and rollbacks, ends the client's goroutines and closes
+// the transport. Concurrent and later calls of the client return ErrClosed.
 func (c *Client) Close() error {
 	if !c.work.close() {
 		return nil
@@ -70,22 +69,22 @@ func (c *Client) Close() error {
 	return c.transport.Close()
 }
 
-// Flush waits for the background work that has begun, at most OperationTimeout.
+// Flush waits for the background work begun so far, at most OperationTimeout.
 func (c *Client) Flush() { c.work.flush() }
 
-// Finish is Flush before a Close: when ctx ends, what has not ended is given up, and so is what
-// begins later. The locks that it leaves are resolved by those who meet them.
+// Finish is Flush before a Close. When ctx ends, it cancels running and later background work.
+// Other clients resolve the locks left behind.
 func (c *Client) Finish(ctx context.Context) {
 	stop := context.AfterFunc(ctx, c.work.end)
 	defer stop()
 	c.work.flush()
 }
 
-// Transport returns the transport that the client was made with.
+// Transport returns the client's transport.
 func (c *Client) Transport() Transport { return c.transport }
 
-// Admin returns a client of the service Admin over the same transport. Refusals are a
-// ServerError.
+// Admin returns a client of the Admin service over the same transport. A refusal is a
+// *ServerError.
 func (c *Client) Admin() pb.AdminClient { return pb.NewAdminClient(c.transport.AdminConn()) }
 
 // Timestamp returns a fresh timestamp of the oracle.
@@ -96,7 +95,7 @@ func (c *Client) Timestamp(ctx context.Context) (mvcc.Timestamp, error) {
 	return c.oracle.get(ctx)
 }
 
-// Begin starts a transaction that reads what has committed by now. Nothing is retried.
+// Begin starts a transaction whose snapshot includes all commits so far. It does not retry.
 func (c *Client) Begin(ctx context.Context, o Options) (*Txn, error) {
 	_, span := c.cfg.Tracer.Start(ctx, spanTransaction)
 	asked := span.Child(spanOracle)
@@ -111,10 +110,9 @@ func (c *Client) Begin(ctx context.Context, o Options) (*Txn, error) {
 	return t, nil
 }
 
-// BeginLazy starts a transaction that gets its start timestamp with its first read, for
-// which the tablet asks in the same trip, or from Start, Scan or Commit if one of these
-// comes first. ctx is for Txn.StartTS, which has none. It is traced if its caller says so
-// (Txn.Trace).
+// BeginLazy starts a transaction that obtains its start timestamp with its first read, in the
+// same round trip, or in Start, Scan or Commit if one of these comes first. Txn.StartTS, which
+// has no context parameter, uses ctx. The transaction is traced only after Txn.Trace.
 func (c *Client) BeginLazy(ctx context.Context, o Options) (*Txn, error) {
 	if c.work.closed.Load() {
 		return nil, ErrClosed
@@ -127,7 +125,7 @@ func (c *Client) BeginLazy(ctx context.Context, o Options) (*Txn, error) {
 
 func (c *Client) newTxn(ctx context.Context, o Options) *Txn {
 	c.stats.begun.Add(1)
-	// One allocation holds the transaction and its reader, which has room for one cell.
+	// One allocation holds the transaction and its reader, including space for one cell.
 	t := &Txn{ctx: ctx, began: metrics.Now(), origin: originIn(ctx)}
 	t.c, t.name, t.limit = c, o.Name, c.cfg.TransactionBytes
 	if o.Bytes > 0 {
@@ -139,9 +137,9 @@ func (c *Client) newTxn(ctx context.Context, o Options) *Txn {
 	return t
 }
 
-// Run runs fn in a transaction of BeginLazy and commits it, again and again on conflicts,
-// until ctx ends (invariant 5). It returns the commit timestamp, or the start timestamp
-// if there was nothing to write.
+// Run calls fn with a transaction from BeginLazy and commits it. On conflicts it runs fn again
+// in a new transaction, until ctx ends (invariant 5). It returns the commit timestamp, or the
+// start timestamp if fn wrote nothing.
 func (c *Client) Run(ctx context.Context, o Options,
 	fn func(context.Context, *Txn) error) (mvcc.Timestamp, error) {
 	ctx, span := c.cfg.Tracer.Start(ctx, spanTransaction)
@@ -150,7 +148,7 @@ func (c *Client) Run(ctx context.Context, o Options,
 	return ts, err
 }
 
-// runAgain is Run within its span.
+// runAgain is the retry loop of Run.
 func (c *Client) runAgain(ctx context.Context, o Options, span *tracing.Span,
 	fn func(context.Context, *Txn) error) (mvcc.Timestamp, error) {
 	var wait backoff
@@ -166,8 +164,8 @@ func (c *Client) runAgain(ctx context.Context, o Options, span *tracing.Span,
 			}
 			renamed = true
 		}
-		// The function runs again with a new start timestamp and reads anew: what it
-		// buffered came from what it had read (invariant 9 of design section 4).
+		// fn runs again with a new start timestamp and reads again: its buffered writes came
+		// from its earlier reads (invariant 9 of design section 4).
 		c.stats.retries.Add(1)
 		d := wait.next()
 		if hint, ok := errors.AsType[*OverloadedError](err); ok {
@@ -179,9 +177,9 @@ func (c *Client) runAgain(ctx context.Context, o Options, span *tracing.Span,
 	}
 }
 
-// runOnce runs fn once and commits. again reports that it surely did not commit and is
-// worth another run. An error of fn itself never is, even if it wraps ErrConflict: it may
-// come from another transaction.
+// runOnce runs fn once and commits. again reports that the transaction did not commit and
+// should run again. An error of fn itself is never retried, even if it wraps ErrConflict: it
+// may come from another transaction.
 func (c *Client) runOnce(
 	ctx context.Context, o Options, span *tracing.Span, fn func(context.Context, *Txn) error,
 ) (ts mvcc.Timestamp, again bool, err error) {
@@ -192,7 +190,7 @@ func (c *Client) runOnce(
 	t.span = span
 	defer t.end() // also if fn panics
 	if err := fn(ctx, t); err != nil {
-		// A failed read decides whether to run again, whatever fn made of its error.
+		// A failed read decides whether to run again, regardless of fn's error.
 		if failed := t.failure(); retryable(failed) {
 			t.record(Undecided, outcomeOf(failed))
 			return 0, true, notCommitted(failed)
@@ -204,8 +202,8 @@ func (c *Client) runOnce(
 	return ts, retryable(err), err
 }
 
-// retryable reports whether a transaction that failed with err surely did not commit and
-// is worth another run.
+// retryable reports whether a transaction that failed with err did not commit and should run
+// again.
 func retryable(err error) bool {
 	if err == nil || errors.Is(err, ErrCommitUnknown) {
 		return false
@@ -214,7 +212,7 @@ func retryable(err error) bool {
 		errors.Is(err, ErrOverloaded) || errors.Is(err, errTableGone)
 }
 
-// Snapshot reads what has committed by now.
+// Snapshot returns a snapshot of all commits so far.
 func (c *Client) Snapshot(ctx context.Context) (*Snapshot, error) {
 	ts, err := c.Timestamp(ctx)
 	if err != nil {
@@ -223,8 +221,8 @@ func (c *Client) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return c.snapshot(ts, false), nil
 }
 
-// SnapshotAt reads the state at ts, which the oracle must have allocated already: the
-// state below a future timestamp may still change.
+// SnapshotAt returns a snapshot at ts. The oracle must already have allocated ts: the state
+// below a future timestamp may still change.
 func (c *Client) SnapshotAt(ctx context.Context, ts mvcc.Timestamp) (*Snapshot, error) {
 	if c.work.closed.Load() {
 		return nil, ErrClosed
@@ -235,8 +233,8 @@ func (c *Client) SnapshotAt(ctx context.Context, ts mvcc.Timestamp) (*Snapshot, 
 	return c.snapshot(ts, true), nil
 }
 
-// snapshot opens a snapshot, which counts for leases on history until it is closed. past
-// means that it may be old already.
+// snapshot opens a snapshot and registers it with leases until it is closed. past means that
+// it may already be old.
 func (c *Client) snapshot(ts mvcc.Timestamp, past bool) *Snapshot {
 	s := &Snapshot{}
 	s.c, s.at = c, ts

@@ -12,10 +12,10 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Commit commits the transaction and ends it. It returns the commit timestamp, or the
-// start timestamp if there was nothing to write. After ErrConflict or ErrLocked it surely
-// did not commit; after ErrCommitUnknown nobody knows. Every other error means that it
-// did not commit, and says so in its text.
+// Commit commits the transaction and ends it. It returns the commit timestamp, or the start
+// timestamp if there was nothing to write. After ErrCommitUnknown the outcome is unknown.
+// After any other error the transaction did not commit; unless it is ErrConflict or ErrLocked
+// its text says so.
 func (t *Txn) Commit(ctx context.Context) (mvcc.Timestamp, error) {
 	if !t.end() {
 		return 0, ErrTxDone
@@ -43,7 +43,7 @@ func (t *Txn) Commit(ctx context.Context) (mvcc.Timestamp, error) {
 	return ts, nil
 }
 
-// commit chooses the way: nothing to write, notifications alone, one phase or two.
+// commit chooses the protocol: nothing to write, notifications only, one phase or two.
 func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, Kind, error) {
 	if len(t.writes) > 0 {
 		t.sortWrites()
@@ -65,11 +65,11 @@ func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, Kind, error) {
 	if _, err := t.start(ctx); err != nil { // nothing was read
 		return 0, Undecided, err
 	}
-	// onePhase sends nothing unless everything is in one tablet.
+	// onePhase sends nothing unless all cells are in one tablet.
 	if !t.c.cfg.TwoPhaseOnly && len(t.validations) == 0 {
 		span := t.span.Child(spanCommit)
 		ts, err := (&onePhase{t, t.writes, t.notifies}).commit(ctx)
-		if !errors.Is(err, errManyTablets) { // else nothing was sent, and the span is dropped
+		if !errors.Is(err, errManyTablets) { // errManyTablets: nothing was sent, and the span is dropped
 			endSpan(span, err)
 			return ts, OnePhase, err
 		}
@@ -79,13 +79,14 @@ func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, Kind, error) {
 	return ts, TwoPhase, err
 }
 
-// sortWrites sorts what is buffered: writes, then locks, and sets the validations aside. If
-// nothing is written there is no primary that could hold a lock: if the transaction notifies,
-// locks are validated too. Else all of them go: the transaction takes effect at its start, of
-// which everything that it has read is true.
+// sortWrites sorts the buffer into writes, then locks, and moves the validations out. A
+// transaction without writes has no primary: if it notifies, its locks become validations.
+// Otherwise locks and validations are dropped: the transaction takes effect at its start
+// timestamp, at which all its reads hold.
 //
-// Sorted, the cells of one tablet are neighbours, and the first is as good a primary as any.
-// With the same order in all transactions, those that collide do so early.
+// Sorting makes the cells of one tablet adjacent. Any write can be the primary; sortWrites
+// makes it the first. Because all transactions use the same order, those that conflict do so
+// early.
 func (t *Txn) sortWrites() {
 	slices.SortFunc(t.writes, func(a, b bufferedWrite) int {
 		return cmp.Or(cmp.Compare(max(a.kind, mvcc.KindDelete), max(b.kind, mvcc.KindDelete)),
@@ -107,10 +108,11 @@ func (t *Txn) sortWrites() {
 	t.writes, t.written = t.writes[:kept], written
 }
 
-// commitNotifies commits a transaction of weak notifications alone. It has no primary: it
-// takes a fresh timestamp, above that of every run that might have seen what led to it,
-// validates at it, and writes the entries (invariant 12 of design section 4). An entry is idempotent, and
-// a superfluous one only makes an observer run once more, so nothing is ever undone.
+// commitNotifies commits a transaction that only has weak notifications. It has no primary: it
+// obtains a new timestamp, above that of every run that may have seen the change behind the
+// notification, validates at it, and writes the entries (invariant 12 of design section 4).
+// Entries are idempotent, and a superfluous one only causes another run, so nothing is ever
+// undone.
 func (t *Txn) commitNotifies(ctx context.Context) (mvcc.Timestamp, error) {
 	// Not the start timestamp: a run that began after it, but before the change that this
 	// notification is about had committed, would clear the entry without having seen the
@@ -134,8 +136,8 @@ func (t *Txn) commitNotifies(ctx context.Context) (mvcc.Timestamp, error) {
 	if err == nil {
 		return ts, nil
 	}
-	// A permanent refusal is the same for every run of this transaction; superfluous
-	// entries of other tablets are harmless.
+	// A permanent refusal would recur in every run; superfluous entries in other tablets are
+	// harmless.
 	if permanent(err) || errors.Is(err, ErrNotifyOnly) {
 		return 0, err
 	}
@@ -174,17 +176,17 @@ type ConflictError struct {
 	CommitTS mvcc.Timestamp // of the other transaction
 }
 
-// Error names the cell.
+// Error returns a text with the cell and the other transaction's commit timestamp.
 func (e *ConflictError) Error() string {
 	return fmt.Sprintf("%v: row %q column %q changed at %d", ErrConflict, e.Cell.Row, e.Cell.Column,
 		e.CommitTS)
 }
 
-// Unwrap is ErrConflict.
+// Unwrap returns ErrConflict.
 func (e *ConflictError) Unwrap() error { return ErrConflict }
 
-// errFenced means that the reply to a commit was lost and the transaction has been rolled
-// back since. It surely did not commit, so it counts as a conflict.
+// errFenced means that the reply to a commit was lost and the transaction has since been
+// rolled back. It did not commit, so it counts as a conflict.
 var errFenced = Errorf("%w: the reply was lost, and the transaction is rolled back",
 	ErrConflict)
 

@@ -11,10 +11,10 @@ import (
 // Timestamp is mvcc.Timestamp, for package percolator.
 type Timestamp = mvcc.Timestamp
 
-// Key is the address of a cell as users give it: the table by its name.
+// Key is the address of a cell with the table's name.
 type Key struct{ Table, Row, Column string }
 
-// Value is what a read found in a cell.
+// Value is the result of reading a cell.
 type Value struct {
 	Bytes    []byte
 	CommitTS mvcc.Timestamp // zero for the transaction's own buffered write
@@ -33,36 +33,38 @@ type ScanSpec struct {
 	Limit     int // rows; 0: no limit
 }
 
-// Options of one transaction.
+// Options configures one transaction.
 type Options struct {
-	Name string // groups what is learned for prefetching
-	// Bytes bounds what the transaction buffers, about; 0: the client's TransactionBytes.
+	Name string // groups transactions in metrics and for prefetching
+	// Bytes is the approximate maximum size of the write buffer, in bytes; default the
+	// client's TransactionBytes.
 	Bytes int
 }
 
-// Config tunes a Client. Zero fields take the defaults.
+// Config configures a Client. Zero fields mean the defaults.
 type Config struct {
 	Limits mvcc.Limits
-	// LockTTL is how far ahead of oracle time the locks of a commit expire; default 10 s.
-	// A commit that takes longer moves the expiry by heartbeats every third of it. After
-	// a client's death others wait at most this long.
+	// LockTTL is the time, by the oracle, after which a commit's locks expire; default 10 s.
+	// Heartbeats at a third of it extend the locks of a longer commit. It also bounds how long
+	// the locks of a dead client block others.
 	LockTTL time.Duration
-	// OperationTimeout bounds the retries of one operation that nobody serves; default 20
-	// s. Then: ErrUnavailable.
+	// OperationTimeout bounds the retries of one operation, after which it fails with
+	// ErrUnavailable; default 20 s.
 	OperationTimeout time.Duration
-	// SettleTimeout bounds how long a commit with a lost reply, or that is given up after it
-	// was sent, tries to find out what happened; default 5 s. It counts apart from the
+	// SettleTimeout bounds how long a commit whose reply was lost, or that was abandoned after
+	// it was sent, tries to determine its outcome; default 5 s. It is independent of the
 	// caller's context (invariant 8).
 	SettleTimeout time.Duration
-	// LeaseTTL is how long a lease on history outlives a client that died; default 30 s.
+	// LeaseTTL is how long a lease on history outlives a dead client; default 30 s.
 	LeaseTTL time.Duration
-	// ReadCacheBytes bounds each transaction's read cache; default 16 MiB.
+	// ReadCacheBytes is the maximum size of each transaction's read cache; default 16 MiB.
 	ReadCacheBytes int
-	// TwoPhaseOnly never commits in one phase; for benchmarks.
+	// TwoPhaseOnly disables one-phase commits, for benchmarks.
 	TwoPhaseOnly bool
-	// TransactionBytes bounds what one transaction buffers; default 128 MiB.
+	// TransactionBytes is the default maximum size of a transaction's write buffer; default
+	// 128 MiB.
 	TransactionBytes int
-	// Tracer starts the spans of transactions; nil: there are none.
+	// Tracer starts the spans of transactions; nil disables tracing.
 	Tracer *tracing.Tracer
 	Logger *slog.Logger
 }
@@ -86,7 +88,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// checkAddress applies the limits of rows and columns.
+// checkAddress returns a *LimitError if the row or the column exceeds its limit.
 func (c *Config) checkAddress(row, column string) error {
 	if len(row) > c.Limits.Row {
 		return &LimitError{Limit: "row", Size: len(row), Max: c.Limits.Row}
@@ -97,7 +99,7 @@ func (c *Config) checkAddress(row, column string) error {
 	return nil
 }
 
-// CheckCell reports, as an error that wraps ErrTooLarge, a cell that the client's limits forbid.
+// CheckCell returns an error that wraps ErrTooLarge if the cell exceeds the client's limits.
 func (c *Client) CheckCell(cell mvcc.Cell) error { return c.cfg.checkAddress(cell.Row, cell.Column) }
 
 func orDefault[T int | time.Duration](v *T, def T) {

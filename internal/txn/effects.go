@@ -14,20 +14,21 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file waits for all that a commit has set off (docs/adr/0042). A wait belongs to its
-// caller's goroutine and keeps nothing in the client.
+// Waits for the effects of commits: all observer runs that they cause, directly or indirectly
+// (docs/adr/0042). A wait runs on its caller's goroutine and leaves no state in the client.
 
-// Waits between questions about effects that are not there yet. They begin short, as most
-// cascades take milliseconds, and stay short, as the last run may end at any time; what
-// they cost is bounded by the time that the questions themselves take.
+// Waits between queries about unfinished effects. They start short because most cascades take
+// milliseconds, and stay short because the last run may end at any time; the duration of the
+// queries bounds their rate.
 const (
 	effectsPause    = time.Millisecond
 	effectsPauseMax = 20 * time.Millisecond
-	// relinkEvery is how often a wait looks again which observers no process runs.
+	// relinkEvery is the interval at which a wait refreshes the list of observers that no
+	// process runs.
 	relinkEvery = time.Second
 )
 
-// errNoEffects is the answer of a node that does not know what is asked.
+// errNoEffects is the error for a node that does not implement the query.
 var errNoEffects = Errorf("%w: the node that leads a tablet is of a release that can't wait "+
 	"for a commit's effects: start a later build on every node, and then run "+
 	"`percolator cluster finalize`", ErrInvalid)
@@ -40,21 +41,22 @@ type effectsWait struct {
 	asked    time.Time // when unlinked was
 }
 
-// effectsWalk is what a walk over the tablets has found while nothing waited there.
+// effectsWalk is the result of a walk over the tablets, each observed when nothing was pending
+// there.
 type effectsWalk struct {
-	seen  map[wire.Position]*pb.EffectsResponse // by where tablets begin
-	again bool                                  // something has happened since the walk before
+	seen  map[wire.Position]*pb.EffectsResponse // by start of tablet
+	again bool                                  // something changed since the previous walk
 }
 
-// WaitFor returns when all that goes back to commits up to the timestamp has been run or
-// waits for nobody: then it returns what does, by observer. ErrInvalid if the timestamp has
-// not been given out yet.
+// WaitFor waits until all observer runs caused by commits up to the timestamp have ended,
+// except those that no process can run. It returns what is left, by observer. It returns
+// ErrInvalid if the oracle has not allocated the timestamp.
 //
-// One walk over the tablets is not one moment: a run may move work from a tablet that is
-// yet to be asked to one that has answered. So there are two, each of which goes on until
-// every tablet has said that it has nothing. Had anything been left at a moment between
-// the two, its notification had either been met by one of them or been written after the
-// first walk's mark, and the second would know.
+// A walk over the tablets is not atomic: a run may move work from a tablet not yet queried to
+// one that has answered. So there are two walks, each of which continues until every tablet
+// has reported that nothing is pending. Had anything been pending between the two, either a
+// walk had found its notification, or the notification was written after the first walk's
+// mark, which the second detects.
 func (o *observers) WaitFor(ctx context.Context,
 	until mvcc.Timestamp) (map[string]*pb.ObserverPending, error) {
 	if err := o.oracle.givenOut(ctx, until); err != nil {
@@ -74,7 +76,7 @@ func (o *observers) WaitFor(ctx context.Context,
 		if !now.again && slices.ContainsFunc(linked, func(name string) bool {
 			return held[name] != nil
 		}) {
-			// Somebody may run it by now.
+			// A process may run the observer by now.
 			if err := w.relink(ctx); err != nil {
 				return nil, err
 			}
@@ -87,24 +89,24 @@ func (o *observers) WaitFor(ctx context.Context,
 	}
 }
 
-// relink asks which observers no process runs.
+// relink refreshes the list of observers that no process runs.
 func (w *effectsWait) relink(ctx context.Context) (err error) {
 	w.unlinked, err = w.o.unlinked(ctx)
 	w.asked = time.Now()
 	return err
 }
 
-// effectsAnswer is what the tablet at a position has answered, and where it ends, if it
-// is not the last.
+// effectsAnswer is the answer of the tablet at a position, and the tablet's end unless it is
+// the last.
 type effectsAnswer struct {
 	*pb.EffectsResponse
 	at, end wire.Position
 	bounded bool
 }
 
-// walk asks every tablet, several at once, and then those again where something waited, until
-// nothing does. Those are asked one after another: each question is work for those who are
-// waited for, and whoever has to be waited for longest decides.
+// walk queries every tablet, several at once, and then again those with pending work, until
+// there is none. It queries these one after another: each query loads the runs it waits for,
+// and the slowest tablet decides the total anyway.
 func (w *effectsWait) walk(ctx context.Context, before *effectsWalk) (*effectsWalk, error) {
 	now := &effectsWalk{seen: map[wire.Position]*pb.EffectsResponse{}}
 	var mu sync.Mutex
@@ -146,7 +148,7 @@ func (w *effectsWait) walk(ctx context.Context, before *effectsWalk) (*effectsWa
 	return now, nil
 }
 
-// askUntilDone asks the tablet at the position again until nothing waits there.
+// askUntilDone queries the tablet at the position until nothing is pending there.
 func (w *effectsWait) askUntilDone(ctx context.Context, at wire.Position,
 	before *effectsWalk) (effectsAnswer, error) {
 	for pause, took := effectsPause, time.Duration(0); ; pause = min(2*pause, effectsPauseMax) {
@@ -167,7 +169,7 @@ func (w *effectsWait) askUntilDone(ctx context.Context, at wire.Position,
 	}
 }
 
-// ask asks the tablet at the position once.
+// ask queries the tablet at the position once.
 func (w *effectsWait) ask(ctx context.Context, at wire.Position,
 	before *effectsWalk) (effectsAnswer, error) {
 	n, end, bounded, err := w.o.pendingAt(ctx, at, &pb.PendingRequest{
@@ -180,8 +182,8 @@ func (w *effectsWait) ask(ctx context.Context, at wire.Position,
 	return effectsAnswer{n.GetEffects(), at, end, bounded}, err
 }
 
-// add takes an answer in. What waits for nobody may have been run all the same, and what it
-// has set off may be anywhere.
+// add records an answer. Work that no process was known to run may have run all the same, and
+// its effects may be in any tablet.
 func (w *effectsWalk) add(a effectsAnswer, before *effectsWalk) {
 	w.again = w.again || a.Waiting || a.Written ||
 		!slices.EqualFunc(a.Held, before.seen[a.at].GetHeld(),
@@ -189,7 +191,7 @@ func (w *effectsWalk) add(a effectsAnswer, before *effectsWalk) {
 	w.seen[a.at] = a.EffectsResponse
 }
 
-// held sums up what waits for nobody.
+// held sums up the work that no process runs.
 func (w *effectsWalk) held() map[string]*pb.ObserverPending {
 	sum := map[string]*pb.ObserverPending{}
 	for _, tablet := range w.seen {
@@ -198,10 +200,10 @@ func (w *effectsWalk) held() map[string]*pb.ObserverPending {
 	return sum
 }
 
-// Settled reports whether the tables' observers had committed by the snapshot's timestamp
-// all that they do for commits up to there; no table: all observers. False may also mean that
-// it is not known. One walk is enough: the timestamp is one moment, and a tablet knows what
-// has ended after it.
+// Settled reports whether the snapshot includes all effects of the tables' observers for
+// commits up to its timestamp. Without tables it means all observers. False may also mean
+// unknown. One walk is enough: the timestamp is a fixed point, and a tablet knows what has
+// ended after it.
 func (s *Snapshot) Settled(ctx context.Context, tables ...string) (bool, error) {
 	if s.ended.Load() {
 		return false, Errorf("%w: snapshot", ErrClosed)
@@ -241,5 +243,5 @@ func (s *Snapshot) Settled(ctx context.Context, tables ...string) (bool, error) 
 	return err == nil, err
 }
 
-// errUnsettled ends a walk that has found something that a snapshot does not show.
+// errUnsettled ends a walk that has found an effect missing from the snapshot.
 var errUnsettled = errors.New("txn: not settled")

@@ -36,8 +36,8 @@ var (
 	ErrPermission     = NewError("permission denied")
 )
 
-// ErrDiskFull is the ErrUnavailable of a node that takes no writes for want of disk
-// space. Surely not committed.
+// ErrDiskFull is the ErrUnavailable of a node that refuses writes because disk space is low.
+// The transaction did not commit.
 var ErrDiskFull = Errorf("%w: too little disk space", ErrUnavailable)
 
 // ErrRestoring is the ErrUnavailable of a table whose restore has not ended.
@@ -47,18 +47,18 @@ var ErrRestoring = NewError("the table is being restored")
 // join a cluster.
 var ErrStarting = NewError("the node does not serve yet")
 
-// errTableGone means that a tablet does not know a table whose id was cached. The next
-// run looks the name up again.
+// errTableGone means that a tablet refused the cached id of a table. The next run looks the
+// name up again.
 var errTableGone = Errorf("%w any more", ErrNoTable)
 
-// LimitError says which limit was exceeded. It wraps ErrTooLarge.
+// LimitError reports the limit that was exceeded. It wraps ErrTooLarge.
 type LimitError struct {
 	Limit string // "row", "column", "value", "split key", "transaction"
 	Size  int    // bytes
 	Max   int    // bytes
 }
 
-// Error names the limit and both sizes.
+// Error returns a text with the limit and both sizes.
 func (e *LimitError) Error() string {
 	return pkg + ": " + e.Text()
 }
@@ -68,22 +68,22 @@ func (e *LimitError) Text() string {
 	return fmt.Sprintf("%s of %d bytes is over the limit of %d", e.Limit, e.Size, e.Max)
 }
 
-// Unwrap is ErrTooLarge.
+// Unwrap returns ErrTooLarge.
 func (e *LimitError) Unwrap() error { return ErrTooLarge }
 
-// OverloadedError carries the server's hint when to try again. It wraps ErrOverloaded.
+// OverloadedError carries the server's retry delay. It wraps ErrOverloaded.
 type OverloadedError struct {
 	RetryAfter time.Duration
 	Message    string
 }
 
-// Error is the server's message.
+// Error returns the server's message.
 func (e *OverloadedError) Error() string { return pkg + ": " + e.Text() }
 
 // Text is the server's message, without the package's name.
 func (e *OverloadedError) Text() string { return coded.Text(ErrOverloaded) + ": " + e.Message }
 
-// Unwrap is ErrOverloaded.
+// Unwrap returns ErrOverloaded.
 func (e *OverloadedError) Unwrap() error { return ErrOverloaded }
 
 // Invalid formats an error that wraps ErrInvalid.
@@ -91,8 +91,7 @@ func Invalid(format string, args ...any) error {
 	return Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
 }
 
-// notCommitted says in the text what every error of a commit has to say. Conflicts say it
-// by themselves.
+// notCommitted adds "not committed" to an error's text. Conflicts imply it.
 func notCommitted(err error) error {
 	if errors.Is(err, ErrConflict) || errors.Is(err, ErrLocked) ||
 		errors.Is(err, ErrCommitUnknown) {

@@ -11,28 +11,27 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// heartbeats moves the expiry of the locks of commits that take long, so that nobody
-// takes them for dead (invariant 6 of design section 4). One goroutine does it for all
-// commits of the process.
+// heartbeats extends the locks of slow commits, so that other clients do not roll them back
+// (invariant 6 of design section 4). One goroutine serves all commits of the process.
 //
-// A timer per commit would be started and stopped for each, and fire for hardly any: a
-// commit takes milliseconds, the first heartbeat is due after seconds.
+// A timer per commit would almost never fire: a commit takes milliseconds, the first heartbeat
+// is due after seconds.
 type heartbeats struct {
 	router *router
 	oracle *oracle
 	work   *background
-	every  time.Duration // a third of LockTTL: two may fail before the locks expire
+	every  time.Duration // a third of LockTTL: the locks survive two failures
 	sent   atomic.Uint64 // a counter
 
 	mu   sync.Mutex
 	runs map[*heartbeat]struct{} // commits under way
 }
 
-// heartbeat is a commit's primary, and when its lock was last known to be fresh.
+// heartbeat is a commit's primary and the time at which its lock was last extended.
 type heartbeat struct {
 	primary mvcc.Cell
 	startTS mvcc.Timestamp
-	// lock locks the primary if it is not prewritten with the rest; nil: it is.
+	// lock prewrites the primary; nil if it is prewritten with the rest.
 	lock    func(context.Context) error
 	last    time.Time // of the prewrite or the last heartbeat's end; guarded by heartbeats.mu
 	beating bool      // one is being sent; likewise
@@ -46,22 +45,21 @@ func (h *heartbeats) add(b *heartbeat) {
 	h.runs[b] = struct{}{}
 }
 
-// remove forgets a commit that is decided, or given up.
+// remove unregisters a commit that is decided or abandoned.
 func (h *heartbeats) remove(b *heartbeat) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.runs, b)
 }
 
-// run looks for commits that need a heartbeat until ctx, the client's, ends.
+// run sends heartbeats until ctx, the client's, ends.
 func (h *heartbeats) run(ctx context.Context) {
 	ticker := time.NewTicker(max(h.every/2, time.Millisecond))
 	defer ticker.Stop()
 	for {
 		select {
 		case now := <-ticker.C:
-			// In the background: a primary whose tablet does not answer must not keep the
-			// others waiting.
+			// In the background: an unresponsive tablet must not delay the other heartbeats.
 			for _, b := range h.due(now) {
 				h.work.run(func(ctx context.Context) { h.beat(ctx, b) })
 			}
@@ -85,10 +83,9 @@ func (h *heartbeats) due(now time.Time) []*heartbeat {
 	return due
 }
 
-// beat sends one heartbeat. Its failure is no harm yet: the next is sent after a third of
-// the time to live. Whether the transaction has been rolled back is for its commit to find
-// out. A primary that could not be locked is tried again at once, as the locks of the rest
-// have no other to live by.
+// beat sends one heartbeat. A failure is harmless: the next follows after a third of LockTTL.
+// If the transaction has been rolled back, its commit detects that. A primary that could not
+// be locked is retried at once, because only the primary's lock keeps the others alive.
 func (h *heartbeats) beat(ctx context.Context, b *heartbeat) {
 	ctx, cancel := context.WithTimeout(ctx, h.every)
 	defer cancel()

@@ -6,19 +6,19 @@ import (
 	"github.com/percolator-go/percolator/internal/metrics"
 )
 
-// This file counts how long transactions take, by what they were and how they ended, and
-// which part of it their steps were. Every transaction that ends is counted once, on the
-// goroutine that ends it: Run counts each of its runs.
+// Latency histograms of transactions, by kind and outcome, and of their steps. Every
+// transaction is counted once when it ends, on the goroutine that ends it. Run counts each
+// attempt.
 
 // Kind is how a transaction commits.
 type Kind int
 
 // Kinds of transactions.
 const (
-	Undecided  Kind = iota // it ended before that was known: by a read, or given up
-	ReadOnly               // it has nothing to write
-	NotifyOnly             // it has weak notifications alone
-	OnePhase               // its cells are all in one tablet
+	Undecided  Kind = iota // ended before Commit chose a kind
+	ReadOnly               // nothing to write
+	NotifyOnly             // weak notifications only
+	OnePhase               // all cells in one tablet
 	TwoPhase
 	kinds
 )
@@ -34,11 +34,11 @@ type Outcome int
 // Outcomes of transactions.
 const (
 	Committed  Outcome = iota
-	Conflicted         // another transaction was first
-	LockedOut          // a live lock of another transaction was in the way
-	Unknown            // nobody knows
-	Failed             // by any other error; surely not committed
-	Abandoned          // by its program, which rolled it back or returned an error
+	Conflicted         // lost a conflict
+	LockedOut          // encountered a live lock of another transaction
+	Unknown            // ErrCommitUnknown
+	Failed             // any other error; not committed
+	Abandoned          // the program rolled it back or returned an error
 	outcomes
 )
 
@@ -47,7 +47,7 @@ func (o Outcome) String() string {
 	return [...]string{"committed", "conflict", "locked", "unknown", "failed", "abandoned"}[o]
 }
 
-// outcomeOf returns what a commit with this error came to.
+// outcomeOf returns the outcome of a commit that returned err.
 func outcomeOf(err error) Outcome {
 	switch {
 	case err == nil:
@@ -62,27 +62,27 @@ func outcomeOf(err error) Outcome {
 	return Failed
 }
 
-// Step is a part of a transaction for which it waits.
+// Step is a part of a transaction that waits for others.
 type Step int
 
 // Steps of transactions.
 const (
-	StepTimestamp Step = iota // for the oracle; what it gives at once is not among them
-	StepPrewrite              // until all cells of a two-phase commit are locked
-	StepCommit                // until the primary of a two-phase commit is decided
+	StepTimestamp Step = iota // waiting for the oracle; timestamps available at once are not counted
+	StepPrewrite              // locking all cells of a two-phase commit
+	StepCommit                // committing the primary of a two-phase commit
 	steps
 )
 
 // String returns the step as a metric's label.
 func (s Step) String() string { return [...]string{"timestamp", "prewrite", "commit"}[s] }
 
-// latencies are how long transactions and their steps took.
+// latencies are the latency histograms of transactions and their steps.
 type latencies struct {
 	whole [kinds][outcomes]metrics.Durations
-	steps [steps]metrics.Durations // StepTimestamp is the oracle's own
+	steps [steps]metrics.Durations // StepTimestamp is kept by oracle
 }
 
-// count returns how many transactions of any kind ended so.
+// count returns the number of transactions of any kind with the outcome.
 func (l *latencies) count(o Outcome) (n uint64) {
 	for k := range kinds {
 		n += l.whole[k][o].Read().Count()
@@ -90,7 +90,7 @@ func (l *latencies) count(o Outcome) (n uint64) {
 	return n
 }
 
-// record counts the end of the transaction.
+// record counts the transaction and its latency.
 func (t *Txn) record(k Kind, o Outcome) {
 	took := t.began.Elapsed()
 	t.c.stats.latencies.whole[k][o].Observe(took)
@@ -100,18 +100,18 @@ func (t *Txn) record(k Kind, o Outcome) {
 	t.traced(k, o)
 }
 
-// Latencies are how long a client's transactions took since it began.
+// Latencies are a client's latency histograms since it was created.
 type Latencies struct {
-	// Whole is from the beginning to the end, by kind and outcome; only what has happened
-	// is there, and, from the beginning, what commits and what is unknown.
+	// Whole is the latency from begin to end, by kind and outcome. It has entries for the
+	// combinations that occurred and, always, for Committed and Unknown.
 	Whole map[Kind]map[Outcome]metrics.Histogram
 	Steps map[Step]metrics.Histogram
-	// ByName is by Options.Name and outcome, of the first names that there were:
-	// Committed, Conflicted or Failed.
+	// ByName is by Options.Name, of the first names used, and outcome: Committed, Conflicted
+	// or Failed.
 	ByName map[string]map[Outcome]metrics.Histogram
 }
 
-// Latencies returns them as of now.
+// Latencies returns the current histograms.
 func (c *Client) Latencies() Latencies {
 	out := Latencies{
 		Whole: map[Kind]map[Outcome]metrics.Histogram{}, Steps: map[Step]metrics.Histogram{},

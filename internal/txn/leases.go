@@ -15,38 +15,36 @@ import (
 
 const (
 
-	// firstLeaseAge is how old a snapshot gets before meta is asked for the first time;
-	// its answer says how long history is kept, and from then on a quarter of that
-	// counts.
+	// firstLeaseAge is the age of a snapshot at which the first lease is requested. Meta's
+	// answer contains the retention of history; from then on a quarter of that is used.
 	firstLeaseAge = 250 * time.Millisecond
-	// leaseRetry is the pause after a request that failed, leaseEnd how long giving back
-	// may hold up Close.
+	// leaseRetry is the pause after a failed request. leaseEnd is the timeout of releasing the
+	// lease in Close.
 	leaseRetry = time.Second
 	leaseEnd   = time.Second
 )
 
-// leases holds history for the process's open snapshots (invariant 11 of design section
-// 4): one lease, at the oldest, taken and renewed only while that one is older than a
-// quarter of the history. Who opens a snapshot and closes it soon pays two uncontended
-// locks. Transactions are not tracked: one that is longer than the history is told so by
-// its reads.
+// leases holds history for the process's open snapshots (invariant 11 of design section 4):
+// one lease, at the oldest snapshot, acquired and renewed only while that snapshot is older
+// than a quarter of the retention. A short-lived snapshot costs two uncontended locks.
+// Transactions are not tracked: reads of one that outlives the history fail.
 //
-// It is advisory. A client that dies loses its lease when that ends, and one that is
-// never closed holds history no longer than the cluster lets it.
+// The lease is advisory. It expires after its client has died, and the cluster limits how long
+// a client can hold history.
 type leases struct {
 	transport Transport
 	cfg       *Config
 	oracle    *oracle
-	asked     atomic.Uint64 // a counter of requests
+	asked     atomic.Uint64 // requests sent
 
-	holder string // as operators see it
-	token  []byte // without which nobody ends the lease
+	holder string // shown to operators
+	token  []byte // required to end the lease
 	mu     sync.Mutex
-	open   map[mvcc.Timestamp]int // how many snapshots are open, by timestamp
+	open   map[mvcc.Timestamp]int // open snapshots by timestamp
 	wake   chan struct{}          // capacity 1
-	asleep atomic.Bool            // the loop waits for wake, for nothing was open when it looked
+	asleep atomic.Bool            // the loop waits for wake because no snapshot was open
 
-	// The loop's own.
+	// Owned by the loop.
 	after   time.Duration  // the age at which a snapshot needs a lease
 	held    mvcc.Timestamp // 0: nothing
 	renewAt time.Time
@@ -65,7 +63,8 @@ func newLeases(transport Transport, cfg *Config, oracle *oracle, worker mvcc.Wor
 	return l
 }
 
-// add registers an open snapshot. An old one, of the past, wants its lease at once.
+// add registers an open snapshot. old wakes the loop at once, since the snapshot may need a
+// lease already.
 func (l *leases) add(ts mvcc.Timestamp, old bool) {
 	l.mu.Lock()
 	l.open[ts]++
@@ -78,7 +77,7 @@ func (l *leases) add(ts mvcc.Timestamp, old bool) {
 	}
 }
 
-// remove forgets a snapshot that is closed.
+// remove unregisters a closed snapshot.
 func (l *leases) remove(ts mvcc.Timestamp) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,9 +86,8 @@ func (l *leases) remove(ts mvcc.Timestamp) {
 	}
 }
 
-// oldest is the oldest open snapshot at or above bound; 0 if none is open. Those below
-// are forgotten: their reads are refused already, and somebody may have forgotten to
-// close them.
+// oldest returns the oldest open snapshot at or above bound, or 0. It unregisters those below:
+// their reads already fail, and the program may have failed to close them.
 func (l *leases) oldest(bound mvcc.Timestamp) (oldest mvcc.Timestamp) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,7 +103,7 @@ func (l *leases) oldest(bound mvcc.Timestamp) (oldest mvcc.Timestamp) {
 
 // run keeps the lease until ctx, the client's, ends.
 func (l *leases) run(ctx context.Context) {
-	defer l.giveBack(context.WithoutCancel(ctx))
+	defer l.release(context.WithoutCancel(ctx))
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -122,11 +120,12 @@ func (l *leases) run(ctx context.Context) {
 	}
 }
 
-// look does what the open snapshots call for and says when to look again; 0: when one is opened.
+// look acquires, renews or releases the lease and returns the delay until the next call; 0:
+// the next opened snapshot triggers it.
 func (l *leases) look(ctx context.Context) time.Duration {
 	oldest := l.oldest(0)
 	if oldest == 0 {
-		l.giveBack(ctx)
+		l.release(ctx)
 		l.asleep.Store(true)
 		if oldest = l.oldest(0); oldest == 0 {
 			return 0
@@ -135,17 +134,17 @@ func (l *leases) look(ctx context.Context) time.Duration {
 	}
 	age := time.Duration(l.oracle.estimate().Millis()-oldest.Millis()) * time.Millisecond
 	if age < l.after {
-		l.giveBack(ctx)
+		l.release(ctx)
 		return l.after - age
 	}
-	// A snapshot of the past, older than what is held, can't wait until the lease is renewed.
+	// A snapshot older than the lease can't wait for the renewal.
 	if due := time.Until(l.renewAt); l.held != 0 && oldest >= l.held && due > 0 {
 		return min(due, max(l.after, time.Millisecond))
 	}
 	return l.hold(ctx, oldest)
 }
 
-// hold takes or renews the lease and says when to look again.
+// hold acquires or renews the lease and returns the delay until the next look.
 func (l *leases) hold(ctx context.Context, oldest mvcc.Timestamp) time.Duration {
 	asked, cancel := context.WithTimeout(ctx, l.cfg.LeaseTTL/3)
 	defer cancel()
@@ -165,17 +164,17 @@ func (l *leases) hold(ctx context.Context, oldest mvcc.Timestamp) time.Duration 
 	l.oldest(mvcc.Timestamp(r.Bound))
 	pause := max(time.Duration(r.TtlMs)*time.Millisecond/3, time.Millisecond)
 	l.held, l.renewAt = oldest, time.Now().Add(pause)
-	return min(pause, max(l.after, time.Millisecond)) // soon enough to give it back
+	return min(pause, max(l.after, time.Millisecond)) // soon enough to release it
 }
 
-// giveBack ends the lease if there is one.
-func (l *leases) giveBack(ctx context.Context) {
+// release ends the lease if one is held.
+func (l *leases) release(ctx context.Context) {
 	if l.held == 0 {
 		return
 	}
 	l.held = 0
 	ctx, cancel := context.WithTimeout(ctx, leaseEnd)
 	defer cancel()
-	// If it fails the lease ends by itself.
+	// If it fails the lease expires.
 	_, _ = l.transport.HoldHistory(ctx, &pb.HoldHistoryRequest{Holder: l.holder, Token: l.token})
 }

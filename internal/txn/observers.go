@@ -11,8 +11,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// observers is what a client does about the work that waits for observers, of all tablets:
-// it counts it, waits until it is done, and makes what has run run again.
+// observers counts and awaits the notifications pending in all tablets, and replays observer
+// runs.
 type observers struct {
 	cfg     *Config
 	meta    *meta
@@ -21,19 +21,19 @@ type observers struct {
 	backlog backlog
 }
 
-// pass is what one walk over all tablets has counted.
+// pass is the sum of one walk over all tablets.
 type pass struct {
 	pending uint64 // notifications, locks on observed columns, intents
 	written uint64 // notify entries since each leader began
 	tablets int
 }
 
-// WaitIdle returns when no notification is left to run: parked ones, and those of
-// observers that are paused, retired or linked by no process, are not waited for;
-// PendingObservers counts them. One walk over the tablets is not one moment: a run may
-// move work from a tablet that is yet to be asked to one that has answered. But then it
-// has written notify entries, so two walks with nothing pending and the same counters
-// mean that nothing was pending between them.
+// WaitIdle waits until no runnable notification is pending. It ignores parked notifications
+// and those of observers that are paused, retired or registered by no process;
+// PendingObservers counts them. A walk over the tablets is not atomic: a run may move work
+// from a tablet not yet queried to one that has answered. But then it has written notify
+// entries, so two walks with nothing pending and the same counters mean that nothing was
+// pending between them.
 func (o *observers) WaitIdle(ctx context.Context) error {
 	var wait backoff
 	var before pass
@@ -43,7 +43,8 @@ func (o *observers) WaitIdle(ctx context.Context) error {
 	}
 	for clean := false; ; {
 		now, err := o.pendingPass(ctx, unlinked)
-		// A change of leader resets a counter, which looks like work: it only costs another walk.
+		// A leader change resets a counter, which looks like new work and only costs another
+		// walk.
 		if err != nil {
 			return err
 		}
@@ -61,8 +62,8 @@ func (o *observers) WaitIdle(ctx context.Context) error {
 	}
 }
 
-// unlinked are the observers of the catalogue that no process runs: what waits for them
-// is not waited for.
+// unlinked returns the catalogue's observers that no process runs. Their notifications are not
+// awaited.
 func (o *observers) unlinked(ctx context.Context) ([]string, error) {
 	catalogue, err := o.meta.Catalogue(ctx)
 	if err != nil {
@@ -88,8 +89,8 @@ func (o *observers) unlinked(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// pendingPass walks over all tablets of user tables in order. What waits for observers
-// that are paused, retired or unlinked is not in its figures.
+// pendingPass walks over all tablets of user tables in order. It excludes notifications of
+// observers that are paused, retired or unlinked.
 func (o *observers) pendingPass(ctx context.Context, unlinked []string) (pass, error) {
 	var p pass
 	err := o.eachPending(ctx, unlinked, func(n *pb.PendingResponse) {
@@ -100,8 +101,8 @@ func (o *observers) pendingPass(ctx context.Context, unlinked []string) (pass, e
 	return p, err
 }
 
-// eachPending asks every tablet of user tables what is pending there. visit is called for one
-// at a time.
+// eachPending queries every tablet of user tables for its pending work. It calls visit for one
+// answer at a time.
 func (o *observers) eachPending(ctx context.Context, unlinked []string,
 	visit func(*pb.PendingResponse)) error {
 	var mu sync.Mutex
@@ -117,13 +118,13 @@ func (o *observers) eachPending(ctx context.Context, unlinked []string,
 	})
 }
 
-// tabletsAtOnce is how many tablets are asked at once.
+// tabletsAtOnce is the number of tablets queried concurrently.
 const tabletsAtOnce = 16
 
-// eachTablet calls ask for every tablet of user tables, for several at once, with a position in
-// it; ask returns where the tablet ends that has answered, if it is not the last. What lies
-// between two tablets that the client knows is gone through step by step, each from where the
-// last one ends, so that none is left out, whatever splits meanwhile.
+// eachTablet calls ask with a position in every tablet of user tables, tabletsAtOnce at a
+// time. ask returns the end of the tablet that has answered, unless it is the last. Between
+// two cached tablets the walk proceeds from end to end, so that concurrent splits cannot make
+// it miss a tablet.
 func (o *observers) eachTablet(ctx context.Context, ask func(ctx context.Context,
 	at wire.Position) (end wire.Position, bounded bool, err error)) error {
 	starts := o.router.tablets.startsFrom(wire.Position{Table: mvcc.FirstUserTable})
@@ -144,8 +145,8 @@ func (o *observers) eachTablet(ctx context.Context, ask func(ctx context.Context
 	return group.Wait()
 }
 
-// pendingAt asks the tablet that holds the position, and returns where it ends, if it is not
-// the last.
+// pendingAt queries the tablet that holds the position, and returns its end, unless it is the
+// last.
 func (o *observers) pendingAt(ctx context.Context, at wire.Position,
 	req *pb.PendingRequest) (n *pb.PendingResponse, end wire.Position, bounded bool, err error) {
 	resp, d, err := o.router.call(ctx, at, &pb.TabletRequest{
@@ -158,8 +159,8 @@ func (o *observers) pendingAt(ctx context.Context, at wire.Position,
 	return resp.GetPending(), end, bounded, nil
 }
 
-// PendingObservers counts what waits for each observer of the catalogue, in all tablets
-// together. Asking tablet after tablet is not one moment.
+// PendingObservers counts the pending notifications of each observer of the catalogue over all
+// tablets. The sum is not atomic.
 func (o *observers) PendingObservers(ctx context.Context) (map[string]*pb.ObserverPending, error) {
 	sum := map[string]*pb.ObserverPending{}
 	err := o.eachPending(ctx, nil, func(n *pb.PendingResponse) {
@@ -168,7 +169,7 @@ func (o *observers) PendingObservers(ctx context.Context) (map[string]*pb.Observ
 	return sum, err
 }
 
-// addPending adds what waits in one tablet to the sum for each observer.
+// addPending adds one tablet's counts to the sum of each observer.
 func addPending(sum map[string]*pb.ObserverPending, tablet []*pb.ObserverPending) {
 	for _, p := range tablet {
 		s := sum[p.Name]

@@ -10,17 +10,16 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// errManyTablets reports that the transaction does not fit into one tablet and has not been
-// sent anywhere.
+// errManyTablets means that the transaction's cells are not in one tablet and nothing was
+// sent.
 var errManyTablets = NewError("cells in several tablets")
 
-// Why one phase is enough: the tablet decides all cells in one batch of its log, so there
-// is nothing that a crash could leave half done and no primary whose decision others
-// would have to look up. It keeps the proof of order (§2.3) by reserving the cells in its
-// memory before it asks the oracle for the commit timestamp (invariant 10 of design
-// section 4).
+// Why one phase suffices: the tablet commits all cells in one entry of its log, so a crash
+// cannot leave a partial commit and there are no locks to resolve by a primary. The tablet
+// preserves the proof of order (§2.3) by reserving the cells in memory before it requests the
+// commit timestamp from the oracle (invariant 10 of design section 4).
 
-// onePhase is what commits in one phase: a whole transaction, or what is left of one whose
+// onePhase is a one-phase commit: of a whole transaction, or of the last part of one whose
 // other cells are prewritten (twoPhase.last). The first write is the primary.
 type onePhase struct {
 	t        *Txn
@@ -35,22 +34,22 @@ func (o *onePhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 		return ts, nil
 	}
 	if open, ok := errors.AsType[*undecided](err); ok {
-		// The batch is all or nothing: what holds for its first cell holds for all.
+		// The batch is atomic: the outcome of its first cell is the outcome of all.
 		return o.t.c.resolver.settle(ctx, o.writes[0].cell, o.t.at, open)
 	}
 	return 0, err
 }
 
-// send sends the cells with one message, again and again while the answers say "surely not
-// done". That is about the copy that was answered: another may arrive later, and commit once
-// the lock or the leader that was in its way has changed. So whoever gives up after such an
-// answer gets undecided, and has to settle it; the others' errors are for good. Once the
-// message has been sent it never turns into two phases (invariant 4).
+// send sends the cells in one message, and repeats it while the answers say "not done". Such
+// an answer is about one copy: another copy may arrive later, and commit once the lock or
+// leader that stopped the first has changed. So if send stops retrying after such an answer it
+// returns undecided, which the caller must settle; other errors are final. Once sent, the
+// message never turns into two phases (invariant 4).
 func (o *onePhase) send(ctx context.Context) (mvcc.Timestamp, error) {
 	c := o.t.c
 	var wait retryPolicy
 	var msg onePhaseMessage
-	sent, open := false, false // some copy may be anywhere; and may still commit
+	sent, open := false, false // a copy may have been delivered; and may still commit
 	giveUp := func(err error) (mvcc.Timestamp, error) {
 		if open {
 			err = givenUp(err)
@@ -58,7 +57,7 @@ func (o *onePhase) send(ctx context.Context) (mvcc.Timestamp, error) {
 		return 0, err
 	}
 	for rounds := 0; ; {
-		// The map is asked again on every round: the answer before may have healed it.
+		// Locate again in every round: the previous answer may have corrected the map.
 		d, err := c.router.locate(ctx, posOf(o.writes[0].cell))
 		if err == nil {
 			err = o.sendable(d, sent)
@@ -79,11 +78,11 @@ func (o *onePhase) send(ctx context.Context) (mvcc.Timestamp, error) {
 			continue
 		case unknown:
 			return 0, lost(err)
-		case refused: // for good: only an earlier copy may have been done
+		case refused: // final: only an earlier copy may have been applied
 			return giveUp(err)
 		}
-		// A tablet without disk space refuses every copy as long as it has none. Settling
-		// would write there for each refusal, into the reserve that it needs to make room.
+		// A tablet that is low on disk space refuses every copy until it has space. Settling
+		// each refusal would write into the reserve that it needs to free space.
 		open = open || !errors.Is(err, ErrNotSent) && !errors.Is(err, ErrDiskFull)
 		if v != busy {
 			err = wait.again(ctx, &c.cfg, v, err)
@@ -94,8 +93,8 @@ func (o *onePhase) send(ctx context.Context) (mvcc.Timestamp, error) {
 	}
 }
 
-// sendable returns why the message can't be sent to d: errManyTablets if it has not been
-// sent before.
+// sendable returns an error if the message can't be sent to d: errManyTablets if it was never
+// sent.
 func (o *onePhase) sendable(d *pb.TabletDescriptor, sent bool) error {
 	switch fits := o.fits(d); {
 	case fits && sent:
@@ -111,8 +110,8 @@ func (o *onePhase) sendable(d *pb.TabletDescriptor, sent bool) error {
 	return errManyTablets
 }
 
-// result judges an answer; again: a lock was in the way and is gone. open: an earlier copy
-// may have committed.
+// result interprets an answer. again reports that a conflicting lock has been resolved. open
+// means that an earlier copy may have committed.
 func (o *onePhase) result(ctx context.Context, res *pb.MutationResult, rounds int,
 	open bool) (ts mvcc.Timestamp, again bool, err error) {
 	switch res.GetStatus() {
@@ -129,7 +128,7 @@ func (o *onePhase) result(ctx context.Context, res *pb.MutationResult, rounds in
 			return 0, true, nil
 		}
 		return 0, false, givenUp(err)
-	case pb.Status_STATUS_NOTIFY_ONLY: // found before an own record would be
+	case pb.Status_STATUS_NOTIFY_ONLY: // checked before the transaction's own record
 		if open {
 			return 0, false, givenUp(notifyOnly(res))
 		}
@@ -137,11 +136,11 @@ func (o *onePhase) result(ctx context.Context, res *pb.MutationResult, rounds in
 	if err := refusal(res); err != nil {
 		return 0, false, err
 	}
-	// An answer that makes no sense says nothing about the outcome.
+	// After an unexpected answer the outcome is unknown.
 	return 0, false, lost(Errorf("the tablet answered %v", res))
 }
 
-// fits reports whether all of it goes into one message for d.
+// fits reports whether the commit fits into one message to d.
 func (o *onePhase) fits(d *pb.TabletDescriptor) bool {
 	if len(o.writes)+len(o.notifies) > maxBatchCells {
 		return false
@@ -160,13 +159,13 @@ func (o *onePhase) fits(d *pb.TabletDescriptor) bool {
 			return false
 		}
 	}
-	// A single write within the limits always goes into a message.
+	// A single write within the limits always fits.
 	return len(o.writes)+len(o.notifies) == 1 || size <= o.t.c.router.batchBytes()
 }
 
-// onePhaseMessage is a message and, in the same allocation, all of it if it has one cell.
-// Most transactions of an incremental system are this small, and their messages are most
-// of what a client allocates.
+// onePhaseMessage is a message that needs a single allocation if it has one cell. Most
+// transactions of an incremental system are this small, and their messages dominate a client's
+// allocations.
 type onePhaseMessage struct{ body *onePhaseBody }
 
 type onePhaseBody struct {
@@ -178,8 +177,8 @@ type onePhaseBody struct {
 	list  [1]*pb.CellWrite
 }
 
-// request builds the message; one with the same content as the one before, which may have
-// been sent.
+// request builds a new message with the same content each time, since the previous one may
+// have been sent.
 func (m *onePhaseMessage) request(o *onePhase) *pb.TabletRequest {
 	if m.body != nil {
 		return fresh(&m.body.req)
@@ -205,7 +204,7 @@ func (m *onePhaseMessage) request(o *onePhase) *pb.TabletRequest {
 	return &b.req
 }
 
-// writesPB converts buffered writes with one allocation for each kind of message.
+// writesPB converts buffered writes with one allocation per message type.
 func writesPB(in []bufferedWrite) []*pb.CellWrite {
 	out := make([]*pb.CellWrite, len(in))
 	block := make([]struct {

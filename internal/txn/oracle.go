@@ -11,38 +11,38 @@ import (
 )
 
 const (
-	// timestampAttempt is how long one request to the oracle may take before the next is sent.
+	// timestampAttempt is the timeout of one request to the oracle.
 	timestampAttempt = 2 * time.Second
-	// maxTimestampBatch is the most timestamps in one request, maxTimestampQueue the most
-	// callers that wait.
+	// maxTimestampBatch is the maximum number of timestamps in one request, maxTimestampQueue
+	// that of waiting callers.
 	maxTimestampBatch = 1 << 12
 	maxTimestampQueue = 1 << 16
 )
 
-// oracle asks the cluster's oracle for timestamps on behalf of all transactions of the
-// process (§2.3): one request is pending at a time, and all that is asked for meanwhile
-// shares the next one. One goroutine (run) sends; callers wait in get.
+// oracle requests timestamps from the cluster's oracle for all transactions of the process
+// (§2.3): one request is pending at a time, and callers that arrive during it share the next
+// one. One goroutine (run) sends; callers wait in get.
 //
-// A goroutine of its own sends, not the first caller: otherwise the end of that caller's
+// The sender is a separate goroutine, not the first caller: otherwise the end of that caller's
 // context would fail all others.
 type oracle struct {
 	transport Transport
 	cfg       *Config
-	now       AtOnce        // nil: the transport cannot
-	wake      chan struct{} // capacity 1: there is somebody in the queue
+	now       AtOnce        // nil: not supported by the transport
+	wake      chan struct{} // capacity 1: the queue is not empty
 	waits     sync.Pool     // of *timestampWait
 
 	mu     sync.Mutex
-	queue  []*timestampWait // who asked since the last request was sent, oldest first
+	queue  []*timestampWait // callers since the last request was sent, oldest first
 	spare  []*timestampWait // the queue's other backing array
 	seenAt time.Time        // when basis was seen
 	closed atomic.Bool      // written under mu
 
 	highest atomic.Uint64 // the greatest timestamp seen
-	basis   atomic.Uint64 // what estimate goes by; written under mu
+	basis   atomic.Uint64 // the timestamp that estimate starts from; written under mu
 
 	received, requests, refused atomic.Uint64     // counters
-	waited                      metrics.Durations // of who was not answered at once
+	waited                      metrics.Durations // excludes timestamps available at once
 }
 
 func newOracle(transport Transport, cfg *Config) *oracle {
@@ -52,8 +52,8 @@ func newOracle(transport Transport, cfg *Config) *oracle {
 	return o
 }
 
-// timestampWait is a waiting caller. Its channel has room for the one answer. Only one
-// that was answered goes back to the pool: a caller that gave up leaves it to the sender.
+// timestampWait is a waiting caller. Its channel buffers the one answer. The caller returns it
+// to the pool only after the answer: a canceled caller leaves it to the sender.
 type timestampWait struct{ answer chan timestampAnswer }
 
 type timestampAnswer struct {
@@ -61,7 +61,7 @@ type timestampAnswer struct {
 	err error
 }
 
-// get returns a timestamp above all that this process saw before the call.
+// get returns a timestamp above all that this process had seen before the call.
 func (o *oracle) get(ctx context.Context) (mvcc.Timestamp, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -69,7 +69,7 @@ func (o *oracle) get(ctx context.Context) (mvcc.Timestamp, error) {
 	if ts, ok := o.atOnce(); ok {
 		return ts, nil
 	}
-	// Every transaction comes through here, so waits are reused.
+	// Every transaction calls get, so waits are reused.
 	w := o.waits.Get().(*timestampWait)
 	o.mu.Lock()
 	if o.closed.Load() || len(o.queue) >= maxTimestampQueue {
@@ -85,7 +85,7 @@ func (o *oracle) get(ctx context.Context) (mvcc.Timestamp, error) {
 	first := len(o.queue) == 1
 	o.mu.Unlock()
 	defer o.waited.Since(time.Now())
-	// Only the first has to wake the sender.
+	// Only the first caller must wake the sender.
 	if first {
 		select {
 		case o.wake <- struct{}{}:
@@ -101,15 +101,15 @@ func (o *oracle) get(ctx context.Context) (mvcc.Timestamp, error) {
 	}
 }
 
-// atOnce asks the oracle in this process, if it is here. Its timestamp was requested
-// after the call, as get promises.
+// atOnce requests a timestamp from an oracle in this process. The request follows the call, as
+// get promises.
 func (o *oracle) atOnce() (mvcc.Timestamp, bool) {
 	if o.now == nil || o.closed.Load() {
 		return 0, false
 	}
 	floor := o.seen()
 	ts, ok := o.now.TimestampsNow(1)
-	if !ok || o.accept(ts, ts, floor) != nil { // run tries again, and says why it cannot
+	if !ok || o.accept(ts, ts, floor) != nil { // run retries and reports the error
 		return 0, false
 	}
 	o.requests.Add(1)
@@ -129,9 +129,9 @@ func (o *oracle) run(ctx context.Context) {
 	}
 }
 
-// serve sends requests, one at a time, until nobody waits.
+// serve sends requests, one at a time, until no caller waits.
 func (o *oracle) serve(ctx context.Context) {
-	var p retryPolicy // with the requests that failed in a row
+	var p retryPolicy // of consecutive failures
 	for ctx.Err() == nil {
 		batch := o.take()
 		if len(batch) == 0 {
@@ -139,8 +139,8 @@ func (o *oracle) serve(ctx context.Context) {
 		}
 		first, n, err := o.ask(ctx, len(batch))
 		if err == nil {
-			// The callers in batch asked before this request was sent, so its answer
-			// serves them however late it is. Later callers wait for the next request
+			// The callers in batch were waiting before this request was sent, so its answer is
+			// valid for them however late it is. Later callers wait for the next request
 			// (invariant 6).
 			n = min(n, len(batch))
 			for i, w := range batch[:n] {
@@ -150,8 +150,8 @@ func (o *oracle) serve(ctx context.Context) {
 			p = retryPolicy{}
 			continue
 		}
-		// Retry here, not in the callers: new callers join the next attempt, and the
-		// transport drops a late answer together with its context.
+		// Retry here, not in the callers: new callers join the next attempt, and the transport
+		// drops a late answer with its context.
 		if err = p.again(ctx, o.cfg, askLater, err); err != nil {
 			for _, w := range batch {
 				w.answer <- timestampAnswer{err: err}
@@ -164,14 +164,14 @@ func (o *oracle) serve(ctx context.Context) {
 	}
 }
 
-// take removes the oldest of the queue for one request.
+// take removes the oldest waits from the queue for one request.
 func (o *oracle) take() []*timestampWait {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.queue) == 0 {
 		return nil
 	}
-	// Two backing arrays alternate: one fills while the other is being answered.
+	// Two backing arrays alternate: one fills while the waits in the other are answered.
 	batch := o.queue
 	o.queue, o.spare = o.spare[:0], nil
 	if len(batch) > maxTimestampBatch {
@@ -193,9 +193,9 @@ func (o *oracle) putBack(batch []*timestampWait, n int) {
 	o.spare = batch[:0]
 }
 
-// ask sends one request and refuses timestamps that are not above all that were seen
-// before it was sent. (Those that tablets take for first reads meanwhile may be higher,
-// and arrive earlier.)
+// ask sends one request and rejects timestamps that are not above all seen before it was sent.
+// (Tablets obtain timestamps for first reads concurrently; these may be higher and arrive
+// earlier.)
 func (o *oracle) ask(ctx context.Context, count int) (mvcc.Timestamp, int, error) {
 	attempt, cancel := context.WithTimeout(ctx, timestampAttempt)
 	defer cancel()
@@ -214,17 +214,16 @@ func (o *oracle) ask(ctx context.Context, count int) (mvcc.Timestamp, int, error
 	return first, n, nil
 }
 
-// basisAge returns how much newer a timestamp must be to become the basis of estimate, so
-// that the clock is not read for each. Estimates serve for the expiry of locks, and a
-// sixteenth of their time to live is accurate enough.
+// basisAge returns how much newer a timestamp must be to become the basis of estimate, so that
+// the clock is not read for each. Estimates set the expiry of locks, for which a sixteenth of
+// LockTTL is accurate enough.
 func (c *Config) basisAge() time.Duration { return min(time.Second, c.LockTTL/16) }
 
-// accept records the timestamps first to last. It refuses them if they are not above
-// floor, the greatest that had been seen when they were requested.
+// accept records the timestamps first to last. It rejects them if they are not above floor,
+// the greatest seen when they were requested.
 func (o *oracle) accept(first, last, floor mvcc.Timestamp) error {
-	// Only a fault of the cluster, such as two oracles at once, leads here. This process
-	// never goes back behind what it has seen, so that at least its own transactions stay
-	// in order.
+	// Only a fault of the cluster, such as two concurrent oracles, leads here. This process
+	// never accepts a lower timestamp, so that at least its own transactions stay in order.
 	if first <= floor {
 		o.refused.Add(1)
 		return Errorf("%w: the oracle gave %d after %d", ErrUnavailable, first, floor)
@@ -246,7 +245,7 @@ func (o *oracle) accept(first, last, floor mvcc.Timestamp) error {
 }
 
 // OracleTime estimates the oracle's time, which may be ahead of this machine's clock. It
-// is this machine's until the client has seen a timestamp.
+// returns this machine's time until the client has seen a timestamp.
 func (o *oracle) OracleTime() time.Time {
 	if at := o.estimate(); at != 0 {
 		return time.UnixMilli(at.Millis())
@@ -254,8 +253,9 @@ func (o *oracle) OracleTime() time.Time {
 	return time.Now()
 }
 
-// estimate returns about the oracle's time: a recent timestamp, advanced by this
-// machine's monotonic clock. It need not be exact: it sets expiries, but decides nothing.
+// estimate returns the oracle's approximate time: a recent timestamp advanced by this
+// machine's monotonic clock. It need not be exact: it sets the expiry of locks but never
+// decides whether one has expired.
 func (o *oracle) estimate() mvcc.Timestamp {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -266,9 +266,9 @@ func (o *oracle) estimate() mvcc.Timestamp {
 	return mvcc.TimestampAt(basis.Millis() + time.Since(o.seenAt).Milliseconds())
 }
 
-// expiry returns the expiry of a new lock, LockTTL from now in oracle time. It counts
-// from when the message is built, not from the start timestamp: after a long read phase
-// locks would expire at once (invariant 6 of design section 4).
+// expiry returns the expiry of a new lock, LockTTL from now in oracle time. It counts from the
+// creation of the message, not from the start timestamp: after a long read phase locks would
+// expire at once (invariant 6 of design section 4).
 func (o *oracle) expiry() mvcc.Timestamp {
 	return mvcc.TimestampAt(o.estimate().Millis() + o.cfg.LockTTL.Milliseconds())
 }
@@ -287,8 +287,8 @@ func (o *oracle) stop() {
 	o.queue = nil
 }
 
-// givenOut returns ErrInvalid if the timestamp is 0 or in the future. It asks only about
-// timestamps above all that this process has seen.
+// givenOut returns ErrInvalid if the timestamp is 0 or not allocated yet. It queries the
+// oracle only about timestamps above all that this process has seen.
 func (o *oracle) givenOut(ctx context.Context, ts mvcc.Timestamp) error {
 	if ts == 0 {
 		return Invalid("timestamp 0")

@@ -8,9 +8,9 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// Bounds of what is learned, and the scores of a guess: a column that was read later
-// gains one, one that was fetched in vain loses two, so that a guess that is right less
-// than two times in three is dropped.
+// Bounds of the learned patterns, and the scores of guesses: a column that was read later
+// gains one, one that was fetched in vain loses two, so that a guess that is right less than
+// two times in three is dropped.
 const (
 	maxPatterns    = 1024
 	maxGuesses     = 8
@@ -20,15 +20,14 @@ const (
 	guessMissCosts = 2
 )
 
-// An observer reads much the same columns of each row it runs for, one after the other,
-// and each of those reads is a round trip. Two cells of one row cost about as much as
-// one, so the client guesses what will be read later (§2.5: with a cache, a tenth of the
-// reads).
+// An observer reads similar columns of each row that it runs for, one after the other, and
+// each read is a round trip. Two cells of one row cost about as much as one, so the client
+// guesses the later reads (§2.5: with a cache, a tenth of the reads).
 
 // prefetcher learns, for each transaction name and column, which other columns of the row
 // are read after it.
 type prefetcher struct {
-	some     atomic.Bool // there have been patterns; until then nobody need wait for mu
+	some     atomic.Bool // a pattern was learned; until then readers skip mu
 	mu       sync.Mutex
 	patterns map[patternKey]*pattern
 }
@@ -39,15 +38,16 @@ type patternKey struct {
 	column string
 }
 
-// pattern is what may follow one column: a few columns with their scores.
+// pattern holds the columns likely to be read after one column, with their scores.
 type pattern struct{ columns []guess }
 
 type guess struct {
 	column string
-	score  int // above 0; asked for from guessFrom on
+	score  int // above 0; prefetched from guessFrom on
 }
 
-// predict returns the columns to ask for together with the key's, which is read first of its row.
+// predict returns the columns to prefetch with the key's column, the first one read of its
+// row.
 func (p *prefetcher) predict(k patternKey) []string {
 	if !p.some.Load() {
 		return nil
@@ -67,7 +67,7 @@ func (p *prefetcher) predict(k patternKey) []string {
 	return out
 }
 
-// learn updates the patterns by what a transaction read of one row.
+// learn updates the patterns with a transaction's reads of one row.
 func (p *prefetcher) learn(name string, r *tracedRow) {
 	if len(r.later) == 0 && len(r.guessed) == 0 {
 		return
@@ -78,14 +78,14 @@ func (p *prefetcher) learn(name string, r *tracedRow) {
 	known := p.patterns[k]
 	if known == nil {
 		if len(p.patterns) >= maxPatterns {
-			clear(p.patterns) // begin again: what matters is soon learned anew
+			clear(p.patterns) // start over: frequent patterns are soon learned again
 		}
 		known = &pattern{}
 		p.patterns[k] = known
 		p.some.Store(true)
 	}
-	// What was read later counts whether it was guessed or not: a guess that is right
-	// keeps its score up.
+	// Columns read later count whether they were guessed or not: a right guess keeps its
+	// score.
 	for _, column := range r.later {
 		known.add(column, 1)
 	}
@@ -96,7 +96,7 @@ func (p *prefetcher) learn(name string, r *tracedRow) {
 	}
 }
 
-// add changes a column's score, and removes the column if that falls to zero.
+// add changes a column's score, and removes the column at zero.
 func (p *pattern) add(column string, points int) {
 	for i := range p.columns {
 		if g := &p.columns[i]; g.column == column {
@@ -111,7 +111,7 @@ func (p *pattern) add(column string, points int) {
 	}
 }
 
-// prefetchLog is what one transaction has read, row by row. Its reader's mu guards it.
+// prefetchLog records one transaction's reads by row. Its reader's mu guards it.
 type prefetchLog struct {
 	rows []tracedRow
 	room [1]tracedRow // for the first
@@ -122,10 +122,10 @@ type tracedRow struct {
 	row     string
 	first   string   // the column read first
 	later   []string // the columns read after it
-	guessed []string // the columns asked for with it
+	guessed []string // the columns prefetched with it
 }
 
-// note records that the cell is read, and returns what to ask for in the same message.
+// note records the read of the cell, and returns the columns to prefetch in the same message.
 func (l *prefetchLog) note(r *reader, cell mvcc.Cell) []string {
 	if cell.Class != mvcc.ClassData {
 		return nil
@@ -141,7 +141,7 @@ func (l *prefetchLog) note(r *reader, cell mvcc.Cell) []string {
 		}
 		return nil
 	}
-	// A transaction that reads very many rows has shown its pattern by the first of them.
+	// The first rows of a large transaction are enough to learn its pattern.
 	if len(l.rows) >= maxTracedRows {
 		return nil
 	}
@@ -155,7 +155,7 @@ func (l *prefetchLog) note(r *reader, cell mvcc.Cell) []string {
 	return guessed
 }
 
-// finish learns from what was read.
+// finish learns from the recorded reads.
 func (l *prefetchLog) finish(r *reader) {
 	for i := range l.rows {
 		r.c.learned.learn(r.name, &l.rows[i])

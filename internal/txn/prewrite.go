@@ -10,8 +10,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// prewritePart is the part of a transaction for one prewrite message, to the tablet that
-// is believed to hold it.
+// prewritePart is the part of a transaction in one prewrite message to its tablet by the
+// cached map.
 type prewritePart struct {
 	d       *pb.TabletDescriptor
 	writes  []bufferedWrite
@@ -26,9 +26,9 @@ func (p *twoPhase) prewriteAll(ctx context.Context, writes []bufferedWrite,
 		endSpan(span, err)
 		p.c.stats.latencies.steps[StepPrewrite].Since(began)
 	}()
-	// The primary is not locked first: a reader that meets a secondary whose primary has
-	// not arrived yet waits until the lock it has met expires (invariant 6 of design
-	// section 4), so nothing is gained by the extra round trip.
+	// The primary is not locked first: a reader that encounters a secondary whose primary has
+	// not arrived yet waits until that lock expires (invariant 6 of design section 4), so an
+	// extra round trip would gain nothing.
 	parts, err := p.parts(ctx, writes, intents)
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func (p *twoPhase) prewriteAll(ctx context.Context, writes []bufferedWrite,
 	})
 }
 
-// parts sorts writes and notifications by tablet, none larger than the batch limit.
+// parts groups writes and notifications by tablet into parts within the batch limit.
 func (p *twoPhase) parts(
 	ctx context.Context, writes []bufferedWrite, notifies []mvcc.Cell,
 ) (parts []prewritePart, err error) {
@@ -59,9 +59,8 @@ func (p *twoPhase) parts(
 	return parts, err
 }
 
-// prewrite locks one part. Prewriting is idempotent, so after a lost reply it is sent
-// again. It waits for the tablet alone: a live lock of another transaction ends it
-// (invariant 3).
+// prewrite locks one part. Prewriting is idempotent, so it is repeated after a lost reply. It
+// waits only for the tablet: a live lock of another transaction makes it fail (invariant 3).
 func (p *twoPhase) prewrite(ctx context.Context, part prewritePart, wait *retryPolicy) error {
 	req := p.prewriteRequest(part)
 	for rounds := 0; ; rounds++ {
@@ -77,7 +76,7 @@ func (p *twoPhase) prewrite(ctx context.Context, part prewritePart, wait *retryP
 		case refused, busy:
 			return err
 		case unknown:
-			p.held.Store(true) // a rollback is due if it ends here
+			p.held.Store(true) // from here on a failed commit must roll back
 		}
 		if err := wait.again(ctx, &p.c.cfg, v, err); err != nil {
 			return err
@@ -93,12 +92,14 @@ func (p *twoPhase) prewrite(ctx context.Context, part prewritePart, wait *retryP
 	}
 }
 
-// prewriteResult judges an answer. again reports that a lock was in the way and is gone.
+// prewriteResult interprets an answer. again reports that a conflicting lock has been
+// resolved.
 func (p *twoPhase) prewriteResult(ctx context.Context, res *pb.MutationResult,
 	rounds int) (again bool, err error) {
 	switch res.GetStatus() {
 	case pb.Status_STATUS_OK, pb.Status_STATUS_COMMITTED:
-		// Also "committed": a copy of this message that came late found what an earlier one led to.
+		// Also after "committed": a late copy of this message found the outcome of an earlier
+		// one.
 		p.held.Store(true)
 		return false, nil
 	case pb.Status_STATUS_LOCKED:

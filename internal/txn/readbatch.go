@@ -13,24 +13,23 @@ import (
 )
 
 const (
-	// maxReadCells bounds the cells in one message. Its answer may have fewer results, but
-	// at least one: the rest is asked for again.
+	// maxReadCells is the maximum number of cells in one message. The answer may have fewer
+	// results, but at least one: the rest is requested again.
 	maxReadCells = 256
-	// maxParallel bounds the tablets that one operation talks to at once.
+	// maxParallel is the maximum number of tablets to which one operation sends concurrently.
 	maxParallel = 16
 )
 
-// readBatch is a set of cells to read, sorted by position, with room for what is in them.
-// The room at its end serves reads of one cell, the most frequent of all messages,
-// without further allocations.
+// readBatch is a set of cells to read, sorted by position, with their results. Its last fields
+// hold a read of one cell, the most frequent message, without further allocations.
 type readBatch struct {
 	cells   []mvcc.Cell
 	results []mvcc.ReadResult // one for each cell
-	need    int               // cells after the first need are prefetched: no lock on them is waited for
-	origin  []int             // the place of each cell in the caller's order
+	need    int               // cells after the first need are prefetched: their locks are not awaited
+	origin  []int             // index of each cell in the caller's order
 	wait    retryPolicy       // between attempts
-	opens   bool              // this batch is its reader's first and takes its timestamp
-	origins bool              // those of notifications on the cells are asked for
+	opens   bool              // the reader's first batch: it obtains the timestamp
+	origins bool              // also request the origins of the cells' notifications
 
 	cellRoom   [1]mvcc.Cell
 	resultRoom [1]mvcc.ReadResult
@@ -57,16 +56,16 @@ func newReadBatch(cells []mvcc.Cell, which []int) *readBatch {
 	return b
 }
 
-// part returns a batch of b's cells from lo to hi, which fills in b's results.
+// part returns a batch of b's cells from lo to hi that shares b's results.
 func (b *readBatch) part(lo, hi int) *readBatch {
 	need := max(0, min(b.need, hi)-lo)
 	return &readBatch{cells: b.cells[lo:hi], results: b.results[lo:hi], need: need, wait: b.wait,
 		origins: b.origins}
 }
 
-// readAll fills in the results with one message for each tablet, in parallel. It waits for
-// locks or resolves them. If at is 0 the timestamp is taken on the way: by the tablet if the
-// batch is all in one, as most are, else from the oracle.
+// readAll fills in the results with one message per tablet, in parallel. It waits for locks or
+// resolves them. If at is 0 it obtains the timestamp: with the read itself if all cells are in
+// one tablet, otherwise from the oracle.
 func (r *reader) readAll(ctx context.Context, at mvcc.Timestamp, b *readBatch) error {
 	var parts []*readBatch
 	for lo := 0; lo < len(b.cells); {
@@ -99,7 +98,7 @@ func (r *reader) readAll(ctx context.Context, at mvcc.Timestamp, b *readBatch) e
 	})
 }
 
-// readTablet reads cells that d is believed to hold.
+// readTablet reads cells that d holds by the cached map.
 func (r *reader) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc.Timestamp,
 	b *readBatch) error {
 	floor := r.c.oracle.seen()
@@ -121,13 +120,13 @@ func (r *reader) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc
 	case answered:
 	case refused, busy:
 		return err
-	default: // A read may be repeated even if its outcome is unknown.
+	default: // A read may be repeated after any failure.
 		if err := b.wait.again(ctx, &r.c.cfg, v, err); err != nil {
 			return err
 		}
 		return r.readAll(ctx, at, b)
 	}
-	// Fewer results than cells mean that the answer would not have fit into a message.
+	// Fewer results than cells mean that the rest did not fit into the answer.
 	results := resp.GetGet().GetResults()
 	if len(results) == 0 || len(results) > len(b.cells) {
 		return Errorf("%w: %d results for %d cells", ErrUnavailable, len(results), len(b.cells))
@@ -159,12 +158,11 @@ func (r *reader) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc
 	return nil
 }
 
-// readLocked resolves the locks met, or waits for them, and reads their cells again.
+// readLocked resolves the encountered locks, or waits for them, and reads their cells again.
 func (r *reader) readLocked(ctx context.Context, at mvcc.Timestamp, b *readBatch,
 	locked []mvcc.LockInfo) error {
-	// The read has to wait: while a lock with start_ts ≤ R is there, what R reads is not
-	// decided (invariant 1 of design section 4). The reader holds no locks, so its wait
-	// can't be part of a deadlock.
+	// The read must wait: while a lock with start_ts ≤ R exists, the value at R is undecided
+	// (invariant 1 of design section 4). The reader holds no locks, so it cannot deadlock.
 	for round := 0; len(locked) > 0; round++ {
 		if _, err := r.c.resolver.resolve(ctx, locked, round, true); err != nil {
 			return err
@@ -176,7 +174,7 @@ func (r *reader) readLocked(ctx context.Context, at mvcc.Timestamp, b *readBatch
 			}
 		}
 		again := newReadBatch(b.cells, which)
-		again.need, again.origins = 0, b.origins // locks come back to this loop
+		again.need, again.origins = 0, b.origins // this loop handles further locks
 		if err := r.readAll(ctx, at, again); err != nil {
 			return err
 		}
@@ -193,7 +191,7 @@ func (r *reader) readLocked(ctx context.Context, at mvcc.Timestamp, b *readBatch
 
 // request builds the message for the whole batch.
 func (b *readBatch) request(at mvcc.Timestamp) *pb.TabletRequest {
-	// b.message has room for one cell, and a message that was sent is not used again.
+	// b.message holds one cell, and a sent message is not reused.
 	if len(b.cells) > 1 || b.message.list[0] != nil {
 		get := &pb.GetRequest{At: uint64(at), Cells: wire.CellsPB(b.cells), Origins: b.origins}
 		return &pb.TabletRequest{Op: &pb.TabletRequest_Get{Get: get}}
@@ -219,8 +217,8 @@ func parallel(n int, task func(i int) error) error {
 	if n == 1 {
 		return task(0)
 	}
-	// All tasks run to their end even if one fails: a cancelled operation has an unknown
-	// outcome, which costs more to clean up than to wait for.
+	// All tasks run to completion even if one fails: waiting is cheaper than cleaning up after
+	// a canceled operation, whose outcome is unknown.
 	errs := make([]error, n)
 	var next atomic.Int64
 	work := func() {

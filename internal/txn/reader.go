@@ -9,10 +9,10 @@ import (
 	"github.com/percolator-go/percolator/internal/tracing"
 )
 
-// Reader is what a Txn and a Snapshot have in common. All methods may be used concurrently.
+// Reader is the common interface of Txn and Snapshot. All methods may be used concurrently.
 type Reader interface {
 	Get(ctx context.Context, k Key) (value []byte, ok bool, err error)
-	// GetMulti answers for every key, in the order asked.
+	// GetMulti returns one value per key, in the order of keys.
 	GetMulti(ctx context.Context, keys []Key) ([]Value, error)
 	Scan(ctx context.Context, s ScanSpec) iter.Seq2[mvcc.ReadCell, error]
 }
@@ -20,24 +20,23 @@ type Reader interface {
 // reader reads the snapshot at one timestamp, through a cache.
 type reader struct {
 	c    *Client
-	name string // what is learned for prefetching is kept under this name
-	// at is written once, under mu: by whoever makes the reader, or by the first read (start.go).
+	name string // key of the prefetcher's patterns
+	// at is written once, under mu: at construction or by the first read (start.go).
 	at mvcc.Timestamp
-	// span is what its operations belong to; nil unless it is sampled. It is set before
-	// the reader is used.
+	// span is the parent of the operations' spans; nil unless sampled. It is set before the
+	// reader is used.
 	span *tracing.Span
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	opening opening
 	cache   readCache
 	guesses prefetchLog
-	room    readBatch // some read's own, or was, if it needs a cell
+	room    readBatch // used by the first read of one cell; never reused
 }
 
-// batch returns an empty batch, of which one cell will be needed. The first is the reader's
-// own, so that a transaction that reads one cell allocates nothing for it; it is not used
-// again, since the transport may still hold its message after the caller has given up. The
-// caller holds mu.
+// batch returns an empty batch for one needed cell. The first call returns the reader's own,
+// so that a transaction that reads one cell allocates nothing for it. It is not reused, since
+// the transport may hold its message after the caller has been canceled. The caller holds mu.
 func (r *reader) batch() *readBatch {
 	b := &r.room
 	if b.need > 0 {
@@ -47,19 +46,19 @@ func (r *reader) batch() *readBatch {
 	return b
 }
 
-// GetRecords returns what is in each cell at the snapshot, with its timestamps, including
-// acknowledgment columns and deletions. It does not look at buffered writes. The values
-// are shared with the cache and must not be changed.
+// GetRecords returns each cell's record at the snapshot with its timestamps, including
+// acknowledgment columns and deletions. It ignores buffered writes. The values are shared with
+// the cache and must not be changed.
 func (r *reader) GetRecords(ctx context.Context, cells ...mvcc.Cell) ([]mvcc.ReadResult, error) {
 	return r.getRecords(ctx, cells, false)
 }
 
-// getRecords is GetRecords, with the origins of notifications on the cells if they are asked
-// for and the cells have not been read before.
+// getRecords is GetRecords; if origins is set, it also returns the origins of notifications on
+// cells not read before.
 func (r *reader) getRecords(ctx context.Context, cells []mvcc.Cell,
 	origins bool) ([]mvcc.ReadResult, error) {
-	// The lock is not held while messages are under way: two concurrent reads of one cell
-	// may both ask for it. They get the same answer, because it is the same snapshot.
+	// mu is not held during requests: two concurrent reads of one cell may both send one. They
+	// get the same answer, because they read the same snapshot.
 	out := make([]mvcc.ReadResult, len(cells))
 	var missing []int
 	r.mu.Lock()
@@ -89,9 +88,9 @@ func (r *reader) getRecords(ctx context.Context, cells []mvcc.Cell,
 	return out, nil
 }
 
-// readOne is GetRecords for one cell, with prefetching: columns of the same row that
-// transactions like this one have read after this column travel in the same message
-// (design section 8).
+// readOne is GetRecords for one cell, with prefetching: the same message requests the columns
+// of the row that transactions of the same name have read after this column (design section
+// 8).
 func (r *reader) readOne(ctx context.Context, cell mvcc.Cell) (mvcc.ReadResult, error) {
 	r.mu.Lock()
 	if hit := r.cache.find(cell); hit != nil {
@@ -127,7 +126,7 @@ func (r *reader) readOne(ctx context.Context, cell mvcc.Cell) (mvcc.ReadResult, 
 	defer r.mu.Unlock()
 	r.cache.put(b, 0, r.c.cfg.ReadCacheBytes)
 	for i := 1; i < len(b.cells); i++ {
-		// A locked cell is not cached: whoever reads it has to wait for its lock.
+		// A locked prefetched cell is not cached: a later read of it must wait for the lock.
 		if b.results[i].Status == mvcc.StatusLocked {
 			r.c.stats.prefetchLocked.Add(1)
 			continue
@@ -137,7 +136,7 @@ func (r *reader) readOne(ctx context.Context, cell mvcc.Cell) (mvcc.ReadResult, 
 	return b.results[0], nil
 }
 
-// used counts a hit of the cache. The caller holds mu.
+// used counts a cache hit. The caller holds mu.
 func (r *reader) used(cell mvcc.Cell) {
 	r.c.stats.cacheHits.Add(1)
 	if r.cache.guessed[cell] {
@@ -158,27 +157,27 @@ func (c *Client) cell(ctx context.Context, k Key) (mvcc.Cell, error) {
 	return mvcc.Cell{Table: id, Row: k.Row, Column: k.Column}, nil
 }
 
-// handOut returns a copy of a value for the user. It is not nil even if it is empty.
+// handOut returns a non-nil copy of a value for the user.
 func handOut(value []byte) []byte { return append(make([]byte, 0, len(value)), value...) }
 
-// readCache keeps what a transaction has read. A few cells are searched one by one, more by
-// an index. Nothing is evicted: a snapshot does not change, and a transaction is short.
+// readCache holds a transaction's reads. It searches a few cells linearly and more by an
+// index. It never evicts: a snapshot does not change, and a transaction is short.
 type readCache struct {
 	cells   []mvcc.Cell
-	results []mvcc.ReadResult  // of each of the cells
+	results []mvcc.ReadResult  // one per cell
 	index   map[mvcc.Cell]int  // of cells; nil while they are few
 	guessed map[mvcc.Cell]bool // prefetched and not read yet
 	bytes   int                // rows, columns and values
 }
 
 const (
-	// smallSet is how many cells are searched one by one rather than through a map.
+	// smallSet is the maximum number of cells searched linearly instead of by a map.
 	smallSet = 12
-	// maxCachedCells bounds the cache apart from ReadCacheBytes.
+	// maxCachedCells is the maximum number of cached cells, in addition to ReadCacheBytes.
 	maxCachedCells = 1 << 16
 )
 
-// find returns what was read of a cell, or nil. The pointer is valid until the next put.
+// find returns the cached result of a cell, or nil. The pointer is valid until the next put.
 func (c *readCache) find(cell mvcc.Cell) *mvcc.ReadResult {
 	if c.index != nil {
 		if i, ok := c.index[cell]; ok {
@@ -194,8 +193,8 @@ func (c *readCache) find(cell mvcc.Cell) *mvcc.ReadResult {
 	return nil
 }
 
-// put adds what the batch has read of its i-th cell, if there is room. Most transactions read
-// one cell only, which stays where it is, in its batch.
+// put adds the batch's i-th result if there is room. The single result of most transactions
+// stays in its batch.
 func (c *readCache) put(b *readBatch, i, maxBytes int) {
 	cell, result := &b.cells[i], &b.results[i]
 	size := len(cell.Row) + len(cell.Column) + len(result.Value)

@@ -10,37 +10,39 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file reads and writes the records of cells as a backup has them, with both
-// timestamps and of acknowledgments too. It keeps nothing in the client; a scan belongs to
-// the goroutine that iterates.
+// Reading and writing of cells' records for backups, with both timestamps and including
+// acknowledgments. A scan runs on the goroutine that iterates and leaves no state in the
+// client.
 
-// recordPageBytes is how much of such a scan is asked for at once: it goes on beside what
-// users wait for, who must not wait long for a read worker.
+// recordPageBytes is the page size of record scans. It is small because users' reads share the
+// read workers with them.
 const recordPageBytes = 256 << 10
 
-// RecordScan says which records Records yields.
+// RecordScan selects the records that Records yields.
 type RecordScan struct {
 	Span mvcc.Span
-	// At is the timestamp of the scan, which must be held as long as it goes on.
+	// At is the scan's timestamp. The caller must hold its history during the scan.
 	At mvcc.Timestamp
-	// Since, if not 0, adds every older record above it, deletes too. It must be held as well.
+	// Since, if not 0, adds every older record above it, including deletes. The caller must
+	// hold its history too.
 	Since mvcc.Timestamp
-	// Reverse goes down; Limit is about how many rows are wanted, 0: all.
+	// Reverse scans in descending order. Limit is the approximate maximum number of rows; 0:
+	// no limit.
 	Reverse bool
 	Limit   int
-	// After, if not nil, is where to go on: after that record of its cell if AfterTS, its
-	// commit timestamp, is not 0, else after all of the cell.
+	// After, if not nil, is the cell at which to resume: after the record with commit
+	// timestamp AfterTS if that is not 0, otherwise after all records of the cell.
 	After   *mvcc.Cell
 	AfterTS mvcc.Timestamp
 }
 
-// recordScan is what a scanner of records keeps beside what all of them do.
+// recordScan is the additional state of a scanner of records.
 type recordScan struct {
 	since    mvcc.Timestamp
-	resumeTS uint64 // of the scanner's cell resume the records from here on were shown; 0: all of them
+	resumeTS uint64 // commit timestamp of the last yielded record of the cell resume; 0: the cell is complete
 }
 
-// ask makes the request one for records.
+// ask makes scan a request for records.
 func (r *recordScan) ask(scan *pb.ScanRequest) {
 	if r == nil {
 		return
@@ -49,9 +51,8 @@ func (r *recordScan) ask(scan *pb.ScanRequest) {
 	scan.MaxBytes = recordPageBytes
 }
 
-// goOn records where the page has ended. It returns false if that is not beyond the end
-// of the page before.
-func (r *recordScan) goOn(page *pb.ScanResponse) bool {
+// advance records the end of the page. It returns false if the scan made no progress.
+func (r *recordScan) advance(page *pb.ScanResponse) bool {
 	if r == nil {
 		return false
 	}
@@ -66,8 +67,8 @@ func (r *recordScan) leave() {
 	}
 }
 
-// Records yields the records of a range, by cell and of one cell the newest first.
-// ErrSnapshotTooOld if At or Since is below the history that some tablet of it keeps.
+// Records yields the records of a range in the order of cells, the newest of each cell first.
+// The error is ErrSnapshotTooOld if At or Since is below a tablet's history.
 func (c *Client) Records(ctx context.Context, scan RecordScan) iter.Seq2[mvcc.ReadCell, error] {
 	return func(yield func(mvcc.ReadCell, error) bool) {
 		pages := scanner{
@@ -100,8 +101,8 @@ func (c *Client) Records(ctx context.Context, scan RecordScan) iter.Seq2[mvcc.Re
 	}
 }
 
-// Restore writes records of a backup as they were, in the order of cells. It may be
-// repeated. ErrConflict if a cell has a lock or another record.
+// Restore writes a backup's records unchanged. They must be in the order of cells. It is
+// idempotent. It returns ErrConflict if a cell has a lock or another record.
 func (c *Client) Restore(ctx context.Context, records []mvcc.RestoredCell) error {
 	var wait retryPolicy
 	for len(records) > 0 {
@@ -109,7 +110,7 @@ func (c *Client) Restore(ctx context.Context, records []mvcc.RestoredCell) error
 		if err != nil {
 			return err
 		}
-		// What does not belong to this tablet, or into one message, follows in another.
+		// Records of other tablets, or that do not fit, follow in another message.
 		n, _ := firstRun(c.router, d, records, func(r mvcc.RestoredCell) (mvcc.Cell, int) {
 			return r.Cell, r.Cell.DecisionWeight(c.cfg.Limits) + len(r.Value)
 		})
@@ -124,7 +125,7 @@ func (c *Client) Restore(ctx context.Context, records []mvcc.RestoredCell) error
 			records, wait = records[n:], retryPolicy{}
 		case refused:
 			return err
-		default: // the tablet may have been split
+		default: // the tablet may have been split: locate again
 			if err := wait.again(ctx, &c.cfg, v, err); err != nil {
 				return err
 			}
@@ -133,7 +134,7 @@ func (c *Client) Restore(ctx context.Context, records []mvcc.RestoredCell) error
 	return nil
 }
 
-// restored judges the answer to one message of a restore.
+// restored interprets the answer to one message of a restore.
 func restored(res *pb.MutationResult) error {
 	switch res.GetStatus() {
 	case pb.Status_STATUS_OK:

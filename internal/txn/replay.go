@@ -8,15 +8,14 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// replayBatch is how many parked notifications are replayed by one request.
+// replayBatch is the number of parked notifications replayed by one request.
 const replayBatch = 512
 
-// Replay makes the observers of the cells' columns run once more for them, whatever they
-// have acknowledged before at; notifications that are parked count anew. at must have
-// been given out by the oracle; 0 takes a fresh timestamp. It may be repeated with the
-// same timestamp: a cell whose observer has run since runs no more, if it is strong.
-// Errors: ErrNotifyOnly if a column is not observed; after any other some of the cells
-// may have been marked.
+// Replay makes the observers of the cells' columns run again for them, regardless of
+// acknowledgments before at, and resets the failure counts of parked notifications. at must be
+// a timestamp allocated by the oracle; 0 means a new one. It may be repeated with the same
+// timestamp: a strong observer that has run since does not run again. It returns ErrNotifyOnly
+// if a column is not observed; after any other error some of the cells may have been marked.
 func (o *observers) Replay(ctx context.Context, at mvcc.Timestamp, cells []mvcc.Cell) error {
 	if at == 0 {
 		var err error
@@ -27,8 +26,8 @@ func (o *observers) Replay(ctx context.Context, at mvcc.Timestamp, cells []mvcc.
 	return o.router.notify(ctx, &pb.NotifyRequest{Ts: uint64(at), Replay: true}, cells, nil)
 }
 
-// ReplayParked replays every notification of the observer that is parked now, and returns
-// how many that were. After each batch it calls progress with how many there are so far.
+// ReplayParked replays all currently parked notifications of the observer and returns their
+// number. After each batch it calls progress with the number so far.
 func (o *observers) ReplayParked(ctx context.Context, observer string,
 	progress func(replayed uint64)) (replayed uint64, err error) {
 	of, err := o.registered(ctx, observer)
@@ -40,7 +39,7 @@ func (o *observers) ReplayParked(ctx context.Context, observer string,
 		if len(cells) == 0 {
 			return nil
 		}
-		// Fresh for each batch: above the time at which any of them was parked.
+		// A new timestamp per batch: above the time at which any of them was parked.
 		if err := o.Replay(ctx, 0, cells); err != nil {
 			return err
 		}
@@ -66,7 +65,8 @@ func (o *observers) ReplayParked(ctx context.Context, observer string,
 	return replayed, flush()
 }
 
-// ReplayRow replays the notification of one row, which must be parked: else ErrInvalid.
+// ReplayRow replays the parked notification of one row. It returns ErrInvalid if none is
+// parked.
 func (o *observers) ReplayRow(ctx context.Context, observer, row string) error {
 	of, err := o.registered(ctx, observer)
 	if err != nil {

@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	// maxDecisions is how many decisions are remembered.
+	// maxDecisions is the maximum number of cached decisions.
 	maxDecisions = 4096
-	// maxResolveRounds is how often a commit resolves locks in its way before it gives up
-	// and is run again.
+	// maxResolveRounds is the number of times that a commit resolves conflicting locks before
+	// it fails with a retryable error.
 	maxResolveRounds = 8
-	// MaxMet is how many cells a client names, and its node looks at, in a question about a
-	// transaction whose locks the client may not be allowed to end.
+	// MaxMet is the maximum number of locked cells that a status check names, for the node to
+	// resolve in place of a client without that permission.
 	MaxMet = 16
 )
 
-// resolver resolves locks in the way of reads and commits (invariants 3, 6 and 7 of
-// design section 4). All that meet locks of one transaction share one flight: a wait, a
-// status check at the primary, and the resolution of the locks met.
+// resolver resolves locks that block reads and commits (invariants 3, 6 and 7 of design
+// section 4). All callers blocked by one transaction share one resolution: a wait, a status
+// check at the primary, and the resolution of the encountered locks.
 //
 // A dead transaction may have left thousands of locks, and one lock may block hundreds of
 // readers. Without sharing, each of them would ask the same primary, just when its tablet
@@ -38,25 +38,25 @@ type resolver struct {
 
 	met, checked, rolledForward, rolledBack, settled atomic.Uint64 // counters
 
-	mu      sync.Mutex
-	flights map[flightKey]*flight
-	// start_ts to commit_ts, 0: rolled back. It is bounded.
+	mu          sync.Mutex
+	resolutions map[resolutionKey]*resolution
+	// decided maps start_ts to commit_ts; 0: rolled back. It has at most maxDecisions entries.
 	decided map[mvcc.Timestamp]mvcc.Timestamp
 }
 
-// flightKey is the blocking transaction, and whether its flight waits first. Callers that
-// must not wait share another flight.
-type flightKey struct {
+// resolutionKey is the blocking transaction, and whether the resolution waits first. Callers
+// that must not wait share a separate resolution.
+type resolutionKey struct {
 	startTS mvcc.Timestamp
 	wait    bool
 }
 
-// flight is one round of work on one blocking transaction. met and waiters are guarded by
-// the resolver's mu.
-type flight struct {
-	key     flightKey
+// resolution is one round of work on one blocking transaction. The resolver's mu guards met
+// and waiters.
+type resolution struct {
+	key     resolutionKey
 	met     []mvcc.LockInfo
-	taken   bool // met is being resolved: who comes now starts another flight
+	taken   bool // met is being resolved: later callers start a new resolution
 	waiters int
 	cancel  context.CancelFunc
 	done    chan struct{}
@@ -68,19 +68,18 @@ func newResolver(cfg *Config, router *router, oracle *oracle, work *background,
 	worker mvcc.Worker) *resolver {
 	return &resolver{
 		cfg: cfg, router: router, oracle: oracle, work: work, worker: worker,
-		flights: make(map[flightKey]*flight), decided: make(map[mvcc.Timestamp]mvcc.Timestamp),
+		resolutions: make(map[resolutionKey]*resolution), decided: make(map[mvcc.Timestamp]mvcc.Timestamp),
 	}
 }
 
-// resolve does one round for each of the locks' transactions: those that are decided,
-// expired or of a dead worker are resolved; live reports whether one of the others
-// remains. A caller that may wait asks again with a higher round, and the flight then
-// begins with a longer wait. One that must not (invariant 3 of this package) gets its
-// answer at once.
+// resolve does one round for each of the locks' transactions. It resolves those that are
+// decided, expired or of a dead worker; live reports whether another one remains. A caller
+// that may wait calls again with a higher round, which makes the resolution begin with a
+// longer wait. One that must not wait (invariant 3 of this package) gets its answer at once.
 func (r *resolver) resolve(ctx context.Context, locks []mvcc.LockInfo, round int,
 	wait bool) (live bool, err error) {
 	r.met.Add(uint64(len(locks)))
-	var joined []*flight
+	var joined []*resolution
 	r.mu.Lock()
 	for _, l := range locks {
 		f := r.join(l, round, wait)
@@ -105,11 +104,11 @@ func (r *resolver) resolve(ctx context.Context, locks []mvcc.LockInfo, round int
 	return live, err
 }
 
-// join adds the lock to its transaction's flight, which it starts if there is none. The
+// join adds the lock to its transaction's resolution, which it starts if there is none. The
 // caller holds mu.
-func (r *resolver) join(l mvcc.LockInfo, round int, wait bool) *flight {
-	key := flightKey{l.Lock.StartTS, wait}
-	f := r.flights[key]
+func (r *resolver) join(l mvcc.LockInfo, round int, wait bool) *resolution {
+	key := resolutionKey{l.Lock.StartTS, wait}
+	f := r.resolutions[key]
 	if f != nil && !f.taken {
 		for _, m := range f.met {
 			if m.Cell == l.Cell && m.Intent == l.Intent {
@@ -119,59 +118,59 @@ func (r *resolver) join(l mvcc.LockInfo, round int, wait bool) *flight {
 		f.met = append(f.met, l)
 		return f
 	}
-	// The flight runs under the client's context: the first caller's may end long before
+	// The resolution runs under the client's context: the first caller's may end long before
 	// the others'.
-	f = &flight{key: key, met: []mvcc.LockInfo{l}, done: make(chan struct{})}
+	f = &resolution{key: key, met: []mvcc.LockInfo{l}, done: make(chan struct{})}
 	var ctx context.Context
 	ctx, f.cancel = context.WithTimeout(r.work.ctx, r.cfg.OperationTimeout)
-	r.flights[key] = f
+	r.resolutions[key] = f
 	done := r.work.begin()
 	go func() {
 		defer done()
-		r.fly(ctx, f, l, round)
+		r.run(ctx, f, l, round)
 	}()
 	return f
 }
 
-// leave ends flights that nobody waits for any more.
-func (r *resolver) leave(joined []*flight) {
+// leave cancels resolutions without waiters.
+func (r *resolver) leave(joined []*resolution) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, f := range joined {
 		if f.waiters--; f.waiters == 0 {
 			f.cancel()
-			r.land(f)
+			r.seal(f)
 		}
 	}
 }
 
-// land keeps others from joining the flight. The caller holds mu.
-func (r *resolver) land(f *flight) {
+// seal prevents further callers from joining the resolution. The caller holds mu.
+func (r *resolver) seal(f *resolution) {
 	f.taken = true
-	if r.flights[f.key] == f {
-		delete(r.flights, f.key)
+	if r.resolutions[f.key] == f {
+		delete(r.resolutions, f.key)
 	}
 }
 
-// fly does the flight's one round and tells those who wait for it.
-func (r *resolver) fly(ctx context.Context, f *flight, l mvcc.LockInfo, round int) {
+// run does the resolution's one round and wakes its waiters.
+func (r *resolver) run(ctx context.Context, f *resolution, l mvcc.LockInfo, round int) {
 	f.live, f.err = r.round(ctx, f, l, round)
 	r.mu.Lock()
-	r.land(f)
+	r.seal(f)
 	r.mu.Unlock()
 	f.cancel()
 	close(f.done)
 }
 
 // round waits, checks the primary and resolves, as far as each is needed.
-func (r *resolver) round(ctx context.Context, f *flight, l mvcc.LockInfo,
+func (r *resolver) round(ctx context.Context, f *resolution, l mvcc.LockInfo,
 	round int) (live bool, err error) {
 	commitTS, known := r.Decided(l.Lock.StartTS)
 	if !known {
 		dead := l.Lock.Worker != r.worker && r.router.transport.WorkerDead(ctx, l.Lock.Worker)
-		// Most locks that are met belong to commits that end within a millisecond or so.
-		// An expired lock, or one of a dead worker, is not worth waiting for, unless it
-		// lives all the same: heartbeats move the expiry of the primary only.
+		// Most encountered locks belong to commits that end within about a millisecond. For an
+		// expired lock, or one of a dead worker, check the status at once; wait only if the
+		// check finds the transaction alive: heartbeats extend only the primary.
 		b := backoff(round)
 		first := f.key.wait && !dead && r.oracle.estimate() <= l.Lock.Expiry
 		if first {
@@ -188,16 +187,15 @@ func (r *resolver) round(ctx context.Context, f *flight, l mvcc.LockInfo,
 		}
 		r.remember(l.Lock.StartTS, commitTS)
 	}
-	// Land first: a lock that joined later would be reported resolved without having
-	// been.
+	// Seal first: a lock that joined later would be reported resolved without having been.
 	r.mu.Lock()
 	f.taken = true
 	met := f.met
 	r.mu.Unlock()
 	err = r.apply(ctx, l.Lock.StartTS, commitTS, met)
 	if f.key.wait && errors.Is(err, ErrPermission) {
-		// This client may read only. It waits for the lock's owner or others that meet it, and
-		// asks again: its node ends the locks once they have expired.
+		// This client may only read. It waits for the lock's owner or other clients, and
+		// checks again: its node resolves the locks once they have expired.
 		r.mu.Lock()
 		delete(r.decided, l.Lock.StartTS)
 		r.mu.Unlock()
@@ -207,9 +205,9 @@ func (r *resolver) round(ctx context.Context, f *flight, l mvcc.LockInfo,
 	return false, err
 }
 
-// locksMet returns the cells of some of the flight's locks, for the node to end them
-// (CheckTxnStatusRequest.met). It does so for locks alone: nobody waits for an intent.
-func (r *resolver) locksMet(f *flight) (met []*pb.Cell) {
+// locksMet returns the cells of up to MaxMet of the resolution's locks, for the node to
+// resolve (CheckTxnStatusRequest.met). It skips intents, which block nobody.
+func (r *resolver) locksMet(f *resolution) (met []*pb.Cell) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, m := range f.met {
@@ -246,7 +244,7 @@ func (r *resolver) ask(ctx context.Context, l mvcc.LockInfo, dead bool,
 	case pb.Status_STATUS_ROLLED_BACK:
 		return 0, false, nil
 	case pb.Status_STATUS_LIVE, pb.Status_STATUS_LOCKED, pb.Status_STATUS_UNKNOWN:
-		// unknown: below the safepoint nothing may be inferred, the tablet's own
+		// unknown: below the safepoint nothing can be inferred; the tablet's garbage
 		// collection decides
 		return 0, true, nil
 	default:
@@ -254,7 +252,7 @@ func (r *resolver) ask(ctx context.Context, l mvcc.LockInfo, dead bool,
 	}
 }
 
-// apply resolves the locks met by the primary's decision.
+// apply resolves the encountered locks by the primary's decision.
 func (r *resolver) apply(ctx context.Context, startTS, commitTS mvcc.Timestamp,
 	met []mvcc.LockInfo) error {
 	var cells, intents []mvcc.Cell
@@ -289,7 +287,7 @@ func applied(res *pb.MutationResult) error {
 	return Errorf("%w: a decision was answered %v", ErrUnavailable, res.Status)
 }
 
-// resolveRequest builds the messages that apply a decision.
+// resolveRequest returns a function that builds the messages which apply a decision.
 func resolveRequest(startTS, commitTS mvcc.Timestamp) func(cells, intents []mvcc.Cell) *pb.TabletRequest {
 	return func(cells, intents []mvcc.Cell) *pb.TabletRequest {
 		return &pb.TabletRequest{Op: &pb.TabletRequest_ResolveLock{ResolveLock: &pb.ResolveLockRequest{
@@ -299,9 +297,9 @@ func resolveRequest(startTS, commitTS mvcc.Timestamp) func(cells, intents []mvcc
 	}
 }
 
-// Decided returns what this client knows of a transaction whose locks it has resolved:
-// its commit timestamp, 0 if it was rolled back. Decisions never change, but the cache is
-// bounded, so known is false for forgotten ones too.
+// Decided returns the cached decision of a transaction whose locks this client has resolved:
+// its commit timestamp, or 0 if it was rolled back. Decisions never change, but the cache is
+// bounded, so known is false for evicted ones too.
 func (r *resolver) Decided(startTS mvcc.Timestamp) (commitTS mvcc.Timestamp, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -309,7 +307,7 @@ func (r *resolver) Decided(startTS mvcc.Timestamp) (commitTS mvcc.Timestamp, kno
 	return commitTS, known
 }
 
-// remember caches a decision for callers that meet other locks of the transaction.
+// remember caches a decision for callers that encounter other locks of the transaction.
 func (r *resolver) remember(startTS, commitTS mvcc.Timestamp) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -319,17 +317,17 @@ func (r *resolver) remember(startTS, commitTS mvcc.Timestamp) {
 	r.decided[startTS] = commitTS
 }
 
-// ResolveLock does one round of resolution for a lock or intent, without waiting first.
-// It is for scanners and tools. resolved is false if the transaction is alive.
+// ResolveLock does one round of resolution for a lock or intent, without waiting first, for
+// scanners and tools. resolved is false if the transaction is alive.
 func (r *resolver) ResolveLock(ctx context.Context, l mvcc.LockInfo) (resolved bool, err error) {
 	live, err := r.resolve(ctx, []mvcc.LockInfo{l}, 0, false)
 	return err == nil && !live, err
 }
 
 // ResolveAt does one round of resolution for the transaction's lock on the cell, if there is
-// one. live reports whether the transaction goes on. Nodes call it for clients that have met
-// the lock but may not end it: it reads the lock anew, so that nothing depends on what a
-// client says of it.
+// one. live reports whether the transaction is alive. Nodes call it for clients that have
+// encountered the lock but may not end it: it reads the lock itself, so that it need not trust
+// the client.
 func (r *resolver) ResolveAt(ctx context.Context, cell mvcc.Cell,
 	startTS mvcc.Timestamp) (live bool, err error) {
 	l, there, err := r.router.lockAt(ctx, cell)
@@ -340,11 +338,11 @@ func (r *resolver) ResolveAt(ctx context.Context, cell mvcc.Cell,
 	return err == nil && !resolved, err
 }
 
-// ForceLock is like ResolveLock but takes the lock's transaction for dead. If it is
-// undecided, it is rolled back at its primary, and its commit will be refused (invariants
-// 3 and 7 of design section 4: being wrong about a death costs an abort, never
-// correctness). resolved is false while a one-phase commit of it is in flight, or if its
-// outcome can't be known any more.
+// ForceLock is like ResolveLock but treats the lock's transaction as dead. If it is undecided,
+// ForceLock rolls it back at its primary, which makes its commit fail (invariants 3 and 7 of
+// design section 4: being wrong about a death costs an abort, never correctness). resolved is
+// false while a one-phase commit of it is in flight, or if its outcome can no longer be
+// determined.
 func (r *resolver) ForceLock(ctx context.Context, l mvcc.LockInfo) (resolved bool, err error) {
 	commitTS, known := r.Decided(l.Lock.StartTS)
 	if !known {
@@ -358,14 +356,14 @@ func (r *resolver) ForceLock(ctx context.Context, l mvcc.LockInfo) (resolved boo
 	return err == nil, err
 }
 
-// clearAway resolves the locks that a commit has met, without waiting: the caller may
+// clearAway resolves the locks that a commit has encountered, without waiting: the caller may
 // hold locks (invariant 3). The error wraps ErrLocked if one of them is alive.
 func (r *resolver) clearAway(ctx context.Context, locks []mvcc.LockInfo, rounds int) error {
 	if len(locks) == 0 || rounds >= maxResolveRounds {
 		return ErrLocked
 	}
-	// If the lock's owner has just committed its primary, rolling the lock forward here
-	// saves a run of the whole transaction.
+	// If the lock's owner has just committed its primary, rolling the lock forward here saves
+	// a retry of the whole transaction.
 	live, err := r.resolve(ctx, locks, rounds, false)
 	if err != nil {
 		return Errorf("%w: %w", ErrLocked, err)
@@ -377,33 +375,33 @@ func (r *resolver) clearAway(ctx context.Context, locks []mvcc.LockInfo, rounds 
 }
 
 // undecided is the error of a commit that ends although a copy of the message that decides it
-// may still be under way. It is settled before the caller hears of it.
+// may still be in flight. It is settled before Commit returns.
 type undecided struct {
-	cause  error // why the outcome is unknown if it cannot be settled
-	fenced error // the commit's error if it is rolled back
+	cause  error // reason for ErrCommitUnknown if settling fails
+	fenced error // error of Commit after a rollback
 }
 
-// Error is the text of the cause.
+// Error returns the text of the cause.
 func (u *undecided) Error() string { return u.cause.Error() }
 
 // lost returns the undecided of a message that was not answered.
 func lost(err error) error { return &undecided{cause: err, fenced: errFenced} }
 
 // givenUp returns the undecided of a commit that ends with err although its message was
-// answered. If it cannot be settled, the error must not pass for err, which may say that
-// nothing was committed.
+// answered. If settling fails, Commit's error must not wrap err, which may mean that nothing
+// was committed.
 func givenUp(err error) error {
 	return &undecided{cause: errors.New(err.Error()), fenced: err}
 }
 
-// settle decides a commit that is undecided, by a Rollback at the primary. Either that
-// answers with the commit timestamp, or the transaction can never commit any more and the
-// error is u.fenced (invariant 8 of design section 4). It is bounded by SettleTimeout, not
-// by the caller's context; the error wraps ErrCommitUnknown if that was not enough.
+// settle decides an undecided commit by a Rollback at the primary. It returns the commit
+// timestamp, or u.fenced if the transaction can never commit (invariant 8 of design section
+// 4). SettleTimeout, not the caller's context, bounds it; after that the error wraps
+// ErrCommitUnknown.
 func (r *resolver) settle(ctx context.Context, primary mvcc.Cell, startTS mvcc.Timestamp,
 	u *undecided) (commitTS mvcc.Timestamp, err error) {
-	// The end of the caller's context is often why the commit is undecided, so settling must
-	// not depend on it.
+	// The end of the caller's context is often the reason why the commit is undecided, so
+	// settling must not depend on it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.SettleTimeout)
 	defer cancel()
 	switch commitTS, err = r.rollBack(ctx, primary, startTS); {
@@ -416,9 +414,9 @@ func (r *resolver) settle(ctx context.Context, primary mvcc.Cell, startTS mvcc.T
 	return commitTS, err
 }
 
-// rollBack rolls the transaction back at its primary. A commitTS of 0 means that it can
-// never commit any more: the rollback record refuses every copy of its commit that is still
-// under way. Otherwise it is committed. After an error nothing is known.
+// rollBack rolls the transaction back at its primary. A commitTS of 0 means that it can never
+// commit: the rollback record refuses every copy of its commit still in flight. Otherwise it
+// is committed. After an error the outcome is unknown.
 func (r *resolver) rollBack(ctx context.Context, primary mvcc.Cell,
 	startTS mvcc.Timestamp) (commitTS mvcc.Timestamp, err error) {
 	var wait retryPolicy
@@ -433,12 +431,12 @@ func (r *resolver) rollBack(ctx context.Context, primary mvcc.Cell,
 			return mvcc.Timestamp(res.CommitTs), nil
 		case pb.Status_STATUS_OK, pb.Status_STATUS_ROLLED_BACK:
 			return 0, nil
-		case pb.Status_STATUS_LOCKED: // the one-phase commit itself is still in flight
+		case pb.Status_STATUS_LOCKED: // the one-phase commit is still in flight
 			err = Errorf("%w: the commit is still under way", ErrUnavailable)
 			if err = wait.again(ctx, r.cfg, askLater, err); err != nil {
 				return 0, err
 			}
-		default: // below the safepoint nothing may be inferred
+		default: // below the safepoint nothing can be inferred
 			return 0, Errorf("rollback answered %v", res.Status)
 		}
 	}

@@ -13,21 +13,21 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Correctness depends on whether an operation without an answer has been done. One that
-// was surely not done may be given up or sent again. One that may have been done must be
-// sent again if it is idempotent, or settled if it decides a transaction. Every answer
-// and error is translated into one of six verdicts, in one place.
+// Correctness depends on whether an operation without an answer was applied. One that was not
+// applied may be abandoned or sent again. One that may have been applied must be sent again if
+// it is idempotent, or settled if it decides a transaction. try translates every answer and
+// error into one of six verdicts.
 
 // verdict is the outcome of one attempt at an operation.
 type verdict uint8
 
 const (
 	answered    verdict = iota // a result
-	wrongTablet                // surely not done; the map has been healed: group anew
-	askLater                   // surely not done; try again after a while
-	busy                       // surely not done; there is too much to do, the caller decides
-	refused                    // surely not done; permanent
-	unknown                    // done or not, now or later
+	wrongTablet                // not applied; the map has been corrected: group again
+	askLater                   // not applied; try again after a pause
+	busy                       // not applied; overloaded: the caller decides
+	refused                    // not applied; permanent
+	unknown                    // may have been applied, or may be later
 )
 
 // Bounds of one request: descriptors of the tablet map, and entries of a walk.
@@ -36,9 +36,9 @@ const (
 	walkPage   = 512
 )
 
-// router sends operations to the tablets that hold their positions. It caches the tablet
-// map, corrects it by the tablets' answers, and sends again what was surely not done or
-// may be done twice.
+// router sends operations to the tablets that hold their positions. It caches the tablet map,
+// corrects it by the tablets' answers, and repeats operations that were not applied or are
+// idempotent.
 type router struct {
 	transport Transport
 	cfg       *Config
@@ -48,7 +48,7 @@ type router struct {
 	mapMisses, wrongTablet atomic.Uint64 // for Stats
 }
 
-// locate returns the tablet that holds p, from the cache or from meta. It tries until ctx
+// locate returns the tablet that holds p, from the cache or from meta. It retries until ctx
 // ends or OperationTimeout.
 func (r *router) locate(ctx context.Context, p wire.Position) (*pb.TabletDescriptor, error) {
 	if d := r.tablets.find(p); d != nil {
@@ -57,7 +57,7 @@ func (r *router) locate(ctx context.Context, p wire.Position) (*pb.TabletDescrip
 	var wait retryPolicy
 	for {
 		r.mapMisses.Add(1)
-		// A page of the map costs as much as one descriptor, and the next rows will
+		// A page of the map costs as much as one descriptor, and the following tablets will
 		// probably be needed soon.
 		found, err := r.transport.Locate(ctx, p.Table, p.Row, locatePage)
 		if err == nil {
@@ -66,8 +66,8 @@ func (r *router) locate(ctx context.Context, p wire.Position) (*pb.TabletDescrip
 				return d, nil
 			}
 			if len(found) > 0 && wire.Holds(found[0], p) {
-				// Newer descriptors that overlap it are cached: the answering node's map
-				// is old. Only the tablet's own answer (CODE_WRONG_TABLET) corrects it.
+				// The cache has newer descriptors that overlap it: the answering node's map is
+				// stale. Only the tablet's own answer (CODE_WRONG_TABLET) corrects it.
 				return found[0], nil
 			}
 			err = Errorf("%w: no tablet holds table %d row %q", ErrUnavailable, p.Table, p.Row)
@@ -80,8 +80,8 @@ func (r *router) locate(ctx context.Context, p wire.Position) (*pb.TabletDescrip
 	}
 }
 
-// locateBefore returns the tablet that holds the rows of p's table just below p, for
-// scans in descending order. Meta finds only the tablet of a row, so it is asked for the
+// locateBefore returns the tablet that holds the rows of p's table just below p, for scans in
+// descending order. Meta only looks up the tablet of a row, so locateBefore passes the
 // greatest possible row below p.
 func (r *router) locateBefore(ctx context.Context, p wire.Position) (*pb.TabletDescriptor, error) {
 	if d := r.tablets.findBefore(p); d != nil {
@@ -107,10 +107,10 @@ func rowBelow(row string, limit int) string {
 // try sends the operation once. err is nil only if the verdict is answered.
 func (r *router) try(ctx context.Context, d *pb.TabletDescriptor,
 	req *pb.TabletRequest) (*pb.TabletResponse, verdict, error) {
-	// The epoch identifies the range that the sender assumes. A tablet with another
-	// refuses.
+	// The epoch identifies the range that the sender assumes. A tablet with another epoch
+	// refuses the operation.
 	req.TabletId, req.Epoch = d.TabletId, d.Epoch
-	// The tablet may drop an operation whose caller has given up.
+	// The tablet may drop an operation after its caller's deadline.
 	if deadline, ok := ctx.Deadline(); ok {
 		req.DeadlineMs = max(1, time.Until(deadline).Milliseconds())
 	}
@@ -126,7 +126,7 @@ func (r *router) try(ctx context.Context, d *pb.TabletDescriptor,
 		return nil, unknown, Errorf("%w: reply lost: %w", ErrUnavailable, err)
 	}
 	if resp.Error == nil {
-		// A Status is answered even if the sender is wrong about the range.
+		// A tablet answers Status even if the sender assumes a wrong range.
 		if now := resp.GetStatus().GetTablet(); now != nil && now.Epoch > d.Epoch {
 			r.wrongTablet.Add(1)
 			r.tablets.heal(d, []*pb.TabletDescriptor{now})
@@ -145,13 +145,13 @@ func (r *router) try(ctx context.Context, d *pb.TabletDescriptor,
 	return nil, v, err
 }
 
-// fresh returns a new message with the same operation, since a message that was sent must not
-// be changed.
+// fresh returns a new message with the same operation, since a sent message must not be
+// changed.
 func fresh(req *pb.TabletRequest) *pb.TabletRequest {
 	return &pb.TabletRequest{Op: req.Op, Trace: req.Trace}
 }
 
-// judge translates a tablet's refusal.
+// judge translates a tablet's error into a verdict.
 func judge(e *pb.Error) (verdict, error) {
 	wrap := func(kind error) error { return Errorf("%w: %s", kind, e.Message) }
 	switch e.Code {
@@ -163,10 +163,10 @@ func judge(e *pb.Error) (verdict, error) {
 		after := time.Duration(e.RetryAfterMs) * time.Millisecond
 		return busy, &OverloadedError{RetryAfter: after, Message: e.Message}
 	case pb.Error_CODE_DISK_FULL:
-		if e.RetryAfterMs > 0 { // A node with room may lead the tablet soon.
+		if e.RetryAfterMs > 0 { // A node with free disk space may lead the tablet soon.
 			return askLater, wrap(ErrDiskFull)
 		}
-		// It may last, so the operation fails; only commits and rollbacks wait.
+		// The shortage may last, so the operation fails; only commits and rollbacks wait.
 		return busy, wrap(ErrDiskFull)
 	case pb.Error_CODE_INVALID, pb.Error_CODE_EXISTS, pb.Error_CODE_FUTURE:
 		return refused, wrap(ErrInvalid)
@@ -176,7 +176,7 @@ func judge(e *pb.Error) (verdict, error) {
 		return refused, wrap(errTableGone)
 	case pb.Error_CODE_PERMISSION:
 		return refused, wrap(ErrPermission)
-	default: // UNKNOWN, INTERNAL and what this version does not know
+	default: // UNKNOWN, INTERNAL and codes of later versions
 		return unknown, wrap(ErrUnavailable)
 	}
 }
@@ -191,15 +191,15 @@ func adminError(err error) error {
 	return err
 }
 
-// permanent reports whether asking again can't help.
+// permanent reports whether a retry can't succeed.
 func permanent(err error) bool {
 	return errors.Is(err, ErrInvalid) || errors.Is(err, ErrTooLarge) ||
 		errors.Is(err, ErrNoTable) || errors.Is(err, ErrPermission)
 }
 
-// call sends an idempotent operation to the tablet that holds p, until there is an
-// answer, a permanent refusal, the end of ctx or OperationTimeout. A patient call waits
-// while the tablet is busy, too. It also returns the tablet that answered.
+// call sends an idempotent operation to the tablet that holds p, and retries until an answer,
+// a permanent refusal, the end of ctx or OperationTimeout. A patient call also retries while
+// the tablet is busy. It returns the answer and the tablet that sent it.
 func (r *router) call(
 	ctx context.Context, p wire.Position, req *pb.TabletRequest, patient bool,
 ) (*pb.TabletResponse, *pb.TabletDescriptor, error) {
@@ -236,23 +236,24 @@ func (r *router) mutate(ctx context.Context, p wire.Position,
 	return resp.GetMutation(), nil
 }
 
-// Send sends one idempotent operation to the tablet that holds the position, for scanners
-// and tools, and also returns that tablet. An Error in the response is returned as an
-// error of this package.
+// Send sends one idempotent operation to the tablet that holds the position, for scanners and
+// tools. It returns the response and the tablet. An Error in the response becomes an error of
+// this package.
 func (r *router) Send(ctx context.Context, p wire.Position,
 	req *pb.TabletRequest) (*pb.TabletResponse, *pb.TabletDescriptor, error) {
 	return r.call(ctx, p, fresh(req), false)
 }
 
-// WalkColumn yields the entries of the notify or intent group of one column, in row
-// order, a page at a time. It is no snapshot: entries come and go meanwhile. An error
+// WalkColumn yields the entries of the notify or intent group of one column in row order, page
+// by page. It is not a snapshot: entries may be added and removed during the walk. An error
 // ends it.
 func (r *router) WalkColumn(ctx context.Context, group mvcc.Group, table mvcc.TableID,
 	column string) iter.Seq2[*pb.WalkEntry, error] {
 	return r.WalkFrom(ctx, group, wire.Position{Table: table}, column)
 }
 
-// WalkFrom is WalkColumn that begins at a row. The lock group it walks for all columns.
+// WalkFrom is WalkColumn starting at a row. For the lock group it yields the entries of all
+// columns.
 func (r *router) WalkFrom(ctx context.Context, group mvcc.Group, from wire.Position,
 	column string) iter.Seq2[*pb.WalkEntry, error] {
 	return func(yield func(*pb.WalkEntry, error) bool) {
@@ -289,7 +290,7 @@ func (r *router) WalkFrom(ctx context.Context, group mvcc.Group, from wire.Posit
 	}
 }
 
-// rowPage is how many locks of a row are asked for at a time.
+// rowPage is the page size, in locks, of a row's locks.
 const rowPage = 16
 
 // lockAt returns the lock on the cell, if there is one.

@@ -12,27 +12,27 @@ import (
 )
 
 const (
-	// scanPageBytes is how much of a scan is asked for at once.
+	// scanPageBytes is the maximum size of one page, in bytes.
 	scanPageBytes = 1 << 20
-	// maxScanRows bounds the rows of one page.
+	// maxScanRows is the maximum number of rows of one page.
 	maxScanRows = 1 << 16
 )
 
-// A scan has two layers: scanner fetches pages of the snapshot, tablet by tablet, and
-// merge overlays the transaction's buffered writes. Every page is one message, so a scan
-// holds nothing in a tablet between pages, and a split, a new leader or a lock in between
-// costs one more message.
+// A scan has two layers: scanner fetches pages of the snapshot, tablet by tablet, and merge
+// overlays the transaction's buffered writes. Every page is one message, so tablets keep no
+// state of a scan between pages, and a split, a new leader or a lock between pages costs one
+// more message.
 
-// scanner walks a range of one table through the tablets that hold it, page by page. One
-// goroutine uses it.
+// scanner reads a range of one table from its tablets, page by page. It is not safe for
+// concurrent use.
 type scanner struct {
 	c       *Client
 	at      mvcc.Timestamp
-	span    mvcc.Span // what is left of the range
+	span    mvcc.Span // the rest of the range
 	columns []string
 	reverse bool
 	wanted  int         // rows still wanted; 0: all
-	resume  *mvcc.Cell  // inside the current tablet: begin after this cell
+	resume  *mvcc.Cell  // in the current tablet: begin after this cell
 	records *recordScan // nil: a scan of values
 	trace   []byte      // in every request
 	done    bool
@@ -40,17 +40,16 @@ type scanner struct {
 	wait    retryPolicy
 }
 
-// page returns the next cells in scan order, none only at the end.
+// page returns the next cells in scan order. It returns none only at the end.
 func (s *scanner) page(ctx context.Context) ([]*pb.ReadCell, error) {
-	// An empty page is not the end: the tablet may have passed over many cells without a
-	// value.
+	// An empty page is not the end: the tablet may have skipped many cells without a value.
 	for !s.done {
 		d, err := s.tablet(ctx)
 		if err != nil {
 			return nil, err
 		}
-		// The tablet checks that it holds all of the span: what it has lost by a split it
-		// must not report as empty.
+		// The tablet checks that it holds the whole span: it must not report as empty what it
+		// has lost by a split.
 		clip, ok := wire.Clip(d, s.span)
 		if !ok {
 			s.next(d)
@@ -90,8 +89,8 @@ func (s *scanner) tablet(ctx context.Context) (*pb.TabletDescriptor, error) {
 	return s.c.router.locate(ctx, wire.Position{Table: s.span.Table, Row: last})
 }
 
-// request asks for one row more than wanted: then a page that is done with fewer has seen
-// the end of the span.
+// request requests one row more than wanted: a page that is done with fewer has reached the
+// end of the span.
 func (s *scanner) request(clip mvcc.Span) *pb.TabletRequest {
 	scan := &pb.ScanRequest{
 		At: uint64(s.at), Span: wire.SpanPB(clip), Reverse: s.reverse, MaxBytes: scanPageBytes,
@@ -107,7 +106,7 @@ func (s *scanner) request(clip mvcc.Span) *pb.TabletRequest {
 	return &pb.TabletRequest{Op: &pb.TabletRequest_Scan{Scan: scan}, Trace: s.trace}
 }
 
-// maxRows bounds the rows of the next page.
+// maxRows returns the maximum number of rows of the next page.
 func (s *scanner) maxRows() uint32 {
 	if s.wanted <= 0 {
 		return maxScanRows
@@ -115,7 +114,7 @@ func (s *scanner) maxRows() uint32 {
 	return uint32(min(s.wanted+1, maxScanRows))
 }
 
-// take moves past a page, and resolves the lock that ended it, if any.
+// take advances past a page, and resolves the lock that ended it, if any.
 func (s *scanner) take(ctx context.Context, d *pb.TabletDescriptor,
 	page *pb.ScanResponse) ([]*pb.ReadCell, error) {
 	switch page.GetStatus() {
@@ -128,8 +127,8 @@ func (s *scanner) take(ctx context.Context, d *pb.TabletDescriptor,
 		return nil, Errorf("%w: scan answered with %v", ErrUnavailable, page.GetStatus())
 	}
 	s.rounds = 0
-	// Done with as many rows as asked for may mean either the rows or the span: only the
-	// next page tells.
+	// Done with as many rows as requested may mean the end of the rows or of the span: the
+	// next page shows which.
 	if page.Done && rowsOf(page.Cells) < int(s.maxRows()) {
 		s.wait = retryPolicy{}
 		s.next(d)
@@ -143,13 +142,13 @@ func (s *scanner) take(ctx context.Context, d *pb.TabletDescriptor,
 	return page.Cells, nil
 }
 
-// takeLocked handles a page that a lock has cut off. What comes before the lock is good.
+// takeLocked handles a page that ends at a lock. The cells before the lock are valid.
 func (s *scanner) takeLocked(ctx context.Context, page *pb.ScanResponse) ([]*pb.ReadCell, error) {
 	if s.after(page) {
 		s.rounds = 0
 	}
 	if len(page.Cells) > 0 {
-		return page.Cells, nil // the lock is met again, first thing on the next page
+		return page.Cells, nil // the next page starts with the lock
 	}
 	lock := []mvcc.LockInfo{wire.LockInfo(page.Lock)}
 	_, err := s.c.resolver.resolve(ctx, lock, s.rounds, true)
@@ -157,8 +156,8 @@ func (s *scanner) takeLocked(ctx context.Context, page *pb.ScanResponse) ([]*pb.
 	return nil, err
 }
 
-// after moves the scan past the last cell of the page. It returns false if the scan is
-// there already.
+// after advances the scan past the last cell of the page. It returns false if the page made no
+// progress.
 func (s *scanner) after(page *pb.ScanResponse) bool {
 	last := page.Last
 	if n := len(page.Cells); last == nil && n > 0 {
@@ -168,7 +167,7 @@ func (s *scanner) after(page *pb.ScanResponse) bool {
 		return false
 	}
 	cell := wire.Cell(last)
-	inside := s.records.goOn(page)
+	inside := s.records.advance(page)
 	if s.resume != nil && *s.resume == cell {
 		return inside
 	}
@@ -176,7 +175,7 @@ func (s *scanner) after(page *pb.ScanResponse) bool {
 	return true
 }
 
-// next moves the scan past the tablet d.
+// next advances the scan past the tablet d.
 func (s *scanner) next(d *pb.TabletDescriptor) {
 	s.resume = nil
 	s.records.leave()
@@ -197,7 +196,7 @@ func (s *scanner) next(d *pb.TabletDescriptor) {
 	s.span.Start = end.Row
 }
 
-// rowsOf counts the rows of a page; the cells of one row are neighbours.
+// rowsOf counts the rows of a page; the cells of one row are adjacent.
 func rowsOf(cells []*pb.ReadCell) int {
 	n := 0
 	for i, c := range cells {
@@ -208,7 +207,7 @@ func rowsOf(cells []*pb.ReadCell) int {
 	return n
 }
 
-// merge is a scan overlaid with a transaction's buffered writes, cut off after the limit.
+// merge is a scan overlaid with a transaction's buffered writes, up to the limit.
 type merge struct {
 	pages    scanner
 	buffered []bufferedWrite // in scan order
@@ -218,7 +217,7 @@ type merge struct {
 	yield    func(mvcc.ReadCell, error) bool
 }
 
-// scan yields the cells of the range in scan order. buffered gives the writes to lay over it.
+// scan yields the cells of the range in scan order. buffered returns the writes to overlay.
 func (r *reader) scan(ctx context.Context, spec ScanSpec,
 	buffered func(mvcc.Span, []string) []bufferedWrite) iter.Seq2[mvcc.ReadCell, error] {
 	return func(yield func(mvcc.ReadCell, error) bool) {
@@ -239,7 +238,7 @@ func (r *reader) scan(ctx context.Context, spec ScanSpec,
 			yield(mvcc.ReadCell{}, err)
 			return
 		}
-		// Sorted, and each once: the tablet and bufferedIn look columns up.
+		// Sorted without duplicates, as the tablet and bufferedIn require.
 		columns := slices.Compact(slices.Sorted(slices.Values(spec.Columns)))
 		m := merge{limit: spec.Limit, yield: yield}
 		m.pages = scanner{
@@ -258,8 +257,8 @@ func (r *reader) scan(ctx context.Context, spec ScanSpec,
 	}
 }
 
-// checkScan applies the limits. An end beyond the limit of rows is harmless, and a scan may
-// begin just behind the longest row: at the row with a zero byte added.
+// checkScan applies the limits. A range may end beyond the longest row, and it may begin just
+// after the longest row: at that row with a zero byte appended.
 func (c *Config) checkScan(s ScanSpec) error {
 	if err := c.checkAddress(strings.TrimSuffix(s.From, "\x00"), ""); err != nil {
 		return err
@@ -272,8 +271,8 @@ func (c *Config) checkScan(s ScanSpec) error {
 	return nil
 }
 
-// run yields everything in order. It returns nil at the end, or when the user has left
-// the loop.
+// run yields the merged cells in order. It returns nil at the end, or when the user breaks the
+// loop.
 func (m *merge) run(ctx context.Context) error {
 	for {
 		m.pages.wanted = m.wanted()
@@ -302,13 +301,12 @@ func (m *merge) run(ctx context.Context) error {
 	}
 }
 
-// wanted returns how many more rows to ask for. Each buffered delete may hide one of
-// them.
+// wanted returns the number of rows to request. Each buffered delete may hide one of them.
 func (m *merge) wanted() int {
 	if m.limit == 0 {
 		return 0
 	}
-	n := m.limit - m.rows + 1 // the last row may be half done
+	n := m.limit - m.rows + 1 // the last row may be incomplete
 	for _, w := range m.buffered {
 		if w.kind == mvcc.KindDelete {
 			n++
@@ -317,8 +315,8 @@ func (m *merge) wanted() int {
 	return n
 }
 
-// flush emits the buffered writes that come before the cell (all, without one), and says
-// whether one is the cell's own.
+// flush emits the buffered writes that sort before the cell (all if it is nil), and reports
+// whether one of them overwrites the cell.
 func (m *merge) flush(before *mvcc.Cell) (overwritten, more bool) {
 	for len(m.buffered) > 0 {
 		w := m.buffered[0]
@@ -343,7 +341,7 @@ func (m *merge) flush(before *mvcc.Cell) (overwritten, more bool) {
 	return false, true
 }
 
-// emit yields one cell to the user. It returns false to end the scan.
+// emit yields one cell to the user. It returns false if the scan must end.
 func (m *merge) emit(c mvcc.ReadCell) bool {
 	if m.rows == 0 || c.Cell.Row != m.row {
 		if m.limit > 0 && m.rows == m.limit {
@@ -352,7 +350,7 @@ func (m *merge) emit(c mvcc.ReadCell) bool {
 		m.rows++
 		m.row = c.Cell.Row
 	}
-	// The user may change the value; the message or the buffer that it is in may be read again.
+	// Copy: the user may change the value, and its message or buffer may be read again.
 	c.Value = handOut(c.Value)
 	return m.yield(c, nil)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// getMulti reads many cells in the order asked. overlay, if not nil, supplies some of
-// them.
+// getMulti reads many cells and returns their values in the order of keys. overlay, if not
+// nil, supplies the values of some of them.
 func (r *reader) getMulti(ctx context.Context, keys []Key,
 	overlay func(mvcc.Cell) (Value, bool)) ([]Value, error) {
 	values := make([]Value, len(keys))
@@ -45,10 +45,10 @@ type Snapshot struct {
 	ended atomic.Bool
 }
 
-// Timestamp returns the timestamp that the snapshot reads at.
+// Timestamp returns the timestamp of the snapshot.
 func (s *Snapshot) Timestamp() mvcc.Timestamp { return s.at }
 
-// Close ends the snapshot.
+// Close ends the snapshot and its hold on history.
 func (s *Snapshot) Close() error {
 	if !s.ended.Swap(true) {
 		s.c.leases.remove(s.at)

@@ -6,18 +6,17 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// A transaction needs its start timestamp before its first read, not before it begins.
-// Asking the oracle for it first would be a trip of its own, as long as the read itself;
-// instead the first read carries no timestamp, and the tablet asks for one on its behalf,
-// together with all others of its batch, before it looks at anything. The answer says
-// which one it was. That it was requested before anything was read, and after the
-// transaction had begun, is all that the proof of order needs (§2.3, invariant 10 of
-// design section 4).
+// A transaction needs its start timestamp by its first read. Requesting it from the oracle
+// first would be a separate round trip, as long as the read itself. Instead the first read
+// carries no timestamp: the tablet requests one, together with those of the other reads of its
+// batch, before it reads anything, and returns it in the answer. The proof of order only needs
+// that it was requested after the transaction began and before anything was read (§2.3,
+// invariant 10 of design section 4).
 
 // opening is the state of a reader that has no timestamp yet.
 type opening struct {
-	taking bool          // a read that takes it is under way
-	taken  chan struct{} // closed when that read has ended; nil: nobody waits for it
+	taking bool          // a read that obtains it is running
+	taken  chan struct{} // closed when that read has ended; nil: no waiters
 }
 
 // begun returns the reader's timestamp, or 0 if it has none yet.
@@ -27,8 +26,8 @@ func (r *reader) begun() mvcc.Timestamp {
 	return r.at
 }
 
-// claim returns the timestamp to read at. If it is 0 the caller has to obtain one and
-// call opened; other callers wait here until then.
+// claim returns the reader's timestamp. If it is 0 the caller must obtain one and call opened;
+// other callers block in claim until then.
 func (r *reader) claim(ctx context.Context) (mvcc.Timestamp, error) {
 	for {
 		r.mu.Lock()
@@ -51,8 +50,8 @@ func (r *reader) claim(ctx context.Context) (mvcc.Timestamp, error) {
 	}
 }
 
-// tryClaim is claim without waiting; claimed is false if there is something to wait for.
-// The caller holds mu.
+// tryClaim is claim without blocking; claimed is false if claim would block. The caller holds
+// mu.
 func (r *reader) tryClaim() (at mvcc.Timestamp, claimed bool) {
 	if r.at == 0 && r.opening.taking {
 		return 0, false
@@ -61,8 +60,8 @@ func (r *reader) tryClaim() (at mvcc.Timestamp, claimed bool) {
 	return r.at, true
 }
 
-// opened ends a claim with the timestamp, or with 0 if none was obtained: the next caller
-// may try then.
+// opened ends a claim with the timestamp, or with 0 if none was obtained: then the next caller
+// tries.
 func (r *reader) opened(at mvcc.Timestamp) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,8 +72,7 @@ func (r *reader) opened(at mvcc.Timestamp) {
 	}
 }
 
-// start returns the reader's timestamp, which it gets from the oracle if there is none
-// yet.
+// start returns the reader's timestamp. If there is none yet it obtains one from the oracle.
 func (r *reader) start(ctx context.Context) (mvcc.Timestamp, error) {
 	at, err := r.claim(ctx)
 	if at != 0 || err != nil {
@@ -87,7 +85,7 @@ func (r *reader) start(ctx context.Context) (mvcc.Timestamp, error) {
 	return at, err
 }
 
-// readBatch reads at the reader's timestamp, or obtains one with the read.
+// readBatch reads at the reader's timestamp. If there is none it obtains one with the read.
 func (r *reader) readBatch(ctx context.Context, b *readBatch) error {
 	at, err := r.claim(ctx)
 	if err != nil {
@@ -102,7 +100,7 @@ func (r *reader) readClaimed(ctx context.Context, at mvcc.Timestamp, b *readBatc
 	span.Number("percolator.cells", uint64(len(b.cells)))
 	b.opens = at == 0
 	err := r.readAll(ctx, at, b)
-	if b.opens { // the read has failed before it had one
+	if b.opens { // the read failed before it obtained one
 		r.opened(0)
 	}
 	endSpan(span, err)

@@ -10,8 +10,8 @@ import (
 	"github.com/percolator-go/percolator/internal/metrics"
 )
 
-// Stats are a client's counters since it began. What each means is documented where users
-// read it, at percolator.Stats, to which this is converted: both have the same fields.
+// Stats are a client's counters since it was created. percolator.Stats, which has the same
+// fields and to which Stats is converted, documents them.
 type Stats struct {
 	Begun, OnePhase, TwoPhase, NotifyOnly, ReadOnly  uint64
 	Conflicts, Locked, Unknown, Settled, Retries     uint64
@@ -34,22 +34,23 @@ type NameStats struct {
 }
 
 const (
-	// maxNames bounds how many names are counted, and maxTimed of how many of them the
-	// latencies are; further ones are not.
+	// maxNames is the maximum number of names that are counted, and maxTimed of those with
+	// latencies. Further names are ignored.
 	maxNames, maxTimed = 1024, 64
-	// maxName bounds the bytes of a name; longer ones that begin alike count as one.
+	// maxName is the maximum length of a name, in bytes. Longer names are truncated and
+	// counted together.
 	maxName = 128
 )
 
-// nameCounters are the counters behind NameStats, and latencies by how the transaction
-// ended: Committed, Conflicted (a live lock too) or Failed; nil: not measured.
+// nameCounters are the counters behind NameStats and the latencies by outcome: Committed,
+// Conflicted (including LockedOut) or Failed; nil: not measured.
 type nameCounters struct {
 	begun, committed, conflicts, failed atomic.Uint64
 	nanos                               atomic.Int64
 	took                                *[outcomes]metrics.Durations
 }
 
-// named returns the counters of the name, or nil without a name or if there are too many.
+// named returns the counters of the name, or nil if the name is empty or there are too many.
 func (s *counters) named(name string) *nameCounters {
 	if name == "" {
 		return nil
@@ -57,8 +58,8 @@ func (s *counters) named(name string) *nameCounters {
 	if known, ok := s.names.Load(name); ok {
 		return known.(*nameCounters)
 	}
-	// It is a label of metrics: programs choose it, and neither its length nor what it
-	// holds may do harm there. Most names are known as they stand.
+	// Programs choose the name, which becomes a label of metrics: bound its length and make it
+	// valid UTF-8. Most names need neither.
 	if len(name) > maxName || !utf8.ValidString(name) {
 		name = strings.ToValidUTF8(name[:min(len(name), maxName)], "\uFFFD")
 		if known, ok := s.names.Load(name); ok {
@@ -81,7 +82,7 @@ func (s *counters) named(name string) *nameCounters {
 	return known.(*nameCounters)
 }
 
-// ended counts the end of a commit.
+// ended counts a commit and its latency.
 func (n *nameCounters) ended(o Outcome, took time.Duration) {
 	if n == nil {
 		return
@@ -102,8 +103,7 @@ func (n *nameCounters) ended(o Outcome, took time.Duration) {
 	}
 }
 
-// latenciesByName returns those of the names that are measured, by outcome, as far as there
-// are any.
+// latenciesByName returns the non-empty latencies of the measured names, by outcome.
 func (s *counters) latenciesByName() map[string]map[Outcome]metrics.Histogram {
 	out := make(map[string]map[Outcome]metrics.Histogram)
 	s.names.Range(func(name, counted any) bool {
@@ -136,7 +136,7 @@ func (s *counters) byName() map[string]NameStats {
 	return out
 }
 
-// counters are those of Stats that belong to no part of the client.
+// counters are the counters of Stats that no part of the client owns.
 type counters struct {
 	begun, retries, rolledBack, secondaries     atomic.Uint64
 	reads, readCells, cacheHits, scanPages      atomic.Uint64
@@ -148,8 +148,7 @@ type counters struct {
 	nameCount atomic.Int64
 }
 
-// Stats returns the counters. They are read one after the other, so they may be a few
-// events apart.
+// Stats returns the counters. They are not read atomically and may be a few events apart.
 func (c *Client) Stats() Stats {
 	s := &c.stats
 	whole := &s.latencies.whole

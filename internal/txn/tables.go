@@ -15,27 +15,27 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// maxTableName bounds a table's name in bytes.
+// maxTableName is the maximum length of a table's name, in bytes.
 const maxTableName = 255
 
-// tableNames caches the ids of tables. Ids are never reused, so a cached id is at worst
-// that of a dropped table; a tablet then answers CODE_NO_TABLE and the cache is emptied.
+// tableNames caches the ids of tables. Ids are never reused, so a stale id is that of a
+// dropped table: a tablet answers CODE_NO_TABLE, which empties the cache.
 type tableNames struct {
 	ids atomic.Pointer[map[string]mvcc.TableID]
-	// asking holds a token while meta is asked, so that one request is under way at a
-	// time. It is not a mutex, because waiters have deadlines.
+	// asking holds a token during a request to meta, so that only one is running. It is not a
+	// mutex, because waiters have deadlines.
 	asking chan struct{}
 }
 
-// meta sends requests to the cluster's meta tablet, and retries them.
+// meta sends requests to the cluster's meta tablet and retries them.
 type meta struct {
 	transport Transport
 	cfg       *Config
-	work      *background // whether the client is closed
+	work      *background // reports whether the client is closed
 	names     tableNames
 }
 
-// known returns the cached id of a table.
+// known returns the cached id of a table, if any.
 func (n *tableNames) known(name string) (mvcc.TableID, bool) {
 	m := n.ids.Load()
 	if m == nil {
@@ -59,14 +59,13 @@ func (n *tableNames) learn(tables []*pb.Table) {
 	n.ids.Store(&m)
 }
 
-// TableID returns the id of the table of that name, from the cache or from meta, or
-// ErrNoTable.
+// TableID returns the id of the table from the cache or from meta, or ErrNoTable.
 func (m *meta) TableID(ctx context.Context, name string) (mvcc.TableID, error) {
 	if id, ok := m.names.known(name); ok {
 		return id, nil
 	}
-	// A process that starts asks about its few tables from hundreds of goroutines at
-	// once: one of them asks meta.
+	// At startup hundreds of goroutines look up a few tables at once: only one of them queries
+	// meta.
 	select {
 	case m.names.asking <- struct{}{}:
 		defer func() { <-m.names.asking }()
@@ -96,7 +95,7 @@ func (m *meta) TableID(ctx context.Context, name string) (mvcc.TableID, error) {
 	return 0, Errorf("%w: %q", ErrNoTable, name)
 }
 
-// allTables is what meta answers: with tables that were dropped, and those that are hidden.
+// allTables returns meta's list of tables, including dropped and hidden ones.
 func (m *meta) allTables(ctx context.Context) ([]*pb.Table, error) {
 	tables, err := retry(ctx, m, func() ([]*pb.Table, error) { return m.transport.Tables(ctx) })
 	if err == nil {
@@ -105,8 +104,8 @@ func (m *meta) allTables(ctx context.Context) ([]*pb.Table, error) {
 	return tables, err
 }
 
-// Tables lists the tables by name, without those that were dropped or that are hidden from
-// this client, which has no grant for them.
+// Tables lists the tables by name, without dropped tables and those for which this client has
+// no grant.
 func (m *meta) Tables(ctx context.Context) ([]*pb.Table, error) {
 	tables, err := m.allTables(ctx)
 	if err != nil {
@@ -119,7 +118,7 @@ func (m *meta) Tables(ctx context.Context) ([]*pb.Table, error) {
 	return tables, nil
 }
 
-// Nothing is cached about tables that do not exist: another process may create them at any moment.
+// There is no negative caching: another process may create a table at any time.
 
 // CreateTable creates a table, or adds split keys to one that exists.
 func (m *meta) CreateTable(ctx context.Context, name string, splitKeys []string) error {
@@ -143,9 +142,9 @@ func (m *meta) CreateTable(ctx context.Context, name string, splitKeys []string)
 	return err
 }
 
-// createTable repeats the request until no split key of it is pending. Once a step has
-// succeeded, ctx alone ends the attempts at the next one if it has a deadline; otherwise each
-// step has OperationTimeout.
+// createTable repeats the request until none of its split keys is pending. After the first
+// successful step, only ctx bounds the retries if it has a deadline; otherwise each step has
+// OperationTimeout.
 func (m *meta) createTable(ctx context.Context, req *pb.CreateTableRequest) error {
 	cfg := *m.cfg
 	pending := 0
@@ -169,15 +168,14 @@ func (m *meta) createTable(ctx context.Context, req *pb.CreateTableRequest) erro
 	}
 }
 
-// DropTable drops the table that has the name now: the order carries its id, so that
-// another which takes the name meanwhile stays, and finding it gone is success for every
-// attempt.
+// DropTable drops the table that currently has the name. The request carries its id, so that a
+// retry cannot drop a new table of the same name, and succeeds if the table is already gone.
 func (m *meta) DropTable(ctx context.Context, name string) error {
 	tables, err := m.Tables(ctx)
 	if err != nil {
 		return err
 	}
-	id := mvcc.TableID(0) // there may be none, and a drop to be finished
+	id := mvcc.TableID(0) // no table, but possibly an unfinished drop
 	for _, t := range tables {
 		if t.GetName() == name {
 			id = mvcc.TableID(t.GetId())
@@ -195,12 +193,12 @@ func (m *meta) DropTable(ctx context.Context, name string) error {
 	return err
 }
 
-// Catalogue returns the catalogue of observed columns.
+// Catalogue returns the catalogue of observed columns from meta.
 func (m *meta) Catalogue(ctx context.Context) (*pb.Catalogue, error) {
 	return retry(ctx, m, func() (*pb.Catalogue, error) { return m.transport.Catalogue(ctx) })
 }
 
-// SplitTablet splits a tablet before the row. It may be repeated.
+// SplitTablet splits a tablet before the row. It is idempotent.
 func (m *meta) SplitTablet(ctx context.Context, table, row string) error {
 	_, err := retry(ctx, m, func() (struct{}, error) {
 		return struct{}{}, m.transport.SplitTablet(ctx, table, row)
@@ -208,14 +206,14 @@ func (m *meta) SplitTablet(ctx context.Context, table, row string) error {
 	return err
 }
 
-// NodeStatus describes the node that answers.
+// NodeStatus returns the status of the node that answers.
 func (m *meta) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error) {
 	return retry(ctx, m, func() (*pb.NodeStatusResponse, error) {
 		return m.transport.NodeStatus(ctx)
 	})
 }
 
-// Observers lists the catalogue's observers with what waits for them.
+// Observers lists the catalogue's observers with their pending notifications.
 func (m *meta) Observers(ctx context.Context) ([]*pb.ObserverState, error) {
 	return retry(ctx, m, func() ([]*pb.ObserverState, error) { return m.transport.Observers(ctx) })
 }
@@ -226,13 +224,13 @@ func retry[T any](ctx context.Context, m *meta, ask func() (T, error)) (T, error
 	return retryBy(ctx, m, m.cfg, ask)
 }
 
-// retryBy is retry with another configuration than the client's.
+// retryBy is retry with cfg in place of the client's configuration.
 func retryBy[T any](ctx context.Context, m *meta, cfg *Config,
 	ask func() (T, error)) (T, error) {
 	var wait retryPolicy
 	for {
-		// A closed transport fails like a node that is away, and would be retried for as
-		// long as ctx allows.
+		// A closed transport fails like an unavailable node, and would be retried until ctx
+		// ends.
 		if m.work.closed.Load() {
 			var none T
 			return none, ErrClosed

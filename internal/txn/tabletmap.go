@@ -11,15 +11,15 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// maxTablets bounds the cached part of the tablet map.
+// maxTablets is the maximum number of cached descriptors.
 const maxTablets = 1 << 16
 
-// tabletMap caches part of the tablet map: which tablet holds a position. Readers take no
-// lock: the list is replaced, never changed. A descriptor that turned out wrong is
-// replaced by what the tablet answered (CODE_WRONG_TABLET).
+// tabletMap caches part of the tablet map, which maps positions to tablets. Readers take no
+// lock: the list is immutable and replaced as a whole. A tablet's answer (CODE_WRONG_TABLET)
+// replaces a stale descriptor.
 type tabletMap struct {
 	list atomic.Pointer[[]*pb.TabletDescriptor] // sorted by start, without overlap
-	mu   sync.Mutex                             // for those who replace list
+	mu   sync.Mutex                             // held to replace list
 	max  int
 }
 
@@ -54,7 +54,7 @@ func (m *tabletMap) findBefore(p wire.Position) *pb.TabletDescriptor {
 	return list[i-1]
 }
 
-// startsFrom returns p, and where the cached tablets behind it begin.
+// startsFrom returns p and the starts of the cached tablets after it.
 func (m *tabletMap) startsFrom(p wire.Position) []wire.Position {
 	out := []wire.Position{p}
 	for _, d := range m.load() {
@@ -65,12 +65,12 @@ func (m *tabletMap) startsFrom(p wire.Position) []wire.Position {
 	return out
 }
 
-// insert adds descriptors. Where two overlap, one descends from the other by splits and
-// merges, and has the higher epoch: the lower one goes.
+// insert adds descriptors. If two overlap, one descends from the other by splits and merges
+// and has the higher epoch: the lower one is removed.
 func (m *tabletMap) insert(descriptors ...*pb.TabletDescriptor) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// Copying the whole list is cheap where it matters: lookups are many, and splits few.
+	// Copying the whole list is acceptable: lookups are frequent, and splits rare.
 	list := slices.Clone(m.load())
 	for _, d := range descriptors {
 		if d != nil {
@@ -78,7 +78,7 @@ func (m *tabletMap) insert(descriptors ...*pb.TabletDescriptor) {
 		}
 	}
 	if len(list) > m.max {
-		list = nil // begin again: what is needed comes back by itself
+		list = nil // start over: later lookups refill it
 		for _, d := range descriptors[:min(len(descriptors), m.max)] {
 			if d != nil {
 				list = insertOne(list, d)
@@ -88,7 +88,7 @@ func (m *tabletMap) insert(descriptors ...*pb.TabletDescriptor) {
 	m.list.Store(&list)
 }
 
-// insertOne replaces all that d overlaps by d, unless some of it is newer.
+// insertOne replaces all descriptors that d overlaps by d, unless one of them is newer.
 func insertOne(list []*pb.TabletDescriptor, d *pb.TabletDescriptor) []*pb.TabletDescriptor {
 	start := wire.StartOf(d)
 	lo := sort.Search(len(list), func(i int) bool {
@@ -117,12 +117,12 @@ func (m *tabletMap) remove(d *pb.TabletDescriptor) {
 	}
 }
 
-// heal replaces d by the descriptors in a tablet's answer.
+// heal replaces d by the descriptors of a tablet's answer.
 func (m *tabletMap) heal(d *pb.TabletDescriptor, now []*pb.TabletDescriptor) {
 	if len(now) > 0 {
 		m.insert(now...)
 	}
-	m.remove(d) // nothing newer came: meta is asked
+	m.remove(d) // the answer has nothing newer: query meta next time
 }
 
 // posOf returns the cell's position in the tablet map.

@@ -10,18 +10,18 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file sets durable timers: cells of mvcc.TimerTable, which a transaction writes like any
-// other of its cells. When they are due, actors/timers has them notify. Timers wait in the
-// transaction's buffer until its commit begins, because their due times count from there; and
-// by then there is a context to ask meta whether anything observes their columns.
+// Durable timers: cells of mvcc.TimerTable, which a transaction writes like its other cells.
+// When they are due, actors/timers fires them. A transaction buffers timers until its commit
+// begins, because their due times count from there, and because Commit has a context to query
+// meta for the observers of their columns.
 
-// unsetTimer is a timer that waits for the commit.
+// unsetTimer is a timer buffered until the commit.
 type unsetTimer struct {
 	key   Key
 	after time.Duration
 }
 
-// NotifyAfter makes the weak observer of the column run for the row, not before d after the
+// NotifyAfter schedules a run of the column's weak observer for the row, at least d after the
 // commit, if the transaction commits.
 func (t *Txn) NotifyAfter(k Key, d time.Duration) {
 	if err := t.c.cfg.checkAddress(k.Row, k.Column); err != nil {
@@ -45,7 +45,7 @@ func (t *Txn) setTimers(ctx context.Context) error {
 	if len(t.timers) == 0 {
 		return nil
 	}
-	// How long ago the start timestamp is, at most: the function may have taken long.
+	// Upper bound of the start timestamp's age: the function may have been slow.
 	var age time.Duration
 	if t.begun() != 0 {
 		age = t.began.Elapsed()
@@ -78,9 +78,9 @@ func millisUp(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// Fire deletes the cell of a timer, for actors/timers, and sets the one that takes its place, or
-// notifies its target, or neither. The caller has read it in this transaction's snapshot, and
-// nobody fires it twice: another commit that has deleted it is a conflict.
+// Fire deletes the cell of a timer, for actors/timers, and sets the timer that replaces it,
+// notifies its target, or neither. The caller has read the cell in this transaction's
+// snapshot. A timer fires at most once: a concurrent commit that deletes it is a conflict.
 func (t *Txn) Fire(timer mvcc.Cell, later *mvcc.Timer, notify *mvcc.Cell) {
 	t.guard.Lock()
 	defer t.guard.Unlock()
@@ -110,15 +110,15 @@ func WeakColumns(c *pb.Catalogue) map[mvcc.ObservedColumn]bool {
 	return out
 }
 
-// weakColumns remembers columns that were found to have a weak observer. A timer of a column
-// whose observer was removed meanwhile fires in vain.
+// weakColumns caches columns known to have a weak observer. If the observer has been removed
+// since, a timer of the column has no effect when it fires.
 type weakColumns struct {
 	mu    sync.Mutex
 	found map[mvcc.ObservedColumn]bool
 }
 
-// check returns ErrNotifyOnly if no weak observer is registered for the cell's column. Only
-// columns that it does not know cost a question to meta.
+// check returns ErrNotifyOnly if no weak observer is registered for the cell's column. It
+// queries meta only for columns that are not cached.
 func (w *weakColumns) check(ctx context.Context, m *meta, c mvcc.Cell) error {
 	column := mvcc.ObservedColumn{Table: c.Table, Column: c.Column}
 	w.mu.Lock()
@@ -142,9 +142,8 @@ func (w *weakColumns) check(ctx context.Context, m *meta, c mvcc.Cell) error {
 	return nil
 }
 
-// SetTimers sets the timers as they are, in one transaction, for restores. It does not ask
-// whether anything observes their columns: those of which nothing does are dropped when they are
-// due.
+// SetTimers sets the timers unchanged in one transaction, for restores. It does not check that
+// their columns are observed: timers without an observer are dropped when they are due.
 func (c *Client) SetTimers(ctx context.Context, timers []mvcc.Timer) error {
 	_, err := c.Run(ctx, Options{Name: "timers"}, func(_ context.Context, t *Txn) error {
 		t.guard.Lock()

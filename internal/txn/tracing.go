@@ -2,19 +2,19 @@ package txn
 
 import "github.com/percolator-go/percolator/internal/tracing"
 
-// This file says what is in the spans of transactions. A span belongs to the transaction's
-// goroutines; all of it is skipped, by comparisons with nil, where nothing is traced.
+// Spans of transactions. They are used on the transaction's goroutines. Without tracing spans
+// are nil, and each call is one comparison.
 
-// The names of spans. The tablets' and the observers' are in their packages.
+// Span names. Those of tablets and observers are in their packages.
 const (
-	spanTransaction = "percolator.transaction" // with all its runs, if it is repeated
+	spanTransaction = "percolator.transaction" // including its retries
 	spanOracle      = "percolator.oracle"
 	spanRead        = "percolator.read"
 	spanPrewrite    = "percolator.prewrite"
 	spanCommit      = "percolator.commit"
 )
 
-// endSpan ends a span of what has ended with err.
+// endSpan records err, if not nil, and ends the span.
 func endSpan(s *tracing.Span, err error) {
 	if err != nil {
 		s.Fail(outcomeOf(err).String())
@@ -22,11 +22,11 @@ func endSpan(s *tracing.Span, err error) {
 	s.End()
 }
 
-// Trace has the transaction's operations belong to the span, which its caller ends; nil:
-// to none. It must be called before the transaction is used concurrently.
+// Trace makes s the parent of the spans of the transaction's operations; nil disables them.
+// The caller ends s. Trace must be called before the transaction is used concurrently.
 func (t *Txn) Trace(s *tracing.Span) { t.span = s }
 
-// traced says in the transaction's span how it ended.
+// traced records the transaction's kind and outcome in its span.
 func (t *Txn) traced(k Kind, o Outcome) {
 	if t.span == nil {
 		return

@@ -13,33 +13,34 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// twoPhase is one two-phase commit (§2.2, Figure 6). The first of the transaction's writes is
-// the primary.
+// twoPhase is one two-phase commit (§2.2, Figure 6). The transaction's first write is the
+// primary.
 type twoPhase struct {
 	t *Txn
 	c *Client
 	heartbeat
-	held atomic.Bool // some prewrite may have left locks
-	// last is the primary's part of the transaction if that is not prewritten, but commits
-	// in one phase once all else is (docs/adr/0046). Without writes: there is none.
+	held atomic.Bool // a prewrite may have left locks
+	// last is the primary's part of the transaction if it commits in one phase after all else
+	// is prewritten (docs/adr/0046). It is empty if the primary is prewritten too.
 	last    onePhase
-	intents []mvcc.Cell // the notifications that are not in last
-	// Heartbeats may prewrite last while the rest is (lockLast). turn, of size one, is held by
-	// the heartbeat that does, and for good by commit once the rest is prewritten. It guards
-	// locking, last is being prewritten, and locked, all of it is.
+	intents []mvcc.Cell // the notifications not in last
+	// A heartbeat may prewrite last while the rest is being prewritten (lockLast). turn, of
+	// capacity 1, is held by that heartbeat, or permanently by commit once the rest is
+	// prewritten. It guards locking (the prewrite of last has begun) and locked (it is
+	// complete).
 	turn            chan struct{}
 	locking, locked bool
 }
 
 // commit runs the two phases. When it returns, the primary is decided, or its state is
-// unknown; the rest continues in the background. The steps, and what a crash of this
-// process after each of them leads to once another transaction meets the locks:
+// unknown; the rest continues in the background. The steps, and the outcome after a crash of
+// this process at each of them, once another transaction encounters the locks:
 //
 //	some cells are prewritten    the primary's lock expires, or never came: rolled back
 //	all are prewritten           likewise: nobody but this process can commit it
 //	the primary is committed     committed: the secondaries are rolled forward
 //
-// commit is what users wait for; its latency is one prewrite, one timestamp and one commit.
+// The user waits for commit; its latency is one prewrite, one timestamp and one commit.
 func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 	if err := p.chooseLast(ctx); err != nil {
 		return 0, err
@@ -74,10 +75,10 @@ func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 	return p.commitLocked(ctx)
 }
 
-// lockLast prewrites the last tablet's part like the others, unless commit has the turn;
-// otherwise commit waits for it. Only the primary's lock can be renewed, so a slow commit needs
-// one: without it, a reader that met another of its locks after its expiry would roll the commit
-// back, and every later run of it (invariant 6 of design section 4).
+// lockLast prewrites the last tablet's part like the others, unless commit holds the turn;
+// commit waits for it. Only the primary's lock can be renewed, so a slow commit needs one:
+// without it, a reader that encountered another of its expired locks would roll back the
+// commit and each of its retries (invariant 6 of design section 4).
 func (p *twoPhase) lockLast(ctx context.Context) error {
 	select {
 	case p.turn <- struct{}{}:
@@ -94,12 +95,13 @@ func (p *twoPhase) lockLast(ctx context.Context) error {
 	return err
 }
 
-// chooseLast chooses the tablet whose part commits in one phase: that with the most writes,
-// of those whose part goes into one message. It moves these writes to the front, so that the
+// chooseLast chooses the tablet whose part commits in one phase: the one with the most writes,
+// of those whose part fits into one message. It moves these writes to the front, so that the
 // primary is one of them.
 //
-// Locks without a write are prewritten, since they are sorted behind the writes, and what
-// validates has to know its commit timestamp before it commits.
+// Locks without a write are always prewritten, since they are sorted after the writes. A
+// transaction with validations has no last part: it needs its commit timestamp before it
+// commits.
 func (p *twoPhase) chooseLast(ctx context.Context) error {
 	t, limits := p.t, p.c.cfg.Limits
 	p.intents = t.notifies
@@ -140,13 +142,13 @@ func (p *twoPhase) chooseLast(ctx context.Context) error {
 	return nil
 }
 
-// commitLast decides the transaction, all else of which is prewritten, by committing its last
-// tablet's part in one phase. The error is errManyTablets if nothing was sent.
+// commitLast decides the transaction by committing its last tablet's part in one phase, after
+// all else is prewritten. It returns errManyTablets if nothing was sent.
 //
-// The proof of order (§2.3) holds: the locks elsewhere are durable before the message is
-// sent, and the tablet asks for the commit timestamp only once it has reserved its cells.
-// Whoever meets one of the locks finds nothing at the primary, waits for as long as the lock
-// has not expired, and then leaves a rollback record there, which refuses this commit.
+// The proof of order (§2.3) holds: the other locks are durable before the message is sent, and
+// the tablet requests the commit timestamp only after it has reserved its cells. A client that
+// encounters one of the locks finds nothing at the primary, waits until the lock has expired,
+// and then writes a rollback record there, which makes this commit fail.
 func (p *twoPhase) commitLast(ctx context.Context) (mvcc.Timestamp, error) {
 	began, span := time.Now(), p.t.span.Child(spanCommit)
 	commitTS, err := mvcc.Timestamp(0), ctx.Err()
@@ -165,10 +167,11 @@ func (p *twoPhase) commitLast(ctx context.Context) (mvcc.Timestamp, error) {
 	return commitTS, nil
 }
 
-// commitLocked takes the commit timestamp and decides the transaction, all of which is
-// prewritten, by committing the primary.
+// commitLocked obtains the commit timestamp and decides the fully prewritten transaction by
+// committing the primary.
 func (p *twoPhase) commitLocked(ctx context.Context) (mvcc.Timestamp, error) {
-	// Every lock is durable: only now may the commit timestamp be asked for (§2.3, invariant 2).
+	// Every lock is durable: only now may the commit timestamp be requested (§2.3, invariant
+	// 2).
 	span := p.t.span.Child(spanOracle)
 	commitTS, err := p.c.oracle.get(ctx)
 	endSpan(span, err)
@@ -191,7 +194,7 @@ func (p *twoPhase) commitLocked(ctx context.Context) (mvcc.Timestamp, error) {
 	return done.commitTS, nil
 }
 
-// finishLater does the rest of the decision in the background.
+// finishLater applies the decision to the other cells in the background.
 func (p *twoPhase) finishLater(done decision) {
 	if len(done.cells)+len(done.intents)+len(done.locked) == 0 {
 		return
@@ -204,8 +207,8 @@ func (p *twoPhase) finishLater(done decision) {
 	})
 }
 
-// cells returns all that has to be committed or rolled back: what is written, of which the
-// first is the primary, what is locked without a write, and the intents.
+// cells returns all cells to commit or roll back: the written ones, of which the first is the
+// primary, those locked without a write, and the intents.
 func (p *twoPhase) cells() (written, locked, intents []mvcc.Cell) {
 	cells := make([]mvcc.Cell, len(p.t.writes))
 	for i := range p.t.writes {
@@ -215,23 +218,22 @@ func (p *twoPhase) cells() (written, locked, intents []mvcc.Cell) {
 	return cells[:n:n], cells[n:], p.t.notifies
 }
 
-// decision is the outcome at the primary, and the cells to which it is not yet applied.
+// decision is the outcome at the primary and the cells to which it has not been applied yet.
 type decision struct {
 	commitTS       mvcc.Timestamp // 0: rolled back
 	cells, intents []mvcc.Cell
 	locked         []mvcc.Cell // without a write
 }
 
-// decidedAt returns the decision that is applied to nothing but the primary and the part that
-// commits together with it.
+// decidedAt returns the decision after it has been applied only to the primary and the part
+// that commits with it.
 func (p *twoPhase) decidedAt(commitTS mvcc.Timestamp) decision {
 	written, locked, _ := p.cells()
 	return decision{commitTS, written[max(1, len(p.last.writes)):], p.intents, locked}
 }
 
-// commitPrimary makes the decision (Figure 6 line 58), with one message for the primary
-// and the cells that share its tablet. Its error is undecided if some copy of the message may
-// still commit.
+// commitPrimary makes the decision (Figure 6 line 58), with one message for the primary and
+// the cells in its tablet. Its error is undecided if a copy of the message may still commit.
 func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, cells,
 	intents []mvcc.Cell) (decision, error) {
 	var wait retryPolicy
@@ -247,8 +249,8 @@ func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, c
 		if err != nil {
 			return giveUp(err)
 		}
-		// Cells in the primary's tablet are committed by the same message, atomically
-		// with it. The primary is the first of the cells, so the run begins with it.
+		// The same message commits the cells in the primary's tablet, atomically. The primary
+		// is the first cell, so the run starts with it.
 		n, weight := firstRun(p.c.router, d, cells, p.c.router.decision)
 		in, out := split(d, intents, p.c.router.batchBytes()-weight)
 		done := decision{commitTS: commitTS, cells: cells[n:], intents: out}
@@ -268,11 +270,11 @@ func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, c
 			}
 			continue
 		case refused:
-			return giveUp(err) // for good: only an earlier copy may have been done
+			return giveUp(err) // final: only an earlier copy may have been applied
 		case unknown:
 			return decision{}, lost(err)
 		}
-		// Surely not done, as every attempt before it, so sending it again is safe.
+		// Not applied, like every attempt before it, so it is safe to send it again.
 		sent = sent || !errors.Is(err, ErrNotSent)
 		if err := wait.again(ctx, &p.c.cfg, v, err); err != nil {
 			return giveUp(err)
@@ -280,8 +282,8 @@ func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, c
 	}
 }
 
-// judgePrimary judges the answer to the primary's commit. tooLow: it has to be sent with a
-// later timestamp.
+// judgePrimary interprets the answer to the primary's commit. tooLow: it must be sent again
+// with a later timestamp.
 func (p *twoPhase) judgePrimary(res *pb.MutationResult, done *decision) (tooLow bool, err error) {
 	switch res.GetStatus() {
 	case pb.Status_STATUS_OK, pb.Status_STATUS_COMMITTED:
@@ -292,16 +294,17 @@ func (p *twoPhase) judgePrimary(res *pb.MutationResult, done *decision) (tooLow 
 		return false, nil
 	case pb.Status_STATUS_ROLLED_BACK:
 		return false, errRolledBack
-	case pb.Status_STATUS_COMMIT_TS_TOO_LOW: // surely not done
+	case pb.Status_STATUS_COMMIT_TS_TOO_LOW: // not applied
 		return true, nil
-	// "not found" among them: the lock is gone, and the record that says why has to be
-	// asked for
+	// Including "not found": the lock is gone, and a status check must read the record that
+	// decided it.
 	default:
 		return false, lost(Errorf("the primary's tablet answered %v", res))
 	}
 }
 
-// finish applies the decision to the rest. Locks that it fails to remove are left for resolution.
+// finish applies the decision to the other cells. Other clients resolve the locks that it
+// fails to remove.
 func (p *twoPhase) finish(ctx context.Context, done decision) {
 	var err error
 	if done.commitTS == 0 {
@@ -311,8 +314,8 @@ func (p *twoPhase) finish(ctx context.Context, done decision) {
 			}, applied)
 	} else {
 		err = p.commitRest(ctx, done.commitTS, done.cells, done.intents)
-		// A lock may have been resolved, and locked by others since: then nothing is left
-		// to do.
+		// A lock may have been resolved, and its cell locked by another transaction since:
+		// then nothing is left to do.
 		if len(done.locked) > 0 {
 			err = cmp.Or(err, p.c.router.eachTablet(ctx, done.locked, nil,
 				resolveRequest(p.startTS, done.commitTS), applied))
@@ -345,14 +348,14 @@ func (p *twoPhase) commitRest(ctx context.Context, commitTS mvcc.Timestamp, cell
 		})
 }
 
-// abandon ends a commit that has failed with cause. It has the primary decided, and the rest
-// done by that decision in the background: no secondary is rolled back before the decision is
-// known, and none if it is that the transaction has committed (invariant 1). In that case, it
-// returns the commit timestamp, else the commit's error.
+// abandon ends a commit that failed with cause. It decides the primary and applies that
+// decision to the rest in the background: no secondary is rolled back before the decision is
+// known, and none if the transaction turns out to have committed (invariant 1). In that case
+// it returns the commit timestamp, otherwise the commit's error.
 func (p *twoPhase) abandon(ctx context.Context, cause error) (mvcc.Timestamp, error) {
 	if open, ok := errors.AsType[*undecided](cause); ok {
 		commitTS, err := p.c.resolver.settle(ctx, p.primary, p.startTS, open)
-		// What is unknown is left to those who meet the locks.
+		// If the outcome is unknown, clients that encounter the locks resolve them.
 		if !errors.Is(err, ErrCommitUnknown) {
 			p.follow(commitTS)
 		}
@@ -361,9 +364,9 @@ func (p *twoPhase) abandon(ctx context.Context, cause error) (mvcc.Timestamp, er
 	if !p.held.Load() {
 		return 0, cause
 	}
-	// Nothing was sent that could commit it. The caller waits for the primary's rollback only
-	// so that the next run resolves the locks of this one at once instead of taking them for
-	// alive, and not for long. What fails is left to expire.
+	// Nothing was sent that could commit it. The caller waits, for a bounded time, for the
+	// primary's rollback only so that its next run can resolve the locks of this one at once.
+	// If the rollback fails the locks expire.
 	here, cancel := context.WithTimeout(ctx, p.c.cfg.SettleTimeout)
 	defer cancel()
 	if err := here.Err(); err == nil {
@@ -393,8 +396,7 @@ func (p *twoPhase) follow(commitTS mvcc.Timestamp) {
 	p.finishLater(p.decidedAt(commitTS))
 }
 
-// split parts intents into those that d holds, as far as there is room for them, and the
-// others.
+// split separates intents into those that d holds, up to the room for them, and the others.
 func split(d *pb.TabletDescriptor, intents []mvcc.Cell, room int) (in, out []mvcc.Cell) {
 	for _, c := range intents {
 		w := c.IntentDecisionWeight()

@@ -11,37 +11,38 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// Txn is one transaction (§2.2). Its methods may be called concurrently; what is written
-// after the end is dropped.
+// Txn is one transaction (§2.2). Its methods may be called concurrently. It drops writes made
+// after its end.
 //
-// Its writes are buffered here until Commit. Nothing is sent before, so a transaction
-// that is dropped leaves nothing behind.
+// It buffers its writes until Commit. Nothing is sent before that, so an abandoned transaction
+// leaves nothing behind.
 type Txn struct {
 	reader
 	writeBuffer
-	counted *nameCounters // of the transaction's name; nil without one
-	// ctx is that of Begin. It is kept for StartTS alone, whose signature has none.
+	counted *nameCounters // by the transaction's name; nil if it has none
+	// ctx is the context of Begin. Only StartTS uses it, which has no context parameter.
 	ctx      context.Context
 	began    metrics.Moment // for its latency
-	ownsSpan bool           // span is this transaction's own, and ends with it
-	// origin is what a run's transaction goes back to (docs/adr/0042); 0: it is a user's.
+	ownsSpan bool           // the transaction ends span
+	// origin is the timestamp of the user's commit that caused the observer run
+	// (docs/adr/0042); 0: not in a run.
 	origin mvcc.Timestamp
-	// rest is closed when what the commit has left to the background has ended; nil: nothing
-	// was left. Commit sets it.
+	// rest is closed when the commit's background work has ended; nil: there was none. Commit
+	// sets it.
 	rest chan struct{}
 	left atomic.Uint64 // see Left
 }
 
-// Rest returns a channel that is closed when what the commit has left to the background has
-// ended, and nil if it has left nothing. It is called after Commit.
+// Rest returns a channel that is closed when the commit's background work has ended, or nil if
+// there was none. It must be called after Commit.
 func (t *Txn) Rest() <-chan struct{} { return t.rest }
 
-// Left returns, once the channel is closed, the latest of the notifications that the
-// transaction's acknowledgments have not cleared, since their cells have changed after its
-// start; 0 if there is none.
+// Left returns, after the channel of Rest is closed, the timestamp of the latest notification
+// that the transaction's acknowledgments did not clear because its cell changed after the
+// start timestamp; 0 if there is none.
 func (t *Txn) Left() mvcc.Timestamp { return mvcc.Timestamp(t.left.Load()) }
 
-// sawLeft takes in an answer to a commit.
+// sawLeft updates left with an answer to a commit.
 func (t *Txn) sawLeft(res *pb.MutationResult) {
 	for left := t.left.Load(); res.GetLeftTs() > left; left = t.left.Load() {
 		if t.left.CompareAndSwap(left, res.GetLeftTs()) {
@@ -50,9 +51,9 @@ func (t *Txn) sawLeft(res *pb.MutationResult) {
 	}
 }
 
-// StartTS is the snapshot that the transaction reads. It asks the oracle if the
-// transaction has not read anything yet; if that fails, the transaction cannot commit,
-// and StartTS is 0.
+// StartTS returns the timestamp of the snapshot that the transaction reads. If the transaction
+// has not read anything yet it requests one from the oracle. If that fails, the transaction
+// cannot commit and StartTS returns 0.
 func (t *Txn) StartTS() mvcc.Timestamp {
 	if t.over() {
 		return t.begun()
@@ -67,11 +68,11 @@ func (t *Txn) StartTS() mvcc.Timestamp {
 // Start is StartTS with a context and an error.
 func (t *Txn) Start(ctx context.Context) (mvcc.Timestamp, error) { return t.start(ctx) }
 
-// Failed returns why the transaction cannot commit, after a failed read or an impossible
-// write, or nil.
+// Failed returns the error that prevents the transaction from committing, from a failed read
+// or an invalid write, or nil.
 func (t *Txn) Failed() error { return t.failure() }
 
-// beginRead prepares a read. Its error has already failed the transaction.
+// beginRead prepares a read. If it returns an error the transaction can no longer commit.
 func (t *Txn) beginRead(ctx context.Context) error {
 	err := t.resolveTables(ctx)
 	if err != nil {
@@ -80,7 +81,7 @@ func (t *Txn) beginRead(ctx context.Context) error {
 	return err
 }
 
-// Get reads one cell, or what is buffered for it.
+// Get returns the buffered write of a cell, or reads the cell.
 func (t *Txn) Get(ctx context.Context, k Key) (value []byte, ok bool, err error) {
 	if err := t.beginRead(ctx); err != nil {
 		return nil, false, err
@@ -90,7 +91,7 @@ func (t *Txn) Get(ctx context.Context, k Key) (value []byte, ok bool, err error)
 		t.fail(err)
 		return nil, false, err
 	}
-	// Read your writes: what is buffered is what the transaction sees, deletes too.
+	// Read your writes: the transaction sees its buffered writes, including deletes.
 	w, ok, err := t.buffered(cell)
 	switch {
 	case err != nil:
@@ -112,13 +113,13 @@ func (t *Txn) Get(ctx context.Context, k Key) (value []byte, ok bool, err error)
 	return handOut(res.Value), true, nil
 }
 
-// GetMulti reads many cells, or what is buffered for them.
-// The values are in the order of keys, also for cells that do not exist.
+// GetMulti is Get for many cells. It returns one value per key, in the order of keys, also for
+// cells that do not exist.
 func (t *Txn) GetMulti(ctx context.Context, keys []Key) ([]Value, error) {
 	if err := t.beginRead(ctx); err != nil {
 		return nil, err
 	}
-	var done error // the transaction has ended meanwhile
+	var done error // set if the transaction has ended concurrently
 	values, err := t.getMulti(ctx, keys, func(cell mvcc.Cell) (Value, bool) {
 		w, ok, err := t.buffered(cell)
 		done = cmp.Or(done, err)
@@ -134,7 +135,7 @@ func (t *Txn) GetMulti(ctx context.Context, keys []Key) ([]Value, error) {
 	return values, nil
 }
 
-// GetRecords is reader.GetRecords; a failure sticks.
+// GetRecords is reader.GetRecords. After a failure the transaction cannot commit.
 func (t *Txn) GetRecords(ctx context.Context, cells ...mvcc.Cell) ([]mvcc.ReadResult, error) {
 	return t.records(ctx, cells, false)
 }
@@ -159,7 +160,7 @@ func (t *Txn) Scan(ctx context.Context, s ScanSpec) iter.Seq2[mvcc.ReadCell, err
 			yield(mvcc.ReadCell{}, err)
 			return
 		}
-		var done error // the transaction has ended meanwhile
+		var done error // set if the transaction has ended concurrently
 		buffered := func(span mvcc.Span, columns []string) (in []bufferedWrite) {
 			in, done = t.bufferedIn(span, columns)
 			return in
@@ -176,7 +177,7 @@ func (t *Txn) Scan(ctx context.Context, s ScanSpec) iter.Seq2[mvcc.ReadCell, err
 	}
 }
 
-// Rollback ends the transaction without committing. Nothing has been written, so nothing is undone.
+// Rollback ends the transaction without committing. There is nothing to undo.
 func (t *Txn) Rollback(context.Context) error {
 	if t.end() {
 		t.record(Undecided, Abandoned)
@@ -184,7 +185,7 @@ func (t *Txn) Rollback(context.Context) error {
 	return nil
 }
 
-// end ends the transaction, and learns from what it has read.
+// end ends the transaction, and learns from its reads for prefetching.
 func (t *Txn) end() bool {
 	t.guard.Lock()
 	already := t.ended
@@ -193,7 +194,7 @@ func (t *Txn) end() bool {
 	if already {
 		return false
 	}
-	// What the transaction read is worth learning from, however it ends.
+	// The reads are worth learning from whatever the outcome.
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.guesses.finish(&t.reader)

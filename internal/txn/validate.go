@@ -6,19 +6,20 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// This file validates: it checks, in the midst of a commit, that cells which the transaction
-// does not write have not changed since its start. It keeps nothing, here or in the tablets,
-// and runs on the goroutine that commits.
+// Validation: the check, during a commit, that cells which the transaction does not write have
+// not changed since its start. It leaves no state here or in the tablets, and runs on the
+// goroutine that commits.
 //
-// Why that is sound: all locks of the transaction are durable, and the commit timestamp was
-// taken after that. Whoever commits below this timestamp had its own locks durable before it
-// asked for its own, which was before ours was given (invariant 10 of design section 4). So
-// reads at the commit timestamp meet either that lock or what it became, and what they
-// return never changes: they are the snapshot that every transaction above it sees.
+// Why this is sound: all locks of the transaction were durable before it obtained its commit
+// timestamp. Every transaction with a lower commit timestamp had its locks durable before it
+// requested that timestamp, which was before ours was allocated (invariant 10 of design
+// section 4). So reads at our commit timestamp find either its lock or the record that
+// replaced the lock, and their results never change: they are the snapshot that every later
+// transaction sees.
 
-// validate returns nil if no validation of the transaction has changed, or is about to, from
-// its start up to commitTS. It never waits for a lock: two transactions that validate what
-// the other writes would wait for each other.
+// validate returns nil if no validated cell has changed or is locked between the start
+// timestamp and commitTS. It never waits for a lock: two transactions that validate each
+// other's writes would deadlock.
 func (t *Txn) validate(ctx context.Context, commitTS mvcc.Timestamp) error {
 	cells := t.validations
 	if len(cells) == 0 {
