@@ -16,10 +16,10 @@ import (
 
 // consolePages are the console's, and what each has to show of a sound cluster.
 var consolePages = map[string]string{
-	"overview": "Nodes that may fail", "nodes": "answers in", "tablets": "replicas on nodes",
+	"overview": "Nodes that may fail", "nodes": "round trip", "tablets": "replicas on nodes",
 	"observers": "percolator observer pause", "locks": "percolator lock ls",
-	"internals": "Raft log", "oracle": "Timestamp oracle", "jobs": "Collection of old versions", "cells": "Rows that begin with",
-	"heat": "Heat of the tablets", "mailboxes": "batch sizes", "trace": "What wrote a cell",
+	"internals": "Raft log", "oracle": "Timestamp oracle", "jobs": "Collection of old versions", "cells": "Row prefix",
+	"heat": "Tablet load, last hour", "mailboxes": "batch sizes", "trace": "The transaction that wrote a cell",
 }
 
 // TestConsole: in a browser, while nodes of a cluster of three go: each page shows what it
@@ -50,7 +50,7 @@ func TestConsole(t *testing.T) {
 	says := v.sees
 
 	b.Open(address)
-	says("a sound cluster", "Nothing is wrong.")
+	says("a sound cluster", "No problems found.")
 	for page, text := range consolePages {
 		v.goes(page, text)
 		v.looks("sound-" + page)
@@ -73,7 +73,7 @@ func TestConsole(t *testing.T) {
 
 	r.crash(0)
 	v.finds(ctx, health.NodeAway, "Start it again")
-	says("no node may fail", "the next node that fails takes a quorum with it")
+	says("no node may fail", "the next node failure loses a quorum")
 	v.seesAll("away")
 	v.goes("nodes", "away")
 
@@ -97,6 +97,6 @@ func TestConsole(t *testing.T) {
 	}
 	// An open stream does not hold the node's end up.
 	r.stop(2)
-	says("the node is gone", "Ask another node")
+	says("the node is gone", "Use another node")
 	b.Screenshot("gone")
 }

@@ -30,7 +30,7 @@ func (v visitor) logsIn(ctx context.Context, n *node.Node) {
 	}); err != nil {
 		v.Fatal(err)
 	}
-	v.goes("login", "Looking needs none")
+	v.goes("login", "Reading needs no login")
 	v.reaches("token")
 	v.b.Press(secret + kb.Enter)
 	v.sees("who it is", "ann, operator, by token")
@@ -91,12 +91,12 @@ func TestConsoleWhileHarmed(t *testing.T) {
 	r.lead(ctx, cluster.MetaTablet, 0)
 	asked := r.nodes[0]
 	v := visitor{t, b, "http://" + asked.HTTPAddr() + "/"}
-	v.goes("overview", "Nothing is wrong.")
+	v.goes("overview", "No problems found.")
 	v.logsIn(ctx, asked)
 
 	r.free[2].Store(1)
-	v.finds(ctx, health.WritesRefused, "Make room")
-	v.goes("nodes", "takes no writes")
+	v.finds(ctx, health.WritesRefused, "Free space")
+	v.goes("nodes", "refuses writes")
 	v.seesAll("full")
 	v.presses("observers", "Pause copies", "", "Done.")
 	v.goes("observers", "percolator observer resume copies")
@@ -115,7 +115,7 @@ func TestConsoleWhileHarmed(t *testing.T) {
 	v.goes("nodes", which)
 	v.b.Await("its difference", `[...document.querySelectorAll("main tbody tr")].some((e) => e.innerText
 		.includes(`+quoted(which)+`) && e.querySelector("td.critical")?.innerText.startsWith("-"))`)
-	v.goes("oracle", "mend time synchronisation")
+	v.goes("oracle", "fix time synchronisation")
 	v.b.Await("its difference", `document.querySelector("main td.critical")?.innerText.startsWith("-")`)
 	v.seesAll("halted")
 	drained := fmt.Sprint("node ", r.id(2))
@@ -123,12 +123,12 @@ func TestConsoleWhileHarmed(t *testing.T) {
 	r.add()
 	v.b.Await("four nodes", `document.querySelectorAll("main tbody tr").length === 4`)
 	v.presses("nodes", "Drain "+drained, "", "Done.")
-	v.presses("nodes", "Undo the drain "+drained, "", "Done.")
-	v.b.Await("that it is undone", `!document.querySelector("main table").innerText.includes("Undo the drain")`)
+	v.presses("nodes", "Cancel the drain "+drained, "", "Done.")
+	v.b.Await("that it is undone", `!document.querySelector("main table").innerText.includes("Cancel the drain")`)
 
 	r.halted[1].Store(0)
 	r.free[2].Store(1 << 40)
-	v.goes("overview", "Nothing is wrong.")
+	v.goes("overview", "No problems found.")
 	seen := slices.DeleteFunc(b.Alarms(), func(alarm string) bool {
 		return strings.Contains(alarm, "status of 400") // the drain that was refused
 	})

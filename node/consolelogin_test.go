@@ -27,5 +27,5 @@ func TestConsoleTakesLogins(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	v.sees("the page to log in", "Looking needs none")
+	v.sees("the page to log in", "Reading needs no login")
 }

@@ -103,7 +103,7 @@ func (v visitor) seesCells(ctx context.Context, db *percolator.DB) {
 	v.reaches("change")
 	v.b.Press(kb.ArrowLeft)
 	v.sees("the slider", "change 1 of 2")
-	v.b.Await("the row as it was", `document.querySelector("[data-key='The row as of then']")`+
+	v.b.Await("the row as it was", `document.querySelector("[data-key='The row at this time']")`+
 		`.innerText.includes("first")`)
 	v.goes("cells?table=none", `"none"`)
 	v.goes(`cells?table=input&prefix=%22x`, "read as a string of Go")
@@ -130,8 +130,8 @@ func (v visitor) seesTrace(ctx context.Context, db *percolator.DB) {
 
 // seesLoad: of the whole cluster: what its tablets do, its mailboxes, its last hour.
 func (v visitor) seesLoad() {
-	v.goes("heat?table=input", "in the busiest minute")
-	v.b.Await("that something was done", `!document.body.innerText.includes("nothing was done")`)
+	v.goes("heat?table=input", "busiest minute")
+	v.b.Await("that something was done", `!document.body.innerText.includes("no operations")`)
 	drawn := `(() => {
 		const canvas = document.querySelector("canvas")
 		return canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.some((x) => x)
@@ -151,7 +151,7 @@ func (v visitor) seesLoad() {
 		}
 	}
 	v.looks("mailboxes")
-	v.goes("overview", "Of the 3 nodes that answered")
+	v.goes("overview", "Totals of the 3 nodes that answered")
 }
 
 // seesContention: a row of which writes were refused, on the page of locks.
@@ -170,9 +170,9 @@ func (v visitor) seesContention(ctx context.Context, db *percolator.DB) {
 	}
 	v.goes("locks", "workload/contended "+evil)
 	v.looks("contended")
-	v.goes("jobs", "3 replicas of each tablet are wanted")
+	v.goes("jobs", "3 replicas of each tablet")
 	v.sees("splits", "Tablets of more than 96.0 MiB, or with more than 250\u202f000 operations/s, are split")
 	v.looks("jobs")
-	v.goes("oracle", "(gives them)")
+	v.goes("oracle", "(issuing)")
 	v.looks("oracle")
 }

@@ -45,7 +45,7 @@ func TestHarmIsFound(t *testing.T) {
 	found(ctx, t, asked, health.LockOld, "lock resolve")
 
 	r.free[2].Store(1)
-	found(ctx, t, asked, health.WritesRefused, "Make room")
+	found(ctx, t, asked, health.WritesRefused, "Free space")
 
 	r.halted[1].Store(time.Now().UnixNano())
 	found(ctx, t, asked, health.ClockOff, "Set its clock")

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// This file has the findings about scheduled backups.
+// Findings about scheduled backups.
 
 // lateIntervals is the number of intervals of a schedule after which its newest backup is late.
 const lateIntervals = 2
 
-// schedules finds the schedules whose last attempt failed, or whose newest backup is late.
+// schedules reports schedules whose last attempt failed or whose newest backup is late.
 func (e *examination) schedules() {
 	for _, s := range e.status.GetSchedules() {
 		subject := "backup schedule " + s.GetName()
@@ -19,17 +19,17 @@ func (e *examination) schedules() {
 		if s.SuccessUnixMs != 0 {
 			newest = fmt.Sprintf("the newest is %s old", span(age))
 		}
-		run := fmt.Sprintf("`percolator backup schedule run %s` tries at once.", typable(s.GetName()))
+		run := fmt.Sprintf("`percolator backup schedule run %s` retries at once.", typable(s.GetName()))
 		switch {
 		case s.GetError() != "":
 			e.add(warning, BackupLate, subject, fmt.Sprintf("Its last backup failed (%s): %s.", newest, s.GetError()),
-				"Mend what the error names; it is tried again every few minutes. "+run)
+				"Fix the cause that the error names; the node retries every few minutes. "+run)
 		case age > lateIntervals*time.Duration(s.GetEveryMs())*time.Millisecond:
-			e.add(warning, BackupLate, subject, "Backups are not made in time: "+newest+".",
-				"The node that leads meta makes them: look into its log, and at `percolator jobs`. "+run)
+			e.add(warning, BackupLate, subject, "Backups are late: "+newest+".",
+				"The node that leads meta makes them: check its log and `percolator jobs`. "+run)
 		case s.GetPruneError() != "":
 			e.add(warning, BackupLate, subject, "Old backups could not be removed: "+s.GetPruneError()+".",
-				"Mend what the error names; it is tried again after the next backup.")
+				"Fix the cause that the error names; the removal is retried after the next backup.")
 		}
 	}
 }

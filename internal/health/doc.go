@@ -1,9 +1,9 @@
-// Package health tells from what the nodes of a cluster say of themselves what is wrong with
-// it, and what to do about it. It is pure: no I/O, no clock, no goroutine. The service Admin
-// (cluster/admin, ClusterStatus) gathers and calls it; `percolator doctor` and the console
-// show the findings as they are.
+// Package health derives findings from the statuses of a cluster's nodes: what is wrong, and
+// what to do about it. It is pure: no I/O, no clock, no goroutine. The Admin service
+// (cluster/admin, ClusterStatus) gathers the statuses and calls it; `percolator doctor` and
+// the console show the findings unchanged.
 //
-// A finding has a kind of a fixed set (Kinds), which docs/operating/alerts.md has a section for, a
-// subject, one sentence that says what is wrong and one that says what to do. What is not
-// served now is critical; what will harm, or does so slowly, is a warning.
+// A finding has a kind from a fixed set (Kinds; docs/operating/alerts.md has a section for
+// each), a subject, one sentence on the problem and one on the remedy. A problem that stops
+// requests from being served is critical; one that will, or that degrades slowly, is a warning.
 package health

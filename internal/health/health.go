@@ -11,48 +11,48 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// This file has the kinds of findings, and what all examinations share.
+// Kinds of findings, and helpers shared by all examinations.
 
 // The kinds of findings.
 const (
-	NodeAway            = "node-away"            // not alive by gossip
-	NodeSilent          = "node-silent"          // alive by gossip, and does not answer
-	NodeUnregistered    = "node-unregistered"    // gossips, and is not in the node table
-	DrainBlocked        = "drain-blocked"        // a node that drains cannot go on
-	WritesRefused       = "writes-refused"       // the disk is full, or nearly
-	DiskLow             = "disk-low"             // it soon will be
-	StoreDamaged        = "store-damaged"        // a file of the store is
+	NodeAway            = "node-away"            // dead according to gossip
+	NodeSilent          = "node-silent"          // alive according to gossip, but does not answer
+	NodeUnregistered    = "node-unregistered"    // gossips, but is missing from the node table
+	DrainBlocked        = "drain-blocked"        // a drain cannot continue
+	WritesRefused       = "writes-refused"       // the disk is full or nearly full
+	DiskLow             = "disk-low"             // the disk is about to fill up
+	StoreDamaged        = "store-damaged"        // a file of the store is damaged
 	ReplicaFailed       = "replica-failed"       // a replica does not serve
-	OldCopy             = "old-copy"             // a node's replicas lack what they have acknowledged
-	ClockOff            = "clock-off"            // a clock differs from the others'
-	CertificateEnding   = "certificate-ending"   // or has ended, or does not fit the node
-	CertificateMismatch = "certificate-mismatch" // of an authority that other nodes do not trust
-	RevokedDiffer       = "revoked-differ"       // nodes go by different lists of revoked certificates
-	RolelessClient      = "roleless-client"      // its certificate is of before there were roles
+	OldCopy             = "old-copy"             // replicas lack entries that they acknowledged
+	ClockOff            = "clock-off"            // a clock differs from the other nodes' clocks
+	CertificateEnding   = "certificate-ending"   // expired, about to expire, or for another host
+	CertificateMismatch = "certificate-mismatch" // issued by a CA that other nodes do not trust
+	RevokedDiffer       = "revoked-differ"       // nodes have different revocation lists
+	RolelessClient      = "roleless-client"      // a client certificate that names no role
 	VersionsMixed       = "versions-mixed"       // nodes run different builds
-	UpgradeOpen         = "upgrade-open"         // all run one that knows more than is used
-	SettingsDiffer      = "settings-differ"      // a node was given what the policy overrules
+	UpgradeOpen         = "upgrade-open"         // all builds support a version above the active one
+	SettingsDiffer      = "settings-differ"      // the policy overrides a node's flag
 	MetaSilent          = "meta-silent"          // the meta tablet does not answer
-	NoQuorum            = "no-quorum"            // tablets have too few replicas on live nodes
-	NoLeader            = "no-leader"            // they have enough, and nobody leads
-	TabletsMany         = "tablets-many"         // soon no more can be made
-	NoSpare             = "no-spare"             // the next node that fails takes a quorum with it
-	PlacementBlocked    = "placement-blocked"    // replicas cannot be put where they ought to be
-	HistoryHeld         = "history-held"         // old versions are not collected
-	BackupHeld          = "backup-held"          // they are, for the next increment of a backup
-	BackupLate          = "backup-late"          // a schedule's backups fail, or are not made
-	RestoreUnfinished   = "restore-unfinished"   // a table can't be opened, and nobody restores it
+	NoQuorum            = "no-quorum"            // tablets with too few replicas on live nodes
+	NoLeader            = "no-leader"            // tablets with a quorum but no leader
+	TabletsMany         = "tablets-many"         // near the limit on the number of tablets
+	NoSpare             = "no-spare"             // the next node failure loses a quorum
+	PlacementBlocked    = "placement-blocked"    // replicas cannot move to their target nodes
+	HistoryHeld         = "history-held"         // a reader holds old versions
+	BackupHeld          = "backup-held"          // a backup's next increment holds old versions
+	BackupLate          = "backup-late"          // scheduled backups fail or are late
+	RestoreUnfinished   = "restore-unfinished"   // a half-restored table that no process restores
 	LockOld             = "lock-old"             // a lock that nobody has resolved
-	ObserverUnlinked    = "observer-unlinked"    // work waits, and no process runs it
-	ObserverPaused      = "observer-paused"      // work waits, and somebody has paused it
-	ObserverBehind      = "observer-behind"      // the oldest notification has waited long
-	ObserverParked      = "observer-parked"      // notifications were given up
-	ObserverStuck       = "observer-stuck"       // runs go on past their deadline
-	ObserverContended   = "observer-contended"   // runs come to nothing again and again
-	ObserverUnserved    = "observer-unserved"    // likewise, since something is unavailable
-	ObserverRepeating   = "observer-repeating"   // it runs for the same rows again and again
+	ObserverUnlinked    = "observer-unlinked"    // work waits, but no process runs the observer
+	ObserverPaused      = "observer-paused"      // work waits for a paused observer
+	ObserverBehind      = "observer-behind"      // the oldest notification has waited too long
+	ObserverParked      = "observer-parked"      // notifications that failed too often
+	ObserverStuck       = "observer-stuck"       // runs past their deadline
+	ObserverContended   = "observer-contended"   // runs that keep losing conflicts
+	ObserverUnserved    = "observer-unserved"    // runs that keep failing as unavailable
+	ObserverRepeating   = "observer-repeating"   // repeated runs for the same rows
 
-	Unverified = "recovered-unverified" // after a quorum was lost, and nobody has looked since
+	Unverified = "recovered-unverified" // recovered from a lost quorum, but not verified
 )
 
 // Kinds returns all kinds of findings.
@@ -74,27 +74,28 @@ const (
 )
 
 const (
-	// clockWarn and clockCritical are differences of clocks. Locks live for ten seconds, and
-	// a node that is five seconds off is not let in.
+	// clockWarn and clockCritical bound the clock skew. Locks live for 10 s, and a node that is
+	// 5 s off cannot join.
 	clockWarn, clockCritical = 500 * time.Millisecond, 5 * time.Second
-	// lowDisk is four times what a store needs to go on (store.DefaultMinFreeBytes).
+	// lowDisk is four times the free space below which a store refuses writes
+	// (store.DefaultMinFreeBytes), in bytes.
 	lowDisk = 2 << 30
-	// oldLock is several times what a lock of a dead transaction bars others for.
+	// oldLock is six times the TTL after which others may resolve a dead transaction's lock.
 	oldLock = time.Minute
-	// behind is how long a notification may wait before it is worth a word.
+	// behind is the age of a waiting notification that is reported.
 	behind = time.Minute
-	// leaderless is longer than an election takes.
+	// leaderless is the time without a leader that is reported; elections are shorter.
 	leaderless = 3 * time.Second
-	// oldHold is for how long old versions may be held before it is worth a word.
+	// oldHold is the age of a hold on old versions that is reported.
 	oldHold = time.Hour
-	// manyTablets is the part of the tablets that the policy allows.
+	// manyTablets is the reported share of the policy's limit on tablets.
 	manyTablets = 0.8
-	// maxNamed bounds how many tablets or nodes one sentence names.
+	// maxNamed bounds the tablets or nodes that one sentence names.
 	maxNamed = 8
 )
 
-// Thresholds are the limits above which something is found, by the metric in which alerts
-// see the same, in its unit. Alerts have the same limits.
+// Thresholds returns the limits above which findings are reported, keyed by the metric that
+// the matching alert watches, in the metric's unit. Alerts use the same limits.
 func Thresholds() map[string]float64 {
 	return map[string]float64{
 		"percolator_observer_oldest_seconds":            behind.Seconds(),
@@ -105,16 +106,16 @@ func Thresholds() map[string]float64 {
 	}
 }
 
-// examination is one look at a cluster.
+// examination is one pass over a cluster's status.
 type examination struct {
 	status   *pb.ClusterStatusResponse
-	tablets  map[uint64]*pb.TabletDescriptor // the newest that anybody has told of
+	tablets  map[uint64]*pb.TabletDescriptor // the newest reported descriptor of each
 	findings []*pb.Finding
 }
 
-// Examine returns what is wrong, the worst first, and how many more nodes may fail,
-// whichever they are, with every tablet still having a quorum; -1 if some have none now.
-// tablets is the tablet map, which also names tablets whose nodes are all away.
+// Examine returns the findings, the worst first, and how many more nodes, whichever they are,
+// may fail before a tablet loses its quorum; -1 if some tablet has none now. tablets is the
+// tablet map, which also lists tablets whose nodes are all away.
 func Examine(status *pb.ClusterStatusResponse,
 	tablets []*pb.TabletDescriptor) (findings []*pb.Finding, survives int32) {
 	e := &examination{status: status, tablets: map[uint64]*pb.TabletDescriptor{}}
@@ -154,7 +155,7 @@ func Examine(status *pb.ClusterStatusResponse,
 	return e.findings, survives
 }
 
-// learn keeps the descriptor if it is newer than what is known of its tablet.
+// learn keeps the descriptor if it is newer than the known one of its tablet.
 func (e *examination) learn(d *pb.TabletDescriptor) {
 	if known := e.tablets[d.GetTabletId()]; d != nil && (known == nil || known.Epoch < d.Epoch) {
 		e.tablets[d.TabletId] = d
@@ -167,12 +168,12 @@ func (e *examination) add(severity pb.Severity, kind, subject, text, remedy stri
 	})
 }
 
-// since is how long ago the timestamp was given out, by the answering node's clock.
+// since returns the age of a timestamp by the answering node's clock.
 func (e *examination) since(ts uint64) time.Duration {
 	return time.UnixMilli(e.status.GetUnixMs()).Sub(time.UnixMilli(mvcc.Timestamp(ts).Millis()))
 }
 
-// nodeName says which node is meant, with the address that people know it by.
+// nodeName returns the node's id and the address for clients.
 func nodeName(n *pb.Node) string {
 	if n.GetListen() == "" {
 		return fmt.Sprintf("node %d", n.GetNodeId())
@@ -180,7 +181,7 @@ func nodeName(n *pb.Node) string {
 	return fmt.Sprintf("node %d (%s)", n.GetNodeId(), n.GetListen())
 }
 
-// plural is "1 tablet" or "3 tablets".
+// plural returns "1 tablet" or "3 tablets".
 func plural[N int | uint32 | uint64](n N, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -188,7 +189,7 @@ func plural[N int | uint32 | uint64](n N, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// list names the first few of ids.
+// list names the first maxNamed ids.
 func list(ids []uint64) string {
 	var names []string
 	for _, id := range ids {
@@ -197,7 +198,7 @@ func list(ids []uint64) string {
 	return join(names)
 }
 
-// join names the first few.
+// join names the first maxNamed names.
 func join(names []string) string {
 	text := strings.Join(names[:min(len(names), maxNamed)], ", ")
 	if more := len(names) - maxNamed; more > 0 {
@@ -206,7 +207,7 @@ func join(names []string) string {
 	return text
 }
 
-// span is a duration as somebody would say it.
+// span formats a duration for people.
 func span(d time.Duration) string {
 	if d < time.Second {
 		return d.Round(time.Millisecond).String()

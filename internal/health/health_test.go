@@ -210,13 +210,13 @@ func nodeKinds() []kindCase {
 		}, "node 2", "deadline exceeded", 0},
 		{NodeUnregistered, warning, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[1].Node.State = pb.NodeState_NODE_STATE_UNSPECIFIED
-		}, "node 2", "not in the node table", 1},
+		}, "node 2", "missing from the node table", 1},
 		{DrainBlocked, warning, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[1].Node.Blocked, r.Nodes[1].Node.Listen = "too few nodes", "10.0.0.2:7800"
 		}, "node 2 (10.0.0.2:7800)", "drain 2 --undo", 1},
 		{WritesRefused, critical, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[1].Status.WriteBlocked = "disk full"
-		}, "node 2", "Make room", 1},
+		}, "node 2", "Free space", 1},
 		{DiskLow, warning, func(r *pb.ClusterStatusResponse) { r.Nodes[1].Status.DiskFree = 1 << 30 },
 			"node 2", "1024 MiB left", 1},
 		{StoreDamaged, critical, func(r *pb.ClusterStatusResponse) {
@@ -229,13 +229,13 @@ func nodeKinds() []kindCase {
 			r.Nodes[1].Status.Stale = &pb.StaleStatus{Waiting: 2, Found: 3}
 			leading := r.Nodes[0].Status.Tablets[2] // tablet 3
 			leading.Replicas = []*pb.ReplicaProgress{{Replica: leading.Tablet.Replicas[1], Stale: true}}
-		}, "node 2", "take no part: 2; its directory is an older copy", 0},
+		}, "node 2", "do not vote: 2; its directory is an older copy", 0},
 		{OldCopy, info, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[1].Status.Stale = &pb.StaleStatus{Found: 1}
-		}, "node 2", "Replicas made anew", 1},
+		}, "node 2", "Replicas recreated", 1},
 		{OldCopy, critical, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[1].Status.Stale = &pb.StaleStatus{Alone: []uint64{3, 4}}
-		}, "node 2", "no other node has tablets 3, 4: what was written", 1},
+		}, "node 2", "no other node holds tablets 3, 4: their writes", 1},
 		{ClockOff, warning, func(r *pb.ClusterStatusResponse) { r.Nodes[1].ClockAheadMs = 700 },
 			"node 2", "700ms ahead of", 1},
 		{ClockOff, critical, func(r *pb.ClusterStatusResponse) { r.Nodes[1].ClockAheadMs = -9000 },
@@ -256,19 +256,19 @@ func nodeKinds() []kindCase {
 					{File: "node.crt", Issuer: issuer, Trusted: trusted}, {File: "ca.crt"},
 				}
 			}
-		}, "node 2", "authority 3C:4D, which is not in the ca.crt of 1, 3: new", 1},
+		}, "node 2", "authority 3C:4D, which is missing from the ca.crt of 1, 3: new", 1},
 		{NodeSilent, critical, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[1].Status, r.Nodes[1].Error = nil, "remote error: tls: expired certificate"
 		}, "node 2", "cert show", 0},
 		{RolelessClient, warning, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[0].Status.Roleless = []*pb.RolelessCertificate{{Name: "ann", SeenUnixMs: now - 5000}}
 			r.Nodes[1].Status.Roleless = []*pb.RolelessCertificate{{Name: "ann", File: "client.crt"}}
-		}, "certificate ann", "operators may: called node 1 5s ago, client.crt on node 2.", 1},
+		}, "certificate ann", "permissions of an operator: called node 1 5s ago, client.crt on node 2.", 1},
 		{RevokedDiffer, warning, func(r *pb.ClusterStatusResponse) {
 			for i, n := range r.Nodes {
 				n.Status.Revoked = &pb.RevokedStatus{Count: uint32(i / 2), Digest: fmt.Sprint(i / 2)}
 			}
-		}, "cluster", "certificates: 0 on 1, 2; 1 on 3. What", 1},
+		}, "cluster", "certificates: 0 on 1, 2; 1 on 3. A", 1},
 	}
 }
 
@@ -282,18 +282,18 @@ func clusterKinds() []kindCase {
 				n.Status.Versions = &pb.BuildVersions{Oldest: 2, Newest: 3}
 				n.Status.Agreed = &pb.ClusterVersion{Minimum: 2, Active: 2}
 			}
-		}, "cluster", "all nodes know version 3, and the cluster is at 2. Refused until then: backup", 1},
+		}, "cluster", "all nodes support version 3, the active version is 2. Refused until then: backup", 1},
 		{BackupLate, warning, func(r *pb.ClusterStatusResponse) {
 			r.Schedules = []*pb.BackupSchedule{
 				{Name: "new", FirstUnixMs: now - 7200_000, EveryMs: 3600_000},
 				{Name: "nightly", SuccessUnixMs: now - 7200_001, EveryMs: 3600_000},
 			}
-		}, "backup schedule nightly", "in time: the newest is 2h0m0s old. The node", 1},
+		}, "backup schedule nightly", "late: the newest is 2h0m0s old. The node", 1},
 		{BackupLate, warning, func(r *pb.ClusterStatusResponse) {
 			r.Schedules = []*pb.BackupSchedule{
 				{Name: "nightly", FirstUnixMs: now, EveryMs: 3600_000, Error: "no room"},
 			}
-		}, "backup schedule nightly", "failed (there is none): no room. Mend", 1},
+		}, "backup schedule nightly", "failed (there is none): no room. Fix", 1},
 		{BackupLate, warning, func(r *pb.ClusterStatusResponse) {
 			r.Schedules = []*pb.BackupSchedule{
 				{Name: "nightly", SuccessUnixMs: now, EveryMs: 3600_000, PruneError: "denied"},
@@ -322,11 +322,11 @@ func clusterKinds() []kindCase {
 			}
 			r.Nodes[2].Status.MaxTablets = 3
 		}, "tablets",
-			"There are 3 tablets, and the policy allows 3: then no table is created", 1},
+			"There are 3 tablets, and the policy allows 3: at the limit", 1},
 		{NoSpare, warning, func(r *pb.ClusterStatusResponse) { away(r.Nodes[2]) }, "cluster",
-			"Bring back", 0},
+			"Restart the nodes", 0},
 		{NoSpare, warning, func(r *pb.ClusterStatusResponse) { alone(r, 1) }, "cluster",
-			"yet: all nodes answer, and some tablets have too few replicas that are up to date. Wait until replicas", 0},
+			"yet: all nodes answer, but some tablets have too few replicas that are up to date. Wait until replicas", 0},
 		{NoSpare, info, func(r *pb.ClusterStatusResponse) {
 			alone(r, 1)
 			r.Nodes = r.Nodes[:1]
@@ -356,10 +356,10 @@ func dataKinds() []kindCase {
 		{BackupHeld, warning, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[0].Status.History = backupHeld(time.Second)
 			r.Nodes[1].Status.DiskFree = 1 << 30
-		}, "backup x-full", "A disk is short of room", 1},
+		}, "backup x-full", "A disk is low on space", 1},
 		{BackupHeld, warning, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[0].Status.History = backupHeld(23 * time.Hour)
-		}, "backup x-full", "ends in 1h0m0s", 1},
+		}, "backup x-full", "expires in 1h0m0s", 1},
 		{BackupHeld, warning, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[0].Status.History = backupHeld(25 * time.Hour)
 		}, "backup x-full", "percolator backup release x-full", 1},
@@ -395,14 +395,14 @@ func observerKinds() []kindCase {
 		}, "observer count", "observer limit count", 1},
 		{ObserverUnserved, info, func(r *pb.ClusterStatusResponse) {
 			r.Observers[0].Status.Unserved = 2
-		}, "observer count", "2 cells whose runs come to nothing again and again: the function says", 1},
+		}, "observer count", "2 cells whose runs keep failing: the function reports", 1},
 		{ObserverRepeating, info, func(r *pb.ClusterStatusResponse) {
 			r.Observers[0].Status.Rows = []*pb.ObserverRow{{Runs: 2000}, {RunningMs: 1}}
 		}, "observer count", "for 1 row hundreds of times", 1},
 		{ObserverBehind, warning, func(r *pb.ClusterStatusResponse) {
 			r.Observers[0].OldestTs = ago(2 * time.Minute)
 			r.Observers[0].Status.Rows = []*pb.ObserverRow{{Runs: 2000}}
-		}, "observer count", "does not set itself off", 1},
+		}, "observer count", "does not trigger itself", 1},
 		{ObserverBehind, warning, func(r *pb.ClusterStatusResponse) {
 			r.Observers[0].OldestTs = ago(2 * time.Minute)
 			r.Observers[0].Status.Unserved = 1

@@ -13,39 +13,39 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file examines nodes: whether they live, their disks, clocks, certificates and builds.
+// Findings about nodes: liveness, disks, clocks, certificates and builds.
 
 func (e *examination) node(r *pb.NodeReport) {
 	n, name := r.GetNode(), nodeName(r.GetNode())
 	switch {
 	case n.GetState() == pb.NodeState_NODE_STATE_GONE:
-		e.add(info, NodeAway, name, "It was away for so long that its replicas have been made anew on other nodes.",
+		e.add(info, NodeAway, name, "It was away for so long that its replicas were recreated on other nodes.",
 			fmt.Sprintf("If it will not come back: `percolator node forget %d --yes`.", n.NodeId))
 		return
 	case !n.GetAlive() && n.GetState() == pb.NodeState_NODE_STATE_DRAINED:
-		return // it may be stopped for good
+		return // drained: it may have been stopped for good
 	case !n.GetAlive():
-		e.add(warning, NodeAway, name, fmt.Sprintf("It is not running, or not reached; it holds replicas of %s.",
+		e.add(warning, NodeAway, name, fmt.Sprintf("It is down or unreachable; it holds replicas of %s.",
 			plural(len(e.on(n.GetNodeId())), "tablet")),
-			"Start it again, with its directory. After replace-dead-after (`percolator cluster show`) its replicas are "+
-				"made anew elsewhere.")
+			"Start it again with its directory. After replace-dead-after (`percolator cluster show`) its replicas are "+
+				"recreated on other nodes.")
 		return
 	case r.GetStatus() == nil:
-		remedy := "It may be stopped or starved: look at its process and its log. If it hangs, end it with kill -9; " +
-			"nothing acknowledged is lost."
+		remedy := "It may be stopped or starved: check its process and its log. If it hangs, kill it (kill -9); " +
+			"acknowledged writes are not lost."
 		if strings.Contains(r.GetError(), "tls: ") || strings.Contains(r.GetError(), "certificate") {
-			remedy = "Its certificate and that of the node that asks do not fit: `percolator cert show` on both says " +
-				"which has expired, was revoked or is of another authority."
+			remedy = "It and the answering node do not accept each other's certificates: run `percolator cert show` on both to " +
+				"see which one has expired, was revoked or is from another authority."
 		}
-		e.add(critical, NodeSilent, name, "It gossips, and does not answer: "+r.GetError()+".", remedy)
+		e.add(critical, NodeSilent, name, "It gossips but does not answer: "+r.GetError()+".", remedy)
 		return
 	case n.GetState() == pb.NodeState_NODE_STATE_UNSPECIFIED && e.status.GetNodesUnavailable() == "":
-		e.add(warning, NodeUnregistered, name, "It gossips, and is not in the node table.",
-			"If this lasts, look at its log: it may have been forgotten, and then needs an empty directory.")
+		e.add(warning, NodeUnregistered, name, "It gossips but is missing from the node table.",
+			"If this persists, check its log: a node that was forgotten needs an empty directory.")
 	}
 	if n.GetBlocked() != "" {
-		e.add(warning, DrainBlocked, name, "Its drain does not go on: "+n.GetBlocked()+".",
-			fmt.Sprintf("Add a node, or give the drain up: `percolator node drain %d --undo`.", n.NodeId))
+		e.add(warning, DrainBlocked, name, "Its drain is blocked: "+n.GetBlocked()+".",
+			fmt.Sprintf("Add a node, or cancel the drain: `percolator node drain %d --undo`.", n.NodeId))
 	}
 	e.disk(n.GetNodeId(), name, r.GetStatus())
 	e.stale(name, r.GetStatus().GetStale())
@@ -56,41 +56,41 @@ func (e *examination) node(r *pb.NodeReport) {
 				severity = critical
 			}
 			e.add(severity, CertificateEnding, name, c.GetProblem()+".",
-				fmt.Sprintf("Make a new one, `percolator cert create-node NAME --host %s --ca-dir CA --force`, and copy it; a "+
-					"running node takes it up by itself.", hostOf(n)))
+				fmt.Sprintf("Issue a new one, `percolator cert create-node NAME --host %s --ca-dir CA --force`, and copy it; a "+
+					"running node reloads it.", hostOf(n)))
 		}
 	}
 	for _, differs := range r.GetStatus().GetPolicyDiffers() {
 		e.add(info, SettingsDiffer, name, differs+".",
-			"Take the flag away, or change the policy: `percolator cluster set KEY=VALUE`.")
+			"Remove the flag, or change the policy: `percolator cluster set KEY=VALUE`.")
 	}
 }
 
-// stale tells of replicas that lack what they have acknowledged.
+// stale reports replicas that lack entries that they acknowledged.
 func (e *examination) stale(name string, s *pb.StaleStatus) {
 	const (
 		why   = "its directory is an older copy, or its disk has lost synced writes"
-		cause = "Never start a node on a restored directory or snapshot of its disk. If nobody has, check " +
-			"that the disk keeps what it has synced."
+		cause = "Never start a node on a restored directory or disk snapshot. If nobody did, check " +
+			"that the disk keeps synced writes."
 	)
 	if len(s.GetAlone()) > 0 {
-		e.add(critical, OldCopy, name, fmt.Sprintf("Its directory is an older copy, and no other node has "+
-			"tablets %s: what was written to them since the copy was made is lost.", list(s.Alone)),
-			"Restore their tables from a backup, or write again what is missing. "+cause)
+		e.add(critical, OldCopy, name, fmt.Sprintf("Its directory is an older copy, and no other node holds "+
+			"tablets %s: their writes since that copy are lost.", list(s.Alone)),
+			"Restore their tables from a backup, or repeat the missing writes. "+cause)
 	}
 	switch {
 	case s.GetWaiting() > 0:
-		e.add(warning, OldCopy, name, fmt.Sprintf("Replicas that lack what they have acknowledged, and take no part: %d; %s.",
+		e.add(warning, OldCopy, name, fmt.Sprintf("Replicas that lack acknowledged entries and do not vote: %d; %s.",
 			s.Waiting, why),
-			"Wait: they are made anew by themselves, where the other replicas are a quorum. "+cause)
+			"Wait: they are recreated automatically wherever the other replicas form a quorum. "+cause)
 	case s.GetFound() > 0:
-		e.add(info, OldCopy, name, fmt.Sprintf("Replicas made anew because they lacked what they had acknowledged: %d; %s.",
+		e.add(info, OldCopy, name, fmt.Sprintf("Replicas recreated because they lacked acknowledged entries: %d; %s.",
 			s.Found, why), cause)
 	}
 }
 
-// hostOf is the host that clients reach the node at, HOST if it has told none that a shell would
-// take as it stands.
+// hostOf returns the node's host for clients, or HOST if it is unknown or would need quoting in
+// a shell.
 func hostOf(n *pb.Node) string {
 	if host, _, err := net.SplitHostPort(n.GetListen()); err == nil && typable(host) == host {
 		return host
@@ -109,33 +109,33 @@ func (e *examination) on(node uint64) (tablets []uint64) {
 	return tablets
 }
 
-// disk examines a node's store and where it lies.
+// disk examines a node's store and its file systems.
 func (e *examination) disk(id uint64, name string, s *pb.NodeStatusResponse) {
 	switch {
 	case s.GetDamaged() != "":
 		e.add(critical, StoreDamaged, name, "Its store is damaged: "+s.GetDamaged()+".",
-			"Stop it, empty its directory and start it again: it joins as a new node, and its replicas are made anew. Check the disk first.")
+			"Check the disk. Then stop the node, empty its directory and start it again: it joins as a new node, and its replicas are recreated.")
 	case s.GetFailed() != "":
-		e.add(critical, ReplicaFailed, name, "Not all of its replicas serve: "+s.GetFailed()+".",
-			fmt.Sprintf("Its log says more. Restart the node; if that does not help, empty it: "+
+		e.add(critical, ReplicaFailed, name, "Some of its replicas do not serve: "+s.GetFailed()+".",
+			fmt.Sprintf("See its log. Restart the node; if that does not help, drain it: "+
 				"`percolator node drain %d`.", id))
 	}
 	switch {
 	case s.GetWriteBlocked() != "":
 		e.add(critical, WritesRefused, name, "It refuses writes: "+s.GetWriteBlocked()+".",
-			"Make room, or raise the limit that it names; it accepts writes again by itself. More nodes "+
-				"take a share of the data.")
+			"Free space, or raise the named limit; it then accepts writes again automatically. Added nodes "+
+				"take over a share of the data.")
 	case s.GetDiskFree()+s.GetDiskUsed() > 0 && s.GetDiskFree() < lowDisk:
 		e.add(warning, DiskLow, name, fmt.Sprintf("Its disk has %d MiB left.", s.GetDiskFree()>>20),
-			"Make room, or add a node, before it refuses writes.")
+			"Free space or add a node before it refuses writes.")
 	case s.GetLog().GetDir() != "" && s.GetLog().GetDiskFree() < lowDisk:
 		e.add(warning, DiskLow, name, fmt.Sprintf("The disk of its Raft log, at %s, has %d MiB left.",
-			s.GetLog().GetDir(), s.GetLog().GetDiskFree()>>20), "Make room there.")
+			s.GetLog().GetDir(), s.GetLog().GetDiskFree()>>20), "Free space there.")
 	}
 }
 
-// clocks compares the nodes' clocks with their median. Two nodes that differ are both named:
-// nobody can tell which is right.
+// clocks compares the nodes' clocks with their median. Of two nodes that differ it reports both:
+// which one is right is unknown.
 func (e *examination) clocks() {
 	var ahead []int64
 	for _, r := range e.status.GetNodes() {
@@ -165,11 +165,11 @@ func (e *examination) clocks() {
 		}
 		e.add(severity, ClockOff, nodeName(r.GetNode()),
 			fmt.Sprintf("Its clock is %s %s the others'.", span(off.Abs()), where),
-			"Set its clock and have it kept (chrony, systemd-timesyncd). A node that is five seconds off is not let in.")
+			"Set its clock and keep it synchronised (chrony, systemd-timesyncd). A node that is 5 s off cannot join.")
 	}
 }
 
-// versions tells of nodes with different builds, which is right only during an upgrade.
+// versions reports nodes with different builds, which is normal only during an upgrade.
 func (e *examination) versions() {
 	nodes := map[string][]uint64{}
 	for _, r := range e.status.GetNodes() {
@@ -185,10 +185,10 @@ func (e *examination) versions() {
 		texts = append(texts, fmt.Sprintf("%s on %s", v, list(nodes[v])))
 	}
 	e.add(info, VersionsMixed, "cluster", "Nodes run different builds: "+strings.Join(texts, "; ")+".",
-		"Finish the upgrade: restart the nodes with the older build, one after the other.")
+		"Finish the upgrade: restart the nodes that run the older build, one at a time.")
 }
 
-// upgrade tells of what all nodes know and nobody may use yet.
+// upgrade reports a version that all nodes support and that is not active yet.
 func (e *examination) upgrade() {
 	var common, active version.Number
 	for _, r := range e.status.GetNodes() {
@@ -210,17 +210,17 @@ func (e *examination) upgrade() {
 			waits = append(waits, f.Name)
 		}
 	}
-	text := fmt.Sprintf("The upgrade is not finalised: all nodes know version %d, and the cluster is at %d.", common, active)
+	text := fmt.Sprintf("The upgrade is not finalised: all nodes support version %d, the active version is %d.", common, active)
 	if len(waits) > 0 {
 		text += " Refused until then: " + strings.Join(waits, "; ") + "."
 	}
 	e.add(info, UpgradeOpen, "cluster", text,
-		"If the new build does well: `percolator cluster finalize`. Until then every node can go back to the "+
+		"If the new build works well: `percolator cluster finalize`. Until then every node can go back to the "+
 			"build before.")
 }
 
-// revoked tells of nodes that the list of revoked certificates was not copied to: they let in
-// whom the others refuse.
+// revoked reports nodes that lack the newest revocation list: they accept certificates that the
+// others refuse.
 func (e *examination) revoked() {
 	nodes, counts := map[string][]uint64{}, map[string]uint32{}
 	for _, r := range e.status.GetNodes() {
@@ -236,15 +236,15 @@ func (e *examination) revoked() {
 	for _, digest := range slices.Sorted(maps.Keys(nodes)) {
 		texts = append(texts, fmt.Sprintf("%d on %s", counts[digest], list(nodes[digest])))
 	}
-	e.add(warning, RevokedDiffer, "cluster", "Nodes go by different lists of revoked certificates: "+
+	e.add(warning, RevokedDiffer, "cluster", "Nodes have different lists of revoked certificates: "+
 		strings.Join(texts[:min(len(texts), maxNamed)], "; ")+
-		". What one of them refuses is let in by another.",
-		"Copy `ca.crl` to the certificates' folders of all nodes: they read it within a second. If one was "+
-			"copied and is not used, that node's log says why.")
+		". A certificate that one node refuses is accepted by another.",
+		"Copy `ca.crl` to the certificate folder of each node; nodes reload it within 1 s. If a node ignores "+
+			"the copy, its log says why.")
 }
 
-// authorities finds nodes whose certificates others do not accept. Connections that were made before go
-// on, so that nothing else shows it.
+// authorities reports nodes whose certificates other nodes do not accept. Existing connections
+// continue, so nothing else shows the mismatch.
 func (e *examination) authorities() {
 	for _, r := range e.status.GetNodes() {
 		for _, c := range r.GetStatus().GetCertificates() {
@@ -258,16 +258,16 @@ func (e *examination) authorities() {
 			}
 			if c.GetIssuer() != "" && len(strangers) > 0 {
 				e.add(critical, CertificateMismatch, nodeName(r.GetNode()), fmt.Sprintf(
-					"Its certificate is of the authority %s, which is not in the ca.crt of %s: new connections between them fail.",
+					"Its certificate was issued by authority %s, which is missing from the ca.crt of %s: new connections between them fail.",
 					c.GetIssuer(), list(strangers)),
-					"Make its certificate with the authority of the others, or first add that authority to `ca.crt` on all "+
-						"nodes. They read the files within a second.")
+					"Issue its certificate with the authority of the others, or first add that authority to `ca.crt` on all "+
+						"nodes. Nodes reload the files within 1 s.")
 			}
 		}
 	}
 }
 
-// roleless tells of clients' certificates without a role, once for each name.
+// roleless reports client certificates without a role, once for each name.
 func (e *examination) roleless() {
 	where := map[string][]string{}
 	for _, r := range e.status.GetNodes() {
@@ -282,7 +282,7 @@ func (e *examination) roleless() {
 	}
 	for _, name := range slices.Sorted(maps.Keys(where)) {
 		e.add(warning, RolelessClient, "certificate "+name, fmt.Sprintf(
-			"It names no role, so whoever has it may do all that operators may: %s.",
+			"It names no role, so its holder has all permissions of an operator: %s.",
 			strings.Join(where[name][:min(len(where[name]), maxNamed)], ", ")),
 			fmt.Sprintf("Replace it: `percolator cert create-client %s --role writer --ca-dir CA`; or the role reader, observer or "+
 				"operator.", typable(name)))

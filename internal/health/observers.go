@@ -7,17 +7,17 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// This file examines observers: what waits for them, and why it does.
+// Findings about observers: waiting work, and why it waits.
 
 func (e *examination) observer(o *pb.ObserverState) {
 	name, subject := typable(o.GetInfo().GetName()), "observer "+o.GetInfo().GetName()
-	waiting := o.GetNotifications() // those that are parked do not count
+	waiting := o.GetNotifications() // excludes parked ones
 	switch {
 	case o.GetInfo().GetRetired():
 		return // its work is being removed
 	case waiting > 0 && o.GetInfo().GetPaused():
 		e.add(warning, ObserverPaused, subject, fmt.Sprintf("It is paused, and %s.", wait(waiting)),
-			"When its reason is gone: `percolator observer resume "+name+"`.")
+			"Once the reason is gone: `percolator observer resume "+name+"`.")
 	case waiting > 0 && !o.GetLinked():
 		e.add(critical, ObserverUnlinked, subject,
 			fmt.Sprintf("No process of the cluster runs it, and %s.", wait(waiting)),
@@ -32,29 +32,29 @@ func (e *examination) observer(o *pb.ObserverState) {
 	if o.GetParked() > 0 {
 		e.add(warning, ObserverParked, subject,
 			plural(o.GetParked(), "notification")+" parked after too many failures.",
-			fmt.Sprintf("`percolator notify ls --parked --observer %s` shows the errors; mend the cause, then "+
+			fmt.Sprintf("`percolator notify ls --parked --observer %s` shows the errors; fix the cause, then "+
 				"`percolator notify replay %s --all-parked`.", name, name))
 	}
 	if n := o.GetStatus().GetStuck(); n > 0 {
-		e.add(warning, ObserverStuck, subject, plural(n, "run")+" past the deadline that cannot be ended.",
-			"The function ignores its context. `percolator observer ls -o json` names the rows; only a restart of the "+
-				"node ends them.")
+		e.add(warning, ObserverStuck, subject, plural(n, "run")+" past the deadline that cannot be cancelled.",
+			"The function ignores its context. `percolator observer ls -o json` lists the rows; only a restart of the "+
+				"node ends the runs.")
 	}
 }
 
-// behindRemedy is what helps an observer whose oldest notification has waited for long.
+// behindRemedy returns the remedy for an observer whose oldest notification has waited too long.
 func behindRemedy(s *pb.ObserverStatus) string {
 	switch {
 	case repeated(s) > 0:
-		return "See that it does not set itself off (observer-repeating) before adding nodes."
+		return "Make sure that it does not trigger itself (observer-repeating) before adding nodes."
 	case s.GetUnserved() > 0:
-		return "Bring back what its runs wait for (observer-unserved); more nodes don't help."
+		return "Restore the service that its runs wait for (observer-unserved); more nodes do not help."
 	}
-	return "If the processors are busy add nodes, else raise `--observer-workers`; `percolator " +
-		"observer ls` shows what runs."
+	return "If the processors are busy, add nodes; otherwise raise `--observer-workers`. `percolator " +
+		"observer ls` lists the runs."
 }
 
-// repeated is how many rows the observer runs for very often.
+// repeated returns the number of rows for which the observer runs very often.
 func repeated(s *pb.ObserverStatus) (rows int) {
 	for _, r := range s.GetRows() {
 		if r.GetRuns() > 0 {
@@ -64,30 +64,30 @@ func repeated(s *pb.ObserverStatus) (rows int) {
 	return rows
 }
 
-// fruitless tells of runs that come to nothing, or set off the next ones, for ever.
+// fruitless reports runs that keep failing, and runs that keep triggering more runs.
 func (e *examination) fruitless(name, subject string, s *pb.ObserverStatus) {
 	if n := s.GetContended(); n > 0 {
 		e.add(warning, ObserverContended, subject,
-			plural(n, "cell")+" whose runs come to nothing again and again: other transactions are always faster.",
-			fmt.Sprintf("Let it have fewer runs at once, `percolator observer limit %s 1`, or spread what they all write "+
-				"over several rows.", name))
+			plural(n, "cell")+" whose runs keep losing conflicts to other transactions.",
+			fmt.Sprintf("Limit its concurrent runs, `percolator observer limit %s 1`, or spread the cells that they all write "+
+				"over more rows.", name))
 	}
 	if n := s.GetUnserved(); n > 0 {
-		e.add(info, ObserverUnserved, subject, plural(n, "cell")+" whose runs come to nothing again and "+
-			"again: the function says that something is unavailable, or nodes do not answer.",
-			"It goes on by itself. Look whether what the function needs answers; runs that fail for it are "+
-				"in the log.")
+		e.add(info, ObserverUnserved, subject, plural(n, "cell")+" whose runs keep failing: "+
+			"the function reports that something is unavailable, or nodes do not answer.",
+			"The runs are retried automatically. Check the services that the function needs; the log lists "+
+				"the failed runs.")
 	}
 	if n := repeated(s); n > 0 {
 		e.add(info, ObserverRepeating, subject, "It runs for "+plural(n, "row")+
-			" hundreds of times within ten seconds.",
-			fmt.Sprintf("See whether it writes the column that it observes, or an observer that it triggers does: that "+
-				"never ends. `percolator observer ls -o json` names the rows, `percolator observer pause %s` stops it.",
+			" hundreds of times within 10 s.",
+			fmt.Sprintf("Check whether it, or an observer that it triggers, writes the column that it observes: such a loop "+
+				"never ends. `percolator observer ls -o json` lists the rows, `percolator observer pause %s` stops it.",
 				name))
 	}
 }
 
-// wait is "1 notification waits" or "5 notifications wait".
+// wait returns "1 notification waits" or "5 notifications wait".
 func wait(n uint64) string {
 	if n == 1 {
 		return "1 notification waits"
@@ -95,12 +95,11 @@ func wait(n uint64) string {
 	return fmt.Sprintf("%d notifications wait", n)
 }
 
-// plain is a name that a shell takes as it stands.
+// plain matches names that need no quoting in a shell.
 var plain = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
 
-// typable is the name as a command line may have it that somebody pastes into a shell. Any
-// program may choose a name, so one that a shell would not take as it stands is left to be
-// filled in.
+// typable returns the name if it is safe to paste into a shell, and a placeholder otherwise:
+// programs choose names freely.
 func typable(name string) string {
 	if plain.MatchString(name) {
 		return name

@@ -13,9 +13,9 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// This file examines tablets: quorums, leaders, placement, locks and history.
+// Findings about tablets: quorums, leaders, placement, locks and history.
 
-// many tells of nearly as many tablets of users' tables as the policy allows.
+// many reports that the number of tablets approaches the policy's limit.
 func (e *examination) many() {
 	most := uint64(0)
 	for _, r := range e.status.GetNodes() {
@@ -31,17 +31,17 @@ func (e *examination) many() {
 		return
 	}
 	e.add(warning, TabletsMany, "tablets", fmt.Sprintf(
-		"There are %s, and the policy allows %d: then no table is created, and none is split.",
+		"There are %s, and the policy allows %d: at the limit, tables can be neither created nor split.",
 		plural(there, "tablet"), most),
-		"Drop tables that nobody needs, or allow more by `percolator cluster set split-max-tablets=N`. "+
-			"client-max-tables and client-max-tablets bound what one client may have.")
+		"Drop unused tables, or raise the limit: `percolator cluster set split-max-tablets=N`. "+
+			"client-max-tables and client-max-tablets limit each client.")
 }
 
-// quorums tells of tablets without a quorum of replicas on nodes that answer, and returns
-// how many more nodes may fail: see Examine.
+// quorums reports tablets without a quorum of replicas on nodes that answer, and returns how many
+// more nodes may fail: see Examine.
 func (e *examination) quorums() int32 {
 	if len(e.tablets) == 0 {
-		return 0 // nobody knows of any yet
+		return 0 // no tablet is known yet
 	}
 	up, names := map[uint64]bool{}, map[uint64]string{}
 	for _, r := range e.status.GetNodes() {
@@ -50,7 +50,7 @@ func (e *examination) quorums() int32 {
 	}
 	stale, unready := e.badReplicas()
 	var lost []uint64
-	wanted := map[uint64]bool{} // nodes that would bring a quorum back
+	wanted := map[uint64]bool{} // nodes whose return would restore a quorum
 	least := len(e.status.GetNodes())
 	for _, id := range slices.Sorted(maps.Keys(e.tablets)) {
 		voters := e.tablets[id].GetReplicas()
@@ -71,12 +71,12 @@ func (e *examination) quorums() int32 {
 		for _, id := range slices.Sorted(maps.Keys(wanted)) {
 			nodes = append(nodes, cmp.Or(names[id], fmt.Sprintf("node %d", id)))
 		}
-		remedy := "Start these nodes again, with their directories: " + join(nodes) + "."
+		remedy := "Start these nodes again with their directories: " + join(nodes) + "."
 		if len(nodes) == 0 {
-			remedy = "Too many of their replicas are stale: `percolator recover plan` says what is left of them."
+			remedy = "Too many of their replicas are stale: `percolator recover plan` shows what is left of them."
 		}
 		e.add(critical, NoQuorum, "tablets "+list(lost),
-			fmt.Sprintf("%s of %d without a quorum: neither read nor written until enough of their nodes are back.",
+			fmt.Sprintf("%s of %d without a quorum: they serve neither reads nor writes until enough of their nodes are back.",
 				plural(len(lost), "tablet"), len(e.tablets)),
 			remedy)
 	}
@@ -86,7 +86,7 @@ func (e *examination) quorums() int32 {
 	return int32(least)
 }
 
-// noSpare is about a cluster that serves, and would not with one node less.
+// noSpare reports a cluster that serves now, but would not with one node fewer.
 func (e *examination) noSpare(nodes int) {
 	silent := func(r *pb.NodeReport) bool { return r.GetStatus() == nil }
 	switch {
@@ -96,17 +96,17 @@ func (e *examination) noSpare(nodes int) {
 			start = "`percolator start --dir DIR --listen HOST:PORT --join %s --certs CERTS`"
 		}
 		e.add(info, NoSpare, "cluster", "No node may fail: there are fewer than three.",
-			"For a cluster that goes on when a node fails, add nodes: "+
+			"To survive the failure of a node, add nodes: "+
 				fmt.Sprintf(start, e.anAddress())+".")
 	case slices.ContainsFunc(e.status.GetNodes(), silent):
-		e.add(warning, NoSpare, "cluster", "No further node may fail: some tablets have just a quorum.",
-			"Bring back the nodes that are away, or wait until their replicas are made anew "+
+		e.add(warning, NoSpare, "cluster", "No further node may fail: some tablets have only just a quorum.",
+			"Restart the nodes that are away, or wait until their replicas are recreated "+
 				"(`percolator node ls`).")
 	default:
 		e.add(warning, NoSpare, "cluster",
-			"No node may fail yet: all nodes answer, and some tablets have too few replicas that are up to date.",
-			"Wait until replicas are made, which takes some seconds in a new cluster. If it stays so, "+
-				"`percolator cluster show` says how many replicas a tablet is to have.")
+			"No node may fail yet: all nodes answer, but some tablets have too few replicas that are up to date.",
+			"Wait until replicas are added, a few seconds in a new cluster. If this persists, "+
+				"compare the target number of replicas in `percolator cluster show`.")
 	}
 }
 
@@ -117,7 +117,7 @@ func (e *examination) protected() bool {
 	})
 }
 
-// anAddress is one of a node that a new one may join.
+// anAddress returns the address of a node that a new one may join.
 func (e *examination) anAddress() string {
 	for _, r := range e.status.GetNodes() {
 		if host := hostOf(r.GetNode()); r.GetStatus() != nil && host != "HOST" {
@@ -128,9 +128,9 @@ func (e *examination) anAddress() string {
 	return "HOST:PORT"
 }
 
-// badReplicas returns, by tablet, the replicas that its leader calls stale, which do not vote, and
-// those that could not replace another voter now: also those that the leader has not heard of
-// lately, or that wait for a snapshot. A tablet whose leader does not answer has none.
+// badReplicas returns, by tablet, the replicas that its leader reports as stale, which do not vote,
+// and the replicas that could not replace another voter now: stale ones, inactive ones and those
+// that wait for a snapshot. Tablets whose leader does not answer are missing.
 func (e *examination) badReplicas() (stale, unready map[uint64]map[uint64]bool) {
 	stale, unready = map[uint64]map[uint64]bool{}, map[uint64]map[uint64]bool{}
 	note := func(of map[uint64]map[uint64]bool, tablet, replica uint64) {
@@ -155,9 +155,9 @@ func (e *examination) badReplicas() (stale, unready map[uint64]map[uint64]bool) 
 	return stale, unready
 }
 
-// spare is how many more voters of a tablet may fail; below 0: it has no quorum. bad are replicas
-// that do not count as live. While its replicas are being changed both the old and the new
-// configuration need a quorum.
+// spare returns how many more voters of a tablet may fail; a negative number means that it has no
+// quorum. Replicas in bad do not count as live. During a configuration change both the old and the
+// new configuration need a quorum.
 func spare(replicas []*pb.Replica, up, bad map[uint64]bool) int {
 	quorum := func(counts func(*pb.Replica) bool) int {
 		voters, live := 0, 0
@@ -175,8 +175,8 @@ func spare(replicas []*pb.Replica, up, bad map[uint64]bool) int {
 		quorum(func(r *pb.Replica) bool { return !r.GetOutgoing() }))
 }
 
-// leaders tells of tablets that nobody leads although nodes with their replicas answer. Those
-// without a quorum are told of by quorums.
+// leaders reports tablets without a leader although nodes with their replicas answer. Tablets
+// without a quorum are reported by quorums.
 func (e *examination) leaders() {
 	led, since := map[uint64]bool{}, map[uint64]time.Duration{}
 	for _, r := range e.status.GetNodes() {
@@ -202,11 +202,11 @@ func (e *examination) leaders() {
 	slices.Sort(without)
 	e.add(critical, NoLeader, "tablets "+list(without),
 		fmt.Sprintf("%s without a leader, for up to %s.", plural(len(without), "tablet"), span(longest)),
-		fmt.Sprintf("Nodes that answer clients may not reach each other: look at `percolator tablet describe %d`, and at "+
+		fmt.Sprintf("Nodes that answer clients may not reach each other: check `percolator tablet describe %d` and "+
 			"the network on the port after that of --listen.", without[0]))
 }
 
-// meta tells of nodes that the meta tablet does not answer.
+// meta reports nodes that get no answer from the meta tablet.
 func (e *examination) meta() {
 	var deaf []uint64
 	why := ""
@@ -217,7 +217,7 @@ func (e *examination) meta() {
 	}
 	if len(deaf) > 0 {
 		e.add(critical, MetaSilent, "meta", fmt.Sprintf("The meta tablet does not answer nodes %s: %s.", list(deaf), why),
-			"Without it no timestamps are given out: transactions wait. Bring back the nodes that hold it "+
+			"Without it no timestamps are issued: transactions wait. Restart the nodes that hold it "+
 				"(`percolator tablet describe 1`).")
 	}
 }
@@ -225,14 +225,14 @@ func (e *examination) meta() {
 func (e *examination) placement() {
 	for _, r := range e.status.GetNodes() {
 		for _, why := range r.GetStatus().GetPlacement().GetBlocked() {
-			e.add(warning, PlacementBlocked, "placement", "Replicas are not where they ought to be: "+why+".",
-				"See `percolator node ls` and `percolator tablet ls`; it is tried again by itself.")
+			e.add(warning, PlacementBlocked, "placement", "Replicas are not on their target nodes: "+why+".",
+				"See `percolator node ls` and `percolator tablet ls`; placement retries automatically.")
 		}
 	}
 }
 
-// history tells of what keeps old versions for much longer than the policy. The node that
-// leads meta sees it.
+// history reports holds on old versions that are much older than the policy's history. Only the
+// node that leads meta knows them.
 func (e *examination) history() {
 	for _, r := range e.status.GetNodes() {
 		h := r.GetStatus().GetHistory()
@@ -246,14 +246,14 @@ func (e *examination) history() {
 			continue
 		}
 		e.add(info, HistoryHeld, "history",
-			fmt.Sprintf("A reader has kept old versions for %s, so the data grows.", span(e.since(h.GetOldestHold()))),
-			"Look for a snapshot or an export that was forgotten; its hold ends by itself at collection-max-hold "+
+			fmt.Sprintf("A reader has held old versions for %s, so the data grows.", span(e.since(h.GetOldestHold()))),
+			"Look for a forgotten snapshot or export; its hold expires at collection-max-hold "+
 				"(`percolator cluster show`).")
 	}
 }
 
-// backupHeld tells of history that is held for the next increment upon a backup: that it
-// soon ends, or has; that a disk is short of room meanwhile; or only that it is.
+// backupHeld reports history that is held for the next increment of a backup: that the hold has
+// expired or soon will, that a disk is low on space, or only that the hold exists.
 func (e *examination) backupHeld(b *pb.BackupHold, limit time.Duration) {
 	age, waits := e.since(b.At), uint64(0)
 	for _, r := range e.status.GetNodes() {
@@ -261,52 +261,52 @@ func (e *examination) backupHeld(b *pb.BackupHold, limit time.Duration) {
 			waits += t.GetGarbage()
 		}
 	}
-	end := fmt.Sprintf("if no increment is to come: `percolator backup release %s`.", typable(b.Backup))
+	end := fmt.Sprintf("if no increment follows: `percolator backup release %s`.", typable(b.Backup))
 	longer := fmt.Sprintf("`percolator cluster set collection-max-hold=%s`", 2*limit)
 	text := fmt.Sprintf("History is held for %s: about %d old versions wait.", span(age), waits)
 	switch full := func(f *pb.Finding) bool { return f.Kind == DiskLow || f.Kind == WritesRefused }; {
 	case age >= limit:
 		e.add(warning, BackupHeld, "backup "+b.Backup,
-			fmt.Sprintf("History is held for it no longer: that was %s ago, and collection-max-hold is %s.",
+			fmt.Sprintf("Its hold on history has expired: it is %s old, and collection-max-hold is %s.",
 				span(age), span(limit)),
-			"The next increment may be refused, and a full backup is due. So that the next ones are not: "+longer+
-				", which is above the time between two; or, "+end)
+			"The next increment may be refused; make a full backup. To keep later increments possible: "+longer+
+				", which is above the interval between two; or, "+end)
 	case age >= limit-limit/10:
 		e.add(warning, BackupHeld, "backup "+b.Backup,
-			fmt.Sprintf("%s It ends in %s, by collection-max-hold.", text, span(limit-age)),
-			"Make the next increment now; or hold for longer, "+longer+"; or, "+end)
+			fmt.Sprintf("%s The hold expires in %s, by collection-max-hold.", text, span(limit-age)),
+			"Make the next increment now; or extend the hold, "+longer+"; or, "+end)
 	case slices.ContainsFunc(e.findings, full):
-		e.add(warning, BackupHeld, "backup "+b.Backup, text+" A disk is short of room.",
+		e.add(warning, BackupHeld, "backup "+b.Backup, text+" A disk is low on space.",
 			"Make the next increment now; or, "+end)
 	case age >= oldHold:
-		e.add(info, BackupHeld, "backup "+b.Backup, text, "Nothing is wrong while increments come; or, "+end)
+		e.add(info, BackupHeld, "backup "+b.Backup, text, "Nothing is wrong while increments follow; or, "+end)
 	}
 }
 
-// restores tells of tables that somebody has begun to restore.
+// restores reports tables whose restore has begun but not finished.
 func (e *examination) restores() {
 	for _, j := range e.status.GetJobs() {
 		if j.GetKind() == "restore" && j.GetState() == "unfinished" {
 			e.add(warning, RestoreUnfinished, j.GetSubject(),
-				"Its restore has begun, is not finished, and no process works on it: the table can't be opened.",
-				fmt.Sprintf("Run the same `percolator restore LOCATION` again, which goes on where it was, or `percolator "+
+				"Its restore is unfinished and no process continues it: the table cannot be opened.",
+				fmt.Sprintf("Run the same `percolator restore LOCATION` again, which resumes it, or `percolator "+
 					"table drop %s --yes`.", typable(strings.Join(j.GetTables(), ","))))
 		}
 	}
 }
 
-// recoveries tells of recoveries from the loss of a quorum that nobody has verified.
+// recoveries reports recoveries from a lost quorum that nobody has verified.
 func (e *examination) recoveries() {
 	for _, r := range e.status.GetRecoveries() {
 		e.add(warning, Unverified, "recovery "+r.GetPlan(),
-			fmt.Sprintf("After a quorum was lost, the groups of tablets %s were made anew from one replica "+
+			fmt.Sprintf("After a quorum was lost, the groups of tablets %s were recreated from one replica "+
 				"each, without nodes %s: acknowledged writes may be missing.", list(r.GetTablets()),
 				list(r.GetDead())),
-			"`percolator recover verify` looks for what the loss has left behind, and ends this.")
+			"Run `percolator recover verify`: it looks for inconsistencies that the loss has left and clears this finding.")
 	}
 }
 
-// locks tells of tablets with a lock that has been there for longer than a transaction takes.
+// locks reports tablets with a lock that is older than any live transaction's.
 func (e *examination) locks() {
 	var tablets []uint64
 	var oldest time.Duration
@@ -322,6 +322,6 @@ func (e *examination) locks() {
 	}
 	slices.Sort(tablets)
 	e.add(warning, LockOld, "tablets "+list(slices.Compact(tablets)),
-		fmt.Sprintf("The oldest lock has been there for %s.", span(oldest)),
-		"`percolator lock ls` shows whose it is. If that process has gone: `percolator lock resolve --all`.")
+		fmt.Sprintf("The oldest lock is %s old.", span(oldest)),
+		"`percolator lock ls` shows its owner. If that process has ended: `percolator lock resolve --all`.")
 }

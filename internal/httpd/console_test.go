@@ -194,7 +194,7 @@ func TestConsoleInABrowser(t *testing.T) {
 // hostilePages are the pages of the console with what each shows of a hostile cluster.
 func hostilePages() map[string][]string {
 	return map[string][]string{
-		"overview": {"Critical: " + evil, "What to do: " + evil, "7\u202f500"},
+		"overview": {"Critical: " + evil, "Remedy: " + evil, "7\u202f500"},
 		"nodes": {evil, "silent: " + evil, "javascript:window.pwned",
 			"percolator node forget 9007199254740993 --yes"},
 		"tablets": {"docs" + evil + "/" + evil, `\xff<img`, "no leader", "3.0 GiB", "(meta)"},
@@ -206,14 +206,14 @@ func hostilePages() map[string][]string {
 			"Missing: " + evil},
 		"internals":              {evil, "Raft log"},
 		"jobs":                   {"3 of 12 " + evil, "3.0 GiB, 1\u202f500 records", "failed"},
-		"oracle":                 {"No node that answers knows who leads meta", "ahead of the answering node"},
+		"oracle":                 {"No answering node knows the leader of meta", "ahead of the answering node"},
 		"cells":                  {"docs" + evil, `window.pwned=3>\u001b[31m\U0000202e`, "9\u202f000 bytes", "more columns"},
 		"cells?table=docs&row=x": {evil, "reservation", "parked", "ack of " + evil, "a run of " + evil},
 		"cells?table=wrong":      {"bad question: " + evil},
 		"heat":                   {"docs" + evil + "/" + evil, "1\u202f507", "Not on the map: " + evil},
 		"mailboxes":              {evil, "Missing: " + evil, "1\u202f500", "43", "209.3", "4 min 50 s"},
 		"mailboxes?since=start":  {"1\u202f507", "6.0"},
-		"trace?table=docs&row=x": {evil + " on " + evil + "/" + evil, "3 runs failed, the last with: " + evil},
+		"trace?table=docs&row=x": {evil + " on " + evil + "/" + evil, "3 runs failed, last error: " + evil},
 	}
 }
 
@@ -258,7 +258,7 @@ func tabsThrough(t *testing.T, b *browser.Browser, page string) {
 		}
 		reached[at.Text+at.Href] = true
 	}
-	for _, want := range []string{"Nodes#/nodes", "Hold", "metrics/metrics"} {
+	for _, want := range []string{"Nodes#/nodes", "Pause", "metrics/metrics"} {
 		if !reached[want] {
 			t.Errorf("%s: %s is not reached by Tab, of %d stops: %v", page, want, all, reached)
 		}
@@ -392,7 +392,7 @@ func (x *acting) follow(a consoleAct, status *pb.ClusterStatusResponse) {
 	x.t.Helper()
 	underWay := fmt.Sprintf(`document.querySelector("[data-key='%s'][aria-disabled=true]")`, a.key)
 	if a.shows != nil {
-		x.Await("that it is under way", underWay+`?.innerText.includes("under way")`)
+		x.Await("that it is under way", underWay+`?.innerText.includes("pending")`)
 		x.flawless(a.key, "under-way-"+a.page)
 		x.Await("the focus on it", `document.activeElement === `+underWay)
 		x.Press(kb.Enter)

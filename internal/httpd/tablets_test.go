@@ -206,7 +206,7 @@ func TestThousandsOfTabletsInABrowser(t *testing.T) {
 	sees("a tablet of theirs", "docs/row/004700")
 	reach("find")
 	b.Press("docs/row/000777" + kb.Enter)
-	sees("what was looked for", "1 to 1 of 1, found among all")
+	sees("what was looked for", "1 to 1 of 1, matching")
 	sees("its id", "1778")
 	b.Screenshot("tablet-found")
 	b.Open(address + "/#/tablets?by=trouble")

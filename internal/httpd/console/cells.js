@@ -1,15 +1,15 @@
-// The cells: rows of a table as of a time, and one row with all that it holds.
+// The Cells page: rows of a table as of a time, and one row with all its entries.
 
 import {address, get} from "./ask.js";
 import {element, table} from "./dom.js";
 import {bytes, compare, count, message, millis, moment, plural, shell, span} from "./format.js";
 
-// at writes a timestamp: its time, and itself.
+// at formats a timestamp: its time in UTC and its number.
 export function at(timestamp) {
   return [`${moment(millis(timestamp))} `, element("small", {class: "quiet"}, String(timestamp))];
 }
 
-// value writes a value that may be cut.
+// value formats a value that may be truncated; of is its full size in bytes.
 function value(v, of) {
   const text = bytes(v);
   const whole = typeof v === "string" ? new TextEncoder().encode(v).length
@@ -17,12 +17,12 @@ function value(v, of) {
   return element("code", {}, text === "" ? '""' : text, whole < of ? `… (${count(of)} bytes)` : null);
 }
 
-// field makes a form's field with its label.
+// field returns a form field with its label.
 export function field(label, input) {
   return element("label", {}, element("span", {}, label), input);
 }
 
-// tableField chooses one of the tables.
+// tableField returns a selector of tables.
 export function tableField(known, question) {
   const chosen = question.get("table") ?? known.names[0] ?? "";
   const names = known.names.includes(chosen) ? known.names : [...known.names, chosen];
@@ -30,7 +30,7 @@ export function tableField(known, question) {
     element("option", {value: name, selected: name === chosen ? "" : null}, name))));
 }
 
-// form asks for a table and a prefix. The time of the address stays.
+// form returns the form for table and prefix. It keeps the address's time.
 function form(known, question) {
   const select = tableField(known, question);
   const prefix = element("input", {
@@ -38,7 +38,7 @@ function form(known, question) {
     spellcheck: "false", autocomplete: "off",
   });
   const out = element("form", {class: "fields"}, field("Table", select),
-    field("Rows that begin with", prefix), element("button", {"data-key": "go"}, "Show rows"));
+    field("Row prefix", prefix), element("button", {"data-key": "go"}, "Show rows"));
   out.addEventListener("submit", (event) => {
     event.preventDefault();
     location.hash = address("cells",
@@ -47,7 +47,7 @@ function form(known, question) {
   return out;
 }
 
-// timeline is a slider over the history that all nodes keep, in seconds before now.
+// timeline returns a slider over the history that all nodes keep, in seconds before now.
 function timeline(known, question) {
   const now = known.status.unix_ms;
   const bounds = known.status.nodes.map((r) => r.status?.history?.bound ?? 0).filter((b) => b > 0);
@@ -99,14 +99,14 @@ async function list(known, question) {
   return [
     ...head, timeline(known, question),
     table("Rows", ["~row", "~column", "~value", "committed at, UTC"], rows,
-      "no rows that begin so, as of then"),
+      "no rows with this prefix at this time"),
     element("p", {}, plural(found.rows.length, "row"), " as of ", at(found.at_ts),
       found.more && [" · ", element("a", {"data-key": "next", href: address("cells",
         {...Object.fromEntries(question), table: name, after: bytes(last.row)})}, "next rows")]),
   ];
 }
 
-// asOf is the row as a reader of then would have found it, past locks.
+// asOf returns the row as read at a timestamp, ignoring locks.
 function asOf(versions, then) {
   const newest = new Map();
   for (const v of versions) {
@@ -114,26 +114,26 @@ function asOf(versions, then) {
       newest.set(bytes(v.column), v);
     }
   }
-  return table("The row as of then", ["~column", "~value", "committed at, UTC"],
+  return table("The row at this time", ["~column", "~value", "committed at, UTC"],
     [...newest].sort().filter(([, v]) => v.kind === "put").map(([column, v]) => [
-      column, {value: shown(v)}, {value: at(v.commit_ts)}]), "no cells as of then");
+      column, {value: shown(v)}, {value: at(v.commit_ts)}]), "no cells at this time");
 }
 
-// shown is the value that a version wrote.
+// shown formats the value that a version wrote.
 function shown(v) {
   if (v.kind === "delete") return element("span", {class: "quiet"}, "deleted");
   if (v.value === undefined) return element("span", {class: "quiet"}, "collected");
   return value(v.value, v.bytes);
 }
 
-// steps is a slider over the times at which the row has changed.
+// steps returns a slider over the row's commit timestamps.
 function steps(versions) {
   const times = [...new Set(versions.map((v) => String(v.commit_ts)))].sort(compare);
   if (times.length === 0) return asOf([], 0);
   const place = element("div"), said = element("output", {});
   const slider = element("input", {
     type: "range", min: 0, max: times.length - 1, step: 1, value: times.length - 1,
-    "data-key": "change", "aria-label": "Change of the row, the first to the last",
+    "data-key": "change", "aria-label": "Changes of the row, oldest to newest",
   });
   const show = () => {
     const then = times[slider.value];
@@ -147,7 +147,7 @@ function steps(versions) {
   return [element("div", {class: "timeline"}, element("span", {}, "As of"), slider, said), place];
 }
 
-// worker is who holds a lock.
+// worker names the holder of a lock.
 function worker(w) {
   return w.node === 0 ? "a client" : `node ${w.node}`;
 }
@@ -156,7 +156,7 @@ async function row(known, question) {
   const [name, key] = [question.get("table"), question.get("row")];
   const found = await get("row", {table: name, row: key});
   const of = (...groups) => found.entries.filter((e) => groups.includes(e.group));
-  // A long value is in an entry of its own, at the start timestamp of its transaction.
+  // A long value has an entry of its own, at its transaction's start timestamp.
   const long = new Map(of("data").map((e) => [`${e.start_ts} ${bytes(e.column)}`, e]));
   const acks = new Map(found.entries.filter((e) => e.class === "ack" && e.group === "write")
     .map((e) => [String(e.start_ts), bytes(e.column)]));
@@ -168,10 +168,10 @@ async function row(known, question) {
   return [
     element("h2", {}, `${name}/${key}`),
     element("p", {}, element("a", {href: address("cells", {table: name}), "data-key": "back"},
-      `Rows of ${name}`), found.more && ". The row holds more than is shown."),
+      `Rows of ${name}`), found.more && ". The row has more entries than shown."),
     steps(versions),
     element("h2", {}, "Versions"),
-    table("Versions", ["~column", "committed at, UTC", "began at, UTC", "#took", "~value",
+    table("Versions", ["~column", "committed at, UTC", "started at, UTC", "#duration", "~value",
       "~written by"],
     versions.map((v) => [bytes(v.column), {value: at(v.commit_ts)}, {value: at(v.start_ts)},
       `${millis(v.commit_ts) - millis(v.start_ts)} ms`, {value: shown(v)},
@@ -180,27 +180,27 @@ async function row(known, question) {
       acks.has(String(v.start_ts)) ? `a run of ${acks.get(String(v.start_ts))}`
         : "a transaction")}])),
     element("h2", {}, "Locks"),
-    table("Locks of the row", ["~column", "began at, UTC", "of", "kind", "~primary", "until, UTC"],
+    table("Locks of the row", ["~column", "started at, UTC", "holder", "kind", "~primary", "expires, UTC"],
       of("lock", "intent").map((e) => [column(e), {value: at(e.start_ts)}, worker(e.worker),
         e.group === "intent" ? "reservation" : e.kind,
         e.primary ? `${e.primary.table}/${bytes(e.primary.row)}.${bytes(e.primary.column)}` : "itself",
         {value: moment(millis(e.expiry)), class: compare(e.expiry, found.at_ts) < 0
           ? "critical strong" : null}])),
     element("h2", {}, "Observers"),
-    table("Observers of the row", ["~column", "what", "at, UTC", "#attempts", "~error"],
+    table("Observers of the row", ["~column", "state", "at, UTC", "#attempts", "~error"],
       found.entries.filter((e) => e.group === "notify" || e.class === "ack" && e.group === "write")
         .map((e) => [column(e),
           e.group !== "notify" ? "acknowledged" : e.parked_ts
-            ? {value: "parked", class: "critical strong"} : {value: "waits", class: "warning"},
+            ? {value: "parked", class: "critical strong"} : {value: "waiting", class: "warning"},
           {value: at(e.parked_ts ?? e.ts)}, String(e.attempts ?? ""), message(e.error ?? "")])),
-    element("h2", {}, "To do something"),
-    element("p", {}, "The same as text: ", element("code", {},
+    element("h2", {}, "Commands"),
+    element("p", {}, "As text: ", element("code", {},
       `percolator history ${shell(name)} ${key.startsWith('"') ? "--escape go " : ""}${shell(key)}`),
     "."),
   ];
 }
 
-// cells is the page.
+// cells returns the page.
 export function cells(known, question) {
   return question.has("row") ? row(known, question) : list(known, question);
 }

@@ -1,7 +1,7 @@
-// The console: listens to the node, and shows the page that the address names. A page is a
-// function from what is known, and from what stands in the address, to elements; it keeps
-// nothing. One with "show" is drawn anew with each event; one with "ask" asks the node for
-// what it shows, when the address changes and, if it has "every", after so many milliseconds.
+// The console: reads the node's event stream and shows the page that the address names. A page
+// is a stateless function from the known state and the address's parameters to elements. A page
+// with "show" is redrawn on each event; one with "ask" requests its data from the node, when the
+// address changes and every "every" milliseconds.
 
 import {element, replace} from "./dom.js";
 import {nodeName, parse, span} from "./format.js";
@@ -36,31 +36,31 @@ const pages = new Map([
   ["login", {title: "Log in", ask: login}],
 ]);
 
-// staleAfter is how old news may be, in milliseconds: a cluster without a quorum takes up
-// to three seconds to say so.
+// staleAfter is the age at which the last event counts as stale, in milliseconds: a cluster
+// without a quorum takes up to 3 s to report it.
 const staleAfter = 8000;
 
-// lostAfter is the same for a node that has ended the stream: browsers come back after a second.
+// lostAfter is the same once the stream has ended: browsers reconnect after 1 s.
 const lostAfter = 3000;
 
 const known = {
   status: null, // a ClusterStatusResponse
-  tables: new Map(), // names by number, of dropped ones too; kept while meta does not tell
-  names: [], // of the tables that there are
+  tables: new Map(), // names by id, including dropped tables; kept while meta does not answer
+  names: [], // of existing tables
   error: "",
   totals: {tablets: 0, led: 0, locks: 0, garbage: 0}, // of all tablets
   history: {every_ms: 10000, points: [], silent: [], nodes: 0},
 };
-let heard = 0; // when this page was told last; 0: never
-let lost = false; // the stream has ended, and has not told anything since
+let lastEvent = 0; // time of the last event; 0: none yet
+let lost = false; // the stream has ended, without an event since
 let held = false;
-let asked = 0; // how often a page has asked: only the last answer is shown
-let again = 0; // the timer of the next time
-let shown = ""; // the page
+let asked = 0; // number of the last request: only its answer is shown
+let again = 0; // timer of the next request
+let shown = ""; // name of the page shown
 
 const place = (id) => document.getElementById(id);
 
-// route is the page that the address names, and what stands behind its question mark.
+// route returns the page that the address names and its query parameters.
 function route() {
   const [name, question] = location.hash.replace(/^#\/?/, "").split("?");
   return {name: pages.has(name) ? name : "overview", question: new URLSearchParams(question)};
@@ -74,25 +74,24 @@ function links() {
   }, key === "login" && session.name !== "" ? session.name : page.title)));
 }
 
-// drawVerdict says in one line how the cluster is, above each page.
+// drawVerdict shows the cluster's state in one line above each page.
 function drawVerdict() {
   const says = verdict(known);
   const line = place("verdict");
   line.className = says.class;
-  // A text that is set again would be read out again.
+  // Setting the same text again would make screen readers repeat it.
   if (line.textContent !== says.text) line.textContent = says.text;
   if (known.status !== null && !selecting("findings")) {
     replace(place("findings"), findings(known.status, route().name));
   }
 }
 
-// show draws what is wrong, and the page from what is known, unless somebody has text of it
-// selected.
+// show draws the findings and the page from the known state, unless text of it is selected.
 function show() {
   drawVerdict();
   const {name, question} = route();
   const page = pages.get(name);
-  if (known.status === null && name !== "login") return; // which nobody may see before
+  if (known.status === null && name !== "login") return; // nothing to show yet
   if (page.ask) {
     if (asked === 0) ask();
     return;
@@ -100,13 +99,13 @@ function show() {
   if (!selecting("page")) replace(place("page"), page.show(known, question));
 }
 
-// selecting reports whether text of a part is selected, which drawing would undo.
+// selecting reports whether text of a part is selected; drawing would clear the selection.
 function selecting(part) {
   const selection = getSelection();
   return !selection.isCollapsed && place(part).contains(selection.anchorNode);
 }
 
-// ask has the page ask, and shows what it makes of the answer, or why there is none.
+// ask requests the page's data and shows the page, or the error.
 async function ask() {
   clearTimeout(again);
   const mine = ++asked;
@@ -124,8 +123,8 @@ async function ask() {
   if (page.every) again = setTimeout(repeat, page.every);
 }
 
-// repeat asks anew, unless somebody is at a field of the page, has text of it selected, or has
-// held it.
+// repeat requests the page again, unless a field has the focus, text is selected, or the page is
+// paused.
 function repeat() {
   clearTimeout(again);
   if (!pages.get(route().name).ask) show();
@@ -134,15 +133,15 @@ function repeat() {
 }
 
 function freshness() {
-  const age = Date.now() - heard;
-  const stale = heard === 0 || age > (lost ? lostAfter : staleAfter);
+  const age = Date.now() - lastEvent;
+  const stale = lastEvent === 0 || age > (lost ? lostAfter : staleAfter);
   const line = place("freshness");
   line.classList.toggle("stale", stale && !held);
-  if (held) line.textContent = "held";
-  else if (heard === 0) line.textContent = "no answer yet";
+  if (held) line.textContent = "paused";
+  else if (lastEvent === 0) line.textContent = "no answer yet";
   else if (stale) {
     line.textContent = `This node has not answered for ${span(age)}: ` +
-      "what is shown is old. Ask another node.";
+      "the data shown is stale. Use another node.";
   } else line.textContent = known.status === null ? "live"
     : `live, as ${nodeName(known.status, known.status.node_id)} sees it`;
 }
@@ -152,7 +151,7 @@ function listen() {
   events.onmessage = (event) => {
     if (held) return;
     const told = parse(event.data);
-    heard = Date.now();
+    lastEvent = Date.now();
     lost = false;
     known.error = told.error;
     if (told.status !== null) {
@@ -167,9 +166,9 @@ function listen() {
     freshness();
     if (seen) repeat();
   };
-  // A browser comes back by itself where the connection was lost, but not where it was refused.
-  // Why it was refused is not told here. If it was for the token, the session has the browser
-  // forget it, and the page to log in is next.
+  // A browser reconnects after a lost connection, but not after a refused one. The event does not
+  // carry the reason. If the token was refused, the session endpoint clears the cookie, and the
+  // login page follows.
   events.onopen = () => look().then(links);
   events.onerror = async () => {
     lost = true;
@@ -187,7 +186,7 @@ async function readHistory() {
     const answer = await fetch("/api/v1/history?scope=cluster");
     if (answer.ok && !held) known.history = parse(await answer.text());
   } catch {
-    // The node does not answer; the line at the top says so.
+    // The node does not answer; the freshness line shows it.
   }
   setTimeout(readHistory, known.history.every_ms);
 }
@@ -200,11 +199,11 @@ place("hold").addEventListener("click", (event) => {
 addEventListener("hashchange", () => {
   getSelection().removeAllRanges();
   clearTimeout(again);
-  asked++; // an answer that is still to come is for another page
+  asked++; // a pending answer belongs to another page
   const {name} = route();
-  // Until there is an answer: what is shown is not of this page.
+  // Placeholder until the answer arrives.
   if (name !== shown) replace(place("page"), [element("h2", {}, pages.get(name).title),
-    element("p", {class: "quiet"}, "Asking the cluster…")]);
+    element("p", {class: "quiet"}, "Loading…")]);
   shown = name;
   links();
   drawVerdict();
@@ -213,7 +212,7 @@ addEventListener("hashchange", () => {
 });
 setInterval(freshness, 1000);
 shown = route().name;
-addEventListener("acted", repeat); // buttons say that it is under way
+addEventListener("acted", repeat); // buttons then show that the action is pending
 links();
 show();
 listen();

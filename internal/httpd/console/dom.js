@@ -1,10 +1,10 @@
-// Builds elements. All that comes from the cluster (names, rows, errors) goes through text
-// nodes here: nothing in the console writes markup from strings.
+// Construction of elements. Data of the cluster (names, rows, errors) becomes text nodes only:
+// the console never builds markup from strings.
 
 const svgNames = "http://www.w3.org/2000/svg";
 
-// element makes an element. Attributes whose value is null are left out; children are
-// elements, strings and numbers, or lists of them.
+// element creates an element. Null attributes are omitted; children are elements, strings and
+// numbers, or lists of them.
 export function element(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
 }
@@ -25,10 +25,10 @@ function fill(node, attributes, children) {
   return node;
 }
 
-// table makes a table that scrolls sideways where it is too wide. A column is its name,
-// with # before it for numbers, ~ for text that may be long and ! for buttons; a row a list
-// of cells, each a child of element or {class, value}. The first cell of a row is its head. The
-// last column is left out if it is for buttons, and nobody has any.
+// table creates a table that scrolls sideways if it is too wide. A column is its name, prefixed
+// with # for numbers, ~ for long text and ! for buttons; a row is a list of cells, each a child
+// of element or {class, value}. The first cell of a row is its header. The last column is omitted
+// if it is for buttons and has none.
 export function table(caption, names, rows, empty = "none") {
   const pressed = rows.some((cells) => [cells.at(-1).value].flat(Infinity).some(Boolean));
   const columns = names.filter((name) => pressed || name[0] !== "!").map((name) => ({
@@ -51,15 +51,15 @@ export function table(caption, names, rows, empty = "none") {
     element("tbody", {}, body)));
 }
 
-// bar shows a part of a whole, 0 to 1, beside the number that says it.
+// bar draws a fraction from 0 to 1.
 export function bar(part) {
   const full = element("span");
   full.style.width = `${Math.round(100 * Math.min(1, Math.max(0, part)))}%`;
   return element("span", {class: "bar", "aria-hidden": "true"}, full);
 }
 
-// replace puts the children where others were, and leaves focus and scrolling where they
-// were: elements that can have either carry a data-key.
+// replace replaces the children of an element and keeps focus and scroll positions: elements that
+// can have either carry a data-key.
 export function replace(parent, children) {
   const keyed = () => [...parent.querySelectorAll("[data-key]")];
   const focus = document.activeElement?.dataset?.key;

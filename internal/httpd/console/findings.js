@@ -1,5 +1,4 @@
-// What is wrong, and what to do about it: on the overview all of it, on each other page what
-// that page is about.
+// Findings: all of them on the overview, the related ones on each other page.
 
 import {element} from "./dom.js";
 import {plural} from "./format.js";
@@ -9,7 +8,7 @@ const words = {
   SEVERITY_INFO: ["info", "Note"],
 };
 
-// about are the kinds of findings (internal/health) that pages deal with, as expressions.
+// about maps pages to the kinds of findings (internal/health) that they show.
 const about = {
   nodes: /^(node|drain|disk|store|clock|certificate|versions|upgrade|settings)-|^writes-refused|^replica-failed/,
   tablets: /^(no|meta|placement)-|^replica-failed/,
@@ -23,7 +22,7 @@ const about = {
   login: /^roleless-/,
 };
 
-// prose writes a text, what stands between backquotes as code.
+// prose formats a text, with backquoted parts as code.
 export function prose(text) {
   return text.split("`").map((part, i) => (i % 2 === 1 ? element("code", {}, part) : part));
 }
@@ -34,16 +33,16 @@ function finding(f) {
     element("span", {class: "strong"}, `${word}: ${f.subject}`),
     element("span", {class: "quiet"}, ` ${f.kind}`),
     element("p", {}, f.text),
-    element("p", {}, element("span", {class: "strong"}, "What to do: "), prose(f.remedy)));
+    element("p", {}, element("span", {class: "strong"}, "Remedy: "), prose(f.remedy)));
 }
 
-// findings are those that the page is about, and how many others there are.
+// findings returns the findings of a page and the number of others.
 export function findings({findings: all}, page) {
   const found = all.filter((f) => page === "overview" || about[page]?.test(f.kind));
   const others = all.length - found.length;
-  return all.length === 0 ? [] : [element("h2", {}, "What is wrong, and what to do"),
+  return all.length === 0 ? [] : [element("h2", {}, "Findings"),
     found.length > 0 && element("ul", {class: "findings"}, found.map(finding)),
-    others > 0 && element("p", {}, found.length > 0 ? "And on the " : "Nothing that this page is about. On the ",
+    others > 0 && element("p", {}, found.length > 0 ? "More on the " : "None for this page. On the ",
       element("a", {href: "#/overview", "data-key": "all findings"}, "overview"), `: ${plural(others,
         found.length > 0 ? "other finding" : "finding")}.`)];
 }

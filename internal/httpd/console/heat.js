@@ -1,11 +1,11 @@
-// The heat map: what the tablets have done in the last hour, time by range of rows.
+// The heat map: operations on tablets in the last hour, by time and range of rows.
 
 import {address, get} from "./ask.js";
 import {element, table} from "./dom.js";
 import {bytes, count, moment, plural} from "./format.js";
 import {position} from "./tablets.js";
 
-// hottest is how many ranges are listed.
+// hottest is the number of listed ranges.
 const hottest = 20;
 
 const measures = {
@@ -15,7 +15,7 @@ const measures = {
 };
 
 // draw fills the canvas: a line for each range, the first at the top, and a column for each
-// minute. The scale is logarithmic: what is twice as dark has done many times as much.
+// minute. The scale is logarithmic.
 function draw(canvas, found, measure, most) {
   const [lines, columns] = [found.ranges.length, found.minutes.length];
   const [width, height] = [canvas.width / 60, canvas.height / lines];
@@ -47,13 +47,13 @@ export async function heat(known, question) {
   const most = Math.max(1, ...ranges.map((x) => x.peak));
   const list = ranges.filter((x) => x.sum > 0).sort((a, b) => b.sum - a.sum).slice(0, hottest);
   const says = `${plural(ranges.length, "range")} over the last hour; ` + (list.length === 0
-    ? "nothing was done" : `the hottest from ${from(list[0].r)} before ${to(list[0].r)}`);
+    ? "no operations" : `the hottest from ${from(list[0].r)} before ${to(list[0].r)}`);
   const canvas = element("canvas", {
     width: 1200, height: 480, class: "heat", role: "img", "aria-label": `Heat map: ${says}`,
   });
   draw(canvas, found, measure, most);
   const pointed = element("p", {class: "quiet pointed"},
-    "Point at the map to see what a place is; below it are the hottest ranges as a table.");
+    "Point at the map to see a range and its counts; the table below lists the hottest ranges.");
   canvas.addEventListener("pointermove", (event) => {
     const box = canvas.getBoundingClientRect();
     const line = Math.floor((event.clientY - box.top) / box.height * found.ranges.length);
@@ -69,8 +69,8 @@ export async function heat(known, question) {
     "aria-current": here ? "true" : null, class: here ? "strong" : null}, text);
   const parameters = Object.fromEntries(question);
   return [
-    element("h2", {}, "Heat of the tablets, the last hour"),
-    element("p", {}, "Of ", link(address("heat", {...parameters, table: null}), "all tables",
+    element("h2", {}, "Tablet load, last hour"),
+    element("p", {}, "Tables: ", link(address("heat", {...parameters, table: null}), "all tables",
       name === null), known.names.map((n) => [" · ",
       link(address("heat", {...parameters, table: n}), n, n === name)])),
     element("p", {}, "Showing ", Object.entries(measures).map(([key, m], i) => [i > 0 ? " · " : "",
@@ -78,20 +78,20 @@ export async function heat(known, question) {
     found.silent.map((why) => element("p", {class: "warning"}, `Not on the map: ${why}`)),
     element("figure", {class: "map"},
       element("p", {class: "scale"}, element("span", {}, "1 h ago"),
-        element("span", {}, `${says}; at most ${count(most)} a minute`), element("span", {}, "now")),
+        element("span", {}, `${says}; at most ${count(most)}/min`), element("span", {}, "now")),
       canvas, pointed),
-    table("The hottest ranges", ["~from", "~before", "#in the last hour", "#in the busiest minute",
-      "#in this minute"], list.map((x) => [
+    table("The hottest ranges", ["~from", "~before", "#last hour", "#busiest minute",
+      "#this minute"], list.map((x) => [
       x.r.from_table === 0 ? from(x.r) : {value: element("a", {
         "data-key": `rows ${from(x.r)}`, href: address("cells", {
           table: known.tables.get(x.r.from_table), after: bytes(x.r.from_row) || null}),
       }, from(x.r))}, to(x.r), count(x.sum), count(x.peak), count(x.last)]),
-    "nothing was done in the last hour"),
-    element("p", {class: "quiet"}, "Operations on tablets, as their leaders count them, kept in " +
-      "the leaders' memory: a node that starts anew has forgotten its part."),
-    element("h2", {}, "To do something"),
-    element("p", {}, "A range that is hot by far can be cut in two: ",
-      element("code", {}, "percolator tablet split TABLE ROW"), ". One hot row can't: see ",
+    "no operations in the last hour"),
+    element("p", {class: "quiet"}, "Operations on tablets, counted by their leaders in memory: a " +
+    "restarted node has lost its counts."),
+    element("h2", {}, "Commands"),
+    element("p", {}, "Split a range that is much hotter than the others: ",
+      element("code", {}, "percolator tablet split TABLE ROW"), ". A single hot row cannot be split: see ",
       element("a", {href: "#/locks", "data-key": "locks"}, "Locks"), " for its conflicts."),
   ];
 }

@@ -1,4 +1,4 @@
-// The jobs: what the cluster does beside what clients ask for, and how far each has come.
+// The Jobs page: the cluster's background work and its progress.
 
 import {bar, element, table} from "./dom.js";
 import {count, nodeName, plural, shell, size, span} from "./format.js";
@@ -8,7 +8,7 @@ const states = {
   blocked: "warning strong", unfinished: "warning strong", cancelled: "quiet",
 };
 
-// progress is how much is done, and of what where that is known.
+// progress formats how much of a job is done, out of the total if that is known.
 export function progress(job) {
   const extra = [job.bytes > 0 && size(job.bytes), job.records > 0 && `${count(job.records)} records`]
     .filter(Boolean).join(", ");
@@ -26,38 +26,38 @@ export function jobs({status, totals}) {
   const ago = (ms) => (ms > 0 ? `${span(Math.max(0, status.unix_ms - ms))} ago` : "—");
   return [
     element("h2", {}, "Jobs"),
-    table("Jobs", ["~what", "~of", "state", "~progress", "began", "last heard of", "~by", "~node", "~what to know"],
+    table("Jobs", ["~job", "~subject", "state", "~progress", "started", "last report", "~by", "~node", "~details"],
       status.jobs.map((j) => [
         j.kind, j.subject, {value: j.state, class: states[j.state] ?? null}, {value: progress(j)},
         ago(j.started_unix_ms), ago(j.seen_unix_ms), j.by,
         j.node_id === 0 ? "—" : nodeName(status, j.node_id), j.detail,
-      ]), "none, and none within the last hour"),
+      ]), "none within the last hour"),
     element("h2", {}, "Placement"),
     placement
-      ? element("p", {}, `${placement.target} replicas of each tablet are wanted; ` +
-        `${count(placement.under_replicated)} of ${plural(totals.tablets, "tablet")} lack some, ` +
-        `${plural(placement.changing, "tablet")} are being changed; since this leader of meta: ` +
-        `${count(placement.moves)} moves, ${count(placement.transfers)} leaders moved, ` +
-        `${count(placement.failures)} steps repeated.`,
+      ? element("p", {}, `Target: ${placement.target} replicas of each tablet; ` +
+      `${count(placement.under_replicated)} of ${plural(totals.tablets, "tablet")} have fewer, ` +
+      `${plural(placement.changing, "tablet")} changing. Since this node began to lead meta: ` +
+      `${count(placement.moves)} replica moves, ${count(placement.transfers)} leader transfers, ` +
+      `${count(placement.failures)} failed steps.`,
       placement.blocked.map((b) => element("span", {class: "warning"}, ` ${b}.`)))
       : element("p", {class: "quiet"}, "The node that leads meta does not answer."),
     element("h2", {}, "Splits"),
-    element("p", {}, splits ? `Tablets of more than ${size(splits.max_bytes)}, or with more than ` +
-      `${count(splits.max_load)} operations/s, are split while there are fewer than ` +
-      `${count(splits.max_tablets)}: there are ${count(totals.tablets)}. Since this leader of meta ` +
-      `${count(splits.by_size)} were split by size, ${count(splits.by_load)} by load.`
-      : placement ? "The cluster's policy is that no tablet is split." : "The node that leads meta does not answer."),
+    element("p", {}, splits ? `Tablets larger than ${size(splits.max_bytes)}, or with more than ` +
+      `${count(splits.max_load)} operations/s, are split, up to ${count(splits.max_tablets)} tablets ` +
+      `(now ${count(totals.tablets)}). Since this node began to lead meta: ` +
+      `${count(splits.by_size)} splits by size, ${count(splits.by_load)} by load.`
+      : placement ? "The cluster's policy disables splits." : "The node that leads meta does not answer."),
     element("h2", {}, "Collection of old versions"),
     element("p", {}, `${count(collecting.reduce((n, h) => n + h.collected, 0))} entries collected ` +
-      "since the leaders began; ",
-    count(totals.garbage), " wait."),
-    element("h2", {}, "To do something"),
-    element("p", {}, "The same as text: ", element("code", {}, "percolator jobs"), ". Replays of observers' rows " +
-      "are begun and cancelled at ", element("a", {href: "#/observers", "data-key": "observers"}, "Observers"),
-    ", drains at ", element("a", {href: "#/nodes", "data-key": "nodes"}, "Nodes"),
-    "; backups and restores by those who began them."),
+      "since their leaders started; ",
+      count(totals.garbage), " waiting."),
+      element("h2", {}, "Commands"),
+      element("p", {}, "As text: ", element("code", {}, "percolator jobs"), ". Start and cancel replays of rows on ",
+      element("a", {href: "#/observers", "data-key": "observers"}, "Observers"),
+      ", drains on ", element("a", {href: "#/nodes", "data-key": "nodes"}, "Nodes"),
+      "; stop a backup or restore where it was started."),
     status.jobs.filter((j) => j.kind === "drain" && j.state === "blocked").map((j) => element("p", {},
-      `To take back the drain of ${j.subject}: `, element("code", {},
+      `Cancel the drain of ${j.subject}: `, element("code", {},
         `percolator node drain ${shell(String(j.node_id))} --undo`))),
   ];
 }

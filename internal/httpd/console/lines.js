@@ -1,12 +1,12 @@
-// Draws figures over the last hour as lines.
+// Line charts of the last hour.
 
 import {element, svgElement} from "./dom.js";
 import {count, rate} from "./format.js";
 
 const width = 600, height = 100;
 
-// chart makes a figure with a line of what "of" finds in each point, a number or null. Where
-// there is none, or points are missing, the line is interrupted.
+// chart returns a figure with a line through "of" each point, a number or null. The line is
+// interrupted at nulls and missing points.
 function chart(title, history, of, write) {
   const {points, every_ms: every} = history;
   const end = points.length ? points.at(-1).unix_ms : 0;
@@ -19,7 +19,7 @@ function chart(title, history, of, write) {
   }));
   const last = points.length ? of(points.at(-1)) : null;
   const now = last === null ? "—" : write(last);
-  const most = drawn.length === 0 ? "no figures" : `at most ${write(peak)}`;
+  const most = drawn.length === 0 ? "no data" : `at most ${write(peak)}`;
   return element("figure", {},
     element("figcaption", {}, element("span", {class: "strong"}, title), element("span", {}, now)),
     svgElement("svg", {
@@ -30,7 +30,7 @@ function chart(title, history, of, write) {
       element("span", {}, "now")));
 }
 
-// runs cuts a series where there is nothing to draw. One point alone becomes a short line.
+// runs splits a series at gaps. A single point becomes a short line.
 function runs(points, of, every) {
   const out = [];
   let before = -Infinity;
@@ -47,15 +47,15 @@ function runs(points, of, every) {
   return out;
 }
 
-// charts are the lines of the overview.
+// charts returns the charts of the overview.
 export function charts(history) {
   const ms = (n) => `${rate(n)} ms`;
   const perSecond = (n) => `${rate(n)}/s`;
   return element("div", {class: "lines"},
     chart("Transactions", history, (p) => p.transactions_per_s, perSecond),
-    chart("99 % of transactions take", history, (p) => p.transaction_p99_ms || null, ms),
+    chart("Transaction latency, p99", history, (p) => p.transaction_p99_ms || null, ms),
     chart("Waiting for observers", history, (p) => p.backlog, count),
-    chart("Clients' operations", history, (p) => p.operations_per_s, perSecond),
-    chart("99 % of operations take", history, (p) => p.operation_p99_ms || null, ms),
+    chart("Client operations", history, (p) => p.operations_per_s, perSecond),
+    chart("Operation latency, p99", history, (p) => p.operation_p99_ms || null, ms),
     chart("Findings", history, (p) => p.findings ?? null, count));
 }

@@ -1,4 +1,4 @@
-// The mailboxes of the actors that work in batches: where batching is tuned.
+// The Mailboxes page: queues and batches of the actors.
 
 import {get} from "./ask.js";
 import {element, svgElement, table} from "./dom.js";
@@ -6,7 +6,7 @@ import {count, nodeName, span} from "./format.js";
 
 const sum = (list) => list.reduce((a, b) => a + b, 0);
 
-// quantile estimates from a histogram, as package metrics does.
+// quantile estimates a quantile of a histogram, as package metrics does.
 export function quantile(h, q) {
   const rank = q * sum(h.counts);
   let below = 0, lower = 0;
@@ -21,14 +21,14 @@ export function quantile(h, q) {
   return lower;
 }
 
-// time writes seconds.
+// time formats seconds.
 export function time(s) {
   if (s === 0) return "—";
   return s < 0.001 ? `${Math.round(s * 1e6)} µs` : s < 1 ? `${(s * 1000).toFixed(1)} ms`
     : `${s.toFixed(1)} s`;
 }
 
-// shape draws how large batches are, a bar for each power of two.
+// shape draws the distribution of batch sizes, a bar for each power of two.
 function shape(h) {
   const all = Math.max(1, sum(h.counts)), most = Math.max(1, ...h.counts);
   const parts = h.counts.map((n, i) => (n > 0
@@ -36,7 +36,7 @@ function shape(h) {
     : null)).filter(Boolean);
   return svgElement("svg", {
     viewBox: `0 0 ${h.counts.length * 10} 30`, class: "shape", role: "img",
-    "aria-label": `Messages a batch: ${parts.join(", ") || "none"}`,
+    "aria-label": `Messages per batch: ${parts.join(", ") || "none"}`,
   }, svgElement("title", {}, parts.join(", ")), h.counts.map((n, i) => svgElement("rect", {
     x: i * 10 + 1, width: 8, y: 29 - 28 * n / most, height: 28 * n / most + 1,
   })));
@@ -60,25 +60,24 @@ export async function mailboxes({status}, question) {
   }));
   return [
     element("h2", {}, "Mailboxes"),
-    element("p", {class: "quiet"}, "Messages that came while a batch was at work are the next " +
-      "batch: its size follows the load. Half of the messages wait less than the one time, 99 % less " +
-      "than the other; a dash is what an actor does not measure. Bars: 1, 2, 4 … 4096 messages a " +
-      "batch, and more."),
-    element("p", {}, "Figures are of ", [["", "the last minutes"], ["?since=start", "all since each node's start"]]
+    element("p", {class: "quiet"}, "Messages that arrive while an actor executes a batch form its next " +
+    "batch, so batch sizes follow the load. A dash marks times that an actor does not measure. Bars: " +
+    "1, 2, 4 … 4096 messages per batch, and more."),
+    element("p", {}, "Period: ", [["", "the last minutes"], ["?since=start", "since each node's start"]]
       .map(([query, title], i) => [i > 0 ? " · " : "", element("a", {href: `#/mailboxes${query}`,
         "data-key": title, "aria-current": ever === (query !== "") ? "true" : null,
         class: ever === (query !== "") ? "strong" : null}, title)]),
     !ever && ` (${span(Math.max(0, ...found.nodes.map((n) => n.lately_ms)))})`, "."),
     found.silent.map((why) => element("p", {class: "warning"}, `Missing: ${why}`)),
-    table("Mailboxes", ["~node", "~of", "#waiting now", "#in the fullest", "#batches", "#a batch",
-      "batch sizes", "#wait, half", "#wait, 99 %", "#a batch takes, half", "#a batch takes, 99 %"],
+    table("Mailboxes", ["~node", "~actor", "#queued", "#longest queue", "#batches", "#mean batch",
+      "batch sizes", "#wait, p50", "#wait, p99", "#execution, p50", "#execution, p99"],
     rows),
-    element("h2", {}, "To do something"),
-    element("p", {}, "Thousands that wait in tablets, or waits of many milliseconds there: the " +
-      "leaders are over their limit. See ", element("a", {href: "#/heat", "data-key": "heat"}, "Heat"),
-    " for where, and ", element("a", {href: "#/tablets?by=load", "data-key": "load"}, "Tablets"),
-    " for whose they are; ", element("code", {}, "percolator tablet split TABLE ROW"),
-    " shares a tablet out. Writes of the log that take long: the disk. Limits and lingering: ",
+    element("h2", {}, "Commands"),
+    element("p", {}, "Thousands of queued messages of tablets, or waits of many milliseconds, mean that " +
+    "leaders are overloaded. Find them on ", element("a", {href: "#/heat", "data-key": "heat"}, "Heat"),
+    " and ", element("a", {href: "#/tablets?by=load", "data-key": "load"}, "Tablets"),
+    ", and split a tablet: ", element("code", {}, "percolator tablet split TABLE ROW"),
+    ". Slow writes of the log point at the disk. Queue limits and linger times: ",
     element("code", {}, "percolator start --help"), "."),
   ];
 }

@@ -1,28 +1,28 @@
-// The nodes: who is there, and how they are.
+// The Nodes page.
 
 import {element, table} from "./dom.js";
 import {count, rate, shell, size, span} from "./format.js";
 import {action} from "./session.js";
 
-// clockWarn is what internal/health warns of, in milliseconds.
+// clockWarn is the clock skew that internal/health reports, in milliseconds.
 const clockWarn = 500;
 
 const drains = {
   NODE_STATE_DRAINING: "draining", NODE_STATE_DRAINED: "drained", NODE_STATE_GONE: "gone",
 };
 
-// state is how a node stands, in words and as a class.
+// state returns a node's state as text and CSS class.
 function state(report) {
   const {node} = report;
   const bad = "critical strong";
   if (!node.alive) return {value: drains[node.state] ?? "away", class: bad};
   if (report.status === null) return {value: `silent: ${report.error}`, class: `${bad} free`};
   if (report.status.failed !== "") return {value: "failed", class: bad};
-  if (report.status.write_blocked !== "") return {value: "takes no writes", class: bad};
+  if (report.status.write_blocked !== "") return {value: "refuses writes", class: bad};
   return {value: drains[node.state] ?? "alive", class: drains[node.state] ? "warning" : "good"};
 }
 
-// consoleOf links to a node's own console, where its address is one that a link can hold.
+// consoleOf links to a node's own console if its address is safe in a link.
 function consoleOf(node) {
   const plain = /^(\[[0-9a-fA-F:]+\]|[\w.-]+):\d+$/.test(node.http);
   if (!plain) return node.http || "none";
@@ -30,10 +30,10 @@ function consoleOf(node) {
     node.http);
 }
 
-// drain is the button that empties a node, or takes that back.
+// drain returns the button that starts or cancels a drain.
 function drain({node_id: id, state: now}) {
   const undo = Boolean(drains[now]) && now !== "NODE_STATE_GONE";
-  return action(undo ? "Undo the drain" : "Drain", `node ${id}`, "node-drain",
+  return action(undo ? "Cancel the drain" : "Drain", `node ${id}`, "node-drain",
     {node_id: String(id), undo}, {seen: (status) => status.nodes.some(
       ({node}) => node.node_id === id && undo === !drains[node.state])});
 }
@@ -60,15 +60,15 @@ export function nodes({status}) {
   return [
     element("h2", {}, "Nodes"),
     status.nodes_unavailable && element("p", {class: "warning"},
-      `The node table can't be read (${status.nodes_unavailable}): these are as known last.`),
+      `The node table is unreadable (${status.nodes_unavailable}): last known nodes.`),
     table("Nodes", [
-      "~node and ID", "~state", "~version", "up for", "#replicas", "#leads",
-      "#operations/s", "#size", "#disk free", "#clock ahead", "#answers in", "!action",
+      "~node and ID", "~state", "~version", "uptime", "#replicas", "#leaders",
+      "#operations/s", "#size", "#disk free", "#clock ahead", "#round trip", "!action",
     ], rows),
-    element("h2", {}, "To do something"),
-    element("p", {}, "Empty a node before it is stopped for good: ",
+    element("h2", {}, "Commands"),
+    element("p", {}, "Drain a node before stopping it for good: ",
       element("code", {}, "percolator node drain ID"),
-      "; take that back: ", element("code", {}, "percolator node drain ID --undo"), "."),
+      "; cancel the drain: ", element("code", {}, "percolator node drain ID --undo"), "."),
     away.map((r) => element("p", {}, `If node ${r.node.node_id} will not come back: `,
       element("code", {}, `percolator node forget ${shell(String(r.node.node_id))} --yes`), ".")),
   ];

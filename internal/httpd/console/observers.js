@@ -1,4 +1,4 @@
-// The observers: what waits for them, what they have done, and what is amiss.
+// The Observers page: waiting work, counters and problems.
 
 import {address, get} from "./ask.js";
 import {element, table} from "./dom.js";
@@ -6,7 +6,7 @@ import {base64, bytes, count, message, millis, moment, plural, shell, since, spa
 import {progress} from "./jobs.js";
 import {action} from "./session.js";
 
-// state is the command line's word for how an observer stands, in its order.
+// state returns an observer's state, with the command line's words and precedence.
 function state(o) {
   if (o.info.retired) return {value: "retiring", class: "quiet"};
   if (o.info.paused) return {value: "paused", class: "warning strong"};
@@ -14,7 +14,7 @@ function state(o) {
   return {value: "running", class: "good"};
 }
 
-// commands are what to type about an observer.
+// commands returns the commands for an observer.
 function commands(o) {
   const name = shell(o.info.name);
   const list = [o.info.paused ? `percolator observer resume ${name}` : `percolator observer pause ${name}`];
@@ -26,7 +26,7 @@ function commands(o) {
   return list;
 }
 
-// buttons do the same, for who may.
+// buttons returns the buttons for an observer.
 function buttons(o, replaying) {
   const {name, paused, retired} = o.info;
   const control = (label, body, seen, field = null) => action(label, name, "observer-control", body, {
@@ -38,19 +38,19 @@ function buttons(o, replaying) {
     !retired && control(paused ? "Resume" : "Pause", {name, paused: !paused},
       (info) => info.paused !== paused),
     !retired && control("Limit", (limit) => ({name, limit}), (info, sent) => info.limit === sent.limit,
-      {label: "Runs at once in each process; 0: as registered", value: o.info.limit}),
+      {label: "Concurrent runs in each process; 0: as registered", value: o.info.limit}),
     o.parked > 0 && action("Replay parked", name, "notify-replay", {name}),
     !retired && (replaying ? replay("Cancel the replay", "ACTION_CANCEL")
       : replay("Replay every row", "ACTION_START")),
   ];
 }
 
-// job is the replay of an observer, if one is under way.
+// job returns the running replay of an observer, if any.
 function job(status, name) {
   return status.jobs.find((j) => j.kind === "backfill" && j.id === name);
 }
 
-// replay is how far the last one has come.
+// replay formats the progress of the last replay.
 function replay(status, o) {
   const b = o.backfill, now = job(status, o.info.name);
   if (b === null) return "—";
@@ -59,16 +59,16 @@ function replay(status, o) {
   return `${b.cancelled ? "cancelled" : "done"}, ${count(b.rows)} rows`;
 }
 
-// trouble is what is the matter with a row.
+// trouble returns the problem of a row.
 function trouble(r) {
-  if (r.overdue) return {value: "past its deadline, cannot be ended", class: "critical"};
+  if (r.overdue) return {value: "past its deadline, cannot be cancelled", class: "critical"};
   if (r.retries > 0) {
-    return {value: `${count(r.retries)} runs in a row came to nothing`, class: "warning"};
+    return {value: `${count(r.retries)} consecutive failed runs`, class: "warning"};
   }
-  return r.runs > 0 ? `${count(r.runs)} runs within 10 s` : "the run takes long";
+  return r.runs > 0 ? `${count(r.runs)} runs within 10 s` : "long run";
 }
 
-// rows are those that run too long or come to nothing again and again.
+// rows returns the rows whose runs take too long or keep failing.
 export function rows(status) {
   return status.observers.flatMap((o) => (o.status?.rows ?? []).map((r) => [
     o.info.name, bytes(r.row),
@@ -78,12 +78,12 @@ export function rows(status) {
 }
 
 export const rowColumns = [
-  "~observer", "~row", "#runs for",
-  "~what",
+  "~observer", "~row", "#running for",
+  "~problem",
 ];
 
-// parked is a page of the notifications that the chosen observer has given up, or why they are
-// not told; nothing if no observer has any.
+// parked returns a page of the chosen observer's parked notifications, or the error; nothing if
+// no observer has any.
 async function parked(status, question) {
   const some = status.observers.filter((o) => o.parked > 0);
   const chosen = status.observers.find((o) => o.info.name === question.get("parked")) ?? some[0];
@@ -93,10 +93,10 @@ async function parked(status, question) {
     {"data-key": key, href: address("observers", parameters)}, text);
   const head = [
     element("h2", {}, `Parked: ${name}`),
-    some.length > 1 && element("p", {}, "Of ", some.map((o, i) => [i > 0 ? " · " : "",
+    some.length > 1 && element("p", {}, "Observers: ", some.map((o, i) => [i > 0 ? " · " : "",
       link(`${o.info.name} (${count(o.parked)})`, `parked ${o.info.name}`, {parked: o.info.name})])),
-    element("p", {class: "quiet"}, "Rows that the observer was run for as often as it may fail. They " +
-      "wait until they are replayed or change again: mend what the error says first. One alone: ",
+    element("p", {class: "quiet"}, "Rows whose runs failed as often as allowed. They wait until they are " +
+    "replayed or change again: fix the cause of the error first. Replay one: ",
     element("code", {}, `percolator notify replay ${shell(name)} ROW`)),
   ];
   let found;
@@ -115,7 +115,7 @@ async function parked(status, question) {
         {value: element("span", {class: "message"}, message(p.error))},
         {value: action("Replay", `${name}, row ${bytes(p.row)}`, "row-replay",
           {name, row: base64(p.row)})},
-      ]), found.more ? "none among those that were looked through" : "none"),
+      ]), found.more ? "none on this page" : "none"),
     element("p", {}, plural(found.parked.length, "row"),
       question.has("after") && [" · ", link("first parked", "first parked", {parked: name})],
       found.more && [" · ", link("next parked", "next parked", {parked: name, after: bytes(found.last)})]),
@@ -145,21 +145,20 @@ export async function observers({status}, question) {
   return [
     element("h2", {}, "Observers"),
     status.observers_unavailable && element("p", {class: "critical"},
-      `They can't be counted: ${status.observers_unavailable}`),
+      `Counts are unavailable: ${status.observers_unavailable}`),
     table("Observers", [
       "~name and column", "state", "#waiting", "#oldest", "#running", "#runs", "#commits",
       "#conflicts", "#failures", "#parked", "#stuck", "#contended", "~replay of every row",
-    ], list, status.observers_unavailable ? "not known"
+    ], list, status.observers_unavailable ? "unknown"
       : "none: programs register observers when they start their nodes"),
-    element("p", {class: "quiet"}, "Waiting: rows that have changed and that it has not run for. " +
-      "Runs that conflict are repeated by themselves; those that fail are repeated some times, then " +
-      "their row is parked. Stuck: past the deadline, and cannot be ended. Contended: other " +
-      "transactions were always faster."),
+    element("p", {class: "quiet"}, "Waiting: changed rows without a run yet. Runs that conflict are " +
+    "repeated automatically; runs that fail are repeated a limited number of times, then their row is " +
+    "parked. Stuck: past the deadline and not cancellable. Contended: runs keep losing conflicts."),
     await parked(status, question),
-    element("h2", {}, "Rows worth a look"),
-    table("Rows worth a look", rowColumns, rows(status), "none: no run takes long or is repeated often"),
-    element("h2", {}, "To do something"),
-    table("Commands", ["~observer", "~type", "!action"],
+    element("h2", {}, "Slow or failing rows"),
+    table("Slow or failing rows", rowColumns, rows(status), "none"),
+    element("h2", {}, "Commands"),
+    table("Commands", ["~observer", "~command", "!action"],
       status.observers.map((o) => [o.info.name,
         {value: commands(o).map((c) => element("div", {}, element("code", {}, c)))},
         {value: buttons(o, Boolean(job(status, o.info.name)))}])),

@@ -1,11 +1,11 @@
-// The timestamp oracle: who gives timestamps, how many, and whether its clock may.
+// The Oracle page: the node that issues timestamps, their number, and the nodes' clocks.
 
 import {get} from "./ask.js";
 import {element, table} from "./dom.js";
 import {compare, count, millis, moment, nodeName, span} from "./format.js";
 import {quantile, time} from "./mailboxes.js";
 
-// clockWarn is what internal/health warns of, in milliseconds.
+// clockWarn is the clock skew that internal/health reports, in milliseconds.
 const clockWarn = 500;
 
 export async function oracle({status}) {
@@ -13,7 +13,7 @@ export async function oracle({status}) {
   const leader = answered.map((r) => r.status.meta?.leader_node ?? 0).find((id) => id !== 0) ?? 0;
   const newest = answered.reduce((a, r) => (a === null ||
     compare(r.status.oracle_last, a.status.oracle_last) > 0 ? r : a), null);
-  const found = await get("mailboxes").catch(() => ({nodes: []})); // its waits are then not known
+  const found = await get("mailboxes").catch(() => ({nodes: []})); // waits are then unknown
   const boxes = new Map(found.nodes.map((n) => [n.node_id,
     n.mailboxes.find((m) => m.actor === "oracle")]));
   const waits = (id, q) => {
@@ -27,17 +27,17 @@ export async function oracle({status}) {
     leader !== 0
       ? element("p", {}, "It runs on the node that leads meta: ",
         element("span", {class: "strong"}, nodeName(status, leader)), ".")
-      : element("p", {class: "critical strong"}, "No node that answers knows who leads meta: " +
-        "no timestamps are given, so that nothing can be written or read anew."),
-    last > 0 && element("p", {}, `The last timestamp that is known is of ${moment(last)} UTC, `,
+      : element("p", {class: "critical strong"}, "No answering node knows the leader of meta: " +
+      "no timestamps are issued, so no new transaction or snapshot can start."),
+      last > 0 && element("p", {}, `Last known timestamp: ${moment(last)} UTC, `,
       last > status.unix_ms + clockWarn
         ? element("span", {class: "critical strong"}, `${span(last - status.unix_ms)} ahead of this ` +
           "node's clock")
         : `${span(Math.max(0, status.unix_ms - last))} before now`, "."),
-    table("Timestamp oracle", ["~node", "#last given, UTC", "#given", "#batches", "#a batch",
-      "#wait, half", "#wait, 99 %", "#clock ahead of the answering node"],
+    table("Timestamp oracle", ["~node", "#last issued, UTC", "#issued", "#batches", "#mean batch",
+      "#wait, p50", "#wait, p99", "#clock ahead of the answering node"],
     answered.map((r) => [
-      nodeName(status, r.node.node_id) + (r.node.node_id === leader ? " (gives them)" : ""),
+      nodeName(status, r.node.node_id) + (r.node.node_id === leader ? " (issuing)" : ""),
       r.status.oracle_last === 0 ? "—" : moment(millis(r.status.oracle_last)),
       count(r.status.oracle_served), count(r.status.oracle_batches),
       r.status.oracle_batches > 0
@@ -46,9 +46,9 @@ export async function oracle({status}) {
       {value: `${r.clock_ahead_ms} ms`,
         class: Math.abs(r.clock_ahead_ms) >= clockWarn ? "critical strong" : null},
     ])),
-    element("h2", {}, "To do something"),
-    element("p", {}, "A clock that is off: mend time synchronisation there (chrony); a node whose " +
-      "clock is too far off gives no timestamps. To let another node give them: ",
+    element("h2", {}, "Commands"),
+    element("p", {}, "Clock skew: fix time synchronisation on the node (chrony); a node whose " +
+    "clock is too far ahead issues no timestamps. Move the oracle to another node: ",
     element("code", {}, "percolator tablet move 1 --to NODE --leader"), "."),
   ];
 }

@@ -1,12 +1,12 @@
-// Who is logged in, and what an operator may have the node do. The token is in a cookie that
-// no script can read. What was done is under way for the pages until the stream shows it.
+// The login session and the operators' actions. The token is in a cookie that no script can read.
+// An action counts as pending until the event stream shows its effect.
 
 import {element} from "./dom.js";
 import {moment} from "./format.js";
 
 export const session = {name: "", role: "", how: "", may_act: false, expires_unix_ms: 0, problem: ""};
 
-// send posts JSON, and returns what comes; an error's message is what the node says is wrong.
+// send posts JSON and returns the parsed answer. It throws an Error with the node's message.
 async function send(path, body) {
   let answer, text;
   try {
@@ -16,13 +16,13 @@ async function send(path, body) {
     });
     text = await answer.text();
   } catch {
-    throw new Error("This node does not answer. Whether it has done it is not known: look first.");
+    throw new Error("This node does not answer; the outcome is unknown. Check before retrying.");
   }
   let found = {error: text};
   try {
     found = JSON.parse(text);
   } catch {
-    // It was no JSON: shown as it is.
+    // Not JSON: shown unchanged.
   }
   if (!answer.ok) {
     if (answer.status === 401) Object.assign(session, {name: "", role: "", may_act: false});
@@ -31,47 +31,47 @@ async function send(path, body) {
   return found;
 }
 
-// look asks who is logged in.
+// look reads the session.
 export async function look() {
   try {
     const answer = await fetch("/api/v1/session");
     if (answer.ok) Object.assign(session, await answer.json());
   } catch {
-    // The node does not answer; the line at the top says so.
+    // The node does not answer; the freshness line shows it.
   }
 }
 
-// unseen are the acts that the stream does not show yet, by the keys of their buttons: until
-// when they are waited for, which event would show them, and what of a status does.
-const unseen = new Map();
+// pending holds the actions that the stream does not show yet, by the keys of their buttons: their
+// deadline, the events seen since, and a test of whether a status shows the effect.
+const pending = new Map();
 
-// patience is how long an act is waited for, in milliseconds: another may have undone it.
-const patience = 20_000;
+// pendingTimeout bounds the wait for an action's effect, in milliseconds: another operator may have
+// undone it.
+const pendingTimeout = 20_000;
 
-// confirm takes note of a status that the stream has brought, and reports whether an act that
-// was under way is no more.
+// confirm processes a status from the stream and reports whether a pending action is done.
 export function confirm(status) {
-  const before = unseen.size;
-  for (const [key, act] of unseen) {
-    // One that was asked for before the act may come after it: the next is sure to know.
+  const before = pending.size;
+  for (const [key, act] of pending) {
+    // A status requested before the action may arrive after it; the next one includes it.
     const shows = act.seen ? act.seen(status) : ++act.events >= 2;
-    if (shows || Date.now() > act.until) unseen.delete(key);
+    if (shows || Date.now() > act.until) pending.delete(key);
   }
-  return unseen.size < before;
+  return pending.size < before;
 }
 
-// action is a button that has the node do something, once that was agreed to; null for who may
-// not. body is the action's message, as it is or, of a field, made of what was put in. seen
-// finds in a status that it was done; without it two events of the stream are waited for.
+// action returns a button that performs an action after a confirmation; null without permission.
+// body is the action's message or, with a field, a function from the field's value to it. seen
+// reports whether a status shows the effect; without it the action is pending for two events.
 export function action(label, what, name, body, {field = null, seen = null} = {}) {
   if (!session.may_act) return null;
-  const key = `${label} ${what}`, waits = unseen.has(key);
+  const key = `${label} ${what}`, waits = pending.has(key);
   const button = element("button", {
     type: "button", "data-key": key, "aria-disabled": waits ? "true" : null,
-  }, waits ? `${label}: under way…` : label);
+  }, waits ? `${label}: pending…` : label);
   if (!waits) {
     button.addEventListener("click", () => agree(label, what, name, body, field, (sent) => {
-      unseen.set(key, {until: Date.now() + patience, events: 0,
+      pending.set(key, {until: Date.now() + pendingTimeout, events: 0,
         seen: seen && ((status) => seen(status, sent))});
       dispatchEvent(new Event("acted"));
     }));
@@ -79,21 +79,21 @@ export function action(label, what, name, body, {field = null, seen = null} = {}
   return button;
 }
 
-// agree asks whether that is meant, does it, and says what came of it.
+// agree asks for confirmation, performs the action and shows the outcome.
 function agree(label, what, name, body, field, acted) {
   const says = element("p", {role: "status"});
   const input = field && element("input", {type: "number", min: 0, value: field.value, required: ""});
   const cancel = element("button", {type: "button"}, "Cancel");
   const go = element("button", {}, label);
   const form = element("form", {}, element("h2", {}, `${label}: ${what}?`),
-    element("p", {class: "quiet"}, `As ${session.name}. It is written to the audit log.`),
+    element("p", {class: "quiet"}, `Logged in as ${session.name}. The action is recorded in the audit log.`),
     input && element("label", {}, `${field.label} `, input), says,
     element("p", {class: "buttons"}, go, " ", cancel));
   const box = element("dialog", {"aria-label": `${label}: ${what}`}, form);
   cancel.addEventListener("click", () => box.close());
   box.addEventListener("close", () => {
     box.remove();
-    // The page was perhaps drawn anew: its button is another element now.
+    // A redraw may have replaced the button's element.
     document.querySelector(`[data-key=${CSS.escape(`${label} ${what}`)}]`)?.focus();
   });
   form.addEventListener("submit", async (event) => {
@@ -119,7 +119,7 @@ function agree(label, what, name, body, field, acted) {
   cancel.focus();
 }
 
-// login is the page.
+// login returns the page.
 export async function login() {
   await look();
   const says = element("p", {role: "alert", class: "critical"}, session.problem);
@@ -136,8 +136,8 @@ export async function login() {
     return [element("h2", {}, "Logged in"),
       element("p", {}, `${session.name}, ${session.role}, by ${session.how}`,
         session.expires_unix_ms > 0 && `, until ${moment(session.expires_unix_ms)} UTC`, "."),
-      element("p", {}, session.may_act ? "Buttons on the pages of nodes and observers act at once " +
-        "after a confirmation." : "This role reads only: acting needs an operator's token."),
+      element("p", {}, session.may_act ? "Buttons on the Nodes and Observers pages take effect after a " +
+      "confirmation." : "This role is read-only: actions need an operator's token."),
       session.how === "token" && out, says];
   }
   const input = element("input", {
@@ -157,7 +157,7 @@ export async function login() {
     }
   });
   return [element("h2", {}, "Log in"),
-    element("p", {}, "With a token that ", element("code", {},
-      "percolator token create NAME --role operator"), " has made. Looking needs none, but for " +
-      "rows and values of a node with certificates, unless http-login is set."), form, says];
+    element("p", {}, "Log in with a token from ", element("code", {},
+    "percolator token create NAME --role operator"), ". Reading needs no login, except for " +
+    "rows and values of a node with certificates, unless http-login is set."), form, says];
 }

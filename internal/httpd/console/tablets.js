@@ -1,5 +1,5 @@
-// The tablets: which rows, where, led by whom, how large and how busy. There may be thousands:
-// the node is asked for a page of them.
+// The Tablets page: ranges, replicas, leaders, size and load. A cluster may have thousands of
+// tablets, so the node sends one page at a time.
 
 import {address, get} from "./ask.js";
 import {field} from "./cells.js";
@@ -8,7 +8,7 @@ import {bytes, count, nodeName, plural, rate, since, size} from "./format.js";
 
 const orders = {load: "by load", size: "by size", trouble: "by trouble", range: "by range"};
 
-// position is where a tablet begins or ends, as the command line writes it.
+// position formats a bound of a tablet as the command line does.
 export function position(tables, table, row) {
   const text = bytes(row);
   if (table === 0 && text === "") return "(meta)";
@@ -16,7 +16,7 @@ export function position(tables, table, row) {
   return text === "" ? name : `${name}/${text}`;
 }
 
-// ends are where a tablet begins, and where it ends.
+// ends returns a tablet's lower and upper bound.
 function ends(tables, t) {
   return [position(tables, t.start_table, t.start_row),
     t.end_unbounded ? "the end" : position(tables, t.end_table, t.end_row)];
@@ -29,7 +29,7 @@ function replica(status, r) {
   return element("span", {class: answers ? null : "critical strong"}, text);
 }
 
-// form asks which tablets are looked for.
+// form returns the search form.
 function form(question) {
   const input = element("input", {
     name: "find", value: question.get("find") ?? "", "data-key": "find", size: 40,
@@ -44,13 +44,13 @@ function form(question) {
   return out;
 }
 
-// pages links to the others, if there are any.
+// pages returns the links to other pages.
 function pages(found, question) {
   const last = found.skipped + found.list.length;
   const link = (name, skip) => element("a", {"data-key": name, href: address("tablets",
     {by: question.get("by"), find: question.get("find"), skip: skip || null})}, name);
   return element("p", {}, found.list.length > 0 && `${count(found.skipped + 1)} to ${count(last)} of `,
-    count(found.found), found.found < found.tablets && ", found among all",
+    count(found.found), found.found < found.tablets && ", matching",
     found.skipped > 0 && [" · ", link("first tablets", 0),
       " · ", link("previous tablets", Math.max(0, found.skipped - found.page))],
     last < found.found && [" · ", link("next tablets", last)]);
@@ -88,9 +88,9 @@ export async function tablets({status, tables}, question) {
       count(t.locks), count(t.garbage), count(t.applied_index),
       since(t.oldest_lock_ts, status.unix_ms),
     ])),
-    element("h2", {}, "To do something"),
-    element("p", {}, "All about one: ", element("code", {}, "percolator tablet describe ID"),
-      "; cut one that is too busy: ", element("code", {}, "percolator tablet split TABLE ROW"),
-      "; have another node lead: ", element("code", {}, "percolator tablet move ID --to NODE --leader"), "."),
+    element("h2", {}, "Commands"),
+    element("p", {}, "Describe a tablet: ", element("code", {}, "percolator tablet describe ID"),
+    "; split an overloaded one: ", element("code", {}, "percolator tablet split TABLE ROW"),
+    "; move its leadership: ", element("code", {}, "percolator tablet move ID --to NODE --leader"), "."),
   ];
 }

@@ -1,5 +1,5 @@
-// The causality of one change: the transaction that made it, the runs of observers that it set
-// off, what those wrote, and so on.
+// The Trace page: the transaction behind a change, the observer runs that it triggered, their
+// writes, and so on.
 
 import {address, get} from "./ask.js";
 import {at, field, tableField} from "./cells.js";
@@ -8,8 +8,8 @@ import {bytes, message, millis, plural, shell} from "./format.js";
 
 const states = {
   committed: ["good", "committed"], committing: ["info", "committing"],
-  waiting: ["warning", "waits"], failing: ["warning strong", "failing"],
-  parked: ["critical strong", "parked"], not_run: ["quiet", "no run is known"],
+  waiting: ["warning", "waiting"], failing: ["warning strong", "failing"],
+  parked: ["critical strong", "parked"], not_run: ["quiet", "no known run"],
 };
 
 function form(known, question) {
@@ -19,7 +19,7 @@ function form(known, question) {
     autocomplete: "off",
   }));
   const out = element("form", {class: "fields"}, field("Table", select), field("Row", row),
-    field("Column, or none for the newest change", column),
+    field("Column (empty: newest change)", column),
     element("button", {"data-key": "go"}, "Trace"));
   out.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -37,7 +37,7 @@ function cell(c) {
   }, `${c.table}/${bytes(c.row)}.${bytes(c.column)}`);
 }
 
-// when draws where in the chain's time a step was.
+// when draws a step's position in the chain's time span.
 function when(step, begin, end) {
   if (!step.start_ts || end <= begin) return null;
   const from = (millis(step.start_ts) - begin) / (end - begin);
@@ -50,23 +50,23 @@ function when(step, begin, end) {
 
 function details(step) {
   return [
-    step.start_ts && [element("span", {class: "quiet"}, "began "), at(step.start_ts)],
+    step.start_ts && [element("span", {class: "quiet"}, "started "), at(step.start_ts)],
     step.after_ms !== undefined && `${step.after_ms} ms after the change was committed`,
     step.took_ms !== undefined && `took ${step.took_ms} ms`,
     step.rolled_back && element("span", {class: "warning"},
-      `${plural(step.rolled_back, "run")} before it conflicted and rolled back`),
-    step.replay && 'a replay',
+      `${plural(step.rolled_back, "earlier run")} rolled back after conflicts`),
+    step.replay && 'replay',
     step.changes && `acknowledged ${step.changes} changes together`,
-    step.same_as && `shown above, as step ${step.same_as}`,
+    step.same_as && `same as step ${step.same_as} above`,
     step.attempts && element("span", {class: "warning"},
-      `${plural(step.attempts, "run")} failed, the last with: ${message(step.error)}`),
+      `${plural(step.attempts, "run")} failed, last error: ${message(step.error)}`),
     step.wrote && ["wrote ", step.wrote.slice(0, 8).map((w, i) => [i > 0 ? ", " : "", cell(w),
       w.kind === "delete" ? " (deleted)" : ""]),
     step.wrote.length > 8 && ` and ${step.more ? "at least " : ""}${step.wrote.length - 8} more`],
   ].filter(Boolean).map((d, i) => [i > 0 ? " · " : "", d]);
 }
 
-// branch is a step and those that it set off.
+// branch returns a step and the steps that it triggered.
 function branch(step, steps, begin, end) {
   const [state, word] = states[step.state] ?? ["", step.state];
   const children = steps.filter((s) => s.parent === step.step);
@@ -75,17 +75,17 @@ function branch(step, steps, begin, end) {
       element("p", {}, element("span", {class: "strong"},
         step.observer ? step.observer : "Transaction"),
       step.on && [" on ", cell(step.on)], " ", element("span", {class: state}, word),
-      step.asked && element("span", {class: "quiet"}, " (asked for)")),
+      step.asked && element("span", {class: "quiet"}, " (selected)")),
       element("p", {}, details(step)), when(step, begin, end)),
     children.length > 0 && element("ul", {}, children.map((s) => branch(s, steps, begin, end))));
 }
 
 export async function trace(known, question) {
   const [name, row, column] = ["table", "row", "column"].map((key) => question.get(key));
-  const head = [element("h2", {}, "The chain of a change"), form(known, question)];
+  const head = [element("h2", {}, "Trace of a change"), form(known, question)];
   if (row === null || name === null) {
-    return [...head, element("p", {class: "quiet"}, "What wrote a cell, which observers ran for " +
-      "it, and what those wrote. A row's page, under Cells, leads here too.")];
+    return [...head, element("p", {class: "quiet"}, "The transaction that wrote a cell, the observers " +
+    "that ran for it, and their writes. The page of a row, under Cells, links here.")];
   }
   let found;
   try {
@@ -100,16 +100,16 @@ export async function trace(known, question) {
   return [
     ...head,
     element("p", {}, plural(found.steps.length, "step"), `, ${end - begin} ms from the first ` +
-      "transaction to the last commit.", found.cut && " More steps are left out.",
-    found.deep && " The chain goes on below.", found.wide &&
-      " A row has more than a node shows: only what observers are concerned with was followed."),
+      "transaction to the last commit.", found.cut && " Further steps are omitted.",
+      found.deep && " The chain continues beyond the depth limit.", found.wide &&
+      " A row has more cells than a node returns: only observed cells were followed."),
     element("ul", {class: "tree"}, found.steps.filter((s) => !s.parent)
       .map((s) => branch(s, found.steps, begin, end))),
-    element("h2", {}, "To do something"),
-    element("p", {}, "To look for writes in other rows too: ", element("code", {},
+    element("h2", {}, "Commands"),
+    element("p", {}, "Also search other rows for writes: ", element("code", {},
       `percolator trace ${shell(name)} ${row.startsWith('"') ? "--escape go " : ""}${shell(row)} ` +
       "--search TABLE"),
-    waiting && ["; why a run has not come: ", element("code", {},
+    waiting && ["; explain a missing run: ", element("code", {},
       `percolator why ${shell(waiting.on.table)} ${shell(bytes(waiting.on.row))} ` +
       shell(waiting.observer))], "."),
   ];
