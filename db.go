@@ -2,6 +2,7 @@ package percolator
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 
 	"github.com/percolator-go/percolator/internal/txn"
@@ -102,6 +103,17 @@ func (db *DB) Snapshot(ctx context.Context) (*Snapshot, error) {
 		return nil, err
 	}
 	return &Snapshot{s}, nil
+}
+
+// View calls fn with a snapshot of the present state and closes the snapshot when fn returns or
+// panics. It returns fn's error; nothing is retried. fn must not keep the snapshot.
+func (db *DB) View(ctx context.Context, fn func(context.Context, *Snapshot) error) (err error) {
+	s, err := db.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return fn(ctx, s)
 }
 
 // SnapshotAt opens a snapshot of the state at ts. If ts is older than the retained history,
