@@ -17,14 +17,14 @@ import (
 // submit is one call of Submit.
 type submit = actorkit.Call[[]notify.Dirty, []notify.Admission]
 
-// Messages that the dispatcher gets besides submit.
+// Messages of the dispatcher other than submit.
 type (
-	// finished is sent by the invocation actor when the batch, mostly of one run, has ended.
+	// finished is sent by the invocation actor when its batch, usually of one run, has ended.
 	finished struct{ batch *batch }
-	// decided is sent, before finished, by a batch that has committed and waits for the rest of
-	// its commit. run is its first.
+	// decided is sent, before finished, by a batch that has committed and waits for the locks
+	// that its commit resolves in the background. run is its first run.
 	decided struct{ run *run }
-	// overdue is sent by the run's timer when its function has not returned by Grace after its
+	// overdue is sent by the run's timer when its function has not returned Grace after its
 	// deadline.
 	overdue struct{ run *run }
 	// reported is sent by an invocation actor that has recorded the failure of an overdue run.
@@ -32,33 +32,33 @@ type (
 		run *run
 		out outcome
 	}
-	// wake is sent by the timer when a backoff or a debounce has ended.
+	// wake is sent by the timer when a backoff or a debounce ends.
 	wake struct{}
-	// drain is sent by Stop: nothing more is started, and idle is closed when nothing runs.
+	// drain is sent by Stop: no further run starts, and idle is closed when none is running.
 	drain struct{ idle chan struct{} }
 )
 
-// dispatcherActor decides what runs when. Only the actor's goroutine uses its fields, except
-// byTarget.
+// dispatcherActor decides which runs start when. Its fields are confined to the actor's
+// goroutine, except byTarget.
 type dispatcherActor struct {
 	cfg     Config
 	base    context.Context
 	stopped chan struct{}
 	props   *actor.Props // of an invocation actor
 
-	byTarget atomic.Pointer[map[notify.Target]*registeredObserver] // the map does not change
+	byTarget atomic.Pointer[map[notify.Target]*registeredObserver] // the map is immutable
 	order    []*registeredObserver
-	next     int // index in order of the observer whose turn it is
+	next     int // index in order of the observer scheduled next
 	entries  map[mvcc.Cell]*entry
 	runs     map[*run]*entry
-	waiting  waitHeap // for backoffs and debounces
-	resting  int      // of waiting, those that wait for a debounce
-	batches  int      // not finished
-	running  int      // of them, those that have a slot
+	waiting  waitHeap // entries in backoff or debounce
+	debouncing  int      // entries of waiting that are in debounce
+	batches  int      // unfinished batches
+	running  int      // batches that hold a slot
 	stuck    int
-	armed    time.Time // when the timer fires; zero if it is not set
+	armed    time.Time // when the timer fires; zero if unset
 	timer    *time.Timer
-	draining []chan struct{} // if not empty, no run starts any more
+	draining []chan struct{} // while it is not empty no run starts
 	ended    bool
 }
 
@@ -79,7 +79,7 @@ func newDispatcherActor(ctx context.Context, cfg Config, stopped chan struct{}) 
 	return a
 }
 
-// Receive handles one message, and then starts the runs that may start.
+// Receive handles one message and then starts the runs that may start.
 func (a *dispatcherActor) Receive(c actor.Context) {
 	switch m := c.Message().(type) {
 	case *submit:
@@ -94,7 +94,7 @@ func (a *dispatcherActor) Receive(c actor.Context) {
 		a.reported(m.run, m.out)
 	case *wake:
 		a.wake()
-	case *inTurn:
+	case *onDispatcher:
 		m.run(a)
 	case *drain:
 		a.drain(m.idle)
@@ -110,7 +110,7 @@ func (a *dispatcherActor) Receive(c actor.Context) {
 	a.schedule(c)
 }
 
-// submit answers each cell with an admission.
+// submit returns an admission for each cell.
 func (a *dispatcherActor) submit(m *submit) {
 	out := make([]notify.Admission, len(m.Req))
 	for i := range m.Req {
@@ -138,13 +138,13 @@ func (a *dispatcherActor) admit(d *notify.Dirty) notify.Admission {
 		obs: obs, cell: d.Cell, known: d.Notify, done: d.Done, waits: d.Waits, backlog: d.Backlog,
 		since: time.Now(),
 	}
-	rests := e.remainingRest() > 0
+	rests := e.remainingDebounce() > 0
 	switch {
 	case obs.held.Load():
 		return notify.Paused
 	case !d.Held:
 		return notify.Refused
-	case rests && obs.resting >= a.cfg.Queue:
+	case rests && obs.debouncing >= a.cfg.Queue:
 		return notify.Deferred
 	case rests:
 	case len(obs.queue)+len(obs.suspects) >= a.cfg.Queue, d.Notify == nil &&
@@ -159,13 +159,13 @@ func (a *dispatcherActor) admit(d *notify.Dirty) notify.Admission {
 // collapse adds a notification to the existing entry of its cell.
 func (a *dispatcherActor) collapse(e *entry, d *notify.Dirty) notify.Admission {
 	switch {
-	case e.state == resting:
+	case e.state == debouncing:
 		a.postpone(e, d.Notify)
 	case e.state == waiting && e.failedTS != 0:
 		if d.Notify == nil || d.Notify.TS <= e.failedTS {
 			return notify.Deferred
 		}
-		// A newer change has a count of its own and does not wait for the older one's backoff.
+		// A newer change has its own failure count and does not wait for the older one's backoff.
 		a.resume(e)
 		e.failedTS, e.attempts, e.since = 0, 0, time.Now()
 		e.note(d.Notify)
@@ -177,7 +177,7 @@ func (a *dispatcherActor) collapse(e *entry, d *notify.Dirty) notify.Admission {
 	return notify.Collapsed
 }
 
-// enqueue queues the entry for a slot, or forgets it if its observer may not run.
+// enqueue queues the entry for a slot, or drops it if its observer may not run.
 func (a *dispatcherActor) enqueue(e *entry) {
 	if e.obs.held.Load() {
 		a.forget(e)
@@ -196,10 +196,10 @@ func (a *dispatcherActor) enqueue(e *entry) {
 	e.obs.stats.queued.Add(1)
 }
 
-// delay makes the entry wait for a backoff of d. If too many wait it forgets the entry, whose
-// cell stays dirty and is found again by a scan.
+// delay puts the entry into backoff for d. Beyond the limit of waiting entries it drops the
+// entry; its cell stays dirty and a later scan finds it.
 func (a *dispatcherActor) delay(e *entry, d time.Duration) {
-	if len(a.draining) > 0 || e.obs.held.Load() || len(a.waiting)-a.resting >= a.cfg.Queue {
+	if len(a.draining) > 0 || e.obs.held.Load() || len(a.waiting)-a.debouncing >= a.cfg.Queue {
 		a.forget(e)
 		return
 	}
@@ -208,13 +208,13 @@ func (a *dispatcherActor) delay(e *entry, d time.Duration) {
 	e.obs.stats.waiting.Add(1)
 }
 
-// resume takes the entry out of those that wait.
+// resume ends the entry's backoff or debounce.
 func (a *dispatcherActor) resume(e *entry) {
 	heap.Remove(&a.waiting, e.index)
 	e.obs.stats.waiting.Add(-1)
-	if e.state == resting {
-		e.obs.resting--
-		a.resting--
+	if e.state == debouncing {
+		e.obs.debouncing--
+		a.debouncing--
 	}
 }
 

@@ -1,13 +1,13 @@
 package observer
 
-// This file runs an observer for several cells in one transaction. A batch is made by the
-// dispatcher, in its turn, of what waits in the observer's queue; it waits for nothing more
-// to come. From then on the batch belongs to its invocation actor, which alone calls its
-// methods, until the outcomes are sent back. A batch that comes to nothing is divided: its
-// cells go back to the queue, with half its size as the limit of the batches that they may
-// be in from then on. So a cell that fails is alone after log2 of the size more batches,
-// and only then its run counts as failed (failed in outcome.go). A function that names the
-// cells that fail (percolator.PartialError) spares the others this: they are committed.
+// Batches: one run of an observer for several cells in one transaction. The dispatcher forms a
+// batch from the cells already in the observer's queue and does not wait for more. The batch then
+// belongs to its invocation actor, the only caller of its methods, until the outcomes are
+// returned. A batch that fails or conflicts is split: its cells return to the queue, and their
+// later batches are limited to half its size. A failing cell thus runs alone after log2(size)
+// more batches, and only then does its run count as failed (failed in outcome.go). A function
+// that names the failing cells (percolator.PartialError) avoids the splits: the other cells are
+// committed.
 
 import (
 	"cmp"
@@ -26,15 +26,15 @@ import (
 )
 
 const (
-	// lookahead is how many batches' worth of queued cells are looked through for those of
-	// one tablet.
+	// lookahead is the number of batches' worth of queued cells that are searched for cells of
+	// the same tablet.
 	lookahead = 4
-	// atOnce limits the messages of a batch that are for one cell each.
+	// atOnce limits a batch's concurrent messages that concern one cell each.
 	atOnce = 16
 )
 
-// largest returns the size of the largest batch that the entry may be in. A change that has
-// failed runs by itself, so that no other pays for it.
+// largest returns the size of the largest batch that may include the entry. A change whose runs
+// have failed runs alone, so that it fails no other cell.
 func (l *registeredObserver) largest(e *entry) int {
 	if l.alone == e || e.attempts > 0 || (e.known != nil && e.known.Attempts > 0) {
 		return 1
@@ -42,8 +42,8 @@ func (l *registeredObserver) largest(e *entry) int {
 	return cmp.Or(e.most, max(l.spec.Batch, 1))
 }
 
-// batchPeers removes from the queue the cells that are run for together with e: those of its
-// tablet and its priority, first come first served. The others keep their order.
+// batchPeers removes from the queue the cells that run together with e: those of its tablet and
+// its priority, in queue order. The others keep their order.
 func (l *registeredObserver) batchPeers(e *entry) (peers []*entry) {
 	size, seen, kept := l.largest(e), 0, 0
 	for seen < min(len(l.queue), lookahead*l.spec.Batch) && len(peers)+1 < size {
@@ -65,8 +65,8 @@ func (l *registeredObserver) batchPeers(e *entry) (peers []*entry) {
 	return peers
 }
 
-// divide queues a cell of a batch that came to nothing: after a pause, the same for the
-// whole batch, if another transaction or a node was in the way.
+// divide queues a cell of a batch that did not commit. After a conflict or an unavailable node it
+// is queued after a backoff, the same for the whole batch.
 func (a *dispatcherActor) divide(e *entry, out outcome) {
 	e.most = out.most
 	switch {
@@ -81,8 +81,8 @@ func (a *dispatcherActor) divide(e *entry, out outcome) {
 	}
 }
 
-// disband queues the cells of a batch whose function does not return, each for a run of its
-// own. The function's transaction can't commit any more.
+// disband queues the cells of a batch whose function does not return, each for a run of its own.
+// The function's transaction can no longer commit.
 func (a *dispatcherActor) disband(r *run) {
 	for _, m := range append([]*run{r}, r.batchPeers...) {
 		if e, ok := a.runs[m]; ok {
@@ -93,13 +93,13 @@ func (a *dispatcherActor) disband(r *run) {
 	}
 }
 
-// batch is what its invocation actor does: one run, or several of one observer, for
-// different cells, that share a transaction and a phase.
+// batch is the work of an invocation actor: one or more runs of one observer, for different
+// cells, that share a transaction and a phase.
 type batch struct {
 	lead *run
 	runs []*run // in the order of their rows
 	outs []outcome
-	due  []int // indices in runs of those for which the function is called
+	due  []int // indices in runs for which the function is called
 	ts   []mvcc.Timestamp
 }
 
@@ -135,19 +135,18 @@ func (b *batch) do() {
 	case 1:
 		i := b.due[0]
 		r := b.runs[i]
-		b.outs[i] = r.awaitRest(tx, r.execute(tx, b.ts[i]))
+		b.outs[i] = r.awaitBackground(tx, r.execute(tx, b.ts[i]))
 	default:
 		b.execute(tx)
-		b.lead.awaitRest(tx, outcome{})
+		b.lead.awaitBackground(tx, outcome{})
 	}
 	for i := range b.outs {
 		b.outs[i].start = start
 	}
 }
 
-// check decides which of the cells are dirty, and fills in the outcomes of the others. What
-// it reads of strong observers' cells takes one message for each tablet. An error is about
-// all of them.
+// check decides which cells are dirty and sets the outcomes of the others. For strong observers
+// it sends one read to each tablet. An error applies to all cells.
 func (b *batch) check(ctx context.Context, tx Txn) error {
 	weak := b.lead.obs.spec.Weak
 	var recs []mvcc.ReadResult
@@ -172,7 +171,7 @@ func (b *batch) check(ctx context.Context, tx Txn) error {
 			due[i], b.ts[i], b.outs[i] = r.compare(ctx, recs[2*i], recs[2*i+1])
 		}
 		if due[i] {
-			due[i], b.outs[i] = r.rested(b.ts[i])
+			due[i], b.outs[i] = r.debounceElapsed(b.ts[i])
 		}
 		if due[i] {
 			due[i], b.outs[i] = r.charge(ctx, b.ts[i])
@@ -187,8 +186,8 @@ func (b *batch) check(ctx context.Context, tx Txn) error {
 	return nil
 }
 
-// execute calls the user's function for all cells that are due, in one transaction, and
-// commits what it has done for those that it doesn't name as failed.
+// execute calls the user's function once for all due cells, in one transaction, and commits its
+// writes for the cells that it does not report as failed.
 func (b *batch) execute(tx Txn) {
 	lead, stats := b.runs[b.due[0]], &b.lead.obs.stats
 	changes := make([]percolator.Notification, 0, len(b.due))
@@ -197,12 +196,12 @@ func (b *batch) execute(tx Txn) {
 		r, ts := b.runs[i], b.ts[i]
 		changes, due = append(changes, r.notification(ts)), append(due, r)
 		stats.started(tx.StartTS(), ts)
-		// Each change's trace has a run, and the first one's the transaction.
+		// Each change's trace has its own run span; the transaction belongs to the first.
 		if r.span = r.traces.Run(ts, r.obs.spec.Name); lead.span == nil {
 			lead = r
 		}
 	}
-	// What is written goes back to the oldest of what it is for.
+	// The origin of the writes is the oldest origin of the batch's changes.
 	for _, i := range b.due {
 		lead.origin = min(lead.origin, b.runs[i].origin)
 	}
@@ -213,7 +212,7 @@ func (b *batch) execute(tx Txn) {
 	tx.Trace(lead.span)
 	failed, err := failures(lead.user(tx, changes), due)
 	if err == nil {
-		err = tx.Failed() // which may be why changes have failed
+		err = tx.Failed() // it may have caused the failures of the changes
 	}
 	if err != nil || len(failed) == len(b.due) {
 		lead.drop(tx)
@@ -234,7 +233,8 @@ func (b *batch) execute(tx Txn) {
 }
 
 // commit acknowledges the changes that have not failed and commits, in one transaction. The
-// acknowledgments clear the notifications; those of weak observers are cleared together.
+// acknowledgments of strong observers clear the notifications; those of weak observers are
+// cleared together afterwards.
 func (b *batch) commit(tx Txn, lead *run, failed map[*run]error) error {
 	ctx, cancel := context.WithTimeout(lead.base, lead.timeout)
 	defer cancel()
@@ -255,9 +255,9 @@ func (b *batch) commit(tx Txn, lead *run, failed map[*run]error) error {
 	}
 	lead.obs.stats.commits.Add(uint64(len(cells)))
 	for _, i := range b.due {
-		b.outs[i] = outcome{kind: committed} // but for those that have failed
+		b.outs[i] = outcome{kind: committed} // the failed ones are set below
 	}
-	// What has changed since stays, and is found by its hint or by a scan.
+	// Cells changed since then stay dirty; a hint or a scan finds them.
 	if !lead.obs.spec.Weak {
 		return nil
 	}
@@ -273,7 +273,7 @@ func (b *batch) commit(tx Txn, lead *run, failed map[*run]error) error {
 	return nil
 }
 
-// fail is the outcome of all runs that were due, or of all if that is not known yet.
+// fail sets the outcome of all due runs, or of all runs if check has not finished.
 func (b *batch) fail(err error) {
 	if b.due == nil {
 		for i := range b.runs {
@@ -298,8 +298,8 @@ func (b *batch) fail(err error) {
 	}
 }
 
-// exited fills in the outcomes when the user's function has ended the goroutine, or
-// something around it has panicked: do did not return.
+// exited sets the outcomes if do did not return: the user's function ended the goroutine, or the
+// code around it panicked.
 func (b *batch) exited() {
 	lead := b.lead
 	switch {
@@ -320,7 +320,8 @@ func (b *batch) trace() {
 	}
 }
 
-// each calls do for all indices below n, several at once, and returns one of the errors.
+// each calls do for all indices below n, up to atOnce concurrently, and returns one of the
+// errors.
 func each(n int, do func(i int) error) error {
 	var group errgroup.Group
 	group.SetLimit(atOnce)

@@ -7,33 +7,33 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// A run that ends its process cannot count itself. So an attempt is recorded before a run whose
-// change may have been met before, by an earlier process of this node or by a node that has
-// died since; Config.Suspect says up to which timestamp. Other runs cost no extra write.
-// Success removes the attempt with the entry, like any other.
+// A run that crashes its process cannot record its own failure. An attempt is therefore recorded
+// before a run whose change an earlier process of this node, or a node that has died since, may
+// have run; Config.Suspect returns the timestamp up to which that is possible. Other runs cost no
+// extra write. Success removes the attempt with the entry.
 //
-// Runs beside the one that ends the process are charged as well. To tell them apart, each runs
-// alone of its observer next time: from then on only the one that ends the process is charged.
+// Runs concurrent with the crashing one are charged too. To separate them, each next runs as the
+// only run of its observer, so that from then on only the crashing one is charged.
 
-// unfinished is the error of an attempt that was recorded before its run, until the run ends.
-const unfinished = "observer: a run was begun and has not ended: its process died, or it is still running"
+// unfinished is the error of an attempt recorded before its run; it stays until the run ends.
+const unfinished = "observer: a run started and has not ended: its process died, or it is still running"
 
 var errUnfinished = errors.New(unfinished)
 
 // recorded is an attempt that was recorded before its run.
 type recorded struct {
 	ts       mvcc.Timestamp // of the change
-	attempts uint32         // of the change, with this one
+	attempts uint32         // of the change, including this one
 }
 
-// isUnfinished reports whether the entry's last attempt was recorded before a run that is not
-// known to have ended.
+// isUnfinished reports whether the entry's last attempt was recorded before a run whose end was
+// not recorded.
 func isUnfinished(n *mvcc.Notify) bool {
 	return n != nil && n.Attempts > 0 && n.Error == unfinished
 }
 
-// charge records an attempt before the run for the change at ts, if that is necessary. Unless
-// goOn the run ends with the outcome.
+// charge records an attempt before the run for the change at ts, if necessary. If goOn is false,
+// the run ends with out.
 func (r *run) charge(ctx context.Context, ts mvcc.Timestamp) (goOn bool, out outcome) {
 	if ts > r.suspect || r.charged.attempts != 0 {
 		return true, outcome{}
@@ -44,7 +44,7 @@ func (r *run) charge(ctx context.Context, ts mvcc.Timestamp) (goOn bool, out out
 		return false, r.retry(err)
 	case !there || n.ParkedTS != 0: // another worker has run it
 		return false, outcome{kind: clean}
-	case n.TS > r.suspect: // a newer change, with a count of its own
+	case n.TS > r.suspect: // a newer change, with its own failure count
 		return true, outcome{}
 	}
 	r.known = &n
@@ -65,8 +65,8 @@ func (r *run) charge(ctx context.Context, ts mvcc.Timestamp) (goOn bool, out out
 	return true, outcome{}
 }
 
-// uncharge removes the recorded attempt when the process stops in an orderly way before the run
-// has ended. An attempt that follows others stays.
+// uncharge removes the recorded attempt when the process shuts down before the run has ended. An
+// attempt that follows others stays.
 func (r *run) uncharge() {
 	if r.charged.attempts != 1 {
 		return

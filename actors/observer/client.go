@@ -14,19 +14,21 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Client is what runs need of the transaction layer. Its methods may be called concurrently.
+// Client is the part of the transaction layer that runs use. Its methods are safe for concurrent
+// use.
 type Client interface {
-	// Begin starts a transaction in the observer's name. Its start timestamp is taken by
-	// Start or GetRecords, whichever is called first.
+	// Begin starts a transaction on behalf of the observer. The first call of Start or GetRecords
+	// obtains its start timestamp.
 	Begin(ctx context.Context, observer string) (Txn, error)
-	// Notification reads the present entry of the cell in the notify group.
+	// Notification reads the cell's current entry in the notify group.
 	Notification(ctx context.Context, c mvcc.Cell) (n mvcc.Notify, there bool, err error)
 	// ClearNotify removes the entry as mvcc.ClearNotify does. left is the timestamp of an entry
-	// that stays, or 0.
+	// that remains, or 0.
 	ClearNotify(ctx context.Context, r mvcc.ClearNotifyRequest) (left mvcc.Timestamp, err error)
 	// ClearNotifies removes the entries of several cells, as ClearNotify does.
 	ClearNotifies(ctx context.Context, cells []mvcc.Cell, r mvcc.ClearNotifyRequest) error
-	// TabletOf returns the tablet that is believed to hold the cell, or 0. It does not block.
+	// TabletOf returns the tablet that serves the cell according to the cached routes, or 0. It
+	// does not block.
 	TabletOf(c mvcc.Cell) uint64
 	// FailNotify records a failed run as mvcc.FailNotify does.
 	FailNotify(ctx context.Context, r mvcc.FailNotifyRequest) error
@@ -34,38 +36,40 @@ type Client interface {
 
 // Txn is one run's transaction.
 type Txn interface {
-	// Start takes the start timestamp now.
+	// Start obtains the start timestamp.
 	Start(ctx context.Context) (mvcc.Timestamp, error)
-	// StartTS returns the start timestamp; 0 before it is taken.
+	// StartTS returns the start timestamp, or 0 before Start.
 	StartTS() mvcc.Timestamp
-	// GetRecords reads the newest write record of each cell visible at StartTS, deletes
-	// included. It waits for or resolves locks, never skips them. The results of cells with
-	// a notification have its origin.
+	// GetRecords reads the newest write record of each cell visible at StartTS, including
+	// deletes. It waits for or resolves locks and never skips them. The results of cells with a
+	// notification carry its origin.
 	GetRecords(ctx context.Context, cells ...mvcc.Cell) ([]mvcc.ReadResult, error)
 	// SetCell buffers a write of a cell of any class.
 	SetCell(c mvcc.Cell, value []byte)
 	Commit(ctx context.Context) (mvcc.Timestamp, error)
-	// Rest returns, after Commit, a channel that is closed when the locks that were left to be
-	// ended in the background have been; nil if there were none.
+	// Rest returns, after Commit, a channel that is closed when the locks left to background
+	// resolution are resolved; nil if there were none.
 	Rest() <-chan struct{}
-	// Left returns, after that, the latest of the notifications that the acknowledgments have
-	// not cleared, since their cells have changed after the start; 0 if there is none.
+	// Left returns, once Rest is closed, the latest timestamp of the notifications that the
+	// acknowledgments did not clear because their cells have changed since the start; 0 if there
+	// is none.
 	Left() mvcc.Timestamp
-	// Failed returns why the transaction cannot commit any more, before Commit is called:
-	// usually the error of its first failed read. It is nil if it can commit.
+	// Failed returns why the transaction can no longer commit, usually the error of its first
+	// failed read, or nil if it can. It is valid before Commit.
 	Failed() error
 	Rollback(ctx context.Context) error
-	// SetOrigin has what is written go back to a user's commit (docs/adr/0042).
+	// SetOrigin sets the origin of the transaction's writes: the user commit that caused them
+	// (docs/adr/0042).
 	SetOrigin(origin mvcc.Timestamp)
-	// Trace has what follows belong to the span; nil: to none.
+	// Trace makes subsequent operations children of the span; nil stops tracing.
 	Trace(s *tracing.Span)
 	// User returns the transaction for user code, which can neither commit nor roll it back.
 	User() *percolator.Tx
 }
 
-// runBytes limits what one run may buffer. It is less than a client's limit, because all
-// slots of all observers may run at once in one process, and a function that writes without
-// end must not take the others' memory.
+// runBytes limits the bytes that one run may buffer. It is lower than a client's limit, because
+// the slots of all observers may run at once in one process, and a function that writes without
+// end must not exhaust the memory of the others.
 const runBytes = 32 << 20
 
 // NewClient returns a Client that uses the process's coordinator.
@@ -124,8 +128,8 @@ func (c client) ClearNotify(ctx context.Context,
 	return mvcc.Timestamp(resp.GetMutation().GetCommitTs()), nil
 }
 
-// ClearNotifies implements Client. As long as the cluster does not know of requests for many
-// cells, there is one for each.
+// ClearNotifies implements Client. Until the cluster version supports requests for several cells,
+// it sends one request per cell.
 func (c client) ClearNotifies(ctx context.Context, cells []mvcc.Cell,
 	r mvcc.ClearNotifyRequest) error {
 	err := c.c.ClearNotifies(ctx, cells, r)
@@ -152,7 +156,7 @@ func (c client) FailNotify(ctx context.Context, r mvcc.FailNotifyRequest) error 
 	return err
 }
 
-// send carries an idempotent operation to the tablet of the cell's row.
+// send sends an idempotent operation to the tablet of the cell's row.
 func (c client) send(ctx context.Context, cell mvcc.Cell,
 	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	resp, _, err := c.c.Send(ctx, wire.Position{Table: cell.Table, Row: cell.Row}, req)

@@ -39,41 +39,39 @@ var (
 // Registered is an observer of this process, with the id of its table.
 type Registered struct {
 	Spec  percolator.ObserverSpec
-	Table mvcc.TableID // 0 if there is none yet; then nothing is found until Relink
+	Table mvcc.TableID // 0 if it does not exist yet: no cell is admitted until Relink
 }
 
 // Config configures a dispatcher. Client is required; other zero fields take their defaults.
 type Config struct {
 	Observers []Registered
 	Client    Client
-	// Context adds the values of all runs' contexts: the database for percolator.DBFrom.
+	// Context adds the values of every run's context: the database for percolator.DBFrom.
 	Context func(context.Context) context.Context
 
-	// Suspect returns the timestamp up to which a process that has died since may have met
-	// notifications; an attempt is recorded before their runs. It must not block and must
-	// not decrease. If it is nil there are none.
+	// Suspect returns the timestamp up to which a process that has died since may have run
+	// changes; an attempt is recorded before their runs. It must not block and must not decrease.
+	// Nil means none.
 	Suspect func() mvcc.Timestamp
 
-	Workers int // limit of runs at once, besides one that each observer may always have
-	// Queue limits the cells of one observer that wait for a slot, and all cells that wait
-	// for their backoff.
+	Workers int // limit of concurrent runs, in addition to one for each observer
+	// Queue limits the queued cells of one observer, and the cells in backoff of all observers.
 	Queue int
-	// MaxStuck limits how many slots are replaced because their functions ignore the end of
-	// their contexts; default Workers.
+	// MaxStuck limits the slots that are replaced because their functions ignore the cancellation
+	// of their contexts. Defaults to Workers.
 	MaxStuck int
-	// Grace is how long after its deadline a function may still return before it counts as
-	// stuck.
+	// Grace is the time after its deadline in which a function may still return before it counts
+	// as stuck.
 	Grace time.Duration
-	// CommitTimeout limits each step around the user's function: begin and check, commit,
-	// clear.
+	// CommitTimeout limits each step around the user's function: start and check, commit, clear.
 	CommitTimeout time.Duration
-	// FailureBase and FailureMax are the first and the longest backoff after failed runs. It
+	// FailureBase and FailureMax are the first and the longest backoff after failed runs; it
 	// doubles with each attempt.
 	FailureBase, FailureMax time.Duration
-	// RetryMax limits the jittered backoff after a conflict, or when a node does not answer.
-	// It begins with retryBase.
+	// RetryMax limits the jittered backoff after a conflict or an unavailable node. It starts at
+	// retryBase.
 	RetryMax time.Duration
-	// Traces knows to which traces changes belong; nil: runs are not traced.
+	// Traces maps changes to their traces; nil disables tracing of runs.
 	Traces *tracing.Book
 	Logger *slog.Logger
 }

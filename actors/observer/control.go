@@ -8,22 +8,22 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// inTurn has the dispatcher call do in its turn. It is how other goroutines change or read
-// the dispatcher's state.
-type inTurn struct {
+// onDispatcher is a message that has the dispatcher call do on its goroutine. Other goroutines change
+// or read the dispatcher's state through it.
+type onDispatcher struct {
 	do   func(a *dispatcherActor)
 	done chan struct{} // closed when do has returned
 }
 
-func (m *inTurn) run(a *dispatcherActor) {
+func (m *onDispatcher) run(a *dispatcherActor) {
 	defer close(m.done)
 	m.do(a)
 }
 
-// inTurn calls do in the dispatcher's turn and waits for it. Its errors are ctx's, after
-// which do may still be called, and that the dispatcher has stopped.
-func (d *Dispatcher) inTurn(ctx context.Context, do func(a *dispatcherActor)) error {
-	m := &inTurn{do: do, done: make(chan struct{})}
+// onDispatcher calls do on the dispatcher's goroutine and waits for it. It fails with ctx's error,
+// after which do may still be called, or if the dispatcher has stopped.
+func (d *Dispatcher) onDispatcher(ctx context.Context, do func(a *dispatcherActor)) error {
+	m := &onDispatcher{do: do, done: make(chan struct{})}
 	d.system.Root.Send(d.port.PID(), m)
 	select {
 	case <-m.done:
@@ -35,15 +35,15 @@ func (d *Dispatcher) inTurn(ctx context.Context, do func(a *dispatcherActor)) er
 	}
 }
 
-// Control applies what the catalogue says of observers: whether they are paused or retired, and
-// their limits. When it returns no further run of a paused or retired observer starts; runs
-// under way end by themselves. It ignores observers that are not registered here, and does
-// not change those that infos leaves out. Calls must not overlap, because the last one to
-// arrive counts. It fails with ctx's error, or if the dispatcher has stopped.
+// Control applies the catalogue's settings of observers: paused, retired, and their limits. After
+// it returns no run of a paused or retired observer starts; current runs continue to their end.
+// It ignores observers that are not registered here and leaves those missing from infos
+// unchanged. Calls must not overlap, because the last to arrive wins. It fails with ctx's error,
+// or if the dispatcher has stopped.
 //
-// Every node calls it when it learns of a newer version of the catalogue.
+// Every node calls it for each newer version of the catalogue.
 func (d *Dispatcher) Control(ctx context.Context, infos []*pb.ObserverInfo) error {
-	return d.inTurn(ctx, func(a *dispatcherActor) {
+	return d.onDispatcher(ctx, func(a *dispatcherActor) {
 		for _, info := range infos {
 			for _, l := range a.order {
 				if l.spec.Name == info.GetName() {
@@ -54,14 +54,14 @@ func (d *Dispatcher) Control(ctx context.Context, infos []*pb.ObserverInfo) erro
 	})
 }
 
-// Paused reports whether the column's observer may not run, so that its cells need not be
-// submitted. It may be called on any goroutine.
+// Paused reports whether the column's observer is paused or retired, so that its cells need not
+// be submitted. It is safe for concurrent use.
 func (d *Dispatcher) Paused(t notify.Target) bool {
 	l := (*d.byTarget.Load())[t.Key()]
 	return l != nil && l.held.Load()
 }
 
-// adjust applies one observer's entry of the catalogue.
+// adjust applies one observer's catalogue entry.
 func (a *dispatcherActor) adjust(l *registeredObserver, info *pb.ObserverInfo) {
 	l.limit = l.spec.Concurrency
 	if n := int(info.GetLimit()); n > 0 {
@@ -73,16 +73,16 @@ func (a *dispatcherActor) adjust(l *registeredObserver, info *pb.ObserverInfo) {
 	if l.held.Swap(held) == held {
 		return
 	}
-	a.cfg.Logger.Info("observer: controlled", "observer", l.spec.Name, "paused", info.GetPaused(),
+	a.cfg.Logger.Info("observer: settings applied", "observer", l.spec.Name, "paused", info.GetPaused(),
 		"retired", info.GetRetired(), "limit", l.limit)
 	if held {
-		a.letGo(l)
+		a.dropQueued(l)
 	}
 }
 
-// letGo forgets the observer's cells that are not running, with their memory and advisory
-// locks. They stay dirty, and scans find them when the observer is resumed.
-func (a *dispatcherActor) letGo(l *registeredObserver) {
+// dropQueued drops the observer's cells that are not running, with their memory and advisory locks.
+// They stay dirty, and scans find them when the observer is resumed.
+func (a *dispatcherActor) dropQueued(l *registeredObserver) {
 	for _, e := range a.entries {
 		if e.obs != l || e.state == running {
 			continue
@@ -98,6 +98,6 @@ func (a *dispatcherActor) letGo(l *registeredObserver) {
 	clear(a.waiting[len(kept):])
 	a.waiting = kept
 	a.waiting.restore()
-	a.resting -= l.resting
+	a.debouncing -= l.debouncing
 	l.emptied()
 }

@@ -1,11 +1,10 @@
 package observer
 
-// This file makes cells of observers with a debounce wait until they have rested. A cell
-// that waits is an entry in the dispatcher's heap of waiting ones; its finder keeps the
-// advisory lock, but no slot. It runs on the dispatcher's goroutine, except rested. How
-// long ago a change was is told by this node's clock and by hints, which may be wrong or
-// missing; so each run looks once more, by the oracle's timestamps, and is put off if the
-// change is too new.
+// Debounce: delays a cell until it has not changed for the observer's debounce period. A delayed
+// cell is an entry in the dispatcher's heap; its finder keeps the advisory lock, but it holds no
+// slot. Everything runs on the dispatcher's goroutine except debounceElapsed. The age of a change is
+// estimated from this node's clock and from hints, which may be wrong or missing; each run
+// therefore checks it against the oracle's timestamps and is postponed if the change is too new.
 
 import (
 	"container/heap"
@@ -14,22 +13,22 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// longestRest is how many times the debounce a cell waits at most if it never rests.
-const longestRest = 10
+// maxDebounceFactor limits the delay of a cell that keeps changing, as a multiple of the debounce.
+const maxDebounceFactor = 10
 
-// rest returns how old the entry's newest change has to be: the observer's debounce, or 0 if
-// there is none or the cell has waited for as long as it may.
+// rest returns the minimum age of the entry's newest change: the observer's debounce, or 0 if it
+// has none or the cell has been delayed for the maximum.
 func (e *entry) rest() time.Duration {
 	d := e.obs.spec.Debounce
-	if d > 0 && time.Since(e.since) >= longestRest*d {
+	if d > 0 && time.Since(e.since) >= maxDebounceFactor*d {
 		return 0
 	}
 	return d
 }
 
-// remainingRest returns how long the cell has to wait from now on if it does not change
-// any more. Of a change that is only hinted at it is taken that it has just happened.
-func (e *entry) remainingRest() time.Duration {
+// remainingDebounce returns the delay from now on if the cell does not change again. A change known
+// only from a hint is assumed to have just happened.
+func (e *entry) remainingDebounce() time.Duration {
 	left := e.rest()
 	if left == 0 {
 		return 0
@@ -38,22 +37,22 @@ func (e *entry) remainingRest() time.Duration {
 		age := time.Duration(time.Now().UnixMilli()-e.known.TS.Millis()) * time.Millisecond
 		left -= max(age, 0)
 	}
-	return max(0, min(left, longestRest*e.obs.spec.Debounce-time.Since(e.since)))
+	return max(0, min(left, maxDebounceFactor*e.obs.spec.Debounce-time.Since(e.since)))
 }
 
-// place queues the entry, or makes it wait if its cell has not rested yet.
+// place queues the entry, or delays it if its cell is within the debounce.
 func (a *dispatcherActor) place(e *entry) {
-	if d := e.remainingRest(); d > 0 {
+	if d := e.remainingDebounce(); d > 0 {
 		a.wait(e, d)
 		return
 	}
 	a.enqueue(e)
 }
 
-// wait makes the entry wait for d, for its debounce. If too many of the observer wait, it
-// forgets the entry; the cell stays dirty, and scanners hand it out when it has rested.
+// wait delays the entry by d for its debounce. If too many cells of the observer are delayed, it
+// drops the entry; the cell stays dirty, and scanners submit it after the debounce.
 func (a *dispatcherActor) wait(e *entry, d time.Duration) {
-	if len(a.draining) > 0 || e.obs.held.Load() || e.obs.resting >= a.cfg.Queue {
+	if len(a.draining) > 0 || e.obs.held.Load() || e.obs.debouncing >= a.cfg.Queue {
 		a.forget(e)
 		return
 	}
@@ -61,29 +60,29 @@ func (a *dispatcherActor) wait(e *entry, d time.Duration) {
 		e.waits()
 		e.waits = nil
 	}
-	e.state, e.due = resting, time.Now().Add(d)
-	e.obs.resting++
-	a.resting++
+	e.state, e.due = debouncing, time.Now().Add(d)
+	e.obs.debouncing++
+	a.debouncing++
 	heap.Push(&a.waiting, e)
 	e.obs.stats.waiting.Add(1)
 }
 
-// postpone puts the end of a resting cell's wait off for a change that n or a hint tells of.
+// postpone extends a cell's debounce because of the change that n or a hint reports.
 func (a *dispatcherActor) postpone(e *entry, n *mvcc.Notify) {
 	if n != nil && e.known != nil && n.TS <= e.known.TS {
-		return // told before
+		return // already known
 	}
 	e.hint = false
 	e.note(n)
-	if due := time.Now().Add(e.remainingRest()); due.After(e.due) {
+	if due := time.Now().Add(e.remainingDebounce()); due.After(e.due) {
 		e.due = due
 		heap.Fix(&a.waiting, e.index)
 	}
 }
 
-// rested reports whether the run's change, at ts, is as old as the observer's debounce asks
-// for. If not the outcome says how long it has to wait. The run's own goroutine calls it.
-func (r *run) rested(ts mvcc.Timestamp) (bool, outcome) {
+// debounceElapsed reports whether the run's change, at ts, is as old as the observer's debounce requires.
+// If not, the outcome has the remaining delay. The run's own goroutine calls it.
+func (r *run) debounceElapsed(ts mvcc.Timestamp) (bool, outcome) {
 	age := time.Duration(r.tx.StartTS().Millis()-ts.Millis()) * time.Millisecond
 	if r.rest == 0 || age >= r.rest {
 		return true, outcome{}

@@ -15,15 +15,15 @@ import (
 
 type spec = percolator.ObserverSpec
 
-// Dispatcher runs a node's observers. Its methods may be called concurrently.
+// Dispatcher runs a node's observers. Its methods are safe for concurrent use.
 type Dispatcher struct {
 	system    *actor.ActorSystem
 	port      *actorkit.Port[[]notify.Dirty, []notify.Admission]
 	observers []*registeredObserver
-	// byTarget points to a map that does not change; Relink brings another.
+	// byTarget points to an immutable map; Relink replaces it.
 	byTarget *atomic.Pointer[map[notify.Target]*registeredObserver]
 	cancel   context.CancelFunc // ends all runs' contexts
-	stopped  chan struct{}      // closed when the actor has ended
+	stopped  chan struct{}      // closed when the actor has stopped
 }
 
 // Spawn starts a dispatcher. It fails with ErrInvalid, or if the actor's name is taken.
@@ -33,12 +33,12 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Dispatcher, error) {
 		return nil, err
 	}
 	d := &Dispatcher{system: system, stopped: make(chan struct{})}
-	// The context of all runs lives as long as the dispatcher.
+	// The runs' parent context lives as long as the dispatcher.
 	ctx, cancel := context.WithCancel(context.Background())
 	d.cancel = cancel
 	a := newDispatcherActor(ctx, cfg, d.stopped)
 	d.observers, d.byTarget = a.order, &a.byTarget
-	// Always the same instance: a restart after a panic must not forget what runs.
+	// Always the same instance: a restart after a panic must keep the state of current runs.
 	pid, err := system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor {
 		return a
 	}), "observer")
@@ -69,7 +69,7 @@ func check(cfg Config) error {
 	return nil
 }
 
-// Targets returns the columns whose observers are registered here, for scanners to look for.
+// Targets returns the columns of the observers registered here, for scanners.
 func (d *Dispatcher) Targets() []notify.Target {
 	out := make([]notify.Target, 0, len(d.observers))
 	for _, l := range d.observers {
@@ -83,15 +83,15 @@ func (d *Dispatcher) Targets() []notify.Target {
 	return out
 }
 
-// Submit offers at most Queue dirty cells and returns one admission for each. It waits only for
-// the dispatcher's turn, never for a run. It fails with an error of actorkit if the
-// dispatcher has stopped or there are far too many callers, or with ctx's error; then some
-// of the cells may have been accepted, and their Done will be called.
+// Submit submits at most Queue dirty cells and returns one admission for each. It waits only for
+// the dispatcher's goroutine, never for a run. It fails with an error of actorkit if the
+// dispatcher has stopped or is overloaded by callers, or with ctx's error; then some of the cells
+// may have been accepted, and their Done will be called.
 func (d *Dispatcher) Submit(ctx context.Context, items []notify.Dirty) ([]notify.Admission, error) {
 	return d.port.Ask(ctx, items, false)
 }
 
-// Stats returns each observer's counters, in the order of registration.
+// Stats returns each observer's counters in the order of registration.
 func (d *Dispatcher) Stats() []Stats {
 	out := make([]Stats, len(d.observers))
 	for i, l := range d.observers {
@@ -100,8 +100,8 @@ func (d *Dispatcher) Stats() []Stats {
 	return out
 }
 
-// Stop starts no more runs, waits for those under way, and ends the dispatcher. Queued cells
-// stay dirty. If ctx ends first Stop cancels the runs' contexts, does not wait for them, and
+// Stop starts no further runs, waits for the current ones, and stops the dispatcher. Queued cells
+// stay dirty. If ctx ends first, Stop cancels the runs' contexts without waiting for them and
 // returns an error that wraps ErrStillRunning. A second call waits for the same end.
 func (d *Dispatcher) Stop(ctx context.Context) error {
 	idle := make(chan struct{})
@@ -117,11 +117,11 @@ func (d *Dispatcher) Stop(ctx context.Context) error {
 		return fmt.Errorf("%w: %s: %w", ErrStillRunning, d.going(), context.Cause(ctx))
 	}
 	d.system.Root.Poison(d.port.PID())
-	<-d.stopped // the actor never waits, so this does not last
+	<-d.stopped // the actor never blocks, so this is short
 	return nil
 }
 
-// going returns which observers run and how often, for an error.
+// going returns the observers with current runs and their numbers, for an error.
 func (d *Dispatcher) going() string {
 	text := ""
 	for _, s := range d.Stats() {
@@ -132,7 +132,7 @@ func (d *Dispatcher) going() string {
 	return text
 }
 
-// backoff returns base doubled n times, but at most most.
+// backoff returns base doubled n times, limited to most.
 func backoff(base, most time.Duration, n int) time.Duration {
 	d := base
 	for ; n > 0 && d < most; n-- {

@@ -1,8 +1,8 @@
 package observer
 
-// This file has the dispatcher's state: a registeredObserver for each observer and an entry for each
-// cell that is queued, running, resting or waiting for a backoff. They belong to the
-// dispatcher's goroutine, except the atomic fields, which any goroutine may read.
+// Dispatcher state: a registeredObserver per observer, and an entry per cell that is queued,
+// running, in debounce or in backoff. It is confined to the dispatcher's goroutine, except the
+// atomic fields, which any goroutine may read.
 
 import (
 	"container/heap"
@@ -16,48 +16,48 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// registeredObserver is one registered observer. spec does not change; any goroutine may use stats and
-// logger. Only the dispatcher uses the rest, except where it says otherwise.
+// registeredObserver is one registered observer. spec is immutable; any goroutine may use stats
+// and logger. The other fields belong to the dispatcher unless they say otherwise.
 type registeredObserver struct {
 	spec   spec
 	table  atomic.Uint32 // changed only by the dispatcher (Relink)
 	logger *slog.Logger
 	stats  counters
 
-	// limit is how many runs there may be at once: the spec's, until Control changes it.
+	// limit is the number of concurrent runs: the spec's, until Control changes it.
 	limit int
-	// held means paused or retired: no run starts. Only the dispatcher changes held, retired
-	// and inForce, which is the limit in force.
+	// held means paused or retired: no run starts. Only the dispatcher changes held, retired and
+	// inForce, the effective limit.
 	held, retired atomic.Bool
 	inForce       atomic.Int64
 
-	queue   []*entry // cells that wait for a slot, in the order in which they came
-	taken   int      // how many were taken from the queue, if the observer has a Priority
-	resting int      // cells that wait for the observer's debounce
-	// suspects run one at a time, because a process died during an earlier run of theirs.
-	// alone is the one that runs now.
+	queue   []*entry // cells waiting for a slot, in order of arrival
+	taken   int      // number removed from the queue, if the observer has a Priority
+	debouncing int      // cells in debounce
+	// suspects run one at a time, because a process died during an earlier run of theirs. alone
+	// is the one running now.
 	suspects []*entry
 	alone    *entry
 	running  int
-	stuck    int // how many of the running ones are stuck
+	stuck    int // stuck runs among the running ones
 
-	frequent frequent // rows that run again and again
+	frequent frequent // rows that run repeatedly
 }
 
 func (l *registeredObserver) tableID() mvcc.TableID { return mvcc.TableID(l.table.Load()) }
 
-// ack returns the observer's acknowledgment column in the row of the cell.
+// ack returns the observer's acknowledgment column in the cell's row.
 func (l *registeredObserver) ack(observed mvcc.Cell) mvcc.Cell {
 	return notify.AckCell(observed, l.spec.Name)
 }
 
-// free reports whether the observer may start another run. Stuck runs are replaced, but
-// no more than limit of them.
+// free reports whether the observer may start another run. Stuck runs are replaced, up to limit
+// of them.
 func (l *registeredObserver) free() bool { return l.running-min(l.stuck, l.limit) < l.limit }
 
-// enough returns how many cells there is use for at once: those of as many runs as there may be,
-// and as many again to go on with, or what a batch or the highest priority is chosen from. Any
-// goroutine may call it.
+// enough returns the number of queued cells that the observer can use: twice the number of its
+// concurrent runs, or more if a batch or the highest priority is chosen from them. It is safe for
+// concurrent use.
 func (l *registeredObserver) enough() int {
 	batch := max(l.spec.Batch, 1)
 	running := batch * int(l.inForce.Load())
@@ -68,7 +68,7 @@ func (l *registeredObserver) enough() int {
 	return running + waiting
 }
 
-// ready reports whether a waiting cell may have a slot.
+// ready reports whether a queued cell may get a slot.
 func (l *registeredObserver) ready() bool {
 	return len(l.queue) > 0 || (len(l.suspects) > 0 && l.alone == nil)
 }
@@ -92,12 +92,12 @@ func (l *registeredObserver) next() *entry {
 	return e
 }
 
-// oldestEvery is how often the cell that has been queued for the longest has its turn before
-// those of a higher priority: once in so many runs.
+// oldestEvery is the number of runs after which the cell queued longest runs next, regardless of
+// priority.
 const oldestEvery = 8
 
-// first returns which cell of the queue has its turn by the observer's priorities. It looks at
-// all of them: they are few, and each is about to cost a transaction.
+// first returns the index of the queued cell that runs next by the observer's priorities. It
+// inspects all of them: they are few, and each is about to cost a transaction.
 func (l *registeredObserver) first() int {
 	at := 0
 	if l.taken++; l.taken%oldestEvery != 0 {
@@ -110,7 +110,7 @@ func (l *registeredObserver) first() int {
 	return at
 }
 
-// rank asks the observer's Priority for the cell's, the first time that it is queued.
+// rank sets the cell's priority by the observer's Priority, when the cell is first queued.
 func (l *registeredObserver) rank(e *entry) {
 	if l.spec.Priority == nil || e.ranked {
 		return
@@ -131,14 +131,14 @@ func (l *registeredObserver) rank(e *entry) {
 	e.priority = l.spec.Priority(n)
 }
 
-// emptied drops the queues, whose entries were forgotten.
+// emptied drops the queues after their entries were dropped.
 func (l *registeredObserver) emptied() {
-	l.queue, l.suspects, l.resting = nil, nil, 0
+	l.queue, l.suspects, l.debouncing = nil, nil, 0
 	l.stats.queued.Store(0)
 	l.stats.waiting.Store(0)
 }
 
-// ended records that the entry's run has ended or was given up.
+// ended records that the entry's run has ended or was abandoned.
 func (l *registeredObserver) ended(e *entry) {
 	if l.alone == e {
 		l.alone = nil
@@ -152,46 +152,46 @@ const (
 	queued state = iota
 	running
 	waiting
-	resting
+	debouncing
 )
 
-// entry is a dirty cell in the dispatcher: queued for a slot, running, waiting for a backoff, or
-// resting for the observer's debounce.
+// entry is a dirty cell in the dispatcher: queued, running, in backoff, or in debounce.
 type entry struct {
 	obs   *registeredObserver
 	cell  mvcc.Cell
 	state state
-	known *mvcc.Notify // the newest notify entry heard of; nil if there were only hints
-	// hint means that a hint has come since the run began, so there may be a change newer
-	// than known.
+	known *mvcc.Notify // the newest notify entry known; nil if only hints arrived
+	// hint means that a hint arrived after the run started, so there may be a change newer than
+	// known.
 	hint bool
-	done func() // to be called once; nil afterward
-	// waits is to be called before the cell waits for a debounce, once at most; nil afterward.
+	done func() // called once; nil afterward
+	// waits is called at most once, before the cell enters debounce; nil afterward.
 	waits func()
-	// backlog means that more of the observer's cells wait elsewhere, and that a newer change
-	// has to wait in line with them.
+	// backlog means that more of the observer's cells are pending elsewhere, and that a newer
+	// change must queue behind them.
 	backlog bool
 
-	retries  int // conflicts and unavailable nodes in a row
-	unserved int // of retries, those that were no conflicts
-	// trouble is the counter of the observer's stats that has the cell; nil: retries are few.
+	retries  int // consecutive conflicts and unavailable nodes
+	unserved int // retries that were not conflicts
+	// trouble is the counter of the observer's stats that includes the cell; nil while retries
+	// are few.
 	trouble *atomic.Int64
-	charged recorded // of the next run; zero if that is not recorded
-	tablet  uint64   // that is believed to hold the cell, when it was queued; 0: not known
-	most    int      // largest batch that it may be in; 0: its observer's
+	charged recorded // attempt of the next run; zero if none is recorded
+	tablet  uint64   // tablet of the cell by the routes cached when it was queued; 0 if unknown
+	most    int      // largest batch that may include it; 0 for its observer's limit
 
 	attempts uint32         // failures of the change at failedTS
 	failedTS mvcc.Timestamp // 0 if none has failed
-	due      time.Time      // end of the backoff or the debounce, if waiting or resting
-	index    int            // in the heap, if waiting or resting
-	since    time.Time      // when its first change that has not run was heard of
+	due      time.Time      // end of the backoff or the debounce, if waiting or debouncing
+	index    int            // in the heap, if waiting or debouncing
+	since    time.Time      // when its oldest change that has not run was reported
 	priority int            // by the observer's Priority
-	ranked   bool           // priority has been asked for
+	ranked   bool           // priority is set
 	run      *run           // if running
-	parked   bool           // running, but given up and parked
+	parked   bool           // abandoned and parked, though still running
 }
 
-// note adds another notification of the same cell.
+// note records another notification of the same cell.
 func (e *entry) note(n *mvcc.Notify) {
 	if n == nil {
 		e.hint = true
@@ -202,8 +202,8 @@ func (e *entry) note(n *mvcc.Notify) {
 	}
 }
 
-// retried counts a run that has to be repeated, and reports whether to log it: first after
-// contendedRetries, and then whenever their number has doubled.
+// retried counts a run to be repeated, and reports whether to log it: after contendedRetries, and
+// then whenever their number has doubled.
 func (e *entry) retried(cause error) (warn bool) {
 	e.retries++
 	if !conflicting(cause) {
@@ -220,7 +220,7 @@ func (e *entry) retried(cause error) (warn bool) {
 	return e.retries&(e.retries-1) == 0
 }
 
-// countAs moves the cell from the counter that has it to another one; nil is none.
+// countAs moves the cell from its counter to another one; nil is none.
 func (e *entry) countAs(trouble *atomic.Int64) {
 	if e.trouble == trouble {
 		return
@@ -248,7 +248,7 @@ func (e *entry) release() {
 	}
 }
 
-// waitHeap has the entry whose backoff or debounce ends first on top.
+// waitHeap orders entries by the end of their backoff or debounce.
 type waitHeap []*entry
 
 func (h waitHeap) Len() int           { return len(h) }

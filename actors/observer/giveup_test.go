@@ -14,7 +14,7 @@ import (
 // inHand returns how many cells the dispatcher has and how many runs count as stuck.
 func inHand(t *testing.T, d *Dispatcher) (cells, stuck int) {
 	t.Helper()
-	if err := d.inTurn(t.Context(), func(a *dispatcherActor) {
+	if err := d.onDispatcher(t.Context(), func(a *dispatcherActor) {
 		cells, stuck = len(a.entries), a.stuck+a.order[0].stuck
 	}); err != nil {
 		t.Fatal(err)

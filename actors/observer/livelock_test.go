@@ -122,7 +122,7 @@ func TestEndlessConflictsPark(t *testing.T) {
 			close(told)
 			cell := n.Cell(table, "row", raw.Name)
 			notifytest.Eventually(t, 60*time.Second, "parked",
-				parkedWith(cluster, cell, "64 runs in a row came to nothing", 2))
+				parkedWith(cluster, cell, "64 consecutive runs had no result", 2))
 			// Whose function says so may mean to wait, and is warned of when that counts as failed.
 			level := map[string]string{"conflict": "level=WARN", "unavailable": "level=DEBUG"}[name]
 			if !log.has("again and again", "row=row", "retries=32", level) ||
@@ -170,7 +170,7 @@ func TestMaxConflicts(t *testing.T) {
 	}, percolator.MaxAttempts(2), percolator.MaxConflicts(5))
 	set(t, n, "row", raw)
 	notifytest.Eventually(t, 60*time.Second, "parked", parkedWith(cluster,
-		n.Cell(table, "row", raw.Name), "5 runs in a row came to nothing", 2))
+		n.Cell(table, "row", raw.Name), "5 consecutive runs had no result", 2))
 	if s := n.Stats("reader"); s.Runs != 10 || s.Conflicts != 8 {
 		t.Errorf("%d runs and %d conflicts, want 2 attempts of 5 runs, the last of each a failure",
 			s.Runs, s.Conflicts)

@@ -1,8 +1,7 @@
 package observer
 
-// This file decides what an error of a run means: whether it counts as a failure of the observer,
-// is tried again without being counted, or ends with the dispatcher. It runs on the goroutine of
-// the run's invocation actor.
+// Classification of a run's errors: a counted failure of the observer, an uncounted retry, or the
+// end of the dispatcher. It runs on the goroutine of the run's invocation actor.
 
 import (
 	"context"
@@ -14,20 +13,20 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// outcome is how a run has ended.
+// outcome is the result of a run.
 type outcome struct {
 	kind     outcomeKind
-	start    mvcc.Timestamp // the transaction's, if committed, clean or early
-	left     mvcc.Timestamp // of a newer notification that the run could not clear; or 0
-	ts       mvcc.Timestamp // of the notification for which a failure was counted
+	start    mvcc.Timestamp // start timestamp of the transaction, if committed, clean or early
+	left     mvcc.Timestamp // timestamp of a newer notification that the run could not clear, or 0
+	ts       mvcc.Timestamp // timestamp of the notification for which a failure was counted
 	attempts uint32         // failures so far, if failed or parked
-	rest     time.Duration  // how long the cell still has to rest, if early
+	rest     time.Duration  // remaining debounce of the cell, if early
 	err      error          // if conflict, unavailable, failed, parked or divided
-	// If unavailable: the function itself returned ErrUnavailable, perhaps in order to wait;
-	// no node that the run needs was away.
+	// If unavailable: the function itself returned ErrUnavailable, perhaps in order to wait; no
+	// node needed by the run was unavailable.
 	postponed bool
-	// If divided: the largest batch that the cell may be in from now on, and a random number
-	// below 1 that the whole batch has in common.
+	// If divided: the largest batch that may include the cell from now on, and a random number
+	// below 1 shared by the whole batch.
 	most  int
 	share float64
 }
@@ -35,19 +34,19 @@ type outcome struct {
 type outcomeKind uint8
 
 const (
-	committed   outcomeKind = iota // the user's function ran, and it counts
+	committed   outcomeKind = iota // the user's function ran and its writes are committed
 	clean                          // there was nothing to do
-	conflict                       // another transaction was faster; run again
+	conflict                       // it conflicted with another transaction; run again
 	unavailable                    // a call failed or its outcome is unknown; run again
 	failed                         // the user's function failed; run again after a backoff
-	parked                         // it has failed too often
-	abandoned                      // it returned after the dispatcher had given up on it
+	parked                         // it has failed MaxAttempts times
+	abandoned                      // it returned after the dispatcher had abandoned it
 	interrupted                    // the dispatcher stopped
-	early                          // the cell has changed within the observer's debounce
-	divided                        // its batch came to nothing; run again in a smaller one
+	early                          // the cell changed within the observer's debounce
+	divided                        // its batch was split; run again in a smaller one
 )
 
-// String returns the kind as it is in traces.
+// String returns the kind's name in traces.
 func (k outcomeKind) String() string {
 	return [...]string{
 		"committed", "clean", "conflict", "unavailable", "failed", "parked", "abandoned",
@@ -55,24 +54,24 @@ func (k outcomeKind) String() string {
 	}[k]
 }
 
-// errAbandoned reports that the function returned after the dispatcher had given up on it.
+// errAbandoned reports that the function returned after the dispatcher had abandoned it.
 var errAbandoned = errors.New("observer: function returned too late")
 
-// contendedRetries is the number of uncounted runs of a cell in a row that is logged. After
-// the observer's MaxConflicts of them they count as one failed run, so that a cell that never
-// succeeds is parked in the end.
+// contendedRetries is the number of consecutive uncounted runs of a cell after which they are
+// logged. MaxConflicts of them count as one failed run, so that a cell that never succeeds is
+// eventually parked.
 const contendedRetries = 32
 
 // owns reports whether an error that the user's function returned stems from the run's own
-// transaction and not from the function: a read of the transaction has failed in a way that
+// transaction rather than from the function: a read of the transaction failed in a way that
 // another run may not. The function may have wrapped the error.
 func (r *run) owns(err error) bool {
 	own := r.tx.Failed()
 	return own != nil && transient(own) && transient(err)
 }
 
-// failures takes apart what the user's function returned for the runs: into the errors of those
-// that a PartialError names, or else into one of all runs.
+// failures splits the error of the user's function by runs: into the errors of the runs that a
+// PartialError names, or one error for all runs.
 func failures(err error, runs []*run) (map[*run]error, error) {
 	partial, ok := err.(*percolator.PartialError) //nolint:errorlint // wrapped it may be one of several
 	switch {
@@ -91,25 +90,25 @@ func failures(err error, runs []*run) (map[*run]error, error) {
 			failed[r] = err
 		}
 	}
-	if known < len(partial.Failed) { // it may mean another one, which would be acknowledged
+	if known < len(partial.Failed) { // the failed row may be another one, which would be acknowledged
 		return nil, fmt.Errorf("%w: rows that were not in the batch: %w", percolator.ErrInvalid, err)
 	}
 	return failed, nil
 }
 
-// judge turns an error of the user's function, or if own is set of the run's own transaction,
-// into an outcome. Conflicts of other transactions that the function makes count as its
-// failures, because they may conflict with its own run each time. Nodes that do not answer
-// are never a failure. Many repetitions in a row are counted in the end, unless the run's own
+// classify converts an error of the user's function, or of the run's own transaction if own is set,
+// into an outcome. Conflicts of other transactions that the function starts count as its
+// failures, because they may conflict with its own run each time. Unavailable nodes are never a
+// failure. Every MaxConflicts-th consecutive repetition counts as one, unless the run's own
 // transaction found no node to serve it.
-func (r *run) judge(start mvcc.Timestamp, err error, own bool) outcome {
+func (r *run) classify(start mvcc.Timestamp, err error, own bool) outcome {
 	var late *deadlineError
 	switch {
 	case errors.Is(err, errAbandoned):
 		return outcome{kind: abandoned, err: err}
 	case r.base.Err() != nil:
 		return outcome{kind: interrupted, err: err}
-	case errors.As(err, &late): // whatever it returned in the end
+	case errors.As(err, &late): // regardless of what it returned
 		return r.failed(start, err)
 	case !transient(err), !own && conflicting(err), !own && errors.Is(err, percolator.ErrClosed):
 		return r.failed(start, err)
@@ -119,7 +118,7 @@ func (r *run) judge(start mvcc.Timestamp, err error, own bool) outcome {
 	uncounted := out.kind == interrupted || (own && out.kind == unavailable)
 	if n := r.retries + 1; n%r.obs.spec.MaxConflicts == 0 && !uncounted {
 		return r.failed(start, fmt.Errorf(
-			"observer: %d runs in a row came to nothing, the last with: %w", n, err))
+			"observer: %d consecutive runs had no result, the last failed with: %w", n, err))
 	}
 	return out
 }
@@ -135,14 +134,14 @@ func (r *run) retry(err error) outcome {
 	return outcome{kind: unavailable, err: err}
 }
 
-// conflicting reports whether another transaction was in the way.
+// conflicting reports whether err is a conflict with another transaction.
 func conflicting(err error) bool {
 	return errors.Is(err, percolator.ErrConflict) || errors.Is(err, percolator.ErrLocked)
 }
 
-// transient reports whether another transaction was in the way or a node did not answer. The
-// next run is safe even after ErrCommitUnknown: it meets what is left of this one, settles it,
-// and then reads the acknowledgment (invariant 1).
+// transient reports whether err is a conflict or an unavailable node. The next run is safe even
+// after ErrCommitUnknown: it resolves the locks of this one and then reads the acknowledgment
+// (invariant 1).
 func transient(err error) bool {
 	for _, target := range []error{
 		percolator.ErrConflict, percolator.ErrLocked, percolator.ErrCommitUnknown,
@@ -164,7 +163,7 @@ func (r *run) failed(start mvcc.Timestamp, cause error) outcome {
 	out := outcome{kind: failed, attempts: r.attempts + 1, err: cause}
 	n, there, err := r.client.Notification(ctx, r.cell)
 	switch {
-	case err != nil: // it is not counted there, but the backoff grows here
+	case err != nil: // the failure is not recorded, but the backoff grows
 		return out
 	case !there:
 		return outcome{kind: clean, err: cause} // another worker's run has succeeded
@@ -193,7 +192,7 @@ func (r *run) failed(start mvcc.Timestamp, cause error) outcome {
 	return out
 }
 
-// report counts a run as failed while its function still has not returned.
+// report counts a run as failed while its function has not returned.
 func (r *run) report(start mvcc.Timestamp) outcome {
 	return r.failed(start, &deadlineError{
 		deadline: r.obs.spec.Deadline, cause: context.DeadlineExceeded,

@@ -7,8 +7,7 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// Registered lists the observers with the tables that they are linked to, without those
-// that are retired.
+// Registered returns the registered observers with their current tables, except retired ones.
 func (d *Dispatcher) Registered() []Registered {
 	var out []Registered
 	for _, l := range d.observers {
@@ -20,28 +19,27 @@ func (d *Dispatcher) Registered() []Registered {
 }
 
 // Relink links observers, by name, to the given tables, because theirs were dropped and
-// re-created. When it returns, cells of the new tables are admitted and those of the old
-// ones are not, and Targets has changed. Runs under way end by themselves. The caller
-// must not change the map afterwards. Errors: as Control's.
+// recreated. When it returns, cells of the new tables are admitted and those of the old ones are
+// not, and Targets has changed. Current runs continue to their end. The caller must not change
+// the map afterwards. It fails with ctx's error, or if the dispatcher has stopped.
 func (d *Dispatcher) Relink(ctx context.Context, tables map[string]mvcc.TableID) error {
-	return d.inTurn(ctx, func(a *dispatcherActor) {
+	return d.onDispatcher(ctx, func(a *dispatcherActor) {
 		for _, l := range a.order {
 			if id, ok := tables[l.spec.Name]; ok && id != l.tableID() {
-				a.cfg.Logger.Info("observer: linked to a table that was made", "observer",
+				a.cfg.Logger.Info("observer: linked to a created table", "observer",
 					l.spec.Name, "table", l.spec.Column.Table, "was", l.tableID(), "is", id)
 				l.table.Store(uint32(id))
-				// What waits is of the dropped table: there is nothing to run for any
-				// more.
-				a.letGo(l)
+				// The waiting cells belong to the dropped table; their runs have no purpose.
+				a.dropQueued(l)
 			}
 		}
 		a.retarget()
 	})
 }
 
-// retarget rebuilds the map of observed columns. The map is replaced, never changed, since
-// Paused reads it without a lock. An observer that is linked to no table is not in it, so
-// nothing is admitted for it.
+// retarget rebuilds the map of observed columns. The map is replaced, never changed, because
+// Paused reads it without a lock. Observers without a table are not in it, so none of their cells
+// is admitted.
 func (a *dispatcherActor) retarget() {
 	m := make(map[notify.Target]*registeredObserver, len(a.order))
 	for _, l := range a.order {

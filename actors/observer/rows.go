@@ -7,39 +7,37 @@ import (
 	"time"
 )
 
-// This file tells operators which rows keep an observer busy. It owns nothing: the
-// dispatcher makes the list in a turn of its own when somebody asks, from the cells that
-// it has in hand and from the rows that were run for often. That costs a walk over all
-// entries.
+// Listing of the rows that keep an observer busy, for operators. It has no state of its own: on
+// request the dispatcher builds the list from its entries and the frequently run rows, which
+// costs a walk over all entries.
 
 const (
-	// longRun is how long a run goes on before Rows tells of it.
+	// longRun is the duration from which Rows reports a run.
 	longRun = time.Second
-	// MaxRows bounds the rows that Rows lists for one observer.
+	// MaxRows limits the rows that Rows returns for one observer.
 	MaxRows = 64
 )
 
-// Row is a row of an observer that somebody may wonder about.
+// Row is a conspicuous row of an observer.
 type Row struct {
 	Row string
-	// how long its run has gone on by now; 0: it is not running, or has just begun
+	// Running is the current duration of its run; 0 if it is not running or has just started.
 	Running time.Duration
-	Overdue bool // the run is past its deadline and has been given up
-	// runs in a row that came to nothing and were not counted as failed: conflicts, and
-	// nodes that did not answer
+	Overdue bool // the run has exceeded its deadline and was abandoned
+	// Retries is the number of consecutive runs that did not count as failed: conflicts and
+	// unavailable nodes.
 	Retries  int
-	Unserved int // of Retries, those that were no conflicts
-	Runs     int // runs in the last seconds, if they are very many
+	Unserved int // retries that were not conflicts
+	Runs     int // runs in the last seconds, if at least frequentRuns
 }
 
-// Rows lists, for each observer in the order of registration, the rows whose run goes on
-// for long, has been repeated many times, or that are run for again and again; those that
-// have run longest come first, MaxRows at most. Errors: ctx's, or that the dispatcher has
-// stopped.
+// Rows returns, for each observer in the order of registration, at most MaxRows rows whose run
+// takes long, has been repeated many times, or recurs frequently; the longest running first. It
+// fails with ctx's error, or if the dispatcher has stopped.
 func (d *Dispatcher) Rows(ctx context.Context) ([][]Row, error) {
 	var rows [][]Row
-	if err := d.inTurn(ctx, func(a *dispatcherActor) { rows = a.rows() }); err != nil {
-		return nil, err // rows may still be written
+	if err := d.onDispatcher(ctx, func(a *dispatcherActor) { rows = a.rows() }); err != nil {
+		return nil, err // the dispatcher may still write rows
 	}
 	return rows, nil
 }
@@ -54,8 +52,7 @@ func (a *dispatcherActor) rows() (all [][]Row) {
 	}
 	for _, l := range a.order {
 		rows := found[l]
-		// Such a row need not have an entry at this moment: its last run may just have
-		// ended.
+		// Such a row may have no entry at this moment: its last run may just have ended.
 		for name, runs := range l.frequent.rows(now) {
 			if i := slices.IndexFunc(rows, func(r Row) bool { return r.Row == name }); i >= 0 {
 				rows[i].Runs = runs
@@ -63,7 +60,7 @@ func (a *dispatcherActor) rows() (all [][]Row) {
 				rows = append(rows, Row{Row: name, Runs: runs})
 			}
 		}
-		// The worst come first, so that the cut at MaxRows leaves out the others.
+		// The worst come first, so that MaxRows cuts off the others.
 		slices.SortFunc(rows, func(a, b Row) int {
 			return cmp.Or(cmp.Compare(b.Running, a.Running), cmp.Compare(b.Retries, a.Retries),
 				cmp.Compare(b.Runs, a.Runs), cmp.Compare(a.Row, b.Row))
@@ -73,10 +70,10 @@ func (a *dispatcherActor) rows() (all [][]Row) {
 	return all
 }
 
-// row describes the entry, and reports whether there is anything to say of it.
+// row describes the entry, and reports whether it is conspicuous.
 func (e *entry) row(now time.Time) (row Row, odd bool) {
 	row = Row{Row: e.cell.Row}
-	// A few repetitions are nothing special.
+	// A few repetitions are normal.
 	if e.trouble != nil {
 		row.Retries, row.Unserved = e.retries, e.unserved
 	}

@@ -1,8 +1,8 @@
 package observer
 
-// This file takes one run from its check to its clearing, on the goroutine of its
-// invocation actor. Meanwhile the dispatcher touches only phase, which decides who comes
-// first: the user's function, by returning, or the dispatcher, by giving up on it.
+// Run lifecycle: from the dirtiness check to clearing the notification, on the goroutine of the
+// invocation actor. The dispatcher reads and writes only phase, which decides whether the user's
+// function returned before the dispatcher abandoned it.
 
 import (
 	"cmp"
@@ -23,41 +23,40 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// run is one run of an observer for one cell. It belongs to its invocation actor; phase
-// is shared with the dispatcher.
+// run is one run of an observer for one cell. It belongs to its invocation actor; phase is shared
+// with the dispatcher.
 type run struct {
 	obs   *registeredObserver
 	cell  mvcc.Cell
-	known *mvcc.Notify // the notify entry that led here; nil for a hint
-	// attempts is how often the dispatcher has seen runs for this change fail.
+	known *mvcc.Notify // the notify entry that a scan found; nil for a hint
+	// attempts is the number of failed runs for this change that the dispatcher has counted.
 	attempts uint32
-	retries  int            // runs for it in a row that came to nothing and were not counted
-	rest     time.Duration  // how old the change has to be; 0: it may be new
-	began    time.Time      // when the dispatcher began it
-	suspect  mvcc.Timestamp // up to it changes may have been met before
-	charged  recorded       // zero: it is not counted before it has failed
+	retries  int            // consecutive runs for it that neither committed nor counted as failed
+	rest     time.Duration  // minimum age of the change; 0 for none
+	began    time.Time      // when the dispatcher started it
+	suspect  mvcc.Timestamp // changes up to it may have been run before
+	charged  recorded       // zero if no attempt was recorded before the run
 	client   Client
 	timeout  time.Duration // of each step around the user's function
 	grace    time.Duration
-	base     context.Context // ends when the dispatcher gives up; carries the database
+	base     context.Context // ends when the dispatcher abandons the run; carries the database
 	phase    *atomic.Int32
-	tx       Txn            // nil before it has begun
-	origin   mvcc.Timestamp // what the changes go back to that the run is for, once checked
+	tx       Txn            // nil before it has started
+	origin   mvcc.Timestamp // origin of the change, set by check
 	traces   *tracing.Book
 	span     *tracing.Span // of the user's function and the commit; nil: not traced
-	// overdue is called, once, when the function has not returned a grace after its
-	// deadline.
+	// overdue is called once if the function has not returned Grace after its deadline.
 	overdue func()
-	// decided tells the dispatcher that the run's batch has committed, and needs its slot no
-	// more. It is called at most once.
+	// decided notifies the dispatcher that the run's batch has committed and no longer needs its
+	// slot. It is called at most once.
 	decided func()
-	free    bool // the slot was taken back; the dispatcher's
+	free    bool // whether the slot was released; belongs to the dispatcher
 	// batchPeers are the other runs of its batch; they share phase, overdue and decided.
 	batchPeers []*run
 }
 
-// Phases of a run. The user's function returning, and the dispatcher giving up on it,
-// race for phaseUser: the loser acts on nothing.
+// Phases of a run. The return of the user's function and the dispatcher's abandoning it both
+// leave phaseUser by compare-and-swap; the loser does nothing.
 const (
 	phaseCheck int32 = iota
 	phaseUser
@@ -75,13 +74,14 @@ type panicError struct {
 	stack []byte
 }
 
-// Error is the panic's value, where it was, and the stack; it is cut to 1 KiB where it is
-// stored.
+// Error returns the panic's value, its position and the stack. It is truncated to 1 KiB when it
+// is stored.
 func (e *panicError) Error() string {
 	return fmt.Sprintf("observer: panic: %v, at %s\n%s", e.value, e.at, e.stack)
 }
 
-// recovered returns the error of a panic. The deferred function that recovered it calls it.
+// recovered returns the error of a panic. It must be called by the deferred function that
+// recovered it.
 func recovered(value any) *panicError {
 	var callers [32]uintptr
 	frames := runtime.CallersFrames(callers[:runtime.Callers(0, callers[:])])
@@ -99,13 +99,13 @@ func recovered(value any) *panicError {
 	}
 }
 
-// deadlineError: the function returned, if at all, after its deadline.
+// deadlineError is the error of a function that did not return before its deadline.
 type deadlineError struct {
 	deadline time.Duration
 	cause    error
 }
 
-// Error says which deadline it was.
+// Error names the deadline and the function's own error, if any.
 func (e *deadlineError) Error() string {
 	if e.cause == nil {
 		return fmt.Sprintf("observer: deadline of %v exceeded", e.deadline)
@@ -113,11 +113,10 @@ func (e *deadlineError) Error() string {
 	return fmt.Sprintf("observer: deadline of %v exceeded: %v", e.deadline, e.cause)
 }
 
-// Unwrap is the function's own error.
+// Unwrap returns the function's own error.
 func (e *deadlineError) Unwrap() error { return e.cause }
 
-// do runs to an outcome. Everything but the user's function is bounded by the step
-// timeout.
+// do runs to an outcome. Each step other than the user's function is limited by the step timeout.
 func (r *run) do() outcome {
 	ctx, cancel := context.WithTimeout(r.base, r.timeout)
 	defer cancel()
@@ -128,7 +127,7 @@ func (r *run) do() outcome {
 	r.tx = tx
 	due, ts, out := r.check(ctx, tx)
 	if due {
-		due, out = r.rested(ts)
+		due, out = r.debounceElapsed(ts)
 	}
 	if due {
 		due, out = r.charge(ctx, ts)
@@ -138,9 +137,9 @@ func (r *run) do() outcome {
 		out.start = tx.StartTS()
 		return out
 	}
-	// The function has a deadline of its own, which may be longer than a step's.
+	// The function has its own deadline, which may be longer than a step's.
 	cancel()
-	return r.awaitRest(tx, r.execute(tx, ts))
+	return r.awaitBackground(tx, r.execute(tx, ts))
 }
 
 // execute calls the user's function for the change at ts, acknowledges and commits.
@@ -159,9 +158,9 @@ func (r *run) execute(tx Txn, ts mvcc.Timestamp) outcome {
 	return r.traced(r.commit(tx))
 }
 
-// blamed is the outcome after the user's function has failed with err for this change.
+// blamed returns the outcome of a run whose function failed with err for this change.
 func (r *run) blamed(tx Txn, err error) outcome {
-	out := r.judge(tx.StartTS(), err, r.owns(err))
+	out := r.classify(tx.StartTS(), err, r.owns(err))
 	if out.kind == interrupted {
 		r.uncharge()
 	}
@@ -184,23 +183,23 @@ func (r *run) traced(out outcome) outcome {
 	return out
 }
 
-// exited is the outcome when the user's function has ended the goroutine: do did not
-// return.
+// exited returns the outcome if do did not return because the user's function ended the
+// goroutine.
 func (r *run) exited() outcome {
 	if r.tx == nil || !r.phase.CompareAndSwap(phaseUser, phaseReturned) {
 		return outcome{kind: abandoned, err: errExited}
 	}
 	r.drop(r.tx)
-	return r.traced(r.judge(r.tx.StartTS(), errExited, false))
+	return r.traced(r.classify(r.tx.StartTS(), errExited, false))
 }
 
-// check decides whether the cell is dirty at the transaction's start timestamp, and as of
-// which change. If not, the outcome says what has become of it.
+// check decides whether the cell is dirty at the transaction's start timestamp, and returns the
+// timestamp of the change. If the cell is clean, out says why.
 func (r *run) check(ctx context.Context, tx Txn) (due bool, ts mvcc.Timestamp, out outcome) {
 	if r.obs.spec.Weak {
 		return r.checkWeak(ctx, tx)
 	}
-	// Both at one timestamp: the change, and up to where the observer has acknowledged.
+	// Both are read at one timestamp: the change and the acknowledgment.
 	recs, err := tx.GetRecords(ctx, r.cell, r.obs.ack(r.cell))
 	if err != nil {
 		return false, 0, r.retry(err)
@@ -208,7 +207,7 @@ func (r *run) check(ctx context.Context, tx Txn) (due bool, ts mvcc.Timestamp, o
 	return r.compare(ctx, recs[0], recs[1])
 }
 
-// compare is check once the records of the cell and of the acknowledgment are read.
+// compare completes check with the records of the cell and of its acknowledgment.
 func (r *run) compare(ctx context.Context, cell,
 	acked mvcc.ReadResult) (due bool, ts mvcc.Timestamp, out outcome) {
 	ack, err := notify.DecodeAck(acked.Value)
@@ -216,34 +215,34 @@ func (r *run) compare(ctx context.Context, cell,
 		return false, 0, r.failed(r.tx.StartTS(), err)
 	}
 	changed := cell.CommitTS
-	// A tablet that does not say what the change goes back to may have any reason.
+	// An older tablet does not report the origin; any cause is then possible.
 	r.origin = max(cell.Origin, 1)
 	if due, ts := isDue(changed, ack, r.known); due {
 		return true, ts, outcome{}
 	}
-	// Acknowledged, as far as the cell tells. The entry says whether a replay was asked
-	// for, which a hint does not know.
+	// Acknowledged, according to the cell. Only the entry records a requested replay, and a hint
+	// does not carry the entry.
 	n, there, err := r.entry(ctx)
 	switch {
 	case err != nil:
 		return false, 0, r.retry(err)
 	case !there:
 		return false, 0, outcome{kind: clean}
-	case n.TS > r.tx.StartTS(): // changed since this transaction began
+	case n.TS > r.tx.StartTS(): // changed since this transaction started
 		return false, 0, outcome{kind: clean, left: n.TS}
 	}
 	if due, ts := isDue(changed, ack, &n); due {
 		r.known, r.origin = &n, min(n.Origin(), r.origin)
 		return true, ts, outcome{}
 	}
-	// The entry is left over from a run that has committed and could not clear it.
+	// The entry was left by a run that committed and could not clear it.
 	return false, 0, r.clear(clean, mvcc.ClearNotifyRequest{
 		Cell: r.cell, UpTo: min(r.tx.StartTS(), n.TS), Ended: r.tx.StartTS(),
 	})
 }
 
-// isDue is the test of §2.4: written after the last acknowledgment? A replay counts as
-// written when it was asked for.
+// isDue is the test of §2.4: the change is later than the last acknowledgment. A replay counts as
+// a change at the time of its request.
 func isDue(changed, ack mvcc.Timestamp, n *mvcc.Notify) (bool, mvcc.Timestamp) {
 	if n != nil && n.Replay && n.TS > ack {
 		return true, max(changed, n.TS)
@@ -251,7 +250,7 @@ func isDue(changed, ack mvcc.Timestamp, n *mvcc.Notify) (bool, mvcc.Timestamp) {
 	return changed > ack, changed
 }
 
-// entry is the notify entry to judge by: the one that was walked, else the present one.
+// entry returns the notify entry to check: the one a scan found, otherwise the current one.
 func (r *run) entry(ctx context.Context) (mvcc.Notify, bool, error) {
 	if r.known != nil {
 		return *r.known, true, nil
@@ -259,11 +258,11 @@ func (r *run) entry(ctx context.Context) (mvcc.Notify, bool, error) {
 	return r.client.Notification(ctx, r.cell)
 }
 
-// checkWeak looks whether the notification is still there: a weak one acknowledges
-// nothing, so the entry itself is all there is to know.
+// checkWeak checks whether the notification still exists. A weak observer acknowledges nothing,
+// so the entry is the only evidence.
 func (r *run) checkWeak(ctx context.Context, tx Txn) (bool, mvcc.Timestamp, outcome) {
-	// What is cleared afterwards is what was there at this timestamp: it must be taken
-	// before anything is looked at.
+	// Only notifications up to this timestamp are cleared afterwards, so it must be obtained
+	// before anything is read.
 	if _, err := tx.Start(ctx); err != nil {
 		return false, 0, r.retry(err)
 	}
@@ -273,18 +272,18 @@ func (r *run) checkWeak(ctx context.Context, tx Txn) (bool, mvcc.Timestamp, outc
 		return false, 0, r.retry(err)
 	case !there:
 		return false, 0, outcome{kind: clean}
-	case n.ParkedTS != 0: // only a replay or a newer notification makes it run
+	case n.ParkedTS != 0: // only a replay or a newer notification starts it again
 		return false, 0, outcome{kind: clean}
 	case n.TS > tx.StartTS():
-		// The run could not clear it, and would not see what the notifier wrote: begin
-		// anew.
+		// This run could not clear the entry and would not see what the notifier wrote: start
+		// another run.
 		return false, 0, outcome{kind: clean, left: n.TS}
 	}
 	r.known, r.origin = &n, n.Origin()
 	return true, n.TS, outcome{}
 }
 
-// user calls the user's function with its deadline and turns a panic into an error.
+// user calls the user's function with its deadline and converts a panic into an error.
 func (r *run) user(tx Txn, changes []percolator.Notification) (err error) {
 	r.phase.Store(phaseUser)
 	deadline := r.obs.spec.Deadline
@@ -293,7 +292,7 @@ func (r *run) user(tx Txn, changes []percolator.Notification) (err error) {
 	alarm := time.AfterFunc(deadline+r.grace, r.overdue)
 	defer alarm.Stop()
 	err = r.call(ctx, tx.User(), changes)
-	// The dispatcher has given up, and counted the failure: nothing may be committed now.
+	// The dispatcher has abandoned the run and counted the failure: nothing may be committed.
 	if !r.phase.CompareAndSwap(phaseUser, phaseReturned) {
 		return errAbandoned
 	}
@@ -316,7 +315,7 @@ func (r *run) call(ctx context.Context, tx *percolator.Tx,
 	return r.obs.spec.Func(ctx, tx, changes[0])
 }
 
-// notification tells the user's function of the change at ts.
+// notification describes the change at ts to the user's function.
 func (r *run) notification(ts mvcc.Timestamp) percolator.Notification {
 	return percolator.Notification{
 		Row: r.cell.Row, Column: r.obs.spec.Column, TS: percolator.Timestamp(ts),
@@ -324,7 +323,7 @@ func (r *run) notification(ts mvcc.Timestamp) percolator.Notification {
 	}
 }
 
-// attempt is how many runs for the change at ts have failed before.
+// attempt returns the number of earlier failed runs for the change at ts.
 func (r *run) attempt(ts mvcc.Timestamp) uint32 {
 	if r.known != nil && r.known.TS == ts {
 		return max(r.known.Attempts, r.attempts)
@@ -332,8 +331,8 @@ func (r *run) attempt(ts mvcc.Timestamp) uint32 {
 	return r.attempts
 }
 
-// commit acknowledges and commits in one transaction. The acknowledgment clears the
-// notification (docs/adr/0048); that of a weak observer is cleared afterwards.
+// commit acknowledges and commits in one transaction. The acknowledgment clears the notification
+// (docs/adr/0048); a weak observer's notification is cleared afterwards.
 func (r *run) commit(tx Txn) outcome {
 	ctx, cancel := context.WithTimeout(r.base, r.timeout)
 	defer cancel()
@@ -343,10 +342,10 @@ func (r *run) commit(tx Txn) outcome {
 	}
 	ended, err := tx.Commit(ctx)
 	if err != nil {
-		if ctx.Err() != nil { // the step's own time was over: not the function's fault
+		if ctx.Err() != nil { // the step timed out; the function did not fail
 			return r.retry(err)
 		}
-		return r.judge(start, err, true)
+		return r.classify(start, err, true)
 	}
 	r.obs.stats.commits.Add(1)
 	if !r.obs.spec.Weak {
@@ -357,10 +356,10 @@ func (r *run) commit(tx Txn) outcome {
 	})
 }
 
-// awaitRest waits until the acknowledgment has cleared the notification, if the transaction has
-// committed and left that to the background: until then scanners find it, and need not look.
-// The slot is free meanwhile.
-func (r *run) awaitRest(tx Txn, out outcome) outcome {
+// awaitBackground waits until the acknowledgment has cleared the notification, if a committed
+// transaction left that to the background: until then scanners would find the entry and submit it
+// again. The slot is free during the wait.
+func (r *run) awaitBackground(tx Txn, out outcome) outcome {
 	rest := tx.Rest()
 	if rest == nil || r.obs.spec.Weak {
 		return out
@@ -374,9 +373,8 @@ func (r *run) awaitRest(tx Txn, out outcome) outcome {
 	return out
 }
 
-// clear removes the notification up to a timestamp, never beyond the start: this run has not
-// seen what was written after it. If that fails the entry stays, and the next scan finds the
-// cell clean.
+// clear removes the notification up to a timestamp, at most the start timestamp: this run has not
+// seen later writes. If it fails, the entry stays and the next scan finds the cell clean.
 func (r *run) clear(kind outcomeKind, req mvcc.ClearNotifyRequest) outcome {
 	ctx, cancel := context.WithTimeout(r.base, r.timeout)
 	defer cancel()
@@ -388,8 +386,8 @@ func (r *run) clear(kind outcomeKind, req mvcc.ClearNotifyRequest) outcome {
 	return outcome{kind: kind, start: r.tx.StartTS(), left: left}
 }
 
-// drop gives up the transaction. A failure to do so leaves nothing: nothing has been
-// prewritten.
+// drop rolls the transaction back. Nothing has been prewritten, so a failure leaves nothing
+// behind.
 func (r *run) drop(tx Txn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.base), r.timeout)
 	defer cancel()

@@ -160,7 +160,7 @@ func TestUnservedRunsAreNotCounted(t *testing.T) {
 	} {
 		r, _ := lone(t, mvcc.Notify{TS: 40})
 		r.retries = r.obs.spec.MaxConflicts - 1
-		if out := r.judge(at, err, true); out.kind != want {
+		if out := r.classify(at, err, true); out.kind != want {
 			t.Errorf("%v for the %dth time: %v, want %v", err, r.retries+1, out.kind, want)
 		}
 	}

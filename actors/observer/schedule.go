@@ -1,8 +1,7 @@
 package observer
 
-// This file starts runs, and decides what follows the end of a run. It runs on the dispatcher's
-// goroutine. In flight are the runs, each in an invocation actor, and the timers of backoffs and
-// deadlines; all of them come back as messages.
+// Scheduling: starts runs and handles their ends, on the dispatcher's goroutine. Runs in
+// invocation actors and the timers of backoffs and deadlines report back by messages.
 
 import (
 	"context"
@@ -16,7 +15,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// schedule starts the runs that may start and sets the timer of the first backoff. The actor
+// schedule starts the runs that may start and sets the timer for the first backoff. The actor
 // calls it after every message.
 func (a *dispatcherActor) schedule(c actor.Context) {
 	for len(a.draining) == 0 {
@@ -34,9 +33,9 @@ func (a *dispatcherActor) schedule(c actor.Context) {
 	a.arm(c)
 }
 
-// turn returns the next observer, round robin, with a waiting cell and a free slot, or nil.
-// When slow or stuck runs use up the pool each observer may still have one run, so that no
-// observer stops the others.
+// turn returns the next observer, round robin, that has a queued cell and a free slot, or nil.
+// When slow or stuck runs use up the pool, each observer may still have one run, so that no
+// observer starves another.
 func (a *dispatcherActor) turn() *registeredObserver {
 	full := a.running-min(a.stuck, a.cfg.MaxStuck) >= a.cfg.Workers
 	for i := range a.order {
@@ -49,7 +48,7 @@ func (a *dispatcherActor) turn() *registeredObserver {
 	return nil
 }
 
-// start spawns the invocation actor of one run, or of a batch of them.
+// start spawns the invocation actor of a batch.
 func (a *dispatcherActor) start(c actor.Context, e *entry) {
 	self, root := c.Self(), c.ActorSystem().Root
 	r := a.begin(e)
@@ -65,11 +64,11 @@ func (a *dispatcherActor) start(c actor.Context, e *entry) {
 	a.running++
 	e.obs.running++
 	e.obs.stats.running.Add(1)
-	// Not a child: a dispatcher that ends must not wait for a function that never returns.
+	// Not a child: a stopping dispatcher must not wait for a function that never returns.
 	root.Send(root.Spawn(a.props), &begin{run: r, dispatcher: self})
 }
 
-// begin returns the run of a cell that was taken from the queue.
+// begin returns the run of a cell that was removed from the queue.
 func (a *dispatcherActor) begin(e *entry) *run {
 	r := &run{
 		obs: e.obs, cell: e.cell, known: e.known, attempts: e.attempts, client: a.cfg.Client,
@@ -78,7 +77,7 @@ func (a *dispatcherActor) begin(e *entry) *run {
 		suspect: a.cfg.Suspect(), charged: e.charged, traces: a.cfg.Traces,
 	}
 	if e.obs.frequent.add(e.cell.Row, r.began) {
-		a.cfg.Logger.Warn("observer: it runs for the same row again and again; if it writes the column that it observes, or an observer"+
+		a.cfg.Logger.Warn("observer: it runs for the same row repeatedly; if it writes the column that it observes, or an observer"+
 			" that it triggers does, that never ends", "observer", e.obs.spec.Name, "row",
 			e.cell.Row,
 			"runs", frequentRuns, "within", frequentWindow)
@@ -88,7 +87,8 @@ func (a *dispatcherActor) begin(e *entry) *run {
 	return r
 }
 
-// takeBack takes back the slot of a batch, once, before it has finished if it is decided.
+// takeBack releases the slot of a batch, once: when it is decided or, failing that, when it
+// finishes.
 func (a *dispatcherActor) takeBack(lead *run) {
 	if lead.free {
 		return
@@ -99,7 +99,7 @@ func (a *dispatcherActor) takeBack(lead *run) {
 	lead.obs.stats.running.Add(-1)
 }
 
-// finish takes the slot of a batch back and decides what becomes of its cells.
+// finish releases the slot of a batch and decides what follows for its cells.
 func (a *dispatcherActor) finish(b *batch) {
 	obs := b.lead.obs
 	a.takeBack(b.lead)
@@ -127,7 +127,7 @@ func (a *dispatcherActor) finish(b *batch) {
 
 func (a *dispatcherActor) settle(e *entry, out outcome) {
 	if e.cell.Table != e.obs.tableID() {
-		a.forget(e) // of a table that is gone
+		a.forget(e) // its table no longer exists
 		return
 	}
 	switch out.kind {
@@ -136,11 +136,11 @@ func (a *dispatcherActor) settle(e *entry, out outcome) {
 	case conflict, unavailable:
 		if e.retried(out.err) {
 			level := slog.LevelWarn
-			if out.postponed { // after MaxConflicts of them it is a failed run, which is warned of
+			if out.postponed { // MaxConflicts of them count as one failed run, which is logged as such
 				level = slog.LevelDebug
 			}
 			a.cfg.Logger.Log(context.Background(), level,
-				"observer: a row's runs come to nothing again and again", "observer",
+				"observer: the runs of a row keep losing conflicts or meeting unavailable nodes", "observer",
 				e.obs.spec.Name, "row", e.cell.Row, "retries", e.retries, "error", fmt.Sprint(out.err))
 		}
 		a.delay(e, jitter(backoff(retryBase, a.cfg.RetryMax, e.retries-1)))
@@ -170,7 +170,7 @@ func (a *dispatcherActor) settle(e *entry, out outcome) {
 	}
 }
 
-// ran drops the cell unless it has changed since the run's transaction began.
+// ran drops the cell unless it has changed since the run's transaction started.
 func (a *dispatcherActor) ran(e *entry, out outcome) {
 	newer := out.left != 0 || e.hint || (e.known != nil && e.known.TS > out.start)
 	again := e.retries
@@ -178,10 +178,10 @@ func (a *dispatcherActor) ran(e *entry, out outcome) {
 	e.attempts, e.failedTS, e.known, e.charged = 0, 0, nil, recorded{}
 	switch {
 	case !newer || len(a.draining) > 0 || e.backlog:
-		a.forget(e) // a newer change is dirty and will be found in its turn
+		a.forget(e) // a newer change is dirty; a scan finds it
 	case out.kind == clean && out.left != 0:
-		// The change is too new for the run's snapshot. The next run sees it. The pause is for
-		// a clock that stands still.
+		// The change is later than the run's snapshot; the next run sees it. The pause avoids a
+		// busy loop if the clock does not advance.
 		e.retries = again + 1
 		a.delay(e, jitter(backoff(retryBase, a.cfg.RetryMax, again)))
 	default:
@@ -190,8 +190,8 @@ func (a *dispatcherActor) ran(e *entry, out outcome) {
 	}
 }
 
-// abandon gives up on a run whose function does not return. The run is counted as failed, its
-// slot is replaced unless too many were, and its cell stays running.
+// abandon abandons a run whose function does not return. The run counts as failed, its slot is
+// replaced up to MaxStuck times, and its cell stays running.
 func (a *dispatcherActor) abandon(c actor.Context, r *run) {
 	e, ok := a.runs[r]
 	if !ok || !r.phase.CompareAndSwap(phaseUser, phaseAbandoned) {
@@ -201,19 +201,20 @@ func (a *dispatcherActor) abandon(c actor.Context, r *run) {
 	e.obs.stuck++
 	e.obs.ended(e)
 	e.obs.stats.stuck.Add(1)
-	a.cfg.Logger.Error("observer: function ignores the end of its context", "observer",
+	a.cfg.Logger.Error("observer: function ignores the cancellation of its context", "observer",
 		e.obs.spec.Name, "row", e.cell.Row,
-		"deadline", e.obs.spec.Deadline, "stuck", a.stuck, "slots_replaced_at_most", a.cfg.MaxStuck,
+		"deadline", e.obs.spec.Deadline, "stuck", a.stuck, "max_replaced_slots", a.cfg.MaxStuck,
 		"batch", 1+len(r.batchPeers))
 	if len(r.batchPeers) > 0 {
-		a.disband(r) // nobody knows for which of its cells the function does not return
+		a.disband(r) // it is unknown which cell blocks the function
 		return
 	}
 	root := c.ActorSystem().Root
 	root.Send(root.Spawn(a.props), &report{run: r, dispatcher: c.Self()})
 }
 
-// reported applies the recorded failure of an abandoned run, which may have ended meanwhile.
+// reported applies the recorded failure of an abandoned run, which may have ended in the
+// meantime.
 func (a *dispatcherActor) reported(r *run, out outcome) {
 	r.obs.stats.ended(out)
 	e, ok := a.entries[r.cell]
@@ -226,7 +227,7 @@ func (a *dispatcherActor) reported(r *run, out outcome) {
 	case out.kind != parked:
 	case e.run == r:
 		e.parked = true
-	case e.state == waiting: // the run has ended meanwhile
+	case e.state == waiting: // the run has ended in the meantime
 		a.resume(e)
 		a.forget(e)
 	}
@@ -249,13 +250,12 @@ func (a *dispatcherActor) arm(c actor.Context) {
 	a.timer = time.AfterFunc(time.Until(first), func() { root.Send(self, &wake{}) })
 }
 
-// jitter returns a random duration between half of d and d, so that runs that conflicted do not
-// meet again.
+// jitter returns a random duration in [d/2, d], so that conflicting runs do not coincide again.
 func jitter(d time.Duration) time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
-// drain forgets all cells that are not running. idle is closed when no run is left.
+// drain drops all cells that are not running. idle is closed when no run is left.
 func (a *dispatcherActor) drain(idle chan struct{}) {
 	a.draining = append(a.draining, idle)
 	for _, e := range a.entries {
@@ -266,7 +266,7 @@ func (a *dispatcherActor) drain(idle chan struct{}) {
 	for _, l := range a.order {
 		l.emptied()
 	}
-	a.waiting, a.resting = nil, 0
+	a.waiting, a.debouncing = nil, 0
 }
 
 // stop ends the actor, drained or not, and releases all cells.

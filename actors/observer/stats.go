@@ -8,44 +8,42 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// Stats are the figures of one observer in this process, counted since the dispatcher
-// began. Runs and the dispatcher add to them on their own goroutines; anybody may read.
-// Each figure is atomic by itself: two of one reading may be some events apart. Of an observer
-// that takes batches, a run for n changes counts as n runs, with what becomes of them;
-// Running, Stuck and Limit count batches.
+// Stats are the statistics of one observer in this process, counted since the dispatcher started.
+// Each figure is atomic by itself: two figures of one reading may differ by some events. A batch
+// for n changes counts as n runs with their outcomes; Running, Stuck and Limit count batches.
 type Stats struct {
 	Name   string
 	Table  string
 	Column string
 	Weak   bool
 
-	Runs        uint64 // how often the user's function was called
+	Runs        uint64 // changes for which the user's function was called
 	Commits     uint64 // runs whose transaction committed
-	Conflicts   uint64 // run again because another transaction was faster
-	Unavailable uint64 // run again because a node did not answer, or the outcome was unknown
-	Failures    uint64 // runs that failed, panicked or passed the deadline
-	Parked      uint64 // notifications given up after too many failures
+	Conflicts   uint64 // runs repeated because of a conflict
+	Unavailable uint64 // runs repeated because a node did not respond or the outcome was unknown
+	Failures    uint64 // runs that failed, panicked or exceeded the deadline
+	Parked      uint64 // notifications parked after MaxAttempts failures
 	Skipped     uint64 // found clean or changed too recently: the function was not called
-	Collapsed   uint64 // notifications that another one's run covered
+	Collapsed   uint64 // notifications covered by the run of another
 
-	Queued  int // cells that wait for a slot, now
-	Waiting int // cells that wait for their backoff or their debounce, now
-	Running int // runs going on, now
-	Stuck   int // of these, those whose function ignores its context's end
-	// Contended is how many cells there are now whose runs have come to nothing some
-	// dozens of times in a row, mostly because other transactions were faster. Unserved are
-	// those where something was mostly unavailable: the function said so, or a node.
+	Queued  int // cells waiting for a slot
+	Waiting int // cells in backoff or debounce
+	Running int // current runs
+	Stuck   int // current runs whose function ignores the cancellation of its context
+	// Contended is the current number of cells that have had dozens of consecutive runs without a
+	// result, mostly because of conflicts. Unserved counts those where the cause was mostly
+	// unavailability, reported by the function or by a node.
 	Contended, Unserved int
 
-	Paused bool // by Control: nothing new starts
-	Limit  int  // most runs at once, in force
+	Paused bool // by Control: no run starts
+	Limit  int  // effective limit of concurrent runs
 
-	// from the change's commit timestamp to the start timestamp of the run, by the
-	// oracle's clock
+	// Latency is measured from the change's commit timestamp to the run's start timestamp, both
+	// of the oracle's clock.
 	Latency metrics.Histogram
 	Took    metrics.Histogram // of runs, from the call of the function to their end
-	Sizes   metrics.Histogram // of batches: for how many changes a call of the function was
-	Divided uint64            // batches that came to nothing and were run for again in halves
+	Sizes   metrics.Histogram // changes per call of the function
+	Divided uint64            // batches that were split in halves
 }
 
 // counters are the live form of Stats.
@@ -59,8 +57,8 @@ type counters struct {
 	sizes         metrics.Sizes
 }
 
-// started counts a call of the user's function. Both timestamps are the oracle's, so the
-// delay does not depend on how well the nodes' clocks agree.
+// started counts a call of the user's function. Both timestamps are the oracle's, so the latency
+// is independent of clock skew between nodes.
 func (c *counters) started(start, changed mvcc.Timestamp) {
 	c.runs.Add(1)
 	c.latency.Observe(time.Duration(start.Millis()-changed.Millis()) * time.Millisecond)
@@ -73,7 +71,7 @@ func (c *counters) ended(out outcome) {
 		c.skipped.Add(1)
 	case conflict:
 		c.conflicts.Add(1)
-	case divided: // by an error of the function: nobody knows yet of which change
+	case divided: // the function failed; it is unknown for which change
 		if conflicting(out.err) {
 			c.conflicts.Add(1)
 		}
@@ -81,12 +79,12 @@ func (c *counters) ended(out outcome) {
 		c.unavailable.Add(1)
 	case failed:
 		c.failures.Add(1)
-	case parked: // the run has failed as well
+	case parked: // the run has failed too
 		c.failures.Add(1)
 		c.parked.Add(1)
 	case committed, abandoned, interrupted:
-		// A commit is counted before its notification is cleared, so that who waits for
-		// that reads a full count; an abandoned run was counted when it was given up.
+		// A commit is counted before its notification is cleared, so that a caller that waits for
+		// the clearing reads the new count. An abandoned run was counted when it was abandoned.
 	}
 }
 
