@@ -9,21 +9,21 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file keeps the records of back-fills. It holds nothing in memory: each method
-// reads its rows and writes them back by a conditional write, on its caller's goroutine.
-// Callers are the Admin service (start, cancel, read) and the back-fill actor beside
-// meta's leader (save). While leadership moves there may be two such actors, and a
-// cancellation may race either: changeBackfill sees to it that none undoes another.
+// Records of back-fills. Nothing is cached: each method reads its rows and replaces them by a
+// conditional write, on its caller's goroutine. Callers are the Admin service (start, cancel,
+// read) and the back-fill actor on the node that leads meta (save). During a change of leadership
+// there may be two such actors, and a cancellation may race either; changeBackfill ensures that
+// neither overwrites the other.
 
-// prefixBackfill begins the rows of back-fill records, one per observer, each of its last
-// back-fill.
+// prefixBackfill is the prefix of the rows of back-fill records: the last back-fill of each
+// observer.
 const prefixBackfill = "backfill/"
 
-// BackfillRecords are the progress of back-fills.
+// BackfillRecords stores the progress of back-fills.
 type BackfillRecords struct{ records }
 
-// Backfill reads the record of the observer's last back-fill; nil if there was none. An
-// unknown observer is refused.
+// Backfill returns the record of the observer's last back-fill, or nil if there was none. It
+// rejects an unknown observer.
 func (r *BackfillRecords) Backfill(ctx context.Context, name string) (*pb.Backfill, error) {
 	c, _, err := load[*pb.Catalogue](ctx, r.records, rowCatalogue)
 	if err != nil {
@@ -39,23 +39,23 @@ func (r *BackfillRecords) Backfill(ctx context.Context, name string) (*pb.Backfi
 	return b, nil
 }
 
-// Backfills reads the records of the observers' last back-fills, by observer; of each
-// there may be none.
+// Backfills returns the records of the observers' last back-fills, by observer. Observers without
+// one are missing.
 func (r *BackfillRecords) Backfills(ctx context.Context,
 	observers []*pb.ObserverInfo) (map[string]*pb.Backfill, error) {
 	out := map[string]*pb.Backfill{}
 	if len(observers) == 0 {
 		return out, nil
 	}
-	// By name, not by a walk: records change often, and a walk passes all that is left of
-	// former versions.
+	// Get by name instead of a range scan: records change often, and a scan reads over all
+	// remaining versions.
 	rows := make([]string, len(observers))
 	for i, o := range observers {
 		rows[i] = prefixBackfill + o.Name
 	}
 	values, err := r.getAll(ctx, rows...)
 	for i, value := range values {
-		// This observer never had a back-fill, or it was forgotten.
+		// This observer has no back-fill, or was removed.
 		if value == nil {
 			continue
 		}
@@ -68,33 +68,31 @@ func (r *BackfillRecords) Backfills(ctx context.Context,
 	return out, err
 }
 
-// StartBackfill makes a record of a back-fill at ts, a fresh timestamp, unless one runs:
-// that one goes on. An unknown or retired observer is refused.
+// StartBackfill creates the record of a back-fill at ts, a new timestamp, unless one is running,
+// which then continues. It rejects an unknown or retired observer.
 func (r *BackfillRecords) StartBackfill(ctx context.Context, name string,
 	ts uint64) (*pb.Backfill, error) {
 	return r.changeBackfill(ctx, name, func(o *pb.ObserverInfo, b *pb.Backfill) (*pb.Backfill,
 		error) {
-		// A retired observer's notifications are being removed; a back-fill would add new
-		// ones.
+		// A retired observer's notifications are being removed; a back-fill would add more.
 		if o.Retired {
 			return nil, refuse(pb.Error_CODE_INVALID, "observer %q is being retired", name)
 		}
 		if wire.BackfillRuns(b) {
-			// Nothing differs, so nothing is written; the answer has the record of the
-			// back-fill that runs.
+			// Nothing changes, so nothing is written; the response has the record of the running
+			// back-fill.
 			return b, nil
 		}
 		return &pb.Backfill{Name: name, Ts: ts}, nil
 	})
 }
 
-// CancelBackfill ends the observer's back-fill, if one runs, and returns its record. Rows
-// that are marked stay so.
+// CancelBackfill cancels the observer's running back-fill, if any, and returns its record. Rows
+// already marked stay marked.
 func (r *BackfillRecords) CancelBackfill(ctx context.Context, name string) (*pb.Backfill, error) {
 	return r.changeBackfill(ctx, name, func(_ *pb.ObserverInfo, b *pb.Backfill) (*pb.Backfill,
 		error) {
-		// One that has ended stays as it is: it was completed, which a cancellation would
-		// hide.
+		// A back-fill that has ended was completed; a cancellation must not hide that.
 		if wire.BackfillRuns(b) {
 			b.Cancelled = true
 		}
@@ -102,14 +100,14 @@ func (r *BackfillRecords) CancelBackfill(ctx context.Context, name string) (*pb.
 	})
 }
 
-// SaveBackfill stores the progress of a back-fill. goesOn is false if it is to end: it
-// was cancelled, another one has taken its place, or its observer is retired or gone;
-// then nothing is stored.
+// SaveBackfill stores the progress of a back-fill. goesOn is false if it must stop: it was
+// cancelled or replaced by another, or its observer is retired or removed; then nothing is
+// stored.
 func (r *BackfillRecords) SaveBackfill(ctx context.Context,
 	b *pb.Backfill) (goesOn bool, err error) {
 	stored, err := r.changeBackfill(ctx, b.Name,
 		func(o *pb.ObserverInfo, have *pb.Backfill) (*pb.Backfill, error) {
-			// The timestamp tells this back-fill from a later one of the same observer.
+			// The timestamp distinguishes this back-fill from a later one of the same observer.
 			goesOn = wire.BackfillRuns(have) && have.Ts == b.Ts && !o.Retired
 			if !goesOn {
 				return have, nil
@@ -119,8 +117,8 @@ func (r *BackfillRecords) SaveBackfill(ctx context.Context,
 	return goesOn && wire.BackfillRuns(stored), err
 }
 
-// changeBackfill replaces a record by what fn makes of it, if that is something else. fn
-// is called again if another was faster; what it returns belongs to the caller.
+// changeBackfill replaces a record by fn's result if that differs. fn is called again after a
+// conflict; its result belongs to the caller.
 func (r *BackfillRecords) changeBackfill(
 	ctx context.Context, name string, fn func(*pb.ObserverInfo, *pb.Backfill) (*pb.Backfill, error),
 ) (*pb.Backfill, error) {

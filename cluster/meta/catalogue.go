@@ -8,17 +8,16 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// This file reads and replaces the observer catalogue: one record, whose version grows by
-// one with every write. Writers of one node take turns by the ddl lock, which keeps their
-// conditional writes from failing each other; writers of several nodes are kept apart by
-// those writes alone. Callers are the node's registration of observers, the Admin service
-// and the jobs beside meta's leader, each on a goroutine of its own.
+// The observer catalogue: a single record whose version increases by one with each write. On one
+// node the ddl lock serializes writers, so that their conditional writes do not fail each other;
+// between nodes only the conditional writes do. Callers are the node's registration of observers,
+// the Admin service and the jobs on the node that leads meta, each on its own goroutine.
 
 // rowCatalogue is the row of the catalogue.
 const rowCatalogue = "catalogue"
 
-// Observers is the catalogue of observers and dropped tables, and which observers each
-// node links.
+// Observers holds the catalogue of observers and dropped tables, and each node's linked
+// observers.
 type Observers struct {
 	records
 	// ddl serializes this node's schema changes, so that they do not fail each other's
@@ -27,20 +26,18 @@ type Observers struct {
 	publisher *publisher
 }
 
-// Catalogue reads the newest version of the observer catalogue.
+// Catalogue returns the newest version of the observer catalogue.
 func (obs *Observers) Catalogue(ctx context.Context) (*pb.Catalogue, error) {
 	c, _, err := load[*pb.Catalogue](ctx, obs.records, rowCatalogue)
 	return c, err
 }
 
-// changeCatalogue lets fn edit the catalogue, writes the result as a new version if it
-// differs, together with the changes that fn returns, and then tells every tablet the
-// newest version.
+// changeCatalogue applies fn to the catalogue, writes the result as a new version if it differs,
+// together with the changes that fn returns, and then sends the newest version to every tablet.
 //
-// fn is called again if another writer was faster. The ddl lock is given back before the
-// tablets are waited for: they may be away for long, and other schema changes must not
-// wait with this one. ErrUntold means that the write is durable and only the telling
-// failed.
+// fn is called again after a conflict. The ddl lock is released before the tablets respond: they
+// may be unavailable for long, and other schema changes must not wait for them. ErrUntold means
+// that the write is durable and only the distribution failed.
 func (obs *Observers) changeCatalogue(ctx context.Context,
 	fn func(*pb.Catalogue) ([]change, error)) error {
 	current, err := obs.writeCatalogue(ctx, fn)
@@ -50,7 +47,7 @@ func (obs *Observers) changeCatalogue(ctx context.Context,
 	return obs.publisher.publish(ctx, current)
 }
 
-// writeCatalogue is like changeCatalogue but tells nobody. It returns the newest version,
+// writeCatalogue is changeCatalogue without the distribution. It returns the newest version,
 // whether or not fn changed it.
 func (obs *Observers) writeCatalogue(ctx context.Context,
 	fn func(*pb.Catalogue) ([]change, error)) (current *pb.Catalogue, err error) {
@@ -65,8 +62,7 @@ func (obs *Observers) writeCatalogue(ctx context.Context,
 			}
 			before := proto.CloneOf(c)
 			with, err := fn(c)
-			// Without a change there is no new version, and so nothing that tablets would
-			// have to learn.
+			// Without a change there is no new version, hence nothing to send to the tablets.
 			if err == nil && !proto.Equal(before, c) {
 				c.Version++
 			}
@@ -74,9 +70,8 @@ func (obs *Observers) writeCatalogue(ctx context.Context,
 		})
 }
 
-// Sync tells every tablet the newest catalogue, unless all are known to have it. It
-// finishes what a writer began that has given up or crashed between its write and the
-// last tablet.
+// Sync sends the newest catalogue to every tablet, unless all are known to have it. It completes
+// a distribution whose writer timed out or crashed before the last tablet.
 func (obs *Observers) Sync(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

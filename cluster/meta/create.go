@@ -16,25 +16,25 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file creates tables. A table comes into being in three steps that each survive a
-// crash: its name reserves an id, the tablet at its start is made, the record with the name
-// is written. Its split keys are pending in that record until a tablet begins at each
-// (docs/adr/0054). Any request for the same keys goes on with them, on any node. While they
-// are pending they count as tablets for all bounds, and the drop of the table ends them.
+// Creation of tables, in three steps that each survive a crash: its name reserves an id, its
+// first tablet is created, and the record with the name is written. A split key is pending in
+// that record until a tablet starts at it (docs/adr/0054). Any request for the same keys, on any
+// node, continues with them. Pending keys count as tablets for all limits, and dropping the table
+// discards them.
 //
-// It owns no state; calls run on the goroutines of clients' requests, one at a time on each
-// node (ddl). Splits of one request run on goroutines that end with it.
+// There is no state here; calls run on the goroutines of clients' requests, one at a time on each
+// node (ddl). The splits of a request run on goroutines that it joins.
 
 const (
-	// createStep is the time after which a step of a creation begins no more splits. The
-	// last ones may take as long again: together less than a client waits for an answer.
+	// createStep is the time after which a step of a creation starts no more splits. The last
+	// ones may take as long again; the sum is below a client's RPC timeout.
 	createStep = 3 * time.Second
-	// splitsAtOnce is the number of splits of one step under way, each in another tablet.
+	// splitsAtOnce is the number of concurrent splits of one step, each of another tablet.
 	splitsAtOnce = 8
 )
 
-// CreateTable creates the table, or adds missing split keys to the one there is, and
-// returns its record when a tablet begins at each key. It may be repeated after any failure.
+// CreateTable creates the table, or adds missing split keys to an existing one, and returns its
+// record once a tablet starts at each key. It may be repeated after any failure.
 func (s *Schema) CreateTable(ctx context.Context, name string,
 	splitKeys []string) (*pb.Table, error) {
 	req := &pb.CreateTableRequest{Name: name}
@@ -49,9 +49,9 @@ func (s *Schema) CreateTable(ctx context.Context, name string,
 	}
 }
 
-// CreateTableStep is like CreateTable but returns after some seconds, with the split keys
-// that are left among the record's PendingSplitKeys. It returns an error only if it has not
-// made a single tablet: a caller that repeats it while it succeeds comes to an end.
+// CreateTableStep is like CreateTable but returns after a few seconds, with the remaining split
+// keys in the record's PendingSplitKeys. It fails only if it has created no tablet at all, so a
+// caller that repeats it while it succeeds terminates.
 func (s *Schema) CreateTableStep(ctx context.Context,
 	req *pb.CreateTableRequest) (*pb.Table, error) {
 	if name := req.GetName(); name == "" || len(name) > maxTableName {
@@ -82,9 +82,8 @@ func (s *Schema) CreateTableStep(ctx context.Context,
 	return s.noteSplits(ctx, t, made)
 }
 
-// enterTable returns the record of the table, which it creates if there is none, with the
-// request's split keys in it: those at which no tablet is known to begin are pending. A
-// refusal leaves nothing behind.
+// enterTable returns the table's record, created if necessary, with the request's split keys in
+// it: those at which no tablet is known to start are pending. A rejected request changes nothing.
 func (s *Schema) enterTable(ctx context.Context, req *pb.CreateTableRequest) (t *pb.Table, err error) {
 	err = retry(ctx, func() (done bool, err error) {
 		if t, err = s.Table(ctx, req.Name); err != nil {
@@ -119,15 +118,15 @@ func (s *Schema) enterTable(ctx context.Context, req *pb.CreateTableRequest) (t 
 	return t, err
 }
 
-// createTable creates the table with all split keys pending and returns its record; nil if
-// another request was faster.
+// createTable creates the table with all split keys pending and returns its record, or nil if
+// another request created it first.
 func (s *Schema) createTable(ctx context.Context, req *pb.CreateTableRequest) (*pb.Table, error) {
 	reserved, err := s.get(ctx, prefixCreating+req.Name)
 	if err != nil {
 		return nil, err
 	}
-	// Before an id is taken, for the id that it would get. An earlier attempt may have made
-	// the first tablet, which is not counted twice.
+	// The limits are checked before an id is reserved, against the id that would be next. An
+	// earlier attempt may have created the first tablet, which is not counted twice.
 	var id uint64
 	if len(reserved) == 4 {
 		id = uint64(binary.BigEndian.Uint32(reserved))
@@ -152,8 +151,8 @@ func (s *Schema) createTable(ctx context.Context, req *pb.CreateTableRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	// No copy of this that comes late makes anything: the reservation is gone with the first,
-	// and the id with the drop.
+	// A delayed copy of this write has no effect: its condition, the reservation, was removed by
+	// the first copy, and the id by the drop.
 	done, err := s.swap(ctx,
 		change{row: prefixTable + t.Name, value: value},
 		change{row: prefixCreating + t.Name, old: reserved},
@@ -164,8 +163,8 @@ func (s *Schema) createTable(ctx context.Context, req *pb.CreateTableRequest) (*
 	return t, nil
 }
 
-// reserveTable returns the id, as four bytes, of a table that is being made. An attempt
-// that failed is resumed with the same id; a new id would orphan its first tablet.
+// reserveTable returns the id, as four bytes, of a table being created. A failed attempt is
+// resumed with the same id; a new id would orphan its first tablet.
 func (s *Schema) reserveTable(ctx context.Context, name string) (reserved []byte, err error) {
 	err = retry(ctx, func() (bool, error) {
 		if reserved, err = s.get(ctx, prefixCreating+name); err != nil || len(reserved) == 4 {
@@ -177,16 +176,16 @@ func (s *Schema) reserveTable(ctx context.Context, name string) (reserved []byte
 		}
 		old := reserved
 		reserved = binary.BigEndian.AppendUint32(nil, uint32(id))
-		// In one step with the counter, which never has the same value again: a copy of
-		// this that comes when the table was made, and dropped, would reserve the dropped
-		// id.
+		// In one write with the counter, which never has the same value again: otherwise a
+		// delayed copy that arrives after the table was created and dropped would reserve the
+		// dropped id.
 		return s.swap(ctx, change{row: prefixCreating + name, old: old, value: reserved}, step)
 	})
 	return reserved, err
 }
 
-// splitAll makes a tablet begin at each of the keys for as long as a step lasts, and returns
-// the keys at which one begins. Without an error these are all, or the step has ended.
+// splitAll splits tablets at the keys until a step's time is over, and returns the keys at which
+// one starts. Without an error these are all keys, or the time is over.
 func (s *Schema) splitAll(ctx context.Context, table mvcc.TableID,
 	keys []string) (made []string, err error) {
 	ends := time.Now().Add(createStep)
@@ -221,9 +220,8 @@ func (s *Schema) splitAll(ctx context.Context, table mvcc.TableID,
 	return made, nil
 }
 
-// halvings returns the keys, which are sorted, in groups: the key in the middle, the two in
-// the middles of the halves, and so on. No two of a group are in one tablet when those before
-// it begin tablets.
+// halvings returns the sorted keys in groups: the middle key, the two middles of the halves, and
+// so on. No two keys of a group are in one tablet once the earlier groups' splits are done.
 func halvings(sorted []string) (groups [][]string) {
 	for parts := [][]string{sorted}; len(parts) > 0; {
 		var group []string
@@ -244,7 +242,7 @@ func halvings(sorted []string) (groups [][]string) {
 	return groups
 }
 
-// noteSplits records the keys at which tablets begin and returns the table's record.
+// noteSplits records the keys at which tablets start and returns the table's record.
 func (s *Schema) noteSplits(ctx context.Context, of *pb.Table, made []string) (*pb.Table, error) {
 	t, err := update(ctx, s.records, prefixTable+of.Name,
 		func(have *pb.Table) (*pb.Table, []change, error) {
@@ -257,7 +255,7 @@ func (s *Schema) noteSplits(ctx context.Context, of *pb.Table, made []string) (*
 					have.SplitKeys = append(have.SplitKeys, wire.Bytes(key))
 				}
 			}
-			slices.SortFunc(have.SplitKeys, bytes.Compare) // they are made in any order
+			slices.SortFunc(have.SplitKeys, bytes.Compare) // splits complete in any order
 			have.PendingSplitKeys = slices.DeleteFunc(have.PendingSplitKeys, func(key []byte) bool {
 				return slices.Contains(made, wire.String(key))
 			})
@@ -266,8 +264,8 @@ func (s *Schema) noteSplits(ctx context.Context, of *pb.Table, made []string) (*
 	return t, err
 }
 
-// keysOf returns the keys without repetitions, as rows. The empty key, at which every table
-// begins, is none of them.
+// keysOf returns the keys as rows, without duplicates and without the empty key, at which every
+// table starts.
 func keysOf(keys [][]byte) (rows []string) {
 	seen := map[string]bool{"": true}
 	for _, key := range keys {

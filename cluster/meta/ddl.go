@@ -5,14 +5,13 @@ import (
 	"fmt"
 )
 
-// This file holds the lock that lets one node make one schema change at a time. It is
-// taken on the goroutines of the calls that change tables, tablets or the catalogue, and
-// is not a safety mechanism: other nodes do not know of it, and conditional writes are
-// what keeps the records right.
+// The lock that serializes the schema changes of one node, taken on the goroutines of the calls
+// that change tables, tablets or the catalogue. Safety does not depend on it: other nodes do not
+// see it, and conditional writes keep the records consistent.
 
-// ddlLock is a mutex whose waiters give up when their context ends. Its holder may be
-// waiting for a tablet that nobody serves, and a caller with a deadline must not wait
-// with it. The holder is whoever has put the token into the channel.
+// ddlLock is a mutex whose waiters return when their context ends. Its holder may be waiting for
+// an unavailable tablet, and a caller with a deadline must not wait for that. The holder is the
+// goroutine that put the token into the channel.
 type ddlLock chan struct{}
 
 // newDDLLock returns an unlocked ddlLock.
@@ -29,5 +28,5 @@ func (l ddlLock) lock(ctx context.Context) error {
 	}
 }
 
-// unlock gives the lock to the next waiter. It must be called by its holder only.
+// unlock passes the lock to the next waiter. Only its holder may call it.
 func (l ddlLock) unlock() { <-l }

@@ -11,42 +11,42 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file takes a dropped table from the moment its name is gone to the moment nothing
-// but a range of ids is left of it: dated (DateDrops) once every tablet refuses its
-// cells, then forgotten (ForgetDrops) once its data is deleted. It owns no state. Both
-// run on the collection job of the node that leads meta; two leaders of meta may run them
-// at once, which the catalogue's conditional write resolves.
+// Lifecycle of a dropped table, from the removal of its name to the point where only a range of
+// ids remains: dated (DateDrops) once every tablet rejects its cells, then forgotten
+// (ForgetDrops) once its data is deleted. Both run in the collection job of the node that leads
+// meta; two leaders of meta may run them concurrently, which the catalogue's conditional writes
+// resolve.
 
-// prefixDropped begins the rows with the last records of dropped tables.
+// prefixDropped is the prefix of the rows with the last records of dropped tables.
 const prefixDropped = "dropped/"
 
-// Drops looks after the catalogue's dropped tables. Now gives a fresh timestamp.
+// Drops advances the catalogue's dropped tables. Now returns a new timestamp.
 type Drops struct {
 	Schema *Schema
 	Now    func(context.Context) (mvcc.Timestamp, error)
 }
 
-// Tend implements collector.Drops. No safepoint is being raised while it is called: a
-// tablet that has passed a drop has begun to delete, and says so until it is done.
+// Tend implements collector.Drops. No safepoint is being raised during the call: a tablet that
+// has passed a drop has begun to delete, and reports that until it has finished.
 func (d Drops) Tend(ctx context.Context, tablets []*pb.StatusResponse) (waiting bool, err error) {
 	c, err := d.Schema.observers.Catalogue(ctx)
 	if err != nil || len(c.GetDroppedTables()) == 0 {
 		return false, err
 	}
-	// A drop gets its timestamp once every tablet knows of it, see DateDrops.
+	// A drop gets its timestamp once every tablet has its catalogue version, see DateDrops.
 	if err := d.Schema.DateDrops(ctx, d.Now); err != nil {
 		return false, err
 	}
 	for _, t := range tablets {
-		// A push was cut short: the tablet does not know yet what to delete.
+		// The distribution was interrupted: the tablet does not know yet what to delete.
 		if t.CatalogueVersion < c.Version {
 			return true, d.Schema.observers.Sync(ctx)
 		}
 	}
 	err = d.Schema.ForgetDrops(ctx, func(id mvcc.TableID, droppedAt mvcc.Timestamp) bool {
-		// A table is gone once every tablet that has a part of its range has passed the
-		// drop and has nothing left to delete. If none of those that answered has a part,
-		// its tablets are the ones that are missing: then it is not known to be gone.
+		// A table is gone once every tablet with a part of its range has passed the drop and has
+		// nothing left to delete. If none of the responding tablets has a part, those with one
+		// are missing, and nothing is concluded.
 		gone := false
 		for _, t := range tablets {
 			if _, holds := wire.Clip(t.Tablet, mvcc.Span{Table: id}); !holds {
@@ -62,20 +62,20 @@ func (d Drops) Tend(ctx context.Context, tablets []*pb.StatusResponse) (waiting 
 	return waiting, err
 }
 
-// DateDrops enters the timestamp, a fresh one, for drops that have none yet. It first
-// makes sure that every tablet has the catalogue with the drop in it: whatever a tablet
-// still takes for a dropped table began before the timestamp.
+// DateDrops sets a new timestamp for drops that have none. It first ensures that every tablet has
+// the catalogue with the drop: every write to the table that a tablet still accepted started
+// before the timestamp.
 func (s *Schema) DateDrops(ctx context.Context,
 	now func(context.Context) (mvcc.Timestamp, error)) error {
 	c, err := s.observers.Catalogue(ctx)
 	if err != nil || !slices.Contains(droppedTS(c), 0) {
 		return err
 	}
-	// Only these are dated below: a drop that is written after the Sync has not been told
-	// to every tablet when the timestamp is taken.
+	// Only these are dated below: a drop written after the Sync has not reached every tablet when
+	// the timestamp is obtained.
 	undated := undatedDrops(c)
-	// Before the timestamp, not after: a tablet that has not heard of the drop may accept
-	// writes to the table that begin later than any timestamp taken now.
+	// Before the timestamp, not after: a tablet that does not have the drop may accept writes to
+	// the table that start later than any timestamp obtained now.
 	if err := s.observers.Sync(ctx); err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (s *Schema) DateDrops(ctx context.Context,
 	return s.observers.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		c.DroppedTs = droppedTS(c)
 		for i, id := range c.DroppedTables {
-			// Another leader may have dated it meanwhile; the first date stands.
+			// Another leader may have dated it in the meantime; the first date is kept.
 			if c.DroppedTs[i] == 0 && slices.Contains(undated, id) {
 				c.DroppedTs[i] = uint64(at)
 			}
@@ -106,20 +106,20 @@ func undatedDrops(c *pb.Catalogue) []uint32 {
 	return out
 }
 
-// droppedTS returns the timestamps of the drops in the order of DroppedTables, 0 for each
-// that is not dated. Catalogues of earlier versions have fewer timestamps than tables.
+// droppedTS returns the timestamps of the drops in the order of DroppedTables, 0 for undated
+// ones. Catalogues of earlier versions have fewer timestamps than tables.
 func droppedTS(c *pb.Catalogue) []uint64 {
 	out := make([]uint64, len(c.DroppedTables))
 	copy(out, c.DroppedTs)
 	return out
 }
 
-// ForgetDrops takes dropped tables of which nothing is left off the list that tablets
-// search for data to delete. gone reports, for a table and the time of its drop, whether
-// nothing is left of it.
+// ForgetDrops removes dropped tables without remaining data from the list that tablets search for
+// data to delete. gone reports, for a table and the timestamp of its drop, whether none of its
+// data remains.
 //
-// The ids stay in the catalogue as ranges, at most one more than there are tables, so
-// that a client that has slept through the drop is refused for ever.
+// The ids stay in the catalogue as ranges, at most one more than there are tables, so that a
+// client that was suspended during the drop is rejected forever.
 func (s *Schema) ForgetDrops(ctx context.Context,
 	gone func(id mvcc.TableID, droppedAt mvcc.Timestamp) bool) error {
 	c, err := s.observers.Catalogue(ctx)
@@ -128,8 +128,8 @@ func (s *Schema) ForgetDrops(ctx context.Context,
 	}
 	done := map[uint32]bool{}
 	for i, ts := range droppedTS(c) {
-		// Without a date nobody can tell whether a transaction from before the drop is
-		// still to come.
+		// Without a date it is unknown whether a transaction from before the drop is still to
+		// come.
 		if id := c.DroppedTables[i]; ts != 0 && gone(mvcc.TableID(id), mvcc.Timestamp(ts)) {
 			done[id] = true
 		}
@@ -148,8 +148,8 @@ func (s *Schema) ForgetDrops(ctx context.Context,
 				continue
 			}
 			c.Gone = addToRanges(c.Gone, id)
-			// The record that keeps the table's name is needed only while the drop may
-			// have to be finished by name (dropUntold).
+			// The record with the table's name is needed only while the drop may have to be
+			// finished by name (dropUntold).
 			row := droppedRow(id)
 			if value, err := s.get(ctx, row); err != nil {
 				return nil, err
@@ -162,11 +162,12 @@ func (s *Schema) ForgetDrops(ctx context.Context,
 	})
 }
 
-// dropUntold returns nil if a table of that name, which is gone, was dropped by a request
-// that may have failed before every tablet knew: what is published next finishes it.
-// Otherwise it is the refusal. The caller holds ddl.
+// dropUntold returns nil if a table of that name was dropped by a request that may have failed
+// before every tablet had the new version: the next distribution finishes it. Otherwise it
+// returns the rejection. The caller holds ddl.
 func (s *Schema) dropUntold(ctx context.Context, c *pb.Catalogue, name string) error {
-	// What has a date was told (DateDrops), and so was all that this process has published.
+	// A dated drop has reached all tablets (DateDrops), and so has each version that this process
+	// has distributed.
 	if s.observers.publisher.published.Load() < c.Version {
 		for _, id := range undatedDrops(c) {
 			t, _, err := load[*pb.Table](ctx, s.records, droppedRow(id))
@@ -181,8 +182,8 @@ func (s *Schema) dropUntold(ctx context.Context, c *pb.Catalogue, name string) e
 	return refuse(pb.Error_CODE_NO_TABLE, "there is no table %q", name)
 }
 
-// IsDropped reports whether the catalogue has the table as dropped. That is for good: ids
-// are not reused.
+// IsDropped reports whether the catalogue lists the table as dropped. That is final: ids are not
+// reused.
 func IsDropped(c *pb.Catalogue, id uint32) bool {
 	return slices.Contains(c.DroppedTables, id) ||
 		slices.ContainsFunc(c.Gone, func(r *pb.TableRange) bool {
@@ -190,8 +191,8 @@ func IsDropped(c *pb.Catalogue, id uint32) bool {
 		})
 }
 
-// Unused reports whether the catalogue has every table of which the tablet can hold rows as
-// dropped. The last tablet is never unused, because the timers are in it.
+// Unused reports whether the catalogue lists as dropped every table whose rows the tablet may
+// hold. The last tablet is never unused, because it holds the timers.
 func Unused(c *pb.Catalogue, d *pb.TabletDescriptor) bool {
 	end, bounded := wire.EndOf(d)
 	if !bounded {
@@ -215,16 +216,16 @@ func droppedRow(id uint32) string { return prefixDropped + strconv.FormatUint(ui
 // addToRanges adds an id to sorted ranges that neither overlap nor touch.
 func addToRanges(ranges []*pb.TableRange, id uint32) []*pb.TableRange {
 	i := 0
-	// Skip the ranges that end before id and do not even touch it.
+	// Skip the ranges that end before id and are not adjacent to it.
 	for i < len(ranges) && ranges[i].Last+1 < id {
 		i++
 	}
-	// It touches no range: a new one is inserted in order.
+	// No range is adjacent: insert a new one in order.
 	if i == len(ranges) || id+1 < ranges[i].First {
 		return slices.Insert(ranges, i, &pb.TableRange{First: id, Last: id})
 	}
 	ranges[i].First, ranges[i].Last = min(ranges[i].First, id), max(ranges[i].Last, id)
-	// The id has closed the gap to the next range, so the two become one.
+	// The id closed the gap to the next range: join the two.
 	if i+1 < len(ranges) && ranges[i].Last+1 >= ranges[i+1].First {
 		ranges[i].Last = ranges[i+1].Last
 		ranges = slices.Delete(ranges, i+1, i+2)

@@ -10,29 +10,27 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file removes nodes from the node table. Only the ids of forgotten nodes are kept, in
-// one record. The directory of such a node may hold promises to groups that have gone on
-// without it, and is not let in again.
+// Removal of nodes from the node table. Only the ids of forgotten nodes are kept, in one record.
+// The directory of such a node may contain votes for groups that have since continued without it,
+// and must not be admitted again.
 
-// rowForgotten is the row of the forgotten ids; maxForgotten bounds them, at eight bytes
-// each.
+// rowForgotten is the row of the forgotten ids; maxForgotten bounds them, at eight bytes each.
 const (
 	rowForgotten = "forgotten"
 	maxForgotten = 1 << 16
 )
 
-// Why a node is not forgotten. Both come with a txn.ServerError that names the node.
+// Reasons not to forget a node. Each is wrapped by a txn.ServerError that names the node.
 var (
 	// ErrNodeInUse reports that it holds replicas.
 	ErrNodeInUse = errors.New("meta: the node is in use")
-	// ErrNotAway reports that meta's leader has not recorded it as away. If it has stopped,
-	// that follows within seconds.
+	// ErrNotAway reports that meta's leader has not recorded it as away. For a stopped node that
+	// follows within seconds.
 	ErrNotAway = errors.New("meta: the node is not recorded as away")
 )
 
-// notForgotten returns the condition under which a node may get its first record: it has
-// not been forgotten, nor is it until that record is written. Its error is ErrForgotten
-// if it has been.
+// notForgotten returns the condition for a node's first record: the node is not forgotten, now or
+// when that record is written. It fails with ErrForgotten if it has been forgotten.
 func (t *NodeTable) notForgotten(ctx context.Context, id uint64) (change, error) {
 	f, old, err := load[*wire.ForgottenNodes](ctx, t.records, rowForgotten)
 	if err != nil {
@@ -46,9 +44,9 @@ func (t *NodeTable) notForgotten(ctx context.Context, id uint64) (change, error)
 	return change{row: rowForgotten, old: old, keep: true}, nil
 }
 
-// ForgetNode removes the record of a node that meta's leader has recorded as away and
-// that holds no replica. It may be repeated: a node that is forgotten already is no
-// error. Errors: ErrNoNode, ErrNotAway, ErrNodeInUse.
+// ForgetNode removes the record of a node that meta's leader has recorded as away and that holds
+// no replica. It may be repeated: forgetting a forgotten node is no error. Errors: ErrNoNode,
+// ErrNotAway, ErrNodeInUse.
 func (t *NodeTable) ForgetNode(ctx context.Context, id uint64) error {
 	return retry(ctx, func() (bool, error) {
 		f, forgotten, err := load[*wire.ForgottenNodes](ctx, t.records, rowForgotten)
@@ -59,22 +57,22 @@ func (t *NodeTable) ForgetNode(ctx context.Context, id uint64) error {
 		switch {
 		case err != nil:
 			return false, err
-		// An earlier call, whose answer may have been lost, has done it.
+		// An earlier call, whose response may have been lost, removed it.
 		case old == nil && slices.Contains(f.Nodes, id):
 			return true, nil
 		case old == nil:
 			return false, refuseAs(ErrNoNode, "there is no node %d", id)
-		// It does not count that this node has not heard of it: the leader of meta decides.
+		// This node's own view of it does not matter: the leader of meta decides.
 		case have.GoneSince == 0:
 			return false, refuseAs(ErrNotAway, "node %d is not recorded as away: stop it; the node that "+
 				"leads meta records it within seconds", id)
-		// Dropping an old id instead would let its directory in again.
+		// Dropping an old id instead would readmit its directory.
 		case len(f.Nodes) >= maxForgotten:
 			return false, refuse(pb.Error_CODE_TOO_LARGE, "%d nodes were forgotten; at most %d",
 				len(f.Nodes), maxForgotten)
 		}
-		// Read after the record: a node that has come back since, and holds a replica, has
-		// changed its record.
+		// Read after the record: a node that has come back in the meantime and holds a replica
+		// has changed its record.
 		if err := t.holdsNothing(ctx, id); err != nil {
 			return false, err
 		}
@@ -83,15 +81,15 @@ func (t *NodeTable) ForgetNode(ctx context.Context, id uint64) error {
 		if err != nil {
 			return false, err
 		}
-		// Record and list change together: without the record nothing else would refuse
-		// the directory.
+		// Record and list change together: without the record only the list rejects the
+		// directory.
 		return t.swap(ctx, change{row: nodeRow(id), old: old},
 			change{row: rowForgotten, old: forgotten, value: value})
 	})
 }
 
-// holdsNothing returns ErrNodeInUse if the tablet map has a replica on the node, of any
-// kind: a learner or an outgoing one counts as well.
+// holdsNothing returns ErrNodeInUse if the tablet map has a replica on the node, of any kind,
+// including learners and outgoing ones.
 func (t *NodeTable) holdsNothing(ctx context.Context, id uint64) error {
 	tablets, err := t.tablets.Tablets(ctx)
 	if err != nil {
@@ -106,9 +104,9 @@ func (t *NodeTable) holdsNothing(ctx context.Context, id uint64) error {
 		}
 	}
 	if held > 0 {
-		return refuseAs(ErrNodeInUse, "node %d is to hold replicas of %d tablets: they are made "+
-			"anew elsewhere once it has been away for long "+
-			"enough (replace-dead-after), if there are other nodes for them", id, held)
+		return refuseAs(ErrNodeInUse, "node %d holds replicas of %d tablets by the tablet map: they are "+
+			"recreated elsewhere once it has been away for "+
+			"replace-dead-after, if there are other nodes for them", id, held)
 	}
 	return nil
 }

@@ -13,26 +13,24 @@ import (
 	"github.com/percolator-go/percolator/internal/policy"
 )
 
-// This file keeps the grants, which are a part of the policy: so every node knows them
-// soon, by the way that the policy takes. It owns nothing.
+// Grants, stored in the policy, by which they reach every node.
 
 const (
-	// maxGrants bounds the grants of all tables together, maxGrantName the bytes of a name.
+	// maxGrants limits the grants of all tables together, maxGrantName the bytes of a name.
 	maxGrants    = 1024
 	maxGrantName = 255
 )
 
-// SetGrant lets the holder of a certificate use a table as far as the role goes, or takes
-// that back if the role is empty; it returns the policy. Grants of tables that exist no
-// more are dropped.
+// SetGrant grants the holder of a certificate the role on a table, or revokes the grant if the
+// role is empty; it returns the policy. Grants of dropped tables are removed.
 func (r *Policy) SetGrant(ctx context.Context, g *pb.Grant, exists []*pb.Table) (*pb.Policy, error) {
 	switch {
 	case g.Role != "" && g.Role != "reader" && g.Role != "writer":
-		return nil, refuse(pb.Error_CODE_INVALID, "%q is no role of a grant: reader and writer are",
+		return nil, refuse(pb.Error_CODE_INVALID, "%q is not a role of a grant: use reader or writer",
 			g.Role)
 	case g.Name == "" || len(g.Name) > maxGrantName ||
 		strings.ContainsFunc(g.Name, func(r rune) bool { return !unicode.IsGraphic(r) }):
-		return nil, refuse(pb.Error_CODE_INVALID, "the name in a certificate has 1 to %d printable bytes",
+		return nil, refuse(pb.Error_CODE_INVALID, "a certificate's name must have 1 to %d printable bytes",
 			maxGrantName)
 	}
 	return update(ctx, r.records, rowPolicy, func(have *pb.Policy) (*pb.Policy, []change, error) {
@@ -52,8 +50,8 @@ func (r *Policy) SetGrant(ctx context.Context, g *pb.Grant, exists []*pb.Table) 
 		case found:
 			kept[at] = g
 		case len(kept) >= maxGrants:
-			return nil, nil, refuse(pb.Error_CODE_TOO_LARGE, "there are %d grants already, which is the "+
-				"most: `percolator revoke` some", maxGrants)
+			return nil, nil, refuse(pb.Error_CODE_TOO_LARGE, "there are %d grants, the maximum: "+
+				"revoke some with `percolator revoke`", maxGrants)
 		default:
 			kept = slices.Insert(kept, at, g)
 		}
@@ -63,15 +61,15 @@ func (r *Policy) SetGrant(ctx context.Context, g *pb.Grant, exists []*pb.Table) 
 	})
 }
 
-// LivingGrants returns the grants that are of one of the tables.
+// LivingGrants returns the grants of existing tables.
 func LivingGrants(all []*pb.Grant, tables []*pb.Table) []*pb.Grant {
 	return slices.DeleteFunc(slices.Clone(all), func(g *pb.Grant) bool {
 		return !slices.ContainsFunc(tables, func(t *pb.Table) bool { return t.Id == g.Table })
 	})
 }
 
-// withoutGrants returns the change that removes a table's grants from the policy, none if
-// it has none.
+// withoutGrants returns the changes that remove a table's grants from the policy, none if it has
+// none.
 func (r *Policy) withoutGrants(ctx context.Context, table uint32) ([]change, error) {
 	p, old, err := load[*pb.Policy](ctx, r.records, rowPolicy)
 	of := func(g *pb.Grant) bool { return g.Table == table }

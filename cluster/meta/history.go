@@ -13,24 +13,23 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file keeps two records: how far history is collected, and the leases of those who
-// still read old versions. A bound is chosen on condition that the leases have not
-// changed, and a lease is granted on condition that the bound has not, so one of two that
-// race sees the other. Callers are the collector beside meta's leader and, for leases,
-// any node on behalf of its clients, each on its own goroutine; nothing is kept in
-// memory.
+// Two records: the progress of history collection, and the leases on old versions. A safepoint is
+// chosen on condition that the leases have not changed, and a lease is granted on condition that
+// the safepoint has not, so one of two concurrent writers sees the other. Callers are the
+// collector on the node that leads meta and, for leases, any node on behalf of its clients, each
+// on its own goroutine; nothing is cached.
 
-// The rows of the two records.
+// Rows of the two records.
 const (
 	rowCollection = "collect"
 	rowLeases     = "holds"
 )
 
-// History is how far history is collected, and who keeps it from being collected.
+// History holds the progress of history collection and the leases that limit it.
 type History struct{ records }
 
-// Bounds of leases on history: how many there are in all and of one origin (a host), the
-// bytes of a holder's name, an origin and a token, and how long a lease lasts.
+// Limits of leases on history: their number in all and of one origin (a host), the bytes of a
+// holder's name, an origin and a token, and their duration.
 const (
 	maxLeases     = 1024
 	maxLeasesEach = 128
@@ -38,15 +37,15 @@ const (
 	maxOrigin     = 128
 	maxToken      = 64
 	maxLeaseTTL   = time.Minute
-	// maxBackupHolds bounds the leases for backups, which have no process and no end.
-	// No certificate's name may have more than maxBackupHoldsEach, so that one that was
-	// stolen, or a program that forgets its holds, leaves room for others.
+	// maxBackupHolds limits the leases for backups, which belong to no process and do not expire.
+	// One certificate's name may have at most maxBackupHoldsEach, so that a stolen certificate,
+	// or a program that forgets its holds, does not exhaust those of others.
 	maxBackupHolds     = 64
 	maxBackupHoldsEach = 16
 )
 
-// Collection reads how far the collection of history has come, and the leases on it.
-// Neither is nil.
+// Collection returns the progress of history collection and the leases on history. Neither is
+// nil.
 func (h *History) Collection(ctx context.Context) (*wire.Collection, *wire.Leases, error) {
 	c, _, err := load[*wire.Collection](ctx, h.records, rowCollection)
 	if err != nil {
@@ -56,15 +55,15 @@ func (h *History) Collection(ctx context.Context) (*wire.Collection, *wire.Lease
 	return c, l, err
 }
 
-// SaveCollection replaces the record from, as it was read, by to, which gets the next
-// version. It returns false, and changes nothing, if another writer was faster.
+// SaveCollection replaces the record from, as it was read, by to, which gets the next version. It
+// returns false and changes nothing after a conflict.
 //
-// If seen is not nil it also requires that the leases are still those: a lease that was
-// granted meanwhile must be looked at before a bound is chosen.
+// If seen is not nil, it also requires that the leases are unchanged: a safepoint must respect
+// every lease granted since they were read.
 func (h *History) SaveCollection(ctx context.Context, from, to *wire.Collection,
 	seen *wire.Leases) (bool, error) {
 	now, old, err := load[*wire.Collection](ctx, h.records, rowCollection)
-	// The version stands for the record: two of one version are the same.
+	// The version identifies the record: two of one version are equal.
 	if err != nil || now.Version != from.Version {
 		return false, err
 	}
@@ -84,20 +83,20 @@ func (h *History) SaveCollection(ctx context.Context, from, to *wire.Collection,
 		if err != nil || !slices.Equal(have, want) {
 			return false, err
 		}
-		// Written with its own value, so that the leases' record takes part in this
-		// write, too.
+		// Written with its own value, so that the leases' record is a condition of this write,
+		// too.
 		changes = append(changes, change{row: rowLeases, old: have, value: have})
 	}
 	return h.swap(ctx, changes...)
 }
 
-// HoldHistory grants, renews or (with oldest 0) ends a lease on history. now is a fresh oracle
-// timestamp: leases end by oracle time, so that they outlive a restart and no clock but the
-// oracle's matters. The answer's bound is exact: what is at or above it stays readable as long
-// as the lease is in force.
+// HoldHistory grants, renews or (with oldest 0) ends a lease on history. now is a new oracle
+// timestamp: leases expire by oracle time, so that they survive restarts and depend on no other
+// clock. The response's bound is exact: versions at or above it stay readable while the lease is
+// in force.
 //
-// A lease belongs to whoever knows its token. Operators see the holders' names, and so does
-// every client: with another token, the same name is another lease.
+// A lease belongs to the holder of its token. Operators and clients see the holders' names; the
+// same name with another token is another lease.
 func (h *History) HoldHistory(
 	ctx context.Context, now mvcc.Timestamp, req *pb.HoldHistoryRequest,
 ) (*pb.HoldHistoryResponse, error) {
@@ -109,14 +108,14 @@ func (h *History) HoldHistory(
 	if len(req.Token) > maxToken {
 		return nil, refuse(pb.Error_CODE_INVALID, "a holder's token has at most %d bytes", maxToken)
 	}
-	// A longer wish is cut, not refused: the answer says what was granted, and holders
+	// A longer duration is reduced, not rejected: the response has the granted one, and holders
 	// renew.
 	ttl := min(time.Duration(req.TtlMs)*time.Millisecond, maxLeaseTTL)
 	lease := &wire.Lease{
 		Holder: req.Holder, TokenHash: tokenHash(req.Token), Oldest: min(req.Oldest, uint64(now)),
 		Expires: uint64(mvcc.TimestampAt(now.Millis() + ttl.Milliseconds())),
 	}
-	// A lease of no duration is one given back.
+	// A lease of no duration is one being released.
 	if ttl == 0 {
 		lease.Oldest = 0
 	}
@@ -130,9 +129,9 @@ func (h *History) HoldHistory(
 	return out, nil
 }
 
-// changeLeases changes the leases in one step with the record of collection, whose bound it
-// gives to apply: no bound is chosen without these leases unless the answer names it. apply
-// may be called again, with newer records.
+// changeLeases changes the leases in one write with the collection record, whose bound it passes
+// to apply: every later safepoint respects these leases, and every earlier one is in the
+// response. apply may be called again with newer records.
 func (h *History) changeLeases(ctx context.Context,
 	apply func(leases *wire.Leases, bound uint64) error) error {
 	_, err := update(ctx, h.records, rowLeases,
@@ -150,25 +149,25 @@ func (h *History) changeLeases(ctx context.Context,
 	return err
 }
 
-// HoldBackup holds history for the next increment upon a backup, if the request says so, and
-// ends other such holds, all in one step. The answer's bound is as that of HoldHistory; a hold
-// below it is not granted.
+// HoldBackup holds history for the next increment of a backup, if the request says so, and ends
+// other such holds, all in one write. The response's bound is that of HoldHistory; a hold below
+// it is not granted.
 //
-// Such a lease belongs to no process: it outlives the one that made the backup, and counts
-// for as long as the policy lets any lease. Who gives no token may end it without one.
+// Such a lease belongs to no process: it survives the one that made the backup, and is in force
+// as long as the policy allows leases to be. A hold without a token may be ended without one.
 func (h *History) HoldBackup(ctx context.Context, now mvcc.Timestamp,
 	req *pb.HoldBackupRequest) (*pb.HoldBackupResponse, error) {
 	hold, out := req.GetHold(), &pb.HoldBackupResponse{}
 	if hold != nil && (hold.Backup == "" || len(hold.Backup) > maxHolder ||
 		len(hold.Token) == 0 || len(hold.Token) > maxToken) {
-		return nil, refuse(pb.Error_CODE_INVALID, "a backup's name has 1 to %d bytes, and its token 1 to %d",
+		return nil, refuse(pb.Error_CODE_INVALID, "a backup's name must have 1 to %d bytes and its token 1 to %d",
 			maxHolder, maxToken)
 	}
 	err := h.changeLeases(ctx, func(leases *wire.Leases, bound uint64) error {
 		for _, r := range req.GetRelease() {
 			if !releaseBackup(leases, r) && len(r.Token) == 0 {
 				return refuse(pb.Error_CODE_INVALID, "no history is held for a backup %q: "+
-					"`percolator cluster show` lists those for which it is", r.Backup)
+					"`percolator cluster show` lists the backups with holds", r.Backup)
 			}
 		}
 		if out.Bound = bound; hold == nil || bound > hold.At {
@@ -179,7 +178,7 @@ func (h *History) HoldBackup(ctx context.Context, now mvcc.Timestamp,
 	return out, err
 }
 
-// releaseBackup removes the lease of a backup, and reports whether it was there.
+// releaseBackup removes the lease of a backup, and reports whether it existed.
 func releaseBackup(leases *wire.Leases, r *pb.BackupHold) bool {
 	n := len(leases.Leases)
 	leases.Leases = slices.DeleteFunc(leases.Leases, func(l *wire.Lease) bool {
@@ -189,7 +188,7 @@ func releaseBackup(leases *wire.Leases, r *pb.BackupHold) bool {
 	return len(leases.Leases) < n
 }
 
-// addBackup adds the lease of a backup, or leaves it as it is.
+// addBackup adds the lease of a backup, or leaves an existing one unchanged.
 func addBackup(leases *wire.Leases, hold *pb.BackupHold, now mvcc.Timestamp) error {
 	n, own := 0, 0
 	for _, l := range leases.Leases {
@@ -208,11 +207,11 @@ func addBackup(leases *wire.Leases, hold *pb.BackupHold, now mvcc.Timestamp) err
 		}
 	}
 	if n >= maxBackupHolds {
-		return refuse(pb.Error_CODE_OVERLOADED, "history is held for %d backups, which is the most: "+
+		return refuse(pb.Error_CODE_OVERLOADED, "history is held for %d backups, the maximum: "+
 			"end some by `percolator backup release`; `percolator cluster show` lists them", n)
 	}
 	if own >= maxBackupHoldsEach {
-		return refuse(pb.Error_CODE_OVERLOADED, "history is held for %d backups of %q, which is the most for "+
+		return refuse(pb.Error_CODE_OVERLOADED, "history is held for %d backups of %q, the maximum for "+
 			"one certificate's name: end some by `percolator backup release`", own, hold.By)
 	}
 	leases.Leases = append(leases.Leases, &wire.Lease{
@@ -231,7 +230,7 @@ func (h *History) BackupHolds(ctx context.Context) ([]*pb.BackupHold, error) {
 	return wire.BackupHolds(leases), nil
 }
 
-// tokenHash returns what is kept of a token, nil for an empty one. A hash, because every
+// tokenHash returns the stored form of a token, nil for an empty one. It is a hash because every
 // client can read meta's records.
 func tokenHash(token []byte) []byte {
 	if len(token) == 0 {
@@ -241,14 +240,13 @@ func tokenHash(token []byte) []byte {
 	return sum[:]
 }
 
-// replaceLease puts lease in the place of its holder's earlier one and drops every lease
-// that has expired by now. With Oldest 0 it only removes. It edits leases in place; on an
-// error the result must not be stored.
+// replaceLease replaces its holder's earlier lease by lease and removes every lease that has
+// expired at now. With Oldest 0 it only removes. It edits leases in place; on an error the result
+// must not be stored.
 func replaceLease(leases *wire.Leases, lease *wire.Lease, now mvcc.Timestamp) error {
 	mine, others := 0, 0 // leases of that name
 	leases.Leases = slices.DeleteFunc(leases.Leases, func(l *wire.Lease) bool {
-		// Every call takes out what has expired, so the record stays bounded without a
-		// job for it.
+		// Every call removes the expired ones, so the record stays bounded without a job.
 		if l.Expires <= uint64(now) {
 			return true
 		}
@@ -263,10 +261,10 @@ func replaceLease(leases *wire.Leases, lease *wire.Lease, now mvcc.Timestamp) er
 		return true
 	})
 	if lease.Oldest == 0 {
-		// Nothing to give back is fine, as it may have expired; another's lease is not.
+		// Releasing a lease that may have expired is no error; releasing another holder's is.
 		if mine == 0 && others > 0 {
 			return refuse(pb.Error_CODE_PERMISSION,
-				"the lease of %q is given back with the token that it was taken with", lease.Holder)
+				"the lease of %q must be released with the token that acquired it", lease.Holder)
 		}
 		return nil
 	}
@@ -274,7 +272,7 @@ func replaceLease(leases *wire.Leases, lease *wire.Lease, now mvcc.Timestamp) er
 	_, origin := wire.Origin(lease.Holder)
 	if n := ofOrigin(leases, origin); origin != "" && n > maxLeasesEach {
 		return refuse(pb.Error_CODE_OVERLOADED,
-			"%d processes of %s hold history; at most %d: give leases back, or wait for their end",
+			"%d processes of %s hold history; at most %d: release leases, or wait until they expire",
 			n-1, origin, maxLeasesEach)
 	}
 	if len(leases.Leases) > maxLeases {
@@ -285,7 +283,7 @@ func replaceLease(leases *wire.Leases, lease *wire.Lease, now mvcc.Timestamp) er
 	return nil
 }
 
-// ofOrigin counts the leases of the origin.
+// ofOrigin returns the number of leases of the origin.
 func ofOrigin(leases *wire.Leases, origin string) (n int) {
 	for _, l := range leases.Leases {
 		if _, from := wire.Origin(l.Holder); from == origin {

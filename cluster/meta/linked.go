@@ -9,17 +9,16 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file records which observers each node links, one row per node, written by the
-// node itself when it starts and when its observers change. Any node reads them to tell
-// observers that wait for work from those that nobody runs. It owns nothing in memory.
+// Each node's linked observers, one row per node, written by the node itself when it starts and
+// when its observers change. Any node reads them to find observers that no node runs.
 
-// prefixLinked begins the rows that say which observers a node runs, one per node.
+// prefixLinked is the prefix of the rows with the observers that each node runs.
 const prefixLinked = "linked/"
 
-// Link records which observers a node runs. A node's earlier incarnation is replaced; a
-// later one stays.
+// Link records the observers that a node runs. It replaces an earlier incarnation's record and
+// leaves a later one's unchanged.
 func (obs *Observers) Link(ctx context.Context, w mvcc.Worker, names []string) error {
-	// Sorted, so that the same set is the same record and is not written again.
+	// Sorted, so that the same set gives the same record and is not written again.
 	names = slices.Sorted(slices.Values(names))
 	_, err := update(ctx, obs.records, prefixLinked+strconv.FormatUint(w.Node, 10),
 		func(have *wire.LinkedObservers) (*wire.LinkedObservers, []change, error) {
@@ -33,8 +32,8 @@ func (obs *Observers) Link(ctx context.Context, w mvcc.Worker, names []string) e
 	return err
 }
 
-// Linked returns the observers that are run by nodes for which alive returns true. Work
-// for any other observer waits until a node that links it comes.
+// Linked returns the observers run by nodes for which alive returns true. The changes of any
+// other observer wait until a node that links it starts.
 func (obs *Observers) Linked(ctx context.Context,
 	alive func(node uint64) bool) (map[string]bool, error) {
 	nodes, err := list[*wire.LinkedObservers](ctx, obs.records, prefixLinked)

@@ -14,10 +14,10 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file merges adjacent tablets (docs/adr/0053). It owns no state: the progress of a merge
-// is in the two tablets, and whoever finds one half done finishes it (Finish). Calls run on the
-// goroutines of operators' requests on any node, one at a time on each node (ddl), and of the
-// merger beside meta's leader.
+// Merges of adjacent tablets (docs/adr/0053). There is no state here: the progress of a merge is
+// in the two tablets, and Finish completes an interrupted one. Calls run on the goroutines of
+// operators' requests on any node, one at a time on each node (ddl), and of the merger on the
+// node that leads meta.
 
 // Merges merges adjacent tablets.
 type Merges struct {
@@ -26,33 +26,34 @@ type Merges struct {
 	ask    AskReplica
 }
 
-// AskReplica asks one node's replica of a tablet, whether or not it leads.
+// AskReplica sends a request to one node's replica of a tablet, whether or not it leads.
 type AskReplica func(ctx context.Context, node uint64, req *pb.TabletRequest) (*pb.TabletResponse, error)
 
-// AskBy sets how single replicas are asked. It must be called before any other method.
+// AskBy sets the transport to single replicas. It must be called before any other method.
 func (m *Merges) AskBy(ask AskReplica) { m.ask = ask }
 
 var (
-	// ErrApart reports that the replicas of the two tablets are not on the same nodes. A move
-	// of one was ordered if placement allows it.
+	// ErrApart reports that the replicas of the two tablets are not on the same nodes. A move of
+	// one was ordered if placement allows it.
 	ErrApart = errors.New("meta: the replicas of the two tablets are not on the same nodes")
-	// ErrNotMerged reports that the two tablets stay as they were.
+	// ErrNotMerged reports that the two tablets are unchanged.
 	ErrNotMerged = errors.New("meta: the tablets were not merged")
 )
 
 const (
-	// freezeTimeout bounds the time from freezing a tablet to taking its rows, because a frozen
-	// tablet serves nothing; then it is released.
+	// freezeTimeout limits the time between freezing a tablet and taking its rows, during which
+	// it serves nothing; then it is released.
 	freezeTimeout = 3 * time.Second
-	// settleTimeout bounds the completion of a merge after the caller has given up.
+	// settleTimeout limits the completion of a merge after the caller's context has ended.
 	settleTimeout = 10 * time.Second
 	mergePause    = 10 * time.Millisecond
-	togetherPause = 200 * time.Millisecond // between looks at whether placement is done
+	togetherPause = 200 * time.Millisecond // between checks for the completed moves
 )
 
-// MergeTablets merges the tablet that begins at the row of the table with the one before it, and
-// returns the tablet that holds the row then. If none begins there that is no error. Until ctx
-// ends it waits for placement, which place wakes, to move the replicas to the same nodes.
+// MergeTablets merges the tablet that starts at the row of the table with the preceding one, and
+// returns the tablet that then holds the row. If none starts there, it returns the tablet that
+// holds the row. Until ctx ends it waits for placement, woken by place, to move the replicas to
+// the same nodes.
 func (m *Merges) MergeTablets(ctx context.Context, name, row string,
 	place func()) (*pb.TabletDescriptor, error) {
 	t, err := m.schema.Table(ctx, name)
@@ -63,7 +64,7 @@ func (m *Merges) MergeTablets(ctx context.Context, name, row string,
 		return nil, refuse(pb.Error_CODE_NO_TABLE, "there is no table %q", name)
 	}
 	if row == "" {
-		return nil, refuse(pb.Error_CODE_INVALID, "a table begins with a tablet of its own: name a row at which another begins")
+		return nil, refuse(pb.Error_CODE_INVALID, "the first tablet of a table is not merged: name a row at which another tablet starts")
 	}
 	at := wire.Position{Table: mvcc.TableID(t.Id), Row: row}
 	if err := m.schema.forgetSplitKey(ctx, name, row); err != nil {
@@ -81,8 +82,8 @@ func (m *Merges) MergeTablets(ctx context.Context, name, row string,
 	}
 }
 
-// MergeAt merges the tablets on both sides of the position, and returns the tablet that holds it
-// then. Errors: ErrApart, ErrNotMerged, and those of requests to the tablets.
+// MergeAt merges the tablets on both sides of the position, and returns the tablet that then
+// holds it. Errors: ErrApart, ErrNotMerged, and those of requests to the tablets.
 func (m *Merges) MergeAt(ctx context.Context, at wire.Position) (*pb.TabletDescriptor, error) {
 	if err := m.schema.ddl.lock(ctx); err != nil {
 		return nil, err
@@ -92,7 +93,7 @@ func (m *Merges) MergeAt(ctx context.Context, at wire.Position) (*pb.TabletDescr
 	if err != nil || right == nil {
 		return left.GetTablet(), err
 	}
-	if right.GetFrozenFor() != nil || left.GetTook() != nil { // an earlier attempt was cut short
+	if right.GetFrozenFor() != nil || left.GetTook() != nil { // an earlier attempt was interrupted
 		if err := m.Finish(ctx, right, left); err != nil {
 			return nil, err
 		}
@@ -105,9 +106,9 @@ func (m *Merges) MergeAt(ctx context.Context, at wire.Position) (*pb.TabletDescr
 }
 
 // Mergeable returns a function that reports whether two adjacent tablets may be merged, and
-// whether at once, because nobody uses them: both are of dropped tables, or the right one is of
-// tables of which nothing is left. Else they must be of one table, and nobody may have asked
-// for the boundary.
+// whether at once, because no one uses them: both are of dropped tables, or the right one is of
+// tables without data. Otherwise they must be of one table and their boundary must not be a
+// requested split key.
 func (m *Merges) Mergeable(ctx context.Context) (
 	func(left, right *pb.TabletDescriptor) (may, unused bool), error) {
 	c, err := m.schema.observers.Catalogue(ctx)
@@ -137,7 +138,7 @@ func (m *Merges) Mergeable(ctx context.Context) (
 }
 
 // pair returns the tablets on both sides of the position, as their leaders describe them. If no
-// tablet begins there, left is the one that holds it and right is nil.
+// tablet starts there, left is the one that holds it and right is nil.
 func (m *Merges) pair(ctx context.Context, at wire.Position) (left, right *pb.StatusResponse, err error) {
 	if at.Table < mvcc.FirstUserTable || at == (wire.Position{Table: mvcc.FirstUserTable}) {
 		return nil, nil, refuse(pb.Error_CODE_INVALID, "the meta tablet is not merged")
@@ -175,7 +176,7 @@ func (m *Merges) pair(ctx context.Context, at wire.Position) (left, right *pb.St
 	return left, right, nil
 }
 
-// status returns what the tablet's leader says of it.
+// status returns the tablet's status from its leader.
 func (m *Merges) status(ctx context.Context, tablet uint64) (*pb.StatusResponse, error) {
 	r, err := m.schema.send(ctx, tablet, statusRequest(tablet))
 	if err != nil {
@@ -190,8 +191,8 @@ func statusRequest(tablet uint64) *pb.TabletRequest {
 	}
 }
 
-// bringTogether orders one move of a replica of the right tablet to a node where the left one
-// has one.
+// bringTogether orders one move of a replica of the right tablet to a node with a replica of the
+// left one.
 func (m *Merges) bringTogether(ctx context.Context, left, right *pb.TabletDescriptor) error {
 	var from, to []uint64
 	for _, r := range right.Replicas {
@@ -219,11 +220,11 @@ func (m *Merges) bringTogether(ctx context.Context, left, right *pb.TabletDescri
 	return refused
 }
 
-// merge freezes the right tablet, waits until all of its replicas are frozen, and has the left
+// merge freezes the right tablet, waits until all of its replicas are frozen, and makes the left
 // one take its rows. After a failure in between, settle determines the outcome.
 func (m *Merges) merge(ctx context.Context, left, right *pb.TabletDescriptor) (*pb.TabletDescriptor, error) {
 	frozen, err := m.freezeAndTake(ctx, left, right)
-	// The tablet must not stay frozen because the caller's context has ended.
+	// The tablet must not stay frozen because the caller's context ended.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	if frozen == nil {
@@ -237,11 +238,11 @@ func (m *Merges) merge(ctx context.Context, left, right *pb.TabletDescriptor) (*
 	if merged == nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotMerged, errors.Join(err, settled))
 	}
-	return merged, nil // what is left to do, if settled is an error, Finish does
+	return merged, nil // if settled is an error, Finish completes the merge
 }
 
-// freezeAndTake does the steps of a merge within freezeTimeout. It returns the frozen tablet,
-// nil if that is not known.
+// freezeAndTake performs the steps of a merge within freezeTimeout. It returns the frozen tablet,
+// or nil if freezing may have failed.
 func (m *Merges) freezeAndTake(ctx context.Context, left,
 	right *pb.TabletDescriptor) (frozen *pb.TabletDescriptor, err error) {
 	ctx, cancel := context.WithTimeout(ctx, freezeTimeout)
@@ -255,7 +256,7 @@ func (m *Merges) freezeAndTake(ctx context.Context, left,
 	return frozen, err
 }
 
-// step has the tablet do a step of a merge, and returns its descriptor after it.
+// step performs one step of a merge on the tablet and returns its descriptor afterwards.
 func (m *Merges) step(ctx context.Context, d *pb.TabletDescriptor, step pb.MergeRequest_Step,
 	other *pb.TabletDescriptor) (*pb.TabletDescriptor, error) {
 	r, err := m.schema.send(ctx, d.TabletId, &pb.TabletRequest{
@@ -267,7 +268,7 @@ func (m *Merges) step(ctx context.Context, d *pb.TabletDescriptor, step pb.Merge
 	return r.GetMerge().GetTablet(), nil
 }
 
-// allFrozen waits until every replica of the tablet reports that it is frozen, durably.
+// allFrozen waits until every replica of the tablet reports that it is durably frozen.
 func (m *Merges) allFrozen(ctx context.Context, frozen *pb.TabletDescriptor) error {
 	return m.await(ctx, frozen.TabletId, frozen.Replicas, len(frozen.Replicas), func(s *pb.StatusResponse) bool {
 		return s.GetFrozenFor() != nil && s.GetTablet().GetEpoch() == frozen.Epoch
@@ -294,8 +295,8 @@ func (m *Merges) await(ctx context.Context, tablet uint64, replicas []*pb.Replic
 }
 
 // settle returns the merged tablet if the left tablet, as it was then, has taken the rows of the
-// frozen one. Otherwise it makes sure that this never happens, releases the frozen one and
-// returns nil. The first entry at that epoch in the left tablet's log decides.
+// frozen one. Otherwise it prevents that for good, releases the frozen one and returns nil. The
+// first entry at that epoch in the left tablet's log decides.
 func (m *Merges) settle(ctx context.Context, frozen, left *pb.TabletDescriptor) (*pb.TabletDescriptor, error) {
 	for {
 		now, err := m.status(ctx, left.TabletId)
@@ -303,7 +304,8 @@ func (m *Merges) settle(ctx context.Context, frozen, left *pb.TabletDescriptor) 
 		switch {
 		case errors.As(err, &refused) && refused.Code == pb.Error_CODE_WRONG_TABLET:
 			// It was itself merged into another: had it taken these rows, a majority of the
-			// frozen replicas would have been removed before, and the rest cannot be released.
+			// frozen replicas would have been removed first, and the remaining ones could not be
+			// released.
 			return nil, m.release(ctx, frozen)
 		case err != nil:
 			return nil, err
@@ -322,7 +324,7 @@ func (m *Merges) settle(ctx context.Context, frozen, left *pb.TabletDescriptor) 
 	}
 }
 
-// release releases the tablet. It is no error if that was done before.
+// release releases the tablet. Releasing it again is no error.
 func (m *Merges) release(ctx context.Context, frozen *pb.TabletDescriptor) error {
 	_, err := m.step(ctx, frozen, pb.MergeRequest_STEP_RELEASE, nil)
 	var refused *txn.ServerError
@@ -333,7 +335,7 @@ func (m *Merges) release(ctx context.Context, frozen *pb.TabletDescriptor) error
 }
 
 // finishTaken records a tablet that has taken another's rows, and releases it once a majority of
-// the other's replicas is gone.
+// the other's replicas has been removed.
 func (m *Merges) finishTaken(ctx context.Context, s *pb.StatusResponse) error {
 	d := s.Tablet
 	m.schema.router.Update(d)
@@ -352,7 +354,7 @@ func (m *Merges) finishTaken(ctx context.Context, s *pb.StatusResponse) error {
 	return m.release(ctx, d)
 }
 
-// Finish finishes the merges that the leaders' statuses show to be half done.
+// Finish completes the interrupted merges in the leaders' statuses.
 func (m *Merges) Finish(ctx context.Context, leaders ...*pb.StatusResponse) error {
 	var errs []error
 	for _, s := range leaders {

@@ -9,14 +9,13 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// This file puts the topics together. Each is a type over records (records.go) that keeps
-// no copy of them, so any number of goroutines and nodes may use it at once. Every method
-// runs on its caller's goroutine and blocks for at least one round trip to the leader of
-// meta, wherever that is. What can be in flight is a conditional write whose answer was
-// lost; records.swap finds out what became of it.
+// Meta combines the topics. Each is a type over records (records.go) without a cache, so any
+// number of goroutines and nodes may use it concurrently. Every method runs on its caller's
+// goroutine and blocks for at least one round trip to the leader of meta. A conditional write
+// whose response was lost may still be in flight; records.swap determines its outcome.
 
-// Meta has the records of the meta tablet by topic. It has no methods: whoever needs
-// records holds the topics that they belong to.
+// Meta groups the records of the meta tablet by topic. It has no methods: callers hold the topics
+// that they need.
 type Meta struct {
 	Tablets   *TabletMap
 	Nodes     *NodeTable
@@ -30,11 +29,11 @@ type Meta struct {
 	Restores  *Restores
 	Tokens    *Tokens
 	Schedules *Schedules
-	// Recoveries are those from the loss of a quorum.
+	// Recoveries are the recoveries from the loss of a quorum.
 	Recoveries *Recoveries
 }
 
-// New returns a Meta that reaches the meta tablet by send and finds user tablets by
+// New returns a Meta that sends requests to the meta tablet by send and locates user tablets by
 // router.
 func New(send route.Sender, router *route.Router) *Meta {
 	m := newTopics(send, router)
@@ -64,7 +63,7 @@ func refuse(code pb.Error_Code, format string, args ...any) error {
 	return &txn.ServerError{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// refuseAs returns a refusal that also is why.
+// refuseAs returns a rejection that also wraps why.
 func refuseAs(why error, format string, args ...any) error {
 	return errors.Join(refuse(pb.Error_CODE_INVALID, format, args...), why)
 }

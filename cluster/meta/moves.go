@@ -11,13 +11,12 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file keeps the orders of operators to move a replica or a leadership, at most one
-// per tablet. OrderMove runs on the goroutine of an Admin call on any node; placement,
-// beside the leader of meta, reads the orders in each of its turns, carries them out and
-// ends them. An order outlives every process in between.
+// Operators' orders to move a replica or a leadership, at most one per tablet. OrderMove runs on
+// the goroutine of an Admin call on any node; placement, on the node that leads meta, reads the
+// orders in each turn, carries them out and ends them. An order survives every process in
+// between.
 
-// prefixMove begins the rows of ordered moves, at most one per tablet: the request as it
-// was made.
+// prefixMove is the prefix of the rows of orders, at most one per tablet: the original request.
 const prefixMove = "move/"
 
 // Moves are operators' orders to move replicas and leaderships.
@@ -26,13 +25,13 @@ type Moves struct {
 	nodes *NodeTable
 }
 
-// Why an order to move a tablet is refused. Each comes with a txn.ServerError that says
-// more; ErrNoNode is another.
+// Reasons to reject an order to move a tablet. Each is wrapped by a txn.ServerError with details;
+// ErrNoNode is another.
 var (
-	// ErrNoTablet reports that the tablet map does not have the tablet.
+	// ErrNoTablet reports that the tablet is not in the tablet map.
 	ErrNoTablet = errors.New("meta: no such tablet")
-	// ErrCannotMove reports that the replicas and nodes are such that the move can't be made, or
-	// would be undone at once.
+	// ErrCannotMove reports that the current replicas and nodes do not allow the move, or that
+	// placement would undo it at once.
 	ErrCannotMove = errors.New("meta: the move cannot be made")
 	// ErrOrdered reports that another move of the tablet is under way.
 	ErrOrdered = errors.New("meta: another move of the tablet is under way")
@@ -41,10 +40,10 @@ var (
 // moveRow returns the row of the order for a tablet.
 func moveRow(tablet uint64) string { return prefixMove + strconv.FormatUint(tablet, 10) }
 
-// OrderMove records that a replica of a tablet, or its leadership, is to be moved. It
-// returns the tablet as the map has it, before the move. Placement carries the order out,
-// however often the leadership of meta changes. The call may be repeated. Errors:
-// ErrNoTablet, ErrNoNode, ErrCannotMove, ErrOrdered.
+// OrderMove orders the move of a replica of a tablet, or of its leadership. It returns the tablet
+// from the tablet map, before the move. Placement carries the order out, even if the leadership
+// of meta changes. The call may be repeated. Errors: ErrNoTablet, ErrNoNode, ErrCannotMove,
+// ErrOrdered.
 func (m *Moves) OrderMove(ctx context.Context,
 	req *pb.MoveTabletRequest) (d *pb.TabletDescriptor, err error) {
 	// A copy of the known fields: it is compared with stored orders.
@@ -60,14 +59,14 @@ func (m *Moves) OrderMove(ctx context.Context,
 				return nil, nil, err
 			case old == nil:
 				return nil, nil, refuseAs(ErrNoTablet, "there is no tablet %d", req.TabletId)
-			// The same order again, perhaps after a lost answer.
+			// The same order again, perhaps after a lost response.
 			case proto.Equal(have, order):
 				return have, nil, nil
 			case have != nil:
 				return nil, nil, refuseAs(ErrOrdered, "another move of tablet %d is under way",
 					req.TabletId)
 			}
-			// On condition that the tablet's replicas are still those that were looked at.
+			// On condition that the tablet's replicas are still those that were checked.
 			same := change{row: tabletRow(req.TabletId), old: old, keep: true}
 			return order, []change{same}, m.checkMove(ctx, d, req)
 		})
@@ -77,8 +76,8 @@ func (m *Moves) OrderMove(ctx context.Context,
 	return d, nil
 }
 
-// checkMove refuses a move that cannot be made as the cluster stands. Placement checks
-// again when it makes the move.
+// checkMove rejects a move that the current state does not allow. Placement checks again when it
+// executes the move.
 func (m *Moves) checkMove(ctx context.Context, d *pb.TabletDescriptor,
 	req *pb.MoveTabletRequest) error {
 	nodes, err := m.nodes.Nodes(ctx)
@@ -98,7 +97,7 @@ func (m *Moves) checkMove(ctx context.Context, d *pb.TabletDescriptor,
 	case to.GoneSince != 0:
 		return refuseAs(ErrCannotMove, "node %d is not alive", req.ToNode)
 	}
-	// A leadership moves to a replica that votes already; no replica is made.
+	// A leadership moves to an existing voting replica; no replica is created.
 	if req.Leader {
 		if r := wire.ReplicaOn(d, req.ToNode); r == nil || r.Learner || r.Outgoing {
 			return refuseAs(ErrCannotMove,
@@ -116,20 +115,19 @@ func (m *Moves) checkMove(ctx context.Context, d *pb.TabletDescriptor,
 	}
 	if wire.ReplicaOn(d, req.ToNode) != nil {
 		return refuseAs(ErrCannotMove,
-			"node %d has a replica of tablet %d already: there is one a node", req.ToNode,
+			"node %d already has a replica of tablet %d: a node holds at most one", req.ToNode,
 			d.TabletId)
 	}
 	return checkZone(d, byID, from, to)
 }
 
-// checkZone refuses a move into a zone that would then have more replicas than the zone
-// left behind: placement, which keeps zones apart first of all, would undo it.
+// checkZone rejects a move into a zone that would then have more replicas than the source zone:
+// placement, whose first rule is to spread zones, would undo it.
 func checkZone(d *pb.TabletDescriptor, nodes map[uint64]*wire.NodeRecord, from,
 	to *wire.NodeRecord) error {
 	inZone := func(zone string) (n int) {
 		for _, r := range d.Replicas {
-			// Learners do not vote yet, and the replica that moves is no longer where it
-			// was.
+			// Learners do not vote yet, and the moving replica leaves its zone.
 			if !r.Learner && r.NodeId != from.NodeId &&
 				nodes[r.NodeId].GetLabels()["zone"] == zone {
 				n++
@@ -139,19 +137,19 @@ func checkZone(d *pb.TabletDescriptor, nodes map[uint64]*wire.NodeRecord, from,
 	}
 	if zone := to.Labels["zone"]; inZone(zone) > inZone(from.Labels["zone"]) {
 		return refuseAs(ErrCannotMove,
-			"zone %q would have %d replicas of tablet %d: they are kept in different zones", zone,
+			"zone %q would have %d replicas of tablet %d: replicas are spread over zones", zone,
 			inZone(zone)+1, d.TabletId)
 	}
 	return nil
 }
 
-// MoveOrders returns the moves that are ordered and not done, in the order of rows.
+// MoveOrders returns the pending orders in the order of rows.
 func (m *Moves) MoveOrders(ctx context.Context) ([]*pb.MoveTabletRequest, error) {
 	return list[*pb.MoveTabletRequest](ctx, m.records, prefixMove)
 }
 
-// EndMove removes an order that is done, or that can no longer be done. If another order
-// has taken its place that one stays, and there is no error.
+// EndMove removes an order that is completed or can no longer be carried out. If another order
+// has replaced it, that one stays, without an error.
 func (m *Moves) EndMove(ctx context.Context, order *pb.MoveTabletRequest) error {
 	value, err := encode(order)
 	if err != nil {

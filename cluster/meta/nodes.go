@@ -14,30 +14,30 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file keeps the node table, the ground truth of who belongs to the cluster. A
-// node's record is changed by the node that registers it (RegisterNode), by operators
-// (SetNodeState) and by placement beside the leader of meta (SetNodeGone), each on its
-// own goroutine and perhaps at once: every change is made of the record as it stands and
-// written on that condition.
+// The node table, the authoritative list of the cluster's nodes. A node's record is changed by
+// the node that registers (RegisterNode), by operators (SetNodeState) and by placement on the
+// node that leads meta (SetNodeGone), each on its own goroutine and possibly concurrently: every
+// change is computed from the current record and written on condition that it is unchanged.
 
-// prefixNode begins the rows of node records, one for each node that has joined and was
+// prefixNode is the prefix of the rows of node records, one for each node that has joined and is
 // not forgotten.
 const prefixNode = "node/"
 
-// maxNodeRecord is the most bytes that a registered record may have.
+// maxNodeRecord is the maximum size of a registered record in bytes.
 const maxNodeRecord = 4096
 
-// NodeTable is who belongs to the cluster.
+// NodeTable is the list of the cluster's nodes.
 type NodeTable struct {
 	records
-	tablets *TabletMap // tells what a node that is to be forgotten holds
+	tablets *TabletMap // for the replicas of a node to be forgotten
 }
 
-// Why the node table refuses a change. Each comes with a txn.ServerError that names the node.
+// Reasons to reject a change of the node table. Each is wrapped by a txn.ServerError that names
+// the node.
 var (
 	// ErrNoNode reports that meta has no record of the node.
 	ErrNoNode = errors.New("meta: no such node")
-	// ErrNodeState reports that the node is not in a state from which the change is allowed.
+	// ErrNodeState reports that the node's state does not allow the change.
 	ErrNodeState = errors.New("meta: the node's state does not allow it")
 )
 
@@ -51,13 +51,12 @@ func (t *NodeTable) Nodes(ctx context.Context) ([]*wire.NodeRecord, error) {
 	return all, err
 }
 
-// RegisterNode records an incarnation of a node, with its addresses, labels and version,
-// and returns the record as it stands then. now, a fresh oracle timestamp, becomes the
-// JoinedTs of a node that is new.
+// RegisterNode records an incarnation of a node, with its addresses, labels and version, and
+// returns the resulting record. now, a new oracle timestamp, becomes the JoinedTs of a new node.
 //
-// A state that an operator has set stays; a node that was gone is active again. The call
-// may be repeated by the same process. Errors: ErrStaleIncarnation, ErrDuplicateNode,
-// ErrForgotten, version.ErrIncompatible.
+// A state set by an operator is kept; a node that was declared gone is active again. The same
+// process may repeat the call. Errors: ErrStaleIncarnation, ErrDuplicateNode, ErrForgotten,
+// version.ErrIncompatible.
 func (t *NodeTable) RegisterNode(ctx context.Context, r *wire.NodeRecord,
 	now uint64) (*wire.NodeRecord, error) {
 	if r.NodeId == 0 || r.Incarnation == 0 || proto.Size(r) > maxNodeRecord {
@@ -65,11 +64,11 @@ func (t *NodeTable) RegisterNode(ctx context.Context, r *wire.NodeRecord,
 			"a node registers with its id and incarnation, in at most %d bytes", maxNodeRecord)
 	}
 	register := func(have *wire.NodeRecord) (*wire.NodeRecord, error) {
-		// fn may be called again, so r itself stays as it is.
+		// fn may be called again, so r itself is not changed.
 		to := proto.CloneOf(r)
 		to.GoneSince, to.State, to.JoinedTs = 0, pb.NodeState_NODE_STATE_ACTIVE, now
-		// Of the starts only the last one, this process's, is kept; the others only prove
-		// that the directory is the right one.
+		// Only the last start, this process's, is kept; the others only prove that the directory
+		// is the right one.
 		to.Starts = to.Starts[max(0, len(to.Starts)-1):]
 		if have == nil {
 			return to, t.roomForNode(ctx)
@@ -86,12 +85,11 @@ func (t *NodeTable) RegisterNode(ctx context.Context, r *wire.NodeRecord,
 				r.NodeId, r.Incarnation, have.Peer)
 		case !knowsStart(have, r):
 			return nil, refuseAs(cluster.ErrStaleIncarnation,
-				"node %d has run, as incarnation %d, since this directory was copied: its promises to "+
-					"others are not "+
-					"in it. Delete it, and join with an empty one", r.NodeId, have.Incarnation)
+				"node %d has run as incarnation %d since this directory was copied: its later votes and "+
+					"acknowledgments are not "+
+					"in it; delete it and join with an empty one", r.NodeId, have.Incarnation)
 		}
-		// Known before: only the addresses, labels, version, incarnation and start are
-		// new.
+		// Known before: only the addresses, labels, version, incarnation and start are new.
 		to.JoinedTs = have.JoinedTs
 		if have.State != pb.NodeState_NODE_STATE_GONE {
 			to.State = have.State
@@ -101,53 +99,52 @@ func (t *NodeTable) RegisterNode(ctx context.Context, r *wire.NodeRecord,
 	return t.changeNode(ctx, r.NodeId, register, func() (change, error) { return t.admit(ctx, r) })
 }
 
-// admit refuses a node whose build does not work with the versions that the cluster has
-// agreed on, and returns the condition that these have not changed when the node is
-// registered.
+// admit rejects a node whose build is incompatible with the cluster's agreed versions, and
+// returns the condition that these are unchanged when the node is registered.
 func (t *NodeTable) admit(ctx context.Context, r *wire.NodeRecord) (change, error) {
 	p, value, err := load[*pb.Policy](ctx, t.records, rowPolicy)
 	if err != nil {
 		return change{}, err
 	}
 	if err := wire.Agreed(p.GetAgreed()).Admit(wire.Versions(r.Versions)); err != nil {
-		return change{}, refuseAs(err, "node %d, of build %s, is not let in", r.NodeId, r.Version)
+		return change{}, refuseAs(err, "node %d, of build %s, is not admitted", r.NodeId, r.Version)
 	}
 	return change{row: rowPolicy, old: value, keep: true}, nil
 }
 
-// sameProcess reports whether two records of one incarnation are of one process: two
-// processes cannot have the same addresses.
+// sameProcess reports whether two records of one incarnation are of one process: two processes
+// cannot have the same addresses.
 func sameProcess(a, b *wire.NodeRecord) bool {
 	return a.Listen == b.Listen && a.Peer == b.Peer && a.Gossip == b.Gossip
 }
 
-// knowsStart reports whether the directory that wants to register knows the start that
-// registered last: otherwise it was restored from a copy, and whoever votes or
-// acknowledges by it breaks what the node has promised since. Its incarnation does not
-// tell: that grows with every start, also with those that are refused.
+// knowsStart reports whether the registering directory contains the start that registered last.
+// Otherwise it was restored from a copy, and its votes or acknowledgments would contradict those
+// that the node has given since. The incarnation cannot show that: it increases with every start,
+// including rejected ones.
 func knowsStart(have, r *wire.NodeRecord) bool {
-	if len(have.Starts) == 0 || len(r.Starts) == 0 { // of a version that does not number them
+	if len(have.Starts) == 0 || len(r.Starts) == 0 { // from a version without start numbers
 		return true
 	}
 	return slices.Contains(r.Starts, have.Starts[len(have.Starts)-1])
 }
 
-// roomForNode refuses a further node when there are records of cluster.MaxNodes. Nodes
-// that register at the same moment may exceed the bound by as many.
+// roomForNode rejects a further node when there are records of cluster.MaxNodes. Concurrent
+// registrations may exceed the limit by their number.
 func (t *NodeTable) roomForNode(ctx context.Context) error {
 	all, err := t.Nodes(ctx)
 	if err == nil && len(all) >= cluster.MaxNodes {
 		return refuse(pb.Error_CODE_TOO_LARGE,
-			"there are records of %d nodes; at most %d: `percolator node forget` removes those of "+
+			"there are records of %d nodes; at most %d: `percolator node forget` removes records of "+
 				"nodes that are gone",
 			len(all), cluster.MaxNodes)
 	}
 	return err
 }
 
-// SetNodeState moves the node to a state and returns the record as it stands then. The
-// node must be in one of the states in from, or in that state already; without from it
-// may be in any. Errors: ErrNoNode, ErrNodeState.
+// SetNodeState sets the node's state and returns the resulting record. The node must be in one of
+// the states in from, or already in the new one; an empty from allows any. Errors: ErrNoNode,
+// ErrNodeState.
 func (t *NodeTable) SetNodeState(ctx context.Context, id uint64, to pb.NodeState,
 	from ...pb.NodeState) (*wire.NodeRecord, error) {
 	return t.changeNode(ctx, id, func(have *wire.NodeRecord) (*wire.NodeRecord, error) {
@@ -163,8 +160,8 @@ func (t *NodeTable) SetNodeState(ctx context.Context, id uint64, to pb.NodeState
 	})
 }
 
-// StartDrain is like SetNodeState, from active or drained to draining, and keeps how many
-// replicas the node has now, of which the drain is to move all. Repeated, it changes nothing.
+// StartDrain is like SetNodeState, from active or drained to draining, and records the node's
+// current number of replicas, all of which the drain moves. Repeated, it changes nothing.
 func (t *NodeTable) StartDrain(ctx context.Context, id uint64,
 	replicas uint32) (*wire.NodeRecord, error) {
 	return t.changeNode(ctx, id, func(have *wire.NodeRecord) (*wire.NodeRecord, error) {
@@ -182,10 +179,9 @@ func (t *NodeTable) StartDrain(ctx context.Context, id uint64,
 	})
 }
 
-// SetNodeGone records since when, in oracle time, the incarnation has not been seen
-// alive, 0 if it is alive, and returns the record as it stands then. If another
-// incarnation has registered meanwhile it changes nothing. A node that was declared gone
-// and is seen again becomes active.
+// SetNodeGone records since when, in oracle time, the incarnation has not been seen alive, 0 if
+// it is alive, and returns the resulting record. If another incarnation has registered in the
+// meantime, it changes nothing. A node declared gone that is seen again becomes active.
 func (t *NodeTable) SetNodeGone(ctx context.Context, id, incarnation,
 	since uint64) (*wire.NodeRecord, error) {
 	return t.changeNode(ctx, id, func(have *wire.NodeRecord) (*wire.NodeRecord, error) {
@@ -202,10 +198,9 @@ func (t *NodeTable) SetNodeGone(ctx context.Context, id, incarnation,
 	})
 }
 
-// changeNode replaces a record by what fn makes of it and returns the result. have is nil
-// if there is no record, and fn may edit it in place. fn is called again if another
-// writer was faster. A forgotten node gets no record any more: ErrForgotten. The change is
-// written on the further conditions too.
+// changeNode replaces a record by fn's result and returns it. have is nil if there is no record,
+// and fn may edit it in place. fn is called again after a conflict. A forgotten node gets no new
+// record: ErrForgotten. The change is also conditional on the further conditions.
 func (t *NodeTable) changeNode(
 	ctx context.Context, id uint64, fn func(have *wire.NodeRecord) (*wire.NodeRecord, error),
 	conditions ...func() (change, error),
@@ -219,8 +214,7 @@ func (t *NodeTable) changeNode(
 				}
 				with = append(with, c)
 			}
-			// A first record is written on condition that the node is not forgotten
-			// meanwhile.
+			// A first record is written on condition that the node has not been forgotten.
 			if have == nil {
 				unless, err := t.notForgotten(ctx, id)
 				if err != nil {

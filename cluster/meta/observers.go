@@ -13,52 +13,50 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// This file holds what is done to observers in the catalogue: registering, controlling,
-// retiring, forgetting. It owns no state beside the record. Nodes register from the
-// goroutine that starts them or links observers, operators control through the Admin
-// service, and the back-fill actor beside meta's leader forgets what has been retired.
+// Observers in the catalogue: registering, controlling, retiring and forgetting them. Nodes
+// register on the goroutine that starts them or links observers, operators control through the
+// Admin service, and the back-fill actor on the node that leads meta forgets retired observers.
 // Each change is a new version of the catalogue.
 
-// Bounds of an observer's entry: the highest limit of concurrent runs that may be asked
-// for, and the bytes of its name.
+// Limits of an observer's entry: the highest limit of concurrent runs, and the bytes of its name.
 const (
 	maxObserverLimit = 1 << 16
 	maxObserverName  = 255
 )
 
-// errRetiring reports that the name or the column still belongs to an observer whose notifications
-// are being removed.
+// errRetiring reports that the name or the column still belongs to an observer whose
+// notifications are being removed.
 var errRetiring = errors.New("meta: observer is being retired")
 
-// Enter adds the observers that are not in the catalogue yet, and returns the newest
-// catalogue. One that is there stays as it is: paused, and with its limit. A second
-// observer on one column, another kind for the same one, or a name on two columns is
-// refused (design section 7). It does not wait for the tablets: once Sync has told them,
-// every change of the observers' columns leaves a notification.
+// Enter adds the observers that are missing in the catalogue, and returns the newest catalogue.
+// Existing entries keep their settings. It rejects a second observer on one column, another kind
+// for the same one, and a name on two columns (design section 7). It does not wait for the
+// tablets: after the next Sync, every change of the observers' columns leaves a notification.
 //
-// A retired observer that is entered again is a new one, once what is left of the old one
-// has been removed: Enter waits for that as long as ctx allows, and then says so.
+// A retired observer that is entered again is a new one, once the remains of the old one have
+// been removed: Enter waits for that until ctx ends, and then returns an error that names the
+// observer.
 func (obs *Observers) Enter(ctx context.Context,
 	observers []*pb.ObserverInfo) (c *pb.Catalogue, err error) {
 	var waited error
 	err = retry(ctx, func() (bool, error) {
 		c, err = obs.enter(ctx, observers)
-		// The entry goes when its notifications are removed, which the leader of meta
-		// does in the background: try again until ctx ends.
+		// The entry is removed after its notifications, in the background by the leader of meta:
+		// retry until ctx ends.
 		if errors.Is(err, errRetiring) {
 			waited = err
 			return false, nil
 		}
 		return true, err
 	})
-	// The context's error alone would not say what was waited for.
+	// The context's error alone would not explain what it waited for.
 	if err != nil && waited != nil && ctx.Err() != nil {
 		err = fmt.Errorf("%w: %w", waited, err)
 	}
 	return c, err
 }
 
-// enter is one attempt of Enter. All of the observers are entered, or none.
+// enter is one attempt of Enter. It enters all of the observers or none.
 func (obs *Observers) enter(ctx context.Context, observers []*pb.ObserverInfo) (*pb.Catalogue, error) {
 	return obs.writeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		for _, o := range observers {
@@ -74,18 +72,18 @@ func (obs *Observers) enter(ctx context.Context, observers []*pb.ObserverInfo) (
 	})
 }
 
-// find reports whether the catalogue has the observer already, and refuses one that
-// contradicts an entry.
+// find reports whether the catalogue has the observer already, and rejects one that contradicts
+// an entry.
 func find(c *pb.Catalogue, o *pb.ObserverInfo) (known bool, err error) {
 	if o.Name == "" || len(o.Name) > maxObserverName {
-		return false, refuse(pb.Error_CODE_INVALID, "an observer's name has 1 to %d bytes, not %d",
+		return false, refuse(pb.Error_CODE_INVALID, "an observer's name must have 1 to %d bytes, not %d",
 			maxObserverName, len(o.Name))
 	}
 	for _, have := range c.Observers {
 		sameColumn := have.Table == o.Table && string(have.Column) == string(o.Column)
 		switch {
-		// First of all: of a retired entry neither name nor column may be used, whatever
-		// else matches.
+		// Checked first: neither name nor column of a retired entry may be used, whatever else
+		// matches.
 		case have.Retired && (have.Name == o.Name || sameColumn):
 			return false, errors.Join(errRetiring, refuse(pb.Error_CODE_UNAVAILABLE,
 				"observer %q of %s.%q is being retired, and its notifications are still being removed: "+
@@ -102,20 +100,20 @@ func find(c *pb.Catalogue, o *pb.ObserverInfo) (known bool, err error) {
 				have.Column)
 		case sameColumn:
 			return false, refuse(pb.Error_CODE_INVALID,
-				"column %s.%q is observed by %q already: one observer a column", o.TableName,
+				"column %s.%q is observed by %q already: a column has at most one observer", o.TableName,
 				o.Column, have.Name)
 		}
 	}
 	return false, nil
 }
 
-// ControlObserver changes an observer's entry and waits until every tablet has applied
-// it. Retiring is final: the entry goes when its work has been removed (ForgetObserver),
-// and until then nothing else of it can be changed.
+// ControlObserver changes an observer's entry and waits until every tablet has applied it.
+// Retiring is final: the entry is removed after its notifications (ForgetObserver), and until
+// then it cannot be changed.
 func (obs *Observers) ControlObserver(ctx context.Context,
 	req *pb.ControlObserverRequest) (*pb.ObserverInfo, error) {
 	if req.GetLimit() > maxObserverLimit {
-		return nil, refuse(pb.Error_CODE_INVALID, "a limit of %d runs at once; at most %d",
+		return nil, refuse(pb.Error_CODE_INVALID, "the limit of %d concurrent runs exceeds the maximum of %d",
 			req.GetLimit(), maxObserverLimit)
 	}
 	var after *pb.ObserverInfo
@@ -127,14 +125,14 @@ func (obs *Observers) ControlObserver(ctx context.Context,
 		if o.Retired && (req.Paused != nil || req.Limit != nil) {
 			return nil, refuse(pb.Error_CODE_INVALID, "observer %q is being retired", o.Name)
 		}
-		// Fields that the request leaves out stay as they are.
+		// Fields missing in the request keep their values.
 		if req.Paused != nil {
 			o.Paused = req.GetPaused()
 		}
 		if req.Limit != nil {
 			o.Limit = req.GetLimit()
 		}
-		// Retiring is never taken back, so notifications that are gone are not missed.
+		// Retiring is final, so the removed notifications are not needed again.
 		o.Retired = o.Retired || req.GetRetire()
 		after = proto.CloneOf(o)
 		return nil, nil
@@ -142,8 +140,8 @@ func (obs *Observers) ControlObserver(ctx context.Context,
 	return after, err
 }
 
-// observer returns the entry of that name. If there is none, the error lists the first of
-// those that there are.
+// observer returns the entry of that name. If there is none, the error lists the first few
+// existing names.
 func observer(c *pb.Catalogue, name string) (*pb.ObserverInfo, error) {
 	const listed = 20
 	names := make([]string, 0, len(c.Observers))
@@ -157,21 +155,20 @@ func observer(c *pb.Catalogue, name string) (*pb.ObserverInfo, error) {
 	text := strings.Join(names[:min(len(names), listed)], ", ")
 	switch {
 	case len(names) == 0:
-		text = "none at all"
+		text = "none"
 	case len(names) > listed:
 		text += fmt.Sprintf(" and %d more", len(names)-listed)
 	}
 	return nil, refuse(pb.Error_CODE_INVALID, "there is no observer %q; there are: %s", name, text)
 }
 
-// ForgetObserver removes a retired observer from the catalogue, together with the record
-// of its back-fill; its name and its column are free from then on. The caller has removed
-// its notifications after every tablet had applied the retirement. One that is gone
-// already is no error.
+// ForgetObserver removes a retired observer from the catalogue, together with the record of its
+// back-fill; its name and column can then be used again. The caller has removed its notifications
+// after every tablet applied the retirement. An observer already removed is no error.
 func (obs *Observers) ForgetObserver(ctx context.Context, name string) error {
 	return obs.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		o, err := observer(c, name)
-		// There is no such entry: an earlier call has done it.
+		// There is no such entry: an earlier call removed it.
 		if _, ok := errors.AsType[*txn.ServerError](err); ok {
 			return nil, nil
 		}
@@ -182,9 +179,8 @@ func (obs *Observers) ForgetObserver(ctx context.Context, name string) error {
 	})
 }
 
-// removeEntries deletes the entries for which which returns true and returns the
-// changes that delete the records of their back-fills: a later observer of the same name
-// must not inherit one.
+// removeEntries deletes the entries for which which returns true, and returns the changes that
+// delete the records of their back-fills: a later observer of the same name must not inherit one.
 func (obs *Observers) removeEntries(ctx context.Context, c *pb.Catalogue,
 	which func(*pb.ObserverInfo) bool) ([]change, error) {
 	var with []change

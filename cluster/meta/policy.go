@@ -11,8 +11,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file keeps the cluster's policy: one record in meta, which every change gives a
-// new version. It is read by the jobs of meta's leader, and by whoever makes tablets.
+// The cluster's policy: one record in meta whose version increases with every change. The jobs of
+// meta's leader and the creation of tablets read it.
 
 // rowPolicy is the row of the policy.
 const rowPolicy = "policy"
@@ -20,8 +20,8 @@ const rowPolicy = "policy"
 // Policy is the cluster's policy.
 type Policy struct{ records }
 
-// Read returns the cluster's policy, complete with the defaults. Its version is 0 if
-// there is none yet.
+// Read returns the cluster's policy, completed by the defaults. Its version is 0 if there is none
+// yet.
 func (r *Policy) Read(ctx context.Context) (*pb.Policy, error) {
 	p, _, err := load[*pb.Policy](ctx, r.records, rowPolicy)
 	if err != nil {
@@ -30,9 +30,9 @@ func (r *Policy) Read(ctx context.Context) (*pb.Policy, error) {
 	return policy.Complete(p), nil
 }
 
-// Found is like Read, but if there is no policy yet it makes first the cluster's
-// own, with its versions only if no node has registered. Of several nodes that do so at once
-// one wins, and all return the same.
+// Found is like Read, but if there is no policy yet it stores first as the cluster's, with its
+// versions only if no node has registered. Of several nodes that do so concurrently one succeeds,
+// and all return the same policy.
 func (r *Policy) Found(ctx context.Context, first *pb.Policy) (*pb.Policy, error) {
 	p, err := update(ctx, r.records, rowPolicy, func(have *pb.Policy) (*pb.Policy, []change, error) {
 		if have != nil {
@@ -53,25 +53,25 @@ func (r *Policy) Found(ctx context.Context, first *pb.Policy) (*pb.Policy, error
 	return policy.Complete(p), nil
 }
 
-// Set changes what set says of the policy, and returns all of it. CODE_INVALID if
-// that cannot be a policy.
+// Set changes the fields present in set, and returns the whole policy. CODE_INVALID if the result
+// is not a valid policy.
 func (r *Policy) Set(ctx context.Context, set *pb.Policy) (*pb.Policy, error) {
 	if err := policy.Check(set); err != nil {
 		return nil, refuse(pb.Error_CODE_INVALID, "%v", err)
 	}
 	set = proto.CloneOf(set)
-	set.Grants = nil // merged they would be added to those that there are
+	set.Grants = nil // a merge would append them to the existing ones
 	return update(ctx, r.records, rowPolicy, func(have *pb.Policy) (*pb.Policy, []change, error) {
 		if have == nil {
 			return nil, nil, refuse(pb.Error_CODE_UNAVAILABLE,
-				"the cluster has no policy yet: the node that leads meta writes it, as soon as it is of a "+
-					"version that knows of one")
+				"the cluster has no policy yet: the node that leads meta writes it once it runs a "+
+					"version with policies")
 		}
 		p := policy.Complete(have)
 		proto.Merge(p, set)
-		// These are meta's, whatever set says.
+		// These belong to meta, whatever set contains.
 		p.Version, p.Agreed = have.Version+1, have.Agreed
-		// Again, for the whole: settings that are right one by one may not go together.
+		// Check the whole again: settings valid by themselves may contradict each other.
 		if err := policy.Check(p); err != nil {
 			return nil, nil, refuse(pb.Error_CODE_INVALID, "%v", err)
 		}
@@ -79,9 +79,9 @@ func (r *Policy) Set(ctx context.Context, set *pb.Policy) (*pb.Policy, error) {
 	})
 }
 
-// Agree changes what the cluster's nodes have agreed on, upward, and returns the policy.
-// Registrations of nodes are written on condition of it: each is of a node that knows the
-// minimum, or came before.
+// Agree raises the versions that the cluster's nodes have agreed on, and returns the policy.
+// Registrations of nodes are conditional on it: each node supports the minimum, or registered
+// before the change.
 func (r *Policy) Agree(ctx context.Context, to version.Agreed) (*pb.Policy, error) {
 	p, err := update(ctx, r.records, rowPolicy, func(have *pb.Policy) (*pb.Policy, []change, error) {
 		if have == nil {

@@ -19,43 +19,43 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file gives the newest catalogue to every tablet. The node that has written a version
-// sends it to all tablets, again and again to those that are away, and then notes in meta,
-// in rowTold, that all have it. A version that is not noted is sent by each node that
-// starts and by the node that leads meta (node/registration.go). Several goroutines may do
-// so at once: a tablet keeps the newest version that it was given, and the note only rises.
+// Distribution of the newest catalogue to every tablet. The node that wrote a version sends it to
+// all tablets, repeatedly to those that are unavailable, and then records in meta, in rowTold,
+// that all have it. A version without that record is sent by each node that starts and by the
+// node that leads meta (node/registration.go). Several goroutines may do so concurrently: a
+// tablet keeps the newest version it received, and the recorded version only increases.
 
-// ErrUntold is the error of a change of the catalogue, or of Sync, that is durable in
-// meta, while some tablets could not be told in time. Sync goes on with it.
-var ErrUntold = errors.New("meta: not every tablet has been told of the newest observers and " +
+// ErrUntold is the error of a change of the catalogue, or of Sync, that is durable in meta but
+// did not reach every tablet in time. The next Sync continues the distribution.
+var ErrUntold = errors.New("meta: not every tablet has the newest observers and " +
 	"dropped tables")
 
-// rowTold is the row with the newest catalogue version that every tablet is known to
-// have, as 8 bytes, big-endian.
+// rowTold is the row with the newest catalogue version that every tablet is known to have, as 8
+// bytes, big-endian.
 const rowTold = "told"
 
-// publisher gives catalogues to tablets.
+// publisher sends catalogues to tablets.
 type publisher struct {
 	records
 	router *route.Router
-	// published is the newest catalogue version that this process itself has told every
+	// published is the newest catalogue version that this process itself has sent to every
 	// tablet.
 	published atomic.Uint64
 }
 
 const (
-	// pushAttempt bounds the wait for one tablet in one round: one that has no leader
-	// must not keep others waiting.
+	// pushAttempt limits the wait for one tablet in one round: a tablet without a leader must not
+	// delay others.
 	pushAttempt = 2 * time.Second
-	// pushAtOnce is how many tablets are told at the same time.
+	// pushAtOnce is the number of tablets contacted concurrently.
 	pushAtOnce = 32
 	// pushPause is the first pause between rounds, maxPushPause the longest.
 	pushPause    = 10 * time.Millisecond
 	maxPushPause = 5 * time.Second
 )
 
-// toldVersion returns the newest catalogue version that every tablet is known to have, 0
-// if none is, and the bytes of the note.
+// toldVersion returns the newest catalogue version that every tablet is known to have, or 0, and
+// the bytes of its record.
 func (p *publisher) toldVersion(ctx context.Context) (version uint64, value []byte, err error) {
 	value, err = p.get(ctx, rowTold)
 	if err != nil || value == nil {
@@ -67,8 +67,8 @@ func (p *publisher) toldVersion(ctx context.Context) (version uint64, value []by
 	return binary.BigEndian.Uint64(value), value, nil
 }
 
-// publish gives the catalogue to every tablet and then notes that they have it. If that is
-// noted already it does nothing.
+// publish sends the catalogue to every tablet and then records that they have it. If that is
+// already recorded it does nothing.
 func (p *publisher) publish(ctx context.Context, c *pb.Catalogue) error {
 	if told, _, err := p.toldVersion(ctx); err != nil || told >= c.Version {
 		return err
@@ -77,12 +77,12 @@ func (p *publisher) publish(ctx context.Context, c *pb.Catalogue) error {
 		return err
 	}
 	p.raisePublished(c.Version)
-	_ = p.noteTold(ctx, c.Version) // without the note the tablets are told once more
+	_ = p.noteTold(ctx, c.Version) // without the record the version is sent again
 	return nil
 }
 
-// raisePublished notes that this process has told every tablet the version. Several
-// goroutines may raise it at once; it never falls.
+// raisePublished records that this process has sent the version to every tablet. It never
+// decreases; concurrent calls are safe.
 func (p *publisher) raisePublished(version uint64) {
 	for {
 		before := p.published.Load()
@@ -92,7 +92,7 @@ func (p *publisher) raisePublished(version uint64) {
 	}
 }
 
-// noteTold raises the note in meta to the version, unless it is that high already.
+// noteTold raises the recorded version in meta to version, unless it is that high already.
 func (p *publisher) noteTold(ctx context.Context, version uint64) error {
 	return retry(ctx, func() (bool, error) {
 		told, old, err := p.toldVersion(ctx)
@@ -105,10 +105,9 @@ func (p *publisher) noteTold(ctx context.Context, version uint64) error {
 	})
 }
 
-// push gives the catalogue to every tablet of user tables, in rounds, until the tablets
-// that have taken it cover the whole key space, or ctx ends. Coverage is what counts, not
-// a list of tablets: a split inherits the version, so a tablet made after its parent was
-// asked has it.
+// push sends the catalogue to every tablet of user tables, in rounds, until the tablets that
+// accepted it cover the whole key space, or ctx ends. Coverage is the criterion, not a list of
+// tablets: a split inherits the version, so a tablet created after its parent accepted it has it.
 func (p *publisher) push(ctx context.Context, c *pb.Catalogue) error {
 	left := []gap{{from: wire.Position{Table: mvcc.FirstUserTable}}}
 	for wait := pushPause; ; wait = min(2*wait, maxPushPause) {
@@ -125,28 +124,28 @@ func (p *publisher) push(ctx context.Context, c *pb.Catalogue) error {
 	}
 }
 
-// pushRound asks each tablet of some ranges once. Up to pushAtOnce questions are under
-// way, each on a goroutine of its own; run joins them.
+// pushRound sends one request to each tablet of some ranges. Up to pushAtOnce are in flight, each
+// on its own goroutine; run joins them.
 type pushRound struct {
 	publisher *publisher
 	catalogue *pb.Catalogue
 
 	mu     sync.Mutex
-	taken  []*pb.TabletDescriptor // those that have it now
-	failed []uint64               // those that did not answer
-	why    error                  // of the first of them to fail
+	taken  []*pb.TabletDescriptor // tablets that accepted it
+	failed []uint64               // tablets that did not
+	why    error                  // error of the first to fail
 }
 
-// run asks the tablets that the router knows in the ranges. An error is one that another
-// round cannot help.
+// run contacts the tablets that the router finds in the ranges. It returns an error only if
+// another round cannot help.
 func (r *pushRound) run(ctx context.Context, ranges []gap) error {
 	group, within := errgroup.WithContext(ctx)
 	group.SetLimit(pushAtOnce)
 	for _, g := range ranges {
-		// Walk the range tablet by tablet, by the ends that they are believed to have.
+		// Walk the range tablet by tablet, by their cached ends.
 		for at := g.from; ; {
 			held, err := r.publisher.router.Find(within, at.Table, at.Row, 1)
-			if err != nil || len(held) == 0 { // it may be found in the next round
+			if err != nil || len(held) == 0 { // retried in the next round
 				r.note(0, err)
 				break
 			}
@@ -161,9 +160,8 @@ func (r *pushRound) run(ctx context.Context, ranges []gap) error {
 	return group.Wait()
 }
 
-// ask gives the catalogue to the tablet, provided that the tablet still has the epoch,
-// and so the range, that the router believes. An error is one that asking again cannot
-// help.
+// ask sends the catalogue to the tablet, provided that the tablet still has the router's epoch,
+// and so its range. It returns an error only if a retry cannot help.
 func (r *pushRound) ask(ctx context.Context, d *pb.TabletDescriptor) error {
 	attempt, cancel := context.WithTimeout(ctx, pushAttempt)
 	defer cancel()
@@ -179,7 +177,7 @@ func (r *pushRound) ask(ctx context.Context, d *pb.TabletDescriptor) error {
 		defer r.mu.Unlock()
 		r.taken = append(r.taken, d)
 		return nil
-	// Silence, a moved boundary or a full disk may pass: the range stays a gap for the
+	// A timeout, a moved boundary or a full disk may be temporary: the range stays a gap for the
 	// next round.
 	case attempt.Err() != nil, errors.As(err, &refused) && passes(refused.Code):
 		r.note(d.TabletId, err)
@@ -188,14 +186,13 @@ func (r *pushRound) ask(ctx context.Context, d *pb.TabletDescriptor) error {
 	return fmt.Errorf("meta: give tablet %d the catalogue: %w", d.TabletId, err)
 }
 
-// passes reports whether a tablet that refuses the catalogue with this code may accept it
-// later.
+// passes reports whether a tablet that rejected the catalogue with this code may accept it later.
 func passes(code pb.Error_Code) bool {
 	return code == pb.Error_CODE_WRONG_TABLET || code == pb.Error_CODE_DISK_FULL
 }
 
-// note records that a tablet did not take the catalogue; 0 stands for a range whose
-// tablet is not known.
+// note records that a tablet did not accept the catalogue; 0 stands for a range whose tablet is
+// unknown.
 func (r *pushRound) note(tablet uint64, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -205,8 +202,8 @@ func (r *pushRound) note(tablet uint64, why error) {
 	r.failed = append(r.failed, tablet)
 }
 
-// missing describes the tablets that did not take the catalogue. It must be called after
-// run has returned.
+// missing describes the tablets that did not accept the catalogue. It must be called after run
+// has returned.
 func (r *pushRound) missing() string {
 	const listed = 8
 	slices.Sort(r.failed)
@@ -229,7 +226,7 @@ func (r *pushRound) missing() string {
 // gap is a range of rows whose tablets are not known to have the catalogue.
 type gap struct {
 	from, to wire.Position
-	bounded  bool // else it has no end
+	bounded  bool // false: it has no end
 }
 
 // uncovered returns the parts of gaps that the tablets do not cover.
@@ -246,19 +243,19 @@ func (g gap) without(tablets []*pb.TabletDescriptor) (out []gap) {
 	for _, d := range tablets {
 		start := wire.StartOf(d)
 		end, bounded := wire.EndOf(d)
-		// It lies before the gap.
+		// The tablet is before the gap.
 		if bounded && !g.from.Less(end) {
 			continue
 		}
-		// It lies behind the gap, and so do all that follow.
+		// The tablet is behind the gap, and so are all that follow.
 		if g.bounded && !start.Less(g.to) {
 			break
 		}
-		// A hole before the tablet stays open.
+		// A hole before the tablet remains.
 		if g.from.Less(start) {
 			out = append(out, gap{from: g.from, to: start, bounded: true})
 		}
-		// It reaches beyond the gap: nothing is left.
+		// The tablet reaches beyond the gap: nothing remains.
 		if !bounded || g.bounded && !end.Less(g.to) {
 			return out
 		}

@@ -19,14 +19,12 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file holds the one way in which records of meta are read and changed: a change is
-// a conditional write of one or more of them. It owns nothing and runs on its caller's
-// goroutine. A copy of a write that was given up for lost may still arrive later; its
-// conditions, and values that name their writer, make that harmless.
+// Reads and changes of meta's records: a change is a conditional write of one or more of them. It
+// runs on its caller's goroutine. A copy of a write that was presumed lost may still arrive
+// later; its conditions, and values that identify their writer, make that harmless.
 
-// records reads and changes the records of the meta tablet: raw cells, each with a
-// protobuf message or a few bytes. Every method blocks for at least one round trip to the
-// leader of meta, wherever that is.
+// records reads and changes the records of the meta tablet: raw cells, each with a protobuf
+// message or a few bytes. Every method blocks for at least one round trip to the leader of meta.
 type records struct{ send route.Sender }
 
 // metaCell returns the cell that holds the record of a row.
@@ -34,7 +32,7 @@ func metaCell(row string) *pb.Cell {
 	return &pb.Cell{Table: uint32(mvcc.MetaTable), Row: wire.Bytes(row)}
 }
 
-// get returns the value of one record, nil if there is none.
+// get returns the value of one record, or nil if there is none.
 func (r records) get(ctx context.Context, row string) ([]byte, error) {
 	v, err := r.getAll(ctx, row)
 	if err != nil {
@@ -43,9 +41,9 @@ func (r records) get(ctx context.Context, row string) ([]byte, error) {
 	return v[0], nil
 }
 
-// getAll returns the values of records in the order of rows, nil for each that does not
-// exist. All are read by one message, but a write may come between two of them: what
-// depends on several makes each a condition of its write.
+// getAll returns the values of records in the order of rows, nil for each missing one. All are
+// read by one message, but a write may come between two of them: a change that depends on several
+// records makes each a condition of its write.
 func (r records) getAll(ctx context.Context, rows ...string) ([][]byte, error) {
 	cells := make([]*pb.Cell, len(rows))
 	for i, row := range rows {
@@ -60,8 +58,7 @@ func (r records) getAll(ctx context.Context, rows ...string) ([][]byte, error) {
 	for i, v := range resp.GetRawGet().GetValues() {
 		switch {
 		case !v.Found:
-		// An empty value exists: it must differ from nil, which conditions take for
-		// absent.
+		// An empty value exists and must differ from nil, which means absent in a condition.
 		case v.Value == nil:
 			out[i] = []byte{}
 		default:
@@ -71,8 +68,8 @@ func (r records) getAll(ctx context.Context, rows ...string) ([][]byte, error) {
 	return out, nil
 }
 
-// load returns the record of row, an empty message if there is none, and the bytes it was
-// decoded from, which are nil if there is none.
+// load returns the record of row, an empty message if there is none, and its encoded bytes, nil
+// if there is none.
 func load[M proto.Message](ctx context.Context, r records, row string) (M, []byte, error) {
 	var m M
 	value, err := r.get(ctx, row)
@@ -83,10 +80,10 @@ func load[M proto.Message](ctx context.Context, r records, row string) (M, []byt
 	return m, value, err
 }
 
-// list returns the records with the prefix in the order of rows, page by page. It is no
-// snapshot: a record that is written during the walk may be seen or not.
+// list returns the records with the prefix in the order of rows, page by page. It is not a
+// snapshot: a record written during the walk may be missing.
 func list[M proto.Message](ctx context.Context, r records, prefix string) (out []M, err error) {
-	// The first row after all those with the prefix: its last byte, a slash, plus one.
+	// The first row after the prefix: its last byte, a slash, plus one.
 	end := prefix[:len(prefix)-1] + string(prefix[len(prefix)-1]+1)
 	for from := prefix; ; {
 		span := mvcc.Span{Table: mvcc.MetaTable, Start: from, End: end, HasEnd: true}
@@ -108,17 +105,17 @@ func list[M proto.Message](ctx context.Context, r records, prefix string) (out [
 		if page.GetRawScan().GetDone() || len(cells) == 0 {
 			return out, nil
 		}
-		// The least row above the last one seen.
+		// The smallest row above the last one read.
 		from = wire.String(cells[len(cells)-1].Cell.Row) + "\x00"
 	}
 }
 
-// update replaces the record of row by what fn makes of it, together with the changes
-// that fn returns, and returns the new record.
+// update replaces the record of row by fn's result, together with the changes that fn returns,
+// and returns the new record.
 //
-// fn gets nil if there is no record. It may edit the one it gets, and is called again if
-// another writer was faster. If it returns the record as it was, nothing is written, nor
-// if it returns nil or an empty message where there was none.
+// fn gets nil if there is no record. It may edit its argument, and is called again after a
+// conflict. Nothing is written if fn returns the record unchanged, or nil or an empty message for
+// a missing record.
 func update[M proto.Message](ctx context.Context, r records, row string,
 	fn func(have M) (to M, with []change, err error)) (M, error) {
 	var after, none M
@@ -134,7 +131,7 @@ func update[M proto.Message](ctx context.Context, r records, row string,
 		if after, with, err = fn(have); err != nil {
 			return false, err
 		}
-		// The encoding is deterministic: equal bytes mean that fn has changed nothing.
+		// The encoding is deterministic: equal bytes mean that fn changed nothing.
 		value, err := encode(after)
 		if err != nil || bytes.Equal(value, old) {
 			return true, err
@@ -147,9 +144,8 @@ func update[M proto.Message](ctx context.Context, r records, row string,
 	return after, nil
 }
 
-// retry calls fn until it reports done or fails. Between calls it pauses, longer each
-// time and with jitter: another writer has won, and the losers must not meet again at
-// once.
+// retry calls fn until it reports done or fails. It pauses between calls, with exponential
+// backoff and jitter, so that conflicting writers do not collide again.
 func retry(ctx context.Context, fn func() (done bool, err error)) error {
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
 		done, err := fn()
@@ -162,24 +158,23 @@ func retry(ctx context.Context, fn func() (done bool, err error)) error {
 	}
 }
 
-// change is the conditional write of one record: it must have the value old, and gets the
-// value value. A nil old means that the record must not exist, a nil value deletes it.
-// With keep the condition alone is meant, and value is ignored.
+// change is the conditional write of one record: if its value is old, it becomes value. A nil old
+// requires that the record does not exist; a nil value deletes it. With keep it is a condition
+// only, and value is ignored.
 type change struct {
 	row        string
 	old, value []byte
 	keep       bool
 }
 
-// swap makes all changes at once if every old value still stands. It returns false if one
-// does not.
+// swap makes all changes atomically if every old value is current. It returns false if one is
+// not.
 //
-// When an answer was lost the records are read back. If they are as this change makes
-// them, it is done: what is written names its writer, or is the same whoever writes it.
-// If they are as they were, the change is sent again: should the first copy come later,
-// it finds its condition broken. If they are something else, another writer was there,
-// before it or after; then false sends the caller to look again, and whatever it does is
-// a change of what it finds.
+// After a lost response the records are read back. If they equal the changes' values, the write
+// was applied: the values identify their writer, or are the same for every writer. If they equal
+// the old values, the changes are sent again; a first copy that arrives later fails its
+// condition. Otherwise another writer was there, before or after this one, and false makes the
+// caller start over from the current records.
 func (r records) swap(ctx context.Context, changes ...change) (bool, error) {
 	req := swapRequest(changes)
 	for unsure := false; ; unsure = true {
@@ -192,8 +187,8 @@ func (r records) swap(ctx context.Context, changes ...change) (bool, error) {
 			return true, nil
 		case err == nil && status != pb.Status_STATUS_MISMATCH:
 			return false, fmt.Errorf("meta: write %s: unexpected status %v", changes[0].row, status)
-		// The one attempt that was made was surely refused. After a lost answer a
-		// mismatch may be this change's own earlier copy, so the records are read back.
+		// The only attempt was certainly rejected. After a lost response a mismatch may be caused
+		// by this change's own earlier copy, so the records are read back.
 		case err == nil && !unsure:
 			return false, nil
 		}
@@ -204,8 +199,8 @@ func (r records) swap(ctx context.Context, changes ...change) (bool, error) {
 	}
 }
 
-// swapRequest returns the changes as one raw write: all conditions, and the writes of
-// those that are more than a condition.
+// swapRequest returns the changes as one raw write: all conditions, and the writes of those
+// without keep.
 func swapRequest(changes []change) *pb.TabletRequest_RawWrite {
 	w := &pb.RawWriteRequest{}
 	for _, c := range changes {
@@ -225,9 +220,8 @@ func swapRequest(changes []change) *pb.TabletRequest_RawWrite {
 	return &pb.TabletRequest_RawWrite{RawWrite: w}
 }
 
-// readBack reports how the records stand after a lost answer: done if they are as the
-// changes make them, before if they are as they were. Changes that change nothing count
-// as before.
+// readBack reads the records after a lost response: done if they equal the changes' values,
+// before if they equal the old values. Changes without an effect count as before.
 func (r records) readBack(ctx context.Context, changes []change) (done, before bool, err error) {
 	rows := make([]string, len(changes))
 	for i, c := range changes {
@@ -247,9 +241,8 @@ func (r records) readBack(ctx context.Context, changes []change) (done, before b
 	return done && !before, before, nil
 }
 
-// nextIDs takes the next n numbers from the counter in row, whose first one is first, and
-// returns the lowest of them. A number that was taken is never given out again, also if its
-// taker crashes.
+// nextIDs reserves the next n numbers of the counter in row, which starts at first, and returns
+// the lowest. A reserved number is never returned again, even if the caller crashes.
 func (r records) nextIDs(ctx context.Context, row string, first uint64,
 	n int) (id uint64, err error) {
 	err = retry(ctx, func() (bool, error) {
@@ -262,8 +255,8 @@ func (r records) nextIDs(ctx context.Context, row string, first uint64,
 	return id, err
 }
 
-// counted returns the counter's next number and the change that takes it and the n-1 behind
-// it, for a caller that takes them together with other changes.
+// counted returns the counter's next number and the change that reserves it and the following
+// n-1, for a caller that combines it with other changes.
 func (r records) counted(ctx context.Context, row string, first uint64,
 	n int) (id uint64, step change, err error) {
 	old, err := r.get(ctx, row)
@@ -278,13 +271,13 @@ func (r records) counted(ctx context.Context, row string, first uint64,
 		}
 		id = binary.BigEndian.Uint64(old)
 	}
-	// Beside the number something that no other writer writes: so that after a lost
-	// answer nobody takes another's number for his own.
+	// The number is followed by a random value unique to this writer, so that after a lost
+	// response no writer mistakes another's number for its own.
 	value := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, id+uint64(n)), rand.Uint64())
 	return id, change{row: row, old: old, value: value}, nil
 }
 
-// decode returns the message in the value of row. An absent record, nil, is the empty
+// decode returns the message in the value of row. For an absent record (nil) it returns the empty
 // message.
 func decode[M proto.Message](row string, value []byte) (M, error) {
 	var typed M
@@ -295,8 +288,8 @@ func decode[M proto.Message](row string, value []byte) (M, error) {
 	return m, nil
 }
 
-// encode marshals a record. Equal messages give equal bytes, which conditions rely on,
-// and the result is never nil, which would mean that there is no record.
+// encode marshals a record. Equal messages give equal bytes, which conditions rely on, and the
+// result is never nil, which would mean an absent record.
 func encode(m proto.Message) ([]byte, error) {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err == nil && b == nil {

@@ -17,12 +17,11 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file keeps the recoveries of the cluster from the loss of a quorum
-// (docs/adr/0055). A recovery that has made the meta tablet anew writes its record with the
-// other changes before any node runs (Recovered); otherwise the first node that reaches meta
-// does (Note). A record is never removed.
+// Recoveries of the cluster from the loss of a quorum (docs/adr/0055). A recovery that recreated
+// the meta tablet writes its record with its other changes before any node runs (Recovered);
+// otherwise the first node that reaches meta does (Note). Records are never removed.
 
-// prefixRecovery begins the rows of recoveries, one for each plan.
+// prefixRecovery is the prefix of the rows of recoveries, one for each plan.
 const prefixRecovery = "recovery/"
 
 // Recoveries are the recoveries from the loss of a quorum.
@@ -31,7 +30,7 @@ type Recoveries struct {
 	nodes *NodeTable
 }
 
-// Unverified returns the recoveries that were not verified yet.
+// Unverified returns the recoveries that have not been verified.
 func (r *Recoveries) Unverified(ctx context.Context) ([]*pb.Recovery, error) {
 	all, err := list[*pb.Recovery](ctx, r.records, prefixRecovery)
 	return slices.DeleteFunc(all, func(one *pb.Recovery) bool {
@@ -39,8 +38,8 @@ func (r *Recoveries) Unverified(ctx context.Context) ([]*pb.Recovery, error) {
 	}), err
 }
 
-// Note records the recovery, unless it is recorded, and removes the nodes that it has
-// declared dead from the node table, whatever they hold. It may be repeated.
+// Note records the recovery, unless it is recorded, and removes the nodes that it declared dead
+// from the node table, even if they hold replicas. It may be repeated.
 func (r *Recoveries) Note(ctx context.Context, recovery *pb.Recovery) error {
 	for _, id := range recovery.Dead {
 		if err := r.nodes.declareDead(ctx, id); err != nil {
@@ -57,12 +56,12 @@ func (r *Recoveries) Note(ctx context.Context, recovery *pb.Recovery) error {
 	return err
 }
 
-// Finish records that the recovery by the plan was verified at the time.
+// Finish records that the recovery by the plan was verified at the given time.
 func (r *Recoveries) Finish(ctx context.Context, plan string, at time.Time) (*pb.Recovery, error) {
 	return update(ctx, r.records, prefixRecovery+plan,
 		func(have *pb.Recovery) (*pb.Recovery, []change, error) {
 			if have == nil {
-				return nil, nil, refuse(pb.Error_CODE_INVALID, "there was no recovery by plan %q", plan)
+				return nil, nil, refuse(pb.Error_CODE_INVALID, "there is no recovery by plan %q", plan)
 			}
 			if have.VerifiedUnixMs == 0 {
 				have.VerifiedUnixMs = at.UnixMilli()
@@ -71,8 +70,8 @@ func (r *Recoveries) Finish(ctx context.Context, plan string, at time.Time) (*pb
 		})
 }
 
-// declareDead removes the record of a node that will not come back, and notes its id, so
-// that its directory is refused.
+// declareDead removes the record of a lost node and adds its id to the forgotten ones, so that
+// its directory is rejected.
 func (t *NodeTable) declareDead(ctx context.Context, id uint64) error {
 	return retry(ctx, func() (bool, error) {
 		f, forgotten, err := load[*wire.ForgottenNodes](ctx, t.records, rowForgotten)
@@ -95,7 +94,7 @@ func (t *NodeTable) declareDead(ctx context.Context, id uint64) error {
 	})
 }
 
-// withForgotten returns the record of forgotten nodes with more ids.
+// withForgotten returns the record of forgotten nodes with the ids added.
 func withForgotten(f *wire.ForgottenNodes, ids ...uint64) ([]byte, error) {
 	for _, id := range ids {
 		if !slices.Contains(f.Nodes, id) {
@@ -105,14 +104,14 @@ func withForgotten(f *wire.ForgottenNodes, ids ...uint64) ([]byte, error) {
 	return encode(f)
 }
 
-// Floors are what the counters and versions of meta must lie above: what was seen in any
+// Floors are lower bounds for the counters and versions of meta: the highest values found in any
 // store of the cluster.
 type Floors struct {
 	Tablet, Table, Catalogue uint64
 }
 
 // Recovered returns the rows of the meta tablet that a recovery writes while no node runs, by
-// row; a nil value deletes the row. rows are all rows as they are stored.
+// row; a nil value deletes the row. rows are all stored rows.
 func Recovered(rows map[string][]byte, recovery *pb.Recovery,
 	above Floors) (map[string][]byte, error) {
 	out := map[string][]byte{}
@@ -139,7 +138,7 @@ func Recovered(rows map[string][]byte, recovery *pb.Recovery,
 		value := binary.BigEndian.AppendUint64(nil, floor)
 		out[row] = binary.BigEndian.AppendUint64(value, rand.Uint64())
 	}
-	// Tablets ignore a catalogue unless its version is above the one that they have applied.
+	// Tablets ignore a catalogue unless its version is above their applied one.
 	c, err := decode[*pb.Catalogue](rowCatalogue, rows[rowCatalogue])
 	if err != nil || c.Version >= above.Catalogue {
 		return out, err
@@ -149,12 +148,12 @@ func Recovered(rows map[string][]byte, recovery *pb.Recovery,
 	return out, err
 }
 
-// StoredNodes returns the node table in rows of the meta tablet, as they are stored.
+// StoredNodes returns the node table from stored rows of the meta tablet.
 func StoredNodes(rows map[string][]byte) ([]*wire.NodeRecord, error) {
 	return stored[*wire.NodeRecord](rows, prefixNode)
 }
 
-// StoredTablets returns the tablet map in rows of the meta tablet, as they are stored.
+// StoredTablets returns the tablet map from stored rows of the meta tablet.
 func StoredTablets(rows map[string][]byte) ([]*pb.TabletDescriptor, error) {
 	return stored[*pb.TabletDescriptor](rows, prefixTablet)
 }

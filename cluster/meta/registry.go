@@ -13,25 +13,23 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file implements what this node's door (package join) needs of meta when another node
-// asks to be let in. It has no state. Its methods run on the goroutines of the Membership
-// service and of this node's own Upkeep.
+// The Registry that package join requires for admitting other nodes. It has no state. Its methods
+// run on the goroutines of the Membership service and of this node's own Upkeep.
 
-// Registry registers nodes in the node table. It implements join.Registry over the node
-// table and gossip.
+// Registry registers nodes in the node table. It implements join.Registry over the node table and
+// gossip.
 type Registry struct {
 	Nodes   *NodeTable
 	Members cluster.Members
-	// Now returns a fresh timestamp of the oracle.
+	// Now returns a new timestamp of the oracle.
 	Now func(ctx context.Context) (mvcc.Timestamp, error)
-	// Tablet returns the meta tablet's descriptor as this node knows it.
+	// Tablet returns this node's descriptor of the meta tablet.
 	Tablet func() *pb.TabletDescriptor
 }
 
-// Register implements join.Registry. A node whose id is alive at another address is refused as
-// a duplicate, also if it is a later incarnation: two processes would run on copies of
-// one directory. A process that was killed counts as alive for about a second; its
-// successor asks again.
+// Register implements join.Registry. It rejects a node whose id is alive at another address as a
+// duplicate, even if it is a later incarnation: two processes would run on copies of one
+// directory. A killed process counts as alive for about a second; its successor retries.
 func (r *Registry) Register(ctx context.Context, rec *wire.NodeRecord) error {
 	if m, ok := r.Members.Member(rec.NodeId); ok && m.Gossip != "" &&
 		(m.Listen != rec.Listen || m.Gossip != rec.Gossip) {
@@ -47,9 +45,8 @@ func (r *Registry) Register(ctx context.Context, rec *wire.NodeRecord) error {
 	return err
 }
 
-// Contacts implements join.Registry. Addresses of living nodes are gossip's, the newest
-// there are, including those of nodes that have yet to register; all others are the node
-// table's.
+// Contacts implements join.Registry. The addresses of living nodes are gossip's, which are the
+// newest and include nodes that have not registered yet; all others are the node table's.
 func (r *Registry) Contacts(ctx context.Context) (*pb.JoinResponse, error) {
 	nodes, err := r.Nodes.Nodes(ctx)
 	if err != nil {
@@ -61,11 +58,11 @@ func (r *Registry) Contacts(ctx context.Context) (*pb.JoinResponse, error) {
 	}
 	out := &pb.JoinResponse{Meta: r.Tablet()}
 	for _, n := range nodes {
-		// The node table has this incarnation or a later one, so gossip knows nothing newer.
+		// The node table has this incarnation or a later one, so gossip has nothing newer.
 		if m, ok := alive[n.NodeId]; ok && m.Incarnation <= n.Incarnation {
 			delete(alive, n.NodeId)
 		}
-		// Nobody is to be sent to a node that has been declared gone.
+		// A node declared gone is not listed as a contact.
 		if n.State == pb.NodeState_NODE_STATE_GONE {
 			continue
 		}
@@ -73,8 +70,7 @@ func (r *Registry) Contacts(ctx context.Context) (*pb.JoinResponse, error) {
 			NodeId: n.NodeId, Incarnation: n.Incarnation, Listen: n.Listen, Peer: n.Peer,
 			Gossip: n.Gossip, Http: n.Http, Labels: n.Labels,
 		}
-		// The last start lets the one that joins recognize old copies of others'
-		// directories.
+		// With the last starts a joining node recognizes old copies of others' directories.
 		if last := len(n.Starts) - 1; last >= 0 {
 			known.Start = n.Starts[last]
 		}
@@ -83,7 +79,7 @@ func (r *Registry) Contacts(ctx context.Context) (*pb.JoinResponse, error) {
 	for _, m := range slices.SortedFunc(maps.Values(alive), func(a, b cluster.Member) int {
 		return cmp.Compare(a.NodeID, b.NodeID)
 	}) {
-		// It has told no address at which it could be asked.
+		// It has not published an address.
 		if m.Listen == "" {
 			continue
 		}
@@ -91,7 +87,7 @@ func (r *Registry) Contacts(ctx context.Context) (*pb.JoinResponse, error) {
 			NodeId: m.NodeID, Incarnation: m.Incarnation, Listen: m.Listen, Peer: m.Peer,
 			Gossip: m.Gossip, Http: m.HTTP,
 		}
-		// What is left in alive is newer than the node table: it replaces the record.
+		// The remaining entries of alive are newer than the node table's and replace them.
 		out.Nodes = slices.DeleteFunc(out.Nodes, func(n *pb.Node) bool {
 			return n.NodeId == m.NodeID
 		})

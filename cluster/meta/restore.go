@@ -16,18 +16,18 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file begins and ends restores of tables (docs/adr/0034). A table that is being
-// restored has a mark in its record, which every client heeds that looks the name up, and is
-// listed in the catalogue, which its tablets heed: they refuse who had looked it up before.
-// Both are written in one step, and are all the state there is: whoever has the same backup
-// in hand may go on. Calls run on the goroutines of operators' requests.
+// Start and end of restores of tables (docs/adr/0034). A table being restored has a mark in its
+// record, which clients respect when they look the name up, and is listed in the catalogue, by
+// which its tablets reject clients that looked it up before. Both are written atomically and are
+// the only state: any restore of the same backup may continue. Calls run on the goroutines of
+// operators' requests.
 
-// Restores begins and ends restores. It keeps nothing.
+// Restores starts and ends restores. It has no state.
 type Restores struct{ schema *Schema }
 
-// Begin marks a table as being restored, and creates it first if there is none. It
-// returns the table's id, and whether it was marked so before, when every tablet knows of the
-// mark. That a table without a mark is empty is for the caller to know.
+// Begin marks a table as being restored, creating it if necessary, and waits until every tablet
+// has the mark. It returns the table's id and whether it already had the mark. The caller must
+// ensure that a table without a mark is empty.
 func (r *Restores) Begin(ctx context.Context, name string, splitKeys []string,
 	mark *pb.RestoreMark) (id uint32, resumed bool, err error) {
 	if _, err := r.schema.CreateTable(ctx, name, splitKeys); err != nil {
@@ -45,8 +45,7 @@ func (r *Restores) Begin(ctx context.Context, name string, splitKeys []string,
 	return id, resumed, err
 }
 
-// Table returns the id of a table that is being restored with the mark. Any other is
-// refused.
+// Table returns the id of the table being restored with the mark. It rejects any other.
 func (r *Restores) Table(ctx context.Context, name string, mark *pb.RestoreMark) (uint32, error) {
 	t, err := r.schema.Table(ctx, name)
 	if err != nil {
@@ -58,7 +57,7 @@ func (r *Restores) Table(ctx context.Context, name string, mark *pb.RestoreMark)
 	return t.Id, sameMark(t, mark)
 }
 
-// sameMark refuses another restore's mark.
+// sameMark rejects the mark of another restore.
 func sameMark(t *pb.Table, mark *pb.RestoreMark) error {
 	if have := t.Restoring; !proto.Equal(have, mark) {
 		return refuse(pb.Error_CODE_INVALID,
@@ -68,15 +67,14 @@ func sameMark(t *pb.Table, mark *pb.RestoreMark) error {
 	return nil
 }
 
-// Bind has the tablets of a table that is being restored refuse reads below now. A backup
-// that was planned before the table was marked would copy some of its rows otherwise.
+// Bind makes the tablets of a table being restored reject reads below now. A backup planned
+// before the table was marked would otherwise copy some of its rows.
 func (r *Restores) Bind(ctx context.Context, table uint32, now mvcc.Timestamp) error {
 	return r.bind(ctx, mvcc.TableID(table), now)
 }
 
-// Finish ends the restore of a table: its tablets refuse reads below now, which
-// would see rows of a table that was not there yet, and then the mark is removed. It may be
-// repeated.
+// Finish ends the restore of a table: its tablets reject reads below now, which would see an
+// incomplete table, and then the mark is removed. It may be repeated.
 func (r *Restores) Finish(ctx context.Context, name string, mark *pb.RestoreMark,
 	now mvcc.Timestamp) (id uint32, err error) {
 	t, err := r.schema.Table(ctx, name)
@@ -106,7 +104,8 @@ func (r *Restores) Finish(ctx context.Context, name string, mark *pb.RestoreMark
 	})
 }
 
-// changeTable changes a table's record together with the catalogue, and tells every tablet.
+// changeTable changes a table's record together with the catalogue, and sends the catalogue to
+// every tablet.
 func (r *Restores) changeTable(ctx context.Context, name string,
 	fn func(*pb.Catalogue, *pb.Table) error) error {
 	return r.schema.observers.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
@@ -132,14 +131,14 @@ func (r *Restores) changeTable(ctx context.Context, name string,
 	})
 }
 
-// without returns the ids but one.
+// without returns the ids except id.
 func without(ids []uint32, id uint32) []uint32 {
 	return slices.DeleteFunc(ids, func(other uint32) bool { return other == id })
 }
 
-// bind raises the bound of all tablets of the table, one after the other. A tablet that was
-// split since it was looked up refuses, and is looked up again: what it becomes later
-// inherits the bound.
+// bind raises the read bound of all tablets of the table, one after the other. A tablet that was
+// split since it was looked up rejects the request and is looked up again: its later splits
+// inherit the bound.
 func (r *Restores) bind(ctx context.Context, table mvcc.TableID, bound mvcc.Timestamp) error {
 	at := wire.Position{Table: table}
 	for at.Table == table {

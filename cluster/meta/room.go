@@ -8,15 +8,15 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file bounds tables and tablets by the policy, for the cluster and for each client. It
-// owns no state. Nodes that create tablets at the same moment do not see each other's: each may
-// exceed a bound by the tablets of one request.
+// Limits of tables and tablets by the policy, for the cluster and for each client. Nodes that
+// create tablets concurrently do not see each other's: each may exceed a limit by the tablets of
+// one request.
 
-// room refuses new tablets at keys in the table with the id if the policy does not allow so
-// many. A tablet that exists, or is pending in a table's record, is not counted again. A tablet
-// of dropped tables alone does not count, because it will be merged; while there are more of
-// these than the policy allows tablets, no new ones are created. owner is the identity of the
-// client that asks; empty: it is not bounded.
+// room rejects new tablets at keys in the table with the id if the policy does not allow so many.
+// A tablet that exists, or is pending in a table's record, is not counted again. A tablet of
+// dropped tables only does not count, because it will be merged; while there are more of these
+// than the policy allows tablets, no new ones are created. owner is the identity of the
+// requesting client; empty means no client limit.
 func (s *Schema) room(ctx context.Context, owner string, id uint32, keys ...string) error {
 	tablets, err := s.tablets.Tablets(ctx)
 	if err != nil {
@@ -52,7 +52,7 @@ func (s *Schema) room(ctx context.Context, owner string, id uint32, keys ...stri
 			more++
 		}
 	}
-	// Nothing is made, so the request is allowed also where a bound was lowered since.
+	// Nothing is created, so the request is allowed even if a limit was lowered since.
 	if more == 0 {
 		return nil
 	}
@@ -63,14 +63,14 @@ func (s *Schema) room(ctx context.Context, owner string, id uint32, keys ...stri
 	most := p.GetSplitMaxTablets()
 	if uint64(unused) > most {
 		return refuse(pb.Error_CODE_OVERLOADED,
-			"%d tablets of dropped tables wait to be merged, and at most %d may: try again later",
+			"%d tablets of dropped tables wait to be merged, more than %d: try again later",
 			unused, most)
 	}
 	if uint64(there+more) > most {
 		return refuse(pb.Error_CODE_TOO_LARGE,
-			"there are %d tablets, and at most %d are allowed: %d more would have to be made. "+
-				"`percolator cluster set "+
-				"split-max-tablets=N` allows more", there, most, more)
+			"there are %d tablets of at most %d; the request needs %d more. "+
+				"Raise the limit with `percolator cluster set "+
+				"split-max-tablets=N`", there, most, more)
 	}
 	if owner == "" {
 		return nil
@@ -78,7 +78,7 @@ func (s *Schema) room(ctx context.Context, owner string, id uint32, keys ...stri
 	return clientRoom(p, owner, id, more, tables, used)
 }
 
-// clientRoom refuses more tablets of the table with the id to a client that is bounded.
+// clientRoom rejects more tablets of the table with the id for a client with limits.
 func clientRoom(p *pb.Policy, owner string, id uint32, more int, tables []*pb.Table,
 	used map[wire.Position]bool) error {
 	maxTables, maxTablets := p.GetClientMaxTables(), p.GetClientMaxTablets()
@@ -92,14 +92,14 @@ func clientRoom(p *pb.Policy, owner string, id uint32, more int, tables []*pb.Ta
 			owned[mvcc.TableID(t.Id)] = true
 		}
 	}
-	// Its tablets would count for nobody, or for somebody else.
+	// Its tablets would count for no client, or for another.
 	if exists && !owned[mvcc.TableID(id)] {
-		return refuse(pb.Error_CODE_PERMISSION, "clients are bounded, and %q has not created the "+
-			"table: only who has, or an operator, adds split keys to it", owner)
+		return refuse(pb.Error_CODE_PERMISSION, "clients have limits, and %q has not created the "+
+			"table: only its creator or an operator may add split keys to it", owner)
 	}
 	if !exists && maxTables > 0 && uint64(len(owned)) >= maxTables {
-		return refuse(pb.Error_CODE_TOO_LARGE, "%q has created %d tables that exist, and a client may "+
-			"have %d: drop some, or have an operator raise client-max-tables by `percolator cluster set`",
+		return refuse(pb.Error_CODE_TOO_LARGE, "%q owns %d tables of at most %d: "+
+			"drop some, or have an operator raise client-max-tables with `percolator cluster set`",
 			owner, len(owned), maxTables)
 	}
 	tablets := 0
@@ -109,9 +109,9 @@ func clientRoom(p *pb.Policy, owner string, id uint32, more int, tables []*pb.Ta
 		}
 	}
 	if maxTablets > 0 && uint64(tablets+more) > maxTablets {
-		return refuse(pb.Error_CODE_TOO_LARGE, "the tables that %q has created have %d tablets, and a "+
-			"client's may have %d: %d more would have to be made. An operator raises "+
-			"client-max-tablets by `percolator cluster set`", owner, tablets, maxTablets, more)
+		return refuse(pb.Error_CODE_TOO_LARGE, "the tables of %q have %d tablets of at most "+
+			"%d; the request needs %d more. An operator can raise "+
+			"client-max-tablets with `percolator cluster set`", owner, tablets, maxTablets, more)
 	}
 	return nil
 }

@@ -12,13 +12,13 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// This file keeps the schedules of backups, in one record. The node that leads meta runs them
-// (actors/archiver) and records the outcomes here.
+// Schedules of backups, in one record. The node that leads meta runs them (actors/archiver) and
+// records the outcomes here.
 
 const (
 	rowSchedules = "backup-schedules"
-	// Bounds of schedules: how many there are, the bytes of a name and of a location, the tables
-	// that one names, and the shortest time between two backups.
+	// Limits of schedules: their number, the bytes of a name and of a location, the tables of
+	// one, and the minimum interval between two backups.
 	maxSchedules        = 32
 	maxScheduleName     = 64
 	maxScheduleLocation = 1024
@@ -35,8 +35,8 @@ func (s *Schedules) List(ctx context.Context) ([]*pb.BackupSchedule, error) {
 	return record.GetSchedules(), err
 }
 
-// Set creates a schedule, or replaces the operator's fields of the one with its name. The
-// outcomes so far stay unless it now makes other backups. CODE_INVALID, CODE_TOO_LARGE.
+// Set creates a schedule, or replaces the operator's fields of an existing one. The recorded
+// outcomes are kept unless it now makes other backups. Errors: CODE_INVALID, CODE_TOO_LARGE.
 func (s *Schedules) Set(ctx context.Context, to *pb.BackupSchedule) error {
 	if err := checkSchedule(to); err != nil {
 		return err
@@ -52,8 +52,8 @@ func (s *Schedules) Set(ctx context.Context, to *pb.BackupSchedule) error {
 			at, there := slices.BinarySearchFunc(all, to.Name, byScheduleName)
 			switch {
 			case !there && len(all) >= maxSchedules:
-				return nil, nil, refuse(pb.Error_CODE_TOO_LARGE, "there are %d schedules of backups, which "+
-					"is the most: `percolator backup schedule rm` one", maxSchedules)
+				return nil, nil, refuse(pb.Error_CODE_TOO_LARGE, "there are %d schedules of backups, "+
+					"the maximum: remove one with `percolator backup schedule rm`", maxSchedules)
 			case !there:
 				return &pb.BackupScheduleRecord{Schedules: slices.Insert(all, at, to)}, nil, nil
 			}
@@ -68,7 +68,7 @@ func (s *Schedules) Set(ctx context.Context, to *pb.BackupSchedule) error {
 	return err
 }
 
-// Remove removes a schedule. CODE_INVALID if there is none of the name.
+// Remove removes a schedule. CODE_INVALID if it does not exist.
 func (s *Schedules) Remove(ctx context.Context, name string) error {
 	return s.change(ctx, name, func(have []*pb.BackupSchedule, at int) []*pb.BackupSchedule {
 		return slices.Delete(slices.Clone(have), at, at+1)
@@ -76,7 +76,7 @@ func (s *Schedules) Remove(ctx context.Context, name string) error {
 }
 
 // Note changes the outcomes of a schedule by fn, which may be called several times. CODE_INVALID
-// if it was removed meanwhile.
+// if it has been removed.
 func (s *Schedules) Note(ctx context.Context, name string, fn func(*pb.BackupSchedule)) error {
 	return s.change(ctx, name, func(have []*pb.BackupSchedule, at int) []*pb.BackupSchedule {
 		all := slices.Clone(have)
@@ -86,7 +86,7 @@ func (s *Schedules) Note(ctx context.Context, name string, fn func(*pb.BackupSch
 	})
 }
 
-// change changes the schedules, among which there is the one of the name.
+// change changes the list of schedules, which must contain name.
 func (s *Schedules) change(ctx context.Context, name string,
 	fn func(have []*pb.BackupSchedule, at int) []*pb.BackupSchedule) error {
 	_, err := update(ctx, s.records, rowSchedules,
@@ -101,27 +101,27 @@ func (s *Schedules) change(ctx context.Context, name string,
 	return err
 }
 
-// checkSchedule refuses what cannot be a schedule.
+// checkSchedule rejects an invalid schedule.
 func checkSchedule(s *pb.BackupSchedule) error {
 	every := time.Duration(s.EveryMs) * time.Millisecond
 	switch {
 	case s.Name == "" || len(s.Name) > maxScheduleName ||
 		strings.ContainsFunc(s.Name, func(r rune) bool { return !unicode.IsGraphic(r) }):
-		return refuse(pb.Error_CODE_INVALID, "a schedule's name has 1 to %d printable bytes",
+		return refuse(pb.Error_CODE_INVALID, "a schedule's name must have 1 to %d printable bytes",
 			maxScheduleName)
 	case s.Location == "" || len(s.Location) > maxScheduleLocation:
-		return refuse(pb.Error_CODE_INVALID, "a location has 1 to %d bytes", maxScheduleLocation)
+		return refuse(pb.Error_CODE_INVALID, "a location must have 1 to %d bytes", maxScheduleLocation)
 	case strings.HasSuffix(s.Location, "://"),
 		!strings.Contains(s.Location, "://") && !strings.HasPrefix(s.Location, "/"):
 		return refuse(pb.Error_CODE_INVALID, "location %q is neither the URL of a bucket nor an absolute "+
-			"path: the node that leads meta writes there, whichever that is", s.Location)
+			"path: any node may lead meta and write there", s.Location)
 	case every < minScheduleEvery:
-		return refuse(pb.Error_CODE_INVALID, "backups every %v: at least %v lie between two", every,
+		return refuse(pb.Error_CODE_INVALID, "backups every %v: the minimum interval is %v", every,
 			minScheduleEvery)
 	case s.FullEveryMs < 0 || s.FullEveryMs > 0 && s.FullEveryMs < s.EveryMs:
-		return refuse(pb.Error_CODE_INVALID, "full backups cannot come more often than backups")
+		return refuse(pb.Error_CODE_INVALID, "full-every must not be shorter than every")
 	case s.KeepMs < 0 || s.KeepMs > 0 && s.KeepMs < s.EveryMs:
-		return refuse(pb.Error_CODE_INVALID, "backups are kept for at least the time between two")
+		return refuse(pb.Error_CODE_INVALID, "backups must be kept for at least the interval between two")
 	case len(s.Tables) > maxScheduleTables:
 		return refuse(pb.Error_CODE_INVALID, "a schedule names at most %d tables, or none for all",
 			maxScheduleTables)

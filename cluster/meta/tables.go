@@ -13,12 +13,12 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file splits and drops tables and holds what creation of tables (create.go) shares
-// with that. It owns no state; calls run on the goroutines of clients' requests on any node,
-// one at a time on each node (ddl), and of the splitter beside meta's leader.
+// Splits and drops of tables, and what they share with creation (create.go). Calls run on the
+// goroutines of clients' requests on any node, one at a time on each node (ddl), and of the
+// splitter on the node that leads meta.
 
-// The rows of tables: the counters of ids, and one row for each table and for each that
-// is being made.
+// Rows of tables: the counters of ids, and one row for each table and for each table being
+// created.
 const (
 	rowNextTable   = "next/table"
 	rowNextTablet  = "next/tablet"
@@ -26,24 +26,24 @@ const (
 	prefixCreating = "creating/"
 )
 
-// Bounds of one request: the bytes of a table's name, and its split keys, each of which
-// makes a tablet.
+// Limits of one request: the bytes of a table's name, and its split keys, each of which creates a
+// tablet.
 const (
 	maxTableName = 255
 	maxSplitKeys = 1024
 )
 
-// Schema makes, splits and drops tables.
+// Schema creates, splits and drops tables.
 type Schema struct {
 	records
 	router    *route.Router
 	tablets   *TabletMap
 	policy    *Policy
-	observers *Observers // a drop removes the table's
-	ddl       ddlLock    // also the observers'
+	observers *Observers // a drop removes those of the table
+	ddl       ddlLock    // shared with observers
 }
 
-// Table returns a table's record, nil if there is no such table.
+// Table returns a table's record, or nil if it does not exist.
 func (s *Schema) Table(ctx context.Context, name string) (*pb.Table, error) {
 	t, old, err := load[*pb.Table](ctx, s.records, prefixTable+name)
 	if err != nil || old == nil {
@@ -57,8 +57,7 @@ func (s *Schema) Tables(ctx context.Context) ([]*pb.Table, error) {
 	return list[*pb.Table](ctx, s.records, prefixTable)
 }
 
-// Unfinished returns the tables whose restore has begun and has not ended, and those with
-// pending split keys.
+// Unfinished returns the tables being restored and those with pending split keys.
 func (s *Schema) Unfinished(ctx context.Context) ([]*pb.Table, error) {
 	tables, err := s.Tables(ctx)
 	return slices.DeleteFunc(tables, func(t *pb.Table) bool {
@@ -66,17 +65,17 @@ func (s *Schema) Unfinished(ctx context.Context) ([]*pb.Table, error) {
 	}), err
 }
 
-// DropTable removes the name of the table with the id and tells all tablets, which then
-// refuse reads and writes of its cells. The id is never used again.
+// DropTable removes the name of the table with the id and notifies all tablets, which then reject
+// reads and writes of its cells. The id is never used again.
 //
-// It may be repeated after any failure: a drop that some tablets may not have heard of is
-// finished, and a table that is dropped already is no error, whoever has its name by now.
-// With the id 0, for a caller that saw no table of that name, it finishes an earlier
-// drop. CODE_NO_TABLE if the name and the id are not of one table.
+// It may be repeated after any failure: a drop that may not have reached all tablets is finished,
+// and a table already dropped is no error, even if its name is in use again. With the id 0, for a
+// caller that saw no table of that name, it finishes an earlier drop. CODE_NO_TABLE if the name
+// and the id are not of one table.
 func (s *Schema) DropTable(ctx context.Context, name string, id uint32) error {
 	return s.observers.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		if id != 0 && IsDropped(c, id) {
-			return nil, nil // publishing it again tells whom the first request did not reach
+			return nil, nil // publishing it again reaches the remaining tablets
 		}
 		t, err := s.Table(ctx, name)
 		if err != nil {
@@ -93,8 +92,8 @@ func (s *Schema) DropTable(ctx context.Context, name string, id uint32) error {
 		if err != nil {
 			return nil, err
 		}
-		// The name is removed in one step with the catalogue's entries: observers that stayed
-		// would keep those of a new table of the same name out. DateDrops sets the timestamp.
+		// The name is removed atomically with the catalogue's entries: remaining observers would
+		// block those of a new table of the same name. DateDrops sets the timestamp.
 		c.DroppedTables, c.DroppedTs = append(c.DroppedTables, t.Id), append(droppedTS(c), 0)
 		c.RestoringTables = without(c.RestoringTables, t.Id)
 		gone, err := s.observers.removeEntries(ctx, c, func(o *pb.ObserverInfo) bool {
@@ -103,8 +102,8 @@ func (s *Schema) DropTable(ctx context.Context, name string, id uint32) error {
 		if err != nil {
 			return nil, err
 		}
-		// In the same step: a table that is made under the name later has no grants, and a list
-		// that showed these would promise protection that is not there.
+		// Atomically, too: a later table of the name must start without grants, and a list that
+		// showed these would promise a protection that does not exist.
 		ungranted, err := s.policy.withoutGrants(ctx, t.Id)
 		if err != nil {
 			return nil, err
@@ -115,21 +114,20 @@ func (s *Schema) DropTable(ctx context.Context, name string, id uint32) error {
 	})
 }
 
-// split makes a tablet boundary before (table, row). One that exists is no error. id is an
-// unused id for the new tablet; 0: it takes one itself.
+// split creates a tablet boundary before (table, row). An existing one is no error. id is an
+// unused id for the new tablet; 0 obtains one.
 func (s *Schema) split(ctx context.Context, table mvcc.TableID, row string, id uint64) error {
 	return retry(ctx, func() (bool, error) {
 		held, err := s.router.Find(ctx, table, row, 1)
-		// The map in meta lags behind the tablets: look again.
+		// Meta's tablet map lags behind the tablets: look it up again.
 		if err != nil || len(held) == 0 {
 			return false, err
 		}
-		// It is there, made by an earlier attempt or by another.
+		// The boundary exists already, made by an earlier attempt or another caller.
 		if wire.StartOf(held[0]) == (wire.Position{Table: table, Row: row}) {
 			return true, nil
 		}
-		// A fresh id for each attempt: if the last one was done after all, its id is in
-		// use.
+		// A new id for each attempt: if the last one was applied after all, its id is in use.
 		fresh := id
 		if id = 0; fresh == 0 {
 			if fresh, err = s.nextIDs(ctx, rowNextTablet, cluster.FirstFreeTablet, 1); err != nil {
@@ -140,11 +138,11 @@ func (s *Schema) split(ctx context.Context, table mvcc.TableID, row string, id u
 			Split: &pb.SplitRequest{Table: uint32(table), Row: wire.Bytes(row), NewTabletId: fresh},
 		}})
 		var refused *txn.ServerError
-		// Whether or not it was done, the next attempt finds the tablet as it is then.
+		// Applied or not, the next attempt starts from the tablet's current state.
 		if errors.Is(err, route.ErrUnknown) {
 			return false, nil
 		}
-		// Another split has moved the place to a different tablet.
+		// Another split moved the row to a different tablet.
 		if errors.As(err, &refused) && refused.Code == pb.Error_CODE_WRONG_TABLET {
 			return false, nil
 		}
@@ -155,8 +153,8 @@ func (s *Schema) split(ctx context.Context, table mvcc.TableID, row string, id u
 			if d == nil {
 				continue
 			}
-			// This node knows at once; the others learn from meta, or from the tablets
-			// themselves.
+			// This node's cache is updated at once; the others learn from meta or from the
+			// tablets.
 			s.router.Update(d)
 			if err := s.tablets.Report(ctx, d); err != nil {
 				return false, err
@@ -166,8 +164,8 @@ func (s *Schema) split(ctx context.Context, table mvcc.TableID, row string, id u
 	})
 }
 
-// SplitTablet makes a tablet boundary before row in the table with the name. One that
-// exists is no error.
+// SplitTablet creates a tablet boundary before row in the named table. An existing one is no
+// error.
 func (s *Schema) SplitTablet(ctx context.Context, name, row string) error {
 	t, err := s.Table(ctx, name)
 	if err != nil {
@@ -182,8 +180,8 @@ func (s *Schema) SplitTablet(ctx context.Context, name, row string) error {
 	return s.keepSplitKey(ctx, name, row)
 }
 
-// keepSplitKey adds the key to those that the table was split at by request, which are not
-// merged away by themselves. Of more than maxSplitKeys they are.
+// keepSplitKey adds the key to the table's requested split keys, which are not merged
+// automatically. Beyond maxSplitKeys they are.
 func (s *Schema) keepSplitKey(ctx context.Context, name, key string) error {
 	return s.changeSplitKeys(ctx, name, func(keys [][]byte) [][]byte {
 		if len(keys) >= maxSplitKeys || has(keys, key) {
@@ -193,15 +191,15 @@ func (s *Schema) keepSplitKey(ctx context.Context, name, key string) error {
 	})
 }
 
-// forgetSplitKey takes the key off those that the table was split at by request, so that it
-// may be asked for again.
+// forgetSplitKey removes the key from the table's requested split keys, so that it may be
+// requested again.
 func (s *Schema) forgetSplitKey(ctx context.Context, name, key string) error {
 	return s.changeSplitKeys(ctx, name, func(keys [][]byte) [][]byte {
 		return slices.DeleteFunc(keys, func(k []byte) bool { return string(k) == key })
 	})
 }
 
-// changeSplitKeys replaces the split keys of a table, if it is still there.
+// changeSplitKeys replaces the split keys of a table, if it still exists.
 func (s *Schema) changeSplitKeys(ctx context.Context, name string, to func([][]byte) [][]byte) error {
 	_, err := update(ctx, s.records, prefixTable+name,
 		func(t *pb.Table) (*pb.Table, []change, error) {
@@ -214,7 +212,7 @@ func (s *Schema) changeSplitKeys(ctx context.Context, name string, to func([][]b
 	return err
 }
 
-// SplitAt is like SplitTablet but takes the table's id. The splitter calls it.
+// SplitAt is like SplitTablet but with the table's id. The splitter calls it.
 func (s *Schema) SplitAt(ctx context.Context, table mvcc.TableID, row string) error {
 	if err := s.ddl.lock(ctx); err != nil {
 		return err

@@ -8,26 +8,24 @@ import (
 	"github.com/percolator-go/percolator/cluster/route"
 )
 
-// This file keeps the tablet map: what each tablet last said of itself. Nodes report from
-// the goroutine that does so for all of a node's tablets, and placement beside the leader
-// of meta; any node reads it.
+// The tablet map: the last report of each tablet. Nodes report from the goroutine that does so
+// for all of a node's tablets, and placement on the node that leads meta; any node reads it.
 
-// prefixTablet begins the rows of the tablet map, one for each tablet.
+// prefixTablet is the prefix of the rows of the tablet map, one for each tablet.
 const prefixTablet = "tablet/"
 
-// TabletMap is where each tablet is, as it was last reported.
+// TabletMap is the last reported location of each tablet.
 type TabletMap struct{ records }
 
 // tabletRow returns the row of a tablet in the tablet map.
 func tabletRow(id uint64) string { return prefixTablet + strconv.FormatUint(id, 10) }
 
-// Report records what a tablet says of itself in the tablet map, unless a higher epoch
-// stands there.
+// Report stores a tablet's descriptor in the tablet map, unless the map has the same or a higher
+// epoch.
 func (t *TabletMap) Report(ctx context.Context, d *pb.TabletDescriptor) error {
 	_, err := update(ctx, t.records, tabletRow(d.TabletId),
 		func(have *pb.TabletDescriptor) (*pb.TabletDescriptor, []change, error) {
-			// Reports overtake each other: one that comes late must not take a newer one
-			// back.
+			// Reports may arrive out of order: a late one must not replace a newer one.
 			if have != nil && have.Epoch >= d.Epoch {
 				return have, nil, nil
 			}
@@ -36,9 +34,9 @@ func (t *TabletMap) Report(ctx context.Context, d *pb.TabletDescriptor) error {
 	return err
 }
 
-// Tablets returns the tablet map in the order of ranges, without tablets that others show to
-// be merged into them: a report that comes late may have brought one back. While a split is
-// being reported the map may have a gap or an overlap.
+// Tablets returns the tablet map in the order of ranges, without tablets that others show to be
+// merged into them: a late report may have restored one. While a split is being reported, the map
+// may have a gap or an overlap.
 func (t *TabletMap) Tablets(ctx context.Context) ([]*pb.TabletDescriptor, error) {
 	all, err := list[*pb.TabletDescriptor](ctx, t.records, prefixTablet)
 	present, _ := route.Present(all)
@@ -57,7 +55,7 @@ func (t *TabletMap) forgetMerged(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// One that has changed meanwhile is looked at again after the next merge.
+		// One that has changed in the meantime is checked again after the next merge.
 		if _, err := t.swap(ctx, change{row: tabletRow(d.TabletId), old: value}); err != nil {
 			return err
 		}

@@ -14,14 +14,14 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// This file keeps the tokens that people log in to the console with: one record, which
-// every node reads when somebody shows a token. Of a token's secret only the hash is here,
-// so whoever reads meta can't log in. Times are those of the node that was asked.
+// Login tokens of the console: one record, read for every login. It holds only the hash of a
+// token's secret, so reading meta does not allow a login. Times are those of the node that
+// handles the request.
 
 const (
 	rowTokens = "tokens"
-	// maxTokens bounds the tokens at once, maxTokenName the bytes of a name, maxTokenTTL how
-	// long a token may be valid.
+	// maxTokens limits the number of tokens, maxTokenName the bytes of a name, maxTokenTTL the
+	// validity of a token.
 	maxTokens    = 256
 	maxTokenName = 64
 	maxTokenTTL  = 90 * 24 * time.Hour
@@ -30,8 +30,8 @@ const (
 // Tokens are the console's tokens.
 type Tokens struct{ records }
 
-// Create adds a token for the time that the request says. CODE_INVALID if it cannot be, or
-// if a valid token with another secret has its name.
+// Create adds a token with the requested validity. CODE_INVALID if the request is invalid, or if
+// a valid token with another secret has its name.
 func (t *Tokens) Create(ctx context.Context, req *pb.CreateTokenRequest,
 	now time.Time) (*pb.Token, error) {
 	if err := checkToken(req); err != nil {
@@ -43,20 +43,20 @@ func (t *Tokens) Create(ctx context.Context, req *pb.CreateTokenRequest,
 	}
 	record, err := update(ctx, t.records, rowTokens,
 		func(have *pb.TokenRecord) (*pb.TokenRecord, []change, error) {
-			// Those that have expired make room.
+			// Expired tokens do not count.
 			kept := slices.DeleteFunc(slices.Clone(have.GetTokens()), func(k *pb.Token) bool {
 				return expired(k, now)
 			})
 			at, taken := slices.BinarySearchFunc(kept, made.Name, byTokenName)
 			switch {
-			case taken && bytes.Equal(kept[at].Hash, made.Hash): // the answer was lost
+			case taken && bytes.Equal(kept[at].Hash, made.Hash): // the response was lost
 				return have, nil, nil
 			case taken:
-				return nil, nil, refuse(pb.Error_CODE_INVALID, "there is a token %q already: give "+
+				return nil, nil, refuse(pb.Error_CODE_INVALID, "token %q already exists: use "+
 					"another name, or `percolator token revoke` it first", made.Name)
 			case len(kept) >= maxTokens:
-				return nil, nil, refuse(pb.Error_CODE_TOO_LARGE, "there are %d tokens already, which "+
-					"is the most: `percolator token revoke` some", maxTokens)
+				return nil, nil, refuse(pb.Error_CODE_TOO_LARGE, "there are %d tokens, "+
+					"the maximum: revoke some with `percolator token revoke`", maxTokens)
 			}
 			return &pb.TokenRecord{Tokens: slices.Insert(kept, at, made)}, nil, nil
 		})
@@ -67,22 +67,22 @@ func (t *Tokens) Create(ctx context.Context, req *pb.CreateTokenRequest,
 	return withoutHash(record.Tokens[at]), nil
 }
 
-// checkToken refuses what cannot be a token.
+// checkToken rejects an invalid request for a token.
 func checkToken(req *pb.CreateTokenRequest) error {
 	ttl := time.Duration(req.TtlMs) * time.Millisecond
 	switch {
 	case req.Name == "" || len(req.Name) > maxTokenName ||
 		strings.ContainsFunc(req.Name, func(r rune) bool { return !unicode.IsGraphic(r) }):
-		return refuse(pb.Error_CODE_INVALID, "a token's name has 1 to %d printable bytes",
+		return refuse(pb.Error_CODE_INVALID, "a token's name must have 1 to %d printable bytes",
 			maxTokenName)
 	case req.Role != "reader" && req.Role != "operator":
-		return refuse(pb.Error_CODE_INVALID, "%q is no role of a token: reader and operator are",
+		return refuse(pb.Error_CODE_INVALID, "%q is not a role of a token: use reader or operator",
 			req.Role)
 	case req.TtlMs <= 0 || req.TtlMs > maxTokenTTL.Milliseconds():
-		return refuse(pb.Error_CODE_INVALID, "a token is valid for at most %v, not %v",
+		return refuse(pb.Error_CODE_INVALID, "a token's validity is at most %v, not %v",
 			maxTokenTTL, ttl)
 	case len(req.Hash) != sha256.Size:
-		return refuse(pb.Error_CODE_INVALID, "a token's hash has %d bytes, not %d", sha256.Size,
+		return refuse(pb.Error_CODE_INVALID, "a token's hash must have %d bytes, not %d", sha256.Size,
 			len(req.Hash))
 	}
 	return nil
@@ -101,7 +101,7 @@ func (t *Tokens) List(ctx context.Context) ([]*pb.Token, error) {
 	return out, nil
 }
 
-// Revoke removes the token. CODE_INVALID if there is none.
+// Revoke removes the token. CODE_INVALID if it does not exist.
 func (t *Tokens) Revoke(ctx context.Context, name string) error {
 	_, err := update(ctx, t.records, rowTokens,
 		func(have *pb.TokenRecord) (*pb.TokenRecord, []change, error) {
@@ -115,8 +115,7 @@ func (t *Tokens) Revoke(ctx context.Context, name string) error {
 	return err
 }
 
-// Find returns the token whose secret has the hash, nil if there is none. It may have expired: see
-// TokenValid.
+// Find returns the token whose secret has the hash, or nil. It may have expired: see TokenValid.
 func (t *Tokens) Find(ctx context.Context, hash []byte) (*pb.Token, error) {
 	record, _, err := load[*pb.TokenRecord](ctx, t.records, rowTokens)
 	if err != nil {
