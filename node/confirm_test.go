@@ -64,7 +64,7 @@ func TestStartIsConfirmed(t *testing.T) {
 	start(1)
 	comesTrue(ctx, t, "the first one says that it waits", func() bool {
 		return strings.Contains(readyz(ctx, t, pages[1]),
-			"1 of the 3 nodes that vote with this one, itself included, have confirmed its start")
+			"1 of the 3 voters, including this node, have confirmed its start")
 	})
 	http.DefaultClient.CloseIdleConnections()
 	start(0)

@@ -181,7 +181,7 @@ func TestUpgrade(t *testing.T) {
 	u.refused("far", buildFar, "the cluster is at version 2, and the build knows 7 to 8")
 	u.replace("b", buildNew)
 	unused("one of two nodes is upgraded")
-	notFinal("one of two nodes is upgraded", "b", "not every node knows version 3")
+	notFinal("one of two nodes is upgraded", "b", "not every node supports version 3")
 	u.replace("a", buildNew)
 	unused("both nodes are upgraded")
 	u.replace("b", buildOld) // rolled back
@@ -189,7 +189,7 @@ func TestUpgrade(t *testing.T) {
 	id := u.up["b"].Status().NodeId
 	u.close(u.up["b"])
 	delete(u.up, "b")
-	notFinal("one is away", "a", "not every node knows version 3")
+	notFinal("one is away", "a", "not every node supports version 3")
 	u.replace("b", buildNew)
 	if got := u.up["b"].Status().NodeId; got != id {
 		t.Errorf("node %d came back as %d", id, got)
@@ -209,7 +209,7 @@ func TestUpgrade(t *testing.T) {
 	}
 	u.refusals()
 	u.replace("c", buildLater) // the next upgrade
-	notFinal("the next upgrade", "c", "not every node knows version 8")
+	notFinal("the next upgrade", "c", "not every node supports version 8")
 }
 
 // TestFinalizeCutShort: a finalisation that ended when meta had said that no earlier build is

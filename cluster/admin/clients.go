@@ -10,8 +10,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// This file lists the clients of all nodes and disconnects them. It keeps nothing. All nodes
-// are asked at once, each by a goroutine that has ended when the call returns.
+// Listing and disconnecting the clients of all nodes. All nodes are contacted concurrently, each
+// by a goroutine that is joined before the call returns.
 
 // Clients implements pb.AdminServer.
 func (s *Service) Clients(ctx context.Context, _ *pb.ClientsRequest) (*pb.ClientsResponse, error) {
@@ -48,11 +48,11 @@ func (s *Service) DisconnectClient(ctx context.Context,
 	return out, nil
 }
 
-// onNodes calls fn for each node that is alive, or for one unless that is 0, and returns the
-// nodes for which it has failed, with the reason.
+// onNodes calls fn for each live node, or only for one unless that is 0, and returns the nodes
+// for which it failed, with the reason.
 func (s *Service) onNodes(ctx context.Context, one uint64,
 	fn func(ctx context.Context, node uint64) error) (failed []string) {
-	ctx, cancel := context.WithTimeout(ctx, clusterPatience)
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	nodes := []uint64{s.cfg.Self}
 	for _, m := range s.cfg.Members.Alive() {

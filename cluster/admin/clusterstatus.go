@@ -11,30 +11,30 @@ import (
 	"github.com/percolator-go/percolator/internal/health"
 )
 
-// This file puts together what the whole cluster says of itself. It keeps nothing. All nodes
-// are asked at once, each by a goroutine that has ended when the call returns.
+// The combined status of the cluster. All nodes are contacted concurrently, each by a goroutine
+// that is joined before the call returns.
 
-// clusterPatience bounds the questions to the nodes and to the tablets' leaders. Who asks may
-// do so because nothing else answers, so it is short: the console, which asks every two
-// seconds, is to say within five that there is no quorum.
-const clusterPatience = 2500 * time.Millisecond
+// statusTimeout limits the requests to the nodes and to the tablets' leaders. It is short
+// because the status is requested when nothing else responds: the console, which requests it
+// every two seconds, must report within five that there is no quorum.
+const statusTimeout = 2500 * time.Millisecond
 
-// ClusterStatus implements pb.AdminServer. What does not answer in time is missing, and the
-// findings say so.
+// ClusterStatus implements pb.AdminServer. Parts that do not respond in time are missing, and the
+// findings report that.
 func (s *Service) ClusterStatus(ctx context.Context,
 	_ *pb.ClusterStatusRequest) (*pb.ClusterStatusResponse, error) {
 	out := &pb.ClusterStatusResponse{NodeId: s.cfg.Self}
-	asking, cancel := context.WithTimeout(ctx, clusterPatience)
+	asking, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	var wait sync.WaitGroup
-	wait.Go(func() { // beside the node table: without a quorum both take all their time
+	wait.Go(func() { // concurrent with the node table: without a quorum both time out
 		states, err := s.cfg.Node.ObserverStates(asking)
 		if out.Observers = states; err != nil {
 			out.ObserversUnavailable = withoutResult(err)
 		}
 	})
-	// A restore that was broken off leaves a table that cannot be opened, and a creation one
-	// that lacks tablets: jobs to show.
+	// An interrupted restore leaves a table that cannot be opened, and an interrupted creation
+	// one that lacks tablets: jobs to report.
 	var unfinished []*pb.Table
 	wait.Go(func() {
 		tables, err := s.cfg.Schema.Unfinished(asking)
@@ -42,7 +42,7 @@ func (s *Service) ClusterStatus(ctx context.Context,
 			out.RestoresUnavailable = withoutResult(err)
 		}
 	})
-	wait.Go(func() { // meta that does not answer is found below
+	wait.Go(func() { // an unresponsive meta is found below
 		out.Schedules, _ = s.cfg.Schedules.List(asking)
 	})
 	wait.Go(func() { out.Recoveries, _ = s.cfg.Recoveries.Unverified(asking) })
@@ -52,7 +52,7 @@ func (s *Service) ClusterStatus(ctx context.Context,
 		wait.Wait()
 		return nil, err
 	}
-	// Meta may be what is wrong: the list is then what this node knows by itself.
+	// Meta may be the fault: the list is then what this node itself knows.
 	out.NodesUnavailable = nodes.GetUnavailable()
 	for _, n := range nodesOf(nodes.Nodes, s.cfg.Members.Alive()) {
 		out.Nodes = append(out.Nodes, &pb.NodeReport{Node: n})
@@ -60,19 +60,19 @@ func (s *Service) ClusterStatus(ctx context.Context,
 	slices.SortFunc(out.Nodes, func(a, b *pb.NodeReport) int {
 		return cmp.Compare(a.Node.NodeId, b.Node.NodeId)
 	})
-	// A node that gossip takes for dead is not waited for.
+	// A node that gossip considers dead is not contacted.
 	for _, r := range out.Nodes {
 		if r.Node.Alive {
 			wait.Go(func() { s.report(asking, r) })
 		}
 	}
-	// Each goroutine has written to a report, or a field or variable, of its own.
+	// Each goroutine has written to its own report, field or variable.
 	wait.Wait()
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	for _, r := range out.Nodes {
-		// Only the node that leads meta knows what its drains wait for.
+		// Only the node that leads meta knows what blocks its drains.
 		for id, why := range r.GetStatus().GetPlacement().GetBlockedNodes() {
 			for _, blocked := range out.Nodes {
 				if blocked.Node.NodeId == id {
@@ -83,13 +83,13 @@ func (s *Service) ClusterStatus(ctx context.Context,
 	}
 	out.Jobs = jobsOf(out, unfinished, s.cfg.Router.All())
 	// Last, since the ages of locks and notifications are counted from here. The tablet map
-	// has the tablets that no node which answers tells of.
+	// includes tablets that no responding node reports.
 	out.UnixMs = time.Now().UnixMilli()
 	out.Findings, out.Survives = health.Examine(out, s.cfg.Router.All())
 	return out, nil
 }
 
-// report asks one node for its status, and compares its clock with this node's.
+// report requests one node's status and compares its clock with this node's.
 func (s *Service) report(ctx context.Context, r *pb.NodeReport) {
 	began := time.Now()
 	status, err := s.cfg.Node.NodeStatus(ctx, r.Node.NodeId)
@@ -99,8 +99,8 @@ func (s *Service) report(ctx context.Context, r *pb.NodeReport) {
 	}
 	took := time.Since(began)
 	r.Status, r.RoundTripMs = status, took.Milliseconds()
-	// It read its clock somewhere between the question and the answer. What lies in between
-	// is no difference that anybody can tell.
+	// It read its clock between request and response; a difference within that interval is not
+	// measurable.
 	switch at := time.UnixMilli(status.GetUnixMs()); {
 	case at.Before(began.Truncate(time.Millisecond)):
 		r.ClockAheadMs = at.Sub(began).Milliseconds()

@@ -11,12 +11,11 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// This file connects clients in the same process to the service without a network: no
-// goroutine, no encoding, and nothing in flight when a call has returned.
+// In-process connection of clients to the service: no goroutine, no encoding, and nothing in
+// flight when a call has returned.
 
-// Conn returns a connection to the server in the same process. Calls run on their
-// caller's goroutine with copies of the messages; errors are returned as the server made
-// them.
+// Conn returns a connection to the server in the same process. Calls run on their caller's
+// goroutine with copies of the messages; errors are returned unchanged.
 func Conn(server pb.AdminServer) grpc.ClientConnInterface { return conn{server} }
 
 type conn struct{ server pb.AdminServer }
@@ -24,12 +23,12 @@ type conn struct{ server pb.AdminServer }
 // Invoke implements grpc.ClientConnInterface.
 func (c conn) Invoke(ctx context.Context, method string, req, resp any,
 	_ ...grpc.CallOption) error {
-	// The generated table of methods: a new call needs no line here.
+	// The generated method table: a new call needs no line here.
 	for _, m := range pb.Admin_ServiceDesc.Methods {
 		if method != "/"+pb.Admin_ServiceDesc.ServiceName+"/"+m.MethodName {
 			continue
 		}
-		// The handler of the generated code asks for its request this way. A copy,
+		// The generated handler obtains its request through this function. It gets a copy,
 		// because caller and server may each change theirs.
 		decode := func(into any) error {
 			proto.Merge(into.(proto.Message), req.(proto.Message))
@@ -42,7 +41,7 @@ func (c conn) Invoke(ctx context.Context, method string, req, resp any,
 		proto.Merge(resp.(proto.Message), out.(proto.Message))
 		return nil
 	}
-	return status.Errorf(codes.Unimplemented, "percolator: %s is no call of the service Admin",
+	return status.Errorf(codes.Unimplemented, "percolator: the service Admin has no method %s",
 		method)
 }
 

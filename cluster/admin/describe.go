@@ -9,29 +9,28 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// This file describes tablets. It keeps nothing: each call reads the tablet map and asks
-// every replica.
+// Description of tablets: each call reads the tablet map and contacts every replica.
 
-// describePatience bounds the questions to the replicas, which answer from memory.
-const describePatience = 2 * time.Second
+// describeTimeout limits the requests to the replicas, which respond from memory.
+const describeTimeout = 2 * time.Second
 
-// DescribeTablet implements pb.AdminServer. A replica that does not answer is described by
-// why it does not.
+// DescribeTablet implements pb.AdminServer. A replica that does not respond is described by its
+// error.
 func (s *Service) DescribeTablet(ctx context.Context,
 	req *pb.DescribeTabletRequest) (*pb.DescribeTabletResponse, error) {
-	// Read anew: an operator asks when something is being moved.
+	// Refresh the map: operators ask while something is being moved.
 	d, err := s.descriptor(ctx, req.GetTabletId(), true)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, describePatience)
+	ctx, cancel := context.WithTimeout(ctx, describeTimeout)
 	defer cancel()
 	out := &pb.DescribeTabletResponse{
 		Tablet: d, Replicas: make([]*pb.ReplicaStatus, len(d.GetReplicas())),
 	}
 	var asking sync.WaitGroup
 	for i, replica := range d.GetReplicas() {
-		// Each writes an element of its own, and Wait joins them all: no lock is needed.
+		// Each goroutine writes its own element, and Wait joins them all: no lock is needed.
 		asking.Go(func() {
 			out.Replicas[i] = &pb.ReplicaStatus{NodeId: replica.GetNodeId()}
 			status, err := s.replicaStatus(ctx, replica.GetNodeId(), d.GetTabletId())
@@ -44,7 +43,7 @@ func (s *Service) DescribeTablet(ctx context.Context,
 	return out, nil
 }
 
-// replicaStatus asks one node's replica for its status, whether or not it leads.
+// replicaStatus requests the status of one node's replica, whether or not it leads.
 func (s *Service) replicaStatus(ctx context.Context, node,
 	tablet uint64) (*pb.StatusResponse, error) {
 	req := &pb.TabletRequest{

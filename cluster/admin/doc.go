@@ -1,15 +1,14 @@
-// Package admin implements the service Admin: what operators order and ask of a cluster.
+// Package admin implements the service Admin: the commands and queries of operators.
 //
 // Each call is one method of Service, with the messages of admin.proto. The gRPC server
-// (internal/rpc) registers the Service as it is; the node's own process reaches it over
-// [Conn], and so do the simulations' clients; remote programs over their gRPC connection.
-// All of them use the generated pb.AdminClient, so that another call needs no code in
-// between: ARCHITECTURE.md says which files it takes.
+// (internal/rpc) registers the Service directly; the node's own process reaches it over [Conn],
+// as do the simulations' clients; remote programs use their gRPC connection. All of them use the
+// generated pb.AdminClient, so that a new call needs no code in between: ARCHITECTURE.md lists
+// the files to change.
 //
-// Any node takes any call. What must be decided once for the cluster is a transaction on
-// the meta tablet (package meta); the call returns when that is committed, and what
-// follows from it is done by the node that leads meta. Refusals are a *txn.ServerError.
+// Any node accepts any call. Cluster-wide decisions are transactions on the meta tablet (package
+// meta); the call returns when the transaction is committed, and the node that leads meta carries
+// out its consequences. Rejections are a *txn.ServerError.
 //
-// A Service keeps only the node table as it was last read. After a crash it begins
-// without.
+// A Service caches only the node table as last read. A crash loses that cache.
 package admin

@@ -11,19 +11,19 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file ends upgrades: it has the cluster use what all its nodes know (docs/adr/0038).
-// What has been agreed on is in meta alone; a call that was cut short is made again.
+// Completion of upgrades: the cluster starts to use the features that all its nodes support
+// (docs/adr/0038). The agreed versions are in meta only; an interrupted call is repeated.
 
-// builds is which versions the nodes' builds know.
+// builds are the versions supported by the nodes' builds.
 type builds struct {
-	newest version.Number // that any of them knows
-	behind []string       // those that do not know it, as people read it
+	newest version.Number // newest version supported by any node
+	behind []string       // descriptions of the nodes that do not support it
 }
 
-// FinalizeUpgrade implements pb.AdminServer. First no earlier build is let in any more, and
-// every node that is alive has its directory say so; an error after that leaves the cluster
-// there, where it uses nothing new and nodes of an earlier build cannot come back. Then the
-// new is used.
+// FinalizeUpgrade implements pb.AdminServer. First, earlier builds are no longer admitted, and
+// every live node records that in its directory; an error after that leaves the cluster in this
+// state, where it uses nothing new and nodes of an earlier build cannot return. Then the new
+// features are used.
 func (s *Service) FinalizeUpgrade(ctx context.Context,
 	_ *pb.FinalizeUpgradeRequest) (*pb.FinalizeUpgradeResponse, error) {
 	p, err := s.cfg.Node.ReadPolicy(ctx)
@@ -35,18 +35,18 @@ func (s *Service) FinalizeUpgrade(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
-	// Done already, perhaps by a call whose answer was lost.
+	// Done already, perhaps by a call whose response was lost.
 	if to <= before.Active {
 		return &pb.FinalizeUpgradeResponse{Agreed: wire.AgreedPB(before)}, nil
 	}
 	if err := s.agree(ctx, version.Agreed{Minimum: to}); err != nil {
 		return nil, err
 	}
-	// Again: a node of an earlier build may have registered before the minimum was raised.
-	// None does so afterwards.
+	// Again: a node of an earlier build may have registered before the minimum was raised. None
+	// can afterwards.
 	if _, err := s.commonVersion(ctx); err != nil {
-		return nil, coded.Errorf("", "%w; no earlier build is let in any more: go on from there, and run "+
-			"this again", err)
+		return nil, coded.Errorf("", "%w; earlier builds are no longer admitted: fix that and run "+
+			"this command again", err)
 	}
 	if err := s.agree(ctx, version.Agreed{Active: to}); err != nil {
 		return nil, err
@@ -56,62 +56,61 @@ func (s *Service) FinalizeUpgrade(ctx context.Context,
 	}, nil
 }
 
-// agree writes to meta what the nodes agree on, and returns when every node that is alive has
-// taken note of it. One that is away does so before it opens a replica.
+// agree writes the agreed versions to meta, and returns when every live node has recorded them. A
+// node that is down does so before it opens a replica.
 func (s *Service) agree(ctx context.Context, to version.Agreed) error {
 	p, err := s.cfg.Policy.Agree(ctx, to)
 	if err != nil {
 		return err
 	}
 	if err := s.cfg.Node.ApplyCatalogue(ctx); err != nil {
-		return coded.Errorf("admin", "not every node has taken note of %s yet; run this again: %w",
+		return coded.Errorf("admin", "not every node has recorded %s yet; run this command again: %w",
 			agreedText(wire.Agreed(p.Agreed)), err)
 	}
 	return nil
 }
 
-// agreedText names what the nodes agree on, in errors.
+// agreedText describes the agreed versions, in errors.
 func agreedText(a version.Agreed) string {
 	return fmt.Sprintf("the cluster's version %d, of which %d is in use", a.Minimum, a.Active)
 }
 
-// commonVersion returns the version that all nodes know as their newest, those too that are
-// away: by what they were registered with, and by what those that are alive say. It is
-// refused while they differ.
+// commonVersion returns the version that is the newest of all nodes, including those that are
+// down: by their registrations, and by what live nodes gossip. It fails while they differ.
 func (s *Service) commonVersion(ctx context.Context) (version.Number, error) {
 	nodes, err := s.cfg.Nodes.Nodes(ctx)
 	if err != nil {
 		return 0, err
 	}
-	// A node that was started again and has yet to register counts by what gossip says of it
-	// too: its build may be another than the one that meta knows of.
+	// A restarted node that has not registered yet counts by its gossip record too: its build may
+	// differ from the registered one.
 	var b builds
-	// Twice: what is not behind is known only when all have been seen.
+	// Twice: which nodes are behind is known only when all have been seen.
 	for range 2 {
 		b.behind = nil
 		for _, n := range nodes {
 			m, alive := s.cfg.Members.Member(n.NodeId)
 			name := fmt.Sprintf("node %d (build %s)", n.NodeId, n.Version)
 			if !alive {
-				name = fmt.Sprintf("node %d, which is away (last build %s)", n.NodeId, n.Version)
+				name = fmt.Sprintf("node %d, which is down (last build %s)", n.NodeId, n.Version)
 			}
 			b.see(name, wire.Versions(n.Versions))
-			if alive && m.Incarnation > n.Incarnation { // it has yet to register
+			if alive && m.Incarnation > n.Incarnation { // it has not registered yet
 				b.see(fmt.Sprintf("node %d", n.NodeId), m.Versions)
 			}
 		}
 	}
 	if len(b.behind) > 0 {
-		return 0, refuse("not every node knows version %d: %s: start a newer build there, or remove nodes that do not come back "+
+		return 0, refuse("not every node supports version %d: %s: start a newer build there, or remove nodes that do not return "+
 			"(percolator node forget)", b.newest, strings.Join(b.behind, "; "))
 	}
 	return b.newest, nil
 }
 
-// see takes note of a node's build.
+// see adds a node's build.
 func (b *builds) see(name string, r version.Range) {
 	b.newest = max(b.newest, r.Newest)
 	if r.Newest < b.newest {
-		b.behind = append(b.behind, fmt.Sprintf("%s knows %s", name, r))
+		b.behind = append(b.behind, fmt.Sprintf("%s supports %s", name, r))
 	}
 }

@@ -10,10 +10,9 @@ import (
 	"github.com/percolator-go/percolator/internal/coded"
 )
 
-// This file holds the orders about grants, which are a part of the policy and reach the
-// nodes as it does. It keeps nothing.
+// Orders about grants, which are a part of the policy and are distributed with it.
 
-// SetGrant implements pb.AdminServer. It returns when every node that is alive goes by it.
+// SetGrant implements pb.AdminServer. It returns when every live node enforces it.
 func (s *Service) SetGrant(ctx context.Context,
 	req *pb.SetGrantRequest) (*pb.SetGrantResponse, error) {
 	tables, err := s.cfg.Schema.Tables(ctx)
@@ -30,18 +29,18 @@ func (s *Service) SetGrant(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
-	// The grant is in meta by now, and a refusal below takes nothing back. LearnPolicy first:
-	// what this node has been told itself it need not ask meta for.
+	// The grant is in meta by now, and an error below does not undo it. LearnPolicy first: it
+	// spares this node the read from meta.
 	if err := errors.Join(s.cfg.Node.LearnPolicy(p), s.cfg.Node.ApplyCatalogue(ctx)); err != nil {
-		return nil, coded.Errorf("", "admin: the grants are changed, and a node has not said that it knows; it "+
-			"goes by them within half a minute: %w", err)
+		return nil, coded.Errorf("", "admin: the grants are changed, but a node has not confirmed them; it "+
+			"applies them within half a minute: %w", err)
 	}
 	return &pb.SetGrantResponse{}, nil
 }
 
-// Grants implements pb.AdminServer. It reads them from meta, not from what this node knows,
-// and leaves out those of tables that are gone: a drop by an earlier build kept them, and a
-// grant that was under way while its table was dropped stays.
+// Grants implements pb.AdminServer. It reads them from meta, not from this node's cache, and
+// omits those of dropped tables: a drop by an earlier build kept them, and a grant written while
+// its table was dropped remains.
 func (s *Service) Grants(ctx context.Context, req *pb.GrantsRequest) (*pb.GrantsResponse, error) {
 	p, err := s.cfg.Node.ReadPolicy(ctx)
 	if err != nil {

@@ -15,10 +15,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file tells what the cluster and its clients work on. Clients report jobs of their own
-// (backups, restores) to any node, which keeps the newest reports in memory, in Jobs; what the
-// cluster itself works on is read off the statuses that ClusterStatus has gathered, on the
-// goroutine of that call.
+// Jobs of the cluster and its clients. Clients report their own jobs (backups, restores) to any
+// node, which keeps the newest reports in memory, in Jobs; the cluster's own jobs are derived
+// from the statuses that ClusterStatus has gathered, on the goroutine of that call.
 
 // Kinds and states of jobs.
 const (
@@ -27,7 +26,7 @@ const (
 	jobBackfill = "backfill"
 	jobDrain    = "drain"
 	jobMove     = "move"
-	jobTable    = "table" // the tablets of a table's split keys
+	jobTable    = "table" // creation of the tablets at a table's split keys
 
 	jobRunning    = "running"
 	jobDone       = "done"
@@ -37,8 +36,8 @@ const (
 	jobUnfinished = "unfinished"
 )
 
-// Bounds of what a node keeps: jobs, the bytes of a text of theirs, tables named by one, how
-// long one that has ended is shown, and after how long without a report one counts as silent.
+// Limits of a node's jobs: their number, the bytes of a text, the tables of one, how long a
+// finished job is shown, and the time without a report after which one counts as silent.
 const (
 	maxJobs      = 32
 	maxJobText   = 512
@@ -47,45 +46,45 @@ const (
 	silentJob    = 15 * time.Second
 )
 
-// Jobs are those that clients have reported to this node. Its methods may be called on any
-// goroutine.
+// Jobs are the jobs that clients have reported to this node. Its methods are safe for concurrent
+// use.
 type Jobs struct {
 	mu   sync.Mutex
-	jobs []*pb.Job // the longest without a report first
+	jobs []*pb.Job // ordered by last report, oldest first
 }
 
-// report takes a job's newest state.
+// report records a job's newest state.
 func (j *Jobs) report(job *pb.Job, now time.Time) error {
 	texts := []string{job.GetId(), job.GetSubject(), job.GetDetail(), job.GetUnit(), job.GetBy()}
 	texts = append(texts, job.GetTables()...)
 	long := func(s string) bool { return len(s) > maxJobText }
 	switch {
 	case job.GetKind() != jobBackup && job.GetKind() != jobRestore:
-		return refuse("the kind of a job that a client reports is %s or %s", jobBackup, jobRestore)
+		return refuse("a client's job must be of the kind %s or %s", jobBackup, jobRestore)
 	case job.State != jobRunning && job.State != jobDone && job.State != jobFailed:
-		return refuse("the state of a reported job is %s, %s or %s", jobRunning, jobDone, jobFailed)
+		return refuse("a reported job must be in the state %s, %s or %s", jobRunning, jobDone, jobFailed)
 	case job.Id == "" || len(job.Tables) > maxJobTables || slices.ContainsFunc(texts, long):
-		return refuse("a job has an id, at most %d tables, and texts of at most %d bytes", maxJobTables,
+		return refuse("a job must have an id, at most %d tables, and texts of at most %d bytes", maxJobTables,
 			maxJobText)
 	}
-	// The request's message belongs to the caller, who may be in this process (conn.go).
+	// The request's message belongs to the caller, which may be in this process (conn.go).
 	j.keep(proto.CloneOf(job), now)
 	return nil
 }
 
-// Splitting notes that this node makes the tablets of a table's split keys.
+// Splitting records that this node creates the tablets at a table's split keys.
 func (j *Jobs) Splitting(table string) {
 	j.keep(&pb.Job{
 		Kind: jobTable, Id: table, Subject: "table " + table, State: jobRunning, Tables: []string{table},
 	}, time.Now())
 }
 
-// keep keeps a job's newest state.
+// keep stores a job's newest state.
 func (j *Jobs) keep(job *pb.Job, now time.Time) {
 	job.SeenUnixMs = now.UnixMilli()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	// This node's clock is the one that all its jobs are measured by.
+	// All times of a node's jobs are by this node's clock.
 	job.StartedUnixMs = job.SeenUnixMs
 	j.jobs = slices.DeleteFunc(j.jobs, func(o *pb.Job) bool {
 		same := o.Kind == job.Kind && o.Id == job.Id
@@ -94,13 +93,13 @@ func (j *Jobs) keep(job *pb.Job, now time.Time) {
 		}
 		return same
 	})
-	// Over the bound the one that has been silent for longest goes: it is the first.
+	// Beyond the limit the job without a report for longest is dropped: it is the first.
 	if j.jobs = append(j.jobs, job); len(j.jobs) > maxJobs {
 		j.jobs = j.jobs[1:]
 	}
 }
 
-// All returns the jobs, without those that have ended, or fallen silent, too long ago.
+// All returns the jobs, except those that finished or fell silent too long ago.
 func (j *Jobs) All(now time.Time) []*pb.Job {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -112,8 +111,8 @@ func (j *Jobs) All(now time.Time) []*pb.Job {
 		out[i] = proto.CloneOf(o)
 		if o.State == jobRunning && now.Sub(time.UnixMilli(o.SeenUnixMs)) > silentJob {
 			out[i].State = jobSilent
-			out[i].Detail = "its process does not report any more: if it was ended, run the " +
-				"same command again and it goes on"
+			out[i].Detail = "its process no longer reports: if it has ended, run the " +
+				"same command again to continue"
 		}
 	}
 	return out
@@ -125,9 +124,8 @@ func (s *Service) ReportJob(_ context.Context,
 	return &pb.ReportJobResponse{}, s.cfg.Jobs.report(req.GetJob(), time.Now())
 }
 
-// jobsOf returns all jobs that the status tells of, those that run first and the newest of
-// them first. unfinished are the tables that are being restored or have pending split keys,
-// tablets the tablet map.
+// jobsOf returns all jobs in the status, running ones first, and of these the newest first.
+// unfinished are the tables being restored or with pending split keys, tablets the tablet map.
 func jobsOf(out *pb.ClusterStatusResponse, unfinished []*pb.Table,
 	tablets []*pb.TabletDescriptor) []*pb.Job {
 	var jobs []*pb.Job
@@ -138,8 +136,8 @@ func jobsOf(out *pb.ClusterStatusResponse, unfinished []*pb.Table,
 		}
 	}
 	jobs = splitJobs(latest(jobs), unfinished, tablets)
-	// A table that is being restored by nobody who reports: its client has died. A running
-	// restore that names no tables restores all.
+	// A table being restored without a reporting client: its client has died. A running restore
+	// that names no tables restores all.
 	for _, t := range unfinished {
 		if t.Restoring != nil && !slices.ContainsFunc(jobs, func(j *pb.Job) bool {
 			all := len(j.Tables) == 0
@@ -148,13 +146,13 @@ func jobsOf(out *pb.ClusterStatusResponse, unfinished []*pb.Table,
 			jobs = append(jobs, unfinishedRestore(t))
 		}
 	}
-	// A back-fill's progress is in its record in meta, whoever runs it.
+	// A back-fill's progress is in its record in meta, whichever node runs it.
 	for _, o := range out.Observers {
 		if b := o.GetBackfill(); b != nil && !b.Done && !b.Cancelled {
 			jobs = append(jobs, backfillJob(o.GetInfo().GetTable(), b, tablets))
 		}
 	}
-	// Drains are states of nodes; moves are told by the node that leads meta, and by no other.
+	// Drains are states of nodes; moves are reported only by the node that leads meta.
 	for _, n := range out.Nodes {
 		if n.Node.State == pb.NodeState_NODE_STATE_DRAINING {
 			jobs = append(jobs, drainJob(n.Node))
@@ -169,8 +167,7 @@ func jobsOf(out *pb.ClusterStatusResponse, unfinished []*pb.Table,
 	return jobs
 }
 
-// latest leaves the newest report of each job: one whose client has turned to another node
-// is known to two.
+// latest returns the newest report of each job: two nodes know a job whose client switched nodes.
 func latest(jobs []*pb.Job) (out []*pb.Job) {
 	for _, j := range jobs {
 		i := slices.IndexFunc(out, func(o *pb.Job) bool { return o.Kind == j.Kind && o.Id == j.Id })
@@ -184,7 +181,7 @@ func latest(jobs []*pb.Job) (out []*pb.Job) {
 	return out
 }
 
-// ended is 1 for a job that has ended: it comes after those that run.
+// ended is 1 for a finished job, which is listed after the running ones.
 func ended(j *pb.Job) int {
 	if j.State == jobDone || j.State == jobFailed {
 		return 1
@@ -192,19 +189,19 @@ func ended(j *pb.Job) int {
 	return 0
 }
 
-// unfinishedRestore is a restore that nobody works on: its table can't be opened.
+// unfinishedRestore is a restore without a client: its table cannot be opened.
 func unfinishedRestore(t *pb.Table) *pb.Job {
 	return &pb.Job{
 		Kind: jobRestore, Id: fmt.Sprintf("table %d", t.Id), Subject: "table " + t.Name,
 		State: jobUnfinished, Tables: []string{t.Name},
-		Detail: fmt.Sprintf("from %s; run the same `percolator restore` again to finish it, or give "+
-			"it up by `percolator table drop`",
+		Detail: fmt.Sprintf("from %s; run the same `percolator restore` again to finish it, or "+
+			"abandon it with `percolator table drop`",
 			t.Restoring.GetSource()),
 	}
 }
 
-// splitJobs returns the jobs with those of tables that have pending split keys in place of
-// what nodes report of such tables: the tablet map has the progress.
+// splitJobs returns the jobs with those of tables that have pending split keys in place of the
+// nodes' reports for such tables: the tablet map has the progress.
 func splitJobs(jobs []*pb.Job, tables []*pb.Table, tablets []*pb.TabletDescriptor) []*pb.Job {
 	reports := map[string]*pb.Job{}
 	jobs = slices.DeleteFunc(jobs, func(j *pb.Job) bool {
@@ -226,8 +223,8 @@ func splitJobs(jobs []*pb.Job, tables []*pb.Table, tablets []*pb.TabletDescripto
 			j = &pb.Job{
 				Kind: jobTable, Id: t.Name, Subject: "table " + t.Name, State: jobUnfinished,
 				Tables: []string{t.Name}, SeenUnixMs: j.GetSeenUnixMs(),
-				Detail: "not all tablets of its split keys are made; run the same `percolator table " +
-					"create` again to go on, or give it up by `percolator table drop`",
+				Detail: "not all tablets at its split keys exist; run the same `percolator table " +
+					"create` again to continue, or abandon it with `percolator table drop`",
 			}
 		}
 		j.Unit, j.Total = "split keys", uint64(len(t.SplitKeys)+len(t.PendingSplitKeys))
@@ -242,14 +239,14 @@ func splitJobs(jobs []*pb.Job, tables []*pb.Table, tablets []*pb.TabletDescripto
 	return jobs
 }
 
-// backfillJob has got as far as the tablets of the table go that it has passed.
+// backfillJob has the number of the table's tablets passed so far as progress.
 func backfillJob(table uint32, b *pb.Backfill, tablets []*pb.TabletDescriptor) *pb.Job {
 	j := &pb.Job{
 		Kind: jobBackfill, Id: b.Name, Subject: "observer " + b.Name, State: jobRunning,
 		Records: b.Rows, Unit: "tablets", StartedUnixMs: mvcc.Timestamp(b.Ts).Millis(),
 	}
 	for _, d := range tablets {
-		// NextRow is where it goes on: a tablet that ends at or before it is done. The last
+		// NextRow is the next row to mark: a tablet that ends at or before it is done. The last
 		// tablet of a table has no end: it is done when the back-fill is.
 		rows, ok := wire.Clip(d, mvcc.Span{Table: mvcc.TableID(table)})
 		if !ok {
@@ -265,15 +262,14 @@ func backfillJob(table uint32, b *pb.Backfill, tablets []*pb.TabletDescriptor) *
 	return j
 }
 
-// drainJob counts the replicas that have left the node, of those that it had when the drain
-// was ordered.
+// drainJob counts the replicas that have left the node, of those at the time of the order.
 func drainJob(n *pb.Node) *pb.Job {
 	j := &pb.Job{
 		Kind: jobDrain, Id: fmt.Sprint(n.NodeId), Subject: fmt.Sprintf("node %d", n.NodeId),
 		State: jobRunning, Unit: "replicas", NodeId: n.NodeId,
-		Detail: fmt.Sprintf("%d replicas are still on it", n.Replicas),
+		Detail: fmt.Sprintf("%d replicas remain", n.Replicas),
 	}
-	if n.DrainReplicas > 0 { // more than that: replicas were on their way when it was ordered
+	if n.DrainReplicas > 0 { // it may be exceeded by replicas that were being added then
 		j.Total = uint64(max(n.DrainReplicas, n.Replicas))
 		j.Done = j.Total - uint64(n.Replicas)
 	}
@@ -283,13 +279,13 @@ func drainJob(n *pb.Node) *pb.Job {
 	return j
 }
 
-// moveJob is all that placement has to do at the moment: its moves are counted together, as
-// they are short, and there may be thousands.
+// moveJob combines placement's current moves in one job, because they are short and there may be
+// thousands.
 func moveJob(node uint64, p *pb.PlacementStatus) *pb.Job {
 	j := &pb.Job{
 		Kind: jobMove, Id: fmt.Sprint(node), State: jobRunning, Done: p.Moves, Unit: "replicas",
 		NodeId: node,
-		Subject: fmt.Sprintf("replicas of %d tablets are being changed, %d moves were ordered", p.Changing,
+		Subject: fmt.Sprintf("changing the replicas of %d tablets, %d ordered moves", p.Changing,
 			p.Orders),
 	}
 	// Since this node leads meta. An order whose replicas are being changed counts once.

@@ -5,24 +5,24 @@ import (
 	"time"
 )
 
-// LastAnswer is the last answer that meta or another node has given to one question: what
-// operators are told while nobody answers it. Its values are shared and must not be
-// changed. The zero value has no answer. It may be used concurrently.
+// LastAnswer is the last response of meta or another node to one query, shown to operators while
+// no node responds. Its values are shared and must not be changed. The zero value has no
+// response. It is safe for concurrent use.
 type LastAnswer[T any] struct {
 	mu    sync.Mutex
 	value T
-	at    time.Time // when it came; zero: there was none
+	at    time.Time // when it arrived; zero if there is none
 }
 
-// Set stores an answer that has just come.
+// Set stores a response that has just arrived.
 func (l *LastAnswer[T]) Set(value T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// The age counts from now, not from when the answer was true.
+	// The age counts from the arrival, not from when the response was true.
 	l.value, l.at = value, time.Now()
 }
 
-// Forget drops the last answer, because somebody else has a better one.
+// Forget drops the last response, because another node has a better one.
 func (l *LastAnswer[T]) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -30,20 +30,20 @@ func (l *LastAnswer[T]) Forget() {
 	l.value, l.at = none, time.Time{}
 }
 
-// Get returns the last answer and its age; ok is false if there was none.
+// Get returns the last response and its age; ok is false if there is none.
 func (l *LastAnswer[T]) Get() (value T, age time.Duration, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.value, time.Since(l.at), !l.at.IsZero()
 }
 
-// GetMs is like Get, with the age in the form that messages have, see AgeMs.
+// GetMs is like Get, with the age in the form used in messages, see AgeMs.
 func (l *LastAnswer[T]) GetMs() (value T, ageMs int64) {
 	value, age, ok := l.Get()
 	return value, AgeMs(age, ok)
 }
 
-// AgeMs returns an age as messages have it: in milliseconds, -1 if it is not known.
+// AgeMs returns an age as used in messages: in milliseconds, or -1 if unknown.
 func AgeMs(age time.Duration, ok bool) int64 {
 	if !ok {
 		return -1

@@ -11,23 +11,23 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file lists nodes. Meta may be without a quorum just when an operator asks: the
-// list is then made of the node table as this node read it last, and of the tablet map.
+// Listing of nodes. Meta may have lost its quorum when an operator asks: the list is then built
+// from the node table as last read by this node, and from the tablet map.
 
-// Nodes implements pb.AdminServer: the node table in meta, or as this node last read it,
-// beside what it has heard by gossip.
+// Nodes implements pb.AdminServer: the node table in meta, or as last read by this node, combined
+// with gossip.
 func (s *Service) Nodes(ctx context.Context, req *pb.NodesRequest) (*pb.NodesResponse, error) {
 	out := &pb.NodesResponse{}
 	if err := s.nodeTable(ctx, out); err != nil {
 		return nil, err
 	}
 	out.Nodes = nodesOf(out.Nodes, s.cfg.Members.Alive())
-	// Placement runs beside the leader of meta, which has just not answered.
+	// Placement runs on the leader of meta, which has just not responded.
 	if out.Unavailable == "" {
 		s.whyNotDrained(ctx, out.Nodes)
 	}
-	// Only for those who ask: it is a question to every tablet's leader, answered from what
-	// was heard within the last second.
+	// Only on request: it is one request to every tablet's leader, served from responses at most
+	// leadersAge old.
 	if req.GetLeaders() {
 		statuses, err := s.cfg.Node.Leaders(ctx, leadersAge)
 		if err != nil {
@@ -44,14 +44,14 @@ func (s *Service) Nodes(ctx context.Context, req *pb.NodesRequest) (*pb.NodesRes
 }
 
 const (
-	// leadersAge is how old an answer about who leads may be.
+	// leadersAge is the maximum age of a cached list of leaders.
 	leadersAge = time.Second
-	// nodesPatience bounds the question to meta.
-	nodesPatience = 1500 * time.Millisecond
+	// metaTimeout limits the request to meta.
+	metaTimeout = 1500 * time.Millisecond
 )
 
-// nodesOf adds what gossip says of members to the node table's records, in place. Members
-// that have no record yet come last.
+// nodesOf adds the members' gossip records to the node table's records, in place. Members without
+// a record come last.
 func nodesOf(records []*pb.Node, members []cluster.Member) []*pb.Node {
 	for _, m := range members {
 		i := slices.IndexFunc(records, func(n *pb.Node) bool { return n.NodeId == m.NodeID })
@@ -62,7 +62,7 @@ func nodesOf(records []*pb.Node, members []cluster.Member) []*pb.Node {
 		}
 		n := records[i]
 		n.Incarnation, n.Alive, n.LeadsMeta = m.Incarnation, true, m.LeadsMeta != 0
-		// Gossip has the newer addresses; what it leaves out stays as meta has it.
+		// Gossip has the newer addresses; missing ones stay as in meta.
 		n.Listen, n.Peer = cmp.Or(m.Listen, n.Listen), cmp.Or(m.Peer, n.Peer)
 		n.Gossip, n.Http = cmp.Or(m.Gossip, n.Gossip), cmp.Or(m.HTTP, n.Http)
 		n.Replicas, n.Leaders = m.Load.Replicas, m.Load.Leaders
@@ -71,16 +71,16 @@ func nodesOf(records []*pb.Node, members []cluster.Member) []*pb.Node {
 	return records
 }
 
-// nodeTable fills in the node table: as meta has it, else as it had it when this node read
-// it last, with whoever holds replicas by the tablet map.
+// nodeTable fills in the node table from meta, or, failing that, from this node's last read
+// combined with the nodes that hold replicas by the tablet map.
 func (s *Service) nodeTable(ctx context.Context, out *pb.NodesResponse) error {
-	asking, cancel := context.WithTimeout(ctx, nodesPatience)
+	asking, cancel := context.WithTimeout(ctx, metaTimeout)
 	defer cancel()
 	records, err := s.cfg.Nodes.Nodes(asking)
 	if err == nil {
 		s.nodes.Set(records)
 	} else {
-		// The caller has gone, which says nothing of meta.
+		// The caller has gone, which says nothing about meta.
 		if ctx.Err() != nil {
 			return err
 		}
@@ -90,15 +90,15 @@ func (s *Service) nodeTable(ctx context.Context, out *pb.NodesResponse) error {
 	for _, r := range records {
 		out.Nodes = append(out.Nodes, nodePB(r))
 	}
-	// The table is old, or this node has never read it: the holders of replicas are nodes
-	// in any case.
+	// The table is old, or this node has never read it: the holders of replicas are nodes in any
+	// case.
 	if out.Unavailable != "" {
 		out.Nodes = withHolders(out.Nodes, s.cfg.Router.All())
 	}
 	return nil
 }
 
-// withHolders adds the nodes that hold replicas by the tablet map and are not in nodes.
+// withHolders adds the nodes that hold replicas by the tablet map and are missing in nodes.
 func withHolders(nodes []*pb.Node, tablets []*pb.TabletDescriptor) []*pb.Node {
 	for _, d := range tablets {
 		for _, r := range d.GetReplicas() {
@@ -110,8 +110,8 @@ func withHolders(nodes []*pb.Node, tablets []*pb.TabletDescriptor) []*pb.Node {
 	return nodes
 }
 
-// RememberNodes reads the node table, for answers at a time when meta gives none. The node's
-// background calls it now and then.
+// RememberNodes reads the node table, for use while meta does not respond. The node's background
+// task calls it periodically.
 func (s *Service) RememberNodes(ctx context.Context) error {
 	records, err := s.cfg.Nodes.Nodes(ctx)
 	if err == nil {
@@ -120,7 +120,7 @@ func (s *Service) RememberNodes(ctx context.Context) error {
 	return err
 }
 
-// nodePB returns a node's record as operators see it.
+// nodePB returns a node's record in the form that operators receive.
 func nodePB(r *wire.NodeRecord) *pb.Node {
 	return &pb.Node{
 		NodeId: r.NodeId, Incarnation: r.Incarnation, Listen: r.Listen, Peer: r.Peer,
@@ -129,8 +129,8 @@ func nodePB(r *wire.NodeRecord) *pb.Node {
 	}
 }
 
-// whyNotDrained fills in what placement says its drains wait for. Without an answer from
-// placement the nodes stay as they are.
+// whyNotDrained fills in the reasons for which placement has not completed drains. Without a
+// response from placement the nodes are unchanged.
 func (s *Service) whyNotDrained(ctx context.Context, nodes []*pb.Node) {
 	drains := func(x *pb.Node) bool { return x.State == pb.NodeState_NODE_STATE_DRAINING }
 	if !slices.ContainsFunc(nodes, drains) {

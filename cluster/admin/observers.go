@@ -10,19 +10,19 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file holds the orders about observers. They are written into the catalogue in meta,
-// and the nodes that run observers follow it.
+// Orders about observers. They are written to the catalogue in meta, which the nodes that run
+// observers follow.
 
-// ControlObserver implements pb.AdminServer. When it returns, every tablet and every
-// dispatcher of a live node follows the change.
+// ControlObserver implements pb.AdminServer. When it returns, every tablet and every dispatcher
+// of a live node has applied the change.
 func (s *Service) ControlObserver(ctx context.Context,
 	req *pb.ControlObserverRequest) (*pb.ControlObserverResponse, error) {
-	// It returns when every tablet goes by the new catalogue.
+	// It returns when every tablet has applied the new catalogue.
 	info, err := s.cfg.Catalogue.ControlObserver(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	s.cfg.Node.WakeBackfills() // a retired observer's work is removed
+	s.cfg.Node.WakeBackfills() // to remove a retired observer's notifications
 	// The change is in meta by now; an error means that a node has not confirmed it.
 	if err := s.cfg.Node.ApplyCatalogue(ctx); err != nil {
 		return nil, err
@@ -30,7 +30,7 @@ func (s *Service) ControlObserver(ctx context.Context,
 	return &pb.ControlObserverResponse{Info: info}, nil
 }
 
-// Backfill implements pb.AdminServer. The answer has no back-fill if there was none.
+// Backfill implements pb.AdminServer. The response has no back-fill if there was none.
 func (s *Service) Backfill(ctx context.Context,
 	req *pb.BackfillRequest) (*pb.BackfillResponse, error) {
 	var b *pb.Backfill
@@ -47,8 +47,8 @@ func (s *Service) Backfill(ctx context.Context,
 	return &pb.BackfillResponse{Backfill: b}, err
 }
 
-// ReplayParked implements pb.AdminServer. It goes through the parked notifications page by
-// page; what it has replayed when it fails stays so, and another call goes on with the rest.
+// ReplayParked implements pb.AdminServer. It replays the parked notifications page by page; an
+// error keeps what was replayed before, and another call continues with the rest.
 func (s *Service) ReplayParked(ctx context.Context,
 	req *pb.ReplayParkedRequest) (*pb.ReplayParkedResponse, error) {
 	n, err := s.cfg.Node.ReplayParked(ctx, req.GetName())
@@ -61,8 +61,8 @@ func (s *Service) ReplayParked(ctx context.Context,
 	return &pb.ReplayParkedResponse{Replayed: n}, nil
 }
 
-// ReplayRow implements pb.AdminServer. A row without a parked notification of the observer is
-// refused.
+// ReplayRow implements pb.AdminServer. It rejects a row without a parked notification of the
+// observer.
 func (s *Service) ReplayRow(ctx context.Context,
 	req *pb.ReplayRowRequest) (*pb.ReplayRowResponse, error) {
 	err := s.cfg.Node.ReplayRow(ctx, req.GetName(), wire.String(req.GetRow()))
@@ -77,8 +77,8 @@ func (s *Service) ReplayRow(ctx context.Context,
 
 // startBackfill records a back-fill and wakes the node that leads meta, which runs it.
 func (s *Service) startBackfill(ctx context.Context, name string) (*pb.Backfill, error) {
-	// A fresh timestamp is above every change that the back-fill is to mark, and above every
-	// acknowledgment so far.
+	// A new timestamp is above every change that the back-fill must mark, and above every
+	// existing acknowledgment.
 	ts, err := s.cfg.Node.Timestamp(ctx)
 	if err != nil {
 		return nil, err

@@ -9,8 +9,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file has what a backup holds beside cells: timers and weak notifications that wait. It
-// keeps nothing.
+// The parts of a backup other than cells: timers and pending weak notifications.
 
 // PendingNotifications implements pb.AdminServer.
 func (s *Service) PendingNotifications(ctx context.Context,
@@ -32,8 +31,8 @@ func (s *Service) PendingNotifications(ctx context.Context,
 	return out, err
 }
 
-// restorePending sets the timers of a table that is being restored. Those that are due fire once
-// it can be opened.
+// restorePending sets the timers of a table being restored. Those that are due fire once it can
+// be opened.
 func (s *Service) restorePending(ctx context.Context, id mvcc.TableID,
 	pending []*pb.PendingNotification) error {
 	if err := s.cfg.Gate.Check(version.Timers); err != nil {

@@ -9,15 +9,14 @@ import (
 	"github.com/percolator-go/percolator/internal/policy"
 )
 
-// This file reads and changes the cluster's policy. A change is durable in meta before
-// any node is told of it; a call that ends with an error after that has changed the
-// policy, and says so.
+// Reads and changes of the cluster's policy. A change is durable in meta before any node receives
+// it; a later error means that the policy is changed, and its text says so.
 
-// ClusterPolicy implements pb.AdminServer: it reads the policy, or changes it in meta and
-// returns when every node that is alive has it.
+// ClusterPolicy implements pb.AdminServer: it reads the policy, or changes it in meta and returns
+// when every live node has it.
 func (s *Service) ClusterPolicy(ctx context.Context,
 	req *pb.ClusterPolicyRequest) (*pb.ClusterPolicyResponse, error) {
-	// A request that sets nothing reads.
+	// A request that sets nothing is a read.
 	if req.GetSet() == nil {
 		p, err := s.cfg.Node.ReadPolicy(ctx)
 		if err != nil {
@@ -26,40 +25,40 @@ func (s *Service) ClusterPolicy(ctx context.Context,
 		holds, err := s.cfg.History.BackupHolds(ctx)
 		return &pb.ClusterPolicyResponse{Policy: p, Holds: holds}, err
 	}
-	// A newer client may set what this build does not know: it must not hear that it is done.
+	// A newer client may set what this build does not know: that must not be reported as done.
 	if !slices.ContainsFunc(policy.Settings(), func(s policy.Setting) bool {
 		_, ok := s.Get(req.GetSet())
 		return ok
 	}) {
-		return nil, refuse("no setting of the policy is named that this node knows")
+		return nil, refuse("the request names no policy setting known to this node")
 	}
 	if ms := req.GetSet().HistoryMs; ms != nil {
-		// With a history that is too short this node, and all that link the same observers,
-		// would not open again. If those are all nodes, none could change it back.
+		// With too short a history this node, and all that link the same observers, could not
+		// open again. If those are all nodes, none could change it back.
 		if err := s.cfg.Node.CheckHistory(policy.Millis(*ms)); err != nil {
 			return nil, refuse("%v", err)
 		}
 	}
-	// What fails after this is only that somebody has not been told.
+	// A failure after this concerns only the distribution.
 	p, err := s.cfg.Policy.Set(ctx, req.GetSet())
 	if err != nil {
 		return nil, err
 	}
-	// This node learns it at once, without asking meta.
+	// This node applies it at once, without reading meta.
 	err = s.cfg.Node.LearnPolicy(p)
 	if err == nil {
 		err = s.cfg.Node.ApplyCatalogue(ctx)
 	}
 	if err != nil {
-		return nil, coded.Errorf("", "admin: the policy is changed, to version %d, and a node has not "+
-			"said that it knows: %w",
+		return nil, coded.Errorf("", "admin: the policy is changed to version %d, but a node has not "+
+			"confirmed it: %w",
 			p.GetVersion(), err)
 	}
 	return &pb.ClusterPolicyResponse{Policy: p}, nil
 }
 
-// HoldBackup implements pb.AdminServer. Whether the caller may end a hold without its token
-// is for the guard in front of the service.
+// HoldBackup implements pb.AdminServer. The guard in front of the service decides whether the
+// caller may end a hold without its token.
 func (s *Service) HoldBackup(ctx context.Context,
 	req *pb.HoldBackupRequest) (*pb.HoldBackupResponse, error) {
 	now, err := s.cfg.Node.Timestamp(ctx)

@@ -15,20 +15,19 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// This file describes the process, for who looks into it from outside: what HTTP's
-// /debug/pprof has too, for operators with a certificate. It keeps nothing. A CPU profile
-// runs on its caller's goroutine; the Go runtime refuses a second one.
+// Description of the process: the contents of HTTP's /debug/pprof, for operators with a
+// certificate. A CPU profile runs on its caller's goroutine; the Go runtime rejects a second one.
 
 const (
-	// maxDescription bounds one answer.
+	// maxDescription is the maximum size of one response in bytes.
 	maxDescription = 16 << 20
-	// maxProfile bounds how long a CPU profile runs.
+	// maxProfile is the maximum duration of a CPU profile.
 	maxProfile = 60 * time.Second
 )
 
-// DescribeProcess implements pb.AdminServer. The answer is one message, so it is built in
+// DescribeProcess implements pb.AdminServer. The response is one message, so it is built in
 // memory first; the kinds that grow with the node, metrics and goroutines, stay far below the
-// bound with a thousand tablets.
+// limit with a thousand tablets.
 func (s *Service) DescribeProcess(ctx context.Context,
 	req *pb.DescribeProcessRequest) (*pb.DescribeProcessResponse, error) {
 	var out bytes.Buffer
@@ -39,27 +38,27 @@ func (s *Service) DescribeProcess(ctx context.Context,
 	case pb.DescribeProcessRequest_KIND_METRICS:
 		err = s.cfg.Node.Metrics(&out)
 	case pb.DescribeProcessRequest_KIND_GOROUTINES:
-		// 1: as text, equal stacks counted, and without the arguments of functions.
+		// 1: as text, with equal stacks counted and without the arguments of functions.
 		err = pprof.Lookup("goroutine").WriteTo(&out, 1)
 	case pb.DescribeProcessRequest_KIND_HEAP:
-		// 0: in the form that `go tool pprof` reads.
+		// 0: in the format of `go tool pprof`.
 		err = pprof.Lookup("heap").WriteTo(&out, 0)
 	case pb.DescribeProcessRequest_KIND_CPU:
 		err = profileCPU(ctx, &out, time.Duration(req.GetSeconds())*time.Second)
 	default:
-		err = refuse("%v is no description of a process", req.GetKind())
+		err = refuse("%v is not a description of a process", req.GetKind())
 	}
 	if err != nil {
 		return nil, err
 	}
 	if out.Len() > maxDescription {
-		return nil, fmt.Errorf("admin: the description has %d bytes, and %d are the most", out.Len(),
+		return nil, fmt.Errorf("admin: the description has %d bytes, more than %d", out.Len(),
 			maxDescription)
 	}
 	return &pb.DescribeProcessResponse{Content: out.Bytes()}, nil
 }
 
-// profileCPU writes a profile of the time d, or of the shorter one until the caller has gone.
+// profileCPU writes a CPU profile of the duration d, or less if the caller goes away.
 func profileCPU(ctx context.Context, w io.Writer, d time.Duration) error {
 	if d < time.Second || d > maxProfile {
 		return refuse("a CPU profile takes 1 to %d seconds, not %d", int(maxProfile.Seconds()),
@@ -68,13 +67,13 @@ func profileCPU(ctx context.Context, w io.Writer, d time.Duration) error {
 	if err := pprof.StartCPUProfile(w); err != nil {
 		return refuse("%v; try again when that has ended", err)
 	}
-	// What has been sampled is written by the stop, also after the caller has gone.
+	// Stop writes the samples, even after the caller has gone.
 	defer pprof.StopCPUProfile()
 	return txn.Sleep(ctx, d)
 }
 
-// describeBuild writes what this process was built of and runs with. The command line and the
-// environment are left out: they may hold secrets.
+// describeBuild writes the build and runtime settings of this process. The command line and the
+// environment are omitted: they may contain secrets.
 func describeBuild(w io.Writer) error {
 	_, err := fmt.Fprintf(w, "processors=%d gomaxprocs=%d goroutines=%d memory-limit=%d os=%s/%s\n",
 		runtime.NumCPU(), runtime.GOMAXPROCS(0), runtime.NumGoroutine(), debug.SetMemoryLimit(-1),
@@ -85,18 +84,18 @@ func describeBuild(w io.Writer) error {
 	return err
 }
 
-// SetLogLevel implements pb.AdminServer. The change is logged at its own level or above, so
-// that it is seen in the log.
+// SetLogLevel implements pb.AdminServer. The change is logged at its own level or above, so that
+// the log contains it.
 func (s *Service) SetLogLevel(_ context.Context,
 	req *pb.SetLogLevelRequest) (*pb.SetLogLevelResponse, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(req.GetLevel())); err != nil {
-		return nil, refuse("%q is no level: known are debug, info, warn and error", req.GetLevel())
+		return nil, refuse("%q is not a log level: use debug, info, warn or error", req.GetLevel())
 	}
-	// A program around node.Open brings a logger of its own, which may have no level to set.
+	// A program around node.Open has its own logger, whose level may be fixed.
 	current := s.cfg.Node.LogLevel()
 	if current == nil {
-		return nil, refuse("the program that runs this node has a log of its own, whose level " +
+		return nil, refuse("the program that runs this node has its own log, whose level " +
 			"cannot be changed from here")
 	}
 	before := current.Level()

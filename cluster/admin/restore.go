@@ -12,12 +12,12 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file takes restores of tables from backups: where they begin and end, and the
-// records in between. It keeps nothing; that a table is being restored is noted in meta.
+// Restores of tables from backups: their start, their records and their end. The state of a
+// restore is in meta.
 
-// RestoreTable implements pb.AdminServer: it makes the table with the mark of the restore,
-// goes on with one of the same mark, or ends it. A table with another mark, or with rows, is
-// refused. While the mark is there, transactions do not find the table.
+// RestoreTable implements pb.AdminServer: it creates the table with the mark of the restore,
+// continues one with the same mark, or finishes it. It rejects a table with another mark, or with
+// rows. While the mark exists, transactions do not find the table.
 func (s *Service) RestoreTable(ctx context.Context,
 	req *pb.RestoreTableRequest) (*pb.RestoreTableResponse, error) {
 	mark := req.GetMark()
@@ -29,27 +29,27 @@ func (s *Service) RestoreTable(ctx context.Context,
 	case !s.cfg.Gate.Has(version.Backups):
 		return nil, refuse("%v", s.cfg.Gate.Check(version.Backups))
 	case mark.GetSource() == "" || mark.GetAt() == 0:
-		return nil, refuse("the mark of a restore names its source and its timestamp")
-	// Restored records keep their timestamps: nobody could read or overwrite those of the
-	// future.
+		return nil, refuse("the mark of a restore must name its source and its timestamp")
+	// Restored records keep their timestamps: those in the future could be neither read nor
+	// overwritten.
 	case mvcc.Timestamp(mark.At) >= now:
 		return nil, refuse("the backup's timestamp %d is ahead of this cluster's time %d: wait until "+
 			"it has passed, or correct the nodes' clocks", mark.At, now)
 	}
-	// The past that was restored half-way may not be read: the tablets' bound is raised to now.
+	// The half-restored past must not be read: the tablets' read bound is raised to now.
 	if req.Finish {
 		id, err := s.cfg.Restores.Finish(ctx, req.Name, mark, now)
 		return &pb.RestoreTableResponse{TableId: id}, err
 	}
-	// Begin is idempotent: a client that starts anew, or has lost the answer, goes on with the
-	// table that it has made, which is empty or holds what was restored so far.
+	// Begin is idempotent: a client that starts over, or has lost the response, continues with
+	// its table, which is empty or holds what was restored so far.
 	keys := make([]string, len(req.SplitKeys))
 	for i, k := range req.SplitKeys {
 		keys[i] = string(k)
 	}
 	id, resumed, err := s.cfg.Restores.Begin(ctx, req.Name, keys, mark)
 	if err == nil && len(keys) == 0 {
-		// Later than the timestamp of whoever has seen the table without the mark.
+		// Later than the timestamp of any transaction that has seen the table without the mark.
 		if now, err = s.cfg.Node.Timestamp(ctx); err == nil {
 			err = s.cfg.Restores.Bind(ctx, id, now)
 		}
@@ -57,13 +57,12 @@ func (s *Service) RestoreTable(ctx context.Context,
 	return &pb.RestoreTableResponse{TableId: id, Resumed: resumed}, err
 }
 
-// RestoreCells implements pb.AdminServer. Cells that are there already with the same
-// timestamps are left as they are, so a client that does not know whether a request was done
-// sends it again.
+// RestoreCells implements pb.AdminServer. Cells that exist with the same timestamps are
+// unchanged, so a client that does not know whether a request was executed repeats it.
 func (s *Service) RestoreCells(ctx context.Context,
 	req *pb.RestoreCellsRequest) (*pb.RestoreCellsResponse, error) {
-	// With the mark as the client has it: a table that is restored from elsewhere, or is
-	// finished, takes no more cells.
+	// With the client's mark: a table restored from elsewhere, or finished, accepts no more
+	// cells.
 	id, err := s.cfg.Restores.Table(ctx, req.GetName(), req.GetMark())
 	if err != nil {
 		return nil, err
@@ -73,13 +72,13 @@ func (s *Service) RestoreCells(ctx context.Context,
 	n := len(r.GetWrites())
 	if len(r.GetStartTs()) != n || len(r.GetCommitTs()) != n ||
 		slices.ContainsFunc(r.GetWrites(), func(w *pb.CellWrite) bool { return w.GetCell() == nil }) {
-		return nil, refuse("each restored cell has an address and two timestamps")
+		return nil, refuse("each restored cell must have an address and two timestamps")
 	}
 	for i, w := range r.GetWrites() {
-		// The id is that of this cluster: the backup's names another table here.
+		// The id of this cluster: in the backup's cluster it belongs to another table.
 		w.Cell.Table = id
 		if r.CommitTs[i] > req.Mark.At {
-			return nil, refuse("a record committed at %d is newer than the timestamp %d that is restored",
+			return nil, refuse("a record committed at %d is newer than the restored timestamp %d",
 				r.CommitTs[i], req.Mark.At)
 		}
 	}
@@ -87,10 +86,10 @@ func (s *Service) RestoreCells(ctx context.Context,
 		return &pb.RestoreCellsResponse{}, s.restorePending(ctx, mvcc.TableID(id), req.Pending)
 	}
 	err = s.cfg.Node.Restore(ctx, wire.Restore(r).Records)
-	// Refusals, so that the client does not try again what cannot succeed.
+	// Rejections, so that the client does not retry what cannot succeed.
 	switch {
 	case errors.Is(err, txn.ErrConflict):
-		return nil, refuse("table %q can't take what is restored: %v", req.Name, err)
+		return nil, refuse("cannot restore to table %q: %v", req.Name, err)
 	case errors.Is(err, txn.ErrInvalid), errors.Is(err, txn.ErrTooLarge),
 		errors.Is(err, txn.ErrNotifyOnly), errors.Is(err, txn.ErrNoTable):
 		return nil, refuse("%v", err)

@@ -7,7 +7,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// This file changes and lists the schedules of backups, which are a record in meta.
+// Changes and lists of the schedules of backups, which are a record in meta.
 
 // BackupSchedules implements pb.AdminServer.
 func (s *Service) BackupSchedules(ctx context.Context,
@@ -40,7 +40,7 @@ func (s *Service) BackupSchedules(ctx context.Context,
 	return &pb.BackupSchedulesResponse{Schedules: all}, err
 }
 
-// tablesExist returns a refusal if one of the tables does not exist.
+// tablesExist rejects the request if one of the tables does not exist.
 func (s *Service) tablesExist(ctx context.Context, names []string) error {
 	for _, name := range names {
 		t, err := s.cfg.Schema.Table(ctx, name)

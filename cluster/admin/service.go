@@ -18,14 +18,14 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file holds the Service and what its methods share. Methods run on their callers'
-// goroutines, many at a time.
+// The Service and what its methods share. Methods run on their callers' goroutines, many
+// concurrently.
 
-// Config is what a Service works with. All of it stays the node's.
+// Config configures a Service. The node owns all of it.
 type Config struct {
 	Self uint64 // this node
-	// Meta's records, by topic: orders are written there, and whoever carries them out reads
-	// them there.
+	// Meta's records, by topic: orders are written there, and read there by the jobs that carry
+	// them out.
 	Nodes     *meta.NodeTable
 	Moves     *meta.Moves
 	Merges    *meta.Merges
@@ -37,75 +37,74 @@ type Config struct {
 	Tokens    *meta.Tokens
 	Schedules *meta.Schedules
 	Schema    *meta.Schema
-	// Recoveries are those from the loss of a quorum.
+	// Recoveries are the recoveries from the loss of a quorum.
 	Recoveries *meta.Recoveries
-	// Where tablets are, and the way to one replica; who is alive, by gossip.
+	// The locations of tablets, access to single replicas, and gossip's members.
 	Router  *route.Router
 	Carrier *route.Carrier
 	Members cluster.Members
 	// The rest of the node.
-	Jobs   *Jobs // that clients report to this node
+	Jobs   *Jobs // reported by clients to this node
 	Node   Node
 	Gate   *version.Gate
 	Logger *slog.Logger
 }
 
-// Node is what the Service needs the rest of its node for.
+// Node is the Service's interface to the rest of its node.
 type Node interface {
-	// Timestamp returns a fresh timestamp of the oracle.
+	// Timestamp returns a new timestamp of the oracle.
 	Timestamp(ctx context.Context) (mvcc.Timestamp, error)
-	// ReplayParked has an observer run again for all that is parked.
+	// ReplayParked makes an observer run again for all its parked notifications.
 	ReplayParked(ctx context.Context, observer string) (replayed uint64, err error)
-	// ReplayRow has an observer run again for one row that is parked.
+	// ReplayRow makes an observer run again for one parked row.
 	ReplayRow(ctx context.Context, observer, row string) error
 	// Restore writes records of a backup.
 	Restore(ctx context.Context, records []mvcc.RestoredCell) error
-	// SetTimers sets timers of a restore, in one transaction.
+	// SetTimers sets timers of a restore in one transaction.
 	SetTimers(ctx context.Context, timers []mvcc.Timer) error
-	// PendingTimers returns timers as of the timestamp, from the row on, and where to go on;
-	// PendingWeak the weak notifications of a column that wait.
+	// PendingTimers returns timers as of the timestamp, starting at the row, and the next row;
+	// PendingWeak returns the pending weak notifications of a column.
 	PendingTimers(ctx context.Context, at mvcc.Timestamp, from string) ([]*pb.PendingNotification, string, error)
 	PendingWeak(ctx context.Context, column mvcc.ObservedColumn, from string) ([]*pb.PendingNotification, string, error)
-	// Place has placement look at the cluster soon, if this node leads meta.
+	// Place wakes placement, if this node leads meta.
 	Place()
-	// WakeBackups has this node look for backups that are due, if it leads meta. Without it that
+	// WakeBackups makes this node check for due backups, if it leads meta. Without it that
 	// follows within seconds.
 	WakeBackups()
-	// WakeBackfills has whoever leads meta look for back-fills soon. It is a hint.
+	// WakeBackfills makes the node that leads meta check for back-fills soon. It is a hint.
 	WakeBackfills()
-	// ApplyCatalogue returns when every node that is alive has applied the newest catalogue
-	// and policy.
+	// ApplyCatalogue returns when every live node has applied the newest catalogue and policy.
 	ApplyCatalogue(ctx context.Context) error
-	// ReadPolicy reads the policy from meta, LearnPolicy takes note of one that was read.
+	// ReadPolicy reads the policy from meta, LearnPolicy applies one that was read.
 	ReadPolicy(ctx context.Context) (*pb.Policy, error)
 	LearnPolicy(p *pb.Policy) error
-	// CheckHistory refuses a history that is too short for this node's observers.
+	// CheckHistory rejects a history that is too short for this node's observers.
 	CheckHistory(history time.Duration) error
-	// Leaders returns what tablets' leaders have said of themselves within the last age.
+	// Leaders returns the statuses of tablets' leaders, at most age old.
 	Leaders(ctx context.Context, age time.Duration) ([]*pb.StatusResponse, error)
-	// PlacementStatus returns what placement says of itself on the node that leads meta,
-	// nil if it has not answered.
+	// PlacementStatus returns placement's status on the node that leads meta, or nil without a
+	// response.
 	PlacementStatus(ctx context.Context) *pb.PlacementStatus
-	// NodeStatus returns what a node says of itself, this one or another.
+	// NodeStatus returns the status of a node, this one or another.
 	NodeStatus(ctx context.Context, node uint64) (*pb.NodeStatusResponse, error)
 	// Clients returns the connections of clients to a node, this one or another.
 	Clients(ctx context.Context, node uint64) ([]*pb.ClientConnection, error)
 	// Disconnect closes connections of clients to a node, and returns how many.
 	Disconnect(ctx context.Context, node uint64, req *pb.DisconnectClientRequest) (uint32, error)
-	// ObserverStates returns what waits for observers, and what all nodes do about it.
+	// ObserverStates returns the pending work of observers, and what all nodes do about it.
 	ObserverStates(ctx context.Context) ([]*pb.ObserverState, error)
-	// Metrics writes the node's metrics as /metrics has them.
+	// Metrics writes the node's metrics in the format of /metrics.
 	Metrics(w io.Writer) error
-	// LogLevel is the level of the node's log, which may be changed; nil: it cannot be.
+	// LogLevel is the level of the node's log; nil if it is fixed.
 	LogLevel() *slog.LevelVar
 }
 
-// Service implements pb.AdminServer. Its methods run on their callers' goroutines, many at
-// a time. Its only state is nodes, which has its own lock.
+// Service implements pb.AdminServer. Its methods run on their callers' goroutines, many
+// concurrently. Its only state is nodes, which has its own lock.
 type Service struct {
 	pb.UnsafeAdminServer
 	cfg   Config
-	nodes LastAnswer[[]*wire.NodeRecord] // the node table as meta had it
+	nodes LastAnswer[[]*wire.NodeRecord] // the node table as last read from meta
 	// ask is the carrier's AskReplica; tests replace it.
 	ask func(ctx context.Context, node uint64, req *pb.TabletRequest) (*pb.TabletResponse, error)
 }
@@ -117,19 +116,19 @@ func New(cfg Config) *Service {
 	return &Service{cfg: cfg, ask: cfg.Carrier.AskReplica}
 }
 
-// refuse returns the refusal of a request that is wrong in itself, or at this time.
+// refuse returns the rejection of a request that is invalid, or impossible at this time.
 func refuse(format string, args ...any) error {
 	return &txn.ServerError{Code: pb.Error_CODE_INVALID, Message: fmt.Sprintf(format, args...)}
 }
 
-// descriptor returns the tablet as the tablet map has it, read anew if so wished or if
-// this node does not know the tablet.
+// descriptor returns the tablet from the tablet map, refreshed on request or if this node does
+// not know the tablet.
 func (s *Service) descriptor(ctx context.Context, tablet uint64,
 	anew bool) (*pb.TabletDescriptor, error) {
 	if d := s.cfg.Router.Descriptor(tablet); d != nil && !anew {
 		return d, nil
 	}
-	// Shared with whoever else reads the map just now.
+	// Shared with concurrent refreshes.
 	if err := s.cfg.Router.Refresh(ctx); err != nil {
 		return nil, coded.Errorf("admin", "read the tablet map: %w", err)
 	}

@@ -7,24 +7,23 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// This file holds the orders about the console's tokens, which are a record in meta. It
-// keeps nothing; times are this node's.
+// Orders about the console's tokens, which are a record in meta. Times are this node's.
 
-// CreateToken implements pb.AdminServer. The secret is the caller's: neither the request nor meta
-// has more than its hash.
+// CreateToken implements pb.AdminServer. The secret stays with the caller: the request and meta
+// contain only its hash.
 func (s *Service) CreateToken(ctx context.Context,
 	req *pb.CreateTokenRequest) (*pb.CreateTokenResponse, error) {
 	t, err := s.cfg.Tokens.Create(ctx, req, time.Now())
 	return &pb.CreateTokenResponse{Token: t}, err
 }
 
-// Tokens implements pb.AdminServer: all that were not revoked, also those that have expired.
+// Tokens implements pb.AdminServer: all tokens that were not revoked, including expired ones.
 func (s *Service) Tokens(ctx context.Context, _ *pb.TokensRequest) (*pb.TokensResponse, error) {
 	all, err := s.cfg.Tokens.List(ctx)
 	return &pb.TokensResponse{Tokens: all}, err
 }
 
-// RevokeToken implements pb.AdminServer. Every node looks a token up at each use, so none takes
+// RevokeToken implements pb.AdminServer. Every node looks a token up at each use, so none accepts
 // it once this has returned.
 func (s *Service) RevokeToken(ctx context.Context,
 	req *pb.RevokeTokenRequest) (*pb.RevokeTokenResponse, error) {

@@ -11,59 +11,57 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// This file compares replicas. It keeps nothing between calls: each replica of the tablet
-// computes and keeps its own result.
+// Comparison of replicas. Each replica of the tablet computes and keeps its own result.
 
 const (
-	// verifyPatience is how long replicas may take to apply the entry and to read what they
+	// verifyTimeout is the time in which replicas must apply the entry and read what they
 	// hold.
-	verifyPatience = time.Minute
-	verifyAgain    = 100 * time.Millisecond // between two questions to one replica
-	// verifyAttempt bounds one question: a node that hangs is believed dead by then, and
+	verifyTimeout = time.Minute
+	verifyAgain   = 100 * time.Millisecond // between two requests to one replica
+	// verifyAttempt limits one request: by then a hanging node counts as dead, and
 	// is skipped.
 	verifyAttempt = 5 * time.Second
-	// verifyBegin bounds the search for the leader: an election takes about a second.
+	// verifyBegin limits the search for the leader: an election takes about a second.
 	verifyBegin    = 10 * time.Second
-	verifyProposes = 3 // times, while the tablet changes or moves
-	// verifyRounds is how many checksums are asked for, while there is a replica that
+	verifyProposes = 3 // attempts while the tablet changes or moves
+	// verifyRounds is the number of checksums requested while there is a replica that
 	// never has the result of the last one.
 	verifyRounds = 6
-	verifyPause  = 100 * time.Millisecond // before the second one; then twice as long each time
+	verifyPause  = 100 * time.Millisecond // before the second one; doubles each time
 )
 
 var (
 	errAway       = coded.New("admin", "its node is away")
-	errNoChecksum = coded.New("admin", "the replica has not computed the checksum in time")
-	// errPassed reports that a snapshot has taken the replica past the entry, it was started
-	// anew, or it had too much to compute.
+	errNoChecksum = coded.New("admin", "the replica did not compute the checksum in time")
+	// errPassed reports that a snapshot has moved the replica past the entry, or that it was
+	// restarted or overloaded with checksums.
 	errPassed = coded.New("admin", "the replica is past the entry and has no checksum of it")
 )
 
-// VerifyTablet implements pb.AdminServer. The leader has every replica compute the checksum
-// of what it holds as of one entry of the log; then each is asked for its result. If a
-// replica is past the entry and has no result, another checksum is begun.
+// VerifyTablet implements pb.AdminServer. The leader makes every replica compute the checksum of
+// its contents as of one entry of the log; then each is asked for its result. If a replica is
+// past the entry without a result, another checksum is started.
 func (s *Service) VerifyTablet(ctx context.Context,
 	req *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, verifyPatience)
+	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
 	for round := 1; ; round++ {
 		out, err := s.verifyOnce(ctx, req.TabletId)
-		// Done, or failed in a way that another checksum does not help.
+		// Done, or failed in a way that another checksum cannot fix.
 		if !errors.Is(err, errPassed) {
 			return out, err
 		}
-		// The replica that was past the entry may be catching up by snapshots: give it
-		// longer each time.
-		// Out of time: answer with what there is, which says which replica it is.
+		// The replica past the entry may be catching up by snapshots: wait longer each time. Out
+		// of time: return the results so far, which name the replica.
 		if round >= verifyRounds || txn.Sleep(ctx, verifyPause<<(round-1)) != nil {
 			return out, nil
 		}
 	}
 }
 
-// verifyOnce asks for one checksum, and then every replica for its result. It returns
-// errPassed if there is a replica that will never have its own; the others may not have
-// been waited for then.
+// verifyOnce requests one checksum, and then its result from every replica. It returns errPassed
+// if there is a replica that will never have a result; it may not have waited for the others
+// then.
 func (s *Service) verifyOnce(ctx context.Context, tablet uint64) (*pb.VerifyTabletResponse, error) {
 	beginning, cancel := context.WithTimeout(ctx, verifyBegin)
 	defer cancel()
@@ -77,14 +75,14 @@ func (s *Service) verifyOnce(ctx context.Context, tablet uint64) (*pb.VerifyTabl
 	var asking sync.WaitGroup
 	for i, replica := range d.Replicas {
 		asking.Go(func() {
-			// Each writes an element of its own; Wait joins them.
+			// Each goroutine writes its own element; Wait joins them.
 			sum, err := s.checksumOf(ctx, replica.NodeId, tablet, began)
 			out.Replicas[i] = &pb.ReplicaChecksum{NodeId: replica.NodeId, Result: sum}
 			if err != nil {
 				out.Replicas[i].Error = withoutResult(err)
 			}
 			if errors.Is(err, errPassed) {
-				// This round is lost: the others need not be waited for.
+				// This round has failed: do not wait for the others.
 				enough(errPassed)
 			}
 		})
@@ -103,16 +101,16 @@ func withoutResult(err error) string {
 	case errors.Is(err, txn.ErrNotSent):
 		return "its node is away"
 	case errors.Is(err, context.DeadlineExceeded):
-		return "its node has not answered in time"
+		return "its node did not respond in time"
 	}
 	return coded.Text(err)
 }
 
-// sameChecksums reports whether every replica has a result, and all the same.
+// sameChecksums reports whether every replica has a result and all are equal.
 func sameChecksums(replicas []*pb.ReplicaChecksum) bool {
 	for _, r := range replicas {
-		// Of the same entry and with the same count, too: equal checksums of different
-		// entries say nothing.
+		// Also of the same entry and with the same count: checksums of different entries are not
+		// comparable.
 		first := replicas[0].Result
 		if r.Result == nil || first == nil || r.Result.Checksum != first.Checksum ||
 			r.Result.Entries != first.Entries ||
@@ -123,8 +121,8 @@ func sameChecksums(replicas []*pb.ReplicaChecksum) bool {
 	return len(replicas) > 0
 }
 
-// beginVerify asks the leader for a checksum. It returns the tablet with the replicas
-// that compute it, and the checksum's id and entry.
+// beginVerify requests a checksum from the leader. It returns the tablet with the replicas that
+// compute it, and the checksum's id and entry.
 func (s *Service) beginVerify(ctx context.Context,
 	tablet uint64) (*pb.TabletDescriptor, *pb.ChecksumResponse, error) {
 	for try := range verifyProposes {
@@ -137,12 +135,12 @@ func (s *Service) beginVerify(ctx context.Context,
 			Op: &pb.TabletRequest_Checksum{Checksum: &pb.ChecksumRequest{}},
 		}
 		r, err := s.cfg.Carrier.Send(ctx, d, req)
-		// The descriptor is the one that the leader accepted by its epoch, so its
-		// replicas are those that compute.
+		// The leader accepted this descriptor by its epoch, so its replicas are those that
+		// compute.
 		if err == nil && r.GetError() == nil {
 			return d, r.GetChecksum(), nil
 		}
-		// Otherwise with a map that is read anew: the tablet may have moved.
+		// Otherwise retry with a refreshed map: the tablet may have moved.
 		if try == verifyProposes-1 || ctx.Err() != nil {
 			if err == nil {
 				err = &txn.ServerError{Code: r.Error.Code, Message: r.Error.Message}
@@ -153,9 +151,8 @@ func (s *Service) beginVerify(ctx context.Context,
 	return nil, nil, ctx.Err()
 }
 
-// checksumOf asks the node's replica until it has the result or is known never to have
-// it. A node that is believed dead is skipped: it would be waited for once for each of
-// its tablets.
+// checksumOf polls the node's replica until it has the result or is known never to have it. A
+// node considered dead is skipped: otherwise each of its tablets would wait for it.
 func (s *Service) checksumOf(ctx context.Context, node, tablet uint64,
 	began *pb.ChecksumResponse) (*pb.ChecksumResponse, error) {
 	req := &pb.TabletRequest{
@@ -165,7 +162,7 @@ func (s *Service) checksumOf(ctx context.Context, node, tablet uint64,
 	}
 	var last error
 	for {
-		// Looked at before each question, as the node may die between two.
+		// Checked before each request, as the node may die between two.
 		if _, alive := s.cfg.Members.Member(node); !alive && node != s.cfg.Self {
 			return nil, errAway
 		}
@@ -175,7 +172,7 @@ func (s *Service) checksumOf(ctx context.Context, node, tablet uint64,
 		switch {
 		case err != nil:
 			last = err
-		// A refusal may pass, as that of a replica that is being started.
+		// A rejection may be temporary, such as that of a starting replica.
 		case r.GetError() != nil:
 			last = errors.New(r.Error.Message)
 		case r.GetChecksum().GetDone():
@@ -191,8 +188,8 @@ func (s *Service) checksumOf(ctx context.Context, node, tablet uint64,
 	}
 }
 
-// passed reports whether a replica that has no result will never have it: it has applied
-// the entry and computes nothing.
+// passed reports whether a replica without a result will never have it: it has applied the entry
+// and computes nothing.
 func passed(have, began *pb.ChecksumResponse) bool {
 	return have != nil && !have.Done && !have.Computing && began.GetIndex() != 0 &&
 		have.Applied >= began.GetIndex()

@@ -51,7 +51,7 @@ func TestWithoutResult(t *testing.T) {
 	for want, err := range map[string]error{
 		"its node is away": fmt.Errorf(
 			"%w: remoting: unreachable: node 2 at 127.0.0.1:1", txn.ErrNotSent),
-		"its node has not answered in time": fmt.Errorf("peer: node 2: %w",
+		"its node did not respond in time": fmt.Errorf("peer: node 2: %w",
 			context.DeadlineExceeded),
 		"the replica has not computed the checksum in time": errNoChecksum,
 	} {

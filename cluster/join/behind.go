@@ -8,35 +8,36 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file detects a directory that is an older copy of the same run. Its start numbers are
-// those of the original. But whatever a node promises to others, votes and acknowledgments, is
-// in its Raft log first, and the position that the log has reached only grows. Each node sends
-// it with every batch of messages, and the others remember the highest: in memory, and durably
-// as of one Upkeep ago. A node that starts sends the position at its start, and any node that
-// remembers a higher one answers so. Such an answer is certain, so the node does not wait for
-// others: it discards its replicas, which placement replaces, and asks again.
+// Detection of a directory that is an older copy of the same run, whose start numbers equal those
+// of the original. Every vote and acknowledgment of a node is in its Raft log before it is sent,
+// and the log's position only increases. Each node sends its position with every batch of
+// messages, and the others keep the highest: in memory, and durably as of one Upkeep ago. A
+// starting node sends the position at its start, and any node that knows a higher one responds
+// with that. Such a response is certain, so the node does not wait for more: it discards its
+// replicas, which placement replaces, and asks again.
 
 // discardStep is the distance by which a node that discards its replicas raises its position
-// above the highest that it has heard of, because others may have heard of more: 4,096 segments
-// of its log.
+// above the highest reported one, because other nodes may know a higher one: 4,096 segments of
+// its log.
 const discardStep = 1 << 44
 
-// maxReached bounds what another node can claim, so that the numbers can grow for good.
+// maxReached bounds the position that another node can claim, so that positions can always
+// increase.
 const maxReached = 1 << 62
 
-// Reached returns the position of this node's Raft log, for other nodes to remember. Any
-// goroutine may call it; it does not block.
+// Reached returns the position of this node's Raft log, for other nodes to keep. It is safe for
+// concurrent use and does not block.
 func (s *Self) Reached() uint64 { return s.raised.Load() + s.st.LogReached() }
 
-// Started returns how far the log had come when the directory was started, by this process or
-// by earlier ones that nobody has confirmed.
+// Started returns the log's position when the directory was started, by this process or by
+// earlier ones without a confirmed start.
 func (s *Self) Started() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.started
 }
 
-// Confirmed records that no other node objects to this start.
+// Confirmed records that no other node rejects this start.
 func (s *Self) Confirmed() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,9 +49,9 @@ func (s *Self) Confirmed() error {
 	return s.write(next, &store.Batch{})
 }
 
-// Discard records that this directory is an older copy: another node remembers the position
-// reached. Until Discarded is called, Discards returns true, also after a crash. From now on
-// Reached is above all positions that others remember.
+// Discard records that this directory is an older copy: another node knows the position reached.
+// Until Discarded is called, Discards returns true, even after a crash. From now on Reached is
+// above all positions known to others.
 func (s *Self) Discard(reached uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,14 +67,14 @@ func (s *Self) Discard(reached uint64) error {
 	return nil
 }
 
-// Discards reports whether the replicas of this directory have to be discarded.
+// Discards reports whether the replicas of this directory must be discarded.
 func (s *Self) Discards() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.record.Discards
 }
 
-// Discarded records that they have been discarded.
+// Discarded records that the replicas have been discarded.
 func (s *Self) Discarded() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,8 +83,8 @@ func (s *Self) Discarded() error {
 	return s.write(next, &store.Batch{})
 }
 
-// reachedBefore returns how far another node's log had come in incarnations before the given
-// one, as far as the disk knows.
+// reachedBefore returns the durably recorded position of another node's log in incarnations
+// before the given one.
 func (s *Self) reachedBefore(node, incarnation uint64) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,9 +95,9 @@ func (s *Self) reachedBefore(node, incarnation uint64) uint64 {
 	return seen.Before
 }
 
-// noteReached makes durable the positions of other nodes' logs as of its last call; reached
-// returns that of incarnations before one. The delay of one Upkeep is so that nobody objects if
-// the disks of all nodes are restored as of about the same moment.
+// noteReached makes the positions of other nodes' logs as of its last call durable; reached
+// returns that of incarnations before one. The delay of one Upkeep avoids rejections when the
+// disks of all nodes are restored as of about the same moment.
 func (s *Self) noteReached(reached func(node, incarnation uint64) uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,21 +117,21 @@ func (s *Self) noteReached(reached func(node, incarnation uint64) uint64) error 
 		return err
 	}
 	if err := s.st.StateWriter().Commit([]*store.Batch{b}); err != nil {
-		return fmt.Errorf("join: note how far other nodes' logs have come: %w", err)
+		return fmt.Errorf("join: record the positions of other nodes' logs: %w", err)
 	}
 	s.seen = seen
 	return nil
 }
 
 // ReachedBy sets the function that returns the position of another node's Raft log in
-// incarnations before one, as this process has heard it. Until then only the disk is asked.
+// incarnations before one, as received by this process. Until then only the disk is used.
 func (d *Membership) ReachedBy(reached func(node, incarnation uint64) uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.reached = reached
 }
 
-// reachedFunc returns what ReachedBy has set.
+// reachedFunc returns the function set by ReachedBy.
 func (d *Membership) reachedFunc() func(node, incarnation uint64) uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -140,18 +141,18 @@ func (d *Membership) reachedFunc() func(node, incarnation uint64) uint64 {
 	return d.reached
 }
 
-// behind returns the highest known position of the log of a node that starts, in earlier
-// incarnations, if that is above started, the one that it claims; else 0.
+// behind returns the highest known position of a starting node's log in earlier incarnations if
+// that is above started, the one that it claims; otherwise 0.
 func (d *Membership) behind(node, incarnation, started uint64) uint64 {
 	known := max(d.cfg.Self.reachedBefore(node, incarnation), d.reachedFunc()(node, incarnation))
-	if started == 0 || known <= started { // 0: an earlier build does not say
+	if started == 0 || known <= started { // 0: an earlier build does not send it
 		return 0
 	}
 	return known
 }
 
-// discard discards the replicas of this node if another one has answered with a higher position
-// of its log, and reports whether one has.
+// discard discards the replicas of this node if another one has reported a higher position of its
+// log, and returns whether one has.
 func (d *Membership) discard(ctx context.Context) (bool, error) {
 	reached := d.heard.reached()
 	if reached <= d.cfg.Self.Started() {
@@ -167,8 +168,8 @@ func (d *Membership) discard(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// checkBehind is discard for a running node: another one that was away at its start may have
-// answered since.
+// checkBehind is discard for a running node: a node that was unavailable at its start may have
+// responded since.
 func (d *Membership) checkBehind(ctx context.Context) {
 	if _, err := d.discard(ctx); err != nil {
 		d.warn("cannot discard the replicas of an older copy", "", "error", err)

@@ -8,24 +8,25 @@ import (
 	"time"
 )
 
-// This file compares a fresh node's clock with those of the nodes that it is to found a
-// cluster with, or to join. Whoever leads meta has timestamps follow its clock, and a
-// mark that one bad clock has raised can't be taken back. The clocks come with answers to
-// Hello; all of it runs on Enter's goroutine.
+// Comparison of a fresh node's clock with those of the nodes that it founds a cluster with or
+// joins. The leader of meta derives timestamps from its clock, and a timestamp raised by one
+// wrong clock cannot be lowered. The clocks come with responses to Hello; all of it runs on
+// Enter's goroutine.
 
-// ErrClock reports that this node's clock and those of the others differ by too much.
+// ErrClock reports that the difference between this node's clock and the others' exceeds the
+// limit.
 var ErrClock = errors.New("join: the clocks differ")
 
-// clockReading is another node's clock beside this one's, at the middle of the question:
-// halfway between asking and hearing is the best guess of when the other one looked.
+// clockReading compares another node's clock with this node's at the midpoint between request and
+// response, the best estimate of when the other node read its clock.
 type clockReading struct {
 	addr string
 	own  time.Time
-	off  time.Duration // how far this node's clock is ahead of the other's
+	off  time.Duration // by which this node's clock is ahead of the other's
 }
 
-// readClock returns what an answer that came between began and ended says of the other
-// node's clock. It returns false if the answer, of an earlier version, does not tell.
+// readClock returns the reading from a response received between began and ended. It returns
+// false if the response, of an earlier version, has no time.
 func readClock(addr string, began, ended time.Time, unixMs int64) (clockReading, bool) {
 	middle := began.Add(ended.Sub(began) / 2)
 	return clockReading{addr, middle, middle.Sub(time.UnixMilli(unixMs))}, unixMs != 0
@@ -39,9 +40,9 @@ func (d *Membership) clock() time.Time {
 	return time.Now()
 }
 
-// compareClocks refuses a clock that is off from most of the others' by more than the
-// limit, and returns the readings that are off, the farthest last. Of two in the middle
-// the nearer one counts: a node is not refused by one other's word against another's.
+// compareClocks returns ErrClock if this clock differs from most of the others' by more than the
+// limit, and otherwise the readings that differ, the farthest last. Of two middle readings the
+// nearer one counts: one node's word against another's rejects no node.
 func (d *Membership) compareClocks(readings []clockReading) (off []clockReading, err error) {
 	if d.cfg.MaxClockOff <= 0 || len(readings) == 0 {
 		return nil, nil
@@ -64,16 +65,15 @@ func (d *Membership) compareClocks(readings []clockReading) (off []clockReading,
 // clockText describes both clocks and the limit.
 func (d *Membership) clockText(r clockReading) string {
 	const layout = "2006-01-02 15:04:05.000 MST"
-	return fmt.Sprintf("it is %s here and %s at %s, and clocks may differ by %v at most; set the "+
-		"one that is wrong, and start again",
+	return fmt.Sprintf("it is %s here and %s at %s, and the difference may be at most %v; set the "+
+		"wrong clock and start again",
 		r.own.UTC().Format(layout), r.own.Add(-r.off).UTC().Format(layout), r.addr,
 		d.cfg.MaxClockOff)
 }
 
-// joinClocks compares a fresh node's clock with those of the nodes of the cluster that it
-// is to join. One that comes back is let in whatever it says: it is judged when it leads
-// meta.
-func (d *Membership) joinClocks(in []greeting) error {
+// joinClocks compares a fresh node's clock with those of the cluster that it joins. A returning
+// node is admitted regardless: its clock is checked when it leads meta.
+func (d *Membership) joinClocks(in []helloResult) error {
 	if !d.cfg.Self.Identity().Fresh() {
 		return nil
 	}
@@ -87,9 +87,8 @@ func (d *Membership) joinClocks(in []greeting) error {
 	return err
 }
 
-// foundClocks compares the clocks of those that are to found a cluster together, once all
-// are there. False: another node's is off, and there is no founding before that has gone,
-// or has been set.
+// foundClocks compares the clocks of the nodes that found a cluster together, once all have
+// responded. It returns false while another node's clock differs.
 func (d *Membership) foundClocks(set []*freshNode) (ok bool, err error) {
 	if len(set) != d.cfg.Expect {
 		return true, nil

@@ -130,7 +130,7 @@ func TestStartsAreConfirmed(t *testing.T) {
 		if !all[1].waits() {
 			t.Error("a node of three starts alone")
 		}
-		if !strings.Contains(s.told(), "1 of the 3 nodes that vote with this one, itself included, have confirmed its start") {
+		if !strings.Contains(s.told(), "1 of the 3 voters, including this node, have confirmed its start") {
 			t.Error("nothing is said of it")
 		}
 		all[2].start()

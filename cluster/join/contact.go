@@ -14,9 +14,9 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// GRPCContact is a Contact over gRPC. It keeps one connection per address, made at the
-// first use. Enter, Seek and Upkeep call it on their goroutines, for several addresses at
-// once; a call is bounded by its context alone.
+// GRPCContact is a Contact over gRPC. It keeps one connection per address, created at the first
+// use. Enter, Seek and Upkeep call it on their goroutines, for several addresses concurrently;
+// only the context limits the duration of a call.
 type GRPCContact struct {
 	creds credentials.TransportCredentials
 
@@ -26,17 +26,16 @@ type GRPCContact struct {
 
 var _ Contact = (*GRPCContact)(nil)
 
-// NewGRPCContact returns a GRPCContact that shows the credentials of a node.
+// NewGRPCContact returns a GRPCContact with the credentials of a node.
 func NewGRPCContact(creds credentials.TransportCredentials) *GRPCContact {
 	return &GRPCContact{creds: creds, conns: map[string]*grpc.ClientConn{}}
 }
 
-// maxConns bounds the connections that are kept. When one more is needed all are closed
-// and made anew: addresses that nobody answers at would stay otherwise.
+// maxConns limits the kept connections. When another one is needed all are closed and reopened on
+// use, so that unreachable addresses do not accumulate.
 const maxConns = 128
 
-// client returns a client over the connection to addr. It does not wait until that is
-// made.
+// client returns a client over the connection to addr without waiting for it to be established.
 func (c *GRPCContact) client(addr string) (pb.MembershipClient, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,16 +47,15 @@ func (c *GRPCContact) client(addr string) (pb.MembershipClient, error) {
 			return nil, err
 		}
 	}
-	// A node that is waited for must be found soon after it has come: gRPC's own pauses
-	// grow to two minutes.
+	// A node must be reached soon after it starts; gRPC's default backoff grows to two minutes.
 	retry := grpc.ConnectParams{
 		Backoff: backoff.Config{
 			BaseDelay: 100 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: time.Second,
 		},
-		MinConnectTimeout: callTimeout, // without it a handshake has only the pause before it
+		MinConnectTimeout: callTimeout, // otherwise a handshake is limited to the preceding backoff
 	}
 	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(c.creds),
-		grpc.WithConnectParams(retry), grpc.WithNoProxy()) // nodes are reached directly, whatever HTTPS_PROXY says
+		grpc.WithConnectParams(retry), grpc.WithNoProxy()) // nodes are reached directly, regardless of HTTPS_PROXY
 	if err != nil {
 		return nil, fmt.Errorf("join: reach %s: %w", addr, err)
 	}
@@ -95,14 +93,14 @@ func (c *GRPCContact) Found(ctx context.Context, addr string,
 	return m.Found(ctx, req)
 }
 
-// Close ends the connections. A later call makes new ones.
+// Close closes the connections. A later call opens new ones.
 func (c *GRPCContact) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.closeAll()
 }
 
-// closeAll ends the connections. The caller holds mu.
+// closeAll closes the connections. The caller holds mu.
 func (c *GRPCContact) closeAll() error {
 	var errs []error
 	for addr, conn := range c.conns {

@@ -14,46 +14,44 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// This file founds a cluster together with other fresh nodes. All of it runs on Enter's
-// goroutine, one attempt at a time; withdraw alone asks several nodes at once, and joins
-// them. What is in flight when the process ends are promises of others, which they keep:
-// the next process asks for them again under a higher attempt.
+// Founding of a cluster together with other fresh nodes, on Enter's goroutine, one attempt at a
+// time; only withdraw contacts several nodes concurrently, and joins them. If the process ends,
+// the promises of other nodes remain; the next process requests them again under a higher
+// attempt.
 
-// found founds the cluster that so many fresh nodes expect, if it is this node's turn:
-// all of them must let it, itself included. See the package's documentation for why that
-// makes one cluster.
+// found founds the cluster with the expected number of fresh nodes, if it is this node's turn:
+// all of them, itself included, must have promised it. The package documentation explains why
+// only one cluster results.
 func (d *Membership) found(ctx context.Context) (done bool, err error) {
 	set, turn := d.expected()
 	if ok, err := d.foundClocks(set); !ok || !turn {
 		return false, err
 	}
 	id := d.cfg.Self.Identity()
-	d.attempts++ // by one goroutine only
-	// The incarnation makes attempts of a later process higher than all of an earlier
-	// one.
+	d.attempts++ // by this goroutine only
+	// The incarnation makes attempts of a later process higher than all earlier ones.
 	req := &pb.FoundRequest{
 		Founder: id.NodeID, Expect: uint32(d.cfg.Expect), Attempt: id.Incarnation<<32 | d.attempts,
 	}
 	for _, f := range set {
 		req.Nodes = append(req.Nodes, f.node.NodeId)
 	}
-	// In the order of the node ids: of two nodes that want to found with the same others,
-	// one is refused by the first that both ask, and holds no other's promise then.
+	// In the order of the node ids: of two founders with the same nodes, one is rejected by the
+	// first node that both ask, and then holds no other's promise.
 	for _, f := range set {
 		holder, err := d.promise(ctx, f, req)
 		switch {
 		case err != nil:
-			d.say("waiting to found a cluster: a node does not answer", "addr", f.node.Listen,
+			d.say("waiting to found a cluster: a node does not respond", "addr", f.node.Listen,
 				"error", err)
 			return false, nil
-		// Another node has this promise. Holding on to the others would block it for
-		// ever.
+		// Another node has this promise. Keeping the others would block it forever.
 		case holder != id.NodeID:
-			d.sayPromised(f, holder, req.Nodes)
+			d.logPromised(f, holder, req.Nodes)
 			return false, d.withdraw(ctx, set, req)
 		}
 	}
-	// All have promised, and all promises are durable: nobody else can get them.
+	// All have promised durably: no other founder can get these promises.
 	if err := d.cfg.Self.Found(d.cfg.Bootstrap); err != nil {
 		return false, err
 	}
@@ -62,10 +60,10 @@ func (d *Membership) found(ctx context.Context) (done bool, err error) {
 	return true, nil
 }
 
-// withdraw gives up an attempt and all promises for earlier ones, so that of two nodes
-// that block each other, as may happen after a third has lost its directory, one can go
-// on. The own promise is given up first. A node that does not hear of it is told after
-// the next attempt.
+// withdraw gives back an attempt's promises and all earlier ones, so that of two founders that
+// block each other, possible after a third has lost its directory, one can continue. The own
+// promise is withdrawn first. A node that does not receive the withdrawal receives it after the
+// next attempt.
 func (d *Membership) withdraw(ctx context.Context, set []*freshNode, req *pb.FoundRequest) error {
 	if err := d.cfg.Self.Withdraw(req.Founder, req.Attempt); err != nil {
 		return err
@@ -81,7 +79,7 @@ func (d *Membership) withdraw(ctx context.Context, set []*freshNode, req *pb.Fou
 		}
 		all.Go(func() {
 			if _, err := d.cfg.Contact.Found(ctx, f.node.Listen, back); err != nil {
-				d.cfg.Logger.Debug("a promise could not be given back", "addr", f.node.Listen,
+				d.cfg.Logger.Debug("withdrawing a promise failed", "addr", f.node.Listen,
 					"error", err)
 			}
 		})
@@ -90,8 +88,7 @@ func (d *Membership) withdraw(ctx context.Context, set []*freshNode, req *pb.Fou
 	return nil
 }
 
-// promise asks one node, perhaps this one itself, for its promise and returns who holds
-// it.
+// promise requests the promise of one node, possibly this one, and returns its holder.
 func (d *Membership) promise(ctx context.Context, f *freshNode,
 	req *pb.FoundRequest) (holder uint64, err error) {
 	if f.node.NodeId == req.Founder {
@@ -103,16 +100,16 @@ func (d *Membership) promise(ctx context.Context, f *freshNode,
 	if err != nil {
 		return 0, err
 	}
-	// Such an answer contradicts itself, so it must not be counted.
+	// Such a response contradicts itself and must not count.
 	if r.Granted && r.Founder != req.Founder {
-		return 0, fmt.Errorf("join: %s grants what it has promised to another", f.node.Listen)
+		return 0, fmt.Errorf("join: %s grants a promise that another node holds", f.node.Listen)
 	}
 	return r.Founder, nil
 }
 
-// expected returns the fresh nodes that have answered lately and expect the same number,
-// this one included, ordered by node id, and whether it is this node's turn to found:
-// they are exactly as many as expected, and those with lower ids have had time to do it.
+// expected returns the fresh nodes that have responded recently and expect the same number, this
+// one included, ordered by node id, and whether it is this node's turn to found: they are exactly
+// the expected number, and those with lower ids have had time to found.
 func (d *Membership) expected() (set []*freshNode, turn bool) {
 	own := d.cfg.Self.Identity().NodeID
 	set = append(set, &freshNode{node: &pb.Node{NodeId: own, Listen: d.cfg.Addresses.GetListen()}})
@@ -135,7 +132,7 @@ func (d *Membership) expected() (set []*freshNode, turn bool) {
 		}
 		names, addrs = append(names, fmt.Sprint(f.node.NodeId)), append(addrs, f.node.Listen)
 	}
-	// The set has changed, so everybody's time to found begins anew.
+	// The set has changed, so the turns start again.
 	if all := strings.Join(names, " "); all != d.complete {
 		d.complete, d.completeAt = all, time.Now()
 	}
@@ -145,7 +142,7 @@ func (d *Membership) expected() (set []*freshNode, turn bool) {
 		d.say("waiting to found a cluster: give all nodes the same --bootstrap-expect", "expect",
 			d.cfg.Expect, "others_at", strings.Join(differ, ","))
 	case len(set) < d.cfg.Expect:
-		d.say("waiting to found a cluster: for more nodes", "expect", d.cfg.Expect, "here",
+		d.say("waiting to found a cluster: more nodes are needed", "expect", d.cfg.Expect, "here",
 			strings.Join(addrs, ","))
 	case len(set) > d.cfg.Expect:
 		d.say("waiting to found a cluster: there are more nodes than expected", "expect",
@@ -156,14 +153,14 @@ func (d *Membership) expected() (set []*freshNode, turn bool) {
 	return set, false
 }
 
-// sayPromised logs whose promise to whom keeps this node waiting.
-func (d *Membership) sayPromised(f *freshNode, holder uint64, nodes []uint64) {
+// logPromised logs which promise this node is waiting for, and its holder.
+func (d *Membership) logPromised(f *freshNode, holder uint64, nodes []uint64) {
 	if slices.Contains(nodes, holder) {
-		d.say("waiting to found a cluster: another node is about to", "founder", holder)
+		d.say("waiting to found a cluster: another node is founding it", "founder", holder)
 		return
 	}
-	d.say("waiting to found a cluster: a node has promised to let one found it that is not here, "+
-		"and may have done so; start that "+
-		"node again. If its directory is lost, empty those of all nodes that wait: they hold nothing yet",
+	d.say("waiting to found a cluster: a node has promised the founding to a node that does not respond "+
+		"and may have founded it; start that "+
+		"node again. If its directory is lost, empty the directories of all waiting nodes: they hold no data yet",
 		"promised_by", f.node.Listen, "to", holder)
 }

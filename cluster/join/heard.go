@@ -10,43 +10,43 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 )
 
-// This file keeps what this process has heard of other nodes: from those that call, on
-// the goroutines of the Membership service, and from those that it asks, on the
-// goroutines of Enter, Seek and Upkeep. All of it is bounded, and gone with the process.
+// State received from other nodes by this process: from callers, on the goroutines of the
+// Membership service, and in responses, on the goroutines of Enter, Seek and Upkeep. All of it is
+// bounded and in memory only.
 
-// heard is what others have said since this process started. Its methods may be called
-// concurrently.
+// heard is the information received from other nodes since this process started. Its methods are
+// safe for concurrent use.
 type heard struct {
-	self   uint64        // this node, of which nothing is kept
-	within time.Duration // for how long a sign of life of a fresh node counts
+	self   uint64        // this node; nothing is kept about it
+	within time.Duration // validity of a fresh node's last sign of life
 
 	mu    sync.Mutex
 	fresh map[uint64]*freshNode
-	// Of nodes of the own cluster, by their own words: where they gossip, and where those
-	// listen that have called.
+	// Reported by nodes of the own cluster: their gossip addresses, and the listen addresses of
+	// callers.
 	gossip, callers map[uint64]string
-	starts          map[uint64]pb.HelloResponse_Start // what they say of this node's start
-	further         uint64                            // how far this node's log had come, by what they have heard
+	starts          map[uint64]pb.HelloResponse_Start // their verdicts on this node's start
+	further         uint64                            // highest position of this node's log known to them
 }
 
-// freshNode is another node that, by what was heard last, belongs to no cluster.
+// freshNode is another node that belonged to no cluster according to its last message.
 type freshNode struct {
 	node     *pb.Node
 	expect   uint32
-	heard    time.Time // it called, or another one spoke of it
-	answered time.Time // it answered a question of this node
+	heard    time.Time // last time it called or was mentioned by another
+	answered time.Time // last time it responded to this node
 
-	clock clockReading // of that answer
-	told  bool         // there is one
+	clock clockReading // from that response
+	told  bool         // clock is valid
 }
 
-// maxFresh bounds the fresh nodes that are remembered.
+// maxFresh bounds the number of known fresh nodes.
 const maxFresh = 64
 
-// maxAddress bounds, in bytes, an address that another node names.
+// maxAddress bounds the bytes of an address received from another node.
 const maxAddress = 256
 
-// newHeard returns a heard of the node self that has heard nothing yet.
+// newHeard returns an empty heard of the node self.
 func newHeard(self uint64, within time.Duration) *heard {
 	return &heard{
 		self: self, within: within, fresh: map[uint64]*freshNode{}, gossip: map[uint64]string{},
@@ -54,15 +54,15 @@ func newHeard(self uint64, within time.Duration) *heard {
 	}
 }
 
-// fromFresh remembers a fresh node that has called.
+// fromFresh records a fresh node that has called.
 func (h *heard) fromFresh(node uint64, listen string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.addFresh(node, listen)
 }
 
-// fromMember remembers a node of the own cluster that has called, so that it is asked
-// back even if no other source knows its address.
+// fromMember records a node of the own cluster that has called, so that it is contacted even if
+// no other source has its address.
 func (h *heard) fromMember(node uint64, at *pb.NodeAddresses) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -70,8 +70,8 @@ func (h *heard) fromMember(node uint64, at *pb.NodeAddresses) {
 	h.keep(h.callers, node, at.GetListen())
 }
 
-// fromAnswers remembers what nodes have answered to Hello. own is this node's cluster.
-func (h *heard) fromAnswers(all []greeting, own string) {
+// fromAnswers records the responses to Hello. own is this node's cluster.
+func (h *heard) fromAnswers(all []helloResult, own string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, g := range all {
@@ -84,8 +84,8 @@ func (h *heard) fromAnswers(all []greeting, own string) {
 				f.clock, f.told = g.clock, g.told
 			}
 			for _, n := range g.r.Fresh[:min(len(g.r.Fresh), maxFresh)] {
-				// Only if nothing better is known: an answer of its own counts for longer
-				// than what others say.
+				// Only if it is unknown: its own response counts for longer than a mention by
+				// others.
 				if h.fresh[n.NodeId] == nil {
 					h.addFresh(n.NodeId, n.Listen)
 				}
@@ -100,16 +100,16 @@ func (h *heard) fromAnswers(all []greeting, own string) {
 	}
 }
 
-// reached returns how far this node's log had come, by those that know that it has less; 0: none
-// does.
+// reached returns the highest position of this node's log reported by nodes that know it to be
+// behind; 0 if there are none.
 func (h *heard) reached() uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.further
 }
 
-// addFresh remembers a fresh node that called or was spoken of. When there are too many
-// it drops those that have not been heard of for long. The caller holds mu.
+// addFresh records a fresh node that called or was mentioned. Beyond the limit it drops those not
+// seen for longest. The caller holds mu.
 func (h *heard) addFresh(node uint64, listen string) {
 	if !h.plausible(node, listen) {
 		return
@@ -128,7 +128,7 @@ func (h *heard) addFresh(node uint64, listen string) {
 	f.node, f.heard = &pb.Node{NodeId: node, Listen: listen}, time.Now()
 }
 
-// keep puts the address into the map unless that is full. The caller holds mu.
+// keep stores the address unless the map is full. The caller holds mu.
 func (h *heard) keep(in map[uint64]string, node uint64, addr string) {
 	if !h.plausible(node, addr) {
 		return
@@ -138,12 +138,12 @@ func (h *heard) keep(in map[uint64]string, node uint64, addr string) {
 	}
 }
 
-// plausible reports whether another node can have the id and the address.
+// plausible reports whether the id and the address are valid for another node.
 func (h *heard) plausible(node uint64, addr string) bool {
 	return node != 0 && node != h.self && addr != "" && len(addr) <= maxAddress
 }
 
-// recent returns copies of the fresh nodes whose sign of life still counts.
+// recent returns copies of the fresh nodes with a recent sign of life.
 func (h *heard) recent(sign func(*freshNode) time.Time) []*freshNode {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -157,7 +157,7 @@ func (h *heard) recent(sign func(*freshNode) time.Time) []*freshNode {
 	return out
 }
 
-// gossiping returns the addresses at which nodes of the own cluster gossip.
+// gossiping returns the gossip addresses of nodes of the own cluster.
 func (h *heard) gossiping() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -18,18 +18,17 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file keeps the node's own record in its store. It is read once, when the store is
-// opened, and from then on memory follows the disk: each change writes a new record and
-// only then replaces the one in memory, under the mutex. Callers are the door, on any
-// goroutine, and the node while it starts; no write is in flight when a method has
-// returned.
+// The node's own record in its store. It is read once, when the store is opened; each change then
+// writes a new record and only afterwards replaces the one in memory, under the mutex. Callers
+// are the Membership service, on any goroutine, and the starting node; no write is in flight when
+// a method has returned.
 
-// Identity says who a node is. It lives in the node's store beside the tablets' state.
+// Identity identifies a node. It is stored in the node's store next to the tablets' state.
 type Identity struct {
-	ClusterID string `json:"cluster_id"` // empty: the node belongs to no cluster yet
+	ClusterID string `json:"cluster_id"` // empty if the node belongs to no cluster yet
 	NodeID    uint64 `json:"node_id"`
-	// grows with every start; names this process in locks (invariant 7 of design section
-	// 4)
+	// Incarnation increases with every start and identifies this process in locks (invariant 7 of
+	// design section 4).
 	Incarnation uint64 `json:"incarnation"`
 }
 
@@ -43,61 +42,60 @@ const (
 	startsRecord   = "starts"
 )
 
-// selfRecord is what is stored of a node, as JSON.
+// selfRecord is the stored record of the node, as JSON.
 type selfRecord struct {
 	Identity
-	// Waiting: the node was started to join a cluster, or to found one together with
-	// others. Another node may hold its promise, or have its name already: it must not
-	// begin a cluster by itself.
+	// Waiting means that the node was started to join a cluster, or to found one together with
+	// others. Another node may hold its promise or list it as a member: it must not found a
+	// cluster alone.
 	Waiting bool `json:"waiting,omitempty"`
-	// Promised is the node that may found the cluster; 0: none has the promise. It counts
-	// as long as the node is fresh.
+	// Promised is the node that holds the promise to found the cluster, or 0. It is valid while
+	// the node is fresh.
 	Promised uint64 `json:"promised,omitempty"`
-	// Attempt is that founder's newest attempt for which it was asked.
+	// Attempt is the newest attempt for which that founder requested it.
 	Attempt uint64 `json:"attempt,omitempty"`
-	// Starts are random numbers of this directory's starts: first the last that is known
-	// to be registered in meta, last the present one. A directory that does not know the
-	// one in meta is an old copy (invariant 7).
+	// Starts are the random numbers of this directory's starts, from the last one known to be
+	// registered in meta to the current one. A directory without the one in meta is an old copy
+	// (invariant 7).
 	Starts []uint64 `json:"starts,omitempty"`
-	// History are the numbers of this directory's last starts, registered or not, the
-	// present one at the end: by them other nodes tell the directory from an old copy of
-	// it.
+	// History are the numbers of this directory's last starts, registered or not, including the
+	// current one. Other nodes distinguish the directory from an old copy by them.
 	History []uint64 `json:"history,omitempty"`
-	// Outlive is an incarnation that was seen of this node and was none of this
-	// directory's: the next is a later one.
+	// Outlive is an incarnation of this node that was seen but not of this directory: the next
+	// one must be later.
 	Outlive uint64 `json:"outlive,omitempty"`
-	// Started is how far the Raft log had come when the node was started, until others have
-	// confirmed that; 0: they have.
+	// Started is the position of the Raft log at the node's start until it is confirmed; 0 once
+	// confirmed.
 	Started uint64 `json:"started,omitempty"`
-	// Raised is added to how far the log has come: see Discard.
+	// Raised is added to the position of the log: see Discard.
 	Raised uint64 `json:"raised,omitempty"`
-	// Discards: the replicas of this directory are yet to be made stale (Discard).
+	// Discards means that the replicas of this directory have not been discarded yet (Discard).
 	Discards bool `json:"discards,omitempty"`
 }
 
-// maxStarts bounds Starts and History. Of Starts the first is kept, which meta knows, and
-// the oldest after it are forgotten; those most likely came to nothing.
+// maxStarts bounds Starts and History. The first of Starts, which meta knows, is kept, and the
+// oldest after it are dropped; those most likely were never registered.
 const maxStarts = 64
 
-// Self is the node's own record in its store. Every change is durable before it returns.
-// It may be used concurrently.
+// Self is the node's own record in its store. Every change is durable before it returns. It is
+// safe for concurrent use.
 type Self struct {
 	st *store.Store
 
-	recovery Recovery // does not change while a process runs
+	recovery Recovery // constant while the process runs
 
 	mu       sync.Mutex
 	record   selfRecord
 	contacts *pb.JoinResponse // immutable
 	seen     map[uint64]seenStart
 	started  uint64               // as in the record, but kept after it is confirmed
-	reached  map[uint64]seenStart // what noteReached was told last
+	reached  map[uint64]seenStart // last argument of noteReached
 
 	raised atomic.Uint64 // as in the record, for Reached
 }
 
-// OpenSelf reads the node's record and begins its next incarnation, which is durable when
-// it returns. In an empty store it makes up a node id.
+// OpenSelf reads the node's record and starts its next incarnation, which is durable when it
+// returns. In an empty store it generates a node id.
 func OpenSelf(st *store.Store) (*Self, error) {
 	s := &Self{st: st, contacts: &pb.JoinResponse{}, seen: map[uint64]seenStart{}}
 	known, err := s.read()
@@ -117,10 +115,10 @@ func OpenSelf(st *store.Store) (*Self, error) {
 		return nil, err
 	}
 	next := s.record
-	// Above the incarnation of any copy of this directory that the others have seen.
+	// Above the incarnation of any copy of this directory known to the others.
 	next.Incarnation = max(next.Incarnation, next.Outlive) + 1
 	next.Outlive = 0
-	if len(next.History) == 0 { // of a version that did not keep it
+	if len(next.History) == 0 { // from a version without it
 		next.History = next.Starts
 	}
 	next.History = append(slices.Clone(next.History[max(0, len(next.History)-maxStarts+1):]), start)
@@ -143,7 +141,7 @@ func randomID() (uint64, error) {
 	return binary.BigEndian.Uint64(b[:])>>1 | 1, nil
 }
 
-// read loads what the store has. It returns false if the store is empty.
+// read loads the record from the store. It returns false if the store is empty.
 func (s *Self) read() (known bool, err error) {
 	snap := s.st.Snap()
 	defer snap.Close()
@@ -164,7 +162,7 @@ func (s *Self) read() (known bool, err error) {
 	return true, errors.Join(s.readSeen(snap), s.readRecovery(snap))
 }
 
-// wrapf puts text before an error; nil stays nil.
+// wrapf adds text to an error; nil stays nil.
 func wrapf(err error, text string) error {
 	if err == nil {
 		return nil
@@ -172,8 +170,8 @@ func wrapf(err error, text string) error {
 	return fmt.Errorf("%s: %w", text, err)
 }
 
-// write commits the record together with what is in b, and then replaces the one in
-// memory. The caller holds mu, or has not shared the Self yet.
+// write commits the record together with b and then replaces the one in memory. The caller holds
+// mu, or has not shared the Self yet.
 func (s *Self) write(next selfRecord, b *store.Batch) error {
 	data, err := json.Marshal(next)
 	if err != nil {
@@ -187,20 +185,19 @@ func (s *Self) write(next selfRecord, b *store.Batch) error {
 	return nil
 }
 
-// Identity returns who the node is now.
+// Identity returns the node's current identity.
 func (s *Self) Identity() Identity {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.record.Identity
 }
 
-// maxOutlived bounds how far another process can raise this node's incarnations, which
-// must be able to grow for good.
+// maxOutlived bounds the incarnation to which another process can raise this node's, so that
+// incarnations can always increase.
 const maxOutlived = 1 << 48
 
-// Outlive makes the next start a later incarnation than one that another process, on a
-// copy of this directory, has run as. The others would take any earlier one for dead as
-// long as they live.
+// Outlive makes the next start a later incarnation than that of another process, on a copy of
+// this directory. As long as that process lives, the others consider any earlier one dead.
 func (s *Self) Outlive(incarnation uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,15 +209,15 @@ func (s *Self) Outlive(incarnation uint64) error {
 	return s.write(next, &store.Batch{})
 }
 
-// Starts returns the numbers by which this process and its directory register. The slice
-// must not be changed.
+// Starts returns the start numbers with which this process registers. The slice must not be
+// changed.
 func (s *Self) Starts() []uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.record.Starts
 }
 
-// Contacts returns the last answer to a Join: the nodes, and where meta was. The message
+// Contacts returns the last response to a Join: the nodes, and the location of meta. The message
 // must not be changed.
 func (s *Self) Contacts() *pb.JoinResponse {
 	s.mu.Lock()
@@ -228,32 +225,32 @@ func (s *Self) Contacts() *pb.JoinResponse {
 	return s.contacts
 }
 
-// ErrWaiting reports that the directory was started to become part of a cluster with others, and is
-// now started to be one of its own.
-var ErrWaiting = errors.New("join: this directory waits to become part of a cluster")
+// ErrWaiting reports that the directory was started to become part of a cluster with others, and
+// is now started to found its own.
+var ErrWaiting = errors.New("join: this directory is waiting to become part of a cluster")
 
-// errNotFresh reports that the node belongs to a cluster already.
+// errNotFresh reports that the node already belongs to a cluster.
 var errNotFresh = errors.New("join: the node belongs to a cluster already")
 
-// Begin makes the node a cluster of its own, unless it has waited for others
-// (ErrWaiting). bootstrap adds the first tablets' state to the same atomic batch.
+// Begin founds a cluster of this node alone, unless the node has waited for others (ErrWaiting).
+// bootstrap adds the first tablets' state to the same atomic batch.
 func (s *Self) Begin(bootstrap func(b *store.Batch, node uint64)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.record.Waiting {
-		return fmt.Errorf("%w: give --join again, or begin a new cluster in an empty directory",
+		return fmt.Errorf("%w: give --join again, or found a new cluster in an empty directory",
 			ErrWaiting)
 	}
 	return s.found(bootstrap)
 }
 
-// Found makes the node the founder of a cluster that others wait for. All of them have
-// promised it that; here only the own promise is checked.
+// Found makes the node the founder of a cluster that others wait for. All of them have promised
+// it; here only the own promise is checked.
 func (s *Self) Found(bootstrap func(b *store.Batch, node uint64)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.record.Promised != s.record.NodeID {
-		return errors.New("join: the node has promised to let another one found the cluster")
+		return errors.New("join: the node has promised another node to found the cluster")
 	}
 	return s.found(bootstrap)
 }
@@ -270,12 +267,11 @@ func (s *Self) found(bootstrap func(b *store.Batch, node uint64)) error {
 	return s.write(next, b)
 }
 
-// settle ends what means nothing to a node that has a cluster: that it waits, its promises,
-// and the question of what it has told others before.
+// settle clears the fields that are meaningless for a node with a cluster: waiting, its promises,
+// and the unconfirmed position.
 func (r *selfRecord) settle() { r.Waiting, r.Promised, r.Attempt, r.Started = false, 0, 0, 0 }
 
-// Wait notes durably that the node waits for others, so that it never begins a cluster
-// alone.
+// Wait durably records that the node waits for others, so that it never founds a cluster alone.
 func (s *Self) Wait() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -287,8 +283,8 @@ func (s *Self) Wait() error {
 	return s.write(next, &store.Batch{})
 }
 
-// Promise promises founder that it may found the cluster, unless another node has the
-// promise, and returns who holds it. The promise is durable when Promise returns.
+// Promise promises founder that it may found the cluster, unless another node holds the promise,
+// and returns the holder. The promise is durable when Promise returns.
 func (s *Self) Promise(founder, attempt uint64) (holder uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -306,9 +302,8 @@ func (s *Self) Promise(founder, attempt uint64) (holder uint64, err error) {
 	return founder, s.write(next, &store.Batch{})
 }
 
-// Withdraw takes back a promise that its founder gives up, unless it has been given for a
-// later attempt. Only the founder may ask for that, because it may have founded the
-// cluster.
+// Withdraw removes a promise at its founder's request, unless it was given for a later attempt.
+// Only the founder may request that, because it may have founded the cluster.
 func (s *Self) Withdraw(founder, attempt uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -320,17 +315,17 @@ func (s *Self) Withdraw(founder, attempt uint64) error {
 	return s.write(next, &store.Batch{})
 }
 
-// Joined stores what the cluster answered. A fresh node becomes one of the cluster; for
-// one that came back this start is registered now.
+// Joined stores the response of the cluster. A fresh node becomes a member; for a returning node
+// this start is now registered.
 func (s *Self) Joined(r *pb.JoinResponse) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r.ClusterId == "" || (!s.record.Fresh() && r.ClusterId != s.record.ClusterID) {
 		return fmt.Errorf("%w: %q", ErrOtherCluster, r.ClusterId)
 	}
-	// Meta knows the present start now, so earlier ones need not be proven any more.
+	// Meta has recorded the current start, so earlier ones need not be proven any longer.
 	last := len(s.record.Starts) - 1
-	// Upkeep comes here again and again, and mostly nothing has changed.
+	// Upkeep calls this repeatedly, usually without a change.
 	if !s.record.Fresh() && last == 0 && proto.Equal(r, s.contacts) {
 		return nil
 	}

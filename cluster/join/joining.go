@@ -17,39 +17,39 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file is the client's side of the door. Enter runs on the goroutine that opens the
-// node and ends before Upkeep begins; Seek and Upkeep run on goroutines of their own
-// until their context ends, and may ask the same nodes at once. Questions to many nodes
-// go out in parallel, each on a goroutine that is joined before greet returns.
+// The client side of Membership. Enter runs on the goroutine that opens the node and ends before
+// Upkeep starts; Seek and Upkeep run on their own goroutines until their context ends, and may
+// contact the same nodes concurrently. Requests to many nodes are sent in parallel, each on a
+// goroutine that is joined before helloAll returns.
 
-// Enter brings the node into a cluster: it begins one, founds one with others or joins
-// one, and waits for that as long as ctx allows. A node that belongs to one already looks
-// only for a short time for somebody who registers its new incarnation: all nodes may be
-// starting, and then Upkeep registers it later.
+// Enter makes the node a member of a cluster: it founds one, alone or with others, or joins one,
+// and waits for that until ctx ends. A node that is a member already tries only for rejoinTimeout
+// to have its new incarnation registered: all nodes may be starting, and Upkeep then registers it
+// later.
 //
-// These errors are not worth another try: ErrOtherCluster, ErrDuplicateNode,
-// ErrStaleIncarnation, ErrForgotten, ErrWaiting, ErrClock, version.ErrIncompatible.
+// These errors are final: ErrOtherCluster, ErrDuplicateNode, ErrStaleIncarnation, ErrForgotten,
+// ErrWaiting, ErrClock, version.ErrIncompatible.
 func (d *Membership) Enter(ctx context.Context) error {
 	switch {
 	case !d.cfg.Self.Identity().Fresh():
-		return d.comeBack(ctx)
+		return d.rejoin(ctx)
 	case len(d.cfg.Join) == 0:
 		return d.cfg.Self.Begin(d.cfg.Bootstrap)
 	}
 	if err := d.cfg.Self.Wait(); err != nil {
 		return err
 	}
-	var suspect time.Time // since when another process seems to have this node's identity
+	var suspect time.Time // since when another process appears to have this node's identity
 	for {
 		done, err := d.round(ctx)
-		// This node's own last process may have been killed a moment ago and count as
-		// alive: only after a while is it another one.
+		// This node's previous process may have been killed a moment ago and count as alive: only
+		// after a while is it another one.
 		if errors.Is(err, cluster.ErrDuplicateNode) {
 			if suspect.IsZero() {
 				suspect = time.Now()
 			}
 			if time.Since(suspect) < duplicatePause {
-				d.say("waiting: the identity seems to be in use", "error", err)
+				d.say("waiting: the identity appears to be in use", "error", err)
 				done, err = false, nil
 			}
 		}
@@ -62,12 +62,12 @@ func (d *Membership) Enter(ctx context.Context) error {
 	}
 }
 
-// pause waits about so long, with jitter, or for the end of ctx, whose cause it returns.
+// pause waits for about wait, with jitter, or until ctx ends, whose cause it returns.
 func (d *Membership) pause(ctx context.Context, wait time.Duration) error {
 	return d.pauseUnless(ctx, wait, nil)
 }
 
-// pauseUnless is like pause but also returns when something is received.
+// pauseUnless is like pause but also returns when it receives from the channel.
 func (d *Membership) pauseUnless(ctx context.Context, wait time.Duration,
 	something <-chan struct{}) error {
 	t := time.NewTimer(wait/2 + rand.N(wait))
@@ -82,39 +82,39 @@ func (d *Membership) pauseUnless(ctx context.Context, wait time.Duration,
 	}
 }
 
-// greeting is one address's answer to Hello, or the error instead; then r is nil.
-type greeting struct {
+// helloResult is one address's response to Hello, or the error; then r is nil.
+type helloResult struct {
 	addr string
 	r    *pb.HelloResponse
 	err  error
 
 	clock clockReading
-	told  bool // it has told its clock
+	told  bool // clock is valid
 }
 
-// round asks every address once and then joins, founds, or does neither.
+// round contacts every address once and then joins, founds, or does neither.
 func (d *Membership) round(ctx context.Context) (done bool, err error) {
-	greetings := d.greet(ctx, d.targets())
-	var in []greeting
+	greetings := d.helloAll(ctx, d.targets())
+	var in []helloResult
 	for _, g := range greetings {
 		if g.r != nil && g.r.ClusterId != "" {
 			in = append(in, g)
 		}
 	}
-	// A cluster that exists comes first: founding a second one would split the nodes.
+	// An existing cluster comes first: founding a second one would split the nodes.
 	if len(in) > 0 {
 		return d.join(ctx, in)
 	}
-	d.sayMisdirected(greetings)
+	d.logMisdirected(greetings)
 	if d.cfg.Expect > 1 {
 		return d.found(ctx)
 	}
-	d.sayWaiting(greetings)
+	d.logWaiting(greetings)
 	return false, nil
 }
 
-// targets returns whom to ask: the addresses that the operator named, and those of fresh
-// nodes that were heard of.
+// targets returns the addresses to contact: those that the operator named, and those of known
+// fresh nodes.
 func (d *Membership) targets() []string {
 	out := slices.Clone(d.cfg.Join)
 	for _, f := range d.heard.recent(func(f *freshNode) time.Time { return f.heard }) {
@@ -124,9 +124,9 @@ func (d *Membership) targets() []string {
 	return slices.Compact(out)
 }
 
-// greet says Hello to all addresses at once, waits for the answers at most callTimeout,
-// and remembers what they say. It returns one greeting per address.
-func (d *Membership) greet(ctx context.Context, addrs []string) []greeting {
+// helloAll sends Hello to all addresses concurrently, waits for the responses for at most
+// callTimeout, and records them. It returns one helloResult per address.
+func (d *Membership) helloAll(ctx context.Context, addrs []string) []helloResult {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	id := d.cfg.Self.Identity()
@@ -138,13 +138,13 @@ func (d *Membership) greet(ctx context.Context, addrs []string) []greeting {
 		req.Incarnation, req.Starts = id.Incarnation, d.cfg.Self.History()
 		req.LogReached = d.cfg.Self.Started()
 	}
-	out := make([]greeting, len(addrs))
+	out := make([]helloResult, len(addrs))
 	var all sync.WaitGroup
 	for i, addr := range addrs {
 		all.Go(func() {
 			began := d.clock()
 			r, err := d.cfg.Contact.Hello(ctx, addr, req)
-			out[i] = greeting{addr: addr, r: r, err: err}
+			out[i] = helloResult{addr: addr, r: r, err: err}
 			out[i].clock, out[i].told = readClock(addr, began, d.clock(), r.GetUnixMs())
 		})
 	}
@@ -153,15 +153,15 @@ func (d *Membership) greet(ctx context.Context, addrs []string) []greeting {
 	return out
 }
 
-// join asks one node of the cluster after another to take this node in, and returns true
-// as soon as one has. It returns an error only for what asking again cannot help.
-func (d *Membership) join(ctx context.Context, in []greeting) (bool, error) {
+// join sends Join to one node of the cluster after another until one admits this node, and then
+// returns true. It returns an error only if a retry cannot help.
+func (d *Membership) join(ctx context.Context, in []helloResult) (bool, error) {
 	id := d.cfg.Self.Identity()
 	for _, g := range in {
 		switch {
 		case !id.Fresh() && g.r.ClusterId != id.ClusterID:
 			return false, fmt.Errorf("%w: this directory is of cluster %s, but %s is of cluster %s; "+
-				"name nodes of the own cluster (--join), "+
+				"name nodes of its own cluster (--join), "+
 				"or join the other one with an empty directory", ErrOtherCluster, id.ClusterID,
 				g.addr, g.r.ClusterId)
 		case g.r.ClusterId != in[0].r.ClusterId:
@@ -186,7 +186,7 @@ func (d *Membership) join(ctx context.Context, in []greeting) (bool, error) {
 		r, err := d.cfg.Contact.Join(calling, g.addr, req)
 		cancel()
 		if err == nil {
-			// Before this directory has anything of the cluster.
+			// Before this directory contains anything of the cluster.
 			err = d.cfg.Gate.Learn(wire.Agreed(r.Agreed))
 			if err == nil {
 				err = d.cfg.Self.Joined(r)
@@ -198,22 +198,22 @@ func (d *Membership) join(ctx context.Context, in []greeting) (bool, error) {
 				id.NodeID, "incarnation", id.Incarnation, "by", g.addr)
 			return true, nil
 		}
-		// The cluster has decided; every other node would say the same.
+		// The cluster has decided; every other node would respond the same.
 		if err = joinError(err); isRefusal(err) {
-			return false, fmt.Errorf("join: %s does not let this node in: %w", g.addr, err)
+			return false, fmt.Errorf("join: %s does not admit this node: %w", g.addr, err)
 		}
 		if ctx.Err() != nil {
 			return false, fmt.Errorf("join: waiting to join: %w", context.Cause(ctx))
 		}
-		d.say("waiting: the cluster cannot take this node in yet", "addr", g.addr, "error", err)
+		d.say("waiting: the cluster cannot admit this node yet", "addr", g.addr, "error", err)
 	}
 	return false, nil
 }
 
-// joinVersions refuses to become or be a node of a cluster whose version this build does not
-// work with. A node of the cluster takes note of the version: it may have been away when
-// that was raised, and must know before it opens a replica.
-func (d *Membership) joinVersions(id Identity, in []greeting) error {
+// joinVersions rejects a cluster whose version this build does not support. A node of the cluster
+// records the version: it may have been down when that was raised, and must know it before it
+// opens a replica.
+func (d *Membership) joinVersions(id Identity, in []helloResult) error {
 	for _, g := range in {
 		agreed := wire.Agreed(g.r.Agreed)
 		err := agreed.Admit(d.cfg.Gate.Build())
@@ -221,33 +221,33 @@ func (d *Membership) joinVersions(id Identity, in []greeting) error {
 			err = d.cfg.Gate.Learn(agreed)
 		}
 		if err != nil {
-			return fmt.Errorf("join: by what %s says (build %s): %w", g.addr, g.r.Version, err)
+			return fmt.Errorf("join: according to %s (build %s): %w", g.addr, g.r.Version, err)
 		}
 	}
 	return nil
 }
 
-// isRefusal reports whether an error is a decision of the cluster against this node, as
-// opposed to "not now".
+// isRefusal reports whether an error is a final rejection of this node, as opposed to a temporary
+// failure.
 func isRefusal(err error) bool {
 	return errors.Is(err, ErrOtherCluster) || errors.Is(err, cluster.ErrDuplicateNode) ||
 		errors.Is(err, cluster.ErrStaleIncarnation) ||
 		errors.Is(err, cluster.ErrForgotten) || errors.Is(err, version.ErrIncompatible)
 }
 
-// maxAskedBack bounds how many of the known nodes that it does not vote with are asked by
-// a node that comes back.
+// maxAskedBack limits the number of known nodes that a returning node contacts in addition to
+// those it votes with.
 const maxAskedBack = 32
 
-// comeBack registers the new incarnation with whoever answers. If nobody can, because all
-// may be starting, the node goes on as soon as its start is confirmed, and Upkeep
-// registers it later.
-func (d *Membership) comeBack(ctx context.Context) error {
+// rejoin registers the new incarnation with any node that responds. If none can, because all
+// may be starting, the node continues as soon as its start is confirmed, and Upkeep registers it
+// later.
+func (d *Membership) rejoin(ctx context.Context) error {
 	began := time.Now()
 	for {
-		addrs := d.acquainted()
-		asking, cancel := context.WithTimeout(ctx, comeBackPause)
-		greetings := d.greet(asking, addrs)
+		addrs := d.knownAddrs()
+		asking, cancel := context.WithTimeout(ctx, rejoinTimeout)
+		greetings := d.helloAll(asking, addrs)
 		again, err := d.discard(ctx)
 		if again || err != nil {
 			cancel()
@@ -265,20 +265,19 @@ func (d *Membership) comeBack(ctx context.Context) error {
 		case done:
 			return d.cfg.Self.Confirmed()
 		case errors.Is(err, cluster.ErrDuplicateNode) && time.Since(began) < duplicatePause:
-			d.say("waiting: the identity seems to be in use", "error", err)
+			d.say("waiting: the identity appears to be in use", "error", err)
 			err = d.pause(ctx, roundPause)
 		case isRefusal(err):
 			return err
-		// Not registered, but safe to vote: meta may need this very node to get its
-		// quorum.
+		// Not registered, but safe to vote: meta may need this very node for its quorum.
 		case confirmed:
 			if len(addrs) > 0 {
-				d.cfg.Logger.Info("no node has registered this one yet; it starts, for the others may be "+
+				d.cfg.Logger.Info("no node has registered this one yet; it starts anyway, because the others may be "+
 					"starting too", "asked", addrs)
 			}
 			return d.cfg.Self.Confirmed()
 		default:
-			d.sayMisdirected(greetings)
+			d.logMisdirected(greetings)
 			err = d.hold(ctx, missing)
 		}
 		if err != nil {
@@ -287,9 +286,9 @@ func (d *Membership) comeBack(ctx context.Context) error {
 	}
 }
 
-// acquainted returns the addresses of the nodes that this one knows: those named by the
-// operator, all that it votes with, some others, and those that have called.
-func (d *Membership) acquainted() []string {
+// knownAddrs returns the addresses of the nodes known to this one: those named by the operator,
+// all that it votes with, some others, and those that have called.
+func (d *Membership) knownAddrs() []string {
 	addrs := slices.Clone(d.cfg.Join)
 	others := 0
 	for _, n := range d.cfg.Self.Contacts().Nodes {
@@ -307,29 +306,29 @@ func (d *Membership) acquainted() []string {
 	})
 }
 
-// Seek asks the nodes that this one knows where they are now, again and again, until this
-// incarnation is registered or ctx ends. Until meta is reached nobody else tells it of
-// addresses that have changed since it last ran.
+// Seek asks the known nodes for their current addresses, repeatedly, until this incarnation is
+// registered or ctx ends. Until meta is reached it is the only source of addresses that have
+// changed since the last run.
 func (d *Membership) Seek(ctx context.Context) {
-	for d.pause(ctx, comeBackPause) == nil && !d.registered.Load() {
-		d.greet(ctx, d.acquainted())
+	for d.pause(ctx, rejoinTimeout) == nil && !d.registered.Load() {
+		d.helloAll(ctx, d.knownAddrs())
 		d.checkBehind(ctx)
 	}
 }
 
-// ofCluster drops greetings of fresh nodes, and those of another cluster at addresses
-// that the operator has not named: such an address may have been given to somebody else.
-// Those that the operator named stay, for join to refuse.
-func (d *Membership) ofCluster(all []greeting) []greeting {
+// ofCluster drops the responses of fresh nodes, and those of another cluster at addresses that
+// the operator has not named: such an address may have been reassigned. Those that the operator
+// named are kept, for join to reject.
+func (d *Membership) ofCluster(all []helloResult) []helloResult {
 	own := d.cfg.Self.Identity().ClusterID
-	return slices.DeleteFunc(all, func(g greeting) bool {
+	return slices.DeleteFunc(all, func(g helloResult) bool {
 		return g.r == nil || g.r.ClusterId == "" ||
 			(g.r.ClusterId != own && !slices.Contains(d.cfg.Join, g.addr))
 	})
 }
 
-// Register registers this incarnation through r, once the node can reach meta by itself.
-// If that is done already it does nothing.
+// Register registers this incarnation through r, once the node can reach meta itself. If it is
+// registered already it does nothing.
 func (d *Membership) Register(ctx context.Context, r Registry) error {
 	if d.registered.Load() {
 		return nil
@@ -345,9 +344,8 @@ func (d *Membership) Register(ctx context.Context, r Registry) error {
 	return err
 }
 
-// Upkeep registers the node, as often as it takes, and from then on keeps what it knows
-// of the others up to date for its next start, until ctx ends. It returns an error only
-// if the node is refused, and must stop.
+// Upkeep registers the node, with retries, and then keeps its stored contacts up to date for the
+// next start, until ctx ends. It returns an error only if the node is rejected and must stop.
 func (d *Membership) Upkeep(ctx context.Context, r Registry) error {
 	for {
 		wait := d.cfg.Upkeep
@@ -362,13 +360,12 @@ func (d *Membership) Upkeep(ctx context.Context, r Registry) error {
 			err = d.cfg.Self.noteReached(d.reachedFunc())
 		}
 		if err != nil && ctx.Err() == nil {
-			d.say("meta is not reached yet", "error", err)
+			d.say("meta is not reachable yet", "error", err)
 			wait = roundPause
 		} else {
-			// One that comes back and waits for others may know nobody: it asks back who
-			// calls. So may one of those that were to found the cluster together, if the
-			// others' Join names it.
-			d.greet(ctx, d.acquainted())
+			// A returning node that waits for others may know no node: it contacts its callers.
+			// So may one of those founding the cluster together, if the others' Join names it.
+			d.helloAll(ctx, d.knownAddrs())
 			d.checkBehind(ctx)
 			if len(d.cfg.Self.Contacts().Nodes) < d.cfg.Expect {
 				wait = 10 * roundPause
@@ -380,7 +377,7 @@ func (d *Membership) Upkeep(ctx context.Context, r Registry) error {
 	}
 }
 
-// noteContacts stores whom the registry knows.
+// noteContacts stores the registry's contacts.
 func (d *Membership) noteContacts(ctx context.Context, r Registry) error {
 	contacts, err := r.Contacts(ctx)
 	if err != nil {
@@ -390,24 +387,25 @@ func (d *Membership) noteContacts(ctx context.Context, r Registry) error {
 	if !slices.ContainsFunc(contacts.Nodes, func(n *pb.Node) bool {
 		return n.NodeId == id.NodeID
 	}) {
-		// It was taken for gone, or even forgotten, while it was cut off: registering tells which.
+		// It was considered gone, or even forgotten, while it was partitioned: registering shows
+		// which.
 		d.registered.Store(false)
 	}
 	contacts.ClusterId = id.ClusterID
 	return d.cfg.Self.Joined(contacts)
 }
 
-// say logs what the node waits for, each text at once and then every logPause.
+// say logs the reason for waiting, each text at once and then every logPause.
 func (d *Membership) say(text string, args ...any) { d.tell(slog.LevelInfo, text, "", args) }
 
-// warn is like say for what an operator has to mend. Texts about different subjects count
-// as different.
+// warn is like say, for conditions that an operator must fix. Texts about different subjects
+// count as different.
 func (d *Membership) warn(text, subject string, args ...any) {
 	d.tell(slog.LevelWarn, text, subject, args)
 }
 
-// tell logs text unless it has done so about the subject less than logPause ago. It
-// forgets what is older, so that what it remembers stays small.
+// tell logs text unless it did so about the subject less than logPause ago. Older entries are
+// dropped, so that its memory stays small.
 func (d *Membership) tell(level slog.Level, text, subject string, args []any) {
 	now, key := time.Now(), text+" "+subject
 	d.mu.Lock()

@@ -20,112 +20,110 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file is the server's side of the door: what this node tells and promises others,
-// on the goroutines of the Membership service, many at a time. Enter, Seek and Upkeep
-// (joining.go, founding.go) ask others on goroutines of the node. Both sides meet in what
-// is heard of others (heard.go) and in its mutex, which is never held during a
-// call to another node; what must survive a crash is Self's.
+// The server side of Membership: responses and promises to other nodes, on the goroutines of the
+// Membership service, many concurrently. Enter, Seek and Upkeep (joining.go, founding.go) contact
+// others on goroutines of the node. Both sides share heard (heard.go) and the mutex, which is
+// never held during a call to another node; durable state belongs to Self.
 
-// ErrOtherCluster reports that the node belongs to another cluster than the one that it asks.
+// ErrOtherCluster reports that the node belongs to another cluster than the one that it
+// contacted.
 var ErrOtherCluster = errors.New("join: the node belongs to another cluster")
 
-// Contact asks another node's Membership service, by its Listen address. GRPCContact is
-// the real one.
+// Contact calls another node's Membership service at its Listen address. GRPCContact is the
+// production implementation.
 type Contact interface {
 	Hello(ctx context.Context, addr string, req *pb.HelloRequest) (*pb.HelloResponse, error)
 	Join(ctx context.Context, addr string, req *pb.JoinRequest) (*pb.JoinResponse, error)
 	Found(ctx context.Context, addr string, req *pb.FoundRequest) (*pb.FoundResponse, error)
 }
 
-// Registry is what a node of a cluster needs to let others in. meta.Registry is the real
-// one.
+// Registry is the interface to meta that a member needs to admit others. meta.Registry is the
+// production implementation.
 type Registry interface {
 	// Register records an incarnation of a node in meta. Errors: ErrStaleIncarnation,
-	// ErrDuplicateNode, or that it was not possible now.
+	// ErrDuplicateNode, or a temporary failure.
 	Register(ctx context.Context, r *wire.NodeRecord) error
-	// Contacts returns what a node that joins must know: the nodes, and where meta is.
+	// Contacts returns the data for a joining node: the nodes, and the location of meta.
 	Contacts(ctx context.Context) (*pb.JoinResponse, error)
 }
 
-// MembershipConfig is what a Membership needs.
+// MembershipConfig configures a Membership.
 type MembershipConfig struct {
 	Self    *Self
 	Contact Contact
-	// Join are the Listen addresses of nodes, as the operator has given them.
+	// Join are the Listen addresses of nodes named by the operator.
 	Join []string
-	// Expect is how many fresh nodes found a cluster together; at most 1: this one does
-	// not wait for others.
+	// Expect is the number of fresh nodes that found a cluster together; with at most 1 this node
+	// does not wait for others.
 	Expect int
-	// Addresses are where others reach this node.
+	// Addresses are the addresses at which other nodes reach this one.
 	Addresses *pb.NodeAddresses
 	Labels    map[string]string
 	Version   string
-	// Gate says which versions this build knows, and what the cluster has agreed on.
+	// Gate has the versions supported by this build and those agreed on by the cluster.
 	Gate *version.Gate
-	// Voters are the nodes that this one votes with, by what its store has of Raft
-	// groups; it may be among them.
+	// Voters are the nodes that this one votes with, according to the Raft groups in its store;
+	// it may be among them.
 	Voters []uint64
-	// Waiting is told why a node that comes back has to wait; may be nil.
+	// Waiting is called with the reason why a returning node has to wait; it may be nil.
 	Waiting func(why string)
-	// Discards is called when the replicas of this node have to be discarded, as Self.Discards
-	// says from then on; may be nil. It may wait until ctx ends.
+	// Discards is called when the replicas of this node must be discarded, as Self.Discards then
+	// reports; it may be nil. It may block until ctx ends.
 	Discards func(ctx context.Context)
-	// Bootstrap adds the first tablets' state to the batch that begins a cluster.
+	// Bootstrap adds the first tablets' state to the batch that founds a cluster.
 	Bootstrap func(b *store.Batch, node uint64)
-	// Clock is this node's clock; nil: time.Now. A fresh node whose clock is off from the
-	// others' by more than MaxClockOff neither joins nor founds; 0: clocks are not
-	// compared.
+	// Clock is this node's clock. Defaults to time.Now. A fresh node whose clock differs from the
+	// others' by more than MaxClockOff neither joins nor founds; 0 disables the comparison.
 	Clock       func() time.Time
 	MaxClockOff time.Duration
-	// Upkeep is the time between two looks at who is in the cluster, for the next start;
-	// default 30 s.
+	// Upkeep is the interval between two updates of the stored contacts. Defaults to 30 s.
 	Upkeep time.Duration
 	Logger *slog.Logger // nil: discarded
 }
 
-// The door's intervals and timeouts.
+// Intervals and timeouts of Membership.
 const (
-	roundPause    = 250 * time.Millisecond // between two rounds of questions to all addresses
-	callTimeout   = 2 * time.Second        // how long one answer is waited for
-	freshFor      = 3 * time.Second        // for how long an answer of a fresh node counts
+	roundPause    = 250 * time.Millisecond // between two rounds of requests to all addresses
+	callTimeout   = 2 * time.Second        // RPC timeout
+	freshFor      = 3 * time.Second        // validity of a fresh node's response
 	defaultUpkeep = 30 * time.Second
-	// rankPause is how much longer each next node waits before it founds instead of those
-	// before it.
+	// rankPause is the delay after which each next node founds if those before it have not.
 	rankPause = 3 * time.Second
-	// comeBackPause is how long a node that comes back looks for one that registers it.
-	comeBackPause = 2 * time.Second
-	// duplicatePause is how long it asks again when another process seems to have its
-	// identity: its own last one may just have ended.
+	// rejoinTimeout is the time in which a returning node tries to be registered before it starts
+	// unregistered.
+	rejoinTimeout = 2 * time.Second
+	// duplicatePause is the time in which a node retries when another process appears to have its
+	// identity: its own previous one may just have ended.
 	duplicatePause = 15 * time.Second
-	logPause       = 30 * time.Second // between two lines that say the same
+	logPause       = 30 * time.Second // between two identical log lines
 )
 
-// Membership brings a node into a cluster (Enter) and lets others in: it serves Membership from
-// before the node belongs to a cluster until it stops. The package's documentation says
+// Membership makes a node a member of a cluster (Enter) and admits others: it serves Membership
+// from before the node belongs to a cluster until it stops. The package documentation explains
 // how several fresh nodes found a cluster together.
 //
-// The mutex guards registry and said. attempts and what follows belong to the
-// goroutine of Enter, which also founds a cluster.
+// The mutex guards registry and said. attempts and the following fields belong to the goroutine
+// of Enter, which also founds a cluster.
 type Membership struct {
 	pb.UnimplementedMembershipServer
 	cfg   MembershipConfig
 	heard *heard
 
 	mu       sync.Mutex
-	registry Registry                              // nil: not open yet
+	registry Registry                              // nil before Open
 	reached  func(node, incarnation uint64) uint64 // see ReachedBy; may be nil
-	said     map[string]time.Time                  // what was logged within logPause, and when
+	said     map[string]time.Time                  // texts logged within logPause, with their times
 
-	registered atomic.Bool   // this incarnation, through the registry
-	again      chan struct{} // capacity 1: Upkeep is to look at once who is in the cluster
+	registered atomic.Bool   // this incarnation is registered
+	again      chan struct{} // capacity 1: makes Upkeep update the contacts at once
 
-	attempts   uint64 // to found a cluster, by this process
+	attempts   uint64 // attempts of this process to found a cluster
 	complete   string // the set of fresh nodes that is expected, and since when it is complete
 	completeAt time.Time
-	loneSince  time.Time // nodes that wait for each other are all that answer; zero: they are not
+	loneSince  time.Time // since when all responding nodes wait for each other; zero if they do not
 }
 
-// NewMembership returns a closed door: it answers Hello but lets nobody in before Open.
+// NewMembership returns a Membership that responds to Hello but admits no node before Open.
 func NewMembership(cfg MembershipConfig) *Membership {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -148,8 +146,7 @@ func NewMembership(cfg MembershipConfig) *Membership {
 	}
 }
 
-// LookAgain makes Upkeep note at once who is in the cluster, because somebody has come.
-// It never blocks.
+// LookAgain makes Upkeep update its contacts at once, because a node has joined. It never blocks.
 func (d *Membership) LookAgain() {
 	select {
 	case d.again <- struct{}{}:
@@ -157,17 +154,16 @@ func (d *Membership) LookAgain() {
 	}
 }
 
-// Open lets others in through r from now on.
+// Open admits other nodes through r from now on.
 func (d *Membership) Open(r Registry) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.registry = r
 }
 
-// Hello implements pb.MembershipServer. It says who this node is and, while it is fresh,
-// which other fresh nodes it has heard of. To one of the own cluster that tells its
-// starts it also says whether they are known; that note is durable before the answer goes
-// out.
+// Hello implements pb.MembershipServer. It returns this node's identity and, while it is fresh,
+// the fresh nodes that it knows. A caller of the same cluster that sends its starts also learns
+// whether they are confirmed; that record is durable before the response is sent.
 func (d *Membership) Hello(_ context.Context, req *pb.HelloRequest) (*pb.HelloResponse, error) {
 	id := d.cfg.Self.Identity()
 	if err := d.admitUnnumbered(id, req); err != nil {
@@ -190,7 +186,7 @@ func (d *Membership) Hello(_ context.Context, req *pb.HelloRequest) (*pb.HelloRe
 		}
 		return r, nil
 	}
-	// Who has founded or joined the cluster meanwhile that this node expects is asked back, too.
+	// A node that has since founded or joined the expected cluster is contacted, too.
 	if req.ClusterId == "" || (d.cfg.Expect > 1 && int(req.Expect) == d.cfg.Expect) {
 		d.heard.fromFresh(req.NodeId, req.Addresses.GetListen())
 	}
@@ -200,9 +196,9 @@ func (d *Membership) Hello(_ context.Context, req *pb.HelloRequest) (*pb.HelloRe
 	return r, nil
 }
 
-// admitUnnumbered refuses to answer a node of the own cluster whose build knows of no
-// versions, once the cluster is at a later one: such a build would take any answer for a
-// leave to vote. Other builds judge by the answer themselves.
+// admitUnnumbered rejects a node of the same cluster whose build has no versions once the cluster
+// is at a later one: such a build would treat any response as permission to vote. Other builds
+// decide by the response themselves.
 func (d *Membership) admitUnnumbered(id Identity, req *pb.HelloRequest) error {
 	if id.Fresh() || req.ClusterId != id.ClusterID || req.Versions != nil {
 		return nil
@@ -210,16 +206,16 @@ func (d *Membership) admitUnnumbered(id Identity, req *pb.HelloRequest) error {
 	return d.cfg.Gate.Agreed().Admit(wire.Versions(nil))
 }
 
-// judge confirms the start of the node that asks, if it is of the same cluster and tells
-// its starts; otherwise it has nothing to say (UNSPECIFIED). With BEHIND it returns how far the
-// node's log had come.
+// judge confirms the start of the calling node, if it is of the same cluster and sends its
+// starts; otherwise it returns UNSPECIFIED. With BEHIND it returns the known position of the
+// node's log.
 func (d *Membership) judge(id Identity,
 	req *pb.HelloRequest) (start pb.HelloResponse_Start, reached uint64, err error) {
 	if id.Fresh() || req.ClusterId != id.ClusterID || len(req.Starts) == 0 ||
 		req.NodeId == id.NodeID {
 		return pb.HelloResponse_START_UNSPECIFIED, 0, nil
 	}
-	// It is noted only once it has discarded its replicas, and asks again.
+	// Its start is recorded only once it has discarded its replicas and asks again.
 	if reached = d.behind(req.NodeId, req.Incarnation, req.LogReached); reached > 0 {
 		return pb.HelloResponse_START_BEHIND, reached, nil
 	}
@@ -230,12 +226,12 @@ func (d *Membership) judge(id Identity,
 	return pb.HelloResponse_START_CONFIRMED, 0, nil
 }
 
-// Met returns the addresses at which nodes of the cluster gossip, as they have told this
-// process: newer than what it knew when it started.
+// Met returns the gossip addresses of nodes of the cluster received by this process: newer than
+// those stored at its start.
 func (d *Membership) Met() []string { return d.heard.gossiping() }
 
-// Join implements pb.MembershipServer: it registers the caller in meta and returns whom
-// it must know. The calls to the registry may take long, so mu is not held.
+// Join implements pb.MembershipServer: it registers the caller in meta and returns its contacts.
+// The calls to the registry may take long, so mu is not held.
 func (d *Membership) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinResponse, error) {
 	id := d.cfg.Self.Identity()
 	d.mu.Lock()
@@ -245,7 +241,7 @@ func (d *Membership) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinRes
 	case id.Fresh():
 		return nil, status.Error(codes.Unavailable, "this node belongs to no cluster yet")
 	case req.ClusterId != "" && req.ClusterId != id.ClusterID:
-		d.cfg.Logger.Warn("a node of another cluster was refused", "its_cluster", req.ClusterId,
+		d.cfg.Logger.Warn("a node of another cluster was rejected", "its_cluster", req.ClusterId,
 			"its_address", req.Addresses.GetListen())
 		return nil, joinStatus(fmt.Errorf("%w: it is of %s, this is %s", ErrOtherCluster,
 			req.ClusterId, id.ClusterID))
@@ -264,7 +260,7 @@ func (d *Membership) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinRes
 		Starts: req.Starts,
 	})
 	if err != nil {
-		d.cfg.Logger.Warn("a node was not let in", "node", req.NodeId, "incarnation",
+		d.cfg.Logger.Warn("a node was not admitted", "node", req.NodeId, "incarnation",
 			req.Incarnation,
 			"its_address", req.Addresses.GetListen(), "error", err)
 		return nil, joinStatus(err)
@@ -277,15 +273,15 @@ func (d *Membership) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinRes
 	return r, nil
 }
 
-// Found implements pb.MembershipServer: it promises another node that it may found the
-// cluster, or takes such a promise back. Either is durable before the answer.
+// Found implements pb.MembershipServer: it promises another node that it may found the cluster,
+// or withdraws such a promise. Either is durable before the response.
 func (d *Membership) Found(_ context.Context, req *pb.FoundRequest) (*pb.FoundResponse, error) {
 	id := d.cfg.Self.Identity()
 	named := false
 	for _, node := range req.Nodes {
 		named = named || node == id.NodeID
 	}
-	// A founder with another idea of who belongs together must not get a promise.
+	// A founder that expects other nodes must not get a promise.
 	if !named || req.Founder == 0 || req.Founder == id.NodeID ||
 		len(req.Nodes) != int(req.Expect) || int(req.Expect) != d.cfg.Expect {
 		return nil, status.Error(codes.FailedPrecondition, "this node does not expect that cluster")
@@ -300,8 +296,8 @@ func (d *Membership) Found(_ context.Context, req *pb.FoundRequest) (*pb.FoundRe
 	return &pb.FoundResponse{Granted: holder == req.Founder, Founder: holder}, nil
 }
 
-// refusals pairs the errors of Join that waiting does not help with the codes they travel
-// by. Any other error travels as Unavailable.
+// refusals maps the final errors of Join to their gRPC codes. Any other error is sent as
+// Unavailable.
 var refusals = []struct {
 	code codes.Code
 	err  error
@@ -313,7 +309,7 @@ var refusals = []struct {
 	{codes.Aborted, version.ErrIncompatible},
 }
 
-// joinStatus returns the gRPC status by which an error travels.
+// joinStatus returns the gRPC status that carries an error.
 func joinStatus(err error) error {
 	for _, r := range refusals {
 		if errors.Is(err, r.err) {
@@ -323,7 +319,7 @@ func joinStatus(err error) error {
 	return status.Error(codes.Unavailable, err.Error())
 }
 
-// joinError undoes joinStatus.
+// joinError is the inverse of joinStatus.
 func joinError(err error) error {
 	for _, r := range refusals {
 		if status.Code(err) == r.code {
@@ -333,7 +329,7 @@ func joinError(err error) error {
 	return err
 }
 
-// refusal is another node's refusal, in its words, and which error it stands for.
+// refusal is another node's rejection: its text and the corresponding error.
 type refusal struct {
 	text string
 	kind error

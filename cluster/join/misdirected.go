@@ -11,11 +11,11 @@ import (
 	"github.com/percolator-go/percolator/internal/rpc"
 )
 
-// This file says why a node waits to join, on the goroutine of Enter, and what an
-// operator has to do where waiting alone does not help.
+// Diagnosis of a node that waits to join, on the goroutine of Enter, and the operator's remedy
+// where waiting cannot help.
 
-// misdirected returns what is wrong with an address at which Hello has failed, and what to
-// do about it; next is empty if a node may yet come up there.
+// misdirected returns why Hello failed at an address, and the remedy; next is empty if a node may
+// still start there.
 func misdirected(failure error) (why, next string) {
 	st := status.Convert(failure)
 	_, code := rpc.Diagnose(st.Message())
@@ -28,41 +28,43 @@ func misdirected(failure error) (why, next string) {
 	why = code.Error()
 	switch {
 	case errors.Is(code, rpc.ErrOtherService):
-		return why, "--join takes a node's --listen address, which is one port before that for other nodes"
+		return why, "--join takes a node's --listen address, one port below its peer port"
 	case errors.Is(code, rpc.ErrHTTP1):
-		return why, "--join takes a node's --listen address, not that of its console, " + "which is three ports further unless --http says otherwise"
+		return why, "--join takes a node's --listen address, not that of its console, three ports above it unless --http is set"
 	case errors.Is(code, rpc.ErrPlainText):
-		return why, "start this node with --insecure as those that it joins, or check that --join " + "is a --listen address"
+		return why, "start this node with --insecure as those that it joins, or check that --join is a --listen address"
 	case errors.Is(code, rpc.ErrWantsTLS):
-		return why, "start this node with --certs as those that it joins, or check that --join " + "is a --listen address"
+		return why, "start this node with --certs as those that it joins, or check that --join is a --listen address"
 	case errors.Is(code, rpc.ErrWrongHost):
-		return why, "name that node by a host of its certificate, or make that anew: " + "`percolator cert create-node NAME --host HOST --ca-dir DIR --certs DIR --force`"
+		return why, "name that node by a host of its certificate, or recreate the certificate: "+
+			"`percolator cert create-node NAME --host HOST --ca-dir DIR --certs DIR --force`"
 	case errors.Is(code, rpc.ErrCertificates), errors.Is(code, rpc.ErrRefusedCert):
-		return "it and this node do not accept each other's certificates", "all nodes need certificates of one authority: `percolator cert create-node NAME --host HOST " + "--ca-dir DIR --certs DIR`, with the --ca-dir that made those of the cluster"
+		return "it and this node do not accept each other's certificates", "all nodes need certificates of one authority: `percolator cert create-node NAME --host HOST "+
+			"--ca-dir DIR --certs DIR`, with the --ca-dir that made those of the cluster"
 	}
 	return why, ""
 }
 
-// sayMisdirected warns of each address at which no node can ever answer this one.
-func (d *Membership) sayMisdirected(all []greeting) {
+// logMisdirected logs a warning for each address at which no node can respond to this one.
+func (d *Membership) logMisdirected(all []helloResult) {
 	for _, g := range all {
 		if g.err == nil {
 			continue
 		}
 		if why, next := misdirected(g.err); next != "" {
-			d.warn("waiting to join: the node does not answer at an address", g.addr, "addr", g.addr,
+			d.warn("waiting to join: no node responds at an address", g.addr, "addr", g.addr,
 				"why", why, "next", next, "error", g.err)
 		}
 	}
 }
 
-// loneAfter is for how long nodes that wait for each other may be about to find a
-// cluster: a node that begins one answers for a moment before it has.
+// loneAfter is the time after which nodes that wait for each other are reported: a node that
+// founds a cluster responds as fresh for a moment.
 const loneAfter = 5 * time.Second
 
-// sayWaiting logs why there is nobody to join. Addresses that sayMisdirected warns of are
-// left out.
-func (d *Membership) sayWaiting(all []greeting) {
+// logWaiting logs why there is no cluster to join. Addresses reported by logMisdirected are left
+// out.
+func (d *Membership) logWaiting(all []helloResult) {
 	var fresh, silent []string
 	var why error
 	own, founding, wrong := d.cfg.Self.Identity().NodeID, false, 0
@@ -79,7 +81,7 @@ func (d *Membership) sayWaiting(all []greeting) {
 			founding = founding || g.r.Expect > 1
 		}
 	}
-	// Nobody who answers begins a cluster, and nobody else is waited for.
+	// No responding node founds a cluster, and no other node is expected.
 	if len(fresh) == 0 || len(silent) > 0 || founding {
 		d.loneSince = time.Time{}
 	} else if d.loneSince.IsZero() {
@@ -87,9 +89,9 @@ func (d *Membership) sayWaiting(all []greeting) {
 	}
 	switch {
 	case !d.loneSince.IsZero() && time.Since(d.loneSince) >= loneAfter:
-		d.warn("waiting to join a cluster: all nodes that answer wait too, and none begins one", "",
+		d.warn("waiting to join a cluster: all responding nodes wait too, and none founds one", "",
 			"at", strings.Join(fresh, ","), "next", "give all of them --bootstrap-expect N, the number of nodes "+
-				"that begin the cluster; or start the first one without --join, in an empty directory")
+				"that found the cluster; or start the first one without --join, in an empty directory")
 	case len(fresh)+len(silent)+wrong == 0:
 		d.say("waiting to join, but --join names only this node; start the first node of a cluster " +
 			"without --join, or all of them with --bootstrap-expect")

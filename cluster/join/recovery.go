@@ -11,37 +11,36 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file has what `percolator recover` reads and writes of a node's own records, while
-// no process has the store open, and what the node does with it afterwards
-// (docs/adr/0055).
+// Reads and writes of `percolator recover` on a node's own records, while no process has the
+// store open, and their use by the node afterwards (docs/adr/0055).
 
 // recoveryRecord is the name of the record of the last recovery.
 const recoveryRecord = "recovery"
 
-// ErrUnfinishedRecovery means that `recover apply` was interrupted: the store has a part of
-// what it changes. The same call completes it.
+// ErrUnfinishedRecovery means that `recover apply` was interrupted: the store has some of its
+// changes. The same call completes it.
 var ErrUnfinishedRecovery = errors.New("join: a recovery of this directory is not finished: " +
 	"run `percolator recover apply` with the same plan again")
 
 // Recovery is a store's record of the last recovery from the loss of a quorum.
 type Recovery struct {
-	Plan string    `json:"plan"` // its id
-	At   time.Time `json:"at"`   // when the plan was made
-	By   string    `json:"by"`   // who has applied it
-	// Applied is false while apply is under way.
+	Plan string    `json:"plan"` // plan id
+	At   time.Time `json:"at"`   // creation time of the plan
+	By   string    `json:"by"`   // operator that applied it
+	// Applied is false while apply is in progress.
 	Applied bool `json:"applied"`
-	// Noted: this node has sent the record to meta and has written it to the audit log.
+	// Noted means that this node has sent the record to meta and has written it to the audit log.
 	Noted bool `json:"noted,omitempty"`
-	// Dead are the nodes that this recovery and those before it have declared dead. They
-	// neither vote nor come back.
+	// Dead are the nodes that this recovery and earlier ones declared dead. They neither vote nor
+	// return.
 	Dead []uint64 `json:"dead"`
-	// Highest is the highest timestamp that was seen in any store.
+	// Highest is the highest timestamp found in any store.
 	Highest uint64 `json:"highest"`
-	// Tablets are those whose groups were made anew.
+	// Tablets are the tablets whose groups were recreated.
 	Tablets []uint64 `json:"tablets"`
 }
 
-// Message returns the recovery as meta has it.
+// Message returns the recovery as meta stores it.
 func (r *Recovery) Message() *pb.Recovery {
 	return &pb.Recovery{
 		Plan: r.Plan, By: r.By, UnixMs: r.At.UnixMilli(), Dead: r.Dead, HighestTs: r.Highest,
@@ -49,19 +48,19 @@ func (r *Recovery) Message() *pb.Recovery {
 	}
 }
 
-// Stored is a store's information about its node.
+// Stored is the information about its node in a store.
 type Stored struct {
 	Identity
 	// Starts are the numbers of the directory's last starts, oldest first.
 	Starts []uint64
-	// Heard is the last start of each other node that this one has heard of.
+	// Heard is the last known start of each other node.
 	Heard    map[uint64]uint64
-	Nodes    []*pb.Node // as meta last told them
+	Nodes    []*pb.Node // as last received from meta
 	Recovery Recovery
 }
 
-// ReadStored reads what the store says of its node, without beginning an incarnation. It
-// reports false if the node belongs to no cluster.
+// ReadStored reads the information about its node in the store, without starting an incarnation.
+// It returns false if the node belongs to no cluster.
 func ReadStored(st *store.Store) (Stored, bool, error) {
 	s := &Self{st: st, contacts: &pb.JoinResponse{}, seen: map[uint64]seenStart{}}
 	known, err := s.read()
@@ -78,8 +77,8 @@ func ReadStored(st *store.Store) (Stored, bool, error) {
 	return out, true, nil
 }
 
-// PutRecovery adds the record of a recovery to the batch. It keeps the nodes that were
-// declared dead before.
+// PutRecovery adds the record of a recovery to the batch. It keeps the nodes that were declared
+// dead before.
 func PutRecovery(b *store.Batch, before, r Recovery) error {
 	r.Dead = append(slices.Clone(r.Dead), before.Dead...)
 	slices.Sort(r.Dead)

@@ -79,7 +79,7 @@ func TestRollingUpgrade(t *testing.T) {
 	began := time.Now()
 	u.exchange(0, "")
 	u.unused("one node is upgraded")
-	u.notFinal(u.Node(0).Listen, fmt.Sprintf("not every node knows version %d", version.Known().Newest))
+	u.notFinal(u.Node(0).Listen, fmt.Sprintf("not every node supports version %d", version.Known().Newest))
 	u.exchange(0, u.early) // back
 	for {
 		for i := range u.Nodes() {
