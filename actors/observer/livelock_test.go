@@ -125,9 +125,9 @@ func TestEndlessConflictsPark(t *testing.T) {
 				parkedWith(cluster, cell, "64 consecutive runs had no result", 2))
 			// Whose function says so may mean to wait, and is warned of when that counts as failed.
 			level := map[string]string{"conflict": "level=WARN", "unavailable": "level=DEBUG"}[name]
-			if !log.has("again and again", "row=row", "retries=32", level) ||
+			if !log.has("keep losing conflicts", "row=row", "retries=32", level) ||
 				!log.has("run failed", "row=row", "level=WARN") {
-				t.Error("no line names the row")
+				t.Error("no log line names the row")
 			}
 			notifytest.Eventually(t, 10*time.Second, "nothing is told of a parked row",
 				func() bool {
@@ -184,7 +184,7 @@ func TestSelfTriggeringIsWarnedOf(t *testing.T) {
 	var cluster *notifytest.Cluster
 	n, cluster, log := logged(t, func(_ context.Context, tx *percolator.Tx,
 		m percolator.Notification) error {
-		if m.Row == "loop" && !log.has("the same row again and again") {
+		if m.Row == "loop" && !log.has("the same row repeatedly") {
 			tx.Set(m.Row, raw, []byte("x"))
 		}
 		return nil
@@ -192,7 +192,7 @@ func TestSelfTriggeringIsWarnedOf(t *testing.T) {
 	set(t, n, "loop", raw)
 	set(t, n, "once", raw)
 	notifytest.Eventually(t, 60*time.Second, "warned", func() bool {
-		return log.has("the same row again and again", "row=loop", "observer=reader")
+		return log.has("the same row repeatedly", "row=loop", "observer=reader")
 	})
 	notifytest.Eventually(t, 20*time.Second, "it ends when the function stops", func() bool {
 		return cluster.Dirty() == 0

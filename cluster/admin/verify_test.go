@@ -53,7 +53,7 @@ func TestWithoutResult(t *testing.T) {
 			"%w: remoting: unreachable: node 2 at 127.0.0.1:1", txn.ErrNotSent),
 		"its node did not respond in time": fmt.Errorf("peer: node 2: %w",
 			context.DeadlineExceeded),
-		"the replica has not computed the checksum in time": errNoChecksum,
+		"the replica did not compute the checksum in time": errNoChecksum,
 	} {
 		if got := withoutResult(err); got != want {
 			t.Errorf("%v: %q, want %q", err, got, want)

@@ -107,7 +107,7 @@ func TestOldCopyWaits(t *testing.T) {
 		if !a.waits() {
 			t.Fatal("UNCONFIRMED-START: an old copy votes")
 		}
-		if !strings.Contains(s.told(), "know of a later start: this directory is an old copy") {
+		if !strings.Contains(s.told(), "know a later start: this directory is an old copy") {
 			t.Error("nothing is said of it")
 		}
 		a.crash()

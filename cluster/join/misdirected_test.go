@@ -44,8 +44,8 @@ func TestMisdirected(t *testing.T) {
 		creds      credentials.TransportCredentials
 		why, next  string
 	}{
-		{"a console", web.Listener.Addr().String(), plain, "HTTP/1", "three ports further"},
-		{"the port for nodes", plainAddr, plain, "for other nodes", "one port before"},
+		{"a console", web.Listener.Addr().String(), plain, "HTTP/1", "three ports above it"},
+		{"the port for nodes", plainAddr, plain, "a node's peer port", "one port below"},
 		{"a node with certificates", tlsAddr, plain, "plain text", "with --certs"},
 		{"a node without certificates", plainAddr, secure, "plain text", "with --insecure"},
 		{"another authority", tlsAddr, secure, "certificates", "of one authority"},
@@ -112,7 +112,7 @@ func TestWaitingSaysWhatIsWrong(t *testing.T) {
 				lines := strings.Count(s.told(), "level=WARN")
 				if lines < 60 || lines > 130 || strings.Contains(s.told(), `=""`) ||
 					!strings.Contains(s.told(), "addr=peer why=") ||
-					!strings.Contains(s.told(), "one port before that for other nodes") {
+					!strings.Contains(s.told(), "one port below its peer port") {
 					t.Errorf("%d lines in an hour", lines)
 				}
 			})

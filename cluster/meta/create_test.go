@@ -186,17 +186,17 @@ func TestClientBounds(t *testing.T) {
 		refused     string // empty: it is not
 	}{
 		{"", "operators", 20, ""},
-		{"amy", "wide", 5, "may have 5: 6 more"},
+		{"amy", "wide", 5, "of at most 5; the request needs 6 more"},
 		{"amy", "a", 1, ""},
 		{"amy", "b", 1, ""},
-		{"amy", "c", 0, "may have 2"},
+		{"amy", "c", 0, "tables of at most 2"},
 		{"amy", "a", 1, ""}, // it is there
 		{"amy", "a", 2, ""},
-		{"amy", "a", 3, "may have 5: 1 more"},
+		{"amy", "a", 3, "of at most 5; the request needs 1 more"},
 		{"bob", "c", 1, ""},
-		{"bob", "a", 4, "only who has"},
+		{"bob", "a", 4, "only its creator"},
 		{"bob", "a", 2, ""},
-		{"bob", "operators", 21, "only who has"},
+		{"bob", "operators", 21, "only its creator"},
 		{"", "a", 6, ""},
 	} {
 		err := create(test.owner, test.name, test.splits)

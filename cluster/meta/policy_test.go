@@ -68,7 +68,7 @@ func TestTabletsAreBounded(t *testing.T) {
 		t.Helper()
 		var e *txn.ServerError
 		if !errors.As(err, &e) || e.Code != pb.Error_CODE_TOO_LARGE ||
-			!strings.Contains(e.Message, "at most 4 are allowed") {
+			!strings.Contains(e.Message, "tablets of at most 4") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -107,7 +107,7 @@ func TestTabletsAreBounded(t *testing.T) {
 		t.Errorf("with room for one more: %v", err)
 	}
 	if err := m.Schema.SplitTablet(ctx, "u", "x"); err == nil ||
-		!strings.Contains(err.Error(), "at most 5 are allowed") {
+		!strings.Contains(err.Error(), "tablets of at most 5") {
 		t.Errorf("beyond the new bound: %v", err)
 	}
 }
