@@ -20,28 +20,27 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file makes backups. Create plans one, or finds the plan of one that was interrupted,
-// and has workers copy its ranges, each range by one worker into one file. Snapshots hold the
-// history from Create to its end.
+// Creation of backups. Create plans one, or resumes the plan of an interrupted one, and has
+// workers copy its ranges, each range by one worker into one file. A lease on history keeps the
+// backup's versions readable until Create returns.
 
-// CreateOptions say what is backed up.
+// CreateOptions configure a backup.
 type CreateOptions struct {
 	Options
-	Incremental bool     // only what has changed since the newest backup of the location
-	Tables      []string // only these; default: all
-	Restart     bool     // forget a backup that was interrupted
-	// Hold keeps history for the next increment after this backup has ended, until that is made,
-	// the hold is released, or the cluster's policy ends it. What is held for a backup of the
-	// location is held for the next one of the same tables in its place, without Hold too.
+	Incremental bool     // only changes since the newest backup of the location
+	Tables      []string // only these tables. Defaults to all
+	Restart     bool     // discard an interrupted backup
+	// Hold keeps history for the next increment after this backup has ended, until that increment
+	// is made, the hold is released, or the cluster's policy ends it. A hold for an earlier
+	// backup of the same tables in the location passes to this one even without Hold.
 	Hold bool
-	// Resumed is called when a backup that was interrupted goes on.
+	// Resumed is called when an interrupted backup is resumed.
 	Resumed func(name string)
 }
 
-// Create makes a backup, or goes on with the one that was interrupted, and returns its
-// manifest.
+// Create makes a backup, or resumes the interrupted one, and returns its manifest.
 func Create(ctx context.Context, c *txn.Client, l *Location, o CreateOptions) (*Manifest, error) {
-	m := &making{work: newWork(c, l, o.Options), options: o}
+	m := &backupRun{work: newWork(c, l, o.Options), options: o}
 	defer m.unpin()
 	if err := m.allowed(ctx); err != nil {
 		return nil, err
@@ -64,21 +63,20 @@ func Create(ctx context.Context, c *txn.Client, l *Location, o CreateOptions) (*
 	manifest, err := m.run(ctx)
 	stop(err)
 	if errors.Is(err, txn.ErrSnapshotTooOld) {
-		// History does not come back: nobody can go on with this one.
+		// Collected history does not come back: this backup can never be finished.
 		_ = m.remove(ctx, &m.plan.Manifest)
 		return nil, coded.Errorf("", "%w: %s: %w", ErrHistoryGone, m.plan.Manifest.Name, err)
 	}
 	if errors.Is(err, txn.ErrNoTable) {
-		return nil, coded.Errorf("", "%w was dropped while %s was made of it, which can't be finished: begin anew with --restart: %w",
+		return nil, coded.Errorf("", "%w was dropped during the backup %s, which can't be finished: start over with --restart: %w",
 			ErrTable, m.plan.Manifest.Name, err)
 	}
 	return manifest, err
 }
 
-// allowed returns an error unless all nodes know the scans that backups are made of. The nodes
-// check that too, but those of an earlier build do not: they would answer with cells as they
-// are now.
-func (m *making) allowed(ctx context.Context) error {
+// allowed returns an error unless all nodes support the scans of backups. The nodes check that
+// too, but those of an earlier build do not: they would return current cells.
+func (m *backupRun) allowed(ctx context.Context) error {
 	policy, err := m.client.Admin().ClusterPolicy(ctx, &pb.ClusterPolicyRequest{})
 	if err != nil {
 		return coded.Errorf("", "backup: read the cluster's policy: %w", err)
@@ -91,20 +89,20 @@ func (m *making) allowed(ctx context.Context) error {
 	return nil
 }
 
-// making is a backup being made.
-type making struct {
+// backupRun is a backup in progress.
+type backupRun struct {
 	*work
 	options CreateOptions
 	plan    *plan
-	done    map[int]File // of its ranges, by earlier runs
+	done    map[int]File // files of its ranges written by earlier runs
 	pins    []*txn.Snapshot
-	held    []*pb.BackupHold // for backups, anybody's, when this one began
+	held    []*pb.BackupHold // existing holds for backups of any owner when this one started
 	weak    []pendingColumn
 	agreed  version.Agreed
 }
 
-// pin keeps history from the timestamp on while the backup is being made.
-func (m *making) pin(ctx context.Context, at uint64) error {
+// pin keeps history from the timestamp on during the backup.
+func (m *backupRun) pin(ctx context.Context, at uint64) error {
 	s, err := m.client.SnapshotAt(ctx, mvcc.Timestamp(at))
 	if err == nil {
 		m.pins = append(m.pins, s)
@@ -112,21 +110,21 @@ func (m *making) pin(ctx context.Context, at uint64) error {
 	return err
 }
 
-// unpin lets history be collected.
-func (m *making) unpin() {
+// unpin releases the history.
+func (m *backupRun) unpin() {
 	for _, s := range m.pins {
 		_ = s.Close()
 	}
 }
 
-// cluster returns the id of the cluster.
-func (m *making) cluster(ctx context.Context) (string, error) {
+// cluster returns the cluster's id.
+func (m *backupRun) cluster(ctx context.Context) (string, error) {
 	status, err := m.client.NodeStatus(ctx)
 	return status.GetClusterId(), err
 }
 
-// find finds the plan of a backup that was interrupted, and what of it is done.
-func (m *making) find(ctx context.Context) error {
+// find finds the plan of an interrupted backup and its completed ranges.
+func (m *backupRun) find(ctx context.Context) error {
 	id, err := m.cluster(ctx)
 	if err != nil {
 		return err
@@ -143,12 +141,12 @@ func (m *making) find(ctx context.Context) error {
 		}
 		switch {
 		case errors.Is(err, ErrDamaged):
-			// Nobody can go on with it, or say that it may be removed. A backup that would be
-			// made upon it is refused when that is looked for.
+			// It can neither be resumed nor declared obsolete. An increment of it is rejected
+			// when its parent is looked up.
 		case err != nil:
 			return err
 		case !found || whole != nil || p.Manifest.Cluster != id || p.Manifest.Name != name:
-			// Whole, or not of this cluster.
+			// Whole, or of another cluster.
 		case !m.options.Restart:
 			return m.resume(ctx, p)
 		default:
@@ -160,8 +158,8 @@ func (m *making) find(ctx context.Context) error {
 	return nil
 }
 
-// remove removes a backup that is not whole.
-func (m *making) remove(ctx context.Context, head *Manifest) error {
+// remove removes an unfinished backup.
+func (m *backupRun) remove(ctx context.Context, head *Manifest) error {
 	if err := m.release(ctx, head.hold()...); err != nil {
 		return err
 	}
@@ -172,20 +170,21 @@ func (m *making) remove(ctx context.Context, head *Manifest) error {
 	return m.from.remove(ctx, objects)
 }
 
-// resume goes on with a plan of this cluster, if it is of the backup that is wanted.
-func (m *making) resume(ctx context.Context, p *plan) error {
+// resume continues a plan of this cluster if it is of the requested backup.
+func (m *backupRun) resume(ctx context.Context, p *plan) error {
 	head := &p.Manifest
 	if head.Incremental() != m.options.Incremental ||
 		!slices.Equal(chosen(head), sortedSet(m.options.Tables)) {
-		return coded.Errorf("", "%w: %s is not the backup that is asked for: run its command again, or start over with --restart",
+		return coded.Errorf("", "%w: %s is not the requested backup: run its command again, or start over with --restart",
 			ErrInterrupted, head.Name)
 	}
 	if m.options.Hold && head.Hold == "" {
-		return coded.Errorf("", "%w: %s was begun without --hold: run it without, or start over with --restart",
+		return coded.Errorf("", "%w: %s was started without --hold: run it without, or start over with --restart",
 			ErrInterrupted, head.Name)
 	}
 	m.plan, m.done = p, map[int]File{}
-	// What waited when the backup began, and has run since, is in neither: its effects are not.
+	// Notifications that were pending at the start and have run since are in neither list; their
+	// effects are later than the timestamp.
 	var err error
 	if m.weak, _, err = m.listWeak(ctx); err != nil {
 		return err
@@ -214,7 +213,7 @@ func (m *making) resume(ctx context.Context, p *plan) error {
 	return nil
 }
 
-// chosen returns the names of the backup's tables if it is one of some only.
+// chosen returns the names of the backup's tables if it is of some tables only.
 func chosen(m *Manifest) []string {
 	if !m.Chosen {
 		return nil
@@ -232,8 +231,8 @@ func sortedSet(names []string) []string {
 
 func rangeName(i int) string { return fmt.Sprintf("%06d.%s", i, kindRange) }
 
-// prepare takes the timestamp and plans a backup at it.
-func (m *making) prepare(ctx context.Context) error {
+// prepare obtains the timestamp and plans a backup at it.
+func (m *backupRun) prepare(ctx context.Context) error {
 	p := &plan{}
 	head := &p.Manifest
 	id, err := m.cluster(ctx)
@@ -242,7 +241,7 @@ func (m *making) prepare(ctx context.Context) error {
 	}
 	head.Cluster, head.Chosen = id, len(m.options.Tables) > 0
 	if m.options.Incremental {
-		if err := m.upon(ctx, head); err != nil {
+		if err := m.chooseParent(ctx, head); err != nil {
 			return err
 		}
 	}
@@ -276,15 +275,15 @@ func (m *making) prepare(ctx context.Context) error {
 	return err
 }
 
-// upon makes the backup one upon the newest of the same cluster and tables.
-func (m *making) upon(ctx context.Context, head *Manifest) error {
+// chooseParent makes the backup an increment of the newest one of the same cluster and tables.
+func (m *backupRun) chooseParent(ctx context.Context, head *Manifest) error {
 	listed, err := m.from.List(ctx)
 	if err != nil {
 		return err
 	}
 	for _, b := range slices.Backward(listed) {
 		if b.Err != nil {
-			// It may be the one, and what was made upon an older one would miss what it has.
+			// It may be the parent; an increment of an older one would lack its changes.
 			return coded.Errorf("", "%w: make a full backup", b.Err)
 		}
 		parent := b.Manifest
@@ -294,14 +293,13 @@ func (m *making) upon(ctx context.Context, head *Manifest) error {
 		head.Parent, head.ParentSHA256, head.Since = parent.Name, parent.sha256, parent.At
 		return m.pin(ctx, parent.At)
 	}
-	return coded.Errorf("", "%w: no backup of these tables of this cluster to build upon: make a full one first",
+	return coded.Errorf("", "%w: this cluster has no backup of these tables to increment: make a full one first",
 		ErrNotFound)
 }
 
-// describe plans the ranges, and notes what else belongs to the cluster's schema. It is
-// called after the timestamp was taken: all tables that have anything at it are there, or
-// were dropped since.
-func (m *making) describe(ctx context.Context, p *plan) error {
+// describe plans the ranges and records the rest of the cluster's schema. It is called after the
+// timestamp was obtained: every table with data at it exists, or was dropped since.
+func (m *backupRun) describe(ctx context.Context, p *plan) error {
 	head := &p.Manifest
 	if err := m.refuseHidden(ctx, head); err != nil {
 		return err
@@ -317,7 +315,7 @@ func (m *making) describe(ctx context.Context, p *plan) error {
 		}
 		missing = slices.DeleteFunc(missing, func(name string) bool { return name == t.Name })
 		if t.Restoring != nil {
-			return coded.Errorf("", "%w %q is being restored from %s: finish that, or drop the table, before it is backed up",
+			return coded.Errorf("", "%w %q is being restored from %s: finish the restore or drop the table before the backup",
 				ErrTable, t.Name, t.Restoring.Source)
 		}
 		head.Tables = append(head.Tables, Table{ID: t.Id, Name: t.Name, SplitKeys: t.SplitKeys})
@@ -352,8 +350,9 @@ func (m *making) describe(ctx context.Context, p *plan) error {
 	return err
 }
 
-// refuseHidden returns an error if all tables are to be backed up, and some are not told of.
-func (m *making) refuseHidden(ctx context.Context, head *Manifest) error {
+// refuseHidden returns an error if all tables are requested and some are hidden from this
+// certificate.
+func (m *backupRun) refuseHidden(ctx context.Context, head *Manifest) error {
 	tables, err := m.client.Transport().Tables(ctx)
 	if err != nil || head.Chosen {
 		return err
@@ -367,12 +366,12 @@ func (m *making) refuseHidden(ctx context.Context, head *Manifest) error {
 	if n == 0 {
 		return nil
 	}
-	return coded.Errorf("", "%w: %d tables have grants, none of them for this certificate, and would be missing: "+
-		"name the tables that are meant, or use an operator's certificate", ErrTable, n)
+	return coded.Errorf("", "%w: %d tables with grants, none for this certificate, would be missing: "+
+		"name the tables to back up, or use an operator's certificate", ErrTable, n)
 }
 
-// ranges appends the tablets' ranges of a table.
-func (m *making) ranges(ctx context.Context, out []Range, table uint32) ([]Range, error) {
+// ranges appends the ranges of a table's tablets.
+func (m *backupRun) ranges(ctx context.Context, out []Range, table uint32) ([]Range, error) {
 	const page = 256
 	row := ""
 	for {
@@ -400,8 +399,8 @@ func (m *making) ranges(ctx context.Context, out []Range, table uint32) ([]Range
 	}
 }
 
-// run copies the ranges that are not done, and writes the manifest.
-func (m *making) run(ctx context.Context) (*Manifest, error) {
+// run copies the remaining ranges and writes the manifest.
+func (m *backupRun) run(ctx context.Context) (*Manifest, error) {
 	head := &m.plan.Manifest
 	if err := m.holdNext(ctx); err != nil {
 		return nil, err
@@ -432,8 +431,8 @@ func (m *making) run(ctx context.Context) (*Manifest, error) {
 		return nil, err
 	}
 	head.sha256 = sum
-	// What only a later run would have needed, and what attempts that were killed have left.
-	// A crash in between leaves it there, and does no harm.
+	// Objects needed only for resuming, and those of killed attempts. A crash before their
+	// removal leaves them, which is harmless.
 	leftover, err := m.from.objects(ctx, head.Name)
 	if err != nil {
 		return head, err
@@ -446,11 +445,11 @@ func (m *making) run(ctx context.Context) (*Manifest, error) {
 	return head, errors.Join(m.from.remove(ctx, leftover), m.releaseOlder(ctx))
 }
 
-// copy copies one range into a file, and notes that it is done.
-func (m *making) copy(ctx context.Context, i int) (File, error) {
+// copy copies one range into a file and records that it is done.
+func (m *backupRun) copy(ctx context.Context, i int) (File, error) {
 	head, r := &m.plan.Manifest, m.plan.Ranges[i]
-	// The name is this attempt's: two processes that have the same plan in hand never write
-	// one object.
+	// The name is unique to this attempt: two processes with the same plan never write the same
+	// object.
 	name := fmt.Sprintf("%06d-%s.data", i, random())
 	var file File
 	err := m.from.write(ctx, head.path(name), false, func(w io.Writer) error {
@@ -458,7 +457,7 @@ func (m *making) copy(ctx context.Context, i int) (File, error) {
 		if err != nil {
 			return err
 		}
-		var records, bytes int64 // not yet counted
+		var records, bytes int64 // not counted yet
 		err = m.scan(ctx, txn.RecordScan{
 			Span: r.span(), At: mvcc.Timestamp(head.At), Since: mvcc.Timestamp(head.Since),
 		}, func(c *mvcc.ReadCell) error {

@@ -21,14 +21,14 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file writes and reads data files (see the package comment for the format). A writer
-// or reader holds one block in memory, and belongs to one goroutine.
+// Data files (see the package comment for the format). A writer or reader holds one block in
+// memory and belongs to one goroutine.
 
 const (
 	dataMagic   = "PRCBKUP1"
 	blockHeader = 12
-	// blockBytes is from how many bytes of records on a block is ended. maxBlock is what a
-	// reader takes at most: a block, and one record beyond it, of the largest cell.
+	// blockBytes is the size of records at which a block ends. maxBlock is the maximum that a
+	// reader accepts: a block and one further record, of the largest cell.
 	blockBytes = 256 << 10
 	maxBlock   = 32 << 20
 )
@@ -37,16 +37,16 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // dataWriter writes one data file.
 type dataWriter struct {
-	w     io.Writer // the object, and sum
+	w     io.Writer // writes to the object and sum
 	sum   hash.Hash
 	zip   *zstd.Encoder
 	block []byte
 	out   []byte
 	row   string
-	file  File // as far as it is written
+	file  File // describes the part written so far
 }
 
-// newDataWriter begins a file with records of the range.
+// newDataWriter starts a file with records of the range.
 func newDataWriter(w io.Writer, r Range, name string) (*dataWriter, error) {
 	zip, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest),
 		zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false))
@@ -67,7 +67,7 @@ func (d *dataWriter) write(b []byte) error {
 	return nil
 }
 
-// recordBytes is what a record counts for.
+// recordBytes returns the size of a record for limits and progress.
 func recordBytes(c *mvcc.ReadCell) int64 {
 	return int64(len(c.Cell.Row) + len(c.Cell.Column) + len(c.Value))
 }
@@ -104,12 +104,12 @@ func (d *dataWriter) flush() error {
 	return d.write(d.out)
 }
 
-// blockSum is the checksum of a block.
+// blockSum returns the checksum of a block.
 func blockSum(lengths, content []byte) uint32 {
 	return crc32.Update(crc32.Checksum(lengths, castagnoli), castagnoli, content)
 }
 
-// end writes what is left and returns what the manifest says of the file.
+// end writes the remaining records and returns the file's description for the manifest.
 func (d *dataWriter) end() (File, error) {
 	if len(d.block) > 0 {
 		if err := d.flush(); err != nil {
@@ -123,9 +123,8 @@ func (d *dataWriter) end() (File, error) {
 	return d.file, err
 }
 
-// dataReader reads one data file. What it returns has been compared with the block's
-// checksum; that the whole file is the one of the manifest is known when next has returned
-// io.EOF.
+// dataReader reads one data file. Each returned record has been verified by its block's checksum;
+// the whole file is verified once next has returned io.EOF.
 type dataReader struct {
 	m       *Manifest
 	file    *File
@@ -134,7 +133,7 @@ type dataReader struct {
 	sum     hash.Hash
 	size    int64
 	unzip   *zstd.Decoder
-	block   []byte // what is left of it
+	block   []byte // unread part
 	last    mvcc.ReadCell
 	records int64
 	in      []byte
@@ -164,7 +163,7 @@ func (l *Location) openData(ctx context.Context, m *Manifest, f *File) (*dataRea
 	}
 	if string(magic) != dataMagic {
 		d.close()
-		return nil, d.damaged("it does not begin with %q", dataMagic)
+		return nil, d.damaged("it does not start with %q", dataMagic)
 	}
 	return d, nil
 }
@@ -193,7 +192,7 @@ func (d *dataReader) read(b []byte) error {
 	return nil
 }
 
-// next returns the next record, io.EOF after the last.
+// next returns the next record, or io.EOF after the last.
 func (d *dataReader) next() (*mvcc.ReadCell, error) {
 	for len(d.block) == 0 {
 		if err := d.nextBlock(); err != nil {
@@ -224,7 +223,7 @@ func (d *dataReader) next() (*mvcc.ReadCell, error) {
 	return &c, nil
 }
 
-// check refuses a record that can't be in this file.
+// check rejects a record that cannot be in this file.
 func (d *dataReader) check(c *mvcc.ReadCell) error {
 	switch span := d.file.span(); {
 	case !span.Contains(c.Cell.Row):
@@ -242,7 +241,7 @@ func (d *dataReader) check(c *mvcc.ReadCell) error {
 	return nil
 }
 
-// nextBlock reads a block; io.EOF at the end of the file, if it is the right one.
+// nextBlock reads a block, or returns io.EOF at the end of a file that matches the manifest.
 func (d *dataReader) nextBlock() error {
 	var header [blockHeader]byte
 	if err := d.read(header[:]); err != nil {
@@ -273,14 +272,14 @@ func (d *dataReader) nextBlock() error {
 	return nil
 }
 
-// end compares the file with the manifest.
+// end compares the whole file with the manifest.
 func (d *dataReader) end() error {
 	if _, err := d.from.ReadByte(); !errors.Is(err, io.EOF) {
-		return d.damaged("it goes on behind its end")
+		return d.damaged("it has data behind its end")
 	}
 	if sum := hex.EncodeToString(d.sum.Sum(nil)); d.size != d.file.Size ||
 		d.records != d.file.Records || sum != d.file.SHA256 {
-		return d.damaged("%d bytes, %d records and SHA-256 %s are not those of the manifest", d.size,
+		return d.damaged("%d bytes, %d records and SHA-256 %s differ from the manifest", d.size,
 			d.records, sum)
 	}
 	return io.EOF

@@ -1,20 +1,20 @@
 // Package backup copies a cluster's tables at one timestamp into a directory or an object
 // store while everything runs, and writes them back into another cluster (docs/adr/0034).
 //
-// A full backup has every cell as a snapshot at its timestamp At shows it, acknowledgments
-// of observers among them. An incremental one has every record that was committed after
-// its parent's At and no later than its own, deletes too. A chain is a full backup and the
-// incremental ones that name each other as parents; it has the state at the full backup's
-// timestamp and at every one from there to the last one's.
+// A full backup has every cell of a snapshot at its timestamp At, including acknowledgments
+// of observers. An incremental one has every record committed after its parent's At and no
+// later than its own, including deletes. A chain is a full backup and the
+// incremental ones that name each other as parents; it can restore every timestamp
+// from the full backup's to the last one's.
 //
 // # Format
 //
 // A Location holds any number of backups. Each is a folder, named by the time of its
 // timestamp and its kind:
 //
-//	20261122T221500.123Z-full/manifest      written last: the backup is there if this is
-//	20261122T221500.123Z-full/plan          while it is being made: its timestamp and ranges
-//	20261122T221500.123Z-full/000012.range  likewise: a range is done, and which file has it
+//	20261122T221500.123Z-full/manifest      written last: with it the backup is whole
+//	20261122T221500.123Z-full/plan          during the backup: its timestamp and ranges
+//	20261122T221500.123Z-full/000012.range  during the backup: a completed range and its file
 //	20261122T221500.123Z-full/000012-1f3a5b7c.data
 //
 // Manifest, plan and range files are a line, "percolator backup manifest 1 sha256 " and 64
@@ -32,20 +32,19 @@
 //
 // # Invariants
 //
-//  1. A backup is there whole or not at all: its manifest is written last, after all data
+//  1. A backup exists as a whole or not at all: its manifest is written last, after all data
 //     files have been synced (a directory) or acknowledged (an object store).
 //
-//  2. What a backup says of a row is what a read at its timestamp would have been answered:
-//     locks are resolved or waited for, and history that is gone is an error, never a gap.
+//  2. A backup of a row equals a read at the backup's timestamp: locks are resolved or waited
+//     for, and collected history is an error, never a gap.
 //
-//  3. No byte of a backup is used before its checksum was compared: of each block, and of
-//     each file as a whole when its end is read.
+//  3. No byte of a backup is used before its block's checksum is verified; each file is also
+//     verified as a whole when its end is read.
 //
-//  4. A table that is being restored can't be opened by name until all of it is there, and
-//     who had opened it before is refused by its tablets.
+//  4. A table being restored can't be opened by name until it is complete, and its tablets
+//     reject clients that opened it before.
 //
-// A crash of the process that makes a backup, or restores one, leaves files without a
-// manifest, or tables with a mark. The same command goes on from there: ranges that are done
-// are not read again, and of rows that are there already only those behind the last are
-// written. Called by: internal/cli; node, for scheduled backups.
+// A crash during a backup or a restore leaves files without a manifest, or tables with a
+// mark. The same command continues from there: completed ranges are not read again, and a
+// restore continues behind the last existing row of each range. Called by: internal/cli; node, for scheduled backups.
 package backup

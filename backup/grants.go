@@ -10,12 +10,12 @@ import (
 	"github.com/percolator-go/percolator/internal/coded"
 )
 
-// This file has who may use the tables of a backup: noted when it is made, and put under the
-// new tables' ids before any row of them can be read. It keeps nothing.
+// Grants of a backup's tables: recorded when it is made, and applied to the new tables' ids
+// before any row of them can be read.
 
-// Grant lets the holder of a certificate use a table.
+// Grant allows the holder of a certificate to use a table.
 type Grant struct {
-	Name string `json:"name"` // in the certificate
+	Name string `json:"name"` // name in the certificate
 	Role string `json:"role"`
 }
 
@@ -25,7 +25,7 @@ type TableGrants struct {
 	Grants []Grant
 }
 
-// grantsOf returns the grants of the table with the id, not nil if there are none.
+// grantsOf returns the grants of the table with the id; empty, not nil, if there are none.
 func grantsOf(p *pb.Policy, table uint32) []Grant {
 	out := []Grant{}
 	for _, g := range p.GetGrants() {
@@ -36,8 +36,9 @@ func grantsOf(p *pb.Policy, table uint32) []Grant {
 	return out
 }
 
-// grants returns the grants of the backup's table; known is false if the backup does not
-// tell. Those of earlier builds have them in the policy alone, if they are of all tables.
+// grants returns the grants of the backup's table; known is false if the backup does not contain
+// them. Backups of earlier builds have them only in the policy, and only if they are of all
+// tables.
 func (m *Manifest) grants(t Table) (grants []Grant, known bool, err error) {
 	if t.Grants != nil {
 		return t.Grants, true, nil
@@ -49,7 +50,7 @@ func (m *Manifest) grants(t Table) (grants []Grant, known bool, err error) {
 	return grantsOf(p, t.ID), err == nil, err
 }
 
-// policy returns the cluster's policy as the backup has it.
+// policy returns the cluster's policy stored in the backup.
 func (m *Manifest) policy() (*pb.Policy, error) {
 	p := &pb.Policy{}
 	if err := protojson.Unmarshal(m.Policy, p); err != nil {
@@ -58,9 +59,9 @@ func (m *Manifest) policy() (*pb.Policy, error) {
 	return p, nil
 }
 
-// grant gives the tables that are marked the grants that they have in the backup. Nobody can
-// open them yet. Who has a grant of the new table already keeps that one as it is.
-func (r *restoring) grant(ctx context.Context) error {
+// grant applies the backup's grants to the marked tables, which no client can open yet. An
+// existing grant of the new table is unchanged.
+func (r *restoreRun) grant(ctx context.Context) error {
 	last := r.chain[len(r.chain)-1]
 	for _, t := range r.tables {
 		if t.done {
@@ -85,9 +86,9 @@ func (r *restoring) grant(ctx context.Context) error {
 	return nil
 }
 
-// setGrants returns the grants as they are then. Also those that are there are set: an
-// earlier run may have ended before every node knew.
-func (r *restoring) setGrants(ctx context.Context, table string, grants []Grant) ([]Grant, error) {
+// setGrants returns the resulting grants. Existing ones are set again: an earlier run may have
+// ended before every node had them.
+func (r *restoreRun) setGrants(ctx context.Context, table string, grants []Grant) ([]Grant, error) {
 	admin := r.client.Admin()
 	var there *pb.GrantsResponse
 	err := r.persist(ctx, func() (_ bool, err error) {

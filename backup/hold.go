@@ -10,13 +10,13 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// This file holds history between a backup and the next increment. The hold is a lease in
-// meta, by the name of the backup, from its plan on: so a backup that was interrupted can go
-// on however late. The next backup of the same tables in the location takes its own hold
-// first, and gives up the older ones when it is whole. A process that dies in between leaves
-// both, and the next backup gives them up. Nothing is kept here.
+// Holds of history between a backup and the next increment. A hold is a lease in meta, by the
+// name of the backup, from its plan on, so that an interrupted backup can be resumed at any time.
+// The next backup of the same tables in the location first creates its own hold, and releases the
+// older ones when it is whole. A process that dies in between leaves both, and the next backup
+// releases them.
 
-// hold returns the backup's hold, as requests have it; nothing if it has none.
+// hold returns the backup's hold for a request; empty if it has none.
 func (m *Manifest) hold() []*pb.BackupHold {
 	if m.Hold == "" {
 		return nil
@@ -24,8 +24,8 @@ func (m *Manifest) hold() []*pb.BackupHold {
 	return []*pb.BackupHold{{Backup: m.Name, At: m.At, Token: []byte(m.Hold)}}
 }
 
-// holdNext holds history for the increment upon this backup, if that is wanted.
-func (m *making) holdNext(ctx context.Context) error {
+// holdNext holds history for the increment of this backup, if requested.
+func (m *backupRun) holdNext(ctx context.Context) error {
 	for _, h := range m.plan.Manifest.hold() {
 		answer, err := m.askHold(ctx, &pb.HoldBackupRequest{Hold: h})
 		if err != nil {
@@ -38,9 +38,9 @@ func (m *making) holdNext(ctx context.Context) error {
 	return nil
 }
 
-// superseded returns the holds of those backups in the location in whose place the next
-// increment will have this one.
-func (m *making) superseded(ctx context.Context, head *Manifest) (out []*pb.BackupHold, err error) {
+// superseded returns the holds of the backups in the location that this one replaces as the next
+// increment's parent.
+func (m *backupRun) superseded(ctx context.Context, head *Manifest) (out []*pb.BackupHold, err error) {
 	if len(m.held) == 0 {
 		return nil, nil
 	}
@@ -54,7 +54,7 @@ func (m *making) superseded(ctx context.Context, head *Manifest) (out []*pb.Back
 		}
 		older, err := m.from.manifest(ctx, h.Backup)
 		if errors.Is(err, ErrDamaged) {
-			continue // its token cannot be read: an operator ends it
+			continue // its token cannot be read: an operator must release it
 		}
 		if err != nil {
 			return nil, err
@@ -67,21 +67,21 @@ func (m *making) superseded(ctx context.Context, head *Manifest) (out []*pb.Back
 	return out, nil
 }
 
-// releaseOlder ends the holds that this backup, which is whole, has taken the place of.
-func (m *making) releaseOlder(ctx context.Context) error {
+// releaseOlder releases the holds that this whole backup has replaced.
+func (m *backupRun) releaseOlder(ctx context.Context) error {
 	older, err := m.superseded(ctx, &m.plan.Manifest)
 	if err == nil {
 		err = m.release(ctx, older...)
 	}
 	if err != nil {
-		return coded.Errorf("", "backup: %s is whole, but history is held for the one before it still, until the next one is made: %w",
+		return coded.Errorf("", "backup: %s is whole, but history stays held for its predecessor until the next backup: %w",
 			m.plan.Manifest.Name, err)
 	}
 	return nil
 }
 
-// release ends holds, which need not be there.
-func (m *making) release(ctx context.Context, holds ...*pb.BackupHold) error {
+// release releases holds, which need not exist.
+func (m *backupRun) release(ctx context.Context, holds ...*pb.BackupHold) error {
 	if len(holds) == 0 {
 		return nil
 	}
@@ -89,7 +89,7 @@ func (m *making) release(ctx context.Context, holds ...*pb.BackupHold) error {
 	return err
 }
 
-func (m *making) askHold(ctx context.Context,
+func (m *backupRun) askHold(ctx context.Context,
 	req *pb.HoldBackupRequest) (out *pb.HoldBackupResponse, err error) {
 	err = m.persist(ctx, func() (bool, error) {
 		out, err = m.client.Admin().HoldBackup(ctx, req)

@@ -19,13 +19,13 @@ import (
 	"github.com/percolator-go/percolator/internal/coded"
 )
 
-// This file is where backups are: a bucket of an object store, or a directory, which is
-// one too. It keeps nothing but the bucket, which may be used concurrently.
+// Location of backups: a bucket of an object store, or a directory used as one. The bucket is
+// safe for concurrent use.
 
 // Location holds backups. It must be closed.
 type Location struct {
 	bucket *blob.Bucket
-	dir    string // of a directory: what is written there is synced
+	dir    string // directory whose files are synced; empty for a bucket
 }
 
 // Open opens the location with the name: a directory, or the URL of a bucket, such as
@@ -35,7 +35,7 @@ func Open(ctx context.Context, name string) (*Location, error) {
 	return openLocation(ctx, name, false)
 }
 
-// OpenNew is like Open but makes the directory if there is none.
+// OpenNew is like Open but creates the directory if necessary.
 func OpenNew(ctx context.Context, name string) (*Location, error) {
 	return openLocation(ctx, name, true)
 }
@@ -58,7 +58,7 @@ func openLocation(ctx context.Context, name string, create bool) (*Location, err
 	if err != nil {
 		return nil, coded.Errorf("", "backup: %w", err)
 	}
-	var parents []string // in which a name is made
+	var parents []string // directories that get a new entry
 	for p := dir; p != filepath.Dir(p); p = filepath.Dir(p) {
 		if _, err := os.Stat(p); !errors.Is(err, os.ErrNotExist) {
 			break
@@ -89,14 +89,14 @@ func noDriver(scheme string) error {
 	return coded.Errorf("", "%w for %s:// in this program: name a directory or an s3:// bucket", ErrNoDriver, scheme)
 }
 
-// NewLocation returns the location that is the bucket, which belongs to it from now on.
+// NewLocation returns the location of the bucket, which it owns.
 func NewLocation(bucket *blob.Bucket) *Location { return &Location{bucket: bucket} }
 
 // Close closes the bucket.
 func (l *Location) Close() error { return l.bucket.Close() }
 
-// write writes an object from what fn writes. It is there, and durable, when write returns
-// nil; if fn fails it is not there.
+// write writes an object with fn. The object exists and is durable when write returns nil; if fn
+// fails, it does not exist.
 func (l *Location) write(ctx context.Context, name string, ifAbsent bool,
 	fn func(io.Writer) error) error {
 	within, cancel := context.WithCancel(ctx)
@@ -108,7 +108,7 @@ func (l *Location) write(ctx context.Context, name string, ifAbsent bool,
 		return coded.Errorf("", "backup: write %s: %w", name, err)
 	}
 	if err := fn(w); err != nil {
-		cancel() // the object is given up
+		cancel() // abandon the object
 		_ = w.Close()
 		return err
 	}
@@ -118,7 +118,7 @@ func (l *Location) write(ctx context.Context, name string, ifAbsent bool,
 	return l.sync(name)
 }
 
-// sync makes a file of a directory durable, and its name.
+// sync makes a file of a directory, and its name, durable.
 func (l *Location) sync(name string) error {
 	if l.dir == "" {
 		return nil
@@ -145,7 +145,7 @@ func syncAll(paths ...string) error {
 	return nil
 }
 
-// read returns a small object; ok is false if there is none.
+// read returns a small object; ok is false if it does not exist.
 func (l *Location) read(ctx context.Context, name string) (data []byte, ok bool, err error) {
 	data, err = l.bucket.ReadAll(ctx, name)
 	switch {
@@ -157,8 +157,8 @@ func (l *Location) read(ctx context.Context, name string) (data []byte, ok bool,
 	return data, true, nil
 }
 
-// folder matches the names of backups' folders. A location may hold others: nothing of this
-// package reads or removes them.
+// folder matches the names of backups' folders. A location may hold others, which this package
+// neither reads nor removes.
 var folder = regexp.MustCompile(`^\d{8}T\d{6}\.\d{3}Z-(full|incremental)$`)
 
 // names returns the folders of backups, whole and unfinished, the oldest first.
@@ -167,7 +167,7 @@ func (l *Location) names(ctx context.Context) ([]string, error) {
 	return slices.DeleteFunc(all, func(name string) bool { return !folder.MatchString(name) }), err
 }
 
-// objects returns what is in the folder of a backup.
+// objects returns the names of the objects in the folder of a backup.
 func (l *Location) objects(ctx context.Context, backup string) ([]string, error) {
 	return l.list(ctx, backup+"/", "")
 }
@@ -189,7 +189,7 @@ func (l *Location) list(ctx context.Context, prefix, delimiter string) ([]string
 	}
 }
 
-// remove removes objects of which none is needed any more.
+// remove removes objects that are no longer needed.
 func (l *Location) remove(ctx context.Context, names []string) error {
 	for _, name := range names {
 		if err := ctx.Err(); err != nil { // the driver for directories ignores ctx
@@ -203,7 +203,7 @@ func (l *Location) remove(ctx context.Context, names []string) error {
 	return nil
 }
 
-// random returns eight hexadecimal digits that tell two writers of one range apart.
+// random returns eight hexadecimal digits that distinguish two writers of one range.
 func random() string {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // it never fails

@@ -17,25 +17,26 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// This file has what is said of a backup beside its data: the manifest, the plan that it
-// is made by, and how both are sealed with a checksum. It keeps nothing.
+// Metadata of a backup: its manifest, its plan, and the checksum that seals both.
 
 // Errors of this package, to be tested with errors.Is.
 var (
-	// ErrDamaged reports that bytes of a backup are not those that were written.
+	// ErrDamaged reports that bytes of a backup differ from those that were written.
 	ErrDamaged = errors.New("backup: damaged")
-	// ErrNotFound reports that the location has no such backup, or none that goes so far.
+	// ErrNotFound reports that the location has no such backup, or none that covers the
+	// timestamp.
 	ErrNotFound = errors.New("backup: not found")
 	// ErrNoDriver reports that the program links no driver for the scheme of a location's URL.
 	ErrNoDriver = errors.New("backup: no driver")
-	// ErrInterrupted reports that the location has an unfinished backup that another command began.
+	// ErrInterrupted reports that the location has an unfinished backup that another command
+	// started.
 	ErrInterrupted = errors.New("backup: another backup was interrupted")
-	// ErrHistoryGone reports that history that the backup needs has been collected.
+	// ErrHistoryGone reports that history required by the backup has been collected.
 	ErrHistoryGone = errors.New("backup: history that it needs has been collected")
-	// ErrNotEmpty reports that a table that is to be restored is there and holds something.
+	// ErrNotEmpty reports that a table to be restored exists and is not empty.
 	ErrNotEmpty = errors.New("backup: table is not empty")
-	// ErrTable reports that a table that was asked for is not in the backup, or can't be
-	// copied or restored.
+	// ErrTable reports that a requested table is not in the backup, or can't be copied or
+	// restored.
 	ErrTable = errors.New("backup: table")
 )
 
@@ -44,47 +45,47 @@ type Manifest struct {
 	Name         string    `json:"name"` // its folder
 	Cluster      string    `json:"cluster"`
 	Since        uint64    `json:"since,omitempty"` // incremental: the parent's At
-	At           uint64    `json:"at"`              // the timestamp of which it is
-	Time         time.Time `json:"time"`            // that timestamp's
+	At           uint64    `json:"at"`              // timestamp of the backup
+	Time         time.Time `json:"time"`            // wall time of that timestamp
 	Parent       string    `json:"parent,omitempty"`
-	ParentSHA256 string    `json:"parent_sha256,omitempty"` // of the parent's manifest
+	ParentSHA256 string    `json:"parent_sha256,omitempty"` // SHA-256 of the parent's manifest
 	Chosen       bool      `json:"chosen,omitempty"`        // of some tables only
 	Tables       []Table   `json:"tables"`
-	// Observers are those of the catalogue, by name. They are not restored: the programs that
-	// have them register them.
+	// Observers are the catalogue's observers, by name. They are not restored: the programs that
+	// contain them register them.
 	Observers []string `json:"observers,omitempty"`
-	// Hold is the token of the history that is, or was, held for the next increment; empty: none.
+	// Hold is the token of the hold for the next increment, if there is or was one.
 	Hold string `json:"hold,omitempty"`
-	// Policy is the cluster's, as JSON; absent if it had none.
+	// Policy is the cluster's policy as JSON; absent if it had none.
 	Policy json.RawMessage `json:"policy,omitempty"`
 	Files  []File          `json:"files"` // in the order of tables and ranges, which cover each table
-	// HasPending: the backup has the timers and weak notifications of its tables, in Pending.
-	// Backups of earlier builds, and by certificates that are not an operator's, have none.
+	// HasPending means that Pending has the timers and weak notifications of the tables. Backups
+	// of earlier builds, and by certificates other than an operator's, have none.
 	HasPending bool   `json:"has_pending,omitempty"`
 	Pending    []File `json:"pending,omitempty"`
 
-	sha256 string // of the manifest itself
+	sha256 string // SHA-256 of the manifest itself
 }
 
 // Table is a table of a backup.
 type Table struct {
-	ID        uint32   `json:"id"` // in the cluster that it is from
+	ID        uint32   `json:"id"` // in the source cluster
 	Name      string   `json:"name"`
-	SplitKeys [][]byte `json:"split_keys,omitempty"` // that it was created with
-	// Grants are empty for a table for all clients, null in backups of earlier builds. These
-	// ignore them.
+	SplitKeys [][]byte `json:"split_keys,omitempty"` // requested at its creation
+	// Grants are empty for a table open to all clients, and null in backups of earlier builds,
+	// which ignore them.
 	Grants []Grant `json:"grants"`
 }
 
-// Range is a range of rows of one table: what one worker copies.
+// Range is a range of rows of one table, copied by one worker.
 type Range struct {
 	Table  uint32 `json:"table"`
 	Start  []byte `json:"start,omitempty"`
 	End    []byte `json:"end,omitempty"`
-	HasEnd bool   `json:"has_end,omitempty"` // else it goes to the end of the table
+	HasEnd bool   `json:"has_end,omitempty"` // false: it extends to the end of the table
 }
 
-// File is a data file: what a backup has of a range.
+// File is a data file with the records of a range.
 type File struct {
 	Range
 	Name    string `json:"file"`
@@ -95,10 +96,10 @@ type File struct {
 	Bytes   int64  `json:"bytes"` // of rows, columns and values
 }
 
-// Incremental reports whether the backup needs its parent.
+// Incremental reports whether the backup has a parent.
 func (m *Manifest) Incremental() bool { return m.Parent != "" }
 
-// Size is that of all data files.
+// Size returns the total bytes and records of all data files.
 func (m *Manifest) Size() (size, records int64) {
 	for _, f := range slices.Concat(m.Files, m.Pending) {
 		size, records = size+f.Size, records+f.Records
@@ -114,20 +115,20 @@ func (m *Manifest) has(id uint32) bool {
 // path returns the name of the object with the backup's part.
 func (m *Manifest) path(part string) string { return m.Name + "/" + part }
 
-// plan is what a backup is made by: its manifest without files, and the ranges that make them.
+// plan is the plan of a backup in progress: its manifest without files, and the ranges.
 type plan struct {
 	Manifest Manifest `json:"manifest"`
 	Ranges   []Range  `json:"ranges"`
 }
 
-// span returns the range as the coordinator takes it.
+// span returns the range in the coordinator's form.
 func (r *Range) span() mvcc.Span {
 	return mvcc.Span{
 		Table: mvcc.TableID(r.Table), Start: string(r.Start), End: string(r.End), HasEnd: r.HasEnd,
 	}
 }
 
-// overlaps reports whether the ranges, of one table, have rows in common.
+// overlaps reports whether the ranges, of one table, have common rows.
 func (r *Range) overlaps(o *Range) bool {
 	return (!o.HasEnd || bytes.Compare(r.Start, o.End) < 0) &&
 		(!r.HasEnd || bytes.Compare(o.Start, r.End) < 0)
@@ -140,13 +141,13 @@ const (
 	kindRange    = "range"
 )
 
-// sealLine begins a sealed object of the kind.
+// sealLine returns the first line of a sealed object of the kind.
 func sealLine(kind string, body []byte) string {
 	sum := sha256.Sum256(body)
 	return "percolator backup " + kind + " 1 sha256 " + hex.EncodeToString(sum[:]) + "\n"
 }
 
-// putSealed writes v, as JSON behind its checksum, and returns the SHA-256 of all of it.
+// putSealed writes v as JSON behind its checksum, and returns the SHA-256 of the whole object.
 func (l *Location) putSealed(ctx context.Context, name, kind string, v any,
 	ifAbsent bool) (string, error) {
 	body, err := json.MarshalIndent(v, "", " ")
@@ -161,7 +162,7 @@ func (l *Location) putSealed(ctx context.Context, name, kind string, v any,
 	})
 }
 
-// getSealed reads what putSealed has written into v; found is false if there is none.
+// getSealed reads an object of putSealed into v; found is false if it does not exist.
 func (l *Location) getSealed(ctx context.Context, name, kind string,
 	v any) (sum string, found bool, err error) {
 	data, found, err := l.read(ctx, name)
@@ -184,7 +185,7 @@ func (l *Location) getSealed(ctx context.Context, name, kind string,
 	return hex.EncodeToString(all[:]), true, nil
 }
 
-// manifest reads the manifest of a backup, nil if it is not whole.
+// manifest reads the manifest of a backup; nil if the backup is not whole.
 func (l *Location) manifest(ctx context.Context, name string) (*Manifest, error) {
 	m := &Manifest{}
 	sum, found, err := l.getSealed(ctx, name+"/"+kindManifest, kindManifest, m)
@@ -200,11 +201,11 @@ func (l *Location) manifest(ctx context.Context, name string) (*Manifest, error)
 	return m, nil
 }
 
-// Listed is a backup as List finds it.
+// Listed is an entry of List.
 type Listed struct {
 	Name     string
-	Manifest *Manifest // nil: it is not whole, or Err says why
-	Err      error     // its manifest can't be read
+	Manifest *Manifest // nil if it is not whole or Err is set
+	Err      error     // error of reading its manifest
 }
 
 // List returns the location's backups, the oldest first.
@@ -224,8 +225,8 @@ func (l *Location) List(ctx context.Context) ([]Listed, error) {
 	return out, nil
 }
 
-// whole returns the manifests of the backups that are whole, the oldest timestamp first. A
-// damaged one is an error: what would be built on the others might leave it out.
+// whole returns the manifests of the whole backups, the oldest timestamp first. A damaged one is
+// an error: a chain built on the others might omit it.
 func (l *Location) whole(ctx context.Context) ([]*Manifest, error) {
 	listed, err := l.List(ctx)
 	if err != nil {
@@ -244,7 +245,7 @@ func (l *Location) whole(ctx context.Context) ([]*Manifest, error) {
 	return out, nil
 }
 
-// chain returns the backup and all that it needs, the full one first.
+// chain returns the backup and its ancestors, the full one first.
 func (l *Location) chain(ctx context.Context, m *Manifest) ([]*Manifest, error) {
 	out := []*Manifest{m}
 	for m.Incremental() {
@@ -253,9 +254,9 @@ func (l *Location) chain(ctx context.Context, m *Manifest) ([]*Manifest, error) 
 		case err != nil:
 			return nil, err
 		case parent == nil:
-			return nil, coded.Errorf("", "%w: %s, which %s needs", ErrNotFound, m.Parent, m.Name)
+			return nil, coded.Errorf("", "%w: %s, the parent of %s", ErrNotFound, m.Parent, m.Name)
 		case parent.sha256 != m.ParentSHA256 || parent.At != m.Since || parent.At >= m.At:
-			return nil, coded.Errorf("", "%w: %s is not the backup that %s was made upon", ErrDamaged,
+			return nil, coded.Errorf("", "%w: %s is not the parent of %s", ErrDamaged,
 				parent.Name, m.Name)
 		}
 		m = parent

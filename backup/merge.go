@@ -9,17 +9,17 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// This file reads a range of a chain of backups as of a timestamp. A merge belongs to one
-// goroutine, and holds a block of one file of each backup.
+// Reads of a range of a chain of backups as of a timestamp. A merge belongs to one goroutine, and
+// holds a block of one file of each backup.
 
-// source yields the records that one backup has of a range, file by file.
+// source yields one backup's records of a range, file by file.
 type source struct {
 	from   *Location
 	m      *Manifest
 	rows   mvcc.Span
-	files  []*File // still to be read
+	files  []*File // not read yet
 	reader *dataReader
-	head   *mvcc.ReadCell // the next record; nil: there is none
+	head   *mvcc.ReadCell // the next record; nil if there is none
 }
 
 // newSource returns a source before its first record.
@@ -33,8 +33,8 @@ func newSource(l *Location, m *Manifest, r *Range) *source {
 	return s
 }
 
-// next moves head to the next record of the range. A file whose range ends within it is
-// read to its end, where it is compared with the manifest as a whole.
+// next moves head to the next record of the range. A file that extends beyond the range is read
+// to its end, so that it is compared with the manifest.
 func (s *source) next(ctx context.Context) (err error) {
 	s.head = nil
 	for {
@@ -74,7 +74,7 @@ func (s *source) close() {
 // merge yields the newest record at or below a timestamp of each cell of a range.
 type merge struct {
 	at      uint64
-	sources []*source // the full backup's first
+	sources []*source // of the chain, the full backup first
 }
 
 // newMerge returns the merge of the chain's records of a range.
@@ -116,7 +116,7 @@ func (m *merge) each(ctx context.Context, fn func(*mvcc.ReadCell) error) error {
 	}
 }
 
-// least is the first cell of which a record is still to come.
+// least returns the smallest cell with an unread record.
 func (m *merge) least() (cell mvcc.Cell, ok bool) {
 	for _, s := range m.sources {
 		if s.head != nil && (!ok || s.head.Cell.Compare(cell) < 0) {
@@ -126,8 +126,8 @@ func (m *merge) least() (cell mvcc.Cell, ok bool) {
 	return cell, ok
 }
 
-// take passes over all records of the cell and returns the newest at or below the
-// timestamp. What a later backup of the chain has is newer than all of those before it.
+// take consumes all records of the cell and returns the newest at or below the timestamp. Records
+// of a later backup of the chain are newer than all earlier ones.
 func (m *merge) take(ctx context.Context, cell mvcc.Cell) (newest *mvcc.ReadCell, err error) {
 	for _, s := range slices.Backward(m.sources) {
 		for s.head != nil && s.head.Cell == cell {

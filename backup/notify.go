@@ -7,15 +7,15 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// This file has observers run, if that is wanted, for changes that they had not seen at the
-// timestamp that was restored. Restored cells notify nobody by themselves.
+// Optional notification of observers about restored changes that they had not processed at the
+// restored timestamp. Restoring cells alone notifies no observer.
 
-// notifyBatch is how many cells one request notifies.
+// notifyBatch is the number of cells notified by one request.
 const notifyBatch = 512
 
-// notify marks every observed cell that has been committed later than the last run for it
-// began. It may be repeated: a cell whose observer has run meanwhile is left alone.
-func (r *restoring) notify(ctx context.Context) error {
+// notify marks every observed cell committed after the start of its observer's last run. It may
+// be repeated: cells whose observer has run since are skipped.
+func (r *restoreRun) notify(ctx context.Context) error {
 	catalogue, err := r.client.Catalogue(ctx)
 	if err != nil {
 		return err
@@ -38,7 +38,7 @@ func (r *restoring) notify(ctx context.Context) error {
 }
 
 // notifyTable marks the dirty cells of one table, as of now.
-func (r *restoring) notifyTable(ctx context.Context, table mvcc.TableID,
+func (r *restoreRun) notifyTable(ctx context.Context, table mvcc.TableID,
 	observed map[string]string) error {
 	now, err := r.client.Snapshot(ctx)
 	if err != nil {
@@ -77,12 +77,12 @@ func (r *restoring) notifyTable(ctx context.Context, table mvcc.TableID,
 	return flush()
 }
 
-// dirtyRow is what matters of one row.
+// dirtyRow is the state needed to find dirty cells of one row.
 type dirtyRow struct {
 	observed map[string]string
 	name     string
-	cells    []mvcc.ReadCell           // of observed columns
-	acks     map[string]mvcc.Timestamp // by observer: the start of its last run, which is when its record began
+	cells    []mvcc.ReadCell           // cells of observed columns
+	acks     map[string]mvcc.Timestamp // start of its last run by observer: the start timestamp of its record
 }
 
 func (d *dirtyRow) add(c *mvcc.ReadCell) {
@@ -96,7 +96,7 @@ func (d *dirtyRow) add(c *mvcc.ReadCell) {
 	}
 }
 
-// end appends the row's dirty cells and makes room for the next row (§2.4's test).
+// end appends the row's dirty cells (§2.4's test) and resets d for the next row.
 func (d *dirtyRow) end(dirty []mvcc.Cell) []mvcc.Cell {
 	for _, c := range d.cells {
 		if c.CommitTS > d.acks[d.observed[c.Cell.Column]] {

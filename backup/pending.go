@@ -15,33 +15,33 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file backs up and restores pending notifications: durable timers, which are cells of the
-// cluster's own table and so read at the backup's timestamp; and weak notifications, of which no
-// versions are kept. The latter are listed twice, before the timestamp is taken and after it: one
-// that waited at the timestamp is in the first list, or was made since, and is in the second
-// unless its run has ended by then. Each backup of a chain has all of them.
+// Backup and restore of pending notifications: durable timers, which are cells of the cluster's
+// own table and are read at the backup's timestamp; and weak notifications, which have no
+// versions. The latter are listed twice, before and after the timestamp is obtained: a
+// notification pending at the timestamp is in the first list, or was written since and is in the
+// second unless its run has ended by then. Each backup of a chain has all of them.
 //
-// In a backup they are data files of their own (Manifest.Pending): one with the cells of the
-// timers, and one for each weak column with the notified cells. Their timestamps have no meaning.
-// A restore sets a timer for each before its table can be opened.
+// They are stored in separate data files (Manifest.Pending): one with the cells of the timers,
+// and one for each weak column with the notified cells, whose timestamps have no meaning. A
+// restore sets a timer for each before its table can be opened.
 
 const (
-	// maxWeak bounds the weak notifications of the first list, which is kept in memory.
+	// maxWeak limits the weak notifications of the first list, which is kept in memory.
 	maxWeak = 1 << 18
 	// pendingBatch is the number of timers in one request of a restore.
 	pendingBatch = 512
 )
 
-// pendingColumn are the weak notifications of one column that waited before the timestamp, in
-// the order of rows.
+// pendingColumn are the weak notifications of one column that were pending before the timestamp,
+// in the order of rows.
 type pendingColumn struct {
 	mvcc.ObservedColumn
 	waited []*pb.PendingNotification
 }
 
-// listWeak lists the weak notifications that wait, before the timestamp is taken. allowed is
-// false if the certificate may not list them, or some nodes may not know how to.
-func (m *making) listWeak(ctx context.Context) (columns []pendingColumn, allowed bool, err error) {
+// listWeak lists the pending weak notifications before the timestamp is obtained. allowed is
+// false if the certificate may not list them, or some nodes may not support it.
+func (m *backupRun) listWeak(ctx context.Context) (columns []pendingColumn, allowed bool, err error) {
 	if m.agreed.Active < version.Pending.Since {
 		return nil, false, nil
 	}
@@ -55,7 +55,7 @@ func (m *making) listWeak(ctx context.Context) (columns []pendingColumn, allowed
 	slices.SortFunc(columns, func(a, b pendingColumn) int {
 		return mvcc.Cell{Table: a.Table, Column: a.Column}.Compare(mvcc.Cell{Table: b.Table, Column: b.Column})
 	})
-	// Check the permission with a column that nobody observes.
+	// Check the permission with a column without an observer.
 	for _, err := range m.pendings(ctx, &pb.PendingNotificationsRequest{Table: uint32(mvcc.TimerTable)}) {
 		var refused *txn.ServerError
 		if errors.As(err, &refused) && refused.Code == pb.Error_CODE_PERMISSION {
@@ -85,8 +85,8 @@ func (c *pendingColumn) request() *pb.PendingNotificationsRequest {
 	return &pb.PendingNotificationsRequest{Table: uint32(c.Table), Column: wire.Bytes(c.Column)}
 }
 
-// pendings yields what waits, page by page.
-func (m *making) pendings(ctx context.Context,
+// pendings yields the pending notifications, page by page.
+func (m *backupRun) pendings(ctx context.Context,
 	req *pb.PendingNotificationsRequest) func(func(*pb.PendingNotification, error) bool) {
 	return func(yield func(*pb.PendingNotification, error) bool) {
 		for {
@@ -112,7 +112,7 @@ func (m *making) pendings(ctx context.Context,
 }
 
 // copyPending writes the files of pending notifications.
-func (m *making) copyPending(ctx context.Context) error {
+func (m *backupRun) copyPending(ctx context.Context) error {
 	head := &m.plan.Manifest
 	if !head.HasPending {
 		return nil
@@ -141,7 +141,7 @@ func (m *making) copyPending(ctx context.Context) error {
 }
 
 // mergeWeak adds the column's notifications of both lists in the order of rows, each once.
-func (m *making) mergeWeak(ctx context.Context, c *pendingColumn,
+func (m *backupRun) mergeWeak(ctx context.Context, c *pendingColumn,
 	add func(*pb.PendingNotification) error) error {
 	waited := c.waited
 	for p, err := range m.pendings(ctx, c.request()) {
@@ -169,9 +169,9 @@ func (m *making) mergeWeak(ctx context.Context, c *pendingColumn,
 	return nil
 }
 
-// pendingFile writes one file of what waits: timers, or the weak notifications of a column of the
-// table. What is for other tables than the backup's is left out.
-func (m *making) pendingFile(ctx context.Context, table uint32,
+// pendingFile writes one file of pending notifications: timers, or the weak notifications of a
+// column of the table. Those of tables outside the backup are omitted.
+func (m *backupRun) pendingFile(ctx context.Context, table uint32,
 	fill func(add func(*pb.PendingNotification) error) error) error {
 	head := &m.plan.Manifest
 	name := fmt.Sprintf("pending%03d-%s.data", len(head.Pending), random())
@@ -214,7 +214,7 @@ func pendingRecord(table uint32, p *pb.PendingNotification, at uint64) *mvcc.Rea
 }
 
 // withPending returns the newest backup of the chain that is not later than the timestamp.
-func (r *restoring) withPending() *Manifest {
+func (r *restoreRun) withPending() *Manifest {
 	i := len(r.chain) - 1
 	for i > 0 && r.chain[i].At > r.mark.At {
 		i--
@@ -222,9 +222,9 @@ func (r *restoring) withPending() *Manifest {
 	return r.chain[i]
 }
 
-// allowed returns an error if timers are to be restored and some nodes may be of a build that
-// drops them.
-func (r *restoring) allowed(ctx context.Context) error {
+// allowed returns an error if timers must be restored and some nodes may run a build that drops
+// them.
+func (r *restoreRun) allowed(ctx context.Context) error {
 	if len(r.withPending().Pending) == 0 {
 		return nil
 	}
@@ -238,8 +238,8 @@ func (r *restoring) allowed(ctx context.Context) error {
 	return nil
 }
 
-// pending sets the timers of the tables that are being restored.
-func (r *restoring) pending(ctx context.Context) error {
+// pending sets the timers of the tables being restored.
+func (r *restoreRun) pending(ctx context.Context) error {
 	m := r.withPending()
 	for j := range m.Pending {
 		if err := r.pendingFile(ctx, m, &m.Pending[j]); err != nil {
@@ -250,13 +250,13 @@ func (r *restoring) pending(ctx context.Context) error {
 }
 
 // pendingFile sets the timers of one file.
-func (r *restoring) pendingFile(ctx context.Context, m *Manifest, f *File) error {
+func (r *restoreRun) pendingFile(ctx context.Context, m *Manifest, f *File) error {
 	d, err := r.from.openData(ctx, m, f)
 	if err != nil {
 		return err
 	}
 	defer d.close()
-	batches := map[uint32][]*pb.PendingNotification{} // by table of the backup
+	batches := map[uint32][]*pb.PendingNotification{} // by table id of the backup
 	for {
 		c, err := d.next()
 		if errors.Is(err, io.EOF) {
@@ -288,8 +288,8 @@ func (r *restoring) pendingFile(ctx context.Context, m *Manifest, f *File) error
 	return nil
 }
 
-// sendPending sets timers for rows of the table that is made of the backup's table id, if one is.
-func (r *restoring) sendPending(ctx context.Context, id uint32, batch []*pb.PendingNotification) error {
+// sendPending sets timers for rows of the table restored from the backup's table id, if any.
+func (r *restoreRun) sendPending(ctx context.Context, id uint32, batch []*pb.PendingNotification) error {
 	i := slices.IndexFunc(r.tables, func(t target) bool { return t.ID == id && !t.done })
 	if i < 0 || len(batch) == 0 {
 		return nil

@@ -6,27 +6,27 @@ import (
 	"time"
 )
 
-// This file removes backups that no restore within the retention needs.
+// Removal of backups that no restore within the retention needs.
 
-// PruneOptions say which backups may be removed.
+// PruneOptions select the backups that may be removed.
 type PruneOptions struct {
-	// Keep is the retention: every timestamp of the last Keep that the location covers can
-	// still be restored. The newest chain always stays.
+	// Keep is the retention: every timestamp of the last Keep that the location covers remains
+	// restorable. The newest chain is always kept.
 	Keep time.Duration
 	Now  time.Time
-	// Cluster and Tables choose the backups: those of that cluster and of exactly these tables
-	// (none: of all tables). An empty Cluster chooses those of all clusters and tables, each
-	// kind by itself.
+	// Cluster and Tables select the backups: those of that cluster and of exactly these tables
+	// (none: of all tables). An empty Cluster selects those of all clusters and tables, each kind
+	// separately.
 	Cluster string
 	Tables  []string
 }
 
-// Prune removes the backups that the retention does not need, and returns their names, the
-// newest first. A chain is removed as a whole: it is needed until a younger full backup is at
-// least as old as Keep. Unfinished and damaged backups stay.
+// Prune removes the backups that the retention does not need, and returns their names, the newest
+// first. A chain is removed as a whole: it is needed until a younger full backup is at least as
+// old as Keep. Unfinished and damaged backups are kept.
 //
-// A crash leaves no backup without those that it needs: Prune removes the last backup of a chain
-// first, and the manifest of each first. The next call removes the remains.
+// A crash leaves no backup without its ancestors: Prune removes the last backup of a chain first,
+// and the manifest of each first. The next call removes the remains.
 func Prune(ctx context.Context, l *Location, o PruneOptions) (removed []string, err error) {
 	listed, err := l.List(ctx)
 	if err != nil {
@@ -56,13 +56,13 @@ func Prune(ctx context.Context, l *Location, o PruneOptions) (removed []string, 
 	return removed, l.removeLeftovers(ctx, listed)
 }
 
-// chooses reports whether the backup may be removed at all.
+// chooses reports whether the options select the backup.
 func (o *PruneOptions) chooses(m *Manifest) bool {
 	return o.Cluster == "" ||
 		m.Cluster == o.Cluster && slices.Equal(chosen(m), sortedSet(o.Tables))
 }
 
-// kind returns the same text for backups that may be increments of each other.
+// kind returns a text that is equal for backups that may be increments of each other.
 func (m *Manifest) kind() string {
 	key := m.Cluster
 	for _, name := range chosen(m) {
@@ -71,9 +71,8 @@ func (m *Manifest) kind() string {
 	return key
 }
 
-// oldestNeeded returns the time of the oldest full backup that is needed to restore any time
-// from then on that the backups, the oldest first, cover. Without one as old as that all are
-// needed.
+// oldestNeeded returns the time of the oldest full backup needed to restore any time since then
+// that the backups, ordered from the oldest, cover. If none is as old as that, all are needed.
 func oldestNeeded(backups []*Manifest, then time.Time) (oldest time.Time) {
 	for _, m := range backups {
 		if !m.Incremental() && !m.Time.After(then) && m.Time.After(oldest) {
@@ -83,7 +82,7 @@ func oldestNeeded(backups []*Manifest, then time.Time) (oldest time.Time) {
 	return oldest
 }
 
-// rootOf returns the full backup that a backup's chain begins with, nil if it is not there.
+// rootOf returns the full backup of a backup's chain, or nil if it is missing.
 func rootOf(m *Manifest, byName map[string]*Manifest) *Manifest {
 	for m != nil && m.Incremental() {
 		m = byName[m.Parent]
@@ -91,7 +90,8 @@ func rootOf(m *Manifest, byName map[string]*Manifest) *Manifest {
 	return m
 }
 
-// removeBackup removes a whole backup, first the manifest, without which it is no backup.
+// removeBackup removes a whole backup, starting with the manifest, without which it is not a
+// backup.
 func (l *Location) removeBackup(ctx context.Context, name string) error {
 	manifest := name + "/" + kindManifest
 	if err := l.remove(ctx, []string{manifest}); err != nil {
@@ -104,8 +104,8 @@ func (l *Location) removeBackup(ctx context.Context, name string) error {
 	return l.remove(ctx, objects)
 }
 
-// removeLeftovers removes the remains of backups that an interrupted call has left: their folders
-// have neither a manifest nor the plan with which every backup begins.
+// removeLeftovers removes the remains of backups from an interrupted call: folders with neither a
+// manifest nor the plan with which every backup starts.
 func (l *Location) removeLeftovers(ctx context.Context, listed []Listed) error {
 	for _, b := range listed {
 		if b.Manifest != nil || b.Err != nil {

@@ -11,26 +11,26 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// This file tells the cluster how far a backup or a restore has come, so that operators see
-// it among the cluster's jobs. A goroutine reports until stop is called, which joins it. The
-// job itself does not depend on it: reports that fail are not repeated.
+// Progress reports of a backup or restore to the cluster, for its list of jobs. A goroutine
+// reports until stop is called, which joins it. The job does not depend on it: failed reports are
+// not repeated.
 
 const (
 	// reportEvery is less than a fifth of the time after which a job counts as silent.
 	reportEvery = 2 * time.Second
-	// reportTimeout bounds one report: a node that hangs must not hold up the next.
+	// reportTimeout limits one report: a hanging node must not delay the next.
 	reportTimeout = reportEvery
-	// maxReportText and maxReportTables are what a node takes.
+	// maxReportText and maxReportTables are the limits of a node.
 	maxReportText, maxReportTables = 512, 64
 )
 
-// reportJob reports the job until stop is called with how it has ended.
+// reportJob reports the job until stop is called with its result.
 func (w *work) reportJob(ctx context.Context, job *pb.Job) (stop func(error)) {
 	job.Id, job.By, job.Unit = random()+random(), text(w.By), "tablets"
 	if len(job.Tables) > maxReportTables {
-		job.Tables = nil // then it is about all
+		job.Tables = nil // then the job is about all tables
 	}
-	w.report(ctx, job, "running", "") // so that it is seen from its beginning
+	w.report(ctx, job, "running", "") // so that it is listed from its start
 	ended := make(chan struct{})
 	var reporter sync.WaitGroup
 	reporter.Go(func() {
@@ -50,7 +50,7 @@ func (w *work) reportJob(ctx context.Context, job *pb.Job) (stop func(error)) {
 	return func(err error) {
 		close(ended)
 		reporter.Wait()
-		// The job may have ended because ctx has.
+		// The job may have ended because ctx ended.
 		ctx := context.WithoutCancel(ctx)
 		if err != nil {
 			w.report(ctx, job, "failed", err.Error())
@@ -74,7 +74,7 @@ func (w *work) report(ctx context.Context, job *pb.Job, state, detail string) {
 	_, _ = w.client.Admin().ReportJob(ctx, &pb.ReportJobRequest{Job: job})
 }
 
-// text is what of s a report may have.
+// text truncates s to the length of a report's text.
 func text(s string) string {
 	return strings.ToValidUTF8(s[:min(len(s), maxReportText)], "")
 }

@@ -17,50 +17,51 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file restores tables. Each range of the full backup is restored by one worker, in
-// the order of cells, so that the last cell that is there says how far an earlier run has
-// come: nothing else is remembered. Workers share the tally and the limiter.
+// Restores of tables. Each range of the full backup is restored by one worker, in the order of
+// cells, so that the last existing cell marks the progress of an earlier run: no other progress
+// is recorded. Workers share the tally and the limiter.
 
-// RestoreOptions say what is restored.
+// RestoreOptions configure a restore.
 type RestoreOptions struct {
 	Options
-	// Backup is the one whose chain is restored; default: the newest that covers At, of which
-	// the location must have those of one cluster only.
+	// Backup names the backup whose chain is restored. Defaults to the newest that covers At,
+	// which requires that the location has backups of one cluster only.
 	Backup string
-	At     uint64 // the timestamp whose state is restored; default: the backup's
-	// Tables maps tables of the backup to the names that they get; default: all, with theirs.
+	At     uint64 // restored timestamp. Defaults to the backup's
+	// Tables maps tables of the backup to their new names. Defaults to all tables under their own
+	// names.
 	Tables map[string]string
-	// Policy restores the cluster's policy too, but for a login over HTTP, which it does not
-	// take back.
+	// Policy restores the cluster's policy too, except that it never disables the login over
+	// HTTP.
 	Policy bool
-	// Settings is called with the settings of the policy of which the backup has others, once
-	// they are set.
+	// Settings is called with the policy settings that differ from the backup's, after they are
+	// set.
 	Settings func([]Setting)
-	// Notify marks observed cells, in the end, whose last change their observers had not seen
-	// at At: they run. Without it nothing runs until a cell changes again.
+	// Notify finally marks observed cells whose last change their observers had not processed at
+	// At, so that they run. Without it an observer runs only when a cell changes again.
 	Notify bool
 }
 
-// Restored is what Restore has done.
+// Restored is the result of Restore.
 type Restored struct {
 	Backup  string
 	At      uint64
-	Tables  []string // as they are called now
-	Before  []string // those among them that an earlier run had ended: nothing was written to them
-	LeftOut []string // tables that were there at At, perhaps, and were dropped before the backup
-	// Granted are the tables that have grants as the backup has them, Ungranted those of which
-	// it does not say whether they had any: they are for all clients.
+	Tables  []string // their names now
+	Before  []string // tables completed by an earlier run, to which nothing was written
+	LeftOut []string // tables that may have existed at At and were dropped before the backup
+	// Granted are the tables with grants from the backup. Ungranted are those whose grants the
+	// backup does not contain; they are open to all clients.
 	Granted   []TableGrants
 	Ungranted []string
 	Records   int64
-	Pending   int64 // timers that were set, for timers and weak notifications of the backup
+	Pending   int64 // timers set for timers and weak notifications of the backup
 	Notified  int64
 }
 
-// Restore writes the state at a timestamp into tables that are empty or not there. If it
-// was interrupted, it goes on.
+// Restore writes the state at a timestamp into empty or new tables. It resumes an interrupted
+// restore.
 func Restore(ctx context.Context, c *txn.Client, l *Location, o RestoreOptions) (*Restored, error) {
-	r := &restoring{work: newWork(c, l, o.Options), options: o}
+	r := &restoreRun{work: newWork(c, l, o.Options), options: o}
 	if err := r.find(ctx); err != nil {
 		return nil, err
 	}
@@ -81,8 +82,8 @@ func Restore(ctx context.Context, c *txn.Client, l *Location, o RestoreOptions) 
 	return &r.result, nil
 }
 
-// run restores what was chosen.
-func (r *restoring) run(ctx context.Context) error {
+// run restores the selected tables.
+func (r *restoreRun) run(ctx context.Context) error {
 	if err := r.begin(ctx); err != nil {
 		return err
 	}
@@ -114,8 +115,8 @@ func (r *restoring) run(ctx context.Context) error {
 	return nil
 }
 
-// restoring is a restore under way.
-type restoring struct {
+// restoreRun is a restore in progress.
+type restoreRun struct {
 	*work
 	options RestoreOptions
 	chain   []*Manifest // the full backup first
@@ -131,11 +132,11 @@ type target struct {
 	id     uint32 // in this cluster
 	chain  []*Manifest
 	ranges []Range
-	done   bool // an earlier run has ended it
+	done   bool // completed by an earlier run
 }
 
 // find finds the chain.
-func (r *restoring) find(ctx context.Context) error {
+func (r *restoreRun) find(ctx context.Context) error {
 	last, err := r.newest(ctx)
 	if err != nil {
 		return err
@@ -161,9 +162,9 @@ func (r *restoring) find(ctx context.Context) error {
 	return nil
 }
 
-// newest returns the backup that is named, whatever else the location has; or the oldest
-// that goes as far as At, or the newest.
-func (r *restoring) newest(ctx context.Context) (last *Manifest, err error) {
+// newest returns the named backup, regardless of the others; or the oldest that covers At, or the
+// newest.
+func (r *restoreRun) newest(ctx context.Context) (last *Manifest, err error) {
 	if name := r.options.Backup; name != "" {
 		last, err = r.from.manifest(ctx, name)
 		if err == nil && last == nil {
@@ -173,7 +174,7 @@ func (r *restoring) newest(ctx context.Context) (last *Manifest, err error) {
 	}
 	all, err := r.from.whole(ctx)
 	if err != nil {
-		return nil, coded.Errorf("", "%w; another can be restored by its name", err)
+		return nil, coded.Errorf("", "%w; restore another one by its name", err)
 	}
 	for _, m := range all {
 		if last == nil || r.options.At == 0 || last.At < r.options.At {
@@ -186,14 +187,14 @@ func (r *restoring) newest(ctx context.Context) (last *Manifest, err error) {
 	if slices.ContainsFunc(all, func(m *Manifest) bool {
 		return m.Cluster != last.Cluster || !slices.Equal(chosen(m), chosen(last))
 	}) {
-		return nil, coded.Errorf("", "%w: there are backups of several clusters, or of different tables: name one of them",
+		return nil, coded.Errorf("", "%w: the location has backups of several clusters or of different tables: name one of them",
 			ErrNotFound)
 	}
 	return last, nil
 }
 
 // choose maps tables to targets.
-func (r *restoring) choose() error {
+func (r *restoreRun) choose() error {
 	last := r.chain[len(r.chain)-1]
 	wanted := r.options.Tables
 	for _, t := range last.Tables {
@@ -205,11 +206,11 @@ func (r *restoring) choose() error {
 			to = t.Name
 		}
 		x := target{Table: t, to: to}
-		// From the backup on in which it is for the first time.
+		// The first backup of the chain that contains it.
 		i := slices.IndexFunc(r.chain, func(m *Manifest) bool { return m.has(t.ID) })
 		x.chain = r.chain[i:]
 		if older := r.dropped()[t.Name]; older != "" {
-			return coded.Errorf("", "%w %q was dropped and made anew since: the new one can be restored at timestamps from %d on; the older one %s",
+			return coded.Errorf("", "%w %q was dropped and recreated since: the new one can be restored at timestamps from %d on; the older one %s",
 				ErrTable, t.Name, x.chain[0].At, older)
 		}
 		for j := range x.chain[0].Files {
@@ -230,9 +231,9 @@ func (r *restoring) choose() error {
 		}
 	}
 	if names := sortedSet(r.result.Tables); len(names) != len(r.result.Tables) {
-		return coded.Errorf("", "%w: two tables would get one name", ErrTable)
+		return coded.Errorf("", "%w: two tables would get the same name", ErrTable)
 	}
-	// At an earlier timestamp there may have been tables that the last backup has not seen.
+	// At an earlier timestamp there may have been tables missing in the last backup.
 	if len(wanted) == 0 {
 		for name := range r.dropped() {
 			r.result.LeftOut = append(r.result.LeftOut, name)
@@ -242,12 +243,12 @@ func (r *restoring) choose() error {
 	return nil
 }
 
-// dropped returns the tables that may have been there at the timestamp that is restored and
-// are not in the last backup, by name: at which timestamps each can be restored, and how.
-func (r *restoring) dropped() map[string]string {
+// dropped returns, by name, the tables that may have existed at the restored timestamp and are
+// missing in the last backup: at which timestamps each can be restored, and how.
+func (r *restoreRun) dropped() map[string]string {
 	out, last := map[string]string{}, r.chain[len(r.chain)-1]
 	for i, m := range r.chain {
-		// The next one tells what was there between this one and itself.
+		// The next one shows what existed between this one and itself.
 		if i+1 < len(r.chain) && r.chain[i+1].At <= r.mark.At {
 			continue
 		}
@@ -262,8 +263,9 @@ func (r *restoring) dropped() map[string]string {
 	return out
 }
 
-// policy restores the cluster's policy: what differs, but for what it must not lower.
-func (r *restoring) policy(ctx context.Context) error {
+// policy restores the cluster's policy: the differing settings, except those that it must not
+// lower.
+func (r *restoreRun) policy(ctx context.Context) error {
 	last := r.chain[len(r.chain)-1]
 	if len(last.Policy) == 0 {
 		return nil
@@ -289,16 +291,16 @@ func (r *restoring) policy(ctx context.Context) error {
 	return nil
 }
 
-// Setting is a setting of the cluster's policy of which the backup has another value, both
-// as the command line writes them.
+// Setting is a policy setting that differs from the backup's, with both values in the form of the
+// command line.
 type Setting struct {
 	Name string `json:"name"`
-	From string `json:"from"` // the cluster's
-	To   string `json:"to"`   // the backup's
-	Kept bool   `json:"kept"` // the cluster's stays: the backup's would open what is closed
+	From string `json:"from"` // value in the cluster
+	To   string `json:"to"`   // value in the backup
+	Kept bool   `json:"kept"` // the cluster's value is kept, because the backup's would lower the protection
 }
 
-// different returns the settings that differ, and those of them that are to be set.
+// different returns the settings that differ, and those of them to be set.
 func different(have, to *pb.Policy) (set *pb.Policy, settings []Setting) {
 	set = &pb.Policy{}
 	for _, s := range policy.Settings() {
@@ -307,7 +309,7 @@ func different(have, to *pb.Policy) (set *pb.Policy, settings []Setting) {
 		if !ok || value == old {
 			continue
 		}
-		// With it, whoever reaches the listener is answered without a login.
+		// With it, the listener serves every client without a login.
 		lowers := s.Name == "http-login" && value == 0
 		if !lowers {
 			s.Set(set, value)
@@ -317,8 +319,8 @@ func different(have, to *pb.Policy) (set *pb.Policy, settings []Setting) {
 	return set, settings
 }
 
-// table asks for the begin or the end of a table's restore.
-func (r *restoring) table(ctx context.Context,
+// table requests the start or the end of a table's restore.
+func (r *restoreRun) table(ctx context.Context,
 	req *pb.RestoreTableRequest) (out *pb.RestoreTableResponse, err error) {
 	err = r.persist(ctx, func() (bool, error) {
 		out, err = r.client.Admin().RestoreTable(ctx, req)
@@ -330,8 +332,8 @@ func (r *restoring) table(ctx context.Context,
 	return out, err
 }
 
-// begin makes sure that no table holds anything, and then marks them all.
-func (r *restoring) begin(ctx context.Context) error {
+// begin checks that all tables are empty, and then marks them.
+func (r *restoreRun) begin(ctx context.Context) error {
 	there, err := r.client.Tables(ctx)
 	if err != nil {
 		return err
@@ -355,8 +357,8 @@ func (r *restoring) begin(ctx context.Context) error {
 		if t.done {
 			continue
 		}
-		// A tablet for each range, in requests of as many as one takes. The last one has none,
-		// and has the tablets refuse reads of the time before.
+		// One tablet for each range, in requests of up to splitsAtOnce keys. The last request has
+		// none and makes the tablets reject reads of earlier timestamps.
 		var keys [][]byte
 		for _, rows := range t.ranges {
 			if len(rows.Start) > 0 {
@@ -378,9 +380,9 @@ func (r *restoring) begin(ctx context.Context) error {
 	return nil
 }
 
-// skipDone marks the tables that an earlier run has ended. If it has ended all, this run is
-// another, unless it may have notifications to make.
-func (r *restoring) skipDone(there []*pb.Table) {
+// skipDone marks the tables completed by an earlier run. If that completed all, this is a new
+// run, unless it may have notifications to write.
+func (r *restoreRun) skipDone(there []*pb.Table) {
 	done := 0
 	for i := range r.tables {
 		t := &r.tables[i]
@@ -400,11 +402,12 @@ func (r *restoring) skipDone(there []*pb.Table) {
 	}
 }
 
-// splitsAtOnce is how many tablets one request makes: it is answered within its bound.
+// splitsAtOnce is the number of tablets created by one request, so that it completes within its
+// timeout.
 const splitsAtOnce = 64
 
-// last returns the last cell of the rows that has a value, nil if none has.
-func (r *restoring) last(ctx context.Context, rows mvcc.Span) (cell *mvcc.ReadCell, err error) {
+// last returns the last cell of the rows with a value, or nil.
+func (r *restoreRun) last(ctx context.Context, rows mvcc.Span) (cell *mvcc.ReadCell, err error) {
 	now, err := r.client.Timestamp(ctx)
 	if err != nil {
 		return nil, err
@@ -422,7 +425,7 @@ func (r *restoring) last(ctx context.Context, rows mvcc.Span) (cell *mvcc.ReadCe
 }
 
 // write writes all ranges.
-func (r *restoring) write(ctx context.Context) error {
+func (r *restoreRun) write(ctx context.Context) error {
 	group, within := errgroup.WithContext(ctx)
 	group.SetLimit(r.Workers)
 	tables := slices.DeleteFunc(slices.Clone(r.tables), func(t target) bool { return t.done })
@@ -442,17 +445,17 @@ func (r *restoring) write(ctx context.Context) error {
 	return err
 }
 
-// Bounds of one request with restored cells.
+// Limits of one request with restored cells.
 const (
 	batchRecords = 2048
 	batchBytes   = 512 << 10
 )
 
-// writeRange writes a range, from behind the last cell that is there on. That cell says how
-// far an earlier run has come only if it is restored: somebody may have written between the
-// first look at the table and its mark, from which on its tablets refuse that, and all of such
-// cells are newer. They are met here, since no range was begun before the mark.
-func (r *restoring) writeRange(ctx context.Context, t *target, rows *Range) error {
+// writeRange writes a range, continuing behind its last existing cell. That cell marks the
+// progress of an earlier run only if it is restored: another client may have written between the
+// first check of the table and its mark, after which its tablets reject that, and all such cells
+// are newer. They are found here, since no range is started before the mark.
+func (r *restoreRun) writeRange(ctx context.Context, t *target, rows *Range) error {
 	span := rows.span()
 	span.Table = mvcc.TableID(t.id)
 	last, err := r.last(ctx, span)
@@ -460,10 +463,10 @@ func (r *restoring) writeRange(ctx context.Context, t *target, rows *Range) erro
 	case err != nil:
 		return err
 	case last != nil && uint64(last.CommitTS) > r.mark.At:
-		return coded.Errorf("", "%w: %q: somebody wrote row %q at %d while it was being restored: end that program, drop the table, and restore it again",
+		return coded.Errorf("", "%w: %q: another program wrote row %q at %d during the restore: stop that program, drop the table, and restore it again",
 			ErrNotEmpty, t.to, last.Cell.Row, last.CommitTS)
 	case last != nil:
-		last.Cell.Table = mvcc.TableID(rows.Table) // as in the files
+		last.Cell.Table = mvcc.TableID(rows.Table) // table id used in the files
 	}
 	var batch []mvcc.RestoredCell
 	var passed, bytes int64
@@ -506,7 +509,7 @@ func (r *restoring) writeRange(ctx context.Context, t *target, rows *Range) erro
 }
 
 // send writes one batch.
-func (r *restoring) send(ctx context.Context, t *target, batch []mvcc.RestoredCell) error {
+func (r *restoreRun) send(ctx context.Context, t *target, batch []mvcc.RestoredCell) error {
 	if len(batch) == 0 {
 		return nil
 	}

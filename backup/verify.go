@@ -12,26 +12,26 @@ import (
 	"github.com/percolator-go/percolator/internal/coded"
 )
 
-// This file reads backups without a cluster: every byte of them, or what there is. Workers
-// share the tally and the list of faults, both behind locks.
+// Verification of backups without a cluster: every byte of them. Workers share the tally and the
+// list of faults, each behind a lock.
 
-// VerifyOptions say what is verified.
+// VerifyOptions select the backups to verify.
 type VerifyOptions struct {
 	Options
-	Name string // this backup and what it needs; default: all backups of the location
+	Name string // this backup and its ancestors. Defaults to all backups of the location
 }
 
-// Verified is what Verify has found.
+// Verified is the result of Verify.
 type Verified struct {
-	Backups    []*Manifest // that were read, the oldest first
-	Unfinished []string    // folders without a manifest: backups that were interrupted
+	Backups    []*Manifest // verified backups, the oldest first
+	Unfinished []string    // folders without a manifest: interrupted backups
 	Faults     []error     // each wraps ErrDamaged or ErrNotFound
 }
 
-// Verify reads backups whole and compares every byte with its checksum. Faults are in the
-// result; the error is what kept it from looking, ErrNotFound if there is no whole backup.
+// Verify reads whole backups and compares every byte with its checksum. Faults are in the result;
+// the error reports that verification was impossible, ErrNotFound if there is no whole backup.
 func Verify(ctx context.Context, l *Location, o VerifyOptions) (*Verified, error) {
-	v := &verifying{work: newWork(nil, l, o.Options)}
+	v := &verifyRun{work: newWork(nil, l, o.Options)}
 	listed, err := l.List(ctx)
 	if err != nil {
 		return nil, err
@@ -48,10 +48,10 @@ func Verify(ctx context.Context, l *Location, o VerifyOptions) (*Verified, error
 		}
 	}
 	if o.Name != "" && len(v.found.Backups)+len(v.found.Faults) == 0 {
-		return nil, coded.Errorf("", "%w: %s is not whole, or not there", ErrNotFound, o.Name)
+		return nil, coded.Errorf("", "%w: %s is not whole or does not exist", ErrNotFound, o.Name)
 	}
 	if len(v.found.Backups)+len(v.found.Faults) == 0 {
-		// An answer without faults would be taken for a good one.
+		// A result without faults would be mistaken for success.
 		err := coded.Errorf("", "%w: there is no whole backup", ErrNotFound)
 		if n := len(v.found.Unfinished); n > 0 {
 			err = coded.Errorf("", "%w, and %d that are unfinished", err, n)
@@ -61,21 +61,21 @@ func Verify(ctx context.Context, l *Location, o VerifyOptions) (*Verified, error
 	return &v.found, v.files(ctx)
 }
 
-// verifying is a Verify under way.
-type verifying struct {
+// verifyRun is a Verify in progress.
+type verifyRun struct {
 	*work
 	faults sync.Mutex
 	found  Verified
 }
 
-func (v *verifying) fault(err error) {
+func (v *verifyRun) fault(err error) {
 	v.faults.Lock()
 	defer v.faults.Unlock()
 	v.found.Faults = append(v.found.Faults, err)
 }
 
-// chain adds the backup and what it needs to those to be read.
-func (v *verifying) chain(ctx context.Context, m *Manifest) {
+// chain adds the backup and its ancestors to those to be verified.
+func (v *verifyRun) chain(ctx context.Context, m *Manifest) {
 	needed, err := v.from.chain(ctx, m)
 	if err != nil {
 		v.fault(err)
@@ -88,8 +88,8 @@ func (v *verifying) chain(ctx context.Context, m *Manifest) {
 	}
 }
 
-// files reads all data files.
-func (v *verifying) files(ctx context.Context) error {
+// files verifies all data files.
+func (v *verifyRun) files(ctx context.Context) error {
 	group, within := errgroup.WithContext(ctx)
 	group.SetLimit(v.Workers)
 	for _, m := range v.found.Backups {
@@ -113,8 +113,8 @@ func (v *verifying) files(ctx context.Context) error {
 	return group.Wait()
 }
 
-// file reads one data file.
-func (v *verifying) file(ctx context.Context, m *Manifest, f *File) error {
+// file verifies one data file.
+func (v *verifyRun) file(ctx context.Context, m *Manifest, f *File) error {
 	d, err := v.from.openData(ctx, m, f)
 	if err != nil {
 		return err
@@ -141,7 +141,7 @@ func (v *verifying) file(ctx context.Context, m *Manifest, f *File) error {
 	}
 }
 
-// covers returns an error unless the files of each table follow each other without a gap.
+// covers returns an error unless the files of each table are contiguous.
 func (m *Manifest) covers() error {
 	for _, t := range m.Tables {
 		next, ended := []byte(nil), false

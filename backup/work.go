@@ -13,19 +13,18 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// This file has what backups and restores are done with: how fast, for how long nodes may
-// fail to answer, and how far it has come. It owns the tally, behind a lock, and the limiter,
-// which the workers share; each calls it on its own goroutine.
+// Common parts of backups and restores: rate, retries and progress. work owns the tally, behind a
+// lock, and the limiter; workers share both and call it on their own goroutines.
 
-// Options say how a backup is made or restored; zero fields take the defaults.
+// Options tune a backup or restore; zero fields take the defaults.
 type Options struct {
-	Workers  int            // ranges at once; default DefaultWorkers
-	Rate     int64          // bytes of rows, columns and values a second; 0: no limit
-	Progress func(Progress) // called from any worker, one call at a time
-	// Patience is how long nodes may fail to answer before it is given up; default
-	// DefaultPatience.
+	Workers  int            // concurrent ranges. Defaults to DefaultWorkers
+	Rate     int64          // limit in bytes of rows, columns and values per second; 0 for none
+	Progress func(Progress) // called by any worker, one call at a time
+	// Patience is the time without progress after which failing requests end the work. Defaults
+	// to DefaultPatience.
 	Patience time.Duration
-	By       string // who has started it, for operators
+	By       string // initiator, shown to operators
 }
 
 // Defaults of the options.
@@ -34,13 +33,13 @@ const (
 	DefaultPatience = 2 * time.Minute
 )
 
-// Progress is how far a backup or a restore has come. What an earlier run has done counts.
+// Progress is the progress of a backup or restore, including that of earlier runs.
 type Progress struct {
 	Ranges, Done   int
 	Records, Bytes int64
 }
 
-// transient reports whether more time may mend the error.
+// transient reports whether a retry may succeed after the error.
 func transient(err error) bool {
 	if refused, ok := errors.AsType[*txn.ServerError](err); ok {
 		switch refused.Code {
@@ -56,7 +55,7 @@ func transient(err error) bool {
 		errors.Is(err, context.DeadlineExceeded)
 }
 
-// work is what a backup or a restore is done with.
+// work is the common state of a backup or a restore.
 type work struct {
 	Options
 	client  *txn.Client
@@ -77,20 +76,20 @@ func newWork(c *txn.Client, l *Location, o Options) *work {
 	}
 	w.limiter = rate.NewLimiter(rate.Inf, 0)
 	if o.Rate > 0 {
-		// Little at once: what is read in a burst is waited for by everybody else meanwhile.
+		// Small bursts: data read in a burst delays all other clients.
 		w.limiter = rate.NewLimiter(rate.Limit(o.Rate), int(max(o.Rate/64, 64<<10)))
 	}
 	return w
 }
 
-// plans adds ranges that are to be copied.
+// plans adds ranges to be copied.
 func (w *work) plans(ranges int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.tally.Ranges += ranges
 }
 
-// count adds to the tally and tells it.
+// count adds to the tally and reports it.
 func (w *work) count(done int, records, bytes int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -101,7 +100,7 @@ func (w *work) count(done int, records, bytes int64) {
 	}
 }
 
-// throttle waits until bytes more may be copied.
+// throttle waits until the rate allows further bytes to be copied.
 func (w *work) throttle(ctx context.Context, bytes int64) error {
 	if w.limiter.Limit() == rate.Inf {
 		return nil
@@ -114,8 +113,8 @@ func (w *work) throttle(ctx context.Context, bytes int64) error {
 	return nil
 }
 
-// persist calls fn until it does not fail for a reason that passes, as long as it gets
-// further at least once within the patience. fn returns whether it has got further.
+// persist repeats fn after transient errors as long as it makes progress at least once within the
+// patience. fn returns whether it made progress.
 func (w *work) persist(ctx context.Context, fn func() (further bool, err error)) error {
 	since, wait := time.Now(), 10*time.Millisecond
 	for {
@@ -136,10 +135,9 @@ func (w *work) persist(ctx context.Context, fn func() (further bool, err error))
 	}
 }
 
-// scan calls fn for each record of the scan, and goes on where it was after failures that
-// pass.
+// scan calls fn for each record of the scan, and resumes it after transient errors.
 func (w *work) scan(ctx context.Context, s txn.RecordScan, fn func(*mvcc.ReadCell) error) error {
-	var own error // of fn: not the cluster's
+	var own error // fn's error, as opposed to the cluster's
 	err := w.persist(ctx, func() (further bool, err error) {
 		for c, err := range w.client.Records(ctx, s) {
 			if err != nil {

@@ -36,10 +36,10 @@ func misdirected(failure error) (why, next string) {
 	case errors.Is(code, rpc.ErrWantsTLS):
 		return why, "start this node with --certs as those that it joins, or check that --join is a --listen address"
 	case errors.Is(code, rpc.ErrWrongHost):
-		return why, "name that node by a host of its certificate, or recreate the certificate: "+
+		return why, "name that node by a host of its certificate, or recreate the certificate: " +
 			"`percolator cert create-node NAME --host HOST --ca-dir DIR --certs DIR --force`"
 	case errors.Is(code, rpc.ErrCertificates), errors.Is(code, rpc.ErrRefusedCert):
-		return "it and this node do not accept each other's certificates", "all nodes need certificates of one authority: `percolator cert create-node NAME --host HOST "+
+		return "it and this node do not accept each other's certificates", "all nodes need certificates of one authority: `percolator cert create-node NAME --host HOST " +
 			"--ca-dir DIR --certs DIR`, with the --ca-dir that made those of the cluster"
 	}
 	return why, ""
