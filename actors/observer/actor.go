@@ -46,20 +46,20 @@ type dispatcherActor struct {
 	stopped chan struct{}
 	props   *actor.Props // of an invocation actor
 
-	byTarget atomic.Pointer[map[notify.Target]*registeredObserver] // the map is immutable
-	order    []*registeredObserver
-	next     int // index in order of the observer scheduled next
-	entries  map[mvcc.Cell]*entry
-	runs     map[*run]*entry
-	waiting  waitHeap // entries in backoff or debounce
-	debouncing  int      // entries of waiting that are in debounce
-	batches  int      // unfinished batches
-	running  int      // batches that hold a slot
-	stuck    int
-	armed    time.Time // when the timer fires; zero if unset
-	timer    *time.Timer
-	draining []chan struct{} // while it is not empty no run starts
-	ended    bool
+	byTarget   atomic.Pointer[map[notify.Target]*registeredObserver] // the map is immutable
+	order      []*registeredObserver
+	next       int // index in order of the observer scheduled next
+	entries    map[mvcc.Cell]*entry
+	runs       map[*run]*entry
+	waiting    waitHeap // entries in backoff or debounce
+	debouncing int      // entries of waiting that are in debounce
+	batches    int      // unfinished batches
+	running    int      // batches that hold a slot
+	stuck      int
+	armed      time.Time // when the timer fires; zero if unset
+	timer      *time.Timer
+	draining   []chan struct{} // while it is not empty no run starts
+	ended      bool
 }
 
 func newDispatcherActor(ctx context.Context, cfg Config, stopped chan struct{}) *dispatcherActor {

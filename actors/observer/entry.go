@@ -31,8 +31,8 @@ type registeredObserver struct {
 	held, retired atomic.Bool
 	inForce       atomic.Int64
 
-	queue   []*entry // cells waiting for a slot, in order of arrival
-	taken   int      // number removed from the queue, if the observer has a Priority
+	queue      []*entry // cells waiting for a slot, in order of arrival
+	taken      int      // number removed from the queue, if the observer has a Priority
 	debouncing int      // cells in debounce
 	// suspects run one at a time, because a process died during an earlier run of theirs. alone
 	// is the one running now.

@@ -45,7 +45,7 @@ func TestMisdirected(t *testing.T) {
 		why, next  string
 	}{
 		{"a console", web.Listener.Addr().String(), plain, "HTTP/1", "three ports above it"},
-		{"the port for nodes", plainAddr, plain, "a node's peer port", "one port below"},
+		{"the port for nodes", plainAddr, plain, "for other nodes", "one port below"},
 		{"a node with certificates", tlsAddr, plain, "plain text", "with --certs"},
 		{"a node without certificates", plainAddr, secure, "plain text", "with --insecure"},
 		{"another authority", tlsAddr, secure, "certificates", "of one authority"},
