@@ -9,7 +9,7 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// The names of the kinds.
+// Names of the kinds.
 const (
 	badgerUpdate  = "badger synced Update"
 	badgerGrouped = "badger grouped batch"
@@ -21,10 +21,10 @@ const (
 	readTxn       = "read txn"
 )
 
-// keysPerCaller is how many cells each caller goes round in.
+// keysPerCaller is the number of cells that each caller uses in turn.
 const keysPerCaller = 2000
 
-// kinds are in the order of measurement: what is compared most is next to each other.
+// kinds returns the kinds in the order of measurement: the ones compared most are adjacent.
 func kinds() []kind {
 	return []kind{
 		{badgerGet, beginBadgerGet},
@@ -40,7 +40,7 @@ func kinds() []kind {
 
 var payload = []byte("0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123")
 
-// badgerAlone is a Badger database with nothing above it.
+// badgerAlone is a bare Badger database.
 type badgerAlone struct {
 	db     *badger.DB
 	queue  chan *groupedPut // nil: each put is an Update of its own
@@ -93,8 +93,7 @@ func beginBadgerGet(_ context.Context, dir string) (subject, error) {
 	return b, w.Flush()
 }
 
-// drain writes all that waits in one synced transaction: the fair ceiling for what group
-// commit can reach.
+// drain writes all queued puts in one synced transaction: a fair upper bound for group commit.
 func (b *badgerAlone) drain() {
 	for first := range b.queue {
 		group := []*groupedPut{first}
@@ -164,7 +163,7 @@ func (b *badgerAlone) close() error {
 	return b.db.Close()
 }
 
-// nth is the n-th smallest.
+// nth returns the n-th smallest.
 func nth(d []time.Duration, n int) time.Duration {
 	slices.Sort(d)
 	return d[n]

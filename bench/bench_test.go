@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestMain lets the tests' program be the collector that it starts.
+// TestMain runs the collector of traces if this process was started as one.
 func TestMain(m *testing.M) {
 	if os.Getenv(collecting) != "" {
 		if err := runCollector(os.Stdout, os.Stdin); err != nil {
@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestCosts runs every comparison once, shortly.
+// TestCosts runs every comparison once, briefly.
 func TestCosts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 5 s")
@@ -36,13 +36,13 @@ func TestCosts(t *testing.T) {
 	for _, w := range watchers {
 		for _, what := range []string{readTxn, onePhase} {
 			if !strings.Contains(out.String(), what+": "+w.name) {
-				t.Errorf("no figures of %s, watched by %s", what, w.name)
+				t.Errorf("no figures of %s with %s", what, w.name)
 			}
 		}
 	}
 }
 
-// TestSmoke runs everything once, shortly: the figures mean nothing, but all of them must be there.
+// TestSmoke runs everything once, briefly: the values mean nothing, but each figure must be printed.
 func TestSmoke(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 5 s")

@@ -18,9 +18,9 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// This file measures the paper's document clustering (§3.1) with different numbers of
-// observer workers, and of documents in a run: each new document has three keys, and its
-// observer reads a cell of each and writes those and the document's cluster.
+// The paper's document clustering (§3.1) with different numbers of observer workers, and of
+// documents per run: each new document has three keys, and its observer reads one cell per key
+// and writes these cells and the document's cluster.
 
 // clustering is the name of the section.
 const clustering = "clustering"
@@ -28,8 +28,8 @@ const clustering = "clustering"
 const (
 	documentBytes = 1 << 10
 	documentKeys  = 3
-	// loadBatch documents are written in one transaction, by loadCallers at once: faster
-	// than they are clustered.
+	// loadBatch documents are written per transaction, by loadCallers concurrent callers:
+	// faster than they are clustered.
 	loadBatch   = 50
 	loadCallers = 4
 )
@@ -40,15 +40,15 @@ var (
 	clusters  = percolator.Column{Table: "clusters", Name: "document"}
 )
 
-// clustered is what came of one run.
+// clustered is the result of one run.
 type clustered struct {
 	perSecond float64
-	cpu       time.Duration // of a document
+	cpu       time.Duration // per document
 	p50       time.Duration // from the commit of a document to that of its cluster
-	memory    uint64        // of the Go runtime, from the system
+	memory    uint64        // bytes that the Go runtime obtained from the system
 }
 
-// measureClustering measures every number of workers in turn, so many rounds, each on a
+// measureClustering measures each number of workers in turn, for o.rounds rounds, each on a
 // fresh store.
 func measureClustering(ctx context.Context, o options, out io.Writer) error {
 	if _, err := fmt.Fprintf(out, "\n%s, %d documents of %d bytes\n", clustering, o.documents,
@@ -96,7 +96,7 @@ func clusterOnce(ctx context.Context, o options, workers, batch int) (c clustere
 			for _, n := range changes {
 				select {
 				case latencies <- time.Since(n.TS.Time()):
-				default: // run again and again: not one that counts
+				default: // a repeated run: not counted
 				}
 			}
 			return nil
@@ -135,7 +135,7 @@ func clusterOnce(ctx context.Context, o options, workers, batch int) (c clustere
 	return c, nil
 }
 
-// cluster is the observer: three reads, four writes for each document.
+// cluster is the observer: three reads and four writes per document.
 func cluster(ctx context.Context, tx *percolator.Tx, changes []percolator.Notification) error {
 	keys := make([]percolator.CellKey, 0, documentKeys*len(changes))
 	for _, n := range changes {

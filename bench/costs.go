@@ -20,16 +20,16 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// This file measures what watching costs: a node with somebody who watches beside the same
-// node with nobody, by turns. Histograms are always on, as they are what there is to see.
+// The cost of monitoring: a node with an active monitor compared with the same node without one,
+// in turns. Histograms are always on.
 
-// costs is what -only asks for.
+// costs is the name of the section, for -only.
 const costs = "costs"
 
-// costTarget is the least part of the rate that may be left.
+// costTarget is the lowest acceptable ratio of the rate with monitoring to the rate without.
 const costTarget = 0.97
 
-// watcher is a way of being watched.
+// watcher is a kind of monitoring.
 type watcher struct {
 	name  string
 	begin func(ctx context.Context, cfg *node.Config) (end func(), err error)
@@ -38,7 +38,7 @@ type watcher struct {
 }
 
 var watchers = []watcher{
-	{name: "nobody"},
+	{name: "none"},
 	{
 		name: "metrics and console",
 		begin: func(_ context.Context, cfg *node.Config) (func(), error) {
@@ -50,12 +50,12 @@ var watchers = []watcher{
 	{name: "traces at 1 %", begin: collect},
 }
 
-// measureCosts shows what is left of the rates of reads and of one-phase transactions. The
-// kinds of one round come one after the other, the first of them another one in each round.
+// measureCosts prints the rates of reads and of one-phase transactions with each kind of
+// monitoring, and their ratios to those without. Each round starts with another kind.
 func measureCosts(ctx context.Context, o options, out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintf(w, "%v each, %d rounds\n\n", o.duration, o.rounds)
-	_, _ = fmt.Fprintln(w, "watched by\tcallers\t/s\tCPU µs/op\tof nobody's rate: median\tlowest\thighest\tof its CPU\ttarget\t")
+	_, _ = fmt.Fprintln(w, "monitoring\tcallers\t/s\tCPU µs/op\trate / none: median\tlowest\thighest\tCPU / none\ttarget\t")
 	for _, what := range []string{readTxn, onePhase} {
 		for _, callers := range o.callers {
 			r := make([][]figure, len(watchers))
@@ -64,7 +64,7 @@ func measureCosts(ctx context.Context, o options, out io.Writer) error {
 					i = (i + round) % len(watchers)
 					f, err := measure(ctx, o, kind{what, watchers[i].node(what)}, callers)
 					if err != nil {
-						return fmt.Errorf("%s, watched by %s: %w", what, watchers[i].name, err)
+						return fmt.Errorf("%s with %s: %w", what, watchers[i].name, err)
 					}
 					r[i] = append(r[i], f)
 				}
@@ -82,7 +82,7 @@ func measureCosts(ctx context.Context, o options, out io.Writer) error {
 	return w.Flush()
 }
 
-// ratioOf are the ratios of a figure, round by round, in ascending order.
+// ratioOf returns the rounds' ratios of a figure in ascending order.
 func ratioOf(of, to []figure, figureOf func(figure) float64) (out []float64) {
 	for i := range of {
 		out = append(out, figureOf(of[i])/figureOf(to[i]))
@@ -91,7 +91,7 @@ func ratioOf(of, to []figure, figureOf func(figure) float64) (out []float64) {
 	return out
 }
 
-// watched is a node with its watcher.
+// watched is a node with its monitor.
 type watched struct {
 	*onNode
 	ends []func()
@@ -105,8 +105,8 @@ func (w *watched) close() error {
 	return err
 }
 
-// node opens a node that is watched. Its own client is what is measured, as its observers
-// use it.
+// node opens a monitored node. The node's own client runs the transactions, as its observers
+// would.
 func (w watcher) node(what string) func(context.Context, string) (subject, error) {
 	return func(ctx context.Context, dir string) (subject, error) {
 		cfg := node.DefaultConfig()
@@ -135,8 +135,8 @@ func (w watcher) node(what string) func(context.Context, string) (subject, error
 	}
 }
 
-// browse is a Prometheus that scrapes every second, fifteen times as often as most do, and a
-// console that is open.
+// browse simulates a Prometheus that scrapes every second, fifteen times as often as usual, and an
+// open console.
 func browse(ctx context.Context, n *node.Node) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	get := func(path string) {
@@ -164,11 +164,11 @@ func browse(ctx context.Context, n *node.Node) (end func()) {
 	return cancel
 }
 
-// collecting marks the process that is the collector of traces.
+// collecting marks the process that collects traces, in its environment.
 const collecting = "PERCOLATOR_BENCH_COLLECTOR"
 
-// runCollector takes all traces and keeps none, until its standard input ends. It prints
-// where it listens.
+// runCollector accepts all traces and discards them, until its standard input ends. It prints
+// its address.
 func runCollector(out io.Writer, in io.Reader) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -188,8 +188,8 @@ func runCollector(out io.Writer, in io.Reader) error {
 	return server.Serve(listener)
 }
 
-// collect has a process of its own collect the node's traces: what that takes is not the
-// node's.
+// collect starts a process that collects the node's traces, so that its processor time does not
+// count as the node's.
 func collect(ctx context.Context, cfg *node.Config) (end func(), err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -215,7 +215,7 @@ func collect(ctx context.Context, cfg *node.Config) (end func(), err error) {
 	var address string
 	if _, err := fmt.Fscan(out, &address); err != nil {
 		end()
-		return nil, fmt.Errorf("the collector does not say where it listens: %w", err)
+		return nil, fmt.Errorf("the collector did not print its address: %w", err)
 	}
 	cfg.Trace.Endpoint, cfg.Trace.Sample = "http://"+address, 0.01
 	return end, nil

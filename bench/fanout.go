@@ -12,9 +12,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// This file measures one change whose observer writes many rows in its run, each of which sets
-// off a run of another observer. The same rows written by many small transactions are what it
-// is compared with.
+// Fan-out: one change whose observer writes many rows in its run, each of which triggers a run of
+// another observer, compared with the same rows written by many small transactions.
 
 // fanout is the name of the section.
 const fanout = "fan-out"
@@ -25,7 +24,7 @@ var (
 	fanDone   = percolator.Column{Table: "leaves", Name: "done"}
 )
 
-// measureFanout measures small transactions and one change in turn, so many rounds, each on a
+// measureFanout measures small transactions and one change in turn, for o.rounds rounds, each on a
 // fresh store.
 func measureFanout(ctx context.Context, o options, out io.Writer) (err error) {
 	stop, err := o.profile.start()
@@ -60,7 +59,8 @@ func measureFanout(ctx context.Context, o options, out io.Writer) (err error) {
 	return nil
 }
 
-// fanOnce returns when the rows were written and when the last run ended, from the first call on.
+// fanOnce returns the times from the first call until the rows were written, and until the last
+// run ended.
 func fanOnce(ctx context.Context, o options, one bool) (written, done, cpu time.Duration, err error) {
 	dir, err := os.MkdirTemp(o.dir, "percolator-bench-")
 	if err != nil {
@@ -102,7 +102,7 @@ func fanOnce(ctx context.Context, o options, one bool) (written, done, cpu time.
 	return written, time.Since(began), cpuTime() - used, nil
 }
 
-// fanFromOne makes the one change and waits until the run that it sets off has committed.
+// fanFromOne commits the one change and waits until the run that it triggers has committed.
 func fanFromOne(ctx context.Context, db *percolator.DB, leaves int) error {
 	if err := db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
 		tx.Set("source", fanSource, payload)

@@ -15,11 +15,11 @@ import (
 // latency is the name of the section.
 const latency = "latency"
 
-// pause lets the node become idle again between two changes.
+// pause is the time between two changes, in which the node becomes idle again.
 const pause = 2 * time.Millisecond
 
-// measureLatency commits one change at a time on an idle node, and measures how soon its
-// observer's function begins.
+// measureLatency commits one change at a time on an idle node, and measures the time until its
+// observer's function starts.
 func measureLatency(ctx context.Context, o options, out io.Writer) (err error) {
 	dir, err := os.MkdirTemp(o.dir, "percolator-bench-")
 	if err != nil {
@@ -64,8 +64,8 @@ func measureLatency(ctx context.Context, o options, out io.Writer) (err error) {
 	return err
 }
 
-// oneChange commits a change and waits for its observer. An observer that starts before
-// the commit has returned to its caller counts as 0 from there.
+// oneChange commits a change and waits for its observer. If the observer starts before Commit
+// has returned, the latency from the return counts as 0.
 func oneChange(ctx context.Context, db *percolator.DB, i int,
 	started <-chan time.Time) (fromCall, fromReturn time.Duration, err error) {
 	called := time.Now()

@@ -1,15 +1,15 @@
-// Command bench measures the first figures: the raw tablet path against transactions, and
-// Badger alone as two denominators, all in one run and on fresh stores, so that the
-// ratios mean something on a shared machine.
+// Command bench measures one node: transactions, the raw tablet path and two kinds of bare
+// Badger as denominators, all in one run and on fresh stores, so that the ratios are
+// meaningful on a shared machine.
 //
-//	go run ./bench                     the table, then how long a commit's observer takes to start
+//	go run ./bench                     the table, then the latency from a commit to its observer
 //	go run ./bench -only clustering -documents 20000
-//	                                   the paper's document clustering, with more and more observer workers
+//	                                   the paper's document clustering, with increasing numbers of workers
 //	go run ./bench -only fan-out -leaves 100000
-//	                                   one change that sets off as many runs, beside small transactions
+//	                                   one change that triggers as many runs, compared with small transactions
 //	go run ./bench -only costs -callers 64 -rounds 9
-//	                                   what metrics, the console and traces take from a node, by turns
-//	go run ./bench -sync-delay 2ms     the same under strace, with that much added to every sync (needs strace)
+//	                                   the cost of metrics, the console and traces, in turns
+//	go run ./bench -sync-delay 2ms     the table, with a delay added to every sync (needs strace)
 package main
 
 import (
@@ -51,26 +51,26 @@ func run(ctx context.Context) error {
 		return runCollector(os.Stdout, os.Stdin)
 	}
 	o := options{}
-	flag.IntVar(&o.documents, "documents", 0, "documents to cluster (try 20000); 0: none")
-	flag.IntVar(&o.leaves, "leaves", 0, "rows that one change writes, each with an observer (try 100000); 0: none")
+	flag.IntVar(&o.documents, "documents", 0, "number of documents to cluster (try 20000); 0: skip clustering")
+	flag.IntVar(&o.leaves, "leaves", 0, "number of rows that one change writes, each observed (try 100000); 0: skip fan-out")
 	workers := flag.String("workers", "16,64,128,256",
-		"with -documents: numbers of observer workers, in turn; ratios are to the first")
+		"with -documents: comma-separated numbers of observer workers; ratios are to the first")
 	batches := flag.String("batches", "1,100",
-		"with -documents: most documents in a run, in turn")
-	callers := flag.String("callers", "1,64,512", "numbers of concurrent callers")
-	flag.DurationVar(&o.duration, "duration", 3*time.Second, "of each measurement")
-	flag.IntVar(&o.rounds, "rounds", 3, "measurements of each kind, in turn; the best counts, of ratios the median")
+		"with -documents: comma-separated maximum numbers of documents per run")
+	callers := flag.String("callers", "1,64,512", "comma-separated numbers of concurrent callers")
+	flag.DurationVar(&o.duration, "duration", 3*time.Second, "duration of each measurement")
+	flag.IntVar(&o.rounds, "rounds", 3, "number of measurements of each kind, in turns; rates are the best, ratios the median")
 	flag.IntVar(&o.changes, "changes", 500,
-		"commits one at a time, to measure how soon their observer starts; 0: none")
+		"number of commits, one at a time, that measure the latency to their observer; 0: skip")
 	flag.DurationVar(&o.syncDelay, "sync-delay", 0,
-		"added to every msync, fsync, fdatasync and syncfs, by strace")
-	flag.StringVar(&o.dir, "dir", "", "where the stores are made; default: the temporary directory")
+		"delay added to every msync, fsync, fdatasync and syncfs, by strace")
+	flag.StringVar(&o.dir, "dir", "", "directory for the stores; default: the temporary directory")
 	flag.StringVar(&o.profile.cpu, "cpuprofile", "",
-		"write a CPU profile; with -only and one number of -callers")
-	flag.StringVar(&o.profile.allocs, "memprofile", "", "write a profile of allocations")
-	flag.StringVar(&o.profile.block, "blockprofile", "", "write a profile of blocking")
-	flag.StringVar(&o.profile.mutex, "mutexprofile", "", "write a profile of contended mutexes")
-	flag.StringVar(&o.only, "only", "", "only the kinds whose name contains this")
+		"write a CPU profile to this file; use -only and one number of -callers")
+	flag.StringVar(&o.profile.allocs, "memprofile", "", "write a profile of allocations to this file")
+	flag.StringVar(&o.profile.block, "blockprofile", "", "write a profile of blocking to this file")
+	flag.StringVar(&o.profile.mutex, "mutexprofile", "", "write a profile of contended mutexes to this file")
+	flag.StringVar(&o.only, "only", "", "measure only the kinds whose name contains this")
 	flag.Parse()
 	var err error
 	if o.callers, err = numbers("callers", *callers); err != nil {
@@ -88,12 +88,12 @@ func run(ctx context.Context) error {
 	return runAll(ctx, o, os.Stdout)
 }
 
-// numbers reads a list.
+// numbers parses a comma-separated list.
 func numbers(name, list string) (out []int, err error) {
 	for s := range strings.SplitSeq(list, ",") {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 1 {
-			return nil, fmt.Errorf("-%s %q: want numbers of at least 1", name, list)
+			return nil, fmt.Errorf("-%s is %q; its numbers must be at least 1", name, list)
 		}
 		out = append(out, n)
 	}
@@ -130,8 +130,8 @@ func runAll(ctx context.Context, o options, out io.Writer) error {
 // delayed marks the process that runs under strace.
 const delayed = "PERCOLATOR_BENCH_DELAYED"
 
-// underStrace runs this program again with every sync slowed down by the kernel's tracer:
-// the same for all that is measured, Badger's own syncs included.
+// underStrace runs this program again under strace, which delays every sync, those of bare
+// Badger included.
 func underStrace(delay time.Duration) error {
 	strace, err := exec.LookPath("strace")
 	if err != nil {

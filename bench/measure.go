@@ -12,19 +12,19 @@ import (
 	"time"
 )
 
-// kind is one thing to measure: begin makes it ready on a fresh store and returns the
-// operation that callers repeat.
+// kind is an operation to measure: begin prepares a fresh store and returns the operation that
+// callers repeat.
 type kind struct {
 	name  string
 	begin func(ctx context.Context, dir string) (subject, error)
 }
 
-// subject is a kind made ready.
+// subject is a kind with its store open.
 type subject interface {
 	// do carries out operation i of a caller.
 	do(ctx context.Context, caller, i int) error
-	// batches are the operations so far by batch: per tablet batch and per synced commit;
-	// 0 where there are none.
+	// batches returns the mean numbers of operations per tablet batch and per synced commit
+	// so far; 0 without batches.
 	batches() (tablet, log float64)
 	close() error
 }
@@ -34,15 +34,14 @@ type figure struct {
 	perSecond      float64
 	cpuMicros      float64 // user and system time per operation
 	p50, p99, p999 time.Duration
-	most           time.Duration // the longest operation: what a stop of all of them takes
+	most           time.Duration // the longest operation, which shows pauses of the whole store
 	tablet, synced float64
 }
 
-// results are all measurements: by kind, by number of callers, by round.
+// results holds all measurements by kind, number of callers and round.
 type results map[string]map[int][]figure
 
-// best is the measurement with the highest rate: what others on the machine take away
-// only lowers it.
+// best returns the measurement with the highest rate: load from other programs only lowers it.
 func (r results) best(kind string, callers int) (best figure, ok bool) {
 	for _, f := range r[kind][callers] {
 		if f.perSecond >= best.perSecond {
@@ -53,8 +52,8 @@ func (r results) best(kind string, callers int) (best figure, ok bool) {
 	return best, ok
 }
 
-// measureAll measures kind after kind, and begins again in the next round: what is
-// compared has been measured within the same seconds.
+// measureAll measures all kinds in each round, so that compared kinds are measured within the same
+// seconds.
 func measureAll(ctx context.Context, o options) (results, error) {
 	r := results{}
 	for range o.rounds {
@@ -95,12 +94,11 @@ func measure(ctx context.Context, o options, k kind, callers int) (figure, error
 	return f, errors.Join(err, stop(), s.close())
 }
 
-// longest bounds how long one measurement waits for its first operation, should none end
-// within the time asked for.
+// longest bounds a measurement in which no operation ends within -duration.
 const longest = time.Minute
 
-// load has the callers repeat the operation for a while, after a short warm-up, and
-// longer where nothing was done by then.
+// load has the callers repeat the operation for the duration, after a short warm-up, and
+// extends the duration until an operation has ended.
 func load(ctx context.Context, s subject, callers int, d time.Duration) (figure, error) {
 	var (
 		wg       sync.WaitGroup
@@ -150,7 +148,7 @@ func load(ctx context.Context, s subject, callers int, d time.Duration) (figure,
 	stop.Store(true)
 	wg.Wait()
 	if failed != nil || total.Load() == 0 {
-		return figure{}, errors.Join(failed, errors.New("nothing was done"))
+		return figure{}, errors.Join(failed, errors.New("no operation has ended"))
 	}
 	f := figure{
 		perSecond: float64(total.Load()) / took.Seconds(),
@@ -162,7 +160,7 @@ func load(ctx context.Context, s subject, callers int, d time.Duration) (figure,
 	return f, nil
 }
 
-// precision is what latencies are rounded to.
+// precision is the rounding of latencies.
 const precision = time.Microsecond
 
 func cpuTime() time.Duration {

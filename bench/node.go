@@ -127,7 +127,7 @@ func (s *onNode) do(ctx context.Context, caller, i int) error {
 	}
 }
 
-// batches are operations per batch of the table's tablet, and per synced commit of the store.
+// batches returns the operations per batch of the table's tablet, and per synced commit of the store.
 func (s *onNode) batches() (tablet, log float64) {
 	status := s.node.Status()
 	for _, t := range status.Tablets {

@@ -7,17 +7,17 @@ import (
 	"runtime/pprof"
 )
 
-// profiles are the files that profiles go to; empty: none. They are of all that is
-// measured, so -only and -callers should leave one kind.
+// profiles names the profiles' files; empty: no profile. A profile covers all measurements, so
+// -only and -callers should select one kind.
 type profiles struct{ cpu, allocs, block, mutex string }
 
-// Rates of the profiles that sample: a blocking event a microsecond, and one contention of ten.
+// Sampling rates: one blocking event per microsecond blocked, and one contention in ten.
 const (
 	blockRateNanos = 1000
 	mutexFraction  = 10
 )
 
-// start begins to profile; the function it returns writes the files.
+// start starts profiling; the returned function writes the files.
 func (p profiles) start() (stop func() error, err error) {
 	if p.block != "" {
 		runtime.SetBlockProfileRate(blockRateNanos)

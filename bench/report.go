@@ -7,8 +7,8 @@ import (
 	"text/tabwriter"
 )
 
-// ratio compares two kinds; at is the number of callers of the lower one, 0: the same.
-// target is what it should reach with 64 callers; 0: there is none.
+// ratio compares two kinds; at is the number of callers of the denominator, 0: the same.
+// target is the intended ratio with 64 callers; 0: none.
 type ratio struct {
 	above, below string
 	at           int
@@ -28,7 +28,7 @@ var ratios = []ratio{
 	{above: rawGet, below: badgerGet},
 }
 
-// report shows the best figures, and the median of the rounds' ratios.
+// report prints the best figures, and the median of the rounds' ratios.
 func report(out io.Writer, o options, r results) error {
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintf(w, "sync delay %v, %v each, best of %d\n\n", o.syncDelay, o.duration,

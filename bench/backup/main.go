@@ -1,12 +1,11 @@
-// Command backup measures what a backup takes from a load beside it: the rate of transactions
-// while the command `percolator backup create` runs on the same machine, as a part of the
-// rate without it, by turns, so that it can be told on a machine that others use as well.
-// What it takes without a load is measured first, in processor time, which depends on others
-// the least.
+// Command backup measures how much a backup slows down a concurrent load: the ratio of the rate
+// of transactions while the command `percolator backup create` runs on the same machine to the
+// rate without it, in turns, which also works on a shared machine. Before that it measures a
+// backup without load, in processor time, which other programs influence least.
 //
 //	go run ./bench/backup -build bin -size 1024 -rates 8MiB,16MiB,0 -rounds 5
 //
-// A rate of 0 is none: as fast as it goes.
+// A rate of 0 means unlimited.
 package main
 
 import (
@@ -41,8 +40,8 @@ type options struct {
 	duration time.Duration
 }
 
-// The rows that are backed up and that the load reads and writes: so many bytes of words
-// each, of which so many are in one transaction of the filling.
+// The rows that are backed up and that the load reads and writes: bytes of words per row, and
+// rows per transaction of the initial load.
 const (
 	valueBytes = 1000
 	fillAtOnce = 64
@@ -65,17 +64,17 @@ func run(ctx context.Context) (err error) {
 	var o options
 	build := flag.String("build", "bin", "the folder with the binary percolator")
 	mib := flag.Int64("size", 1024, "MiB of values in the cluster")
-	rates := flag.String("rates", "8MiB,16MiB,0", "of the backup, with commas between them")
-	flag.IntVar(&o.nodes, "nodes", 1, "of the cluster")
-	flag.IntVar(&o.callers, "callers", 64, "that run transactions at once")
-	flag.IntVar(&o.rounds, "rounds", 5, "measurements with a backup of each rate and without, by turns")
-	flag.DurationVar(&o.duration, "duration", 5*time.Second, "of each measurement")
+	rates := flag.String("rates", "8MiB,16MiB,0", "comma-separated rates of the backup, in bytes per second; 0: unlimited")
+	flag.IntVar(&o.nodes, "nodes", 1, "number of nodes")
+	flag.IntVar(&o.callers, "callers", 64, "number of concurrent callers")
+	flag.IntVar(&o.rounds, "rounds", 5, "number of measurements with a backup of each rate and without, in turns")
+	flag.DurationVar(&o.duration, "duration", 5*time.Second, "duration of each measurement")
 	flag.Parse()
 	if o.binary, err = filepath.Abs(filepath.Join(*build, "percolator")); err != nil {
 		return err
 	}
 	if flag.NArg() > 0 || *mib < 1 || o.nodes < 1 || o.callers < 1 || o.rounds < 1 || o.duration <= 0 {
-		return errors.New("-size, -nodes, -callers, -rounds and -duration are greater than zero, and there are no arguments")
+		return errors.New("-size, -nodes, -callers, -rounds and -duration must be positive, and no arguments are accepted")
 	}
 	o.size, o.rates = *mib<<20, strings.Split(*rates, ",")
 	return turns.WithCluster(ctx, cluster.Config{Nodes: o.nodes, Binary: o.binary, Args: []string{"--pprof"}},
@@ -110,7 +109,7 @@ type bench struct {
 
 func row(i int) string { return fmt.Sprintf("row/%09d", i) }
 
-// value is text, which compresses about as people's data does.
+// value returns text, which compresses about as well as real data.
 func value(r *rand.Rand) []byte {
 	out := make([]byte, 0, valueBytes+16)
 	for len(out) < valueBytes {
@@ -149,7 +148,7 @@ func (b *bench) fill(ctx context.Context) error {
 	return err
 }
 
-// command is the backup as an operator runs it. What an earlier one has left is removed.
+// command returns the command `backup create`. It removes the backups of earlier commands.
 func (b *bench) command(ctx context.Context, rate string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, b.binary, "backup", "create", filepath.Join(b.dir, "backups"), "--restart",
 		"--quiet", "--rate", rate, "--addr", b.cluster.Addrs()[0], "-o", "json", "--timeout", "1h")
@@ -158,7 +157,7 @@ func (b *bench) command(ctx context.Context, rate string) *exec.Cmd {
 	return cmd
 }
 
-// alone makes one backup of everything, without a load.
+// alone makes one full backup without a load.
 func (b *bench) alone(ctx context.Context) error {
 	before, err := b.used()
 	if err != nil {
@@ -181,13 +180,13 @@ func (b *bench) alone(ctx context.Context) error {
 	mib := float64(b.size) / (1 << 20)
 	self := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	each := func(d time.Duration) float64 { return d.Seconds() * 1000 / mib }
-	fmt.Printf("alone: %.0f MiB in %v, %.0f MiB/s; of the processor the nodes take %.1f ms a MiB, the command %.1f; %.0f MiB of files\n",
+	fmt.Printf("without load: %.0f MiB in %v, %.0f MiB/s; processor time per MiB: nodes %.1f ms, command %.1f ms; %.0f MiB of files\n",
 		mib, took.Round(100*time.Millisecond), mib/took.Seconds(), each(after-before), each(self),
 		float64(made.Bytes)/(1<<20))
 	return nil
 }
 
-// used is the processor time of all nodes.
+// used returns the processor time of all nodes.
 func (b *bench) used() (all time.Duration, err error) {
 	for _, p := range b.cluster.Nodes() {
 		cpu, err := p.CPU()
@@ -199,8 +198,8 @@ func (b *bench) used() (all time.Duration, err error) {
 	return all, nil
 }
 
-// turns measures the load with a backup of each rate, and without one just before. The rates
-// are in another order each time: what a store does every so often would meet one of them.
+// turns measures the load with a backup of each rate, and without one just before. Each round has
+// another order of rates, so that the store's periodic work does not always hit the same one.
 func (b *bench) turns(ctx context.Context) error {
 	ratios := make([][]float64, len(b.rates))
 	for range b.rounds {
@@ -224,7 +223,7 @@ func (b *bench) turns(ctx context.Context) error {
 	return nil
 }
 
-// beside measures the load beside a backup, which is given up at the end.
+// beside measures the load during a backup, which is killed at the end.
 func (b *bench) beside(ctx context.Context, rate string) (perSecond float64, err error) {
 	within, cancel := context.WithCancel(ctx)
 	cmd := b.command(within, rate)
@@ -242,7 +241,7 @@ func (b *bench) beside(ctx context.Context, rate string) (perSecond float64, err
 	}
 	select {
 	case <-ended:
-		err = errors.Join(err, errors.New("the backup was over before the measurement: a larger -size, or a shorter -duration"))
+		err = errors.Join(err, errors.New("the backup ended before the measurement: increase -size or decrease -duration"))
 		cancel()
 	default:
 		cancel()
@@ -251,7 +250,7 @@ func (b *bench) beside(ctx context.Context, rate string) (perSecond float64, err
 	return perSecond, err
 }
 
-// load has the callers read and write rows for so long.
+// load has the callers read and write rows for the duration.
 func (b *bench) load(ctx context.Context, d time.Duration) (perSecond float64, err error) {
 	seed, v := uint64(time.Now().UnixNano()), value(rand.New(rand.NewPCG(0, 0)))
 	random := make([]*rand.Rand, b.callers)

@@ -1,10 +1,9 @@
-// Command cluster measures transactions on a cluster of processes, of one build or of several
-// by turns, so that a change can be compared with the build before it on a machine that others
-// use as well. Every measurement has a fresh cluster on loopback, in directories that are
-// removed afterwards.
+// Command cluster measures transactions on a cluster of processes, of one build or of several in
+// turns, so that a change can be compared with the previous build on a shared machine. Every
+// measurement has a fresh cluster on loopback, in directories that are removed afterwards.
 //
 //	go run ./bench/cluster -builds bin                        three nodes, one-phase and two-phase
-//	go run ./bench/cluster -builds base,bin -rounds 4         by turns; ratios are to the first
+//	go run ./bench/cluster -builds base,bin -rounds 4         in turns; ratios are to the first
 //
 // A build is a folder with the binary percolator. Clients are in this process, and the same
 // for all builds.
@@ -42,8 +41,8 @@ type options struct {
 	duration time.Duration
 }
 
-// workload is what callers repeat: transactions of one fresh cell each, or of a cell that is
-// read and written.
+// workload is the transaction that callers repeat: it writes fresh cells, or reads a cell and
+// writes it.
 type workload struct {
 	name     string
 	twoPhase bool
@@ -71,19 +70,19 @@ func main() {
 func run(ctx context.Context) error {
 	var o options
 	builds := flag.String("builds", "bin",
-		"folders with the binary percolator, with commas between them")
-	flag.StringVar(&o.only, "only", "", "only the workloads whose name contains this")
-	flag.IntVar(&o.nodes, "nodes", 3, "of the cluster")
-	flag.IntVar(&o.callers, "callers", 64, "that run transactions at once")
-	flag.IntVar(&o.rounds, "rounds", 3, "measurements of each workload and build, by turns")
-	flag.DurationVar(&o.duration, "duration", 5*time.Second, "of each measurement")
+		"comma-separated folders with the binary percolator")
+	flag.StringVar(&o.only, "only", "", "measure only the workloads whose name contains this")
+	flag.IntVar(&o.nodes, "nodes", 3, "number of nodes")
+	flag.IntVar(&o.callers, "callers", 64, "number of concurrent callers")
+	flag.IntVar(&o.rounds, "rounds", 3, "number of measurements of each workload and build, in turns")
+	flag.DurationVar(&o.duration, "duration", 5*time.Second, "duration of each measurement")
 	flag.Parse()
 	var err error
 	if o.builds, err = turns.Builds(*builds); err != nil {
 		return err
 	}
 	if flag.NArg() > 0 || o.nodes < 1 || o.callers < 1 || o.rounds < 1 || o.duration <= 0 {
-		return errors.New("-nodes, -callers, -rounds and -duration are greater than zero, and there are no arguments")
+		return errors.New("-nodes, -callers, -rounds and -duration must be positive, and no arguments are accepted")
 	}
 	for _, w := range workloads {
 		if strings.Contains(w.name, o.only) {
@@ -95,7 +94,7 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-// compare measures the builds by turns and prints the medians of rates and ratios.
+// compare measures the builds in turns and prints the medians of rates and ratios.
 func compare(ctx context.Context, o options, w workload) error {
 	rates := make([][]float64, len(o.builds))
 	for range o.rounds {
@@ -146,12 +145,12 @@ func measure(ctx context.Context, o options, w workload, binary string) (f turns
 	return f, err
 }
 
-// settleTimeout limits how long the tablets may take to have all their replicas.
+// settleTimeout bounds the wait for all replicas of the tablets.
 const settleTimeout = time.Minute
 
-// settle waits until every tablet has a replica on each node and has them all led by the node
-// at addr, to which the clients connect: where leaders are makes a difference of a factor of
-// two. It uses the build's own command line.
+// settle waits until every tablet has a replica on each node, and moves all leaderships to the
+// node at addr, to which the clients connect: the placement of leaders changes rates by a factor
+// of two. It uses the build's own command line.
 func settle(ctx context.Context, binary, addr string, nodes int) error {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
@@ -178,7 +177,7 @@ func settle(ctx context.Context, binary, addr string, nodes int) error {
 				settled = false
 			}
 			if len(t.Nodes) == nodes && t.Leader != self {
-				// An order that is there already is refused, which does no harm.
+				// A move that is already in progress is refused, which is harmless.
 				_ = exec.CommandContext(ctx, binary, "tablet", "move", fmt.Sprint(t.ID), "--leader",
 					"--to", addr, "--addr", addr).Run()
 			}
@@ -188,13 +187,13 @@ func settle(ctx context.Context, binary, addr string, nodes int) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the tablets have not come to rest: %s", out)
+			return fmt.Errorf("the tablets lack replicas, or are not led by the clients' node: %s", out)
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
 }
 
-// nodeAt is the id of the node that serves at addr.
+// nodeAt returns the id of the node that serves at addr.
 func nodeAt(ctx context.Context, binary, addr string) (uint64, error) {
 	out, err := exec.CommandContext(ctx, binary, "node", "ls", "-o", "json", "--addr", addr).Output()
 	if err != nil {
@@ -215,7 +214,7 @@ func nodeAt(ctx context.Context, binary, addr string) (uint64, error) {
 	return 0, fmt.Errorf("node ls does not show %s", addr)
 }
 
-// repeat has the callers run transactions for so long. Rows are their own, so that
+// repeat has the callers run transactions for the duration. Each caller has its own rows, so that
 // transactions do not conflict.
 func repeat(ctx context.Context, db *percolator.DB, callers int, w workload,
 	d time.Duration) (turns.Figure, error) {

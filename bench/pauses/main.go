@@ -3,7 +3,7 @@
 //
 //	go run ./bench/pauses -builds bin                    every scene
 //	go run ./bench/pauses -builds bin -sync-delay 5ms    adds 5 ms to every sync of a node; needs strace
-//	go run ./bench/pauses -builds base,bin -rounds 3     compares two builds by turns
+//	go run ./bench/pauses -builds base,bin -rounds 3     compares two builds in turns
 //
 // A build is a folder with the binary percolator. The callers are in this process. Each reads
 // and writes rows of its own, half of them two rows per transaction. A pause is the duration of
@@ -54,16 +54,16 @@ func main() {
 
 func run(ctx context.Context) (err error) {
 	var o options
-	builds := flag.String("builds", "bin", "folders with the binary percolator, with commas between them")
-	flag.StringVar(&o.only, "only", "", "only the scenes whose name contains this")
-	flag.IntVar(&o.callers, "callers", 32, "that run transactions at once")
-	flag.IntVar(&o.rounds, "rounds", 1, "measurements of each scene and build, by turns")
-	flag.DurationVar(&o.bound, "bound", 2*time.Second, "the longest pause allowed")
-	flag.DurationVar(&o.syncDelay, "sync-delay", 0, "added to every sync of a node; needs strace")
-	flag.StringVar(&o.logs, "logs", "", "folder for the nodes' logs, at level debug; empty: they are removed")
+	builds := flag.String("builds", "bin", "comma-separated folders with the binary percolator")
+	flag.StringVar(&o.only, "only", "", "run only the scenes whose name contains this")
+	flag.IntVar(&o.callers, "callers", 32, "number of concurrent callers")
+	flag.IntVar(&o.rounds, "rounds", 1, "number of measurements of each scene and build, in turns")
+	flag.DurationVar(&o.bound, "bound", 2*time.Second, "longest pause allowed")
+	flag.DurationVar(&o.syncDelay, "sync-delay", 0, "delay added to every sync of a node; needs strace")
+	flag.StringVar(&o.logs, "logs", "", "folder for the nodes' logs, at level debug; empty: remove them")
 	flag.Parse()
 	if flag.NArg() > 0 || o.callers < 1 || o.rounds < 1 || o.bound <= 0 {
-		return errors.New("-callers, -rounds and -bound are greater than zero, and there are no arguments")
+		return errors.New("-callers, -rounds and -bound must be positive, and no arguments are accepted")
 	}
 	if o.builds, err = turns.Builds(*builds); err != nil {
 		return err
@@ -92,7 +92,7 @@ func run(ctx context.Context) (err error) {
 	return long
 }
 
-// measure plays the scene on a fresh cluster, under the callers' load.
+// measure runs the scene on a fresh cluster, under the callers' load.
 // during says when the longest pause began.
 func measure(ctx context.Context, o options, s scene, binary string) (f turns.Figure, during string, err error) {
 	cfg := s.cluster
@@ -144,7 +144,7 @@ func keepLogs(c *cluster.Cluster, folder, scene string) error {
 	return errors.Join(errs...)
 }
 
-// stage is a cluster on which a scene is played.
+// stage is the cluster of a scene.
 type stage struct {
 	c  *cluster.Cluster
 	db *percolator.DB
@@ -156,7 +156,7 @@ type stage struct {
 	during  string // the longest transaction: when it began, relative to which step
 }
 
-// begin notes that a step of the scene begins.
+// begin records the start of a step of the scene.
 func (s *stage) begin(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,7 +188,7 @@ func (s *stage) transact(ctx context.Context, caller, i int) error {
 	return err
 }
 
-// took notes a transaction that has just ended if it is the longest one since the first step.
+// took records a transaction that has just ended if it is the longest since the first step.
 func (s *stage) took(began time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -29,7 +29,7 @@ type scene struct {
 var scenes = []scene{
 	{name: "splits", cluster: cluster.Config{Nodes: 3}, lasts: 12 * time.Second, play: splits},
 	{
-		name: "splits beside a writer", cluster: cluster.Config{Nodes: 3}, lasts: 15 * time.Second,
+		name: "splits with another writer", cluster: cluster.Config{Nodes: 3}, lasts: 15 * time.Second,
 		dirties: 300 << 20, play: splits,
 	},
 	{name: "merges", cluster: cluster.Config{Nodes: 3}, lasts: 20 * time.Second, play: merges},
@@ -40,7 +40,7 @@ var scenes = []scene{
 	},
 }
 
-// boundaries are the rows at which the table is split.
+// boundaries lists the rows at which the table is split.
 var boundaries = []string{"200", "400", "600", "800"}
 
 // metaTablet is the id of the meta tablet, whose leadership stays.
@@ -49,7 +49,7 @@ const metaTablet = 1
 // between is the pause between two steps.
 const between = 1500 * time.Millisecond
 
-// prepare makes the table and waits until all tablets have their replicas.
+// prepare creates the table and waits until all tablets have their replicas.
 func (s *stage) prepare(ctx context.Context, nodes int) error {
 	if err := s.db.CreateTable(ctx, percolator.TableSpec{Name: column.Table}); err != nil {
 		return err
@@ -114,7 +114,7 @@ func splits(ctx context.Context, s *stage) error {
 	return rest(ctx, between)
 }
 
-// merges undoes what splits does.
+// merges reverts the splits.
 func merges(ctx context.Context, s *stage) error {
 	if err := splits(ctx, s); err != nil {
 		return err
@@ -132,7 +132,7 @@ func merges(ctx context.Context, s *stage) error {
 	return nil
 }
 
-// moves moves the leadership of every user tablet to each of its replicas in turn.
+// moves transfers the leadership of every user tablet to each of its replicas in turn.
 func moves(ctx context.Context, s *stage) error {
 	found, err := s.tablets(ctx)
 	if err != nil {
@@ -145,7 +145,7 @@ func moves(ctx context.Context, s *stage) error {
 			}
 			s.begin("move the leadership of tablet %d to node %d", d.TabletId, r.NodeId)
 			req := &pb.MoveTabletRequest{TabletId: d.TabletId, ToNode: r.NodeId, Leader: true}
-			// The order to the node that leads already is refused.
+			// A move to the current leader is refused.
 			_, _ = handle.Client(s.db).Admin().MoveTablet(ctx, req)
 			if err := rest(ctx, between); err != nil {
 				return err
@@ -155,7 +155,7 @@ func moves(ctx context.Context, s *stage) error {
 	return nil
 }
 
-// left is the number of bytes that fill leaves free.
+// left is the number of bytes left free by fill.
 const left = 20 << 20
 
 // fullDisk fills the disk of the node that leads the meta tablet.
@@ -191,7 +191,7 @@ func fill(dir string) error {
 	return errors.Join(unix.Fallocate(int(f.Fd()), 0, 0, int64(st.Bavail)*st.Bsize-left), f.Close())
 }
 
-// dirty writes to a file in dir without syncing it, at so many bytes per second, until ctx ends.
+// dirty writes to a file in dir without syncing it, at a rate in bytes per second, until ctx ends.
 func dirty(ctx context.Context, dir string, perSecond int) error {
 	if perSecond == 0 {
 		return nil

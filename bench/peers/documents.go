@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// This file measures the paper's document clustering (§3.1) as a queue of documents of which
-// a worker takes a hundred in one transaction: ours, an observer that takes batches, beside a
-// queue in PostgreSQL. A document has three keys; for each the worker reads which document
-// has it and writes that, and then the document's cluster. Both do the same work in the same
-// process, with as many transactions of loading, at once as many, and every commit synced.
+// The paper's document clustering (§3.1) as a queue of documents of which a worker handles a
+// hundred per transaction: an observer with batches, compared with a queue in PostgreSQL. A
+// document has three keys; for each key the worker reads the document recorded for it and writes
+// a new one, and then writes the document's cluster. Both do the same work in the same process,
+// with the same number and concurrency of loading transactions, and every commit synced.
 
 const (
 	documentBytes = 1 << 10
@@ -28,12 +28,12 @@ const (
 	atOnce        = 100 // documents in one transaction of a worker
 )
 
-// loading is how documents are written.
+// loading is a way of writing the documents.
 type loading struct {
 	name    string
-	batch   int // documents in a transaction
+	batch   int // documents per transaction
 	callers int
-	target  float64 // of ours, as a part of PostgreSQL's rate
+	target  float64 // intended ratio to PostgreSQL's rate
 }
 
 var loadings = []loading{
@@ -41,11 +41,11 @@ var loadings = []loading{
 	{"loads by hundred", 100, 4, 0.8},
 }
 
-// clusterer is a store made ready for documents. Its workers run from open to close.
+// clusterer is a store of documents. Its workers run from open to close.
 type clusterer interface {
 	// load writes the documents with these names, in one transaction.
 	load(ctx context.Context, names []string, text []byte) error
-	// wait returns when all that was loaded has a cluster.
+	// wait returns when all loaded documents have a cluster.
 	wait(ctx context.Context) error
 	// count returns how many documents have a cluster.
 	count(ctx context.Context) (int, error)
@@ -61,14 +61,14 @@ type clustererKind struct {
 
 var clusterers = []clustererKind{{"PostgreSQL", openPostgres}, {ours, openDocuments}}
 
-// measured is what came of one run.
+// measured is the result of one run.
 type measured struct {
 	rate float64
-	cpu  time.Duration // of a document
+	cpu  time.Duration // per document
 }
 
-// runDocuments compares those kinds whose names hold only, under the loadings whose names hold
-// loads. It measures nothing, and says so, where PostgreSQL is not installed.
+// runDocuments compares the kinds whose names contain only, under the ways of loading whose names
+// contain loads. Without PostgreSQL it prints a message and measures nothing.
 func runDocuments(ctx context.Context, only, loads string, documents, rounds int,
 	dir string) error {
 	chosen := slices.DeleteFunc(slices.Clone(clusterers), func(k clustererKind) bool {
@@ -81,7 +81,7 @@ func runDocuments(ctx context.Context, only, loads string, documents, rounds int
 	return compareDocuments(ctx, chosen, loads, documents, rounds, dir)
 }
 
-// compareDocuments measures both kinds by turns, for each way of loading.
+// compareDocuments measures both kinds in turns, for each way of loading.
 func compareDocuments(ctx context.Context, only []clustererKind, loads string, documents,
 	rounds int, dir string) error {
 	fmt.Printf("document clustering: %d documents of %d bytes, %d keys, "+
@@ -163,7 +163,7 @@ func clusterAll(ctx context.Context, k clustererKind, l loading, documents int,
 	}, nil
 }
 
-// allCPU is the processor time of this process and the store's own.
+// allCPU returns the processor time of this process and of the store's processes.
 func allCPU(s clusterer) (time.Duration, error) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -183,8 +183,8 @@ func keysOf(document string) (keys [documentKeys]string) {
 	return keys
 }
 
-// clusterOf decides a document's cluster, by which documents have which keys, and notes it
-// for its keys: the first document found, or the document itself.
+// clusterOf returns a document's cluster, the first document recorded for one of its keys or the
+// document itself, and records it for its keys.
 func clusterOf(document string, known map[string]string) string {
 	keys, of := keysOf(document), document
 	for _, k := range keys {

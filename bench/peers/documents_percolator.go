@@ -15,7 +15,7 @@ var (
 	keyDocument     = percolator.Column{Table: "keys", Name: "document"}
 )
 
-// batchesAtOnce is how many transactions of a worker there are at once, here and there.
+// batchesAtOnce is the number of concurrent transactions of workers, for both kinds.
 const batchesAtOnce = 4
 
 // documentNode is a node in this process, with the observer of documents.

@@ -52,7 +52,7 @@ func openEtcd(ctx context.Context, dir string, serializable bool) (subject, erro
 	return s, nil
 }
 
-var errChanged = errors.New("a key that belongs to one caller has changed")
+var errChanged = errors.New("a key was changed by another caller than its own")
 
 func (s *inEtcd) transact(ctx context.Context, key string) error {
 	got, err := s.client.Get(ctx, key, s.get...)

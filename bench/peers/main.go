@@ -1,10 +1,10 @@
-// Command peers measures a transaction that nearly every program needs, read a cell and
-// write it if nobody has changed it meanwhile, beside an embedded etcd: both in this
-// process, without a network, on fresh directories, with every commit synced, in turn
-// within one run. With -documents it measures the clustering of documents by a hundred in a
-// transaction, beside workers over a queue in PostgreSQL, which has to be installed (Debian:
-// apt-get install postgresql); it starts servers of its own, as the user postgres if it runs
-// as root. It is a module of its own so that the product depends on neither.
+// Command peers compares a common transaction, which reads a cell and writes it if it has not
+// changed since, with an embedded etcd: both in this process, without a network, on fresh
+// directories, with every commit synced, in turns within one run. With -documents it compares
+// the clustering of documents, a hundred per transaction, with workers over a queue in
+// PostgreSQL, which must be installed (Debian: apt-get install postgresql); it starts servers of
+// its own, as the user postgres if it runs as root. It is a module of its own so that the main
+// module depends on neither.
 //
 //	go run .                      in this directory, or: make bench-peers
 //	go run . -documents 20000     or: make bench-peers ARGS='-documents 20000'
@@ -24,23 +24,23 @@ import (
 	"time"
 )
 
-// target is how far ahead of etcd we want to be.
+// target is the intended ratio to etcd's rate.
 const target = 2.0
 
-// keysPerCaller is how many keys each caller goes round in: no two callers share one, so
-// nothing conflicts.
+// keysPerCaller is the number of keys that each caller uses in turn. No two callers share a key, so
+// that transactions do not conflict.
 const keysPerCaller = 20
 
 var payload = []byte("0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123")
 
-// subject is a store made ready.
+// subject is an open store.
 type subject interface {
 	// transact reads the key and writes it if it has not changed since.
 	transact(ctx context.Context, key string) error
 	close(ctx context.Context) error
 }
 
-// kind is one thing to measure.
+// kind is a store to measure.
 type kind struct {
 	name string
 	open func(ctx context.Context, dir string) (subject, error)
@@ -56,20 +56,20 @@ var kinds = []kind{
 	{"percolator", openPercolator},
 }
 
-// ours is the kind that the others are compared with.
+// ours is the kind whose ratios to the others are printed.
 const ours = "percolator"
 
 func main() {
-	callers := flag.Int("callers", 64, "concurrent callers")
-	duration := flag.Duration("duration", 3*time.Second, "of each measurement")
-	rounds := flag.Int("rounds", 3, "measurements of each, in turn")
-	only := flag.String("only", "", "measure only the kinds whose names hold this; no ratios then")
+	callers := flag.Int("callers", 64, "number of concurrent callers")
+	duration := flag.Duration("duration", 3*time.Second, "duration of each measurement")
+	rounds := flag.Int("rounds", 3, "number of measurements of each kind, in turns")
+	only := flag.String("only", "", "measure only the kinds whose name contains this, without ratios")
 	profile := flag.String("cpuprofile", "",
-		"write a CPU profile of all that is measured to this file")
-	dir := flag.String("dir", "", "where the stores are made; default: the temporary directory")
+		"write a CPU profile of all measurements to this file")
+	dir := flag.String("dir", "", "directory for the stores; default: the temporary directory")
 	documents := flag.Int("documents", 0,
-		"measure this many documents clustered instead (try 20000), beside PostgreSQL")
-	loads := flag.String("loads", "", "of documents: only the loadings whose names hold this")
+		"cluster this many documents instead (try 20000), compared with PostgreSQL")
+	loads := flag.String("loads", "", "with -documents: only the ways of loading whose name contains this")
 	flag.Parse()
 	if *documents > 0 {
 		err := profiled(*profile, func() error {

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// TestSmoke runs everything once, shortly.
+// TestSmoke runs everything once, briefly.
 func TestSmoke(t *testing.T) {
 	if err := run(t.Context(), kinds, 8, 100*time.Millisecond, 1, t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestDocuments clusters some documents in each store. That all of them have a cluster in the
-// end is checked by what it calls.
+// TestDocuments clusters a few documents in each store. The called functions check that all of
+// them have a cluster in the end.
 func TestDocuments(t *testing.T) {
 	for _, k := range clusterers {
 		t.Run(k.name, func(t *testing.T) {

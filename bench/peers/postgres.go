@@ -19,9 +19,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// This file has a queue of documents in PostgreSQL as Debian packages it, with the settings
-// that a new cluster has (every commit is synced). Its workers take documents by FOR UPDATE
-// SKIP LOCKED, so that they never wait for each other.
+// A queue of documents in Debian's PostgreSQL, with the default settings (every commit is
+// synced). Its workers select documents by FOR UPDATE SKIP LOCKED, so that they never wait for
+// each other.
 
 var errNoPostgres = errors.New("PostgreSQL is not installed (Debian: apt-get install postgresql)")
 
@@ -68,7 +68,7 @@ func openPostgres(ctx context.Context, dir string) (_ clusterer, err error) {
 	}
 	log := &bytes.Buffer{}
 	s := &inPostgres{left: make(chan struct{}, 1)}
-	// A socket in the directory, and no port: nobody else finds this server.
+	// A socket in the directory, and no port: no other program reaches this server.
 	s.server = exec.Command(filepath.Join(bin, "postgres"), "-D", data, "-k", dir,
 		"-c", "listen_addresses=")
 	s.server.SysProcAttr, s.server.Dir, s.server.Stderr = attr, dir, log
@@ -101,8 +101,8 @@ func openPostgres(ctx context.Context, dir string) (_ clusterer, err error) {
 	return s, nil
 }
 
-// unprivileged gives the directory to the user that runs the server: PostgreSQL does not run
-// as root.
+// unprivileged changes the owner of the directory to the user that runs the server: PostgreSQL
+// does not run as root.
 func unprivileged(dir string) (*syscall.SysProcAttr, error) {
 	if os.Getuid() != 0 {
 		return nil, nil
@@ -148,7 +148,7 @@ func (s *inPostgres) load(ctx context.Context, names []string, text []byte) erro
 	return err
 }
 
-// work takes documents until ctx ends.
+// work clusters documents until ctx ends.
 func (s *inPostgres) work(ctx context.Context) {
 	for ctx.Err() == nil {
 		n, err := s.take(ctx)
@@ -187,7 +187,7 @@ func (s *inPostgres) take(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// clusterThere does what clusterDocuments does.
+// clusterThere is clusterDocuments for PostgreSQL.
 func clusterThere(ctx context.Context, tx pgx.Tx, names []string) error {
 	keys := make([][]byte, 0, documentKeys*len(names))
 	for _, name := range names {

@@ -1,6 +1,6 @@
-// Package turns has what benchmarks of whole clusters have in common: a cluster of processes
-// for one measurement, callers that repeat something for so long, and ratios of what was
-// measured by turns.
+// Package turns contains the common parts of benchmarks of whole clusters: a cluster of processes
+// per measurement, callers that repeat an operation for a duration, and ratios of builds that are
+// measured in turns.
 package turns
 
 import (
@@ -18,11 +18,11 @@ import (
 	"github.com/percolator-go/percolator/test/cluster"
 )
 
-// Warmup is how long callers run before anything counts: leaders settle, caches fill.
+// Warmup is the time before operations count: leaders settle and caches fill.
 const Warmup = time.Second
 
-// Builds returns the paths of the binaries in a list of builds with commas between them: each is
-// a folder with the binary percolator.
+// Builds returns the paths of the binaries in a comma-separated list of builds, each a folder
+// with the binary percolator.
 func Builds(list string) (binaries []string, err error) {
 	for b := range strings.SplitSeq(list, ",") {
 		binary, err := filepath.Abs(filepath.Join(b, "percolator"))
@@ -37,8 +37,8 @@ func Builds(list string) (binaries []string, err error) {
 	return binaries, nil
 }
 
-// WithCluster calls f with a cluster that serves, in directories that are gone afterwards.
-// f gets the folder of all of them.
+// WithCluster calls f with a running cluster and the folder of its directories, which it removes
+// afterwards.
 func WithCluster(ctx context.Context, cfg cluster.Config,
 	f func(c *cluster.Cluster, dir string) error) (err error) {
 	if cfg.Dir, err = os.MkdirTemp("", "bench-"); err != nil {
@@ -62,7 +62,7 @@ type Figure struct {
 	Latencies []time.Duration // sorted
 }
 
-// At is the latency at a quantile, 0 to 1; 0 if there is none.
+// At returns the latency at a quantile, 0 to 1; 0 without latencies.
 func (f Figure) At(quantile float64) time.Duration {
 	if len(f.Latencies) == 0 {
 		return 0
@@ -70,8 +70,8 @@ func (f Figure) At(quantile float64) time.Duration {
 	return f.Latencies[int(quantile*float64(len(f.Latencies)-1))].Round(10 * time.Microsecond)
 }
 
-// Repeat has each caller call fn, one call after the other, for so long. fn is told which
-// caller it is, and for the how manieth time.
+// Repeat has each caller call fn sequentially for a duration, with the caller's index and the
+// index of the call.
 func Repeat(ctx context.Context, callers int, d time.Duration,
 	fn func(ctx context.Context, caller, i int) error) (f Figure, err error) {
 	took := make([][]time.Duration, callers)
@@ -96,8 +96,7 @@ func Repeat(ctx context.Context, callers int, d time.Duration,
 	return f, err
 }
 
-// Ratios is the median of ratios, of which there is at least one, with the least and the
-// greatest.
+// Ratios formats the median, the least and the greatest of the ratios. There must be at least one.
 func Ratios(all []float64) string {
 	r := slices.Sorted(slices.Values(all))
 	return fmt.Sprintf("median %.2f (%.2f to %.2f)", r[len(r)/2], r[0], r[len(r)-1])

@@ -17,17 +17,16 @@ import (
 )
 
 const (
-	// patience is how long others may wait while a cluster is attacked.
+	// patience is the timeout of other clients during an attack.
 	patience = 10 * time.Second
-	// most is what one attack may add to a node's memory, in bytes: far more than any
-	// needs, far less than is attacked with.
+	// most is the memory that one attack may add to a node, in bytes: far more than any
+	// needs, far less than the attack sends.
 	most = 512 << 20
-	// idle is how long it may take until a node is no larger than that again, if it was
-	// for a moment.
+	// idle is the time within which a node that exceeded most must shrink below it again.
 	idle = 30 * time.Second
-	// stated is what each node is told that it may take, in bytes: by it, the collector
-	// keeps the node's heap. An attack whose bound is that of its connections
-	// (docs/limitations.md) must stay below it; it is more than all of them may take.
+	// stated is each node's --memory in bytes, from which the limit of its heap follows. An
+	// attack that is bounded by its connections (docs/limitations.md) must stay below it; it is
+	// more than all of them may use.
 	stated = 3 << 30
 )
 
@@ -42,15 +41,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// target is the cluster that is attacked, with a client that behaves.
+// target is the attacked cluster, with a well-behaved client.
 type target struct {
 	*cluster.Cluster
 	db     *percolator.DB
 	writes int
 }
 
-// TestAttacks: whatever one client or stranger sends to a node, the node stays up, its
-// memory stays bounded, and others are served.
+// TestAttacks: under each attack by a client or a stranger the node stays up, its memory stays
+// bounded, and other clients are served.
 func TestAttacks(t *testing.T) {
 	if os.Getenv("ATTACK") == "" {
 		t.Skip("three processes, and tens of thousands of connections and transactions; make attack runs it")
@@ -103,8 +102,8 @@ func start(t *testing.T) *target {
 	return &target{Cluster: c, db: db}
 }
 
-// served: a client with some patience is, in every tablet; through the node that is
-// attacked and through another.
+// served checks that a client is served within patience in every tablet, through the attacked
+// node and through another.
 func (c *target) served(t *testing.T) {
 	t.Helper()
 	for _, addr := range c.Addrs()[:2] {
@@ -137,7 +136,7 @@ func (c *target) served(t *testing.T) {
 	}
 }
 
-// memory is each node's resident set, in bytes.
+// memory returns each node's resident set, in bytes.
 func (c *target) memory(t *testing.T) (out []int64) {
 	t.Helper()
 	for _, p := range c.Nodes() {
@@ -150,7 +149,7 @@ func (c *target) memory(t *testing.T) (out []int64) {
 	return out
 }
 
-// bounded: no node has become much larger than it was, or it is small again in a while.
+// bounded checks that no node has grown by more than most, or that it shrinks again within idle.
 func (c *target) bounded(t *testing.T, before []int64) {
 	t.Helper()
 	began := time.Now()
@@ -183,7 +182,7 @@ func mib(bytes []int64) (out []int64) {
 	return out
 }
 
-// beside is an address of a node's other listeners: 1 for nodes, 2 gossip.
+// beside returns the address of another listener of a node: 1 for nodes, 2 for gossip.
 func beside(t *testing.T, listen string, offset int) string {
 	t.Helper()
 	host, port, err := net.SplitHostPort(listen)

@@ -22,7 +22,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// dial connects to the node's port for clients without any of what clients do to be polite.
+// dial connects to the node's port for clients by plain gRPC, without the client's own limits.
 func dial(t *testing.T, addr string) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -33,7 +33,7 @@ func dial(t *testing.T, addr string) *grpc.ClientConn {
 	return conn
 }
 
-// raw sends bytes as they are.
+// raw is a codec that sends bytes unchanged.
 type raw struct{}
 
 func (raw) Name() string { return "proto" }
@@ -47,7 +47,7 @@ func (raw) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// hugeMessage: refused by its length, before it is read.
+// hugeMessage: a message is refused by its length, before it is read.
 func hugeMessage(t *testing.T, c *target) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -116,7 +116,8 @@ func hugeBatch(t *testing.T, c *target) {
 	}
 }
 
-// answers reads until so many operations are answered or the stream ends, and says how.
+// answers reads until the given number of operations is answered or the stream ends, and
+// describes the result.
 func answers(stream grpc.BidiStreamingClient[pb.OperationBatch, pb.OperationResults],
 	want int) string {
 	codes := map[string]int{}
@@ -133,7 +134,7 @@ func answers(stream grpc.BidiStreamingClient[pb.OperationBatch, pb.OperationResu
 	return fmt.Sprint(codes)
 }
 
-// idleConnections: half of them say nothing at all, half have begun to talk as gRPC clients do.
+// idleConnections: half of them send nothing, half a gRPC preface.
 func idleConnections(t *testing.T, c *target) {
 	const count = 10_000
 	// and empty settings
@@ -160,7 +161,7 @@ func idleConnections(t *testing.T, c *target) {
 	t.Logf("resident while they are there, MiB: %v", mib(c.memory(t)))
 }
 
-// servedByOthers: while a node is attacked, clients that know more than one address are served.
+// servedByOthers: while a node is attacked, clients with several addresses are served.
 func (c *target) servedByOthers(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -183,8 +184,8 @@ func (c *target) servedByOthers(t *testing.T) {
 	}
 }
 
-// openTransactions: a hundred thousand that have read and written and do not end, then as
-// many snapshots, which hold history by leases.
+// openTransactions: a hundred thousand transactions that have read and written and do not end,
+// then as many snapshots, which hold history by leases.
 func openTransactions(t *testing.T, c *target) {
 	const count, workers = 100_000, 256
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
@@ -238,7 +239,7 @@ func openOne(ctx context.Context, db *percolator.DB, i int) (end func(), err err
 	return func() { _ = tx.Rollback(context.Background()) }, nil
 }
 
-// neverReads: a client asks for four MiB again and again and takes none of it.
+// neverReads: a client requests four MiB repeatedly and reads none of the answers.
 func neverReads(t *testing.T, c *target) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

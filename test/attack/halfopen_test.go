@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	// halfOpen is how many connections are open at a time to each port. Whichever the node closes is
-	// opened anew.
+	// halfOpen is the number of half-open connections to each port. One that the node closes is
+	// opened again.
 	halfOpen = 10_000
-	// newcomers is how many clients connect meanwhile, and how often each probe asks.
+	// newcomers is the number of clients that connect during the attack, and of requests by each probe.
 	newcomers = 20
-	// promptly is how long a newcomer or a probe may take.
+	// promptly bounds the time of a newcomer or a probe.
 	promptly = time.Second
 )
 
-// TestHalfOpenConnections: a stranger keeps 10,000 connections to a port of a node on which he sends
-// half a greeting. Clients with certificates that connect, at the stranger's own address, are served
-// within a second, and so are probes; a node that starts meanwhile gets in.
+// TestHalfOpenConnections: a stranger keeps 10,000 connections to a port of a node, each with half a
+// handshake. Clients with certificates that connect from the stranger's own address are served
+// within a second, and so are probes; a node that starts during the attack joins.
 func TestHalfOpenConnections(t *testing.T) {
 	if os.Getenv("ATTACK") == "" {
 		t.Skip("three processes, and 10,000 connections to each port; make attack runs it")

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// garbageForNodes: bytes that mean nothing, and beginnings of what means something, on
-// the ports for nodes and for gossip.
+// garbageForNodes: random bytes, and prefixes of valid messages, on the ports for nodes and for
+// gossip.
 func garbageForNodes(t *testing.T, c *target) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	noise := func(n int) []byte {
@@ -37,7 +37,7 @@ func garbageForNodes(t *testing.T, c *target) {
 	c.served(t)
 }
 
-// send sends and goes, without waiting for an answer.
+// send sends the bytes and disconnects without waiting for an answer.
 func send(t *testing.T, network, addr string, b []byte) {
 	t.Helper()
 	conn, err := net.DialTimeout(network, addr, patience)

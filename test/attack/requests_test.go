@@ -26,9 +26,9 @@ const (
 	halfMessage     = 13<<20 - 1 // of which all but the end is sent
 )
 
-// halfSent: hundreds of streams each send the beginning of a message of 13 MiB, as much
-// as is taken of it, and come again when they are cut off; others have thousands of large
-// writes under way.
+// halfSent: hundreds of streams each send as much as the node accepts of a message of 13 MiB, but
+// not its end, and reconnect when they are closed; others have thousands of large writes in
+// flight.
 func halfSent(t *testing.T, c *target) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -157,7 +157,7 @@ func halves(ctx context.Context, addr, method string) {
 	}
 }
 
-// largeWrites: clients that write what takes more than a frame are served.
+// largeWrites: clients whose writes need more than one frame are served.
 func (c *target) largeWrites(ctx context.Context, t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, patience)

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// mostUnread is what clients who do not read may add to a node, in bytes: the memory
-	// of operations (256 MiB), as much garbage, and requests that nobody has taken (80).
+	// mostUnread is the memory that clients that do not read may add to a node, in bytes: the
+	// memory of operations (256 MiB), as much garbage, and unprocessed requests (80 MiB).
 	mostUnread = 600 << 20
 
 	rudeConnections = 6
@@ -52,8 +52,8 @@ func largeRead(ctx context.Context, t *testing.T, c *target) *pb.TabletRequest {
 	}
 }
 
-// manyNeverRead: many streams of several connections ask for four MiB all the time, take
-// nothing of it, and come again when they are cut off.
+// manyNeverRead: many streams of several connections request four MiB continuously, read no
+// answer, and reconnect when they are closed.
 func manyNeverRead(t *testing.T, c *target) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -96,9 +96,9 @@ func manyNeverRead(t *testing.T, c *target) {
 	}
 }
 
-// ask opens a stream and sends reads on it until it ends, and says how many. What is
-// asked for is far more than a node has; after that it is less often: the test and the
-// nodes share the processors.
+// ask opens a stream, sends reads on it until it ends, and returns their number. It requests far
+// more than a node's memory, and then slows down, since the test and the nodes share the
+// processors.
 func ask(ctx context.Context, client pb.PercolatorClient, read *pb.TabletRequest) (sent int64) {
 	stream, err := client.Operations(ctx, grpc.WaitForReady(true))
 	tick := time.NewTicker(100 * time.Millisecond)

@@ -15,7 +15,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// This file has the rows: how they are filled, changed and compared.
+// Writing, changing and comparing the rows.
 
 const (
 	tableName  = "big"
@@ -28,7 +28,7 @@ var column = percolator.Column{Table: tableName, Name: "c"}
 
 func rowName(i int) string { return fmt.Sprintf("row/%09d", i) }
 
-// value is of words, so that it compresses about as people's data does.
+// value returns words, which compress about as well as real data.
 func value(r *rand.Rand) []byte {
 	out := make([]byte, 0, valueBytes+16)
 	for len(out) < valueBytes {
@@ -48,7 +48,7 @@ type load struct {
 	end          context.CancelFunc
 }
 
-// fill writes the rows.
+// fill writes all rows.
 func (t *trial) fill(ctx context.Context, db *percolator.DB) (*load, error) {
 	l := &load{db: db, rows: int(t.size / valueBytes), callers: t.callers, seed: t.seed, end: func() {}}
 	spec := percolator.TableSpec{Name: tableName}
@@ -91,7 +91,7 @@ func (l *load) begin(ctx context.Context) {
 					case 0: // in two tablets, mostly
 						tx.Set(one, column, v)
 						tx.Delete(other, column)
-					case 1: // rows that the backup's plan has not seen
+					case 1: // rows created after the backup's plan
 						tx.Set(one+"/more", column, v)
 					default:
 						tx.Set(one, column, v)
@@ -115,8 +115,8 @@ func (l *load) stop() {
 	l.workers.Wait()
 }
 
-// digest is what a table holds: of each cell its row, and a hash of it with its column, value
-// and commit timestamp.
+// digest identifies a table's contents: per cell its row, and a hash of row, column, value and
+// commit timestamp.
 type digest struct {
 	cells []uint64
 	last  string // the last row
@@ -132,7 +132,7 @@ func digestAt(ctx context.Context, db *percolator.DB, table string, at percolato
 	return digestOf(ctx, s, table)
 }
 
-// digestNow reads the table as it is.
+// digestNow reads the table at a current timestamp.
 func digestNow(ctx context.Context, db *percolator.DB, table string) (digest, error) {
 	s, err := db.Snapshot(ctx)
 	if err != nil {
@@ -160,7 +160,7 @@ func digestOf(ctx context.Context, s *percolator.Snapshot, table string) (d dige
 	return d, nil
 }
 
-// equals returns where the digest is another than the one that is wanted.
+// equals returns an error that names the first difference from the wanted digest.
 func (d digest) equals(want digest) error {
 	for i := range min(len(d.cells), len(want.cells)) {
 		if d.cells[i] != want.cells[i] {

@@ -1,13 +1,14 @@
 // Command backup makes backups of a cluster of processes under load and restores them into
-// another, while the commands that do so and the nodes of both are killed with -9; the same
-// commands then go on. What was restored must be the source row by row, with the timestamps,
-// as it is read there at the timestamp: that of the last backup, and one in between. Last, single
-// bits of the backups are changed, each of which `backup verify` must find.
+// another cluster, while it kills these commands and the nodes of both clusters with -9; the same
+// commands, run again, then continue. The restored table must equal the source, read at the
+// backup's timestamp, row by row and with commit timestamps: for the last backup, and for a
+// timestamp between two. Finally it flips single bits of the backups, each of which
+// `backup verify` must find.
 //
 //	make backup-kill SIZE=1024 DURATION=1m SEED=1
 //
-// The rate is such that a backup without interruptions takes -duration. All choices come from
-// the seed; the moments at which they happen do not. A run that fails keeps its directory.
+// The backup's rate is chosen so that a backup without interruptions takes -duration. The seed
+// determines all choices, but not when they take effect. A failed run keeps its directory.
 package main
 
 import (
@@ -51,18 +52,18 @@ func run(ctx context.Context) (err error) {
 	var o options
 	build := flag.String("build", "bin", "the folder with the binary percolator")
 	mib := flag.Int64("size", 1024, "MiB of values in the cluster")
-	flag.DurationVar(&o.duration, "duration", time.Minute, "of a backup, and of a restore, that nothing interrupts")
-	flag.Uint64Var(&o.seed, "seed", 1, "of all choices")
-	flag.IntVar(&o.nodes, "nodes", 3, "of the cluster that is backed up")
-	flag.IntVar(&o.to, "to", 1, "of the cluster that is restored into")
-	flag.IntVar(&o.strikes, "strikes", 4, "kills during each command: of the command and of a node, by turns")
-	flag.IntVar(&o.callers, "callers", 16, "that run transactions meanwhile")
+	flag.DurationVar(&o.duration, "duration", time.Minute, "duration of an uninterrupted backup or restore")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of all random choices")
+	flag.IntVar(&o.nodes, "nodes", 3, "number of nodes of the source cluster")
+	flag.IntVar(&o.to, "to", 1, "number of nodes of the cluster to restore into")
+	flag.IntVar(&o.strikes, "strikes", 4, "number of kills during each command: of the command and of a node, alternately")
+	flag.IntVar(&o.callers, "callers", 16, "number of concurrent callers of the load")
 	flag.Parse()
 	if o.binary, err = filepath.Abs(filepath.Join(*build, "percolator")); err != nil {
 		return err
 	}
 	if flag.NArg() > 0 || *mib < 1 || o.duration <= 0 || o.nodes < 1 || o.to < 1 || o.callers < 1 {
-		return errors.New("-size, -duration, -nodes, -to and -callers are greater than zero, and there are no arguments")
+		return errors.New("-size, -duration, -nodes, -to and -callers must be positive, and no arguments are accepted")
 	}
 	o.size = *mib << 20
 	dir, err := os.MkdirTemp("", "backup-kill-")
@@ -109,7 +110,7 @@ func (t *trial) start(ctx context.Context, name string, nodes int) (*cluster.Clu
 	return c, db, err
 }
 
-// all is the whole run.
+// all performs the whole run.
 func (t *trial) all(ctx context.Context) (err error) {
 	from, db, err := t.start(ctx, "from", t.nodes)
 	if from != nil {
@@ -119,7 +120,7 @@ func (t *trial) all(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	// So that the source can still be read at the backups' timestamps in the end.
+	// The source must still be readable at the backups' timestamps at the end.
 	if _, err := t.command(ctx, from, "cluster", "set", "history=5h"); err != nil {
 		return err
 	}

@@ -19,14 +19,14 @@ import (
 	"github.com/percolator-go/percolator/test/cluster"
 )
 
-// This file runs the commands and kills them, and nodes under them.
+// Running the commands and killing them, and the nodes that they use.
 
-// rate is such that all rows take the duration.
+// rate returns the rate at which all rows take the duration.
 func (t *trial) rate() string {
 	return fmt.Sprintf("%dKiB", max(64, int64(float64(t.size>>10)/t.duration.Seconds())))
 }
 
-// child is a command line under way.
+// child is a running command.
 type child struct {
 	cmd         *exec.Cmd
 	out, errors bytes.Buffer
@@ -66,7 +66,7 @@ func (t *trial) result(p *child, args []string) (string, error) {
 	return p.out.String(), nil
 }
 
-// wait returns true if the child has ended within the time.
+// wait reports whether the child has ended within the time.
 func (p *child) wait(within time.Duration) bool {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
@@ -78,12 +78,12 @@ func (p *child) wait(within time.Duration) bool {
 	}
 }
 
-// pause is a part of what the command takes without interruption, so that several fit.
+// pause returns a fraction of the command's uninterrupted duration, so that several kills fit.
 func (t *trial) pause() time.Duration {
 	return t.duration/10 + time.Duration(t.random.Int64N(int64(t.duration/5)))
 }
 
-// tormented runs a command, kills it and nodes by turns, and has it go on, until it is done.
+// tormented runs a command, kills it and nodes alternately, and runs it again until it succeeds.
 func (t *trial) tormented(ctx context.Context, c *cluster.Cluster, args ...string) (string, error) {
 	p, err := t.launch(ctx, c, args...)
 	if err != nil {
@@ -150,10 +150,10 @@ func (t *trial) backUp(ctx context.Context, c *cluster.Cluster, more ...string) 
 	return percolator.Timestamp(made.At), err
 }
 
-// flips is how many bits are changed, each by itself.
+// flips is the number of bits that are changed, one at a time.
 const flips = 8
 
-// damage changes single bits of the backups: each time something must be found.
+// damage flips single bits of the backups; `backup verify` must find each.
 func (t *trial) damage(ctx context.Context) error {
 	if err := t.verify(ctx); err != nil {
 		return err
@@ -192,7 +192,7 @@ func (t *trial) damage(ctx context.Context) error {
 	return nil
 }
 
-// verify compares all checksums; it fails if any is wrong.
+// verify runs `backup verify`, which fails if a checksum is wrong.
 func (t *trial) verify(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, t.binary, "backup", "verify", t.location, "--quiet")
 	out, err := cmd.CombinedOutput()

@@ -1,6 +1,6 @@
 // Package browser drives a page in a real Chromium, for tests: it starts one on an empty
-// profile, notes whatever a page of ours must never do, and measures what a person would
-// have to look for. Tests are skipped where there is no chromium.
+// profile, records what our pages must never do, and measures their legibility. Tests are skipped
+// without Chromium.
 package browser
 
 import (
@@ -123,13 +123,13 @@ func (b *Browser) do(steps ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// Resize gives the tab that many pixels.
+// Resize sets the size of the tab in pixels.
 func (b *Browser) Resize(width, height int64) {
 	b.t.Helper()
 	b.do(chromedp.EmulateViewport(width, height))
 }
 
-// Open goes to an address, and waits until it is loaded.
+// Open loads an address and waits until the page is loaded.
 func (b *Browser) Open(address string) {
 	b.t.Helper()
 	b.do(chromedp.Navigate(address))
@@ -141,7 +141,7 @@ func (b *Browser) Press(keys string) {
 	b.do(chromedp.KeyEvent(keys))
 }
 
-// Eval returns what an expression of JavaScript is in the page.
+// Eval returns the value of a JavaScript expression in the page.
 func Eval[T any](b *Browser, expression string) T {
 	b.t.Helper()
 	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression))
@@ -167,7 +167,7 @@ func (b *Browser) Await(what, expression string) time.Duration {
 	return time.Since(began)
 }
 
-// Scheme has the page believe that its reader wants it "light" or "dark".
+// Scheme emulates a reader's preference for "light" or "dark".
 func (b *Browser) Scheme(scheme string) {
 	b.t.Helper()
 	b.do(func(ctx context.Context, t *chromedp.Target) (chromedp.Void, error) {
@@ -178,7 +178,7 @@ func (b *Browser) Scheme(scheme string) {
 	})
 }
 
-// Screenshot writes what is to be seen, if somebody wants to look.
+// Screenshot writes a picture of the tab if the environment names a folder.
 func (b *Browser) Screenshot(name string) {
 	b.t.Helper()
 	folder := os.Getenv(Screenshots)
@@ -260,14 +260,14 @@ const faint = `(least) => {
 	return found
 }`
 
-// Focused is where the focus is.
+// Focused describes the focused element.
 type Focused struct {
 	Text    string // of the element; of a region its name
 	Href    string
 	Visible bool // something is drawn around it
 }
 
-// Tab moves the focus on and tells where it is; of the page's body everything is empty.
+// Tab moves the focus to the next element and returns it; all fields are empty for the body.
 func (b *Browser) Tab() Focused {
 	b.t.Helper()
 	b.Press(kb.Tab)

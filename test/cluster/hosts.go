@@ -21,7 +21,7 @@ type Hosts struct {
 // without a tool.
 var ErrUnable = errors.New("cluster: not possible here")
 
-// NewHosts creates n hosts. It needs root, ip, iptables and nsenter.
+// NewHosts creates count hosts. It needs root, ip, iptables and nsenter.
 func NewHosts(count int) (*Hosts, error) {
 	if os.Geteuid() != 0 {
 		return nil, fmt.Errorf("%w: network namespaces need root", ErrUnable)

@@ -109,15 +109,15 @@ func backfillChild(dir string) error {
 	return n.Close(ctx)
 }
 
-// progress is what the children have said of the back-fill.
+// progress is the back-fill's progress as the children report it.
 type progress struct {
 	rows int // the most that a child has seen marked
 	ran  int // in this life
 	done bool
 }
 
-// TestKillInBackfill: a back-fill that is killed again and again marks every row, never
-// begins anew, and no row's observer has run twice when all is done.
+// TestKillInBackfill: a back-fill that is killed repeatedly marks every row, never starts over,
+// and in the end no row's observer has run twice.
 func TestKillInBackfill(t *testing.T) {
 	dir, rng := t.TempDir(), rand.New(rand.NewPCG(*seed, 2))
 	prepareBackfill(t, dir)
@@ -161,7 +161,7 @@ func prepareBackfill(t *testing.T, dir string) {
 	})
 }
 
-// life runs one child, to its end or until it has said so many runs.
+// life runs one child until it ends or has reported the given number of runs.
 func (p *progress) life(t *testing.T, dir string, killAfter int) {
 	t.Helper()
 	most := 0
@@ -200,7 +200,7 @@ func (p *progress) life(t *testing.T, dir string, killAfter int) {
 	}
 }
 
-// hear takes one line.
+// hear parses one line of the child's output.
 func (p *progress) hear(line string) error {
 	verb, arg, _ := strings.Cut(line, " ")
 	switch verb {
@@ -222,7 +222,7 @@ func (p *progress) hear(line string) error {
 	}
 }
 
-// checkBackfill reads what the observer has made of each row.
+// checkBackfill checks the observer's result for each row.
 func checkBackfill(t *testing.T, dir string) {
 	t.Helper()
 	withNode(t, dir, func(ctx context.Context, n *node.Node) error {

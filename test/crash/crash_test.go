@@ -1,6 +1,6 @@
-// Package crash kills a node with -9 at random moments, again and again on one directory,
-// and looks whether what was acknowledged is there, whether the bank still holds its
-// money, and whether timestamps ever went back.
+// Package crash kills a node with -9 at random moments, repeatedly on one directory, and checks
+// that acknowledged writes survive, that the sum of the bank's accounts is unchanged, and that
+// timestamps never decrease.
 package crash
 
 import (
@@ -70,8 +70,8 @@ func openWith(ctx context.Context, dir string, change func(*node.Config)) (*node
 	return node.Open(ctx, cfg)
 }
 
-// child runs a node and works on it until it is killed. It prints a line for each thing
-// that was acknowledged, after it was.
+// child runs a node and a load on it until it is killed. It prints a line after each
+// acknowledgment.
 func child(dir string) error {
 	ctx := context.Background()
 	n, err := open(ctx, dir)
@@ -133,7 +133,7 @@ func write(ctx context.Context, db *percolator.DB, worker int, say func(string, 
 	}
 }
 
-// witness is what the children have said.
+// witness records the output of the children.
 type witness struct {
 	rows map[string]bool // id: whether it is in two tablets
 	last uint64          // the greatest timestamp
@@ -154,9 +154,8 @@ func TestKillLosesNothingAcknowledged(t *testing.T) {
 	w.check(t, dir)
 }
 
-// TestPowerLossLosesNothingAcknowledged: the same with the power gone, node and all: what
-// was not synced is not there after the restart. It decides that applies need no sync of
-// their own.
+// TestPowerLossLosesNothingAcknowledged: the same with power losses, which discard all unsynced
+// data. It shows that applying entries needs no sync of its own.
 func TestPowerLossLosesNothingAcknowledged(t *testing.T) {
 	d, rng := disk.New(t, 2<<30), rand.New(rand.NewPCG(*seed, 1))
 	dir := filepath.Join(d.Dir(), "node")
@@ -235,7 +234,7 @@ func (w *witness) life(t *testing.T, dir string, after time.Duration,
 	}
 }
 
-// kill kills the process; one that is dead already is no fault.
+// kill kills the process. A process that has already ended is no error.
 func kill(p *os.Process) error {
 	if err := p.Kill(); !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -261,7 +260,7 @@ func (w *witness) check(t *testing.T, dir string) {
 	w.checkRows(ctx, t, n)
 }
 
-// checkRows looks for every acknowledged row.
+// checkRows checks that every acknowledged row exists.
 func (w *witness) checkRows(ctx context.Context, t *testing.T, n *node.Node) {
 	t.Helper()
 	s, err := n.DB().Snapshot(ctx)

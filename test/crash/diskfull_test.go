@@ -22,7 +22,7 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// childFull makes the child write on a small disk, whatever the writes meet.
+// childFull makes the child write on a small disk, ignoring the writes' errors.
 const childFull = "PERCOLATOR_CRASH_FULL"
 
 // smallDisk is a disk for the tests of full ones, in bytes, and the watermark on it.
@@ -31,7 +31,7 @@ const (
 	watermark = 64 << 20
 )
 
-// openSmall opens a node that is content with a small disk.
+// openSmall opens a node configured for a small disk.
 func openSmall(ctx context.Context, dir string, minFree uint64) (*node.Node, error) {
 	cfg := node.DefaultConfig()
 	cfg.Dir, cfg.Listen, cfg.HTTP, cfg.Insecure = dir, "127.0.0.1:0", "", true
@@ -48,7 +48,7 @@ func ballast(path string, size uint64) error {
 	return errors.Join(unix.Fallocate(int(f.Fd()), 0, 0, int64(size)), f.Close())
 }
 
-// takeAll takes all the space there is.
+// takeAll fills the disk.
 func takeAll(dir string) error {
 	for i, size := 0, uint64(smallDisk); size >= 1<<12; i++ {
 		err := ballast(filepath.Join(dir, fmt.Sprintf("ballast-%d", i)), size)
@@ -88,9 +88,8 @@ func until(ctx context.Context, t *testing.T, n *node.Node, what string,
 	}
 }
 
-// TestWatermark: below the watermark writes are refused with the reason, reads go on, and
-// so do collection and the end of transactions; when there is room again, writes are
-// taken.
+// TestWatermark: below the watermark writes are refused with the reason, while reads, collection
+// and the end of transactions continue; once there is room, writes are accepted again.
 func TestWatermark(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -202,9 +201,9 @@ func fullChild(dir string) error {
 	return nil
 }
 
-// TestRawFullDisk: another program takes the last byte at a random moment, below any
-// watermark. The node may stop or die; when there is room again it starts, with every
-// acknowledged commit.
+// TestRawFullDisk: another program fills the disk completely at a random moment, below any
+// watermark. The node may stop or crash; once there is room it starts, with every acknowledged
+// commit.
 func TestRawFullDisk(t *testing.T) {
 	d, rng := disk.New(t, smallDisk), rand.New(rand.NewPCG(*seed, 2))
 	dir := filepath.Join(d.Dir(), "node")

@@ -60,7 +60,7 @@ func schemaChild(dir string) error {
 	return <-failed
 }
 
-// schemaTurn makes a table, and drops it again if so asked.
+// schemaTurn creates a table, and drops it if requested.
 func schemaTurn(ctx context.Context, db *percolator.DB, name string, drop bool,
 	say func(verb, name string)) error {
 	if err := db.CreateTable(ctx, percolator.TableSpec{Name: name,
@@ -88,9 +88,9 @@ func fill(ctx context.Context, db *percolator.DB, table string) error {
 	})
 }
 
-// TestKillDuringSchemaChanges: a node killed while it makes, splits and drops tables
-// comes up again, every table it lists can be written throughout, and every table that
-// was acknowledged is there with its rows.
+// TestKillDuringSchemaChanges: a node killed while it creates, splits and drops tables starts
+// again, every listed table can be written in all of its parts, and every acknowledged table
+// exists with its rows.
 func TestKillDuringSchemaChanges(t *testing.T) {
 	dir, rng, made := t.TempDir(), rand.New(rand.NewPCG(*seed, 2)), map[string]bool{}
 	for range *kills {

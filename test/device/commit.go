@@ -23,20 +23,20 @@ import (
 	"github.com/percolator-go/percolator/test/disk"
 )
 
-// stopTimeout bounds how long a node may take from SIGTERM to its end.
+// stopTimeout bounds the time from SIGTERM to the end of a node.
 const stopTimeout = time.Minute
 
 var column = percolator.Column{Table: "device", Name: "c"}
 
-// commit starts a node, commits the transactions from this process and stops the node.
-// The table is not counted, nor what a start writes.
+// commit starts a node, commits the transactions from this process and stops the node. Writes of
+// the start and of the table's creation do not count.
 func commit(ctx context.Context, o options, w workload, d *disk.Disk, binary,
 	dir string) (f figure, err error) {
 	n, err := startNode(ctx, binary, dir)
 	if err != nil {
 		return figure{}, err
 	}
-	defer func() { err = errors.Join(err, n.stop()) }() // once more does no harm
+	defer func() { err = errors.Join(err, n.stop()) }() // a second stop is harmless
 	transport, err := rpc.Dial(ctx, []string{n.addr}, rpc.ClientConfig{Insecure: true})
 	if err != nil {
 		return figure{}, err
@@ -52,7 +52,7 @@ func commit(ctx context.Context, o options, w workload, d *disk.Disk, binary,
 	return f, err
 }
 
-// load has the client commit the transactions and returns what had been written before.
+// load has the client commit the transactions and returns the bytes written before.
 func load(ctx context.Context, client *txn.Client, o options, size int, d *disk.Disk,
 	f *figure) (before int64, err error) {
 	db := handle.NewDB(client)
@@ -102,7 +102,7 @@ func write(ctx context.Context, db *percolator.DB, o options, size int) error {
 // nodeProcess is a node of some build. Its methods belong to one goroutine.
 type nodeProcess struct {
 	cmd     *exec.Cmd
-	log     bytes.Buffer // what it says on standard error; of its warnings there are few
+	log     bytes.Buffer // its standard error; it logs few warnings
 	addr    string       // for clients
 	stopped bool
 }
@@ -131,13 +131,13 @@ func startNode(ctx context.Context, binary, dir string) (*nodeProcess, error) {
 		err = json.Unmarshal(line, &ready)
 	}
 	if n.addr = ready.Addr; err != nil {
-		return nil, errors.Join(fmt.Errorf("the node does not say where it serves: %w", err),
+		return nil, errors.Join(fmt.Errorf("the node did not print its address: %w", err),
 			n.stop())
 	}
 	return n, nil
 }
 
-// stop ends the node as SIGTERM does.
+// stop sends SIGTERM to the node and waits for its end.
 func (n *nodeProcess) stop() error {
 	if n.stopped {
 		return nil
@@ -155,7 +155,7 @@ func (n *nodeProcess) stop() error {
 	return nil
 }
 
-// used is what an ended process took: processor time, and the most memory.
+// used returns the processor time and the peak memory of an ended process.
 func used(s *os.ProcessState) (cpu time.Duration, resident int64) {
 	if u, ok := s.SysUsage().(*syscall.Rusage); ok {
 		resident = u.Maxrss << 10

@@ -21,8 +21,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestCommit: the harness commits what it is told to, and counts at least the bytes of
-// the values, which nothing can compress, and not bytes of another unit.
+// TestCommit: the harness commits the requested number of transactions, and counts at least the
+// bytes of their incompressible values, in the right unit.
 func TestCommit(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -47,7 +47,7 @@ func TestCommit(t *testing.T) {
 			t.Errorf("%s: %d bytes of values: %+v", w.name, least, f)
 		}
 		if f.cpu <= 0 || f.resident <= 0 || f.took <= 0 {
-			t.Errorf("%s: the process took nothing: %+v", w.name, f)
+			t.Errorf("%s: no processor time or memory was measured: %+v", w.name, f)
 		}
 		t.Logf("%s: %.0f bytes each", w.name, f.perTransaction())
 	}

@@ -15,16 +15,16 @@ import (
 	"github.com/percolator-go/percolator/test/disk"
 )
 
-// workload is one thing to measure.
+// workload is a kind of load to measure.
 type workload struct {
 	name     string
-	size     int  // of a value, in bytes; 0: the web index
-	twoPhase bool // although one tablet holds all of the transaction
+	size     int  // bytes per value; 0: the web index
+	twoPhase bool // commit in two phases although one tablet holds all cells
 }
 
 func (w workload) indexes() bool { return w.size == 0 }
 
-// workloads are those that were asked for.
+// workloads returns the selected workloads.
 func (o options) workloads() []workload {
 	var all []workload
 	for _, size := range o.sizes {
@@ -40,7 +40,7 @@ func (o options) workloads() []workload {
 // figure is one measurement.
 type figure struct {
 	transactions int
-	// bytes that had reached the device, after a sync, when the last one was acknowledged
+	// bytes written to the device, after a sync, when the last transaction was acknowledged
 	loaded   int64
 	written  int64         // the same after the process has stopped
 	took     time.Duration // the load
@@ -48,11 +48,11 @@ type figure struct {
 	resident int64         // the most that it took, in bytes, mapped files included
 }
 
-// perTransaction is what matters.
+// perTransaction returns the bytes written per transaction.
 func (f figure) perTransaction() float64 { return float64(f.written) / float64(f.transactions) }
 
-// measureAll measures build after build, workload after workload, round after round, and
-// prints a line for each as soon as there is one; then the medians.
+// measureAll measures all workloads and builds in each round, and prints a line after each; then
+// the medians.
 func measureAll(ctx context.Context, o options, out io.Writer) error {
 	all := map[string][][]figure{} // by workload, build and round
 	for round := range o.rounds {
@@ -75,7 +75,7 @@ func measureAll(ctx context.Context, o options, out io.Writer) error {
 	return report(out, o, all)
 }
 
-// measure has one build carry out one workload on a file system of its own.
+// measure runs one workload with one build on a file system of its own.
 func measure(ctx context.Context, o options, w workload, build string) (f figure, err error) {
 	dir, err := os.MkdirTemp(o.dir, "percolator-device-")
 	if err != nil {

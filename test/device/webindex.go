@@ -15,9 +15,9 @@ import (
 	"github.com/percolator-go/percolator/test/disk"
 )
 
-// indexPages runs the web index's demo, which loads its pages into a node, waits until
-// they are indexed and exported, and ends. All of it is measured, from an empty directory
-// on: the process says nothing in between.
+// indexPages runs the web index's demo, which loads its pages into a node, waits until they are
+// indexed and exported, and exits. The measurement covers the whole process, from an empty
+// directory, since it prints nothing in between.
 func indexPages(ctx context.Context, o options, d *disk.Disk, binary, dir string) (figure, error) {
 	before, err := written(d)
 	if err != nil {
@@ -48,7 +48,7 @@ func indexPages(ctx context.Context, o options, d *disk.Disk, binary, dir string
 	return f, nil
 }
 
-// transactions are the pages loaded and the observers' commits, as the summary has them:
+// transactions returns the pages loaded and the observers' commits, from the summary:
 //
 //	loaded 8381 pages (0 unchanged, 0 removed) in 2.1s; indexed after 43.2s
 //	observer        runs   commits conflicts  failures

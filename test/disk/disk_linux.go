@@ -1,7 +1,7 @@
-// Package disk gives tests a disk whose power can fail: an ext4 file system in a file on
-// a loop device, and the ioctl after which it drops every write, also those of its own
-// journal. What was not synced is gone when it is mounted again. (Killing the mount alone
-// loses nothing: the page cache stays.) It also tells how much was written to the device.
+// Package disk provides tests with a disk whose power can fail: an ext4 file system in a file on
+// a loop device, and the ioctl after which it drops every write, also those of its own journal.
+// Unsynced data is gone when it is mounted again. (Unmounting alone loses nothing, since the page
+// cache survives.) It also measures the bytes written to the device.
 package disk
 
 import (
@@ -28,12 +28,12 @@ type Disk struct {
 	mounted      bool
 }
 
-// ErrUnable is wrapped by what this machine can't do.
+// ErrUnable is wrapped by errors of New and Make on machines without the privileges or tools.
 var ErrUnable = errors.New("a file system of a test's own needs root, mkfs.ext4 and loop devices")
 
-// New makes a file system of at most size bytes, in a sparse file, which is taken down
-// with the test; or skips the test where that is not allowed: it needs root, mkfs.ext4
-// and loop devices. mkfs are more options of mkfs.ext4.
+// New creates a file system of at most size bytes, in a sparse file, and removes it when the test
+// ends. Without root, mkfs.ext4 and loop devices it skips the test. mkfs are additional options of
+// mkfs.ext4.
 func New(t testing.TB, size int64, mkfs ...string) *Disk {
 	t.Helper()
 	d, err := Make(t.TempDir(), size, mkfs...)
@@ -50,7 +50,7 @@ func New(t testing.TB, size int64, mkfs ...string) *Disk {
 	return d
 }
 
-// Make makes a file system of at most size bytes in a directory, which it creates.
+// Make creates a file system of at most size bytes in a directory, which it creates.
 func Make(dir string, size int64, mkfs ...string) (*Disk, error) {
 	if os.Geteuid() != 0 {
 		return nil, ErrUnable
@@ -101,7 +101,7 @@ func (d *Disk) Mount() error {
 	return nil
 }
 
-// Unmount takes it down. Nobody may have files open on it.
+// Unmount unmounts it. No process may have files open on it.
 func (d *Disk) Unmount() error {
 	if !d.mounted {
 		return nil
@@ -153,9 +153,9 @@ func (d *Disk) Written() (int64, error) {
 	return n * sectorBytes, nil
 }
 
-// Freeze stops a child process and returns when all its threads stand still. A process
-// that runs on while the power is cut can be told that a sync has succeeded whose data
-// never reached the image; a real power loss leaves nobody to be told.
+// Freeze stops a child process and returns when all its threads have stopped. Otherwise, while
+// the power is cut, a sync could return success to the process although its data never reaches
+// the image, which cannot happen in a real power loss.
 func Freeze(pid int) error {
 	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 		return fmt.Errorf("freeze: %w", err)
@@ -166,7 +166,7 @@ func Freeze(pid int) error {
 	return nil
 }
 
-// Cut makes the power fail.
+// Cut simulates the power failure.
 func (d *Disk) Cut() error {
 	f, err := os.Open(d.mount)
 	if err != nil {

@@ -8,15 +8,14 @@ import (
 	"path/filepath"
 )
 
-// This file makes power losses that are worse than those of a file system at hand: of what
-// Badger does not sync itself, its log files, each page is as it was when everything was last
-// made durable or as it was in the end, whichever the dice say, and files that it has removed
-// since may be back.
+// Power losses worse than those of the file system at hand: each page of Badger's log files,
+// which Badger does not sync itself, is randomly the one of the last sync of everything or the
+// latest one, and files removed since then may be back.
 
 const page = 4096
 
-// Files are the contents of a directory's files, by name. The process that writes them stands
-// still.
+// Files holds the contents of a directory's files by name. The process that writes them must be
+// stopped.
 func Files(dir string) (map[string][]byte, error) {
 	names, err := os.ReadDir(dir)
 	files := map[string][]byte{}
@@ -28,7 +27,7 @@ func Files(dir string) (map[string][]byte, error) {
 	return files, err
 }
 
-// Replace makes the files all that there is in the directory.
+// Replace replaces the directory's contents with the files.
 func Replace(dir string, files map[string][]byte) error {
 	err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700))
 	for name, b := range files {
@@ -39,8 +38,8 @@ func Replace(dir string, files map[string][]byte) error {
 	return err
 }
 
-// Torn are the files of Badger's directory after a power loss, of those when it was last made
-// durable and those in the end.
+// Torn returns the files of Badger's directory after a power loss, from those at the last sync
+// and the latest ones.
 func Torn(rng *rand.Rand, durable, end map[string][]byte) map[string][]byte {
 	after := map[string][]byte{}
 	for name, b := range end {

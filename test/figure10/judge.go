@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// judge says when the load was steady again: from then on, the mean of five seconds is at
-// least 80% of what the nodes that are left can do, which is their share of what all did
-// before.
+// judge determines when the load was steady again: from then on the mean of five seconds is at
+// least 80 % of the remaining nodes' capacity, which is their share of the rate before the kill.
 func judge(seconds []int64, killed time.Duration) error {
 	at := int(killed / time.Second) // the second in which it happened
 	if at < window || at+1+window > len(seconds) {

@@ -16,19 +16,19 @@ import (
 
 const (
 	rowsEach = 64
-	// patience is how long a worker's transaction may take; after that it counts as failed.
+	// patience is the timeout of a worker's transaction.
 	patience = 10 * time.Second
-	// maxSeconds is how long a load is counted.
+	// maxSeconds is the number of seconds in which transactions are counted.
 	maxSeconds = 600
 )
 
 var cell = percolator.Column{Table: "figure", Name: "count"}
 
-// load are workers that count up rows of their own, read and write in one transaction,
-// and remember how far they came.
+// load is a set of workers that each increment their own rows, by transactions that read and
+// write, and remember the acknowledged counts.
 type load struct {
 	cluster *cluster.Cluster
-	// one through each node: a single one would measure the node that forwards for it
+	// one client per node: a single one would measure the node that forwards for it
 	dbs     []*percolator.DB
 	workers []*worker
 	seconds [maxSeconds]atomic.Int64
@@ -38,8 +38,8 @@ type load struct {
 	wg   sync.WaitGroup
 }
 
-// worker owns its rows, so that what it finds in one is what it has written there, or was
-// not told that it has.
+// worker owns its rows, so that each holds a count that the worker has written, acknowledged or of
+// unknown outcome.
 type worker struct {
 	id           int
 	acknowledged [rowsEach]uint64 // the newest count that was
@@ -73,7 +73,7 @@ func (l *load) close() error {
 	return errors.Join(errs...)
 }
 
-// row of a worker. Its first bytes spread all rows over all tablets.
+// row returns the i-th row of a worker. Its first bytes spread all rows over all tablets.
 func row(worker, i int) string {
 	return fmt.Sprintf("%03d/%d/%d", (worker*rowsEach+i)*37%1000, worker, i)
 }
@@ -115,8 +115,8 @@ func (l *load) work(ctx context.Context, w *worker) {
 	}
 }
 
-// count is one transaction. Its function runs again after a conflict, and counts on from
-// what it finds.
+// count runs one transaction. After a conflict its function runs again, and increments the count
+// that it reads.
 func (l *load) count(ctx context.Context, db *percolator.DB, w *worker, i int) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -138,7 +138,7 @@ func (l *load) count(ctx context.Context, db *percolator.DB, w *worker, i int) e
 	return err
 }
 
-// look compares what is there with what must be.
+// look compares a row's count with the acknowledged one.
 func (w *worker) look(i int, found uint64) {
 	if found < w.acknowledged[i] || found > w.tried[i] {
 		w.lost = fmt.Errorf("row %s holds %d; acknowledged is %d, tried %d", row(w.id, i), found,
@@ -157,7 +157,7 @@ func read(ctx context.Context, r percolator.Reader, row string) (uint64, error) 
 	return binary.BigEndian.Uint64(value), nil
 }
 
-// perSecond is how many transactions were committed in each whole second.
+// perSecond returns the number of commits in each whole second.
 func (l *load) perSecond() []int64 {
 	var out []int64
 	for i := range l.seconds {
@@ -172,7 +172,7 @@ func (l *load) perSecond() []int64 {
 	return out
 }
 
-// check reads all rows again: everything that was acknowledged is there.
+// check reads all rows again, and fails if an acknowledged count is lost.
 func (l *load) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, checking)
 	defer cancel()

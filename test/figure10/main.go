@@ -1,9 +1,8 @@
-// Command figure10 repeats the paper's Figure 10: a cluster under a steady load loses a
-// third of its machines at once. Six node processes in three zones, each with a CPU
-// quota, take transactions from workers that never rest; then all nodes of one zone, the
-// one that leads the meta tablet, are killed (kill -9). It writes how many transactions
-// were committed in each second, and fails if the load is not steady again in time or if
-// anything acknowledged is lost:
+// Command figure10 repeats the paper's Figure 10: a cluster under a steady load loses a third of
+// its machines at once. Six node processes in three zones, each with a CPU quota, serve workers
+// that send transactions continuously; then all nodes of the zone that leads the meta tablet are
+// killed (kill -9). It writes the number of commits in each second, and fails if the load does
+// not become steady again in time or if an acknowledged write is lost:
 //
 //	make figure10
 //
@@ -33,21 +32,19 @@ const (
 	nodes   = 6
 	zones   = 3
 	tablets = 24
-	// settling is how long the cluster may take to spread what it holds before anything
-	// is measured.
+	// settling bounds the time for spreading replicas and leaders before the measurement.
 	settling = 4 * time.Minute
-	// checking is how long the last reads may take.
+	// checking bounds the final reads.
 	checking = 2 * time.Minute
 )
 
-// What must be shown.
+// The criterion.
 const (
-	// steadyWithin is when the load must be steady again, after the kill.
+	// steadyWithin is the time after the kill within which the load must be steady again.
 	steadyWithin = 10 * time.Second
-	// window is what steady is measured over.
+	// window is the time over which the mean rate is computed.
 	window = 5
-	// steadyShare is the part of what the nodes that are left can do that makes the load
-	// steady again.
+	// steadyShare is the part of the remaining nodes' capacity that counts as steady.
 	steadyShare = 0.8
 )
 
@@ -62,11 +59,11 @@ func main() {
 	cluster.Main(nil)
 	var o options
 	flag.Float64Var(&o.cpus, "cpus", 0.1, "quota of each node, in CPUs")
-	flag.IntVar(&o.workers, "workers", 48, "transactions at once")
-	flag.DurationVar(&o.before, "before", 30*time.Second, "measured before the kill")
-	flag.DurationVar(&o.after, "after", 60*time.Second, "measured after it")
+	flag.IntVar(&o.workers, "workers", 48, "number of concurrent transactions")
+	flag.DurationVar(&o.before, "before", 30*time.Second, "duration of the load before the kill")
+	flag.DurationVar(&o.after, "after", 60*time.Second, "duration of the load after the kill")
 	flag.StringVar(&o.csv, "csv", "", "file for the figures; empty: standard output")
-	flag.StringVar(&o.dir, "dir", "", "to keep the nodes' files in; empty: a temporary one, removed if all is well")
+	flag.StringVar(&o.dir, "dir", "", "directory for the nodes' files; empty: a temporary one, removed on success")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -77,7 +74,7 @@ func main() {
 	}
 }
 
-// figure is the whole command.
+// figure runs the whole command.
 func figure(ctx context.Context, o options) (err error) {
 	if o.dir == "" {
 		if o.dir, err = os.MkdirTemp("", "figure10-"); err != nil {
@@ -111,8 +108,8 @@ func figure(ctx context.Context, o options) (err error) {
 	return errors.Join(judge(l.perSecond(), killed), l.check(ctx))
 }
 
-// prepare starts the cluster, makes the table, waits until all is spread, and only then
-// slows the nodes down: what comes before is none of the figure.
+// prepare starts the cluster, creates the table, waits until replicas and leaders are spread, and
+// then sets the CPU quotas.
 func prepare(ctx context.Context, c *cluster.Cluster, o options) (*load, error) {
 	ctx, cancel := context.WithTimeout(ctx, settling)
 	defer cancel()
@@ -134,8 +131,8 @@ func prepare(ctx context.Context, c *cluster.Cluster, o options) (*load, error) 
 	return l, nil
 }
 
-// spread waits until every node holds its share of replicas and leads its share of
-// tablets, or nearly.
+// spread waits until every node has about its share of replicas and leads about its share of
+// tablets.
 func spread(ctx context.Context, db *percolator.DB) error {
 	const replicas, leaders = tablets * 3 / nodes, tablets / nodes
 	for {
@@ -156,8 +153,8 @@ func spread(ctx context.Context, db *percolator.DB) error {
 	}
 }
 
-// measure runs the load, kills the zone in the middle of it and returns when that was,
-// since the load began.
+// measure runs the load, kills the zone during it and returns the time of the kill, since the
+// start of the load.
 func measure(ctx context.Context, c *cluster.Cluster, l *load,
 	o options) (killed time.Duration, err error) {
 	began := time.Now()
@@ -187,7 +184,7 @@ func measure(ctx context.Context, c *cluster.Cluster, l *load,
 	return killed, errors.Join(err, pause(ctx, o.after))
 }
 
-// metaZone is the zone of the node that leads meta.
+// metaZone returns the zone of the node that leads meta.
 func metaZone(ctx context.Context, c *cluster.Cluster, db *percolator.DB) (int, error) {
 	r, err := handle.Client(db).Admin().Nodes(ctx, &pb.NodesRequest{})
 	if err != nil {
@@ -200,7 +197,7 @@ func metaZone(ctx context.Context, c *cluster.Cluster, db *percolator.DB) (int, 
 			}
 		}
 	}
-	return 0, errors.New("no node says that it leads meta")
+	return 0, errors.New("no node reports that it leads meta")
 }
 
 func pause(ctx context.Context, d time.Duration) error {
@@ -212,7 +209,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// write writes the seconds as CSV, with what they were measured on.
+// write writes the seconds as CSV, with a header that describes the machine and the load.
 func write(o options, l *load, killed time.Duration) error {
 	out := os.Stdout
 	if o.csv != "" {

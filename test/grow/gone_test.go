@@ -14,10 +14,9 @@ import (
 	"github.com/percolator-go/percolator/test/cluster"
 )
 
-// TestGone: one of four processes is killed and stays away. Its replicas are made anew on
-// the others, under writes, without an error for a patient caller. Then it comes back,
-// with everything that it had: what it holds that is another's now goes, and it takes its
-// share again.
+// TestGone: one of four processes is killed and stays down. Its replicas are recreated on the
+// others, under writes, without an error for a caller with a timeout of patience. Then it returns
+// with its old store: replicas that were replaced are removed, and it gets its share again.
 func TestGone(t *testing.T) {
 	if os.Getenv("GROW") == "" {
 		t.Skip("minutes: make grow runs it")
@@ -64,7 +63,7 @@ func TestGone(t *testing.T) {
 	verify(ctx, t, db)
 }
 
-// whyThere says which tablet has a replica on the node, or not three voters; empty: none.
+// whyThere names a tablet that has a replica on the node, or not three voters; empty: none.
 func whyThere(ctx context.Context, db *percolator.DB, node uint64) string {
 	all, err := handle.Client(db).Transport().Locate(ctx, mvcc.MetaTable, "", 1000)
 	if err != nil || len(all) < tablets+1 {
@@ -83,7 +82,7 @@ func whyThere(ctx context.Context, db *percolator.DB, node uint64) string {
 	return ""
 }
 
-// lookAt is what the cluster says of the node; nil: nothing.
+// lookAt returns the cluster's status of the node, or nil.
 func lookAt(ctx context.Context, t *testing.T, db *percolator.DB, p *cluster.Process) *pb.Node {
 	t.Helper()
 	r, err := handle.Client(db).Admin().Nodes(ctx, &pb.NodesRequest{})

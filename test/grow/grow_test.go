@@ -37,9 +37,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestGrowAndShrink: one process becomes three, then five, then three again, under
-// writes. No patient caller sees an error, replicas, bytes and leaders are spread evenly
-// each time, all that was acknowledged is there, and all replicas are equal.
+// TestGrowAndShrink: a cluster grows from one process to three and five, and shrinks to three,
+// under writes. No caller with a timeout of patience sees an error, replicas, bytes and leaders
+// are spread evenly each time, no acknowledged write is lost, and all replicas are equal.
 func TestGrowAndShrink(t *testing.T) {
 	if os.Getenv("GROW") == "" {
 		t.Skip("minutes: five processes, and what was moved rests for a minute; make grow runs it")
@@ -94,7 +94,7 @@ func start(ctx context.Context, t *testing.T,
 // row is the i-th tablet's.
 func row(i int, name string) string { return fmt.Sprintf("%02d/%s", i, name) }
 
-// writers count up rows of their own, one in each tablet, and keep what was acknowledged.
+// writers increment rows of their own, one in each tablet, and record the acknowledged counts.
 type writers struct {
 	t    *testing.T
 	db   *percolator.DB
@@ -170,7 +170,7 @@ func (w *writers) end(ctx context.Context) {
 	w.t.Logf("%d transactions", total)
 }
 
-// await waits until the nodes hold and lead about the same.
+// await waits until the nodes hold about the same replicas and bytes, and lead about as many tablets.
 func await(ctx context.Context, t *testing.T, db *percolator.DB, nodes []*cluster.Process) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, settling)
@@ -195,7 +195,7 @@ func await(ctx context.Context, t *testing.T, db *percolator.DB, nodes []*cluste
 	}
 }
 
-// spread is what the nodes have: replicas/leaders/MiB.
+// spread formats the nodes' replicas/leaders/MiB.
 func spread(all []*pb.Node) (text string) {
 	for _, n := range all {
 		text += fmt.Sprintf(" %d/%d/%d", n.Replicas, n.Leaders, n.SizeBytes>>20)
@@ -274,7 +274,7 @@ func fill(ctx context.Context, t *testing.T, db *percolator.DB) {
 	}
 }
 
-// drain has everything moved away from the node.
+// drain drains the node and waits until it holds no replica.
 func drain(ctx context.Context, t *testing.T, db *percolator.DB, p *cluster.Process) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, settling)

@@ -14,22 +14,22 @@ import (
 	"github.com/percolator-go/percolator/test/cluster"
 )
 
-// standing is what the nodes say of all replicas together.
+// standing is the state of all replicas, summed over the nodes' reports.
 type standing struct {
 	replicas, leaders int
 	most              int // leaders on one node
-	// replicas that are ticked, meta's apart: what looks after the tablets reads meta
+	// replicas that are not quiescent, except meta's, which the jobs of its leader read
 	awake int
 	moves uint64
 }
 
-// still reports whether there is all there should be, and nothing is ticked. Meta is
-// there before any other tablet.
+// still reports whether all replicas exist and are quiescent. The meta tablet exists before any
+// other.
 func (s standing) still(tablets, count int) bool {
 	return s.replicas >= (tablets+1)*count && s.leaders*count == s.replicas && s.awake == 0
 }
 
-// stand asks every node.
+// stand collects the state from every node.
 func stand(ctx context.Context, c *cluster.Cluster) (all standing, err error) {
 	for _, p := range c.Nodes() {
 		var status struct {
@@ -68,8 +68,8 @@ func stand(ctx context.Context, c *cluster.Cluster) (all standing, err error) {
 	return all, nil
 }
 
-// measure prints what each process and all of them take of one core, in percent, and
-// returns the latter.
+// measure prints the processor time of each process and of all together, in percent of one core,
+// and returns the latter.
 func measure(t *testing.T, c *cluster.Cluster, tablets int, during time.Duration) (total float64) {
 	t.Helper()
 	before, others, began := make([]time.Duration, len(c.Nodes())), machine(t), time.Now()
@@ -107,7 +107,7 @@ func wait(t *testing.T, during time.Duration) {
 	}
 }
 
-// used is the processor time that a process has taken.
+// used returns the processor time of a process.
 func used(t *testing.T, p *cluster.Process) time.Duration {
 	t.Helper()
 	cpu, err := p.CPU()
@@ -117,7 +117,7 @@ func used(t *testing.T, p *cluster.Process) time.Duration {
 	return cpu
 }
 
-// machine is the processor time that was taken by anything at all.
+// machine returns the processor time of all processes of the machine.
 func machine(t *testing.T) time.Duration {
 	t.Helper()
 	cpu, err := cluster.MachineCPU()
@@ -127,7 +127,7 @@ func machine(t *testing.T) time.Duration {
 	return cpu
 }
 
-// memory is what the process says of its memory.
+// memory describes the memory of the process.
 func memory(ctx context.Context, p *cluster.Process) string {
 	names, err := p.Metrics(ctx)
 	if err != nil {

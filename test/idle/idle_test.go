@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// limit is what all processes together may take of one core, in percent.
+	// limit bounds the processor time of all processes together, in percent of one core.
 	limit = 5.0
-	// settling is how long the tablets may take until all have their replicas and none
-	// does anything, calm how long nothing must have changed.
+	// settling bounds the time until all tablets have their replicas and are quiescent, calm is
+	// the time without a change that proves it.
 	settling = 10 * time.Minute
 	calm     = 20 * time.Second
 	pollRest = 5 * time.Second
-	// splitsAtOnce is how many boundaries are made by one order.
+	// splitsAtOnce is the number of split keys per request.
 	splitsAtOnce = 50
 )
 
@@ -88,7 +88,7 @@ func start(t *testing.T, nodes int, folder string) *cluster.Cluster {
 	return clustertest.Start(ctx, t, cfg)
 }
 
-// makeTablets makes a table of so many tablets. The client is gone afterwards.
+// makeTablets creates a table with the given number of tablets, and closes its client.
 func makeTablets(t *testing.T, c *cluster.Cluster, count int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), settling)
@@ -118,8 +118,8 @@ func makeTablets(t *testing.T, c *cluster.Cluster, count int) {
 	t.Logf("%d tablets made in %v", count, time.Since(began).Round(100*time.Millisecond))
 }
 
-// atRest waits until every tablet has a replica on each node, one of them a leader, none
-// of them is ticked, and nothing of that has changed for a while.
+// atRest waits until every tablet has a replica on each node, one of them a leader, all are
+// quiescent, and none of that has changed for calm.
 func atRest(t *testing.T, c *cluster.Cluster, tablets int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), settling)

@@ -28,11 +28,10 @@ const (
 	rows       = 80_000 // 0.8 GB
 )
 
-// TestLimit writes values of 10 KB, one a transaction, from 32 callers: first a store of
-// 0.8 GB, then over it at random for a while. The node runs with its default settings in
-// a cgroup with a limit of MEMORY bytes, 1 GiB if that is no number, none if it is
-// "none"; it must live, and serve afterwards. It prints what the process took at most,
-// and how fast it was.
+// TestLimit writes values of 10 KB, one per transaction, from 32 callers: first 0.8 GB of new
+// rows, then random overwrites. The node runs with its default settings in a cgroup with a limit
+// of MEMORY bytes, 1 GiB if that is not a number, none if it is "none"; it must survive, and serve
+// afterwards. The test prints the peak memory of the process, and its rate.
 func TestLimit(t *testing.T) {
 	limit := os.Getenv("MEMORY")
 	if limit == "" {
@@ -110,7 +109,7 @@ var column = percolator.Column{Table: "t", Name: "c"}
 
 func row(n int) string { return fmt.Sprintf("%08d", n) }
 
-// write has all callers write rows until there is none, and prints how that went.
+// write has all callers write rows until none is left, and prints rate and memory.
 func write(ctx context.Context, t *testing.T, db *percolator.DB, node *cluster.Process, what string,
 	next func() (row int, ok bool)) {
 	t.Helper()
@@ -160,11 +159,11 @@ func write(ctx context.Context, t *testing.T, db *percolator.DB, node *cluster.P
 		float64(count.Load())/time.Since(began).Seconds(), peak.resident>>20, peak.anonymous>>20)
 }
 
-// usage is what a process takes, in bytes: all of it, and without the pages of mapped
-// files, which the kernel takes back when it needs them.
+// usage is the memory of a process in bytes: resident, and without the pages of mapped files,
+// which the kernel can reclaim.
 type usage struct{ resident, anonymous int64 }
 
-// watch looks at the process ten times a second and returns what it has taken at most.
+// watch samples the memory of the process ten times a second and returns the peak.
 func watch(p *cluster.Process, until <-chan struct{}) (peak usage) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

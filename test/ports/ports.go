@@ -1,6 +1,6 @@
-// Package ports finds addresses for processes that must have the same one in every life.
-// A port that the kernel gave for ":0" is no such address: once its listener is closed,
-// any connection on the machine may be given the port. Used by tests and harnesses only.
+// Package ports finds addresses for processes that must keep theirs over restarts. A port that the
+// kernel assigned for ":0" is not one: once its listener is closed, the kernel may assign it to
+// any connection on the machine. Used only by tests and harnesses.
 package ports
 
 import (
@@ -26,16 +26,16 @@ const (
 // ErrNone reports that no run of ports that long was free in many tries.
 var ErrNone = errors.New("ports: no free ports")
 
-// mine are the blocks of this process. They are never given back: they end with it.
+// mine are the blocks of this process, which keeps them until it ends.
 var mine struct {
 	sync.Mutex
 	claims    []net.Listener // on the first ports of the blocks
 	next, end int            // what is left of the last block
 }
 
-// Run finds count adjacent ports, at most 63, of 127.0.0.1, that are free now and that
-// this function gives to nobody else on the machine as long as the process lives. It
-// returns the first of them.
+// Run finds count adjacent ports, at most 63, of 127.0.0.1 that are free now, and that this
+// function returns to no other process on the machine while this one lives. It returns the first
+// of them.
 func Run(count int) (base int, err error) {
 	if count >= block {
 		return 0, fmt.Errorf("%w: %d adjacent ones are too many", ErrNone, count)
@@ -66,7 +66,7 @@ func Addr() (string, error) {
 // Local is the address of a port of 127.0.0.1.
 func Local(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// claim takes a block that belongs to nobody.
+// claim reserves a free block.
 func claim() error {
 	first := lowest + rand.IntN(blocks)*block
 	l, err := net.Listen("tcp", Local(first))
@@ -78,7 +78,7 @@ func claim() error {
 	return nil
 }
 
-// free tells whether nobody has the ports, for TCP and, as gossip needs it, for UDP.
+// free reports whether the ports are free, for TCP and, as gossip needs it, for UDP.
 func free(base, count int) error {
 	for port := base; port < base+count; port++ {
 		l, err := net.Listen("tcp", Local(port))

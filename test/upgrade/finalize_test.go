@@ -17,10 +17,9 @@ import (
 	"github.com/percolator-go/percolator/test/cluster"
 )
 
-// TestFinalizeIsKilled: kill -9 of the node that finalises an upgrade, or of all nodes, when
-// it has just been told to, when the first directory says that no earlier build is let in,
-// and when the last one does. Whatever state that leaves, the cluster comes back with the
-// build that it has, and the same command finishes.
+// TestFinalizeIsKilled: the node that finalises an upgrade, or all nodes, are killed with -9 right
+// after the request, when the first directory refuses earlier builds, and when the last one does.
+// In each case the cluster restarts with the later build, and the same command finishes.
 func TestFinalizeIsKilled(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -72,7 +71,7 @@ func TestFinalizeIsKilled(t *testing.T) {
 	}
 }
 
-// found makes a cluster of the earlier build whose nodes are then all of this one.
+// found creates a cluster of the earlier build and upgrades all of its nodes to this one.
 func (u *upgrade) found() {
 	u.t.Helper()
 	var err error
@@ -102,7 +101,7 @@ func (u *upgrade) found() {
 	u.unused("all nodes are upgraded")
 }
 
-// leadsMeta waits for who leads the meta tablet.
+// leadsMeta waits for a leader of the meta tablet and returns its process.
 func (u *upgrade) leadsMeta() (index int) {
 	u.t.Helper()
 	u.until("meta is led", func() bool {
@@ -119,7 +118,8 @@ func (u *upgrade) leadsMeta() (index int) {
 	return index
 }
 
-// ask has a node finalise. asked is closed just before; ended has the call's error.
+// ask requests the finalisation from a node. asked is closed just before; ended receives the
+// call's error.
 func (u *upgrade) ask(i int) (asked chan struct{}, ended chan error) {
 	u.t.Helper()
 	asked, ended = make(chan struct{}), make(chan error, 1)
@@ -134,10 +134,10 @@ func (u *upgrade) ask(i int) (asked chan struct{}, ended chan error) {
 	return asked, ended
 }
 
-// raisedLine is what the VERSION of a directory of the new version says.
+// raisedLine is the text in the VERSION file of a directory of the new version.
 func raisedLine() string { return fmt.Sprintf("\nformat %d\n", version.Known().Newest) }
 
-// raised is how many directories are of the new version.
+// raised returns the number of directories of the new version.
 func (u *upgrade) raised() (n int) {
 	for _, p := range u.Nodes() {
 		text, err := os.ReadFile(filepath.Join(p.Dir, "VERSION"))

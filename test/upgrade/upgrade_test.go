@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// upgrade is a cluster whose nodes are exchanged for those of another build.
+// upgrade is a cluster whose nodes are switched between two builds.
 type upgrade struct {
 	*cluster.Cluster
 	t     *testing.T
@@ -41,10 +41,11 @@ type upgrade struct {
 	load  *load
 }
 
-// TestRollingUpgrade: three nodes of an earlier build under load are exchanged one by one, each
-// told to end or killed; back; and again, until DURATION is over. Nothing that the earlier build
-// does not know is used. Then the upgrade is finalised, which is refused before; what is new is
-// used, and the earlier build is refused. No history of the load contradicts snapshot isolation.
+// TestRollingUpgrade: three nodes of an earlier build are upgraded one by one under load, each
+// terminated or killed, then rolled back, and so on until DURATION is over. No feature unknown to
+// the earlier build is used. Then the upgrade is finalised, which was refused before; new features
+// are used, and the earlier build is refused. No history of the load contradicts snapshot
+// isolation.
 func TestRollingUpgrade(t *testing.T) {
 	duration, err := time.ParseDuration(cmp.Or(os.Getenv("DURATION"), "0s"))
 	if err != nil {
@@ -101,7 +102,7 @@ func TestRollingUpgrade(t *testing.T) {
 	u.load.end(t)
 }
 
-// earlier makes the binary of the earlier build.
+// earlier builds the binary of the earlier build.
 func earlier(ctx context.Context, t *testing.T) string {
 	t.Helper()
 	out, source := filepath.Join(t.TempDir(), "percolator"), filepath.Join("..", "..")
@@ -138,7 +139,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// exchange ends a node in one way or another and starts it with a binary; empty: this program.
+// exchange terminates or kills a node and starts it with a binary; empty: this program.
 func (u *upgrade) exchange(i int, binary string) {
 	u.t.Helper()
 	p := u.Node(i)
@@ -153,7 +154,7 @@ func (u *upgrade) exchange(i int, binary string) {
 	u.sound(fmt.Sprintf("node %d was exchanged", i))
 }
 
-// status asks for the state of the cluster.
+// status returns the state of the cluster.
 func (u *upgrade) status() *pb.ClusterStatusResponse {
 	ctx, cancel := context.WithTimeout(u.ctx, 5*time.Second)
 	defer cancel()
@@ -184,7 +185,7 @@ func (u *upgrade) sound(when string) {
 	})
 }
 
-// told waits until there is a finding of the kind.
+// told waits for a finding of the kind.
 func (u *upgrade) told(kind string) {
 	u.t.Helper()
 	u.until("a finding "+kind, func() bool {
@@ -210,7 +211,7 @@ func (u *upgrade) until(what string, ok func() bool) {
 	}
 }
 
-// unused requires that nothing is used that the earlier build does not know, by whichever node.
+// unused checks that no node uses a feature unknown to the earlier build.
 func (u *upgrade) unused(when string) {
 	u.t.Helper()
 	for _, p := range u.Nodes() {
@@ -249,7 +250,7 @@ func (u *upgrade) dial(addr string) *percolator.DB {
 	return db
 }
 
-// notFinal requires that the upgrade can't be finished, also by a node that is upgraded.
+// notFinal checks that the upgrade cannot be finalised, even by an upgraded node.
 func (u *upgrade) notFinal(addr, why string) {
 	u.t.Helper()
 	r, err := handle.Client(u.dial(addr)).Admin().FinalizeUpgrade(u.ctx, &pb.FinalizeUpgradeRequest{})
@@ -258,7 +259,7 @@ func (u *upgrade) notFinal(addr, why string) {
 	}
 }
 
-// finalize finishes the upgrade, after which what is new is used.
+// finalize finalises the upgrade, after which new features are used.
 func (u *upgrade) finalize() {
 	u.t.Helper()
 	r, err := handle.Client(u.db).Admin().FinalizeUpgrade(u.ctx, &pb.FinalizeUpgradeRequest{})
@@ -277,8 +278,8 @@ func (u *upgrade) finalize() {
 	}
 }
 
-// refused requires that a node of the earlier build does not start, with its directory and
-// with an empty one, and says why. Then it comes back with the later build.
+// refused checks that a node of the earlier build does not start, with its directory and with an
+// empty one, and logs the reason. Then it restarts the node with the later build.
 func (u *upgrade) refused(i int) {
 	u.t.Helper()
 	p := u.Node(i)
@@ -294,7 +295,7 @@ func (u *upgrade) refused(i int) {
 	u.sound("a node that was refused is back")
 }
 
-// ends waits until a node has ended by itself with one of the texts in its log.
+// ends waits until a node has exited with one of the texts in its log.
 func (u *upgrade) ends(p *cluster.Process, texts ...string) {
 	u.t.Helper()
 	u.until(fmt.Sprintf("node %d ends", p.Index), func() bool { return !p.Running() })
@@ -308,7 +309,7 @@ func (u *upgrade) ends(p *cluster.Process, texts ...string) {
 	u.t.Errorf("WRONG-VERSION-LET-IN: node %d ended (%v), and its log has none of %q", p.Index, p.Died(), texts)
 }
 
-// load is workloads that run again and again, each time with a check of its whole history.
+// load runs workloads repeatedly, each time with a check of the whole history.
 type load struct {
 	stop   chan struct{}
 	runs   sync.WaitGroup
@@ -316,7 +317,7 @@ type load struct {
 	rounds atomic.Int64
 }
 
-// round is how long a workload runs before its history is checked.
+// round is the duration of a workload before its history is checked.
 const round = 3 * time.Second
 
 // begin starts the load.
@@ -356,7 +357,7 @@ func (l *load) ended() bool {
 	}
 }
 
-// more waits until a hundred more operations are done.
+// more waits for a hundred more operations.
 func (l *load) more(ctx context.Context, t *testing.T) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)

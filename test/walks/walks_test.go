@@ -1,7 +1,7 @@
-// Package walks runs what the documents tell a new user to type, as it stands there: the
-// fenced blocks after a line <!-- walk: NAME -->, all of one name in one shell. A comment
-// "# prints TEXT" is part of what the shell must print, and a block ```text that follows is
-// what the block before it prints (output_test.go).
+// Package walks runs the commands that the documents give to a new user, verbatim: the fenced
+// blocks after a line <!-- walk: NAME -->, all of one name in one shell. The shell's output must
+// contain the TEXT of a comment "# prints TEXT", and a following block ```text is the output of
+// the block before it (output_test.go).
 package walks
 
 import (
@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// documents are looked through for walks.
+// documents lists the documents that contain walks.
 var documents = []string{"README.md", "docs/operating/running.md", "docs/operating/security.md",
 	"docs/operating/backup.md", "docs/reference/command-line.md",
 	"docs/guide/tour.md", "docs/guide/debugging.md"}
@@ -116,7 +116,7 @@ func goBuild(t *testing.T, top string, arguments ...string) {
 	}
 }
 
-// environment is the test's own without settings of ours.
+// environment returns the test's environment without Percolator's settings.
 func environment(dir string) []string {
 	env := []string{"HOME=" + dir}
 	for _, entry := range os.Environ() {

@@ -15,17 +15,17 @@ import (
 	"github.com/percolator-go/percolator/internal/sicheck"
 )
 
-// How many lists are appended to at a time, and how many appends one gets before another
-// takes its place: lists are read whole.
+// The number of lists in use, and of appends to a list before a new one replaces it, since lists
+// are read whole.
 const (
 	openLists  = 6
 	listLength = 60
 )
 
 // ListAppend has workers append to lists and read them, in transactions of up to five
-// operations over several tablets, and then decides whether the whole history was
-// snapshot isolated (package sicheck). A third of them read a snapshot only. It needs no
-// retries: each attempt is in the history with the outcome that its client was told.
+// operations over several tablets, and then decides whether the whole history satisfies
+// snapshot isolation (package sicheck). A third of them only read a snapshot. Nothing is
+// retried: each attempt is in the history with the outcome that its client received.
 func ListAppend(ctx context.Context, db *percolator.DB, l Load) error {
 	run, err := newRun(ctx, db)
 	if err != nil {
@@ -52,7 +52,7 @@ func ListAppend(ctx context.Context, db *percolator.DB, l Load) error {
 	return l.keep("list append", h.txns, err)
 }
 
-// appends is the history under way.
+// appends is the history of a run.
 type appends struct {
 	run   string // tells this run's lists from those of others on the same repository
 	began time.Time
@@ -72,7 +72,7 @@ func (h *appends) add(t sicheck.Txn) {
 	h.txns = append(h.txns, t)
 }
 
-// list names one of the lists that are open now.
+// list returns the name of one of the lists in use.
 func (h *appends) list(rng *rand.Rand) string {
 	generation := int(h.value.Load()) / (openLists * listLength)
 	return row(h.run, generation*openLists+rng.IntN(openLists))
@@ -109,7 +109,7 @@ func (h *appends) attempt(ctx context.Context, db *percolator.DB, rng *rand.Rand
 	return err
 }
 
-// snapshot reads some of the lists at one time.
+// snapshot reads some of the lists in one snapshot.
 func (h *appends) snapshot(ctx context.Context, db *percolator.DB, rng *rand.Rand) error {
 	var keys []string
 	for range 1 + rng.IntN(4) {
@@ -136,7 +136,7 @@ func (h *appends) read(ctx context.Context, db *percolator.DB, keys []string) er
 	return nil
 }
 
-// readAll reads every list at the end: a lost append shows there.
+// readAll reads every list at the end, which shows lost appends.
 func (h *appends) readAll(ctx context.Context, db *percolator.DB) error {
 	seen := map[string]bool{}
 	var keys []string

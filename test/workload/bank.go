@@ -10,12 +10,12 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// Table is where the workloads keep their cells; Split keys spread them over tablets.
+// Table is the workloads' table; split keys spread its cells over tablets.
 const Table = "workload"
 
 var value = percolator.Column{Table: Table, Name: "v"}
 
-// Prepare makes the workloads' table, in the given number of tablets.
+// Prepare creates the workloads' table with the given number of tablets.
 func Prepare(ctx context.Context, db *percolator.DB, tablets int) error {
 	spec := percolator.TableSpec{Name: Table}
 	for i := 1; i < tablets; i++ {
@@ -27,13 +27,13 @@ func Prepare(ctx context.Context, db *percolator.DB, tablets int) error {
 // row spreads numbered rows evenly over the table, so that neighbours lie in different tablets.
 func row(kind string, i int) string { return fmt.Sprintf("%02x/%s/%d", (i*37)%256, kind, i) }
 
-// The bank: so many accounts, so much in each at first.
+// The bank: number of accounts, and initial balance of each.
 const (
 	accounts = 20
 	opening  = 100
 )
 
-// OpenBank fills the accounts.
+// OpenBank writes the initial balances.
 func OpenBank(ctx context.Context, db *percolator.DB) error {
 	return db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
 		for i := range accounts {
@@ -43,8 +43,8 @@ func OpenBank(ctx context.Context, db *percolator.DB) error {
 	})
 }
 
-// Bank moves money between accounts while others add all of them up in a snapshot: the
-// sum never changes, and no account that was checked is overdrawn.
+// Bank transfers money between accounts while other workers sum all accounts in a snapshot: the
+// sum never changes, and no checked account is overdrawn.
 func Bank(ctx context.Context, db *percolator.DB, l Load) error {
 	err := l.run(ctx, func(ctx context.Context, worker int, rng *rand.Rand) error {
 		db := l.db(db, worker)
@@ -74,7 +74,7 @@ func transfer(ctx context.Context, tx *percolator.Tx, from, to string, amount in
 	return nil
 }
 
-// CheckBank adds the accounts up in one snapshot.
+// CheckBank sums the accounts in one snapshot.
 func CheckBank(ctx context.Context, db *percolator.DB) error {
 	s, err := db.Snapshot(ctx)
 	if err != nil {
@@ -99,7 +99,7 @@ func CheckBank(ctx context.Context, db *percolator.DB) error {
 	return nil
 }
 
-// number reads a cell that holds a decimal number; 0 if there is none.
+// number reads a cell that holds a decimal number, 0 if it does not exist.
 func number(ctx context.Context, r percolator.Reader, row string) (int, error) {
 	v, ok, err := r.Get(ctx, row, value)
 	if err != nil || !ok {

@@ -11,15 +11,15 @@ import (
 )
 
 // Counting is the exact-counting workload (§2.4): every row of a table changes once, a
-// strong observer increments a counter and leaves a trace of each of its commits, so that
-// a run that counted twice, or never, is found by row.
+// strong observer increments a counter and writes a trace of each commit, so that a row counted
+// twice, or never, can be named.
 type Counting struct {
 	Table string // "counting"; the observer's name too
 	Rows  int
-	// counters, rows spread over them; 1 is contended. 0: none, only traces, which never
-	// conflict
+	// number of counters, with rows spread over them; 1 is contended. 0: only traces, which
+	// never conflict
 	Shards int
-	Batch  int // rows in a run, at most; 0: the observer takes one at a time
+	Batch  int // maximum rows per run; 0: one
 	// Inside, if set, is called in every run before it writes; its error fails the run.
 	Inside func(ctx context.Context, row string, tx *percolator.Tx) error
 }
@@ -80,10 +80,10 @@ func (w Counting) observe(ctx context.Context, tx *percolator.Tx, n percolator.N
 	return nil
 }
 
-// Row is the name of the i-th row.
+// Row returns the name of the i-th row.
 func (w Counting) Row(i int) string { return fmt.Sprintf("row/%08d", i) }
 
-// Load changes every row once, in transactions of their own.
+// Load changes every row once, each in a transaction of its own.
 func (w Counting) Load(ctx context.Context, db *percolator.DB) error {
 	if err := db.CreateTable(ctx, percolator.TableSpec{Name: w.table()}); err != nil {
 		return err
@@ -102,7 +102,7 @@ func (w Counting) Load(ctx context.Context, db *percolator.DB) error {
 	return l.Close()
 }
 
-// Check waits until nothing is left to run and compares: every row was counted exactly once.
+// Check waits until no notification is pending and checks that every row was counted exactly once.
 func (w Counting) Check(ctx context.Context, db *percolator.DB) error {
 	if err := db.WaitIdle(ctx); err != nil {
 		return err
@@ -128,7 +128,7 @@ func (w Counting) Check(ctx context.Context, db *percolator.DB) error {
 	return w.checkCounters(ctx, s, w.Rows)
 }
 
-// checkCounters adds the counters up.
+// checkCounters sums the counters.
 func (w Counting) checkCounters(ctx context.Context, s *percolator.Snapshot, want int) error {
 	if w.Shards == 0 {
 		return nil

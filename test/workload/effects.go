@@ -9,11 +9,11 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// This file has the workload of those who wait for the effects of their commits. What it
-// checks is in the repository alone, so that its observers may run anywhere.
+// The workload of waits for effects. It checks only the repository, so that its observers may run
+// anywhere.
 
-// Effects has three observers follow each other from row to row, strong, weak and strong, and
-// its workers wait for what they have begun (DB.WaitFor): then it must be there.
+// Effects has a chain of three observers from row to row, strong, weak and strong, and its workers
+// wait for the effects of their commits (DB.WaitFor), which must then be visible.
 type Effects struct{}
 
 // The columns of a chain: a row's start and end, and what is between.
@@ -26,7 +26,7 @@ var (
 	effectsEnd   = percolator.Column{Table: effectsTable, Name: "end"}
 )
 
-// effectsRows is how many chains there are, each of which several workers may go through.
+// effectsRows is the number of chains; several workers may use one.
 const effectsRows = 6
 
 // Table is what the observers need.
@@ -70,7 +70,7 @@ func (Effects) Run(ctx context.Context, db *percolator.DB, l Load) error {
 	})
 }
 
-// beginAndWait counts the row's start up, and expects its end to be as far after WaitFor.
+// beginAndWait increments the number at the row's start, and expects it at the end after WaitFor.
 func beginAndWait(ctx context.Context, db *percolator.DB, row string) error {
 	var to int
 	var at percolator.Timestamp
@@ -84,7 +84,7 @@ func beginAndWait(ctx context.Context, db *percolator.DB, row string) error {
 		return err
 	}
 	unfinished, err := db.WaitFor(ctx, at)
-	if err != nil || len(unfinished) > 0 { // nobody runs them, or they were parked
+	if err != nil || len(unfinished) > 0 { // no node runs the observers, or runs were parked
 		return err
 	}
 	s, err := db.Snapshot(ctx)

@@ -12,9 +12,9 @@ import (
 )
 
 // Feed is exact counting under faults: workers change rows, each once and with whatever
-// outcome, until the time is up or w.Rows rows are used. Then it waits until nothing is
-// left to run and compares: every row that is there was counted exactly once, those whose
-// change was acknowledged are there, and those whose change was refused are not.
+// outcome, until the time is up or w.Rows rows are used. Then it waits until no notification is
+// pending and checks: every existing row was counted exactly once, rows whose change was
+// acknowledged exist, and those whose change was refused do not.
 func (w Counting) Feed(ctx context.Context, db *percolator.DB, l Load) error {
 	if err := patiently(ctx, func() error {
 		return db.CreateTable(ctx, percolator.TableSpec{Name: w.table()})
@@ -32,7 +32,7 @@ func (w Counting) Feed(ctx context.Context, db *percolator.DB, l Load) error {
 	return errors.Join(err, patiently(ctx, func() error { return f.check(ctx, db) }))
 }
 
-// fed is what is known of the rows of a run.
+// fed records the outcomes of a run's rows.
 type fed struct {
 	Counting
 

@@ -12,8 +12,8 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// LostUpdate has all workers count up the same few cells: every increment that was
-// acknowledged is there, and those with an unknown outcome at most once.
+// LostUpdate has all workers increment the same few cells: every acknowledged increment is
+// counted once, and one of unknown outcome at most once.
 func LostUpdate(ctx context.Context, db *percolator.DB, l Load) error {
 	const counters = 3
 	var acked, unknown [counters]atomic.Int64
@@ -157,9 +157,8 @@ func wrongOwn(err error, format string, args ...any) error {
 	return fmt.Errorf("workload: read your writes: "+format, args...)
 }
 
-// StableSnapshots reads the same cells of one snapshot again and again while writers
-// change them and the table's tablets split: what a snapshot has shown, it goes on
-// showing.
+// StableSnapshots reads the same cells of one snapshot repeatedly while writers change them and
+// the table's tablets split: a snapshot's contents never change.
 func StableSnapshots(ctx context.Context, db *percolator.DB, l Load) error {
 	const cells = 40
 	var splits atomic.Int64
@@ -187,7 +186,7 @@ func StableSnapshots(ctx context.Context, db *percolator.DB, l Load) error {
 	})
 }
 
-// watch compares two readings of one snapshot: cell by cell, then by scan.
+// watch compares two reads of one snapshot: cell by cell, then by scan.
 func watch(ctx context.Context, db *percolator.DB, cells int) error {
 	s, err := db.Snapshot(ctx)
 	if err != nil {

@@ -10,23 +10,23 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// Load is how much a workload does. It ends after Duration or when ctx does.
+// Load configures the amount of work of a workload. It ends after Duration or when ctx does.
 type Load struct {
 	Workers  int
 	Duration time.Duration
 	Seed     uint64
-	// Pause is the longest rest of a worker between two operations; 0: none. Where time
-	// is virtual there must be one: it goes on only while all rest.
+	// Pause is the longest pause of a worker between two operations; 0: none. With virtual
+	// time it must be positive: that time advances only while all goroutines wait.
 	Pause time.Duration
-	// Others are more handles of the same repository: workers take turns with all. What
-	// is checked at the end is read through the workload's own.
+	// Others are more handles of the same repository: workers use all in turn. The final
+	// checks read through the workload's own.
 	Others []*percolator.DB
-	// Fresh, if set, makes a handle in a process that has just begun, as it were; done closes it.
+	// Fresh, if set, creates a handle without history, as in a new process; done closes it.
 	Fresh func() (db *percolator.DB, done func())
 	// Tally, if set, counts the operations.
 	Tally *Tally
-	// Keep, if set, is given the history of a workload that has found an anomaly, for a
-	// look at it: something that JSON can hold.
+	// Keep, if set, receives the history of a workload that has found an anomaly, as a value
+	// that can be encoded as JSON.
 	Keep func(workload string, history any)
 }
 

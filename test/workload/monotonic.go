@@ -15,10 +15,9 @@ import (
 
 var step = percolator.Column{Table: Table, Name: "step"}
 
-// Monotonic has workers count a cell up and leave a row for each number, in transactions
-// over several tablets. The order of commit timestamps, the order of numbers, and real
-// time must agree; every number up to the last has one row, and those that were
-// acknowledged are their workers'.
+// Monotonic has workers increment a cell and write a row for each number, in transactions over
+// several tablets. The order of commit timestamps, the order of numbers, and real time must
+// agree; every number up to the last has one row, and an acknowledged one names its worker.
 func Monotonic(ctx context.Context, db *percolator.DB, l Load) error {
 	run, err := newRun(ctx, db)
 	if err != nil {
@@ -31,7 +30,7 @@ func Monotonic(ctx context.Context, db *percolator.DB, l Load) error {
 	return errors.Join(err, m.order(), patiently(ctx, func() error { return m.check(ctx, db) }))
 }
 
-// steps is the history under way.
+// steps is the history of a run.
 type steps struct {
 	run   string
 	began time.Time
@@ -103,7 +102,7 @@ func (m *steps) order() error {
 	return nil
 }
 
-// check reads all that is there.
+// check reads all rows.
 func (m *steps) check(ctx context.Context, db *percolator.DB) error {
 	s, err := db.Snapshot(ctx)
 	if err != nil {

@@ -8,13 +8,13 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// Guard is what a transaction does about a cell that it relies on and does not write.
+// Guard protects a cell that a transaction relies on and does not write.
 type Guard func(tx *percolator.Tx, row string, col percolator.Column)
 
-// OnCall has pairs of doctors go on call and off, each only while it reads that the other one
-// is on: somebody of each pair always is. Snapshot isolation alone does not keep that, for
-// the two write different cells. The guards, one for each of a pair, are told of the other
-// one's cell before a doctor goes off.
+// OnCall has pairs of doctors go on and off call, each only off while it reads that the other one
+// is on, so that one of each pair is always on call. Snapshot isolation alone does not ensure
+// that, since the two write different cells. Before a doctor goes off, the guard of its position
+// in the pair protects the other one's cell.
 func OnCall(name string, guards [2]Guard) func(context.Context, *percolator.DB, Load) error {
 	const pairs = 3
 	return func(ctx context.Context, db *percolator.DB, l Load) error {

@@ -15,13 +15,12 @@ import (
 	"github.com/percolator-go/percolator/internal/linear"
 )
 
-// How many registers are used at a time, and how many changes one gets before another
-// takes its place: the time that deciding takes grows with the operations on one
-// register.
+// The number of registers in use, and of changes to a register before a new one replaces it, since
+// the time of the decision grows with the operations on one register.
 const (
 	openRegisters  = 4
 	registerLength = 80
-	// patience bounds the decision about one register, or about the oracle.
+	// patience bounds the time of the decision about one register, or about the oracle.
 	patience = time.Minute
 )
 
@@ -60,7 +59,7 @@ func wrap(name string, err error) error {
 	return fmt.Errorf("workload: %s: %w", name, err)
 }
 
-// registers is the history under way.
+// registers is the history of a run.
 type registers struct {
 	run   string // tells this run's rows from those of others on the same repository
 	began time.Time
@@ -75,7 +74,7 @@ func newRegisters(ctx context.Context, db *percolator.DB) (*registers, error) {
 	return &registers{run: "register" + run, began: time.Now()}, err
 }
 
-// newRun names a run as nothing else in the repository is named.
+// newRun returns a name that is unique in the repository.
 func newRun(ctx context.Context, db *percolator.DB) (name string, err error) {
 	err = patiently(ctx, func() error {
 		ts, err := handle.Client(db).Timestamp(ctx)
@@ -87,13 +86,13 @@ func newRun(ctx context.Context, db *percolator.DB) (name string, err error) {
 
 func (h *registers) now() int64 { return time.Since(h.began).Nanoseconds() }
 
-// row is one of the registers that are used now.
+// row returns one of the registers in use.
 func (h *registers) row(rng *rand.Rand) string {
 	generation := int(h.value.Load()) / (openRegisters * registerLength)
 	return row(h.run, generation*openRegisters+rng.IntN(openRegisters))
 }
 
-// rows are those that were used.
+// rows returns all registers used so far.
 func (h *registers) rows() (out []string) {
 	seen := map[string]bool{}
 	for _, op := range h.ops {
@@ -112,7 +111,7 @@ func (h *registers) add(op linear.Op) {
 	h.ops = append(h.ops, op)
 }
 
-// read notes what a snapshot shows. A read that fails says nothing.
+// read records the value in a snapshot. A failed read is not recorded.
 func (h *registers) read(ctx context.Context, db *percolator.DB, worker int, row string) error {
 	op := linear.Op{Client: worker, Key: row, Call: h.now()}
 	n, err := settled(ctx, db, row)
@@ -124,8 +123,8 @@ func (h *registers) read(ctx context.Context, db *percolator.DB, worker int, row
 	return nil
 }
 
-// write puts a value, whatever is there. Conflicts are retried: none of the attempts
-// before has written.
+// write sets a value unconditionally. Conflicts are retried: attempts that conflict have not
+// written.
 func (h *registers) write(ctx context.Context, db *percolator.DB, worker int, row string) error {
 	op := linear.Op{
 		Client: worker, Key: row, Kind: linear.Write, Value: h.value.Add(1), Call: h.now(),
@@ -141,7 +140,7 @@ func (h *registers) write(ctx context.Context, db *percolator.DB, worker int, ro
 	return err
 }
 
-// swap reads a value and puts another one in its place, in one attempt.
+// swap reads a value and replaces it, in one attempt.
 func (h *registers) swap(ctx context.Context, db *percolator.DB, worker int, row string) error {
 	op := linear.Op{Client: worker, Key: row, Kind: linear.Swap, Call: h.now()}
 	tx, err := db.Begin(ctx)

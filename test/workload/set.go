@@ -18,9 +18,9 @@ var element = percolator.Column{Table: Table, Name: "element"}
 // maxElements bounds a run's set: it is read whole.
 const maxElements = 5000
 
-// Set has workers add elements to a set and read all of it: an element whose adding was
-// acknowledged before a read began is in what it returns, one that a read has shown is in
-// all later ones, and nothing is in it that nobody added.
+// Set has workers add elements to a set and read all of it: a read returns every element whose
+// addition was acknowledged before the read began, every element that an earlier read has
+// returned, and no element that was never added.
 func Set(ctx context.Context, db *percolator.DB, l Load) error {
 	run, err := newRun(ctx, db)
 	if err != nil {
@@ -37,7 +37,7 @@ func Set(ctx context.Context, db *percolator.DB, l Load) error {
 	return errors.Join(err, patiently(ctx, func() error { return s.read(ctx, db) }))
 }
 
-// elements is what is known of the set.
+// elements is the history of the set.
 type elements struct {
 	run   string
 	began time.Time
@@ -50,7 +50,7 @@ type elements struct {
 // elementState is what is known of one element.
 type elementState struct {
 	refused bool          // surely not added
-	since   time.Duration // in the set for everybody who begins later; 0: not known to be
+	since   time.Duration // reads that begin later must return it; 0: not known
 }
 
 // add adds a new element.

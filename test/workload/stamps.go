@@ -11,13 +11,13 @@ import (
 	"github.com/percolator-go/percolator/internal/linear"
 )
 
-// maxStamps bounds the history; what is asked for beyond it is not looked at.
+// maxStamps bounds the history; later timestamps are not checked.
 const maxStamps = 200_000
 
-// Oracle asks for timestamps, over as many clients as there are, and then decides whether
-// they increased strictly in real time, over any fail-over (design section 6). One client
-// refuses a timestamp that is not above those it has seen: give Load.Others, and
-// Load.Fresh, whose clients have seen none.
+// Oracle requests timestamps through all clients of the load, and then decides whether they
+// increased strictly in real time, also over fail-overs (design section 6). A client itself
+// refuses a timestamp that is not above those it has seen, so set Load.Others, and Load.Fresh,
+// whose clients have seen none.
 func Oracle(ctx context.Context, db *percolator.DB, l Load) error {
 	began := time.Now()
 	var (

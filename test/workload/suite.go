@@ -6,13 +6,13 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// Workload is one of those that need no more than a repository with their table (Prepare).
+// Workload is a workload that needs only a repository with its table (Prepare).
 type Workload struct {
 	Name string
 	Run  func(ctx context.Context, db *percolator.DB, l Load) error
 }
 
-// All are all of them. The bank's accounts must have been filled (OpenBank).
+// All returns all workloads. The bank's accounts must have been written (OpenBank).
 func All() []Workload {
 	return []Workload{
 		{"bank", Bank},

@@ -13,21 +13,21 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// This file has the workload of what runs later: durable timers and debounced observers. Which
-// of them were set it knows from its own transactions, so the process that registers the
-// observers must be the one that checks, as in a simulation.
+// The workload of delayed runs: durable timers and debounced observers. It records in memory
+// which timers it has committed, so the process that registers the observers must also check, as
+// in a simulation.
 
-// Timers sets timers (Tx.NotifyAfter), and changes rows of a debounced observer several times
-// in a row. Each timer that was committed fires, and none before it is due; a debounced run
-// begins when its row has rested, or has kept it waiting for as long as it may.
+// Timers sets timers (Tx.NotifyAfter), and changes rows of a debounced observer in bursts. Each
+// committed timer fires, and none before it is due; a debounced run starts once its row has not
+// changed for the debounce, or after the maximum delay.
 type Timers struct {
 	mu     sync.Mutex
 	timers map[string]dueTime // that are known to be committed, by row
 	bursts map[string]bool    // rows that were changed
-	early  error              // the first run that began before its row had rested
+	early  error              // the first debounced run that started too early
 }
 
-// dueTime says when a timer is due: so long after the commit.
+// dueTime is the due time of a timer, relative to its commit.
 type dueTime struct {
 	at    percolator.Timestamp
 	after time.Duration
@@ -44,7 +44,7 @@ var (
 const (
 	timersLongest = 3 * time.Second
 	timersRest    = 400 * time.Millisecond // the debounce
-	// restAtMost is how many debounces a row that never rests is kept waiting
+	// restAtMost is the maximum delay of a row that keeps changing, in debounces
 	// (percolator.Debounce).
 	restAtMost = 10
 )
@@ -111,7 +111,7 @@ func (w *Timers) Run(ctx context.Context, db *percolator.DB, l Load) error {
 	})
 }
 
-// burst changes a row some times, before it has rested.
+// burst changes a row several times within the debounce.
 func (w *Timers) burst(ctx context.Context, db *percolator.DB, row string, rng *rand.Rand) error {
 	began := strconv.FormatInt(time.Now().UnixMilli(), 10)
 	for range 3 {
@@ -142,8 +142,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Check waits until every timer has fired and every row has rested, or ctx ends, and compares.
-// It is called after the faults.
+// Check waits until every timer has fired and every debounced run has ended, or ctx ends, and
+// checks them. Call it after the faults.
 func (w *Timers) Check(ctx context.Context, db *percolator.DB) error {
 	for {
 		waiting, err := w.compare(ctx, db)
@@ -162,7 +162,7 @@ func (w *Timers) Check(ctx context.Context, db *percolator.DB) error {
 	}
 }
 
-// compare returns a row that has not been run for yet, or what has run too early.
+// compare returns a row whose run is missing, or an error if one was too early.
 func (w *Timers) compare(ctx context.Context, db *percolator.DB) (waiting string, err error) {
 	s, err := db.Snapshot(ctx)
 	if err != nil {

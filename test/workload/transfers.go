@@ -7,8 +7,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// Transfers moves money between accounts and checks nothing, for clients that are there
-// to be killed.
+// Transfers transfers money between accounts and checks nothing, for clients that will be killed.
 func Transfers(ctx context.Context, db *percolator.DB, l Load) error {
 	return l.run(ctx, func(ctx context.Context, worker int, rng *rand.Rand) error {
 		from, to := rng.IntN(accounts), rng.IntN(accounts)
