@@ -23,25 +23,24 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file says which role each call and each operation takes, and keeps from them who
-// has a lesser one. authInterceptor is in front of every handler, on gRPC's goroutines; what
-// an operation takes is looked at by the stream's workers. It keeps nothing.
+// Roles required by calls and operations. authInterceptor checks each call before its handler,
+// on gRPC's goroutines; a stream's workers check each operation. There is no state.
 
-// access is what one call takes.
+// access is the permission that one call requires.
 type access struct {
-	role certs.Role // the least one
-	// asks reports whether the request changes nothing, or nothing of others: then Reader is
-	// enough. nil: role is needed for every request.
+	role certs.Role // the minimum role
+	// asks reports whether the request changes nothing, or only what belongs to its caller:
+	// then Reader suffices. nil: every request requires role.
 	asks func(req any) bool
-	// audited rows are for the audit log though writers may call them; quiet ones are not,
-	// unless they are refused, though they take an operator: there are very many.
+	// audited calls are written to the audit log although writers may make them. quiet calls
+	// require an operator but are logged only if refused, because they are frequent.
 	audited, quiet bool
 }
 
-// calls has a row for each method of the services for clients. One that has none is for
-// operators alone (see takes), and a test fails.
+// calls has an entry for each method of the services for clients. A method without an entry
+// requires Operator (see requiredRole), and a test fails.
 var calls = map[string]access{
-	// Each operation on a tablet takes a role of its own: operationRoles.
+	// Each operation on a tablet requires its own role: see operationRoles.
 	pb.Percolator_Operations_FullMethodName:   {role: certs.Reader},
 	pb.Percolator_Timestamps_FullMethodName:   {role: certs.Reader},
 	pb.Percolator_Locate_FullMethodName:       {role: certs.Reader},
@@ -50,9 +49,9 @@ var calls = map[string]access{
 	pb.Percolator_WorkerDead_FullMethodName:   {role: certs.Reader},
 	pb.Percolator_NodeStatus_FullMethodName:   {role: certs.Reader},
 	pb.Percolator_Observers_FullMethodName:    {role: certs.Reader},
-	// A snapshot that is read for long holds its history.
+	// A long-lived snapshot holds its history.
 	pb.Percolator_HoldHistory_FullMethodName: {role: certs.Reader},
-	// Programs make the tables that they write to; what is there stays as it is.
+	// Programs create the tables that they write to; existing tables are not changed.
 	pb.Percolator_CreateTable_FullMethodName: {role: certs.Writer, audited: true},
 	pb.Percolator_DropTable_FullMethodName:   {role: certs.Operator},
 	pb.Percolator_SplitTablet_FullMethodName: {role: certs.Operator},
@@ -74,20 +73,21 @@ var calls = map[string]access{
 	pb.Admin_Tokens_FullMethodName:          {role: certs.Operator},
 	pb.Admin_RevokeToken_FullMethodName:     {role: certs.Operator},
 	pb.Admin_SetGrant_FullMethodName:        {role: certs.Operator},
-	// Names and addresses of others, and what they do. It is asked every few seconds.
+	// It returns other clients' names, addresses and activity. Consoles poll it every few
+	// seconds.
 	pb.Admin_Clients_FullMethodName:          {role: certs.Operator, quiet: true},
 	pb.Admin_DisconnectClient_FullMethodName: {role: certs.Operator},
 	pb.Admin_Grants_FullMethodName:           {role: certs.Reader},
-	// A writer can do what it does by itself, one row after the other.
+	// A writer can do the same row by row.
 	pb.Admin_ReplayParked_FullMethodName: {role: certs.Writer, audited: true},
 	pb.Admin_ReplayRow_FullMethodName:    {role: certs.Writer, audited: true},
-	// It changes nothing, but reads all of a tablet on each of its replicas.
+	// It changes nothing, but reads the whole tablet on each replica.
 	pb.Admin_VerifyTablet_FullMethodName:   {role: certs.Operator},
 	pb.Admin_RestoreTable_FullMethodName:   {role: certs.Operator},
 	pb.Admin_FinishRecovery_FullMethodName: {role: certs.Operator},
 	pb.Admin_RestoreCells_FullMethodName:   {role: certs.Operator, quiet: true},
-	// Who may read all that there is may tell how far the copy has come, and hold history for
-	// the next one.
+	// A reader of all tables may report the progress of its export, and hold history for the
+	// next one.
 	pb.Admin_ReportJob_FullMethodName:  {role: certs.Reader},
 	pb.Admin_HoldBackup_FullMethodName: {role: certs.Operator, asks: asksHold, audited: true},
 
@@ -101,7 +101,7 @@ func asksBackfill(req any) bool {
 	return ok && r.Action == pb.BackfillRequest_ACTION_READ
 }
 
-// asksHold: a hold ends by the token that it was made with.
+// asksHold reports true: ending a hold requires the token of its creation.
 func asksHold(req any) bool {
 	r, ok := req.(*pb.HoldBackupRequest)
 	return ok && !slices.ContainsFunc(r.GetRelease(), func(h *pb.BackupHold) bool {
@@ -119,9 +119,9 @@ func asksPolicy(req any) bool {
 	return ok && r.Set == nil
 }
 
-// operationRoles is the least role for an operation on a tablet, by what its row in
-// internal/wire says that clients may do with it. What has no row here takes Operator;
-// what is for nodes only is refused to all clients (admit.go).
+// operationRoles is the minimum role for an operation on a tablet, by its client access in
+// internal/wire. An access without an entry requires Operator; operations for nodes only are
+// refused to all clients (admit.go).
 var operationRoles = map[wire.Access]certs.Role{
 	wire.AccessRead:   certs.Reader,
 	wire.AccessAsk:    certs.Reader,
@@ -129,20 +129,20 @@ var operationRoles = map[wire.Access]certs.Role{
 	wire.AccessChange: certs.Writer,
 }
 
-// The methods of the two services for clients begin with these.
+// Prefixes of the methods of the two services for clients.
 var (
 	percolatorMethods = "/" + pb.Percolator_ServiceDesc.ServiceName + "/"
 	adminMethods      = "/" + pb.Admin_ServiceDesc.ServiceName + "/"
 )
 
-// public reports whether clients may call the method at all. What ServerConfig.Register
-// adds is for nodes.
+// public reports whether the method belongs to a service for clients. Services added by
+// ServerConfig.Register are for nodes.
 func public(method string) bool {
 	return strings.HasPrefix(method, percolatorMethods) || strings.HasPrefix(method, adminMethods)
 }
 
-// takes is the least role for the call. req is nil for streams.
-func takes(method string, req any) certs.Role {
+// requiredRole returns the minimum role for the call. req is nil for streams.
+func requiredRole(method string, req any) certs.Role {
 	row, ok := calls[method]
 	switch {
 	case !public(method):
@@ -155,26 +155,26 @@ func takes(method string, req any) certs.Role {
 	return row.role
 }
 
-// Caller is who makes a call.
+// Caller identifies the client that makes a call.
 type Caller struct {
 	Role certs.Role
 	Name string
-	By   string // what says so: ByCertificate and others
-	From string // the address
+	By   string // how it was identified: ByCertificate and others
+	From string // remote address
 
-	cert *x509.Certificate // nil: by other means
+	cert *x509.Certificate // nil: identified by other means
 }
 
-// How a caller is known: by its certificate, by its token of the console, or not at all, in
-// clear text.
+// How a caller is identified: by its certificate, by its console token, or not at all, in
+// plain text.
 const (
 	ByCertificate = "certificate"
 	ByToken       = "token"
 	ByNothing     = "plain text"
 )
 
-// callerOf is who makes the call. In clear text everybody is everything, which is why that
-// needs to be asked for.
+// callerOf returns the caller of the call. In plain text every caller has every role, which is
+// why plain text must be requested explicitly.
 func callerOf(ctx context.Context, cfg *ServerConfig) (Caller, error) {
 	c := Caller{Role: certs.Node, By: ByNothing}
 	p, ok := peer.FromContext(ctx)
@@ -189,14 +189,14 @@ func callerOf(ctx context.Context, cfg *ServerConfig) (Caller, error) {
 		if ok && len(info.State.PeerCertificates) > 0 {
 			c.cert, c.By = info.State.PeerCertificates[0], ByCertificate
 			c.Role, c.Name = certs.Identity(c.cert)
-			return c, c.stillSound(ctx, cfg)
+			return c, c.checkRevoked(ctx, cfg)
 		}
 	}
 	return Caller{}, status.Error(codes.Unauthenticated, "percolator: no certificate")
 }
 
-// identity returns the name in the certificate or of the token, and in plain text the host that
-// the call comes from.
+// identity returns the name in the certificate or of the token; in plain text it returns the
+// remote host.
 func (c *Caller) identity() string {
 	if c.By != ByNothing {
 		return c.Name
@@ -207,8 +207,8 @@ func (c *Caller) identity() string {
 	return c.From
 }
 
-// boundedAs returns the identity that bounds of clients go by. It is empty for operators and
-// nodes, which are not bounded.
+// boundedAs returns the identity to which limits of clients apply. It is empty for operators
+// and nodes, which are not limited.
 func (c *Caller) boundedAs() string {
 	if c.By != ByNothing && c.Role.Includes(certs.Operator) {
 		return ""
@@ -216,9 +216,9 @@ func (c *Caller) boundedAs() string {
 	return c.identity()
 }
 
-// stillSound returns an error if the caller's certificate was revoked. A connection that was admitted
-// before ends; another one stays pending, so that its client is told why it is refused.
-func (c Caller) stillSound(ctx context.Context, cfg *ServerConfig) error {
+// checkRevoked returns an error if the caller's certificate was revoked. It closes a
+// connection admitted before; a pending one stays open, so that its client receives the error.
+func (c Caller) checkRevoked(ctx context.Context, cfg *ServerConfig) error {
 	if c.cert == nil || cfg.Revoked == nil || !cfg.Revoked(c.cert) {
 		return nil
 	}
@@ -230,8 +230,8 @@ func (c Caller) stillSound(ctx context.Context, cfg *ServerConfig) error {
 	return status.Error(codes.Unauthenticated, "percolator: this certificate was revoked by its authority: ask for another one")
 }
 
-// refuse returns why the caller may not do something that takes a role, nil if it may. An
-// empty role is Operator: what nobody has thought of is for operators.
+// refuse returns an error unless the caller has the required role. An empty role means
+// Operator, so that what has no entry is restricted to operators.
 func (c Caller) refuse(what string, role certs.Role) *pb.Error {
 	if role == "" {
 		role = certs.Operator
@@ -249,19 +249,19 @@ func (c Caller) refuse(what string, role certs.Role) *pb.Error {
 			"`percolator cert create-client NAME --role %s --ca-dir CA` has made", what, role, c.Name, c.Role, role)}
 }
 
-// refuseOperation returns why the caller may not do the operation, nil if it may. It may
-// make the operation of a reader weaker.
+// refuseOperation returns an error unless the caller has the role for the operation. It may
+// weaken the operation of a reader.
 func (c Caller) refuseOperation(req *pb.TabletRequest) *pb.Error {
 	op := wire.OperationOf(req)
-	if op.Clients == wire.AccessNone { // admit says so better
+	if op.Clients == wire.AccessNone { // admit has the better message
 		return nil
 	}
 	if e := c.refuse("the operation "+op.Name, operationRoles[op.Clients]); e != nil {
 		return e
 	}
-	// Readers ask what has become of a transaction whose lock they have met. A lock that
-	// has expired by the oracle's time ends by that; their word that its worker is dead, or
-	// that it has waited for long enough, would end others' transactions.
+	// Readers check the status of a transaction whose lock they have encountered. That rolls
+	// back a lock that has expired by the oracle's time. Their claims that its worker is dead,
+	// or that its time has passed, must not be trusted: they could end others' transactions.
 	check := req.GetCheckTxnStatus()
 	if check != nil && !c.Role.Includes(certs.Writer) {
 		weaken(req, check)
@@ -269,22 +269,23 @@ func (c Caller) refuseOperation(req *pb.TabletRequest) *pb.Error {
 	return nil
 }
 
-// weaken has a question for what became of a transaction end only what has expired.
+// weaken makes a status check roll back only a transaction that has expired by the oracle's
+// time.
 func weaken(req *pb.TabletRequest, check *pb.CheckTxnStatusRequest) {
-	// A copy: the message of an earlier attempt may be on its way yet.
+	// Copy: the message of an earlier attempt may still be in flight.
 	req.Op = &pb.TabletRequest_CheckTxnStatus{CheckTxnStatus: &pb.CheckTxnStatusRequest{
 		Primary: check.Primary, StartTs: check.StartTs, Now: check.Now,
 		MetExpiry: math.MaxUint64,
 	}}
 }
 
-// authInterceptor stands in front of all handlers of a server.
+// authInterceptor checks every call of a server before its handler.
 type authInterceptor struct {
 	cfg   ServerConfig
 	guard *Guard
 }
 
-// call has the call made if its caller may.
+// call makes the call if its caller is allowed to.
 func (e *authInterceptor) call(ctx context.Context, method string, req any,
 	do func() (any, error)) (any, error) {
 	who, err := callerOf(ctx, &e.cfg)
@@ -296,7 +297,7 @@ func (e *authInterceptor) call(ctx context.Context, method string, req any,
 	}
 	defer e.cfg.LegacyCerts.call(who, e.cfg.Logger, time.Now)()
 	resp, err := e.guard.Call(ctx, who, method, req, do)
-	if refusal, ok := errors.AsType[*txn.ServerError](err); ok { // the handlers' own errors are statuses already
+	if refusal, ok := errors.AsType[*txn.ServerError](err); ok { // handlers' errors already are statuses
 		err = toStatus(refusal)
 	}
 	return resp, err

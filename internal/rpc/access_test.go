@@ -165,7 +165,7 @@ func TestEachCallTakesItsRole(t *testing.T) {
 		}
 	}
 	for _, role := range certs.ClientRoles() {
-		may := (Caller{Role: role}).refuse("Nodes2", takes(adminMethods+"Nodes2", nil)) == nil
+		may := (Caller{Role: role}).refuse("Nodes2", requiredRole(adminMethods+"Nodes2", nil)) == nil
 		if may != (role == certs.Operator) {
 			t.Errorf("ROLE-IGNORED: a call without a row, to a %s: %v", role, may)
 		}

@@ -9,22 +9,21 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// This file has the addresses that clients are given, and what can be told of those at
-// which no node answers.
+// Addresses for clients, and diagnoses of addresses at which no node answers.
 
-// DefaultPort is that of an address that has none.
+// DefaultPort is the port of an address without one.
 const DefaultPort = "7800"
 
 // WithPort adds DefaultPort to a host that has no port.
 func WithPort(addr string) string {
 	if _, _, err := net.SplitHostPort(addr); err == nil || strings.Contains(addr, "/") {
-		return addr // the latter is a name of gRPC's own, such as dns:///host
+		return addr // the latter is a gRPC target, such as dns:///host
 	}
 	return net.JoinHostPort(strings.Trim(addr, "[]"), DefaultPort)
 }
 
-// CheckAddress returns an ErrInvalid unless the address is a host, a host:port or a name of
-// gRPC's own, such as dns:///host.
+// CheckAddress returns an ErrInvalid unless the address is a host, a host:port or a gRPC
+// target, such as dns:///host.
 func CheckAddress(addr string) error {
 	if strings.HasPrefix(addr, "http://") || strings.HasPrefix(addr, "https://") {
 		return txn.Invalid("address %q: give host:port, without http://, of a node's --listen", addr)
@@ -42,7 +41,7 @@ func CheckAddress(addr string) error {
 	return nil
 }
 
-// What a failed connection means. Dial's errors wrap one of them where it is known.
+// Causes of failed connections. Dial's errors wrap one of them if the cause is known.
 var (
 	ErrNobody       = coded.New("", "nothing listens there")
 	ErrNoHost       = coded.New("", "there is no such host")
@@ -52,7 +51,7 @@ var (
 	ErrWantsTLS     = coded.New("", "it hangs up on plain text, as a node with certificates does")
 	ErrWrongHost    = coded.New("", "its certificate lacks that host")
 	ErrCertificates = coded.New("", "the certificates do not match")
-	// ErrOtherService is returned for requests too that a node does not know.
+	// ErrOtherService is also returned for requests that a node does not implement.
 	ErrOtherService = coded.New("", "it is a node's port for other nodes, or another program's")
 )
 

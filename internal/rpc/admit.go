@@ -6,18 +6,17 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file decides what any remote client may do by the operation alone, whatever its
-// role is: that is in access.go. It keeps nothing and asks nobody; workers of all streams
-// call it at once. What takes the oracle or meta to decide follows it (future.go,
-// tableids.go).
+// Checks of a remote client's operation that are independent of its role, which access.go
+// checks. They have no state and send nothing; workers of all streams run them concurrently.
+// The checks that require the oracle or meta follow (future.go, tableids.go).
 
-// admission collects what there is to say against one request. A remote client may read
-// everything, and change users' columns of user tables in transactions, but nothing that
-// belongs to the nodes themselves. A request with a message missing inside is refused as
-// well, so that nobody behind has to check for nil.
+// admission collects the reasons to refuse one request. A remote client may read everything
+// and change users' columns of user tables in transactions, but may not change what belongs to
+// the nodes. A request that lacks a nested message is refused too, so that later code need not
+// check for nil.
 type admission struct {
-	incomplete bool   // something is missing
-	forbidden  string // why it is for nodes only; empty if it is not
+	incomplete bool   // a nested message is missing
+	forbidden  string // why it is for nodes only; empty if allowed
 	highest    uint32 // the greatest table id of a cell or span
 }
 
@@ -31,13 +30,13 @@ const (
 	notRaw   = "raw cells are the nodes' own, and no scan would show them: write in a transaction"
 )
 
-// admit returns why the request is refused, nil if it is not, and the greatest id of a
-// table that it is about. It may lower the limit of a scan.
+// admit returns the greatest table id in the request, and an error if the request is refused.
+// It may lower the limit of a scan.
 func admit(req *pb.TabletRequest) (table uint32, refusal *pb.Error) {
 	var a admission
 	a.request(req)
 	switch {
-	// First: what is missing may be what would have been forbidden.
+	// First: the missing message might have been a forbidden one.
 	case a.incomplete:
 		return 0, &pb.Error{Code: pb.Error_CODE_INVALID, Message: "the request is incomplete"}
 	case a.forbidden != "":
@@ -46,8 +45,8 @@ func admit(req *pb.TabletRequest) (table uint32, refusal *pb.Error) {
 	return a.highest, nil
 }
 
-// request looks at every message inside. After decoding a missing one is nil or empty,
-// which cannot be told apart.
+// request inspects every nested message. After decoding, a missing message and an empty one
+// cannot be distinguished.
 func (a *admission) request(req *pb.TabletRequest) {
 	op, s := wire.OperationOf(req), wire.SubjectOf(req)
 	a.need(!s.Incomplete)
@@ -66,32 +65,32 @@ func (a *admission) request(req *pb.TabletRequest) {
 	}
 	a.cells(op.Clients, s.Cells...)
 	a.cells(op.Clients, s.Intents...)
-	// A span is only read, so nothing but its table matters.
+	// A span is only read, so only its table matters.
 	a.highest = max(a.highest, s.Span.GetTable())
 	if readsTimers(req, &s) {
 		a.forbid(ofTimers)
 	}
 	switch op := req.Op.(type) {
 	case *pb.TabletRequest_ResolveLock:
-		// Whoever says "committed" of an acknowledgment's lock is believed by the tablet,
-		// so that is left to the nodes, whose sweepers do it by themselves.
+		// The tablet trusts a caller that resolves an acknowledgment's lock as committed, so
+		// only nodes may do it; their sweepers do.
 		if op.ResolveLock.GetCommitTs() != 0 {
 			a.cells(wire.AccessChange, s.Cells...)
 		}
 	case *pb.TabletRequest_Scan:
-		// The message has just been decoded, so it is still ours to change.
+		// The message has just been decoded and is not shared yet, so it may be changed.
 		if op.Scan != nil && (op.Scan.MaxBytes == 0 || op.Scan.MaxBytes > maxGetBytes) {
 			op.Scan.MaxBytes = maxGetBytes
 		}
 	}
 }
 
-// cells admits the access to the cells. Any cell may be read, and what others have begun in
-// cells of users' tables may be ended: whoever meets a lock may ask its primary, which may
-// be an acknowledgment, and roll it back there. Meta's own records decide who owns what: a
-// client that could write them could take the cluster apart. An acknowledgment says that
-// an observer has seen a change: one that a client had written would keep the change from
-// ever being seen (invariant 12 of design section 4).
+// cells checks the access to the cells. Any cell may be read, and other clients' transactions
+// in user tables may be ended: a client that encounters a lock may check the status at its
+// primary, which may be an acknowledgment, and roll it back there. Meta's records define the
+// tablets: a client that wrote them could destroy the cluster. An acknowledgment records that
+// an observer has processed a change: one written by a client would prevent the observer from
+// ever seeing the change (invariant 12 of design section 4).
 func (a *admission) cells(access wire.Access, cells ...*pb.Cell) {
 	for _, c := range cells {
 		a.need(c != nil)
@@ -100,7 +99,7 @@ func (a *admission) cells(access wire.Access, cells ...*pb.Cell) {
 			continue
 		}
 		a.highest = max(a.highest, c.GetTable())
-		// Whatever the cell is, it may be read.
+		// Any cell may be read.
 		if access == wire.AccessRead {
 			continue
 		}
@@ -113,9 +112,9 @@ func (a *admission) cells(access wire.Access, cells ...*pb.Cell) {
 	}
 }
 
-// timer admits the access to a cell of the table of timers, which says in its row which table
-// it is for: that is the table that counts, for grants too (tablesOf). To read one would be to
-// read the rows of that table.
+// timer checks the access to a cell of the timer table. The cell's row names the timer's
+// target table, which is the one that counts, also for grants (tablesOf). Reading timers is
+// refused because it would disclose rows of that table.
 func (a *admission) timer(access wire.Access, c *pb.Cell) {
 	table, ok := mvcc.TimerTarget(wire.Cell(c))
 	switch {
@@ -139,7 +138,7 @@ func readsTimers(req *pb.TabletRequest, s *wire.Subject) bool {
 	return mvcc.TableID(table) == mvcc.TimerTable
 }
 
-// forbid keeps the first reason to refuse the request.
+// forbid records the first reason to refuse the request.
 func (a *admission) forbid(why string) {
 	if a.forbidden == "" {
 		a.forbidden = why

@@ -18,27 +18,25 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// This file has calls made whose callers may make them, and writes operators' acts to the
-// log: one line each when the call has ended, whatever became of it. It keeps nothing. The
-// authInterceptor of the gRPC server calls it on gRPC's goroutines, and the console, whose actions
-// come over HTTP, on those of its requests.
+// Authorization of calls, and the audit log: one line per operator's act, written when the
+// call has ended, whatever its outcome. There is no state. The gRPC server's authInterceptor
+// calls it on gRPC's goroutines, the console on those of its HTTP requests.
 
 // AuditMessage is the message of all lines of the audit log.
 const AuditMessage = "audit"
 
-// maxAudited bounds a text in the audit log, in bytes.
+// maxAudited is the maximum length of a text in the audit log, in bytes.
 const maxAudited = 256
 
-// Guard decides which calls are made, and what their answers tell. Its methods may be used
-// concurrently.
+// Guard authorizes calls and filters their answers. Its methods may be called concurrently.
 type Guard struct {
 	logger *slog.Logger
 	grants *grants
 	schema Schema
 }
 
-// Schema is what a Guard has to know of tables and observers where there are grants; a
-// txn.Transport is one.
+// Schema provides the tables and observers that a Guard needs if there are grants. A
+// txn.Transport implements it.
 type Schema interface {
 	Tables(ctx context.Context) ([]*pb.Table, error)
 	Catalogue(ctx context.Context) (*pb.Catalogue, error)
@@ -50,14 +48,13 @@ func NewGuard(logger *slog.Logger, policy func() (*pb.Policy, time.Time), schema
 	return &Guard{logger, &grants{read: policy}, schema}
 }
 
-// Call calls do if the caller may make the call of the method, and returns what it returns,
-// without what the caller has no grant for; if the caller may not, a *txn.ServerError with
-// CODE_PERMISSION. An operator's act is written to the audit log, also if it was refused or
-// do panics.
+// Call calls do if the caller may call the method, and returns do's answer without what the
+// caller has no grant for. Otherwise it returns a *txn.ServerError with CODE_PERMISSION. It
+// writes an operator's act to the audit log, also if the call was refused or do panicked.
 func (g *Guard) Call(ctx context.Context, who Caller, method string, req any,
 	do func() (any, error)) (resp any, err error) {
 	short := method[strings.LastIndexByte(method, '/')+1:]
-	refusal, reason := who.refuse(short, takes(method, req)), "not the role for it"
+	refusal, reason := who.refuse(short, requiredRole(method, req)), "not the role for it"
 	if refusal != nil && !public(method) {
 		refusal.Message = fmt.Sprintf("%s is for nodes, and the certificate of %q is not a node's",
 			method, who.Name)
@@ -77,7 +74,7 @@ func (g *Guard) Call(ctx context.Context, who Caller, method string, req any,
 		}
 		return nil, &txn.ServerError{Code: refusal.Code, Message: refusal.Message}
 	}
-	// Holds are shared out by who asks for them, and tables are bounded by it.
+	// Holds and the number of tables are limited by identity.
 	switch r := req.(type) {
 	case *pb.HoldBackupRequest:
 		if r.Hold != nil {
@@ -96,7 +93,7 @@ func (g *Guard) Call(ctx context.Context, who Caller, method string, req any,
 	return resp, nil
 }
 
-// made makes the call, and has it audited.
+// made makes the call and audits it.
 func (g *Guard) made(ctx context.Context, who Caller, method string, req any,
 	do func() (any, error)) (resp any, err error) {
 	if !isAct(method, req) || calls[method].quiet {
@@ -109,14 +106,14 @@ func (g *Guard) made(ctx context.Context, who Caller, method string, req any,
 	return resp, err
 }
 
-// isAct reports whether the call is an operator's act: it takes more than a writer, or its
-// row says so.
+// isAct reports whether the call is an operator's act: it requires more than Writer, or its
+// entry is audited.
 func isAct(method string, req any) bool {
-	return public(method) && (calls[method].audited || !certs.Writer.Includes(takes(method, req)))
+	return public(method) && (calls[method].audited || !certs.Writer.Includes(requiredRole(method, req)))
 }
 
-// outcomeOf returns what became of a call, and why that was. A service refuses what is
-// wrong in the request, or at this time; that it may not be done is one refusal of several.
+// outcomeOf returns the outcome of a call and its reason. A service also refuses invalid and
+// untimely requests; a missing permission is one refusal of several.
 func outcomeOf(err error) (outcome, why string) {
 	var refused *txn.ServerError
 	if err == nil {
@@ -132,15 +129,15 @@ func outcomeOf(err error) (outcome, why string) {
 	return "failed", err.Error()
 }
 
-// AuditOffline writes the line of an act that was done while no node ran: method is what it
-// is called, name who has done it.
+// AuditOffline writes the audit line of an act performed while no node ran. method names the
+// act, name its author.
 func AuditOffline(ctx context.Context, logger *slog.Logger, method, name string, req proto.Message) {
 	who := Caller{Role: certs.Operator, Name: name, By: "offline"}
 	audit(ctx, logger, who, method, req, "done", "")
 }
 
-// audit writes one line. It goes past the log's level: who sets that must not be able to
-// keep acts out of the log.
+// audit writes one line regardless of the log's level, so that changing the level cannot hide
+// acts.
 func audit(ctx context.Context, logger *slog.Logger, who Caller, method string, req any,
 	outcome, why string) {
 	r := slog.NewRecord(time.Now(), slog.LevelInfo, AuditMessage, 0)
@@ -154,15 +151,14 @@ func audit(ctx context.Context, logger *slog.Logger, who Caller, method string, 
 	if why != "" {
 		r.AddAttrs(slog.String("error", auditable(why)))
 	}
-	_ = logger.Handler().Handle(ctx, r) // a log that cannot be written has nobody to tell
+	_ = logger.Handler().Handle(ctx, r) // there is nowhere to report a failing log
 }
 
-// maxNested is how deep messages inside of a request are looked into.
+// maxNested is the depth to which scalars visits nested messages.
 const maxNested = 2
 
-// scalars returns the fields of a request that are set, those of messages inside of it
-// too. Rows, values and whatever else is bytes may be anybody's secrets: of them, and of
-// lists, only the number is told.
+// scalars returns the set fields of a request, including those of nested messages. Rows,
+// values and other bytes may be secret: for them, and for lists, it returns only the length.
 func scalars(m protoreflect.Message, depth int) (out []slog.Attr) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
@@ -196,8 +192,8 @@ func scalars(m protoreflect.Message, depth int) (out []slog.Attr) {
 	return out
 }
 
-// auditable returns a text that comes from outside as the log may have it: bounded, and
-// without what a terminal takes for commands, whatever the log's format leaves as it is.
+// auditable sanitizes an external text for the log in any format: it truncates it and removes
+// terminal control characters.
 func auditable(s string) string {
 	if len(s) > maxAudited {
 		s = s[:maxAudited] + "…"

@@ -20,43 +20,42 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Client is the Transport of a remote process. It talks to one address at a time and goes
-// on to the next when that one fails. Any node serves any request: where the tablets are
-// is the node's business, so one connection is enough.
+// Client is the Transport of a remote process. It uses one address at a time and switches to
+// the next when that one fails. One connection is enough: any node serves any request and
+// forwards it to the tablet.
 //
-// Its methods run on the coordinator's goroutines. Each address has a link with
-// goroutines of its own; which of them is in use is an atomic number, so a switch affects
-// only calls that begin after it.
+// Its methods run on the coordinator's goroutines. Each address has a link with its own
+// goroutines. The link in use is an atomic index, so a switch affects only later calls.
 type Client struct {
 	links   []*link
-	rpc     pb.PercolatorClient // of unary calls, at the address in use
+	rpc     pb.PercolatorClient // for unary calls to the address in use
 	current atomic.Int64        // of links
 	worker  mvcc.Worker
 	closing sync.Once
-	err     error // of closing
+	err     error // from Close
 
-	answerWithin time.Duration // the constant, but for tests
+	answerWithin time.Duration // the constant, except in tests
 	awaitStart   bool          // ClientConfig.AwaitStart
 	proxy        bool          // ClientConfig.Proxy
 }
 
 var _ txn.Transport = (*Client)(nil)
 
-// Dial returns a Transport as soon as one of the addresses, each a host:port, has
-// answered. It gives up when ctx ends, or after DialTimeout, with an error that wraps
+// Dial connects to the addresses, each a host:port, and returns a Transport as soon as one has
+// answered. If ctx ends first, or after DialTimeout, it returns an error that wraps
 // txn.ErrUnavailable.
 func Dial(ctx context.Context, addrs []string, cfg ClientConfig) (*Client, error) {
 	return dial(ctx, addrs, cfg, nil)
 }
 
-// dial is Dial with further options, which tests use for another kind of connection.
+// dial is Dial with additional gRPC options, for tests.
 func dial(ctx context.Context, addrs []string, cfg ClientConfig,
 	opts []grpc.DialOption) (*Client, error) {
-	// An empty list would have nothing to take turns among.
+	// link needs at least one address.
 	if len(addrs) == 0 {
 		return nil, txn.Invalid("no address to connect to")
 	}
-	// What is wrong with the configuration is found before anything is opened.
+	// Validate the configuration before opening connections.
 	for _, addr := range addrs {
 		if err := CheckAddress(addr); err != nil {
 			return nil, err
@@ -88,7 +87,8 @@ func dial(ctx context.Context, addrs []string, cfg ClientConfig,
 			MinConnectTimeout: connectTimeout,
 		}),
 	}, opts...)
-	// gRPC would take the proxy of the environment, which rarely reaches a cluster's addresses.
+	// By default gRPC uses the environment's proxy, which rarely reaches a cluster's
+	// addresses.
 	if !cfg.Proxy {
 		opts = append(opts, grpc.WithNoProxy())
 	}
@@ -111,13 +111,11 @@ func dial(ctx context.Context, addrs []string, cfg ClientConfig,
 	return c, nil
 }
 
-// allRefusedAfter is how long an address is tried again that refuses connections, or where
-// something else listens: a node that is just being started has that long to open its
-// listener.
+// allRefusedAfter is how long Dial retries addresses that refuse connections or belong to
+// another service: the time that a starting node has to open its listener.
 const allRefusedAfter = 700 * time.Millisecond
 
-// connectAny asks one address after another until one has answered. The link in use is then
-// that one.
+// connectAny tries the addresses in turn until one answers, and makes its link the one in use.
 func (c *Client) connectAny(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -141,8 +139,8 @@ func (c *Client) connectAny(ctx context.Context, timeout time.Duration) error {
 			}
 			last = txn.Errorf("%s: %w%s", l.addr, last, proxyNote(l.addr, c.proxy))
 			allRefused = allRefused && futile
-			// Somebody is there and refuses: asking the others would only hide why. One that has no
-			// place for another connection may have one later.
+			// A node has refused: trying the others would only hide the reason. A node without
+			// room for another connection may have room later.
 			var refusal *txn.ServerError
 			if errors.As(last, &refusal) && !refused(last) {
 				return last
@@ -158,8 +156,8 @@ func (c *Client) connectAny(ctx context.Context, timeout time.Duration) error {
 // link returns the link of the address in use.
 func (c *Client) link() *link { return c.links[int(c.current.Load())%len(c.links)] }
 
-// failover goes on to the next address if l is still the one in use: of many calls that fail
-// at once only the first moves it.
+// failover switches to the next address if l is still in use: of many concurrent failures only
+// the first switches.
 func (c *Client) failover(l *link) {
 	at := c.current.Load()
 	if c.links[int(at)%len(c.links)] == l {
@@ -167,21 +165,21 @@ func (c *Client) failover(l *link) {
 	}
 }
 
-// Send puts the operation on the stream to the address in use and waits for its answer or
-// the end of ctx. Its errors are link.send's.
+// Send sends the operation on the stream to the address in use and waits for its answer or the
+// end of ctx. Its errors are those of link.send.
 func (c *Client) Send(ctx context.Context, _ *pb.TabletDescriptor,
 	req *pb.TabletRequest) (*pb.TabletResponse, error) {
-	// An operation is not tried on another address here: the coordinator knows which of
-	// them may be sent twice.
+	// Send does not retry an operation on another address: only the coordinator knows which
+	// operations are idempotent.
 	l, attempt := c.link(), ctx
-	// With another address to go to, a silent one is not waited for until ctx ends.
+	// If there is another address, do not wait for a silent one until ctx ends.
 	if len(c.links) > 1 {
 		var cancel context.CancelFunc
 		attempt, cancel = context.WithTimeout(ctx, c.answerWithin)
 		defer cancel()
 	}
 	resp, err := l.send(attempt, req)
-	// It was the attempt that ended, not the caller's patience.
+	// The attempt timed out, not the caller's context.
 	if err != nil && attempt.Err() != nil && ctx.Err() == nil {
 		silent := txn.Errorf("%w: %s has not answered within %v", errBroken, l.addr, c.answerWithin)
 		if errors.Is(err, txn.ErrNotSent) {
@@ -195,8 +193,8 @@ func (c *Client) Send(ctx context.Context, _ *pb.TabletDescriptor,
 	return resp, err
 }
 
-// isUnreachable reports whether the node did not reach who serves the operation. It may be
-// cut off from the other nodes while another one is not.
+// isUnreachable reports whether the node could not reach the node that serves the operation.
+// The client should try another node, which may not be partitioned.
 func isUnreachable(e *pb.Error) bool {
 	switch e.GetCode() {
 	case pb.Error_CODE_UNAVAILABLE, pb.Error_CODE_NOT_LEADER, pb.Error_CODE_UNKNOWN:
@@ -205,7 +203,7 @@ func isUnreachable(e *pb.Error) bool {
 	return false
 }
 
-// Timestamps asks the oracle for count timestamps; there may be fewer.
+// Timestamps requests count timestamps from the oracle. It may return fewer.
 func (c *Client) Timestamps(ctx context.Context, count int) (mvcc.Timestamp, int, error) {
 	resp, err := c.rpc.Timestamps(ctx, &pb.TimestampsRequest{
 		Count: uint32(min(count, maxTimestamps)),
@@ -253,8 +251,8 @@ func (c *Client) SplitTablet(ctx context.Context, table, row string) error {
 	return err
 }
 
-// WorkerDead asks about a node's worker. It returns false for remote clients, of which
-// nothing is ever known, and when nobody answers.
+// WorkerDead reports whether a node's worker is known to be dead. It returns false for workers
+// of remote clients, which nodes do not track, and if there is no answer.
 func (c *Client) WorkerDead(ctx context.Context, worker mvcc.Worker) bool {
 	if worker.Node == 0 {
 		return false
@@ -263,7 +261,7 @@ func (c *Client) WorkerDead(ctx context.Context, worker mvcc.Worker) bool {
 	return err == nil && resp.Dead
 }
 
-// NodeStatus describes the node at the address in use.
+// NodeStatus returns the status of the node at the address in use.
 func (c *Client) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error) {
 	return c.rpc.NodeStatus(ctx, &pb.NodeStatusRequest{})
 }
@@ -274,7 +272,7 @@ func (c *Client) Observers(ctx context.Context) ([]*pb.ObserverState, error) {
 	return resp.GetObservers(), err
 }
 
-// HoldHistory keeps history from being collected for a while.
+// HoldHistory acquires, renews or ends a lease on history.
 func (c *Client) HoldHistory(ctx context.Context,
 	req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
 	return c.rpc.HoldHistory(ctx, req)
@@ -284,12 +282,11 @@ func (c *Client) HoldHistory(ctx context.Context,
 // use.
 func (c *Client) AdminConn() grpc.ClientConnInterface { return unary{c} }
 
-// Worker returns this process's identity in locks: node 0, and a random number of its
-// own.
+// Worker returns this process's identity in locks: node 0 and a random incarnation.
 func (c *Client) Worker() mvcc.Worker { return c.worker }
 
-// Close ends all streams and connections. Operations without an answer get an error. A
-// second call returns what the first one did.
+// Close ends all streams and connections. Unanswered operations fail. A second call returns
+// the result of the first.
 func (c *Client) Close() error {
 	c.closing.Do(func() {
 		var errs []error

@@ -11,20 +11,21 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// This file lists the connections of a server and closes them on order. Accept and the
-// handlers of calls add to it, on gRPC's goroutines; any goroutine may list them.
+// The list of a server's connections, which operators can read and close. Accept and the
+// handlers of calls update it on gRPC's goroutines; any goroutine may read it.
 
-// Clients are the connections to a node's servers for clients, and what bounds the rates of
-// their identities. The zero value has none. Its methods may be used concurrently.
+// Clients holds the connections to a node's servers for clients, and the rate limits of their
+// identities. The zero value is empty and ready to use. Its methods may be called
+// concurrently.
 type Clients struct {
 	rates rates
 
 	mu    sync.Mutex
-	last  uint64 // the id of the connection that was accepted last
+	last  uint64 // id of the last accepted connection
 	conns map[uint64]*clientConn
 }
 
-// add gives a connection its id and lists it until drop.
+// add assigns a connection its id and lists it until drop.
 func (c *Clients) add(conn *clientConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -36,7 +37,7 @@ func (c *Clients) add(conn *clientConn) {
 	c.conns[conn.id] = conn
 }
 
-// drop ends what add began.
+// drop removes a connection from the list.
 func (c *Clients) drop(conn *clientConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,7 +56,7 @@ func (c *Clients) all() []*clientConn {
 	return out
 }
 
-// List returns the connections by id, as connections of the node. One that has made no call yet
+// List returns the connections of the node, sorted by id. A connection without a call so far
 // has no name and no role.
 func (c *Clients) List(node uint64) (out []*pb.ClientConnection) {
 	now := time.Now()
@@ -74,8 +75,8 @@ func (c *Clients) List(node uint64) (out []*pb.ClientConnection) {
 }
 
 // Disconnect closes the connections of an identity, or the one with the id if the identity is
-// empty, and returns how many it has closed. The connection that the call of ctx came on stays,
-// for its answer.
+// empty, and returns the number closed. It does not close the connection of the call of ctx,
+// which carries the answer.
 func (c *Clients) Disconnect(ctx context.Context, identity string, id uint64) (closed uint32) {
 	own := connection(ctx)
 	for _, conn := range c.all() {
@@ -91,8 +92,8 @@ func (c *Clients) Disconnect(ctx context.Context, identity string, id uint64) (c
 	return closed
 }
 
-// identity returns whose connection it is: the name in the certificate, or the host for one in
-// plain text or without a call so far.
+// identity returns the name in the certificate, or the remote host for a connection in plain
+// text or without a call so far.
 func (c *clientConn) identity() string {
 	if who := c.caller.Load(); who != nil {
 		return who.identity()
@@ -100,27 +101,27 @@ func (c *clientConn) identity() string {
 	return (&Caller{By: ByNothing, From: c.Conn.RemoteAddr().String()}).identity()
 }
 
-// use is what was done over a connection.
+// use counts the operations of a connection.
 type use struct {
 	operations, cells, refused atomic.Uint64
 	rate                       meter
 }
 
-// done counts an operation that has read or written so many cells.
+// done counts an operation that has read or written the number of cells.
 func (u *use) done(cells int, now time.Time) {
 	u.operations.Add(1)
 	u.cells.Add(uint64(cells))
 	u.rate.add(uint64(cells), now)
 }
 
-// meterPeriod is the time over which a meter counts, at least; twice as long at most.
+// meterPeriod is the minimum time over which a meter averages; the maximum is twice as long.
 const meterPeriod = 5 * time.Second
 
-// meter measures a rate over the last seconds. Its methods may be used concurrently.
+// meter measures a rate over the last seconds. Its methods may be called concurrently.
 type meter struct {
 	mu            sync.Mutex
 	began         time.Time // of the current period
-	current, last uint64    // counts of it and of the one before
+	current, last uint64    // counts of the current period and of the previous one
 }
 
 // add counts n now.
@@ -139,7 +140,7 @@ func (m *meter) perSecond(now time.Time) uint64 {
 	return uint64(float64(m.last+m.current) / (meterPeriod + now.Sub(m.began)).Seconds())
 }
 
-// roll begins a period if the current one has ended.
+// roll starts a new period if the current one has ended.
 func (m *meter) roll(now time.Time) {
 	periods := now.Sub(m.began) / meterPeriod
 	switch {

@@ -17,60 +17,59 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// This file holds the limits of the protocol and the configurations of both sides.
-// Everything a client can make the server hold is bounded by a number here or in
-// memory.go.
+// Limits of the protocol and the configurations of both sides. The constants here and in
+// memory.go bound all memory that a client can make the server use.
 
 // Sizes, from the limits of design section 2: the largest operation holds a batch of 8 MiB.
 const (
-	// MaxOperation bounds one operation or its answer in bytes: a batch, and what
-	// protobuf adds to its cells.
+	// MaxOperation is the maximum size of one operation or answer, in bytes: a batch and the
+	// protobuf overhead of its cells.
 	MaxOperation = 12 << 20
-	// maxMessage bounds one gRPC message: one operation of any size, or several up to
-	// BatchConfig.MaxBytes.
+	// maxMessage is the maximum size of one gRPC message, in bytes: one operation of any size,
+	// or several up to BatchConfig.MaxBytes.
 	maxMessage = MaxOperation + 1<<20
-	// maxGetBytes is where an answer to a read of many cells is cut off; the client asks
-	// for the rest.
+	// maxGetBytes is the size at which an answer to a read of many cells is truncated; the
+	// client requests the rest.
 	maxGetBytes = 4 << 20
 
-	// streamWindow and connectionWindow are HTTP/2's, in bytes: what may be on its way
-	// unread.
+	// streamWindow and connectionWindow are the HTTP/2 flow-control windows, in bytes.
 	streamWindow     = 256 << 10
 	connectionWindow = 4 << 20
-	// maxHeaders bounds the headers of one call, in bytes.
+	// maxHeaders is the maximum size of one call's headers, in bytes.
 	maxHeaders = 16 << 10
-	// maxLocate bounds the tablets in one answer to Locate.
+	// maxLocate is the maximum number of tablets in one answer to Locate.
 	maxLocate = 1024
-	// maxTimestamps is the most timestamps one request gets: a 64th of a millisecond's. A
-	// connection has at most MaxStreams requests under way, and so asks for at most those
-	// of a quarter of a millisecond.
+	// maxTimestamps is the maximum number of timestamps per request: 1/64 of those of a
+	// millisecond. A connection has at most MaxStreams concurrent requests, and so obtains at
+	// most those of a quarter of a millisecond.
 	maxTimestamps = 1 << 12
 )
 
-// Times of connections: how long connecting and pinging may take.
+// Timeouts of connecting and pinging.
 const (
 	connectTimeout   = 5 * time.Second
 	keepaliveTime    = 10 * time.Second
 	keepaliveTimeout = 5 * time.Second
-	// unaryTimeout bounds one call that is not on the stream; the coordinator asks again.
+	// unaryTimeout is the timeout of one unary call; the coordinator retries it.
 	unaryTimeout = 10 * time.Second
-	// verifyTimeout is a little longer than the node that verifies a tablet waits for its replicas.
+	// verifyTimeout is slightly longer than the timeout of the verifying node for its
+	// replicas.
 	verifyTimeout = 70 * time.Second
-	// answerWithin bounds one attempt of an operation, and of a question that reads
-	// tables or tablets, where there are other addresses: a node that stands still keeps
-	// its connections, and one that is cut off from the others keeps its clients. It is
-	// longer than an election takes.
+	// answerWithin is the timeout of one attempt of an operation, or of a query of tables or
+	// tablets, if there are other addresses: a stalled node keeps its connections open, and a
+	// partitioned one keeps its clients. It is longer than an election.
 	answerWithin = 3 * time.Second
 )
 
-// BatchConfig tunes how the operations for one address are put into messages. Zero fields
-// take the defaults.
+// BatchConfig configures how operations for one address are batched into messages. Zero fields
+// mean the defaults.
 type BatchConfig struct {
-	MaxMessages int // most operations in one message; default 1024
-	// a message is closed once its operations hold this many bytes; default 4 MiB
+	MaxMessages int // maximum number of operations per message; default 1024
+	// MaxBytes is the maximum size of a message of several operations, in bytes; default 4 MiB
 	MaxBytes int
-	Linger   time.Duration // how long a message waits for company; 0: not at all
-	// most unanswered operations; beyond it ErrOverloaded at once; default 16384
+	Linger   time.Duration // how long a message waits for further operations; default 0
+	// QueueLimit is the maximum number of unanswered operations; beyond it Send fails with
+	// ErrOverloaded at once; default 16384
 	QueueLimit int
 }
 
@@ -87,18 +86,18 @@ func (c BatchConfig) withDefaults() BatchConfig {
 	return c
 }
 
-// ClientConfig tunes Dial.
+// ClientConfig configures Dial.
 type ClientConfig struct {
-	Insecure                  bool   // clear text; else the files must be given
-	CertFile, KeyFile, CAFile string // PEM; later connections use them as they are then
+	Insecure                  bool   // plain text; otherwise the files are required
+	CertFile, KeyFile, CAFile string // PEM; read again for each connection
 	Batch                     BatchConfig
-	DialTimeout               time.Duration // until some address has answered; default 10 s
+	DialTimeout               time.Duration // until an address has answered; default 10 s
 	Logger                    *slog.Logger
 	// Proxy connects through the proxy that HTTPS_PROXY and NO_PROXY name for an address.
-	// Without it connections are direct, whatever the environment says.
+	// Default false: connections are direct regardless of the environment.
 	Proxy bool
-	// AwaitStart has an address where nothing listens tried until DialTimeout, for a node that
-	// is being started may take that long to listen.
+	// AwaitStart retries addresses that refuse connections until DialTimeout, for nodes that
+	// are starting.
 	AwaitStart bool
 }
 
@@ -123,62 +122,62 @@ func (c ClientConfig) credentials() (credentials.TransportCredentials, error) {
 	return newFileCredentials(loaded), nil
 }
 
-// ServerConfig tunes NewServer. Zero fields take the defaults.
+// ServerConfig configures NewServer. Zero fields mean the defaults.
 type ServerConfig struct {
-	// TLS serves encrypted; nil serves clear text. To demand client certificates set its
-	// ClientAuth and ClientCAs, or take it from certs.Files.
+	// TLS is the configuration of encrypted connections; nil means plain text. To require
+	// client certificates set ClientAuth and ClientCAs, or use certs.Files.
 	TLS *tls.Config
-	// Policy returns the cluster's policy as the node read it last, and when that was: its
-	// grants say which clients may use which tables. nil: all may.
+	// Policy returns the cluster's policy as last read by the node, and the time of that read.
+	// Its grants restrict clients to tables. nil: no restriction.
 	Policy func() (*pb.Policy, time.Time)
-	// Revoked reports whether a certificate that TLS has let in was revoked since; its
-	// connection ends with its next call, or operations. nil: none ever is.
+	// Revoked reports whether a certificate was revoked after its TLS handshake. The server
+	// closes such a connection at its next call or operation. nil: no certificate is revoked.
 	Revoked func(*x509.Certificate) bool
-	// LegacyCerts takes note of clients without roles; nil: it is for the log only.
+	// LegacyCerts records clients whose certificates have no role; nil: they are only logged.
 	LegacyCerts *LegacyCerts
-	// Clients lists the server's connections and bounds their rates; nil: its own.
+	// Clients lists the server's connections and limits their rates; nil: a private one.
 	Clients *Clients
-	// Admin is the service of operators; nil: its calls are refused.
+	// Admin implements the Admin service; nil: its calls are refused.
 	Admin pb.AdminServer
-	// Register adds services for nodes: with TLS their calls need a certificate with the
-	// node's role.
+	// Register adds services for nodes. With TLS their calls require a certificate with the
+	// node role.
 	Register func(grpc.ServiceRegistrar)
-	// MaxInFlight is how many operations of one stream are under way at once; default
-	// 1024. A client that sends more waits: its stream is not read.
+	// MaxInFlight is the maximum number of concurrent operations per stream; default 1024.
+	// Beyond it the server stops reading the stream.
 	MaxInFlight int
-	// MaxStreams bounds concurrent calls and streams of one connection; default 16. A
-	// client of gRPC waits with those beyond it. Each may hold a message that is not
-	// whole, or an answer that is not read: maxMessage at most.
+	// MaxStreams is the maximum number of concurrent calls and streams per connection; default
+	// 16. gRPC clients queue those beyond it. Each may hold one partial message or unread
+	// answer of at most maxMessage.
 	MaxStreams uint32
-	// MaxConnections bounds the connections that have made a call; default 1024. The first call
-	// of a further one is refused as overloaded. In plain text, where nobody is authenticated,
-	// one address has at most half of them.
+	// MaxConnections is the maximum number of connections that have made a call; default 1024.
+	// The first call of a further one is refused as overloaded. In plain text, without
+	// authentication, one address may have at most half of them.
 	MaxConnections int
-	// MaxPending bounds the connections that have made no call: that shake hands or are silent.
-	// One more closes another, see package connlimit; default 512.
+	// MaxPending is the maximum number of connections that have made no call, such as those in
+	// a handshake; default 512. A further one closes another; see package connlimit.
 	MaxPending int
-	// MaxIdle is how long a connection may be without a call or a stream; 0: for ever.
+	// MaxIdle is the time after which a connection without a call or stream is closed; 0:
+	// never.
 	MaxIdle time.Duration
-	// Memory is how much the operations of all clients and their answers take together, in
-	// bytes, about; default 256 MiB. A connection may hold an eighth of it; clients that
-	// want more wait: their streams are not read.
+	// Memory is the approximate maximum memory of all clients' operations and answers, in
+	// bytes; default 256 MiB. One connection may use an eighth of it. Beyond it the server
+	// stops reading the stream.
 	Memory int64
-	// WriteTimeout is how long a client may take to read one message of answers, of 4 MiB
-	// or of one answer; default 30 s. Then its connection is closed.
+	// WriteTimeout is how long a client may take to read one message of answers (up to 4 MiB,
+	// or a single answer) before its connection is closed; default 30 s.
 	WriteTimeout time.Duration
-	// Latest tells whether the oracle has given out a timestamp: then its answer is at
-	// least that one, and at most what the oracle has given out by now. Requests with
-	// timestamps above the answer are refused. An error: it can't be told now. nil: they
-	// are not looked at.
+	// Latest returns a timestamp that the oracle has allocated: at least ts if the oracle has
+	// allocated ts. Requests with timestamps above it are refused. It returns an error if the
+	// oracle cannot be queried. nil: timestamps are not checked.
 	Latest func(ctx context.Context, ts mvcc.Timestamp) (mvcc.Timestamp, error)
-	// Resolve ends the lock on a cell of the transaction that began at start, if there is one
-	// and it has expired, for clients that may read the cell but not end the lock. live: the
-	// transaction goes on. nil: they wait for others.
+	// Resolve ends the lock on the cell of the transaction that began at start if it has
+	// expired, for clients that may read the cell but not end the lock. live reports whether
+	// the transaction is alive. nil: such clients wait for others to end the lock.
 	Resolve func(ctx context.Context, cell mvcc.Cell, start mvcc.Timestamp) (live bool, err error)
 	Logger  *slog.Logger
 
-	// keepalive is after how much silence a client is asked for a sign of life,
-	// keepaliveAnswer how long it may take; tests shorten them.
+	// keepalive is the idle time after which the server pings a client, keepaliveAnswer the
+	// timeout of the ping; tests shorten them.
 	keepalive, keepaliveAnswer time.Duration
 }
 

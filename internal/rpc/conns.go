@@ -16,13 +16,12 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// This file ties the state of a connection to the calls that come on it. Accept runs on
-// gRPC's goroutine of the listener; handlers find their connection again through their
-// context. A clientConn lives as long as its connection.
+// Per-connection state. Accept runs on gRPC's goroutine of the listener; handlers find their
+// connection through their context. A clientConn lives as long as its connection.
 
-// conns is a listener that bounds the number of connections and gives each its share of the
-// server's memory. gRPC keeps no state for a connection and cannot close one, so handlers find
-// both by the connection's remote address.
+// conns is a listener that limits the number of connections and gives each its share of the
+// server's memory. gRPC has no per-connection state and cannot close a connection, so handlers
+// find both through the connection's remote address.
 type conns struct {
 	net.Listener // of a connlimit.Limiter
 	all          *semaphore.Weighted
@@ -46,9 +45,9 @@ func (l conns) Accept() (net.Conn, error) {
 	return conn, nil
 }
 
-// Limit returns the listener with the bounds of a server that has Guards: at most cfg.MaxPending
-// connections that have made no call, and cfg.MaxConnections that have. In plain text one address has
-// half of the latter at most. Server.Serve does the same.
+// Limit applies the connection limits of a server with Guards to the listener: at most
+// cfg.MaxPending connections that have made no call, and cfg.MaxConnections that have. In
+// plain text one address may have at most half of the latter. Server.Serve does the same.
 func Limit(lis net.Listener, cfg ServerConfig) net.Listener {
 	cfg = cfg.withDefaults()
 	return conns{
@@ -65,12 +64,12 @@ func newLimiter(cfg ServerConfig) *connlimit.Limiter {
 	return connlimit.New(bounds)
 }
 
-// admit gives the connection of a call a place among those in use, once its caller is authenticated. gRPC
-// calls it for each call, before the call's message is read and with the connection's mutex held; it does
-// not block.
+// admit counts the connection of a call as used, after its caller is authenticated. gRPC calls
+// it for each call, before it reads the call's message and with the connection's mutex held;
+// it must not block.
 func (e *authInterceptor) admit(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	c := connection(ctx)
-	if c == nil { // of a listener without bounds
+	if c == nil { // the listener has no limits
 		return ctx, nil
 	}
 	if _, err := callerOf(ctx, &e.cfg); err != nil {
@@ -114,14 +113,13 @@ func (c *clientConn) Close() error {
 // RemoteAddr implements net.Conn. The address carries the connection, see connection.
 func (c *clientConn) RemoteAddr() net.Addr { return clientAddr{c.Conn.RemoteAddr(), c} }
 
-// clientAddr is a remote address that leads back to its connection.
+// clientAddr is a remote address with a reference to its connection.
 type clientAddr struct {
 	net.Addr
 	conn *clientConn
 }
 
-// connection returns the connection that the call came on, nil if Serve has not accepted
-// it.
+// connection returns the connection of the call, or nil if Serve has not accepted it.
 func connection(ctx context.Context) *clientConn {
 	if p, ok := peer.FromContext(ctx); ok {
 		if a, ok := p.Addr.(clientAddr); ok {
@@ -131,7 +129,7 @@ func connection(ctx context.Context) *clientConn {
 	return nil
 }
 
-// origin returns the host that the call comes from, "" if it is not known.
+// origin returns the remote host of the call, or "" if unknown.
 func origin(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok {

@@ -10,16 +10,15 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file refuses timestamps that the oracle has not given out. It keeps nothing; it
-// runs on the streams' workers, and a call to Latest may wait for the oracle.
+// Refusal of timestamps that the oracle has not allocated. There is no state; the checks run
+// on the streams' workers, and Latest may wait for the oracle.
 
-// maxLockTTL is how far ahead of the oracle a remote client's lock may expire: no
-// configuration asks for more.
+// maxLockTTL is how far ahead of the oracle's time a remote client's lock may expire. It
+// exceeds every allowed configuration.
 const maxLockTTL = time.Hour + time.Minute
 
-// future is the function future with the latest timestamp that the oracle has given out,
-// as far as the request makes it necessary to know. It returns nil if the request is not
-// refused, or timestamps are not checked.
+// future calls the function future with the latest allocated timestamp, as far as the request
+// requires it. It returns nil if the request is accepted or timestamps are not checked.
 func (s *service) future(ctx context.Context, req *pb.TabletRequest) *pb.Error {
 	if s.cfg.Latest == nil {
 		return nil
@@ -27,10 +26,10 @@ func (s *service) future(ctx context.Context, req *pb.TabletRequest) *pb.Error {
 	subject := wire.SubjectOf(req)
 	claim := mvcc.Timestamp(subject.Latest)
 	if end := mvcc.Timestamp(subject.Expiry).Millis() - maxLockTTL.Milliseconds(); end > claim.Millis() {
-		claim = mvcc.TimestampAt(end) // an expiry claims that the oracle has come so far
+		claim = mvcc.TimestampAt(end) // an expiry implies that the oracle has reached this time
 	}
-	// Asked only as far as the claim goes: an ordinary request claims what has been given
-	// out, which the node can tell without the oracle.
+	// Query only for the request's timestamp: for a valid request the node usually knows that
+	// it was allocated, without the oracle.
 	latest, err := s.cfg.Latest(ctx, claim)
 	if err != nil {
 		return &pb.Error{
@@ -41,10 +40,9 @@ func (s *service) future(ctx context.Context, req *pb.TabletRequest) *pb.Error {
 	return future(req, latest)
 }
 
-// future returns why a request is refused whose timestamps are above latest, nil if it is
-// not. A record or lock from the future could not be read, written over or cleared until
-// then, and a made-up "now" would let locks of the living expire (invariants 1 and 6 of
-// design section 4).
+// future returns an error if the request has timestamps above latest. A record or lock from
+// the future could not be read, overwritten or removed until that time, and a false "now"
+// would expire the locks of live transactions (invariants 1 and 6 of design section 4).
 func future(req *pb.TabletRequest, latest mvcc.Timestamp) *pb.Error {
 	subject := wire.SubjectOf(req)
 	limit := mvcc.TimestampAt(latest.Millis() + maxLockTTL.Milliseconds())

@@ -11,22 +11,21 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file narrows what a certificate's role allows to the tables that its name has a
-// grant for. Every node looks at what its own clients ask, before it sends it on, and only
-// nodes may ask nodes: so no way leads round it. The workers of all streams call it. It
-// owns the grants by table, made anew when the node has read a newer policy.
+// Grants restrict a certificate's role to tables. Every node checks its own clients' requests
+// before it forwards them, and nodes accept forwarded requests only from nodes, so the check
+// cannot be bypassed. The workers of all streams call it. It owns the grants by table, which
+// it rebuilds when the node has read a newer policy.
 
-// grantsAge is how old what is known of grants may be for tables that have some: a node
-// that meta does not answer must not go on for ever by what it knew. A node reads them
-// every ten seconds.
+// grantsAge is the maximum age of the known grants, for tables that have some: a node that
+// cannot reach meta must not use stale grants forever. A node reads them every ten seconds.
 const grantsAge = 30 * time.Second
 
-// tooOld reports whether what was read at that time says nothing of tables with grants.
+// tooOld reports whether grants read at that time are too old to use.
 func tooOld(at time.Time) bool { return time.Since(at) > grantsAge }
 
-// grants are those of the cluster's policy.
+// grants evaluates the grants of the cluster's policy.
 type grants struct {
-	read func() (*pb.Policy, time.Time) // nil: there are none
+	read func() (*pb.Policy, time.Time) // nil: no grants
 	last atomic.Pointer[grantsByTable]
 }
 
@@ -36,13 +35,13 @@ type grantsByTable struct {
 	tables map[uint32]tableGrants
 }
 
-// tableGrants are those of a table that has some: a role for each name.
+// tableGrants are the grants of one table: a role for each name.
 type tableGrants struct {
 	table string
 	roles map[string]certs.Role
 }
 
-// now returns the grants that the node knows, and when it read them.
+// now returns the node's latest grants and the time at which it read them.
 func (g *grants) now() (map[uint32]tableGrants, time.Time) {
 	if g.read == nil {
 		return nil, time.Time{}
@@ -62,9 +61,9 @@ func (g *grants) now() (map[uint32]tableGrants, time.Time) {
 	return last.tables, at
 }
 
-// refuse returns why the caller may not do the operation on one of its tables, nil if it
-// may. The request is complete. Who may not write a table may still ask there what became of
-// a transaction whose lock it has met elsewhere, as readers do.
+// refuse returns an error unless the caller has grants for all tables of the operation. The
+// request must be complete. A caller without a write grant may still check the status of a
+// transaction whose lock it has encountered elsewhere, as readers do.
 func (g *grants) refuse(who Caller, req *pb.TabletRequest) *pb.Error {
 	tables, at := g.now()
 	if len(tables) == 0 || who.Role.Includes(certs.Operator) {
@@ -82,7 +81,7 @@ func (g *grants) refuse(who Caller, req *pb.TabletRequest) *pb.Error {
 		if e := g.refuseTable(who, id, op.Name, needs); e != nil {
 			return e
 		}
-		// Names of tables, where they are split, and what was granted to whom.
+		// Meta's records contain names of tables, split keys and grants.
 		if mvcc.TableID(id) < mvcc.FirstUserTable && len(g.filterFor(who)) > 0 {
 			return &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: fmt.Sprintf(
 				"the cluster's own records tell of tables that %q has no grant for: they are for operators",
@@ -92,8 +91,8 @@ func (g *grants) refuse(who Caller, req *pb.TabletRequest) *pb.Error {
 	return nil
 }
 
-// tablesOf returns the tables whose rows the request reads or changes, some of them
-// several times. A timer counts for the table that it notifies.
+// tablesOf returns the tables whose rows the request reads or changes, possibly with
+// duplicates. A timer counts as an access to the table that it notifies.
 func tablesOf(req *pb.TabletRequest) (ids []uint32) {
 	s := wire.SubjectOf(req)
 	cell := func(c *pb.Cell) {
@@ -104,9 +103,9 @@ func tablesOf(req *pb.TabletRequest) (ids []uint32) {
 		}
 		ids = append(ids, id)
 	}
-	// Also the primary of a prewrite, which is of the transaction. A lock that named a cell of a
-	// table where its owner may not write could have another's transaction rolled back there,
-	// and nobody with his grants could end it.
+	// Include the primary of a prewrite. A lock whose primary is in a table that its owner may
+	// not write could roll back another client's transaction there, and clients with the same
+	// grants could not end it.
 	if s.HasCell {
 		cell(s.Cell)
 	}

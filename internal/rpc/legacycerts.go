@@ -10,44 +10,44 @@ import (
 	"github.com/percolator-go/percolator/internal/certs"
 )
 
-// This file takes note of clients whose certificates are of before there were roles: they may
-// do everything that an operator may. Handlers tell of each call, on gRPC's goroutines;
-// whoever makes a node's status asks.
+// Record of clients whose certificates predate roles: they have the Operator role. Handlers
+// record each call, on gRPC's goroutines; the node's status reads the record.
 
 const (
-	// maxLegacyCerts bounds the names, legacyCertKept how long one is kept after its last call.
+	// maxLegacyCerts is the maximum number of names, legacyCertKept their retention after the
+	// last call.
 	maxLegacyCerts = 16
 	legacyCertKept = 24 * time.Hour
-	// warnAgain is how often the log is told of one name.
+	// warnAgain is the interval between warnings about one name.
 	warnAgain = 24 * time.Hour
 )
 
-// LegacyCerts are the clients of a node that use certificates without a role of their own. The
-// zero value has none. All methods may be used concurrently.
+// LegacyCerts records the clients of a node whose certificates have no role. The zero value is
+// empty and ready to use. All methods may be called concurrently.
 type LegacyCerts struct {
 	mu     sync.Mutex
 	names  map[string]*rolelessUse
-	others rolelessUse // all names for which there was no room
+	others rolelessUse // all names beyond maxLegacyCerts
 }
 
-// rolelessUse is what is known of one name.
+// rolelessUse is the usage of one name.
 type rolelessUse struct {
-	calls        int       // under way, streams too; of others, all
-	seen, warned time.Time // the last call; the last line in the log
+	calls        int       // running calls and streams; for others, all calls
+	seen, warned time.Time // last call; last warning
 }
 
-// LegacyClient is a name in such certificates.
+// LegacyClient is a name in a certificate without a role.
 type LegacyClient struct {
 	Name string
-	Seen time.Time // now, if a call is under way
+	Seen time.Time // now, if a call is running
 }
 
-// Seen takes note of somebody who was let in without a call of this package, by HTTP.
+// Seen records a client authenticated outside of this package, over HTTP.
 func (r *LegacyCerts) Seen(who Caller, logger *slog.Logger, now func() time.Time) {
 	r.call(who, logger, now)()
 }
 
-// call takes note of a call, and returns what is to be called at its end.
+// call records a call. The caller must call end when it ends.
 func (r *LegacyCerts) call(who Caller, logger *slog.Logger, now func() time.Time) (end func()) {
 	if who.Role != certs.Client {
 		return func() {}
@@ -87,14 +87,14 @@ func (r *LegacyCerts) call(who Caller, logger *slog.Logger, now func() time.Time
 	}
 }
 
-// forget drops names that nobody has used for long.
+// forget removes names unused for legacyCertKept.
 func (r *LegacyCerts) forget(now time.Time) {
 	maps.DeleteFunc(r.names, func(_ string, u *rolelessUse) bool {
 		return u.calls == 0 && now.Sub(u.seen) > legacyCertKept
 	})
 }
 
-// Clients returns those of the last day, by name.
+// Clients returns the clients of the last day, sorted by name.
 func (r *LegacyCerts) Clients(now time.Time) (out []LegacyClient) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

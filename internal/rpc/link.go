@@ -15,39 +15,38 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// errBroken reports that the connection failed. The operation may or may not have been done.
+// errBroken means that the connection failed. The operation may or may not have been applied.
 var errBroken = txn.NewError("connection lost")
 
-// link is one address: a connection and, while there is work, one Operations stream on
-// it. The goroutine run opens streams and sends; each stream has another that receives.
+// link is one address: a connection and, while there is work, one Operations stream on it. The
+// goroutine run opens streams and sends; each stream has another goroutine that receives.
 // Callers only queue their operation and wait.
 //
-// One stream carries the operations of all goroutines of the process. run takes whatever
-// has been queued since it last came round, so messages grow with the load, and no
-// operation waits for a timer unless Linger is set.
+// One stream carries the operations of all goroutines of the process. run sends all that was
+// queued during its previous send, so messages grow with the load, and no operation waits for
+// a timer unless Linger is set.
 type link struct {
 	conn   *grpc.ClientConn
 	rpc    pb.PercolatorClient
 	addr   string
-	sole   bool // there is no other address: a refused connection is waited for
+	sole   bool // there is no other address: retry a refused connection
 	cfg    BatchConfig
 	logger *slog.Logger
 	ctx    context.Context
 	cancel context.CancelFunc
 	loop   sync.WaitGroup
 
-	nextID     atomic.Uint64 // of calls; never used twice, so an answer can't find the wrong call
-	unanswered atomic.Int64  // calls that somebody waits for
+	nextID     atomic.Uint64 // of calls; never reused, so an answer can't match another call
+	unanswered atomic.Int64  // calls with a waiting caller
 
 	mu     sync.Mutex
 	queue  []*call // not sent yet
 	closed bool
-	wake   chan struct{} // capacity 1: there is something in queue
+	wake   chan struct{} // capacity 1: queue is not empty
 }
 
-// stream is one Operations stream and the calls that were put on it. A call stays in
-// pending from add until its answer, or the end of the stream, whichever comes first; the
-// mutex decides between the two.
+// stream is one Operations stream and the calls sent on it. A call is in pending from add
+// until its answer or the end of the stream, whichever comes first under the mutex.
 type stream struct {
 	rpc    grpc.BidiStreamingClient[pb.OperationBatch, pb.OperationResults]
 	cancel context.CancelFunc
@@ -58,9 +57,9 @@ type stream struct {
 	err     error // why it ended, once broken
 }
 
-// call is one operation. Its state says who owns the outcome: the sender may take it only
-// while it is queued, and so may a caller that gives up. After that only the stream
-// answers it.
+// call is one operation. Its state determines who owns the outcome: while it is queued, the
+// sender may take it and its caller may cancel it. After it is sent only the stream answers
+// it.
 type call struct {
 	id     uint64
 	req    *pb.TabletRequest
@@ -91,8 +90,8 @@ func newLink(conn *grpc.ClientConn, addr string, sole bool, cfg ClientConfig) *l
 	return l
 }
 
-// send queues the operation and waits for its answer or the end of ctx. An error wraps
-// txn.ErrNotSent exactly if the operation surely did not leave this process, and also a
+// send queues the operation and waits for its answer or the end of ctx. The error wraps
+// txn.ErrNotSent exactly if the operation did not leave this process, and also a
 // txn.OverloadedError if the queue is full.
 func (l *link) send(ctx context.Context, req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	if l.unanswered.Add(1) > int64(l.cfg.QueueLimit) {
@@ -104,7 +103,7 @@ func (l *link) send(ctx context.Context, req *pb.TabletRequest) (*pb.TabletRespo
 	defer l.unanswered.Add(-1)
 	c := &call{id: l.nextID.Add(1), req: req, answer: make(chan callAnswer, 1)}
 	l.mu.Lock()
-	// Under the mutex, so nothing is queued after the last drop.
+	// Check under the mutex, so that nothing is queued after the last drop.
 	if l.closed {
 		l.mu.Unlock()
 		return nil, txn.Errorf("%w: %w", txn.ErrNotSent, txn.ErrClosed)
@@ -112,16 +111,16 @@ func (l *link) send(ctx context.Context, req *pb.TabletRequest) (*pb.TabletRespo
 	l.queue = append(l.queue, c)
 	first := len(l.queue) == 1
 	l.mu.Unlock()
-	// Whoever finds the queue empty wakes run; the others go along.
+	// Only the caller that finds the queue empty wakes run.
 	if first {
-		l.rouse()
+		l.notify()
 	}
-	// The answer comes from the stream's receive or from drop, whichever owns the call.
+	// The owner of the call, receive or drop, sends the answer.
 	select {
 	case a := <-c.answer:
 		return a.resp, a.err
 	case <-ctx.Done():
-		// Whoever changes the state first decides: either it is dropped here, or it is on its way.
+		// The first change of the state decides: the call is either dropped here or sent.
 		if c.state.CompareAndSwap(callQueued, callDropped) {
 			return nil, txn.Errorf("%w: %w", txn.ErrNotSent, ctx.Err())
 		}
@@ -129,32 +128,32 @@ func (l *link) send(ctx context.Context, req *pb.TabletRequest) (*pb.TabletRespo
 	}
 }
 
-// rouse wakes run; a wake-up that is pending already is enough.
-func (l *link) rouse() {
+// notify wakes run, unless a wake-up is already pending.
+func (l *link) notify() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
 	}
 }
 
-// run sends what is queued until the link is closed, over a new stream whenever the last
-// one has broken.
+// run sends queued operations until the link is closed. It opens a new stream whenever the
+// last one has broken.
 func (l *link) run() {
 	var s *stream
 	for {
 		select {
 		case <-l.wake:
 		case <-l.ctx.Done():
-			// Before the stream's end is waited for: nothing that is queued will be sent.
+			// Drop before waiting for the stream's end: nothing queued will be sent.
 			l.drop(txn.ErrClosed)
 			if s != nil {
 				s.end()
 			}
 			return
 		}
-		_ = txn.Sleep(l.ctx, l.cfg.Linger) // so that more operations share the message
-		// A stream is opened when there is something to send, not as soon as one has
-		// broken: a client at rest does nothing.
+		_ = txn.Sleep(l.ctx, l.cfg.Linger) // to batch more operations
+		// Open a stream only when there is something to send, so that an idle client does
+		// nothing.
 		if s != nil && s.isBroken() {
 			s.end()
 			s = nil
@@ -170,16 +169,14 @@ func (l *link) run() {
 	}
 }
 
-// open opens a stream. It fails if there is no connection within connectTimeout, or at
-// once if the connection is refused and there are other addresses.
+// open opens a stream. It fails after connectTimeout without a connection, or at once if the
+// connection is refused and there are other addresses.
 func (l *link) open() (*stream, error) {
-	// The stream's context has to outlive the attempt to open it, so the attempt is
-	// bounded by a timer.
+	// The stream's context must outlive the attempt to open it, so a timer bounds the attempt.
 	ctx, cancel := context.WithCancel(l.ctx)
 	timer := time.AfterFunc(connectTimeout, cancel)
 	rpc, err := l.rpc.Operations(ctx, grpc.WaitForReady(l.sole))
-	// A timer that has fired has cancelled the stream's context, even if opening went
-	// well.
+	// A fired timer has canceled the stream's context, even if opening succeeded.
 	if err != nil || !timer.Stop() {
 		cancel()
 		if err == nil {
@@ -194,8 +191,8 @@ func (l *link) open() (*stream, error) {
 	return s, nil
 }
 
-// flush sends all that is queued, in messages within the bounds. Send blocks while the
-// server does not read; what comes meanwhile is queued for the next round.
+// flush sends all queued operations, in messages within the limits. Send blocks while the
+// server does not read; operations queued in the meantime are sent in the next round.
 func (l *link) flush(s *stream) {
 	l.mu.Lock()
 	queue := l.queue
@@ -206,24 +203,23 @@ func (l *link) flush(s *stream) {
 		taken, size := 0, 0
 		for taken < len(queue) && len(batch.Operations) < l.cfg.MaxMessages {
 			c := queue[taken]
-			// A single operation may be larger than MaxBytes; it goes alone.
+			// A single operation larger than MaxBytes is sent alone.
 			if size += proto.Size(c.req); len(batch.Operations) > 0 && size > l.cfg.MaxBytes {
 				break
 			}
 			taken++
-			// From the moment it is added its outcome is the stream's to tell, whether
-			// Send then succeeds or not.
+			// Once added, the stream owns its outcome, whether Send succeeds or not.
 			if s.add(c) {
 				batch.Operations = append(batch.Operations, &pb.Operation{Id: c.id, Request: c.req})
 			}
 		}
 		queue = queue[taken:]
-		// The callers of all that were taken have given up.
+		// All the callers have been canceled.
 		if len(batch.Operations) == 0 {
 			continue
 		}
 		if err := s.rpc.Send(batch); err != nil {
-			s.cancel() // receive finds out why, and answers what was sent
+			s.cancel() // receive gets the error and answers the sent calls
 			<-s.broken
 			l.unsent(queue)
 			return
@@ -231,8 +227,8 @@ func (l *link) flush(s *stream) {
 	}
 }
 
-// unsent puts operations back at the head of the queue that were surely not sent, and
-// wakes run, which opens a new stream for them.
+// unsent puts operations that were not sent back at the head of the queue and wakes run, which
+// opens a new stream for them.
 func (l *link) unsent(queue []*call) {
 	if len(queue) == 0 {
 		return
@@ -240,10 +236,10 @@ func (l *link) unsent(queue []*call) {
 	l.mu.Lock()
 	l.queue = append(queue, l.queue...)
 	l.mu.Unlock()
-	l.rouse()
+	l.notify()
 }
 
-// drop answers all that is queued with an error that wraps txn.ErrNotSent.
+// drop answers all queued operations with an error that wraps txn.ErrNotSent.
 func (l *link) drop(cause error) {
 	l.mu.Lock()
 	queue := l.queue
@@ -257,7 +253,8 @@ func (l *link) drop(cause error) {
 	}
 }
 
-// close ends the stream and the goroutines. run answers what is queued on its way out.
+// close ends the stream and the goroutines. run answers the queued operations before it
+// returns.
 func (l *link) close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -267,16 +264,16 @@ func (l *link) close() error {
 	return l.conn.Close()
 }
 
-// add records that the call goes out on this stream. It returns false if its caller has
-// given up or the stream has ended.
+// add records that the call is sent on this stream. It returns false if its caller was
+// canceled or the stream has ended.
 func (s *stream) add(c *call) bool {
 	if !c.state.CompareAndSwap(callQueued, callSent) {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// receive has answered all that was pending; what is added after that nobody would answer.
-	if s.err != nil { // the stream is gone, so this was not sent
+	// receive has answered all pending calls and would not answer later ones.
+	if s.err != nil { // the stream has ended, so this was not sent
 		c.answer <- callAnswer{err: txn.Errorf("%w: %w: %w", txn.ErrNotSent, errBroken, s.err)}
 		return false
 	}
@@ -284,21 +281,22 @@ func (s *stream) add(c *call) bool {
 	return true
 }
 
-// receive hands out answers until the stream ends. What has no answer then gets
-// errBroken reports that it may have been done.
+// receive dispatches answers until the stream ends. Then it answers the pending calls with
+// errBroken.
 func (s *stream) receive() {
 	var err error
 	for err == nil {
 		var results *pb.OperationResults
 		if results, err = s.rpc.Recv(); err == nil {
-			s.handOut(results)
+			s.dispatch(results)
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.err = err
 	lost := txn.Errorf("%w: %w", errBroken, fromStatus(err))
-	// The server had no place for the connection and has begun nothing of the stream.
+	// The server refused the connection for lack of room and has not started any operation of
+	// the stream.
 	if refused(lost) {
 		lost = txn.Errorf("%w: %w", txn.ErrNotSent, lost)
 	}
@@ -310,15 +308,16 @@ func (s *stream) receive() {
 	close(s.broken)
 }
 
-// refused reports whether a server had no place for the connection: it has done nothing of the call.
+// refused reports whether the server refused the connection for lack of room. It has not
+// started the call.
 func refused(err error) bool {
 	var refusal *txn.ServerError
 	return errors.As(err, &refusal) && refusal.Code == pb.Error_CODE_OVERLOADED
 }
 
-// handOut gives each answer to its call. Answers to nobody, and empty ones, are ignored:
-// the server is not trusted more than the network.
-func (s *stream) handOut(results *pb.OperationResults) {
+// dispatch sends each answer to its call. It ignores empty answers and those without a call:
+// the server is trusted no more than the network.
+func (s *stream) dispatch(results *pb.OperationResults) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range results.Results {
@@ -339,7 +338,7 @@ func (s *stream) isBroken() bool {
 	}
 }
 
-// end cancels the stream and waits until all its calls have been answered.
+// end cancels the stream and waits until all its calls are answered.
 func (s *stream) end() {
 	s.cancel()
 	<-s.broken

@@ -10,33 +10,33 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file counts what remote clients do. Workers of all streams add to it, gRPC's
-// goroutines to connections; anybody reads it.
+// Counters of remote clients' operations and connections. Workers of all streams and gRPC's
+// goroutines update them; any goroutine may read them.
 
 // serverCounters are the live form of ServerStats.
 type serverCounters struct {
-	operations  sync.Map // of *metrics.Durations, by the operation's name: as many as there are
-	errors      sync.Map // of *atomic.Uint64, by pb.Error_Code: likewise
+	operations  sync.Map // of *metrics.Durations, by the operation's name, a fixed set
+	errors      sync.Map // of *atomic.Uint64, by pb.Error_Code, a fixed set
 	connections atomic.Int64
 	accepted    atomic.Uint64
 	unread      atomic.Uint64
 }
 
-// ServerStats are a server's figures since it began.
+// ServerStats are a server's counters since its start.
 type ServerStats struct {
-	// Operations is how long operations on tablets took, by name: from when a worker has
-	// taken one until its answer is queued.
+	// Operations is the latency of operations on tablets by name, from the start in a worker
+	// until the answer is queued.
 	Operations map[string]metrics.Histogram
-	// Errors counts the answers to them that are errors, by code.
+	// Errors counts the operations answered with an error, by code.
 	Errors      map[pb.Error_Code]uint64
-	Connections int64  // now
-	Accepted    uint64 // connections in all
+	Connections int64  // currently open
+	Accepted    uint64 // connections accepted in total
 	Unread      uint64 // connections closed because their client did not read its answers
 	Displaced   uint64 // connections without a call closed to make room for others
-	RateRefused uint64 // operations that a bound on rates has refused; not in Errors
+	RateRefused uint64 // operations refused by a rate limit; not in Errors
 }
 
-// performed counts an operation that began then, and its answer.
+// performed counts an operation that started at began, and its answer.
 func (c *serverCounters) performed(req *pb.TabletRequest, began time.Time,
 	resp *pb.TabletResponse) {
 	name := wire.OperationOf(req).Name
@@ -48,7 +48,7 @@ func (c *serverCounters) performed(req *pb.TabletRequest, began time.Time,
 	if resp.GetError() == nil {
 		return
 	}
-	// A code that this build does not know counts as unknown: clients can't make labels.
+	// Count codes of later builds as unknown, so that peers cannot create labels.
 	code := resp.Error.Code
 	if _, known := pb.Error_Code_name[int32(code)]; !known {
 		code = pb.Error_CODE_UNKNOWN
@@ -57,7 +57,7 @@ func (c *serverCounters) performed(req *pb.TabletRequest, began time.Time,
 	n.(*atomic.Uint64).Add(1)
 }
 
-// Stats returns the figures.
+// Stats returns the current counters.
 func (s *Server) Stats() ServerStats {
 	c := s.service.counters
 	out := ServerStats{

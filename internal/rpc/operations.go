@@ -15,39 +15,39 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// operations is one client's stream on the server: a reader, up to MaxInFlight workers,
-// and a writer that puts all answers that are ready into one message.
+// operations is one client's stream on the server: a reader, up to MaxInFlight workers, and a
+// writer that batches all ready answers into one message.
 //
-// Each has a goroutine, which Operations joins, but for the reader: gRPC ends that when
-// the handler returns. In flight are tasks with workers and answers in ready; each holds
-// its part of the connection's memory until the writer gives it back. The mutex guards
-// ended and ready.
+// Each has its own goroutine. Operations joins them, except for the reader: gRPC ends it when
+// the handler returns. Tasks in workers and answers in ready are in flight; each holds its
+// part of the connection's memory until the writer releases it. The mutex guards ended and
+// ready.
 type operations struct {
 	s      *service
 	stream grpc.BidiStreamingServer[pb.OperationBatch, pb.OperationResults]
 	ctx    context.Context
-	taking context.Context // ends when no more work is taken
+	taking context.Context // ends when no more work is accepted
 	conn   *clientConn
 	who    Caller
-	work   chan task     // unbuffered: taken by an idle worker, or else a new one begins
+	work   chan task     // unbuffered: to an idle worker, otherwise a new one is started
 	room   chan struct{} // one place per worker
 	wg     sync.WaitGroup
-	cells  atomic.Int64 // about what the last answers to reads of cells took, in bytes
+	cells  atomic.Int64 // estimated size of answers to reads of cells, in bytes
 
 	mu    sync.Mutex
-	ended bool // taking has ended: no more workers
+	ended bool // taking has ended: start no more workers
 	ready []answered
-	wake  chan struct{} // capacity 1: there is something in ready
+	wake  chan struct{} // capacity 1: ready is not empty
 }
 
-// task is an operation with the memory that it holds.
+// task is an operation and its reserved memory.
 type task struct {
 	*pb.Operation
-	held, room int64 // room is the part of it for the answer
+	held, room int64 // bytes reserved; room is the part for the answer
 }
 
-// answered is an answer of so many bytes, with the memory that its operation holds until
-// it is written.
+// answered is an answer, its size in bytes, and the memory that its operation holds until the
+// answer is written.
 type answered struct {
 	*pb.OperationResult
 	bytes int
@@ -55,8 +55,8 @@ type answered struct {
 }
 
 // Operations serves one stream until the client ends it, it breaks, or the server drains.
-// What has been taken is finished and answered; the rest of the client's operations are
-// lost replies to it.
+// Accepted operations are finished and answered; to the client, the replies to all others are
+// lost.
 func (s *service) Operations(stream grpc.BidiStreamingServer[pb.OperationBatch,
 	pb.OperationResults]) error {
 	ctx, cancel := context.WithCancel(stream.Context())
@@ -72,22 +72,21 @@ func (s *service) Operations(stream grpc.BidiStreamingServer[pb.OperationBatch,
 	if o.who, err = callerOf(ctx, &s.cfg); err != nil {
 		return err
 	}
-	// The listener was not one of Serve's: without a share there is no bound.
+	// The listener is not from Serve, so the connection has no memory limit.
 	if o.conn == nil {
 		return status.Error(codes.Internal, "percolator: the connection is not known")
 	}
-	// The writer ends last, so that every operation that was taken is answered, also
-	// while draining.
+	// The writer ends last, so that every accepted operation is answered, also while draining.
 	written, read, idle := make(chan error, 1), make(chan error, 1), make(chan struct{})
 	go func() {
 		err := o.write(idle)
-		cancel() // a writer that failed ends the stream
+		cancel() // a failed writer ends the stream
 		written <- err
 	}()
-	go func() { // blocked in Recv it ends when this handler returns
+	go func() { // ends when this handler returns, even if blocked in Recv
 		read <- o.read()
 	}()
-	// The client has ended the stream or broken it, or Shutdown has begun.
+	// The client has ended the stream, it broke, or Shutdown has begun.
 	var failed error
 	select {
 	case failed = <-read:
@@ -107,23 +106,22 @@ func (s *service) Operations(stream grpc.BidiStreamingServer[pb.OperationBatch,
 	return err
 }
 
-// read hands operations to workers. While all are busy, or there is no memory for one
-// more operation, it does not read on: flow control holds the client back. A panic and a
-// certificate that was revoked are its only errors, for a client that has gone or ended is
-// nobody to tell.
+// read hands operations to workers. While all are busy, or memory is exhausted, it stops
+// reading, and flow control slows the client down. Its only errors are a panic and a revoked
+// certificate; the end of the stream is not an error.
 func (o *operations) read() (failed error) {
-	// Nothing below panics while it has memory that no task holds.
+	// Nothing below panics while it holds memory that is not in a task.
 	defer recovered(o.s.cfg.Logger, pb.Percolator_Operations_FullMethodName, &failed)
 	for {
 		batch, err := o.stream.Recv()
 		if err != nil {
 			return nil
 		}
-		if err := o.who.stillSound(o.ctx, &o.s.cfg); err != nil {
+		if err := o.who.checkRevoked(o.ctx, &o.s.cfg); err != nil {
 			return err
 		}
 		for _, op := range batch.Operations {
-			// There is nothing to do, and no answer could say so better than none.
+			// Ignore an empty operation.
 			if op.GetRequest() == nil {
 				continue
 			}
@@ -141,11 +139,10 @@ func (o *operations) read() (failed error) {
 	}
 }
 
-// hand gives the operation to an idle worker, or to a new one. It returns false when no
-// more work is taken.
+// hand passes the operation to an idle worker, or to a new one. It returns false when no more
+// work is accepted.
 func (o *operations) hand(t task) bool {
-	// A worker's stack has grown to what operations need: an idle one is cheaper than a
-	// new goroutine.
+	// An idle worker is cheaper than a new goroutine: its stack has already grown.
 	select {
 	case o.work <- t:
 		return true
@@ -158,7 +155,7 @@ func (o *operations) hand(t task) bool {
 	case <-o.taking.Done():
 		return false
 	}
-	// Not after ended: the stream waits for its workers then, and must know all of them.
+	// Start no worker after ended: the stream is waiting for its workers then.
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.ended {
@@ -167,7 +164,7 @@ func (o *operations) hand(t task) bool {
 	return !o.ended
 }
 
-// worker does operations one after another until no more work is taken.
+// worker performs operations one after another until no more work is accepted.
 func (o *operations) worker(t task) {
 	defer func() { <-o.room }()
 	for {
@@ -180,7 +177,7 @@ func (o *operations) worker(t task) {
 	}
 }
 
-// answer queues an answer for the writer, which takes all that are ready at once.
+// answer queues an answer for the writer.
 func (o *operations) answer(a answered) {
 	o.mu.Lock()
 	o.ready = append(o.ready, a)
@@ -195,7 +192,7 @@ func (o *operations) answer(a answered) {
 	}
 }
 
-// write sends answers until idle is closed and none is left, or sending fails.
+// write sends answers until idle is closed and no answer is left, or sending fails.
 func (o *operations) write(idle <-chan struct{}) error {
 	for last := false; !last; {
 		select {
@@ -214,8 +211,8 @@ func (o *operations) write(idle <-chan struct{}) error {
 	return nil
 }
 
-// writeAll sends answers in as few messages as they fit into and gives back what their
-// operations held, also of those that could not be sent. It returns the first error.
+// writeAll sends answers in as few messages as possible and releases their operations' memory,
+// even if sending fails. It returns the first error.
 func (o *operations) writeAll(ready []answered) (err error) {
 	for len(ready) > 0 {
 		batch, bytes, held := &pb.OperationResults{}, 0, int64(0)
@@ -237,13 +234,12 @@ func (o *operations) writeAll(ready []answered) (err error) {
 	return err
 }
 
-// writeQuota is how many bytes of a stream gRPC buffers beyond what it has written.
+// writeQuota is the number of unwritten bytes of a stream that gRPC buffers.
 const writeQuota = 64 << 10
 
-// send sends a message and returns when gRPC has written all of it but writeQuota. A
-// client that takes longer than WriteTimeout to read it loses its connection: nothing
-// less frees what gRPC holds for it. A panic is an error, so that writeAll gives back what
-// the answers held.
+// send sends a message and returns when gRPC has written all but writeQuota of it. If the
+// client does not read it within WriteTimeout, send closes the connection: only that frees
+// gRPC's buffers. A panic becomes an error, so that writeAll releases the answers' memory.
 func (o *operations) send(batch *pb.OperationResults, bytes int) (err error) {
 	defer recovered(o.s.cfg.Logger, pb.Percolator_Operations_FullMethodName, &err)
 	late := time.AfterFunc(o.s.cfg.WriteTimeout, func() {
@@ -256,6 +252,6 @@ func (o *operations) send(batch *pb.OperationResults, bytes int) (err error) {
 	if err := o.stream.Send(batch); err != nil || bytes <= writeQuota {
 		return err
 	}
-	// This one is taken when the one before has been written.
+	// gRPC accepts this empty message only after it has written the previous one.
 	return o.stream.Send(&pb.OperationResults{})
 }

@@ -14,21 +14,21 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file does one operation, on its worker's goroutine. It adds no state: what the
-// operation holds is in its task. A panic behind the Transport ends in an answer, and
-// every error in one that says whether the operation may have been done.
+// Execution of one operation on its worker's goroutine. All state is in the task. A panic in
+// the Transport becomes an answer, and every error becomes one that states whether the
+// operation may have been applied.
 
 const (
-	// largeWithin limits the wait for memory for a large answer, as does the operation's
-	// deadline, which begins anew with the wait.
+	// largeWithin is the maximum wait for memory for a large answer. The operation's deadline,
+	// which is restarted at the wait, also bounds it.
 	largeWithin = 30 * time.Second
-	// largeRetry is when a read that has waited in vain may be tried again, in milliseconds.
+	// largeRetry is the retry delay of a read whose wait for memory timed out, in
+	// milliseconds.
 	largeRetry = 50
 )
 
-// perform has an operation done and queues its answer. A read whose answer needs more
-// memory than was taken for it is refused by its tablet, and repeated with as much as it
-// needs.
+// perform executes an operation and queues its answer. If a read's answer exceeds the reserved
+// memory, the tablet refuses it, and perform repeats it with the memory it needs.
 func (o *operations) perform(t task) {
 	began, room := time.Now(), t.room
 	policy, identity := o.s.policy(), o.who.boundedAs()
@@ -41,7 +41,7 @@ func (o *operations) perform(t task) {
 	resp, bytes := o.attempt(t, room)
 	for {
 		needs := int64(resp.GetError().GetNeedsBytes())
-		// It fitted, failed for another reason, or says nothing of its size.
+		// The answer fits, failed for another reason, or does not state its size.
 		if needs <= room {
 			break
 		}
@@ -62,7 +62,7 @@ func (o *operations) perform(t task) {
 	o.answer(answered{&pb.OperationResult{Id: t.Id, Response: resp}, bytes, t.held})
 }
 
-// policy returns the cluster's policy as the node knows it, nil if it knows none.
+// policy returns the node's latest version of the cluster's policy, or nil if it has none.
 func (s *service) policy() *pb.Policy {
 	if s.cfg.Policy == nil {
 		return nil
@@ -71,8 +71,8 @@ func (s *service) policy() *pb.Policy {
 	return p
 }
 
-// attempt has the operation done once, with an answer of at most room bytes if it is a
-// read. It never panics and always returns an answer.
+// attempt executes the operation once. The answer to a read has at most room bytes. attempt
+// never panics and always returns an answer.
 func (o *operations) attempt(t task, room int64) (resp *pb.TabletResponse, bytes int) {
 	var panicked error
 	defer func() {
@@ -81,21 +81,21 @@ func (o *operations) attempt(t task, room int64) (resp *pb.TabletResponse, bytes
 		}
 	}()
 	defer recovered(o.s.cfg.Logger, pb.Percolator_Operations_FullMethodName, &panicked)
-	r := t.Request // as it came: the message of the attempt before may be on its way yet
+	r := t.Request // unchanged: the previous attempt's message may still be in flight
 	return fit(o.s.do(o.ctx, o.who, &pb.TabletRequest{
 		TabletId: r.TabletId, Epoch: r.Epoch, DeadlineMs: r.DeadlineMs,
 		MaxAnswerBytes: uint32(room), Op: r.Op, Trace: r.Trace,
 	}))
 }
 
-// enlarge waits until the task holds needs bytes for its answer in place of room. If it
-// cannot, it returns the answer that says so.
+// enlarge waits until the task has reserved needs bytes for its answer instead of room. If it
+// fails, it returns the error's answer.
 func (o *operations) enlarge(t *task, room, needs int64) *pb.TabletResponse {
 	if needs > largestAnswer {
 		return failed(pb.Error_CODE_TOO_LARGE, "the answer is too large: ask for less")
 	}
-	// What is held for the answer is given back first: many reads that wait for more must
-	// not hold among them what each of them waits for.
+	// Release the answer's reservation first: otherwise many waiting reads could together hold
+	// the memory that each of them waits for.
 	room = min(room, t.held)
 	o.conn.memory.give(room)
 	t.held -= room
@@ -106,8 +106,7 @@ func (o *operations) enlarge(t *task, room, needs int64) *pb.TabletResponse {
 	}
 	ctx, cancel := context.WithTimeout(o.ctx, within)
 	defer cancel()
-	// An operation alone may use the whole share of its connection, even where it needs
-	// more.
+	// A single operation may use the whole share of its connection, even if it needs more.
 	more := min(needs, o.conn.memory.most-t.held)
 	if o.conn.memory.take(ctx, more) != nil {
 		refusal := failed(pb.Error_CODE_OVERLOADED,
@@ -119,7 +118,7 @@ func (o *operations) enlarge(t *task, room, needs int64) *pb.TabletResponse {
 	return nil
 }
 
-// do has one operation checked and done.
+// do checks and executes one operation.
 func (s *service) do(ctx context.Context, who Caller,
 	req *pb.TabletRequest) *pb.TabletResponse {
 	asked := req.GetCheckTxnStatus()
@@ -148,11 +147,11 @@ func (s *service) do(ctx context.Context, who Caller,
 	if asked != nil {
 		s.resolveMet(ctx, who, asked, asked != req.GetCheckTxnStatus())
 	}
-	// The client's belief about the tablet travels in the request; the node's own map
-	// knows where it is.
+	// The request contains the tablet id and epoch that the client assumes; the node locates
+	// it by its own map.
 	d := &pb.TabletDescriptor{TabletId: req.TabletId, Epoch: req.Epoch}
 	resp, err := s.transport.Send(ctx, d, req)
-	// The difference between "surely not done" and "unknown" must survive the way to the client.
+	// The answer must preserve the difference between "not applied" and "unknown".
 	switch {
 	case errors.Is(err, txn.ErrNotSent):
 		return failed(pb.Error_CODE_UNAVAILABLE, err.Error())
@@ -162,11 +161,11 @@ func (s *service) do(ctx context.Context, who Caller,
 	return s.grants.answer(who, resp)
 }
 
-// resolveMet has locks ended that a client has met and says have expired, where it can't end them
-// itself: because it may only read their cells, or because what it says was weakened, which it
-// is where it may not write the table of their primary. Whoever may read a cell is to get past
-// the lock on it. The node reads the lock itself, and its primary decides by the oracle's time:
-// so a client ends nothing in that way that would not end anyway.
+// resolveMet ends expired locks that a client has encountered but cannot end itself, because
+// it may only read their cells or may not write the table of their primary (weaken). A client
+// that may read a cell must be able to get past a dead lock on it. The node reads the lock
+// itself, and the primary decides by the oracle's time, so a client cannot end a lock that has
+// not expired.
 func (s *service) resolveMet(ctx context.Context, who Caller, check *pb.CheckTxnStatusRequest,
 	weakened bool) {
 	if s.cfg.Resolve == nil || check.Now < check.MetExpiry {
@@ -186,34 +185,34 @@ func (s *service) resolveMet(ctx context.Context, who Caller, check *pb.CheckTxn
 		if err != nil {
 			s.cfg.Logger.Debug("a lock that a client has met was not resolved", "error", err)
 		}
-		if err != nil || live { // so are the transaction's other locks
+		if err != nil || live { // the transaction's other locks have the same state
 			return
 		}
 	}
 }
 
-// may reports whether the caller may do the operation.
+// may reports whether the caller may perform the operation.
 func (s *service) may(ctx context.Context, who Caller, req *pb.TabletRequest) bool {
 	table, e := admit(req)
 	return e == nil && who.refuseOperation(req) == nil && s.grants.refuse(who, req) == nil &&
 		s.tables.check(ctx, table) == nil
 }
 
-// maxDeadline bounds a client's deadline, in milliseconds.
+// maxDeadline is the maximum of a client's deadline, in milliseconds.
 const maxDeadline = 600_000
 
-// failed returns an answer that has only an error.
+// failed returns an answer with an error.
 func failed(code pb.Error_Code, message string) *pb.TabletResponse {
 	return &pb.TabletResponse{Error: &pb.Error{Code: code, Message: message}}
 }
 
-// maxLockBytes limits what is told of the locks that a mutation has met, to what was taken
-// for its answer. The client meets the others the next time.
+// maxLockBytes is the maximum size of the locks reported in a mutation's answer: the memory
+// reserved for it. A retry reports the others.
 const maxLockBytes = 16 << 10
 
 // fit shortens an answer that is too large for a message and returns it with its size in
-// bytes. Of a read of many cells, and of a mutation that met many locks, the client asks
-// for the rest. Responses are immutable, so a shortened one is a new message.
+// bytes. The client requests the rest of a read of many cells or of a mutation that
+// encountered many locks. Responses are immutable, so a shortened one is a new message.
 func fit(resp *pb.TabletResponse) (*pb.TabletResponse, int) {
 	size := proto.Size(resp)
 	results, m := resp.GetGet().GetResults(), resp.GetMutation()

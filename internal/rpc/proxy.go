@@ -7,11 +7,11 @@ import (
 	"golang.org/x/net/http/httpproxy"
 )
 
-// This file explains failed connections where the environment names a proxy. It keeps nothing.
+// Hints about proxies for failed connections.
 
-// proxyNote returns, for the error of a failed connection, which proxy HTTPS_PROXY and NO_PROXY name
-// for the address, and whether the connection used it; empty if they name none. The proxy's user and
-// password are left out.
+// proxyNote returns a note for the error of a failed connection: the proxy that HTTPS_PROXY
+// and NO_PROXY select for the address, without its user and password, and whether the
+// connection used it. It is empty if there is no proxy.
 func proxyNote(addr string, used bool) string {
 	proxy, err := httpproxy.FromEnvironment().ProxyFunc()(&url.URL{Scheme: "https", Host: addr})
 	switch {

@@ -12,12 +12,12 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file bounds the rates of clients by the policy: cells a second that one identity reads or
-// writes by this node, in all and in each table. The workers of all streams call it. Each node
-// counts what its own clients do. What ends transactions is not bounded, so that no bound
-// leaves locks behind.
+// Rate limits of clients by the policy: cells per second that one identity reads or writes
+// through this node, in total and per table. The workers of all streams call it. Each node
+// counts only its own clients. Operations that end transactions are not limited, so that a
+// limit leaves no locks behind.
 
-// rates are the token buckets of identities. A bucket holds what its rate gives in a second.
+// rates are the token buckets of identities. A bucket holds one second of its rate.
 type rates struct {
 	refused atomic.Uint64 // operations
 
@@ -25,14 +25,14 @@ type rates struct {
 	buckets map[bucketOf]*rate.Limiter
 }
 
-// bucketOf names a bucket: of an identity, in one table unless that is 0.
+// bucketOf is the key of a bucket: an identity and a table; 0: all tables.
 type bucketOf struct {
 	identity string
 	table    uint32
 }
 
-// maxBuckets bounds the buckets of a node. Beyond it those that are full, which are the same as new
-// ones, are dropped, and if there are none, all.
+// maxBuckets is the maximum number of buckets of a node. Beyond it full buckets, which equal
+// new ones, are removed, or all if none is full.
 const maxBuckets = 4096
 
 // bucket returns a bucket with the rate.
@@ -61,8 +61,9 @@ func (r *rates) bucket(of bucketOf, perSecond uint64, now time.Time) *rate.Limit
 	return b
 }
 
-// take takes the cells that the request names from the buckets of its identity, or returns why
-// the operation is refused now. A request for more cells than a bucket holds takes a full one.
+// take takes tokens for the cells named in the request from the buckets of the identity, or
+// returns an error if there are too few. A request for more cells than a bucket's capacity
+// takes a full bucket.
 func (r *rates) take(p *pb.Policy, identity string, req *pb.TabletRequest, now time.Time) *pb.Error {
 	all, each := p.GetClientRate(), p.GetClientTableRate()
 	if identity == "" || all == 0 && each == 0 || cellsOf(req) == 0 {
@@ -105,8 +106,8 @@ func (r *rates) take(p *pb.Policy, identity string, req *pb.TabletRequest, now t
 	}
 }
 
-// answered takes the cells of an answer beyond those that its request named. The buckets may
-// owe them: then the operations that follow wait.
+// answered takes tokens for the cells of an answer beyond those named in the request. The
+// buckets may become negative, which delays the following operations.
 func (r *rates) answered(p *pb.Policy, identity string, req *pb.TabletRequest, cells int,
 	now time.Time) {
 	all, each := p.GetClientRate(), p.GetClientTableRate()
@@ -125,8 +126,8 @@ func (r *rates) answered(p *pb.Policy, identity string, req *pb.TabletRequest, c
 	}
 }
 
-// cellsOf returns the number of cells that the request names, at least 1; 0 if it ends a
-// transaction that was counted.
+// cellsOf returns the number of cells named in the request, at least 1, or 0 if it ends a
+// transaction whose cells were counted before.
 func cellsOf(req *pb.TabletRequest) int {
 	if wire.OperationOf(req).Has(wire.Finishes) {
 		return 0

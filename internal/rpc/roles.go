@@ -12,11 +12,11 @@ import (
 	"github.com/percolator-go/percolator/internal/certs"
 )
 
-// This file lets clients hear why a server refuses their certificates. It wraps a
+// Reporting of the reason for which a server refuses a client's certificate. It wraps a
 // connection, which gRPC reads on one goroutine and writes on another.
 
-// fileCredentials are the TLS credentials of a client whose files may change while it
-// runs. Each connection uses them as they are when it is made.
+// fileCredentials are a client's TLS credentials from files that may change while it runs.
+// Each connection reads them again.
 type fileCredentials struct {
 	credentials.TransportCredentials
 	files *certs.Files
@@ -37,15 +37,16 @@ func (c *fileCredentials) ClientHandshake(ctx context.Context, authority string,
 }
 
 // refusable is a connection whose server may still refuse the certificate: in TLS 1.3 the
-// client has shaken hands before the server has looked at it. A server that refuses says
-// why and hangs up; a client that writes then hears of the second only ("broken pipe"),
-// while the reason is still to be read.
+// client's handshake ends before the server verifies it. A refusing server sends an alert and
+// closes the connection. A client that writes then gets only the second ("broken pipe"),
+// although the alert is still unread.
 type refusable struct {
 	net.Conn
-	served atomic.Bool // something was read: the server has let the client in
+	served atomic.Bool // something was read: the server has accepted the client
 }
 
-// reasonWithin bounds the wait for a reason, which was sent before the connection broke.
+// reasonWithin is the timeout of reading the alert, which was sent before the connection
+// broke.
 const reasonWithin = 100 * time.Millisecond
 
 // Read implements net.Conn.
@@ -57,20 +58,19 @@ func (c *refusable) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write implements net.Conn. Its error is the server's reason, if it has given one.
+// Write implements net.Conn. It returns the server's alert as the error, if there is one.
 func (c *refusable) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
-	// Once anything was read, the server has accepted the certificate, and the error is
-	// about something else.
+	// After a successful read the server has accepted the certificate, and the error has
+	// another cause.
 	if err == nil || c.served.Load() {
 		return n, err
 	}
-	// The connection is of no more use, so a deadline for all that read from it does no
-	// harm.
+	// The connection is broken, so a deadline for all its readers is harmless.
 	if late := c.SetReadDeadline(time.Now().Add(reasonWithin)); late != nil {
 		return n, err
 	}
-	var reason *net.OpError // what crypto/tls makes of an alert
+	var reason *net.OpError // crypto/tls's error for an alert
 	if _, why := c.Conn.Read(make([]byte, 1)); errors.As(why, &reason) &&
 		reason.Op == "remote error" {
 		return n, why

@@ -23,20 +23,20 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Server serves a Transport to remote clients. gRPC runs each call and each stream on a
-// goroutine; Server itself only keeps what Shutdown needs to end them. Stop and Shutdown
-// may be called from any goroutine, also at once.
+// Server serves a Transport to remote clients. gRPC runs each call and stream on its own
+// goroutine; Server only keeps the state that Shutdown needs to end them. Stop and Shutdown
+// may be called concurrently.
 type Server struct {
 	grpc    *grpc.Server
 	service *service
 	drain   sync.Once
 }
 
-// NewServer returns a server over the transport, which stays the caller's.
+// NewServer returns a server over the transport, which the caller still owns.
 func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 	cfg = cfg.withDefaults()
-	// gRPC's defaults are for other uses: 4 MiB per message would refuse the largest
-	// values, and 64 KiB of window would let a batch wait for several round trips.
+	// gRPC's defaults do not fit: 4 MiB per message would refuse the largest values, and with
+	// a 64 KiB window a batch would need several round trips.
 	guard := NewGuard(cfg.Logger, cfg.Policy, transport)
 	opts := append(guarded(cfg, guard),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
@@ -61,16 +61,16 @@ func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 	return s
 }
 
-// Guards are what every server on a node's address for clients has in front of its
-// handlers: they recover from panics, calls take a certificate of the role that they
-// need, connections that take part in Limit get a place with their first call, streams are bounded,
-// and connections that are silent end. Of cfg they take TLS, Revoked, MaxStreams and Logger.
+// Guards returns the options of every server on a node's address for clients: they recover
+// panics, require a certificate with the role of the call, count connections of Limit as used
+// at their first call, limit streams, and close dead connections. They use TLS, Revoked,
+// MaxStreams and Logger of cfg.
 func Guards(cfg ServerConfig) []grpc.ServerOption {
 	cfg = cfg.withDefaults()
 	return guarded(cfg, NewGuard(cfg.Logger, nil, nil))
 }
 
-// guarded is Guards with a guard that knows of grants.
+// guarded is Guards with a guard that enforces grants.
 func guarded(cfg ServerConfig, guard *Guard) []grpc.ServerOption {
 	e := &authInterceptor{cfg: cfg, guard: guard}
 	opts := []grpc.ServerOption{
@@ -91,8 +91,8 @@ func guarded(cfg ServerConfig, guard *Guard) []grpc.ServerOption {
 	return opts
 }
 
-// Serve answers on the listener until Stop or Shutdown; it then returns nil. It may be
-// called for several listeners.
+// Serve serves the listener until Stop or Shutdown and then returns nil. It may be called for
+// several listeners.
 func (s *Server) Serve(lis net.Listener) error {
 	cfg := s.service.cfg
 	limited := conns{
@@ -101,14 +101,14 @@ func (s *Server) Serve(lis net.Listener) error {
 	if err := s.grpc.Serve(limited); !errors.Is(err, grpc.ErrServerStopped) {
 		return err
 	}
-	return nil // stopped before it began
+	return nil // stopped before Serve
 }
 
-// Shutdown takes no more work, lets what is under way finish, and cuts off what is left
-// when ctx ends. It returns when no handler runs any more.
+// Shutdown stops accepting work, waits for running handlers, and cancels the rest when ctx
+// ends. It returns when no handler is running.
 func (s *Server) Shutdown(ctx context.Context) {
-	// Operations streams end by themselves only when they are told to: GracefulStop would
-	// wait for them for ever.
+	// Operations streams end only on draining: otherwise GracefulStop would wait for them
+	// forever.
 	s.drain.Do(func() { close(s.service.draining) })
 	done := make(chan struct{})
 	go func() {
@@ -124,7 +124,7 @@ func (s *Server) Shutdown(ctx context.Context) {
 	}
 }
 
-// Stop cuts everything off and waits for the handlers.
+// Stop cancels all calls and waits for the handlers.
 func (s *Server) Stop() { s.grpc.Stop() }
 
 // recovered, deferred, turns a panic of a handler into an error: one bad request must not
@@ -137,7 +137,7 @@ func recovered(logger *slog.Logger, where string, err *error) {
 	}
 }
 
-// recoverUnary guards unary calls.
+// recoverUnary recovers panics of unary calls.
 func recoverUnary(logger *slog.Logger) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 		handler grpc.UnaryHandler) (resp any, err error) {
@@ -146,7 +146,8 @@ func recoverUnary(logger *slog.Logger) grpc.UnaryServerInterceptor {
 	}
 }
 
-// recoverStream guards the goroutine of the handler; Operations guards those it starts.
+// recoverStream recovers panics on the handler's goroutine; Operations recovers those of its
+// own goroutines.
 func recoverStream(logger *slog.Logger) grpc.StreamServerInterceptor {
 	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
 		handler grpc.StreamHandler) (err error) {
@@ -169,10 +170,11 @@ type service struct {
 	draining  chan struct{} // closed by Shutdown
 }
 
-// Timestamps asks the oracle.
+// Timestamps requests timestamps from the oracle.
 func (s *service) Timestamps(ctx context.Context,
 	req *pb.TimestampsRequest) (*pb.TimestampsResponse, error) {
-	// One client must not use up the oracle's allocation; who needs more asks again.
+	// Limit the count, so that one client cannot exhaust the oracle's allocation; a client
+	// that needs more repeats the request.
 	count := max(1, min(int(req.Count), maxTimestamps))
 	first, n, err := s.transport.Timestamps(ctx, count)
 	if err != nil {
@@ -192,7 +194,7 @@ func (s *service) Locate(ctx context.Context, req *pb.LocateRequest) (*pb.Locate
 func (s *service) CreateTable(ctx context.Context,
 	req *pb.CreateTableRequest) (*pb.CreateTableResponse, error) {
 	t, err := s.transport.CreateTable(ctx, req)
-	// A client of an earlier build takes an answer for the end.
+	// A client of an earlier build does not repeat the request, so finish all splits here.
 	for err == nil && !req.Stepwise && wire.PendingSplits(t, req) > 0 {
 		t, err = s.transport.CreateTable(ctx, req)
 	}
@@ -219,19 +221,19 @@ func (s *service) GetCatalogue(ctx context.Context, _ *pb.CatalogueRequest) (*pb
 	return s.transport.Catalogue(ctx)
 }
 
-// WorkerDead reports positive knowledge only.
+// WorkerDead reports whether the worker is known to be dead.
 func (s *service) WorkerDead(ctx context.Context,
 	req *pb.WorkerDeadRequest) (*pb.WorkerDeadResponse, error) {
 	return &pb.WorkerDeadResponse{Dead: s.transport.WorkerDead(ctx, wire.Worker(req.Worker))}, nil
 }
 
-// SplitTablet splits a tablet. The response is empty: the tablet map tells the rest.
+// SplitTablet splits a tablet. The response is empty; the tablet map has the result.
 func (s *service) SplitTablet(ctx context.Context,
 	req *pb.SplitTabletRequest) (*pb.SplitResponse, error) {
 	return &pb.SplitResponse{}, s.transport.SplitTablet(ctx, req.Table, wire.String(req.Row))
 }
 
-// NodeStatus describes the node.
+// NodeStatus returns the node's status.
 func (s *service) NodeStatus(ctx context.Context,
 	_ *pb.NodeStatusRequest) (*pb.NodeStatusResponse, error) {
 	return s.transport.NodeStatus(ctx)
@@ -244,12 +246,12 @@ func (s *service) Observers(ctx context.Context,
 	return &pb.ObserversResponse{Observers: list}, err
 }
 
-// HoldHistory keeps history from being collected, for a while. The holder's name gets
-// where the call comes from: leases are shared out by that.
+// HoldHistory acquires, renews or ends a lease on history. It adds the caller's origin to the
+// holder's name: leases are limited per origin.
 func (s *service) HoldHistory(ctx context.Context,
 	req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
 	held := &pb.HoldHistoryRequest{Token: req.Token, Oldest: req.Oldest, TtlMs: req.TtlMs}
-	// A request without a name stays one, and is refused where leases are kept.
+	// Leave an empty name empty, so that meta refuses it.
 	if req.Holder != "" {
 		held.Holder = wire.WithOrigin(req.Holder, origin(ctx))
 	}

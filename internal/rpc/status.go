@@ -15,11 +15,10 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// This file translates errors between a Transport and gRPC, in both directions, and keeps
-// nothing. A client is to see the error that the node's own process would have seen.
+// Translation of errors between a Transport and gRPC in both directions. A remote client gets
+// the same error as the node's own process.
 
-// grpcCodes maps our codes to gRPC's, for clients that know no better. Ours travels in
-// the details.
+// grpcCodes maps our codes to gRPC's, for foreign clients. The details contain our code.
 var grpcCodes = map[pb.Error_Code]codes.Code{
 	pb.Error_CODE_INVALID:    codes.InvalidArgument,
 	pb.Error_CODE_TOO_LARGE:  codes.InvalidArgument,
@@ -32,7 +31,7 @@ var grpcCodes = map[pb.Error_Code]codes.Code{
 	pb.Error_CODE_INTERNAL:   codes.Internal,
 }
 
-// toStatus returns the status by which a unary call reports an error of the Transport.
+// toStatus returns the gRPC status of an error of the Transport.
 func toStatus(err error) error {
 	if err == nil {
 		return nil
@@ -43,7 +42,7 @@ func toStatus(err error) error {
 	case errors.As(err, &refusal):
 		e.Code, e.Message, e.RetryAfterMs = refusal.Code, refusal.Message,
 			uint32(refusal.RetryAfter.Milliseconds())
-	// The caller's own end: gRPC has codes for it.
+	// The caller's context ended: gRPC has codes for that.
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return status.FromContextError(err).Err()
 	}
@@ -51,7 +50,7 @@ func toStatus(err error) error {
 	if !ok {
 		code = codes.Unavailable
 	}
-	// Our own error rides along whole: gRPC's codes are too few to tell a conflict of
+	// The details contain our complete error: gRPC's codes cannot distinguish a conflict of
 	// names from a full disk.
 	st, detailErr := status.New(code, e.Message).WithDetails(e)
 	if detailErr != nil {
@@ -89,8 +88,8 @@ func statusUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	return resp, err
 }
 
-// fromStatus undoes toStatus. An error without our details comes from gRPC itself, and
-// wraps txn.ErrUnavailable unless it says that asking again is in vain.
+// fromStatus is the inverse of toStatus. An error without our details comes from gRPC itself,
+// and becomes txn.ErrUnavailable unless its code means that a retry cannot succeed.
 func fromStatus(err error) error {
 	if err == nil {
 		return nil
@@ -108,7 +107,7 @@ func fromStatus(err error) error {
 			return coded.Mark(txn.Errorf("%w: %s", txn.ErrUnavailable, st.Message()), txn.ErrStarting)
 		}
 	}
-	// Without details it comes from gRPC, or from something that is no node at all.
+	// Without details it comes from gRPC, or from a server that is not a node.
 	switch st.Code() {
 	case codes.Unauthenticated, codes.PermissionDenied:
 		return &txn.ServerError{Code: pb.Error_CODE_PERMISSION, Message: st.Message()}

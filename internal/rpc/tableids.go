@@ -8,26 +8,26 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// tableIDs knows how far table ids have been given out. Tablets know which tables were
-// dropped, not which there will be: what a client wrote under an id that is still to be
-// given out would appear in the table that gets it.
+// tableIDs tracks the highest allocated table id. Tablets know dropped tables but not future
+// ones: cells that a client wrote under an unallocated id would appear in the table that later
+// gets it.
 //
-// Ids only grow (invariant 1 of package meta), so what is known stays true, and only
-// higher ids cost a question to meta. Every id that a client may know was in an answer
-// before, so those are rare. Workers of all streams share it; one at a time asks, with
-// its own context.
+// Ids only grow (invariant 1 of package meta), so the bound stays valid, and only higher ids
+// require a query to meta. These are rare, since every id that a client knows was in an
+// earlier answer. Workers of all streams share it; one at a time queries meta, with its own
+// context.
 type tableIDs struct {
 	transport txn.Transport
 	highest   atomic.Uint32
-	asking    chan struct{} // capacity 1: one question at a time, however many bad ids there are
+	asking    chan struct{} // capacity 1: one query at a time, however many invalid ids arrive
 }
 
-// newTableIDs returns a tableIDs that knows of no id yet.
+// newTableIDs returns a tableIDs that has seen no id yet.
 func newTableIDs(transport txn.Transport) *tableIDs {
 	return &tableIDs{transport: transport, asking: make(chan struct{}, 1)}
 }
 
-// learn raises what is known to ids that were given out.
+// learn raises the bound to allocated ids.
 func (t *tableIDs) learn(ids ...uint32) {
 	for _, id := range ids {
 		for have := t.highest.Load(); id > have && !t.highest.CompareAndSwap(have, id); {
@@ -36,7 +36,7 @@ func (t *tableIDs) learn(ids ...uint32) {
 	}
 }
 
-// check returns why an operation on tables up to id is refused, nil if it is not.
+// check returns an error if the table id is not allocated.
 func (t *tableIDs) check(ctx context.Context, id uint32) *pb.Error {
 	if id <= t.highest.Load() {
 		return nil
@@ -50,7 +50,7 @@ func (t *tableIDs) check(ctx context.Context, id uint32) *pb.Error {
 			Message: "the request ended before its table was looked up",
 		}
 	}
-	// Another worker has asked meanwhile.
+	// Another worker may have queried meta in the meantime.
 	if id <= t.highest.Load() {
 		return nil
 	}
@@ -66,8 +66,8 @@ func (t *tableIDs) check(ctx context.Context, id uint32) *pb.Error {
 	return nil
 }
 
-// ask reads which tables there are, and then which there were: a table that is dropped in
-// between is in both.
+// ask reads the existing tables, and then the dropped ones: a table dropped in between is in
+// both lists.
 func (t *tableIDs) ask(ctx context.Context) error {
 	tables, err := t.transport.Tables(ctx)
 	if err != nil {

@@ -14,22 +14,22 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// This file holds how a Client makes its calls other than the operations on tablets: each is
-// bounded, repeated while the node is overloaded, and turns the client to
-// another address when the node does not answer. It runs on the callers' goroutines.
+// A Client's calls other than operations on tablets. Each has a timeout, is repeated while the
+// node is overloaded, and switches the client to another address if the node does not answer.
+// They run on the callers' goroutines.
 
-// unary is a Client as the connection of generated clients.
+// unary adapts a Client to the connection interface of generated clients.
 type unary struct{ c *Client }
 
 // Invoke implements grpc.ClientConnInterface. Its errors are those of the node's Transport.
 func (u unary) Invoke(ctx context.Context, method string, req, resp any,
 	opts ...grpc.CallOption) error {
-	ctx, cancel := context.WithTimeout(ctx, u.c.bound(method))
+	ctx, cancel := context.WithTimeout(ctx, u.c.timeout(method))
 	defer cancel()
 	l := u.c.link()
 	err := l.invoke(ctx, method, req, resp, opts...)
 	var refusal *txn.ServerError
-	// While the node is overloaded, ever less often.
+	// Repeat with growing pauses while the node is overloaded.
 	for wait := time.Duration(0); errors.As(err, &refusal) && refusal.RetryAfter > 0; {
 		wait = min(max(2*wait, refusal.RetryAfter), maxCallPause)
 		if txn.Sleep(ctx, wait/2+rand.N(wait)) != nil {
@@ -37,7 +37,7 @@ func (u unary) Invoke(ctx context.Context, method string, req, resp any,
 		}
 		err = l.invoke(ctx, method, req, resp, opts...)
 	}
-	// This call fails all the same; the coordinator's next one goes to another address.
+	// This call still fails; the coordinator's next one uses another address.
 	if errors.Is(err, txn.ErrUnavailable) ||
 		(errors.As(err, &refusal) && isUnreachable(&pb.Error{Code: refusal.Code})) {
 		u.c.failover(l)
@@ -45,25 +45,24 @@ func (u unary) Invoke(ctx context.Context, method string, req, resp any,
 	return err
 }
 
-// NewStream implements grpc.ClientConnInterface: links open the only streams that there are.
+// NewStream implements grpc.ClientConnInterface. It fails: only links open streams.
 func (unary) NewStream(context.Context, *grpc.StreamDesc, string,
 	...grpc.CallOption) (grpc.ClientStream, error) {
 	return nil, status.Error(codes.Unimplemented, "percolator: not a unary call")
 }
 
-// maxCallPause bounds the pause, before jitter, until a call is made again that was
-// refused for overload.
+// maxCallPause is the maximum pause, before jitter, before an overloaded call is repeated.
 const maxCallPause = time.Second
 
-// profileTimeout is what the longest CPU profile takes.
+// profileTimeout is the duration of the longest CPU profile.
 const profileTimeout = time.Minute
 
-// bound returns how long a call of the method may take, with the attempts that follow it.
-func (c *Client) bound(method string) time.Duration {
+// timeout returns the timeout of a call of the method, including its retries.
+func (c *Client) timeout(method string) time.Duration {
 	switch method {
 	case pb.Percolator_Locate_FullMethodName, pb.Percolator_Tables_FullMethodName,
 		pb.Percolator_GetCatalogue_FullMethodName:
-		if len(c.links) > 1 { // a transaction may have to ask these first
+		if len(c.links) > 1 { // transactions wait for these calls
 			return c.answerWithin
 		}
 	case pb.Admin_VerifyTablet_FullMethodName, pb.Admin_RestoreTable_FullMethodName,

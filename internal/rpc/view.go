@@ -11,10 +11,10 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// This file exports the filter of answers for HTTP and for files of diagnosis. It keeps nothing.
+// Views export the filter of answers for HTTP and diagnosis files.
 
-// View filters messages by what one caller may see of tables with grants. The zero value hides
-// nothing. Its methods may be called concurrently.
+// View filters messages by one caller's grants. The zero value hides nothing. Its methods may
+// be called concurrently.
 type View struct{ filter visibilityFilter }
 
 // View returns the view of the caller.
@@ -29,7 +29,8 @@ func ViewWithoutGrants(policy *pb.Policy) View {
 	return View{h}
 }
 
-// Key returns a text that is the same for all views that hide the same; empty: nothing is hidden.
+// Key returns a text that is equal for views that hide the same tables; empty if nothing is
+// hidden.
 func (v View) Key() string {
 	if len(v.filter) == 0 {
 		return ""
@@ -40,7 +41,7 @@ func (v View) Key() string {
 // Hides reports whether the table is hidden.
 func (v View) Hides(table uint32) bool { return v.filter.has(mvcc.TableID(table)) }
 
-// Narrow returns the answer without what is hidden, nil if nothing is left of it. It changes a copy.
+// Narrow returns a copy of the answer without what is hidden, or nil if nothing is left.
 func (v View) Narrow(m proto.Message) proto.Message {
 	out, refusal := v.filter.narrow(nil, m)
 	if refusal != nil {

@@ -13,16 +13,15 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file keeps from callers what answers tell of tables that they have no grant for:
-// names, split keys, ranges of tablets, observers and rows. The Guard calls it for each
-// call, the workers of streams for some answers of tablets. It keeps nothing. Answers are
-// shared with others, so what it changes is a copy.
+// Removal of hidden tables from answers: the names, split keys, tablet ranges, observers and
+// rows of tables for which the caller has no grant. The Guard calls it for each call, the
+// workers of streams for some answers of tablets. Answers are shared, so it changes copies.
 
-// visibilityFilter holds the tables hidden from a caller: their ids and names.
+// visibilityFilter maps the ids of the tables hidden from a caller to their names.
 type visibilityFilter map[uint32]string
 
-// filterFor returns the tables that have grants, none of them the caller's. What was read
-// too long ago is no grant.
+// filterFor returns the tables that have grants but none for the caller. Grants older than
+// grantsAge do not count.
 func (g *grants) filterFor(who Caller) visibilityFilter {
 	tables, at := g.now()
 	if len(tables) == 0 || who.Role.Includes(certs.Operator) {
@@ -41,15 +40,14 @@ func (g *grants) filterFor(who Caller) visibilityFilter {
 	return h
 }
 
-// has reports whether the table is one of them.
+// has reports whether the table is hidden.
 func (h visibilityFilter) has(table mvcc.TableID) bool {
 	_, ok := h[uint32(table)]
 	return ok
 }
 
-// refuseNamed returns why the caller may not make the call because of the table that it
-// names itself or by its observer, nil if it may. What names none that there is, is for
-// the service to refuse.
+// refuseNamed returns an error if the caller has no grant for the table that the call names,
+// directly or by an observer. The service refuses calls that name no existing table.
 func (g *Guard) refuseNamed(ctx context.Context, who Caller, req any) (*pb.Error, error) {
 	if tables, _ := g.grants.now(); len(tables) == 0 || who.Role.Includes(certs.Operator) {
 		return nil, nil
@@ -63,14 +61,14 @@ func (g *Guard) refuseNamed(ctx context.Context, who Caller, req any) (*pb.Error
 		if err != nil || at < 0 {
 			return nil, err
 		}
-		// The answer has the keys that it was split at. To add some changes it.
+		// The answer contains the split keys. Adding split keys is a write.
 		needs := certs.Reader
 		if len(r.SplitKeys) > 0 {
 			needs = certs.Writer
 		}
 		return g.grants.refuseTable(who, tables[at].Id, "CreateTable", needs), nil
 	case *pb.BackfillRequest:
-		needs := certs.Writer // it has every row run again, as if it was written
+		needs := certs.Writer // it makes observers run again for every row, like a write
 		if asksBackfill(r) {
 			needs = certs.Reader
 		}
@@ -95,13 +93,13 @@ func (g *Guard) refuseObserver(ctx context.Context, who Caller, name, what strin
 			return g.grants.refuseTable(who, o.Table, what, needs), nil
 		}
 	}
-	if len(g.grants.filterFor(who)) > 0 { // the service would name those that there are
+	if len(g.grants.filterFor(who)) > 0 { // the service's error would list the existing ones
 		return &pb.Error{Code: pb.Error_CODE_INVALID, Message: fmt.Sprintf("there is no observer %q", name)}, nil
 	}
 	return nil, nil
 }
 
-// narrow returns the answer without what is hidden, or why there is none.
+// narrow returns the answer without what is hidden, or an error if nothing may be returned.
 func (h visibilityFilter) narrow(req, resp any) (any, *pb.Error) {
 	m, ok := resp.(proto.Message)
 	if len(h) == 0 || !ok || m == nil {
@@ -117,7 +115,8 @@ func (h visibilityFilter) narrow(req, resp any) (any, *pb.Error) {
 	m = proto.Clone(m)
 	switch r := m.(type) {
 	case *pb.TablesResponse:
-		// Whoever copies or lists all tables must be able to say that some are missing.
+		// A caller that copies or lists all tables must be able to report that some are
+		// missing.
 		for i, t := range r.Tables {
 			if h.has(mvcc.TableID(t.Id)) {
 				r.Tables[i] = &pb.Table{Id: t.Id, Hidden: true, DroppedTs: t.DroppedTs}
@@ -167,8 +166,7 @@ func (h visibilityFilter) narrow(req, resp any) (any, *pb.Error) {
 	return m, nil
 }
 
-// answer is narrow for the answer of a tablet: where ranges are, and what a replica says of
-// itself.
+// answer is narrow for the answer of a tablet: its ranges and the status of a replica.
 func (g *grants) answer(who Caller, resp *pb.TabletResponse) *pb.TabletResponse {
 	if len(resp.GetError().GetDescriptors()) == 0 && resp.GetStatus() == nil {
 		return resp
@@ -191,9 +189,8 @@ func (g *grants) answer(who Caller, resp *pb.TabletResponse) *pb.TabletResponse 
 	return resp
 }
 
-// located returns what the tablet map may tell of a position and what follows. Who meets a
-// lock asks at its primary, in whatever table that is: there, it is told which tablet holds
-// that one row.
+// located filters the descriptors from a position on. A client that encounters a lock queries
+// its primary, in whatever table: it may learn which tablet holds that one row.
 func (h visibilityFilter) located(at wire.Position, found []*pb.TabletDescriptor) []*pb.TabletDescriptor {
 	if !h.has(at.Table) || len(found) == 0 || !wire.Holds(found[0], at) {
 		return h.clipped(found)
@@ -204,7 +201,7 @@ func (h visibilityFilter) located(at wire.Position, found []*pb.TabletDescriptor
 		StartTable: uint32(at.Table), StartRow: []byte(at.Row),
 		EndTable: uint32(at.Table), EndRow: []byte(at.Row + "\x00"),
 	}
-	if at.Row == "" { // who lists the tablets is to get past the table
+	if at.Row == "" { // listing must be able to skip the table
 		one.EndTable, one.EndRow = one.EndTable+1, nil
 	}
 	rest := slices.DeleteFunc(h.clipped(found), func(d *pb.TabletDescriptor) bool {
@@ -213,7 +210,7 @@ func (h visibilityFilter) located(at wire.Position, found []*pb.TabletDescriptor
 	return append([]*pb.TabletDescriptor{one}, rest...)
 }
 
-// clipped clips each, and leaves out of which nothing is left.
+// clipped clips each tablet, and drops those with nothing left.
 func (h visibilityFilter) clipped(all []*pb.TabletDescriptor) (out []*pb.TabletDescriptor) {
 	for _, d := range all {
 		if d = h.clip(d); d != nil {
@@ -223,8 +220,8 @@ func (h visibilityFilter) clipped(all []*pb.TabletDescriptor) (out []*pb.TabletD
 	return out
 }
 
-// clip returns the tablet with a range that neither begins nor ends inside of a hidden table,
-// nil if nothing else is in it.
+// clip returns the tablet with a range that neither begins nor ends in a hidden table, or nil
+// if it holds nothing else.
 func (h visibilityFilter) clip(d *pb.TabletDescriptor) *pb.TabletDescriptor {
 	start := wire.StartOf(d)
 	end, bounded := wire.EndOf(d)
@@ -248,8 +245,8 @@ func (h visibilityFilter) clip(d *pb.TabletDescriptor) *pb.TabletDescriptor {
 	return d
 }
 
-// tablet returns what a replica says of itself without its rows, if it holds any that are
-// hidden; nil if it holds no others.
+// tablet returns a replica's status, without rows if it holds hidden ones, or nil if it holds
+// only hidden ones.
 func (h visibilityFilter) tablet(s *pb.StatusResponse) *pb.StatusResponse {
 	end, bounded := wire.EndOf(s.GetTablet())
 	for id := range h {
@@ -263,7 +260,7 @@ func (h visibilityFilter) tablet(s *pb.StatusResponse) *pb.StatusResponse {
 	return s
 }
 
-// subjects are what jobs and findings about hidden tables are about.
+// subjects returns the subjects of jobs and findings about hidden tables.
 func (h visibilityFilter) subjects() map[string]bool {
 	out := map[string]bool{}
 	for _, name := range h {
@@ -272,7 +269,7 @@ func (h visibilityFilter) subjects() map[string]bool {
 	return out
 }
 
-// status takes out of what a node says of itself what is hidden.
+// status removes what is hidden from a node's status.
 func (h visibilityFilter) status(s *pb.NodeStatusResponse, subjects map[string]bool) {
 	if s == nil {
 		return
@@ -292,7 +289,8 @@ func (h visibilityFilter) status(s *pb.NodeStatusResponse, subjects map[string]b
 	s.Jobs = h.jobs(s.Jobs, subjects)
 }
 
-// observers takes out those of hidden tables, and adds them to subjects unless it is nil.
+// observers removes the observers of hidden tables, and adds them to subjects unless it is
+// nil.
 func (h visibilityFilter) observers(all []*pb.ObserverState, subjects map[string]bool) []*pb.ObserverState {
 	return slices.DeleteFunc(all, func(o *pb.ObserverState) bool {
 		gone := h.has(mvcc.TableID(o.GetInfo().GetTable()))
@@ -315,8 +313,7 @@ func (h visibilityFilter) grants(all []*pb.Grant) []*pb.Grant {
 	return slices.DeleteFunc(all, func(g *pb.Grant) bool { return h.has(mvcc.TableID(g.Table)) })
 }
 
-// refuseTable returns why the caller may not do what takes the role in a table, nil if it
-// may.
+// refuseTable returns an error unless the caller has a grant with the role for the table.
 func (g *grants) refuseTable(who Caller, table uint32, what string, needs certs.Role) *pb.Error {
 	tables, at := g.now()
 	t, ok := tables[table]
@@ -325,7 +322,7 @@ func (g *grants) refuseTable(who Caller, table uint32, what string, needs certs.
 	}
 	has, granted := t.roles[who.Name]
 	called, name := fmt.Sprintf("%q", t.table), t.table
-	if !granted { // who has no grant is not told what it is called
+	if !granted { // do not disclose the name without a grant
 		called, name = fmt.Sprint(table), "NAME"
 	}
 	switch {

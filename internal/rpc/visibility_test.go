@@ -282,7 +282,7 @@ func TestGrantsNarrowCalls(t *testing.T) {
 					req, made := c.req(name), false
 					_, err := guard.Call(t.Context(), Caller{Role: role, Name: caller}, c.method, req,
 						func() (any, error) { made = true; return nil, nil })
-					may := role.Includes(takes(c.method, req)) &&
+					may := role.Includes(requiredRole(c.method, req)) &&
 						(name != "SECRET" || role.Includes(certs.Operator) || grant.Includes(c.needs))
 					// The service would name the observers that there are.
 					want := pb.Error_CODE_PERMISSION
