@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/percolator-go/percolator/cluster/peer/memlink"
+	"github.com/percolator-go/percolator/internal/ports"
 	"github.com/percolator-go/percolator/node"
-	"github.com/percolator-go/percolator/test/ports"
 )
 
 // TestStartIsConfirmed: three nodes with replicas of all tablets are stopped. One that

@@ -25,8 +25,8 @@ import (
 	"github.com/percolator-go/percolator/cluster/peer/memlink"
 	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/nodeparts"
+	"github.com/percolator-go/percolator/internal/ports"
 	"github.com/percolator-go/percolator/node"
-	"github.com/percolator-go/percolator/test/ports"
 )
 
 // joiner opens nodes that join by the real door and gossip; only what nodes send each

@@ -14,10 +14,10 @@ import (
 	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/nodeparts"
+	"github.com/percolator-go/percolator/internal/ports"
 	"github.com/percolator-go/percolator/internal/salvage"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/node"
-	"github.com/percolator-go/percolator/test/ports"
 	"github.com/percolator-go/percolator/test/workload"
 )
 

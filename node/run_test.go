@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/ports"
 	"github.com/percolator-go/percolator/node"
-	"github.com/percolator-go/percolator/test/ports"
 )
 
 // TestRun: a node serves remote clients until its context ends, and again on the same

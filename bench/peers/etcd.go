@@ -10,7 +10,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 
-	"github.com/percolator-go/percolator/test/ports"
+	"github.com/percolator-go/percolator/internal/ports"
 )
 
 // inEtcd is an etcd of one member in this process, with its default configuration (every

@@ -8,7 +8,7 @@ import (
 
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/certs/certstest"
-	"github.com/percolator-go/percolator/test/ports"
+	"github.com/percolator-go/percolator/internal/ports"
 )
 
 // freeAddr is an address at which a node may listen in more than one life.

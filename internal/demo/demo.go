@@ -17,7 +17,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/app"
 	"github.com/percolator-go/percolator/examples/webindex/index"
-	"github.com/percolator-go/percolator/test/cluster"
+	"github.com/percolator-go/percolator/internal/localcluster"
 )
 
 const (
@@ -58,7 +58,7 @@ type demo struct {
 
 	out      io.Writer
 	terminal bool
-	nodes    *cluster.Cluster
+	nodes    *localcluster.Cluster
 	states   [maxNodes]string // empty: it was not started
 	chosen   int
 	crawl    *crawl
@@ -121,7 +121,7 @@ func (d *demo) begin(ctx context.Context, dir string) (end func() error, err err
 			env = append(env, name+"=")
 		}
 	}
-	d.nodes, err = cluster.New(cluster.Config{
+	d.nodes, err = localcluster.New(localcluster.Config{
 		Nodes: d.count, Spare: maxNodes - d.count, Dir: dir, Binary: self,
 		Env:  append(env, nodeOfDemo+"=1"),
 		Args: []string{"--log-level", "warn", "--memtable-size", "8388608"},

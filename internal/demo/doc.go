@@ -1,9 +1,9 @@
 // Package demo is the command demo: a throw-away cluster of real processes in one
 // terminal, over which the web index runs while a person kills, pauses and adds nodes.
 //
-// The nodes are this program again (test/cluster starts them): the environment variable
-// that they are given has Register link the web index's observers, which other nodes of
-// the program do not have. The pages are made up: a machine needs nothing else.
+// The nodes are processes of this program, which internal/localcluster starts: an environment
+// variable has Register link the web index's observers in them, and in no other node of the
+// program. The pages are made up: a machine needs nothing else.
 //
 // Invariants:
 //  1. Nothing is left: the nodes end with this process, also if that is killed, and their

@@ -7,13 +7,13 @@ import (
 	"net"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/localcluster"
+	"github.com/percolator-go/percolator/internal/ports"
 	"github.com/percolator-go/percolator/test/disk"
-	"github.com/percolator-go/percolator/test/ports"
 )
 
 // Config configures a cluster.
@@ -40,6 +40,7 @@ type Config struct {
 
 // Cluster is a set of node processes.
 type Cluster struct {
+	*localcluster.Cluster
 	cfg   Config
 	hosts *Hosts
 	nodes []*Process
@@ -57,25 +58,25 @@ func New(cfg Config) (*Cluster, error) {
 }
 
 func (c *Cluster) prepare() (err error) {
-	count := c.cfg.Nodes + c.cfg.Spare
-	if c.cfg.Hosts {
-		if c.hosts, err = NewHosts(count); err != nil {
-			return err
-		}
-	} else if c.cfg.Ports == nil {
-		base, err := ports.Run(count * PortsEach)
-		if err != nil {
-			return err
-		}
-		for i := range count {
-			c.cfg.Ports = append(c.cfg.Ports, base+i*PortsEach)
-		}
+	local := localcluster.Config{
+		Nodes: c.cfg.Nodes, Spare: c.cfg.Spare, Dir: c.cfg.Dir, Env: c.cfg.Env,
 	}
-	for i := range count {
-		p := &Process{
-			cluster: c, Index: i, Dir: filepath.Join(c.cfg.Dir, fmt.Sprintf("node-%d", i)),
+	switch {
+	case c.cfg.Hosts:
+		if c.hosts, err = NewHosts(c.cfg.Nodes + c.cfg.Spare); err != nil {
+			return err
 		}
-		p.Listen, p.HTTP = c.addr(i, 0), c.addr(i, PortsEach-1)
+		local.Addr = func(i, offset int) string {
+			return net.JoinHostPort(c.hosts.Addr(i), strconv.Itoa(7800+offset))
+		}
+	case c.cfg.Ports != nil:
+		local.Addr = func(i, offset int) string { return ports.Local(c.cfg.Ports[i] + offset) }
+	}
+	if c.Cluster, err = localcluster.New(local); err != nil {
+		return err
+	}
+	for i, node := range c.Cluster.Nodes() {
+		p := &Process{Process: node, cluster: c}
 		c.nodes = append(c.nodes, p)
 		if c.cfg.Disks == 0 {
 			continue
@@ -93,26 +94,11 @@ func (c *Cluster) prepare() (err error) {
 }
 
 // PortsEach is the number of ports of a node: for clients, nodes, gossip and HTTP.
-const PortsEach = 4
-
-func (c *Cluster) addr(i, offset int) string {
-	if c.hosts != nil {
-		return net.JoinHostPort(c.hosts.Addr(i), strconv.Itoa(7800+offset))
-	}
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(c.cfg.Ports[i]+offset))
-}
+const PortsEach = localcluster.PortsEach
 
 // args returns a node's command line.
 func (c *Cluster) args(p *Process) []string {
-	args := []string{"start", "--dir", p.Dir, "--listen", p.Listen, "--http", p.HTTP}
-	if p.Index < c.cfg.Nodes && c.cfg.Nodes > 1 && !p.wiped {
-		args = append(args, "--expect", strconv.Itoa(c.cfg.Nodes))
-	}
-	for _, other := range c.nodes[:max(c.cfg.Nodes, 1)] {
-		if other != p {
-			args = append(args, "--join", other.Listen)
-		}
-	}
+	args := p.Args()
 	if c.cfg.Zones > 0 {
 		args = append(args, "--labels", fmt.Sprintf("zone=z%d", p.Index%c.cfg.Zones))
 	}
@@ -146,55 +132,12 @@ func (c *Cluster) Start(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := c.Ready(ctx); err != nil {
-		return err
-	}
-	for _, p := range c.nodes[:c.cfg.Nodes] {
-		if !p.Running() {
-			return fmt.Errorf("cluster: node %d has ended: %w; see %s", p.Index, p.err, p.Log())
-		}
-	}
-	return nil
-}
-
-// Ready waits until every running node reports that it is ready.
-func (c *Cluster) Ready(ctx context.Context) error {
-	for _, p := range c.nodes {
-		for p.Running() {
-			err := p.Ready(ctx)
-			if err == nil {
-				break
-			}
-			select {
-			case <-ctx.Done():
-				return fmt.Errorf("cluster: node %d is not ready: %w", p.Index, err)
-			case <-time.After(50 * time.Millisecond):
-			}
-		}
-	}
-	return nil
-}
-
-// Ready asks the node's /readyz once.
-func (p *Process) Ready(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	_, err := p.Get(ctx, "/readyz")
-	return err
+	return c.Started(ctx)
 }
 
 // Dial connects to all founding nodes.
 func (c *Cluster) Dial(ctx context.Context) (*percolator.DB, error) {
 	return percolator.Dial(ctx, c.Addrs(), c.ClientConfig())
-}
-
-// Addrs returns the client addresses of all founding nodes.
-func (c *Cluster) Addrs() []string {
-	addrs := make([]string, c.cfg.Nodes)
-	for i := range addrs {
-		addrs[i] = c.nodes[i].Listen
-	}
-	return addrs
 }
 
 // ClientConfig returns the configuration that Dial uses.
@@ -208,29 +151,14 @@ func (c *Cluster) ClientConfig() percolator.ClientConfig {
 	return cfg
 }
 
-// Terminate sends SIGTERM to all running nodes at once. It reports those that did not exit with
-// code 0 in time, or had ended before.
-func (c *Cluster) Terminate(within time.Duration) error {
-	errs := make([]error, len(c.nodes))
-	var ending sync.WaitGroup
-	for i, p := range c.nodes {
-		if !p.Running() {
-			errs[i] = p.Died()
-			continue
-		}
-		ending.Go(func() { errs[i] = p.Terminate(within) })
-	}
-	ending.Wait()
-	return errors.Join(errs...)
-}
-
 // Close kills all running nodes and removes everything but the files.
 func (c *Cluster) Close() error {
 	var errs []error
+	if c.Cluster != nil { // nil: New failed before
+		errs = append(errs, c.Cluster.Close())
+	}
 	for _, p := range c.nodes {
-		if p.Running() {
-			errs = append(errs, p.Kill())
-		}
+		p.endTrace()
 		if p.Disk != nil {
 			errs = append(errs, p.Disk.Unmount())
 		}

@@ -1,6 +1,6 @@
 // Package cluster runs a cluster of real processes and injects faults: kill -9, SIGSTOP, one-way
 // and two-way partitions, a CPU quota, slow and failing syncs, power loss. Commands and tests
-// drive it (test/torture, examples/webindex/webindex).
+// drive it (test/torture, examples/webindex/webindex). internal/localcluster runs the processes.
 //
 // Each node is a process of the calling program: Main must be called first in its main
 // function or TestMain. With root, each has a network namespace of its own on one bridge

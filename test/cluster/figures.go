@@ -5,35 +5,11 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"strconv"
 	"strings"
 	"time"
 )
-
-// Get returns the body that the node serves at a path of its HTTP listener; another status
-// than 200 is an error. The connection is closed: it would count among the node's goroutines.
-func (p *Process) Get(ctx context.Context, path string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.HTTP+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	req.Close = true
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("cluster: %s returned %s", path, resp.Status)
-	}
-	return body, err
-}
 
 // Metrics returns the node's metrics without labels, by name.
 func (p *Process) Metrics(ctx context.Context) (map[string]float64, error) {

@@ -14,6 +14,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/app"
+	"github.com/percolator-go/percolator/internal/localcluster"
 	"github.com/percolator-go/percolator/test/disk"
 )
 
@@ -31,39 +32,27 @@ func Main(observers func(*percolator.Registry)) {
 	app.Main(observers)
 }
 
-// Process is one node. Its methods belong to one goroutine at a time.
+// Process is one node, with the faults that it can have. Its methods belong to one goroutine at
+// a time.
 type Process struct {
-	Index  int
-	Listen string // host:port for clients
-	HTTP   string
-	Dir    string     // the node's directory
-	Disk   *disk.Disk // where Dir is, if its power can fail
+	*localcluster.Process
+	Disk *disk.Disk // where Dir is, if its power can fail
 	// Binary, if not empty, replaces the cluster's binary from the next Start on.
 	Binary string
 
 	cluster *Cluster
-	certs   string // its folder; empty: none
-	cmd     *exec.Cmd
-	ended   chan struct{} // closed when the process has ended
-	err     error         // how; after ended
-	paused  bool
-	ending  bool // Kill or Terminate was called
-	// its directory was emptied: it is no longer a founding node
-	wiped  bool
-	tracer *exec.Cmd // strace, while syncs are slowed or failed
+	certs   string    // its folder; empty: none
+	tracer  *exec.Cmd // strace, while syncs are slowed or failed
 }
 
 // ErrRunning and ErrNotRunning report that a node is in the wrong state for the call.
 var (
-	ErrRunning    = errors.New("cluster: the node is already running")
-	ErrNotRunning = errors.New("cluster: the node is not running")
+	ErrRunning    = localcluster.ErrRunning
+	ErrNotRunning = localcluster.ErrNotRunning
 )
 
 // Start starts the node on its directory. It does not wait until it serves.
 func (p *Process) Start() error {
-	if p.Running() {
-		return ErrRunning
-	}
 	words, env, err := p.command()
 	if err != nil {
 		return err
@@ -75,7 +64,8 @@ func (p *Process) Start() error {
 	}
 	if h := p.cluster.hosts; h != nil {
 		// Not by `ip netns exec`, which makes a mount namespace too: there, the disks of
-		// other nodes would stay mounted.
+		// other nodes would stay mounted. nsenter replaces itself by the program: the pid is
+		// the node's.
 		words = append([]string{"nsenter", "--net=/run/netns/" + h.Namespace(p.Index)}, words...)
 	}
 	if p.cluster.cfg.Memory > 0 {
@@ -83,33 +73,10 @@ func (p *Process) Start() error {
 			return err
 		}
 	}
-	log, err := os.OpenFile(p.Log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
+	if err := p.Run(words, env); err != nil {
 		return err
 	}
-	defer func() { _ = log.Close() }()
-	// nsenter replaces itself by the program: the pid is the node's
-	cmd := exec.Command(words[0], words[1:]...)
-	cmd.Env = append(append(os.Environ(), p.cluster.cfg.Env...), env...)
-	cmd.Stdout, cmd.Stderr = log, log
-	// The node ends with this process, even if that is killed; interrupts from the terminal do
-	// not reach it.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	ended := make(chan struct{})
-	p.cmd, p.ended, p.paused, p.ending = cmd, ended, false, false
-	go func() { // ends with the process, which Close kills
-		p.err = cmd.Wait()
-		close(ended)
-	}()
 	return p.cluster.limit(p)
-}
-
-// Log returns the path of the node's log; restarts append to it.
-func (p *Process) Log() string {
-	return filepath.Join(p.cluster.cfg.Dir, fmt.Sprintf("node-%d.log", p.Index))
 }
 
 // command returns the node's command line and its additional environment.
@@ -122,101 +89,20 @@ func (p *Process) command() (words, env []string, err error) {
 	return []string{self}, []string{childArgs + "=" + strings.Join(args, "\x1f")}, err
 }
 
-// Running reports whether the process exists, paused or not.
-func (p *Process) Running() bool {
-	if p.cmd == nil {
-		return false
-	}
-	select {
-	case <-p.ended:
-		return false
-	default:
-		return true
-	}
-}
-
-// Died returns an error if the process was started and has ended without Kill or Terminate.
-func (p *Process) Died() error {
-	if p.cmd == nil || p.ending || p.Running() {
-		return nil
-	}
-	if p.err == nil {
-		return fmt.Errorf("cluster: node %d has ended unexpectedly, with exit code 0", p.Index)
-	}
-	return fmt.Errorf("cluster: node %d has ended unexpectedly: %w", p.Index, p.err)
-}
-
 // Wipe empties the directory of a node that is not running, so that it starts as a new node and
 // joins the others.
 func (p *Process) Wipe() error {
 	if p.Running() {
 		return ErrRunning
 	}
-	p.wiped = true
+	p.Founding = false
 	return os.RemoveAll(p.Dir)
-}
-
-// PID returns the process id, or 0 if the node is not running.
-func (p *Process) PID() int {
-	if !p.Running() {
-		return 0
-	}
-	return p.cmd.Process.Pid
 }
 
 // Kill sends SIGKILL to the node and waits for its end.
 func (p *Process) Kill() error {
-	if !p.Running() {
-		return ErrNotRunning
-	}
-	p.ending = true
 	p.endTrace()
-	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	<-p.ended
-	return nil
-}
-
-// Pause suspends the process by SIGSTOP; Resume continues it.
-func (p *Process) Pause() error {
-	if !p.Running() {
-		return ErrNotRunning
-	}
-	p.paused = true
-	return p.cmd.Process.Signal(syscall.SIGSTOP)
-}
-
-// Resume ends a pause.
-func (p *Process) Resume() error {
-	if !p.Running() {
-		return ErrNotRunning
-	}
-	p.paused = false
-	return p.cmd.Process.Signal(syscall.SIGCONT)
-}
-
-// Terminate sends SIGTERM to the node, and fails if it does not exit with code 0 in time.
-func (p *Process) Terminate(within time.Duration) error {
-	if !p.Running() {
-		return ErrNotRunning
-	}
-	p.ending = true
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	timer := time.NewTimer(within)
-	defer timer.Stop()
-	select {
-	case <-p.ended:
-		if p.err != nil {
-			return fmt.Errorf("cluster: node %d did not end cleanly: %w", p.Index, p.err)
-		}
-		return nil
-	case <-timer.C:
-		return errors.Join(fmt.Errorf("cluster: node %d did not end within %v of SIGTERM", p.Index,
-			within), p.Kill())
-	}
+	return p.Process.Kill()
 }
 
 // Sync is a fault of every sync of a node's store.
@@ -239,8 +125,12 @@ func (p *Process) InjectSync(s Sync) error {
 	if err != nil {
 		return err
 	}
-	p.tracer = exec.Command(words[0], append(words[1:], "-p", strconv.Itoa(p.PID()))...)
-	return p.tracer.Start()
+	tracer := exec.Command(words[0], append(words[1:], "-p", strconv.Itoa(p.PID()))...)
+	if err := tracer.Start(); err != nil {
+		return err
+	}
+	p.tracer = tracer
+	return nil
 }
 
 // traced returns the command line of an strace that injects a fault into every sync.

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/percolator-go/percolator/test/ports"
+	"github.com/percolator-go/percolator/internal/ports"
 )
 
 const child = "PERCOLATOR_PORTS_CHILD"

@@ -1,6 +1,6 @@
 // Package ports finds addresses for processes that must keep theirs over restarts. A port that the
 // kernel assigned for ":0" is not one: once its listener is closed, the kernel may assign it to
-// any connection on the machine. Used only by tests and harnesses.
+// any connection on the machine.
 package ports
 
 import (
