@@ -2,12 +2,14 @@ package tablet
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
+	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -33,11 +35,22 @@ type Outlook struct {
 	Term      uint64 // highest term that the replica has seen
 	// Born are the right sides of unapplied splits in the log, as of the split. The store has no
 	// replica of them.
-	Born      []*pb.TabletDescriptor
+	Born []*pb.TabletDescriptor
+	// Takings are the unapplied entries in the log by which the tablet takes another's rows.
+	Takings []Taking
+	// Frozen is the tablet that this one is frozen for as of Last; nil: none.
+	Frozen    *pb.TabletDescriptor
 	Mark      uint64 // the oracle's, in the meta tablet
 	Bound     mvcc.Timestamp
 	Safepoint mvcc.Timestamp
 	Catalogue uint64 // version of the catalogue
+}
+
+// Taking describes an entry by which a tablet takes the rows of another (docs/adr/0053).
+type Taking struct {
+	Right       *pb.TabletDescriptor // the frozen tablet
+	Before      *pb.TabletDescriptor // the tablet that takes its rows, before the entry
+	Index, Term uint64               // of the entry before it
 }
 
 // Inspect returns the outlook of the tablet's replica, and calls effect for each effect of
@@ -60,7 +73,12 @@ func Inspect(st *store.Store, id uint64, effect func(*wire.Effect)) (*Outlook, e
 		Replica: before.replica, Stored: before.descriptor, Settled: before.descriptor,
 		Applied: before.index, Term: hard.GetTerm(), Committed: max(hard.GetCommit(), before.index),
 	}
-	after, err := replay(st, id, func(_ *store.Batch, s *state, c *wire.Command) error {
+	at := before // as of the entry before
+	after, err := replay(st, id, math.MaxUint64, func(_ *store.Batch, s *state, c *wire.Command) error {
+		if m := c.GetMerge(); m.GetRight() != nil {
+			out.Takings = append(out.Takings, Taking{m.Right, at.descriptor, at.index, at.entryTerm})
+		}
+		at = *s
 		if s.index <= out.Committed {
 			out.Settled = s.descriptor
 		}
@@ -83,24 +101,39 @@ func Inspect(st *store.Store, id uint64, effect func(*wire.Effect)) (*Outlook, e
 	}
 	out.Final, out.Mark, out.Bound = after.descriptor, after.mark, after.appliedBound
 	out.Safepoint, out.Catalogue = after.appliedSafepoint, after.appliedCatalogue.Version()
-	out.Last, out.LastTerm = after.index, after.entryTerm
+	out.Last, out.LastTerm, out.Frozen = after.index, after.entryTerm, after.frozen
 	return out, nil
 }
 
-// ApplyLog applies the whole log of the tablet's replica, including entries not known to be
-// committed, and creates the replicas that its splits begin. It may be repeated after a
-// crash.
-func ApplyLog(st *store.Store, id uint64) error {
-	_, err := replay(st, id, func(b *store.Batch, _ *state, _ *wire.Command) error {
-		return st.StateWriter().Commit([]*store.Batch{b})
+// ApplyLog applies the log of the tablet's replica up to the entry last, including entries that
+// are not known to be committed. It creates the replicas that splits in it begin, and merges the
+// replicas of tablets whose rows the tablet takes, which the store must hold as they were frozen.
+// It may be repeated after a crash. Errors: snapshot.ErrNotFrozen.
+func ApplyLog(st *store.Store, id, last uint64) error {
+	_, err := replay(st, id, last, func(b *store.Batch, s *state, c *wire.Command) (err error) {
+		took := c.GetMerge().GetRight() != nil
+		if took {
+			b = &store.Batch{}
+			err = snapshot.PutMerge(b, st, &snapshot.Merge{
+				Right: c.Merge.Right, Merged: c.Merge.Tablet, Index: s.index, Term: s.entryTerm,
+			})
+		}
+		if err == nil {
+			err = st.StateWriter().Commit([]*store.Batch{b})
+		}
+		if err == nil && took {
+			*s, err = storedState(st, id)
+		}
+		return err
 	})
 	return err
 }
 
-// replay calls each for every unapplied entry, with the writes that apply it, the state after
-// it, and its command, which is nil if the entry has none or is dropped. It returns the state
-// after the last entry.
-func replay(st *store.Store, id uint64,
+// replay calls each for every unapplied entry up to the entry end, with the writes of applying
+// it, the state after it, which each may replace, and its command, which is nil if the entry has
+// none or is dropped. Of an entry that takes another tablet's rows the writes lack the merge of
+// the two replicas. It returns the state after the last entry.
+func replay(st *store.Store, id, end uint64,
 	each func(*store.Batch, *state, *wire.Command) error) (*state, error) {
 	s, err := storedState(st, id)
 	if err != nil {
@@ -114,6 +147,7 @@ func replay(st *store.Store, id uint64,
 	if err != nil {
 		return nil, err
 	}
+	last = min(last, end)
 	for s.index < last {
 		entries, err := log.Entries(s.index+1, last+1, replayBytes)
 		if err != nil {
@@ -150,8 +184,7 @@ func (s *state) replayEntry(b *store.Batch, st *store.Store, e *raftpb.Entry) (*
 	case err != nil || c.dropped:
 		return nil, err
 	case c.merge.GetRight() != nil:
-		return nil, fmt.Errorf("it is about to take the rows of tablet %d: start the node once to complete that",
-			c.merge.Right.TabletId)
+		s.descriptor, s.took, s.stateChanged = c.merge.Tablet, c.merge.Right, true
 	}
 	if kind := unreplayable(command); kind != "" {
 		return nil, fmt.Errorf("it has a %s, which only a running node can apply", kind)
@@ -178,11 +211,11 @@ func unreplayable(c *wire.Command) (kind string) {
 	return kind
 }
 
-// Reform adds to the batch the writes that make the tablet's replica the only one of its
-// tablet from the entry (index, term) on. Its whole log must be applied, and the entry must
-// follow it. d is the tablet's descriptor from then on and gives the replica a new id, since
-// messages to the former id are meant for the former group. The oracle's mark is raised to
-// mark if it is lower.
+// Reform adds to the batch what makes the tablet's replica, whose whole log is applied, the
+// only one of its tablet from the entry (index, term) on, which lies behind its log. d is the
+// tablet from then on and names the replica by a new id, since messages to the former id are
+// for the former group. A tablet that is frozen for a merge is released. A mark below mark is
+// raised to it.
 func Reform(b *store.Batch, st *store.Store, d *pb.TabletDescriptor, index, term,
 	mark uint64) error {
 	if n := len(d.GetReplicas()); n != 1 {
@@ -197,7 +230,7 @@ func Reform(b *store.Batch, st *store.Store, d *pb.TabletDescriptor, index, term
 			"follow it", d.TabletId, s.index, s.descriptor.GetEpoch(), index, d.Epoch)
 	}
 	s.replica, s.descriptor, s.conf = d.Replicas[0].ReplicaId, d, group.ConfState(d)
-	s.index, s.entryTerm = index, term
+	s.index, s.entryTerm, s.frozen = index, term, nil
 	s.mark = max(s.mark, mark)
 	s.put(b, d.TabletId)
 	b.PutApplied(d.TabletId, s.applied())

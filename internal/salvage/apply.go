@@ -116,8 +116,9 @@ func (a *applying) remember(before join.Recovery) error {
 	return a.commit(b)
 }
 
-// settle applies the whole logs of the replicas that go on here, which creates the replicas of
-// splits in them. It repeats until no such replica is left.
+// settle applies the logs of the replicas that go on here, as far as the plan takes them, which
+// creates the replicas of splits in them and merges those whose rows they take. It repeats until
+// no such replica is left.
 func (a *applying) settle() error {
 	for done := map[uint64]bool{}; ; {
 		before := len(done)
@@ -132,7 +133,7 @@ func (a *applying) settle() error {
 			if err := a.step(); err != nil {
 				return err
 			}
-			if err := tablet.ApplyLog(a.st, t.Tablet); err != nil {
+			if err := tablet.ApplyLog(a.st, t.Tablet, t.Index-1); err != nil {
 				return err
 			}
 			done[t.Tablet] = true

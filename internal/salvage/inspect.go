@@ -74,9 +74,23 @@ type Replica struct {
 	Newest    uint64     `json:"newest_ts"` // of its rows
 	// Stale: its log lacks what it has acknowledged, and it does not vote.
 	Stale bool `json:"stale,omitempty"`
+	// Frozen is the tablet that is about to take this one's rows, as of the last entry of the
+	// log; 0: none.
+	Frozen uint64 `json:"frozen,omitempty"`
+	// Takings are the unapplied entries of the log that take the rows of another tablet.
+	Takings []Taking `json:"takings,omitempty"`
 	// Born is the tablet from which an entry that is not applied splits this one off; 0: the
 	// store holds the replica.
 	Born uint64 `json:"born,omitempty"`
+}
+
+// Taking is an entry in a replica's log by which its tablet takes the rows of a frozen one.
+type Taking struct {
+	Tablet uint64     `json:"tablet"` // the frozen one
+	Epoch  uint64     `json:"epoch"`  // of the frozen one
+	Before Descriptor `json:"before"` // the tablet that takes its rows, before the entry
+	Index  uint64     `json:"index"`  // of the entry before it
+	Term   uint64     `json:"term"`   // of the entry before it
 }
 
 // waits reports whether the replica waits for its first snapshot: it holds nothing.
@@ -157,6 +171,10 @@ func (in *Inspection) replica(st *store.Store, id uint64) error {
 	r.Replica, r.Stored = out.Replica, Descriptor{out.Stored}
 	r.Settled, r.Final = Descriptor{out.Settled}, Descriptor{out.Final}
 	r.Committed, r.Last, r.LastTerm, r.Term = out.Committed, out.Last, out.LastTerm, out.Term
+	r.Frozen = out.Frozen.GetTabletId()
+	for _, t := range out.Takings {
+		r.Takings = append(r.Takings, Taking{t.Right.TabletId, t.Right.Epoch, Descriptor{t.Before}, t.Index, t.Term})
+	}
 	if r.Stale, err = snapshot.IsStale(st, id, out.Replica); err != nil {
 		return err
 	}

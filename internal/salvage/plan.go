@@ -195,6 +195,7 @@ func (p *planner) gather() {
 			p.found[r.Tablet] = append(p.found[r.Tablet], &candidate{r, in.Node})
 		}
 	}
+	p.cutTakings()
 	for _, found := range p.found {
 		slices.SortFunc(found, func(a, b *candidate) int {
 			if a.before(b) {
@@ -339,8 +340,9 @@ func (p *planner) lostVoters(c *candidate) (out []uint64) {
 	return slices.Compact(out)
 }
 
-// cover gives every row to one tablet. Where ranges overlap, a split has made the tablet with
-// the higher epoch out of a later state of the other.
+// cover gives every row to one tablet. Where ranges overlap, the tablet with the higher epoch
+// was split off from a later state of the other, or has taken the rows of the other, which is
+// frozen.
 func (p *planner) cover() error {
 	byEpoch := slices.Clone(p.plan.Tablets)
 	slices.SortFunc(byEpoch, func(a, b Tablet) int {
@@ -352,6 +354,11 @@ func (p *planner) cover() error {
 		had := spanOf(t.Descriptor.TabletDescriptor)
 		got, ok := claim(&free, had)
 		switch {
+		case !ok && p.takenBy(&t) == Keep: // the nodes finish the merge, or release the tablet
+			t.Action, t.Lost = Keep, nil
+		case !ok && p.takenBy(&t) != "":
+			p.plan.Obsolete = append(p.plan.Obsolete, t.Tablet)
+			continue
 		case (!ok || got != had) && t.Action == Keep:
 			return fmt.Errorf("%w: tablet %d has its quorum, and rows that another one has as well", ErrUnfit,
 				t.Tablet)

@@ -32,19 +32,31 @@ var ErrNotFrozen = errors.New("snapshot: the replica whose rows are to be taken 
 // Merge merges the two replicas. Both actors must have stopped, and their writes must be
 // complete. If they are merged already it does nothing.
 func (i *Installer) Merge(m *Merge) error {
-	left, err := Capture(i.store.Snap(), m.Merged.TabletId)
+	snap := i.store.Snap()
+	defer snap.Close()
+	left, ok, err := snap.Applied(m.Merged.TabletId)
+	if err != nil || ok && left.Index >= m.Index {
+		return err
+	}
+	b := &store.Batch{}
+	if err := PutMerge(b, i.store, m); err != nil {
+		return err
+	}
+	return i.write("merge", b)
+}
+
+// PutMerge adds to the batch what merges the two stored replicas. Errors: ErrNotFrozen.
+func PutMerge(b *store.Batch, st *store.Store, m *Merge) error {
+	left, err := Capture(st.Snap(), m.Merged.TabletId)
 	if err != nil {
 		return err
 	}
 	left.Snap.Close()
-	if left.Applied.Index >= m.Index {
-		return nil
-	}
 	if left.Applied.Index != m.Index-1 {
 		return fmt.Errorf("snapshot: tablet %d has applied %d entries of the %d before the merge",
 			m.Merged.TabletId, left.Applied.Index, m.Index-1)
 	}
-	right, err := Capture(i.store.Snap(), m.Right.TabletId)
+	right, err := Capture(st.Snap(), m.Right.TabletId)
 	if err != nil {
 		return fmt.Errorf("%w: tablet %d: %w", ErrNotFrozen, m.Right.TabletId, err)
 	}
@@ -53,14 +65,10 @@ func (i *Installer) Merge(m *Merge) error {
 		return fmt.Errorf("%w: tablet %d at epoch %d", ErrNotFrozen, m.Right.TabletId,
 			right.State.GetTablet().GetEpoch())
 	}
-	b := &store.Batch{}
 	if err := putMerged(b, m, left, right); err != nil {
 		return err
 	}
-	if err := putGone(b, m.Right.TabletId); err != nil {
-		return err
-	}
-	return i.write("merge", b)
+	return putGone(b, m.Right.TabletId)
 }
 
 // putMerged adds the state of the merged replica. Bound, safepoint and catalogue are the higher

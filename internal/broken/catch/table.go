@@ -443,6 +443,12 @@ var properties = []property{
 		assertion: "OTHER-STORE: .*"},
 	{tag: "recover_half_applied", pkg: "internal/salvage", test: "^TestInterrupted$",
 		assertion: "HALF-APPLIED: .*"},
+	{tag: "recover_stays_frozen", pkg: "internal/salvage", test: "^TestFrozenIsReleased$",
+		assertion: "STAYS-FROZEN: .*"},
+	{tag: "recover_takes_released", pkg: "internal/salvage", test: "^TestReleasedIsNotTaken$",
+		assertion: "RELEASED-TAKEN: .*"},
+	{tag: "recover_cuts_merge_off", pkg: "internal/salvage", test: "^TestLivingMergeIsLeft$",
+		assertion: "MERGE-CUT-OFF: .*"},
 	{tag: "recover_unverified_ends", pkg: "internal/cli", test: "^TestRecoverVerify$",
 		assertion: "UNVERIFIED: .*"},
 }
