@@ -1,4 +1,4 @@
-// Command greet keeps a greeting beside every name.
+// Command greet stores a greeting for every name.
 package main
 
 import (
@@ -19,7 +19,7 @@ func main() {
 	})
 }
 
-// greet runs, in a transaction of its own, after a name has changed.
+// greet runs after a change of a name, in a transaction of its own.
 func greet(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
 	who, ok, err := tx.Get(ctx, n.Row, name)
 	if err != nil {

@@ -23,7 +23,7 @@ var (
 	words   = percolator.Typed(percolator.Column{Table: "texts", Name: "words"}, percolator.Integer[int]())
 )
 
-// page is how many rows a run of spread notifies.
+// page is the number of rows that one run of spread notifies.
 const page = 100
 
 var errLast = errors.New("somebody has to stay")
@@ -34,7 +34,7 @@ func register(r *percolator.Registry) {
 	r.StrongBatch("words", body.Column, countWords, percolator.Batch(100))
 }
 
-// leave takes a doctor off call if the other one stays. The other's cell is only read, so
+// leave takes a doctor off call if the other one stays. It only reads the other's cell, so
 // without Lock two doctors who leave at the same time would both succeed.
 func leave(ctx context.Context, db *percolator.DB, who, other string) error {
 	return db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
@@ -51,18 +51,18 @@ func leave(ctx context.Context, db *percolator.DB, who, other string) error {
 	})
 }
 
-// begin starts at the first follower again, whatever spread is at: for a newer post, those
-// that have been notified have to be notified once more.
+// begin resets the cursor to the first follower, wherever spread is: a newer post must reach all
+// followers, including those already notified.
 func begin(_ context.Context, tx *percolator.Tx, n percolator.Notification) error {
 	cursor.Set(tx, n.Row, "")
 	tx.Notify(n.Row, pages)
 	return nil
 }
 
-// spread notifies an author's followers, a page in each run, and then itself.
+// spread notifies one page of an author's followers, and then its own row for the next page.
 func spread(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
 	from, ok, err := cursor.Get(ctx, tx, n.Row)
-	if err != nil || !ok { // not ok: it is done
+	if err != nil || !ok { // without a cursor, all followers are notified
 		return err
 	}
 	last, count := "", 0
@@ -92,7 +92,7 @@ func countWords(ctx context.Context, tx *percolator.Tx, changes []percolator.Not
 	rows := make([]string, len(changes))
 	for i, n := range changes {
 		rows[i] = n.Row
-		words.Delete(tx, n.Row) // unless there is a text
+		words.Delete(tx, n.Row) // overwritten below if the text exists
 	}
 	texts, err := body.GetMulti(ctx, tx, rows...) // one message for all
 	if err != nil {

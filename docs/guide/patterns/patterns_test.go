@@ -29,7 +29,7 @@ func TestSomebodyStaysOnCall(t *testing.T) {
 		}
 		both.Wait()
 		if left := n.Column(t, onCall.Column); len(left) != 1 {
-			t.Fatalf("%d are on call, not one: %v", len(left), left)
+			t.Fatalf("%d doctors are on call, want 1: %v", len(left), left)
 		}
 	}
 }

@@ -32,7 +32,7 @@ func text(table, column string) percolator.TypedColumn[string] {
 func main() {
 	app.Main(register,
 		app.Command("hire TEAM COUNT", "Fill a team with people", hire),
-		app.Command("check", "Wait for the observers, and compare all that they have made", check))
+		app.Command("check", "Wait for the observers and check their results", check))
 }
 
 func register(r *percolator.Registry) {
@@ -43,7 +43,7 @@ func register(r *percolator.Registry) {
 	heads.Register(r)
 }
 
-// greet keeps a person's greeting, and has the team listed anew.
+// greet writes a person's greeting and notifies the team's row.
 func greet(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
 	team, _, ok := strings.Cut(n.Row, "/")
 	if !ok {
@@ -64,8 +64,8 @@ func greet(ctx context.Context, tx *percolator.Tx, n percolator.Notification) er
 	return nil
 }
 
-// list writes down a team's greetings. It always writes: of two runs at the same time one
-// commits, and the other runs again and sees what the first one may have missed.
+// list writes the list of a team's greetings. It writes even if nothing changed, so that of two
+// concurrent runs only one commits; the other runs again on the newer state.
 func list(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
 	all := []string{}
 	people := percolator.Rows("people").Prefix(n.Row + "/")
@@ -79,8 +79,8 @@ func list(ctx context.Context, tx *percolator.Tx, n percolator.Notification) err
 	return nil
 }
 
-// count adds to the company's heads what a team has gained since it was counted last. The
-// sum is a hot row: a combine queue takes what all teams add.
+// count adds the growth of a team since its last count to the company's heads. The sum is a hot
+// row, so a combine queue collects the additions of all teams.
 func count(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
 	now, _, err := roster.Get(ctx, tx, n.Row)
 	if err != nil {
@@ -95,7 +95,7 @@ func count(ctx context.Context, tx *percolator.Tx, n percolator.Notification) er
 	return nil
 }
 
-// hire adds people, each in a transaction of their own. To run it again changes nothing.
+// hire adds people, one transaction each. It is idempotent.
 func hire(ctx context.Context, call *app.Invocation) error {
 	team := call.Args[0]
 	people, err := strconv.Atoi(call.Args[1])
@@ -119,7 +119,7 @@ func hire(ctx context.Context, call *app.Invocation) error {
 	return l.Close()
 }
 
-// check compares names, greetings, rosters and heads in one snapshot.
+// check compares names, greetings, rosters and heads of one snapshot.
 func check(ctx context.Context, call *app.Invocation) error {
 	db, err := call.DB(ctx)
 	if err != nil {

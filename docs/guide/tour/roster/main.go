@@ -33,7 +33,7 @@ func register(r *percolator.Registry) {
 	r.Weak("list", changed, list)
 }
 
-// greet keeps a person's greeting, and has the team listed anew.
+// greet writes a person's greeting and notifies the team's row.
 func greet(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
 	team, _, ok := strings.Cut(n.Row, "/")
 	if !ok {
@@ -54,8 +54,8 @@ func greet(ctx context.Context, tx *percolator.Tx, n percolator.Notification) er
 	return nil
 }
 
-// list writes down a team's greetings. It always writes: of two runs at the same time one
-// commits, and the other runs again and sees what the first one may have missed.
+// list writes the list of a team's greetings. It writes even if nothing changed, so that of two
+// concurrent runs only one commits; the other runs again on the newer state.
 func list(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
 	all := []string{}
 	people := percolator.Rows("people").Prefix(n.Row + "/")
@@ -69,7 +69,7 @@ func list(ctx context.Context, tx *percolator.Tx, n percolator.Notification) err
 	return nil
 }
 
-// hire adds people in one transaction: all of them, or none.
+// hire adds all people in one transaction.
 func hire(ctx context.Context, call *app.Invocation) error {
 	db, err := call.DB(ctx)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 
 func TestRosterFollowsNames(t *testing.T) {
 	n := percolatortest.Start(t, register)
-	// The first runs meet another transaction; one dies before it has told of its success.
+	// The first runs of greet conflict; one run of list dies before clearing its notification.
 	n.Inject(t, percolatortest.Fault{Kind: percolatortest.CommitConflicts, Observer: "greet", Times: 2})
 	n.Inject(t, percolatortest.Fault{Kind: percolatortest.ClearLost, Observer: "list", Times: 1})
 
@@ -25,6 +25,6 @@ func TestRosterFollowsNames(t *testing.T) {
 func want(t *testing.T, n *percolatortest.Node, value string) {
 	t.Helper()
 	if got, _ := n.Get(t, "engine", roster.Column); got != value {
-		t.Errorf("the roster is %s, not %s", got, value)
+		t.Errorf("the roster is %s, want %s", got, value)
 	}
 }
