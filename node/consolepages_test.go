@@ -171,7 +171,7 @@ func (v visitor) seesContention(ctx context.Context, db *percolator.DB) {
 	v.goes("locks", "workload/contended "+evil)
 	v.looks("contended")
 	v.goes("jobs", "3 replicas of each tablet")
-	v.sees("splits", "Tablets of more than 96.0 MiB, or with more than 250\u202f000 operations/s, are split")
+	v.sees("splits", "Tablets larger than 96.0 MiB, or with more than 250\u202f000 operations/s, are split")
 	v.looks("jobs")
 	v.goes("oracle", "(issuing)")
 	v.looks("oracle")

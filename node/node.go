@@ -41,25 +41,24 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// Config is what a node can be told; begin with DefaultConfig. Its fields, and what they
-// consist of, are documented in package node/config: `go doc node/config.Config`. What is
-// wrong with one is a *config.Fault in Open's error.
+// Config configures a node; start from DefaultConfig. Its fields are documented in package
+// node/config: `go doc node/config.Config`. Open reports each fault as a *config.Fault.
 type Config = config.Config
 
-// Placement tunes where replicas are and which of them lead: the field Placement of a
-// Config. Its fields are documented in package node/config.
+// Placement configures the placement of replicas and leaders (Config.Placement). Its fields are
+// documented in package node/config.
 type Placement = config.Placement
 
-// Limits are the most bytes of rows, columns, values and batches.
+// Limits bounds the sizes of rows, columns, values and batches, in bytes.
 type Limits = config.Limits
 
-// BatchConfig tunes how one kind of actor batches what waits for it: a field of
-// Config.Batch. Its fields, of which zero takes the default, are
+// BatchConfig configures the batching of one kind of actor (Config.Batch). Its fields, whose zero
+// values mean the defaults, are
 //
-//	MaxMessages int           // most messages in a batch
-//	MaxBytes    int           // a batch is closed once its messages hold this many bytes
-//	Linger      time.Duration // how long a batch waits for more; default 0
-//	QueueLimit  int           // most unanswered calls; more fail with ErrOverloaded at once
+//	MaxMessages int           // maximum number of messages in a batch
+//	MaxBytes    int           // size in bytes at which a batch is closed
+//	Linger      time.Duration // how long a batch waits for more messages; default 0
+//	QueueLimit  int           // maximum number of unanswered calls; more fail with ErrOverloaded
 type BatchConfig = actorkit.BatchConfig
 
 // DefaultConfig returns the defaults.
@@ -134,8 +133,8 @@ type Node struct {
 	closed bool // Close has begun
 }
 
-// Open starts a node. Every fault in cfg is reported at once. When it returns, the node
-// serves. ctx bounds the start only.
+// Open starts a node and returns once it serves. ctx bounds the start only. The error lists all
+// faults of cfg.
 func Open(ctx context.Context, cfg Config) (*Node, error) {
 	return open(ctx, cfg, nodeparts.Parts{})
 }

@@ -13,20 +13,19 @@ import (
 	"github.com/percolator-go/percolator/internal/pbjson"
 )
 
-// This file has the console's actions: each is a call of the services for clients, with the
-// request as JSON. Who may make it is decided where all such calls are (internal/rpc),
-// which is also where it is written to the audit log. It is called on the goroutine of
-// each request and keeps nothing.
+// Actions of the console: each is a call of a client service with a JSON request. Package
+// internal/rpc authorizes and audits it like every such call. Handlers run on the goroutine of
+// the request and keep no state.
 
-// action is a call that the console can make.
+// action is a call that the console offers.
 type action struct {
 	method            string
 	request, response func() proto.Message
-	// refuse returns why this request is not for the console, empty if it is; nil: all are.
+	// refuse returns why the console refuses the request; empty: it does not. nil: it refuses none.
 	refuse func(proto.Message) string
 }
 
-// actions are all of them, by the last part of their path.
+// actions holds all actions by the last element of their path.
 var actions = map[string]action{
 	"observer-control": {
 		pb.Admin_ControlObserver_FullMethodName, message[pb.ControlObserverRequest](),
@@ -62,7 +61,7 @@ var actions = map[string]action{
 	},
 }
 
-// message returns a function that makes messages of a type.
+// message returns a constructor of messages of a type.
 func message[T any, M interface {
 	*T
 	proto.Message
@@ -72,12 +71,12 @@ func message[T any, M interface {
 
 func refuseRetire(req proto.Message) string {
 	if req.(*pb.ControlObserverRequest).Retire {
-		return "retiring drops what waits, and can't be undone: use `percolator observer retire`"
+		return "retiring drops waiting notifications and cannot be undone: use `percolator observer retire`"
 	}
 	return ""
 }
 
-// act makes the call that the path names.
+// act performs the action that the path names.
 func (l *logins) act(w http.ResponseWriter, req *http.Request, body []byte) {
 	user, err := l.identify(req, l.tokenOf(req))
 	if err != nil {
@@ -87,13 +86,13 @@ func (l *logins) act(w http.ResponseWriter, req *http.Request, body []byte) {
 	a, ok := actions[req.PathValue("name")]
 	if !ok {
 		refuse(w, &Refusal{http.StatusNotFound, CodeNotFound,
-			"there is no such action: known are " + strings.Join(actionNames(), ", ")})
+			"unknown action; known actions are " + strings.Join(actionNames(), ", ")})
 		return
 	}
 	asked, answer := a.request(), a.response()
 	if err := (protojson.UnmarshalOptions{RecursionLimit: 16}).Unmarshal(body, asked); err != nil {
 		refuse(w, &Refusal{http.StatusBadRequest, CodeInvalid,
-			"the request is not what the action takes: " + err.Error()})
+			"the request does not match the action's message: " + err.Error()})
 		return
 	}
 	if a.refuse != nil {

@@ -6,14 +6,13 @@ import (
 	"path"
 )
 
-// The console: one document with a few modules and a style sheet, as they are written,
-// which show what /api/v1/cluster/stream and /api/v1/history tell. Nothing here changes.
-// It is called on the goroutine of each request.
+// Static files of the console: one document, modules and a style sheet, which show the data of
+// /api/v1/cluster/stream and /api/v1/history. Handlers run on the goroutine of the request.
 
 //go:embed console
 var consoleFiles embed.FS
 
-// consoleTypes are the kinds of files that the console consists of.
+// consoleTypes maps file extensions to content types.
 var consoleTypes = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".css":  "text/css; charset=utf-8",
@@ -21,7 +20,7 @@ var consoleTypes = map[string]string{
 	".svg":  "image/svg+xml",
 }
 
-// serveConsole adds the console to the paths.
+// serveConsole registers the console's paths.
 func serveConsole(mux *http.ServeMux) {
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		consoleFile(w, "index.html")
@@ -31,8 +30,7 @@ func serveConsole(mux *http.ServeMux) {
 	})
 }
 
-// consoleFile answers with the file. A name that leads elsewhere names none: the files are
-// in one folder, and embed.FS knows no other.
+// consoleFile serves a file of the console. Names outside its folder do not exist in embed.FS.
 func consoleFile(w http.ResponseWriter, name string) {
 	kind := consoleTypes[path.Ext(name)]
 	body, err := consoleFiles.ReadFile("console/" + name)

@@ -10,36 +10,36 @@ import (
 	"github.com/percolator-go/percolator/internal/connlimit"
 )
 
-// This file bounds the look-ups of wrong tokens in meta. Tokens are too long to be guessed, so this
-// never refuses a valid one: after many wrong tokens with one prefix from one address, others of that
+// Limits on look-ups of invalid tokens in meta. Tokens are too long to guess, so a valid one is never
+// refused: after maxGuesses invalid tokens of one kind (prefix and address), further tokens of that
 // kind are looked up one at a time. Requests call it on their goroutines.
 
 const (
-	// maxGuesses is how many wrong tokens of one kind may be shown within guessTime until others
-	// of it are looked up one at a time. All kinds beyond maxKinds share one count.
+	// maxGuesses is the number of invalid tokens of one kind within guessTime above which others of
+	// that kind are looked up one at a time. All kinds beyond maxKinds share one count.
 	maxGuesses = 10
 	guessTime  = time.Minute
 	maxKinds   = 1024
-	// maxRemembered is how many wrong tokens, and how many valid ones, are remembered.
+	// maxRemembered bounds the remembered invalid tokens, and the valid ones.
 	maxRemembered = 4096
-	// kindLength is the length of the prefix by which tokens are counted, in bytes.
+	// kindLength is the length of a token's counted prefix, in bytes.
 	kindLength = len("percolator_") + 4
 )
 
-// kind is the key by which wrong tokens are counted.
+// kind is the key of the counts of invalid tokens.
 type kind struct {
 	addr      netip.Addr // or its network, see connlimit.Network
 	beginning string
 }
 
-// guesses counts the wrong tokens of the current minute by kind.
+// guesses counts the invalid tokens of the current minute by kind.
 type guesses struct {
 	now func() time.Time
 
 	mu     sync.Mutex
 	began  time.Time
 	failed map[kind]int
-	wrong  map[[sha256.Size]byte]error // what was wrong, by the token's hash
+	wrong  map[[sha256.Size]byte]error // errors by the token's hash
 	valid  map[[sha256.Size]byte]bool  // tokens that were found valid
 }
 
@@ -50,7 +50,7 @@ func newGuesses(now func() time.Time) *guesses {
 	}
 }
 
-// known returns the error of a token that was found wrong in this minute; nil: look it up.
+// known returns the error of a token that was found invalid in this minute; nil: look it up.
 func (g *guesses) known(token string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -58,8 +58,8 @@ func (g *guesses) known(token string) error {
 	return g.wrong[sha256.Sum256([]byte(token))]
 }
 
-// suspect reports whether the token is to be looked up one at a time: many wrong ones of its kind were
-// shown, and it has not been found valid before.
+// suspect reports whether the token must be looked up one at a time: its kind has exceeded maxGuesses
+// and it is not remembered as valid.
 func (g *guesses) suspect(addr netip.Addr, token string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -67,8 +67,7 @@ func (g *guesses) suspect(addr netip.Addr, token string) bool {
 	return g.failed[g.counted(addr, token)] >= maxGuesses && !g.valid[sha256.Sum256([]byte(token))]
 }
 
-// tick begins another minute if one is over. Valid tokens are kept until there are too many. The caller
-// holds mu.
+// tick resets the counts each minute. Valid tokens are kept up to maxRemembered. The caller holds mu.
 func (g *guesses) tick() {
 	if now := g.now(); now.Sub(g.began) >= guessTime {
 		g.began = now
@@ -77,8 +76,8 @@ func (g *guesses) tick() {
 	}
 }
 
-// add counts a token that was looked up. One that is wrong, for the reason why, counts once however
-// many requests showed it at a time; why is nil if it is valid.
+// add records the outcome of a look-up; why is nil for a valid token. An invalid token counts once,
+// however many concurrent requests carried it.
 func (g *guesses) add(addr netip.Addr, token string, why error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -100,7 +99,7 @@ func (g *guesses) add(addr netip.Addr, token string, why error) {
 	g.failed[g.counted(addr, token)]++
 }
 
-// counted returns the kind by which a token is counted.
+// counted returns the kind of a token.
 func (g *guesses) counted(addr netip.Addr, token string) kind {
 	k := kind{connlimit.Network(addr), strings.Clone(token[:min(len(token), kindLength)])}
 	if _, known := g.failed[k]; !known && len(g.failed) >= maxKinds {

@@ -9,16 +9,15 @@ import (
 	"strings"
 )
 
-// A page of any site can have its own name resolve to this machine, or to another one
-// behind the same firewall, and then a browser reads what is served here on that page's
-// behalf (DNS rebinding). Its requests name the site in their Host. So a request has to
-// name a host that is surely meant: an address, which nobody can rebind, localhost, or a
-// name that the node knows as its own. It is called on the goroutine of each request.
+// Protection against DNS rebinding. A site can make its own name resolve to this machine, so that
+// a browser reads this server on behalf of the site's page. Such requests carry the site's name in
+// their Host header. The server therefore answers only requests whose host is an IP address, which
+// cannot be rebound, localhost, or one of the node's own names.
 
-// maxHostShown bounds how much of an unknown host is repeated in the answer.
+// maxHostShown bounds the part of an unknown host that the answer repeats, in bytes.
 const maxHostShown = 253
 
-// onlyOwnHost refuses requests for hosts that are not the node's.
+// onlyOwnHost refuses requests for hosts other than the node's.
 func onlyOwnHost(names func() []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		host := hostOf(req.Host)
@@ -27,13 +26,13 @@ func onlyOwnHost(names func() []string, next http.Handler) http.Handler {
 			return
 		}
 		text(w, http.StatusMisdirectedRequest, fmt.Sprintf(
-			"%q is not a name of this node: ask by its address, or start it with --http-host and the name",
+			"%q is not a name of this node: use its IP address, or start it with --http-host and the name",
 			host[:min(len(host), maxHostShown)]))
 	})
 }
 
-// ownHost reports whether the host of a request is surely meant. Clients that name none
-// (HTTP/1.0) are no browsers.
+// ownHost reports whether a request's host is the node's. Clients that send none (HTTP/1.0) are not
+// browsers.
 func ownHost(host string, names func() []string) bool {
 	if host == "" || host == "localhost" {
 		return true
@@ -46,7 +45,7 @@ func ownHost(host string, names func() []string) bool {
 	})
 }
 
-// hostOf is the host of host[:port], in lower case and without the dot of a full name.
+// hostOf returns the host of host[:port], in lower case and without a trailing dot.
 func hostOf(hostport string) string {
 	host := strings.Trim(hostport, "[]") // of an IPv6 address without a port
 	if h, _, err := net.SplitHostPort(hostport); err == nil {

@@ -16,38 +16,36 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// This file says who makes a request, and which requests may change something at all. A
-// browser sends cookies and certificates on its own account, also for pages of other
-// sites, so a change takes more than to be logged in: it comes from this node's own pages
-// (or from no browser), is JSON, and has a header that no other site's page can add. A
-// session is the token itself, in a cookie that scripts cannot read: any node can judge
-// it, and it ends when the token does. It is called on the goroutine of each request; the
-// only state is in guesses and lookUps.
+// Authentication of requests, and protection of requests that change something. A browser sends
+// cookies and certificates automatically, also for pages of other sites, so a login alone does not
+// authorize a change: the request must come from this node's own pages (or not from a browser), be
+// JSON, and carry a header that another site's page cannot add. The session is the token itself, in
+// a cookie that scripts cannot read: any node can verify it, and it expires with the token. Handlers
+// run on the goroutine of the request; the only state is guesses, lookUps and suspects.
 
-// User is who is logged in.
+// User is the user of a request.
 type User struct {
 	Name, Role string
-	How        string    // what says so: "token" or "certificate"
+	How        string    // how the user was identified: "token" or "certificate"
 	Expires    time.Time // zero: not before the connection does
-	MayAct     bool      // it has the operator's role
+	MayAct     bool      // the user has the operator's role
 }
 
-// Operators knows who may change something over HTTP, and does it. Its methods are called
-// on many goroutines. Errors are a *Refusal where the client can do something about it.
+// Operators identifies users and performs their actions. Its methods are called concurrently. An
+// error that the client can fix is a *Refusal.
 type Operators interface {
-	// Identify returns who knows the token or, if that is empty, who has the certificate. A
-	// token that is not known, has expired or was revoked is a Refusal with the status 401.
+	// Identify returns the user of the token or, if that is empty, of the certificate. An unknown,
+	// expired or revoked token yields a Refusal with status 401.
 	Identify(ctx context.Context, token string, cert *x509.Certificate) (User, error)
-	// Act makes the call of a method of the services for clients, if the user may, and
-	// fills in resp.
+	// Act calls a method of the client services if the user is authorized, and fills in resp.
 	Act(ctx context.Context, who User, from, method string, req, resp proto.Message) error
 }
 
-// Refusal is the answer to a request that is not served.
+// Refusal is the error sent for a refused request.
 type Refusal struct {
-	Status int    // of HTTP
+	Status int    // HTTP status
 	Code   string // for programs
-	Text   string // for people: what to do
+	Text   string // for people, with the remedy
 }
 
 // Error implements error.
@@ -55,43 +53,43 @@ func (r *Refusal) Error() string { return r.Text }
 
 // Codes of refusals.
 const (
-	CodeInvalid     = "INVALID"     // something is wrong with the request
-	CodeLogin       = "LOGIN"       // nobody is logged in
-	CodePermission  = "PERMISSION"  // this one may not, or not from there
-	CodeNotFound    = "NOT_FOUND"   // there is no such action
-	CodeTooMany     = "TOO_MANY"    // requests at once
-	CodeUnavailable = "UNAVAILABLE" // later, or on another node
+	CodeInvalid     = "INVALID"     // the request is malformed
+	CodeLogin       = "LOGIN"       // a login is required
+	CodePermission  = "PERMISSION"  // the user, or the request's origin, is not authorized
+	CodeNotFound    = "NOT_FOUND"   // unknown action
+	CodeTooMany     = "TOO_MANY"    // too many concurrent requests
+	CodeUnavailable = "UNAVAILABLE" // retry later or on another node
 	CodeInternal    = "INTERNAL"
 )
 
 const (
-	// maxBody bounds what a request that changes something may send, in bytes.
+	// maxBody bounds the body of a request that changes something, in bytes.
 	maxBody = 64 << 10
-	// actTime is how long a change may take: less than the answer has.
+	// actTime bounds an action; it is below the write timeout.
 	actTime = 25 * time.Second
-	// maxLookUps is how many tokens are looked up at once, and lookUpTime how long one may
-	// take with its wait for that: with actTime, less than the answer has.
+	// maxLookUps bounds the concurrent look-ups of tokens. lookUpTime bounds one, including its
+	// wait; together with actTime it is below the write timeout.
 	maxLookUps = 16
 	lookUpTime = 4 * time.Second
-	// consoleHeader has to be there, with any value. A page of another site cannot set it
-	// without being asked whether it may, which it may not.
+	// consoleHeader is required, with any value. Browsers let a page of another site set it only
+	// after a CORS preflight, which fails.
 	consoleHeader = "X-Percolator-Console"
 	tokenCookie   = "percolator_token"
-	// hostPrefix has browsers take the cookie over TLS only, and from this very host.
+	// hostPrefix makes browsers accept the cookie over TLS and from this host only.
 	hostPrefix = "__Host-"
 )
 
-// logins says who makes requests.
+// logins authenticates requests.
 type logins struct {
 	operators Operators // nil: nobody can log in
-	secure    bool      // requests come over TLS
-	anywhere  bool      // who logs in may do so in plain text over a network
+	secure    bool      // the listener uses TLS
+	anywhere  bool      // tokens are accepted in plain text from other machines
 	closed    func(*http.Request) bool
 	view      func(User) View // nil: everything
 	logger    *slog.Logger
 	guesses   *guesses
-	lookUps   chan struct{} // has one for each that is under way
-	suspects  chan struct{} // of suspect tokens, likewise
+	lookUps   chan struct{} // semaphore of look-ups
+	suspects  chan struct{} // semaphore of look-ups of suspect tokens
 }
 
 func newLogins(o Options) *logins {
@@ -101,7 +99,7 @@ func newLogins(o Options) *logins {
 	}
 }
 
-// serve adds the paths.
+// serve registers the paths.
 func (l *logins) serve(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/v1/session", ownSite(func(w http.ResponseWriter, req *http.Request) {
 		user, err := l.identify(req, l.tokenOf(req))
@@ -111,7 +109,7 @@ func (l *logins) serve(mux *http.ServeMux) {
 		}
 		var refusal *Refusal
 		if errors.As(err, &refusal) && refusal.Code == CodeLogin {
-			l.setCookie(w, "", time.Unix(0, 0)) // it would count as a guess again and again
+			l.setCookie(w, "", time.Unix(0, 0)) // otherwise each request would count as a guess
 		}
 		tellUser(w, user, problem)
 	}))
@@ -123,7 +121,7 @@ func (l *logins) serve(mux *http.ServeMux) {
 		}))
 }
 
-// login answers with the cookie that has the token.
+// login verifies a token and sets it as the cookie.
 func (l *logins) login(w http.ResponseWriter, req *http.Request, body []byte) {
 	var asked struct {
 		Token string `json:"token"`
@@ -134,7 +132,7 @@ func (l *logins) login(w http.ResponseWriter, req *http.Request, body []byte) {
 	}
 	user, err := l.identify(req, asked.Token)
 	if err != nil {
-		l.logger.Warn("console: a login is refused", "from", req.RemoteAddr, "error", err)
+		l.logger.Warn("console: refused a login", "from", req.RemoteAddr, "error", err)
 		refuse(w, err)
 		return
 	}
@@ -157,7 +155,7 @@ func (l *logins) setCookie(w http.ResponseWriter, token string, expires time.Tim
 	})
 }
 
-// tokenOf is the token in the request: programs send it as a bearer's.
+// tokenOf returns the request's token: programs send it as a bearer token, browsers as the cookie.
 func (l *logins) tokenOf(req *http.Request) string {
 	if token, ok := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer "); ok {
 		return token
@@ -168,7 +166,7 @@ func (l *logins) tokenOf(req *http.Request) string {
 	return ""
 }
 
-// identify returns who makes the request, with the token or with a certificate.
+// identify returns the request's user by the token or the certificate.
 func (l *logins) identify(req *http.Request, token string) (User, error) {
 	var cert *x509.Certificate
 	if req.TLS != nil && len(req.TLS.VerifiedChains) > 0 {
@@ -179,21 +177,21 @@ func (l *logins) identify(req *http.Request, token string) (User, error) {
 	switch {
 	case l.operators == nil:
 		return User{}, &Refusal{http.StatusServiceUnavailable, CodeUnavailable,
-			"nobody can log in to this listener"}
+			"this listener does not accept logins"}
 	case token == "" && cert == nil:
-		return User{}, &Refusal{http.StatusUnauthorized, CodeLogin, "log in with a token that " +
-			"`percolator token create NAME --role operator` has made"}
+		return User{}, &Refusal{http.StatusUnauthorized, CodeLogin, "log in with a token from " +
+			"`percolator token create NAME --role operator`"}
 	case token == "":
 		return l.operators.Identify(req.Context(), "", cert)
 	case !l.secure && !l.anywhere && !addr.IsLoopback():
-		return User{}, &Refusal{http.StatusForbidden, CodePermission, "a token is taken in plain " +
+		return User{}, &Refusal{http.StatusForbidden, CodePermission, "tokens are accepted in plain " +
 			"text from this machine only: start the node with --http-tls, or use `ssh -L`"}
 	}
 	return l.lookUp(req.Context(), addr, token)
 }
 
-// lookUp returns who has the token. One that was found wrong just now is refused without a look-up.
-// Those of a kind of which many were wrong wait for each other, and for no valid one.
+// lookUp returns the user of the token. A token that was recently found invalid is refused without
+// a look-up. Look-ups of suspect tokens run one at a time and do not delay valid tokens.
 func (l *logins) lookUp(ctx context.Context, addr netip.Addr, token string) (User, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookUpTime)
 	defer cancel()
@@ -206,7 +204,7 @@ func (l *logins) lookUp(ctx context.Context, addr netip.Addr, token string) (Use
 		defer func() { <-room }()
 	case <-ctx.Done():
 		return User{}, &Refusal{http.StatusServiceUnavailable, CodeUnavailable,
-			"the node is busy looking up tokens: try again"}
+			"too many token look-ups in flight: try again"}
 	}
 	if err := l.guesses.known(token); err != nil {
 		return User{}, err
@@ -222,8 +220,8 @@ func (l *logins) lookUp(ctx context.Context, addr netip.Addr, token string) (Use
 	return user, err
 }
 
-// instead returns nil if who makes the request has logged in, and so may read what others
-// may not; else a refusal, which is why if no login was tried.
+// instead returns nil if the request's user has logged in, and so may read what others may not. It
+// returns why if the request carries no credentials, and the error of the login otherwise.
 func (l *logins) instead(req *http.Request, why error) error {
 	_, err := l.identify(req, l.tokenOf(req))
 	if err != nil && l.tokenOf(req) == "" {
@@ -232,8 +230,8 @@ func (l *logins) instead(req *http.Request, why error) error {
 	return err
 }
 
-// mayRead returns nil if who makes the request has logged in, with whatever role, or need
-// not; else a refusal.
+// mayRead returns nil if the request's user has logged in, with any role, or needs no login;
+// otherwise a refusal.
 func (l *logins) mayRead(req *http.Request) error {
 	if l.closed == nil || !l.closed(req) {
 		return nil
@@ -242,8 +240,8 @@ func (l *logins) mayRead(req *http.Request) error {
 	return err
 }
 
-// only has next answer those who may read. Open stay health, the files of the console, which are the same everywhere, and what
-// one logs in by.
+// only restricts next to users who may read. Health, the console's static files and the login stay
+// open.
 func (l *logins) only(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		switch path := req.URL.Path; {
@@ -259,7 +257,7 @@ func (l *logins) only(next http.Handler) http.Handler {
 	})
 }
 
-// changing has next handle requests that may change something, and refuses others.
+// changing passes requests that are protected against forgery to next and refuses others.
 func (l *logins) changing(next func(http.ResponseWriter, *http.Request, []byte)) http.HandlerFunc {
 	sameOrigin := http.NewCrossOriginProtection()
 	return func(w http.ResponseWriter, req *http.Request) {
@@ -267,7 +265,7 @@ func (l *logins) changing(next func(http.ResponseWriter, *http.Request, []byte))
 		switch {
 		case sameOrigin.Check(req) != nil:
 			refuse(w, &Refusal{http.StatusForbidden, CodePermission,
-				"this is for the node's own pages, not for other sites'"})
+				"only pages of this node may send this request"})
 			return
 		case req.Header.Get(consoleHeader) == "":
 			refuse(w, &Refusal{http.StatusForbidden, CodePermission,
@@ -285,14 +283,14 @@ func (l *logins) changing(next func(http.ResponseWriter, *http.Request, []byte))
 			refuse(w, &Refusal{http.StatusRequestEntityTooLarge, CodeInvalid,
 				"the request is larger than 64 KiB"})
 		case err != nil:
-			refuse(w, &Refusal{http.StatusBadRequest, CodeInvalid, "the request has not come whole"})
+			refuse(w, &Refusal{http.StatusBadRequest, CodeInvalid, "the request's body could not be read"})
 		default:
 			next(w, req, body)
 		}
 	}
 }
 
-// tellUser answers with who is logged in.
+// tellUser sends the user.
 func tellUser(w http.ResponseWriter, u User, problem string) {
 	expires := int64(0)
 	if !u.Expires.IsZero() {
@@ -304,7 +302,7 @@ func tellUser(w http.ResponseWriter, u User, problem string) {
 	})
 }
 
-// refuse answers with an error. One that is no Refusal is the node's own fault.
+// refuse sends an error. One that is not a Refusal has status 500.
 func refuse(w http.ResponseWriter, err error) {
 	r := &Refusal{http.StatusInternalServerError, CodeInternal, err.Error()}
 	_ = errors.As(err, &r)

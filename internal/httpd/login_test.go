@@ -144,12 +144,12 @@ func TestActions(t *testing.T) {
 		code       int
 		says       string
 	}{
-		{"/api/v1/actions/drop-table", "{}", 404, "known are log-level"},
-		{"/api/v1/actions/..%2flog-level", "{}", 404, "known are"},
-		{levelPath, `{"level":1}`, 400, "not what the action takes"},
-		{levelPath, `{"unknown":"x"}`, 400, "not what the action takes"},
-		{levelPath, `level=debug`, 400, "not what the action takes"},
-		{levelPath, strings.Repeat(`{"level":`, 1000), 400, "not what the action takes"},
+		{"/api/v1/actions/drop-table", "{}", 404, "known actions are log-level"},
+		{"/api/v1/actions/..%2flog-level", "{}", 404, "known actions are"},
+		{levelPath, `{"level":1}`, 400, "does not match the action"},
+		{levelPath, `{"unknown":"x"}`, 400, "does not match the action"},
+		{levelPath, `level=debug`, 400, "does not match the action"},
+		{levelPath, strings.Repeat(`{"level":`, 1000), 400, "does not match the action"},
 		{"/api/v1/actions/observer-control", `{"name":"count","retire":true}`, 400, "observer retire"},
 		{levelPath, `{"level":"` + strings.Repeat("x", 64<<10) + `"}`, 413, "64 KiB"},
 		{"/api/v1/login", strings.Repeat("x", 65<<10), 413, "64 KiB"},

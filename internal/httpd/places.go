@@ -10,11 +10,10 @@ import (
 	"github.com/percolator-go/percolator/internal/connlimit"
 )
 
-// This file admits a connection while a request on it is answered. Probes need no place, so neither
-// requests that hold all places nor silent connections delay them. It is called on the goroutine of
-// each connection.
+// Limits on connections and requests. A request acquires a place for its connection while it is
+// answered. Probes need none, so that neither busy nor silent connections delay them.
 
-// placesFor returns the bounds of a server.
+// placesFor returns the limits of a server.
 func placesFor(o Options) connlimit.Config {
 	requests := cmp.Or(o.MaxRequests, 256)
 	return connlimit.Config{
@@ -25,7 +24,7 @@ func placesFor(o Options) connlimit.Config {
 // connectionKey is the key of a request's *connlimit.Conn in its context.
 type connectionKey struct{}
 
-// withConnection is a ConnContext.
+// withConnection implements http.Server's ConnContext.
 func withConnection(ctx context.Context, c net.Conn) context.Context {
 	if secure, ok := c.(*tls.Conn); ok {
 		c = secure.NetConn()
@@ -36,7 +35,7 @@ func withConnection(ctx context.Context, c net.Conn) context.Context {
 // isHealth reports whether the request is a probe's.
 func isHealth(req *http.Request) bool { return req.URL.Path == "/livez" || req.URL.Path == "/readyz" }
 
-// placed has next answer requests that get a place, and those of probes.
+// placed passes probes and requests that acquire a place to next.
 func placed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if c, ok := req.Context().Value(connectionKey{}).(*connlimit.Conn); ok && !isHealth(req) {

@@ -11,13 +11,12 @@ import (
 	"time"
 )
 
-// The profiles of a running node, for `go tool pprof` and `go tool trace`, where the
-// operator has asked for them. They are served as net/http/pprof does, which is not used:
-// importing it would serve them on http.DefaultServeMux of every program that links a
-// node, without the guard here. Each is called on the goroutine of its request; of a
-// profile or trace over time there is one at a time in a process.
+// Profiles of a running node, for `go tool pprof` and `go tool trace`, if enabled. They are served
+// like those of net/http/pprof, which is not imported: it would register them on
+// http.DefaultServeMux of every program that links a node, without the checks here. A process
+// records one profile or trace over time at once.
 
-// Bounds of a profile over some time.
+// Bounds of a profile over time.
 const (
 	profileSeconds = 30 // unless the request says otherwise
 	traceSeconds   = 1
@@ -25,7 +24,7 @@ const (
 	profileGrace   = 30 * time.Second // to send what was gathered
 )
 
-// profiles adds /debug/pprof/ to the paths.
+// profiles registers /debug/pprof/.
 func profiles(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/pprof/{$}", func(w http.ResponseWriter, _ *http.Request) {
 		var list strings.Builder
@@ -45,23 +44,23 @@ func profiles(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/pprof/{name}", snapshot)
 }
 
-// over answers with what is gathered between start and stop, for as many seconds as the
-// request says, or until its client goes.
+// over sends what is recorded between start and stop: for the request's number of seconds, or
+// until its client disconnects.
 func over(w http.ResponseWriter, req *http.Request, seconds int, start func() error, stop func()) {
 	if asked := req.FormValue("seconds"); asked != "" {
 		var err error
 		if seconds, err = strconv.Atoi(asked); err != nil || seconds < 1 || seconds > maxSeconds {
 			text(w, http.StatusBadRequest,
-				fmt.Sprintf("seconds is a number from 1 to %d", maxSeconds))
+				fmt.Sprintf("seconds must be a number from 1 to %d", maxSeconds))
 			return
 		}
 	}
 	wait := time.Duration(seconds) * time.Second
-	// The server's own limit is for answers that are ready.
+	// The server's write timeout would cut the recording off.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(wait + profileGrace))
 	binary(w)
 	if err := start(); err != nil {
-		text(w, http.StatusServiceUnavailable, err.Error()+": try again when it has ended")
+		text(w, http.StatusServiceUnavailable, err.Error()+": retry when it has ended")
 		return
 	}
 	defer stop()
@@ -73,7 +72,7 @@ func over(w http.ResponseWriter, req *http.Request, seconds int, start func() er
 	}
 }
 
-// snapshot answers with a profile as it stands, as text if debug is given.
+// snapshot sends the current state of a profile, as text if debug is set.
 func snapshot(w http.ResponseWriter, req *http.Request) {
 	p := pprof.Lookup(req.PathValue("name"))
 	if p == nil {
@@ -89,7 +88,7 @@ func snapshot(w http.ResponseWriter, req *http.Request) {
 	} else {
 		binary(w)
 	}
-	_ = p.WriteTo(w, debug) // whoever asked has gone
+	_ = p.WriteTo(w, debug) // the client has disconnected
 }
 
 func binary(w http.ResponseWriter) { w.Header().Set("Content-Type", "application/octet-stream") }

@@ -11,32 +11,32 @@ import (
 	"time"
 )
 
-// What pages ask for beside how the cluster is, such as rows and the chain of a change: the
-// node answers, and this file keeps the answers bounded and to whom they may go. It owns the
-// room for questions under way; everything runs on the goroutine of the request.
+// Questions: data of pages other than the cluster's status, such as rows and traces. The node
+// answers them; this file limits concurrency and time, and authorizes readers. It owns the
+// semaphore of questions in flight; handlers run on the goroutine of the request.
 
-// A Question is one kind of what pages ask for, at GET /api/v1/ and its name.
+// Question is one kind of request of a page, GET /api/v1/NAME.
 type Question struct {
-	// Answer returns what is sent as JSON. An error that wraps ErrQuestion is the asker's
-	// fault; others are the cluster's.
+	// Answer returns the value to send as JSON. An error that wraps ErrQuestion means a bad request;
+	// others mean a failure of the cluster.
 	Answer func(ctx context.Context, form url.Values) (any, error)
-	// Data says that the answer has rows or values, which Options.MayRead decides about.
+	// Data marks answers with rows or values, which Options.MayRead authorizes.
 	Data bool
-	// Seen takes the place of Answer where the answer depends on who asks: v is what may be told.
+	// Seen replaces Answer where the answer depends on the user: v is the user's view.
 	Seen func(ctx context.Context, form url.Values, v View) (any, error)
 }
 
-// ErrQuestion is wrapped by errors of an Answer that asking again will not mend.
+// ErrQuestion is wrapped by errors of an Answer that a retry cannot fix.
 var ErrQuestion = errors.New("httpd: bad question")
 
 const (
-	// maxQuestions bounds the answers in the making at once: each may read many tablets.
+	// maxQuestions bounds the questions in flight: each may read many tablets.
 	maxQuestions = 8
-	// questionPatience is how long one may take.
-	questionPatience = 5 * time.Second
+	// questionTimeout bounds one question.
+	questionTimeout = 5 * time.Second
 )
 
-// serveQuestions adds their paths, and that of the one that this package answers itself.
+// serveQuestions registers the questions, and tablets, which this package answers itself.
 func serveQuestions(mux *http.ServeMux, o Options, w *clusterWatch, l *logins) {
 	room := make(chan struct{}, maxQuestions)
 	all := map[string]Question{"tablets": {Seen: w.answerTablets}}
@@ -69,14 +69,14 @@ func serveQuestions(mux *http.ServeMux, o Options, w *clusterWatch, l *logins) {
 	}
 }
 
-// answer asks, and sends what comes.
+// answer calls ask and sends its result.
 func answer(w http.ResponseWriter, req *http.Request, ask func(context.Context, url.Values) (any, error)) {
 	form, err := url.ParseQuery(req.URL.RawQuery)
 	if err != nil {
 		refuse(w, &Refusal{http.StatusBadRequest, CodeInvalid, err.Error()})
 		return
 	}
-	ctx, cancel := context.WithTimeout(req.Context(), questionPatience)
+	ctx, cancel := context.WithTimeout(req.Context(), questionTimeout)
 	defer cancel()
 	found, err := ask(ctx, form)
 	var body []byte

@@ -18,53 +18,49 @@ import (
 	"github.com/percolator-go/percolator/internal/pbjson"
 )
 
-// Options is what a Server shows. Its functions are called on any goroutine, once a request.
+// Options configures a Server. Its functions are called concurrently, once per request.
 type Options struct {
 	// Addr is the host:port to bind; port 0 picks a free one.
 	Addr string
-	// Hosts are the names, with or without ports, under which requests may ask for the node
-	// besides localhost and addresses; others are refused. nil: none.
+	// Hosts returns the host names, with or without ports, that requests may use in addition to
+	// localhost and IP addresses; others are refused. nil: none.
 	Hosts func() []string
-	// Operators knows who may change something; nil: nobody may.
+	// Operators authorizes and performs actions; nil: there are none.
 	Operators Operators
-	// TLS serves encrypted, and lets those log in who show a certificate that it accepts; nil:
-	// plain text.
+	// TLS enables TLS and logins by an accepted client certificate; nil: plain text.
 	TLS *tls.Config
-	// PlainLogins takes tokens in plain text from other machines too.
+	// PlainLogins accepts tokens in plain text from other machines.
 	PlainLogins bool
-	// Profiles also serves /debug/pprof/.
+	// Profiles enables /debug/pprof/.
 	Profiles bool
-	// Status describes the node.
+	// Status returns the node's status.
 	Status func(ctx context.Context) *pb.NodeStatusResponse
-	// Cluster describes the whole cluster and lists its tables, as far as that could be
-	// gathered, or says why it can't. It is called while somebody listens, one call at a
-	// time; nil: the node can't tell.
+	// Cluster returns the status and the tables of the cluster, as far as known, or an error. It is
+	// called while there are listeners, one call at a time; nil: not supported.
 	Cluster func(ctx context.Context) (*pb.ClusterStatusResponse, []*pb.Table, error)
-	// Questions are what pages ask for beside that, by name.
+	// Questions are the other requests of pages, by name.
 	Questions map[string]Question
-	// MayRead says why who has not logged in may not see rows and values; nil: everybody may.
+	// MayRead returns why users who have not logged in may not read rows and values; nil: everybody may.
 	MayRead func(*http.Request) error
-	// Closed reports whether the request is answered only if who makes it has logged in. It is
-	// asked of all but health and the console's files, and of a stream for each event; nil:
-	// everybody is answered.
+	// Closed reports whether a request requires a login. It is called for all requests except health
+	// and the console's files, and for each event of a stream; nil: none requires one.
 	Closed func(*http.Request) bool
-	// View returns what may be told to somebody; the zero User has not logged in. nil: everything is
-	// told to everybody.
+	// View returns the view of a user; the zero User has not logged in. nil: nothing is hidden.
 	View func(User) View
-	// Ready is nil while the node serves, else why it does not.
+	// Ready returns nil while the node serves, otherwise why it does not.
 	Ready func(ctx context.Context) error
-	// Notes are what to tell a probe beside that; nil: nothing.
+	// Notes returns remarks for probes; nil: none.
 	Notes func() []string
-	// MaxPending bounds the connections on which no request is answered: that shake hands, have sent
-	// half a request, are idle or ask for health. One more closes another, see package connlimit;
-	// default 256.
+	// MaxPending bounds the connections without a request in flight: during the handshake, with a
+	// partial request, idle, or with a health check. Above it another one is closed, see package
+	// connlimit; default 256.
 	MaxPending int
-	// MaxRequests bounds the other requests that are answered at once; default 256. One address has
-	// half of them at most. Those beyond it are refused with the status 503.
+	// MaxRequests bounds the other concurrent requests; default 256, of which one address can use at
+	// most half. Requests above it are refused with status 503.
 	MaxRequests int
-	// Metrics is what /metrics exports.
+	// Metrics is the source of /metrics.
 	Metrics prometheus.Gatherer
-	// Logger receives what net/http reports; nil discards it.
+	// Logger receives net/http's errors; nil discards them.
 	Logger *slog.Logger
 }
 
@@ -77,10 +73,10 @@ type Server struct {
 	watch    *clusterWatch
 }
 
-// timing is how long things may take, and how often they are done.
+// timing holds timeouts and intervals.
 type timing struct {
-	read, write time.Duration // a request; its answer
-	watch       time.Duration // between two events
+	read, write time.Duration // timeouts of a request and of its answer
+	watch       time.Duration // interval between events
 }
 
 var defaultTiming = timing{
@@ -88,7 +84,7 @@ var defaultTiming = timing{
 	watch: 2 * time.Second,
 }
 
-// Open binds the address and serves.
+// Open binds the address and starts to serve.
 func Open(o Options) (*Server, error) { return open(o, defaultTiming) }
 
 func open(o Options, t timing) (*Server, error) {
@@ -123,14 +119,14 @@ func open(o Options, t timing) (*Server, error) {
 	return s, nil
 }
 
-// Addr is the address that was bound.
+// Addr returns the bound address.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// Displaced returns how many connections without a request were closed to make room for others.
+// Displaced returns the number of connections without a request that were closed in favor of others.
 func (s *Server) Displaced() uint64 { return s.limiter.Closed() }
 
-// Close stops listening, ends streams, and waits for other requests under way as long as
-// ctx allows, then cuts them off. It is called once.
+// Close stops listening, ends streams, waits for other requests until ctx ends, and then closes
+// their connections. It must be called once.
 func (s *Server) Close(ctx context.Context) error {
 	s.watch.close()
 	err := s.http.Shutdown(ctx)
@@ -179,7 +175,7 @@ func handler(o Options, watch *clusterWatch) http.Handler {
 	return guard(onlyOwnHost(o.Hosts, placed(logins.only(mux))))
 }
 
-// noted adds a line for each note.
+// noted appends a line for each note.
 func noted(answer string, notes func() []string) string {
 	if notes == nil {
 		return answer
@@ -190,13 +186,12 @@ func noted(answer string, notes func() []string) string {
 	return answer
 }
 
-// contentPolicy has browsers load nothing but what this node serves, and run no script that
-// stands in a document.
+// contentPolicy makes browsers load resources from this node only, and run no inline scripts.
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; " +
 	"connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; " +
 	"frame-ancestors 'none'"
 
-// guard sets what every answer carries.
+// guard sets the headers of every answer.
 func guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		h := w.Header()

@@ -18,16 +18,14 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file answers for the tablets of which a cluster may have thousands: the stream has
-// their totals only, and a page of them, in some order or those that hold some row, is
-// asked for at /api/v1/tablets. It reads what the clusterWatch was told last, which nobody
-// changes any more, and keeps nothing. It is called on the goroutine of each request, and
-// the totals on that of the clusterWatch.
+// Pages of tablets. A cluster may have thousands, so the event stream carries totals only, and
+// /api/v1/tablets returns one sorted or filtered page. It reads the clusterWatch's last status,
+// which is immutable, and keeps no state.
 
-// tabletPage bounds the tablets of one answer.
+// tabletPage is the maximum number of tablets in one answer.
 const tabletPage = 200
 
-// tabletTotals are what all tablets come to.
+// tabletTotals sums up all tablets.
 type tabletTotals struct {
 	Tablets int    `json:"tablets"`
 	Led     int    `json:"led"` // by nodes that answer
@@ -35,13 +33,13 @@ type tabletTotals struct {
 	Garbage uint64 `json:"garbage"` // entries that wait to be collected
 }
 
-// tablet is what the nodes together say of one tablet.
+// tablet merges the nodes' statuses of one tablet.
 type tablet struct {
 	*pb.StatusResponse        // of its leader, else of who knows the newest descriptor
 	away               uint64 // replicas on nodes that do not answer
 }
 
-// tabletsOf puts together what the nodes say, in order of the tablets' ranges.
+// tabletsOf merges the nodes' statuses, in range order.
 func tabletsOf(status *pb.ClusterStatusResponse) (list []tablet, totals tabletTotals) {
 	told, answers := map[uint64]*pb.StatusResponse{}, map[uint64]bool{}
 	for _, n := range status.GetNodes() {
@@ -75,7 +73,7 @@ func tabletsOf(status *pb.ClusterStatusResponse) (list []tablet, totals tabletTo
 	return list, totals
 }
 
-// tellsMore reports whether a replica's word counts before another's.
+// tellsMore reports whether replica a's status takes precedence over b's.
 func tellsMore(a, b *pb.StatusResponse) bool {
 	if a.GetLeader() != b.GetLeader() {
 		return a.GetLeader()
@@ -84,7 +82,7 @@ func tellsMore(a, b *pb.StatusResponse) bool {
 		cmp.Compare(a.GetTablet().GetEpoch(), b.GetTablet().GetEpoch())) > 0
 }
 
-// trouble is 0 for a tablet with which all is well.
+// trouble returns the severity of a tablet's problems; 0: none.
 func (t tablet) trouble() uint64 {
 	if !t.GetLeader() {
 		return 1<<32 + t.away
@@ -92,7 +90,7 @@ func (t tablet) trouble() uint64 {
 	return t.away
 }
 
-// tabletOrders are by what a page may be sorted: the largest first, then by range.
+// tabletOrders maps the names of orders to their keys: descending, then by range.
 var tabletOrders = map[string]func(tablet) uint64{
 	"range":   func(tablet) uint64 { return 0 },
 	"load":    func(t tablet) uint64 { return t.GetLoad() },
@@ -106,7 +104,7 @@ var tabletOrders = map[string]func(tablet) uint64{
 	},
 }
 
-// tabletJSON is a tablet in an answer.
+// tabletJSON is the JSON of a tablet.
 type tabletJSON struct {
 	ID           uint64        `json:"tablet_id"`
 	StartTable   uint32        `json:"start_table"`
@@ -130,7 +128,7 @@ type replicaJSON struct {
 	Snapshot bool   `json:"snapshot"` // it needs one
 }
 
-// tabletsAnswer is a page of tablets. The largest values are those of all, to compare with.
+// tabletsAnswer is a page of tablets. The largest values are those of all tablets.
 type tabletsAnswer struct {
 	tabletTotals
 	Found       int          `json:"found"` // of them, that were asked for
@@ -141,17 +139,17 @@ type tabletsAnswer struct {
 	List        []tabletJSON `json:"list"`
 }
 
-// answerTablets is a page of the tablets: by, an order; skip, so many first ones; locked,
-// only those with locks; find, only the tablet with that id, or those that hold
-// something of a table, or the one with a row, written TABLE/ROW.
+// answerTablets returns a page of tablets. Parameters: by, the order; skip, the number of tablets to
+// skip; locked, only tablets with locks; find, only the tablet with an id, the tablets of a table,
+// or the tablet of a row, written TABLE/ROW.
 func (w *clusterWatch) answerTablets(ctx context.Context, form url.Values, v View) (any, error) {
 	by := tabletOrders[cmp.Or(form.Get("by"), "range")]
 	skip, err := strconv.Atoi(cmp.Or(form.Get("skip"), "0"))
 	if by == nil || err != nil || skip < 0 {
-		return nil, fmt.Errorf("%w: by=%s skip=%s: wanted are range, load, size, trouble or lock, "+
+		return nil, fmt.Errorf("%w: by=%s skip=%s: want range, load, size, trouble or lock, "+
 			"and a number", ErrQuestion, form.Get("by"), form.Get("skip"))
 	}
-	news, err := w.now(ctx, questionPatience)
+	news, err := w.now(ctx, questionTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -199,8 +197,8 @@ func (t tablet) json() tabletJSON {
 	return out
 }
 
-// finder returns which tablets are meant by a text: all, one by its id, those that hold
-// something of a table, or the one that holds a row. Tables that are gone are not found.
+// finder returns the filter for a search text: empty for all tablets, an id, a table, or TABLE/ROW.
+// Dropped tables are not found.
 func finder(text string, tables []*pb.Table) (func(*pb.TabletDescriptor) bool, error) {
 	if text == "" {
 		return func(*pb.TabletDescriptor) bool { return true }, nil
@@ -208,7 +206,7 @@ func finder(text string, tables []*pb.Table) (func(*pb.TabletDescriptor) bool, e
 	if id, err := strconv.ParseUint(text, 10, 64); err == nil {
 		return func(d *pb.TabletDescriptor) bool { return d.GetTabletId() == id }, nil
 	}
-	// The name may have a slash in it, too: the longest that fits is meant.
+	// Names may contain slashes: the longest matching one wins.
 	var found *pb.Table
 	for _, t := range tables {
 		rest, ok := strings.CutPrefix(text, t.GetName())
@@ -235,8 +233,8 @@ func finder(text string, tables []*pb.Table) (func(*pb.TabletDescriptor) bool, e
 	}, nil
 }
 
-// Bytes reads a row or column as the console writes it: as it is, or, where it begins with
-// a quotation mark, as a string of Go, which can hold any bytes.
+// Bytes parses a row or column as the console writes it: unchanged or, if it begins with a quotation
+// mark, as a Go string literal, which can hold any bytes.
 func Bytes(text string) (string, error) {
 	if !strings.HasPrefix(text, `"`) {
 		return text, nil
@@ -249,8 +247,8 @@ func Bytes(text string) (string, error) {
 	return raw, nil
 }
 
-// withoutTablets returns the status without what nodes say of their tablets. Who has told
-// it may still use all its messages, so none is changed.
+// withoutTablets returns a copy of the status without the nodes' tablets. The messages are shared,
+// so none is changed.
 func withoutTablets(status *pb.ClusterStatusResponse) *pb.ClusterStatusResponse {
 	out := &pb.ClusterStatusResponse{}
 	shallow(out.ProtoReflect(), status.ProtoReflect())
@@ -267,8 +265,7 @@ func withoutTablets(status *pb.ClusterStatusResponse) *pb.ClusterStatusResponse 
 	return out
 }
 
-// shallow sets the fields of a message as those of another, with which it then shares what
-// these lead to.
+// shallow copies the fields of a message to another, which then shares its submessages.
 func shallow(to, from protoreflect.Message) {
 	from.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		to.Set(f, v)

@@ -10,17 +10,16 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// This file hides from a user what his calls over gRPC would not show either. A user who has not
-// logged in sees what everybody may see. It is called on the goroutine of each request.
+// Filtering of answers by the user's permissions: HTTP hides what the user's gRPC calls would hide.
+// A user who has not logged in sees what everybody may see.
 
-// View filters answers by what one user may see.
+// View filters answers for one user.
 type View interface {
-	// Key returns a text that is the same for all views that hide the same; empty: nothing is hidden.
+	// Key returns a key that is equal for views that hide the same; empty: nothing is hidden.
 	Key() string
 	// Hides reports whether the table is hidden.
 	Hides(table uint32) bool
-	// Narrow returns the message without what is hidden, nil if nothing is left of it. It changes a
-	// copy.
+	// Narrow returns a copy of the message without hidden parts; nil if nothing is left.
 	Narrow(m proto.Message) proto.Message
 }
 
@@ -31,8 +30,8 @@ func (everything) Key() string                          { return "" }
 func (everything) Hides(uint32) bool                    { return false }
 func (everything) Narrow(m proto.Message) proto.Message { return m }
 
-// viewOf returns the view of the user who makes the request. It looks a token up only if something is
-// hidden from users without one. A token that is wrong, or cannot be looked up now, counts as none.
+// viewOf returns the view of the request's user. It looks a token up only if something is hidden
+// from users without one. A token that is invalid, or cannot be looked up now, counts as none.
 func (l *logins) viewOf(req *http.Request) View {
 	if l.view == nil {
 		return everything{}
@@ -47,13 +46,13 @@ func (l *logins) viewOf(req *http.Request) View {
 	return v
 }
 
-// views are an answer of the cluster in the views of its users, each made at its first request.
+// views caches an answer of the cluster by view, each filled at its first request.
 type views struct {
 	mu    sync.Mutex
 	byKey map[string]clusterNews // as many as there are names with grants, at most
 }
 
-// seen returns the answer in the view v.
+// seen returns the answer filtered by v.
 func (w *clusterWatch) seen(n clusterNews, v View) clusterNews {
 	key := v.Key()
 	if key == "" || n.views == nil {

@@ -15,19 +15,18 @@ import (
 	"github.com/percolator-go/percolator/internal/pbjson"
 )
 
-// A clusterWatch asks how the cluster is while somebody listens, once for all listeners,
-// and tells them. Neither the question nor its answer as JSON is made once more for another
-// request. It owns the last answer and the goroutine that asks, of which there is one while
-// there are listeners and none else. Requests call it on their goroutines.
+// A clusterWatch polls the cluster's status while there are listeners and sends it to all of them:
+// one poll and one JSON encoding serve all requests. It owns the last status and the polling
+// goroutine, which runs only while there are listeners. Requests call it on their goroutines.
 
-// maxListeners bounds the requests that listen at once. It is far below Options.MaxRequests:
-// consoles that are left open must not keep other requests out.
+// maxListeners bounds the concurrent listeners. It is far below Options.MaxRequests, so that open
+// consoles do not exclude other requests.
 const maxListeners = 64
 
-// eventPatience is how long a listener may take to take one event.
-const eventPatience = 10 * time.Second
+// eventTimeout bounds the write of one event to a listener.
+const eventTimeout = 10 * time.Second
 
-var errNoCluster = errors.New("httpd: this node does not tell of its cluster")
+var errNoCluster = errors.New("httpd: this node does not serve the cluster's status")
 
 type clusterWatch struct {
 	ask    func(context.Context) (*pb.ClusterStatusResponse, []*pb.Table, error)
@@ -43,7 +42,7 @@ type clusterWatch struct {
 	last      clusterNews
 }
 
-// clusterNews is one answer. Nobody changes it any more.
+// clusterNews is one status. It is immutable.
 type clusterNews struct {
 	at     time.Time
 	status *pb.ClusterStatusResponse // nil: see err
@@ -67,7 +66,7 @@ func newClusterWatch(o Options, every time.Duration) *clusterWatch {
 	return w
 }
 
-// now returns how the cluster is, or was no longer than age ago.
+// now returns a status that is at most age old.
 func (w *clusterWatch) now(ctx context.Context, age time.Duration) (clusterNews, error) {
 	w.mu.Lock()
 	last := w.last
@@ -90,8 +89,8 @@ func (w *clusterWatch) now(ctx context.Context, age time.Duration) (clusterNews,
 	}
 }
 
-// listen returns a channel on which the newest answer is, until leave; ok is false if too
-// many listen, or none may any more.
+// listen returns a channel that holds the newest status, until leave; ok is false if there are too
+// many listeners or the watch is closed.
 func (w *clusterWatch) listen() (news chan clusterNews, leave func(), ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -119,8 +118,8 @@ func (w *clusterWatch) listen() (news chan clusterNews, leave func(), ok bool) {
 	}, true
 }
 
-// run asks until ctx ends. An answer that takes longer than the interval is followed by
-// the next question at once, and no two are under way.
+// run polls until ctx ends, one poll at a time. A poll that takes longer than the interval is
+// followed by the next at once.
 func (w *clusterWatch) run(ctx context.Context) {
 	tick := time.NewTicker(w.every)
 	defer tick.Stop()
@@ -138,7 +137,7 @@ func (w *clusterWatch) run(ctx context.Context) {
 	}
 }
 
-// publish tells all listeners. One that has not taken the last answer gets this instead.
+// publish sends the status to all listeners. It replaces a previous one not yet received.
 func (w *clusterWatch) publish(news clusterNews) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -152,7 +151,7 @@ func (w *clusterWatch) publish(news clusterNews) {
 	}
 }
 
-// gather asks once.
+// gather polls once.
 func (w *clusterWatch) gather(ctx context.Context) clusterNews {
 	news := clusterNews{}
 	news.status, news.tables, news.err = w.ask(ctx)
@@ -160,14 +159,14 @@ func (w *clusterWatch) gather(ctx context.Context) clusterNews {
 	return w.encoded(news)
 }
 
-// encoded returns the answer with its JSON.
+// encoded returns the status with its JSON.
 func (w *clusterWatch) encoded(news clusterNews) clusterNews {
 	news.event = w.body(news, withoutTablets(news.status))
 	news.whole = sync.OnceValue(func() []byte { return append(w.body(news, news.status), '\n') })
 	return news
 }
 
-// body is the answer with this status as JSON on one line.
+// body returns the answer with this status as one line of JSON.
 func (w *clusterWatch) body(n clusterNews, status *pb.ClusterStatusResponse) []byte {
 	var answer struct {
 		Status json.RawMessage   `json:"status"` // a ClusterStatusResponse, or null
@@ -211,7 +210,7 @@ func (w *clusterWatch) close() {
 	w.asking.Wait()
 }
 
-// serve adds the paths. l says who may listen, and what they are told.
+// serve registers the paths. l authorizes listeners and filters their events.
 func (w *clusterWatch) serve(mux *http.ServeMux, l *logins) {
 	mux.HandleFunc("GET /api/v1/cluster", ownSite(
 		func(rw http.ResponseWriter, req *http.Request) { w.once(rw, req, l) }))
@@ -219,7 +218,7 @@ func (w *clusterWatch) serve(mux *http.ServeMux, l *logins) {
 		func(rw http.ResponseWriter, req *http.Request) { w.stream(rw, req, l) }))
 }
 
-// once answers with the cluster as it is now, or was just now.
+// once sends a recent status of the cluster.
 func (w *clusterWatch) once(rw http.ResponseWriter, req *http.Request, l *logins) {
 	news, err := w.now(req.Context(), w.every)
 	if news.at.IsZero() {
@@ -233,13 +232,12 @@ func (w *clusterWatch) once(rw http.ResponseWriter, req *http.Request, l *logins
 	_, _ = rw.Write(w.seen(news, l.viewOf(req)).whole())
 }
 
-// stream answers with server-sent events, each what once would answer but for the tablets,
-// of which it has the totals only, until its client goes or may not read them any more: what
-// was allowed when it began may have been revoked.
+// stream sends server-sent events until its client disconnects or loses its permission, which it
+// checks for each event. An event is the answer of once with totals in place of the tablets.
 func (w *clusterWatch) stream(rw http.ResponseWriter, req *http.Request, l *logins) {
 	if req.Method != http.MethodGet { // a HEAD would not end
 		rw.Header().Set("Allow", http.MethodGet)
-		text(rw, http.StatusMethodNotAllowed, "this is a stream of events: GET it")
+		text(rw, http.StatusMethodNotAllowed, "this is an event stream: use GET")
 		return
 	}
 	told, leave, ok := w.listen()
@@ -248,13 +246,13 @@ func (w *clusterWatch) stream(rw http.ResponseWriter, req *http.Request, l *logi
 		return
 	}
 	defer leave()
-	// The server's own limits are for requests that are short: this has one for each event.
+	// A deadline for each event replaces the server's timeouts, which are for short requests.
 	control := http.NewResponseController(rw)
 	_ = control.SetReadDeadline(time.Time{})
 	rw.Header().Set("Content-Type", "text/event-stream")
-	event := "retry: 1000\n\n" // milliseconds until a browser comes back
+	event := "retry: 1000\n\n" // milliseconds until a browser reconnects
 	for {
-		_ = control.SetWriteDeadline(time.Now().Add(eventPatience))
+		_ = control.SetWriteDeadline(time.Now().Add(eventTimeout))
 		if _, err := fmt.Fprint(rw, event); err != nil || control.Flush() != nil {
 			return
 		}
@@ -281,13 +279,13 @@ func unheard(w http.ResponseWriter, err error) {
 	text(w, http.StatusServiceUnavailable, err.Error())
 }
 
-// ownSite refuses what a browser asks on another site's behalf. That site could not read
-// the answer, but each question costs the whole cluster some work.
+// ownSite refuses requests that a browser makes on behalf of another site. That site could not read
+// the answer, but each request costs the whole cluster work.
 func ownSite(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		switch req.Header.Get("Sec-Fetch-Site") {
 		case "cross-site", "same-site":
-			text(w, http.StatusForbidden, "this is for the node's own pages, not for other sites'")
+			text(w, http.StatusForbidden, "only pages of this node may send this request")
 		default:
 			next(w, req)
 		}

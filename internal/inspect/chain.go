@@ -15,53 +15,53 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// A Chain follows one change from the transaction that made it to the runs of observers that
-// it set off, by what the repository keeps for its own purposes: write records and
-// acknowledgments carry the start timestamp of their transaction, which identifies it.
+// Tracing of one change from its transaction to the observer runs that it triggered. It relies on
+// records that the repository keeps anyway: write records and acknowledgments carry the start
+// timestamp of their transaction, which identifies it.
 
-// maxWrites is how many cells of one transaction are kept.
+// maxWrites bounds the cells kept for one transaction.
 const maxWrites = 256
 
-// The states of a step.
+// States of a step.
 const (
 	Committed  = "committed"
 	Committing = "committing" // a run has locked its acknowledgment
 	Waiting    = "waiting"
-	Failing    = "failing" // waits for another try
+	Failing    = "failing" // failed and waits for a retry
 	Parked     = "parked"
-	NotRun     = "not_run" // no run is known, and nothing asks for one
+	NotRun     = "not_run" // no known run, and no notification
 
 	States = Committed + ", " + Committing + ", " + Waiting + ", " +
 		Failing + ", " + Parked + ", " + NotRun
 )
 
-// Step is a transaction, or a run that did not become one yet. Times are differences
-// of timestamps, so by the oracle's clock. What is not known is left out.
+// Step is a transaction, or a run that has not committed. Times are differences of timestamps, by
+// the oracle's clock. Unknown fields are omitted.
 type Step struct {
 	Step     int    `json:"step"`
 	Parent   int    `json:"parent,omitempty"`
 	Depth    int    `json:"depth"`
-	Observer string `json:"observer,omitempty"` // whose run it is
-	On       *Cell  `json:"on,omitempty"`       // the cell whose change it ran for
+	Observer string `json:"observer,omitempty"` // the observer of a run
+	On       *Cell  `json:"on,omitempty"`       // the cell whose change triggered the run
 	State    string `json:"state"`
 	StartTS  uint64 `json:"start_ts,omitempty"`
 	CommitTS uint64 `json:"commit_ts,omitempty"`
 	AfterMS  *int64 `json:"after_ms,omitempty"` // from the parent's commit to the start
 	TookMS   *int64 `json:"took_ms,omitempty"`  // from start to commit
-	// Wrote are the cells that it is known to have written.
+	// Wrote are its known writes.
 	Wrote []WroteCell `json:"wrote,omitempty"`
-	More  bool        `json:"more,omitempty"` // it wrote more than are kept
-	// Changes of the cell that the run acknowledged together, if several.
+	More  bool        `json:"more,omitempty"` // it wrote more than maxWrites cells
+	// Changes is the number of changes of the cell that the run acknowledged, if more than one.
 	Changes    int    `json:"changes,omitempty"`
-	RolledBack int    `json:"rolled_back,omitempty"` // runs since the change that left a rollback
-	Replay     bool   `json:"replay,omitempty"`      // it ran for the change again
+	RolledBack int    `json:"rolled_back,omitempty"` // rolled-back runs since the change
+	Replay     bool   `json:"replay,omitempty"`      // it is a replay of the change
 	Attempts   uint32 `json:"attempts,omitempty"`
 	ParkedTS   uint64 `json:"parked_ts,omitempty"`
 	Error      string `json:"error,omitempty"`
-	SameAs     int    `json:"same_as,omitempty"` // the step that has this transaction already
-	Asked      bool   `json:"asked,omitempty"`   // it made the change that was asked about
+	SameAs     int    `json:"same_as,omitempty"` // an earlier step of the same transaction
+	Asked      bool   `json:"asked,omitempty"`   // it made the requested change
 
-	at *pb.Cell // a cell of a row in which it has written; for a run that waits, the observed one
+	at *pb.Cell // a cell of a row that it wrote to; for a waiting run, the observed cell
 }
 
 // WroteCell is a cell that a transaction wrote.
@@ -72,32 +72,32 @@ type WroteCell struct {
 	cell *pb.Cell
 }
 
-// A Chain finds the steps of the chain that a change belongs to. Its questions are set before
-// Trace is called, once; its answers are there afterwards. It is one goroutine's.
+// Chain finds the steps that lead to and follow from a change. Set its inputs, call Trace once and
+// read the results. It must be used by one goroutine.
 type Chain struct {
 	Client    *txn.Client
 	Names     Names
 	Catalogue *pb.Catalogue
 	Table     mvcc.TableID
-	// Search are tables in all rows of which is looked for what a transaction wrote.
+	// Search lists tables that are scanned entirely for a transaction's writes.
 	Search []mvcc.TableID
-	// Limit is the most steps, Depth the most runs after one another, up and down.
+	// Limit bounds the steps; Depth bounds consecutive runs in each direction.
 	Limit, Depth int
 
 	Steps []*Step
-	Asked Step // the transaction that made the change that was asked about
-	// Cut and Deep: the limit or the depth has left some out. Wide: a row has more than a node
-	// shows. Old: some transactions are older than the history that is kept.
+	Asked Step // the transaction of the requested change
+	// Cut and Deep report that Limit or Depth omitted steps, Wide that a row has more cells than a
+	// node returns, Old that transactions are older than the kept history.
 	Cut, Deep, Wide, Old bool
 
 	seen map[uint64]int // start timestamp → step
 }
 
-// ErrNoChange is returned if nothing that is asked for is committed, or kept.
+// ErrNoChange reports that the requested change is not committed or no longer kept.
 var ErrNoChange = errors.New("inspect: no change that is asked for is committed, or kept")
 
-// Trace finds the newest change of the row at or before newest, or of its one column if that
-// is not nil, goes up to where its chain begins, and down from there.
+// Trace finds the newest change of the row, or of the column if that is not nil, at or before
+// newest. It walks up to the chain's origin and follows the chain down from there.
 func (t *Chain) Trace(ctx context.Context, row string, column *string, newest uint64) error {
 	t.seen = map[uint64]int{}
 	var only []mvcc.Cell
@@ -123,7 +123,7 @@ func (t *Chain) Trace(ctx context.Context, row string, column *string, newest ui
 	return t.follow(ctx, first, 0)
 }
 
-// committedStep is the transaction that wrote a record.
+// committedStep returns the step of the transaction that wrote a record.
 func committedStep(e *pb.HistoryEntry) *Step {
 	took := millisBetween(e.Write.StartTs, e.Write.CommitTs)
 	return &Step{
@@ -132,13 +132,13 @@ func committedStep(e *pb.HistoryEntry) *Step {
 	}
 }
 
-// millisBetween is the time between two timestamps.
+// millisBetween returns the time between two timestamps in milliseconds.
 func millisBetween(from, to uint64) int64 {
 	return mvcc.Timestamp(to).Millis() - mvcc.Timestamp(from).Millis()
 }
 
-// newestUpTo returns the newest write record at or below a timestamp of the cells that
-// belong; nil if there is none.
+// newestUpTo returns the newest write record of matching cells at or below a timestamp; nil if
+// there is none.
 func newestUpTo(entries []*pb.HistoryEntry, newest uint64,
 	belongs func(*pb.Cell) bool) (found *pb.HistoryEntry) {
 	for _, e := range entries {
@@ -150,14 +150,14 @@ func newestUpTo(entries []*pb.HistoryEntry, newest uint64,
 	return found
 }
 
-// IsWrite reports whether the entry is a write record, the newest of its cell or an older one.
+// IsWrite reports whether the entry is a write record, whether or not the newest of its cell.
 func IsWrite(e *pb.HistoryEntry) bool {
 	group := mvcc.Group(e.Group)
 	return (group == mvcc.GroupWrite || group == mvcc.GroupHistory) && e.Write != nil
 }
 
-// origin goes up from a transaction for as long as it is the run of an observer whose
-// change can be found: the newest of the observed cell that the run has read.
+// origin walks up from a transaction while it is an observer run whose change can be found: the
+// newest change of the observed cell that the run has read.
 func (t *Chain) origin(ctx context.Context, step *Step) (*Step, error) {
 	for range t.Depth {
 		found, err := t.look(ctx, step)
@@ -170,7 +170,7 @@ func (t *Chain) origin(ctx context.Context, step *Step) (*Step, error) {
 		ack := found.acks[0]
 		step.Observer = string(ack.Column)
 		o := FindObserver(t.Catalogue, step.Observer)
-		if o == nil || o.Table != ack.Table { // retired since: its column is not known
+		if o == nil || o.Table != ack.Table { // retired: its column is unknown
 			return step, nil
 		}
 		cell := &pb.Cell{Table: o.Table, Row: ack.Row, Column: o.Column}
@@ -182,7 +182,7 @@ func (t *Chain) origin(ctx context.Context, step *Step) (*Step, error) {
 		change := newestUpTo(entries, step.StartTS, func(c *pb.Cell) bool {
 			return SameCell(c, cell)
 		})
-		if change == nil { // collected, or it was a replay of a cell that is gone
+		if change == nil { // collected, or a replay of a deleted cell
 			return step, nil
 		}
 		step = committedStep(change)
@@ -191,24 +191,23 @@ func (t *Chain) origin(ctx context.Context, step *Step) (*Step, error) {
 	return step, nil
 }
 
-// traces are what one transaction has left.
+// traces holds the records of one transaction.
 type traces struct {
 	writes []WroteCell
 	more   bool
-	acks   []*pb.Cell // of the run that it was; several only if one function acknowledged more
-	// weak notifications that it made, and that wait
+	acks   []*pb.Cell // of its run; more than one only for batches
+	// its waiting weak notifications
 	notified []*pb.HistoryEntry
 }
 
-// look finds what a transaction has left in the row in which it has written, and in the
-// tables that are searched.
+// look finds a transaction's records in the row that it wrote and in the searched tables.
 func (t *Chain) look(ctx context.Context, step *Step) (*traces, error) {
 	table, row := mvcc.TableID(step.at.Table), string(step.at.Row)
 	entries, err := Row(ctx, t.Client, table, row, 0)
 	if err != nil {
 		return nil, err
 	}
-	if Bounded(entries) { // then at least what observers are concerned with
+	if Bounded(entries) { // then read at least the observed cells
 		t.Wide = true
 		cells := []mvcc.Cell{wire.Cell(step.at)}
 		for _, o := range t.Catalogue.GetObservers() {
@@ -240,7 +239,7 @@ func (t *Chain) look(ctx context.Context, step *Step) (*traces, error) {
 	return found, nil
 }
 
-// add keeps one cell. It may be told of twice: of its row, and by the search.
+// add keeps one cell. Both the row and the search may report it.
 func (f *traces) add(cell *pb.Cell, kind pb.Kind, names Names) {
 	if mvcc.Class(cell.Class) == mvcc.ClassAck {
 		if !slices.ContainsFunc(f.acks, func(c *pb.Cell) bool { return SameCell(c, cell) }) {
@@ -258,8 +257,7 @@ func (f *traces) add(cell *pb.Cell, kind pb.Kind, names Names) {
 	f.writes = append(f.writes, WroteCell{*NewCell(cell, names), KindName(kind), cell})
 }
 
-// searchTable looks in all of a table for the records of one commit timestamp, until there
-// are more than are kept.
+// searchTable scans a table for the records of one commit timestamp, until maxWrites is exceeded.
 func (t *Chain) searchTable(ctx context.Context, id mvcc.TableID, step *Step,
 	found *traces) error {
 	commit := mvcc.Timestamp(step.CommitTS)
@@ -287,7 +285,7 @@ func (t *Chain) searchTable(ctx context.Context, id mvcc.TableID, step *Step,
 	return nil
 }
 
-// FindObserver looks an observer up by name; nil if there is none.
+// FindObserver returns the observer with the name; nil if there is none.
 func FindObserver(c *pb.Catalogue, name string) *pb.ObserverInfo {
 	for _, o := range c.GetObservers() {
 		if o.Name == name {
@@ -297,7 +295,7 @@ func FindObserver(c *pb.Catalogue, name string) *pb.ObserverInfo {
 	return nil
 }
 
-// observerOf is the observer of a cell's column; nil if there is none.
+// observerOf returns the observer of a cell's column; nil if there is none.
 func (t *Chain) observerOf(c *pb.Cell) *pb.ObserverInfo {
 	for _, o := range t.Catalogue.GetObservers() {
 		if !o.Retired && o.Table == c.GetTable() && bytes.Equal(o.Column, c.GetColumn()) {
@@ -307,8 +305,8 @@ func (t *Chain) observerOf(c *pb.Cell) *pb.ObserverInfo {
 	return nil
 }
 
-// follow appends a step and what it has set off. A run may have acknowledged the changes of
-// several transactions: it is followed once.
+// follow appends a step and the steps that it triggered. A run may have acknowledged changes of
+// more than one transaction; it is followed once.
 func (t *Chain) follow(ctx context.Context, step *Step, parent int) error {
 	if len(t.Steps) == t.Limit {
 		t.Cut = true
@@ -348,8 +346,8 @@ func (t *Chain) follow(ctx context.Context, step *Step, parent int) error {
 	return nil
 }
 
-// runs are those that a transaction's writes have set off or will, the first one first and
-// those that did not begin last.
+// runs returns the runs that a transaction's writes have triggered or will trigger, in order of
+// their start, those that have not started last.
 func (t *Chain) runs(ctx context.Context, step *Step, found *traces) ([]*Step, error) {
 	var runs []*Step
 	for _, w := range found.writes {
@@ -357,7 +355,7 @@ func (t *Chain) runs(ctx context.Context, step *Step, found *traces) ([]*Step, e
 		if o == nil || o.Weak {
 			continue
 		}
-		if len(t.Steps)+len(runs) > t.Limit { // no room to show more
+		if len(t.Steps)+len(runs) > t.Limit { // more would exceed the limit
 			break
 		}
 		of, err := t.runsOf(ctx, step, w.cell, o)
@@ -379,9 +377,9 @@ func (t *Chain) runs(ctx context.Context, step *Step, found *traces) ([]*Step, e
 	return runs, nil
 }
 
-// runsOf returns the runs of a strong observer for a change of a cell: the first that began
-// after its commit, and so has read it (§2.4), and its replays, which read it again before the
-// cell changed further. An acknowledgment's start timestamp is its run's.
+// runsOf returns the runs of a strong observer for a change of a cell: the first that started after
+// the commit, and so has read it (§2.4), and replays that read it again before the cell's next
+// change. An acknowledgment's start timestamp is its run's.
 func (t *Chain) runsOf(ctx context.Context, step *Step, cell *pb.Cell,
 	o *pb.ObserverInfo) ([]*Step, error) {
 	ack := &pb.Cell{
@@ -432,8 +430,8 @@ func (t *Chain) runsOf(ctx context.Context, step *Step, cell *pb.Cell,
 	return runs, nil
 }
 
-// count counts the changes of the cell that a run acknowledged with this one, and the runs
-// before it that were rolled back. Where the acknowledgment stood before is in before.
+// count counts the changes of the cell that a run acknowledged with this one, and the earlier runs
+// that were rolled back. before is the previous acknowledgment.
 func (r *Step) count(entries []*pb.HistoryEntry, ack, cell *pb.Cell, before, change uint64) {
 	for _, e := range entries {
 		switch {
@@ -450,7 +448,7 @@ func (r *Step) count(entries []*pb.HistoryEntry, ack, cell *pb.Cell, before, cha
 	}
 }
 
-// waits fills in what a notification tells of a run that did not commit yet.
+// waits fills in a run that has not committed from its notification.
 func (r *Step) waits(n *pb.Notify) {
 	r.State = Waiting
 	r.Attempts, r.ParkedTS, r.Error = n.GetAttempts(), n.GetParkedTs(), n.GetError()

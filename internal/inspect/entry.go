@@ -12,25 +12,23 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// One row as it is stored, in every group. Functions keep nothing, and run on the goroutine of
-// whoever calls.
+// Stored entries of one row, in all locality groups.
 
 var errNoAnswer = errors.New("inspect: the node's answer makes no sense")
 
-// Names gives the name of a table.
+// Names returns the name of a table.
 type Names func(table uint32) string
 
-// Entry is one entry of a row's history in JSON. Fields that its group does not
-// have are left out.
+// Entry is one entry of a row's history in JSON. Fields that its group lacks are omitted.
 type Entry struct {
 	Column   pbjson.Bytes `json:"column"`
-	Class    string       `json:"class"` // "data" or "ack"; of an ack, Column is the observer's name
+	Class    string       `json:"class"` // "data" or "ack"; for an ack, Column is the observer's name
 	Group    string       `json:"group"`
 	TS       uint64       `json:"ts"` // where Figure 4 would show the entry
 	StartTS  uint64       `json:"start_ts,omitempty"`
 	CommitTS uint64       `json:"commit_ts,omitempty"`
 	Kind     string       `json:"kind,omitempty"`
-	// nil also when the value is in a data entry of its own
+	// nil also if the value has a data entry of its own
 	Value    *pbjson.Bytes `json:"value,omitempty"`
 	Primary  *Cell         `json:"primary,omitempty"`
 	Expiry   uint64        `json:"expiry,omitempty"`
@@ -48,7 +46,7 @@ type Cell struct {
 	Column pbjson.Bytes `json:"column"`
 }
 
-// Worker is who wrote a lock. Node 0 is a remote client.
+// Worker is the process that wrote a lock. Node 0 is a remote client.
 type Worker struct {
 	Node        uint64 `json:"node"`
 	Incarnation uint64 `json:"incarnation"`
@@ -95,7 +93,7 @@ func KindName(kind pb.Kind) string {
 	return "put"
 }
 
-// InlineValue is the value beside a record; nil if it is elsewhere or there is none.
+// InlineValue returns the value stored in a record; nil if it is elsewhere or there is none.
 func InlineValue(kind pb.Kind, long bool, value []byte) *pbjson.Bytes {
 	if long || kind == pb.Kind_KIND_DELETE || kind == pb.Kind_KIND_LOCK {
 		return nil
@@ -104,8 +102,7 @@ func InlineValue(kind pb.Kind, long bool, value []byte) *pbjson.Bytes {
 	return &v
 }
 
-// NewEntry converts an entry. Each group has fields of its own; what it lacks stays
-// zero and is left out.
+// NewEntry converts an entry. Fields that its group lacks stay zero and are omitted.
 func NewEntry(e *pb.HistoryEntry, names Names) Entry {
 	group := mvcc.Group(e.Group)
 	out := Entry{
@@ -138,8 +135,8 @@ func NewEntry(e *pb.HistoryEntry, names Names) Entry {
 	return out
 }
 
-// EntryTS is the timestamp at which Figure 4 shows the entry. Groups with one entry a
-// cell carry it inside.
+// EntryTS returns the timestamp at which Figure 4 shows the entry. Groups with one entry per cell
+// store it in the entry.
 func EntryTS(e *pb.HistoryEntry) uint64 {
 	switch mvcc.Group(e.Group) {
 	case mvcc.GroupWrite, mvcc.GroupHistory, mvcc.GroupLocked:
@@ -152,13 +149,14 @@ func EntryTS(e *pb.HistoryEntry) uint64 {
 	return e.Ts
 }
 
-// SameCell compares addresses: a lock whose primary is its own cell is the primary.
+// SameCell reports whether two addresses are equal: a lock whose primary is its own cell is the
+// primary.
 func SameCell(a, b *pb.Cell) bool {
 	return a.GetTable() == b.GetTable() && a.GetClass() == b.GetClass() &&
 		bytes.Equal(a.GetRow(), b.GetRow()) && bytes.Equal(a.GetColumn(), b.GetColumn())
 }
 
-// NewestWrite is the cell's newest write record; nil if it has none.
+// NewestWrite returns the cell's newest write record; nil if it has none.
 func NewestWrite(entries []*pb.HistoryEntry, cell *pb.Cell) *pb.Write {
 	for _, e := range entries {
 		if mvcc.Group(e.Group) == mvcc.GroupWrite && SameCell(e.Cell, cell) {
@@ -168,8 +166,8 @@ func NewestWrite(entries []*pb.HistoryEntry, cell *pb.Cell) *pb.Write {
 	return nil
 }
 
-// Bounded reports whether a tablet may have more of the row than it has answered,
-// whatever --limit is.
+// Bounded reports whether the tablet may have more entries of the row than it returned, whatever
+// --limit is.
 func Bounded(entries []*pb.HistoryEntry) bool {
 	groups, bytes := map[uint32]int{}, 0
 	for _, e := range entries {
@@ -182,9 +180,8 @@ func Bounded(entries []*pb.HistoryEntry) bool {
 	return bytes >= mvcc.HistoryBytes
 }
 
-// Row reads a row, or only some of its cells, as it is stored. A limit of 0 is the
-// tablet's own. One answer may not hold all of a row: to conclude that a cell is absent,
-// ask for that cell.
+// Row reads the stored entries of a row, or of some of its cells. A limit of 0 means the tablet's
+// own. The answer may be truncated: to prove that a cell is absent, request that cell.
 func Row(ctx context.Context, client *txn.Client, table mvcc.TableID, row string, limit int,
 	only ...mvcc.Cell) ([]*pb.HistoryEntry, error) {
 	request := &pb.HistoryRequest{

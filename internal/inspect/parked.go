@@ -11,33 +11,33 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// A page of an observer's parked notifications. It is found by walking all of them, also those
-// that wait, so that both are bounded.
+// Pages of an observer's parked notifications. Finding them scans all notifications, including
+// waiting ones, so the scan is bounded too.
 
 const (
 	pageParked   = 50
-	walkedParked = 20_000 // notifications of all kinds that are looked through for a page
+	walkedParked = 20_000 // maximum number of notifications scanned for a page
 )
 
-// ParkedPage are notifications that are parked, in order of their rows.
+// ParkedPage is a page of parked notifications, in row order.
 type ParkedPage struct {
 	At     uint64       `json:"at_ts"` // the oracle's time when they were read
 	Parked []ParkedRow  `json:"parked"`
-	More   bool         `json:"more"` // there may be more behind Last
-	Last   pbjson.Bytes `json:"last"` // the last row that was looked at
+	More   bool         `json:"more"` // there may be more after Last
+	Last   pbjson.Bytes `json:"last"` // the last scanned row
 }
 
-// ParkedRow is the notification of one row.
+// ParkedRow is the parked notification of one row.
 type ParkedRow struct {
 	Row      pbjson.Bytes `json:"row"`
 	Attempts uint32       `json:"attempts"` // runs that failed
 	TS       uint64       `json:"ts"`       // of the change
 	ParkedTS uint64       `json:"parked_ts"`
-	Error    string       `json:"error"` // of the last run, at most 1 KiB of it
+	Error    string       `json:"error"` // of the last run, at most 1 KiB
 }
 
-// ReadParked returns a page of what is parked of an observer, of rows behind after; nil: from
-// the first. It may have none and yet say that there may be more.
+// ReadParked returns a page of an observer's parked notifications of rows after after; nil: from
+// the first. An empty page may still set More.
 func ReadParked(ctx context.Context, client *txn.Client, of *pb.ObserverInfo,
 	after *string) (*ParkedPage, error) {
 	at, err := client.Timestamp(ctx)
@@ -71,7 +71,7 @@ func ReadParked(ctx context.Context, client *txn.Client, of *pb.ObserverInfo,
 	return out, nil
 }
 
-// Observer returns the observer of that name.
+// Observer returns the observer with the name.
 func Observer(ctx context.Context, client *txn.Client, name string) (*pb.ObserverInfo, error) {
 	catalogue, err := client.Transport().Catalogue(ctx)
 	if err != nil {

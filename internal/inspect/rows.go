@@ -11,8 +11,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Pages of rows, for who looks around, and one row with all that it holds. Both are bounded in
-// rows, cells and bytes, since a page can't show more.
+// Pages of rows, and one row with all its entries. Both are bounded in rows, cells and bytes.
 
 const (
 	pageRows    = 50
@@ -22,37 +21,37 @@ const (
 	rowEntries  = 1000
 )
 
-// A RowsQuery says which rows are wanted.
+// RowsQuery selects rows.
 type RowsQuery struct {
 	Table, Prefix string
-	After         *string        // rows behind this one; nil: from the first
+	After         *string        // rows after this one; nil: from the first
 	At            mvcc.Timestamp // 0: now
 }
 
-// Rows are a page of rows as of a time.
+// Rows is a page of rows as of a time.
 type Rows struct {
 	At   uint64  `json:"at_ts"`
 	Rows []RowAt `json:"rows"`
-	More bool    `json:"more"` // there may be rows behind the last one
+	More bool    `json:"more"` // there may be rows after the last one
 }
 
-// RowAt is one row of them.
+// RowAt is one row as of a time.
 type RowAt struct {
 	Row   pbjson.Bytes `json:"row"`
 	Cells []CellAt     `json:"cells"`
-	More  bool         `json:"more"` // it has cells that are left out
+	More  bool         `json:"more"` // cells are omitted
 }
 
 // CellAt is a cell as of a time.
 type CellAt struct {
 	Column   pbjson.Bytes `json:"column"`
-	Value    pbjson.Bytes `json:"value"` // its beginning
-	Bytes    int          `json:"bytes"` // of all of it
+	Value    pbjson.Bytes `json:"value"` // its first bytes
+	Bytes    int          `json:"bytes"` // size of the whole value
 	CommitTS uint64       `json:"commit_ts"`
 }
 
-// ReadRows returns a page of rows. It reads as any snapshot does: it waits for transactions
-// that are committing, and resolves what dead ones have left.
+// ReadRows returns a page of rows. Like any snapshot it waits for committing transactions and
+// resolves locks of dead ones.
 func ReadRows(ctx context.Context, db *percolator.DB, q RowsQuery) (_ *Rows, err error) {
 	var snapshot *percolator.Snapshot
 	if q.At == 0 {
@@ -93,20 +92,20 @@ func ReadRows(ctx context.Context, db *percolator.DB, q RowsQuery) (_ *Rows, err
 	return out, nil
 }
 
-// StoredRow is all that a row holds.
+// StoredRow holds all entries of a row.
 type StoredRow struct {
 	At      uint64        `json:"at_ts"` // the oracle's time when it was read
 	Entries []StoredEntry `json:"entries"`
-	More    bool          `json:"more"` // it may hold more
+	More    bool          `json:"more"` // there may be more entries
 }
 
-// StoredEntry is an Entry of which the value may be cut.
+// StoredEntry is an Entry whose value may be truncated.
 type StoredEntry struct {
 	Entry
-	Bytes int `json:"bytes"` // of all of the value
+	Bytes int `json:"bytes"` // size of the whole value
 }
 
-// ReadRow returns what a row of a table holds, past locks and without resolving them.
+// ReadRow returns the entries of a row. It neither waits for locks nor resolves them.
 func ReadRow(ctx context.Context, client *txn.Client, table, row string) (*StoredRow, error) {
 	id, names, err := Table(ctx, client, table)
 	if err != nil {
@@ -135,8 +134,8 @@ func ReadRow(ctx context.Context, client *txn.Client, table, row string) (*Store
 	return out, nil
 }
 
-// Table returns the id of a table, and how the names of tables are found. ErrNoTable if there
-// is none.
+// Table returns the id of a table and the Names of all tables. It returns ErrNoTable if the table
+// does not exist.
 func Table(ctx context.Context, client *txn.Client, name string) (mvcc.TableID, Names, error) {
 	tables, err := client.Transport().Tables(ctx)
 	if err != nil {

@@ -8,15 +8,15 @@ import (
 	"github.com/percolator-go/percolator/internal/rpc"
 )
 
-// Distances of the other listeners' ports from Listen's.
+// Offsets of the other listeners' ports from Listen's.
 const (
 	peerOffset   = 1
 	gossipOffset = 2
 	httpOffset   = 3
 )
 
-// HTTPAddr is where the HTTP listener binds: HTTP with AutoHTTP worked out; empty means none.
-// With Certs it is this machine's unless InsecureHTTP is set: HTTP is plain text.
+// HTTPAddr returns the address of the HTTP listener, with AutoHTTP resolved; empty: none. With
+// Certs the derived address is a loopback one unless InsecureHTTP is set: HTTP is plain text.
 func (c *Config) HTTPAddr() string {
 	addr := c.besideListen(c.HTTP, httpOffset)
 	if _, port, err := net.SplitHostPort(addr); err == nil && c.HTTP == AutoHTTP && c.Certs != "" &&
@@ -26,16 +26,15 @@ func (c *Config) HTTPAddr() string {
 	return addr
 }
 
-// PeerAddr is where other nodes reach this one: Peer with AutoPort worked out; empty
-// means that there are none.
+// PeerAddr returns the address of the listener for other nodes, with AutoPort resolved; empty: the
+// node runs alone.
 func (c *Config) PeerAddr() string { return c.besideListen(c.Peer, peerOffset) }
 
-// GossipAddr is where this node gossips: Gossip with AutoPort worked out; empty means
-// that it does not.
+// GossipAddr returns the address for gossip, with AutoPort resolved; empty: none.
 func (c *Config) GossipAddr() string { return c.besideListen(c.Gossip, gossipOffset) }
 
-// besideListen works out an automatic address: Listen's host, so many ports up; a free
-// port if Listen's is 0; none if there is no Listen.
+// besideListen resolves an automatic address: Listen's host with the port raised by offset; a free
+// port if Listen's is 0; empty without Listen.
 func (c *Config) besideListen(addr string, offset int) string {
 	if addr != AutoPort {
 		return addr
@@ -54,7 +53,7 @@ func (c *Config) besideListen(addr string, offset int) string {
 	return net.JoinHostPort(host, strconv.Itoa(port))
 }
 
-// JoinAddrs are the addresses in Join, each with a port: DefaultPort where none was given.
+// JoinAddrs returns the addresses in Join, with DefaultPort added to those without a port.
 func (c *Config) JoinAddrs() []string {
 	out := make([]string, len(c.Join))
 	for i, addr := range c.Join {
@@ -63,10 +62,10 @@ func (c *Config) JoinAddrs() []string {
 	return out
 }
 
-// AdvertisedAddr is what others are told of a listener that has bound an address:
-// Advertise for Listen, Advertise's host with the listener's own port for the others;
-// without Advertise what was bound. An address of all interfaces becomes the first one of
-// this machine that is not for itself alone, and fails if there is none.
+// AdvertisedAddr returns the address to announce for a listener that has bound an address:
+// Advertise for Listen, and Advertise's host with the listener's own port for the others; without
+// Advertise, the bound address. A wildcard address becomes the machine's first non-loopback
+// address; without one it returns an error.
 func (c *Config) AdvertisedAddr(bound string, listen bool) (string, error) {
 	if listen && c.Advertise != "" {
 		return c.Advertise, nil
@@ -91,7 +90,7 @@ func (c *Config) AdvertisedAddr(bound string, listen bool) (string, error) {
 	return net.JoinHostPort(ip.String(), port), nil
 }
 
-// ownAddress is an address of this machine that others may reach.
+// ownAddress returns a non-loopback address of this machine.
 func ownAddress() (net.IP, error) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
@@ -105,8 +104,8 @@ func ownAddress() (net.IP, error) {
 	return nil, fmt.Errorf("config: this machine has no address that others reach; name one (--advertise)")
 }
 
-// IsLoopback reports whether the host of host:port is surely this machine only. Of names
-// only localhost is taken for one; an empty host means all interfaces.
+// IsLoopback reports whether the host of host:port is a loopback address. Of names only localhost
+// counts; an empty host means all interfaces.
 func IsLoopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {

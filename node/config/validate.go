@@ -16,21 +16,21 @@ import (
 	"github.com/percolator-go/percolator/internal/rpc"
 )
 
-// Sentinels that a Fault wraps; errors.Is finds them in what Validate returns.
+// Errors that a Fault wraps; errors.Is finds them in Validate's error.
 var (
-	// ErrUnprotected reports that neither certificates nor a permitted insecure mode.
+	// ErrUnprotected reports that neither certificates nor a permitted insecure mode are configured.
 	ErrUnprotected = errors.New("config: node is not protected")
 )
 
-// Fault is one thing wrong with a Config.
+// Fault is one problem of a Config.
 type Fault struct {
-	Field   string // as in Go, such as "Batch.Tablet.MaxMessages"
+	Field   string // its Go path, such as "Batch.Tablet.MaxMessages"
 	Problem string // what is wrong with the value
 	Fix     string // what to do about it; may be empty
 	Kind    error  // a sentinel, or nil
 }
 
-// Error says field, problem and fix in one line.
+// Error returns field, problem and fix in one line.
 func (f *Fault) Error() string {
 	text := "config: " + f.Field + ": " + f.Problem
 	if f.Fix != "" {
@@ -65,7 +65,7 @@ func (c *checker) duration(field string, value, least, most time.Duration) {
 	}
 }
 
-// Validate reports every fault at once: errors.Join of *Fault values, nil if there is none.
+// Validate returns all faults, as an errors.Join of *Fault values; nil if there are none.
 func (c *Config) Validate() error {
 	var k checker
 	c.checkPlace(&k)
@@ -76,7 +76,7 @@ func (c *Config) Validate() error {
 	return errors.Join(k.faults...)
 }
 
-// checkPlace looks at the directory and the addresses by themselves.
+// checkPlace checks the directory and each address.
 func (c *Config) checkPlace(k *checker) {
 	switch {
 	case c.Dir == "" && !c.Store.InMemory:
@@ -107,8 +107,7 @@ func (c *Config) checkPlace(k *checker) {
 	}
 }
 
-// checkLogDir looks at the log's directory: it is no part of the other, whose files are
-// the store's.
+// checkLogDir checks that the log's directory is not inside Dir, whose files are the store's.
 func (c *Config) checkLogDir(k *checker) {
 	if c.LogDir == "" {
 		return
@@ -120,7 +119,7 @@ func (c *Config) checkLogDir(k *checker) {
 	dir, err := filepath.Abs(c.Dir)
 	log, logErr := filepath.Abs(c.LogDir)
 	if err != nil || logErr != nil {
-		return // the store says what is wrong
+		return // the store reports the error
 	}
 	if log == dir || strings.HasPrefix(log, dir+string(filepath.Separator)) {
 		k.add("LogDir", "the same directory as Dir, or inside of it",
@@ -128,7 +127,7 @@ func (c *Config) checkLogDir(k *checker) {
 	}
 }
 
-// checkHTTP looks at what HTTP is told besides its address.
+// checkHTTP checks the HTTP settings other than the address.
 func (c *Config) checkHTTP(k *checker) {
 	k.within("HTTPHosts (count)", len(c.HTTPHosts), 0, 64)
 	for _, host := range c.HTTPHosts {
@@ -145,7 +144,7 @@ func (c *Config) checkHTTP(k *checker) {
 	}
 }
 
-// checkTrace looks at where traces go.
+// checkTrace checks the export of traces.
 func (c *Config) checkTrace(k *checker) {
 	if s := c.Trace.Sample; !(s >= 0 && s <= 1) {
 		k.add("Trace.Sample", fmt.Sprintf("%v is not between 0 and 1", s),
@@ -161,7 +160,7 @@ func (c *Config) checkTrace(k *checker) {
 	}
 }
 
-// checkListeners looks at the listeners beside Listen: each has an address of its own.
+// checkListeners checks that each listener other than Listen has an address of its own.
 func (c *Config) checkListeners(k *checker) {
 	taken := map[string]string{c.Listen: "Listen"}
 	for _, l := range []struct {
@@ -197,13 +196,13 @@ func (c *Config) checkAddr(k *checker, field, addr string) {
 	}
 }
 
-// Bounds of what is said of a cluster.
+// Bounds of settings of a cluster.
 const (
 	maxJoin   = 64
 	maxExpect = 64
 )
 
-// checkCluster looks at what makes several nodes one cluster.
+// checkCluster checks the settings by which nodes form a cluster.
 func (c *Config) checkCluster(k *checker) {
 	k.within("Join (count)", len(c.Join), 0, maxJoin)
 	for _, addr := range c.Join {
@@ -226,7 +225,7 @@ func (c *Config) checkCluster(k *checker) {
 	}
 }
 
-// strangeHost tells a host with a colon that is no IPv6 address: nobody would ever answer there.
+// strangeHost reports whether the host contains a colon but is not an IPv6 address.
 func strangeHost(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err == nil && strings.Contains(host, ":") {
@@ -235,7 +234,7 @@ func strangeHost(addr string) bool {
 	return err != nil
 }
 
-// checkProtection enforces invariant 3.
+// checkProtection rejects plain text on non-loopback addresses unless it is forced.
 func (c *Config) checkProtection(k *checker) {
 	switch {
 	case c.Certs != "" && (c.Insecure || c.InsecureForce):
@@ -270,7 +269,7 @@ func (c *Config) checkProtection(k *checker) {
 	}
 }
 
-// own is an address that was given; what follows from Listen is reported there.
+// own returns an explicitly set address; derived ones are reported for Listen.
 func (*Config) own(addr string) string {
 	if addr == AutoPort {
 		return ""
@@ -278,14 +277,14 @@ func (*Config) own(addr string) string {
 	return addr
 }
 
-// Bounds of Snapshots.Rate, in bytes a second: a slower one would take longer for a piece
-// than its receiver waits.
+// Bounds of Snapshots.Rate, in bytes per second: at a lower rate a piece would take longer than its
+// receiver waits.
 const (
 	minSnapshotRate = 64 << 10
 	maxSnapshotRate = 1 << 40
 )
 
-// checkWork looks at what runs on the node.
+// checkWork checks the settings of actors and jobs.
 func (c *Config) checkWork(k *checker) {
 	k.within("Scanners", c.Scanners, 0, 256)
 	k.within("ObserverWorkers", c.ObserverWorkers, 0, 1<<16)
@@ -333,7 +332,7 @@ func (c *checker) batch(name string, b actorkit.BatchConfig) {
 	c.duration("Batch."+name+".Linger", b.Linger, 0, time.Minute)
 }
 
-// checkLimits looks at the sizes; the upper ends are those of design section 2.
+// checkLimits checks the size limits; their maxima are those of design section 2.
 func (c *Config) checkLimits(k *checker) {
 	l := c.Limits
 	k.within("Limits.Row", l.Row, 1, 4<<10)
@@ -355,7 +354,7 @@ func (c *Config) checkLimits(k *checker) {
 	k.duration("Store.SyncDelay", c.Store.SyncDelay, 0, time.Second)
 }
 
-// leastMemory is the least that Config.Memory may say.
+// leastMemory is the minimum of Config.Memory, in bytes.
 const leastMemory = 256 << 20
 
 // portOf splits host:port and checks the port.
