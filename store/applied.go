@@ -15,14 +15,14 @@ const (
 	InitialTerm  = 5
 )
 
-// Applied says how far a tablet's Raft log is applied. Every apply writes it with the effects
+// Applied records how far a tablet's Raft log is applied. Every apply writes it with the effects
 // (design section 3). What changes rarely is in the tablet's state.
 type Applied struct {
 	Index uint64 // last applied Raft index
 	Term  uint64 // its term
 	Epoch uint64 // of the tablet's descriptor as of Index
-	Bytes uint64 // about the size of the tablet's keys and values; the same on every replica
-	Rough bool   // Bytes is a guess, as after a split
+	Bytes uint64 // approximate size of the tablet's keys and values; the same on every replica
+	Rough bool   // Bytes is an estimate, such as after a split
 }
 
 const appliedLen = 1 + 5*8
@@ -35,7 +35,7 @@ func (b *Batch) PutApplied(tablet uint64, a Applied) {
 	b.tablets = append(b.tablets, tabletChange{kind: newApplied, tablet: tablet, applied: a})
 }
 
-// append encodes the record behind b.
+// append appends the encoded record to b.
 func (a Applied) append(b []byte) []byte {
 	rough := uint64(0)
 	if a.Rough {

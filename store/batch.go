@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// entryOverhead is what Badger counts for an entry beside its key and value: two bytes of
+// entryOverhead is what Badger counts for an entry in addition to its key and value: two bytes of
 // meta and ten for the version.
 const entryOverhead = 12
 
@@ -25,7 +25,7 @@ type Batch struct {
 
 	tablets []tabletChange // changes of tablets' figures, for the next checkpoint
 	log     []logChange    // changes of the log, durable when the batch is committed
-	barrier bool           // with them becomes durable what was committed before
+	barrier bool           // everything committed before becomes durable with them
 }
 
 // tabletChange changes a tablet's figures.
@@ -44,7 +44,7 @@ const (
 	tabletGone
 )
 
-// logChange is a change of the log that a batch brings with it.
+// logChange is a change of the log that belongs to a batch.
 type logChange struct {
 	kind   logChangeKind
 	tablet uint64
@@ -66,7 +66,7 @@ type op struct {
 	del        bool
 }
 
-// Grow makes room for n more puts and deletes, and one besides.
+// Grow reserves space for n+1 more puts and deletes.
 func (b *Batch) Grow(n int) { b.ops = slices.Grow(b.ops, n+1) }
 
 // Put adds a put. The batch keeps key and value; neither may change until its Commit has
@@ -78,8 +78,8 @@ func (b *Batch) Put(key, value []byte) {
 	b.entries += entries
 }
 
-// Cost returns what a put counts against MaxBatchBytes and MaxBatchLen. A delete counts as a
-// put without a value.
+// Cost returns the amounts that a put counts against MaxBatchBytes and MaxBatchLen. A delete counts
+// like a put without a value.
 func Cost(key, value []byte) (size, entries int) {
 	size, entries = len(key)+len(value)+entryOverhead, chunksOf(len(value))
 	if entries > 1 {
@@ -109,7 +109,7 @@ func (b *Batch) PutRecord(name string, record []byte) {
 	b.putRecord(append([]byte{recordPrefix}, name...), record)
 }
 
-// putRecord sets or deletes a key that is a note in the log as well.
+// putRecord sets or deletes a key that is also a note in the log.
 func (b *Batch) putRecord(key, record []byte) {
 	if len(record) == 0 {
 		b.Delete(key)
@@ -119,13 +119,13 @@ func (b *Batch) putRecord(key, record []byte) {
 	b.log = append(b.log, logChange{kind: logNote, key: string(key), note: record})
 }
 
-// Barrier makes the batch, and all that was committed before it, durable by the time its Commit
-// returns. It costs a checkpoint.
+// Barrier makes the batch, and everything committed before it, durable before its Commit returns.
+// It costs a checkpoint.
 func (b *Batch) Barrier() { b.barrier = true }
 
-// Size returns what the batch counts against MaxBatchBytes: keys, values and overhead.
+// Size returns the bytes counted against MaxBatchBytes: keys, values and overhead.
 func (b *Batch) Size() int { return b.size }
 
-// Len returns what the batch counts against MaxBatchLen: puts and deletes, with long values
-// counted several times.
+// Len returns the number counted against MaxBatchLen: puts and deletes, with long values counted
+// several times.
 func (b *Batch) Len() int { return b.entries }

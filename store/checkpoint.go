@@ -15,22 +15,22 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// Commits go to Badger without a sync. From time to time a checkpoint makes everything durable
-// that was committed, and records in the log the index up to which each tablet's state is
-// durable. After a crash a tablet applies the entries after its checkpoint once more. Later
-// data that Badger has kept does no harm, because effects are blind puts and deletes
-// (docs/adr/0028). There are two exceptions, both of which are kept in the log:
+// Commits go to Badger without a sync. Periodically a checkpoint makes everything committed
+// durable, and records in the log the index up to which each tablet's state is durable. After a
+// crash a tablet applies the entries after its checkpoint again. Later data that Badger has
+// retained is harmless, because effects are blind puts and deletes (docs/adr/0028). There are two
+// exceptions, both of which are kept in the log:
 //
 //   - figures: a tablet's state and Applied record as of its checkpoint, which decide how
 //     entries are applied;
 //   - records: keys of Badger that must not be lost, such as tombstones, and are notes in
 //     the log as well.
 //
-// Open puts both back (restore), so that readers find what the log says. Checkpoints are made
-// by the background worker, by Close, and by commits that change the log, one at a time.
+// Open restores both (restore), so that readers see what the log contains. Checkpoints are made by
+// the background worker, by Close, and by commits that change the log, one at a time.
 
 // The worker makes a checkpoint when checkpointBytes were appended since the last one, which
-// bounds what a start has to apply again, or when checkpointInterval has passed and anything
+// bounds the entries applied again at startup, or when checkpointInterval has passed and anything
 // has changed.
 const (
 	checkpointBytes    = 64 << 20
@@ -75,15 +75,15 @@ func (c *tabletChange) apply(to map[uint64]figures) {
 	to[c.tablet] = f
 }
 
-// checkpoints holds the figures of all tablets for the next checkpoint, and what is known of
-// the last one.
+// checkpoints holds the figures of all tablets for the next checkpoint, and the state of the last
+// one.
 type checkpoints struct {
 	// taking is held while a checkpoint is made. It is acquired before mu and before the
 	// locks of the sequence and the log.
 	taking sync.Mutex
 	failed error    // the error of a checkpoint that failed for good; guarded by taking
 	root   *os.File // in Badger's file system; nil if nothing needs a sync
-	// durable is the pinned sequence number up to which all is durable, with
+	// durable is the pinned sequence number up to which everything is durable, with
 	// Options.Crashes.
 	durable uint64
 
@@ -91,18 +91,18 @@ type checkpoints struct {
 	tablets map[uint64]figures
 	changed bool      // tablets has changed since it was last copied
 	written uint64    // bytes written to the log at the last checkpoint or attempt
-	at      time.Time // the time of that
+	at      time.Time // time of the last checkpoint or attempt
 }
 
-// made records that a checkpoint was made or attempted when so many bytes had been written
-// to the log.
+// made records that a checkpoint was made or attempted when written bytes had been written to the
+// log.
 func (c *checkpoints) made(written uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.written, c.at = written, time.Now()
 }
 
-// since returns how many bytes were appended since the last checkpoint, and its age.
+// since returns the bytes appended since the last checkpoint, and its age.
 func (c *checkpoints) since(written uint64) (bytes uint64, age time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,7 +121,7 @@ func (c *checkpoints) note(batches []*Batch) {
 	}
 }
 
-// copy returns the figures as they are now.
+// copy returns a copy of the current figures.
 func (c *checkpoints) copy() map[uint64]figures {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,8 +136,8 @@ func (c *checkpoints) stale() bool {
 	return c.changed
 }
 
-// Checkpoint makes everything durable that was committed before the call, and records that
-// in the log. After an error other than ErrDiskFull nothing is written any more.
+// Checkpoint makes everything committed before the call durable, and records that in the log.
+// After an error other than ErrDiskFull nothing is written any more.
 func (s *Store) Checkpoint() error {
 	s.checkpoints.taking.Lock()
 	err := s.record(nil)
@@ -148,8 +148,8 @@ func (s *Store) Checkpoint() error {
 	return err
 }
 
-// commitWithLog commits batches that change the log as well. It excludes checkpoints, none of
-// which may contain the new figures before the log has the changes.
+// commitWithLog commits batches that also change the log. It excludes checkpoints, none of which
+// may contain the new figures before the log has the changes.
 func (s *Store) commitWithLog(batches []*Batch, write func([]*Batch) error) error {
 	s.checkpoints.taking.Lock()
 	defer s.checkpoints.taking.Unlock()
@@ -163,8 +163,8 @@ func (s *Store) commitWithLog(batches []*Batch, write func([]*Batch) error) erro
 	return nil
 }
 
-// record makes a checkpoint. In the same frame of the log it makes the changes that the
-// batches, which are committed, bring with them. taking is held.
+// record makes a checkpoint. The same frame of the log contains the changes of the committed
+// batches. taking is held.
 func (s *Store) record(batches []*Batch) error {
 	c := &s.checkpoints
 	if c.failed != nil {
@@ -253,8 +253,8 @@ func (c *checkpoints) closeRoot() error {
 	return c.root.Close()
 }
 
-// syncState makes all durable that was committed: whatever files Badger has it in. After an
-// error it is unknown what is on the disk, and another sync would not tell.
+// syncState makes everything committed durable, whichever files Badger has it in. After an error it
+// is unknown what is on the disk, and another sync would not report it.
 func (s *Store) syncState() error {
 	if s.opts.beforeSync != nil {
 		if err := s.opts.beforeSync(); err != nil {
@@ -274,8 +274,8 @@ func (s *Store) syncState() error {
 	return nil
 }
 
-// lookAtLog makes a checkpoint if one is due, and rewrites segments of which little is live.
-// The worker calls it.
+// lookAtLog makes a checkpoint if one is due, and rewrites segments with few live bytes. The worker
+// calls it.
 func (s *Store) lookAtLog() {
 	st := s.log.Stats()
 	bytes, age := s.checkpoints.since(st.Written)
@@ -296,9 +296,9 @@ func (s *Store) lookAtLog() {
 	s.checkpoints.made(s.log.Stats().Written)
 }
 
-// restore makes Badger's figures and records equal to the log's, and deletes those that the
-// log does not have. Open calls it before anything is read, also on a full disk, and
-// therefore it writes only what differs.
+// restore makes Badger's figures and records equal to the log's, and deletes those that the log
+// does not have. Open calls it before anything is read, even on a full disk, so it writes only
+// what differs.
 func (s *Store) restore() error {
 	want := map[string][]byte{}
 	for _, r := range s.log.Replicas() {
@@ -336,12 +336,12 @@ func (s *Store) restore() error {
 	return s.state.writer.write([]*Batch{b})
 }
 
-// restoreBytes is about the size of restore's batches.
+// restoreBytes is the approximate size of restore's batches.
 const restoreBytes = 1 << 20
 
-// compare removes from want the entries that Badger has already, and adds a nil value for each
-// key under the prefixes that should not exist. An entry that cannot be read, such as a long
-// value of which only a part has survived, counts as different.
+// compare removes from want the entries that Badger has already, and adds a nil value for each key
+// under the prefixes that should not exist. An unreadable entry, such as a partial long value,
+// counts as different.
 func (s *Store) compare(want map[string][]byte, prefixes []byte) (fault error) {
 	snap := s.Snap()
 	defer snap.Close()

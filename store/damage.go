@@ -10,11 +10,11 @@ import (
 	"sync/atomic"
 )
 
-// A damaged table may hold rows of any tablet, so it is not known what a store without it
-// would lack. Therefore the first damage ends the store: reads and writes fail with it, on
-// any goroutine, and every later Open fails too, because a compaction may have copied the
-// damage and deleted the table. The file DAMAGED keeps what was found. A node that has lost
-// its store is replaced like one that has lost its disk.
+// A damaged table may contain rows of any tablet, so it is unknown what a store without it would
+// lack. Therefore the first damage makes the store fail permanently: reads and writes fail, on any
+// goroutine, and so does every later Open, because a compaction may have copied the damage and
+// deleted the table. The file DAMAGED records the damage. A node with a damaged store is replaced
+// like one that has lost its disk.
 
 // damagedFile contains the name of the damaged file and what is wrong with it.
 const damagedFile = "DAMAGED"
@@ -30,10 +30,10 @@ func (d *damage) err() error {
 	return nil
 }
 
-// Damaged returns a *DamagedError if a table was found damaged. It costs one load.
+// Damaged returns a *DamagedError if a damaged table was found. It costs one atomic load.
 func (s *Store) Damaged() error { return s.damage.err() }
 
-// markDamaged ends the store if err says that it is damaged. It returns err.
+// markDamaged makes the store fail permanently if err reports damage. It returns err.
 func (s *Store) markDamaged(err error) error {
 	var found *DamagedError
 	if !errors.As(err, &found) || !s.damage.found.CompareAndSwap(nil, found) {
@@ -49,7 +49,7 @@ func (s *Store) markDamaged(err error) error {
 	return err
 }
 
-// readDamage returns the damage on record as a *DamagedError; nil: there is none.
+// readDamage returns the recorded damage as a *DamagedError, or nil.
 func readDamage(dir string) error {
 	text, err := os.ReadFile(filepath.Join(dir, damagedFile))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// gate keeps compactions from creating tables while so few files can be created that one might
+// gate delays compactions that would create tables while so few files can be created that one might
 // fail, which would lose the table's rows (docs/adr/0056). Badger's compactors cannot be stopped
-// from outside, but each writes a line to the log between the end of a table's contents and the
-// creation of its file, and does not go on before the line is written.
+// from outside, but each writes a line to the log between completing a table's contents and
+// creating its file, and continues only after the line is written.
 //
 // A compaction that waits when the store closes waits forever: to continue could lose rows, and
 // its inputs are still there for the next process.
@@ -17,18 +17,18 @@ type gate struct {
 	closed <-chan struct{}
 
 	once  sync.Once
-	stuck chan struct{} // closed once a compaction waits for good
+	stuck chan struct{} // closed once a compaction waits forever
 }
 
-// gateDivisor determines the least number of files that must be free for a table to be created,
-// MinFreeFiles/gateDivisor. It is more than all compactions can be creating at the same moment:
-// two of at most eight files beside one for each of their parts, of which there are five at most.
+// gateDivisor determines the number of files that must be free for a table to be created,
+// MinFreeFiles/gateDivisor. It exceeds the number that all compactions can create concurrently: two
+// of at most eight files, and one for each of their parts, at most five.
 const gateDivisor = 8
 
 // gatePause is the time between two checks by a waiting compaction.
 const gatePause = 100 * time.Millisecond
 
-// wait returns when a table may be created. Badger's compactors call it, before each.
+// wait returns when a table may be created. Badger's compactors call it before each.
 func (g *gate) wait() {
 	short := g.space.shortOfFiles(gateDivisor)
 	if short == nil {
@@ -43,7 +43,7 @@ func (g *gate) wait() {
 		select {
 		case <-g.closed:
 			g.once.Do(func() { close(g.stuck) })
-			select {} // for good
+			select {} // forever
 		case <-tick.C:
 			short = g.space.shortOfFiles(gateDivisor)
 		}
@@ -53,7 +53,7 @@ func (g *gate) wait() {
 }
 
 // unlessStuck calls f, which waits for compactions, and returns its error; or it returns
-// ErrCompactionStuck, with f still waiting, once one of them never ends.
+// ErrCompactionStuck, with f still waiting, once a compaction waits forever.
 func (g *gate) unlessStuck(f func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()

@@ -7,12 +7,12 @@ import (
 	"github.com/dgraph-io/badger/v4/table"
 )
 
-// A compaction reads tables, writes the rest of their entries into new ones, with new
-// checksums, and deletes them. Badger offers no way to compare the checksums before. So the
-// tables are held by an open iterator, which keeps their files, and those that a compaction
-// has replaced are verified before they are released: their bytes are still in the page
-// cache, and are those that were copied. That nothing was left out is verified as well
-// (lost.go). If one is damaged, or something is missing, the store is given up for good.
+// A compaction reads tables, writes the remaining entries into new ones, with new checksums, and
+// deletes the old tables. Badger cannot compare the checksums before. So the tables are held by an
+// open iterator, which keeps their files, and those that a compaction has replaced are verified
+// before they are released: their bytes are still in the page cache, and are those that were
+// copied. The check also covers missing entries (lost.go). If a table is damaged, or entries are
+// missing, the store fails permanently.
 //
 // The worker calls checkReplaced when a compaction has ended and every second; Reclaim, Compact
 // and VerifyRows call it too.
@@ -22,12 +22,12 @@ import (
 // holder holds the database's tables.
 type holder struct {
 	mu   sync.Mutex  // held while replaced tables are verified
-	held *heldTables // nil before the first call and when the database is to be closed
+	held *heldTables // nil before the first call and once the database is being closed
 }
 
-// heldTables are the database's tables at one number. The iterator also keeps the memtables
-// of that moment with their log files, which Badger would replay after a crash. Therefore no
-// younger tombstone may be dropped meanwhile (sequence.held).
+// heldTables are the database's tables at one sequence number. The iterator also keeps the
+// memtables of that moment with their log files, which Badger would replay after a crash. So no
+// younger tombstone may be dropped until they are released (sequence.held).
 type heldTables struct {
 	seq uint64
 	txn *badger.Txn
@@ -69,9 +69,9 @@ func tables(db *badger.DB) map[uint64]badger.TableInfo {
 	return all
 }
 
-// checkReplaced verifies the tables that compactions have replaced since the last call,
-// releases them, and holds the present ones. It returns a *DamagedError if one is damaged, or if
-// rows of theirs are missing. After another error they stay held until the next call.
+// checkReplaced verifies the tables that compactions have replaced since the last call, releases
+// them, and holds the present ones. It returns a *DamagedError if one is damaged, or if rows of
+// it are missing. After any other error they stay held until the next call.
 func (d *database) checkReplaced() error {
 	if d.db.Opts().InMemory {
 		return nil
@@ -114,7 +114,7 @@ func (d *database) verifyReplaced(old, now *heldTables) error {
 	return d.findMissing(old, now, keys)
 }
 
-// letGo releases the tables, because the database is to be closed.
+// letGo releases the tables before the database is closed.
 func (d *database) letGo() {
 	d.holder.mu.Lock()
 	defer d.holder.mu.Unlock()

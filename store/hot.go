@@ -11,16 +11,16 @@ import (
 // hotCells caches the newest entries of recently read or written cells, as they are stored. A
 // lookup in Badger has to search every memtable and every level, because each may have a
 // version of the key, and one read and write of a cell looks it up three times. The cache
-// is a table of fixed size without chains: each key has one slot, and the last key that
-// came keeps it. The Writer and any number of Snaps use it at once. A Snap gets only what it
-// would find in Badger:
+// is a table of fixed size without chains: each key has one slot, shared with others, and the
+// last key stored keeps it. The Writer and any number of Snaps use it concurrently. A Snap gets
+// only what it would find in Badger:
 //
-//   - The Writer updates the slots, in the order of sequence numbers, before it makes a
-//     number visible. So what a slot says of its key at number seq is true at every later
-//     number too, until the slot says otherwise.
-//   - A Snap uses an entry only if it reads at seq or later. Otherwise it goes to Badger.
-//   - What a Snap has found in Badger is kept only if no key of the slot has been written
-//     since the number at which the Snap reads.
+//   - The Writer updates the slots, in the order of sequence numbers, before it makes a number
+//     visible. So a slot's entry at number seq is valid at every later number too, until the
+//     slot changes.
+//   - A Snap uses an entry only if it reads at seq or later. Otherwise it reads Badger.
+//   - What a Snap has found in Badger is stored only if no key of the slot has been written since
+//     the Snap's number.
 type hotCells struct {
 	seed  maphash.Seed
 	slots []hotSlot
@@ -30,7 +30,7 @@ type hotCells struct {
 type hotSlot struct {
 	mu      sync.Mutex
 	written uint64 // number of the last write to any key of this slot
-	seq     uint64 // the entry is what the key holds from this number on
+	seq     uint64 // the key has this value from this number on
 	keyLen  int    // 0 if the slot is empty
 	missing bool   // the key does not exist
 	data    []byte // key, then value
@@ -47,9 +47,9 @@ func newHotCells(slots int) *hotCells {
 	return &hotCells{seed: maphash.MakeSeed(), slots: make([]hotSlot, slots)}
 }
 
-// isHot reports whether the key is cached: those of the groups in which a cell has one key
-// that is overwritten again and again, notifications, which a run and its end look up soon
-// after they are written, and the Applied records, which every batch of reads looks up.
+// isHot reports whether the key is cached: those of the groups in which a cell has one key that is
+// overwritten repeatedly, notifications, which a run and its end look up soon after they are
+// written, and the Applied records, which every batch of reads looks up.
 func isHot(key []byte) bool {
 	if len(key) == 0 {
 		return false
@@ -66,7 +66,7 @@ func (h *hotCells) slot(key []byte) *hotSlot {
 }
 
 // lookup passes the key's value at a number to fn, which must copy what it keeps. It reports
-// whether the slot knows the key, and if so, whether the key exists.
+// whether the slot has an entry for the key, and if so, whether the key exists.
 func (h *hotCells) lookup(key []byte, at uint64,
 	fn func(value []byte) error) (known, ok bool, err error) {
 	s := h.slot(key)
@@ -81,7 +81,7 @@ func (h *hotCells) lookup(key []byte, at uint64,
 	return true, true, fn(s.data[s.keyLen:])
 }
 
-// found keeps what a Snap that reads at number at has found, which is there from seq on.
+// found stores what a Snap that reads at number at has found, valid from seq on.
 func (h *hotCells) found(key, value []byte, missing bool, seq, at uint64) {
 	s := h.slot(key)
 	s.mu.Lock()

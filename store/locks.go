@@ -9,20 +9,20 @@ import (
 )
 
 // A two-phase commit puts a lock on each of its cells and deletes it milliseconds later. Badger
-// would keep both in a memtable, its log and a table until a compaction drops them, for
-// nobody: leaders have their locks in memory. So the Writer keeps the locks that are put in
-// memory too, and forgets those that are deleted before they had to be in Badger
-// (docs/adr/0049). It writes the others (Writer.flush)
+// would keep both in a memtable, its log and a table until a compaction drops them, without
+// a reader: leaders have their locks in memory. So the Writer also keeps new locks in memory,
+// and drops those that are deleted before they had to be in Badger (docs/adr/0049). It writes
+// the others (Writer.flush)
 //
 //   - before a checkpoint makes the state durable,
 //   - before a Snap is opened that shows locks (Store.SnapWithLocks),
 //   - when they become too many.
 //
-// After a crash each lock is what it would be without this. One that was kept here and is lost
-// was put by an entry after the checkpoint: a checkpoint copies the figures first, then
-// writes all locks, then syncs, so it covers no Commit whose locks are only here. Applying
-// the entry again puts it again. One that is there although it was deleted since is known
-// again from Open, so the entry that deletes it, which is applied again, writes a tombstone.
+// After a crash each lock is what it would be without this. A lock that was only kept here was
+// put by an entry after the checkpoint: a checkpoint copies the figures first, then writes all
+// locks, then syncs, so it covers no Commit whose locks are only here. Applying the entry again
+// puts it again. A lock that reappears although it was deleted is known from Open on, so the
+// entry that deletes it, which is applied again, writes a tombstone.
 
 // Limits of the locks kept in memory. The writer has admitted these bytes, but has not
 // written them when it looks at the free space: they are as many as it writes between two
@@ -32,17 +32,17 @@ const (
 	maxKeptLockBytes = spaceCheckBytes
 )
 
-// locks knows which keys of the lock group have a value, and where. Writer.mu guards it.
+// locks records which keys of the lock group have a value, and where. Writer.mu guards it.
 type locks struct {
 	kept  map[string]string   // by key: key and value of a lock that Badger does not have
 	bytes int                 // in kept, as Batch.Size counts them
-	known map[string]struct{} // the keys that Badger has
+	known map[string]struct{} // keys in Badger
 }
 
 func isLock(key []byte) bool { return len(key) > 0 && key[0] == byte(mvcc.GroupLock) }
 
-// keep reports whether nothing of an operation has to be written to Badger now, because it
-// puts a lock that is kept, or deletes one that was.
+// keep reports whether an operation need not be written to Badger now, because it puts a lock
+// that is kept, or deletes one that was.
 func (l *locks) keep(o *op) bool {
 	entry, kept := l.kept[string(o.key)]
 	if kept {
@@ -72,7 +72,7 @@ func (l *locks) keep(o *op) bool {
 // full reports whether the kept locks have to be written.
 func (l *locks) full() bool { return len(l.kept) > maxKeptLocks || l.bytes > maxKeptLockBytes }
 
-// findLocks learns which locks Badger has. Open calls it.
+// findLocks records which locks Badger has. Open calls it.
 func (d *database) findLocks() (fault error) {
 	l := &d.writer.locks
 	l.kept, l.known = map[string]string{}, map[string]struct{}{}
@@ -104,7 +104,7 @@ func (w *Writer) flushLocked() error {
 	if w.failed != nil && !errors.Is(w.failed, ErrClosed) { // the last checkpoint still writes
 		return w.failed
 	}
-	// Sorted, so that a simulation is repeated exactly.
+	// Sorted, to make simulations deterministic.
 	keys := slices.Sorted(maps.Keys(w.locks.kept))
 	err := w.transact(len(keys), func() error {
 		for _, key := range keys {
@@ -125,8 +125,8 @@ func (w *Writer) flushLocked() error {
 	return nil
 }
 
-// SnapWithLocks is like Snap, for readers of locks. It waits for a Commit that is writing. If
-// the locks cannot be written, reading them from the Snap returns why.
+// SnapWithLocks is like Snap, for readers of locks. It waits for a Commit that is writing. If the
+// locks cannot be written, reads of them from the Snap return the error.
 func (s *Store) SnapWithLocks() *Snap {
 	w := s.state.writer
 	w.mu.Lock()

@@ -10,19 +10,19 @@ import (
 	"github.com/dgraph-io/badger/v4/y"
 )
 
-// A compaction of Badger's that cannot create one of its tables leaves it out, succeeds, and
-// deletes the tables that it has read (docs/adr/0056). The gate keeps it from trying while
-// files are short, but the system can refuse a file for other reasons. Therefore, before the
-// replaced tables are released (hold.go), some of their keys are looked up in them, and in what
-// has replaced them. Both must have the same entry at the key or behind it.
+// A compaction of Badger that cannot create one of its tables omits it, succeeds, and deletes the
+// tables that it has read (docs/adr/0056). The gate prevents attempts while files are short, but
+// the system can refuse a file for other reasons. Therefore, before the replaced tables are
+// released (hold.go), some of their keys are looked up in them and in their replacements. Both
+// must have the same entry at or after the key.
 //
-// A table that was left out is the rest of the compaction behind some other table, or all that
-// there was before the first one, or else some megabytes. So these are looked up: where each
-// replaced table begins, every probeBytes of it, and what follows the end of each new one.
-// Unnoticed can be a table of less than probeBytes that was the last of a part of a compaction,
-// if another level has an entry between the one before and the first of it.
+// An omitted table is the rest of the compaction after another table, or everything before the
+// first one, or else some megabytes. So the lookups are: the start of each replaced table, every
+// probeBytes of it, and what follows the end of each new one. The check can miss a table of less
+// than probeBytes that was the last of a part of a compaction, if another level has an entry
+// between the one before and the first of it.
 
-// probeBytes is the distance of the keys that are looked up in a replaced table.
+// probeBytes is the distance between the keys looked up in a replaced table.
 const probeBytes = 128 << 10
 
 var errDiffers = errors.New("the compaction that replaced it lost rows, or revived deleted ones: " +

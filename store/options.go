@@ -65,16 +65,16 @@ type Options struct {
 	// Versions are those that may be opened; the default is what this build knows.
 	Versions version.Range
 
-	// Memory is how many bytes the process may use, from which the store's sizes follow
-	// (SizesFor). Zero means no limit.
+	// Memory is the number of bytes that the process may use, from which the store's sizes
+	// follow (SizesFor). Zero means no limit.
 	Memory       uint64
 	MemTableSize int64 // in bytes, at least 2 MiB; the default follows from Memory
 	// MinFreeBytes is the free disk space below which WriteBlocked refuses; Commit refuses
 	// below a quarter of it.
 	MinFreeBytes uint64
 
-	// ReclaimInterval is the time between two passes of Reclaim, and how long writes must
-	// pause before one compacts; default 1 min. If it is negative there are no passes.
+	// ReclaimInterval is the time between two passes of Reclaim, and the pause of writes after
+	// which one compacts. Defaults to 1 min. If it is negative there are no passes.
 	ReclaimInterval time.Duration
 
 	SyncDelay time.Duration // sleep after each sync, for benchmarks of slower disks
@@ -84,8 +84,7 @@ type Options struct {
 	// since the last checkpoint. For tests.
 	Crashes bool
 
-	// FreeBytes returns the free disk space, for tests. If it is nil the file system is
-	// asked.
+	// FreeBytes returns the free disk space, for tests. Defaults to that of the file system.
 	FreeBytes func() (uint64, error)
 
 	table      int64        // size in bytes of a table below level 0

@@ -11,17 +11,17 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// This file simulates crashes of a store in memory, for tests of what runs on a store
-// (internal/simtest). No node runs it. Options.Crashes keeps the versions since the last
-// checkpoint, which it needs.
+// Simulated crashes of a store in memory, for tests of code that runs on a store
+// (internal/simtest). No node uses it. It needs Options.Crashes, which keeps the versions since
+// the last checkpoint.
 
-// Reopen returns the store that would be found if the process ended now. If dice is nil the
-// process is killed: everything that was written is there. Otherwise the power fails: the log
-// is as it was last synced, and of what was committed to the state since the last checkpoint
-// a random part has survived (survivors).
+// Reopen returns the store as it would be found if the process ended now. If dice is nil the
+// process is killed: everything written has survived. Otherwise the power fails: the log is as of
+// its last sync, and of the state committed since the last checkpoint a random part has survived
+// (survivors).
 //
-// s continues as if nothing had happened, so that the rest of its process can end in order,
-// and has to be closed as usual. Any goroutine may call Reopen.
+// s continues unaffected, so that the rest of its process can end in order, and must be closed as
+// usual. It is safe for concurrent use.
 func (s *Store) Reopen(dice *rand.Rand) (*Store, error) {
 	if !s.opts.InMemory || !s.opts.Crashes {
 		return nil, errors.New("store: only a store in memory with Options.Crashes can be opened as after a crash")
@@ -38,9 +38,9 @@ func (s *Store) Reopen(dice *rand.Rand) (*Store, error) {
 	return n, nil
 }
 
-// leave opens n's log with what is left of s's, and returns what is left of the state. No
-// checkpoint is made meanwhile. It copies the state first, so that the log has the entries of
-// all effects in it.
+// leave opens n's log with the remains of s's, and returns the remains of the state. No checkpoint
+// is made during the copy. It copies the state first, so that the log has the entries of all
+// effects in it.
 func (s *Store) leave(n *Store, dice *rand.Rand) (*remains, error) {
 	s.checkpoints.taking.Lock()
 	defer s.checkpoints.taking.Unlock()

@@ -10,27 +10,26 @@ import (
 	"github.com/dgraph-io/badger/v4/y"
 )
 
-// Badger frees space only by compaction, and compacts by the size of what was written, not of
-// what was deleted: a tombstone is a few bytes, hides a value of any size, and moves down to
-// it only as other writes push it. While the store is written to that is soon enough. What
-// is left when writes end is reclaimed here, on a goroutine of its own (docs/adr/0005).
+// Badger frees space only by compaction, and compacts by the bytes written, not by those deleted: a
+// tombstone is a few bytes, hides a value of any size, and moves down to it only as other writes
+// push it. While the store is written to that is soon enough. The space left when writes end is
+// reclaimed here, on a goroutine of its own (docs/adr/0005).
 
-// spaceInterval is how often watch looks at the free space and at the log.
+// spaceInterval is the interval at which watch checks the free space and the log.
 const spaceInterval = time.Second
 
-// Reclaim compacts if there are deadMemtables times a memtable of dead bytes and one in
-// deadShare of the tables' bytes is dead; if less than a memtable was written since the last
-// pass, because Badger's own compactors stand still meanwhile; and if the tables are not
-// larger than compactLimit, which is rewritten within a minute or two, because Close waits
-// for it.
+// Reclaim compacts if the dead bytes exceed deadMemtables memtables and one part in deadShare of the
+// tables' bytes; if less than a memtable was written since the last pass, because Badger's own
+// compactors are stopped during a compaction; and if the tables are no larger than compactLimit,
+// which is rewritten within a minute or two, because Close waits for it.
 const (
 	deadShare     = 3
 	deadMemtables = 16
 	compactLimit  = 8 << 30
 )
 
-// watch looks at the free space, the tables and the log until the store closes. It has a
-// goroutine of its own, so that compactions do not delay it.
+// watch checks the free space, the tables and the log until the store closes. It has its own
+// goroutine, so that compactions do not delay it.
 func (s *Store) watch() {
 	look := time.NewTicker(spaceInterval)
 	defer look.Stop()
@@ -65,14 +64,13 @@ func (s *Store) work() {
 	}
 }
 
-// checkReplaced verifies the tables that compactions have replaced. A damaged one ends the
-// store.
+// checkReplaced verifies the tables that compactions have replaced. Damage makes the store fail.
 func (s *Store) checkReplaced() error { return s.markDamaged(s.state.checkReplaced()) }
 
-// Reclaim tells Badger what no open Snap can see any more. If that is much and the store is
-// quiet, it compacts. There is no value log to collect (chunk.go). The background worker
-// calls it, so that the end of a long Snap is noticed without writes. Others may call it
-// too; Reclaim and Compact take turns.
+// Reclaim passes Badger the number below which no open Snap reads. If much has become dead and the
+// store is quiet, it compacts. There is no value log to collect (chunk.go). The background worker
+// calls it, so that the end of a long Snap takes effect without writes. It is safe for concurrent
+// use; Reclaim and Compact exclude each other.
 func (s *Store) Reclaim() {
 	s.reclaiming.Lock()
 	defer s.reclaiming.Unlock()
@@ -88,8 +86,8 @@ func (s *Store) Reclaim() {
 	}
 }
 
-// Compact frees the space of everything that is dead now, at the cost of rewriting all
-// tables. What open Snaps can see stays.
+// Compact frees the space of everything dead, at the cost of rewriting all tables. What open Snaps
+// can see stays.
 func (s *Store) Compact() error {
 	s.reclaiming.Lock()
 	defer s.reclaiming.Unlock()
@@ -117,13 +115,13 @@ func (s *Store) worthwhile() bool {
 		size > compactLimit {
 		return false
 	}
-	// The new tables are written before the old ones go, and a full disk is a SIGBUS.
+	// The new tables are written before the old ones are deleted, and a full disk is a SIGBUS.
 	free, err := s.FreeBytes()
 	return err == nil && free > s.opts.MinFreeBytes+uint64(size) && s.roomToCompact() == nil
 }
 
-// roomToCompact returns a *ShortError unless all tables can be written anew while the present
-// ones are still there.
+// roomToCompact returns a *ShortError unless all tables can be rewritten while the present ones
+// still exist.
 func (s *Store) roomToCompact() error {
 	tables := uint64(len(s.state.db.Tables()))
 	for _, a := range s.opts.amounts(&s.files) {
@@ -134,7 +132,7 @@ func (s *Store) roomToCompact() error {
 	return nil
 }
 
-// tableBytes is the size of all tables.
+// tableBytes returns the size of all tables.
 func (d *database) tableBytes() (n int64) {
 	for _, l := range d.db.Levels() {
 		n += l.Size
@@ -240,7 +238,7 @@ func (d *database) padded(seq uint64) bool {
 	})
 }
 
-// deadBy estimates how many bytes of tables an operation makes dead, now or soon. The sum only
+// deadBy estimates the bytes of tables that an operation makes dead, now or soon. The sum only
 // decides when a compaction is worth its cost.
 func deadBy(txn *badger.Txn, o *op) int64 {
 	size := int64(len(o.key) + len(o.value) + entryOverhead)

@@ -10,7 +10,7 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// What the store holds of replicas beside their state and logs, by tablet:
+// Keys of a tablet's replicas other than their state and logs:
 //
 //	'x' | tablet id          tombstone: which replica ids were removed here
 //	'i' | tablet id          marker: the range is being filled or cleared
@@ -28,55 +28,52 @@ func appendOwnKey(dst []byte, prefix byte, tablet uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, prefix), tablet)
 }
 
-// PutTombstone sets the opaque record of which replicas of the tablet were removed here. It is
-// never deleted.
+// PutTombstone sets the opaque record of the tablet's replicas that were removed here. It is never
+// deleted.
 func (b *Batch) PutTombstone(tablet uint64, record []byte) {
 	b.putRecord(appendOwnKey(nil, tombstonePrefix, tablet), append([]byte{plainTag}, record...))
 	b.barrier = true
 }
 
-// PutInstalling sets the opaque marker of a tablet whose range is being filled or cleared. If
-// it is found after a crash, that must be completed before any replica of the tablet is
-// opened.
+// PutInstalling sets the opaque marker of a tablet whose range is being filled or cleared. If Open
+// finds it after a crash, that must be completed before any replica of the tablet is opened.
 func (b *Batch) PutInstalling(tablet uint64, record []byte) {
 	b.putRecord(appendOwnKey(nil, installingPrefix, tablet), append([]byte{plainTag}, record...))
-	b.barrier = true // with it becomes durable what is staged
+	b.barrier = true // what is staged becomes durable with it
 }
 
 // DeleteInstalling removes the marker.
 func (b *Batch) DeleteInstalling(tablet uint64) {
 	b.putRecord(appendOwnKey(nil, installingPrefix, tablet), nil)
-	b.barrier = true // with it becomes durable what was filled or cleared
+	b.barrier = true // what was filled or cleared becomes durable with it
 }
 
-// InitialLog begins a log after (index, term), with everything up to index committed: that of
-// a new replica, or of one that a snapshot has brought there. The batch must also put the
-// tablet's state and Applied record as of that index. Existing entries are removed. An
-// existing HardState stays and is raised to the position, because votes must not be
-// forgotten.
+// InitialLog begins a log after (index, term), with everything up to index committed: that of a new
+// replica, or of one that has installed a snapshot. The batch must also put the tablet's state and
+// Applied record as of that index. Existing entries are removed. An existing HardState is kept and
+// raised to the position, because votes must not be forgotten.
 func (b *Batch) InitialLog(tablet, index, term uint64) {
 	at := raftlog.Position{Index: index, Term: term}
 	b.log = append(b.log, logChange{kind: logBegin, tablet: tablet, at: at})
 	b.barrier = true
 }
 
-// Stage stores an entry of a snapshot for the tablet under a key of its own, where no read of
-// the rows finds it. The batch keeps the value.
+// Stage stores an entry of a snapshot for the tablet under a key of its own, which no read of the
+// rows finds. The batch keeps the value.
 func (b *Batch) Stage(tablet uint64, e Entry) { b.Put(stagedKey(tablet, e.Key), e.Value) }
 
 func stagedKey(tablet uint64, key []byte) []byte {
 	return append(appendOwnKey(make([]byte, 0, ownKeyBytes+len(key)), stagedPrefix, tablet), key...)
 }
 
-// StageCost returns what Stage counts against MaxBatchBytes and MaxBatchLen.
+// StageCost returns the amounts that Stage counts against MaxBatchBytes and MaxBatchLen.
 func StageCost(e Entry) (size, entries int) {
 	size, entries = Cost(e.Key, e.Value)
 	return size + entries*ownKeyBytes, entries
 }
 
-// DeleteReplica removes the tablet's state, its Applied record and its log, so that no replica
-// of it is left here. Its rows are cleared afterwards, and a marker must exist until they
-// are.
+// DeleteReplica removes the tablet's state, its Applied record and its log. Its rows are cleared
+// afterwards, and a marker must exist until they are.
 func (b *Batch) DeleteReplica(tablet uint64) {
 	b.Delete(appendOwnKey(nil, tabletPrefix, tablet))
 	b.Delete(appendOwnKey(nil, appliedPrefix, tablet))
@@ -85,7 +82,7 @@ func (b *Batch) DeleteReplica(tablet uint64) {
 	b.barrier = true
 }
 
-// Tombstone returns what PutTombstone last set.
+// Tombstone returns the value last set by PutTombstone.
 func (s *Snap) Tombstone(tablet uint64) ([]byte, bool, error) {
 	return lookup(s, s.ownKey(tombstonePrefix, tablet), copyPlain)
 }
@@ -95,7 +92,7 @@ func (s *Snap) Installing(tablet uint64) ([]byte, bool, error) {
 	return lookup(s, s.ownKey(installingPrefix, tablet), copyPlain)
 }
 
-// Record returns a copy of what PutRecord last set.
+// Record returns a copy of the value last set by PutRecord.
 func (s *Snap) Record(name string) (record []byte, ok bool, err error) {
 	return s.Get(append([]byte{recordPrefix}, name...))
 }

@@ -12,14 +12,14 @@ var rowGroups = [...]mvcc.Group{
 	mvcc.GroupRollback,
 }
 
-// rowBytes limits the bytes of values that Row returns, except for the first entry of each
-// group, for which there is the same again.
+// rowBytes limits the bytes of values that Row returns, not counting the first entry of each
+// group, which may have as many again.
 const rowBytes = mvcc.HistoryBytes
 
-// Row returns what the row holds in W, H, D, L, K and R, in that order, and then its N and I in
-// the given columns: at most limit entries of each group and rowBytes in total, so that a
-// hot row does not overwhelm the caller. With only it returns just those cells of the row,
-// each with a limit of its own, so that the width of the row does not matter.
+// Row returns the row's entries in W, H, D, L, K and R, in that order, and then those in N and I of
+// the given columns: at most limit entries of each group and rowBytes in total, to bound the result
+// for a hot row. With only it returns just those cells of the row, each with a limit of its own, so
+// that the width of the row does not matter.
 func (s *Snap) Row(t mvcc.TableID, row string, limit int, columns []string,
 	only ...mvcc.Cell) ([]mvcc.HistoryEntry, error) {
 	var out []mvcc.HistoryEntry
@@ -78,7 +78,7 @@ func (s *Snap) group(g mvcc.Group, prefix []byte, limit int,
 	return out, nil
 }
 
-// decodeEntry fills in the part of e that its group has. The bytes are copied.
+// decodeEntry sets the fields of e that its group has. The bytes are copied.
 func decodeEntry(e *mvcc.HistoryEntry, value []byte) error {
 	switch e.Group {
 	case mvcc.GroupWrite, mvcc.GroupHistory, mvcc.GroupLocked:

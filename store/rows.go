@@ -1,8 +1,8 @@
 package store
 
-// This file has what moves whole tablets: reading all entries of a range of rows for a snapshot,
-// clearing them, and checking those that another node has sent. All of it runs on the
-// goroutines of whoever sends, installs or removes a replica.
+// Reads and writes of whole tablets: reading all entries of a range of rows for a snapshot, clearing
+// them, and checking those that another node has sent. All of it runs on the goroutines of callers
+// that send, install or remove a replica.
 
 import (
 	"bytes"
@@ -19,8 +19,8 @@ import (
 // is not a cell's, is outside the rows, or does not follow the one before. It is permanent.
 var ErrForeignEntry = errors.New("store: entry does not belong to the rows that are being filled")
 
-// Rows is a range of rows over all tables, such as a tablet's: from (Table, Row) up to but
-// not including (EndTable, EndRow), or without an end unless Bounded.
+// Rows is a range of rows over all tables, such as a tablet's: from (Table, Row) up to but not
+// including (EndTable, EndRow), or without an end unless Bounded.
 type Rows struct {
 	Table    mvcc.TableID
 	Row      string
@@ -29,8 +29,8 @@ type Rows struct {
 	Bounded  bool
 }
 
-// rangedGroups are the groups that belong to rows, in the order of their keys. Everything
-// that a tablet's rows hold is in one of them.
+// rangedGroups are the groups that belong to rows, in the order of their keys. All data of a tablet's
+// rows is in one of them.
 var rangedGroups = [...]mvcc.Group{
 	mvcc.GroupData, mvcc.GroupHistory, mvcc.GroupIntent, mvcc.GroupLocked, mvcc.GroupLock, mvcc.GroupRaw,
 	mvcc.GroupNotify, mvcc.GroupRollback, mvcc.GroupWrite,
@@ -41,12 +41,12 @@ func (r *Rows) before(t mvcc.TableID, row string) bool {
 	return t < r.Table || (t == r.Table && row < r.Row)
 }
 
-// behind reports whether the row lies behind the range.
+// behind reports whether the row lies after the range.
 func (r *Rows) behind(t mvcc.TableID, row string) bool {
 	return r.Bounded && (t > r.EndTable || (t == r.EndTable && row >= r.EndRow))
 }
 
-// empty reports whether the range holds no row at all.
+// empty reports whether the range contains no row.
 func (r *Rows) empty() bool { return r.behind(r.Table, r.Row) }
 
 // mayBeIn reports whether the table may hold keys of the rows. It counts all keys of the
@@ -76,24 +76,24 @@ func (r *Rows) mayBeIn(t badger.TableInfo) bool {
 // Entry is one key of the state with its value, as Batch.Put takes them.
 type Entry struct{ Key, Value []byte }
 
-// Cursor walks the entries of a range of rows, or of one prefix, in key order. It reads one
-// Snap, which must stay open, and keeps no iterator between two calls.
+// Cursor iterates the entries of a range of rows, or of one prefix, in key order. It reads one Snap,
+// which must stay open, and keeps no iterator between two calls.
 type Cursor struct {
 	snap   *Snap
 	rows   *Rows // nil: everything with the prefix
 	prefix []byte
 	group  int    // index in rangedGroups, if rows is set
-	next   []byte // the first key that was not returned yet; nil at the start of a group
+	next   []byte // the first key not returned yet; nil at the start of a group
 	done   bool
 }
 
-// Cursor returns a cursor over everything that the rows hold, in all groups.
+// Cursor returns a cursor over all entries of the rows, in all groups.
 func (s *Snap) Cursor(rows Rows) *Cursor {
 	return &Cursor{snap: s, rows: &rows, done: rows.empty()}
 }
 
-// Next returns the next entries: at most most of them, with at most maxBytes of keys and
-// values, but at least one. If there are no more it returns none. The caller owns the bytes.
+// Next returns at most most entries, with at most maxBytes of keys and values, but at least one. At
+// the end it returns none. The caller owns the bytes.
 func (c *Cursor) Next(most, maxBytes int) (out []Entry, err error) {
 	err = c.each(false, func(key, value []byte) bool {
 		size := len(key) + len(value)
@@ -139,8 +139,8 @@ func (c *Cursor) strip() int {
 	return len(c.prefix)
 }
 
-// each continues the walk until fn returns false. The next call begins with the entry that
-// fn refused.
+// each continues the iteration until fn returns false. The next call begins with the entry that fn
+// refused.
 func (c *Cursor) each(keysOnly bool, fn func(key, value []byte) bool) error {
 	for !c.done {
 		prefix := c.prefix
@@ -158,7 +158,7 @@ func (c *Cursor) each(keysOnly bool, fn func(key, value []byte) bool) error {
 	return nil
 }
 
-// part walks one group. more reports that fn has returned false.
+// part iterates one group. more reports that fn has returned false.
 func (c *Cursor) part(prefix []byte, keysOnly bool,
 	fn func(key, value []byte) bool) (more bool, err error) {
 	it, err := c.snap.iterator(badger.IteratorOptions{Prefix: prefix})
@@ -203,9 +203,9 @@ func (c *Cursor) part(prefix []byte, keysOnly bool,
 	return false, nil
 }
 
-// bounds returns a key at or before the beginning of the rows in the present group, and
-// their end. end is nil if the rows reach to the end of the group, or in a column-first
-// group, where they are many parts.
+// bounds returns a key at or before the start of the rows in the current group, and their end. end is
+// nil if the rows extend to the end of the group, or in a column-first group, where they are many
+// parts.
 func (c *Cursor) bounds(prefix []byte) (first, end []byte) {
 	if c.rows == nil {
 		return prefix, nil
@@ -220,8 +220,8 @@ func (c *Cursor) bounds(prefix []byte) (first, end []byte) {
 	return appendRow(nil, g, c.rows.Table, c.rows.Row), end
 }
 
-// place decides what to do with a key: past means that neither it nor any later key of the
-// group is in the rows, skip is where to continue if it is not, and otherwise it is.
+// place classifies a key: past means that neither it nor any later key of the group is in the rows;
+// otherwise it is in the rows unless skip, the key to continue from, is set.
 func (c *Cursor) place(key, end []byte) (skip []byte, past bool, err error) {
 	if c.rows == nil || !columnFirst(mvcc.Group(key[0])) {
 		return nil, end != nil && bytes.Compare(key, end) >= 0, nil

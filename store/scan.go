@@ -1,7 +1,7 @@
 package store
 
-// This file has the range reads of a Snap. All of them go through walk, which reads long values
-// as a whole and turns every failure into an error that is passed last.
+// Range reads of a Snap. All of them use walk, which reads long values whole and passes every failure
+// as an error in its last call.
 
 import (
 	"bytes"
@@ -101,8 +101,8 @@ func spanWalk(g mvcc.Group, span mvcc.Span, reverse bool) walkOptions {
 	return o
 }
 
-// entries walks and decodes. decode gets the address of each entry and its value, which it
-// must copy.
+// entries iterates and decodes. decode gets the address of each entry and its value, which it must
+// copy.
 func entries[T any](s *Snap, o walkOptions,
 	decode func(c mvcc.Cell, ts mvcc.Timestamp, value []byte) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
@@ -132,8 +132,8 @@ func (s *Snap) Cells(span mvcc.Span, reverse bool) iter.Seq2[mvcc.CellWrite, err
 		})
 }
 
-// DiskLocks iterates the locks on disk with rows in span, by cell. A leader loads its
-// lock table with it.
+// DiskLocks iterates the locks on disk with rows in span, by cell. A leader loads its lock table from
+// it.
 func (s *Snap) DiskLocks(span mvcc.Span) iter.Seq2[CellLock, error] {
 	return entries(s, spanWalk(mvcc.GroupLock, span, false),
 		func(c mvcc.Cell, _ mvcc.Timestamp, value []byte) (CellLock, error) {

@@ -7,19 +7,19 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// This file verifies tables that nobody reads. The scrubber has a goroutine of its own; Verify
-// and VerifyRows run on their callers'.
+// Verification of tables independent of reads. The scrubber has its own goroutine; Verify and
+// VerifyRows run on their callers'.
 
 const (
-	// scrubInterval is the time after which a table is verified again.
+	// scrubInterval is the interval at which each table is verified.
 	scrubInterval = 24 * time.Hour
-	// scrubRate is how many bytes of tables are verified per second: 1.3 TiB within
-	// scrubInterval, at the cost of about a hundredth of a core.
+	// scrubRate is the number of bytes of tables verified per second: 1.3 TiB within scrubInterval,
+	// at the cost of about 1 % of a core.
 	scrubRate = 16 << 20
-	// scrubPause is the least pause between two tables, scrubLook the pause when none is due.
+	// scrubPause is the minimum pause between two tables, scrubLook the pause when none is due.
 	scrubPause = 100 * time.Millisecond
 	scrubLook  = time.Minute
-	// suspectAgain is the least time between two verifications of all tables that are caused
+	// suspectAgain is the minimum time between two verifications of all tables that were triggered
 	// by reads of impossible data.
 	suspectAgain = 10 * time.Minute
 	// verifyAgain is the time after which VerifyRows verifies a table again.
@@ -29,11 +29,11 @@ const (
 // verified records when the database's tables were last verified.
 type verified struct {
 	mu sync.Mutex
-	at map[uint64]time.Time // or first seen, if made since Open; nil before the first look
+	at map[uint64]time.Time // or first seen, if created since Open; nil before the first check
 }
 
-// turn returns the table to be verified next: the one that was verified longest ago, if that
-// is scrubInterval ago. Tables that existed at Open come first.
+// turn returns the next table to verify: the one verified longest ago, if that is at least
+// scrubInterval ago. Tables that existed at Open come first.
 func (v *verified) turn(tables []badger.TableInfo, now time.Time) (turn badger.TableInfo, ok bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -61,7 +61,7 @@ func (v *verified) done(id uint64) {
 	}
 }
 
-// within reports whether the table was verified or made within the last d.
+// within reports whether the table was verified or created within the last d.
 func (v *verified) within(id uint64, d time.Duration) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -69,9 +69,8 @@ func (v *verified) within(id uint64, d time.Duration) bool {
 	return known && time.Since(at) < d
 }
 
-// scrub slowly verifies one table after the other until the store closes or is damaged.
-// Otherwise damage to rows that nobody reads would go unnoticed until the other replicas are
-// damaged too.
+// scrub slowly verifies one table after the other until the store closes or is damaged. Otherwise
+// damage to rows that are never read would go unnoticed until the other replicas are damaged too.
 func (s *Store) scrub() {
 	var suspected time.Time
 	pause := time.NewTimer(scrubPause)
@@ -101,7 +100,7 @@ func (s *Store) scrubOne(now time.Time) time.Duration {
 	return scrubPause + time.Duration(t.OnDiskSize)*time.Second/scrubRate
 }
 
-// suspect makes the scrubber verify all tables soon, because a read has met impossible data.
+// suspect makes the scrubber verify all tables soon, because a read found impossible data.
 func (d *database) suspect() {
 	select {
 	case d.suspicion <- struct{}{}:
@@ -109,13 +108,13 @@ func (d *database) suspect() {
 	}
 }
 
-// Verify compares the checksums of all tables now. It returns a *DamagedError if one is
-// damaged, after which the store cannot be used any more.
+// Verify compares the checksums of all tables now. It returns a *DamagedError if one is damaged; the
+// store has then failed permanently.
 func (s *Store) Verify() error { return s.verify(nil) }
 
-// VerifyRows is like Verify for the tables from which the rows may have been read, except
-// those that were verified within the last minute. A node that sends rows to another calls
-// it before they are used there.
+// VerifyRows is like Verify for the tables from which the rows may have been read, except those
+// verified within the last minute. A node that sends rows to another calls it before the receiver
+// uses them.
 func (s *Store) VerifyRows(rows Rows) error {
 	return s.verify(func(t badger.TableInfo) bool {
 		return rows.mayBeIn(t) && !s.state.verified.within(t.ID, verifyAgain)

@@ -4,16 +4,16 @@ import (
 	"sync"
 )
 
-// sequence assigns the database's versions, which only the Writer asks for. It also counts
-// the open Snaps at each number, because in managed mode Badger does not protect readers.
-// Any goroutine may pin.
+// sequence assigns the database's versions, which only the Writer requests. It also counts the open
+// Snaps at each number, because in managed mode Badger does not protect readers. pin is safe for
+// concurrent use.
 type sequence struct {
 	mu       sync.Mutex
-	assigned uint64 // highest number given to a Txn
+	assigned uint64 // highest number assigned to a Txn
 	visible  uint64 // highest number such that its commit and all below it have returned
-	open     []pins // ascending; if there are any the first has count > 0
-	discard  uint64 // the number that Badger was last told; it never decreases
-	held     uint64 // limits discard while tables are held (hold.go); 0: they are not
+	open     []pins // ascending; the first, if any, has count > 0
+	discard  uint64 // the number last passed to Badger; never decreases
+	held     uint64 // upper limit of discard while tables are held (hold.go); otherwise 0
 }
 
 // pins counts the open Snaps at one number.
@@ -30,16 +30,16 @@ func (s *sequence) begin() uint64 {
 	return s.assigned
 }
 
-// finish makes all numbers up to seq visible: their commits have returned without an error.
-// After a failed commit neither finish nor begin may be called, because a later number would
-// show what Badger holds of the failed Txn. The writer stops for good instead.
+// finish makes all numbers up to seq visible: their commits have returned without an error. After a
+// failed commit neither finish nor begin may be called, because a later number would show the failed
+// Txn's remains in Badger. The writer fails permanently instead.
 func (s *sequence) finish(seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.visible = seq
 }
 
-// current returns the highest number that was given to a Txn.
+// current returns the highest number assigned to a Txn.
 func (s *sequence) current() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,16 +87,15 @@ func (s *sequence) hold() uint64 {
 	return s.visible
 }
 
-// settle limits discard to seq, the number of the last hold. If seq is 0 nothing is held any
-// more.
+// settle limits discard to seq, the number of the last hold. A seq of 0 removes the limit.
 func (s *sequence) settle(seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held = seq
 }
 
-// advanceDiscard returns the number up to which Badger may drop all versions but the
-// newest: below every open pin. ok is false if it has not moved.
+// advanceDiscard returns the number up to which Badger may drop all versions but the newest: below
+// every open pin. ok is false if it has not advanced.
 func (s *sequence) advanceDiscard() (seq uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

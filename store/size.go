@@ -1,7 +1,7 @@
 package store
 
-// This file estimates how a tablet's bytes are distributed over its rows, for choosing where to
-// split it. A tablet calls it in steps on a read worker, because it visits every key.
+// Estimates of the distribution of a tablet's bytes over its rows, to choose a split row. A tablet
+// calls it in steps on a read worker, because it visits every key.
 
 import (
 	"slices"
@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// weighedGroups hold nearly all bytes of a tablet, and are in the order of rows.
+// weighedGroups contain nearly all bytes of a tablet, and are in the order of rows.
 var weighedGroups = [...]mvcc.Group{mvcc.GroupWrite, mvcc.GroupHistory, mvcc.GroupData}
 
 // Weighed reports whether the key is in one of those groups.
@@ -19,17 +19,16 @@ func Weighed(key []byte) bool {
 	return len(key) > 0 && slices.Contains(weighedGroups[:], mvcc.Group(key[0]))
 }
 
-// Weight is about the size of one group's keys and values from the row up to the next
-// Weight's.
+// Weight is the approximate size of one group's keys and values from the row up to the next Weight's.
 type Weight struct {
 	Row   string
 	Bytes uint64
 }
 
-// WeighPlace is where weighing continues. The zero value is the beginning.
+// WeighPlace is the position from which weighing continues. The zero value is the start.
 type WeighPlace struct {
 	group int
-	key   []byte // the first that is not weighed; nil: the group's first
+	key   []byte // the next key to weigh; nil: the group's first
 }
 
 // Done reports whether everything is weighed.

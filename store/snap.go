@@ -21,13 +21,13 @@ type Snap struct {
 	seq    uint64
 	key    []byte // reused from lookup to lookup
 	closed bool
-	// lockless is why locks cannot be read from this Snap; nil: they can.
+	// lockless is the reason why locks cannot be read from this Snap; nil: they can.
 	lockless error
 	stuck    bool // an iterator could not be made, and Badger would panic on ending the Txn
 }
 
-// Snap opens a view of the state without its locks: those who read locks call SnapWithLocks. It
-// is cheap, but until it is closed what it can see is not collected.
+// Snap opens a view of the state without its locks; readers of locks call SnapWithLocks. It is cheap,
+// but versions that it can see are not collected until it is closed.
 func (s *Store) Snap() *Snap { return s.state.snap() }
 
 func (d *database) snap() *Snap {
@@ -47,7 +47,7 @@ func (s *Snap) Close() {
 	s.d.seq.unpin(s.seq)
 }
 
-// get returns the entry of a key; nil: there is none.
+// get returns the entry of a key, or nil.
 func (s *Snap) get(key []byte) (item *badger.Item, err error) {
 	if err := s.d.damage.err(); err != nil {
 		return nil, err
@@ -81,10 +81,9 @@ func (s *Snap) iterator(o badger.IteratorOptions) (it *badger.Iterator, err erro
 	return it, nil
 }
 
-// unreadable turns a panic of Badger's into an error. One cause is a damaged table. Another
-// is a database without a memtable, because there were no file descriptors or no room for
-// one: the write that needed it has failed, and the writer with it, but Badger's reads rely
-// on it.
+// unreadable turns a panic of Badger into an error. One cause is a damaged table. Another is a database
+// without a memtable, because there were no file descriptors or no space for one: the write that
+// needed it has failed, and the writer with it, but Badger's reads rely on it.
 func (d *database) unreadable(err *error) {
 	if p := recover(); p != nil {
 		d.suspect()
@@ -95,8 +94,8 @@ func (d *database) unreadable(err *error) {
 // Sequence returns the sequence number at which the Snap reads.
 func (s *Snap) Sequence() uint64 { return s.seq }
 
-// read passes the value of a key to fn, which must copy what it keeps, and reports whether
-// there is one. It reads hot cells from memory and keeps what it has found of them there.
+// read passes the value of a key to fn, which must copy what it keeps, and reports whether the key
+// exists. It reads hot cells from the cache and stores its findings there.
 func (s *Snap) read(key []byte, fn func(value []byte) error) (bool, error) {
 	hot := isHot(key)
 	if hot {
@@ -146,8 +145,8 @@ func (s *Snap) corrupt(key []byte, err error) error {
 	return fmt.Errorf("%w: key %q: %w", ErrCorrupt, key, err)
 }
 
-// keeping returns a function that passes the value to fn and, if fn could read it, keeps it
-// in memory for other Snaps.
+// keeping returns a function that passes the value to fn and, if fn could read it, caches it for other
+// Snaps.
 func (s *Snap) keeping(item *badger.Item, key []byte,
 	fn func(value []byte) error) func([]byte) error {
 	return func(value []byte) error {
@@ -186,8 +185,8 @@ func (s *Snap) Data(c mvcc.Cell, start mvcc.Timestamp) ([]byte, bool, error) {
 	return v, ok, err
 }
 
-// DataWithin is like Data but reads at most room bytes. Of a longer chunked value it
-// returns only the length n and a nil v.
+// DataWithin is like Data but reads at most room bytes. For a longer chunked value it returns only the
+// length n and a nil v.
 func (s *Snap) DataWithin(c mvcc.Cell, start mvcc.Timestamp,
 	room int) (v []byte, n int, ok bool, err error) {
 	key := s.cellKey(mvcc.GroupData, c, start)
@@ -258,7 +257,7 @@ func (s *Snap) Get(key []byte) ([]byte, bool, error) {
 	return lookup(s, key, func(b []byte) ([]byte, error) { return bytes.Clone(b), nil })
 }
 
-// TabletState returns what Batch.PutTabletState last set.
+// TabletState returns the value last set by Batch.PutTabletState.
 func (s *Snap) TabletState(tablet uint64) ([]byte, bool, error) {
 	return lookup(s, s.ownKey(tabletPrefix, tablet), copyPlain)
 }

@@ -11,22 +11,22 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// diskSpace compares the free space of the store's file systems, and what else its files take
-// (files.go), with the watermarks. The background worker looks at it every second and the
-// writer as it writes; any goroutine may ask. Badger writes through memory maps, so a full disk
+// diskSpace compares the free space of the store's file systems, and the other resources of its files
+// (files.go), with the watermarks. The background worker checks it every second and the writer as it
+// writes; the results are safe for concurrent use. Badger writes through memory maps, so a full disk
 // would kill the process.
 type diskSpace struct {
 	opts      Options
 	files     files
-	blocked   atomic.Pointer[ShortError] // below the watermark when last looked at
+	blocked   atomic.Pointer[ShortError] // below the watermark at the last check
 	exhausted atomic.Pointer[ShortError] // see Exhausted
 }
 
-// spaceCheckBytes is how many bytes the writer commits between two looks at the free space.
+// spaceCheckBytes is the number of bytes that the writer commits between two checks of the free space.
 const spaceCheckBytes = 4 << 20
 
-// FreeBytes returns the bytes that the store's file systems have left for this process:
-// those of the state's or of the log's, whichever has less. In memory there is no limit.
+// FreeBytes returns the bytes that the store's file systems have left for this process: the smaller of
+// the state's and the log's. In memory there is no limit.
 func (s *diskSpace) FreeBytes() (uint64, error) {
 	state, err := s.opts.freeBytes(s.opts.Dir)
 	if err != nil || s.opts.LogDir == "" {
@@ -36,8 +36,7 @@ func (s *diskSpace) FreeBytes() (uint64, error) {
 	return min(state, log), err
 }
 
-// freeBytes returns the bytes that the file system of one of the store's directories has
-// left.
+// freeBytes returns the bytes left on the file system of one of the store's directories.
 func (o Options) freeBytes(dir string) (uint64, error) {
 	if o.FreeBytes != nil {
 		return o.FreeBytes()
@@ -52,14 +51,14 @@ func (o Options) freeBytes(dir string) (uint64, error) {
 	return st.Bavail * uint64(st.Bsize), nil
 }
 
-// WriteBlocked returns a *ShortError while the free space is below Options.MinFreeBytes, or fewer
-// than MinFreeFiles files can be created: new writes should be refused, but work under
-// way may still be finished and cleaned up. It costs one load.
+// WriteBlocked returns a *ShortError while the free space is below Options.MinFreeBytes, or fewer than
+// MinFreeFiles files can be created: new writes should be refused, but work under way may still be
+// completed and cleaned up. It costs one atomic load.
 func (s *diskSpace) WriteBlocked() error { return asError(s.blocked.Load()) }
 
-// Exhausted returns a *ShortError while so little is free that Commit is about to refuse: nothing
-// new should be accepted, not even what finishes and cleans up, so that work under way can still
-// be written. It costs one load.
+// Exhausted returns a *ShortError while so little is free that Commit is about to refuse: nothing new
+// should be accepted, not even operations that complete or clean up, so that work under way can still be
+// written. It costs one atomic load.
 func (s *diskSpace) Exhausted() error { return asError(s.exhausted.Load()) }
 
 // asError returns nil for a nil pointer.
@@ -70,11 +69,11 @@ func asError(short *ShortError) error {
 	return short
 }
 
-// reserve returns the free space that Commit leaves alone.
+// reserve returns the free space that Commit does not use.
 func (s *diskSpace) reserve() uint64 { return s.opts.MinFreeBytes / reserveDivisor }
 
-// Room returns a *ShortError unless the store may grow by so many bytes without going below a
-// watermark. It asks the system, and is meant for bulk writes that can wait.
+// Room returns a *ShortError unless the store can grow by bytes bytes without going below a watermark. It
+// makes system calls, and is meant for bulk writes that can wait.
 func (s *diskSpace) Room(bytes uint64) error {
 	free := s.look()
 	if short := s.shortOfFiles(1); short != nil {
@@ -96,7 +95,7 @@ func (s *diskSpace) shortOfFiles(divisor uint64) *ShortError {
 	return nil
 }
 
-// roomForSegment refuses a segment of the log that would use up part of the reserve.
+// roomForSegment refuses a segment of the log that would use part of the reserve.
 func (s *diskSpace) roomForSegment(bytes int64) error {
 	free, err := s.opts.freeBytes(s.opts.logDir())
 	if err != nil {
@@ -111,7 +110,7 @@ func (s *diskSpace) roomForSegment(bytes int64) error {
 	return nil
 }
 
-// look compares what is free with the watermarks and returns the free bytes. If they cannot be
+// look compares the free resources with the watermarks and returns the free bytes. If they cannot be
 // read the disk counts as full.
 func (s *diskSpace) look() (bytes uint64) {
 	bytes, err := s.FreeBytes()
@@ -136,8 +135,8 @@ func (s *diskSpace) look() (bytes uint64) {
 	return bytes
 }
 
-// checkReserve refuses n more bytes if they would use up part of the reserve, and any while a
-// memtable or table might find no file. mu is held.
+// checkReserve refuses n more bytes if they would use part of the reserve, and any number while a
+// memtable or table might not be able to create its file. mu is held.
 func (w *Writer) checkReserve(n int) error {
 	space := &w.store.diskSpace
 	w.unmet += n

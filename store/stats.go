@@ -12,7 +12,7 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// counters count what the writer has done since Open.
+// counters count the writer's work since Open.
 type counters struct {
 	txns, batches, bytes atomic.Uint64
 }
@@ -20,13 +20,13 @@ type counters struct {
 // Stats are figures of a Store since Open. Sizes are in bytes.
 type Stats struct {
 	Txns    uint64 // Badger transactions
-	Batches uint64 // batches in them: Batches/Txns is what group commit gains
+	Batches uint64 // batches in them; Batches/Txns is the gain of group commit
 	Bytes   uint64 // keys, values and overhead as counted by Batch.Size
 
 	Log          raftlog.Stats
 	LogFreeBytes uint64 // of the log's file system
-	// Unchecked is how much was appended to the log since the last checkpoint, which a
-	// start applies again.
+	// Unchecked is the number of bytes appended to the log since the last checkpoint, which a start
+	// applies again.
 	Unchecked     uint64
 	CheckpointAge time.Duration // time since the last checkpoint; 0 if Unchecked is 0
 
@@ -52,7 +52,7 @@ func (s *Store) Stats() Stats {
 // Trees are figures of the state's tables by level.
 type Trees struct {
 	Levels []Level
-	// Stalled reports that the writer waits for compactions to make level 0 smaller.
+	// Stalled reports that the writer waits for compactions to shrink level 0.
 	Stalled     bool
 	Compactions uint64 // since Open
 	Stalls      uint64 // stalls of over a second since Open
@@ -72,10 +72,10 @@ func (s *Store) Trees() Trees {
 	return out
 }
 
-// Syncs returns how long the syncs of the log took.
+// Syncs returns the durations of the log's syncs.
 func (s *Store) Syncs() metrics.Histogram { return s.log.Stats().Syncs }
 
-// diskBytes adds up the blocks of the store's files. Files that vanish meanwhile do not
+// diskBytes returns the sum of the blocks of the store's files. Files deleted during the walk do not
 // count.
 func (o Options) diskBytes() uint64 {
 	if o.InMemory {

@@ -33,7 +33,7 @@ type Store struct {
 	workers sync.WaitGroup
 
 	damage    *damage
-	suspicion chan struct{} // tells the scrubber to verify everything now
+	suspicion chan struct{} // makes the scrubber verify everything now
 
 	reclaiming sync.Mutex // held while Reclaim or Compact works
 }
@@ -45,12 +45,12 @@ type database struct {
 	hot       *hotCells
 	writer    *Writer
 	count     counters
-	dead      atomic.Int64 // about how many bytes have become dead since the last compaction
+	dead      atomic.Int64 // approximate bytes that have become dead since the last compaction
 	holder    holder
 	verified  verified
 	damage    *damage       // the store's
 	suspicion chan struct{} // the store's
-	looked    uint64        // bytes written when Reclaim last looked; guarded by reclaiming
+	looked    uint64        // bytes written at Reclaim's last check; guarded by reclaiming
 }
 
 // Names inside Options.Dir.
@@ -160,7 +160,7 @@ func (s *Store) openDatabase() (*database, error) {
 	dir := ""
 	if !s.opts.InMemory {
 		dir = filepath.Join(s.opts.Dir, stateDirName)
-		// Before anything is written whose errors it has to report.
+		// Before any write whose errors it must report.
 		if err := s.checkpoints.openRoot(s.opts.Dir); err != nil {
 			return nil, err
 		}
@@ -177,7 +177,7 @@ func (s *Store) openDatabase() (*database, error) {
 	return d, nil
 }
 
-// badgerLog returns what Badger logs to.
+// badgerLog returns Badger's logger.
 func (s *Store) badgerLog() badgerLog { return badgerLog{s.opts.Logger, &s.badger, &s.gate} }
 
 // openBadger opens a database. It tries twice, because an attempt may fail on an empty log
@@ -197,14 +197,14 @@ func (s *Store) openBadger(b badger.Options) (*badger.DB, error) {
 			return db, nil
 		}
 	}
-	// Badger's errors do not contain the system's, so what is short is asked for.
+	// Badger's errors do not contain the system's, so check what is short.
 	if short := s.shortOfFiles(reserveDivisor); short != nil {
 		return nil, fmt.Errorf("%w: %s: %w", short, b.Dir, err)
 	}
 	return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, b.Dir, err)
 }
 
-// prepareBadger verifies and tidies up the files of a database that is to be opened.
+// prepareBadger verifies and tidies up the files of a database before it is opened.
 func (s *Store) prepareBadger(b badger.Options) error {
 	if err := removeLeftovers(b.Dir); err != nil {
 		return err
@@ -219,16 +219,16 @@ func (s *Store) prepareBadger(b badger.Options) error {
 // StateWriter returns the writer of the state.
 func (s *Store) StateWriter() *Writer { return s.state.writer }
 
-// Close ends the background work, makes a last checkpoint, so that the next Open has nothing
-// to apply again, and closes the database and the log. Every Snap must be closed before, and
-// no Commit or Append may be under way. A second Close returns ErrClosed.
+// Close stops the background work, makes a last checkpoint, so that the next Open has nothing to apply
+// again, and closes the database and the log. Every Snap must be closed before, and no Commit or Append
+// may be under way. A second Close returns ErrClosed.
 func (s *Store) Close() error {
 	if !s.closed.CompareAndSwap(false, true) {
 		return ErrClosed
 	}
 	close(s.stop)
 	s.workers.Wait()
-	s.reclaiming.Lock() // somebody else's Reclaim ends first
+	s.reclaiming.Lock() // a concurrent Reclaim ends first
 	defer s.reclaiming.Unlock()
 	var errs []error
 	if n := s.snaps(); n > 0 {
@@ -244,8 +244,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// lastCheckpoint stops the writer and makes a checkpoint. It makes none if an earlier write
-// has failed or the disk is full; the next Open then has more to apply again.
+// lastCheckpoint stops the writer and makes a checkpoint, unless an earlier write has failed or the disk
+// is full; the next Open then has more to apply again.
 func (s *Store) lastCheckpoint() error {
 	if s.state.writer.stop() != nil {
 		return nil

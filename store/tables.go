@@ -22,7 +22,7 @@ import (
 // block that they cannot read: without an error lookups would miss rows and compactions would
 // drop them.
 
-// verifyAtOpen is how many bytes of tables Open verifies completely. Of the other tables it
+// verifyAtOpen is the number of bytes of tables that Open verifies completely. Of the other tables it
 // verifies the index and the last block, and leaves the rest to the scrubber.
 const verifyAtOpen = 1 << 30
 
@@ -102,7 +102,7 @@ func verifyBlocks(data []byte, id uint64, all bool, visit func(*table.Table)) (e
 	}()
 	mode := options.OnBlockRead // of the last block, which has the greatest key
 	if all {
-		mode = options.NoVerification // VerifyChecksum does it, and says where
+		mode = options.NoVerification // VerifyChecksum does it, and reports the position
 	}
 	t, err := table.OpenInMemoryTable(data, id, &table.Options{ChkMode: mode})
 	if err == nil && all {
@@ -114,8 +114,8 @@ func verifyBlocks(data []byte, id uint64, all bool, visit func(*table.Table)) (e
 	return err
 }
 
-// verifyTables verifies the tables that pick selects, or all if it is nil. Tables that a
-// compaction replaces meanwhile are verified by checkReplaced (hold.go).
+// verifyTables verifies the tables that pick selects, or all if it is nil. checkReplaced (hold.go)
+// verifies tables that a compaction replaces during it.
 func (d *database) verifyTables(pick func(badger.TableInfo) bool) error {
 	for _, t := range d.db.Tables() {
 		if pick != nil && !pick(t) {

@@ -8,11 +8,11 @@ import (
 	"github.com/percolator-go/percolator/internal/version"
 )
 
-// This file keeps the version that the directory says in its VERSION file: which builds may
-// open it. The node raises it, on any goroutine, when its cluster has agreed on a later one
-// and before anything of that version is written. It never falls.
+// The disk version in the directory's VERSION file, which determines which builds may open it. The node
+// raises it, on any goroutine, when its cluster has agreed on a later one and before anything of that
+// version is written. It is never lowered.
 
-// stamp is what VERSION says.
+// stamp is the content of VERSION.
 type stamp struct {
 	mu      sync.Mutex
 	version version.Number
@@ -23,16 +23,16 @@ type stamp struct {
 // complete yet.
 const raisedFile = "VERSION.raised"
 
-// Version returns the version that the directory says. A store in memory begins with the
-// oldest that the build knows.
+// Version returns the directory's version. A store in memory starts with the oldest that the build
+// supports.
 func (s *Store) Version() version.Number {
 	s.stamp.mu.Lock()
 	defer s.stamp.mu.Unlock()
 	return s.stamp.version
 }
 
-// RaiseVersion has the directory say a later version, durably: builds that do not know it
-// refuse the directory from then on. An earlier one changes nothing.
+// RaiseVersion durably raises the directory's version: builds that do not support it refuse the
+// directory from then on. An earlier version changes nothing.
 func (s *Store) RaiseVersion(to version.Number) error {
 	s.stamp.mu.Lock()
 	defer s.stamp.mu.Unlock()
@@ -52,7 +52,7 @@ func (s *Store) RaiseVersion(to version.Number) error {
 	return nil
 }
 
-// VersionError says that the build does not know the version that the directory says.
+// VersionError reports that the build does not support the directory's version.
 type VersionError struct {
 	Dir     string
 	Have    string // "3"

@@ -16,23 +16,22 @@ const (
 	MaxBatchLen   = 1 << 17  // of Batch.Len
 )
 
-// Writer commits batches to the state. The state actor uses it, and so does the reclaim
-// worker when it fills a memtable.
+// Writer commits batches to the state. Its callers are the state actor, and the reclaim worker when it
+// fills a memtable.
 //
-// A Txn of Badger's holds at most 15 % of a memtable, which is less than a Batch may hold.
-// So a Commit writes its batches in as many Txns as they need, wherever one batch ends and
-// the next begins. Each batch is nevertheless whole: for readers because the sequence shows
-// none of the numbers before the last Txn has returned, and after a crash because the Raft
-// entry that the batch comes from is applied again.
+// A Badger Txn holds at most 15 % of a memtable, which is less than the limit of a Batch. So a Commit
+// writes its batches in as many Txns as they need, regardless of where one batch ends and the next
+// begins. Each batch is nevertheless atomic: for readers because the sequence shows none of the numbers
+// before the last Txn has returned, and after a crash because the Raft entry that the batch comes from
+// is applied again.
 type Writer struct {
 	store *Store
 	d     *database
 
-	// committing is held by a Commit until what it brings to the log is durable, mu only
-	// while something is written to Badger. committing is acquired before
-	// checkpoints.taking, and mu after it.
+	// committing is held by a Commit until its changes of the log are durable, mu only during writes to
+	// Badger. committing is acquired before checkpoints.taking, and mu after it.
 	committing sync.Mutex
-	unmet      int // bytes written since the free space was last looked at
+	unmet      int // bytes written since the last check of the free space
 
 	mu      sync.Mutex
 	failed  error
@@ -46,15 +45,14 @@ type Writer struct {
 	txns int         // committed and not visible yet
 }
 
-// Commit writes the batches in their order and returns when they are visible. They become
-// durable with the next checkpoint. What a crash takes before that is applied again from
-// the Raft log, so a batch with effects must come from a durable entry of it. Records, and
-// what begins or ends a replica, are durable when Commit returns.
+// Commit writes the batches in order and returns when they are visible. They become durable with the
+// next checkpoint. Whatever a crash loses before that is applied again from the Raft log, so a batch
+// with effects must come from a durable entry of it. Records, and the begin or end of a replica, are
+// durable when Commit returns.
 //
-// After ErrBatchTooLarge and ErrDiskFull the same batches may be committed again, and must
-// be if they change the log, which knows nothing of them yet. After any other error the
-// writer fails for good with ErrFailed, because a later commit would make visible what is
-// left of this one.
+// After ErrBatchTooLarge and ErrDiskFull the same batches may be committed again, and must be if they
+// change the log, which does not have these changes yet. After any other error the writer fails
+// permanently with ErrFailed, because a later commit would make the remains of this one visible.
 func (w *Writer) Commit(batches []*Batch) error {
 	w.committing.Lock()
 	defer w.committing.Unlock()
@@ -73,7 +71,7 @@ func (w *Writer) Commit(batches []*Batch) error {
 	return nil
 }
 
-// err returns the error that every Commit returns, if there is one.
+// err returns the error that every Commit returns, or nil.
 func (w *Writer) err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -109,9 +107,9 @@ func (w *Writer) failLocked(err error) error {
 	return w.failed
 }
 
-// write commits the batches, in as many Txns as they need, and then makes them visible.
-// A Txn refers to its entries where they are. Locks may be kept instead (locks.go). After an
-// error the writer has failed. committing is held, except by Open.
+// write commits the batches, in as many Txns as they need, and then makes them visible. A Txn refers to
+// its entries in place. Locks may be kept instead (locks.go). After an error the writer has failed.
+// committing is held, except by Open.
 func (w *Writer) write(batches []*Batch) error {
 	entries, size := 0, 0
 	for _, b := range batches {
@@ -146,7 +144,7 @@ func (w *Writer) write(batches []*Batch) error {
 	return nil
 }
 
-// transact commits up to so many entries that add adds, in as many Txns as they need.
+// transact commits up to entries entries that add adds, in as many Txns as they need.
 func (w *Writer) transact(entries int, add func() error) error {
 	w.txns, w.entries = 0, slices.Grow(w.entries[:0], entries)
 	defer func() { clear(w.entries) }()
@@ -160,14 +158,14 @@ func (w *Writer) transact(entries int, add func() error) error {
 	return w.commitTxn()
 }
 
-// finish makes what was committed visible.
+// finish makes the committed Txns visible.
 func (w *Writer) finish() {
 	w.d.count.txns.Add(uint64(w.txns))
 	w.d.seq.finish(w.seq)
 	w.d.discard()
 }
 
-// addAll adds the batches, and the deletion of the chunks to which nothing refers then.
+// addAll adds the batches, and the deletion of the chunks that nothing refers to afterwards.
 func (w *Writer) addAll(batches []*Batch) error {
 	for _, b := range batches {
 		for i := range b.ops {
@@ -188,7 +186,7 @@ func (w *Writer) addAll(batches []*Batch) error {
 	return nil
 }
 
-// admit refuses batches that could not be written whole.
+// admit refuses batches that could not be written as a whole.
 func (w *Writer) admit(batches []*Batch) error {
 	total := 0
 	for _, b := range batches {
@@ -200,9 +198,8 @@ func (w *Writer) admit(batches []*Batch) error {
 	return w.checkReserve(total)
 }
 
-// check returns ErrBatchTooLarge, wrapped, if the batch is over the limits, or if a single
-// entry is more than a Txn takes. As values are cut into chunks, that can only be one with
-// a very long key, and only with the smallest memtables.
+// check returns ErrBatchTooLarge, wrapped, if the batch is over the limits, or if a single entry exceeds
+// a Txn. As values are cut into chunks, that requires a very long key and the smallest memtables.
 func (w *Writer) check(b *Batch) error {
 	if b.Size() > MaxBatchBytes || b.entries > MaxBatchLen {
 		return fmt.Errorf("%w: %d bytes in %d entries, the limits are %d and %d",
@@ -242,8 +239,8 @@ func (w *Writer) commitTxn() error {
 	return nil
 }
 
-// add adds one put or delete, with the chunks of a long value, and notes the chunks of the
-// value that it replaces.
+// add adds one put or delete, with the chunks of a long value, and records the chunks of the value that
+// it replaces.
 func (w *Writer) add(o *op) error {
 	n := chunksOf(len(o.value))
 	w.chunks = w.chunks || n > 1
@@ -275,8 +272,8 @@ func (w *Writer) add(o *op) error {
 	return nil
 }
 
-// findChunks notes the chunks from..n of whatever the key holds now, in the database or by
-// this Commit. They are deleted at its end, because a later put may use their keys again.
+// findChunks records the chunks from..n of the key's present value, in the database or by this Commit.
+// They are deleted at its end, because a later put may use their keys again.
 func (w *Writer) findChunks(key []byte, from int) error {
 	for i := from; ; i++ {
 		chunk := chunkKey(key, i)
@@ -300,8 +297,8 @@ func (w *Writer) delete(key []byte) error {
 	return w.put(func() error { return w.txn.Delete(key) })
 }
 
-// put adds one entry to the Txn, or to the next one if this is full. The next one reads
-// what those before it have written.
+// put adds one entry to the Txn, or to the next one if this one is full. The next one reads what the
+// previous ones have written.
 func (w *Writer) put(add func() error) error {
 	err := add()
 	if !errors.Is(err, badger.ErrTxnTooBig) {
@@ -316,8 +313,7 @@ func (w *Writer) put(add func() error) error {
 	return add()
 }
 
-// stop makes every later Commit return ErrClosed. failed is the error that has stopped it
-// already.
+// stop makes every later Commit return ErrClosed. failed is the error that had already stopped it.
 func (w *Writer) stop() (failed error) {
 	w.committing.Lock()
 	defer w.committing.Unlock()

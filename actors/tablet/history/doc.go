@@ -1,12 +1,12 @@
-// Package history is what a tablet's leader knows of the history that the safepoint has passed
-// and that it deletes (design section 4, invariant 11): which cells have garbage, and how far the
-// deletion has come.
+// Package history decides what a tablet's leader deletes of the history below the safepoint
+// (design section 4, invariant 11): it records which cells have garbage, and the progress of the
+// deletion.
 //
-// Deletion goes by passes, and each pass by steps. The tablet makes a step in a turn of its own,
-// as any mutation: evaluated on the newest state with the effects in flight laid over it, and
-// proposed as an entry. The next step begins after it is visible. What is not remembered, because
-// it was there before the leadership or did not fit into memory, a survey finds, on a read
-// worker. A tablet with nothing to collect does nothing.
+// Deletion consists of passes, and each pass of steps. The tablet executes a step in a turn of its
+// own, like any mutation: evaluated on the newest state overlaid with the effects in flight, and
+// proposed as an entry. The next step begins after it is visible. Garbage that is not remembered,
+// because it is older than the leadership or did not fit into memory, is found by a survey, on a
+// read worker. A tablet without garbage does nothing.
 //
 // Reading order: history.go, survey.go, garbage.go.
 //
@@ -16,11 +16,11 @@
 // Invariants:
 //
 //  1. At most one survey, one step and one reminder are under way.
-//  2. A pass looks at nothing that its safepoint has not reached.
-//  3. What is remembered is bounded (MaxRemembered); what does not fit is counted by time, and
+//  2. A pass examines nothing above its safepoint.
+//  3. Remembered garbage is bounded (MaxRemembered); what does not fit is counted by time, and
 //     found by a survey.
 //
 // A crash, or the end of the leadership, loses nothing: the next leader surveys its tablet.
 //
-// Called by: actors/tablet.
+// Caller: actors/tablet.
 package history

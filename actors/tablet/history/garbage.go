@@ -6,31 +6,29 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// This file holds what a leader remembers of its garbage, within a fixed amount of
-// memory. It is plain data of the history that it is part of, and only the tablet's turns
-// use it.
+// A leader's record of its garbage, in a fixed amount of memory. It is plain data of the History
+// that contains it, and only the tablet's turns use it.
 
-// garbage is what a leader remembers of what there is to collect, so that a pass need not
-// survey the tablet when little has changed: which cells have records, deletes or
-// rollback records that will be superfluous, and from which safepoint on. Beyond
-// MaxRemembered only a count by time is kept, which tells when a survey is worth its
-// cost.
+// garbage records what there is to collect, so that a pass need not survey the tablet when little
+// has changed: which cells have records, deletes or rollback records that will be superfluous,
+// and from which safepoint on. Beyond MaxRemembered it keeps only counts by time, which decide
+// when a survey is worthwhile.
 type garbage struct {
 	known   map[garbageKey]mvcc.Garbage
 	bytes   int  // of the rows and columns in known
-	all     bool // known has all there is; else a survey finds the rest
+	all     bool // known is complete; otherwise a survey finds the rest
 	waiting histogram
 }
 
 type garbageKey struct {
 	group mvcc.Group
 	cell  mvcc.Cell
-	start mvcc.Timestamp // of rollback records; else 0
+	start mvcc.Timestamp // of rollback records; otherwise 0
 }
 
 // Limits on what is remembered.
 const (
-	// In entries, and in bytes of rows and columns: together about a megabyte of memory.
+	// In entries, and in bytes of rows and columns: together about 1 MB of memory.
 	MaxRemembered      = 4 << 10
 	maxRememberedBytes = 512 << 10
 )
@@ -43,8 +41,8 @@ func (g *garbage) add(m *mvcc.Garbage) {
 	g.remember(m)
 }
 
-// remember keeps garbage that is counted already, unless the memory is full; then all
-// becomes false.
+// remember keeps garbage that is counted already, unless the memory is full; then it sets all to
+// false.
 func (g *garbage) remember(m *mvcc.Garbage) {
 	k := garbageKey{group: m.Group, cell: m.Cell}
 	if m.Group == mvcc.GroupRollback {
@@ -64,15 +62,15 @@ func (g *garbage) remember(m *mvcc.Garbage) {
 		return
 	}
 	kept := *m
-	// The strings are cloned so as not to keep the request they came in.
+	// The strings are cloned so that they do not retain the request.
 	kept.Cell.Row, kept.Cell.Column = strings.Clone(m.Cell.Row), strings.Clone(m.Cell.Column)
 	k.cell = kept.Cell
 	g.known[k] = kept
 	g.bytes += size
 }
 
-// takeDue removes what the safepoint has reached and returns it in the order in which it
-// is collected.
+// takeDue removes the garbage that the safepoint has reached and returns it in the order of
+// collection.
 func (g *garbage) takeDue(safepoint mvcc.Timestamp) []mvcc.Garbage {
 	var due []mvcc.Garbage
 	for k, m := range g.known {
@@ -86,15 +84,15 @@ func (g *garbage) takeDue(safepoint mvcc.Timestamp) []mvcc.Garbage {
 	return mvcc.SortGarbage(due)
 }
 
-// surveyWorth reports whether the safepoint has reached enough forgotten garbage to
-// survey the tablet for it: a fixed number, and an eighth of all that waits, so that the
-// entries a survey looks at stay in proportion to those it finds.
+// surveyWorth reports whether the safepoint has reached enough forgotten garbage for a survey: a
+// fixed number, and an eighth of all that is waiting, so that the entries examined by a survey
+// stay in proportion to those that it finds.
 func (g *garbage) surveyWorth(safepoint mvcc.Timestamp) bool {
 	const leastWorth, share = MaxRemembered, 8
 	return !g.all && g.waiting.due(safepoint) >= max(leastWorth, g.waiting.total()/share)
 }
 
-// histogram counts entries by the safepoint from which on they may go. Its buckets are in
+// histogram counts entries by the safepoint from which on they may be deleted. Its buckets are in
 // ascending order.
 type histogram struct{ buckets []bucket }
 
@@ -106,14 +104,13 @@ type bucket struct {
 
 // Limits of a histogram.
 const (
-	// Buckets of one histogram; neighbours are joined beyond it.
+	// Buckets of one histogram; when there are more, neighbours are joined.
 	maxBuckets = 128
-	// The narrowest bucket, in milliseconds.
+	// Width of the narrowest bucket, in milliseconds.
 	bucketMillis = 1000
 )
 
-// add counts n entries. They come nearly in order, so the search goes backwards from the
-// last bucket.
+// add counts n entries. They arrive nearly in order, so the search starts from the last bucket.
 func (h *histogram) add(from mvcc.Timestamp, n int) {
 	at := len(h.buckets)
 	for at > 0 && h.buckets[at-1].upTo >= from {
@@ -127,7 +124,7 @@ func (h *histogram) add(from mvcc.Timestamp, n int) {
 	h.shrink()
 }
 
-// roundUp is the end of the bucket that a timestamp falls into.
+// roundUp returns the end of a timestamp's bucket.
 func roundUp(ts mvcc.Timestamp) mvcc.Timestamp {
 	if ts.Millis() >= mvcc.MaxTimestamp.Millis()-bucketMillis {
 		return mvcc.MaxTimestamp
@@ -135,8 +132,7 @@ func roundUp(ts mvcc.Timestamp) mvcc.Timestamp {
 	return max(ts, mvcc.TimestampAt(ts.Millis()/bucketMillis*bucketMillis+bucketMillis)-1)
 }
 
-// shrink joins each bucket with its neighbour when there are too many, which halves their
-// number.
+// shrink joins each bucket with its neighbour when there are too many, which halves their number.
 func (h *histogram) shrink() {
 	if len(h.buckets) <= maxBuckets {
 		return
@@ -152,7 +148,7 @@ func (h *histogram) shrink() {
 	h.buckets = kept
 }
 
-// take subtracts n entries that are gone, the oldest first.
+// take subtracts n deleted entries, the oldest first.
 func (h *histogram) take(n int) {
 	for len(h.buckets) > 0 && n > 0 {
 		if h.buckets[0].n > n {
@@ -164,8 +160,8 @@ func (h *histogram) take(n int) {
 	}
 }
 
-// due returns how many entries a safepoint has reached. A bucket counts only when it is
-// reached as a whole.
+// due returns the number of entries that a safepoint has reached. A bucket counts only when all
+// of it is reached.
 func (h *histogram) due(safepoint mvcc.Timestamp) (n int) {
 	for _, b := range h.buckets {
 		if b.upTo <= safepoint {
@@ -175,7 +171,7 @@ func (h *histogram) due(safepoint mvcc.Timestamp) (n int) {
 	return n
 }
 
-// total returns how many entries wait in all.
+// total returns the number of entries.
 func (h *histogram) total() (n int) {
 	for _, b := range h.buckets {
 		n += b.n

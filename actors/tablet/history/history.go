@@ -6,72 +6,72 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// History is what a leader knows of its tablet's history: what is garbage or will be, and the
-// pass under way. The tablet makes the steps and reports what has become of them. It starts
-// over (Forget) with each leadership, split and step of a merge.
+// History records a tablet's garbage, present and future, and the pass under way. The tablet
+// executes the steps and reports their outcome. It starts over (Forget) with each leadership,
+// split and step of a merge.
 type History struct {
 	garbage
-	unknown  bool           // the tablet was not surveyed since Forget: there may be anything
-	dropped  mvcc.Timestamp // the last drop of one of its tables that a survey has covered; 0: none
+	unknown  bool           // not surveyed since Forget: there may be any garbage
+	dropped  mvcc.Timestamp // the last drop of one of its tables covered by a survey; 0: none
 	pass     *Pass
 	inFlight bool // a step is proposed and not yet visible
-	armed    bool // a reminder for the next step is under way, perhaps from before Forget
-	// What the last step, or the last piece of a survey, took. The pause after it is a
-	// multiple of this.
+	armed    bool // a reminder is under way, perhaps from before Forget
+	// Duration of the last step, or of the last piece of a survey. The following pause is a
+	// multiple of it.
 	spent    time.Duration
-	seen     uint64         // the tablet's operations when the last step was made
-	deleted  uint64         // entries, since this replica leads
-	surveyed mvcc.Timestamp // the safepoint of the last survey
+	seen     uint64         // the tablet's operations as of the last step
+	deleted  uint64         // entries deleted since this replica leads
+	surveyed mvcc.Timestamp // safepoint of the last survey
 
-	surveyCost time.Duration  // what the last survey took of a read worker
-	scratch    []mvcc.Garbage // Note's
-	remind     func()         // sends the tablet a reminder
+	surveyCost time.Duration  // time that the last survey used of a read worker
+	scratch    []mvcc.Garbage // for Note
+	remind     func()         // sends a reminder to the tablet
 }
 
-// New returns a History that knows nothing. remind sends the tablet a reminder, upon which it
-// calls Due. It is called on any goroutine, and at most one reminder is on its way.
+// New returns an empty History. remind sends a reminder to the tablet, which then calls Due. It is
+// called on any goroutine, and at most one reminder is under way.
 func New(remind func()) History {
 	h := History{remind: remind}
 	h.Forget()
 	return h
 }
 
-// Forget starts over, with nothing known. A reminder under way still comes, and is that of
-// the next pass: a second one beside it would double the rate of the steps.
+// Forget starts over. A reminder under way still arrives, and serves the next pass: a second one
+// would double the rate of the steps.
 func (h *History) Forget() {
 	*h = History{garbage: newGarbage(), unknown: true, armed: h.armed, remind: h.remind}
 }
 
-// Pass collects what one safepoint has reached: what is remembered, or, with survey set, all
-// that a walk over the tablet finds.
+// Pass collects what one safepoint has reached: what is remembered, or, with survey set,
+// everything that a scan of the tablet finds.
 type Pass struct {
-	Safepoint mvcc.Timestamp // never changes
+	Safepoint mvcc.Timestamp // constant
 
-	list    []mvcc.Garbage // to be looked at; in the order of mvcc.SortGarbage
+	list    []mvcc.Garbage // to be examined; in the order of mvcc.SortGarbage
 	survey  bool
-	dropped mvcc.Timestamp // the last drop of one of the tablet's tables when it began; 0: none
-	asked   bool           // a read worker looks for more
+	dropped mvcc.Timestamp // the last drop of one of the tablet's tables as of its start; 0: none
+	asked   bool           // a survey is under way
 	place   mvcc.SurveyPlace
 	cost    time.Duration // of the survey so far
 }
 
-// stepGarbage is how many pieces of garbage one step looks at.
+// stepGarbage is the number of pieces of garbage that one step examines.
 const stepGarbage = 128
 
-// StepLimits bounds what one step deletes and reads. A step is part of a turn of the tablet, and
-// about a millisecond long.
+// StepLimits returns the limits of one step's deletions and reads. A step is part of a turn of
+// the tablet, and takes about a millisecond.
 func StepLimits() mvcc.CollectLimits {
 	return mvcc.CollectLimits{Entries: 512, Bytes: 128 << 10, Looked: 512}
 }
 
-// Pauses between steps: as many times what a step took, so that collection has about a
-// tenth of the tablet's time while others use it, and half of it while nobody does; or
-// while a pass is still under way when the safepoint moves on, for then more becomes
-// garbage than a tenth can delete.
+// Pauses between steps, as multiples of a step's duration: collection uses about a tenth of the
+// tablet's time while there are other operations. It uses half of it while there are none, or
+// while the safepoint is raised during a pass, since then more garbage is created than a tenth
+// can delete.
 const (
-	// The pause is that many times what the last step took, which counts as shortestStep
-	// at least; it ends after longestPause. retryPause is the time until the next look
-	// when nothing may be proposed, and after a step was lost.
+	// The pause is that multiple of the last step's duration, which counts as at least
+	// shortestStep, and is at most longestPause. retryPause is the delay of a retry when nothing
+	// may be proposed, and after a step was lost.
 	busyPause    = 9
 	idlePause    = 1
 	shortestStep = 100 * time.Microsecond
@@ -79,12 +79,11 @@ const (
 	retryPause   = 20 * time.Millisecond
 )
 
-// What is not remembered, and too little to be worth a survey, gets one after a time that
-// depends on what surveys cost: so that a small tablet leaves nothing lying about, and a
-// large one is not surveyed all the time.
+// Forgotten garbage too little for a survey gets one after a time that depends on the cost of
+// surveys, so that a small tablet retains no garbage, and a large one is not surveyed constantly.
 const (
-	// The time between such surveys is restTimes what the last one took, from shortestRest to
-	// LongestRest.
+	// The time between such surveys is restTimes the duration of the last one, from shortestRest
+	// to LongestRest.
 	restTimes    = 200
 	shortestRest = 20 * time.Second
 
@@ -92,14 +91,14 @@ const (
 	LongestRest = time.Minute
 )
 
-// resurvey returns how far the safepoint must move before the tablet is surveyed for a
-// little garbage.
+// resurvey returns how far the safepoint must rise before the tablet is surveyed for little
+// garbage.
 func (h *History) resurvey() time.Duration {
 	return min(max(shortestRest, restTimes*h.surveyCost), LongestRest)
 }
 
-// Entries returns about how many entries wait to be collected, now or at a later
-// safepoint. It is 0 only if there are surely none.
+// Entries returns the approximate number of entries to collect, now or at a later safepoint. It
+// is 0 only if there are certainly none.
 func (h *History) Entries() uint64 {
 	if h.idle() {
 		return 0
@@ -107,36 +106,35 @@ func (h *History) Entries() uint64 {
 	return uint64(max(h.waiting.total(), len(h.known), 1))
 }
 
-// idle reports whether there is surely nothing to collect, now or later.
+// idle reports whether there is certainly nothing to collect, now or later.
 func (h *History) idle() bool { return !h.unknown && h.pass == nil && h.all && len(h.known) == 0 }
 
-// Note remembers what the effects of a proposal, visible now, have made superfluous.
+// Note records what the visible effects of a proposal have made superfluous.
 func (h *History) Note(muts []mvcc.Mutation) {
 	h.scratch = mvcc.GarbageOf(h.scratch[:0], muts)
 	for i := range h.scratch {
 		h.add(&h.scratch[i])
 	}
-	// Scratch must not keep the proposal's strings in memory.
+	// scratch must not retain the proposal's strings.
 	clear(h.scratch)
 	if h.dropped != 0 && len(muts) > 0 && !muts[0].Delete {
-		h.dropped = 0 // a commit that came late: its record goes as well
+		h.dropped = 0 // a commit came late: its record is to be deleted too
 	}
 }
 
-// Begin begins a pass if the applied safepoint has reached anything and no pass is under
-// way. dropped is when the last of the tablet's tables was dropped, as of the safepoint; 0 if
-// none was.
+// Begin begins a pass if the applied safepoint has reached any garbage and no pass is under way.
+// dropped is the timestamp of the last drop of one of the tablet's tables, as of the safepoint; 0
+// if there is none.
 func (h *History) Begin(safepoint, dropped mvcc.Timestamp) {
 	if h.pass != nil || safepoint == 0 {
 		return
 	}
-	// What was forgotten is surveyed after a time whatever the histogram says: one cell
-	// there stands for many entries, and deletions are counted off all that waits, so its
-	// figures are too low.
+	// Forgotten garbage is surveyed after a time whatever the histogram says: one cell in it
+	// stands for many entries, and deletions are subtracted from the total, so its figures are
+	// too low.
 	late := !h.all && safepoint.Millis()-h.surveyed.Millis() > h.resurvey().Milliseconds()
 	if h.unknown || late || h.surveyWorth(safepoint) || dropped > h.dropped {
-		// What is written from here on is remembered; what was there before, the survey
-		// finds.
+		// What is written from here on is remembered; the survey finds what is older.
 		h.garbage = newGarbage()
 		h.unknown = true
 		h.pass = &Pass{Safepoint: safepoint, survey: true, dropped: dropped}
@@ -148,18 +146,18 @@ func (h *History) Begin(safepoint, dropped mvcc.Timestamp) {
 	h.arm(0)
 }
 
-// Work is what the tablet has to do for a pass.
+// Work is what the tablet must do for a pass.
 type Work int
 
-// What there is to do.
+// The kinds of work.
 const (
 	None   Work = iota // nothing, until the next reminder
-	Delete             // make a step
+	Delete             // execute a step
 	Look               // have a read worker run Pass.Survey
 	Finish             // call End
 )
 
-// Due returns the pass under way and what to do for it. It is called upon a reminder.
+// Due returns the pass under way and its next work. It is called for each reminder.
 func (h *History) Due() (*Pass, Work) {
 	h.armed = false
 	switch p := h.pass; {
@@ -175,18 +173,18 @@ func (h *History) Due() (*Pass, Work) {
 	}
 }
 
-// Batch returns what the next step looks at.
+// Batch returns the garbage that the next step examines.
 func (p *Pass) Batch() []mvcc.Garbage { return p.list[:min(len(p.list), stepGarbage)] }
 
-// Looked removes the first n pieces of garbage from the pass: a step has looked at them.
+// Looked removes the first n pieces of garbage from the pass, which a step has examined.
 func (p *Pass) Looked(n int) { p.list = p.list[n:] }
 
 // StepProposed records that the effects of a step are about to be proposed. StepMade or
 // StepLost follows.
 func (h *History) StepProposed() { h.inFlight = true }
 
-// StepEnded records the time that the evaluation of a step took, and sends the next reminder
-// unless StepMade will.
+// StepEnded records the duration of a step's evaluation, and sends the next reminder unless
+// StepMade will.
 func (h *History) StepEnded(spent time.Duration, operations uint64, safepoint mvcc.Timestamp) {
 	h.spent = spent
 	if !h.inFlight {
@@ -200,7 +198,7 @@ func (h *History) Deleted() uint64 { return h.deleted }
 // Retry sends the next reminder soon: nothing may be proposed now.
 func (h *History) Retry() { h.arm(retryPause) }
 
-// arm sends a reminder after the time, unless one is on its way.
+// arm sends a reminder after the delay, unless one is under way.
 func (h *History) arm(after time.Duration) {
 	if h.armed {
 		return
@@ -213,9 +211,9 @@ func (h *History) arm(after time.Duration) {
 	time.AfterFunc(after, h.remind)
 }
 
-// Pause sends the next reminder after a pause in proportion to what the last step or survey
-// took. The pause is short if nobody uses the tablet, by operations, the count of its
-// operations so far, or if the pass is behind the safepoint.
+// Pause sends the next reminder after a pause in proportion to the duration of the last step or
+// survey. The pause is short if the tablet is unused, by operations, the count of its operations
+// so far, or if the pass is behind the safepoint.
 func (h *History) Pause(operations uint64, safepoint mvcc.Timestamp) {
 	times := time.Duration(busyPause)
 	if operations == h.seen || (h.pass != nil && h.pass.Safepoint < safepoint) {
@@ -225,7 +223,7 @@ func (h *History) Pause(operations uint64, safepoint mvcc.Timestamp) {
 	h.arm(min(times*max(h.spent, shortestStep), longestPause))
 }
 
-// End ends the pass. A survey that came to its end has found all there was.
+// End ends the pass. A completed survey has found everything.
 func (h *History) End() {
 	p := h.pass
 	h.pass = nil
@@ -234,7 +232,7 @@ func (h *History) End() {
 		h.dropped = p.dropped
 	}
 	if h.idle() {
-		h.waiting = histogram{} // it counts nearly, not exactly
+		h.waiting = histogram{} // its counts are approximate
 	}
 }
 
@@ -242,14 +240,14 @@ func (h *History) End() {
 func (h *History) StepMade(muts []mvcc.Mutation) {
 	h.inFlight = false
 	h.deleted += uint64(len(muts))
-	// What a survey finds due was never counted as waiting.
+	// What a survey finds due was never counted.
 	if !h.unknown {
 		h.waiting.take(superfluous(muts))
 	}
 }
 
-// StepLost records that a step was not made. What it was to delete is still there but no
-// longer remembered, so the pass begins again with a survey from the start.
+// StepLost records that a step was lost. Its garbage still exists but is no longer remembered, so
+// the pass starts again with a survey from the beginning.
 func (h *History) StepLost() {
 	h.inFlight, h.unknown = false, true
 	if h.pass != nil {

@@ -16,8 +16,8 @@ type Catalogue struct {
 	Message *pb.Catalogue
 	columns map[columnKey]mvcc.Observed
 	dropped map[mvcc.TableID]bool
-	// For collection: when tables were dropped; who acks a column, retired observers
-	// included; and the inverse.
+	// For collection: when tables were dropped, and which observers ack a column (including
+	// retired ones), and the inverse.
 	droppedTS map[mvcc.TableID]mvcc.Timestamp
 	acks      map[columnKey][]string
 	watched   map[columnKey]string // by table and observer
@@ -31,7 +31,7 @@ func keyOf(o *pb.ObserverInfo) columnKey {
 	return columnKey{Table: mvcc.TableID(o.GetTable()), Column: wire.String(o.GetColumn())}
 }
 
-// NewCatalogue indexes the message, which may not change any more.
+// NewCatalogue indexes the message, which must not change afterwards.
 func NewCatalogue(message *pb.Catalogue) *Catalogue {
 	c := &Catalogue{
 		Message: message, columns: map[columnKey]mvcc.Observed{}, dropped: map[mvcc.TableID]bool{},
@@ -39,8 +39,8 @@ func NewCatalogue(message *pb.Catalogue) *Catalogue {
 		acks:      map[columnKey][]string{}, watched: map[columnKey]string{},
 	}
 	for _, o := range message.GetObservers() {
-		// A retired observer runs no more, but its acknowledgments are still in the rows, and
-		// are collected by what they acknowledge.
+		// A retired observer no longer runs, but its acknowledgments are still in the rows, and are
+		// collected according to what they acknowledge.
 		watched := keyOf(o)
 		c.acks[watched] = append(c.acks[watched], o.Name)
 		c.watched[columnKey{Table: watched.Table, Column: o.Name}] = watched.Column
@@ -62,7 +62,7 @@ func NewCatalogue(message *pb.Catalogue) *Catalogue {
 	return c
 }
 
-// Dropped reports whether the table has been dropped, also if nothing is left of it.
+// Dropped reports whether the table has been dropped, even if nothing of it remains.
 func (c *Catalogue) Dropped(id mvcc.TableID) bool {
 	return c.dropped[id] || slices.ContainsFunc(c.Message.GetGone(), func(r *pb.TableRange) bool {
 		return r.First <= uint32(id) && uint32(id) <= r.Last
@@ -74,14 +74,14 @@ func (c *Catalogue) Restoring(id mvcc.TableID) bool {
 	return slices.Contains(c.Message.GetRestoringTables(), uint32(id))
 }
 
-// AnyRestoring reports whether there is such a table.
+// AnyRestoring reports whether any table is being restored.
 func (c *Catalogue) AnyRestoring() bool { return len(c.Message.GetRestoringTables()) > 0 }
 
-// AnyDropped reports whether there is a dropped table.
+// AnyDropped reports whether any table has been dropped.
 func (c *Catalogue) AnyDropped() bool { return len(c.dropped) > 0 || len(c.Message.GetGone()) > 0 }
 
 // DroppedAt reports whether the table was dropped at or below the timestamp, so that a
-// safepoint there covers all of it. Without a date a drop counts as later.
+// safepoint there covers all of it. A drop without a timestamp counts as later.
 func (c *Catalogue) DroppedAt(id mvcc.TableID, ts mvcc.Timestamp) bool {
 	at := c.droppedTS[id]
 	return at != 0 && at <= ts
@@ -98,15 +98,15 @@ func (c *Catalogue) LastDrop(d *pb.TabletDescriptor, ts mvcc.Timestamp) (last mv
 	return last
 }
 
-// Version returns the catalogue's version. 0 is that of a tablet which was told of none.
+// Version returns the catalogue's version, 0 for a tablet that has received none.
 func (c *Catalogue) Version() uint64 { return c.Message.GetVersion() }
 
-// Observed returns how the column is observed.
+// Observed returns the observation of the column.
 func (c *Catalogue) Observed(t mvcc.TableID, column string) mvcc.Observed {
 	return c.columns[columnKey{Table: t, Column: column}]
 }
 
-// Columns iterates the observed columns, without those of retired observers.
+// Columns iterates the observed columns, except those of retired observers.
 func (c *Catalogue) Columns() iter.Seq2[mvcc.ObservedColumn, mvcc.Observed] {
 	return maps.All(c.columns)
 }
@@ -122,7 +122,7 @@ func (c *Catalogue) columnsOf(t mvcc.TableID) []string {
 	return out
 }
 
-// At returns what collection up to a safepoint needs of the catalogue.
+// At returns the catalogue's view for collection up to a safepoint.
 func (c *Catalogue) At(safepoint mvcc.Timestamp) Observers { return Observers{c, safepoint} }
 
 // Observers is a Catalogue as of a safepoint.

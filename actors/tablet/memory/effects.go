@@ -7,23 +7,23 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// This file has what a leader remembers for those who wait for all that a commit has set
-// off (docs/adr/0042): which origins notifications were written with lately, and which runs
-// have ended. It belongs to the tablet's turns, is bounded, and forgotten with the
-// leadership; what is not known counts as the worse, which costs who asks another walk.
+// A leader's records for clients that wait for all effects of a commit (docs/adr/0042): the
+// origins of the notifications written lately, and the runs that have ended. They belong to
+// the tablet's turns, are bounded, and are dropped with the leadership; what is unknown counts
+// as the worse case, which costs the client another scan.
 
-// maxParts is how many marks what was written is told apart by.
+// maxParts is the number of marks by which written notifications are distinguished.
 const maxParts = 1024
 
-// writtenOrigins knows the least origin of the notifications that were written since each of
-// the marks that were given out last. Nothing is kept before the first is.
+// writtenOrigins records the least origin of the notifications written since each of the
+// latest marks. It records nothing before the first mark.
 type writtenOrigins struct {
-	mark  uint64           // the last that was given out
-	parts []mvcc.Timestamp // by mark, in a ring: the least that was written after it; 0: nothing
+	mark  uint64           // the last one issued
+	parts []mvcc.Timestamp // by mark, in a ring: the least origin written after it; 0: nothing
 	some  bool             // something was written after the last mark
 }
 
-// note takes a notification in.
+// note records a notification.
 func (w *writtenOrigins) note(origin mvcc.Timestamp) {
 	if w.parts == nil {
 		return
@@ -35,8 +35,8 @@ func (w *writtenOrigins) note(origin mvcc.Timestamp) {
 	w.some = true
 }
 
-// since reports whether a notification of such an origin was written after the mark, or may
-// have been.
+// since reports whether a notification of such an origin was, or may have been, written after
+// the mark.
 func (w *writtenOrigins) since(mark uint64, until mvcc.Timestamp) bool {
 	if mark == 0 || mark > w.mark || w.mark-mark >= maxParts {
 		return true
@@ -49,7 +49,7 @@ func (w *writtenOrigins) since(mark uint64, until mvcc.Timestamp) bool {
 	return false
 }
 
-// now returns the mark of this moment. One after which nothing was written is given again.
+// now returns the current mark. A mark after which nothing was written is issued again.
 func (w *writtenOrigins) now() uint64 {
 	if w.parts == nil {
 		w.parts, w.some = make([]mvcc.Timestamp, maxParts), true
@@ -61,19 +61,19 @@ func (w *writtenOrigins) now() uint64 {
 	return w.mark
 }
 
-// maxEnded is how many ended runs are known: a snapshot is asked about soon after it was
-// opened, and where more have ended since, others were under way at its timestamp.
+// maxEnded is the number of ended runs recorded: requests about a snapshot come soon after it
+// is opened, and if more have ended since, others were under way at its timestamp.
 const maxEnded = 64
 
 // endedRuns are the runs whose notifications were cleared last.
 type endedRuns struct {
 	runs   []mvcc.EndedRun // a ring, the oldest at next once it is full
 	next   int
-	forgot mvcc.Timestamp // the latest end of those that are no longer known
+	forgot mvcc.Timestamp // the latest end of the runs no longer recorded
 }
 
-// add takes a run in. The changes that one run was for, as those of a batch, are one entry
-// for each table.
+// add records a run. The changes that one run processed, such as those of a batch, are one
+// entry per table.
 func (e *endedRuns) add(r mvcc.EndedRun) {
 	for i := range e.runs {
 		if have := &e.runs[i]; have.Table == r.Table && have.End == r.End {
@@ -89,8 +89,8 @@ func (e *endedRuns) add(r mvcc.EndedRun) {
 	e.runs[e.next], e.next = r, (e.next+1)%maxEnded
 }
 
-// after reports whether a run has committed after the timestamp for what goes back to a
-// commit at or before it, or may have.
+// after reports whether a run has, or may have, committed after the timestamp for a change that
+// originates in a commit at or before it.
 func (e *endedRuns) after(at mvcc.Timestamp, tables []uint32) bool {
 	return at < e.forgot || slices.ContainsFunc(e.runs, func(r mvcc.EndedRun) bool {
 		return r.Origin <= at && at < r.End &&
@@ -98,24 +98,24 @@ func (e *endedRuns) after(at mvcc.Timestamp, tables []uint32) bool {
 	})
 }
 
-// Ended records runs that have ended, whose notifications are about to be cleared.
+// Ended records ended runs, whose notifications are about to be cleared.
 func (m *Memory) Ended(runs []mvcc.EndedRun) {
 	for _, r := range runs {
 		m.ended.add(r)
 	}
 }
 
-// KnowsRuns reports whether this leadership has been given a timestamp: then it knows of all
-// runs that end above it.
+// KnowsRuns reports whether this leadership has been assigned a timestamp: from then on it
+// records all runs that end above it.
 func (m *Memory) KnowsRuns() bool { return m.rollbacks.given != 0 }
 
-// effectsNote is what a leader remembers at one moment, for one request.
+// effectsNote is the answer to one request, as of one moment.
 type effectsNote struct {
 	written, hidden bool
 	mark            *pb.EffectsMark
 }
 
-// effectsOf looks up what the request asks for, and gives out a mark.
+// effectsOf looks up the answer to the request, and issues a mark.
 func (m *Memory) effectsOf(req *pb.EffectsRequest) effectsNote {
 	until, mark := mvcc.Timestamp(req.GetUntil()), &pb.EffectsMark{
 		Tablet: m.tablet.GetTabletId(), Term: m.term,
@@ -138,12 +138,12 @@ func (v *ReadView) Noted(req *pb.EffectsRequest) (written, hidden bool, mark *pb
 	return n.written, n.hidden, n.mark
 }
 
-// Early implements evaluate.View, from the captured index alone: what an entry on disk has
-// become since is not known. Where there are too many for that, all those count whose
-// origins are of the same second: sooner or later they have run.
+// Early implements evaluate.View, from the captured index alone: later changes of an entry on
+// disk are unknown. Where the index has too many entries for that, all entries count whose
+// origins are of the same second: they will have run eventually.
 func (v *ReadView) Early(o *pb.ObserverInfo, until mvcc.Timestamp) *pb.ObserverPending {
 	out, n := &pb.ObserverPending{Name: o.Name}, v.columns[keyOf(o)]
-	if n.uncounted { // nor are there figures yet
+	if n.uncounted { // not counted yet
 		out.Notifications, out.Intents = 1, 1
 		return out
 	}
@@ -179,7 +179,7 @@ func (v *ReadView) Early(o *pb.ObserverInfo, until mvcc.Timestamp) *pb.ObserverP
 	return out
 }
 
-// countUpTo counts the timestamps in buckets that may have one up to the given one.
+// countUpTo counts the timestamps in buckets that may contain one up to the given one.
 func countUpTo(buckets []ageBucket, until mvcc.Timestamp) (n uint64) {
 	for _, b := range buckets {
 		if b.least <= until {

@@ -7,22 +7,22 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file has what mutations are evaluated on. Each read asks the overlay first, then what
-// is in memory, then the Snap; the first that knows the entry is right.
+// The view for the evaluation of mutations. Each read consults the overlay first, then
+// memory, then the Snap; the first that has the entry is right.
 
-// EvalView is the view that mutations are evaluated on: the newest visible state, the
-// lock table, and the overlay on both. It sees what changes in the memory meanwhile, and
-// belongs to the goroutine that the memory belongs to.
+// EvalView is the view that mutations are evaluated on: the newest visible state, the lock
+// table, and the overlay over both. It reflects changes of the memory immediately, and belongs
+// to the same goroutine as the memory.
 type EvalView struct {
 	*store.Snap
 	memory *Memory
 
-	// A commit looks a cell's record up twice, for its check and for its effects: last is
-	// the cell whose record was read last from the Snap, in which it does not change.
-	known  bool // there is one
+	// A commit looks up a cell's record twice, for its check and for its effects: last is the
+	// cell whose record was last read from the Snap, in which it does not change.
+	known  bool // last is set
 	last   mvcc.Cell
 	newest mvcc.Write
-	there  bool // it has a record
+	there  bool // the cell has a record
 }
 
 var _ mvcc.CollectView = (*EvalView)(nil)
@@ -38,7 +38,7 @@ func (v *EvalView) Lock(c mvcc.Cell) (mvcc.Lock, bool) {
 	return v.memory.locks.get(c)
 }
 
-// Locks iterates the locks and reservations, without the overlay. Mutations do not read it.
+// Locks iterates the locks and reservations, without the overlay. Mutations do not use it.
 func (v *EvalView) Locks(s mvcc.Span, reverse bool) iter.Seq2[mvcc.Cell, mvcc.Lock] {
 	return v.memory.locks.all(s, reverse)
 }
@@ -76,7 +76,7 @@ func (v *EvalView) Data(c mvcc.Cell, start mvcc.Timestamp) ([]byte, bool, error)
 
 // PastLock implements mvcc.CollectView.
 func (v *EvalView) PastLock(c mvcc.Cell, from mvcc.Timestamp) (mvcc.Write, bool, error) {
-	// Nearly every write gets here, and nothing is in K unless somebody locks.
+	// Nearly every write gets here, and K is empty unless a transaction only locks.
 	if v.memory.pastLocks.none(from) {
 		return mvcc.Write{}, false, nil
 	}
@@ -94,7 +94,7 @@ func (v *EvalView) RolledBack(c mvcc.Cell, start mvcc.Timestamp) (bool, error) {
 	if m, ok := v.memory.overlay.get(mvcc.GroupRollback, c, start); ok {
 		return !m.Delete, nil
 	}
-	// Nearly every commit gets here: a lookup that finds nothing is a slow one.
+	// Nearly every commit gets here, and a lookup that finds nothing is slow.
 	if v.memory.rollbacks.none(start) {
 		return false, nil
 	}
@@ -114,9 +114,9 @@ func (v *EvalView) Observed(t mvcc.TableID, column string) mvcc.Observed {
 	return v.memory.Catalogue.Observed(t, column)
 }
 
-// HistoryOf implements mvcc.CollectView. It leaves out what is being deleted, so that the
-// next step of collection does not delete it again. History that is still in flight comes
-// in a later pass.
+// HistoryOf implements mvcc.CollectView. It omits entries whose deletion is in flight, so that
+// the next step of collection does not delete them again. History that is still in flight is
+// left to a later pass.
 func (v *EvalView) HistoryOf(cells []mvcc.CellAt, upTo mvcc.Timestamp) iter.Seq2[mvcc.CellWrite,
 	error] {
 	return func(yield func(mvcc.CellWrite, error) bool) {

@@ -10,24 +10,24 @@ import (
 )
 
 // lockTable is the leader's in-memory copy of the lock group (the paper's "in-memory
-// columns"), plus the reservations of one-phase commits. It holds what is applied, never
-// what is only proposed. Only the tablet's turns change it; view gives an immutable copy
-// in constant time, as the tree then copies its nodes when it changes them.
+// columns"), plus the reservations of one-phase commits. It contains what is applied, never
+// what is only proposed. Only the tablet's turns change it; view returns an immutable copy in
+// constant time, since the tree copies shared nodes when it changes them.
 type lockTable struct {
 	tree    *btree.BTreeG[lockEntry]
-	applied int        // locks that are no reservations
-	copied  *lockTable // by view since the last change; nil: not yet
+	applied int        // number of locks without reservations
+	copied  *lockTable // result of view since the last change; nil: none
 }
 
-// lockEntry is a cell's lock. Every comparison copies two of them, hence the pointer.
-// What it points to does not change.
+// lockEntry is a cell's lock. Every comparison copies two entries, hence the pointer. The
+// lock is immutable.
 type lockEntry struct {
 	cell mvcc.Cell
 	lock *mvcc.Lock
 }
 
-// lessCell orders cells as the store does, by table, row, class and column: so the locks of a
-// span are neighbours.
+// lessCell orders cells as the store does, by table, row, class and column, so that the locks
+// of a span are contiguous.
 func lessCell(a, b mvcc.Cell) bool {
 	if a.Table != b.Table {
 		return a.Table < b.Table
@@ -56,7 +56,7 @@ func (t *lockTable) view() *lockTable {
 
 // get returns the cell's lock or reservation.
 func (t *lockTable) get(c mvcc.Cell) (mvcc.Lock, bool) {
-	if t.tree.Len() == 0 { // as it is while nobody writes
+	if t.tree.Len() == 0 { // usual when nobody writes
 		return mvcc.Lock{}, false
 	}
 	e, ok := t.tree.Get(lockEntry{cell: c})
@@ -66,8 +66,8 @@ func (t *lockTable) get(c mvcc.Cell) (mvcc.Lock, bool) {
 	return *e.lock, true
 }
 
-// put sets the cell's lock, in place of whichever is there. It may not change any more:
-// copies of the tree share it.
+// put sets the cell's lock, replacing an existing one. It must not change afterwards: copies
+// of the tree share it.
 func (t *lockTable) put(c mvcc.Cell, l *mvcc.Lock) {
 	t.copied = nil
 	before, replaced := t.tree.Set(lockEntry{cell: c, lock: l})
@@ -84,7 +84,7 @@ func (t *lockTable) count(l *mvcc.Lock, n int) {
 	}
 }
 
-// drop takes the cell's lock away, whichever it is.
+// drop removes the cell's lock, whichever it is.
 func (t *lockTable) drop(c mvcc.Cell) {
 	t.copied = nil
 	if e, ok := t.tree.Delete(lockEntry{cell: c}); ok {
@@ -92,9 +92,9 @@ func (t *lockTable) drop(c mvcc.Cell) {
 	}
 }
 
-// dropFrom takes the locks of a cell, and of all behind it, away.
+// dropFrom removes the locks of a cell and of all cells after it.
 func (t *lockTable) dropFrom(from mvcc.Cell) {
-	// The tree must not change while it is walked.
+	// The tree must not change during iteration.
 	var gone []mvcc.Cell
 	t.tree.Ascend(lockEntry{cell: from}, func(e lockEntry) bool {
 		gone = append(gone, e.cell)
@@ -105,9 +105,8 @@ func (t *lockTable) dropFrom(from mvcc.Cell) {
 	}
 }
 
-// remove takes the cell's lock away if it is the one that is meant: never by cell alone
-// (design section 3). A token of 0 means a lock that is applied, any other the
-// reservation with that token.
+// remove removes the cell's lock if it is the expected one: never by cell alone (design
+// section 3). A token of 0 means an applied lock, any other the reservation with that token.
 func (t *lockTable) remove(c mvcc.Cell, token uint64) {
 	// It nearly always is, so that deleting first saves a search.
 	e, ok := t.tree.Delete(lockEntry{cell: c})
@@ -121,7 +120,7 @@ func (t *lockTable) remove(c mvcc.Cell, token uint64) {
 	}
 }
 
-// all iterates the locks with rows in the span, with reverse from the last one on.
+// all iterates the locks with rows in the span; with reverse, in descending order.
 func (t *lockTable) all(s mvcc.Span, reverse bool) iter.Seq2[mvcc.Cell, mvcc.Lock] {
 	return func(yield func(mvcc.Cell, mvcc.Lock) bool) {
 		visit := func(e lockEntry) bool { return yield(e.cell, *e.lock) }
@@ -132,7 +131,7 @@ func (t *lockTable) all(s mvcc.Span, reverse bool) iter.Seq2[mvcc.Cell, mvcc.Loc
 				})
 			return
 		}
-		// The walk begins at the first cell behind the span, which is not part of it.
+		// The iteration begins at the first cell after the span, which is not part of it.
 		descend := func(e lockEntry) bool {
 			if e.cell.Table > s.Table ||
 				(e.cell.Table == s.Table && s.HasEnd && e.cell.Row >= s.End) {

@@ -7,17 +7,16 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file has the Memory, with what its parts have in common: the begin and the end of a
-// leadership, and the way of a proposal's effects. They are evaluated (Evaluated), then in
-// flight, and at last visible (VisibleLocks, Visible) or lost (Lost). All of it runs in
-// the tablet's turns.
+// The Memory, with what its parts share: the start and end of a leadership, and the stages of
+// a proposal's effects. They are evaluated (Evaluated), then in flight, and finally visible
+// (VisibleLocks, Visible) or lost (Lost). All of it runs in the tablet's turns.
 
-// Config says what a Memory works with.
+// Config configures a Memory.
 type Config struct {
 	Store   *store.Store
 	Limits  mvcc.Limits
-	Indexed int // entries of each kind that the index keeps of a column at most
-	// Background starts the job: it has Run called on another goroutine, and then Finish in the
+	Indexed int // maximum number of entries of each kind per column in the index
+	// Background starts the job: it calls Run on another goroutine, and then Finish in the
 	// tablet's turn.
 	Background func(Job)
 }
@@ -27,37 +26,37 @@ type Job interface {
 	// Run does the work, on any goroutine.
 	Run()
 	// finish adds the result to the index, in the tablet's turn. A split or the end of the
-	// leadership may have dropped the index meanwhile: then the column is another one now.
+	// leadership may have dropped the index since: then the column is another one now.
 	finish(*Memory) error
 }
 
 // Finish adds the result of a job that has run to the index.
 func (m *Memory) Finish(j Job) error { return j.finish(m) }
 
-// Memory is what a leader holds in memory. It belongs to the tablet's actor.
+// Memory is a leader's in-memory state. It belongs to the tablet's actor.
 type Memory struct {
 	cfg Config
 
-	// Catalogue, Bound and Safepoint are the newest that are proposed: what evaluation
-	// honours. Only Raise and Reset set them.
+	// Catalogue, Bound and Safepoint are the newest ones proposed, which evaluation honours.
+	// Only Raise and Reset set them.
 	Catalogue        *Catalogue
 	Bound, Safepoint mvcc.Timestamp
 
-	tablet  *pb.TabletDescriptor // as of Lead or Split: the rows that are here
+	tablet  *pb.TabletDescriptor // as of Lead or Split
 	locks   *lockTable
 	overlay *overlay
 	columns map[columnKey]*notifyColumn // the notification index
-	changes uint64                      // of what the index counts
-	// How many notifications have become visible, under all leaderships; Pending reports it.
+	changes uint64                      // version of the index's counts
+	// Number of notifications that became visible, under all leaderships; Pending reports it.
 	notified  uint64
 	rollbacks entryBound // by start timestamp
 	pastLocks entryBound // by commit timestamp
 	term      uint64     // of the leadership
 	written   writtenOrigins
 	ended     endedRuns
-	// Notifying are the commit timestamps, 0 while they are not known, of the one-phase
-	// commits under way that notify. The tablet sets them before a Capture for those who ask
-	// what a snapshot shows.
+	// Notifying are the commit timestamps, or 0 while unknown, of the one-phase commits under
+	// way that notify. The tablet sets them before a Capture for requests about what a snapshot
+	// shows.
 	Notifying []mvcc.Timestamp
 }
 
@@ -68,8 +67,8 @@ func New(cfg Config) *Memory {
 	return m
 }
 
-// Raise replaces the catalogue by one of a later version and raises the bound and the
-// safepoint; none of them ever falls. A nil catalogue and timestamps of 0 change nothing.
+// Raise replaces the catalogue by a later version and raises the bound and the safepoint; none
+// of them is ever lowered. A nil catalogue and timestamps of 0 change nothing.
 func (m *Memory) Raise(c *Catalogue, bound, safepoint mvcc.Timestamp) {
 	if c != nil && c.Version() > m.Catalogue.Version() {
 		m.Catalogue = c
@@ -82,22 +81,22 @@ func (m *Memory) Reset(c *Catalogue, bound, safepoint mvcc.Timestamp) {
 	m.Catalogue, m.Bound, m.Safepoint = c, bound, safepoint
 }
 
-// Clear forgets all that a leader knows: the leadership is over.
+// Clear clears the memory at the end of a leadership.
 func (m *Memory) Clear() {
 	m.locks, m.overlay = newLockTable(), newOverlay()
 	m.clearIndex()
 }
 
-// clearIndex forgets the notification index. Its columns are loaded again when they are
-// asked for, and a count under way finds another column, or none, and changes nothing.
+// clearIndex clears the notification index. Its columns are loaded again on demand, and a
+// count under way finds another column, or none, and changes nothing.
 func (m *Memory) clearIndex() {
 	m.columns = map[columnKey]*notifyColumn{}
 	m.changes++
 }
 
-// Lead begins a leadership of the tablet, in a term, with the locks that are on disk. All that
-// earlier leaders wrote is visible. The index is loaded later, when it is first needed: a new
-// leader answers sooner.
+// Lead begins a leadership of the tablet, in a term, with the locks on disk. Everything that
+// earlier leaders wrote is visible. The index is loaded on demand, so that a new leader serves
+// sooner.
 func (m *Memory) Lead(d *pb.TabletDescriptor, term uint64) error {
 	m.tablet, m.rollbacks, m.pastLocks = d, entryBound{}, entryBound{}
 	m.term, m.written, m.ended = term, writtenOrigins{}, endedRuns{}
@@ -117,33 +116,33 @@ func (m *Memory) Lead(d *pb.TabletDescriptor, term uint64) error {
 			m.locks.put(l.Cell, &l.Lock)
 		}
 	}
-	if !locked { // most tablets never have any
+	if !locked { // true of most tablets
 		m.pastLocks.took(1)
 	}
 	return nil
 }
 
-// Split hands the rows from a place on to another tablet; this one has the descriptor now.
-// Nothing is in flight.
+// Split removes the rows from a position on, which now belong to another tablet; left is this
+// tablet's descriptor. Nothing is in flight.
 func (m *Memory) Split(left *pb.TabletDescriptor, right wire.Position) {
 	m.tablet = left
 	m.locks.dropFrom(mvcc.Cell{Table: right.Table, Row: right.Row})
-	// Its counts are of the whole range.
+	// Its counts cover the whole range.
 	m.clearIndex()
 }
 
-// holds reports whether the tablet has rows of the table.
+// holds reports whether the tablet's range includes rows of the table.
 func (m *Memory) holds(table mvcc.TableID) bool {
 	_, ok := wire.Clip(m.tablet, mvcc.Span{Table: table})
 	return ok
 }
 
-// Reserve puts a one-phase commit's reservation on the cells that it writes, over the one
-// without a commit timestamp. The lock may not change any more.
+// Reserve puts a one-phase commit's reservation on the cells that it writes, replacing the one
+// without a commit timestamp. The lock must not change afterwards.
 func (m *Memory) Reserve(writes []mvcc.CellWriteRequest, lock *mvcc.Lock) {
 	for i := range writes {
 		l := lock
-		if writes[i].Kind == mvcc.KindLock { // readers need not wait for it
+		if writes[i].Kind == mvcc.KindLock { // readers do not wait for it
 			without := *lock
 			without.Kind = mvcc.KindLock
 			l = &without
@@ -152,34 +151,35 @@ func (m *Memory) Reserve(writes []mvcc.CellWriteRequest, lock *mvcc.Lock) {
 	}
 }
 
-// Release takes the reservation with the token away.
+// Release removes the reservation with the token.
 func (m *Memory) Release(writes []mvcc.CellWriteRequest, token uint64) {
 	for i := range writes {
 		m.locks.remove(writes[i].Cell, token)
 	}
 }
 
-// Took records a timestamp that the oracle has given the tablet since it leads.
+// Took records a timestamp that the oracle has assigned since the tablet leads.
 func (m *Memory) Took(ts mvcc.Timestamp) {
 	m.rollbacks.took(ts)
 	m.pastLocks.took(ts)
 }
 
-// View returns the view of mutations over a Snap of the newest visible state.
+// View returns the view for mutations over a Snap of the newest visible state.
 func (m *Memory) View(snap *store.Snap) *EvalView { return &EvalView{Snap: snap, memory: m} }
 
-// InFlight returns the number of a proposal in flight that one-phase commits of the cell
-// have to wait for, or 0 if there is none. Such a commit is checked now and evaluated when
-// its timestamp comes: what it was checked against may be lost in between.
+// InFlight returns the number of a proposal in flight that one-phase commits of the cell must
+// wait for, or 0 if there is none. Such a commit is checked now and evaluated when its
+// timestamp arrives: what it was checked against may be lost in between.
 func (m *Memory) InFlight(c mvcc.Cell, start mvcc.Timestamp) (proposal uint64) {
 	return m.overlay.touches(c, start)
 }
 
-// Evaluated takes in the effects of an operation, which are about to be proposed: what is
-// evaluated next sees them. It appends what they change to changes, for Visible.
+// Evaluated adds the effects of an operation, which are about to be proposed, to the overlay,
+// where later evaluation sees them. It appends their changes of the index to changes, for
+// Visible.
 func (m *Memory) Evaluated(v *EvalView, proposal uint64, effects []mvcc.Mutation,
 	changes []Change) ([]Change, error) {
-	for i := range effects { // one by one: the next one's change is counted from this one
+	for i := range effects { // in order: each change is computed after the one before
 		if g := effects[i].Group; g == mvcc.GroupNotify || g == mvcc.GroupIntent {
 			ch, err := m.note(v, &effects[i])
 			if err != nil {
@@ -193,8 +193,7 @@ func (m *Memory) Evaluated(v *EvalView, proposal uint64, effects []mvcc.Mutation
 	return changes, nil
 }
 
-// bound notes an effect that is about to be proposed, if it is an entry of a kind that is
-// bounded in time.
+// bound records an effect that is about to be proposed, if an entryBound covers its group.
 func (m *Memory) bound(e *mvcc.Mutation) {
 	switch {
 	case e.Delete:
@@ -205,28 +204,28 @@ func (m *Memory) bound(e *mvcc.Mutation) {
 	}
 }
 
-// Lost forgets the effects of a proposal that will not become visible.
+// Lost removes the effects of a proposal that will not become visible.
 func (m *Memory) Lost(proposal uint64, effects []mvcc.Mutation) {
 	m.overlay.drop(proposal, effects)
 }
 
-// VisibleLocks brings the locks of effects that are visible into memory, and takes those
-// away that were removed. It returns the cells that have become dirty. It is called before
-// the answers are sent, and Visible after them, so that nobody waits for the rest.
+// VisibleLocks adds the locks of visible effects to memory, and removes those that the effects
+// removed. It returns the cells that have become dirty. It is called before the answers are
+// sent, and Visible after them, so that callers do not wait for the rest.
 func (m *Memory) VisibleLocks(effects []mvcc.Mutation) (dirty []mvcc.Cell) {
 	for i := range effects {
 		e := &effects[i]
 		switch {
 		case e.Group == mvcc.GroupLock && e.Delete:
-			// The delete was evaluated against this lock, and nothing else may have
-			// replaced it since but a reservation, which stays.
+			// The delete was evaluated against this lock, and only a reservation, which stays, can
+			// have replaced it since.
 			m.locks.remove(e.Cell, 0)
 		case e.Group == mvcc.GroupLock:
 			m.locks.put(e.Cell, e.Lock)
 		case e.Group == mvcc.GroupNotify && !e.Delete:
 			m.notified++
 			m.written.note(e.Notify.Origin())
-			// What is parked, or waits after a failed run, is no news for the observers.
+			// Parked notifications and retries after a failed run are not news for the observers.
 			if e.Notify.ParkedTS == 0 && e.Notify.Attempts == 0 {
 				dirty = append(dirty, e.Cell)
 			}
@@ -235,23 +234,23 @@ func (m *Memory) VisibleLocks(effects []mvcc.Mutation) (dirty []mvcc.Cell) {
 	return dirty
 }
 
-// Visible makes all else of a proposal's effects count that are visible, and takes them out
-// of the overlay: from here on they are read from the store.
+// Visible applies the rest of a proposal's visible effects, and removes them from the overlay:
+// from here on they are read from the store.
 func (m *Memory) Visible(proposal uint64, effects []mvcc.Mutation, changes []Change) {
 	m.change(changes)
 	m.overlay.drop(proposal, effects)
 }
 
-// Requeue moves the cell's notification to the end of its queue: a run has left it there
-// because the cell has changed since.
+// Requeue moves the cell's notification to the end of its queue: a run has left it because the
+// cell has changed since.
 func (m *Memory) Requeue(c mvcc.Cell) {
 	if col := m.columns[keyOfCell(c)]; col != nil && col.queue != nil {
 		col.queue.back(c.Row)
 	}
 }
 
-// Unsettled reports whether what is in flight, or a lock, began below the timestamp, and
-// lists such locks, up to most. Reservations are not looked at: the tablet knows them.
+// Unsettled reports whether any lock, or anything in flight, began below the timestamp, and
+// returns up to most such locks. It ignores reservations, which the tablet tracks.
 func (m *Memory) Unsettled(below mvcc.Timestamp, most int) (unsettled bool, locks []mvcc.LockInfo) {
 	m.locks.tree.Scan(func(e lockEntry) bool {
 		if e.lock.StartTS < below && e.lock.Token == 0 {
@@ -262,11 +261,11 @@ func (m *Memory) Unsettled(below mvcc.Timestamp, most int) (unsettled bool, lock
 	return len(locks) > 0 || m.overlay.unsettled(below), locks
 }
 
-// Locks returns how many cells are locked or reserved.
+// Locks returns the number of locked or reserved cells.
 func (m *Memory) Locks() int { return m.locks.tree.Len() }
 
-// OldestLock returns the least start timestamp of the first most locks; 0 if there are none.
-// Reservations are no locks, and are not counted.
+// OldestLock returns the least start timestamp of the first most locks, without reservations; 0
+// if there are none.
 func (m *Memory) OldestLock(most int) (oldest mvcc.Timestamp) {
 	m.locks.tree.Scan(func(e lockEntry) bool {
 		if e.lock.Token != 0 {
@@ -281,17 +280,17 @@ func (m *Memory) OldestLock(most int) (oldest mvcc.Timestamp) {
 	return oldest
 }
 
-// Locked reports whether there is a lock, other than reservations.
+// Locked reports whether any lock exists, other than reservations.
 func (m *Memory) Locked() bool { return m.locks.applied > 0 }
 
 // Changes returns a number that changes whenever the result of Waiting may.
 func (m *Memory) Changes() uint64 { return m.changes }
 
-// Columns returns how many columns the notification index has.
+// Columns returns the number of columns in the notification index.
 func (m *Memory) Columns() int { return len(m.columns) }
 
-// Waiting reports whether an observed column may have a notification that is not parked,
-// or a weak intent. It reads nothing: what is not in memory may be there.
+// Waiting reports whether an observed column may have a notification that is not parked, or a
+// weak intent. It reads nothing: what is not in memory may exist.
 func (m *Memory) Waiting() (notified, intended bool) {
 	for _, c := range m.columns {
 		notified = notified || c.uncounted || c.pending != 0

@@ -10,25 +10,25 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// The notification index is the leader's in-memory copy of the notify and intent groups,
-// by observed column. Scanners walk those groups all the time, and on disk every step
-// passes over the entries deleted lately; here they are gone. It holds what is applied, as
-// the lock table does, and it counts exactly.
+// The notification index is the leader's in-memory copy of the notify and intent groups, by
+// observed column. Scanners iterate those groups constantly, and on disk every step skips the
+// recently deleted entries; the index has none. Like the lock table it contains what is
+// applied, and its counts are exact.
 //
-// A column is loaded from disk when it is first changed, or asked for while an observer
-// is in the catalogue for it: anybody may ask for any column, and that must not make the
-// index grow. Nothing of it can be in flight then, for every change passes through note;
-// so what is on disk is what is applied.
+// A column is loaded from disk when it is first changed, or requested while the catalogue has
+// an observer for it: clients may request any column, and that must not make the index grow.
+// Nothing of it can be in flight then, since every change passes through note; so what is on
+// disk is what is applied.
 
-// notifyColumn is one observed column's part.
+// notifyColumn is the index of one observed column.
 type notifyColumn struct {
-	notifies *btree.BTreeG[mvcc.CellNotify] // by row; nil: there are too many
+	notifies *btree.BTreeG[mvcc.CellNotify] // by row; nil: too many
 	intents  *btree.BTreeG[mvcc.CellIntent] // by row and start timestamp; nil: too many
-	queue    *notifyQueue                   // of those that wait; nil: the order is not known
+	queue    *notifyQueue                   // not parked; nil: the order is unknown
 	tally
 	refilling
-	// A read worker still counts what was on disk at the load; tally has only what has
-	// changed since, and so may be below zero. There are no trees and no queue meanwhile.
+	// A read worker is still counting the entries on disk as of the load; tally has only the
+	// changes since, and so may be negative. Until then there are no trees and no queue.
 	uncounted bool
 }
 
@@ -50,8 +50,8 @@ func lessIntent(a, b mvcc.CellIntent) bool {
 
 func keyOfCell(c mvcc.Cell) columnKey { return columnKey{Table: c.Table, Column: c.Column} }
 
-// observed returns the column's part of the index to somebody who only asks. It is nil also
-// if the column is not in memory and nothing observes it; then the disk is read instead.
+// observed returns the column for a read. It is nil if the column is neither in memory nor
+// observed; then the disk is read instead.
 func (m *Memory) observed(key columnKey) (*notifyColumn, error) {
 	if c, ok := m.columns[key]; ok || len(m.Catalogue.acks[key]) == 0 {
 		return c, nil
@@ -59,9 +59,9 @@ func (m *Memory) observed(key columnKey) (*notifyColumn, error) {
 	return m.column(key)
 }
 
-// column returns the column's part of the index, and reads it from disk if it is not there:
-// of many entries only the first, and a worker counts the rest. Of a table of which the
-// tablet has no rows it is empty.
+// column returns the column, loaded from disk if necessary: if it has many entries it loads
+// only the first, and a worker counts the rest. It is empty if the tablet has no rows of the
+// table.
 func (m *Memory) column(key columnKey) (*notifyColumn, error) {
 	if c, ok := m.columns[key]; ok {
 		return c, nil
@@ -80,7 +80,7 @@ func (m *Memory) column(key columnKey) (*notifyColumn, error) {
 // load reads the column's entries in the span, or has a worker count them if there are too
 // many.
 func (m *Memory) load(c *notifyColumn, key columnKey, span mvcc.Span) error {
-	// The Snap has all that is visible and thereby all there is: nothing of the column is in
+	// The Snap has all that is visible, and thereby everything: nothing of the column is in
 	// flight yet (package comment, invariant 3).
 	snap, all := m.cfg.Store.Snap(), true
 	err := eachNotify(snap, key, span, func(n mvcc.CellNotify) bool {
@@ -102,17 +102,16 @@ func (m *Memory) load(c *notifyColumn, key columnKey, span mvcc.Span) error {
 		c.queue = queueOf(c.notifies)
 		return err
 	}
-	// The Snap goes to the worker, which closes it. Changes since are counted in the column's
-	// own tally, and the sum of both is exact.
+	// The worker closes the Snap. Later changes are counted in the column's own tally, so the sum
+	// of both is exact.
 	*c = notifyColumn{uncounted: true}
 	m.cfg.Background(&Count{column: c, key: key, span: span, snap: snap})
 	return nil
 }
 
-// loadObserved brings all observed columns of the tablet into memory: whoever walks one of
-// them wants to know from the board whether the next walk is worth anything, for which all
-// must be counted. A leader reads none of them before it leads, on purpose: others wait
-// for that.
+// loadObserved loads all observed columns of the tablet: whoever scans one of them consults
+// IdleHints before the next scan, and for that all of them must be counted. A leader does not
+// load them when its leadership begins, so that it serves sooner.
 func (m *Memory) loadObserved() error {
 	for key := range m.Catalogue.acks {
 		if !m.holds(key.Table) {
@@ -153,8 +152,8 @@ func (c *Count) finish(m *Memory) error {
 	return nil
 }
 
-// revive goes back to keeping a group in memory when nothing of it is left on disk: then a
-// new, empty tree is all there is. It is asked after each change, and so costs little.
+// revive returns to keeping a group in memory when none of it is left on disk: then a new,
+// empty tree is complete. It is called after each change, and so must be cheap.
 func (c *notifyColumn) revive() {
 	if c.uncounted {
 		return
@@ -162,7 +161,7 @@ func (c *notifyColumn) revive() {
 	if c.notifies == nil && c.pending+c.parked == 0 {
 		c.notifies = newNotifyTree()
 	}
-	// What is parked has no place in the queue, so only the pending ones count.
+	// Parked notifications have no place in the queue, so only the pending ones count.
 	if c.queue == nil || c.queue.lost && c.pending == 0 {
 		c.queue = newNotifyQueue()
 		c.queue.lost = c.pending > 0
@@ -200,23 +199,23 @@ func eachIntent(snap *store.Snap, key columnKey, span mvcc.Span,
 	return nil
 }
 
-// Change is what one effect does to the notification or the weak intent of a cell. Where
-// there was none, or is none afterwards, a field is nil. The tablet keeps it with the
-// proposal, from Evaluated to Visible; one that is lost changes nothing.
+// Change is the change of a cell's notification or weak intent by one effect. before or after
+// is nil where none existed or exists. The tablet keeps it with the proposal, from Evaluated to
+// Visible; the changes of a lost proposal are dropped.
 type Change struct {
 	cell                   mvcc.Cell
 	before, after          *mvcc.Notify
-	intent                 bool // it is an intent's
+	intent                 bool // of an intent, not a notification
 	start                  mvcc.Timestamp
 	intentWas, intentStays *mvcc.Intent
 }
 
-// note returns what an effect on the notify or intent group changes. What was there when it
-// was evaluated is what will be there when it is applied, since effects are applied in the
-// order of their evaluation, or lost with all that follows. So the change can be counted
-// when it is visible without looking again.
+// note returns the change that an effect makes in the notify or intent group. The entry as of
+// evaluation is the one that the effect will be applied to, since effects are applied in the
+// order of their evaluation, or lost with all that follow. So the change can be counted when it
+// is visible, without another lookup.
 func (m *Memory) note(v *EvalView, mu *mvcc.Mutation) (Change, error) {
-	// It must be loaded before anything of it is in flight.
+	// It must be loaded before any change of it is in flight.
 	if _, err := m.column(keyOfCell(mu.Cell)); err != nil {
 		return Change{}, err
 	}
@@ -241,7 +240,7 @@ func (m *Memory) note(v *EvalView, mu *mvcc.Mutation) (Change, error) {
 	return ch, err
 }
 
-// change makes the changes of a visible proposal count, in the order of evaluation.
+// change applies the changes of a visible proposal, in the order of evaluation.
 func (m *Memory) change(changes []Change) {
 	for i := range changes {
 		ch := &changes[i]
@@ -260,8 +259,8 @@ func (m *Memory) change(changes []Change) {
 	}
 }
 
-// changeNotify makes a change of a notification count. If the tree would hold more than most
-// entries it is given up, and the column is walked on disk until it is empty (revive).
+// changeNotify applies a change of a notification. A tree that would exceed most entries is
+// dropped, and the column is scanned on disk until it is empty (revive).
 func (c *notifyColumn) changeNotify(ch *Change, most int) {
 	if ch.before != nil {
 		c.countNotify(ch.before, -1)

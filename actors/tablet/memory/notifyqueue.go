@@ -10,20 +10,19 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// notifyQueue is the order in which a column's notifications are handed out to scanners:
-// first come, first served. A notification has its place from when its cell became dirty
-// and keeps it when the cell changes again, so that no cell stays behind because it
-// changes often. It goes to the end when a run has failed, and when a run has left it for
-// a newer change; what is parked has no place. The order is the leader's, in memory: a
-// new leader begins with that of the timestamps. Nothing depends on it but who waits for
-// how long.
+// notifyQueue is the order in which a column's notifications are passed to scanners: first
+// come, first served. A notification has its place from when its cell became dirty and keeps it
+// when the cell changes again, so that frequent changes do not starve a cell. It moves to the
+// end when a run has failed, and when a run has left it for a newer change; parked
+// notifications have no place. The order exists only in the leader's memory: a new leader
+// starts with that of the timestamps. Only fairness depends on it.
 //
-// It belongs to the column of the index, and so to the tablet's actor; readers have
-// copies of its tree. It holds as many notifications as the index may; what comes while
-// it is full is not in it, which lost says, and is read from disk, in the order of rows, once
-// there is room (Refill).
+// It belongs to the column of the index, and so to the tablet's actor; readers have copies of
+// its tree. It holds as many notifications as the index may; those that arrive while it is full
+// are not in it (lost is set then), and are read from disk, in the order of rows, once there is
+// room (Refill).
 type notifyQueue struct {
-	next   uint64            // place; the first is 1
+	next   uint64            // next place; the first is 1
 	places map[string]uint64 // by row
 	tree   *btree.BTreeG[evaluate.Queued]
 	lost   bool
@@ -37,8 +36,8 @@ func newNotifyQueue() *notifyQueue {
 	}
 }
 
-// queueOf returns a queue of all in the column's tree that is not parked, in the order of
-// the timestamps: a new leader does not know in which order cells became dirty.
+// queueOf returns a queue of all notifications in the column's tree that are not parked, in the
+// order of the timestamps: a new leader does not know in which order cells became dirty.
 func queueOf(tree *btree.BTreeG[mvcc.CellNotify]) *notifyQueue {
 	q := newNotifyQueue()
 	all := tree.Items()
@@ -53,12 +52,12 @@ func queueOf(tree *btree.BTreeG[mvcc.CellNotify]) *notifyQueue {
 	return q
 }
 
-// change takes in what has become of a cell's notification, with room for so many.
+// change applies a change of a cell's notification, in a queue of at most most.
 func (q *notifyQueue) change(ch *Change, most int) {
 	row := ch.cell.Row
 	place, there := q.places[row]
 	switch {
-	// It is gone, or waits for nobody.
+	// It is deleted or parked.
 	case ch.after == nil || ch.after.ParkedTS != 0:
 		q.drop(row)
 	// The cell has changed again and keeps its place.
@@ -66,31 +65,31 @@ func (q *notifyQueue) change(ch *Change, most int) {
 		q.tree.Set(evaluate.Queued{
 			Place: place, Notify: mvcc.CellNotify{Cell: ch.cell, Notify: *ch.after},
 		})
-	// It is new, or one more run has failed.
+	// It is new, or another run has failed.
 	default:
 		q.drop(row)
 		q.put(mvcc.CellNotify{Cell: ch.cell, Notify: *ch.after}, most)
 	}
 }
 
-// put adds a notification at the end, unless the queue is full, or was full and has not been
-// completely refilled since.
+// put appends a notification, unless the queue is full, or was full and has not been completely
+// refilled since.
 func (q *notifyQueue) put(n mvcc.CellNotify, most int) {
 	if q.lost || q.tree.Len() >= most {
-		q.lost = true // what comes later would overtake it
+		q.lost = true // later notifications would overtake it
 		return
 	}
 	q.add(n)
 }
 
-// add adds a notification at the end.
+// add appends a notification.
 func (q *notifyQueue) add(n mvcc.CellNotify) {
 	q.next++
 	q.places[n.Cell.Row] = q.next
 	q.tree.Set(evaluate.Queued{Place: q.next, Notify: n})
 }
 
-// drop takes the row's notification out, if it has a place.
+// drop removes the row's notification, if it has a place.
 func (q *notifyQueue) drop(row string) {
 	if place, there := q.places[row]; there {
 		q.tree.Delete(evaluate.Queued{Place: place})

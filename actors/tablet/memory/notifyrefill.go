@@ -6,19 +6,19 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file refills the queue of a column that has more notifications than the index keeps. It
-// reads the column from disk in parts, each behind the part before: so each notification is read
-// once, and deleted entries are skipped once.
+// Refills of the queue of a column that has more notifications than the index keeps. They read
+// the column from disk in consecutive parts, so that each notification is read once, and
+// deleted entries are skipped once.
 
 // refillDivisor: an incomplete queue is refilled once at most Config.Indexed/refillDivisor are
 // left in it.
 const refillDivisor = 4
 
-// refilling is what a column keeps of its refills.
+// refilling is the state of a column's refills.
 type refilling struct {
 	next string // the row at which the next one begins
-	// changed are the rows that have changed since the running refill took its Snap, whose
-	// entries of them may be old; nil: none is running.
+	// changed are the rows that have changed since the running refill opened its Snap, whose
+	// entries may be outdated; nil: none is running.
 	changed map[string]bool
 }
 
@@ -41,7 +41,7 @@ type Refill struct {
 	err    error
 }
 
-// refill begins a refill if the column's queue has room for what it has lost.
+// refill begins a refill if the column's queue has room for the notifications that it lacks.
 func (m *Memory) refill(key columnKey, c *notifyColumn) {
 	if c.uncounted || c.queue == nil || !c.queue.lost || c.changed != nil {
 		return
@@ -61,7 +61,7 @@ func (m *Memory) refill(key columnKey, c *notifyColumn) {
 	})
 }
 
-// Run reads, on any goroutine, and closes the Snap.
+// Run reads the part, on any goroutine, and closes the Snap.
 func (r *Refill) Run() {
 	defer r.snap.Close()
 	r.end = true
@@ -81,9 +81,9 @@ func (r *Refill) finish(m *Memory) error {
 	changed := c.changed
 	c.changed = nil
 	if c.queue == nil || !c.queue.lost {
-		return nil // revived meanwhile
+		return nil // revived since
 	}
-	c.next = "" // start over: later ones may have come before this place
+	c.next = "" // start over: later ones may have arrived before this position
 	for _, n := range r.found {
 		if _, there := c.queue.places[n.Cell.Row]; !there && !changed[n.Cell.Row] {
 			c.queue.add(n)

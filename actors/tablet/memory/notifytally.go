@@ -7,12 +7,11 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file counts the notifications and intents of a column, and how long they have waited.
-// Tallies belong to the tablet's turns, save for that of a Count, which the worker that
-// counts has to itself until it is merged.
+// Counts and ages of a column's notifications and intents. Tallies belong to the tablet's
+// turns, except that of a Count, which belongs to its worker until it is merged.
 
-// tally counts one observed column's entries. Counts may be below zero while a worker
-// counts what was there before: what was there goes, and was not added here.
+// tally counts one observed column's entries. Counts may be negative while a worker counts the
+// entries as of the load: their removal is counted here, but not their addition.
 type tally struct {
 	pending, parked, intents int
 	ages                     ages // of pending ones
@@ -46,8 +45,8 @@ func (t *tally) count(snap *store.Snap, key columnKey, span mvcc.Span, most int)
 	})
 }
 
-// merge adds what the other has counted: the one counts what was there, the other what has
-// changed since.
+// merge adds the other's counts: one has the entries as of the load, the other the changes
+// since.
 func (t *tally) merge(o *tally) {
 	t.pending += o.pending
 	t.parked += o.parked
@@ -56,28 +55,27 @@ func (t *tally) merge(o *tally) {
 	t.origins.merge(&o.origins)
 }
 
-// maxAges bounds the buckets of ages; beyond it they get coarser.
+// maxAges is the maximum number of buckets of ages; beyond it they are merged.
 const maxAges = 4096
 
-// ages counts timestamps by the time they were given out, so that the oldest is known
-// without a list of them: in buckets of a second, doubled whenever there are too many
-// buckets.
+// ages counts timestamps by time, in buckets of a second, which are doubled in width whenever
+// there are too many. It yields the oldest timestamp without a list of all.
 type ages struct {
 	buckets map[int64]ageBucket // by milliseconds / width
 	double  uint                // width is 1000 << double
 }
 
-// ageBucket counts the timestamps of one bucket. None of them is below least, which is nearly
+// ageBucket counts the timestamps of one bucket. least is a lower bound of them, and nearly
 // always the lowest.
 type ageBucket struct {
 	n     int
-	least mvcc.Timestamp // 0: none was added
+	least mvcc.Timestamp // 0: unknown
 }
 
 // width is the time in one bucket, in milliseconds.
 func (a *ages) width() int64 { return 1000 << a.double }
 
-// add adds a timestamp (n is 1) or takes one away (-1).
+// add adds a timestamp (n is 1) or removes one (-1).
 func (a *ages) add(ts mvcc.Timestamp, n int) {
 	b := ageBucket{n: n}
 	if n > 0 {
@@ -89,8 +87,8 @@ func (a *ages) add(ts mvcc.Timestamp, n int) {
 	}
 }
 
-// put adds a bucket's count to that of the bucket at the place. A bucket whose count is zero
-// goes; one below zero stays until a merge makes up for it.
+// put adds a bucket's count to that of the bucket at the position. A bucket whose count is zero
+// is removed; a negative one stays until a merge makes up for it.
 func (a *ages) put(at int64, b ageBucket) {
 	if a.buckets == nil {
 		a.buckets = map[int64]ageBucket{}
@@ -107,7 +105,7 @@ func (a *ages) put(at int64, b ageBucket) {
 	a.buckets[at] = b
 }
 
-// coarsen doubles the width of the buckets and so halves their number, nearly.
+// coarsen doubles the width of the buckets and so nearly halves their number.
 func (a *ages) coarsen() {
 	fine := a.buckets
 	a.double++
@@ -117,10 +115,10 @@ func (a *ages) coarsen() {
 	}
 }
 
-// merge adds the other's buckets, where some are below zero here; the other is not used after
-// it. The coarser width of the two holds for both. If anything was added or taken away here,
-// the least of a bucket is not known: one that was added here is forgotten when the bucket's
-// count was zero meanwhile, for the other's that were taken away.
+// merge adds the other's buckets, some of which may compensate negative ones here; the other
+// must not be used afterwards. The result has the coarser width of the two. If anything was
+// added or removed here, the least of a bucket is unknown: one that was added here is dropped
+// when the bucket's count has been zero since, because of removals of the other's.
 func (a *ages) merge(o *ages) {
 	if a.buckets == nil {
 		*a = *o
@@ -156,7 +154,7 @@ func (a *ages) counted() []ageBucket {
 func (a *ages) oldest() mvcc.Timestamp {
 	oldest := mvcc.Timestamp(math.MaxUint64)
 	for at, b := range a.buckets {
-		if b.least == 0 { // not known: the bucket's beginning
+		if b.least == 0 { // unknown: the start of the bucket
 			b.least = max(mvcc.TimestampAt(at*a.width()), 1)
 		}
 		oldest = min(oldest, b.least)

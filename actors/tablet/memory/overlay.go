@@ -7,28 +7,28 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// This file has what mutations see beyond the visible state. Evaluation of a batch asks for
-// the same few cells again and again, and puts and drops every effect once, so that
-// none of it allocates for a cell with few effects.
+// What mutations see beyond the visible state. Evaluation of a batch looks up the same few
+// cells repeatedly, and adds and removes every effect once, so none of it allocates for a cell
+// with few effects.
 
-// overlay holds the effects of proposals in flight: evaluated, maybe not yet applied and
-// visible. The latest effect on a key wins; an entry goes when the proposal that made it
+// overlay contains the effects of proposals in flight: evaluated, perhaps not yet applied and
+// visible. The latest effect on a key wins; an entry is removed when the proposal that added it
 // is visible or lost.
 type overlay struct {
 	cells map[mvcc.Cell]*cellEffects
-	// An operation asks several times for the same cell: recent is the last that was
-	// asked for, and found what is in flight for it, nil if nothing is.
+	// An operation looks up the same cell several times: recent is the last cell looked up,
+	// and found its effects in flight; nil: none.
 	recent mvcc.Cell
 	found  *cellEffects
-	spare  []*cellEffects // empty, to be used again
+	spare  []*cellEffects // empty, for reuse
 }
 
-// cellEffects are the effects in flight on one cell; there is at least one. A few are
-// searched one by one, more through an index.
+// cellEffects are the effects in flight on one cell, at least one. A few are searched
+// linearly, more through an index.
 type cellEffects struct {
 	entries []overlayEntry
 	index   map[entryKey]int // of entries; nil while they are few
-	room    [2]overlayEntry  // what a commit makes: the record and the one that it supersedes
+	room    [2]overlayEntry  // for a typical commit: the record and the one that it supersedes
 }
 
 type overlayEntry struct {
@@ -37,20 +37,20 @@ type overlayEntry struct {
 	mutation *mvcc.Mutation
 }
 
-// entryKey names one of a cell's entries.
+// entryKey identifies one of a cell's entries.
 type entryKey struct {
 	group mvcc.Group
 	ts    mvcc.Timestamp
 }
 
 const (
-	fewEffects      = 8   // up to so many are searched one by one
-	maxSpareEffects = 256 // up to so many are kept for use again
+	fewEffects      = 8   // up to this number they are searched linearly
+	maxSpareEffects = 256 // kept for reuse at most
 )
 
 func newOverlay() *overlay { return &overlay{cells: map[mvcc.Cell]*cellEffects{}} }
 
-// at returns what is in flight for the cell, or nil if nothing is.
+// at returns the effects in flight on the cell, or nil.
 func (o *overlay) at(c mvcc.Cell) *cellEffects {
 	if c != o.recent {
 		o.recent, o.found = c, o.cells[c]
@@ -58,8 +58,8 @@ func (o *overlay) at(c mvcc.Cell) *cellEffects {
 	return o.found
 }
 
-// add lays the effects of a proposal on top. The mutations are kept, and may not change
-// before drop.
+// add adds the effects of a proposal. The mutations are retained, and must not change before
+// drop.
 func (o *overlay) add(proposal uint64, muts []mvcc.Mutation) {
 	for i := range muts {
 		m := &muts[i]
@@ -71,7 +71,7 @@ func (o *overlay) add(proposal uint64, muts []mvcc.Mutation) {
 	}
 }
 
-// begin makes room for the first effect on the cell.
+// begin returns the cell's effects for its first one.
 func (o *overlay) begin(c mvcc.Cell) *cellEffects {
 	var effects *cellEffects
 	if n := len(o.spare); n > 0 {
@@ -85,10 +85,10 @@ func (o *overlay) begin(c mvcc.Cell) *cellEffects {
 	return effects
 }
 
-// end forgets the cell, which has no effects in flight any more.
+// end removes the cell, which has no effects in flight any more.
 func (o *overlay) end(c mvcc.Cell, effects *cellEffects) {
 	delete(o.cells, c)
-	// at would give out what has gone to spare.
+	// recent must not return what is in spare now.
 	if o.found == effects {
 		o.found = nil
 	}
@@ -97,7 +97,7 @@ func (o *overlay) end(c mvcc.Cell, effects *cellEffects) {
 	}
 }
 
-// drop takes the proposal's effects away where nothing newer lies on top: what is newer was
+// drop removes the proposal's effects, except where a newer effect replaced them: that one was
 // evaluated on these, and becomes visible after them or is lost with them.
 func (o *overlay) drop(proposal uint64, muts []mvcc.Mutation) {
 	for i := range muts {
@@ -116,7 +116,7 @@ func (o *overlay) drop(proposal uint64, muts []mvcc.Mutation) {
 	}
 }
 
-// find returns the place of an entry, or -1 if there is none.
+// find returns the index of an entry, or -1.
 func (e *cellEffects) find(k entryKey) int {
 	if e.index != nil {
 		if at, ok := e.index[k]; ok {
@@ -132,13 +132,13 @@ func (e *cellEffects) find(k entryKey) int {
 	return -1
 }
 
-// put adds an entry, or lays it over the one that is there.
+// put adds an entry, or replaces the existing one.
 func (e *cellEffects) put(entry overlayEntry) {
 	if at := e.find(entry.entryKey); at >= 0 {
 		e.entries[at] = entry
 		return
 	}
-	// Once there is an index it stays, until all effects on the cell are gone.
+	// An index is kept until all effects on the cell are gone.
 	e.entries = append(e.entries, entry)
 	if e.index != nil {
 		e.index[entry.entryKey] = len(e.entries) - 1
@@ -150,7 +150,7 @@ func (e *cellEffects) put(entry overlayEntry) {
 	}
 }
 
-// remove takes the entry out; the last one takes its place.
+// remove removes the entry; the last one takes its place.
 func (e *cellEffects) remove(at int) {
 	last := len(e.entries) - 1
 	if e.index != nil {
@@ -160,11 +160,11 @@ func (e *cellEffects) remove(at int) {
 		}
 	}
 	e.entries[at] = e.entries[last]
-	e.entries[last] = overlayEntry{} // it must not keep the mutation
+	e.entries[last] = overlayEntry{} // do not retain the mutation
 	e.entries = e.entries[:last]
 }
 
-// get returns the latest effect in flight on an entry of the cell. A deletion is one too.
+// get returns the latest effect in flight on an entry of the cell, which may be a deletion.
 func (o *overlay) get(g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp) (*mvcc.Mutation, bool) {
 	effects := o.at(c)
 	if effects == nil {
@@ -203,7 +203,7 @@ func (o *overlay) unsettled(below mvcc.Timestamp) bool {
 					return true
 				}
 			case mvcc.GroupIntent:
-				// A deletion counts as well: until it is visible the intent is there.
+				// A deletion counts too: until it is visible the intent exists.
 				if entry.ts < below {
 					return true
 				}
@@ -214,7 +214,7 @@ func (o *overlay) unsettled(below mvcc.Timestamp) bool {
 }
 
 // older merges the cell's history entries in flight with those on disk, newest first. Of two
-// with one timestamp the one in flight counts; a deletion hides the one on disk.
+// with the same timestamp the one in flight wins; a deletion hides the one on disk.
 func (o *overlay) older(c mvcc.Cell, atOrBelow mvcc.Timestamp,
 	disk iter.Seq2[mvcc.Write, error]) iter.Seq2[mvcc.Write, error] {
 	effects := o.at(c)
@@ -232,7 +232,7 @@ func (o *overlay) older(c mvcc.Cell, atOrBelow mvcc.Timestamp,
 	}
 	sort.Slice(pending, func(i, j int) bool { return pending[i].TS > pending[j].TS })
 	return func(yield func(mvcc.Write, error) bool) {
-		i := 0 // pending[:i] are dealt with
+		i := 0 // pending[:i] are done
 		for w, err := range disk {
 			if err != nil {
 				yield(w, err)
@@ -244,13 +244,13 @@ func (o *overlay) older(c mvcc.Cell, atOrBelow mvcc.Timestamp,
 				}
 			}
 			if i > 0 && pending[i-1].TS == w.CommitTS {
-				continue // the pending entry stands for it
+				continue // the pending entry replaces it
 			}
 			if !yield(w, nil) {
 				return
 			}
 		}
-		// What is older than all that is on disk.
+		// Those older than all on disk.
 		for ; i < len(pending); i++ {
 			if !pending[i].Delete && !yield(*pending[i].Write, nil) {
 				return

@@ -14,12 +14,12 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file has what reads are answered from. The tablet's turn captures a ReadView, and a
-// read worker opens a Snap for it after that. The order matters: a lock is in the captured
-// table, or was removed before, and then what it became is in the Snap.
+// The view for reads. The tablet's turn captures a ReadView, and a read worker opens a Snap for
+// it afterwards. The order matters: a lock either is in the captured table, or was removed
+// before, and then the Snap contains its outcome.
 
-// ReadView is the view of reads: what a leader holds in memory, taken at one moment, over a
-// Snap that was opened after it. Copies share what was captured, which is immutable. Each
+// ReadView is the view of reads: a leader's in-memory state, captured at one moment, over a Snap
+// that was opened afterwards. Copies share what was captured, which is immutable. Each copy
 // belongs to one goroutine, whichever.
 type ReadView struct {
 	*store.Snap      // nil until Open
@@ -29,9 +29,9 @@ type ReadView struct {
 	locks            *lockTable
 	bound, safepoint mvcc.Timestamp
 	notified         uint64
-	columns          map[columnKey]notifyView // those that these reads look at
+	columns          map[columnKey]notifyView // those that these reads use
 	effects          map[*pb.EffectsRequest]effectsNote
-	// Bytes for values in the answer under way, and those that the values in it take.
+	// Bytes for values in the current answer: allowed, and used so far.
 	room, taken int
 }
 
@@ -39,18 +39,18 @@ var _ evaluate.View = (*ReadView)(nil)
 
 // notifyView is an immutable copy of one column of the notify index, for a read worker.
 type notifyView struct {
-	notifies *btree.BTreeG[mvcc.CellNotify] // nil: walk the disk
-	queue    *btree.BTreeG[evaluate.Queued] // nil: the order is not known
-	intents  *btree.BTreeG[mvcc.CellIntent] // nil: walk the disk
-	// How many: entries of N that are not parked, that are; entries of I.
+	notifies *btree.BTreeG[mvcc.CellNotify] // nil: scan the disk
+	queue    *btree.BTreeG[evaluate.Queued] // nil: the order is unknown
+	intents  *btree.BTreeG[mvcc.CellIntent] // nil: scan the disk
+	// Numbers of unparked and parked entries of N, and of entries of I.
 	pending, parked, waiting int
 	oldest                   mvcc.Timestamp
-	origins                  []ageBucket // of the pending ones, for those who ask for effects
+	origins                  []ageBucket // of the pending ones, for requests about effects
 	uncounted                bool
 }
 
-// Capture copies what reads look at, but for the notification index, of which Add copies
-// what a request asks for. Trees are copied on write. The tablet has the descriptor now.
+// Capture copies what all reads use; Add copies what a request needs of the notification index.
+// Trees are copied on write. d is the tablet's current descriptor.
 func (m *Memory) Capture(d *pb.TabletDescriptor) ReadView {
 	return ReadView{
 		tablet: d, limits: m.cfg.Limits, catalogue: m.Catalogue, locks: m.locks.view(),
@@ -58,8 +58,8 @@ func (m *Memory) Capture(d *pb.TabletDescriptor) ReadView {
 	}
 }
 
-// Add adds the columns of the index that the request looks at to a view captured in the
-// same turn. An error is the store's.
+// Add adds the columns of the index that the request uses to a view captured in the same turn.
+// An error is the store's.
 func (m *Memory) Add(to *ReadView, req *pb.TabletRequest) error {
 	if w := req.GetWalk(); w != nil {
 		if err := m.loadObserved(); err != nil {
@@ -94,7 +94,7 @@ func (m *Memory) Add(to *ReadView, req *pb.TabletRequest) error {
 	return nil
 }
 
-// captureColumn copies a column of the index: its counts, and its entries if it is walked.
+// captureColumn copies a column of the index: its counts, and its entries if it is scanned.
 func (m *Memory) captureColumn(to *ReadView, key columnKey, walked bool) error {
 	c, err := m.observed(key)
 	if c == nil || err != nil {
@@ -112,7 +112,7 @@ func (m *Memory) captureColumn(to *ReadView, key columnKey, walked bool) error {
 	if walked && c.notifies != nil {
 		v.notifies = c.notifies.Copy()
 	}
-	// An empty queue of a column that has more says nothing of the rest.
+	// An empty queue of a column that has lost entries provides no order.
 	if q := c.queue; walked && q != nil && (!q.lost || q.tree.Len() > 0) {
 		v.queue = q.tree.Copy()
 	}
@@ -123,8 +123,8 @@ func (m *Memory) captureColumn(to *ReadView, key columnKey, walked bool) error {
 	return nil
 }
 
-// Open puts the view on a Snap that was opened after the capture. What the Snap lacks
-// because it was collected is below the safepoint, as it is known by now.
+// Open sets the Snap of the view, which was opened after the capture. What the Snap lacks
+// because it was collected is below the safepoint as known now.
 func (v *ReadView) Open(snap *store.Snap, safepoint mvcc.Timestamp) {
 	v.Snap, v.bound = snap, max(v.bound, safepoint)
 }
@@ -171,8 +171,8 @@ func (v *ReadView) Observers() []*pb.ObserverInfo { return v.catalogue.Message.G
 // Notified implements evaluate.View.
 func (v *ReadView) Notified() uint64 { return v.notified }
 
-// NoRoomError is the end of a read whose long values do not fit into what the request
-// allows for its answer.
+// NoRoomError reports that a read's long values do not fit into the answer size that the
+// request allows.
 type NoRoomError struct{ Needs int } // bytes of values, so far
 
 // Error implements error.
@@ -180,8 +180,7 @@ func (e *NoRoomError) Error() string {
 	return fmt.Sprintf("the answer has values of %d bytes", e.Needs)
 }
 
-// Begin begins the answer to a request: it may hold values of as many bytes as the request
-// allows.
+// Begin begins the answer to a request, with the request's limit on the bytes of its values.
 func (v *ReadView) Begin(req *pb.TabletRequest) {
 	v.room, v.taken = math.MaxInt, 0
 	if most := req.GetMaxAnswerBytes(); most > 0 {
@@ -189,9 +188,9 @@ func (v *ReadView) Begin(req *pb.TabletRequest) {
 	}
 }
 
-// Data is a long value. One that there is no room for is not read: a client that asks for
-// many at once must not take the workers' time and the node's memory for answers that are
-// thrown away.
+// Data returns a long value. It does not read one that does not fit: a client that requests
+// many at once must not cost the workers' time and the node's memory for answers that are
+// discarded.
 func (v *ReadView) Data(c mvcc.Cell, start mvcc.Timestamp) ([]byte, bool, error) {
 	value, n, ok, err := v.DataWithin(c, start, v.room-v.taken)
 	v.taken += n
@@ -201,8 +200,8 @@ func (v *ReadView) Data(c mvcc.Cell, start mvcc.Timestamp) ([]byte, bool, error)
 	return value, ok, err
 }
 
-// Notifies iterates the column's notifications from fromRow on, or from the row after it,
-// out of memory if they are there.
+// Notifies iterates the column's notifications from fromRow on, or from the row after it, from
+// memory if they are there.
 func (v *ReadView) Notifies(t mvcc.TableID, column, fromRow string,
 	after bool) iter.Seq2[mvcc.CellNotify, error] {
 	tree := v.columns[columnKey{Table: t, Column: column}].notifies
@@ -216,7 +215,7 @@ func (v *ReadView) Notifies(t mvcc.TableID, column, fromRow string,
 	}
 }
 
-// Intents iterates the column's intents from fromRow on, out of memory if they are there.
+// Intents iterates the column's intents from fromRow on, from memory if they are there.
 func (v *ReadView) Intents(t mvcc.TableID, column, fromRow string) iter.Seq2[mvcc.CellIntent,
 	error] {
 	tree := v.columns[columnKey{Table: t, Column: column}].intents
@@ -230,11 +229,11 @@ func (v *ReadView) Intents(t mvcc.TableID, column, fromRow string) iter.Seq2[mvc
 	}
 }
 
-// Queue iterates the column's notifications in the order in which they are to be handed
-// out, from the place after the given one on; ok is false if that order is not known.
+// Queue iterates the column's notifications in queue order, after the given place; ok is false
+// if that order is unknown.
 func (v *ReadView) Queue(t mvcc.TableID, column string,
 	after uint64) (queue iter.Seq[evaluate.Queued], ok bool) {
-	// A queue that has lost some ends early; whoever walks it then walks the column.
+	// A queue that has lost entries ends early; the caller then scans the column.
 	tree := v.columns[columnKey{Table: t, Column: column}].queue
 	if tree == nil {
 		return nil, false
@@ -244,12 +243,12 @@ func (v *ReadView) Queue(t mvcc.TableID, column string,
 	}, true
 }
 
-// maxPending bounds how many entries are counted on disk while the index does not know
-// their number yet.
+// maxPending limits the entries counted on disk while the index does not know their number
+// yet.
 const maxPending = 2048
 
-// Waiting returns the number of entries of one observed column, from the index's counts, or
-// by a bounded walk on disk while a worker still counts them.
+// Waiting returns the number of entries of one observed column, from the index's counts, or by a
+// bounded scan of the disk while a worker still counts them.
 func (v *ReadView) Waiting(o *pb.ObserverInfo) (*pb.ObserverPending, error) {
 	key := keyOf(o)
 	n := v.columns[key]
@@ -264,7 +263,7 @@ func (v *ReadView) Waiting(o *pb.ObserverInfo) (*pb.ObserverPending, error) {
 	if !ok {
 		return out, nil
 	}
-	var seen tally // of this walk alone
+	var seen tally // of this scan alone
 	err := seen.count(v.Snap, key, span, maxPending)
 	out.Notifications, out.Parked, out.Intents = uint64(seen.pending), uint64(seen.parked),
 		uint64(seen.intents)

@@ -7,18 +7,18 @@ import (
 	"github.com/percolator-go/percolator/actors/tablet/group"
 )
 
-// Batch is the reads of one flush. They share one ReadIndex.
+// Batch contains the reads of one flush, which share one ReadIndex.
 type Batch struct {
 	Epoch uint64    // the calls were checked under it
-	Until time.Time // when the wait for the index ends; zero: never
+	Until time.Time // deadline of the wait for the index; zero: none
 	Calls []*Call
 
 	id    uint64 // the ReadIndex context
-	index uint64 // 0: not known yet
+	index uint64 // 0: unknown
 }
 
-// Indexes are the batches that wait for their ReadIndex, and for it to be visible, in the order
-// in which they came. Only the tablet's turns use them. The zero value is empty.
+// Indexes are the batches that wait for their ReadIndex, and for it to be visible, in order of
+// arrival. Only the tablet's turns use them. The zero value is empty.
 type Indexes struct {
 	batches []*Batch
 	last    uint64 // the last id
@@ -27,7 +27,7 @@ type Indexes struct {
 // Len returns the number of batches.
 func (q *Indexes) Len() int { return len(q.batches) }
 
-// Add adds the batch and returns its id for Group.ReadIndex, which is never used again.
+// Add adds the batch and returns its id for Group.ReadIndex. Ids are not reused.
 func (q *Indexes) Add(b *Batch) (id uint64) {
 	q.last++
 	b.id = q.last
@@ -35,8 +35,8 @@ func (q *Indexes) Add(b *Batch) (id uint64) {
 	return b.id
 }
 
-// Answered records the index of a ReadIndex that has returned. A batch that has gone
-// meanwhile is not found. 0 means unknown, so the index is 1 at least.
+// Answered records the index that a ReadIndex has returned. It ignores a batch that was removed
+// before. 0 means unknown, so the index is at least 1.
 func (q *Indexes) Answered(r group.Read) {
 	for _, b := range q.batches {
 		if b.id == r.ID {
@@ -56,9 +56,8 @@ func (q *Indexes) Next(g *group.Group) *Batch {
 	return nil
 }
 
-// Expired removes and returns the batches whose wait has run out, and reports whether
-// others that may run out still wait. Those of a single voter have no limit: nobody else
-// is asked.
+// Expired removes and returns the batches past their deadline, and reports whether others with
+// a deadline still wait. Those of a single voter have none, since no other replica is asked.
 func (q *Indexes) Expired(now time.Time) (expired []*Batch, waiting bool) {
 	q.batches = slices.DeleteFunc(q.batches, func(b *Batch) bool {
 		if b.Until.IsZero() || now.Before(b.Until) {

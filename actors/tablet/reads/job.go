@@ -14,7 +14,7 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// job is a part of a read batch, with the view that it is answered from.
+// job is a part of a read batch, with the view that answers it.
 type job struct {
 	shared *Shared
 	term   uint64
@@ -23,10 +23,9 @@ type job struct {
 	calls  []*Call
 }
 
-// Run answers the calls. The order matters (design section 5): the term first, so as not
-// to read in vain; then the Txn, which is newer than the capture; then the epoch, as it
-// is in the Txn, and the safepoint, as it is known by then; and at last, before each
-// answer that was read, the term again.
+// Run answers the calls. The order matters (design section 5): the term first, to avoid useless
+// reads; then the Txn, which is newer than the capture; then the epoch in the Txn, and the
+// safepoint as known by then; and finally, before each answer from the Txn, the term again.
 func (j *job) Run() {
 	defer j.shared.finished()
 	if j.shared.term.Load() != j.term {
@@ -55,7 +54,7 @@ func (j *job) Run() {
 		switch {
 		case err != nil:
 			call.Reply(j.failed(call.Req, err))
-		// It met a reservation: the tablet knows whether that still stands.
+		// It encountered a reservation: the tablet knows whether that still exists.
 		case met != nil:
 			blocked = append(blocked, BlockedRead{call, met})
 		case j.shared.term.Load() != j.term:
@@ -71,8 +70,8 @@ func (j *job) Run() {
 	}
 }
 
-// openSnap opens the Snap that the calls are answered from. Only a history shows locks as the
-// store has them.
+// openSnap opens the Snap that the calls are answered from. Only histories show locks as they
+// are in the store.
 func (j *job) openSnap() *store.Snap {
 	for _, call := range j.calls {
 		if call.Req.GetHistory() != nil {
@@ -97,8 +96,8 @@ func (j *job) failed(req *pb.TabletRequest, err error) *pb.TabletResponse {
 	return j.unread(err)
 }
 
-// unread returns the answer to what the store could not read. If the store can read
-// nothing any more, the replica stops, so that another one may serve.
+// unread returns the answer to a read that failed in the store. If the store has failed
+// permanently, the replica stops, so that another one can serve.
 func (j *job) unread(err error) *pb.TabletResponse {
 	code := pb.Error_CODE_INTERNAL
 	if errors.Is(err, store.ErrFailed) {
@@ -108,14 +107,14 @@ func (j *job) unread(err error) *pb.TabletResponse {
 	return wire.Failure(code, "tablet %d could not read its store: %v", j.shared.Tablet, err)
 }
 
-// StoreFailed tells a tablet that its store can no longer be read.
+// StoreFailed reports to a tablet that its store can no longer be read.
 type StoreFailed struct{ Err error }
 
-// Blocked tells a tablet of reads that met reservations which were held when their view was
+// Blocked returns reads to a tablet that encountered reservations held when their view was
 // captured.
 type Blocked struct{ Reads []BlockedRead }
 
-// BlockedRead is a read, and the reservation's lock that it met.
+// BlockedRead is a read, and the lock of the reservation that it encountered.
 type BlockedRead struct {
 	Call *Call
 	Met  *mvcc.Lock
@@ -128,9 +127,9 @@ func (m *Blocked) Dead() {
 	}
 }
 
-// beside returns how many bytes an answer may take beside the values for which there was
-// no room, since there may be more of them. Each try has at least twice the room of the
-// one before, up to what one answer holds.
+// beside returns the bytes that an answer may use in addition to the values that did not fit,
+// since there may be more of them. Each retry has at least twice the space of the one before,
+// up to the limit of one answer.
 func (j *job) beside(req *pb.TabletRequest) int {
 	cells := len(req.GetGet().GetCells())
 	n := cells*wire.ResultMemory + wire.AnswerOverhead
@@ -140,7 +139,7 @@ func (j *job) beside(req *pb.TabletRequest) int {
 	return n
 }
 
-// evaluate answers one read. A panic costs that read only, not the process.
+// evaluate answers one read. A panic fails only that read.
 func (j *job) evaluate(call *Call) (r *pb.TabletResponse, met *mvcc.Lock, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -154,9 +153,9 @@ func (j *job) evaluate(call *Call) (r *pb.TabletResponse, met *mvcc.Lock, err er
 	return r, met, err
 }
 
-// readAt is what a Get reads at: the timestamp that it brings, or the one that was taken
-// for it. It stays the same when the read has to wait for a reservation and is tried
-// again: otherwise each new reservation of a busy cell would stop it.
+// readAt returns the timestamp of a Get: its own, or the one requested for it. It stays the
+// same when the read waits for a reservation and is retried: otherwise each new reservation of
+// a busy cell would block it.
 func readAt(call *Call) mvcc.Timestamp {
 	get := call.Req.GetGet()
 	if get.GetAt() != 0 {
@@ -165,9 +164,9 @@ func readAt(call *Call) mvcc.Timestamp {
 	return mvcc.Timestamp(call.Note)
 }
 
-// check looks in the snap whether the epoch is still that of the capture: a split that came
-// in between has given part of the range to a tablet whose locks are not in the captured
-// view. A change of replicas raises the epoch too, and then only costs another try.
+// check compares the epoch in the snap with that of the capture: a split in between has moved
+// part of the range to a tablet whose locks are not in the captured view. A change of replicas
+// raises the epoch too, and then only costs a retry.
 func (j *job) check(snap *store.Snap) *pb.TabletResponse {
 	a, ok, err := snap.Applied(j.shared.Tablet)
 	switch {

@@ -9,10 +9,10 @@ import (
 
 // AnswerLate answers a call whose deadline has passed and reports whether it did. Under
 // overload, work on calls that nobody waits for any more would keep the queue from ever
-// shortening. It is asked where a call is taken up, before it is evaluated, and again
-// where it has waited and is to be evaluated anew. Nothing of it is proposed then, nor
-// will be, so the answer can say that it is surely not done. Any goroutine that holds the
-// call may ask. If now is zero, the first call that has a deadline sets it.
+// shortening. It is called when a call is dequeued, before its evaluation, and again when it has
+// waited and is about to be evaluated again. Nothing of the call is or will be proposed then, so
+// the answer can report that it is certainly not done. Any goroutine that holds the call may
+// call it. If now is zero, the first call that has a deadline sets it.
 func AnswerLate(call *Call, now *time.Time) bool {
 	if call.Deadline.IsZero() {
 		return false

@@ -5,10 +5,10 @@ import "github.com/percolator-go/percolator/actors/tablet/memory"
 // Queue holds the reads whose index is visible until a read worker has room for them. Only the
 // tablet's turns use it.
 //
-// At most MaxJobs of the tablet's jobs are in the pool. The calls beyond that stay here, without
-// a capture, within the QueueLimit of the tablet's port, where they count until they are
-// answered. When the workers have done half of the jobs, the tablet gets a WorkersFree message
-// and submits more: what has gathered meanwhile shares one capture.
+// At most MaxJobs of the tablet's jobs are in the pool. Further calls stay here, without a
+// capture, within the QueueLimit of the tablet's port, which counts them until they are answered.
+// When the workers have done half of the jobs, the tablet receives a WorkersFree message and
+// submits more: the calls that have arrived in between share one capture.
 type Queue struct {
 	shared *Shared
 	lane   *Lane
@@ -16,17 +16,17 @@ type Queue struct {
 	epoch  uint64 // the calls were checked under it
 }
 
-// NewQueue returns an empty queue before the lane.
+// NewQueue returns an empty queue that submits to the lane.
 func NewQueue(shared *Shared, lane *Lane) Queue { return Queue{shared: shared, lane: lane} }
 
 const (
-	// MaxJobs bounds a tablet's jobs in the pool.
+	// MaxJobs is the maximum number of a tablet's jobs in the pool.
 	MaxJobs = 64
-	// MaxCalls bounds the calls of one job.
+	// MaxCalls is the maximum number of calls in one job.
 	MaxCalls = 32
 )
 
-// WorkersFree tells a tablet that the pool has done half of its jobs.
+// WorkersFree reports to a tablet that the pool has done half of its jobs.
 type WorkersFree struct{}
 
 // Calls returns the calls, in order.
@@ -49,20 +49,20 @@ func (q *Queue) Add(reads []*Call, epoch uint64) {
 	q.calls = append(q.calls, reads...)
 }
 
-// Recheck has filter take out the calls that may no longer be evaluated, if they were checked
-// under another epoch.
+// Recheck applies filter, which removes calls that may no longer be evaluated, if the calls were
+// checked under another epoch.
 func (q *Queue) Recheck(epoch uint64, filter func([]*Call) []*Call) {
 	if q.epoch != epoch {
 		q.calls, q.epoch = filter(q.calls), epoch
 	}
 }
 
-// Submit makes jobs of the calls, as many as the workers have room for. view was captured in
+// Submit turns the calls into jobs, as many as the workers have room for. view was captured in
 // this turn and contains what the calls need. The order matters (design section 5): the term,
 // the epoch and the view first, in this turn, then the Badger Txn, on the worker.
 func (q *Queue) Submit(view memory.ReadView, term uint64) {
 	for jobs := (len(q.calls) + MaxCalls - 1) / MaxCalls; jobs > 0 && q.Room(); jobs-- {
-		n := (len(q.calls) + jobs - 1) / jobs // of equal size: the workers end together
+		n := (len(q.calls) + jobs - 1) / jobs // of equal size, so that the workers finish together
 		j := &job{shared: q.shared, term: term, epoch: q.epoch, view: view, calls: q.calls[:n:n]}
 		q.calls = q.calls[n:]
 		q.shared.unfinished.Add(1)
@@ -73,8 +73,8 @@ func (q *Queue) Submit(view memory.ReadView, term uint64) {
 // Room reports whether another job may be submitted.
 func (q *Queue) Room() bool { return q.shared.unfinished.Load() < MaxJobs }
 
-// AwaitRoom asks for a WorkersFree message and reports true, or reports false if there is room
-// by now: then no further job may end that could send it.
+// AwaitRoom requests a WorkersFree message and returns true, or returns false if there is room
+// now: then no further job may end that would send the message.
 func (q *Queue) AwaitRoom() bool {
 	s := q.shared
 	s.wanted.Store(true)

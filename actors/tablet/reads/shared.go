@@ -15,30 +15,30 @@ import (
 // Call is an operation on a tablet in its envelope.
 type Call = actorkit.Call[*pb.TabletRequest, *pb.TabletResponse]
 
-// Shared is what read workers know of a tablet: what never changes, and what its turns tell
-// them. It is safe for concurrent use.
+// Shared is the part of a tablet that read workers access: constants, and values that the
+// tablet's turns set. It is safe for concurrent use.
 type Shared struct {
 	Config
 
-	term atomic.Uint64 // while the tablet leads, else 0
-	// safepoint is the tablet's as soon as it is proposed: a worker whose Txn may be
-	// without what was below it finds it here.
+	term atomic.Uint64 // while the tablet leads, otherwise 0
+	// safepoint is raised as soon as the tablet's is proposed: it covers a worker whose Txn may
+	// already lack what is below it.
 	safepoint atomic.Uint64
 
-	unfinished atomic.Int32 // jobs in the pool, those under way included
-	wanted     atomic.Bool  // the tablet is to be told when half of them are done
+	unfinished atomic.Int32 // jobs in the pool, including running ones
+	wanted     atomic.Bool  // the tablet requests a message when half of them are done
 }
 
-// Config is what never changes of a Shared.
+// Config is the constant part of a Shared.
 type Config struct {
 	Tablet uint64
 	Store  *store.Store
 	Limits mvcc.Limits
 	Logger *slog.Logger
-	// Send sends the tablet a message. It is called on any goroutine and does not block.
+	// Send sends a message to the tablet. It is called on any goroutine and does not block.
 	Send   func(message any)
-	Took   *metrics.Durations // of a job's reads together
-	Traces *tracing.Book      // nil: nothing is traced
+	Took   *metrics.Durations // of all reads of a job
+	Traces *tracing.Book      // nil: no tracing
 }
 
 // NewShared returns the Shared of a tablet that does not lead.
@@ -50,14 +50,14 @@ func (s *Shared) SetTerm(term uint64) { s.term.Store(term) }
 // Term returns the term in which the tablet leads, or 0.
 func (s *Shared) Term() uint64 { return s.term.Load() }
 
-// RaiseSafepoint raises the safepoint below which no read is answered; it never falls. Only the
-// tablet's turns call it.
+// RaiseSafepoint raises the safepoint below which no read is answered; it is never lowered. Only
+// the tablet's turns call it.
 func (s *Shared) RaiseSafepoint(safepoint mvcc.Timestamp) {
 	s.safepoint.Store(max(s.safepoint.Load(), uint64(safepoint)))
 }
 
-// finished counts a job that a worker has done, on the worker's goroutine. Of the workers
-// that see room, one sends the message.
+// finished counts a job that a worker has done, on the worker's goroutine. Only one of the
+// workers that see room sends the message.
 func (s *Shared) finished() {
 	if s.unfinished.Add(-1) <= MaxJobs/2 && s.wanted.CompareAndSwap(true, false) {
 		s.Send(&WorkersFree{})
