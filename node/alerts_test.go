@@ -266,7 +266,7 @@ var scenes = []struct {
 	{"PercolatorOverloaded", overload},
 	{"PercolatorBackupLate", failBackup},
 	{"PercolatorTabletsMany", splitOften},
-	{"PercolatorStoreStalled PercolatorReplicaClosed", pretend},
+	{"PercolatorStoreStalled PercolatorReplicaClosed PercolatorReplicaStale", pretend},
 }
 
 // TestAlertsFire: each alert fires over what nodes export that are harmed accordingly, and
@@ -581,7 +581,7 @@ func overload(ctx context.Context, t *testing.T) (before, after scrape) {
 }
 
 // pretend is for what other tests show to be exported, and what takes too long here:
-// TestClosedReplicaIsSeen, and a disk slower than compactions.
+// TestClosedReplicaIsSeen, TestStaleReplicaIsSeen, and a disk slower than compactions.
 // splitOften makes as many tablets as the policy allows.
 func splitOften(ctx context.Context, t *testing.T) (before, after scrape) {
 	n := open(t, "", func(c *node.Config) { c.HTTP, c.Splits.MaxTablets = "127.0.0.1:0", 5 })
@@ -596,7 +596,9 @@ func splitOften(ctx context.Context, t *testing.T) (before, after scrape) {
 func pretend(ctx context.Context, t *testing.T) (before, after scrape) {
 	n := open(t, "", func(c *node.Config) { c.HTTP = "127.0.0.1:0" })
 	before, after = scrapeAll(ctx, t, n), scrapeAll(ctx, t, n)
-	for _, name := range []string{"percolator_store_stalled", "percolator_replicas_closed"} {
+	for _, name := range []string{
+		"percolator_store_stalled", "percolator_replicas_closed", "percolator_replicas_found_stale_total",
+	} {
 		if value, there := after["n0"][name]; !there || value != 0 {
 			t.Errorf("%s is %v on a sound node", name, value)
 		}

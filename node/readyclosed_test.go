@@ -14,6 +14,7 @@ import (
 
 	"github.com/percolator-go/percolator/actors/tablet/replicas"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -69,6 +70,37 @@ func TestClosedReplicaIsSeen(t *testing.T) {
 	seen(1)
 	n.tablets.replicas = open
 	seen(0)
+}
+
+// TestStaleReplicaIsSeen: a replica that lacks what it has acknowledged is in the metrics.
+func TestStaleReplicaIsSeen(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cfg := DefaultConfig()
+	cfg.Listen, cfg.HTTP, cfg.Insecure, cfg.Store.InMemory = "127.0.0.1:0", "", true, true
+	n, err := Open(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := n.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	n.tablets.Stale(2)
+	for {
+		values, err := n.Metrics()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if values["percolator_replicas_stale"] == 1 && values["percolator_replicas_found_stale_total"] == 1 {
+			return
+		}
+		if txn.Sleep(ctx, 10*time.Millisecond) != nil {
+			t.Fatalf("%v replicas are stale, %v were found", values["percolator_replicas_stale"],
+				values["percolator_replicas_found_stale_total"])
+		}
+	}
 }
 
 // emptySnapshot is a snapshot of the tablet without a row, in one piece, for its first replica.

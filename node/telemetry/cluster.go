@@ -33,6 +33,10 @@ var replicasTable = table[replicas.Stats]{
 		func(s replicas.Stats) uint64 { return s.Refused }),
 	gauge("replicas_closed", "Replicas that do not run because a snapshot could not be installed.",
 		func(s replicas.Stats) int { return s.Closed }),
+	gauge("replicas_stale", "Replicas that take no part in their groups because they lack what they have acknowledged.",
+		func(s replicas.Stats) int { return s.Stale }),
+	counter("replicas_found_stale_total", "Replicas found to lack what they have acknowledged, removed ones included.",
+		func(s replicas.Stats) uint64 { return uint64(s.Found) }),
 }
 
 var peerTable = table[peer.Stats]{
