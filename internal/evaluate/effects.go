@@ -8,9 +8,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// effects says what is left to do of what commits up to a timestamp have set off
-// (docs/adr/0042): notifications and intents that go back to one of them, and locks on
-// observed columns, of which notifications may come.
+// effects reports the unfinished effects of commits up to a timestamp (docs/adr/0042):
+// notifications and intents whose origin is one of them, and locks on observed columns, which
+// may become notifications.
 func effects(v View, req *pb.PendingRequest) *pb.EffectsResponse {
 	asked, out := req.Effects, &pb.EffectsResponse{}
 	until := mvcc.Timestamp(asked.Until)
@@ -41,10 +41,10 @@ func effects(v View, req *pb.PendingRequest) *pb.EffectsResponse {
 	return out
 }
 
-// undecided reports whether an observed column of the table has a lock of a write from
-// the timestamp or before. What is only locked notifies nobody. Reserved ones count too
-// where it matters that a commit may be about to be answered; whoever waits for a commit
-// has its answer.
+// undecided reports whether an observed column of the table has a write's lock with a start
+// timestamp of at most until. Locks without a write notify no observer. With reserved,
+// reservations count too, for callers that must not miss a commit that is about to be
+// answered; callers that wait for a commit's effects already have its answer.
 func undecided(v View, table mvcc.TableID, until mvcc.Timestamp, reserved bool) bool {
 	span, ok := wire.Clip(v.Descriptor(), mvcc.Span{Table: table})
 	if !ok {

@@ -8,41 +8,40 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// View is what reads of a tablet are answered from. Nothing of it changes while a read is
-// evaluated.
+// View is the state on which a tablet's reads are evaluated. It must not change during a read.
 type View interface {
 	mvcc.View
 	Descriptor() *pb.TabletDescriptor
 	Limits() mvcc.Limits
-	// RawCells iterates the raw cells with rows in the span, by cell.
+	// RawCells iterates over the raw cells with rows in the span, by cell.
 	RawCells(span mvcc.Span) iter.Seq2[mvcc.RawCell, error]
-	// Row lists what the row, or only some cells of it, hold in every group, limit entries
-	// of each at most.
+	// Row lists the entries of the row, or of only the given cells, in every group, at most
+	// limit of each.
 	Row(t mvcc.TableID, row string, limit int, only ...mvcc.Cell) ([]mvcc.HistoryEntry, error)
-	// Notifies iterates the column's notifications by row, from fromRow on, or from the
-	// row after it.
+	// Notifies iterates over the column's notifications by row, starting at fromRow, or after
+	// it if after is set.
 	Notifies(t mvcc.TableID, column, fromRow string, after bool) iter.Seq2[mvcc.CellNotify, error]
-	// Intents iterates the column's weak intents by row and start timestamp, from fromRow on.
+	// Intents iterates over the column's weak intents by row and start timestamp, starting at
+	// fromRow.
 	Intents(t mvcc.TableID, column, fromRow string) iter.Seq2[mvcc.CellIntent, error]
-	// Queue iterates the column's notifications in the order in which they are to be
-	// handed out, from the place after the given one on; ok is false if that order is not
-	// known.
+	// Queue iterates over the column's notifications in the order in which they are
+	// dispatched, starting after the given place; ok is false if the order is unknown.
 	Queue(t mvcc.TableID, column string, after uint64) (queue iter.Seq[Queued], ok bool)
-	// Observers are those of the tablet's catalogue.
+	// Observers returns the observers of the tablet's catalogue.
 	Observers() []*pb.ObserverInfo
-	// Waiting counts what waits for an observer.
+	// Waiting counts the pending work of an observer.
 	Waiting(o *pb.ObserverInfo) (*pb.ObserverPending, error)
-	// Notified is how many notifications have been written so far.
+	// Notified returns the number of notifications written so far.
 	Notified() uint64
-	// Early counts what of the observer's column goes back to a user's commit at or before
-	// the timestamp; too much rather than too little.
+	// Early counts the pending work of the observer's column whose origin is a user's commit
+	// at or before the timestamp. It may overcount but never undercounts.
 	Early(o *pb.ObserverInfo, until mvcc.Timestamp) *pb.ObserverPending
-	// Noted says what the leader remembers of the time since the request's mark, and gives
-	// the next.
+	// Noted reports what the leader has recorded since the request's mark, and returns the
+	// next mark.
 	Noted(req *pb.EffectsRequest) (written, hidden bool, mark *pb.EffectsMark)
 }
 
-// Queued is a notification at its place in the order in which they are handed out.
+// Queued is a notification and its place in the dispatch order.
 type Queued struct {
 	Place  uint64
 	Notify mvcc.CellNotify
@@ -53,12 +52,12 @@ const (
 	maxPageBytes   = 2 << 20
 	maxPageRows    = 4 << 10
 	maxWalkEntries = 1024
-	rawCellBytes   = 64 // counted beside a cell's row, column and value
+	rawCellBytes   = 64 // counted in addition to a cell's row, column and value
 )
 
-// Read answers one read. A Get reads at the given timestamp. If it met the reservation of a
-// one-phase commit, which is no answer, that is returned instead: the read is to be tried
-// again when it is gone.
+// Read evaluates one read. A Get reads at the given timestamp. If it encounters the
+// reservation of a one-phase commit, Read returns the reservation instead of an answer: the
+// caller must repeat the read after the reservation is released.
 func Read(v View, req *pb.TabletRequest,
 	at mvcc.Timestamp) (r *pb.TabletResponse, met *mvcc.Lock, err error) {
 	switch op := req.Op.(type) {
@@ -98,10 +97,10 @@ func get(v View, req *pb.GetRequest, at mvcc.Timestamp) (*pb.TabletResponse, *mv
 			return nil, &r.Lock.Lock, nil
 		}
 		if bytes += len(r.Value); i > 0 && bytes > v.Limits().Batch {
-			out.get.Results = out.get.Results[:i] // the caller asks for the rest
+			out.get.Results = out.get.Results[:i] // the caller requests the rest
 			break
 		}
-		if req.Origins && !cell.IsAck() { // of an acknowledgment nobody is notified
+		if req.Origins && !cell.IsAck() { // acknowledgments notify no observer
 			n, there, err := v.Notification(cell)
 			if err != nil {
 				return nil, nil, err
@@ -118,8 +117,8 @@ func get(v View, req *pb.GetRequest, at mvcc.Timestamp) (*pb.TabletResponse, *mv
 	return &out.response, nil, nil
 }
 
-// getAnswer is the answer to a Get in one allocation if it is of one cell, as most are,
-// and in three if of more.
+// getAnswer is the answer to a Get, in one allocation for one cell, the usual case, and in
+// three for more.
 type getAnswer struct {
 	response pb.TabletResponse
 	result   pb.TabletResponse_Get
@@ -166,7 +165,7 @@ func scan(v View, req mvcc.ScanRequest) (*pb.TabletResponse, *mvcc.Lock, error) 
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Scan{Scan: wire.ScanResultPB(r)}}, nil, nil
 }
 
-// elsewhere refuses a read of a range of which the tablet holds nothing.
+// elsewhere refuses a read of a range outside the tablet.
 func elsewhere(v View) *pb.TabletResponse {
 	r := wire.Failure(pb.Error_CODE_WRONG_TABLET, "tablet %d holds nothing of that range",
 		v.Descriptor().TabletId)

@@ -8,7 +8,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Rule evaluates an operation that is one function of internal/mvcc.
+// Rule evaluates an operation that maps to one function of internal/mvcc.
 func Rule(v mvcc.View, req *pb.TabletRequest,
 	lim mvcc.Limits) (mvcc.Result, []mvcc.Mutation, error) {
 	switch op := req.Op.(type) {
@@ -38,8 +38,8 @@ func Rule(v mvcc.View, req *pb.TabletRequest,
 	return mvcc.Result{}, nil, errNoRule
 }
 
-// clearNotify clears several cells by their rule. The result is that of the newest entry
-// that stays.
+// clearNotify applies the rule to several cells. The result is that of the newest remaining
+// entry.
 func clearNotify(v mvcc.View, list []mvcc.ClearNotifyRequest) (all mvcc.Result,
 	effects []mvcc.Mutation, err error) {
 	for _, r := range list {
@@ -64,7 +64,7 @@ type result struct {
 	mutation pb.MutationResult
 }
 
-// Result is the answer to an operation with the result.
+// Result returns the answer for a mutation's result.
 func Result(r mvcc.Result) *pb.TabletResponse {
 	a := &result{}
 	a.response.Result, a.oneof.Mutation = &a.oneof, &a.mutation
@@ -72,8 +72,8 @@ func Result(r mvcc.Result) *pb.TabletResponse {
 	return &a.response
 }
 
-// Refusal is the answer to a request that the rules found to be against its own terms; nil
-// for other errors, which are the store's.
+// Refusal returns the answer for a rule's error about an invalid request, or nil for other
+// errors, which come from the store.
 func Refusal(err error) *pb.TabletResponse {
 	var limit *mvcc.LimitError
 	switch {

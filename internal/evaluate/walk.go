@@ -9,8 +9,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// pending counts what waits for each observer of the catalogue, and sums up what
-// WaitIdle waits for: that of the observers that anybody runs.
+// pending counts the pending work of each observer of the catalogue, and sums up what WaitIdle
+// waits for: the work of observers that a process runs.
 func pending(v View, req *pb.PendingRequest) (*pb.TabletResponse, error) {
 	if req.GetEffects() != nil {
 		return &pb.TabletResponse{Result: &pb.TabletResponse_Pending{
@@ -51,8 +51,7 @@ func pending(v View, req *pb.PendingRequest) (*pb.TabletResponse, error) {
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Pending{Pending: out}}, nil
 }
 
-// walk gives a page of the notify, lock or intent group: what scanners and tools
-// look through (§2.4).
+// walk returns a page of the notify, lock or intent group, for scanners and tools (§2.4).
 func walk(v View, req *pb.WalkRequest) (*pb.TabletResponse, error) {
 	limit := int(req.Limit)
 	if limit <= 0 || limit > maxWalkEntries {
@@ -82,7 +81,7 @@ func walk(v View, req *pb.WalkRequest) (*pb.TabletResponse, error) {
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Walk{Walk: w.out}}, nil
 }
 
-// walking is a walk under way.
+// walking is the state of a walk.
 type walking struct {
 	View
 	req   *pb.WalkRequest
@@ -91,7 +90,7 @@ type walking struct {
 	out   *pb.WalkResponse
 }
 
-// full reports, and marks, that the page has no room.
+// full reports whether the page is full, and records that in the answer.
 func (w *walking) full() bool {
 	if len(w.out.Entries) < w.limit {
 		return false
@@ -143,7 +142,7 @@ func (w *walking) notified() error {
 	return nil
 }
 
-// queued answers in the order in which notifications wait.
+// queued adds notifications in queue order.
 func (w *walking) queued(queue iter.Seq[Queued]) {
 	w.out.Ordered, w.out.Place = true, w.req.AfterPlace
 	for q := range queue {

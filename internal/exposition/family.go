@@ -1,6 +1,6 @@
-// Package exposition is how figures become Prometheus's metrics, and has those that both a
-// node and a program with a client export: of transactions. Package node declares its own
-// beside them. A crash can't concern it.
+// Package exposition converts counters and histograms to Prometheus metrics, and defines the
+// metrics of transactions, which both nodes and programs with a client export. Package node
+// defines its own metrics. It has no state.
 package exposition
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/percolator-go/percolator/internal/metrics"
 )
 
-// Family is a metric: what Prometheus is told of it, and its labels.
+// Family is the description of a metric and its labels.
 type Family struct {
 	Desc       *prometheus.Desc
 	Kind       prometheus.ValueType // of a histogram: untyped
@@ -17,15 +17,15 @@ type Family struct {
 	Labels     []string
 }
 
-// New returns the family of percolator_ and name.
+// New returns the family of the metric percolator_<name>.
 func New(kind prometheus.ValueType, name, help string, labels []string) Family {
 	name = "percolator_" + name
 	return Family{prometheus.NewDesc(name, help, labels, nil), kind, name, help, labels}
 }
 
-// SendHistogram sends a histogram. Here each bucket counts what fell into it; Prometheus
-// wants in each what is at or below its bound. What is above the last bound is in the
-// count alone, of which Prometheus makes the bucket without a bound.
+// SendHistogram sends a histogram. It converts the buckets to Prometheus's cumulative ones.
+// Values above the last bound are only in the count, from which Prometheus derives the +Inf
+// bucket.
 func SendHistogram(out chan<- prometheus.Metric, f Family, h metrics.Histogram,
 	labels ...string) {
 	buckets, below := make(map[float64]uint64, len(h.Bounds)), uint64(0)

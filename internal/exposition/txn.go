@@ -6,26 +6,26 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Transactions that a client coordinates. All are atomic counters of it, read one after
-// the other: they may be a few events apart. A transaction's time and outcome are counted
-// when it ends: one that hangs is in the number begun, but not yet in those.
+// Metrics of a client's transactions. They are not read atomically and may be a few events
+// apart. A transaction's latency and outcome are counted when it ends: a running one is only
+// in txn_begun_total.
 var (
 	txnSeconds = txnHistogram("txn_seconds",
-		"Time from a transaction's beginning to its end, each run of a repeated one by itself.",
+		"Transaction latency, from begin to end. Each retry counts separately.",
 		"kind", "outcome")
 	txnStepSeconds = txnHistogram("txn_step_seconds",
-		"Time that transactions wait for a timestamp (those given at once are not counted), "+
+		"Time that transactions wait for a timestamp (excluding those available at once), "+
 			"for all prewrites, and for the commit of the primary.", "step")
 	txnNamed = txnCounter("txn_named_total",
 		"Transactions with a name that ended, observers' among them; "+
 			"conflict: also those that met a live lock.", "name", "outcome")
 	txnNamedLatency = txnHistogram("txn_named_seconds",
-		"Time that the transactions of a name took, each run of a repeated one by itself; of "+
-			"the first 64 names that there were.", "name", "outcome")
+		"Transaction latency by name, each retry counted separately; only "+
+			"the first 64 names.", "name", "outcome")
 	txnNamedSeconds = txnCounter("txn_named_seconds_total",
-		"Time that the transactions of a name took, all together.", "name")
-	txnBegun   = txnCounter("txn_begun_total", "Transactions begun, repeated runs included.")
-	txnRetries = txnCounter("txn_retries_total", "Runs of transactions after their first.")
+		"Total latency of the transactions of a name.", "name")
+	txnBegun   = txnCounter("txn_begun_total", "Transactions begun, including retries.")
+	txnRetries = txnCounter("txn_retries_total", "Retries of transactions.")
 	txnSettled = txnCounter("txn_settled_total",
 		"Commits that were settled by a rollback at the primary: their reply was lost, or they were given up.")
 	txnRolledBack = txnCounter("txn_rolled_back_total",
@@ -35,26 +35,26 @@ var (
 	txnBackground = txnGauge("txn_background",
 		"Commits and rollbacks that go on in the background.")
 	txnLocksMet = txnCounter("txn_locks_met_total",
-		"Locks of other transactions that stood in the way.")
+		"Locks of other transactions that blocked reads or commits.")
 	txnResolved = txnCounter("txn_locks_resolved_total",
 		"Locks of ended transactions that were resolved.", "decision")
 	txnTimestamps  = txnCounter("txn_timestamps_total", "Timestamps received from the oracle.")
 	txnTimestampRq = txnCounter("txn_timestamp_requests_total",
-		"Requests for them, each of which serves all who wait.")
+		"Requests for timestamps; each serves all waiting transactions.")
 	txnTimestampsRefused = txnCounter("txn_timestamps_refused_total",
-		"Answers of the oracle that were not above all seen before; there must be none.")
-	txnPrefetched   = txnCounter("txn_prefetched_total", "Cells read in advance.")
+		"Timestamps from the oracle that were not above all earlier ones. Must be 0.")
+	txnPrefetched   = txnCounter("txn_prefetched_total", "Cells prefetched.")
 	txnPrefetchUsed = txnCounter("txn_prefetched_used_total",
-		"Cells read in advance that were asked for later.")
+		"Prefetched cells that were read later.")
 	txnMapMisses = txnCounter("txn_map_misses_total",
-		"Questions to meta for the tablet map.")
+		"Requests to meta for the tablet map.")
 )
 
-// Transactions sends what the client's transactions have done.
+// Transactions sends the metrics of the client's transactions.
 func Transactions(out chan<- prometheus.Metric, client *txn.Client) {
 	latencies, s := client.Latencies(), client.Stats()
-	// A pair of kind and outcome has a series from its first transaction on. Commits and
-	// unknown outcomes have one from the beginning, for the alerts that rest on them.
+	// A combination of kind and outcome has a series from its first transaction on. Commits
+	// and unknown outcomes always have one, because alerts use them.
 	for kind, outcomes := range latencies.Whole {
 		for outcome, h := range outcomes {
 			SendHistogram(out, txnSeconds, h, kind.String(), outcome.String())
@@ -63,7 +63,7 @@ func Transactions(out chan<- prometheus.Metric, client *txn.Client) {
 	for step, h := range latencies.Steps {
 		SendHistogram(out, txnStepSeconds, h, step.String())
 	}
-	// Programs choose the names. The client bounds how many it counts, and leaves out
+	// Programs choose the names. The client limits the number of names and does not count
 	// transactions with further ones.
 	for name, n := range s.ByName {
 		send(out, txnNamed, n.Committed, name, txn.Committed.String())
@@ -81,7 +81,7 @@ func Transactions(out chan<- prometheus.Metric, client *txn.Client) {
 	send(out, txnLeft, s.Secondaries)
 	send(out, txnBackground, s.InBackground)
 	send(out, txnLocksMet, s.LocksMet)
-	// By what had become of the transaction that left the lock.
+	// By the outcome of the transaction that left the lock.
 	send(out, txnResolved, s.RolledForward, "committed")
 	send(out, txnResolved, s.RolledBackIn, "rolled_back")
 	send(out, txnTimestamps, s.Timestamps)
@@ -92,8 +92,8 @@ func Transactions(out chan<- prometheus.Metric, client *txn.Client) {
 	send(out, txnMapMisses, s.MapMisses)
 }
 
-// TxnFamilies are those that Transactions sends. They are complete once this package's
-// variables are initialized, and do not change after that.
+// TxnFamilies are the families that Transactions sends. The list is complete after the
+// initialization of this package's variables and does not change.
 var TxnFamilies []Family
 
 func txnFamily(kind prometheus.ValueType, name, help string, labels []string) Family {

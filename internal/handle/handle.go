@@ -1,6 +1,6 @@
-// Package handle makes handles of package percolator and opens them, for the packages of
-// this module: programs outside of it could do nothing with the types of internal/txn, so
-// they are no part of the API. A crash can't concern it.
+// Package handle converts between handles of package percolator and types of internal/txn, for
+// the packages of this module. Other programs cannot use the types of internal/txn, so these
+// conversions are not part of the API. It has no state.
 package handle
 
 import (
@@ -11,15 +11,15 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// NewDB returns a handle over a client that belongs to the caller: closing the handle
-// leaves the client open.
+// NewDB returns a handle over a client owned by the caller: closing the handle does not close
+// the client.
 func NewDB(c *txn.Client) *percolator.DB { return hook.Get().NewDB(c).(*percolator.DB) }
 
-// Client returns the coordinator behind a handle.
+// Client returns the client of a handle.
 func Client(db *percolator.DB) *txn.Client { return hook.Get().Client(db) }
 
-// WrapTx makes a Tx whose commit belongs to whoever called: its Commit and Rollback
-// return ErrManagedTx.
+// WrapTx returns a Tx that only the caller commits: its Commit and Rollback return
+// ErrManagedTx.
 func WrapTx(t *txn.Txn) *percolator.Tx { return hook.Get().WrapTx(t).(*percolator.Tx) }
 
 // WithDB returns a context in which percolator.DBFrom finds db.

@@ -1,11 +1,10 @@
-// Package memory finds out how much memory a process may take and holds Go's heap to it.
+// Package memory determines the memory limit of a process and limits Go's heap to it.
 //
-//  1. The bound is what the operator says, else the limit of the process's cgroup
-//     (version 1 or 2), else the machine's memory.
-//  2. The garbage collector is told three quarters of the bound (Hold), unless GOMEMLIMIT
-//     says otherwise. The rest is for what is not its: the pages of mapped files that are
-//     being written, the kernel's buffers, and what the heap grows by while it is being
-//     collected.
+//  1. The bound is the operator's setting, otherwise the limit of the process's cgroup
+//     (version 1 or 2), otherwise the machine's memory.
+//  2. The runtime's memory limit is three quarters of the bound (Hold), unless GOMEMLIMIT is
+//     set. The rest is for memory outside the heap: dirty pages of mapped files, the kernel's
+//     buffers, and the growth of the heap during a collection.
 //
 // Called by: node. What the store makes of the bound is package store's to say; only a
 // program that is a node, and nothing else, has its heap held (app.Main). Nothing is

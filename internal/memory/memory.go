@@ -8,13 +8,13 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// Bound is how much memory the process may take.
+// Bound is the maximum memory of the process.
 type Bound struct {
-	Bytes uint64 // 0: that is not known
-	From  string // where it is from: "--memory", "cgroup", "machine" or "nowhere"
+	Bytes uint64 // 0: unknown
+	From  string // source: "--memory", "cgroup", "machine" or "nowhere"
 }
 
-// Find returns the bound. set is what the operator says; 0: nothing.
+// Find returns the bound. set is the operator's setting in bytes; 0: none.
 func Find(set uint64) Bound { return find(set, memlimit.FromCgroup, memlimit.FromSystem) }
 
 func find(set uint64, cgroup, system memlimit.Provider) Bound {
@@ -25,7 +25,7 @@ func find(set uint64, cgroup, system memlimit.Provider) Bound {
 	if err != nil {
 		machine = 0
 	}
-	// A cgroup's limit above the machine's memory bounds nothing, such as version 1's for "none".
+	// Ignore a cgroup limit above the machine's memory, such as version 1's value for "none".
 	if n, err := cgroup(); err == nil && n > 0 && (machine == 0 || n < machine) {
 		return Bound{n, "cgroup"}
 	}
@@ -38,15 +38,14 @@ func find(set uint64, cgroup, system memlimit.Provider) Bound {
 // heapPart is the heap's part of the bound, in percent.
 const heapPart = 75
 
-// Hold sets the runtime's memory limit to the heap's part of the bound. A limit in the environment
-// (GOMEMLIMIT) stays.
+// Hold sets the runtime's memory limit to heapPart of the bound, unless GOMEMLIMIT is set.
 func Hold(b Bound) {
 	if os.Getenv("GOMEMLIMIT") == "" && b.Bytes != 0 {
 		debug.SetMemoryLimit(heapLimit(b.Bytes))
 	}
 }
 
-// Held is the runtime's memory limit in bytes; 0: there is none.
+// Held returns the runtime's memory limit in bytes; 0: no limit.
 func Held() uint64 {
 	if now := debug.SetMemoryLimit(-1); now != math.MaxInt64 {
 		return uint64(now)

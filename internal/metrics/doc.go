@@ -1,17 +1,17 @@
-// Package metrics counts what operators want to see of how long things take and how many
-// go together: histograms, as small types that whoever owns the subject holds and calls.
+// Package metrics implements histograms of durations and sizes for operators. The component
+// that is measured owns and updates them.
 //
-// It knows no exporter and imports nothing of this module, so that tablets, stores and the
-// library that remote programs link may use it. Package node turns what it reads into
-// Prometheus's form, and has the names (docs/reference/metrics.md). Counters that are no
-// histograms are plain atomics of their owners, as everywhere.
+// It has no exporter and imports nothing of this module, so that tablets, stores and the
+// client library may use it. Package node exports the readings to Prometheus and defines the
+// names (docs/reference/metrics.md). Counters that are not histograms are plain atomics in
+// their owners.
 //
 // Invariants:
-//  1. The zero value of each type is ready, and empty.
-//  2. Observe allocates nothing, takes no lock and never waits: two atomic additions.
-//     Where even the clock is too much, owners observe once for a batch.
-//  3. A Histogram that was read may lack observations that were made meanwhile, and its
-//     Sum may have some that its Counts lack. It never loses any.
+//  1. The zero value of each type is empty and ready to use.
+//  2. Observe does not allocate, lock or block: it makes two atomic additions. Where even
+//     reading the clock is too expensive, owners observe once per batch.
+//  3. A reading may lack concurrent observations, and its Sum may include some that its Counts
+//     lack. No observation is ever lost.
 //
-// A crash forgets all counts, as Prometheus expects of a process that starts anew.
+// A crash resets all counts, as Prometheus expects after a restart.
 package metrics

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Histogram is what was observed so far.
+// Histogram is a reading of a histogram.
 type Histogram struct {
 	Bounds []float64 // upper limits of the buckets, inclusive and ascending; shared: read only
-	Counts []uint64  // of each bucket by itself; one more for what is above the last bound
+	Counts []uint64  // per bucket, not cumulative; the last one is above all bounds
 	Sum    float64   // of all values, in the unit of Bounds
 }
 
-// Count returns how many values were observed.
+// Count returns the number of observed values.
 func (h Histogram) Count() (n uint64) {
 	for _, c := range h.Counts {
 		n += c
@@ -22,7 +22,7 @@ func (h Histogram) Count() (n uint64) {
 	return n
 }
 
-// Plus returns both together; one of them may be the zero value.
+// Plus returns the sum of both; one of them may be the zero value.
 func (h Histogram) Plus(o Histogram) Histogram {
 	if len(h.Counts) == 0 {
 		return o
@@ -34,8 +34,8 @@ func (h Histogram) Plus(o Histogram) Histogram {
 	return out
 }
 
-// Minus returns what was observed since an earlier reading of the same histogram, which
-// may be the zero value.
+// Minus returns the observations since an earlier reading of the same histogram, which may be
+// the zero value.
 func (h Histogram) Minus(earlier Histogram) Histogram {
 	out := Histogram{Bounds: h.Bounds, Counts: slices.Clone(h.Counts), Sum: h.Sum - earlier.Sum}
 	for i, n := range earlier.Counts {
@@ -44,9 +44,9 @@ func (h Histogram) Minus(earlier Histogram) Histogram {
 	return out
 }
 
-// Quantile estimates the q-quantile (0 < q ≤ 1): the values of a bucket count as spread
-// evenly over it, and those above the last bound as that bound. It is 0 if nothing was
-// observed.
+// Quantile estimates the q-quantile (0 < q ≤ 1). It assumes that values are evenly spread over
+// their bucket, and counts those above the last bound as that bound. It returns 0 without
+// observations.
 func (h Histogram) Quantile(q float64) float64 {
 	rank, below, lower := q*float64(h.Count()), 0.0, 0.0
 	for i, bound := range h.Bounds {
@@ -62,8 +62,8 @@ func (h Histogram) Quantile(q float64) float64 {
 	return 0
 }
 
-// durationBounds are the buckets of Durations: from what is done in memory, over one sync
-// of a disk, to what no caller waits for any more.
+// durationBounds are the buckets of Durations: from operations in memory, over one disk sync,
+// to more than any caller's timeout.
 var durationBounds = [...]time.Duration{
 	100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
 	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond,
@@ -82,17 +82,18 @@ var seconds = func() []float64 {
 	return out
 }()
 
-// Durations is a histogram of durations, which it tells in seconds. All its methods may be
-// used concurrently.
+// Durations is a histogram of durations; readings are in seconds. All its methods may be
+// called concurrently.
 type Durations struct {
 	sum    atomic.Int64 // nanoseconds
 	counts [len(durationBounds) + 1]atomic.Uint64
 }
 
-// Observe counts d; one below zero, which clocks of two machines may give, as zero.
+// Observe counts d. It counts a negative d, which the clocks of two machines may yield, as
+// zero.
 func (h *Durations) Observe(d time.Duration) {
 	d = max(d, 0)
-	// Most are short, so that the search from below is done after a few comparisons.
+	// Most durations are short, so a search from below needs few comparisons.
 	i := 0
 	for i < len(durationBounds) && d > durationBounds[i] {
 		i++
@@ -104,7 +105,7 @@ func (h *Durations) Observe(d time.Duration) {
 // Since counts the time from began until now.
 func (h *Durations) Since(began time.Time) { h.Observe(time.Since(began)) }
 
-// Read returns what was observed.
+// Read returns the observations so far.
 func (h *Durations) Read() Histogram {
 	return Histogram{
 		Bounds: seconds, Counts: read(h.counts[:]),
@@ -112,20 +113,20 @@ func (h *Durations) Read() Histogram {
 	}
 }
 
-// process is when this process began, about.
+// process is the approximate start time of this process.
 var process = time.Now()
 
-// Moment is a time since about when the process began. Where a look at the clock counts, it
-// is cheaper than a time.Time: Now reads the monotonic clock alone.
+// Moment is a time relative to the approximate start of the process. It is cheaper than a
+// time.Time: Now reads only the monotonic clock.
 type Moment time.Duration
 
-// Now returns the present.
+// Now returns the current moment.
 func Now() Moment { return Moment(time.Since(process)) }
 
-// Elapsed returns how long ago the moment was.
+// Elapsed returns the time since the moment.
 func (m Moment) Elapsed() time.Duration { return time.Since(process) - time.Duration(m) }
 
-// sizeBuckets is how many bounds Sizes has: 1, 2, 4 and so on up to 4096.
+// sizeBuckets is the number of bounds of Sizes: 1, 2, 4 and so on up to 4096.
 const sizeBuckets = 13
 
 // powers are the bounds of Sizes.
@@ -137,8 +138,8 @@ var powers = func() []float64 {
 	return out
 }()
 
-// Sizes is a histogram of counts, such as of the messages in a batch. All its methods may
-// be used concurrently.
+// Sizes is a histogram of counts, such as the messages in a batch. All its methods may be
+// called concurrently.
 type Sizes struct {
 	sum    atomic.Uint64
 	counts [sizeBuckets + 1]atomic.Uint64
@@ -150,7 +151,7 @@ func (h *Sizes) Observe(n int) {
 	h.counts[min(bits.Len(uint(max(n, 1)-1)), sizeBuckets)].Add(1)
 }
 
-// Read returns what was observed.
+// Read returns the observations so far.
 func (h *Sizes) Read() Histogram {
 	return Histogram{Bounds: powers, Counts: read(h.counts[:]), Sum: float64(h.sum.Load())}
 }

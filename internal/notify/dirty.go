@@ -6,24 +6,24 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// Dirty is a cell whose observer may have to run, as found by a scanner. Finder and
-// dispatcher share Notify; neither changes it.
+// Dirty is a cell whose observer may have to run, found by a scanner. Finder and dispatcher
+// share Notify; neither changes it.
 type Dirty struct {
 	Cell mvcc.Cell
 	// Notify is the cell's entry in the notify group as it was read, or nil for a hint.
 	Notify *mvcc.Notify
-	// Held means that the finder holds the cell's advisory lock, or that locks are not in
-	// use. A cell that is not held is not run, only collapsed into a run under way.
+	// Held means that the finder holds the cell's advisory lock, or that locks are not in use.
+	// A cell that is not held is only collapsed into a running run; it does not start one.
 	Held bool
-	// Backlog means that more cells of the column wait. A change of this cell during its
-	// run then waits in line with them.
+	// Backlog means that more cells of the column are pending. A change of this cell during
+	// its run is then queued behind them.
 	Backlog bool
 	// Done, unless nil, is called exactly once when an Accepted cell no longer needs the
 	// advisory lock. It must not block.
 	Done func()
-	// Waits, unless nil, is called at most once, before Done, when an Accepted cell is to wait
-	// for its observer's debounce: until then it needs the advisory lock, and no slot of the
-	// finder's. It must not block.
+	// Waits, unless nil, is called at most once, before Done, when an Accepted cell starts to
+	// wait for its observer's debounce. It then still needs the advisory lock but no longer a
+	// slot of the finder. Waits must not block.
 	Waits func()
 }
 
@@ -33,13 +33,13 @@ type Admission uint8
 const (
 	// Accepted means that the observer will run and Done will be called.
 	Accepted Admission = iota
-	// Collapsed means that a run for the cell is queued or under way in this process and
-	// will see the change (§2.4, message collapsing).
+	// Collapsed means that a run for the cell is queued or running in this process and will
+	// see the change (§2.4, message collapsing).
 	Collapsed
 	// Deferred means that the cell's last run failed and its backoff is not over, or that it has
 	// changed within its observer's debounce and too many others have: offer it again later.
 	Deferred
-	// Refused means that the cell is not Held and no run for it is under way here.
+	// Refused means that the cell is not Held and this process has no run for it.
 	Refused
 	// Full means that the observer's queue is full; offer the cell again later.
 	Full
@@ -47,7 +47,7 @@ const (
 	Unlinked
 	// Stopped means that the dispatcher has stopped.
 	Stopped
-	// Paused means that observers of the column do not run for now.
+	// Paused means that observers of the column are paused.
 	Paused
 )
 
@@ -67,11 +67,11 @@ type Target struct {
 	Table  mvcc.TableID
 	Column string
 	Weak   bool
-	// Debounce is how long a cell has to rest before its run; until then scanners leave it to
-	// the hints, mostly.
+	// Debounce is how long a cell must be unchanged before its run. Until then scanners mostly
+	// leave it to the hints.
 	Debounce time.Duration
-	// Enough is how many cells the dispatcher has use for at once: those of all runs that may
-	// go on at once, and those that the next runs are chosen from. Scanners hand out no more.
+	// Enough is the maximum number of cells that the dispatcher can use: those of all
+	// concurrent runs and the candidates for the next runs. Scanners submit no more.
 	Enough int
 }
 

@@ -1,6 +1,6 @@
-// Package notify has the types shared by the finders of dirty cells (actors/scanner) and
-// the dispatcher that runs observers for them (actors/observer), so that neither imports
-// the other (§2.4). It has types and encodings only: no actor, no clock, no I/O.
+// Package notify defines the types shared by the finders of dirty cells (actors/scanner) and
+// the dispatcher that runs observers for them (actors/observer), so that neither imports the
+// other (§2.4). It has types and encodings only: no actor, no clock, no I/O.
 //
 // Invariants:
 //  1. Done is called exactly once for a cell that was Accepted, and never for another.

@@ -4,7 +4,7 @@
 // `percolator cluster set`. A node's own flags are compared with them and never acted on.
 //
 // Invariants:
-//  1. A policy that Check lets through can be run by every job of meta's leader.
+//  1. Every job of meta's leader can run with a policy that Check accepts.
 //  2. A setting has one name, in `cluster set` and as a flag of `start`.
 //
 // It has no state. Called by: cluster/meta (what is stored), cluster/admin (what may be set), node

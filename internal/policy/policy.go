@@ -10,7 +10,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// Kind is how a setting's value is written.
+// Kind is the format of a setting's value.
 type Kind int
 
 // The kinds of settings. Durations are held in milliseconds.
@@ -38,7 +38,7 @@ const (
 	year = 365 * day
 )
 
-// settings are all of them, in the order in which they are shown.
+// settings lists all settings in display order.
 var settings = []Setting{
 	number(func(p *pb.Policy) **uint64 { return &p.Replicas }, Setting{
 		Name: "replicas", Kind: Count, About: "target number of replicas of a tablet", least: 1,
@@ -127,7 +127,7 @@ func toggle(field func(*pb.Policy) **bool, s Setting) Setting {
 	return s
 }
 
-// Settings are all settings, in the order in which they are shown.
+// Settings returns all settings in display order.
 func Settings() []Setting { return append([]Setting(nil), settings...) }
 
 // formerNames maps the former names of settings, and of flags of start, to the present ones. Both
@@ -156,13 +156,13 @@ func Named(name string) (s Setting, ok bool) {
 	return Setting{}, false
 }
 
-// Get is the setting's value in the policy; ok is false if that says nothing of it.
+// Get returns the setting's value in the policy; ok is false if it is not set.
 func (s Setting) Get(p *pb.Policy) (value uint64, ok bool) { return s.get(p) }
 
-// Set has the policy say the value.
+// Set sets the value in the policy.
 func (s Setting) Set(p *pb.Policy, value uint64) { s.set(p, value) }
 
-// Text writes a value as the command line reads it.
+// Text formats a value as the command line accepts it.
 func (s Setting) Text(value uint64) string {
 	switch s.Kind {
 	case Duration:
@@ -180,7 +180,7 @@ func (s Setting) Text(value uint64) string {
 	return strconv.FormatUint(value, 10)
 }
 
-// Default is the policy of a cluster that was told nothing.
+// Default returns the policy of a cluster without settings.
 func Default() *pb.Policy {
 	return &pb.Policy{
 		Replicas: proto.Uint64(3), HistoryMs: proto.Uint64(ms(10 * time.Minute)),
@@ -195,14 +195,14 @@ func Default() *pb.Policy {
 	}
 }
 
-// Complete is the policy with the defaults for what it does not say.
+// Complete returns the policy with defaults for its unset settings.
 func Complete(p *pb.Policy) *pb.Policy {
 	out := Default()
 	proto.Merge(out, p)
 	return out
 }
 
-// Check says what is wrong with the settings that are present in the policy; nil: nothing.
+// Check returns an error if a setting present in the policy is invalid.
 func Check(p *pb.Policy) error {
 	for _, s := range settings {
 		v, ok := s.Get(p)
@@ -222,5 +222,5 @@ func Check(p *pb.Policy) error {
 	return nil
 }
 
-// Millis is a number of milliseconds as a duration.
+// Millis returns n milliseconds as a duration.
 func Millis(n uint64) time.Duration { return time.Duration(n) * time.Millisecond }

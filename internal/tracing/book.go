@@ -10,28 +10,28 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file has what a node keeps of traces between a transaction and the runs that it
-// sets off. All its methods may be used concurrently: tablets add in their turns, read
-// workers and scanners beside them, runs look up.
+// A node's record of traces, from a transaction to the observer runs that it causes. All
+// methods may be called concurrently: tablets, read workers and scanners add, runs look up.
 
-// maxTraced bounds a Book: some 6 MB at the most, and nothing before anything is traced.
+// maxTraced is the maximum number of entries of a Book: about 6 MB at most, and none until
+// something is traced.
 const maxTraced = 1 << 16
 
-// Book knows of recent sampled transactions to which span they belong, by the timestamps
-// that are theirs alone: when they began and when they committed. A Raft entry has them
-// beside its effects, so that every replica's node learns them: they outlive the leader, and
-// a lock that somebody else rolls forward. A nil Book knows nothing.
+// Book maps the start and commit timestamps of recent sampled transactions to their spans. A
+// Raft entry carries the traces with its effects, so that the node of every replica records
+// them: they survive a leader change, and a lock that another transaction rolls forward. A nil
+// Book is empty.
 type Book struct {
 	*Tracer
 
-	some atomic.Bool // there is anything: most requests need to know no more
+	some atomic.Bool // the book is not empty: a fast check for most requests
 	mu   sync.Mutex
 	of   map[mvcc.Timestamp]Context
-	ring []mvcc.Timestamp // the keys of of, the oldest at next once it is full
+	ring []mvcc.Timestamp // the keys of the map; the oldest is at next once it is full
 	next int
 }
 
-// NewBook returns an empty Book for a node whose spans the tracer starts; nil without one.
+// NewBook returns an empty Book for a node whose spans t starts, or nil if t is nil.
 func NewBook(t *Tracer) *Book {
 	if t == nil {
 		return nil
@@ -39,7 +39,7 @@ func NewBook(t *Tracer) *Book {
 	return &Book{Tracer: t, of: make(map[mvcc.Timestamp]Context)}
 }
 
-// Add records what an entry says; a context that is none is left out.
+// Add records the traces of an entry. It ignores invalid contexts.
 func (b *Book) Add(traces ...*wire.Trace) {
 	if b == nil || len(traces) == 0 {
 		return
@@ -63,7 +63,7 @@ func (b *Book) Add(traces ...*wire.Trace) {
 	}
 }
 
-// Of returns the span to which what was written at the timestamp belongs.
+// Of returns the span of the transaction with the timestamp.
 func (b *Book) Of(ts mvcc.Timestamp) (c Context, ok bool) {
 	if b == nil || !b.some.Load() {
 		return Context{}, false
@@ -74,15 +74,15 @@ func (b *Book) Of(ts mvcc.Timestamp) (c Context, ok bool) {
 	return c, ok
 }
 
-// Traces returns what an entry is to say beside the effects of an operation; nil: nothing,
-// as for almost all.
+// Traces returns the traces to add to an entry with the effects of an operation; nil for
+// almost all.
 func (b *Book) Traces(req *pb.TabletRequest, effects []mvcc.Mutation) (out []*wire.Trace) {
 	if b == nil {
 		return nil
 	}
 	sent := req.GetTrace()
 	if _, ok := Parse(sent); !ok {
-		// Somebody else rolls the locks of a transaction forward.
+		// Another transaction rolls the locks forward.
 		c, ok := b.Of(mvcc.Timestamp(req.GetResolveLock().GetStartTs()))
 		if !ok {
 			return nil
@@ -107,7 +107,7 @@ func (b *Book) Traces(req *pb.TabletRequest, effects []mvcc.Mutation) (out []*wi
 	return out
 }
 
-// Tell adds to the notifications of a walk the traces that are known.
+// Tell adds the known traces to the notifications of a walk.
 func (b *Book) Tell(walk *pb.WalkResponse) {
 	if b == nil || !b.some.Load() {
 		return
@@ -119,7 +119,7 @@ func (b *Book) Tell(walk *pb.WalkResponse) {
 	}
 }
 
-// Learn records what a walk has told of its notifications.
+// Learn records the traces of a walk's notifications.
 func (b *Book) Learn(entries []*pb.WalkEntry) {
 	if b == nil {
 		return
@@ -131,8 +131,8 @@ func (b *Book) Learn(entries []*pb.WalkEntry) {
 	}
 }
 
-// Served begins the span of an operation that a tablet serves since some time; nil unless
-// its transaction is sampled.
+// Served starts the span of an operation that a tablet has been serving since began; nil
+// unless its transaction is sampled.
 func (b *Book) Served(req *pb.TabletRequest, name string, began time.Time) *Span {
 	if b == nil || len(req.GetTrace()) == 0 {
 		return nil
@@ -147,8 +147,8 @@ func (b *Book) Served(req *pb.TabletRequest, name string, began time.Time) *Span
 	return s
 }
 
-// Run begins the span of a run of an observer for a change: below that of the transaction
-// that made the change, or a root if its trace is not known.
+// Run starts the span of an observer run for a change: a child of the span of the transaction
+// that made the change, or a root if its trace is unknown.
 func (b *Book) Run(change mvcc.Timestamp, observer string) *Span {
 	if b == nil {
 		return nil

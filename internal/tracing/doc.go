@@ -1,21 +1,21 @@
-// Package tracing makes spans of OpenTelemetry for what a transaction and the observers
-// that it sets off do, and carries the trace from one to the other. It knows the API of
-// OpenTelemetry alone: who gives it a TracerProvider decides what becomes of the spans.
+// Package tracing creates OpenTelemetry spans for transactions and the observer runs that they
+// cause, and propagates the trace between them. It uses only the OpenTelemetry API: the given
+// TracerProvider decides where spans go.
 //
-// Whether a trace is sampled is decided at its root, by the provider: a transaction
-// without a span in its context, or a run of an observer for a change that belongs to no
-// trace that is known. What is below a root that is not sampled costs a comparison with
-// nil and allocates nothing: a nil *Tracer, *Span or *Book is one that does nothing.
+// The provider decides at the root whether a trace is sampled. Roots are transactions without
+// a span in their context, and observer runs for a change without a known trace. Below an
+// unsampled root each operation costs a comparison with nil and allocates nothing: the methods
+// of a nil *Tracer, *Span or *Book do nothing.
 //
 // # Invariants
 //
-//  1. No row, column value or error text is in a span: tables, columns, observers,
-//     timestamps and outcomes are, so that `percolator trace` finds the rest.
-//  2. Nothing depends on a trace: one that is lost, forged or of another version changes
-//     what spans say, and nothing else.
-//  3. A Book is bounded. It forgets what it has had for longest.
+//  1. Spans contain no rows, values or error texts. They contain tables, columns, observers,
+//     timestamps and outcomes, by which `percolator trace` finds the rest.
+//  2. Nothing depends on a trace: one that is lost, forged or of another version only affects
+//     spans.
+//  3. A Book is bounded. It evicts the oldest entries.
 //
 // Called by: internal/txn (spans of transactions), actors/tablet (of operations; fills the
-// Book), actors/observer (of runs; reads the Book), actors/scanner, node. A crash forgets
-// spans that were not exported, and the Book but for what the Raft log is read again for.
+// Book), actors/observer (of runs; reads the Book), actors/scanner, node. A crash loses spans
+// that were not exported, and the Book except for the part of the Raft log that is replayed.
 package tracing

@@ -13,14 +13,15 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// contextBytes is the length of a context on the wire: the identifiers of the trace and of
-// the span. That it is there says that the trace is sampled.
+// contextBytes is the length of a context on the wire: trace id and span id. Its presence
+// means that the trace is sampled.
 const contextBytes = 16 + 8
 
-// Context names a span of a sampled trace in another process, or an earlier one of this.
+// Context identifies a span of a sampled trace, in another process or an earlier one in this
+// process.
 type Context [contextBytes]byte
 
-// Parse returns the context that was sent; ok is false if it is none.
+// Parse decodes a context; ok is false if sent is not a context.
 func Parse(sent []byte) (c Context, ok bool) {
 	if len(sent) != contextBytes {
 		return Context{}, false
@@ -36,16 +37,17 @@ func (c Context) span() trace.SpanContext {
 	})
 }
 
-// Tracer starts spans. A nil Tracer starts none. Its methods may be used concurrently.
+// Tracer starts spans. A nil Tracer starts none. Its methods may be called concurrently.
 type Tracer struct {
 	tracer trace.Tracer
-	// below is what a random number must be below for a root to be asked for: the SDK's own
-	// sampler costs a read a tenth of its time, for those that it does not keep too.
+	// below is the sampling threshold: the tracer requests a root only if a random number is
+	// below it. The SDK's sampler would cost a read a tenth of its time, even if it is not
+	// sampled.
 	below uint64
-	limit *rate.Limiter // of roots; nil: none
+	limit *rate.Limiter // of roots; nil: unlimited
 }
 
-// New returns a Tracer of the provider's; nil if that is nil.
+// New returns a Tracer that uses the provider, or nil if it is nil.
 func New(provider trace.TracerProvider) *Tracer {
 	if provider == nil {
 		return nil
@@ -55,9 +57,9 @@ func New(provider trace.TracerProvider) *Tracer {
 	}
 }
 
-// Sampling is New with a Tracer that asks the provider for only a share of the roots, from
-// 0 to 1, and for at most so many a second. Those that it does not ask for leave no mark in
-// their contexts: what is traced with one of them is a root itself.
+// Sampling is New with a Tracer that requests only a share of the roots, from 0 to 1, and at
+// most most per second. The others leave no mark in their contexts: a span started with such a
+// context is a root itself.
 func Sampling(provider trace.TracerProvider, share float64, most int) *Tracer {
 	t := New(provider)
 	t.limit = rate.NewLimiter(rate.Limit(most), most)
@@ -67,15 +69,14 @@ func Sampling(provider trace.TracerProvider, share float64, most int) *Tracer {
 	return t
 }
 
-// passes reports whether a root is not even asked for.
+// passes reports whether to skip a root without requesting it from the provider.
 func (t *Tracer) passes() bool {
 	return (t.below < math.MaxUint64 && rand.Uint64() >= t.below) ||
 		(t.limit != nil && !t.limit.Allow())
 }
 
-// Start begins a span below that of ctx, or a root. The span is nil if it is not sampled.
-// What is traced with the context that is returned belongs to the same trace, or is not
-// sampled either.
+// Start starts a child of the span in ctx, or a root. The span is nil if it is not sampled.
+// Spans started with the returned context belong to the same trace, or are not sampled either.
 func (t *Tracer) Start(ctx context.Context, name string) (context.Context, *Span) {
 	if t == nil || (!trace.SpanContextFromContext(ctx).IsValid() && t.passes()) {
 		return ctx, nil
@@ -84,8 +85,9 @@ func (t *Tracer) Start(ctx context.Context, name string) (context.Context, *Span
 	return ctx, sampled(t.tracer, span)
 }
 
-// Continue begins a span that began at some time below one of another process, or a root
-// if the parent is the zero Context. It is nil if it is not sampled.
+// Continue starts a span with the start time began as a child of parent, which is in another
+// process, or as a root if parent is the zero Context. It returns nil if the span is not
+// sampled.
 func (t *Tracer) Continue(parent Context, name string, began time.Time) *Span {
 	if t == nil || (parent == (Context{}) && t.passes()) {
 		return nil
@@ -109,14 +111,15 @@ func sampled(tracer trace.Tracer, span trace.Span) *Span {
 	return s
 }
 
-// Span is a sampled span. A nil Span is one that is not: all its methods do nothing.
+// Span is a sampled span. The methods of a nil Span, which is not sampled, do nothing.
 type Span struct {
 	tracer trace.Tracer
 	span   trace.Span
 	sent   []byte
 }
 
-// Sent is what Parse understands, and may not be changed; nil if s is.
+// Sent returns the encoding of the span's context for Parse, or nil if s is nil. It must not
+// be changed.
 func (s *Span) Sent() []byte {
 	if s == nil {
 		return nil
@@ -124,7 +127,7 @@ func (s *Span) Sent() []byte {
 	return s.sent
 }
 
-// Child begins a span below s.
+// Child starts a child of s.
 func (s *Span) Child(name string) *Span {
 	if s == nil {
 		return nil
@@ -133,7 +136,7 @@ func (s *Span) Child(name string) *Span {
 	return sampled(s.tracer, span)
 }
 
-// In returns ctx with the span, for those who trace with it.
+// In returns ctx with the span.
 func (s *Span) In(ctx context.Context) context.Context {
 	if s == nil {
 		return ctx
@@ -141,10 +144,11 @@ func (s *Span) In(ctx context.Context) context.Context {
 	return trace.ContextWithSpan(ctx, s.span)
 }
 
-// maxText bounds an attribute's bytes.
+// maxText is the maximum length of an attribute, in bytes.
 const maxText = 256
 
-// Text sets an attribute. The exporter takes valid UTF-8 alone.
+// Text sets an attribute. It truncates value to maxText bytes and makes it valid UTF-8, which
+// the exporter requires.
 func (s *Span) Text(key, value string) {
 	if s == nil {
 		return
@@ -155,28 +159,28 @@ func (s *Span) Text(key, value string) {
 	s.span.SetAttributes(attribute.String(key, strings.ToValidUTF8(value, "\uFFFD")))
 }
 
-// Number sets an attribute. Timestamps fit: the oracle's are far below 1<<63.
+// Number sets an attribute. The oracle's timestamps are far below 1<<63.
 func (s *Span) Number(key string, value uint64) {
 	if s != nil {
 		s.span.SetAttributes(attribute.Int64(key, int64(value)))
 	}
 }
 
-// Event records that something happened now.
+// Event adds an event with the current time.
 func (s *Span) Event(name string) {
 	if s != nil {
 		s.span.AddEvent(name)
 	}
 }
 
-// Fail says why the span did not do what it is about, by a word of few.
+// Fail marks the span as failed, with one of a few reasons.
 func (s *Span) Fail(why string) {
 	if s != nil {
 		s.span.SetStatus(codes.Error, why)
 	}
 }
 
-// End ends the span. The exporter gets it, or drops it; End does not wait.
+// End ends the span and passes it to the exporter, which may drop it. End does not block.
 func (s *Span) End() {
 	if s != nil {
 		s.span.End()

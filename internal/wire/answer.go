@@ -8,17 +8,18 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// What one entry of an answer takes beside its bytes, about: the message and what it points to.
+// Approximate memory of one entry of an answer in addition to its bytes: the message and what
+// it references.
 const (
 	ResultMemory = 128 // of a Get
 	cellMemory   = 256
 	entryMemory  = 512
 
-	// AnswerOverhead is what an answer takes beside its entries, and more.
+	// AnswerOverhead is an upper bound of an answer's memory without its entries, in bytes.
 	AnswerOverhead = 1 << 10
 )
 
-// AnswerMemory is about how much memory the answer takes, in bytes.
+// AnswerMemory returns the approximate memory of the answer, in bytes.
 func AnswerMemory(resp *pb.TabletResponse) int {
 	n := proto.Size(resp)
 	switch r := resp.GetResult().(type) {
@@ -40,9 +41,9 @@ func AnswerMemory(resp *pb.TabletResponse) int {
 	return n
 }
 
-// Capped is the answer to a read, or the refusal of it if the answer is larger than the
-// request allows. Who evaluates the read calls it before it does the next one: what is
-// refused never waits anywhere.
+// Capped returns the answer to a read, or a refusal if the answer is larger than the request
+// allows. The evaluator calls it before the next read, so that an oversized answer is never
+// queued.
 func Capped(req *pb.TabletRequest, resp *pb.TabletResponse) *pb.TabletResponse {
 	if req.GetMaxAnswerBytes() == 0 || resp.GetError() != nil {
 		return resp
@@ -54,12 +55,12 @@ func Capped(req *pb.TabletRequest, resp *pb.TabletResponse) *pb.TabletResponse {
 	return NoRoom(req, n)
 }
 
-// Failure returns an answer that is an error.
+// Failure returns an answer with an error.
 func Failure(code pb.Error_Code, format string, args ...any) *pb.TabletResponse {
 	return &pb.TabletResponse{Error: &pb.Error{Code: code, Message: fmt.Sprintf(format, args...)}}
 }
 
-// NoRoom is the refusal of a read of which the answer takes so many bytes, or at least so many.
+// NoRoom returns the refusal of a read whose answer needs at least n bytes.
 func NoRoom(req *pb.TabletRequest, n int) *pb.TabletResponse {
 	return &pb.TabletResponse{Error: &pb.Error{
 		Code: pb.Error_CODE_OVERLOADED, NeedsBytes: uint32(n), RetryAfterMs: answerRetry,
@@ -68,5 +69,5 @@ func NoRoom(req *pb.TabletRequest, n int) *pb.TabletResponse {
 	}}
 }
 
-// answerRetry is when there may be room, in milliseconds.
+// answerRetry is the retry delay after a refusal, in milliseconds.
 const answerRetry = 10

@@ -7,10 +7,10 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// String is b as a string without a copy. b must not change any more.
+// String returns b as a string without copying. b must not change afterwards.
 func String(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// Bytes is s as bytes without a copy. The result must not be changed.
+// Bytes returns s as bytes without copying. The result must not be changed.
 func Bytes(s string) []byte {
 	if s == "" {
 		return nil

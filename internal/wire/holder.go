@@ -6,15 +6,14 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// from stands before the origin in the name of who holds history.
+// from separates the holder's name from its origin.
 const from = " from "
 
-// WithOrigin is the name of a holder of history that has come over the network from
-// origin, which is put behind it by the node that serves it: what a client says of itself
-// does not count.
+// WithOrigin returns the name of a holder of history that is a remote client at origin. The
+// serving node appends the origin, so that it does not depend on the client.
 func WithOrigin(holder, origin string) string { return holder + from + origin }
 
-// Origin takes WithOrigin apart. The nodes' own holders have no origin.
+// Origin is the inverse of WithOrigin. Holders in nodes have no origin.
 func Origin(holder string) (name, origin string) {
 	if i := strings.LastIndex(holder, from); i >= 0 {
 		return holder[:i], holder[i+len(from):]
@@ -22,7 +21,7 @@ func Origin(holder string) (name, origin string) {
 	return holder, ""
 }
 
-// BackupHolds returns those of the leases that are for backups, without their tokens.
+// BackupHolds returns the leases held for backups, without their tokens.
 func BackupHolds(leases *Leases) (out []*pb.BackupHold) {
 	for _, l := range leases.GetLeases() {
 		if l.Backup {

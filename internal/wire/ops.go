@@ -6,9 +6,9 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// Operation is what is known of an operation on a tablet by its kind alone: a row of the
-// table below, which never changes. Whoever treats operations differently by their kind
-// asks its row; a new operation needs one.
+// Operation describes a kind of operation on a tablet: an immutable row of the table below.
+// Code that treats kinds of operations differently must use the row; a new operation needs
+// one.
 type Operation struct {
 	Name string // of its field in the TabletRequest
 	By   Evaluator
@@ -66,85 +66,87 @@ var (
 	opTransferLeader = Operation{"transfer_leader", ByTablet, Finishes, AccessNone, SmallAnswer}
 	opChecksum       = Operation{"checksum", ByTablet, Finishes, AccessNone, SmallAnswer}
 
-	// Rows of requests that only ask for what others with the same field have done.
+	// Rows of requests that share a field with others but only read.
 	opReadMark     = Operation{"mark", ByLeader, Repeats | Finishes, AccessNone, SmallAnswer}
 	opReadChecksum = Operation{"checksum", ByReplica, Repeats | Finishes, AccessNone, SmallAnswer}
 
 	opUnknown Operation
 )
 
-// Evaluator says who evaluates an operation.
+// Evaluator is the component that evaluates an operation.
 type Evaluator uint8
 
 // Evaluators.
 const (
-	// ByNobody is of operations that are not in the table.
+	// ByNobody marks operations that are not in the table.
 	ByNobody Evaluator = iota
-	// ByReader is a read worker, from a view of what the leader holds, behind a ReadIndex.
+	// ByReader is a read worker, on a view of the leader's state, after a ReadIndex.
 	ByReader
-	// ByLeader is the leader, as soon as a ReadIndex has confirmed that it leads.
+	// ByLeader is the leader, after a ReadIndex has confirmed its leadership.
 	ByLeader
 	// ByRules is one function of internal/mvcc, whose effects are proposed.
 	ByRules
-	// ByTablet is the leader, in a way of the operation's own: most propose an entry, some
+	// ByTablet is the leader, with code specific to the operation: most propose an entry, some
 	// only answer.
 	ByTablet
-	// ByReplica is any replica, leader or not, at once.
+	// ByReplica is any replica, at once.
 	ByReplica
 )
 
-// Traits are what operations may have in common.
+// Traits are properties that operations may share.
 type Traits uint8
 
 // Traits of operations.
 const (
-	// Repeats: it may be sent again when its answer was lost, because it changes nothing,
-	// or because doing it twice is doing it once, whatever happens between.
+	// Repeats: the operation may be repeated after a lost answer, because it changes nothing
+	// or is idempotent regardless of operations in between.
 	Repeats Traits = 1 << iota
-	// Finishes: a full tablet must still take it, so that it can finish and clean up
-	// (design section 5). It is sent past the queue limit, and done on a full disk.
+	// Finishes: an overloaded tablet must still accept the operation, so that transactions can
+	// finish and clean up (design section 5). It bypasses the queue limit and runs on a full
+	// disk.
 	Finishes
-	// InTransaction: it has a transaction's start timestamp.
+	// InTransaction: the operation has a transaction's start timestamp.
 	InTransaction
-	// NeedsTable: it is refused once the table has been dropped, and while it is being
-	// restored from a backup, unless it is a part of that. What ends transactions is not
-	// (design section 2).
+	// NeedsTable: the operation is refused after the table has been dropped, and while the
+	// table is being restored from a backup unless it is part of the restore. Operations that
+	// end transactions lack this trait (design section 2).
 	NeedsTable
 )
 
-// Has reports whether it is one of the traits.
+// Has reports whether t includes the trait.
 func (t Traits) Has(one Traits) bool { return t&one != 0 }
 
-// Access says what a remote client may do with an operation. Nodes may do all.
+// Access is a remote client's permission for an operation. Nodes may perform all.
 type Access uint8
 
 // Kinds of access.
 const (
 	// AccessNone: the operation is for nodes only.
 	AccessNone Access = iota
-	// AccessRead is for every table, the cluster's own too: clients find tables there.
+	// AccessRead allows every table, including the cluster's own, where clients look up
+	// tables.
 	AccessRead
-	// AccessAsk is for every column of users' tables, to ask what has become of what others
-	// have begun. It ends what has expired.
+	// AccessAsk allows status checks of others' transactions on every column of users' tables.
+	// A check ends an expired transaction.
 	AccessAsk
-	// AccessSettle is for every column of users' tables, to end what others have begun.
+	// AccessSettle allows ending others' transactions on every column of users' tables.
 	AccessSettle
-	// AccessChange is for users' columns of users' tables.
+	// AccessChange allows writes to users' columns of users' tables.
 	AccessChange
 )
 
-// AnswerSize is about how much memory the answer to an operation takes.
+// AnswerSize classifies the memory of an operation's answer.
 type AnswerSize uint8
 
 // Sizes of answers.
 const (
-	SmallAnswer AnswerSize = iota // a result, or a few figures
-	CellsAnswer                   // the cells that were asked for
-	PageAnswer                    // as much as a page holds
+	SmallAnswer AnswerSize = iota // a result or a few numbers
+	CellsAnswer                   // the requested cells
+	PageAnswer                    // up to one page
 )
 
-// OperationOf is the row of the request's operation. Where there is none, nobody
-// evaluates it, and clients may not ask it.
+// OperationOf returns the row of the request's operation. Without one the row is ByNobody with
+// AccessNone.
 func OperationOf(req *pb.TabletRequest) *Operation {
 	switch op := req.GetOp().(type) {
 	case *pb.TabletRequest_Get:
@@ -213,34 +215,34 @@ func OperationOf(req *pb.TabletRequest) *Operation {
 	return &opUnknown
 }
 
-// Reads reports whether the operation changes nothing and is answered by the leader, once
-// a ReadIndex has confirmed that it leads.
+// Reads reports whether the operation changes nothing and the leader answers it after a
+// ReadIndex has confirmed its leadership.
 func (o *Operation) Reads() bool { return o.By == ByReader || o.By == ByLeader }
 
-// Subject is what one request is about, whatever its operation is. It shares the request's
-// memory.
+// Subject lists the timestamps, cells and spans of a request, independent of its operation. It
+// shares the request's memory.
 type Subject struct {
 	Start  uint64 // the transaction's start timestamp
-	Latest uint64 // the greatest timestamp that the request claims to have from the oracle
-	Expiry uint64 // that it sets for a lock
+	Latest uint64 // the greatest timestamp that the request claims to be from the oracle
+	Expiry uint64 // expiry that it sets for a lock
 
 	// Writes, Cells and Intents are in the range of the request's tablet. Intents are
 	// cells of weak columns.
 	Writes  []*pb.CellWrite
 	Cells   []*pb.Cell
 	Intents []*pb.Cell
-	// Cell is that of operations that are about one (HasCell). Another tablet may hold it
-	// if Elsewhere.
+	// Cell is the cell of operations on a single cell (HasCell). If Elsewhere, another tablet
+	// may hold it.
 	HasCell, Elsewhere bool
 	Cell               *pb.Cell
 	Span               *pb.Span // the tablet holds a part of it
 
-	// Incomplete: something is missing that the operation can't do without. Cells and
-	// writes that are in the request may still be nil.
+	// Incomplete: a required message is missing. Elements of Cells and Writes may still be
+	// nil.
 	Incomplete bool
 }
 
-// SubjectOf is what the request is about.
+// SubjectOf returns the subject of the request.
 func SubjectOf(req *pb.TabletRequest) (s Subject) {
 	switch op := req.GetOp().(type) {
 	case *pb.TabletRequest_Get:

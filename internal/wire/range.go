@@ -16,12 +16,12 @@ func (p Position) Less(q Position) bool {
 	return p.Table < q.Table || (p.Table == q.Table && p.Row < q.Row)
 }
 
-// StartOf is the tablet's first position.
+// StartOf returns the tablet's first position.
 func StartOf(d *pb.TabletDescriptor) Position {
 	return Position{Table: mvcc.TableID(d.GetStartTable()), Row: String(d.GetStartRow())}
 }
 
-// EndOf is the first position past the tablet; ok is false if it has no end.
+// EndOf returns the first position after the tablet; ok is false if it has no end.
 func EndOf(d *pb.TabletDescriptor) (end Position, ok bool) {
 	return Position{Table: mvcc.TableID(d.GetEndTable()), Row: String(d.GetEndRow())},
 		!d.GetEndUnbounded()
@@ -36,8 +36,8 @@ func Holds(d *pb.TabletDescriptor, p Position) bool {
 	return !ok || p.Less(end)
 }
 
-// EmptyRange reports whether the tablet's range holds no rows, as that of a replica that
-// waits for its first snapshot.
+// EmptyRange reports whether the tablet's range is empty, as in a replica before its first
+// snapshot.
 func EmptyRange(d *pb.TabletDescriptor) bool {
 	end, bounded := EndOf(d)
 	return bounded && !StartOf(d).Less(end)
@@ -53,15 +53,15 @@ func Overlap(a, b *pb.TabletDescriptor) bool {
 	return (!boundedA || StartOf(b).Less(endA)) && (!boundedB || StartOf(a).Less(endB))
 }
 
-// Supersedes reports whether d shows that the other tablet, as described, is no more: d has
-// taken its rows. Whatever happens to a row's tablet, its epoch rises; and the tablet in
-// which a tablet begins is itself, until another has taken its rows.
+// Supersedes reports whether d proves that the tablet described by other no longer exists
+// because d has taken over its rows. Every change of a row's tablet raises the epoch, and a
+// tablet contains its own start until another tablet takes over its rows.
 func Supersedes(d, other *pb.TabletDescriptor) bool {
 	return d.GetTabletId() != other.GetTabletId() && d.GetEpoch() > other.GetEpoch() &&
 		!EmptyRange(other) && Holds(d, StartOf(other))
 }
 
-// Clip cuts the span to what the tablet holds of it; ok is false if that is nothing.
+// Clip returns the part of the span that the tablet holds; ok is false if it is empty.
 func Clip(d *pb.TabletDescriptor, s mvcc.Span) (out mvcc.Span, ok bool) {
 	out = s
 	start := StartOf(d)
@@ -82,8 +82,8 @@ func Clip(d *pb.TabletDescriptor, s mvcc.Span) (out mvcc.Span, ok bool) {
 	return out, !out.HasEnd || out.Start < out.End
 }
 
-// Spans are the tablet's rows as one span a table. A tablet that reaches over
-// several tables gives whole spans for those in between.
+// Spans returns the span of the tablet's rows in the table in which it starts. The span is
+// unbounded if the tablet extends into later tables.
 func Spans(d *pb.TabletDescriptor) []mvcc.Span {
 	start := StartOf(d)
 	end, bounded := EndOf(d)

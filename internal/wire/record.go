@@ -24,12 +24,12 @@ func LockPB(l mvcc.Lock) *pb.Lock {
 	}
 }
 
-// LockInfo converts what a reader or writer met.
+// LockInfo converts an encountered lock.
 func LockInfo(i *pb.LockInfo) mvcc.LockInfo {
 	return mvcc.LockInfo{Cell: Cell(i.GetCell()), Lock: Lock(i.GetLock()), Intent: i.GetIntent()}
 }
 
-// LockInfoPB converts what a reader or writer met. The value stays behind.
+// LockInfoPB converts an encountered lock, without its value.
 func LockInfoPB(i mvcc.LockInfo) *pb.LockInfo {
 	l := LockPB(i.Lock)
 	l.Value = nil

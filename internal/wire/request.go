@@ -5,8 +5,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// The requests of the rules, from their messages. A missing message (nil) gives a zero
-// request, never a panic.
+// Conversions of the rules' requests. A nil message converts to the zero request and never
+// panics.
 
 // Prewrite converts a PrewriteRequest.
 func Prewrite(r *pb.PrewriteRequest) mvcc.PrewriteRequest {
@@ -76,7 +76,7 @@ func NotifyCells(r *pb.NotifyRequest) mvcc.NotifyRequest {
 	}
 }
 
-// ClearNotify converts a ClearNotifyRequest, which is one for each of its cells.
+// ClearNotify converts a ClearNotifyRequest to one request per cell.
 func ClearNotify(r *pb.ClearNotifyRequest) []mvcc.ClearNotifyRequest {
 	one := mvcc.ClearNotifyRequest{
 		UpTo: mvcc.Timestamp(r.GetUpTo()), Origin: mvcc.Timestamp(r.GetOrigin()),
@@ -102,7 +102,7 @@ func FailNotify(r *pb.FailNotifyRequest) mvcc.FailNotifyRequest {
 	}
 }
 
-// Restore converts a RestoreRequest, whose timestamps are as many as its writes.
+// Restore converts a RestoreRequest. It must have as many timestamps as writes.
 func Restore(r *pb.RestoreRequest) mvcc.RestoreRequest {
 	out := mvcc.RestoreRequest{Records: make([]mvcc.RestoredCell, len(r.GetWrites()))}
 	for i, w := range r.GetWrites() {

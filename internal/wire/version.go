@@ -6,30 +6,30 @@ import (
 	"github.com/percolator-go/percolator/internal/version"
 )
 
-// This file has the messages of versions, and which operations need one.
+// Messages of versions, and the versions required by operations.
 
-// VersionsPB is the message of a range.
+// VersionsPB converts a range.
 func VersionsPB(r version.Range) *pb.BuildVersions {
 	return &pb.BuildVersions{Oldest: uint32(r.Oldest), Newest: uint32(r.Newest)}
 }
 
-// Versions is the range in the message, which may be nil.
+// Versions converts a range. v may be nil.
 func Versions(v *pb.BuildVersions) version.Range {
 	return version.RangeOf(v.GetOldest(), v.GetNewest())
 }
 
-// AgreedPB is the message of what a cluster has agreed on.
+// AgreedPB converts a cluster's agreed version.
 func AgreedPB(a version.Agreed) *pb.ClusterVersion {
 	return &pb.ClusterVersion{Minimum: uint32(a.Minimum), Active: uint32(a.Active)}
 }
 
-// Agreed is what the message says, which may be nil.
+// Agreed converts a cluster's agreed version. v may be nil.
 func Agreed(v *pb.ClusterVersion) version.Agreed {
 	return version.AgreedOf(v.GetMinimum(), v.GetActive())
 }
 
-// FeatureOf is what every node must know before the request may be sent; most requests need
-// none, which is the zero Feature.
+// FeatureOf returns the feature that every node must support before the request may be sent.
+// Most requests need none, which is the zero Feature.
 func FeatureOf(req *pb.TabletRequest) version.Feature {
 	switch op := req.GetOp().(type) {
 	case *pb.TabletRequest_Scan:
@@ -56,8 +56,8 @@ func FeatureOf(req *pb.TabletRequest) version.Feature {
 	return version.Feature{}
 }
 
-// featureOfWrites is Locks if one of the writes is a lock, and Timers if one sets a timer: all
-// features of one number, so the first that is found will do.
+// featureOfWrites returns Locks if a write is a lock, and Timers if one sets a timer. Both
+// have the same version number, so it returns the first one found.
 func featureOfWrites(writes []*pb.CellWrite) version.Feature {
 	for _, w := range writes {
 		switch {

@@ -1,4 +1,5 @@
-// Package evaluatetest has what tests evaluate operations over, in place of a tablet.
+// Package evaluatetest provides an in-memory view for tests that evaluate operations without a
+// tablet.
 package evaluatetest
 
 import (
@@ -12,13 +13,13 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Mem is the View of a tablet whose state is a MemView, which may have the rows of other
-// tablets too. Columns are observed by observers without a name.
+// Mem is the View of a tablet over a MemView, which may also contain rows of other tablets.
+// Its observers have no name.
 type Mem struct {
 	*mvcctest.MemView
 	Tablet   *pb.TabletDescriptor
 	MaxSizes mvcc.Limits
-	Origins  []mvcc.Timestamp // of the notifications that have been written, in order
+	Origins  []mvcc.Timestamp // of the written notifications, in order
 }
 
 var _ evaluate.View = Mem{}

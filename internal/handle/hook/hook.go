@@ -1,9 +1,8 @@
-// Package hook is where package percolator leaves, when the program starts, how its
-// handles are made and opened, for the packages of this module. Package handle takes it
-// from there, with types: nobody else imports this one.
+// Package hook stores package percolator's functions that create and open handles. Package
+// percolator sets them at initialization. Package handle, the only other importer, wraps them
+// with types.
 //
-// Invariant: the functions are set once, while package percolator is initialised. A
-// crash can't concern it.
+// Invariant: the functions are set once, during the initialization of package percolator.
 package hook
 
 import (
@@ -12,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Functions make and open handles of package percolator, which are any here because that
+// Functions create and open handles of package percolator. Their types are any because that
 // package imports this one.
 type Functions struct {
 	NewDB  func(*txn.Client) any                      // a *percolator.DB
@@ -23,11 +22,11 @@ type Functions struct {
 
 var functions Functions
 
-// Set stores the functions. It returns something, so that it can initialise a variable.
+// Set stores the functions. It returns true, so that it can initialize a variable.
 func Set(f Functions) bool {
 	functions = f
 	return true
 }
 
-// Get returns them.
+// Get returns the functions.
 func Get() Functions { return functions }
