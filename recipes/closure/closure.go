@@ -1,44 +1,45 @@
-// Package closure keeps which nodes of a directed graph can be reached from marked nodes,
-// while edges and marks come and go: what an advisory affects through dependencies, who is
-// in a group through groups, what has to be built again.
+// Package closure maintains the nodes of a directed graph that are reachable from marked nodes,
+// while edges and marks change: for example the packages that an advisory affects through
+// dependencies, the members of nested groups, or the targets to rebuild.
 //
-// A mark is a name with seeds, the nodes that hold it, and spreads along edges. For every
-// node that it reaches there is a record with the node that it came from, its parent, and
-// its depth, which is greater than the parent's: so there is a path to show, and cycles
-// need no care. (Counts of references would leak on cycles: two nodes that only reach each
-// other hold each other.) The cost of a change is that of what it reaches, not of the graph.
+// A mark is a name with a set of seed nodes, and spreads along edges. Every node that it
+// reaches has a record with its parent, the node from which the mark came, and its depth, which
+// is greater than the parent's. The records contain a path to each node and are safe on cycles.
+// (Reference counts would leak on cycles: two nodes that reach only each other would keep each
+// other.) The cost of a change depends on the nodes that it affects, not on the size of the
+// graph.
 //
 // # How it works
 //
-// AddEdges, DeleteEdges, Mark and Unmark only write what they are told and notify. The
-// observer of edges finds the marks that a changed edge concerns: those that reach its
-// source and not its target, if it is there now, and those that came to its target through
-// it. It asks the wave of each to check the target. The wave is the observer of marks. One
-// run does one step, of at most Config.Batch nodes and eight times as many edges, and
-// notifies its mark again if something is left, behind the other marks that wait. Its
-// queues are kept in the repository, by mark:
+// AddEdges, DeleteEdges, Mark and Unmark only write their arguments and notify. The observer of
+// edges finds the marks that a changed edge affects: the marks that reach its source but not
+// its target, if the edge exists now, and the marks that came to its target through it. It
+// requests a check of the target from the wave of each. The wave is the observer of marks. One
+// run does one step, of at most Config.Batch nodes and eight times as many edges, and notifies
+// its mark again if work is left, behind the other queued marks. It stores its queues in the
+// repository, by mark:
 //
-//   - checks, asked for from outside: a record that is no longer justified is to be cut, a
-//     node without a record is to be derived;
-//   - cuts: the record is deleted, its children (nodes whose parent it is) are cut too, and
-//     the node is to be derived;
-//   - derivations: a node without a record that is a seed, or has an edge from a node with a
-//     record, gets one, and is to be spread;
-//   - spreads: if the node's record is not justified it is to be cut; else each node at the
-//     end of its edges that has no record gets one, and is to be spread.
+//   - checks, requested by other transactions: cut the record if it is no longer justified;
+//     derive the node if it has no record;
+//   - cuts: delete the record, cut its children (the nodes whose parent it is), and derive the
+//     node;
+//   - derivations: if a node without a record is a seed, or has an edge from a node with a
+//     record, create its record and spread the node;
+//   - spreads: if the node's record is not justified, cut it; otherwise create a record for each
+//     successor without one, and spread that.
 //
 // A record is justified if it is a seed's, with depth 0, or if the edge from its parent and
-// the parent's record exist and that has a smaller depth. (A queue keeps the record with
-// which a node was added: while none of the mark's has been deleted since, that and the
-// parent's are what they were, and only the edge is looked at.) No record is made while there are
-// cuts left: what was held up by a deleted record must be gone first (delete and rederive).
-// What a run queues is done by a later run, never by itself.
+// the parent's record exist and the latter has a smaller depth. (A queue stores the record with
+// which a node was added. As long as no record of the mark has been deleted since, this record
+// and the parent's are unchanged, and only the edge is checked.) No record is created while cuts
+// are queued: everything that depended on a deleted record must be deleted first (delete and
+// rederive). What a run queues is processed by a later run, never by the same one.
 //
 // # Why it is right
 //
-// Nothing is locked. Of every two changes that concern each other at least one has an
-// observer whose snapshot has both. Runs of one mark's wave are serial, because all write
-// its state: each has what the runs before it did in its snapshot.
+// There are no locks. Of any two changes that affect each other, at least one has an observer
+// whose snapshot contains both. The runs of one mark's wave are serial, since all write its
+// state: the snapshot of each contains the effects of all earlier ones.
 //
 // No record is left over. Once nothing is left to run every record is justified, and since
 // depths fall along parents, the way ends at a seed. For let a record rest on an edge from
@@ -66,8 +67,8 @@
 // then, and stays so until an older one that it rests on is cut; of those there are no more
 // than there were when changes ceased.
 //
-// Readers may see a wave under way: records that are to be cut, and nodes that are not
-// reached yet. Progress tells.
+// Readers may see an unfinished wave: records that are still to be cut, and nodes that are not
+// reached yet. Progress reports whether work is queued.
 package closure
 
 import (
@@ -81,33 +82,33 @@ import (
 // DefaultBatch is the default of Config.Batch.
 const DefaultBatch = 250
 
-// Config says how a closure is kept.
+// Config configures a Closure.
 type Config struct {
-	// Name is that of its table, and with ".edges" and ".marks" behind it those of its
-	// observers: unique in the cluster.
+	// Name is the name of the table and, with the suffixes ".edges" and ".marks", of the
+	// observers. It must be unique in the cluster.
 	Name string
-	// Batch is how many nodes a run of a wave takes at most, and how many changes of edges
-	// one of the edges' observer; 1 to 1000, default DefaultBatch.
+	// Batch is the maximum number of nodes per run of a wave, and of changed edges per run of
+	// the observer of edges; 1 to 1000. Defaults to DefaultBatch.
 	Batch int
 }
 
-// Closure is a graph, its marks, and what they reach. Nodes and marks are strings of any
-// bytes, not empty; two nodes and a mark have to fit into a row together. It holds no state,
-// and its methods may be called concurrently.
+// Closure is a graph with its marks and the nodes that they reach. Nodes and marks are
+// non-empty strings of any bytes; two nodes and a mark together must fit into a row. Closure
+// is stateless, and its methods are safe for concurrent use.
 type Closure struct {
 	cfg Config
 
 	edge    percolator.Column              // of an edge, from both ends
 	changed percolator.Column              // notifies that an edge has changed
 	seed    percolator.Column              // of a mark and a node that holds it
-	check   percolator.Column              // of a mark and a node that is to be checked
-	wake    percolator.Column              // notifies that a mark has something to do
+	check   percolator.Column              // requests the check of a node for a mark
+	wake    percolator.Column              // notifies that a mark has work
 	records percolator.TypedColumn[record] // of a mark and a node, and the other way round
 	states  percolator.TypedColumn[state]  // of a mark
 	blocks  percolator.TypedColumn[block]  // pieces of a mark's queues
 }
 
-// The first element of a row says what it is.
+// The first element of a row is its type.
 const (
 	rowOut    = iota // then source, target of an edge
 	rowIn            // then target, source
@@ -120,8 +121,7 @@ const (
 	rowEdges         // then a mark or nothing, and edges, each as source, target
 )
 
-// New returns the closure. A faulty configuration is a fault of the program: it panics with
-// percolator.ErrInvalid.
+// New returns a Closure. It panics with percolator.ErrInvalid if cfg is invalid.
 func New(cfg Config) *Closure {
 	if cfg.Batch == 0 {
 		cfg.Batch = DefaultBatch
@@ -142,8 +142,9 @@ func New(cfg Config) *Closure {
 	}
 }
 
-// Register adds the closure's observers, with these options, and with them its table. Batches
-// are Config.Batch's: with percolator.Batch it panics with percolator.ErrInvalid.
+// Register registers the closure's observers with the options; the node creates their table.
+// Use Config.Batch for the batch size: Register panics with percolator.ErrInvalid if opts
+// contains percolator.Batch.
 func (c *Closure) Register(r *percolator.Registry, opts ...percolator.ObserverOption) {
 	var given percolator.ObserverSpec
 	for _, opt := range opts {
@@ -158,21 +159,21 @@ func (c *Closure) Register(r *percolator.Registry, opts ...percolator.ObserverOp
 	r.Weak(c.cfg.Name+".marks", c.wake, c.advance, opts...)
 }
 
-// AddEdge adds the edge, if it is not there yet, in the direction in which marks spread.
+// AddEdge adds the edge, unless it exists. Marks spread from its source to its target.
 func (c *Closure) AddEdge(tx *percolator.Tx, from, to string) {
 	c.AddEdges(tx, [2]string{from, to})
 }
 
-// AddEdges adds edges, each a source and a target. It costs less than to add each by itself.
+// AddEdges adds edges, each a source and a target. It costs less than a call of AddEdge for each.
 func (c *Closure) AddEdges(tx *percolator.Tx, edges ...[2]string) {
 	for _, e := range edges {
 		tx.Set(tuple.Pack(rowOut, e[0], e[1]), c.edge, nil)
 		tx.Set(tuple.Pack(rowIn, e[1], e[0]), c.edge, nil)
 	}
-	c.tell(tx, edges)
+	c.notifyChanged(tx, edges)
 }
 
-// DeleteEdge deletes the edge, if it is there.
+// DeleteEdge deletes the edge, if it exists.
 func (c *Closure) DeleteEdge(tx *percolator.Tx, from, to string) {
 	c.DeleteEdges(tx, [2]string{from, to})
 }
@@ -183,20 +184,20 @@ func (c *Closure) DeleteEdges(tx *percolator.Tx, edges ...[2]string) {
 		tx.Delete(tuple.Pack(rowOut, e[0], e[1]), c.edge)
 		tx.Delete(tuple.Pack(rowIn, e[1], e[0]), c.edge)
 	}
-	c.tell(tx, edges)
+	c.notifyChanged(tx, edges)
 }
 
-// edgesTold and bytesTold bound the edges of one notification.
+// maxNotifiedEdges and maxNotifiedBytes bound the edges of one notification.
 const (
-	edgesTold = 16
-	bytesTold = 1 << 10
+	maxNotifiedEdges = 16
+	maxNotifiedBytes = 1 << 10
 )
 
-// tell notifies that edges have changed.
-func (c *Closure) tell(tx *percolator.Tx, edges [][2]string) {
+// notifyChanged notifies the observer of edges of changed edges.
+func (c *Closure) notifyChanged(tx *percolator.Tx, edges [][2]string) {
 	for len(edges) > 0 {
 		n, bytes := 0, 0
-		for n < min(len(edges), edgesTold) && (n == 0 || bytes < bytesTold) {
+		for n < min(len(edges), maxNotifiedEdges) && (n == 0 || bytes < maxNotifiedBytes) {
 			bytes += len(edges[n][0]) + len(edges[n][1])
 			n++
 		}
@@ -208,24 +209,24 @@ func (c *Closure) tell(tx *percolator.Tx, edges [][2]string) {
 // Mark makes the node a seed of the mark.
 func (c *Closure) Mark(tx *percolator.Tx, mark, node string) {
 	tx.Set(tuple.Pack(rowSeed, mark, node), c.seed, nil)
-	c.ask(tx, mark, node)
+	c.requestCheck(tx, mark, node)
 }
 
-// Unmark makes the node no seed of the mark. It may be reached from others all the same.
+// Unmark removes the node from the seeds of the mark. The mark may still reach it from others.
 func (c *Closure) Unmark(tx *percolator.Tx, mark, node string) {
 	tx.Delete(tuple.Pack(rowSeed, mark, node), c.seed)
-	c.ask(tx, mark, node)
+	c.requestCheck(tx, mark, node)
 }
 
-// ask has the wave of the mark check a node.
-func (c *Closure) ask(tx *percolator.Tx, mark, node string) {
+// requestCheck requests a check of the node from the wave of the mark.
+func (c *Closure) requestCheck(tx *percolator.Tx, mark, node string) {
 	tx.Set(tuple.Pack(rowCheck, mark, node), c.check, nil)
 	tx.Notify(tuple.Pack(rowMark, mark), c.wake)
 }
 
-// record says how a mark has come to a node.
+// record is the path by which a mark reached a node.
 type record struct {
-	depth  int // of the path by which it came, in edges; 0 for a seed
+	depth  int // length of the path, in edges; 0 for a seed
 	parent string
 }
 
@@ -247,30 +248,29 @@ const (
 	queues
 )
 
-// state is what is kept of a mark besides its records.
+// state is the state of a mark in addition to its records.
 type state struct {
 	Size   int           `json:"size"`           // records
 	Cuts   uint64        `json:"cuts,omitempty"` // records deleted
 	Queues [queues]queue `json:"queues"`
 }
 
-// queue counts the blocks of one queue that wait: those with numbers from First to Next-1.
-// A run takes the first and adds behind the last, so that no run passes over the rows that
-// others have deleted.
+// queue describes the blocks of one queue: those with the numbers First to Next-1. A run takes
+// the first blocks and appends after the last, so that no run scans deleted rows.
 type queue struct {
 	First   uint64 `json:"first"`
 	Next    uint64 `json:"next"`
 	Waiting int    `json:"waiting"` // nodes
 }
 
-// waiting is a node in a queue. Of its edges, those up to the node after are done.
+// waiting is a node in a queue. Its edges up to the node after are processed.
 type waiting struct {
 	node, after string
-	record      *record // that it has; nil: not known
+	record      *record // record of the node; nil: unknown
 }
 
-// block is a piece of a queue. While the mark's Cuts stay as they are no record is another,
-// and what rests on an edge rests on a record.
+// block is a part of a queue. While the mark's Cuts equal cuts, no record has been deleted, so
+// the records in the block are current.
 type block struct {
 	cuts  uint64
 	nodes []waiting

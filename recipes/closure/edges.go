@@ -11,15 +11,15 @@ import (
 	"github.com/percolator-go/percolator/tuple"
 )
 
-// edgesPerNode is how many edges, or marks, are read for each node of a full batch. If
-// there are fewer nodes each may have more.
+// edgesPerNode is the number of edges, or marks, read per node of a full batch; with fewer
+// nodes, more are read per node.
 const edgesPerNode = 8
 
-// scansAtOnce bounds how many scans one run has under way.
+// scansAtOnce is the maximum number of concurrent scans of one run.
 const scansAtOnce = 32
 
-// edgesChanged is the observer of edges. A notification's row has edges, and a mark if the
-// run before it had got that far among many.
+// edgesChanged is the observer of edges. A notification's row has the changed edges, and the last
+// processed mark if an earlier run could not process all.
 func (c *Closure) edgesChanged(ctx context.Context, tx *percolator.Tx,
 	changes []percolator.Notification) error {
 	var edges []change
@@ -59,20 +59,20 @@ func (c *Closure) edgesChanged(ctx context.Context, tx *percolator.Tx,
 			targets = append(targets, Reached{Mark: m.mark, Node: e.to})
 		}
 		for _, m := range target.marks {
-			// Also if the edge exists: it may have been gone in between, while the record of
-			// the source was deleted. Only the wave knows in what order that was.
+			// Even if the edge exists: it may have been deleted for a while, during which the
+			// record of the source was deleted. Only the wave can determine the order.
 			if m.record.depth > 0 && m.record.parent == e.from {
-				c.ask(tx, m.mark, e.to)
+				c.requestCheck(tx, m.mark, e.to)
 			}
 		}
 		if next, more := readUpTo(source, target); more {
 			tx.Notify(changed{next, [][2]string{{e.from, e.to}}}.row(), c.changed)
 		}
 	}
-	return c.askWhereMissing(ctx, tx, targets)
+	return c.checkMissing(ctx, tx, targets)
 }
 
-// readUpTo tells up to which mark both have been read, if there are more.
+// readUpTo returns the mark up to which both have been read, and whether there are more.
 func readUpTo(a, b reaching) (mark string, more bool) {
 	for _, r := range []reaching{a, b} {
 		if !r.more {
@@ -85,8 +85,8 @@ func readUpTo(a, b reaching) (mark string, more bool) {
 	return mark, more
 }
 
-// askWhereMissing has nodes checked that have no record of a mark.
-func (c *Closure) askWhereMissing(ctx context.Context, tx *percolator.Tx,
+// checkMissing requests checks of the nodes that have no record of the mark.
+func (c *Closure) checkMissing(ctx context.Context, tx *percolator.Tx,
 	nodes []Reached) error {
 	keys := make([]percolator.CellKey, len(nodes))
 	for i, n := range nodes {
@@ -95,13 +95,13 @@ func (c *Closure) askWhereMissing(ctx context.Context, tx *percolator.Tx,
 	exist, err := existing(ctx, tx, keys)
 	for i, n := range nodes {
 		if err == nil && !exist[i] {
-			c.ask(tx, n.Mark, n.Node)
+			c.requestCheck(tx, n.Mark, n.Node)
 		}
 	}
 	return err
 }
 
-// existing tells which of the cells exist.
+// existing reports which of the cells exist.
 func existing(ctx context.Context, tx *percolator.Tx, keys []percolator.CellKey) ([]bool, error) {
 	exist := make([]bool, len(keys))
 	cells, err := tx.GetMulti(ctx, keys...)
@@ -150,7 +150,7 @@ func parseChanged(row string) (c changed, err error) {
 	return c, nil
 }
 
-// reaching are marks that reach a node, and whether there are more behind them.
+// reaching is a page of the marks that reach a node; more reports whether there are further ones.
 type reaching struct {
 	marks []reachingMark
 	more  bool
@@ -161,7 +161,7 @@ type reachingMark struct {
 	record record
 }
 
-// marksOf reads marks of nodes, each behind the one that it says.
+// marksOf reads a page of the marks of each node, starting after waiting.after.
 func (c *Closure) marksOf(ctx context.Context, tx *percolator.Tx,
 	nodes []waiting) (map[waiting]reaching, error) {
 	found := map[waiting]reaching{}
@@ -203,8 +203,8 @@ func (c *Closure) marksOf(ctx context.Context, tx *percolator.Tx,
 	return found, nil
 }
 
-// neighbours reads the other ends of nodes' edges, each behind the one that it says: kind
-// is rowOut or rowIn. It tells of which nodes there are more.
+// neighbours reads a page of the neighbours of each node, starting after waiting.after; kind is
+// rowOut or rowIn. more reports for each node whether it has further ones.
 func (c *Closure) neighbours(ctx context.Context, tx *percolator.Tx, kind int,
 	nodes []waiting) (ends [][]string, more []bool, err error) {
 	ends, more = make([][]string, len(nodes)), make([]bool, len(nodes))
@@ -232,18 +232,18 @@ func (c *Closure) neighbours(ctx context.Context, tx *percolator.Tx, kind int,
 	return ends, more, group.Wait()
 }
 
-// limit is how many edges may be read of each of so many nodes.
+// limit returns the maximum number of edges to read per node.
 func (c *Closure) limit(nodes int) int {
 	return max(edgesPerNode, edgesPerNode*c.cfg.Batch/max(nodes, 1))
 }
 
-// rows is the range of the rows of three elements that begin with these two.
+// rows returns the range of the rows that begin with the two elements.
 func (c *Closure) rows(kind int, first string) percolator.RowRange {
 	return percolator.Rows(c.cfg.Name).Prefix(tuple.Prefix(kind, first))
 }
 
-// behind is the range of the rows that begin with a tuple, behind the one in which the
-// element follows; if that is empty all of them.
+// behind returns the range of the rows with the prefix, starting after the row of element; all
+// rows if element is empty.
 func (c *Closure) behind(prefix, element string) percolator.RowRange {
 	rows := percolator.Rows(c.cfg.Name).Prefix(prefix)
 	if element == "" {

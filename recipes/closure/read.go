@@ -11,25 +11,25 @@ import (
 // Reached is a node that a mark reaches.
 type Reached struct {
 	Mark, Node string
-	// Depth is the length of the path by which it came, 0 for a seed: not always the
-	// shortest path that there is.
+	// Depth is the length of the path by which the mark reached the node; 0 for a seed. There
+	// may be a shorter path.
 	Depth int
-	// Parent is the node before it on that path; empty for a seed.
+	// Parent is the preceding node on that path; empty for a seed.
 	Parent string
 }
 
-// Reached yields the nodes that the mark reaches, by name.
+// Reached yields the nodes that the mark reaches, ordered by name.
 func (c *Closure) Reached(ctx context.Context, r percolator.Reader,
 	mark string) iter.Seq2[Reached, error] {
 	return c.scan(ctx, r, rowRecord, c.rows(rowRecord, mark))
 }
 
-// All yields all that any mark reaches, by mark and name.
+// All yields the nodes that any mark reaches, ordered by mark and node.
 func (c *Closure) All(ctx context.Context, r percolator.Reader) iter.Seq2[Reached, error] {
 	return c.scan(ctx, r, rowRecord, percolator.Rows(c.cfg.Name).Prefix(tuple.Prefix(rowRecord)))
 }
 
-// Marks yields the marks that reach the node, by name.
+// Marks yields the marks that reach the node, ordered by name.
 func (c *Closure) Marks(ctx context.Context, r percolator.Reader,
 	node string) iter.Seq2[Reached, error] {
 	return c.scan(ctx, r, rowMarks, c.rows(rowMarks, node))
@@ -54,8 +54,8 @@ func (c *Closure) scan(ctx context.Context, r percolator.Reader, kind int,
 	}
 }
 
-// Path returns a path from a seed of the mark to the node, both among it; nil if the mark
-// does not reach it, or if the path is just being cut.
+// Path returns a path from a seed of the mark to the node, including both. It returns nil if the
+// mark does not reach the node, or if the path is currently being cut.
 func (c *Closure) Path(ctx context.Context, r percolator.Reader, mark,
 	node string) ([]string, error) {
 	var back []string
@@ -77,14 +77,14 @@ func (c *Closure) Path(ctx context.Context, r percolator.Reader, mark,
 	return back, nil
 }
 
-// Progress is how far a mark has come.
+// Progress is the progress of a mark's wave.
 type Progress struct {
-	Size    int // nodes that it reaches, as far as it has come
-	Waiting int // nodes that its wave has still to look at; what was just asked for lacks
+	Size    int // nodes reached so far
+	Waiting int // nodes queued for the wave, without checks that were just requested
 }
 
-// Progress tells how far a mark has come. The zero Progress is also that of a mark that
-// never was.
+// Progress returns the progress of the mark's wave; the zero Progress if the mark has never been
+// used.
 func (c *Closure) Progress(ctx context.Context, r percolator.Reader,
 	mark string) (Progress, error) {
 	s, _, err := c.states.Get(ctx, r, tuple.Pack(rowMark, mark))
@@ -95,12 +95,12 @@ func (c *Closure) Progress(ctx context.Context, r percolator.Reader,
 	return p, err
 }
 
-// Edges yields the edges, by their sources, as pairs of source and target.
+// Edges yields the edges as pairs of source and target, ordered by source.
 func (c *Closure) Edges(ctx context.Context, r percolator.Reader) iter.Seq2[[2]string, error] {
 	return pairs(ctx, r, percolator.Rows(c.cfg.Name).Prefix(tuple.Prefix(rowOut)), c.edge)
 }
 
-// Seeds yields the seeds, by their marks, as pairs of mark and node.
+// Seeds yields the seeds as pairs of mark and node, ordered by mark.
 func (c *Closure) Seeds(ctx context.Context, r percolator.Reader) iter.Seq2[[2]string, error] {
 	return pairs(ctx, r, percolator.Rows(c.cfg.Name).Prefix(tuple.Prefix(rowSeed)), c.seed)
 }

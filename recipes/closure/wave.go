@@ -7,22 +7,22 @@ import (
 	"github.com/percolator-go/percolator/tuple"
 )
 
-// blockBytes is about how long the value of a block may be.
+// blockBytes is the approximate maximum size of a block's value.
 const blockBytes = 64 << 10
 
-// wave is one run of the observer of marks: what it has read, and what it will write.
+// wave is one run of the observer of marks: its reads and its pending writes.
 type wave struct {
 	c     *Closure
 	tx    *percolator.Tx
 	mark  string
 	state state
-	// records are those of the nodes that were read; nil: there is none.
+	// records has the records read so far, by node; nil if a node has none.
 	records map[string]*record
 	queued  [queues][]waiting // for later runs
 }
 
-// advance is the observer of marks: it does one step of a mark's wave. All runs of a mark
-// write its state, so that no two of them commit at once.
+// advance is the observer of marks: it does one step of a mark's wave. Every run writes the
+// mark's state, so concurrent runs of one mark conflict.
 func (c *Closure) advance(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
 	w := wave{c: c, tx: tx, records: map[string]*record{}}
 	var kind int
@@ -60,14 +60,14 @@ func (c *Closure) advance(ctx context.Context, tx *percolator.Tx, n percolator.N
 		fallthrough
 	case w.state.Size > 0:
 		c.states.Set(tx, n.Row, w.state)
-	default: // also a write: runs stay serial
+	default: // a deletion is a write too: runs stay serial
 		c.states.Delete(tx, n.Row)
 	}
 	return nil
 }
 
-// takeChecks moves nodes that others asked for to the queues of cuts and derivations, and
-// tells whether there may be more.
+// takeChecks moves requested checks to the queues of cuts and derivations, and reports whether
+// there may be more.
 func (w *wave) takeChecks(ctx context.Context) (more bool, err error) {
 	var nodes []string
 	rows := w.c.rows(rowCheck, w.mark).Limit(w.c.cfg.Batch)
@@ -86,7 +86,7 @@ func (w *wave) takeChecks(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	for _, node := range nodes {
-		q := cuts // which looks whether the record is justified
+		q := cuts // cut checks whether the record is justified
 		if w.records[node] == nil {
 			q = derivations
 		}
@@ -95,18 +95,18 @@ func (w *wave) takeChecks(ctx context.Context) (more bool, err error) {
 	return len(nodes) == w.c.cfg.Batch, nil
 }
 
-// cut deletes records that are not justified and has their children cut, and all of them
-// derived.
+// cut deletes records that are not justified, and queues cuts of their children and derivations
+// of their nodes.
 func (w *wave) cut(ctx context.Context, taken []waiting) error {
 	justified, err := w.justified(ctx, taken)
 	if err != nil {
 		return err
 	}
-	var gone []waiting // whose children are to be cut
+	var gone []waiting // nodes without a record, whose children are cut
 	for _, n := range taken {
 		switch {
 		case n.after != "":
-			gone = append(gone, n) // its record was deleted by a run before
+			gone = append(gone, n) // an earlier run deleted its record
 		case w.records[n.node] != nil && !justified[n.node]:
 			w.set(n.node, nil)
 			w.queued[derivations] = append(w.queued[derivations], n)
@@ -127,8 +127,8 @@ func (w *wave) cut(ctx context.Context, taken []waiting) error {
 	return nil
 }
 
-// derive makes records of nodes that have none and are seeds, or have an edge from a node
-// with a record.
+// derive creates records for nodes without one that are seeds or have an edge from a node with
+// a record.
 func (w *wave) derive(ctx context.Context, taken []waiting) error {
 	if err := w.load(ctx, names(taken)); err != nil {
 		return err
@@ -165,7 +165,7 @@ func (w *wave) derive(ctx context.Context, taken []waiting) error {
 	return nil
 }
 
-// spread makes records of all nodes without one to which there are edges from these.
+// spread creates records for the successors without one of the taken nodes.
 func (w *wave) spread(ctx context.Context, taken []waiting) error {
 	justified, err := w.justified(ctx, taken)
 	if err != nil {
@@ -195,8 +195,8 @@ func (w *wave) spread(ctx context.Context, taken []waiting) error {
 	return nil
 }
 
-// justified reads the records of nodes, but for those that the queue has, and tells which of
-// them rest on a seed or on an edge from a record of less depth.
+// justified reports which of the nodes have a justified record: that of a seed, or one with an
+// edge from a record of smaller depth. It reads the records that the queue does not have.
 func (w *wave) justified(ctx context.Context, taken []waiting) (map[string]bool, error) {
 	var unknown []string
 	for _, n := range taken {
@@ -247,7 +247,7 @@ func (w *wave) justified(ctx context.Context, taken []waiting) (map[string]bool,
 	return justified, nil
 }
 
-// seeds tells which of the nodes are seeds.
+// seeds reports which of the nodes are seeds.
 func (w *wave) seeds(ctx context.Context, nodes []string) (map[string]bool, error) {
 	keys := make([]percolator.CellKey, len(nodes))
 	for i, node := range nodes {
@@ -261,8 +261,8 @@ func (w *wave) seeds(ctx context.Context, nodes []string) (map[string]bool, erro
 	return seeds, err
 }
 
-// neighbours reads the other ends of edges, and their records. Nodes that have more go back
-// to the queue.
+// neighbours reads the neighbours of the nodes and their records. It queues nodes with further
+// neighbours again.
 func (w *wave) neighbours(ctx context.Context, kind int, nodes []waiting,
 	queue int) ([][]string, error) {
 	ends, more, err := w.c.neighbours(ctx, w.tx, kind, nodes)
@@ -280,7 +280,7 @@ func (w *wave) neighbours(ctx context.Context, kind int, nodes []waiting,
 	return ends, w.load(ctx, all)
 }
 
-// load reads the records of those of the nodes that have not been read yet.
+// load reads the records of the nodes that are not read yet.
 func (w *wave) load(ctx context.Context, nodes []string) error {
 	var missing, rows []string
 	for _, node := range nodes {
@@ -303,7 +303,7 @@ func (w *wave) load(ctx context.Context, nodes []string) error {
 	return nil
 }
 
-// set writes, or with nil deletes, a record. A new one is to be spread.
+// set writes a record and queues its spread; with nil it deletes the record.
 func (w *wave) set(node string, r *record) {
 	w.records[node] = r
 	for _, row := range []string{
@@ -324,8 +324,7 @@ func (w *wave) set(node string, r *record) {
 	w.queued[spreads] = append(w.queued[spreads], waiting{node: node, record: r})
 }
 
-// take takes the first blocks of a queue, at least one, and with several no more than
-// Config.Batch nodes.
+// take removes the first blocks of a queue: one, or several with at most Config.Batch nodes.
 func (w *wave) take(ctx context.Context, q int) ([]waiting, error) {
 	state := &w.state.Queues[q]
 	var taken []waiting
@@ -340,7 +339,7 @@ func (w *wave) take(ctx context.Context, q int) ([]waiting, error) {
 		}
 		for _, n := range b.Value.nodes {
 			if b.Value.cuts != w.state.Cuts {
-				n.record = nil // it may be another now, or its parent's
+				n.record = nil // it or its parent's record may have changed
 			}
 			taken = append(taken, n)
 		}
@@ -351,7 +350,7 @@ func (w *wave) take(ctx context.Context, q int) ([]waiting, error) {
 	return taken, nil
 }
 
-// put adds what the run has queued behind the last block.
+// put appends the nodes queued by this run to the queue.
 func (w *wave) put(q int) {
 	state := &w.state.Queues[q]
 	b := block{cuts: w.state.Cuts}

@@ -1,18 +1,18 @@
-// Package combine keeps aggregates over many writers, such as counters, sums and sets, without the
-// conflicts of a counter that every transaction reads and writes.
+// Package combine maintains aggregates with many writers, such as counters, sums and sets, without
+// the conflicts of a counter that every transaction reads and writes.
 //
-// Add writes an update to a row of its own, which meets no other writer, and notifies the
-// bucket that the key hashes to. A weak observer, one run at a time for a bucket as a rule,
-// takes all updates that wait there, combines those of each key, writes the results and
-// deletes the updates, in one transaction. So each update is counted exactly once, however
-// often runs are repeated, and a hot key costs one write for all updates of a run.
+// Add writes an update to a row of its own, which never conflicts, and notifies the bucket of the
+// key's hash. A weak observer, usually one run per bucket at a time, reads the queued updates of
+// the bucket, combines them per key, writes the results and deletes the updates, in one
+// transaction. Each update is therefore counted exactly once, even if runs are repeated, and a
+// hot key costs one write for all updates of a run.
 //
-// Deleted updates stay in the history of the repository for a while, and whoever scans passes
-// over them. So a bucket is divided by time, and a notification is for the updates of one
-// slice of it: a run passes over those that were deleted of its own slice alone.
+// Deleted updates stay in the history for a while, and scans have to skip them. A bucket is
+// therefore divided into time slices, and each notification covers one slice: a run skips only
+// the deleted updates of its own slice.
 //
-// Results are behind by the time that a run takes to start, some milliseconds when idle.
-// Whoever has to know a value at once, with what is not combined yet, calls Get.
+// Results lag by the time until a run starts, some milliseconds in an idle system. Get returns a
+// value including the updates that are not combined yet.
 package combine
 
 import (
@@ -31,34 +31,33 @@ const (
 	DefaultBatch   = 1000
 )
 
-// Config says what a queue combines.
+// Config configures a Queue.
 type Config[V any] struct {
-	// Name is the queue's observer's, unique in the cluster, and that of the table of its
-	// updates unless Table says another.
-	Name  string
+	// Name is the name of the observer, unique in the cluster.
+	Name string
+	// Table is the table of the updates. Defaults to Name.
 	Table string
-	// Result is where the value of a key is kept; the key is the row.
+	// Result is the column of the values; the row is the key.
 	Result percolator.TypedColumn[V]
-	// Combine adds the updates, one or more, to the value, which is the zero V if there is
-	// none (ok is false). If keep is false the value is deleted. The order of updates means
-	// nothing. It is called in a transaction that may run again: it must have no effects.
+	// Combine adds one or more updates, in no particular order, to the value; ok is false if
+	// there is none. If keep is false, the value is deleted. Combine must have no side effects,
+	// since the transaction may be retried.
 	Combine func(key string, value V, ok bool, updates []V) (combined V, keep bool)
-	// Buckets is how many runs may be at work at once; default DefaultBuckets. It must not
-	// change while updates wait.
+	// Buckets bounds the number of concurrent runs. It must not change while updates are
+	// queued. Defaults to DefaultBuckets.
 	Buckets int
-	// Batch is how many updates one run takes at most; default DefaultBatch.
+	// Batch is the maximum number of updates per run. Defaults to DefaultBatch.
 	Batch int
 }
 
-// Queue is a combine queue. Its methods may be called concurrently, but for Register.
+// Queue is a combine queue. Its methods except Register are safe for concurrent use.
 type Queue[V any] struct {
 	cfg    Config[V]
 	update percolator.TypedColumn[V]
 	wake   percolator.Column
 }
 
-// New returns the queue. A faulty configuration is a fault of the program: it panics with
-// percolator.ErrInvalid.
+// New returns a Queue. It panics with percolator.ErrInvalid if cfg is invalid.
 func New[V any](cfg Config[V]) *Queue[V] {
 	if cfg.Table == "" {
 		cfg.Table = cfg.Name
@@ -81,23 +80,23 @@ func New[V any](cfg Config[V]) *Queue[V] {
 	}
 }
 
-// Register adds the queue's observer. Its table is made when the node opens; that of the
-// results is the application's, as by Registry.Table.
+// Register registers the queue's observer. The node creates the table of updates when it opens;
+// the application creates the table of results, as by Registry.Table.
 func (q *Queue[V]) Register(r *percolator.Registry, opts ...percolator.ObserverOption) {
 	r.Weak(q.cfg.Name, q.wake, q.Drain, opts...)
 }
 
-// Add adds an update of the key to the transaction. It conflicts with nothing.
+// Add buffers an update of the key. It never conflicts.
 func (q *Queue[V]) Add(tx *percolator.Tx, key string, update V) {
 	bucket := q.bucket(key)
-	// The time puts what came first in front; the number makes the row the update's own.
+	// The timestamp orders updates by age; the random number makes the row unique.
 	row := tuple.Pack(bucket, tx.StartTS(), rand.Uint64(), key)
 	q.update.Set(tx, row, update)
 	tx.Notify(tuple.Pack(bucket, slice(tx.StartTS())), q.wake)
 }
 
-// Get returns the value of the key with the updates that wait added to it, as the snapshot
-// of r has both. It reads all updates that wait in the key's bucket.
+// Get returns the value of the key combined with its queued updates, both from the snapshot of
+// r. It reads all queued updates of the key's bucket.
 func (q *Queue[V]) Get(ctx context.Context, r percolator.Reader, key string) (V, bool, error) {
 	value, ok, err := q.cfg.Result.Get(ctx, r, key)
 	if err != nil {
@@ -113,25 +112,25 @@ func (q *Queue[V]) Get(ctx context.Context, r percolator.Reader, key string) (V,
 
 func (q *Queue[V]) bucket(key string) uint64 {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(key)) // a hash takes everything
+	_, _ = h.Write([]byte(key)) // Write of a hash never fails
 	return h.Sum64() % uint64(q.cfg.Buckets)
 }
 
-// updates are those of one bucket that wait.
+// updates are queued updates of one bucket.
 type updates[V any] struct {
-	rows []string       // where they are
-	keys []string       // those that they are of, in the order in which they were met
+	rows []string
+	keys []string       // distinct, oldest first
 	of   map[string][]V // by key
 }
 
-// sliceBits are the bits of a timestamp that are not of its slice: 18 of its counter, and
-// 256 ms.
+// sliceBits is the number of low bits of a timestamp within one slice: the counter's 18 bits,
+// and 8 bits of milliseconds, so that a slice spans 256 ms.
 const sliceBits = 18 + 8
 
-// slice is the part of a bucket in which the updates of a transaction are.
+// slice returns the time slice of the updates of a transaction.
 func slice(start percolator.Timestamp) uint64 { return uint64(start) >> sliceBits }
 
-// waiting reads updates, the oldest first.
+// waiting reads queued updates, oldest first.
 func (q *Queue[V]) waiting(ctx context.Context, r percolator.Reader,
 	rows percolator.RowRange) (updates[V], error) {
 	found := updates[V]{of: map[string][]V{}}
@@ -156,9 +155,10 @@ func (q *Queue[V]) waiting(ctx context.Context, r percolator.Reader,
 // Column returns the weak column that Drain observes.
 func (q *Queue[V]) Column() percolator.Column { return q.wake }
 
-// Drain is the observer of Column, for programs that register it by themselves. Two runs for
-// a slice of a bucket delete the same rows, and two for a bucket write the same results, so
-// that one of them commits. A value that cannot be decoded parks its slice's notification.
+// Drain is the observer of Column, for programs that register it themselves. Concurrent runs for
+// one slice delete the same rows, and runs that combine the same key write the same result, so
+// that only one of them commits. A value that cannot be decoded parks the notification of its
+// slice.
 func (q *Queue[V]) Drain(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
 	var bucket, at uint64
 	if err := tuple.Unpack(n.Row, &bucket, &at); err != nil {
@@ -194,8 +194,8 @@ func (q *Queue[V]) Drain(ctx context.Context, tx *percolator.Tx, n percolator.No
 	return nil
 }
 
-// Counter returns a queue that adds numbers up: the value of a key is the sum of what was
-// added, and is deleted when that is zero.
+// Counter returns a Queue of sums: the value of a key is the sum of its updates, and is deleted
+// when it is zero.
 func Counter(name string, result percolator.Column) *Queue[int64] {
 	return New(Config[int64]{
 		Name: name, Result: percolator.Typed(result, percolator.Integer[int64]()),

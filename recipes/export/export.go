@@ -1,13 +1,12 @@
-// Package export carries what a column holds out of the repository, to a search engine, a
-// cache, another database: effectively once, in order for each row.
+// Package export copies a column to an external sink, such as a search engine, a cache or
+// another database, effectively once and in order per row.
 //
-// A batched strong observer reads the rows that have changed and gives all of a batch to
-// the sink in one call. Only when the sink says that they are durable are the changes
-// acknowledged. A process that dies in between, and a batch that fails, are exported
-// again, and of two runs for one row the later may come first. So each change has a
-// version, which grows with every change of the row, and the sink keeps it beside the
-// value: it ignores what is not newer than what it has. That makes it effectively once,
-// and in order.
+// A batched strong observer reads the changed rows and passes a batch to the sink in one call.
+// It acknowledges the changes only after the sink has made them durable. After the death of a
+// process or the failure of a batch, changes are exported again, and the newer of two runs for
+// a row may reach the sink first. Each change therefore has a version, which increases with
+// every change of the row. The sink stores it with the value and ignores changes that are not
+// newer, which makes the export effectively once and in order.
 //
 //	column ──▶ observer: reads a batch ──▶ Apply, durable ──▶ acknowledged
 //
@@ -25,34 +24,35 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// Change is a version of what a row holds.
+// Change is one version of a row's value.
 type Change[V any] struct {
 	Row     string
-	Version percolator.Timestamp // when the column changed; the later is the greater
+	Version percolator.Timestamp // commit timestamp of the change
 	Gone    bool                 // the cell was deleted; Value is the zero V
 	Value   V
 }
 
-// Config says what is exported, and to where.
+// Config configures an export.
 type Config[V any] struct {
-	Name   string // the observer's, unique in the cluster
+	Name   string // of the observer, unique in the cluster
 	Column percolator.Column
-	// Read makes what is exported from the cell's value. It may read other cells, but what
-	// it makes has to be the same whenever it reads the same version: the sink takes a
-	// version only once. Where it finds that the rest of the row has moved on, it returns
-	// an error that wraps percolator.ErrUnavailable, and is called again later, while the
-	// batch's other rows are applied. It is called for several rows at once.
+	// Read converts the cell's value to the exported value. It may read other cells, but its
+	// result must depend only on the version, since the sink accepts a version only once. If
+	// the other cells belong to a newer version, it returns an error that wraps
+	// percolator.ErrUnavailable and is called again later; the other rows of the batch are
+	// applied. Read is called concurrently for several rows.
 	Read func(ctx context.Context, r percolator.Reader, row string, value []byte) (V, error)
-	// Apply makes changes of different rows durable before it returns nil. Of a row it keeps
-	// the value, or that it is gone, with the version, and ignores a change whose version is
-	// not greater than what it has. It may be called concurrently. After an error all are
-	// given to it again, in part with others. One that fails always is parked by itself.
+	// Apply makes changes of distinct rows durable before it returns nil. Per row it stores
+	// the version with the value, or with the fact that the row is gone, and ignores changes
+	// whose version is not greater than the stored one. It may be called concurrently. After
+	// an error it is called again with the changes, possibly in other batches; a change that
+	// always fails is parked alone.
 	Apply func(ctx context.Context, changes []Change[V]) error
 }
 
-// Register adds the exporter's observer. Of the options Batch and Concurrency tune it: how many
-// changes a call of Apply has at most, and how many calls there are at once in one process.
-// It panics with percolator.ErrInvalid if a function is missing, a fault of the program.
+// Register registers the observer of the export. The options Batch and Concurrency bound the
+// changes per call of Apply and the concurrent calls in one process. Register panics with
+// percolator.ErrInvalid if Read or Apply is nil.
 func Register[V any](r *percolator.Registry, cfg Config[V], opts ...percolator.ObserverOption) {
 	if cfg.Read == nil || cfg.Apply == nil {
 		panic(fmt.Errorf("%w: export %q: it needs functions to read and to apply",
@@ -61,10 +61,10 @@ func Register[V any](r *percolator.Registry, cfg Config[V], opts ...percolator.O
 	r.StrongBatch(cfg.Name, cfg.Column, cfg.run, opts...)
 }
 
-// Fill gives all that the column holds in a snapshot to the sink: to one that is new, or has
-// lost what it had. It may run beside the observer, since versions decide. Rows that have
-// moved on are left out, and then complete is false: the observer is to export them, unless
-// it has already, and the sink has lost it since.
+// Fill exports all cells of the column in a snapshot, for a sink that is new or has lost its
+// data. It may run concurrently with the observer, since the sink compares versions. Fill skips
+// rows for which Read returns percolator.ErrUnavailable, and then returns complete as false:
+// the observer exports their newer version, unless it already did before the sink lost it.
 func Fill[V any](ctx context.Context, r percolator.Reader, cfg Config[V]) (complete bool,
 	err error) {
 	complete = true
@@ -104,8 +104,8 @@ func Fill[V any](ctx context.Context, r percolator.Reader, cfg Config[V]) (compl
 	return complete, flush(cells)
 }
 
-// run exports one batch, but for the rows that cannot be read. It writes nothing: its
-// transaction holds the acknowledgments.
+// run exports one batch, except rows for which Read fails. Its transaction contains only the
+// acknowledgments.
 func (cfg Config[V]) run(ctx context.Context, tx *percolator.Tx,
 	batch []percolator.Notification) error {
 	keys := make([]percolator.CellKey, len(batch))
@@ -136,11 +136,11 @@ func (cfg Config[V]) run(ctx context.Context, tx *percolator.Tx,
 	return &percolator.PartialError{Failed: failed}
 }
 
-// readsAtOnce bounds how many rows are read at once.
+// readsAtOnce is the maximum number of concurrent calls of Read per batch.
 const readsAtOnce = 16
 
-// read fills in the values of changes, or that they are gone, and returns what went wrong
-// with each. cells are those that exist, in the order of the changes.
+// read sets Value or Gone of the changes, and returns an error for each. cells has the existing
+// cells, in the order of changes.
 func (cfg Config[V]) read(ctx context.Context, r percolator.Reader, changes []Change[V],
 	cells []percolator.Cell) []error {
 	errs := make([]error, len(changes))
@@ -155,7 +155,7 @@ func (cfg Config[V]) read(ctx context.Context, r percolator.Reader, changes []Ch
 		value := cells[0].Value
 		cells = cells[1:]
 		group.Go(func() error {
-			defer func() { // nobody else could, and it would end the process
+			defer func() { // a panic in this goroutine would end the process
 				if p := recover(); p != nil {
 					errs[i] = fmt.Errorf("export %q: panic: %v\n%s", cfg.Name, p, debug.Stack())
 				}
@@ -164,6 +164,6 @@ func (cfg Config[V]) read(ctx context.Context, r percolator.Reader, changes []Ch
 			return nil
 		})
 	}
-	_ = group.Wait() // errs has them
+	_ = group.Wait() // errors are in errs
 	return errs
 }

@@ -1,10 +1,10 @@
-// Package hashed spreads rows that come in order, such as times and numbers, over the whole
-// of a table, so that no tablet takes all writes.
+// Package hashed spreads rows that are written in ascending order, such as times and sequence
+// numbers, over a whole table, so that no single tablet receives all writes.
 //
-// The first element of a row is a shard, taken from a hash of the others. A row is found
-// without knowing its shard. A scan in order merges one scan of each shard, which is what
-// spreading costs; a table with split keys at the shards has its tablets on all nodes from
-// the start.
+// The first element of a row is a shard number, computed from a hash of the other elements, so
+// that a reader can compute it too. A scan in order merges one scan per shard, which is the
+// cost of spreading. A table with split keys at the shards has tablets on all nodes from the
+// start.
 package hashed
 
 import (
@@ -18,18 +18,18 @@ import (
 	"github.com/percolator-go/percolator/tuple"
 )
 
-// Table is a table whose rows are spread. It holds no state, and its methods may be called
-// concurrently.
+// Table is a table with spread rows. It is stateless, and its methods are safe for concurrent
+// use.
 type Table struct {
 	name   string
 	shards int
 }
 
-// MaxShards bounds the shards of a Table: each is a scan of its own.
+// MaxShards is the maximum number of shards of a Table: Scan opens one scan per shard.
 const MaxShards = 256
 
-// New returns the table with as many shards, which must stay as they are while it has rows. It
-// panics with percolator.ErrInvalid if they are not 1 to MaxShards, a fault of the program.
+// New returns a Table with the number of shards, which must not change while the table has rows.
+// It panics with percolator.ErrInvalid unless shards is between 1 and MaxShards.
 func New(name string, shards int) Table {
 	if name == "" || shards < 1 || shards > MaxShards {
 		panic(fmt.Errorf("%w: hashed: table %q with %d shards: it may have 1 to %d",
@@ -38,7 +38,7 @@ func New(name string, shards int) Table {
 	return Table{name: name, shards: shards}
 }
 
-// Spec is what makes the table, with a split at each shard: for Registry.Table.
+// Spec returns the spec of the table, with a split key per shard, for Registry.Table.
 func (t Table) Spec() percolator.TableSpec {
 	spec := percolator.TableSpec{Name: t.name}
 	for shard := 1; shard < t.shards; shard++ {
@@ -47,15 +47,15 @@ func (t Table) Spec() percolator.TableSpec {
 	return spec
 }
 
-// Row returns the row of the elements, which are those that tuple.Pack takes.
+// Row returns the row of the elements, which may be of any type that tuple.Pack accepts.
 func (t Table) Row(elements ...any) string {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(tuple.Pack(elements...))) // a hash takes everything
+	_, _ = h.Write([]byte(tuple.Pack(elements...))) // Write of a hash never fails
 	return tuple.Pack(append([]any{int(h.Sum64() % uint64(t.shards))}, elements...)...)
 }
 
-// Elements returns the packed elements of a row, without its shard: for tuple.Unpack. The
-// error is tuple's.
+// Elements returns the packed elements of a row without its shard, for tuple.Unpack. The error
+// is that of tuple.Parse, or percolator.ErrInvalid for an empty row.
 func Elements(row string) (string, error) {
 	all, err := tuple.Parse(row)
 	if err != nil {
@@ -67,9 +67,9 @@ func Elements(row string) (string, error) {
 	return tuple.Pack(all[1:]...), nil
 }
 
-// Scan yields the cells of the rows whose elements begin with the prefix (none: of all), in the
-// order of their elements, then of columns. Cells have the table's rows, with their shards.
-// After an error it ends. It holds as many scans open as there are shards.
+// Scan yields the cells of the rows whose elements begin with prefix (of all rows if it is
+// empty), ordered by elements, then by column. The rows of the cells include the shard; see
+// Elements. An error is the last element of the sequence. Scan keeps one scan per shard open.
 func (t Table) Scan(ctx context.Context, r percolator.Reader, prefix []any,
 	cols ...percolator.Column) iter.Seq2[percolator.Cell, error] {
 	return func(yield func(percolator.Cell, error) bool) {
@@ -113,7 +113,7 @@ func (t Table) Scan(ctx context.Context, r percolator.Reader, prefix []any,
 	}
 }
 
-// scan is that of one shard, at its next cell.
+// scan is the scan of one shard, positioned at its next cell.
 type scan struct {
 	next func() (percolator.Cell, error, bool)
 	stop func()
@@ -121,7 +121,7 @@ type scan struct {
 	cell percolator.Cell
 }
 
-// advance goes to the next cell. Without more the scan is over, and stopped.
+// advance moves to the next cell. If there is none, it stops the scan and reports false.
 func (s *scan) advance() (more bool, err error) {
 	s.cell, err, more = s.next()
 	if !more {
@@ -130,8 +130,7 @@ func (s *scan) advance() (more bool, err error) {
 	return more, err
 }
 
-// shards has the scan whose next cell comes first on top. Rows of different shards differ
-// behind the shard.
+// shards is a heap of scans, ordered by the row of the next cell without its shard.
 type shards []*scan
 
 func (h shards) Len() int { return len(h) }

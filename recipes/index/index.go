@@ -1,10 +1,10 @@
-// Package index keeps a secondary index: from what a column holds to the rows that hold it.
+// Package index maintains a secondary index: from the values of a column to their rows.
 //
-// A strong observer of the column writes the index. Beside the entries it keeps what is
-// indexed of each row now, so that it can delete entries that no longer hold: whatever runs
-// are repeated, or collapsed, the entries of a row are those of its newest value that has
-// been indexed. They are behind the column by the time that a run takes to start. Where
-// that is too late, a transaction that writes the column calls Update itself.
+// A strong observer of the column writes the index. In addition to the entries it stores the
+// indexed keys of each row, so that it can delete stale entries: even if runs are repeated or
+// collapsed, the entries of a row are those of its newest indexed value. The index lags the
+// column by the time until the observer runs. To avoid the lag, a transaction that writes the
+// column calls Update.
 package index
 
 import (
@@ -17,35 +17,34 @@ import (
 	"github.com/percolator-go/percolator/tuple"
 )
 
-// Index is a secondary index. It holds no state, and its methods may be called
-// concurrently.
+// Index is a secondary index. It is stateless, and its methods are safe for concurrent use.
 type Index struct {
 	cfg     Config
 	entry   percolator.Column
 	indexed percolator.TypedColumn[[][]byte]
 }
 
-// Config says what is indexed.
+// Config configures an Index.
 type Config struct {
-	// Name is the observer's, unique in the cluster. Table is where the index is kept, Name
-	// unless given; the application makes it, as by Registry.Table.
-	Name  string
+	// Name is the name of the observer, unique in the cluster.
+	Name string
+	// Table is the table of the index, which the application creates, as by Registry.Table.
+	// Defaults to Name.
 	Table string
-	// Column is what is indexed.
+	// Column is the indexed column.
 	Column percolator.Column
-	// Keys returns under which keys a value is found; nil: under the value itself. None:
-	// not at all. Keys are any bytes; a key and a row together have to fit into a row.
+	// Keys returns the keys of a value, possibly none. Keys may contain any bytes; a key and
+	// a row together must fit into a row. Defaults to the value itself.
 	Keys func(value []byte) ([]string, error)
 }
 
-// The first element of a row of the index's table says what it is.
+// The first element of a row of the index's table is its type.
 const (
-	rowOfIndexed = 0 // then a row: the keys under which it is found
-	rowOfEntry   = 1 // then a key and a row that is found under it
+	rowOfIndexed = 0 // then an indexed row; its cell has the row's keys
+	rowOfEntry   = 1 // then a key and an indexed row
 )
 
-// New returns the index. A faulty configuration is a fault of the program: it panics with
-// percolator.ErrInvalid.
+// New returns an Index. It panics with percolator.ErrInvalid if cfg is invalid.
 func New(cfg Config) *Index {
 	if cfg.Name == "" || cfg.Column.Table == "" {
 		panic(fmt.Errorf("%w: index %q: it needs a name and a column", percolator.ErrInvalid, cfg.Name))
@@ -71,8 +70,8 @@ func (x *Index) Register(r *percolator.Registry, opts ...percolator.ObserverOpti
 		}, opts...)
 }
 
-// Update brings the entries of the row in line with what the transaction sees in the
-// column, its own writes included.
+// Update updates the entries of the row to the value that the transaction sees, including its
+// own writes.
 func (x *Index) Update(ctx context.Context, tx *percolator.Tx, row string) error {
 	value, ok, err := tx.Get(ctx, row, x.cfg.Column)
 	if err != nil {
@@ -101,8 +100,8 @@ func (x *Index) Update(ctx context.Context, tx *percolator.Tx, row string) error
 			tx.Delete(x.row(string(key), row), x.entry)
 		}
 	}
-	// Written in any case, so that an update by a transaction and the observer's run
-	// conflict, and the later of them decides.
+	// Write even if unchanged, so that concurrent updates of the row conflict and the later
+	// one wins.
 	if len(now) == 0 {
 		x.indexed.Delete(tx, about)
 	} else {
@@ -113,7 +112,7 @@ func (x *Index) Update(ctx context.Context, tx *percolator.Tx, row string) error
 
 func (x *Index) row(key, row string) string { return tuple.Pack(rowOfEntry, key, row) }
 
-// Lookup yields the rows that are found under the key, in their order.
+// Lookup yields the rows with the key, in row order.
 func (x *Index) Lookup(ctx context.Context, r percolator.Reader, key string) iter.Seq2[string,
 	error] {
 	return func(yield func(string, error) bool) {
@@ -125,10 +124,10 @@ func (x *Index) Lookup(ctx context.Context, r percolator.Reader, key string) ite
 	}
 }
 
-// Entry is a row that is found under a key.
+// Entry is a key and a row that has it.
 type Entry struct{ Key, Row string }
 
-// All yields all entries, by key and row.
+// All yields all entries, ordered by key and row.
 func (x *Index) All(ctx context.Context, r percolator.Reader) iter.Seq2[Entry, error] {
 	return x.scan(ctx, r, tuple.Prefix(rowOfEntry))
 }

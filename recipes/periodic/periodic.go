@@ -1,10 +1,10 @@
-// Package periodic does work again and again, once in the whole cluster each time, whichever
-// nodes live: reports, expiry, polling of what cannot call.
+// Package periodic runs jobs periodically, once per period in the whole cluster, whichever
+// nodes are alive: for example reports, expiry, or polling of external systems.
 //
-// A job is a row of a table. Its weak observer does the work and sets a timer
-// (percolator.Tx.NotifyAfter) for the next time in one transaction, so there is always a
-// next time, and nothing is to be done when a node dies. When that is, the observer writes
-// into the row: a notification that comes too early, or twice, finds that it is not due.
+// A job is a row of a table. Its weak observer does the work and sets the timer of the next
+// period (percolator.Tx.NotifyAfter) in one transaction, so that the job continues after the
+// death of any node. The observer also records the time of the next run in the row: a
+// notification that is early or duplicate finds that the job is not due.
 package periodic
 
 import (
@@ -15,28 +15,28 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// Job is work that is done again and again.
+// Job is a periodic job.
 type Job struct {
-	Name  string        // its row, and its observer's name in the cluster
-	Every time.Duration // from the start of the work to the next; at least MinEvery
-	// Do does the work in a transaction that may run again: what it does outside of it has
-	// to bear repetition. After an error it is tried again as any observer, with a backoff,
-	// and parked after too many (percolator.MaxAttempts): then the job stands still until
-	// it is replayed.
+	Name  string        // the job's row, and its observer's name in the cluster
+	Every time.Duration // from the start of one run to the start of the next; at least MinEvery
+	// Do does the work in a transaction that may be retried, so its effects outside the
+	// transaction must be repeatable. After an error it is retried with backoff, as any
+	// observer is, and parked after percolator.MaxAttempts; the job then stops until it is
+	// replayed.
 	Do func(ctx context.Context, tx *percolator.Tx) error
 }
 
-// MinEvery is the shortest period: timers are not more precise.
+// MinEvery is the minimum of Job.Every; timers are not more precise.
 const MinEvery = time.Second
 
-// Jobs are the jobs of one table. The zero value is of no use; see New.
+// Jobs are the jobs of one table. Use New to create one.
 type Jobs struct {
 	table string
 	jobs  []Job
 }
 
-// New returns the jobs, which are kept in the table: their observers' own. It panics with
-// percolator.ErrInvalid if a job makes no sense, a fault of the program.
+// New returns the jobs. The table is reserved for them and is created with their observers. New
+// panics with percolator.ErrInvalid if a job is invalid.
 func New(table string, jobs ...Job) *Jobs {
 	for _, j := range jobs {
 		if table == "" || j.Name == "" || j.Every < MinEvery || j.Do == nil {
@@ -57,9 +57,9 @@ func (js *Jobs) Register(r *percolator.Registry, opts ...percolator.ObserverOpti
 	}
 }
 
-// Start begins the jobs that have never run, and those that are due. It may be called on
-// every start of every node. It sets a timer for the others: after a restore from a
-// backup, which has no timers, there would be none.
+// Start triggers the jobs that have never run or are due, and sets a timer for the others,
+// which may be missing after a restore: only an operator's backup contains timers. It may be
+// called at every start of every node.
 func (js *Jobs) Start(ctx context.Context, db *percolator.DB) error {
 	return db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
 		for _, j := range js.jobs {
@@ -78,14 +78,14 @@ func (js *Jobs) Start(ctx context.Context, db *percolator.DB) error {
 	})
 }
 
-// Next returns when the job is due next; ok is false if it has never run.
+// Next returns the time of the next run; ok is false if the job has never run.
 func (js *Jobs) Next(ctx context.Context, r percolator.Reader, name string) (due time.Time,
 	ok bool, err error) {
 	ns, ok, err := js.next().Get(ctx, r, name)
 	return time.Unix(0, ns), ok, err
 }
 
-// wake is a column for each job, because a column has one observer.
+// wake returns the weak column of a job; each job has its own, since a column has one observer.
 func (js *Jobs) wake(j Job) percolator.Column {
 	return percolator.Column{Table: js.table, Name: "wake " + j.Name}
 }
@@ -95,8 +95,7 @@ func (js *Jobs) next() percolator.TypedColumn[int64] {
 	return percolator.Typed(col, percolator.Integer[int64]())
 }
 
-// run does the job if it is due. Two runs at once both write when it is due next, so that
-// one of them commits.
+// run does the job if it is due. Concurrent runs write the same cell, so only one commits.
 func (js *Jobs) run(ctx context.Context, tx *percolator.Tx, j Job) error {
 	due, known, err := js.next().Get(ctx, tx, j.Name)
 	if err != nil {
@@ -104,7 +103,7 @@ func (js *Jobs) run(ctx context.Context, tx *percolator.Tx, j Job) error {
 	}
 	now := tx.StartTS().Time().UnixNano()
 	if known && now < due {
-		return nil // a notification too many: the timer of the run before this one is set
+		return nil // duplicate notification: the previous run has set the timer
 	}
 	if err := j.Do(ctx, tx); err != nil {
 		return err

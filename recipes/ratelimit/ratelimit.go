@@ -1,13 +1,12 @@
-// Package ratelimit bounds how often something is done in the whole cluster, by token
-// buckets: a key has so many tokens, which come back at a rate, and whoever does it takes
-// some.
+// Package ratelimit limits the rate of an operation in the whole cluster with token buckets:
+// each key has a bucket of tokens that refills at a constant rate, and each operation takes
+// some of them.
 //
-// A bucket is a cell that a transaction reads and writes, so that what is taken and what is
-// done with it commit together or not at all, whatever fails. Its time is the transaction's
-// start timestamp, which is the oracle's, so nodes' clocks do not matter. Transactions that
-// take from one bucket conflict: a hot key needs Shards, of which each has its part of the
-// tokens, and which make the limit less exact: an unlucky caller may be refused while other
-// shards have tokens left.
+// A bucket is a cell that a transaction reads and writes, so that taking tokens commits
+// atomically with the rest of the transaction. Its clock is the transaction's start timestamp;
+// the clocks of nodes do not matter. Transactions that take from the same bucket conflict. For
+// a hot key, set Shards: each shard has a part of the tokens, which makes the limit less exact,
+// since a caller may be refused while other shards have tokens left.
 package ratelimit
 
 import (
@@ -21,30 +20,29 @@ import (
 	"github.com/percolator-go/percolator/tuple"
 )
 
-// Limit is a limit for each of any number of keys. It holds no state, and its methods may
-// be called concurrently.
+// Limit is a rate limit per key. It is stateless, and its methods are safe for concurrent use.
 type Limit struct {
 	cfg    Config
 	bucket percolator.TypedColumn[bucket]
 }
 
-// Config says how much is allowed.
+// Config configures a Limit.
 type Config struct {
-	Table string        // which the application makes, as by Registry.Table
-	Every time.Duration // in which one token comes back, to a bucket that lacks some
+	Table string        // table of the buckets; the application creates it, as by Registry.Table
+	Every time.Duration // time in which one token returns to a bucket that is not full
 	Burst int           // tokens of a full bucket
-	// Shards are the buckets of each key; default 1. They share Burst and the rate.
+	// Shards is the number of buckets per key, which share Burst and the rate. Defaults to 1.
 	Shards int
 }
 
-// bucket is how many tokens there were, and when.
+// bucket is the number of tokens at a time.
 type bucket struct {
 	Tokens float64 `json:"tokens"`
 	At     int64   `json:"at_unix_ns"`
 }
 
-// New returns the limit. It panics with percolator.ErrInvalid if a value makes no sense, a
-// fault of the program: more Shards than Burst leave none a whole token.
+// New returns a Limit. It panics with percolator.ErrInvalid if cfg is invalid, for example if
+// Burst is less than Shards, so that no shard has a whole token.
 func New(cfg Config) *Limit {
 	if cfg.Shards == 0 {
 		cfg.Shards = 1
@@ -57,10 +55,10 @@ func New(cfg Config) *Limit {
 	return &Limit{cfg: cfg, bucket: percolator.Typed(col, percolator.JSON[bucket]())}
 }
 
-// Take takes n tokens of the key, if the transaction commits. It returns 0 if it has, else
-// after how long to try again: then it has taken none. An observer returns an error that
-// wraps percolator.ErrUnavailable to be run again, or asks for it by Tx.NotifyAfter. More
-// tokens than a bucket ever has are refused with percolator.ErrInvalid.
+// Take takes n tokens of the key, if the transaction commits, and returns 0. If there are not
+// enough tokens, it takes none and returns the time after which to retry. An observer then
+// returns an error that wraps percolator.ErrUnavailable, or calls Tx.NotifyAfter. Take returns
+// percolator.ErrInvalid if n is negative or exceeds the capacity of a bucket.
 func (l *Limit) Take(ctx context.Context, tx *percolator.Tx, key string,
 	n int) (wait time.Duration, err error) {
 	most := float64(l.cfg.Burst) / float64(l.cfg.Shards)
@@ -77,8 +75,8 @@ func (l *Limit) Take(ctx context.Context, tx *percolator.Tx, key string,
 	if !ok {
 		b = bucket{Tokens: most, At: now}
 	}
-	every := float64(l.cfg.Every) * float64(l.cfg.Shards) // for one token of this bucket
-	// The oracle's time never goes back.
+	every := float64(l.cfg.Every) * float64(l.cfg.Shards) // per token of this bucket
+	// The oracle's time never goes back, so now-b.At is not negative.
 	have := min(most, b.Tokens+float64(now-b.At)/every)
 	if lacks := float64(n) - have; lacks > 0 {
 		return time.Duration(math.Ceil(lacks * every)), nil

@@ -1,10 +1,9 @@
-// Package unique keeps a value with at most one owner: an email address of one user, a name
-// of one page.
+// Package unique implements uniqueness constraints: a value, such as an email address or a page
+// name, has at most one owner.
 //
-// The values are rows of a table of their own. Claim reads the row and writes it, so that of
-// two transactions that claim one value at the same time, snapshot isolation lets one commit;
-// the other runs again and finds it taken. That needs no observer and no lock: the check is
-// the transaction's own.
+// The values are rows of a table of their own. Claim reads and writes the row, so that of two
+// transactions that claim a value concurrently only one commits; the other is retried and
+// finds the value taken. This needs neither an observer nor a lock.
 package unique
 
 import (
@@ -15,10 +14,10 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// ErrTaken is the error of claims of what somebody else owns; use errors.Is. See TakenError.
+// ErrTaken reports that another owner has the claimed value. The error is a *TakenError.
 var ErrTaken = errors.New("unique: taken")
 
-// TakenError says who owns what was claimed. It wraps ErrTaken.
+// TakenError names the owner of a claimed value. It wraps ErrTaken.
 type TakenError struct {
 	Value, Owner string
 }
@@ -28,27 +27,28 @@ func (e *TakenError) Error() string {
 	return fmt.Sprintf("unique: %q is taken by %q", e.Value, e.Owner)
 }
 
-// Unwrap is ErrTaken.
+// Unwrap returns ErrTaken.
 func (e *TakenError) Unwrap() error { return ErrTaken }
 
-// Constraint is a set of values of which each has at most one owner. Values are rows, up to
-// 4 KiB; owners are any text but the empty one. It holds no state, and its methods may be
-// called concurrently.
+// Constraint is a set of values with at most one owner each. A value is a row, up to 4 KiB; an
+// owner is a non-empty string. Constraint is stateless, and its methods are safe for
+// concurrent use.
 type Constraint struct {
 	owner percolator.TypedColumn[string]
 }
 
-// New returns the constraint that is kept in the table, which is the application's to make, as
-// by Registry.Table.
+// New returns a Constraint that uses the table. The application creates the table, as by
+// Registry.Table.
 func New(table string) Constraint {
 	col := percolator.Column{Table: table, Name: "owner"}
 	return Constraint{owner: percolator.Typed(col, percolator.Text[string]())}
 }
 
-// Claim makes the owner that of the value, if the transaction commits; it may be that already. The error is a *TakenError if the value is another's.
+// Claim makes owner the owner of the value, if the transaction commits. Claiming again is
+// allowed. The error is a *TakenError if the value has another owner.
 func (c Constraint) Claim(ctx context.Context, tx *percolator.Tx, value, owner string) error {
 	if owner == "" {
-		return fmt.Errorf("%w: unique: %q is claimed for nobody", percolator.ErrInvalid, value)
+		return fmt.Errorf("%w: unique: claim of %q without an owner", percolator.ErrInvalid, value)
 	}
 	has, taken, err := c.owner.Get(ctx, tx, value)
 	switch {
@@ -57,13 +57,13 @@ func (c Constraint) Claim(ctx context.Context, tx *percolator.Tx, value, owner s
 	case taken && has != owner:
 		return &TakenError{Value: value, Owner: has}
 	}
-	// Written also if it is the owner's already: a release at the same time conflicts then.
+	// Write even if unchanged, so that a concurrent release conflicts.
 	c.owner.Set(tx, value, owner)
 	return nil
 }
 
-// Release lets the value be claimed by others. It does nothing unless the owner is the
-// value's, so that a late release takes nothing from a later owner.
+// Release makes the value available. It does nothing if the value has another owner, so that a
+// late release does not affect a later owner.
 func (c Constraint) Release(ctx context.Context, tx *percolator.Tx, value, owner string) error {
 	has, taken, err := c.owner.Get(ctx, tx, value)
 	if err == nil && taken && has == owner {
@@ -72,7 +72,7 @@ func (c Constraint) Release(ctx context.Context, tx *percolator.Tx, value, owner
 	return err
 }
 
-// Change releases one value and claims another, both or none.
+// Change releases one value and claims another, atomically.
 func (c Constraint) Change(ctx context.Context, tx *percolator.Tx, from, to, owner string) error {
 	if err := c.Claim(ctx, tx, to, owner); err != nil || from == to {
 		return err
@@ -80,7 +80,7 @@ func (c Constraint) Change(ctx context.Context, tx *percolator.Tx, from, to, own
 	return c.Release(ctx, tx, from, owner)
 }
 
-// Owner returns who owns the value; ok is false if nobody does.
+// Owner returns the owner of the value; ok is false if it has none.
 func (c Constraint) Owner(ctx context.Context, r percolator.Reader, value string) (owner string,
 	ok bool, err error) {
 	return c.owner.Get(ctx, r, value)
