@@ -5,10 +5,9 @@ import (
 	"sync"
 )
 
-// background runs the goroutines that the node has beside those of its actors and servers:
-// the worker of changes, those that read meta from time to time, and the one that answers
-// other nodes' requests. Open's goroutine starts them once meta has answered; Drain stops
-// them, before the parts that they use end. It owns nothing else.
+// background runs the node's goroutines other than those of its actors and servers: the worker of
+// changes, the periodic readers of meta, and the responder to other nodes' requests. Open starts
+// them once meta has answered; Drain stops them before the parts that they use.
 type background struct {
 	ctx    context.Context // of all of them
 	cancel context.CancelFunc

@@ -12,18 +12,18 @@ import (
 	"github.com/percolator-go/percolator/internal/rpc"
 )
 
-// certificates are those that this node uses. One whose certificate has ended goes on
-// with the connections that it has, and fails whoever connects anew: this says so before
-// it happens, wherever somebody may look, on any goroutine. It owns nothing; the log is
-// certs.Files.Watch's business, a goroutine of the node's background.
+// certificates reports problems of the certificates that this node uses. A node with an expired
+// certificate keeps its connections but fails new ones, so status and readiness report the problem
+// in advance. It owns nothing and is safe for concurrent use; certs.Files.Watch, a goroutine of the
+// node's background, logs.
 type certificates struct {
 	files   *certs.Files // nil: plain text
 	now     func() time.Time
 	clients *rpc.LegacyCerts // of the server for clients
-	host    func() string    // by which others reach the node; empty: not known yet, or there is none
+	host    func() string    // the node's host for others; empty: unknown or none
 }
 
-// errExpired reports that nobody can connect to the node any more, nor it to others.
+// errExpired reports that new connections to and from the node fail.
 var errExpired = errors.New("node: a certificate has expired")
 
 // expiries returns when the certificates in use expire; none in plain text.
@@ -34,7 +34,7 @@ func (c certificates) expiries() []certs.Expiry {
 	return c.files.Expiries()
 }
 
-// status returns what a node's status says of the certificates.
+// status returns the certificates for the node's status.
 func (c certificates) status() (out []*pb.CertificateStatus) {
 	for _, e := range c.expiries() {
 		out = append(out, &pb.CertificateStatus{
@@ -49,7 +49,7 @@ func (c certificates) status() (out []*pb.CertificateStatus) {
 	own.Issuer, own.Trusted = c.files.Authorities()
 	problems := []string{own.Problem}
 	if why := c.files.Unusable(); why != "" {
-		problems = append(problems, "the changed files are not used, and a restart will fail: "+why)
+		problems = append(problems, "the changed files were rejected, and a restart will fail: "+why)
 	}
 	if host := c.host(); host != "" {
 		if problem, next := c.files.MissingHost(host); problem != "" {
@@ -62,8 +62,8 @@ func (c certificates) status() (out []*pb.CertificateStatus) {
 	return out
 }
 
-// revoked returns what is revoked as far as this node knows, so that doctor finds nodes that the
-// list was not copied to; nil in plain text.
+// revoked returns this node's revocation list for doctor, which reports nodes with another one; nil
+// in plain text.
 func (c certificates) revoked() *pb.RevokedStatus {
 	if c.files == nil {
 		return nil
@@ -72,10 +72,9 @@ func (c certificates) revoked() *pb.RevokedStatus {
 	return &pb.RevokedStatus{Count: uint32(count), Digest: digest}
 }
 
-// roleless returns the certificates of clients that carry no role, as far as the node knows:
-// those that have called it within a day, and the one beside its own files. They are of
-// before there were roles and count as an operator's, which is more than their holders
-// should have, so doctor names them until they are replaced.
+// roleless returns the known client certificates without a role: those that called the node within
+// a day, and the one next to its own files. They predate roles and have an operator's permissions,
+// so doctor reports them until they are replaced.
 func (c certificates) roleless() (out []*pb.RolelessCertificate) {
 	if c.files == nil {
 		return nil
@@ -91,7 +90,7 @@ func (c certificates) roleless() (out []*pb.RolelessCertificate) {
 
 // expired returns an error, for readiness, if a certificate has expired.
 func (c certificates) expired() error {
-	// One is enough to be unready; the problem names its file.
+	// One expired certificate makes the node unready; the problem names its file.
 	for _, e := range c.expiries() {
 		if now := c.now(); e.Expired(now) {
 			return fmt.Errorf("%w: %s", errExpired, e.Problem(now))
@@ -100,8 +99,7 @@ func (c certificates) expired() error {
 	return nil
 }
 
-// notes returns the certificates' problems, which a probe is told even if the node is
-// ready.
+// notes returns the certificates' problems for probes, even if the node is ready.
 func (c certificates) notes() (out []string) {
 	for _, s := range c.status() {
 		if s.Problem != "" {

@@ -16,13 +16,12 @@ import (
 	"github.com/percolator-go/percolator/node/leaderjobs"
 )
 
-// changes reacts when it has changed who leads meta or who is alive. Its worker (run) is
-// a goroutine of the node's background, because reacting means waiting for meta and for
-// jobs that end.
+// changes reacts to changes of meta's leader and of the live members. Its worker (run) is a
+// goroutine of the node's background, because it waits for meta and for jobs to end.
 //
-// It owns who was alive, and in which term this node led meta, when it last looked.
-// Tablets, gossip and the policy wake the worker on any goroutine. One look may be under
-// way, and at most one more is owed, however often the worker is woken meanwhile.
+// It owns the live members and this node's term as leader of meta as of the last check. Tablets,
+// gossip and the policy wake the worker on any goroutine. At most one check is in flight and one
+// is pending, however often the worker is woken.
 type changes struct {
 	woken      actorkit.Wakeup
 	tablets    *tablets
@@ -35,21 +34,21 @@ type changes struct {
 	logger     *slog.Logger
 	publisher  publisher
 
-	// The worker's own, as of the last look.
+	// Owned by the worker, as of the last check.
 	alive map[uint64]cluster.Member
 	term  uint64 // in which this node led meta; 0: it did not
 }
 
 const (
-	// lookPause is the interval between looks while nothing wakes the worker: a wake-up
-	// that was missed costs at most that long.
+	// lookPause is the interval between checks without a wake-up: it bounds the delay after a missed
+	// wake-up.
 	lookPause = time.Second
 	// metaReadTimeout bounds each reading of meta after a change of the members.
 	metaReadTimeout = 2 * time.Second
 )
 
-// run is the worker: it looks at what may have changed when it is woken, and every
-// lookPause. The jobs follow the leadership first; then gossip is told of it.
+// run is the worker: it checks for changes when woken and every lookPause. It starts or stops jobs
+// before it announces the leadership by gossip.
 func (c *changes) run(ctx context.Context) {
 	tick := time.NewTicker(lookPause)
 	defer tick.Stop()
@@ -57,8 +56,8 @@ func (c *changes) run(ctx context.Context) {
 		term := c.tablets.leadsMeta(ctx)
 		c.jobs.Follow(ctx, term != 0)
 		if term != c.term && term != 0 {
-			// The node that led meta before may have changed the catalogue and ended
-			// before it had told every tablet.
+			// The previous leader of meta may have changed the catalogue and ended before every
+			// tablet had applied the change.
 			c.observers.CheckTablets()
 		}
 		c.term = term
@@ -73,9 +72,9 @@ func (c *changes) run(ctx context.Context) {
 	}
 }
 
-// compareMembers compares the members with those of the last look. Advisory locks of an
-// incarnation that is gone are released. After a node has come, this one applies the
-// catalogue again: it may have been this node that was cut off and missed changes.
+// compareMembers compares the members with those of the last check. It releases the advisory locks
+// of dead incarnations. When a node appears, it applies the catalogue again: this node may have
+// been partitioned and missed changes.
 func (c *changes) compareMembers(ctx context.Context) {
 	now := map[uint64]cluster.Member{}
 	for _, m := range c.members.Alive() {
@@ -85,7 +84,7 @@ func (c *changes) compareMembers(ctx context.Context) {
 	for id, m := range now {
 		before, known := c.alive[id]
 		came = came || !known
-		// Restarted between two looks: the process of before is gone all the same.
+		// Restarted between two checks: the previous process has ended too.
 		if known && before.Incarnation != m.Incarnation {
 			c.gone(before)
 		}
@@ -95,9 +94,9 @@ func (c *changes) compareMembers(ctx context.Context) {
 			c.gone(m)
 		}
 	}
-	first := c.alive == nil // observers.start applies the catalogue by itself
+	first := c.alive == nil // observers.start applies the catalogue itself
 	if c.term != 0 && (came || len(now) != len(c.alive)) {
-		// A node that has gone may have told only some of the tablets of its change.
+		// A dead node may have announced its change to some tablets only.
 		c.observers.CheckTablets()
 	}
 	c.alive = now
@@ -109,8 +108,8 @@ func (c *changes) compareMembers(ctx context.Context) {
 	}
 }
 
-// readMeta reads what a node that was cut off may have missed: the catalogue, and the
-// node table, so that operators can be told it while meta does not answer.
+// readMeta reads what a partitioned node may have missed: the catalogue, and the node table, which
+// serves operators while meta does not answer.
 func (c *changes) readMeta(ctx context.Context) {
 	read := func(what string, read func(context.Context) error) {
 		attempt, cancel := context.WithTimeout(ctx, metaReadTimeout)
@@ -131,10 +130,9 @@ func (c *changes) gone(m cluster.Member) {
 	c.locks.Forget(hosting.LockOwners(m.NodeID, m.Incarnation))
 }
 
-// mapPause is the least time between two readings of the tablet map by a node that does
-// not hold every tablet; up to a tenth is added at random, so that nodes do not read
-// together. It bounds how long the node can go without knowing of a split that no request
-// meets.
+// mapPause is the least time between two reads of the tablet map by a node that does not hold every
+// tablet, plus a jitter of up to 10 %. It bounds the age of the map for splits that no request
+// encounters.
 const mapPause = 20 * time.Second
 
 // mapTimeout bounds one reading of the tablet map.

@@ -12,11 +12,10 @@ import (
 	"github.com/percolator-go/percolator/actors/tablet"
 )
 
-// failures records the tablets of this node that have stopped, and reopens those that
-// have panicked: at once the first few times, then after growing pauses. A fault that
-// returns with every opening thus costs an attempt every few minutes, and one that has
-// gone leaves no tablet down. After a storage fault a tablet stays stopped: nothing may
-// be acknowledged that the store has not taken (design section 10).
+// failures records this node's failed tablets and reopens those that panicked: the first
+// maxReopens times at once, then after growing pauses, so that a permanent fault costs one attempt
+// every few minutes. After a storage fault a tablet stays stopped: nothing may be acknowledged that
+// the store has not persisted (design section 10).
 //
 // Tablets' actors report here, and readiness and status read on any goroutine; nobody
 // waits, since the replicas' workers open the tablets. In flight may be, for each tablet,
@@ -32,14 +31,12 @@ type failures struct {
 }
 
 const (
-	// maxReopens is the number of panics after which one tablet is opened anew without a
-	// pause.
+	// maxReopens is the number of panics of a tablet after which it is reopened without a pause.
 	maxReopens = 3
 	// reopenPause is the first pause, maxReopenPause the longest.
 	reopenPause    = time.Minute
 	maxReopenPause = 10 * time.Minute
-	// reopenMemory is the time without a panic after which those of a tablet are
-	// forgotten.
+	// reopenMemory is the time without a panic after which a tablet's panics are forgotten.
 	reopenMemory = time.Hour
 )
 
@@ -51,11 +48,11 @@ type reopenings map[uint64]*panics
 type panics struct {
 	count int
 	last  time.Time
-	timer *time.Timer // the opening that waits for its pause to end; nil: none
+	timer *time.Timer // the pending reopening; nil: none
 }
 
-// next counts a panic of the tablet and returns how long to wait until it is opened anew.
-// It also forgets the old panics of all tablets, which bounds the map.
+// next counts a panic of the tablet and returns the pause before it is reopened. It also forgets
+// old panics of all tablets, which bounds the map.
 func (r reopenings) next(tablet uint64, now time.Time) time.Duration {
 	for id, p := range r {
 		if now.Sub(p.last) >= reopenMemory {
@@ -130,8 +127,8 @@ func (f *failures) resume(id uint64) {
 	}
 }
 
-// openLocked has a tablet restarted from the store. What comes of it is only logged,
-// because a tablet that leads or hears its leader calls forget.
+// openLocked restarts a tablet from the store. A failure is only logged; on success the tablet
+// calls forget once it leads or receives from its leader.
 func (f *failures) openLocked(id uint64) {
 	f.reopen(id, func(err error) {
 		if err != nil {

@@ -28,15 +28,14 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// joining holds what a node has before it belongs to a cluster: its listeners, its own
-// record, and the door through which it enters and lets others in. It is used in this
-// order: openJoining, enter, openGossip, open, takeOver, quit, close. After a start that
-// failed half-way, quit and close come at once.
+// joining holds the parts of a node that exist before it belongs to a cluster: its listeners, its
+// identity record, and the membership service, by which it joins and admits others. Call order:
+// openJoining, enter, openGossip, open, takeOver, quit, close; after a failed start, quit and
+// close.
 //
-// It owns the bound addresses, and which server answers at the clients' address. The
-// goroutines of Open and Close call it; gossip calls known. In flight may be the server
-// that answers early, and one goroutine (upkeep) that first looks for other nodes and
-// later keeps this one registered; quit ends it.
+// It owns the bound addresses and the server at the clients' address. The goroutines of Open and
+// Close call it; gossip calls known. In flight may be the early server and one goroutine (upkeep)
+// that first searches for other nodes and later keeps this one registered; quit ends it.
 type joining struct {
 	cfg        Config
 	files      *certs.Files // nil: plain text
@@ -48,39 +47,37 @@ type joining struct {
 	ports   *gossip.Listener // nil: none, or gossip has it
 	gossip  *gossip.Gossip   // nil: the node is alone
 	contact *join.GRPCContact
-	at      *pb.NodeAddresses // what others are told
+	at      *pb.NodeAddresses // announced addresses
 
-	early       *grpc.Server // tells who this is until the node serves; nil: not any more
+	early       *grpc.Server // serves Membership until the node serves; nil after that
 	earlyServed chan error
 
-	upkeep sync.WaitGroup     // what goes on behind the node's back: Seek, then Upkeep
-	end    context.CancelFunc // of it
+	upkeep sync.WaitGroup     // the background goroutine: Seek, then Upkeep
+	end    context.CancelFunc // ends upkeep
 }
 
-// joiningParts are the parts of joining that a test replaces, and what it has to know of
-// the rest of the node.
+// joiningParts are the parts of joining that tests replace, and its inputs from the rest of the
+// node.
 type joiningParts struct {
-	// contact reaches other nodes' doors, and makes this one reachable at the address;
-	// nil: gRPC.
+	// contact calls other nodes' membership services and serves this node's at the address; nil:
+	// gRPC.
 	contact func(listen string, door pb.MembershipServer) join.Contact
-	// noGossip: somebody else tells who the members are, so that nothing is bound for
-	// gossip.
+	// noGossip means that a test provides the members: no address for gossip is bound.
 	noGossip bool
 	// clock is the node's; nil: time.Now.
 	clock func() time.Time
 	gate  *version.Gate
-	// http is what the HTTP listener has bound; empty: there is none.
+	// http is the bound address of the HTTP listener; empty: none.
 	http string
-	// waiting is told why the node has to wait until it may go on.
+	// waiting is called with the reason for which the node waits.
 	waiting func(why string)
-	// discards is called when the node's replicas have to be discarded (join.Self.Discards).
+	// discards is called when the node's replicas must be discarded (join.Self.Discards).
 	discards func(ctx context.Context)
 }
 
-// openJoining binds the node's addresses and reads its record. From then on the node
-// tells others who it is, but lets nobody in. bootstrap adds the first tablets to the
-// batch in which a founder becomes a node of its cluster. After an error everything is
-// closed again.
+// openJoining binds the node's addresses and reads its record. From then on the node answers who it
+// is, but admits nobody. bootstrap adds the first tablets to the batch in which a founder becomes a
+// member of its cluster. On error it closes everything.
 func openJoining(cfg Config, files *certs.Files, st *store.Store,
 	bootstrap func(*store.Batch, uint64), parts joiningParts) (*joining, error) {
 	e := &joining{
@@ -106,7 +103,7 @@ func openJoining(cfg Config, files *certs.Files, st *store.Store,
 		Version: Version(), Gate: parts.gate, Bootstrap: bootstrap, Logger: cfg.Logger,
 		Clock: parts.clock, MaxClockOff: cfg.MaxClockAhead,
 	}
-	// A test's contact needs the door, and the door a contact.
+	// A test's contact needs the membership service, which needs a contact.
 	if parts.contact != nil {
 		later := &lateContact{}
 		c.Contact = later
@@ -139,8 +136,8 @@ func votersWith(st *store.Store, dead []uint64) (nodes []uint64, err error) {
 	return slices.Compact(nodes), nil
 }
 
-// openCerts loads the node's certificates, before anything is made or bound. It returns
-// nil if the node is configured without.
+// openCerts loads the node's certificates before anything is created or bound. It returns nil
+// without certificates in the configuration.
 func openCerts(cfg Config) (*certs.Files, error) {
 	if cfg.Certs == "" {
 		return nil, nil
@@ -150,8 +147,7 @@ func openCerts(cfg Config) (*certs.Files, error) {
 		return nil, fmt.Errorf("node: %w", err)
 	}
 	if cfg.GossipAddr() != "" {
-		// Otherwise faulty keys would be found only after the cluster has taken the node
-		// in.
+		// Otherwise invalid keys would be detected only after the node has joined.
 		if err := gossip.CheckKeys(cfg.Certs); err != nil {
 			return nil, fmt.Errorf("node: %w", err)
 		}
@@ -176,7 +172,7 @@ func (n *Node) join(ctx context.Context) error {
 		contact: n.parts.Contact, noGossip: n.parts.Members != nil, http: n.HTTPAddr(),
 		clock: n.parts.Clock, gate: n.gate,
 		waiting: func(why string) { n.waiting.Store(&why) },
-		// What is found before tablets are opened, their start does.
+		// Before the tablets are opened this does nothing: their start discards.
 		discards: func(ctx context.Context) {
 			if n.tablets != nil {
 				n.tablets.discard(ctx)
@@ -193,7 +189,7 @@ func (n *Node) join(ctx context.Context) error {
 	return err
 }
 
-// registry returns what the door needs of meta to let others in.
+// registry returns the parts of meta that the membership service needs to admit nodes.
 func (n *Node) registry() join.Registry {
 	return &meta.Registry{
 		Nodes: n.meta.Nodes, Members: n.peerNodes.Members(), Tablet: func() *pb.TabletDescriptor {
@@ -220,13 +216,12 @@ func (n *Node) fail(err error) {
 // when another process runs with its identity. It is never closed.
 func (n *Node) Failed() <-chan error { return n.failed }
 
-// lateContact is a contact that is made after the door that uses it. It is set before
-// enter, the first to use it.
+// lateContact is a contact that is created after the membership service that uses it. It is set
+// before enter, its first user.
 type lateContact struct{ join.Contact }
 
-// bind binds all addresses but HTTP's, and records which ones others are told. It comes
-// before joining, because a request to join carries the addresses, and port 0 is known
-// only once it is bound.
+// bind binds all addresses except HTTP's and records the announced ones. It precedes joining,
+// because a join request carries the addresses, and port 0 is resolved by binding.
 func (e *joining) bind(parts joiningParts) error {
 	var err error
 	if parts.http != "" {
@@ -296,7 +291,7 @@ func freePort(addr string) (string, error) {
 // alone.
 func (e *joining) peerAddr() string { return e.cfg.PeerAddr() }
 
-// credentials returns those with which this node asks other nodes to let it in.
+// credentials returns the credentials of join requests.
 func (e *joining) credentials() credentials.TransportCredentials {
 	if e.files == nil {
 		return insecure.NewCredentials()
@@ -304,9 +299,8 @@ func (e *joining) credentials() credentials.TransportCredentials {
 	return credentials.NewTLS(e.files.Peer())
 }
 
-// serveEarly serves Membership until the node serves clients as well. Clients get
-// Unavailable for any other service, so that they ask again, or another node; gRPC's own
-// Unimplemented would read as if this node never served them.
+// serveEarly serves Membership until the node serves clients. Other services return Unavailable, so
+// that clients retry or fail over; gRPC's own Unimplemented would be permanent.
 func (e *joining) serveEarly() error {
 	if e.listen == nil {
 		return nil
@@ -319,7 +313,7 @@ func (e *joining) serveEarly() error {
 		MaxStreams: 64, MaxIdle: earlyIdle, MaxConnections: maxEarlyConns, Logger: e.cfg.Logger,
 	}
 	if e.files != nil {
-		// The guards keep clients from the door.
+		// The guards restrict Membership to nodes.
 		cfg.TLS, cfg.Revoked = e.files.Clients(certs.AllRoles()...), e.files.Revoked
 	}
 	notYet := func(any, grpc.ServerStream) error {
@@ -351,9 +345,9 @@ const (
 	earlyIdle     = 3 * time.Second
 )
 
-// takeOver ends the early server and returns the listener for the server that follows,
-// which must register the door. The address stays bound in between: who connects then
-// waits. The listener, which is the caller's, is nil if there is no address.
+// takeOver ends the early server and returns the listener for its successor, which must register
+// the membership service. The address stays bound, so connections in between wait. The caller owns
+// the listener; it is nil without an address.
 func (e *joining) takeOver() (net.Listener, error) {
 	l := e.listen
 	e.listen = nil
@@ -370,7 +364,7 @@ func (e *joining) takeOver() (net.Listener, error) {
 	return l, nil
 }
 
-// register adds the door to what a server serves.
+// register registers the membership service with a server.
 func (e *joining) register(r grpc.ServiceRegistrar) { pb.RegisterMembershipServer(r, e.membership) }
 
 // enter waits until the node belongs to a cluster and returns who it is there.
@@ -379,9 +373,8 @@ func (e *joining) enter(ctx context.Context) (join.Identity, error) {
 	return e.self.Identity(), err
 }
 
-// openGossip begins to gossip, if there is an address for that; otherwise the node is
-// alone. replaced is called on gossip's goroutine when a later incarnation of this node
-// shows up: this process must then end.
+// openGossip starts gossip if it has an address; otherwise the node runs alone. replaced is called
+// on gossip's goroutine when a later incarnation of this node appears: this process must then end.
 func (e *joining) openGossip(self cluster.Member,
 	replaced func(by cluster.Member)) (cluster.Members, error) {
 	if e.ports == nil {
@@ -421,21 +414,21 @@ func (e *joining) known() []string {
 	return append(out, e.membership.Met()...)
 }
 
-// firstRegister bounds the first attempt to register, which holds up the start.
+// firstRegister bounds the first attempt to register, which delays the start.
 const firstRegister = 2 * time.Second
 
-// open lets others in from now on and registers this incarnation in meta. If that does
-// not succeed at once, the upkeep goes on trying. refused is called on the upkeep's
-// goroutine if meta does not accept the incarnation: this process must then end.
+// open starts to admit nodes and registers this incarnation in meta. If the first attempt fails,
+// the upkeep retries. refused is called on the upkeep's goroutine if meta rejects the incarnation:
+// this process must then end.
 func (e *joining) open(r join.Registry, refused func(error)) {
 	ctx, cancel := context.WithCancel(context.Background())
-	e.quit() // ends Seek: from now on meta tells where the others are
+	e.quit() // ends Seek: from now on meta provides the nodes' addresses
 	e.end = cancel
 	e.membership.Open(r)
 	first, done := context.WithTimeout(ctx, firstRegister)
 	defer done()
 	if err := e.membership.Register(first, r); err != nil {
-		e.cfg.Logger.Debug("not registered yet", "error", err) // the upkeep goes on
+		e.cfg.Logger.Debug("not registered yet", "error", err) // the upkeep retries
 	}
 	e.upkeep.Go(func() {
 		if err := e.membership.Upkeep(ctx, r); err != nil {

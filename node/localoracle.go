@@ -17,11 +17,10 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// localOracle is this node's oracle, which issues timestamps while meta is led from here,
-// and the judge of this node's clock. It owns both. Open's and Close's goroutines start
-// and stop it. Tablets and other nodes ask it on any goroutine, also before it runs and
-// after: then it has nothing to give. In flight may be judgements of the clock, and
-// requests to the meta tablet to confirm that it leads.
+// localOracle owns this node's oracle, which issues timestamps while this node leads meta, and the
+// judge of its clock. Open's and Close's goroutines start and stop it. Tablets and other nodes
+// request timestamps on any goroutine; before start and after stop it has none. In flight may be
+// checks of the clock, and requests to the meta tablet to confirm its leadership.
 type localOracle struct {
 	self      uint64
 	router    *route.Router

@@ -13,11 +13,11 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// metaHealth finds out whether meta answers this node, for probes of readiness. It relies
-// on a recent answer only: a Raft group at rest does not notice that it has lost its
-// quorum, so the first probe after a quiet time waits for a new answer, within a bound.
-// However often it is probed, it sends meta one request at a time and pauses after each.
-// While nobody probes and meta answers, it sends none, so that meta's group can rest.
+// metaHealth determines for readiness probes whether meta answers this node. It accepts only a
+// recent answer, because a quiescent Raft group does not notice the loss of its quorum: the first
+// probe after a quiet time waits for a new answer, within a bound. However often it is probed, it
+// sends one request at a time and pauses after each. Without probes, while meta answers, it sends
+// none, so that meta's group can stay quiescent.
 //
 // It owns the time and outcome of the last request. Probes call check on any goroutine;
 // watch, a goroutine of the node's background, sends the requests. Status requests, which
@@ -38,9 +38,9 @@ const (
 	healthPause   = time.Second
 	// healthFresh is the age up to which an answer is relied on without another request.
 	healthFresh = healthPause + healthTimeout/2
-	// healthPatience is how long meta may be silent before the node is not ready: an
-	// election takes about a second, an overload may take more.
-	healthPatience = 5 * time.Second
+	// healthGrace is how long meta may be silent before the node is not ready: an election takes about
+	// 1 s, an overload may take longer.
+	healthGrace = 5 * time.Second
 )
 
 // errNoMeta reports that without meta there are no timestamps, and so no transactions.
@@ -50,7 +50,7 @@ func newMetaHealth(ask func(ctx context.Context) error) *metaHealth {
 	return &metaHealth{ask: ask, probed: actorkit.NewWakeup(), recorded: make(chan struct{})}
 }
 
-// check returns nil if meta has answered within healthPatience, else why the node is not
+// check returns nil if meta has answered within healthGrace, else why the node is not
 // ready. If the last answer is older than healthFresh and the last request did not fail,
 // it first waits for another answer: a little over healthTimeout at most, and no longer
 // than ctx.
@@ -72,7 +72,7 @@ func (h *metaHealth) check(ctx context.Context) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.answered.IsZero() && time.Since(h.answered) < healthPatience {
+	if !h.answered.IsZero() && time.Since(h.answered) < healthGrace {
 		return nil
 	}
 	return h.unanswered()
@@ -120,7 +120,7 @@ func (h *metaHealth) record(began time.Time, err error) {
 // goroutine of the node's background and returns when ctx ends.
 func (h *metaHealth) watch(ctx context.Context) {
 	for failed := false; ; {
-		if !failed { // nothing to find out until the next probe
+		if !failed { // idle until the next probe
 			select {
 			case <-h.probed:
 			case <-ctx.Done():

@@ -52,7 +52,7 @@ func TestMetaOutOfSight(t *testing.T) {
 		if err := probe(); err != nil {
 			t.Errorf("not ready although meta answered a moment ago: %v", err)
 		}
-		after(healthPatience)
+		after(healthGrace)
 		if err := probe(); !errors.Is(err, errNoMeta) || !errors.Is(err, away) {
 			t.Errorf("UNSEEN: meta is away for long, and the node is ready: %v", err)
 		}

@@ -248,12 +248,11 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	return n.serve(ctx)
 }
 
-// findMeta reads the tablet map, and waits for meta to answer as long as ctx allows.
-// Without meta there are no timestamps, so nothing could be served. findMeta does not
-// wait for the other tablets.
+// findMeta reads the tablet map and waits until meta answers or ctx ends: without meta there are no
+// timestamps. It does not wait for other tablets.
 func findMeta(ctx context.Context, router *route.Router, logger *slog.Logger) error {
 	for {
-		attempt, cancel := context.WithTimeout(ctx, metaPatience)
+		attempt, cancel := context.WithTimeout(ctx, metaAttempt)
 		err := router.Refresh(attempt)
 		cancel()
 		switch {
@@ -268,11 +267,11 @@ func findMeta(ctx context.Context, router *route.Router, logger *slog.Logger) er
 	}
 }
 
-// metaPatience bounds one attempt to reach meta; a warning is logged after each.
-const metaPatience = 10 * time.Second
+// metaAttempt bounds one attempt to reach meta; each failure is logged as a warning.
+const metaAttempt = 10 * time.Second
 
-// openTablets makes this node's tablets, its oracle and the survey of what tablets have
-// for observers. Neither the tablets nor the oracle run before their start.
+// openTablets creates this node's tablets, its oracle and the survey of tablets with work for
+// observers. Neither the tablets nor the oracle run before their start.
 func (n *Node) openTablets() {
 	self := n.identity.NodeID
 	n.peerNodes = cluster.NewPeerNodes(self)
@@ -291,10 +290,9 @@ func (n *Node) openTablets() {
 	n.tablets.open(n.parts.Stopped)
 }
 
-// openParts makes what needs the client: the jobs of meta's leader, what runs this
-// program's observers, and the answers to operators and to other nodes. None of them runs
-// yet. The jobs read the statuses, which describe the jobs, and the client's transport uses
-// all of them: these fields are set here, once all parts exist.
+// openParts creates the parts that use the client: the jobs of meta's leader, the observers' host,
+// and the services for operators and other nodes. None of them runs yet. The jobs and the statuses
+// refer to each other, and the client's transport to all of them: their fields are set here.
 func (n *Node) openParts() {
 	self := n.identity.NodeID
 	n.status = &statuses{
@@ -357,14 +355,14 @@ func (n *Node) startBackground() {
 	if n.certs.files != nil {
 		n.background.start(n.certs.files.Watch)
 	}
-	// A node with a replica of every tablet hears of all changes from them; others have
-	// to read the map.
+	// A node with a replica of every tablet receives all changes from them; others must read the
+	// map.
 	holdsSome := func() bool { return len(n.router.Held()) < len(n.router.All()) }
 	n.background.start(func(ctx context.Context) { rereadMap(ctx, holdsSome, n.router.Refresh) })
 }
 
-// Status describes the node: who it is, its tablets, its oracle, its observers. A tablet
-// that does not answer within a second is left out.
+// Status describes the node: its identity, tablets, oracle and observers. Tablets that do not
+// answer within 1 s are omitted.
 func (n *Node) Status() *pb.NodeStatusResponse {
 	status, _ := n.status.get(context.Background(), false) // what could be gathered in time
 	return status
@@ -378,14 +376,13 @@ func (n *Node) now() time.Time {
 	return time.Now()
 }
 
-// workerOf returns the name by which locks and the table of linked observers know a
-// process.
+// workerOf returns the name of a process in locks and in the table of linked observers.
 func workerOf(id join.Identity) mvcc.Worker {
 	return mvcc.Worker{Node: id.NodeID, Incarnation: id.Incarnation}
 }
 
-// DB returns a new handle on the database in this process. The caller may close it, which
-// leaves other handles usable. All of them end with the node.
+// DB returns a new handle on the database in this process. Closing it leaves other handles usable;
+// all of them end with the node.
 func (n *Node) DB() *percolator.DB { return handle.NewDB(n.client) }
 
 // Close drains the node as far as ctx allows, then stops it and joins its goroutines. A
@@ -403,9 +400,8 @@ func (n *Node) Close(ctx context.Context) error {
 	return errors.Join(err, n.stop())
 }
 
-// Drain hands leaderships over and finishes what is under way: it takes no new remote
-// work, waits for observers that run, and for secondaries to be committed. Parts that
-// open did not come to are skipped.
+// Drain transfers leaderships, refuses new remote work, and waits for running observers and for
+// secondaries to be committed.
 func (n *Node) Drain(ctx context.Context) error {
 	var errs []error
 	if n.joining != nil {
@@ -425,10 +421,10 @@ func (n *Node) Drain(ctx context.Context) error {
 		errs = append(errs, n.observers.Stop(ctx))
 	}
 	if n.client != nil {
-		// Locks left behind would cost whoever meets them a wait for their expiry.
+		// Transactions that encounter remaining locks would wait for their expiry.
 		n.client.Finish(ctx)
 	}
-	n.transferLeaderships(ctx) // what has come back meanwhile
+	n.transferLeaderships(ctx) // leaderships that have returned
 	if n.unwatch != nil {
 		n.unwatch()
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// Tests open nodes with other parts by package nodeparts, which finds here how.
+// Package nodeparts opens nodes with replaced parts for tests through this function.
 var _ = nodeparts.Set(func(ctx context.Context, cfg Config, parts nodeparts.Parts) (any, error) {
 	return open(ctx, cfg, parts)
 })

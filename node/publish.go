@@ -8,33 +8,33 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// publisher tells others by gossip what this node leads, holds and does, when that has
-// changed or some time has passed. It owns what they were told last. Only the worker of
-// changes calls it; it waits up to a second for this node's replicas.
+// publisher announces by gossip what this node leads and holds and its load, on changes and
+// periodically. It owns the last announcement. Only the worker of changes calls it; it waits up to
+// 1 s for this node's replicas.
 type publisher struct {
 	members cluster.Members
 	tablets *tablets
 	store   *store.Store // nil: it has no disk
 
-	// As told last; leadsMeta is a term, or 0.
+	// The last announcement; leadsMeta is a term, or 0.
 	leadsMeta uint64
 	holding   holding
-	loadAt    time.Time // when the load was told last
+	loadAt    time.Time // time of the last announced load
 }
 
-// holding is how many replicas a node has, and how many of them it believes to lead.
+// holding counts a node's replicas and those that it believes to lead.
 type holding struct{ replicas, leaders int }
 
 const (
 	// loadPause is the longest time between two announcements of the load.
 	loadPause = 5 * time.Second
-	// holdingPause is the least time between two announcements that come of holding more
-	// or less than before, such as while the node is drained.
+	// holdingPause is the least time between two announcements of changed holdings, such as during a
+	// drain.
 	holdingPause = time.Second
 )
 
-// publish changes what the node says of itself, if members has a method for that: gossip
-// has; members that a test replaces may have none.
+// publish updates the node's own member record, if members supports that: gossip does; a test's
+// members may not.
 func publish(members cluster.Members, change func(m *cluster.Member)) {
 	if s, ok := members.(interface {
 		Set(change func(m *cluster.Member))
@@ -43,9 +43,8 @@ func publish(members cluster.Members, change func(m *cluster.Member)) {
 	}
 }
 
-// publish tells others whether this node leads meta, at once when that changes; what it
-// holds, soon after that changes; and every loadPause its load. leadsMeta is a term, or
-// 0.
+// publish announces whether this node leads meta, at once on a change; its holdings, within
+// holdingPause of a change; and its load every loadPause. leadsMeta is a term, or 0.
 func (p *publisher) publish(ctx context.Context, leadsMeta uint64) {
 	holding := p.tablets.holding()
 	if !p.due(time.Now(), leadsMeta, holding) {
@@ -56,7 +55,7 @@ func (p *publisher) publish(ctx context.Context, leadsMeta uint64) {
 	publish(p.members, func(m *cluster.Member) { m.LeadsMeta, m.Load = leadsMeta, load })
 }
 
-// due reports whether there is something to tell now.
+// due reports whether an announcement is due.
 func (p *publisher) due(now time.Time, leadsMeta uint64, h holding) bool {
 	since := now.Sub(p.loadAt)
 	return leadsMeta != p.leadsMeta || since >= loadPause || h != p.holding && since >= holdingPause
@@ -74,8 +73,7 @@ func (t *tablets) holding() holding {
 	return h
 }
 
-// load measures how much this node holds and does. Replicas that do not answer within the
-// second are left out.
+// load measures this node's size and load. Replicas that do not answer within 1 s are omitted.
 func (p *publisher) load(ctx context.Context) cluster.MemberLoad {
 	out := cluster.MemberLoad{}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -86,8 +84,8 @@ func (p *publisher) load(ctx context.Context) cluster.MemberLoad {
 		if s == nil {
 			continue
 		}
-		// A replica takes room wherever it is. The load is the leader's alone, who serves
-		// the tablet's operations.
+		// Every replica uses space. Only the leader, which serves the tablet's operations, counts
+		// load.
 		out.Replicas++
 		out.SizeBytes += s.SizeBytes
 		if s.Leader {

@@ -12,10 +12,9 @@ import (
 	"github.com/percolator-go/percolator/node/telemetry"
 )
 
-// requestQueue has other nodes' requests for which meta or tablets must be waited for, so
-// that peerHandler, which must not block, cannot answer them. peerHandler adds them on
-// any goroutine; one goroutine answers them (responder). It may be added to before that
-// goroutine runs: what was added waits.
+// requestQueue holds other nodes' requests that wait for meta or tablets, which peerHandler must not
+// do. peerHandler adds them on any goroutine; one goroutine (responder) answers them. Requests may
+// be added before it runs.
 type requestQueue chan peerRequest
 
 // peerRequest is another node's request. reply is called once.
@@ -38,9 +37,8 @@ func (q requestQueue) add(deadline time.Time, req *wire.PeerRequest,
 	}
 }
 
-// refuse refuses the requests that wait; nobody answers any more. One that is added later
-// gets no answer: its caller waits until its deadline, or until gossip knows that this
-// node has gone.
+// refuse refuses the queued requests after the responder has ended. A later request gets no answer:
+// its caller waits until its deadline or until gossip reports this node dead.
 func (q requestQueue) refuse() {
 	for {
 		select {

@@ -20,12 +20,10 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// statuses puts together this node's status from those of its parts. Some of what
-// operators ask for is in meta, and meta may have lost its quorum just when they ask:
-// then the node repeats the last answer that it had, with its age. statuses owns those
-// last answers, but for the node table, which package admin keeps. HTTP, operators, other
-// nodes and the metrics call it, on any goroutine. Several statuses may be in the making
-// at once; they share nothing but those answers.
+// statuses assembles this node's status from its parts. Some fields are read from meta; while meta
+// does not answer, the status repeats the last answer with its age. statuses owns those last
+// answers, except for the node table, which package admin keeps. HTTP, operators, other nodes and
+// the metrics call it concurrently; concurrent statuses share only those answers.
 type statuses struct {
 	cfg       Config
 	self      join.Identity
@@ -49,14 +47,14 @@ type statuses struct {
 	linked   admin.LastAnswer[[]string] // observers, sorted
 }
 
-// earlyStatus returns what can be said of a node that does not serve yet.
+// earlyStatus returns the status of a node that does not serve yet.
 func earlyStatus(started time.Time) *pb.NodeStatusResponse {
 	return &pb.NodeStatusResponse{Version: Version(), StartedUnixMs: started.UnixMilli()}
 }
 
-// get is the node's status for who waits until asker ends; leading: see
-// NodeStatusRequest. What others would have to tell may be missing, or old. It fails only
-// if nobody waits any more, or, leading, if not all replicas have answered.
+// get returns the node's status within the lifetime of asker; for leading see NodeStatusRequest.
+// Fields from meta and other nodes may be missing or stale. It fails only if asker has ended or,
+// with leading, if not all replicas have answered.
 func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusResponse, error) {
 	ctx, cancel := context.WithTimeout(asker, time.Second)
 	defer cancel()
@@ -122,14 +120,14 @@ func (s *statuses) of(ctx context.Context, id uint64,
 	return s.peerNodes.Status(ctx, id, &pb.NodeStatusRequest{Leading: leading})
 }
 
-// linkedPatience bounds the question to meta of one status. It is short, because a status
-// must come while meta is away too.
-const linkedPatience = 300 * time.Millisecond
+// linkedTimeout bounds a status's request to meta. It is short, because a status must be available
+// without meta.
+const linkedTimeout = 300 * time.Millisecond
 
 // metaHealth fills in which observers are linked, and whether meta, which knows that,
 // answers.
 func (s *statuses) metaHealth(ctx context.Context, out *pb.NodeStatusResponse) {
-	asking, cancel := context.WithTimeout(ctx, linkedPatience)
+	asking, cancel := context.WithTimeout(ctx, linkedTimeout)
 	defer cancel()
 	began := time.Now()
 	linked, err := s.observers.Linked(asking)

@@ -29,9 +29,9 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// tablets are this node's tablets. It owns what all of them share (the writers, readers,
-// snapshots, Raft's clock), which of them have failed, and what waits to be reported to
-// meta. It is the Host of their actors and the Owner of their replicas.
+// tablets owns this node's tablets and their shared parts (writers, readers, snapshots, Raft's
+// clock), the record of failed ones, and pending reports to meta. It is the Host of their actors and
+// the Owner of their replicas.
 //
 // The actors call Host's methods on their goroutines, and these must not block: what may
 // take time goes to the replicas' workers or to the actor of reports. Failed tablets are
@@ -156,7 +156,7 @@ func (t *tablets) openAll(ctx context.Context) error {
 
 // discard marks the replicas that were in the store when the node started as stale, if its record
 // says so, and waits until that is durable or ctx ends. Before they are opened it leaves that to
-// start. The door calls it.
+// start. The membership service calls it.
 func (t *tablets) discard(ctx context.Context) {
 	t.discarding.Lock()
 	defer t.discarding.Unlock()
@@ -223,8 +223,8 @@ func (t *tablets) report(d *pb.TabletDescriptor) {
 	}
 }
 
-// stampTimeout bounds a tablet's wait for timestamps. It is short because the cells of
-// one-phase commits are reserved meanwhile, which holds up others.
+// stampTimeout bounds a tablet's wait for timestamps. It is short because the cells of one-phase
+// commits stay reserved during the wait, which delays other transactions.
 const stampTimeout = 3 * time.Second
 
 var errFewTimestamps = errors.New("node: the oracle gave fewer timestamps than were asked for")

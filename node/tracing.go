@@ -19,14 +19,13 @@ import (
 	"github.com/percolator-go/percolator/internal/version"
 )
 
-// This file has what becomes of this node's spans. The SDK's processor owns them from their
-// end on: it keeps at most spanQueue, drops those beyond, and sends them on a goroutine of
-// its own. Nobody waits for a collector.
+// Export of this node's spans. The SDK's processor owns ended spans: it queues at most spanQueue,
+// drops the rest, and sends them on its own goroutine. Nothing waits for the collector.
 
 const (
 	spanQueue = 4096
-	// maxRoots bounds the traces that begin on this node in a second. A span costs some
-	// microseconds, and one in a hundred reads of a busy node would be thousands.
+	// maxRoots bounds the traces that begin on this node per second. A span costs a few microseconds,
+	// and 1 % of the reads of a busy node are thousands per second.
 	maxRoots = 200
 	// spanTimeout bounds the sending of one batch, and the end.
 	spanTimeout = 5 * time.Second
@@ -39,8 +38,8 @@ type spans struct {
 	exporter *spanExporter
 }
 
-// openTracing begins to trace, if the configuration names a collector. It does not wait for
-// it: one that is away, now or later, costs its spans.
+// openTracing starts tracing if the configuration names a collector. It does not wait for the
+// collector: while that is unreachable, spans are lost.
 func openTracing(cfg Config, parts nodeparts.Parts, self join.Identity) (spans, error) {
 	if parts.Traces != nil {
 		return spans{tracer: tracing.New(parts.Traces)}, nil
@@ -76,7 +75,7 @@ func openTracing(cfg Config, parts nodeparts.Parts, self join.Identity) (spans, 
 	return s, nil
 }
 
-// close sends what is left, as far as that takes no longer than spanTimeout.
+// close sends the queued spans within spanTimeout.
 func (s spans) close() {
 	if s.provider == nil {
 		return
@@ -86,8 +85,8 @@ func (s spans) close() {
 	_ = s.provider.Shutdown(ctx) // the exporter has said what there is to say
 }
 
-// spanExporter says in the log, once, that spans get lost and that they no longer do. The
-// SDK would print every failure to the standard error.
+// spanExporter logs once when spans are lost and once when export recovers. The SDK would print
+// every failure to standard error.
 type spanExporter struct {
 	trace.SpanExporter
 	logger *slog.Logger
@@ -100,8 +99,8 @@ func (e *spanExporter) ExportSpans(ctx context.Context, list []trace.ReadOnlySpa
 	switch lost := err != nil; {
 	case e.failed.Swap(lost) == lost:
 	case lost:
-		e.logger.Warn("traces are lost: the collector of --trace-endpoint takes none; nothing "+
-			"else is the worse for it", "error", err)
+		e.logger.Warn("traces are lost: the collector of --trace-endpoint accepts none; nothing "+
+			"else is affected", "error", err)
 	default:
 		e.logger.Info("traces reach the collector again")
 	}

@@ -101,7 +101,7 @@ func TestDemo(t *testing.T) {
 	d.await(`node 3 paused`)
 	d.press("r2sa")
 	d.await(`node 3 resumed`)
-	d.await(`node 2 started again`)
+	d.await(`node 2 restarted`)
 	d.await(`node 4 added`)
 	d.await(`pages 30 of 30, edits [1-9].*waiting [0-9]+, .*nodes 1 2 3 .4.$`)
 	found := false

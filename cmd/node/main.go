@@ -1,5 +1,5 @@
-// Command percolator runs and talks to a Percolator repository. It links no observers but
-// those of its command demo; a program that does has a main of its own around app.Main.
+// Command percolator runs and administers a Percolator repository. It links no observers except
+// those of its demo command; a program with observers has its own main around app.Main.
 package main
 
 import (

@@ -21,33 +21,33 @@ import (
 )
 
 const (
-	// nodeOfDemo is set in the environment of the demo's nodes.
+	// nodeOfDemo is the environment variable that marks the demo's nodes.
 	nodeOfDemo = "WEBINDEX_DEMO_NODE"
-	maxNodes   = 9 // each has a digit
-	// patience is how long the cluster may take to begin, drainTime its nodes to end.
-	patience  = time.Minute
-	drainTime = 20 * time.Second
-	// refresh is how often the terminal is told how things are, report another output.
+	maxNodes   = 9 // one key each
+	// startTimeout bounds the start of the cluster, drainTime the end of its nodes.
+	startTimeout = time.Minute
+	drainTime    = 20 * time.Second
+	// refresh is the interval between updates of a terminal, report that of other outputs.
 	refresh = 500 * time.Millisecond
 	report  = time.Second
 )
 
-// Register links the observers of the web index in the demo's nodes, and in no others.
+// Register links the observers of the web index in the demo's nodes only.
 func Register(r *percolator.Registry) {
 	if os.Getenv(nodeOfDemo) != "" {
 		index.Register(r)
 	}
 }
 
-// Options adds the command to a program whose nodes register by Register.
+// Options returns the options that add the command to a program that registers with Register.
 func Options() []app.Option {
 	d := &demo{}
 	return []app.Option{app.Command("demo",
 		"Run a throw-away cluster in this terminal: kill, pause and add nodes while it works",
 		d.run, func(flags *flag.FlagSet) {
-			flags.IntVar(&d.count, "nodes", 3, "how many nodes begin it, 3 to 9")
-			flags.IntVar(&d.pages, "pages", 2000, "how many pages the web index has")
-			flags.DurationVar(&d.stop, "for", 0, "end by itself after this time; 0: on q or Ctrl-C")
+			flags.IntVar(&d.count, "nodes", 3, "initial number of nodes, 3 to 9")
+			flags.IntVar(&d.pages, "pages", 2000, "number of pages of the web index")
+			flags.DurationVar(&d.stop, "for", 0, "exit after this time; 0: on q or Ctrl-C")
 		})}
 }
 
@@ -59,24 +59,24 @@ type demo struct {
 	out      io.Writer
 	terminal bool
 	nodes    *localcluster.Cluster
-	states   [maxNodes]string // empty: it was not started
+	states   [maxNodes]string // empty: not started
 	chosen   int
 	crawl    *crawl
 	db       *percolator.DB
-	pending  string // what waits, as it was last known
+	pending  string // last known number of waiting notifications
 }
 
 func (d *demo) run(ctx context.Context, call *app.Invocation) (err error) {
 	if d.count < 3 || d.count > maxNodes {
-		return call.Usage("--nodes %d: a cluster that outlives the loss of a node has 3 at least, "+
-			"the demo %d at most", d.count, maxNodes)
+		return call.Usage("--nodes %d: must be from 3, to survive the loss of a node, to %d",
+			d.count, maxNodes)
 	}
 	if d.pages < 1 {
-		return call.Usage("--pages %d: there must be some", d.pages)
+		return call.Usage("--pages %d: must be at least 1", d.pages)
 	}
 	d.out = call.Stdout
 	if d.terminal = isTerminal(os.Stdout); d.terminal {
-		d.out = os.Stdout // the other has what commands terminals made harmless
+		d.out = os.Stdout // call's output escapes terminal sequences
 	}
 	dir, err := os.MkdirTemp("", "percolator-demo-")
 	if err != nil {
@@ -97,8 +97,8 @@ func (d *demo) run(ctx context.Context, call *app.Invocation) (err error) {
 	defer func() { err = errors.Join(err, end()) }()
 	if err != nil {
 		if keep = ctx.Err() == nil; keep { // the error names logs
-			err = fmt.Errorf("%w\nwhat the nodes have left is in %s: remove it once you have "+
-				"looked at it", err, dir)
+			err = fmt.Errorf("%w\nthe nodes' directories are kept in %s for inspection: remove it "+
+				"afterwards", err, dir)
 		}
 		return err
 	}
@@ -106,15 +106,15 @@ func (d *demo) run(ctx context.Context, call *app.Invocation) (err error) {
 	return d.play(ctx, readKeys(call.Stdin))
 }
 
-// begin starts the nodes and what works on them. end must be called, also after an error.
-// Nodes run the program by the name that it was called by.
+// begin starts the nodes and their load. The caller must call end, also after an error. Nodes run
+// the program under the name by which it was called.
 func (d *demo) begin(ctx context.Context, dir string) (end func() error, err error) {
 	self, err := exec.LookPath(os.Args[0])
 	if err != nil {
 		return func() error { return nil }, err
 	}
-	// What the caller's environment says of another cluster is not for these nodes; an empty
-	// variable is none.
+	// The caller's settings of another cluster must not reach these nodes; an empty variable counts as
+	// unset.
 	env := []string{}
 	for _, variable := range os.Environ() {
 		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "PERCOLATOR_") {
@@ -138,16 +138,16 @@ func (d *demo) begin(ctx context.Context, dir string) (end func() error, err err
 		if d.db != nil {
 			closing = d.db.Close()
 		}
-		d.say("ending the nodes")
+		d.say("stopping the nodes")
 		for i, p := range d.nodes.Nodes() {
 			if d.states[i] == paused {
-				_ = p.Resume() // it could not hear of its end
+				_ = p.Resume() // a stopped process does not handle signals
 			}
 		}
-		_ = d.nodes.Terminate(drainTime) // Close kills what is left; nothing of it is kept
+		_ = d.nodes.Terminate(drainTime) // Close kills the rest; no data is kept
 		return errors.Join(closing, d.nodes.Close())
 	}
-	starting, cancel := context.WithTimeout(ctx, patience)
+	starting, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	d.say("starting %d nodes", d.count)
 	if err := d.nodes.Start(starting); err != nil {
@@ -186,7 +186,7 @@ func (d *demo) introduce(i int) {
 	d.say("node %d  clients %s  console http://%s/  pid %d", i+1, p.Listen, p.HTTP, p.PID())
 }
 
-// say prints a line over the line of states.
+// say prints a line above the status line.
 func (d *demo) say(format string, args ...any) {
 	erase := ""
 	if d.terminal {
@@ -195,7 +195,7 @@ func (d *demo) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(d.out, erase+format+"\n", args...)
 }
 
-// play does what the keys say, and shows how things are, until it is quit or ctx ends.
+// play handles keys and shows the status until q or the end of ctx.
 func (d *demo) play(ctx context.Context, keys <-chan byte) error {
 	every := report
 	if d.terminal {
@@ -222,11 +222,11 @@ func (d *demo) play(ctx context.Context, keys <-chan byte) error {
 	}
 }
 
-// press does what a key asks for.
+// press handles a key.
 func (d *demo) press(key byte) error {
 	if key >= '1' && key <= '9' {
 		if d.states[key-'1'] == "" {
-			d.say("there is no node %c", key)
+			d.say("no node %c", key)
 			return nil
 		}
 		d.chosen = int(key - '1')
@@ -240,13 +240,13 @@ func (d *demo) press(key byte) error {
 			return err
 		}
 		d.states[i] = killed
-		d.say("node %d killed (kill -9): what it led is led elsewhere after an election", i+1)
+		d.say("node %d killed (kill -9): its tablets elect leaders on other nodes", i+1)
 	case 'p':
 		if err := p.Pause(); err != nil {
 			return err
 		}
 		d.states[i] = paused
-		d.say("node %d paused (SIGSTOP): the others take it for dead after some seconds", i+1)
+		d.say("node %d paused (SIGSTOP): the others consider it dead after a few seconds", i+1)
 	case 'r':
 		if err := p.Resume(); err != nil {
 			return err
@@ -254,12 +254,12 @@ func (d *demo) press(key byte) error {
 		d.states[i] = running
 		d.say("node %d resumed (SIGCONT)", i+1)
 	case 's':
-		return d.start(i, "started again on what it had synced")
+		return d.start(i, "restarted on its synced data")
 	case 'a':
 		for j, state := range d.states {
 			if state == "" {
 				d.chosen = j
-				return d.start(j, "added: replicas move to it by and by")
+				return d.start(j, "added: replicas move to it gradually")
 			}
 		}
 		d.say("there are %d nodes already", maxNodes)
@@ -277,17 +277,17 @@ func (d *demo) start(i int, what string) error {
 	return nil
 }
 
-// askTime bounds the question what waits: the answer needs all tablets.
+// askTime bounds the request for the waiting notifications, which involves all tablets.
 const askTime = 400 * time.Millisecond
 
-// show says how far the work is, with what is still waiting, and what the nodes do.
+// show prints the progress, the waiting notifications and the nodes' states.
 func (d *demo) show(ctx context.Context) {
 	asked, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	if p, err := d.db.Pending(asked); err == nil {
 		d.pending = fmt.Sprint(p.Runnable)
 	} else if !strings.HasSuffix(d.pending, "?") {
-		d.pending += "?" // as it was before some tablet had nobody to answer for it
+		d.pending += "?" // last known: some tablet does not answer
 	}
 	var states []string
 	for i, state := range d.states {
@@ -295,7 +295,7 @@ func (d *demo) show(ctx context.Context) {
 			continue
 		}
 		if state == running && !d.nodes.Node(i).Running() {
-			state = "ended by itself"
+			state = "exited"
 		}
 		text := strings.TrimSuffix(fmt.Sprintf("%d %s", i+1, state), " "+running)
 		if i == d.chosen {
@@ -307,8 +307,7 @@ func (d *demo) show(ctx context.Context) {
 		d.crawl.loaded.Load(), d.pages, d.crawl.edited.Load(), d.pending,
 		d.crawl.slowestWrite().Round(time.Millisecond), strings.Join(states, " "))
 	if d.terminal {
-		// Where it is too long for the terminal it ends there: on a second line nothing would
-		// clear it.
+		// The line is cut at the terminal's width: a wrapped second line would not be cleared.
 		_, _ = fmt.Fprint(d.out, "\r\x1b[K\x1b[?7l"+line+"\x1b[?7h")
 		return
 	}

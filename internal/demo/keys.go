@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readKeys delivers what is typed, key by key, until the input ends. Its goroutine ends
-// with the input, or with the process.
+// readKeys delivers typed keys until the input ends. Its goroutine ends with the input or the
+// process.
 func readKeys(from io.Reader) <-chan byte {
 	keys := make(chan byte)
 	go func() {
@@ -28,8 +28,8 @@ func readKeys(from io.Reader) <-chan byte {
 	return keys
 }
 
-// keyByKey has the terminal give keys as they are typed, without showing them; restore
-// undoes that. What is no terminal stays as it is. Ctrl-C is a signal as before.
+// keyByKey makes the terminal deliver keys unbuffered and without echo; restore undoes that. Ctrl-C
+// still sends a signal. Other inputs are unchanged.
 func keyByKey(from io.Reader) (restore func()) {
 	file, ok := from.(*os.File)
 	if !ok {

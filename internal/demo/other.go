@@ -7,8 +7,8 @@ import (
 	"github.com/percolator-go/percolator/app"
 )
 
-// Register registers nothing: there is no demo on this system.
+// Register is nil: the demo runs on Linux only.
 var Register func(*percolator.Registry)
 
-// Options returns none: the demo runs on Linux only.
+// Options returns nil: the demo runs on Linux only.
 func Options() []app.Option { return nil }

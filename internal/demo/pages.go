@@ -15,29 +15,28 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 
-// words make up the pages; a search for one of them finds some.
+// words are the vocabulary of the pages.
 var words = strings.Fields("anchor ballast cable deck estuary ferry galley harbour island jetty " +
 	"keel lagoon mast north oar pilot quay reef sail tide upwind vessel wharf yawl")
 
 // editEvery is the pause between edits once all pages are loaded.
 const editEvery = 100 * time.Millisecond
 
-// crawl loads so many pages and then goes on changing one after another, for as long as
-// ctx lasts. It waits for the cluster whatever happens to that. Its goroutine sets the
-// counters; any may read them.
+// crawl loads pages and then edits one after another until ctx ends. It waits for the cluster
+// through any failure. Its goroutine sets the counters; any goroutine may read them.
 type crawl struct {
 	db    *percolator.DB
 	total int
 
 	loaded, edited atomic.Int64
-	// slowest is the longest that a transaction has taken since it was last asked for, in
-	// nanoseconds. began is when the one under way began; nil: there is none.
+	// slowest is the longest duration of a transaction since it was last read, in nanoseconds.
+	// began is the start of the transaction in flight; nil: none.
 	slowest atomic.Int64
 	began   atomic.Pointer[time.Time]
 }
 
-// slowestWrite returns the longest time that an edit has taken since the last call, or has
-// taken until now.
+// slowestWrite returns the longest duration of an edit since the last call, including the one in
+// flight.
 func (c *crawl) slowestWrite() time.Duration {
 	slowest := time.Duration(c.slowest.Swap(0))
 	if began := c.began.Load(); began != nil {
@@ -57,7 +56,7 @@ func (c *crawl) run(ctx context.Context) {
 		}
 		c.loaded.Store(int64(n + 1))
 	}
-	_ = work.Close() // what failed is loaded again by the edits
+	_ = work.Close() // edits load failed pages again
 	tick := time.NewTicker(editEvery)
 	defer tick.Stop()
 	for edition := 1; ctx.Err() == nil; edition++ {
@@ -80,8 +79,8 @@ func (c *crawl) run(ctx context.Context) {
 	}
 }
 
-// write makes up an edition of a page: some words, and links to pages before it, so that
-// the first are the most linked to.
+// write sets an edition of a page: random words and links to earlier pages, so that the first pages
+// have the most links.
 func (c *crawl) write(tx *percolator.Tx, n, edition int) {
 	rng := rand.New(rand.NewPCG(uint64(n), uint64(edition)))
 	pick := func() string { return words[rng.IntN(len(words))] }

@@ -21,7 +21,7 @@ const (
 	maxHits       = 20
 )
 
-// hit is a page that has what was searched for.
+// hit is a page that matches a query.
 type hit struct {
 	URL, Title string
 	Rank       int
@@ -33,9 +33,8 @@ var searchPage = template.Must(template.New("").Parse(`<!doctype html><title>sea
 {{range .Hits}}<li>{{.Title}} <small>{{.URL}}, rank {{.Rank}}</small></li>{{end}}</ol>
 `))
 
-// serveSearch serves a page that searches the titles and texts which the observers have
-// filed, best rank first, by reading all of them: there are few. It returns its address;
-// it ends with ctx.
+// serveSearch serves a page that searches the indexed titles and texts, best rank first, by a full
+// scan. It returns the address and stops when ctx ends.
 func serveSearch(ctx context.Context, db *percolator.DB) (string, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -56,7 +55,7 @@ func serveSearch(ctx context.Context, db *percolator.DB) (string, error) {
 			if err != nil {
 				answer.Fault = err.Error()
 			}
-			_ = searchPage.Execute(w, answer) // whoever asked has gone
+			_ = searchPage.Execute(w, answer) // the client has disconnected
 		}),
 	}
 	context.AfterFunc(ctx, func() { _ = server.Close() })
@@ -72,7 +71,7 @@ func search(ctx context.Context, db *percolator.DB, query string) (hits []hit, p
 	if err != nil {
 		return nil, 0, err
 	}
-	defer func() { _ = snapshot.Close() }() // only a lease, which ends by itself
+	defer func() { _ = snapshot.Close() }() // only a lease, which expires
 	var h hit
 	found := false
 	flush := func() {
@@ -91,7 +90,7 @@ func search(ctx context.Context, db *percolator.DB, query string) (hits []hit, p
 		}
 		switch c.Column.Name {
 		case schema.Rank:
-			h.Rank, _ = strconv.Atoi(string(c.Value)) // as it is shown
+			h.Rank, _ = strconv.Atoi(string(c.Value)) // stored as text
 		case schema.Title:
 			h.Title = string(c.Value)
 			pages++

@@ -82,8 +82,8 @@ func (c *Console) Closed(req *http.Request) bool {
 	return c.cfg.Policy.Now().GetHttpLogin()
 }
 
-// View returns what a user may be told: what calls with the same certificate or token would tell.
-// Without certificates nobody can be told from anybody, and grants mean nothing.
+// View returns the view of a user: it hides what calls with the same certificate or token would
+// hide. Without certificates users are indistinguishable and grants have no effect.
 func (c *Console) View(who httpd.User) httpd.View {
 	if c.cfg.Files == nil {
 		return rpc.View{}
@@ -91,7 +91,7 @@ func (c *Console) View(who httpd.User) httpd.View {
 	return c.guard().View(rpc.Caller{Role: certs.Role(who.Role), Name: who.Name, By: who.How})
 }
 
-// guard returns who decides which calls are made for the console.
+// guard returns the guard that authorizes the console's calls.
 func (c *Console) guard() *rpc.Guard {
 	var schema rpc.Schema
 	if p := c.cfg.Parts(); p != nil {
@@ -103,8 +103,8 @@ func (c *Console) guard() *rpc.Guard {
 // Identify implements httpd.Operators.
 func (c *Console) Identify(ctx context.Context, token string,
 	cert *x509.Certificate) (httpd.User, error) {
-	// Before the node serves there may be no meta to look a token up in. A certificate would
-	// do, but what could be done with it needs the cluster as well.
+	// Before the node serves, meta may be unavailable for looking up a token. A certificate could be
+	// verified, but every action needs the cluster anyway.
 	parts := c.cfg.Parts()
 	if parts == nil {
 		return httpd.User{}, unavailable(cmp.Or(c.cfg.Ready(ctx), ErrStarting))
@@ -125,7 +125,7 @@ func (c *Console) Identify(ctx context.Context, token string,
 	return identify(ctx, parts.FindToken, token, c.cfg.Now())
 }
 
-// identify returns who has the token.
+// identify returns the user of the token.
 func identify(ctx context.Context, find func(context.Context, []byte) (*pb.Token, error),
 	token string, now time.Time) (httpd.User, error) {
 	unknown := &httpd.Refusal{
@@ -156,12 +156,11 @@ func identify(ctx context.Context, find func(context.Context, []byte) (*pb.Token
 	}, nil
 }
 
-// Act implements httpd.Operators. It goes the way of remote clients' calls, except for the
-// network: the same table says what the call takes, and it is audited.
+// Act implements httpd.Operators. Calls are authorized and audited like those of remote clients.
 func (c *Console) Act(ctx context.Context, who httpd.User, from, method string,
 	req, resp proto.Message) error {
-	// Splits are of the service Percolator, not of Admin, and need no operator elsewhere. The
-	// rest is Admin's, called in the process by the connection that it makes of itself.
+	// Splits belong to the service Percolator and need no operator there. The other calls belong to
+	// Admin and use its in-process connection.
 	caller := rpc.Caller{Role: certs.Role(who.Role), Name: who.Name, By: who.How, From: from}
 	parts := c.cfg.Parts()
 	if parts == nil {
@@ -176,9 +175,8 @@ func (c *Console) Act(ctx context.Context, who httpd.User, from, method string,
 	return asRefusal(err)
 }
 
-// asRefusal is the error of a call as HTTP answers it: what the asker did wrong by a status of
-// 4xx and the error's own text, what may be tried again by 503. Texts go to the page as
-// they are, which shows them as text.
+// asRefusal converts the error of a call for HTTP: a bad request to a 4xx status, a retryable error
+// to 503, with the error's text. The page displays it as text.
 func asRefusal(err error) error {
 	var refused *txn.ServerError
 	switch {
@@ -197,7 +195,7 @@ func asRefusal(err error) error {
 	}
 }
 
-// unavailable says that something may be had later, or from another node.
+// unavailable returns a retryable refusal.
 func unavailable(err error) *httpd.Refusal {
 	text := "the cluster has not answered: " + err.Error() +
 		"; try again, or use the command line with a certificate, which needs no quorum to log in"

@@ -25,16 +25,14 @@ import (
 	"github.com/percolator-go/percolator/node/telemetry"
 )
 
-// What the console's pages ask for beside how the cluster is: each is a GET of
-// /api/v1/NAME, whose form has the parameters that are named below, and whose answer is
-// encoded as JSON. Requests call this on their goroutines, from before the node serves;
-// nothing here keeps anything. What reads rows goes by the node's own client, as a remote
-// client would, and so sees a consistent snapshot whichever nodes lead the tablets. What is
-// about the node is read here, and what is about all nodes is asked of each of them
-// (telemetry.Window). Every answer is bounded, in rows by package inspect and in nodes by gossip.
+// Questions of the console's pages: each is GET /api/v1/NAME with the parameters named below; its
+// answer is encoded as JSON. Requests call them on their goroutines, also before the node serves;
+// they keep no state. Rows are read through the node's own client, which sees a consistent snapshot
+// whichever nodes lead the tablets. Figures of all nodes come from telemetry.Window, which polls
+// each of them. Every answer is bounded: in rows by package inspect, in nodes by gossip.
 
-// Questions are those that the console answers. Data marks what shows rows, keys or values:
-// httpd answers those to people who have logged in only, or where MayRead allows it.
+// Questions returns the questions that the console answers. Data marks answers with rows, keys or
+// values: httpd requires a login for them unless MayRead permits the request.
 func (c *Console) Questions() map[string]httpd.Question {
 	return map[string]httpd.Question{
 		"rows":   {Data: true, Answer: c.asked(c.ungranted(c.rows, false))},
@@ -49,9 +47,8 @@ func (c *Console) Questions() map[string]httpd.Question {
 	}
 }
 
-// ungranted refuses questions for rows of tables that only some clients may use: the answer
-// is the same for all who may ask. With all it refuses them if there is any such table,
-// for the answer may have rows of others than the one that is named.
+// ungranted refuses questions about tables with grants, since all users get the same answer. With
+// all it refuses them if any table has grants, because the answer may contain rows of other tables.
 func (c *Console) ungranted(answer func(context.Context, url.Values) (any, error),
 	all bool) func(context.Context, url.Values) (any, error) {
 	return func(ctx context.Context, form url.Values) (any, error) {
@@ -62,15 +59,14 @@ func (c *Console) ungranted(answer func(context.Context, url.Values) (any, error
 	}
 }
 
-// refuseGranted is an error if the table is for some clients only or, with all, any table is.
+// refuseGranted returns an error if the table has grants or, with all, if any table has.
 func (c *Console) refuseGranted(table string, all bool) error {
-	// The policy as this node has read it last: a grant made since then counts within the
-	// interval at which nodes read it, as it does for clients. Without certificates nobody
-	// can be told from anybody, and grants mean nothing.
+	// The policy that this node read last: a new grant takes effect when nodes next read it, as for
+	// clients. Without certificates users are indistinguishable and grants have no effect.
 	known, _ := c.cfg.Policy.LastRead()
 	for _, g := range known.GetGrants() {
 		if c.cfg.Files != nil && (all || g.TableName == table) {
-			// Its name is not told to who has not named it.
+			// Do not reveal the name of a table that was not requested.
 			called := "some tables are"
 			if g.TableName == table {
 				called = fmt.Sprintf("table %q is", table)
@@ -82,7 +78,7 @@ func (c *Console) refuseGranted(table string, all bool) error {
 	return nil
 }
 
-// asked adds to a question that it needs a node that serves, and which errors are the asker's.
+// asked wraps a question: it fails before the node serves, and marks errors caused by the request.
 func (c *Console) asked(answer func(context.Context, url.Values) (any, error)) func(context.Context,
 	url.Values) (any, error) {
 	return func(ctx context.Context, form url.Values) (any, error) {
@@ -90,8 +86,8 @@ func (c *Console) asked(answer func(context.Context, url.Values) (any, error)) f
 			return nil, cmp.Or(c.cfg.Ready(ctx), ErrStarting)
 		}
 		out, err := answer(ctx, form)
-		// These the page shows beside the field that was filled in wrongly. Any other error
-		// is the cluster's, and the page says that it could not be asked.
+		// The page shows these next to the form. It reports any other error as a failure of the
+		// cluster.
 		for _, own := range []error{percolator.ErrInvalid, percolator.ErrNoTable,
 			percolator.ErrSnapshotTooOld, inspect.ErrNoChange} {
 			if errors.Is(err, own) {
@@ -102,10 +98,9 @@ func (c *Console) asked(answer func(context.Context, url.Values) (any, error)) f
 	}
 }
 
-// rows is a page of a table's rows: table, prefix, after, at. Rows and prefixes are in the
-// form that httpd.Bytes takes, so that bytes which are no text survive an address. after is
-// the last row of the page before; at is a time in Unix milliseconds, which must be within
-// the history that is kept.
+// rows returns a page of a table's rows. Parameters: table, prefix, after, at. Rows and prefixes
+// are in the form that httpd.Bytes parses, so that arbitrary bytes fit into an address. after is
+// the last row of the previous page; at is a time in Unix milliseconds within the kept history.
 func (c *Console) rows(ctx context.Context, form url.Values) (any, error) {
 	q := inspect.RowsQuery{Table: form.Get("table")}
 	var err error
@@ -125,8 +120,8 @@ func (c *Console) rows(ctx context.Context, form url.Values) (any, error) {
 	return inspect.ReadRows(ctx, handle.NewDB(c.cfg.Parts().Client), q)
 }
 
-// row is all that one row holds, with the versions of each cell that history still has, its
-// lock and its notification: table, row. It is what `percolator history` and `why` print.
+// row returns all entries of one row: the kept versions of each cell, locks and notifications, as
+// `percolator history` prints them. Parameters: table, row.
 func (c *Console) row(ctx context.Context, form url.Values) (any, error) {
 	row, err := httpd.Bytes(form.Get("row"))
 	if err != nil {
@@ -135,8 +130,8 @@ func (c *Console) row(ctx context.Context, form url.Values) (any, error) {
 	return inspect.ReadRow(ctx, c.cfg.Parts().Client, form.Get("table"), row)
 }
 
-// parked is a page of what is parked of one observer: observer, after. The table, and so
-// whether the asker may see its rows, follows from the observer.
+// parked returns a page of an observer's parked notifications. Parameters: observer, after. The
+// observer's table determines whether the user may see its rows.
 func (c *Console) parked(ctx context.Context, form url.Values) (any, error) {
 	of, err := inspect.Observer(ctx, c.cfg.Parts().Client, form.Get("observer"))
 	if err != nil {
@@ -157,12 +152,11 @@ func (c *Console) parked(ctx context.Context, form url.Values) (any, error) {
 	return inspect.ReadParked(ctx, c.cfg.Parts().Client, of, after)
 }
 
-// The chain of a change that is shown has at most so many steps, one after another.
+// traceLimit bounds the steps of a trace, traceDepth the consecutive runs.
 const traceLimit, traceDepth = 100, 16
 
-// trace is the chain that the newest change of a row belongs to: table, row, column, at.
-// The answer says where it was cut off: after traceLimit steps, at a depth of traceDepth, or
-// where one change has set off more runs than are shown.
+// trace returns the chain of a row's newest change. Parameters: table, row, column, at. The answer
+// reports truncation: after traceLimit steps, at traceDepth, or in rows with too many cells.
 func (c *Console) trace(ctx context.Context, form url.Values) (any, error) {
 	row, err := httpd.Bytes(form.Get("row"))
 	if err != nil {
@@ -188,8 +182,8 @@ func (c *Console) trace(ctx context.Context, form url.Values) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The chain is followed through records of other rows and tables, step by step, each a
-	// read of its own at the timestamp of the change: what was collected meanwhile ends it.
+	// Each step is a separate read of records of other rows and tables at the change's timestamp: the
+	// chain ends at collected records.
 	chain := &inspect.Chain{
 		Client: c.cfg.Parts().Client, Names: names, Catalogue: catalogue, Table: table,
 		Limit: traceLimit, Depth: traceDepth,
@@ -202,22 +196,22 @@ func (c *Console) trace(ctx context.Context, form url.Values) (any, error) {
 	}, nil
 }
 
-// timestampOf reads a timestamp; none is the latest.
+// timestampOf parses a timestamp; empty: the latest.
 func timestampOf(text string) (uint64, error) {
 	if text == "" {
 		return math.MaxUint64, nil
 	}
 	ts, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%w: at=%s: a timestamp is wanted", percolator.ErrInvalid, text)
+		return 0, fmt.Errorf("%w: at=%s: want a timestamp", percolator.ErrInvalid, text)
 	}
 	return ts, nil
 }
 
-// lastHour is the lines over the last hour, of this node or, with scope=cluster, of all.
+// lastHour returns the charts of the last hour, of this node or, with scope=cluster, of all nodes.
 func (c *Console) lastHour(ctx context.Context, form url.Values) (any, error) {
-	// A node's own points cost nothing. Those of all nodes are added up by their times, and
-	// silent names the nodes whose part of the sum lacks.
+	// This node's own points need no request. Those of all nodes are summed by time; silent names the
+	// nodes that are missing from the sum.
 	points, silent, nodes := c.cfg.Parts().Window.Points(), []string{}, 1
 	if form.Get("scope") == "cluster" {
 		var answers []telemetry.NodeRecent
@@ -241,11 +235,10 @@ func (c *Console) lastHour(ctx context.Context, form url.Values) (any, error) {
 	}, nil
 }
 
-// heat is the heat map of the cluster, of the table with the number table, or of all: a
-// column for each minute, a line for each range of keys, and in each field the operations
-// that the tablets of the range have counted. A tablet whose leader has moved is counted
-// by both nodes, each for its part of the time. The keys at which the ranges begin and end are
-// left out for tables that are hidden from who asks.
+// heat returns the cluster's heat map, of one table or all: a column for each minute, a line for
+// each range of keys, and in each cell the number of operations. A tablet whose leader has moved is
+// counted by both nodes, each for its time. The keys of ranges are omitted for tables hidden from
+// the user.
 func (c *Console) heat(ctx context.Context, form url.Values, v httpd.View) (any, error) {
 	return c.asked(func(ctx context.Context, form url.Values) (any, error) {
 		return c.readHeat(ctx, form, v)
@@ -255,7 +248,7 @@ func (c *Console) heat(ctx context.Context, form url.Values, v httpd.View) (any,
 func (c *Console) readHeat(ctx context.Context, form url.Values, v httpd.View) (any, error) {
 	table, err := strconv.ParseUint(cmp.Or(form.Get("table"), "0"), 10, 32)
 	if err != nil {
-		return nil, fmt.Errorf("%w: table=%s: a table's number is wanted", percolator.ErrInvalid,
+		return nil, fmt.Errorf("%w: table=%s: want a table's number", percolator.ErrInvalid,
 			form.Get("table"))
 	}
 	answers, silent := c.cfg.Parts().Window.Everywhere(ctx, &wire.RecentRequest{Heat: true})
@@ -279,9 +272,9 @@ func (c *Console) readHeat(ctx context.Context, form url.Values, v httpd.View) (
 	}{grid, silent}, nil
 }
 
-// mailboxes are those of all nodes, each by itself: how batches are tuned is a node's own
-// configuration, and a mean over nodes would hide the one that is behind. Counts go since
-// the start of the process, and over the last lately_ms.
+// mailboxes returns the mailboxes of each node: batching is configured per node, and a mean over
+// nodes would hide a slow one. Counts are since the start of the process and over the last
+// lately_ms.
 func (c *Console) mailboxes(ctx context.Context, _ url.Values) (any, error) {
 	type nodeMailboxes struct {
 		Node      uint64            `json:"node_id"`
@@ -304,10 +297,9 @@ func (c *Console) mailboxes(ctx context.Context, _ url.Values) (any, error) {
 	return map[string]any{"nodes": nodes, "silent": silent}, nil
 }
 
-// contended are the rows of the whole cluster where transactions stood in each other's way
-// most in the last minutes, then those since the start, without those of tables that only
-// some clients may use: see ungranted. A tablet remembers the few worst rows only, so the
-// counts are a lower bound; each comes with how much too low it may be.
+// contended returns the rows of the cluster with the most conflicts in the last minutes, then those
+// since the start, except rows of tables with grants: see ungranted. A tablet tracks a few rows
+// only, so each count carries a bound of its error.
 func (c *Console) contended(ctx context.Context, _ url.Values) (any, error) {
 	answers, silent := c.cfg.Parts().Window.Everywhere(ctx, &wire.RecentRequest{Contended: true})
 	var rows []*wire.ContendedRow
@@ -339,26 +331,26 @@ func (c *Console) contended(ctx context.Context, _ url.Values) (any, error) {
 // maxContended bounds the rows of one page.
 const maxContended = 64
 
-// timeOf is the timestamp of a time in Unix milliseconds; 0 for none.
+// timeOf returns the timestamp of a time in Unix milliseconds; 0 for an empty text.
 func timeOf(text string) (mvcc.Timestamp, error) {
 	if text == "" {
 		return 0, nil
 	}
 	ms, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || ms <= 0 || ms > math.MaxInt64>>20 {
-		return 0, fmt.Errorf("%w: at=%s: a time in Unix milliseconds is wanted",
+		return 0, fmt.Errorf("%w: at=%s: want a time in Unix milliseconds",
 			percolator.ErrInvalid, text)
 	}
 	return mvcc.TimestampAt(ms), nil
 }
 
-// errNoReader is why rows are not shown.
-var errNoReader = errors.New("node: rows and values are shown to who has logged in, or, by a node " +
-	"without certificates, on a loopback address: use `percolator scan` and `percolator history`")
+// errNoReader reports that rows require a login.
+var errNoReader = errors.New("node: rows and values require a login or, on a node without certificates, " +
+	"a loopback address: log in, or use `percolator scan` and `percolator history`")
 
-// MayRead refuses who may not see rows and values and has not logged in. A node without
-// certificates can't tell people apart, so it goes by the address that it listens at: who
-// reaches a loopback address can read the node's files as well.
+// MayRead returns an error if users who have not logged in may not read rows and values. A node
+// without certificates cannot identify users, so it decides by its listening address: whoever
+// reaches a loopback address can usually read the node's files too.
 func (c *Console) MayRead(*http.Request) error {
 	if c.cfg.Files == nil && config.IsLoopback(c.cfg.Addr) {
 		return nil

@@ -19,12 +19,11 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// registration enters this program's observers in the catalogue and sees to it that every
-// tablet learns of them. An observer counts as registered once all tablets have heard of
-// it, and some may be away for long: Open waits for registerPatience, then the node
-// serves without them, and a goroutine of the node's background (run) goes on. That
-// goroutine also completes what another node has left when it changed the catalogue and
-// ended before every tablet knew: at the start of this node, and while this node leads
+// registration enters this program's observers in the catalogue and announces them to every tablet.
+// An observer is registered once all tablets have acknowledged it. Tablets may be unavailable for
+// long: Open waits for registerWait, then the node serves, and a goroutine of the node's background
+// (run) continues. That goroutine also completes announcements of a node that changed the catalogue
+// and ended before every tablet had acknowledged: at the start of this node, and while it leads
 // meta.
 //
 // unmade and left belong to Open's goroutine until run begins, and to run from then on. Any
@@ -44,8 +43,8 @@ type registration struct {
 }
 
 const (
-	// registerPatience bounds Open's wait for the tables and tablets of new observers.
-	registerPatience = 10 * time.Second
+	// registerWait bounds Open's wait for the tables and tablets of new observers.
+	registerWait = 10 * time.Second
 	// registerAttempt bounds one attempt after that; registerPause is the first pause
 	// between two, maxRegisterPause the longest.
 	registerAttempt  = 30 * time.Second
@@ -61,12 +60,12 @@ func (r *registration) begin(ctx context.Context,
 	registry *percolator.Registry) ([]observer.Registered, error) {
 	// Mostly this takes no time: the observers are in the catalogue already, and every
 	// tablet knows them.
-	first, cancel := context.WithTimeout(ctx, registerPatience)
+	first, cancel := context.WithTimeout(ctx, registerWait)
 	defer cancel()
 	observers := registry.Observers()
 	r.unmade, r.left = registry.Tables(), observers
 	tables, err := r.attempt(first)
-	// If only registerPatience has run out, run goes on with what is left.
+	// If only registerWait has run out, run goes on with what is left.
 	if err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
 		return nil, err
 	}
