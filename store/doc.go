@@ -58,15 +58,16 @@
 //
 // # What a crash does
 //
-// Open repairs everything. It reads the log and finds its end. Badger replays its own log files and
-// drops a Txn whose end is missing. Open removes empty log files that a kill can leave (Badger issue
-// 2207), and log files of memtables that were already flushed to tables (oldlogs.go). It first
-// writes memtables larger than the configured size to tables (lower.go). It restores figures and
-// records (checkpoint.go). It creates a store again whose creation was not finished. The sequence
-// continues from Badger's highest version, so that entries applied again are above everything that
-// has survived. The caller then completes what markers describe, and opens each tablet with its
-// Applied record: Raft emits the entries after it again. Close makes a checkpoint, after which
-// nothing has to be applied again.
+// Open repairs everything. It reads the log and finds its end. Badger replays its own log
+// files and drops a Txn whose end is missing. Open removes empty log files that a kill can
+// leave (Badger issue 2207), and log files of memtables that were already flushed to tables
+// (oldlogs.go). It first writes memtables larger than the configured size to tables
+// (lower.go). It restores figures and records (checkpoint.go). It recreates a store
+// whose creation did not finish. The sequence continues from Badger's highest version, so
+// that entries applied again are above everything that has survived. The caller then
+// completes what markers describe, and opens each tablet with its Applied record: Raft
+// emits the entries after it again. Close makes a checkpoint, after which nothing has to be
+// applied again.
 //
 // # Reading order
 //

@@ -18,10 +18,11 @@ import (
 // spaceInterval is the interval at which watch checks the free space and the log.
 const spaceInterval = time.Second
 
-// Reclaim compacts if the dead bytes exceed deadMemtables memtables and one part in deadShare of the
-// tables' bytes; if less than a memtable was written since the last pass, because Badger's own
-// compactors are stopped during a compaction; and if the tables are no larger than compactLimit,
-// which is rewritten within a minute or two, because Close waits for it.
+// Reclaim compacts if the dead bytes exceed deadMemtables memtables and one part in
+// deadShare of the tables' bytes; if less than a memtable was written since the last pass,
+// because Badger's own compactors are stopped during a compaction; and if the tables are no
+// larger than compactLimit, which is rewritten within a minute or two, because Close waits
+// for it.
 const (
 	deadShare     = 3
 	deadMemtables = 16

@@ -1,8 +1,8 @@
 package store
 
-// Reads and writes of whole tablets: reading all entries of a range of rows for a snapshot, clearing
-// them, and checking those that another node has sent. All of it runs on the goroutines of callers
-// that send, install or remove a replica.
+// Reads and writes of whole tablets: reading all entries of a range of rows for a snapshot,
+// clearing them, and checking those that another node has sent. All of it runs on the
+// goroutines of callers that send, install or remove a replica.
 
 import (
 	"bytes"
@@ -29,8 +29,8 @@ type Rows struct {
 	Bounded  bool
 }
 
-// rangedGroups are the groups that belong to rows, in the order of their keys. All data of a tablet's
-// rows is in one of them.
+// rangedGroups are the groups that belong to rows, in the order of their keys. All data of
+// a tablet's rows is in one of them.
 var rangedGroups = [...]mvcc.Group{
 	mvcc.GroupData, mvcc.GroupHistory, mvcc.GroupIntent, mvcc.GroupLocked, mvcc.GroupLock, mvcc.GroupRaw,
 	mvcc.GroupNotify, mvcc.GroupRollback, mvcc.GroupWrite,
@@ -76,8 +76,8 @@ func (r *Rows) mayBeIn(t badger.TableInfo) bool {
 // Entry is one key of the state with its value, as Batch.Put takes them.
 type Entry struct{ Key, Value []byte }
 
-// Cursor iterates the entries of a range of rows, or of one prefix, in key order. It reads one Snap,
-// which must stay open, and keeps no iterator between two calls.
+// Cursor iterates the entries of a range of rows, or of one prefix, in key order. It reads
+// one Snap, which must stay open, and keeps no iterator between two calls.
 type Cursor struct {
 	snap   *Snap
 	rows   *Rows // nil: everything with the prefix
@@ -203,9 +203,9 @@ func (c *Cursor) part(prefix []byte, keysOnly bool,
 	return false, nil
 }
 
-// bounds returns a key at or before the start of the rows in the current group, and their end. end is
-// nil if the rows extend to the end of the group, or in a column-first group, where they are many
-// parts.
+// bounds returns a key at or before the start of the rows in the current group, and their
+// end. end is nil if the rows extend to the end of the group, or in a column-first group,
+// where they are many parts.
 func (c *Cursor) bounds(prefix []byte) (first, end []byte) {
 	if c.rows == nil {
 		return prefix, nil

@@ -1,7 +1,7 @@
 package store
 
-// Range reads of a Snap. All of them use walk, which reads long values whole and passes every failure
-// as an error in its last call.
+// Range reads of a Snap. All of them use walk, which reads long values whole and passes
+// every failure as an error in its last call.
 
 import (
 	"bytes"
@@ -132,8 +132,8 @@ func (s *Snap) Cells(span mvcc.Span, reverse bool) iter.Seq2[mvcc.CellWrite, err
 		})
 }
 
-// DiskLocks iterates the locks on disk with rows in span, by cell. A leader loads its lock table from
-// it.
+// DiskLocks iterates the locks on disk with rows in span, by cell. A leader loads its lock
+// table from it.
 func (s *Snap) DiskLocks(span mvcc.Span) iter.Seq2[CellLock, error] {
 	return entries(s, spanWalk(mvcc.GroupLock, span, false),
 		func(c mvcc.Cell, _ mvcc.Timestamp, value []byte) (CellLock, error) {

@@ -108,8 +108,8 @@ func (d *database) suspect() {
 	}
 }
 
-// Verify compares the checksums of all tables now. It returns a *DamagedError if one is damaged; the
-// store has then failed permanently.
+// Verify compares the checksums of all tables now. It returns a *DamagedError if one is
+// damaged; the store has then failed permanently.
 func (s *Store) Verify() error { return s.verify(nil) }
 
 // VerifyRows is like Verify for the tables from which the rows may have been read, except those

@@ -30,9 +30,9 @@ func (s *sequence) begin() uint64 {
 	return s.assigned
 }
 
-// finish makes all numbers up to seq visible: their commits have returned without an error. After a
-// failed commit neither finish nor begin may be called, because a later number would show the failed
-// Txn's remains in Badger. The writer fails permanently instead.
+// finish makes all numbers up to seq visible: their commits have returned without an error.
+// After a failed commit neither finish nor begin may be called, because a later number
+// would show the failed Txn's remains in Badger. The writer fails permanently instead.
 func (s *sequence) finish(seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

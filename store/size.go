@@ -19,7 +19,8 @@ func Weighed(key []byte) bool {
 	return len(key) > 0 && slices.Contains(weighedGroups[:], mvcc.Group(key[0]))
 }
 
-// Weight is the approximate size of one group's keys and values from the row up to the next Weight's.
+// Weight is the approximate size of one group's keys and values from the row up to the next
+// Weight's.
 type Weight struct {
 	Row   string
 	Bytes uint64

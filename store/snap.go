@@ -26,8 +26,8 @@ type Snap struct {
 	stuck    bool // an iterator could not be made, and Badger would panic on ending the Txn
 }
 
-// Snap opens a view of the state without its locks; readers of locks call SnapWithLocks. It is cheap,
-// but versions that it can see are not collected until it is closed.
+// Snap opens a view of the state without its locks; readers of locks call SnapWithLocks. It
+// is cheap, but versions that it can see are not collected until it is closed.
 func (s *Store) Snap() *Snap { return s.state.snap() }
 
 func (d *database) snap() *Snap {
@@ -81,9 +81,10 @@ func (s *Snap) iterator(o badger.IteratorOptions) (it *badger.Iterator, err erro
 	return it, nil
 }
 
-// unreadable turns a panic of Badger into an error. One cause is a damaged table. Another is a database
-// without a memtable, because there were no file descriptors or no space for one: the write that
-// needed it has failed, and the writer with it, but Badger's reads rely on it.
+// unreadable turns a panic of Badger into an error. One cause is a damaged table. Another
+// is a database without a memtable, because there were no file descriptors or no space for
+// one: the write that needed it has failed, and the writer with it, but Badger's reads rely
+// on it.
 func (d *database) unreadable(err *error) {
 	if p := recover(); p != nil {
 		d.suspect()
@@ -145,8 +146,8 @@ func (s *Snap) corrupt(key []byte, err error) error {
 	return fmt.Errorf("%w: key %q: %w", ErrCorrupt, key, err)
 }
 
-// keeping returns a function that passes the value to fn and, if fn could read it, caches it for other
-// Snaps.
+// keeping returns a function that passes the value to fn and, if fn could read it, caches
+// it for other Snaps.
 func (s *Snap) keeping(item *badger.Item, key []byte,
 	fn func(value []byte) error) func([]byte) error {
 	return func(value []byte) error {
@@ -185,8 +186,8 @@ func (s *Snap) Data(c mvcc.Cell, start mvcc.Timestamp) ([]byte, bool, error) {
 	return v, ok, err
 }
 
-// DataWithin is like Data but reads at most room bytes. For a longer chunked value it returns only the
-// length n and a nil v.
+// DataWithin is like Data but reads at most room bytes. For a longer chunked value it
+// returns only the length n and a nil v.
 func (s *Snap) DataWithin(c mvcc.Cell, start mvcc.Timestamp,
 	room int) (v []byte, n int, ok bool, err error) {
 	key := s.cellKey(mvcc.GroupData, c, start)

@@ -11,10 +11,10 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// diskSpace compares the free space of the store's file systems, and the other resources of its files
-// (files.go), with the watermarks. The background worker checks it every second and the writer as it
-// writes; the results are safe for concurrent use. Badger writes through memory maps, so a full disk
-// would kill the process.
+// diskSpace compares the free space of the store's file systems, and the other resources of
+// its files (files.go), with the watermarks. The background worker checks it every second
+// and the writer as it writes; the results are safe for concurrent use. Badger writes
+// through memory maps, so a full disk would kill the process.
 type diskSpace struct {
 	opts      Options
 	files     files
@@ -22,11 +22,12 @@ type diskSpace struct {
 	exhausted atomic.Pointer[ShortError] // see Exhausted
 }
 
-// spaceCheckBytes is the number of bytes that the writer commits between two checks of the free space.
+// spaceCheckBytes is the number of bytes that the writer commits between two checks of the
+// free space.
 const spaceCheckBytes = 4 << 20
 
-// FreeBytes returns the bytes that the store's file systems have left for this process: the smaller of
-// the state's and the log's. In memory there is no limit.
+// FreeBytes returns the bytes that the store's file systems have left for this process: the
+// smaller of the state's and the log's. In memory there is no limit.
 func (s *diskSpace) FreeBytes() (uint64, error) {
 	state, err := s.opts.freeBytes(s.opts.Dir)
 	if err != nil || s.opts.LogDir == "" {
@@ -51,14 +52,14 @@ func (o Options) freeBytes(dir string) (uint64, error) {
 	return st.Bavail * uint64(st.Bsize), nil
 }
 
-// WriteBlocked returns a *ShortError while the free space is below Options.MinFreeBytes, or fewer than
-// MinFreeFiles files can be created: new writes should be refused, but work under way may still be
-// completed and cleaned up. It costs one atomic load.
+// WriteBlocked returns a *ShortError while the free space is below Options.MinFreeBytes, or
+// fewer than MinFreeFiles files can be created: new writes should be refused, but work
+// under way may still be completed and cleaned up. It costs one atomic load.
 func (s *diskSpace) WriteBlocked() error { return asError(s.blocked.Load()) }
 
-// Exhausted returns a *ShortError while so little is free that Commit is about to refuse: nothing new
-// should be accepted, not even operations that complete or clean up, so that work under way can still be
-// written. It costs one atomic load.
+// Exhausted returns a *ShortError while so little is free that Commit is about to refuse:
+// nothing new should be accepted, not even operations that complete or clean up, so that
+// work under way can still be written. It costs one atomic load.
 func (s *diskSpace) Exhausted() error { return asError(s.exhausted.Load()) }
 
 // asError returns nil for a nil pointer.
@@ -72,8 +73,8 @@ func asError(short *ShortError) error {
 // reserve returns the free space that Commit does not use.
 func (s *diskSpace) reserve() uint64 { return s.opts.MinFreeBytes / reserveDivisor }
 
-// Room returns a *ShortError unless the store can grow by bytes bytes without going below a watermark. It
-// makes system calls, and is meant for bulk writes that can wait.
+// Room returns a *ShortError unless the store can grow by bytes bytes without going below a
+// watermark. It makes system calls, and is meant for bulk writes that can wait.
 func (s *diskSpace) Room(bytes uint64) error {
 	free := s.look()
 	if short := s.shortOfFiles(1); short != nil {
@@ -110,8 +111,8 @@ func (s *diskSpace) roomForSegment(bytes int64) error {
 	return nil
 }
 
-// look compares the free resources with the watermarks and returns the free bytes. If they cannot be
-// read the disk counts as full.
+// look compares the free resources with the watermarks and returns the free bytes. If they
+// cannot be read the disk counts as full.
 func (s *diskSpace) look() (bytes uint64) {
 	bytes, err := s.FreeBytes()
 	if err != nil {

@@ -75,8 +75,8 @@ func (s *Store) Trees() Trees {
 // Syncs returns the durations of the log's syncs.
 func (s *Store) Syncs() metrics.Histogram { return s.log.Stats().Syncs }
 
-// diskBytes returns the sum of the blocks of the store's files. Files deleted during the walk do not
-// count.
+// diskBytes returns the sum of the blocks of the store's files. Files deleted during the
+// walk do not count.
 func (o Options) diskBytes() uint64 {
 	if o.InMemory {
 		return 0

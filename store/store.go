@@ -219,9 +219,9 @@ func (s *Store) prepareBadger(b badger.Options) error {
 // StateWriter returns the writer of the state.
 func (s *Store) StateWriter() *Writer { return s.state.writer }
 
-// Close stops the background work, makes a last checkpoint, so that the next Open has nothing to apply
-// again, and closes the database and the log. Every Snap must be closed before, and no Commit or Append
-// may be under way. A second Close returns ErrClosed.
+// Close stops the background work, makes a last checkpoint, so that the next Open has
+// nothing to apply again, and closes the database and the log. Every Snap must be closed
+// before, and no Commit or Append may be under way. A second Close returns ErrClosed.
 func (s *Store) Close() error {
 	if !s.closed.CompareAndSwap(false, true) {
 		return ErrClosed
@@ -244,8 +244,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// lastCheckpoint stops the writer and makes a checkpoint, unless an earlier write has failed or the disk
-// is full; the next Open then has more to apply again.
+// lastCheckpoint stops the writer and makes a checkpoint, unless an earlier write has
+// failed or the disk is full; the next Open then has more to apply again.
 func (s *Store) lastCheckpoint() error {
 	if s.state.writer.stop() != nil {
 		return nil

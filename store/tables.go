@@ -22,8 +22,8 @@ import (
 // block that they cannot read: without an error lookups would miss rows and compactions would
 // drop them.
 
-// verifyAtOpen is the number of bytes of tables that Open verifies completely. Of the other tables it
-// verifies the index and the last block, and leaves the rest to the scrubber.
+// verifyAtOpen is the number of bytes of tables that Open verifies completely. Of the other
+// tables it verifies the index and the last block, and leaves the rest to the scrubber.
 const verifyAtOpen = 1 << 30
 
 // checkTables returns a *DamagedError for a table that is missing, cut short or damaged. newest
@@ -62,8 +62,8 @@ var errUnreadable = errors.New("a block or the index cannot be read")
 
 // verifyTable returns the size of a table's file, and a *DamagedError if the file cannot be
 // read or a checksum is wrong: that of any block, or unless all only of the index and the
-// last block. An error for which outOfResources is true says nothing of the table. If visit is not nil
-// it is called with a whole table.
+// last block. An error for which outOfResources is true says nothing of the table. If visit
+// is not nil it is called with a whole table.
 func verifyTable(name string, all bool, visit func(*table.Table)) (size int64, err error) {
 	defer func() {
 		switch {

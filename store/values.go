@@ -281,8 +281,8 @@ type Encoder struct {
 	plain bool
 }
 
-// NewEncoder returns an Encoder with room for these mutations. With plain it omits origins, which not
-// all builds support.
+// NewEncoder returns an Encoder with room for these mutations. With plain it omits origins,
+// which not all builds support.
 func NewEncoder(muts []mvcc.Mutation, plain bool) Encoder {
 	n := 0
 	for i := range muts {
@@ -293,8 +293,8 @@ func NewEncoder(muts []mvcc.Mutation, plain bool) Encoder {
 	return Encoder{make([]byte, 0, n), plain}
 }
 
-// Encode returns m's key and value; value is nil for a delete. Both belong to the caller, and earlier
-// results remain valid.
+// Encode returns m's key and value; value is nil for a delete. Both belong to the caller,
+// and earlier results remain valid.
 func (e *Encoder) Encode(m *mvcc.Mutation) (key, value []byte) {
 	begin := len(e.room)
 	e.room = AppendKey(e.room, m.Group, m.Cell, m.TS)

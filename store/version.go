@@ -8,9 +8,9 @@ import (
 	"github.com/percolator-go/percolator/internal/version"
 )
 
-// The disk version in the directory's VERSION file, which determines which builds may open it. The node
-// raises it, on any goroutine, when its cluster has agreed on a later one and before anything of that
-// version is written. It is never lowered.
+// The disk version in the directory's VERSION file, which determines which builds may open
+// it. The node raises it, on any goroutine, when its cluster has agreed on a later one and
+// before anything of that version is written. It is never lowered.
 
 // stamp is the content of VERSION.
 type stamp struct {

@@ -16,20 +16,20 @@ const (
 	MaxBatchLen   = 1 << 17  // of Batch.Len
 )
 
-// Writer commits batches to the state. Its callers are the state actor, and the reclaim worker when it
-// fills a memtable.
+// Writer commits batches to the state. Its callers are the state actor, and the reclaim
+// worker when it fills a memtable.
 //
-// A Badger Txn holds at most 15 % of a memtable, which is less than the limit of a Batch. So a Commit
-// writes its batches in as many Txns as they need, regardless of where one batch ends and the next
-// begins. Each batch is nevertheless atomic: for readers because the sequence shows none of the numbers
-// before the last Txn has returned, and after a crash because the Raft entry that the batch comes from
-// is applied again.
+// A Badger Txn holds at most 15 % of a memtable, which is less than the limit of a Batch.
+// So a Commit writes its batches in as many Txns as they need, regardless of where one
+// batch ends and the next begins. Each batch is nevertheless atomic: for readers because
+// the sequence shows none of the numbers before the last Txn has returned, and after a
+// crash because the Raft entry that the batch comes from is applied again.
 type Writer struct {
 	store *Store
 	d     *database
 
-	// committing is held by a Commit until its changes of the log are durable, mu only during writes to
-	// Badger. committing is acquired before checkpoints.taking, and mu after it.
+	// committing is held by a Commit until its changes of the log are durable, mu only during
+	// writes to Badger. committing is acquired before checkpoints.taking, and mu after it.
 	committing sync.Mutex
 	unmet      int // bytes written since the last check of the free space
 
@@ -45,14 +45,15 @@ type Writer struct {
 	txns int         // committed and not visible yet
 }
 
-// Commit writes the batches in order and returns when they are visible. They become durable with the
-// next checkpoint. Whatever a crash loses before that is applied again from the Raft log, so a batch
-// with effects must come from a durable entry of it. Records, and the begin or end of a replica, are
-// durable when Commit returns.
+// Commit writes the batches in order and returns when they are visible. They become durable
+// with the next checkpoint. Whatever a crash loses before that is applied again from the
+// Raft log, so a batch with effects must come from a durable entry of it. Records, and the
+// begin or end of a replica, are durable when Commit returns.
 //
-// After ErrBatchTooLarge and ErrDiskFull the same batches may be committed again, and must be if they
-// change the log, which does not have these changes yet. After any other error the writer fails
-// permanently with ErrFailed, because a later commit would make the remains of this one visible.
+// After ErrBatchTooLarge and ErrDiskFull the same batches may be committed again, and must
+// be if they change the log, which does not have these changes yet. After any other error
+// the writer fails permanently with ErrFailed, because a later commit would make the
+// remains of this one visible.
 func (w *Writer) Commit(batches []*Batch) error {
 	w.committing.Lock()
 	defer w.committing.Unlock()
@@ -107,9 +108,9 @@ func (w *Writer) failLocked(err error) error {
 	return w.failed
 }
 
-// write commits the batches, in as many Txns as they need, and then makes them visible. A Txn refers to
-// its entries in place. Locks may be kept instead (locks.go). After an error the writer has failed.
-// committing is held, except by Open.
+// write commits the batches, in as many Txns as they need, and then makes them visible. A
+// Txn refers to its entries in place. Locks may be kept instead (locks.go). After an error
+// the writer has failed. committing is held, except by Open.
 func (w *Writer) write(batches []*Batch) error {
 	entries, size := 0, 0
 	for _, b := range batches {
@@ -198,8 +199,9 @@ func (w *Writer) admit(batches []*Batch) error {
 	return w.checkReserve(total)
 }
 
-// check returns ErrBatchTooLarge, wrapped, if the batch is over the limits, or if a single entry exceeds
-// a Txn. As values are cut into chunks, that requires a very long key and the smallest memtables.
+// check returns ErrBatchTooLarge, wrapped, if the batch is over the limits, or if a single
+// entry exceeds a Txn. As values are cut into chunks, that requires a very long key and the
+// smallest memtables.
 func (w *Writer) check(b *Batch) error {
 	if b.Size() > MaxBatchBytes || b.entries > MaxBatchLen {
 		return fmt.Errorf("%w: %d bytes in %d entries, the limits are %d and %d",
@@ -239,8 +241,8 @@ func (w *Writer) commitTxn() error {
 	return nil
 }
 
-// add adds one put or delete, with the chunks of a long value, and records the chunks of the value that
-// it replaces.
+// add adds one put or delete, with the chunks of a long value, and records the chunks of
+// the value that it replaces.
 func (w *Writer) add(o *op) error {
 	n := chunksOf(len(o.value))
 	w.chunks = w.chunks || n > 1
@@ -272,8 +274,8 @@ func (w *Writer) add(o *op) error {
 	return nil
 }
 
-// findChunks records the chunks from..n of the key's present value, in the database or by this Commit.
-// They are deleted at its end, because a later put may use their keys again.
+// findChunks records the chunks from..n of the key's present value, in the database or by
+// this Commit. They are deleted at its end, because a later put may use their keys again.
 func (w *Writer) findChunks(key []byte, from int) error {
 	for i := from; ; i++ {
 		chunk := chunkKey(key, i)
@@ -297,8 +299,8 @@ func (w *Writer) delete(key []byte) error {
 	return w.put(func() error { return w.txn.Delete(key) })
 }
 
-// put adds one entry to the Txn, or to the next one if this one is full. The next one reads what the
-// previous ones have written.
+// put adds one entry to the Txn, or to the next one if this one is full. The next one reads
+// what the previous ones have written.
 func (w *Writer) put(add func() error) error {
 	err := add()
 	if !errors.Is(err, badger.ErrTxnTooBig) {

@@ -28,7 +28,8 @@ type Config struct {
 	Indexed int
 	// NodeID is the replica's node.
 	NodeID uint64
-	// Stale is set if the replica's log lacks entries that it has acknowledged; see group.Group.Stale.
+	// Stale is set if the replica's log lacks entries that it has acknowledged; see
+	// group.Group.Stale.
 	Stale bool
 	// Ticker is the node's clock. Without it only a group of one replica works.
 	Ticker *Ticker

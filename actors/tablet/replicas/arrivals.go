@@ -10,19 +10,18 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// What arrives at once, and how long a sender may be silent.
+// Limits of concurrent arrivals, and timeouts for a silent sender.
 const (
 	maxArrivals  = 4               // of all tablets
-	arrivalIdle  = time.Minute     // after which it is given up
-	arrivalStale = 5 * time.Second // after which another snapshot may take its place
+	arrivalIdle  = time.Minute     // after which it is abandoned
+	arrivalStale = 5 * time.Second // after which another snapshot may replace it
 	maxReplies   = 4               // to one piece that was sent several times
 )
 
-// arrivals are the snapshots that other nodes are sending here. It owns how far each has
-// come; what they bring is staged in the store and counts for nothing until the last
-// piece is there and the Set replaces the replica's state. take is called by whoever
-// brings a piece; the rest runs on workers. Its mutex may be held while the Set's is
-// taken, not the other way round.
+// arrivals are the snapshots that other nodes are sending to this one. It records the progress of
+// each; the pieces are staged in the store and have no effect until the last one has arrived and
+// the Set replaces the replica's state. The receiver of a piece calls take; the rest runs on
+// workers. Its mutex may be held while the Set's is acquired, not the other way round.
 type arrivals struct {
 	set *Set
 
@@ -31,18 +30,18 @@ type arrivals struct {
 
 	mu    sync.Mutex
 	under map[uint64]*arrival // under way, by tablet
-	// The last snapshot installed, by tablet: the answer to its last piece may be lost, and
-	// the sender, who does not know, sends the piece again.
+	// The last snapshot installed, by tablet: the answer to its last piece may be lost, and then
+	// the sender repeats the piece.
 	last map[uint64]string
 }
 
-// arrival is a snapshot that is arriving. Its fields are guarded by mu of arrivals;
-// snapshot is used by who has set busy.
+// arrival is a snapshot that is arriving. mu of arrivals guards its fields; snapshot belongs to
+// whoever has set busy.
 type arrival struct {
 	id       string
-	snapshot *snapshot.Arrival // nil: the first piece is being looked at
-	busy     bool              // a piece is being taken, or the whole installed
-	piece    uint64            // the piece that is being taken
+	snapshot *snapshot.Arrival // nil: the first piece is being checked
+	busy     bool              // a piece is being staged, or the snapshot installed
+	piece    uint64            // the piece being staged
 	replies  []func(*wire.SnapshotAnswer)
 	last     time.Time
 	ending   bool // what is staged is being dropped
@@ -56,8 +55,8 @@ var (
 
 func refusal(err error) *wire.SnapshotAnswer { return &wire.SnapshotAnswer{Refused: err.Error()} }
 
-// take takes a piece of a snapshot. It returns an answer that is known at once, or nil;
-// then reply is called with the answer later.
+// take accepts a piece of a snapshot. It returns an answer that is known immediately, or nil;
+// then it calls reply with the answer later.
 func (x *arrivals) take(c *wire.SnapshotChunk,
 	reply func(*wire.SnapshotAnswer)) *wire.SnapshotAnswer {
 	x.mu.Lock()
@@ -76,7 +75,7 @@ func (x *arrivals) take(c *wire.SnapshotChunk,
 		return x.beginLocked(here, a, c, reply, now)
 	case a.ending:
 		return refusal(errNotBegun)
-	// The piece was sent again while it is being taken: both get its answer.
+	// The piece was repeated while it is being staged: both get its answer.
 	case a.busy && c.Sequence == a.piece:
 		if len(a.replies) < maxReplies {
 			a.replies = append(a.replies, reply)
@@ -94,8 +93,8 @@ func (x *arrivals) take(c *wire.SnapshotChunk,
 	return nil
 }
 
-// takes reports whether pieces of snapshots are taken, and whether the replica is here
-// that this one is for, and not stale.
+// takes reports whether pieces of snapshots are accepted, and whether the replica that this one is
+// for is here and not stale.
 func (s *Set) takes(c *wire.SnapshotChunk) (running, here bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,9 +102,9 @@ func (s *Set) takes(c *wire.SnapshotChunk) (running, here bool) {
 	return s.running, h != nil && h.id == c.ToReplica && !h.stale
 }
 
-// beginLocked makes place for a snapshot's first piece, and has it looked at. A snapshot of
-// the same tablet that is arriving goes first, unless its sender is silent: that one ends,
-// and the new one is taken when its sender tries again.
+// beginLocked prepares for a snapshot's first piece, and has it checked. A snapshot of the same
+// tablet that is arriving takes precedence, unless its sender is silent: then it is dropped, and
+// the new one is accepted when its sender retries.
 func (x *arrivals) beginLocked(
 	here bool, other *arrival, c *wire.SnapshotChunk, reply func(*wire.SnapshotAnswer),
 	now time.Time,
@@ -129,8 +128,8 @@ func (x *arrivals) beginLocked(
 	return nil
 }
 
-// begin checks the first piece, on a worker: whether the snapshot is needed, and whether
-// it may be here.
+// begin checks the first piece, on a worker: whether the snapshot is needed, and whether its range
+// is free.
 func (x *arrivals) begin(c *wire.SnapshotChunk, a *arrival) {
 	id := c.TabletId
 	arrived, err := x.set.installer.Arrive(x.set.node, c)
@@ -146,7 +145,7 @@ func (x *arrivals) begin(c *wire.SnapshotChunk, a *arrival) {
 	}
 	if err != nil || !needed { // nothing is staged, nothing reserved
 		x.remove(id)
-		// To a replica that has everything there is nothing to send: that is a success.
+		// Nothing needs to be sent to a replica that has everything: that is a success.
 		answer := &wire.SnapshotAnswer{Installed: true}
 		if err != nil {
 			answer = refusal(err)
@@ -154,7 +153,7 @@ func (x *arrivals) begin(c *wire.SnapshotChunk, a *arrival) {
 		x.answer(a, answer)
 		return
 	}
-	// What one has left that a crash, or a silence, has ended.
+	// Staged entries of a snapshot that was ended by a crash or a silent sender.
 	if err := x.set.installer.Unstage(id); err != nil {
 		x.fail(id, a, err)
 		return
@@ -165,9 +164,9 @@ func (x *arrivals) begin(c *wire.SnapshotChunk, a *arrival) {
 	x.stage(c, a)
 }
 
-// stage writes a piece on a worker, and has the snapshot installed after the last one. Its
-// answer goes when the piece is written: the sender sends the next one only then, so that
-// one piece of each snapshot is in memory.
+// stage writes a piece on a worker, and has the snapshot installed after the last one. It answers
+// once the piece is written: the sender sends the next one only then, so that one piece of each
+// snapshot is in memory.
 func (x *arrivals) stage(c *wire.SnapshotChunk, a *arrival) {
 	err := a.snapshot.Take(c, func(err error) {
 		switch {
@@ -184,8 +183,8 @@ func (x *arrivals) stage(c *wire.SnapshotChunk, a *arrival) {
 	}
 }
 
-// answer answers whoever waits for the piece, and lets the next one come. The replies are
-// called without the mutex: they may send.
+// answer answers the senders of the piece, and admits the next one. It calls the replies without
+// the mutex: they may send.
 func (x *arrivals) answer(a *arrival, answer *wire.SnapshotAnswer) {
 	x.mu.Lock()
 	replies := a.replies
@@ -196,7 +195,7 @@ func (x *arrivals) answer(a *arrival, answer *wire.SnapshotAnswer) {
 	}
 }
 
-// fail gives a snapshot up, and tells the sender why.
+// fail abandons a snapshot, and sends the reason to the sender.
 func (x *arrivals) fail(id uint64, a *arrival, cause error) {
 	x.set.logger.Warn("a snapshot is not taken", "tablet", id, "snapshot", a.id, "reason", cause)
 	x.mu.Lock()
@@ -205,14 +204,14 @@ func (x *arrivals) fail(id uint64, a *arrival, cause error) {
 	x.answer(a, refusal(cause))
 }
 
-// endLocked has what is staged dropped, in a task of the tablet: an installation that uses it
-// has ended then. Until then no other snapshot for the tablet begins.
+// endLocked has the staged entries dropped, in a task of the tablet, by which time an installation
+// that uses them has ended. Until then no other snapshot for the tablet begins.
 func (x *arrivals) endLocked(id uint64, a *arrival) {
 	a.ending = true
 	x.set.enqueue(id, func() { x.drop(id) })
 }
 
-// drop ends an arrival: nothing of it is left in the store.
+// drop ends an arrival and removes its staged entries from the store.
 func (x *arrivals) drop(id uint64) {
 	if err := x.set.installer.Unstage(id); err != nil {
 		x.set.logger.Warn("a given up snapshot could not be dropped; the next start does it",
@@ -229,15 +228,15 @@ func (x *arrivals) remove(id uint64) {
 	delete(x.under, id)
 }
 
-// forget forgets which snapshot was installed last: the replica is destroyed, and one that
-// is made later needs a snapshot of its own.
+// forget clears the record of the last installed snapshot: the replica is destroyed, and one
+// created later needs a snapshot of its own.
 func (x *arrivals) forget(id uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.last, id)
 }
 
-// dropIdle gives up what its sender has given up.
+// dropIdle abandons snapshots that their senders have abandoned.
 func (x *arrivals) dropIdle(now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -248,8 +247,8 @@ func (x *arrivals) dropIdle(now time.Time) {
 	}
 }
 
-// install brings a whole snapshot into force, in a task of the tablet and of those whose
-// rows it has taken.
+// install installs a complete snapshot, in a task of the tablet and of those whose rows it has
+// taken.
 func (x *arrivals) install(id uint64, a *arrival) {
 	taken, err := x.set.taken(id, a.snapshot.Descriptor())
 	if err != nil {
@@ -269,7 +268,7 @@ func (x *arrivals) installNow(id uint64, a *arrival, taken []snapshot.Replica) {
 	case err != nil:
 		x.fail(id, a, err)
 		return
-	case !installed: // the replica has caught up by itself meanwhile
+	case !installed: // the replica has caught up without it
 		x.drop(id)
 	default:
 		x.set.ranges.release(id)
@@ -282,11 +281,11 @@ func (x *arrivals) installNow(id uint64, a *arrival, taken []snapshot.Replica) {
 	x.answer(a, &wire.SnapshotAnswer{Installed: true})
 }
 
-// replace stops the replica's actor, exchanges its state for the snapshot's, and opens a
-// new actor on it; false if the replica needs the snapshot no more.
+// replace stops the replica's actor, replaces its state by the snapshot's, and opens a new actor on
+// it. It returns false if the replica no longer needs the snapshot.
 func (s *Set) replace(id uint64, a *snapshot.Arrival, taken []snapshot.Replica) (bool, error) {
 	have := s.current(id)
-	if have != a.Replica() { // it was removed meanwhile
+	if have != a.Replica() { // it was removed since
 		return false, errElsewhere
 	}
 	if err := a.Fits(); err != nil {
@@ -298,7 +297,7 @@ func (s *Set) replace(id uint64, a *snapshot.Arrival, taken []snapshot.Replica) 
 	for _, r := range taken {
 		err = errors.Join(err, s.stop(r.Tablet))
 	}
-	if err == nil { // else they may stop yet
+	if err == nil { // otherwise they may stop yet
 		needed, err = s.exchange(id, a, taken)
 	}
 	for _, r := range taken {
@@ -309,7 +308,7 @@ func (s *Set) replace(id uint64, a *snapshot.Arrival, taken []snapshot.Replica) 
 	if err == nil {
 		err = s.open(id, have)
 	}
-	if err != nil { // whatever is in the store now: openClosed, or the next start, goes on from it
+	if err != nil { // whatever is in the store now: openClosed, or the next start, continues from it
 		s.setClosed(id, err)
 	}
 	return needed && err == nil, err

@@ -8,10 +8,10 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file has the tasks that involve the replicas of two tablets, one of which has taken, or
-// is about to take, the rows of the other. A replica whose tablet no longer exists is removed in
-// one of three ways: with the entry by which the left tablet's replica here takes its rows; with
-// a snapshot from after that entry; or, if no replica of the left tablet here needs it, as if
+// Tasks that involve the replicas of two tablets, one of which has taken, or is about to
+// take, the rows of the other. A replica whose tablet no longer exists is removed in one of
+// three ways: by the entry with which the left tablet's replica here takes its rows; by a
+// snapshot from after that entry; or, if no replica of the left tablet here needs it, as if
 // its group had removed it.
 
 // together runs the task, in a task of the tablet, while it marks the others busy. If one of
@@ -46,12 +46,12 @@ func (s *Set) Merge(m *snapshot.Merge) {
 	})
 }
 
-// merge is the task of Merge. If the right replica is not here as it was frozen, the left one
-// stays closed: opened again it would reach the same entry.
+// merge is the task of Merge. If the right replica is not here as it was when frozen, the left one
+// stays closed: reopened, it would reach the same entry.
 func (s *Set) merge(m *snapshot.Merge) {
 	left, right := m.Merged.TabletId, m.Right.TabletId
 	have := s.current(left)
-	if have == 0 { // it was removed meanwhile
+	if have == 0 { // it was removed since
 		return
 	}
 	err := s.stop(left)
@@ -76,7 +76,7 @@ func (s *Set) merge(m *snapshot.Merge) {
 	}
 }
 
-// gone forgets the tablet's replica, which the store no longer has.
+// gone clears the record of the tablet's replica, which the store no longer has.
 func (s *Set) gone(tablet uint64) {
 	s.owner.Destroyed(tablet)
 	s.arrivals.forget(tablet)

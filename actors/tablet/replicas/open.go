@@ -10,16 +10,16 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file opens replicas: those of the store, those that a message asks for, and those
-// that a split has made. All of it runs on workers, in a task of the tablet. It owns
-// nothing beside the Set's own record of the tablet.
+// Opening of replicas: those in the store, those that a message requires, and those that a
+// split has created. All of it runs on workers, in a task of the tablet. It owns nothing
+// but the Set's record of the tablet.
 //
-// A split makes the new tablet's replica in the Txn of its entry, and the actor that has
-// applied it says so afterwards. What may come between: the actor is stopped and says
-// nothing, or the replica was removed while the entry was being written.
+// A split creates the new tablet's replica in the Txn of its entry, and the actor that has
+// applied it reports it afterwards. In between, the actor may be stopped without a report,
+// or the replica removed while the entry was being written.
 
-// open starts a replica's actor, of the id that the store has. It may be heard of before
-// this returns, so the record comes first.
+// open starts a replica's actor, with the id in the store. Its messages may arrive before open
+// returns, so the record comes first.
 func (s *Set) open(tablet, id uint64) error {
 	stale, err := snapshot.IsStale(s.store, tablet, id)
 	if err != nil {
@@ -35,8 +35,8 @@ func (s *Set) open(tablet, id uint64) error {
 	return s.owner.OpenReplica(tablet, stale)
 }
 
-// stop ends the actor, and returns when all that it wrote is in the store: after that a task
-// has the replica's state to itself.
+// stop ends the actor, and returns when all its writes are in the store: from then on a
+// task owns the replica's state.
 func (s *Set) stop(id uint64) error {
 	if err := s.owner.StopReplica(id); err != nil {
 		return err
@@ -44,8 +44,8 @@ func (s *Set) stop(id uint64) error {
 	return s.logs.Barrier()
 }
 
-// reopen stops the tablet's actor if it runs, completes an installation that was cut
-// short, and opens what the store has then, which may be nothing.
+// reopen stops the tablet's actor if it runs, completes an interrupted installation, and opens the
+// replica that the store then has, if any.
 func (s *Set) reopen(id uint64) error {
 	if err := s.stop(id); err != nil {
 		return err
@@ -53,7 +53,7 @@ func (s *Set) reopen(id uint64) error {
 	if err := s.installer.Finish(id); err != nil {
 		return err
 	}
-	// What is there now decides, not what was: an installation may have made it another.
+	// What is there now decides, not what was: an installation may have changed the id.
 	r, ok, err := snapshot.StoredReplica(s.store, id)
 	switch {
 	case err != nil:
@@ -67,8 +67,7 @@ func (s *Set) reopen(id uint64) error {
 	return s.openStored(r)
 }
 
-// openStored opens a replica that the store has. One that its tombstone forbids is
-// destroyed instead.
+// openStored opens a replica in the store. It destroys one that its tombstone forbids instead.
 func (s *Set) openStored(r snapshot.Replica) error {
 	err := s.checkTombstone(r.Tablet, r.ReplicaID)
 	if !errors.Is(err, errTombstone) {
@@ -93,7 +92,7 @@ func (s *Set) checkTombstone(id, replica uint64) error {
 	return err
 }
 
-// openUnheard opens what the store has and nobody has opened, after an actor has stopped
+// openUnheard opens replicas in the store that are not open, after an actor has stopped
 // that may have applied a split without reporting it.
 func (s *Set) openUnheard() {
 	stored, err := snapshot.StoredReplicas(s.store)
@@ -111,12 +110,11 @@ func (s *Set) openUnheard() {
 	}
 }
 
-// createFor makes the replica that a message is for and delivers the message, or records
-// for a while that the replica may not be made.
+// createFor creates the replica that a message is for and delivers the message, or records
+// for a while that the replica may not be created.
 func (s *Set) createFor(m *wire.RaftMessage) {
 	err := s.create(m.TabletId, m.ToReplica, m.Tablet)
-	// A split has made it between the message and this task: what the store has is
-	// opened.
+	// A split has created it between the message and this task: open what the store has.
 	if errors.Is(err, errUnsplit) {
 		err = s.reopen(m.TabletId)
 		if s.current(m.TabletId) != m.ToReplica {
@@ -131,15 +129,14 @@ func (s *Set) createFor(m *wire.RaftMessage) {
 		err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Forgetting all of them costs only a second look at each.
+	// Clearing all of them costs only one more check for each.
 	if len(s.refused) >= maxRefused {
 		clear(s.refused)
 	}
 	s.refused[name{m.TabletId, m.ToReplica}] = time.Now()
 }
 
-// create makes a replica that waits for a snapshot, after a lower one has been destroyed,
-// and opens it.
+// create creates a replica that waits for a snapshot, after destroying a lower one, and opens it.
 func (s *Set) create(id, replica uint64, d *pb.TabletDescriptor) error {
 	if d.GetTabletId() != id || group.Replica(d, replica).GetNodeId() != s.node {
 		return errUnlisted
@@ -149,7 +146,7 @@ func (s *Set) create(id, replica uint64, d *pb.TabletDescriptor) error {
 		return errHigher
 	case have == replica:
 		return nil
-	case have != 0: // removed, or this node could not have another
+	case have != 0: // removed, or it conflicts with another
 		if err := s.destroy(id, replica-1); err != nil {
 			return err
 		}
@@ -157,7 +154,8 @@ func (s *Set) create(id, replica uint64, d *pb.TabletDescriptor) error {
 	if err := s.checkTombstone(id, replica); err != nil {
 		return err
 	}
-	// From here on no other replica may get these rows. Once it is made, the store says so.
+	// From here on no other replica may get these rows. Once it is created, the store has the
+	// range.
 	if err := s.ranges.reserve(id, d, true); err != nil {
 		if errors.Is(err, errOverlap) {
 			s.dropSuperseded(d)
@@ -171,8 +169,8 @@ func (s *Set) create(id, replica uint64, d *pb.TabletDescriptor) error {
 	return s.open(id, replica)
 }
 
-// openClosed tries again to open replicas that stayed closed when a snapshot could not be
-// installed: there may be room on the disk by now. inspect calls it.
+// openClosed retries opening replicas that stayed closed when a snapshot could not be
+// installed: the disk may have space by now. inspect calls it.
 func (s *Set) openClosed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,7 +183,7 @@ func (s *Set) openClosed() {
 
 // openAgain is the task of openClosed for one tablet.
 func (s *Set) openAgain(id uint64) {
-	// The task has waited, perhaps behind one that has settled it.
+	// Another task of the tablet may have opened it since.
 	s.mu.Lock()
 	closed := s.held[id].closed
 	s.mu.Unlock()

@@ -2,9 +2,8 @@ package replicas
 
 import "sync"
 
-// queue runs tasks on a few workers, in the order of push. It owns the tasks that no
-// worker has begun. Any goroutine may push, also while it holds the mutex of a Set: a task
-// runs without any.
+// queue runs tasks on a few workers, in the order of push. It owns the tasks not yet begun. Any
+// goroutine may push, even while it holds the mutex of a Set: tasks run without it.
 type queue struct {
 	workers sync.WaitGroup
 
@@ -21,7 +20,7 @@ func newQueue() *queue {
 	return q
 }
 
-// start begins so many workers, which close joins.
+// start starts so many workers, which close joins.
 func (q *queue) start(workers int) {
 	for range workers {
 		q.workers.Go(q.run)
@@ -36,7 +35,7 @@ func (q *queue) push(task func()) {
 	q.work.Signal()
 }
 
-// waiting returns how many tasks no worker has begun.
+// waiting returns the number of tasks not yet begun.
 func (q *queue) waiting() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -62,7 +61,7 @@ func (q *queue) run() {
 	}
 }
 
-// close ends the workers after the tasks that they have begun, and waits for them.
+// close stops the workers after the tasks that they have begun, and joins them.
 func (q *queue) close() {
 	q.mu.Lock()
 	q.closed = true

@@ -11,13 +11,13 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// ranges keeps replicas from holding rows in common (invariant 2). It owns the ranges of
-// replicas that are being made or filled; those of the others are in the store, which is
-// read while a range is reserved. Workers of the queue call it, several at once.
+// ranges prevents replicas from holding rows in common (invariant 2). It owns the ranges of
+// replicas that are being created or filled; those of the others are in the store, which is
+// read while a range is reserved. Workers of the queue call it concurrently.
 type ranges struct {
 	store *store.Store
 
-	// Also held while the store is read: two that reserve at once must see each other, in
+	// Also held while the store is read: of two concurrent reservations, one must see the other, in
 	// the store or in reserved.
 	mu       sync.Mutex
 	reserved map[uint64]*pb.TabletDescriptor
@@ -28,9 +28,9 @@ var (
 	errUnsplit = errors.New("replicas: a split has just made it")
 )
 
-// reserve keeps others from holding rows of d until release. It fails if somebody does
-// already; fresh says that the store must not have anything of the tablet itself either.
-// Replicas that the tablet's own replica needs, to take their rows, are in nobody's way.
+// reserve prevents others from holding rows of d until release. It fails if one already
+// does; with fresh, also if the store has anything of the tablet itself. Replicas that the
+// tablet's own replica needs, to take their rows, are ignored.
 func (r *ranges) reserve(id uint64, d *pb.TabletDescriptor, fresh bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,7 +60,7 @@ func (r *ranges) reserve(id uint64, d *pb.TabletDescriptor, fresh bool) error {
 	return nil
 }
 
-// release gives up the tablet's reservation, if there is one.
+// release removes the tablet's reservation, if any.
 func (r *ranges) release(id uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,13 +10,13 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file removes replicas (invariant 4). Removed may be called by any goroutine; the
-// rest is a task of the tablet, or runs on inspect's goroutine. What is under way is in
-// the queue only: after a crash, the tombstone in the store or the same question to meta
-// leads to it again.
+// Removal of replicas (invariant 4). Removed may be called by any goroutine; the rest is a
+// task of the tablet, or runs on inspect's goroutine. Removals under way are only in the
+// queue: after a crash, the tombstone in the store or another query to meta leads to them
+// again.
 //
-// A replica that was away while it was removed hears from nobody, for it is nobody's any
-// more. After a while meta is asked.
+// A replica that was down while it was removed receives no more messages. After a while meta is
+// queried.
 const (
 	unheardFor = time.Minute
 	askAgain   = 5 * time.Minute
@@ -24,8 +24,8 @@ const (
 	askTimeout = 5 * time.Second
 )
 
-// RemovedHere has the replica of the tablet that is here now destroyed. Its actor calls
-// it when it has applied its own removal.
+// RemovedHere has the tablet's current replica here destroyed. Its actor calls it when it
+// has applied its own removal.
 func (s *Set) RemovedHere(id uint64) {
 	if replica := s.current(id); replica != 0 {
 		s.removed(id, replica)
@@ -42,8 +42,8 @@ func (s *Set) removed(id, replica uint64) {
 	})
 }
 
-// destroy removes the tablet's replica here if it is the one named, or a lower one: a higher
-// one was made after the one named was removed. It is called in a task of the tablet.
+// destroy removes the tablet's replica here if it is the named one or a lower one: a higher one was
+// created after the removal. It is called in a task of the tablet.
 func (s *Set) destroy(id, replica uint64) error {
 	have := s.current(id)
 	if have > replica {
@@ -54,7 +54,7 @@ func (s *Set) destroy(id, replica uint64) error {
 			return err
 		}
 	}
-	// Also if none is here: the tombstone keeps late messages from making it.
+	// Even if none is here: the tombstone prevents late messages from creating it.
 	if err := s.installer.Destroy(id, replica+1); err != nil {
 		return err
 	}
@@ -62,14 +62,14 @@ func (s *Set) destroy(id, replica uint64) error {
 	return nil
 }
 
-// unheard returns replicas, by tablet, that have not been heard of for long, at most
+// unheard returns replicas, by tablet, that have not received a message for long, at most
 // askAtOnce of them.
 func (s *Set) unheard(now time.Time) map[uint64]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := map[uint64]uint64{}
 	for id, h := range s.held {
-		// Each is asked about now and then only, since meta may not know better yet.
+		// Each is only queried now and then, since meta may not be up to date yet.
 		if h.id == 0 || h.busy || now.Sub(h.heard) < unheardFor || now.Sub(h.asked) < askAgain {
 			continue
 		}
@@ -81,9 +81,9 @@ func (s *Set) unheard(now time.Time) map[uint64]uint64 {
 	return out
 }
 
-// askAbout has replicas, by tablet, destroyed if meta's records of later epochs do not
-// list them. Meta is read once for all: replicas that rest are not heard of either, and
-// there may be thousands of them.
+// askAbout has those replicas, by tablet, destroyed that meta's records of later epochs do
+// not list. It reads meta once for all: quiescent replicas receive no messages either, and
+// there may be thousands.
 func (s *Set) askAbout(unheard map[uint64]uint64) {
 	if len(unheard) == 0 {
 		return
@@ -92,7 +92,7 @@ func (s *Set) askAbout(unheard map[uint64]uint64) {
 	defer cancel()
 	described, err := s.owner.Reread(ctx)
 	if err != nil {
-		return // they are asked about again
+		return // they are queried again
 	}
 	for id, replica := range unheard {
 		if s.missedRemoval(id, replica, described) {
@@ -103,7 +103,7 @@ func (s *Set) askAbout(unheard map[uint64]uint64) {
 }
 
 // missedRemoval reports whether meta's record of the tablet shows that the replica was
-// removed, or that of another that this one's tablet is no more.
+// removed, or that of another tablet that this one no longer exists.
 func (s *Set) missedRemoval(id, replica uint64,
 	described func(*pb.TabletDescriptor) *pb.TabletDescriptor) bool {
 	r, ok, err := snapshot.StoredReplica(s.store, id)
@@ -118,7 +118,7 @@ func (s *Set) missedRemoval(id, replica uint64,
 		needed, err := s.needed(&r)
 		return err == nil && !needed
 	}
-	// A record from before the replica was added does not list it either: then its id has
-	// not been given away yet.
+	// A record from before the replica was added does not list it either: its id was not
+	// assigned yet.
 	return d.TabletId == id && d.Epoch > r.Descriptor.GetEpoch() && group.WasRemoved(d, replica)
 }

@@ -15,34 +15,32 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file has the Set, its tasks, and the calls of the node that begin them. Callers
-// take the mutex for a moment; tasks run on the queue's workers without it, one at a time
-// for each tablet. In flight for a tablet are the task that makes it busy and those that
-// wait behind it.
+// The Set, its tasks, and the node's calls that start them. Callers hold the mutex briefly;
+// tasks run on the queue's workers without it, one at a time for each tablet. Under way for
+// a tablet are the task that makes it busy and those that wait behind it.
 
-// Owner is what a Set needs of its node. Its methods may wait, except Deliver. Those of
+// Owner is a Set's interface to its node. Its methods may block, except Deliver. Those of
 // one tablet are called one at a time, again except for Deliver.
 type Owner interface {
-	// OpenReplica starts the actor of a replica that the store has. A stale one lacks what
-	// it has acknowledged, and must take no part in its group.
+	// OpenReplica starts the actor of a replica in the store. A stale one lacks entries that it has
+	// acknowledged, and must take no part in its group.
 	OpenReplica(tablet uint64, stale bool) error
 	// StopReplica ends the actor, if it runs; its callers are answered.
 	StopReplica(tablet uint64) error
 	// Destroyed reports that nothing is left of the tablet's replica.
 	Destroyed(tablet uint64)
-	// Deliver hands a message to the replica's actor.
+	// Deliver passes a message to the replica's actor.
 	Deliver(tablet uint64, m *wire.RaftMessage)
-	// Reread reads meta's records of all tablets again. described returns that of the
-	// tablet; of one that is no more, that of the tablet in which it began; or nil.
+	// Reread reads meta's records of all tablets again. described returns the tablet's record;
+	// if the tablet no longer exists, that of the tablet that contains its start; or nil.
 	Reread(ctx context.Context) (
 		described func(*pb.TabletDescriptor) *pb.TabletDescriptor, err error)
 }
 
-// Set is the replicas of this node. It owns which of them there are and what is under way
-// for each. Its methods may be called on any goroutine, an actor's among them, and do not
-// wait unless they say so: the workers of its queue do what takes time, one task after
-// the other for each tablet. A tablet that has a task is busy: nothing is delivered to
-// it.
+// Set is the replicas of this node. It owns the record of which exist and what is under way
+// for each. Its methods are safe for concurrent use, also from actors, and do not block
+// unless they say so: the workers of its queue do slow work, one task at a time for each
+// tablet. A tablet that has a task is busy: nothing is delivered to it.
 type Set struct {
 	owner     Owner
 	store     *store.Store
@@ -54,26 +52,26 @@ type Set struct {
 	ranges    *ranges
 	arrivals  *arrivals
 
-	life context.Context // ends with Close
+	life context.Context // canceled by Close
 	end  context.CancelFunc
 
 	mu      sync.Mutex
 	held    map[uint64]*replica // by tablet
-	refused map[name]time.Time  // when a replica was not made that a message asked for
-	running bool                // from when Start knows what the store has until Close
+	refused map[name]time.Time  // when creating a replica for a message was refused
+	running bool                // from when Start has read the store until Close
 	initial map[uint64]uint64   // the replicas that Start has found, by tablet
-	found   int                 // replicas that have turned out to be stale since New
+	found   int                 // number of stale replicas found since New
 }
 
-// replica is what is known of a tablet's replica here, guarded by the Set's mutex. It is
-// kept while there is a replica or a task of the tablet.
+// replica is the record of a tablet's replica here, guarded by the Set's mutex. It is kept
+// while there is a replica or a task of the tablet.
 type replica struct {
 	id      uint64 // 0: there is none
 	busy    bool
-	waiting []func() // tasks of the tablet that are yet to be queued, in order
+	waiting []func() // tasks of the tablet to be queued, in order
 	heard   time.Time
-	asked   time.Time // when meta was asked about it
-	closed  error     // why its actor does not run: an installation was not brought to its end
+	asked   time.Time // last query to meta about it
+	closed  error     // why its actor does not run: an incomplete installation
 	stale   bool      // see stale.go
 }
 
@@ -81,14 +79,14 @@ type name struct{ tablet, replica uint64 }
 
 const (
 	workers    = 2
-	maxWaiting = 256 // tasks; while so many wait no message makes a replica
-	// refusedFor is for how long a replica that was not made is not tried again, whatever
-	// messages come for it.
+	maxWaiting = 256 // tasks; from this many on no message creates a replica
+	// refusedFor is the time during which creating a refused replica is not retried, whatever
+	// messages arrive for it.
 	refusedFor = 200 * time.Millisecond
 	maxRefused = 4096
 )
 
-// Why a replica is not made, or a snapshot not taken, here and now.
+// Reasons not to create a replica, or not to accept a snapshot, for now.
 var (
 	errUnlisted  = errors.New("replicas: the sender's descriptor does not list the replica")
 	errTombstone = errors.New("replicas: the replica was removed from here")
@@ -111,10 +109,10 @@ func New(owner Owner, st *store.Store, logs *writers.Pair, node uint64,
 	return s
 }
 
-// Start completes what a crash has cut short, then opens all replicas of the store;
-// before is told which they are. It waits for the disk, and starts the workers, which
-// Close joins. Other nodes may send meanwhile: so that no message has a replica opened a
-// second time, all of them are busy before anything is taken from others.
+// Start completes what a crash has interrupted, then opens all replicas of the store, which
+// it first passes to before. It blocks on the disk, and starts the workers, which Close
+// joins. Other nodes may send concurrently: all replicas are marked busy before anything is
+// accepted, so that no message opens one a second time.
 func (s *Set) Start(before func(tablets []uint64)) error {
 	if err := s.installer.Recover(); err != nil {
 		return fmt.Errorf("replicas: finish the installation of replicas: %w", err)
@@ -129,7 +127,7 @@ func (s *Set) Start(before func(tablets []uint64)) error {
 	}
 	before(ids)
 	opened := make(chan error, len(stored))
-	// All under one lock: what a message asks for comes behind these.
+	// All under one lock: tasks for messages come after these.
 	s.mu.Lock()
 	for _, r := range stored {
 		s.initial[r.Tablet] = r.ReplicaID
@@ -149,8 +147,8 @@ func (s *Set) Start(before func(tablets []uint64)) error {
 	return nil
 }
 
-// Close ends the workers after the tasks that they have begun, and waits for them. The
-// next Start finds again what was left.
+// Close stops the workers after the tasks that they have begun, and joins them. The next
+// Start finds the remaining work again.
 func (s *Set) Close() {
 	s.end()
 	s.mu.Lock()
@@ -159,11 +157,11 @@ func (s *Set) Close() {
 	s.queue.close()
 }
 
-// inspectInterval is how often inspect looks for replicas that need something nobody asks
-// for.
+// inspectInterval is the interval at which inspect searches for replicas that need work
+// without a message.
 const inspectInterval = 10 * time.Second
 
-// inspect looks, until Close, for replicas that may have been removed unheard, for
+// inspect searches, until Close, for replicas that may have missed their removal, for
 // snapshots that have stopped arriving, and for replicas that stay closed. It has a
 // goroutine of its own.
 func (s *Set) inspect() {
@@ -181,8 +179,8 @@ func (s *Set) inspect() {
 	}
 }
 
-// enqueue has a task of the tablet run after those that it has already. After Close it never
-// runs; what it was to do, the next Start finds in the store or is asked for again.
+// enqueue queues a task of the tablet after those that it already has. After Close it never
+// runs; the next Start finds its work in the store or receives it again.
 func (s *Set) enqueue(tablet uint64, task func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,14 +198,14 @@ func (s *Set) enqueueLocked(tablet uint64, task func()) {
 }
 
 // run runs a task on a worker, then queues the tablet's next one, behind those of other
-// tablets. The tablet stays busy in between. A record without a replica goes with the last
-// task.
+// tablets. The tablet stays busy in between. A record without a replica is removed with the
+// last task.
 func (s *Set) run(tablet uint64, task func()) {
 	task()
 	s.next(tablet)
 }
 
-// next queues what waits behind the tablet's task, which has ended.
+// next queues the tablet's next task after one has ended.
 func (s *Set) next(tablet uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,15 +231,14 @@ func (s *Set) holdLocked(tablet uint64) *replica {
 	return h
 }
 
-// Deliver gives a Raft message to the replica that it is for, and makes the replica if
-// the message is the first for it. What cannot be delivered now is dropped: Raft sends
-// again.
+// Deliver passes a Raft message to its replica, and creates the replica if the message is
+// the first for it. It drops what cannot be delivered now: Raft sends again.
 func (s *Set) Deliver(m *wire.RaftMessage) {
 	if m.ToNode != s.node || m.TabletId == 0 || m.ToReplica == 0 {
 		return
 	}
 	now := time.Now()
-	// The mutex is not held while the message is delivered: the owner looks the actor up.
+	// The mutex is not held during the delivery: the owner looks up the actor.
 	s.mu.Lock()
 	h := s.held[m.TabletId]
 	// Nearly every message is for a replica that runs.
@@ -253,8 +250,8 @@ func (s *Set) Deliver(m *wire.RaftMessage) {
 	}
 	defer s.mu.Unlock()
 	switch {
-	// A lower replica that is here was removed, if the sender knows of a higher one: create
-	// destroys it first.
+	// A lower replica here was removed, if the sender knows of a higher one: create destroys it
+	// first.
 	case h != nil && (h.busy || h.id > m.ToReplica), !s.running, s.queue.waiting() >= maxWaiting:
 		return
 	case now.Sub(s.refused[name{m.TabletId, m.ToReplica}]) < refusedFor:
@@ -263,9 +260,9 @@ func (s *Set) Deliver(m *wire.RaftMessage) {
 	s.enqueueLocked(m.TabletId, func() { s.createFor(m) })
 }
 
-// Chunk takes a piece of a snapshot. reply is called once, on any goroutine: when the
-// piece is staged, and after the last one when the snapshot is in force. A piece that
-// comes twice is answered twice.
+// Chunk accepts a piece of a snapshot. reply is called once, on any goroutine: when the
+// piece is staged, and after the last one when the snapshot is installed. A duplicate piece
+// is answered twice.
 func (s *Set) Chunk(c *wire.SnapshotChunk, reply func(*wire.SnapshotAnswer)) {
 	counted := func(a *wire.SnapshotAnswer) {
 		if a.GetRefused() != "" {
@@ -278,9 +275,9 @@ func (s *Set) Chunk(c *wire.SnapshotChunk, reply func(*wire.SnapshotAnswer)) {
 	}
 }
 
-// SplitApplied opens the new tablet of a split that was applied here. If one waited for
-// its first snapshot, it goes on with what the split has written; if the tablet's replica
-// was removed before it came to be, its rows are cleared.
+// SplitApplied opens the new tablet of a split that was applied here. If it waited for its
+// first snapshot, it continues with what the split has written; if its replica was removed
+// before it was created, its rows are cleared.
 func (s *Set) SplitApplied(right uint64) {
 	s.enqueue(right, func() {
 		if err := s.reopen(right); err != nil {
@@ -291,8 +288,8 @@ func (s *Set) SplitApplied(right uint64) {
 }
 
 // Reopen stops the replica's actor and opens it again from the store, and then opens what
-// the actor may have split off without reporting it. done is called with the outcome, on
-// a worker.
+// the actor may have split off without reporting it. done is called with the outcome, on a
+// worker.
 func (s *Set) Reopen(tablet uint64, done func(error)) {
 	s.enqueue(tablet, func() {
 		err := s.reopen(tablet)
@@ -303,8 +300,8 @@ func (s *Set) Reopen(tablet uint64, done func(error)) {
 	})
 }
 
-// current returns the id of the tablet's replica here, or 0 if there is none. A task may go
-// by it to its end: only tasks of the tablet change it.
+// current returns the id of the tablet's replica here, or 0 if there is none. It is stable
+// during a task of the tablet, since only such tasks change it.
 func (s *Set) current(tablet uint64) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -315,7 +312,7 @@ func (s *Set) current(tablet uint64) uint64 {
 }
 
 // setClosed records why the tablet's replica does not run. It is called in a task of the
-// tablet, so the record is there.
+// tablet, so the record exists.
 func (s *Set) setClosed(tablet uint64, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -324,18 +321,18 @@ func (s *Set) setClosed(tablet uint64, why error) {
 
 // Stats are figures of a Set.
 type Stats struct {
-	Installed uint64 // snapshots brought into force
-	Refused   uint64 // pieces of snapshots that were refused; the sender ends with the first
+	Installed uint64 // snapshots installed
+	Refused   uint64 // pieces refused; a refusal ends the snapshot
 	Closed    int    // replicas that stay closed because a snapshot could not be installed
-	Why       error  // why the one of them with the lowest tablet does; nil if none
+	Why       error  // reason of the one with the lowest tablet; nil if none
 	Stale     int    // replicas here that take no part in their groups; see Stale
-	Found     int    // of those and of those removed since: how many have been found since New
+	Found     int    // number of stale replicas found since New, including removed ones
 }
 
-// ErrClosed is wrapped by Stats.Why. Such a replica is tried again every inspectInterval.
+// ErrClosed is wrapped by Stats.Why. Opening such a replica is retried every inspectInterval.
 var ErrClosed = errors.New("replicas: replica is closed")
 
-// Stats returns the figures as of now.
+// Stats returns the current figures.
 func (s *Set) Stats() Stats {
 	out := Stats{Installed: s.arrivals.installed.Load(), Refused: s.arrivals.refused.Load()}
 	s.mu.Lock()

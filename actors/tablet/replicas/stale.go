@@ -9,14 +9,14 @@ import (
 	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 )
 
-// This file has stale replicas, whose log lacks what they have acknowledged (package group).
-// That a replica is stale is durable before it can be forgotten: in the tablet's tombstone,
-// until the replica is destroyed as any that its group has removed. Its rows stay until then,
-// for they may be the best that is left if the others are lost. Stale may be called by any
-// goroutine; what it does is a task of the tablet. Discard runs on its caller's goroutine.
+// Stale replicas, whose log lacks entries that they have acknowledged (package group). The
+// mark is durable in the tablet's tombstone until the replica is destroyed like any that
+// its group has removed. Its rows are kept until then, because they may be the best copy if
+// the others are lost. Stale may be called by any goroutine; its work is a task of the
+// tablet. Discard runs on its caller's goroutine.
 
-// Stale records that the tablet's replica here is stale. Its actor calls it, and has fallen
-// silent.
+// Stale records that the tablet's replica here is stale. Its actor calls it, and sends
+// nothing from then on.
 func (s *Set) Stale(tablet uint64) {
 	r := snapshot.Replica{Tablet: tablet, ReplicaID: s.current(tablet)}
 	s.enqueue(tablet, func() {
@@ -26,16 +26,16 @@ func (s *Set) Stale(tablet uint64) {
 	})
 }
 
-// Discard marks the replicas that Start has found, or will find, as stale: this node's directory
-// is an older copy. It skips those that have no other replica anywhere, since nothing could
-// replace them, and returns their tablets as alone. The marks are durable when it returns.
-// Running replicas are reopened; it waits for that until ctx ends.
+// Discard marks the replicas that Start has found, or will find, as stale: this node's
+// directory is an older copy. It skips those that have no other replica anywhere, since
+// nothing could replace them, and returns their tablets as alone. The marks are durable
+// when it returns. It reopens running replicas and waits for that until ctx ends.
 func (s *Set) Discard(ctx context.Context) (alone []uint64, err error) {
 	s.mu.Lock()
 	running := s.running
 	s.mu.Unlock()
 	if !running {
-		// What a crash has cut short may become a replica yet.
+		// An interrupted installation may still become a replica.
 		if err := s.installer.Recover(); err != nil {
 			return nil, fmt.Errorf("replicas: finish the installation of replicas: %w", err)
 		}
@@ -67,8 +67,8 @@ func (s *Set) isInitial(r snapshot.Replica) bool {
 	return s.initial[r.Tablet] == r.ReplicaID
 }
 
-// reopenStale marks running replicas as stale and reopens them, in tasks of their tablets, and
-// waits for these.
+// reopenStale marks running replicas as stale and reopens them, in tasks of their tablets,
+// and waits for the tasks.
 func (s *Set) reopenStale(ctx context.Context, replicas []snapshot.Replica) error {
 	done := make(chan error, len(replicas))
 	for _, r := range replicas {
@@ -109,7 +109,7 @@ func (s *Set) markStale(r snapshot.Replica) error {
 	return nil
 }
 
-// setStaleLocked sets and counts that the replica is stale.
+// setStaleLocked marks and counts a stale replica.
 func (s *Set) setStaleLocked(h *replica) {
 	if !h.stale {
 		h.stale = true

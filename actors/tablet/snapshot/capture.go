@@ -16,10 +16,10 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file has what both ends share: what a snapshot is of, and its checksums. All of it
+// Code shared by sender and receiver: the state of a snapshot, and its checksums. All of it
 // may be called on any goroutine.
 
-// maxPieceEntries limits the entries of a piece, beside its bytes.
+// maxPieceEntries limits the entries of a piece, in addition to its bytes.
 const maxPieceEntries = 4096
 
 var (
@@ -29,7 +29,7 @@ var (
 	errNoState  = errors.New("snapshot: the store holds no state of this tablet")
 )
 
-// Rows returns the tablet's range as the store has it.
+// Rows returns the tablet's stored range.
 func Rows(d *pb.TabletDescriptor) store.Rows {
 	start := wire.StartOf(d)
 	end, bounded := wire.EndOf(d)
@@ -104,7 +104,7 @@ func inConf(conf *raftpb.ConfState, replica uint64) bool {
 	return false
 }
 
-// Place returns the captured state's own place in the log, as raft asks for it.
+// Place returns the captured state's position in the log, in the form that raft expects.
 func (c *Captured) Place() *raftpb.Snapshot {
 	return &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
 		Index: &c.Applied.Index, Term: &c.Applied.Term, ConfState: c.Conf,
@@ -122,7 +122,7 @@ type Sum struct {
 func (s *Sum) Add(key, value []byte) {
 	b := binary.AppendUvarint(s.prefix[:0], uint64(len(key)))
 	b = binary.AppendUvarint(b, uint64(len(value)))
-	_, _ = s.Write(b) // a hash takes everything
+	_, _ = s.Write(b) // a hash never fails
 	_, _ = s.Write(key)
 	_, _ = s.Write(value)
 }

@@ -14,16 +14,16 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file receives a snapshot: it checks the pieces in their order and stages them
-// through the state actor, where they change nothing until they are installed. The caller
-// sees to it that one goroutine at a time uses an Arrival. Pieces that were taken may
-// still be on their way to the disk; the function given to Take tells when each is there.
+// Receipt of a snapshot: the pieces are checked in order and staged through the state
+// actor, where they have no effect until they are installed. The caller ensures that one
+// goroutine at a time uses an Arrival. Accepted pieces may still be under way to the disk;
+// the function passed to Take is called when each is there.
 
-// Reasons to refuse a snapshot. The sender is told the text.
+// Reasons to refuse a snapshot. The sender receives the text.
 var (
-	// ErrDamaged reports that a checksum does not fit, or something cannot be read.
+	// ErrDamaged reports that a checksum does not match, or something is unreadable.
 	ErrDamaged = errors.New("snapshot: damaged")
-	// ErrOrder reports that the piece is not the one that is expected.
+	// ErrOrder reports that the piece is not the expected one.
 	ErrOrder = errors.New("snapshot: piece out of order")
 	// ErrForeign reports that the snapshot is not one for a replica that is here.
 	ErrForeign = errors.New("snapshot: not for this replica")
@@ -31,18 +31,18 @@ var (
 	ErrTooEarly = errors.New("snapshot: from before the replica was added")
 )
 
-// Arrival is a snapshot whose pieces are arriving. They are checked and staged, and
-// change nothing until Install.
+// Arrival is a snapshot whose pieces are arriving. They are checked and staged, and have no
+// effect until Install.
 type Arrival struct {
 	installer *Installer
 	writes    writers.Stream
 	id        string
 	marker    *wire.Installing
-	next      uint64 // the number of the piece that is expected
+	next      uint64 // number of the expected piece
 	filled    *store.Filling
 	total     Sum
-	bytes     uint64 // of what is staged
-	whole     bool   // all pieces were taken
+	bytes     uint64 // bytes staged
+	whole     bool   // all pieces were accepted
 }
 
 // Arrive checks the header in a snapshot's first piece, for the tablet's replica on the
@@ -107,11 +107,11 @@ func (a *Arrival) Descriptor() *pb.TabletDescriptor { return a.marker.Tablet }
 // Replica returns the id of the replica that the snapshot is for.
 func (a *Arrival) Replica() uint64 { return a.marker.ReplicaId }
 
-// Next returns the number of the piece that is expected.
+// Next returns the number of the expected piece.
 func (a *Arrival) Next() uint64 { return a.next }
 
-// Needed reports whether the replica lacks what the snapshot holds. One that has its last
-// entry does not: its leader only does not know yet.
+// Needed reports whether the replica lacks entries of the snapshot. One that has its last
+// entry does not: its leader has not learned of it yet.
 func (a *Arrival) Needed() (bool, error) {
 	id, st := a.marker.TabletId, a.installer.store
 	snap := st.Snap()
@@ -134,8 +134,8 @@ func (a *Arrival) Needed() (bool, error) {
 	return err != nil || term != a.marker.Term, nil
 }
 
-// Fits returns store.ErrDiskFull, wrapped, if the store has no room to install what is
-// staged: it is copied then.
+// Fits returns store.ErrDiskFull, wrapped, if the store has no space to install what is
+// staged, which copies it.
 func (a *Arrival) Fits() error { return a.installer.store.Room(a.bytes) }
 
 // Take checks a piece and stages it. then is called once the piece is staged, on the
@@ -213,7 +213,7 @@ func (b *batches) open() *store.Batch {
 	return next
 }
 
-// room returns a batch with room for that much more. An entry that no batch can take gets
+// room returns a batch with room for that much more. An entry too large for any batch gets
 // one of its own, which the store refuses.
 func (b *batches) room(size, entries int) *store.Batch {
 	last := b.list[len(b.list)-1]

@@ -12,11 +12,11 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file lists, creates and destroys the replicas that a store holds, whether or not
-// their actors run. Package replicas and the start of a node call it, never a tablet's
-// turn, save for a split, which adds to its own batch.
+// Listing, creation and destruction of a store's replicas, whether or not their actors run.
+// Package replicas and the start of a node call it, never a tablet's turn, except a split,
+// which adds to its own batch.
 
-// Replica is what a store holds of a tablet's replica.
+// Replica describes a tablet's stored replica.
 type Replica struct {
 	Tablet    uint64
 	ReplicaID uint64
@@ -89,9 +89,9 @@ func ReplicaIn(snap *store.Snap, tablet uint64) (Replica, bool, error) {
 	return r, err == nil, err
 }
 
-// Create makes a replica that waits for its first snapshot, durably. It has no rows and no
-// entries and belongs to no configuration. So it never asks to be elected, but it may vote,
-// and must where a group was made by a split that has not come here. The store must hold
+// Create durably creates a replica that waits for its first snapshot. It has no rows and no
+// entries and belongs to no configuration. So it never campaigns, but it may vote, and must
+// where a group was created by a split that has not arrived here. The store must have
 // neither a replica of the tablet nor a marker.
 func (i *Installer) Create(tablet, replica uint64) error {
 	// An empty configuration is read as that of the one voter 1; this one differs from
@@ -170,9 +170,9 @@ func (i *Installer) MarkStale(replicas []Replica) error {
 	return i.write("stale replicas", b)
 }
 
-// Destroy removes the tablet's replica with all that it holds, and makes sure that none
-// with an id below next is made here again. Its actor must have stopped, and its writes
-// be done.
+// Destroy removes the tablet's replica with all its data, and prevents a replica with an id
+// below next from being created here again. Its actor must have stopped, and its writes
+// must be done.
 func (i *Installer) Destroy(tablet, next uint64) error {
 	// An installation that was cut short may have brought rows outside of the replica's
 	// range.
@@ -209,10 +209,9 @@ func (i *Installer) Destroy(tablet, next uint64) error {
 	return i.finish(marker)
 }
 
-// PutClearing adds to the batch a marker under which the rows of a tablet without a
-// replica here are cleared. A split needs it if the tombstone says that the new tablet's
-// replica was removed before it came to be. Finish, or the next start, clears
-// them.
+// PutClearing adds to the batch a marker under which the rows of a tablet without a replica
+// here are cleared. A split needs it if the tombstone shows that the new tablet's replica
+// was removed before it was created. Finish, or the next start, clears them.
 func PutClearing(b *store.Batch, d *pb.TabletDescriptor) error {
 	return putInstalling(b, &wire.Installing{TabletId: d.TabletId, Tablet: d})
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file sends snapshots. A tablet's turn queues a job; atOnce workers of the node
-// take them, each reads a Snap of the store and asks the receiving node to take piece
-// after piece, one under way at a time. The tablet's actor is not needed meanwhile: it
-// hears when all is over. What waits is limited by maxJobs, what is sent by rate.
+// Sending of snapshots. A tablet's turn queues a job; atOnce workers of the node execute
+// jobs, each of which reads a Snap of the store and sends piece after piece to the
+// receiving node, one under way at a time. The tablet's actor is not involved; it is
+// notified of the end. maxJobs limits the queue, rate the bytes per second.
 
 const (
 	defaultRate   = 64 << 20
@@ -27,17 +27,16 @@ const (
 	defaultPiece  = 1 << 20
 
 	maxJobs = 64
-	tries   = 3                // of a piece that gets no answer
-	wait    = 30 * time.Second // for the answer to a piece
-	// installWait is that for the last piece: its answer comes when the snapshot is in
-	// force.
+	tries   = 3                // for a piece without an answer
+	wait    = 30 * time.Second // timeout of the answer to a piece
+	// installWait is the timeout for the last piece, which is answered when the snapshot is
+	// installed.
 	installWait = 10 * wait
-	// pause is how long a failed snapshot keeps its place, so that the next try does not
-	// come at once.
+	// pause is how long a failed snapshot keeps its place in the queue, to delay the next attempt.
 	pause = time.Second
 )
 
-// ErrRefused is wrapped by what becomes of a snapshot that its receiver does not take.
+// ErrRefused is wrapped by the outcome of a snapshot that its receiver refuses.
 var ErrRefused = errors.New("snapshot: refused")
 
 var (
@@ -46,14 +45,14 @@ var (
 	errOddAnswer = errors.New("snapshot: answer to another piece")
 )
 
-// Ask asks a node to take a piece. then is called once, on any goroutine, and must not
-// block; nor must Ask. deadline is how long an answer is waited for.
+// Ask asks a node to accept a piece. then is called once, on any goroutine, and must not
+// block; nor must Ask. deadline limits the wait for an answer.
 type Ask func(node uint64, deadline time.Time, chunk *wire.SnapshotChunk,
 	then func(*wire.SnapshotAnswer, error))
 
-// Sender sends the snapshots of all of a node's tablets: a few at once, no faster than
-// its rate, while the others wait. A snapshot that has begun is sent to its end whoever
-// leads meanwhile, since all that it holds is committed.
+// Sender sends the snapshots of all of a node's tablets: a few concurrently, limited by its
+// rate, while the others wait. A snapshot that has begun is completed regardless of changes
+// of the leader, since all of it is committed.
 type Sender struct {
 	store *store.Store
 	ask   Ask
@@ -68,14 +67,14 @@ type Sender struct {
 	ids, sent, failed, bytes atomic.Uint64
 
 	mu   sync.Mutex
-	next time.Time // when the next piece may go
+	next time.Time // earliest time of the next piece
 }
 
 // Stats counts since NewSender.
 type Stats struct {
-	Sent   uint64 // snapshots that a replica has taken, or answered that it needs no more
-	Failed uint64 // snapshots that were refused, or that nobody answered
-	Bytes  uint64 // of the pieces that were sent, each counted once
+	Sent   uint64 // snapshots accepted, or answered as no longer needed
+	Failed uint64 // snapshots refused or unanswered
+	Bytes  uint64 // of the pieces sent, each counted once
 }
 
 // Stats returns the counts so far.
@@ -83,16 +82,16 @@ func (s *Sender) Stats() Stats {
 	return Stats{Sent: s.sent.Load(), Failed: s.failed.Load(), Bytes: s.bytes.Load()}
 }
 
-// job is one snapshot of a tablet for one replica. The log behind its index is needed
-// until the end. done is called once, on a worker's goroutine or a timer's.
+// job is one snapshot of a tablet for one replica. The log after its index is needed until
+// the end. done is called once, on a worker's goroutine or a timer's.
 type job struct {
 	group.Snapshot
 	tablet uint64
 	done   func(error)
 }
 
-// NewSender starts the workers; Close joins them. rate is how many bytes a second all
-// snapshots take together, atOnce how many are under way; 0: the default.
+// NewSender starts the workers; Close joins them. rate is the total limit in bytes per
+// second, atOnce the number of concurrent snapshots; 0: the default.
 func NewSender(st *store.Store, ask Ask, rate uint64, atOnce int) *Sender {
 	s := &Sender{
 		store: st, ask: ask, rate: cmp.Or(rate, defaultRate), pieceBytes: defaultPiece,
@@ -111,8 +110,8 @@ func (s *Sender) Close() {
 	s.work.Wait()
 }
 
-// Send has a snapshot of the tablet sent. It reports false if too many wait; otherwise
-// done is called once with the outcome, on any goroutine. It does not block.
+// Send queues a snapshot of the tablet. It returns false if the queue is full; otherwise it
+// calls done once with the outcome, on any goroutine. It does not block.
 func (s *Sender) Send(tablet uint64, what group.Snapshot, done func(error)) bool {
 	select {
 	case s.jobs <- &job{Snapshot: what, tablet: tablet, done: done}:
@@ -160,15 +159,15 @@ func (s *Sender) run(j *job) error {
 	return out.send(header)
 }
 
-// How often, and after what time, the state is looked at again when the replica's being
-// added is not visible in it yet: raft asks for a snapshot as soon as it knows of the
-// replica, some commits of the store earlier.
+// Number and interval of retries when the addition of the replica is not visible yet: raft
+// requests a snapshot as soon as it knows of the replica, some commits of the store
+// earlier.
 const (
 	captureTries = 50
 	captureAgain = 10 * time.Millisecond
 )
 
-// capture captures a snapshot whose configuration has the replica.
+// capture captures a snapshot whose configuration contains the replica.
 func (s *Sender) capture(j *job) (*Captured, error) {
 	for range captureTries {
 		c, err := Capture(s.store.SnapWithLocks(), j.tablet)
@@ -226,8 +225,8 @@ type outgoing struct {
 	id     string
 }
 
-// send sends piece after piece, each after the answer to the one before. One piece is
-// read ahead, to know which is the last.
+// send sends piece after piece, each after the answer to the previous one. It reads one
+// piece ahead, to know which is the last.
 func (o *outgoing) send(header *wire.SnapshotHeader) error {
 	entries, err := o.entries()
 	for sequence := uint64(0); err == nil; sequence++ {
@@ -245,7 +244,7 @@ func (o *outgoing) send(header *wire.SnapshotHeader) error {
 		o.total.addPiece(chunk.Checksum)
 		if chunk.Last {
 			if err = o.sender.store.VerifyRows(o.rows); err != nil {
-				break // else the receiver would have the damage with checksums of its own
+				break // otherwise the receiver would store the damage with valid checksums
 			}
 			chunk.Total = o.total.Sum64()
 		}
@@ -275,9 +274,9 @@ func (o *outgoing) entries() ([]*wire.Effect, error) {
 	return out, nil
 }
 
-// piece sends one piece, and sends it again if there is no answer: a receiver that has it
-// already gives the same answer. installed reports that the replica needs no more, after
-// the last piece or because it has caught up by other means.
+// piece sends one piece, and repeats it if there is no answer: a receiver that already has
+// it gives the same answer. installed reports that the replica needs no more, after the
+// last piece or because it has caught up by other means.
 func (o *outgoing) piece(chunk *wire.SnapshotChunk) (installed bool, err error) {
 	s, size, patience := o.sender, proto.Size(chunk), wait
 	if err := s.pace(size); err != nil {
@@ -309,7 +308,7 @@ func (o *outgoing) piece(chunk *wire.SnapshotChunk) (installed bool, err error) 
 	return false, err
 }
 
-// await asks once and waits for the answer, patience at most.
+// await asks once and waits for the answer, for patience at most.
 func (s *Sender) await(node uint64, chunk *wire.SnapshotChunk,
 	patience time.Duration) (*wire.SnapshotAnswer, error) {
 	type result struct {
@@ -320,7 +319,7 @@ func (s *Sender) await(node uint64, chunk *wire.SnapshotChunk,
 	s.ask(node, time.Now().Add(patience), chunk, func(a *wire.SnapshotAnswer, err error) {
 		select {
 		case answered <- result{a, err}:
-		default: // answered twice: the first counts
+		default: // a duplicate answer: the first counts
 		}
 	})
 	timer := time.NewTimer(patience)

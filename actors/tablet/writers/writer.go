@@ -13,32 +13,31 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// This file is the code of the two actors, whose fields only their own turns touch, save
-// for counters.
+// Implementation of the two actors. Only their own turns touch their fields, except for counters.
 
 // writer is the log actor or the state actor. They differ in what commit does.
 type writer struct {
 	commit func([]*Write) error // all of them, or none of them and an error
 	batch  *actorkit.Batcher[*Write]
-	// The first error, other than those of single writes and of a full disk. Nothing is
-	// written after it.
+	// The first error, other than those of single writes and of a full disk. Nothing is written
+	// after it.
 	failed   error
 	counters *counters
 	logger   *slog.Logger
 
 	wake     func(m any) // sends the actor a message
 	waiting  []*Write    // for room on the disk, in order
-	retrying bool        // a retry is on its way
-	givenUp  bool        // nothing waits for room any more
+	retrying bool        // a retry is scheduled
+	givenUp  bool        // writes no longer wait for disk space
 }
 
-// retry has the actor look for room on the disk for what waits for it.
+// retry triggers another attempt to write what waits for disk space.
 type retry struct{}
 
 // giveUp is the message of Pair.GiveUp.
 type giveUp struct{}
 
-// retryInterval is how often an actor looks for room on the disk while writes wait for it.
+// retryInterval is the interval of retries while writes wait for disk space.
 const retryInterval = 200 * time.Millisecond
 
 // Receive coalesces writes.
@@ -67,9 +66,9 @@ func (r *writer) Receive(c actor.Context) {
 	}
 }
 
-// flush writes what waits for room and then what has gathered. What the disk has no room
-// for stays, and all behind it: Raft does not hand it out again, and what was sent later
-// rests on it.
+// flush writes what waits for disk space and then what was collected. What does not fit
+// stays, and so does everything after it: Raft does not emit it again, and later writes
+// depend on it.
 func (r *writer) flush() {
 	writes := r.batch.Take()
 	if len(r.waiting) > 0 {
@@ -141,7 +140,7 @@ func (r *writer) answer(w *Write, err error) {
 	w.Done(err)
 }
 
-// refused reports whether the error is a single write's, which no try would make better.
+// refused reports whether the error concerns a single write, so that no retry can succeed.
 func refused(err error) bool {
 	if errors.Is(err, store.ErrFailed) {
 		return false
@@ -161,8 +160,8 @@ func (r *writer) dropRefused(writes []*Write) []*Write {
 	})
 }
 
-// awaitRoom keeps the writes that the disk has no room for and tries again after
-// retryInterval. Once the node gives up, it refuses them instead.
+// awaitRoom keeps the writes that the disk has no space for and retries after
+// retryInterval. After GiveUp it refuses them instead.
 func (r *writer) awaitRoom(writes []*Write, err error) {
 	if r.givenUp {
 		for _, w := range writes {

@@ -13,9 +13,9 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// This file has the two actors as others see them: what may be sent to them, on any
-// goroutine, and what is known of them. Only callers that are no actors, such as an
-// installer of snapshots, wait for a commit.
+// The interface of the two actors: what may be sent to them, on any goroutine, and their
+// figures. Only callers that are not actors, such as an installer of snapshots, wait for a
+// commit.
 
 // Pair is a node's log actor and its state actor.
 type Pair struct {
@@ -25,7 +25,7 @@ type Pair struct {
 	logCounters, stateCounters counters
 }
 
-// counters are what other goroutines may read of a writer.
+// counters are the figures of a writer that other goroutines may read.
 type counters struct {
 	queued  atomic.Int64 // writes sent and not answered
 	batches metrics.Sizes
@@ -33,35 +33,35 @@ type counters struct {
 	full    atomic.Bool       // writes wait for room on the disk
 }
 
-// Stats are figures of one writer since it began.
+// Stats are figures of one writer since it was started.
 type Stats struct {
 	Queued  int64             // writes that wait or are under way
-	Batches metrics.Histogram // writes that were carried out together
-	Took    metrics.Histogram // how long that took
+	Batches metrics.Histogram // writes per batch
+	Took    metrics.Histogram // duration of a batch
 }
 
 func (c *counters) read() Stats {
 	return Stats{c.queued.Load(), c.batches.Read(), c.took.Read()}
 }
 
-// Write is one request. An actor carries requests out in the order of their arrival.
+// Write is one request. An actor executes requests in the order of their arrival.
 type Write struct {
 	Append *Append      // to the log actor ...
 	Batch  *store.Batch // ... or to the state actor
-	Done   func(error)  // is called on the actor's goroutine with the outcome; must not block
+	Done   func(error)  // called on the actor's goroutine with the outcome; must not block
 	Stream *Stream      // nil: it depends on no other
-	Fence  bool         // nothing that was sent later is visible when Done is called
+	Fence  bool         // nothing sent later is visible when Done is called
 }
 
-// Append is what the log actor adds to one replica's log.
+// Append is an addition to one replica's log.
 type Append struct {
 	Tablet   uint64
 	Entries  []*raftpb.Entry
 	Hard     *raftpb.HardState // nil: unchanged
-	Truncate uint64            // entries up to here go; 0: none
+	Truncate uint64            // removes entries up to here; 0: none
 }
 
-// size returns about how many bytes the request adds to a batch.
+// size estimates the bytes that the request adds to a batch.
 func (w *Write) size() (n int) {
 	if w.Append == nil {
 		return w.Batch.Size()
@@ -72,9 +72,9 @@ func (w *Write) size() (n int) {
 	return n
 }
 
-// Stream is what one replica writes, each write on top of those before it. After one
-// that was refused for good none is carried out, since the replica's log would have a
-// gap. Other replicas' writes go on.
+// Stream is the sequence of one replica's writes, each of which depends on those before it.
+// After a permanently refused one none is executed, since the replica's log would have a
+// gap. Other replicas' writes continue.
 type Stream struct{ refused atomic.Pointer[error] }
 
 func (s *Stream) refuse(err error) {
@@ -83,7 +83,7 @@ func (s *Stream) refuse(err error) {
 	}
 }
 
-// err returns why nothing more of the stream is carried out, or nil if it is.
+// err returns why the stream has ended, or nil.
 func (s *Stream) err() error {
 	if s == nil {
 		return nil
@@ -94,8 +94,8 @@ func (s *Stream) err() error {
 	return nil
 }
 
-// Spawn starts the two actors over the store. Their queues are unbounded, because what is
-// admitted is bounded at the tablets.
+// Spawn starts the two actors over the store. Their queues are unbounded, because admission
+// is bounded at the tablets.
 func Spawn(
 	system *actor.ActorSystem, st *store.Store, cfg actorkit.BatchConfig, logger *slog.Logger,
 	opts ...actor.PropsOption,
@@ -146,8 +146,8 @@ func applyAll(st *store.Store, writes []*Write) error {
 	return st.StateWriter().Commit(batches)
 }
 
-// Send has one of the actors carry the write out: the log actor if it is an Append, else
-// the state actor. It does not wait.
+// Send sends the write to the log actor if it is an Append, otherwise to the state actor.
+// It does not block.
 func (p *Pair) Send(w *Write) {
 	to, counters := p.state, &p.stateCounters
 	if w.Append != nil {
@@ -157,8 +157,7 @@ func (p *Pair) Send(w *Write) {
 	p.system.Root.Send(to, w)
 }
 
-// Commit has the state actor apply a batch in its turn and waits for it. Actors must not
-// call it.
+// Commit has the state actor apply a batch in order and waits for it. Actors must not call it.
 func (p *Pair) Commit(b *store.Batch) error { return p.wait(&Write{Batch: b}) }
 
 // wait sends the write and waits for its outcome.
@@ -178,19 +177,17 @@ func (p *Pair) Barrier() error {
 	return p.Commit(&store.Batch{})
 }
 
-// Full reports whether writes wait for room on the disk: nothing should be sent that can
-// be avoided.
+// Full reports whether writes wait for disk space: avoidable writes should not be sent.
 func (p *Pair) Full() bool { return p.logCounters.full.Load() || p.stateCounters.full.Load() }
 
-// GiveUp makes writes that wait for room on the disk fail, now and from now on. A node
-// that stops calls it, so that nobody waits for room that may never come.
+// GiveUp makes writes that wait for disk space fail, now and from now on. A node that stops
+// calls it, so that nothing waits for space that may never be freed.
 func (p *Pair) GiveUp() {
 	p.system.Root.Send(p.log, &giveUp{})
 	p.system.Root.Send(p.state, &giveUp{})
 }
 
-// Stop ends the actors after they have written what was sent to them before, the log
-// actor first.
+// Stop stops the actors after they have written everything sent before, the log actor first.
 func (p *Pair) Stop() error {
 	err := p.system.Root.PoisonFuture(p.log).Wait()
 	if stopped := p.system.Root.PoisonFuture(p.state).Wait(); err == nil {
