@@ -14,7 +14,7 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// victimEnv holds the order of a client process that is there to be killed, as JSON.
+// victimEnv holds the configuration of a client process that will be killed, as JSON.
 const victimEnv = "PERCOLATOR_TORTURE_CLIENT"
 
 // order is where such a client connects, and how.
@@ -24,7 +24,7 @@ type order struct {
 	TTL   time.Duration
 }
 
-// victim moves money until it is killed, if this process is such a client; else it returns.
+// victim transfers money until it is killed, if this process is such a client; otherwise it returns.
 func victim() {
 	text, ok := os.LookupEnv(victimEnv)
 	if !ok {
@@ -50,7 +50,7 @@ func victim() {
 	os.Exit(1)
 }
 
-// killClient starts such a client, and kills it in the middle of its commits.
+// killClient starts such a client, and kills it during its commits.
 func killClient(ctx context.Context, a *arena) error {
 	self, err := os.Executable()
 	if err != nil {

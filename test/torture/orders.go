@@ -15,7 +15,7 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// busy reports whether an order was refused for what will pass.
+// busy reports whether a command was refused for a temporary reason.
 func busy(err error) bool {
 	return errors.Is(err, percolator.ErrUnavailable) || errors.Is(err, percolator.ErrOverloaded) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, percolator.ErrInvalid)
@@ -138,7 +138,7 @@ func (a *arena) share(ctx context.Context) {
 	a.log("the new node has got nothing yet")
 }
 
-// drain waits until the node holds nothing.
+// drain drains the node and waits until it holds no replica.
 func (a *arena) drain(ctx context.Context, p *cluster.Process) error {
 	const patience = 90 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, patience)

@@ -13,12 +13,12 @@ import (
 const (
 	// probers write at a time: callers as applications have them.
 	probers = 4
-	// callerPatience is how long such a caller waits for its transaction.
+	// callerPatience is the timeout of such a caller's transaction.
 	callerPatience = 10 * time.Second
 	probeEvery     = 50 * time.Millisecond
 )
 
-// probed is what the probers have seen.
+// probed is the probers' result.
 type probed struct {
 	// the longest time that one of them had to wait from one success to the next
 	gap      time.Duration

@@ -21,7 +21,7 @@ import (
 // with PERCOLATOR_ is a node's setting.)
 const observersEnv = "TORTURE_OBSERVERS"
 
-// observers registers what this process, a node, links.
+// observers registers the observers of this process, a node.
 func observers(r *percolator.Registry) {
 	switch os.Getenv(observersEnv) {
 	case "soak":
@@ -71,7 +71,7 @@ type pageLoader struct {
 	pages string
 }
 
-// again repeats a step until it succeeds or shows a difference: nodes are being killed.
+// again repeats a step until it succeeds or finds a difference, since nodes are being killed.
 func (l *pageLoader) again(ctx context.Context, what string,
 	step func(ctx context.Context) error) error {
 	for {
@@ -122,7 +122,7 @@ func (l *pageLoader) load(ctx context.Context) (err error) {
 	return nil
 }
 
-// have reads which pages are loaded, by URL with their content hashes.
+// have returns the content hashes of the loaded pages by URL.
 func (l *pageLoader) have(ctx context.Context) (map[string]string, error) {
 	snapshot, err := l.db.Snapshot(ctx)
 	if err != nil {

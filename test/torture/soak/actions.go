@@ -14,7 +14,7 @@ import (
 	"github.com/percolator-go/percolator/internal/handle"
 )
 
-// action is one thing that is done to the node.
+// action is a kind of operation or fault.
 type action struct {
 	name   string
 	weight int
@@ -58,7 +58,7 @@ func (s *soak) load(ctx context.Context, n int) error {
 	return s.write(ctx, s.drafts(s.model.fresh(n)))
 }
 
-// edit writes some documents anew, half of them more than once.
+// edit rewrites some documents, half of them more than once.
 func (s *soak) edit(ctx context.Context, n int) error {
 	rows := s.model.pick(s.Rand, n)
 	s.step("edit %d documents", len(rows))
@@ -90,8 +90,8 @@ func (s *soak) drafts(rows []string) map[string]string {
 	return writes
 }
 
-// write loads texts, each in a transaction, and remembers which were acknowledged. A
-// failure is one of the test.
+// write loads texts, each in a transaction, and records the acknowledged ones. Any failure fails
+// the test.
 func (s *soak) write(ctx context.Context, texts map[string]string) error {
 	failed, err := s.attempt(ctx, texts)
 	if err != nil {
@@ -103,7 +103,7 @@ func (s *soak) write(ctx context.Context, texts map[string]string) error {
 	return nil
 }
 
-// attempt is write that hands out what was not acknowledged: its outcome is not known.
+// attempt is like write, but returns the texts whose outcome is unknown.
 func (s *soak) attempt(ctx context.Context,
 	texts map[string]string) (failed map[string]error, err error) {
 	var mu sync.Mutex
@@ -141,7 +141,7 @@ func (s *soak) attempt(ctx context.Context,
 	return failed, nil
 }
 
-// killWhileWriting kills the node with -9 in the middle of writes and starts it again.
+// killWhileWriting kills the node with -9 during writes and restarts it.
 func (s *soak) killWhileWriting(ctx context.Context) error {
 	texts, after := s.drafts(s.model.pick(s.Rand, 50+s.Rand.IntN(300))),
 		time.Duration(s.Rand.IntN(400))*time.Millisecond
@@ -167,9 +167,8 @@ func (s *soak) killWhileWriting(ctx context.Context) error {
 	return errors.Join(<-writing, s.reach(ctx))
 }
 
-// reach waits until the client has found the node again: it pauses between its attempts
-// to connect, and what is asked meanwhile, unless it is an operation on a tablet, fails
-// at once.
+// reach waits until the client has reconnected: it pauses between attempts, and until then calls
+// other than operations on tablets fail immediately.
 func (s *soak) reach(ctx context.Context) error {
 	var last error
 	err := until(ctx, 10*lockTTL, func() (bool, error) {
@@ -179,7 +178,7 @@ func (s *soak) reach(ctx context.Context) error {
 	return errors.Join(err, last)
 }
 
-// killClient has a client killed in the middle of its commits.
+// killClient kills a client during its commits.
 func (s *soak) killClient(ctx context.Context) error {
 	s.did[clientKills]++
 	s.step("kill a client")
@@ -206,8 +205,8 @@ func (s *soak) split(ctx context.Context) error {
 	return handle.Client(s.DB).Transport().SplitTablet(ctx, table, row)
 }
 
-// pause pauses an observer, writes, and resumes it: nothing runs meanwhile, and
-// everything does afterwards.
+// pause pauses an observer, writes, and resumes it: nothing runs during the pause, and everything
+// after it.
 func (s *soak) pause(ctx context.Context) error {
 	name := observers[s.Rand.IntN(len(observers))]
 	s.step("pause %s", name)
@@ -252,7 +251,7 @@ func (s *soak) ended(ctx context.Context, name string) (runs uint64, err error) 
 	return runs, err
 }
 
-// observer is what the node says of one.
+// observer returns the node's status of an observer.
 func (s *soak) observer(ctx context.Context, name string) (*pb.ObserverStatus, error) {
 	status, err := handle.Client(s.DB).Transport().NodeStatus(ctx)
 	if err != nil {
@@ -266,8 +265,8 @@ func (s *soak) observer(ctx context.Context, name string) (*pb.ObserverStatus, e
 	return nil, fmt.Errorf("soak: the node does not run %s", name)
 }
 
-// park writes documents that "count" refuses until their notifications are given up, then
-// replays those.
+// park writes documents that "count" refuses until their notifications are parked, then replays
+// those.
 func (s *soak) park(ctx context.Context) error {
 	// What an earlier one has replayed must have run before bad words are refused again.
 	waiting, cancel := context.WithTimeout(ctx, quiesceTimeout)

@@ -2,15 +2,14 @@ package soak
 
 import "fmt"
 
-// limits are what a run's figures must stay under once it is warm: the most that was seen
-// during the warm-up, and some. Live data is bounded by the workload, so nothing else has
-// a reason to grow.
+// limits bounds a run's figures after the warm-up: by their maximum during the warm-up plus an
+// allowance. The workload bounds the live data, so no figure has a reason to grow.
 type limits struct {
 	warm bool
 	most figures // during the warm-up
 }
 
-// allowance is how far above the warm-up's most a figure may rise: the most times times, plus plus.
+// allowance is the limit of a figure, relative to its maximum during the warm-up: maximum × times + plus.
 type allowance struct {
 	times float64
 	plus  int64
@@ -33,10 +32,10 @@ var allowances = map[figure]allowance{
 	garbage:     {3, 200_000},
 }
 
-// goroutinesPerTablet is how many more goroutines each tablet beyond the warm-up's may have.
+// goroutinesPerTablet is the number of additional goroutines allowed per tablet beyond the warm-up's.
 const goroutinesPerTablet = 4
 
-// check takes note of a measurement, and says what is over its limit once the run is warm.
+// check records a measurement, and after the warm-up returns the figures over their limits.
 func (l *limits) check(f figures) []string {
 	if !l.warm {
 		for i := range f {

@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// model is what the driver knows of the documents: the texts that each may have now. One,
-// if its last write was acknowledged; more, if the node was killed meanwhile and the
-// outcome is not known.
+// model records the texts that each document may have: one if its last write was acknowledged,
+// several if the node was killed during a write and the outcome is unknown.
 type model struct {
 	may     map[string][]string // row: texts; "" is a document that does not exist
 	next    int                 // id of the next new document
@@ -19,8 +18,7 @@ type model struct {
 
 func newModel() *model { return &model{may: map[string][]string{}} }
 
-// vocabulary is how many words there are. A few of them are frequent, so that runs
-// conflict, but not all the time.
+// vocabulary is the number of words. A few of them are frequent, so that some runs conflict.
 const (
 	vocabulary = 2000
 	frequent   = 8
@@ -58,7 +56,7 @@ func (m *model) alive() []string {
 	return out
 }
 
-// fresh takes the rows of n new documents.
+// fresh returns the rows of n new documents.
 func (m *model) fresh(n int) []string {
 	rows := make([]string, n)
 	for i := range rows {
@@ -75,7 +73,7 @@ func (m *model) pick(rng *rand.Rand, n int) []string {
 	return rows[:min(n, len(rows))]
 }
 
-// wrote takes note of a write that was acknowledged, tried of one whose outcome is not known.
+// wrote records an acknowledged write, tried one of unknown outcome.
 func (m *model) wrote(row, s string) { m.may[row] = []string{s} }
 
 func (m *model) tried(row, s string) {
@@ -86,8 +84,8 @@ func (m *model) tried(row, s string) {
 	m.may[row] = append(slices.Clone(before), s)
 }
 
-// check compares with the documents that were read, and takes what was read for the truth
-// from now on: an outcome that has been seen stands.
+// check compares the model with the documents read, which then replace it: an outcome that has been
+// read is final.
 func (m *model) check(read map[string]string) error {
 	for row, s := range read {
 		if !slices.Contains(m.may[row], s) {

@@ -11,21 +11,21 @@ import (
 	"github.com/percolator-go/percolator/internal/handle"
 )
 
-// moment is what everything looked like at a timestamp.
+// moment is the contents of all tables at a timestamp.
 type moment struct {
 	at       percolator.Timestamp
 	digest   [sha256.Size]byte
 	since    time.Time
 	snapshot *percolator.Snapshot // held open; nil: only remembered
-	until    time.Time            // how long it is held
+	until    time.Time            // when it is closed
 }
 
 const (
 	maxPast = 200 // moments that are remembered
 	maxHeld = 2   // snapshots that are held at once
-	// collectEvery is the most that the node lets pass before it raises the bound of history again.
+	// collectEvery is the longest time between two raises of the node's bound of history.
 	collectEvery = 10 * time.Second
-	// clockSlack is for what passes between two looks at a clock.
+	// clockSlack allows for the time between two reads of a clock.
 	clockSlack = 500 * time.Millisecond
 )
 
@@ -85,8 +85,8 @@ func (s *soak) timeTravel(ctx context.Context) error {
 	return s.below(ctx)
 }
 
-// ago is how old a timestamp is by the oracle's clock, which a restart may have moved
-// ahead of ours: history is kept by it.
+// ago returns the age of a timestamp by the oracle's clock, which defines history and which a
+// restart may have moved ahead of ours.
 func (s *soak) ago(ctx context.Context, at percolator.Timestamp) (time.Duration, error) {
 	now, err := handle.Client(s.DB).Timestamp(ctx)
 	return time.Duration(now.Millis()-at.Time().UnixMilli()) * time.Millisecond, err
@@ -156,13 +156,13 @@ func (s *soak) readAt(ctx context.Context, at percolator.Timestamp) (*contents, 
 	return c, errors.Join(err, snapshot.Close())
 }
 
-// straggle is how much longer than the history what is outdated may lie about: the
-// collector's rounds, and the surveys that find what was too much to be remembered and is
-// too little to be searched for at once.
+// straggle is the time after the end of its history within which an outdated entry must be
+// collected: some rounds of the collector, and the surveys that find entries that exceeded the
+// leader's record and are too few for an immediate search.
 const straggle = 2 * time.Minute
 
-// rest writes nothing until all that is older than the history is collected: deleted rows
-// leave no key. Snapshots that are held are given back first.
+// rest closes the held snapshots and writes nothing until all entries older than the history are
+// collected: deleted rows leave no key.
 func (s *soak) rest(ctx context.Context) error {
 	for _, h := range s.held {
 		if err := h.snapshot.Close(); err != nil {

@@ -17,22 +17,22 @@ import (
 
 // Options configure a soak.
 type Options struct {
-	// Duration is the time after which no cycle begins.
+	// Duration is the time after which no new cycle starts.
 	Duration time.Duration
 	// Warm is the part of Duration before the limits hold. Defaults to a fifth of it, at most
 	// 10 minutes.
 	Warm time.Duration
-	// History is what the node keeps. Defaults to 30 s.
+	// History is the node's retention of history. Defaults to 30 s.
 	History time.Duration
-	// Docs is about the number of documents. Defaults to 1500.
+	// Docs is the approximate number of documents. Defaults to 1500.
 	Docs int
-	// Tablets is the number of tablets from which on none is split by command. Defaults to 30.
+	// Tablets is the number of tablets above which no command splits one. Defaults to 30.
 	Tablets int
 	// Rest is the number of cycles between two rests, or more while snapshots are held.
 	// Defaults to 20.
 	Rest int
-	// Patience is how long locks may outlive the last transaction: those of killed clients
-	// expire, and are resolved by whoever reads the cell. Defaults to 30 s.
+	// Patience is the time that locks may outlive the last transaction: those of killed clients
+	// expire, and the next reader of the cell resolves them. Defaults to 30 s.
 	Patience time.Duration
 }
 
@@ -43,7 +43,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Tune makes cfg that of a soak: one node on loopback with small tablets and a small memtable,
+// Tune configures cfg for a soak: one node on loopback with small tablets and a small memtable,
 // so that it splits and flushes often. The node's process must register the observers
 // (Register).
 func (o Options) Tune(cfg *cluster.Config) {
@@ -56,12 +56,12 @@ func (o Options) Tune(cfg *cluster.Config) {
 		"--split-size", "1MiB", "--split-max-tablets", "40")
 }
 
-// Target is what is soaked.
+// Target is the cluster under test.
 type Target struct {
 	Cluster *cluster.Cluster // Options.Tune has made its Config
 	DB      *percolator.DB   // over it; the workloads' bank is open
 	Rand    *rand.Rand       // of all choices
-	// KillClient starts a client that moves money between the bank's accounts, and kills it.
+	// KillClient starts a client that transfers money between the bank's accounts, and kills it.
 	KillClient func(ctx context.Context) error
 	// Log writes a line of the step log. Any goroutine may call it.
 	Log func(format string, args ...any)
@@ -88,14 +88,14 @@ type soak struct {
 	did    [numActivities]int
 }
 
-// errViolation says that something that must hold does not.
+// errViolation reports a violated invariant.
 var errViolation = errors.New("violation")
 
 func violation(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errViolation, fmt.Sprintf(format, args...))
 }
 
-// Run soaks the target and returns what it has done. The error is the first violation.
+// Run soaks the target and returns a report of its actions. The error is the first violation.
 func Run(ctx context.Context, t Target, o Options) (Report, error) {
 	s, err := begin(ctx, t, o)
 	if err == nil {
@@ -122,14 +122,14 @@ func begin(ctx context.Context, t Target, o Options) (*soak, error) {
 	return s, nil
 }
 
-// live chooses the length of the node's life: what leaks shows in the long ones only.
+// live chooses the length of the node's life: leaks show only in long ones.
 func (s *soak) live() {
 	if s.life = 1 + s.Rand.IntN(6); s.Rand.IntN(4) == 0 {
 		s.life = 20 + s.Rand.IntN(60)
 	}
 }
 
-// start begins a life of the node, and waits until it is ready.
+// start starts the node and waits until it is ready.
 func (s *soak) start(ctx context.Context) error {
 	s.live()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
@@ -182,7 +182,7 @@ func (s *soak) run(ctx context.Context) error {
 	return errors.Join(s.rest(ctx), s.settle(ctx))
 }
 
-// one is a cycle: some actions, then everything is looked at.
+// one runs a cycle: some actions, then all checks.
 func (s *soak) one(ctx context.Context) error {
 	for range 1 + s.Rand.IntN(4) {
 		a := s.choose()
@@ -208,13 +208,14 @@ func (s *soak) one(ctx context.Context) error {
 	return s.settle(ctx)
 }
 
-// restDue: no snapshot is opened to be held any more, so that there can be a rest.
+// restDue reports whether a rest is due. If it is, no further snapshot is opened to be held, so that
+// the rest can begin once all of them are closed.
 func (s *soak) restDue() bool { return s.cycle-s.rested >= s.o.Rest }
 
-// quiesceTimeout bounds how long it may take until nothing is left to run.
+// quiesceTimeout bounds the time until no notification is pending.
 const quiesceTimeout = 2 * time.Minute
 
-// settle waits until nothing is left to run, and checks everything.
+// settle waits until no notification is pending, and runs all checks.
 func (s *soak) settle(ctx context.Context) error {
 	waiting, cancel := context.WithTimeout(ctx, quiesceTimeout)
 	defer cancel()
@@ -236,8 +237,8 @@ func (s *soak) settle(ctx context.Context) error {
 	return s.withinLimits(ctx)
 }
 
-// withinLimits measures, and again for as long as something is over its limit: a burst
-// passes, a leak stays.
+// withinLimits measures the figures, and repeats while one is over its limit: a burst passes, a leak
+// remains.
 func (s *soak) withinLimits(ctx context.Context) error {
 	var over []string
 	err := until(ctx, s.o.Patience, func() (done bool, err error) {
@@ -261,7 +262,8 @@ func (s *soak) withinLimits(ctx context.Context) error {
 	return err
 }
 
-// verify compares one snapshot with what the documents say and with what was acknowledged.
+// verify compares one snapshot with the results recomputed from the documents, and with the
+// acknowledged writes.
 func (s *soak) verify(ctx context.Context) error {
 	snapshot, err := s.DB.Snapshot(ctx)
 	if err != nil {
@@ -279,7 +281,7 @@ func (s *soak) verify(ctx context.Context) error {
 		return violation("%v", err)
 	}
 	if d := c.differences(); len(d) > 0 {
-		return violation("not what the documents say, at %d:\n%s", c.at, strings.Join(d, "\n"))
+		return violation("the results do not follow from the documents, at %d:\n%s", c.at, strings.Join(d, "\n"))
 	}
 	s.did[verified]++
 	s.now[live], s.now[cells] = int64(c.bytes), int64(c.cells)
@@ -309,7 +311,7 @@ func (s *soak) nothingLeft(ctx context.Context) error {
 
 var errNotInTime = errors.New("soak: not in time")
 
-// until repeats a question until the answer is yes.
+// until polls a condition until it holds.
 func until(ctx context.Context, within time.Duration, ask func() (bool, error)) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
