@@ -22,8 +22,8 @@ const (
 )
 
 const (
-	// maxWaiting is how many notifications of its observer may wait for a back-fill to
-	// continue.
+	// maxWaiting is the number of pending notifications of its observer up to which a back-fill
+	// continues.
 	maxWaiting  = 2048
 	paceWait    = 50 * time.Millisecond // pause while back-fills wait for their observers
 	stepTimeout = 30 * time.Second      // limit of each step, except the reading of a page
@@ -32,7 +32,7 @@ const (
 // ErrInvalid reports a configuration that lacks a required field.
 var ErrInvalid = errors.New("backfill: invalid configuration")
 
-// Meta keeps the catalogue and the records of back-fills. *meta.Observers and
+// Meta stores the catalogue and the records of back-fills. *meta.Observers and
 // *meta.BackfillRecords together implement it.
 type Meta interface {
 	// Sync sends every tablet the newest catalogue and returns when all have applied it.
@@ -54,8 +54,8 @@ type Meta interface {
 type Config struct {
 	Meta   Meta
 	Client *txn.Client
-	// Waiting returns the number of the observer's notifications that wait or run, without
-	// parked ones. If it is nil the tablets are asked.
+	// Waiting returns the number of the observer's pending or running notifications, excluding
+	// parked ones. If it is nil, the tablets are asked.
 	Waiting func(ctx context.Context, observer string) (uint64, error)
 
 	Page      int           // most rows in a page

@@ -13,8 +13,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file does the steps of back-fills. It runs on the actor's goroutine. A page is read,
-// marked and recorded before the step returns, so nothing is in flight between steps.
+// Steps of back-fills, on the actor's goroutine. A page is read, marked and recorded before the
+// step returns, so nothing is in flight between steps.
 
 // fill does one step of a back-fill: it reads a page of rows, notifies the observer of
 // them, and then stores the progress (invariant 3).
@@ -60,7 +60,7 @@ func (w *worker) save(ctx context.Context, b *pb.Backfill) progress {
 	return progressMore
 }
 
-// permanentErrors are errors that another try would meet again.
+// permanentErrors are errors that a retry cannot avoid.
 var permanentErrors = []error{
 	txn.ErrInvalid, txn.ErrTooLarge, txn.ErrNoTable, txn.ErrPermission, txn.ErrNotifyOnly,
 }

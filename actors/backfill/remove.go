@@ -10,9 +10,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file removes what retired observers leave behind. It runs on the actor's goroutine;
-// the requests of one step run concurrently, and the step waits for all of them. Every
-// request is idempotent: a crash or a failure repeats the walk from its beginning.
+// Removal of what retired observers leave behind, on the actor's goroutine; the requests of one
+// step run concurrently, and the step waits for all of them. Every request is idempotent: a crash
+// or a failure repeats the walk from its start.
 
 const (
 	removeBatch       = 16 << 10 // most entries removed in one step

@@ -12,8 +12,8 @@ import (
 	"github.com/percolator-go/percolator/internal/actorkit"
 )
 
-// This file has the actor and the status that it publishes. Package node starts it where
-// meta is led. Its turns never overlap, and nothing is sent to it but its own next turn.
+// The actor and its published status. Package node starts it on the node that leads meta. Its
+// turns never overlap, and it receives no message other than its next turn.
 
 // Collector is the running actor. Its methods may be called concurrently.
 type Collector struct {

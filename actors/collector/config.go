@@ -11,9 +11,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file declares what the collector needs from others, and its configuration. Nothing
-// here changes after Spawn. The interfaces are called on the actor's goroutine, except
-// ResolveLock and ForceLock, which several goroutines call at once.
+// The collector's interfaces to other packages, and its configuration, which is constant after
+// Spawn. The interfaces are called on the actor's goroutine, except ResolveLock and ForceLock,
+// which several goroutines call concurrently.
 
 // Client carries requests to tablets and the oracle. *txn.Client implements it.
 type Client interface {
@@ -41,8 +41,8 @@ type Record interface {
 	SaveCollection(ctx context.Context, from, to *wire.Collection, seen *wire.Leases) (bool, error)
 }
 
-// Drops looks after dropped tables: it records the times of drops, and removes the records
-// of tables of which no data is left.
+// Drops advances dropped tables: it records the times of drops, and removes the records of tables
+// without remaining data.
 type Drops interface {
 	// Tend is called with the status of every tablet before each cycle. It reports whether
 	// a table's data waits for the safepoint to pass the table's drop.

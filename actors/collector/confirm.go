@@ -13,19 +13,19 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file does the step that makes collection safe: it finds transactions from below the
-// target that are still open and resolves them. It runs on the actor's goroutine;
-// resolutions of one round run concurrently, and the round waits for all of them.
+// The step that makes collection safe: it finds transactions from below the target that are still
+// open and resolves them. It runs on the actor's goroutine; resolutions of one round run
+// concurrently, and the round waits for all of them.
 
 const (
 	confirmRounds = 1000 // most requests to one tablet in one turn
 	resolvers     = 8    // most resolutions at once
 )
 
-// confirm asks the tablet whether everything in it that began below the target is settled,
-// and resolves what is not. It gives up for this turn, with errBlocked, when a round has
-// resolved nothing. It returns the descriptor of the tablet that confirmed, or errNoBound
-// if the tablet lacks the bound.
+// confirm asks the tablet whether everything in it that started below the target is settled, and
+// resolves the rest. It ends for this turn, with errBlocked, when a round resolves nothing. It
+// returns the descriptor of the tablet that confirmed, or errNoBound if the tablet lacks the
+// bound.
 func (c *cycle) confirm(ctx context.Context, rec *wire.Collection,
 	at wire.Position) (*pb.TabletDescriptor, error) {
 	for range confirmRounds {

@@ -11,9 +11,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file moves a cycle from step to step. It runs on the actor's goroutine. All state
-// is in the record in meta: each step reads it, does its walk, and replaces it with a
-// compare-and-set, so of two collectors that run at once one fails with errRaced.
+// The steps of a cycle, on the actor's goroutine. All state is in the record in meta: each step
+// reads it, does its walk, and replaces it with a compare-and-set, so of two concurrent
+// collectors one fails with errRaced.
 
 // cycle is the actor's state. Only the actor's goroutine uses it, except status.
 type cycle struct {
@@ -27,9 +27,9 @@ var walkStart = wire.Position{Table: mvcc.FirstUserTable}
 var (
 	// errBlocked ends a turn that cannot proceed yet; the error's text says why.
 	errBlocked = errors.New("collector: waiting")
-	// errRaced ends a turn because the record or the leases have changed meanwhile.
+	// errRaced ends a turn because the record or the leases have changed in the meantime.
 	errRaced = errors.New("collector: another process has changed the record")
-	// errNoBound reports a tablet without the bound that is to be confirmed.
+	// errNoBound reports a tablet without the bound to be confirmed.
 	errNoBound = errors.New("collector: a tablet lacks the bound")
 )
 

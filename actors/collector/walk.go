@@ -10,10 +10,10 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file walks the key range of user tables, a tablet at a time, for the steps of a
-// cycle. It runs on the actor's goroutine with one request in flight. The record may lag
-// behind a walk by up to saveEvery tablets; these are visited again after a crash, which
-// is harmless because every visit is idempotent.
+// Walks over the key range of user tables, one tablet at a time, for the steps of a cycle. They
+// run on the actor's goroutine with one request in flight. The record may lag behind a walk by up
+// to saveEvery tablets; these are visited again after a crash, which is harmless because every
+// visit is idempotent.
 
 // saveEvery is the number of tablets after which a walk's progress is made durable.
 const saveEvery = 32
@@ -76,13 +76,13 @@ func (c *cycle) raise(ctx context.Context, rec *wire.Collection,
 	return d, err
 }
 
-// collect sends the operation to the tablet that holds the position, and repeats it until
-// the tablet's epoch has not changed meanwhile: a tablet that splits while it is asked may
-// answer for its left side only (invariant 2).
+// collect sends the operation to the tablet that holds the position, and repeats it until the
+// tablet's epoch has not changed during the request: a tablet that splits may respond for its
+// left half only (invariant 2).
 func (c *cycle) collect(
 	ctx context.Context, at wire.Position, op *pb.CollectRequest,
 ) (*pb.CollectResponse, *pb.TabletDescriptor, error) {
-	const tries = 10 // splits of one tablet in a row
+	const tries = 10 // consecutive splits of one tablet
 	for range tries {
 		resp, d, err := c.send(ctx, at, &pb.TabletRequest{
 			Op: &pb.TabletRequest_Collect{Collect: op},
@@ -122,10 +122,9 @@ func (c *cycle) tablet(ctx context.Context, at wire.Position) (*pb.StatusRespons
 	return nil, fmt.Errorf("%w: tablet %d has just split", errBlocked, d.GetTabletId())
 }
 
-// survey returns the status of all tablets in range order, to find out whether there is
-// anything to do. The statuses come from the overview and may be some seconds old. If the
-// overview has a gap, or mixes statuses from before and after a split, survey asks every
-// tablet instead.
+// survey returns the status of all tablets in range order, to determine whether there is anything
+// to do. The statuses come from the overview and may be some seconds old. If the overview has a
+// gap, or mixes statuses from before and after a split, survey asks every tablet instead.
 func (c *cycle) survey(ctx context.Context) ([]*pb.StatusResponse, error) {
 	if c.cfg.Overview == nil {
 		return c.tablets(ctx)

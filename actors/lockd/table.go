@@ -66,7 +66,7 @@ func (t *table) unlock(key string, owner uint64) bool {
 	return true
 }
 
-// forget removes the locks of the owners first to last. It looks at every entry.
+// forget removes the locks of the owners first to last. It scans all entries.
 func (t *table) forget(first, last uint64) {
 	for key, e := range t.entries {
 		if e.owner >= first && e.owner <= last {

@@ -1,6 +1,6 @@
 // Package merger merges adjacent tablets: those of dropped tables, and small ones of one table.
-// It also finishes merges that their coordinator left half done. It is an actor beside the
-// leader of meta, and the counterpart of package splitter.
+// It also completes merges that their coordinator left unfinished. It is an actor on the node
+// that leads meta, and the counterpart of package splitter.
 //
 // Invariants:
 //  1. A boundary that an operator has requested stays, and so does one between two tables if
@@ -9,9 +9,9 @@
 //     split threshold, in size and in load, for Config.After. So under a steady load no split
 //     undoes a merge and no merge undoes a split.
 //  3. One merge runs at a time. The safety of a merge does not depend on this package
-//     (docs/adr/0053): of two mergers that run at once, one is refused.
+//     (docs/adr/0053): of two concurrent mergers, one is rejected.
 //
-// A crash loses only how long tablets have been small.
+// A crash loses only the time for which tablets have been small.
 //
 // Called by: node, where meta is led.
 package merger

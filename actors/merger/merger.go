@@ -14,14 +14,14 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file has the merger's configuration and its actor.
+// The merger's configuration and its actor.
 
 // Meta merges tablets. *meta.Merges implements it.
 type Meta interface {
-	// Finish finishes the merges that the leaders' statuses show to be half done.
+	// Finish completes the interrupted merges in the leaders' statuses.
 	Finish(ctx context.Context, leaders ...*pb.StatusResponse) error
-	// Mergeable returns a function that reports whether two adjacent tablets may be merged,
-	// and whether at once, because nobody uses them.
+	// Mergeable returns a function that reports whether two adjacent tablets may be merged, and
+	// whether at once, because they are unused.
 	Mergeable(ctx context.Context) (func(left, right *pb.TabletDescriptor) (may, unused bool), error)
 	// MergeAt merges the tablets on both sides of the position, and returns the tablet that
 	// holds it then. If their replicas are on different nodes it orders a move and fails.

@@ -98,7 +98,7 @@ func (j *Judge) Close() {
 	j.runs.Wait()
 }
 
-// judge compares the clock with the others' and returns nil if this node is to serve.
+// judge compares the clock with the others' and returns nil if this node may serve.
 func (j *Judge) judge() error {
 	ahead := j.compare()
 	if len(ahead) == 0 {
@@ -115,7 +115,7 @@ func (j *Judge) judge() error {
 		j.resetFailures()
 		return nil
 	}
-	j.cfg.Logger.Error("oracle: this node's clock is ahead of the others', so another node has to lead meta; set the clock",
+	j.cfg.Logger.Error("oracle: this node's clock is ahead of the others', so another node must lead meta; set the clock",
 		"ahead", median, "limit", j.cfg.Limit)
 	return j.transferLeadership(j.successors(ahead, median))
 }
@@ -158,7 +158,7 @@ func medianOf(ahead map[uint64]time.Duration) time.Duration {
 	return sorted[(len(sorted)-1)/2]
 }
 
-// successors returns the voters whose clocks are not ahead as well, in order of node id.
+// successors returns the voters whose clocks are not ahead either, in order of node id.
 func (j *Judge) successors(ahead map[uint64]time.Duration, median time.Duration) []uint64 {
 	var out []uint64
 	for _, node := range j.cfg.Voters() {
@@ -170,9 +170,9 @@ func (j *Judge) successors(ahead map[uint64]time.Duration, median time.Duration)
 	return out
 }
 
-// transferLeadership transfers meta's leadership to one of the nodes and returns an error
-// that names it. It returns nil if, after judgeTries, no other node could take over, so
-// that this node has to serve.
+// transferLeadership transfers meta's leadership to one of the nodes and returns an error that
+// names it. It returns nil if, after judgeTries, no other node could take over, so that this node
+// must serve.
 func (j *Judge) transferLeadership(nodes []uint64) error {
 	if err := j.pause(); err != nil {
 		return err
@@ -199,8 +199,8 @@ func (j *Judge) transferLeadership(nodes []uint64) error {
 	return nil
 }
 
-// retryAllowed counts a failed attempt and reports whether another is to be made. After
-// judgeTries failures it returns false, and the node serves.
+// retryAllowed counts a failed attempt and reports whether another one follows. After judgeTries
+// failures it returns false, and the node serves.
 func (j *Judge) retryAllowed() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -1,8 +1,8 @@
 package oracle
 
-// This file lets this node's clock be judged before timestamps follow it (invariant 5). It
-// runs on the actor's goroutine; Config.Judge answers by a message. While a judgement is in
-// flight the present batch waits for it.
+// Judgement of this node's clock before timestamps follow it (invariant 5), on the actor's
+// goroutine; Config.Judge responds by a message. The current batch waits while a judgement is in
+// flight.
 
 // judged is the last term in which this node's clock was accepted, and how many other
 // voters there were: the more there are, the more clocks it can be compared with.
@@ -26,9 +26,9 @@ func (r *receiver) electorate(term uint64) judged {
 	return judged{term, r.cfg.Voters()}
 }
 
-// mustJudge reports whether the clock has to be judged before the batch is served. The
-// only voter's is not, since no other node could lead; but it is as soon as there are
-// others, even in the same term.
+// mustJudge reports whether the clock must be judged before the batch is served. The only voter's
+// is not, since no other node could lead; but it is as soon as there are others, even in the same
+// term.
 func (r *receiver) mustJudge(m *confirmed) bool {
 	if r.cfg.Judge == nil || m.alone {
 		return false
@@ -59,5 +59,5 @@ func (r *receiver) onJudgement(m *judgement) {
 		return
 	}
 	r.judged = m.is
-	r.confirm(r.closed, 0) // leadership may have gone meanwhile
+	r.confirm(r.closed, 0) // leadership may have been lost in the meantime
 }

@@ -159,7 +159,7 @@ func (w *work) tablets(
 		if t.Status != nil && t.Status.Tablet.Epoch < d.Epoch {
 			t.Status = nil // not the leader any more, or it has not applied what the map has
 		}
-		t.Load, t.Resting, t.LeaderResting = w.memory.observe(now, id, t.Status)
+		t.Load, t.Resting, t.LeaderResting = w.cooldown.observe(now, id, t.Status)
 		out = append(out, t)
 	}
 	slices.SortFunc(out, func(a, b Tablet) int {
@@ -168,6 +168,6 @@ func (w *work) tablets(
 		}
 		return 1
 	})
-	w.memory.forget(byID)
+	w.cooldown.forget(byID)
 	return out, news
 }

@@ -6,8 +6,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// This file judges the operator's orders. It is part of the planner: pure, and used on the
-// goroutine that calls Make.
+// Evaluation of operators' orders. It is part of the planner: pure, and used on the goroutine
+// that calls Make.
 
 // orderOf returns the operator's order for the tablet if it can make progress now, or nil.
 // An order that is done, or cannot be carried out any more, is added to Plan.Ended.

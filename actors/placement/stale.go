@@ -4,8 +4,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// This file discards stale replicas: their log lacks what they have acknowledged, so they take
-// no part in their groups (package group). It is part of the planner: pure, and used on the
+// Removal of stale replicas, whose log lacks entries that they have acknowledged, so that they
+// take no part in their groups (package group). It is part of the planner: pure, and used on the
 // goroutine that calls Make.
 
 // discardStale plans the next step of removing the replicas that the tablet's leader reports as
@@ -29,7 +29,7 @@ func (p *planner) discardStale(g *target) bool {
 	if len(voters) == 0 {
 		return false
 	}
-	drop := voters[:1] // one at a time: each is an entry of its own
+	drop := voters[:1] // one at a time: each is a separate entry
 	for _, deciding := range [][]uint64{g.voters, without(g.voters, drop...)} {
 		if live := p.live(g.Tablet, deciding); len(live) <= len(deciding)/2 {
 			p.block("tablet %d: the replica on node %d is stale, and only %d of the voters on nodes %v are live",

@@ -19,16 +19,16 @@ import (
 
 // work is the actor's state. Only the actor's goroutine uses it, except status.
 type work struct {
-	cfg    Config
-	memory *memory
-	status statusBoard
+	cfg      Config
+	cooldown *moveCooldown
+	status   statusBoard
 	// firstTurn is when this actor's first turn ran; zero before it.
 	firstTurn time.Time
 	// idleTurns counts the turns in a row that only waited for something half done.
 	idleTurns int
 }
 
-func newWork(cfg Config) *work { return &work{cfg: cfg, memory: newMemory(cfg.Rest)} }
+func newWork(cfg Config) *work { return &work{cfg: cfg, cooldown: newMoveCooldown(cfg.Rest)} }
 
 // turn looks at the whole cluster once and performs one step for each tablet that needs
 // one. It reports whether anything was changed, and whether a change is still incomplete.
@@ -96,14 +96,14 @@ func (w *work) execute(ctx context.Context, now time.Time, steps []Step) error {
 	g := errgroup.Group{}
 	g.SetLimit(maxChanging)
 	for _, st := range steps {
-		if !w.memory.due(now, st.Tablet) {
+		if !w.cooldown.due(now, st.Tablet) {
 			continue
 		}
 		g.Go(func() error {
 			err := w.sendStep(ctx, st)
 			mu.Lock()
 			defer mu.Unlock()
-			w.memory.done(now, st, err)
+			w.cooldown.done(now, st, err)
 			errs = append(errs, err)
 			return nil
 		})

@@ -26,19 +26,19 @@ const (
 )
 
 const (
-	lease          = 30 * time.Second       // of advisory locks; longer runs may be doubled
+	lease          = 30 * time.Second       // of advisory locks; a longer run may be duplicated
 	paceBusy       = 2 * time.Millisecond   // pause after a turn that found something
 	sweepPause     = 250 * time.Millisecond // between turns of the sweeper
-	sweepAge       = time.Second            // younger transactions' locks are left alone
+	sweepAge       = time.Second            // locks of younger transactions are skipped
 	requestTimeout = 5 * time.Second
 
 	minWindow = 32
 	maxWindow = 4096 // as large as a dispatcher's queue
 
-	// recheck is about how often some node walks a tablet although the survey says that it
-	// is clean, with at most maxRechecks such requests a second. Each node that looks for a
-	// column does its share: with n such nodes it takes n times as long to get through all
-	// tablets. The sweeper takes sweepRechecks times as long for those of its node.
+	// recheck is the approximate interval at which some node walks a tablet that the survey
+	// reports clean, with at most maxRechecks such requests per second. The nodes that scan a
+	// column share the work: with n of them, one node takes n times as long for all tablets. The
+	// sweeper takes sweepRechecks times as long for those of its node.
 	recheck = time.Minute
 )
 
@@ -47,7 +47,7 @@ var ErrInvalid = errors.New("scanner: invalid configuration")
 
 // Dispatcher runs observers for dirty cells. *observer.Dispatcher implements it.
 type Dispatcher interface {
-	// Submit returns one admission per cell. It waits for the dispatcher's turn, never for
+	// Submit returns one admission per cell. It waits for the dispatcher's goroutine, never for
 	// runs.
 	Submit(ctx context.Context, items []notify.Dirty) ([]notify.Admission, error)
 }
@@ -60,14 +60,14 @@ type Locker interface {
 	Unlock(owner uint64, keys ...string)
 }
 
-// Places knows the tablets.
+// Places lists the tablets.
 type Places interface {
 	// Tablets lists tablets in range order: those whose leader is on this node, or all.
 	// The caller does not change them.
 	Tablets(ctx context.Context, local bool) ([]*pb.TabletDescriptor, error)
 }
 
-// Walker asks a tablet once for a page of one of its groups. A refusal is an error.
+// Walker requests one page of one of a tablet's groups, once. A rejection is an error.
 type Walker interface {
 	Walk(ctx context.Context, tablet *pb.TabletDescriptor, req *pb.WalkRequest) (*pb.WalkResponse,
 		error)
@@ -80,7 +80,7 @@ type Resolver interface {
 	ResolveLock(ctx context.Context, l mvcc.LockInfo) (resolved bool, err error)
 }
 
-// Hints is what the hinter does with hints.
+// Hints selects how the hinter handles hints.
 type Hints uint8
 
 // The last two are for tests: neither may change what observers compute.
@@ -95,42 +95,42 @@ const (
 type Config struct {
 	Name    string          // prefix of the actors' names; default "scanner"
 	Targets []notify.Target // observed columns with an observer in this process
-	// Paused reports whether the column's observer is paused. Then its hints are dropped and
-	// its dirty cells are not walked; scans find them when it is resumed. Paused must not
-	// block and may be called on any goroutine. If it is nil nothing is ever paused.
+	// Paused reports whether the column's observer is paused. Its hints are then dropped and its
+	// dirty cells not walked; scans find them when it is resumed. Paused must not block and must
+	// be safe for concurrent use. If it is nil, no observer is paused.
 	Paused     func(notify.Target) bool
 	Dispatcher Dispatcher
 	Places     Places
 	Walker     Walker
-	Resolver   Resolver // if nil nothing is swept
-	Locker     Locker   // if nil no advisory locks are taken
-	Survey     Survey   // if nil all tablets are walked all the time
-	// Observed returns the columns of a tablet led on this node that any observer of the
-	// cluster watches, by the tablet's catalogue. The sweeper looks after them whether or
-	// not this process runs those observers. Observed must not block, and the caller does
-	// not change the list. If it is nil the sweeper looks after the targets' columns only.
+	Resolver   Resolver // nil disables the sweeper
+	Locker     Locker   // nil disables advisory locks
+	Survey     Survey   // nil: all tablets are walked in every turn
+	// Observed returns the columns of a tablet led on this node that any observer of the cluster
+	// watches, according to the tablet's catalogue. The sweeper covers them even if this process
+	// does not run those observers. Observed must not block, and the caller does not change the
+	// list. If it is nil, the sweeper covers only the targets' columns.
 	Observed func(tablet uint64) []notify.Target
 
 	Hints     Hints
-	HintQueue int // limit of the cells that wait to be passed on; more hints are dropped
+	HintQueue int // limit of the waiting cells; further hints are dropped
 	Scanners  int // number of scanners; none if negative
 	Page      int // entries per walk request
 	Requests  int // walk requests per turn
-	// Window limits one scanner's cells of one column that the dispatcher has. If it is 0 that
-	// is the scanner's share of the target's Enough.
+	// Window limits one scanner's cells of one column that the dispatcher has. If it is 0, it is
+	// the scanner's share of the target's Enough.
 	Window int
-	// Owner is the first of Scanners+1 owner numbers for advisory locks. If it is 0 they are
+	// Owner is the first of Scanners+1 owner numbers for advisory locks. If it is 0, they are
 	// random.
 	Owner   uint64
 	PaceMin time.Duration // pause after a turn that found nothing; doubled each time
 	PaceMax time.Duration
-	// Young is the age up to which scanners leave changes to the hints, unless those are
-	// off. If it is negative they leave none.
+	// Young is the age up to which scanners leave changes to the hints, unless hints are off. If
+	// it is negative, they leave none.
 	Young  time.Duration
-	Seed   uint64 // of all random choices; if 0 it is taken from the clock
+	Seed   uint64 // of all random choices; if 0, taken from the clock
 	Now    func() time.Time
 	Logger *slog.Logger
-	// Traces learns what walks tell of traces; nil: nothing is traced.
+	// Traces receives the traces found by walks; nil disables tracing.
 	Traces *tracing.Book
 }
 
@@ -167,8 +167,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// window is how many of one scanner's cells of the target the dispatcher may have. Each walk
-// passes over all that are in hand, so more than enough of them make finding the next slow.
+// window returns the maximum of one scanner's cells of the target in the dispatcher. Each walk
+// skips all cells in flight, so a larger window slows down finding the next.
 func (c *Config) window(t notify.Target) int {
 	if c.Window > 0 {
 		return c.Window

@@ -6,31 +6,31 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// debounced is what one scanner does about a column whose observer has a debounce. Cells
-// that have not rested yet are left alone: a dispatcher that was hinted at them has them,
-// or they are handed out when they have rested. But cells that never rest, and of which
-// no dispatcher has heard, need one that counts for how long: so once in each debounce,
-// and once a minute if that is longer, a turn of the scanner hands out all. It belongs to
-// the scanner's goroutine. The methods of nil are those of a column without a debounce.
+// debounced is one scanner's state for a column whose observer has a debounce. Cells within the
+// debounce are skipped: a dispatcher that received a hint has them, or they are submitted after
+// the debounce. But a cell that keeps changing, and that no dispatcher has, needs one that limits
+// its delay: once in each debounce period, and at least every handOutEvery, a turn of the scanner
+// submits all cells. It belongs to the scanner's goroutine. The methods of nil are those of a
+// column without a debounce.
 type debounced struct {
 	rest time.Duration
-	all  bool      // this turn hands out all
-	next time.Time // from when on a turn hands out all
+	all  bool      // this turn submits all cells
+	next time.Time // when the next turn submits all cells
 }
 
-// handOutEvery is how often a turn hands out all at least.
+// handOutEvery is the maximum interval between turns that submit all cells.
 const handOutEvery = time.Minute
 
-// turn begins a turn of the scanner.
+// turn starts a turn of the scanner.
 func (d *debounced) turn(now time.Time) {
 	if d.all = !now.Before(d.next); d.all {
 		d.next = now.Add(min(d.rest, handOutEvery))
 	}
 }
 
-// leaves reports whether the scanner leaves a cell with the notification alone for now. It
-// does not if the change is in the future, by a clock that is behind the oracle's: no clock
-// may keep a cell from being found.
+// leaves reports whether the scanner skips a cell with the notification for now. It does not if
+// the change is in the future, by a clock behind the oracle's: no clock may prevent a cell from
+// being found.
 func (d *debounced) leaves(n *mvcc.Notify, nowMillis int64) bool {
 	if d == nil || d.all {
 		return false

@@ -27,7 +27,7 @@ type hint struct {
 }
 
 // hinter is the actor that passes hints on to the dispatcher. It blocks while it waits for the
-// dispatcher and lockd; the hints that arrive meanwhile are bounded and may be dropped.
+// dispatcher and lockd; hints that arrive in the meantime are bounded and may be dropped.
 type hinter struct {
 	cfg     Config
 	ctx     context.Context
@@ -68,7 +68,7 @@ func (h *hinter) flush(c actor.Context) {
 			if _, dup := tries[cell]; dup || !h.targets[t] {
 				continue
 			}
-			if h.backlog[t].on.Load() { // the scanners hand it out in its turn
+			if h.backlog[t].on.Load() { // the scanners submit it in order
 				h.stats.HintsDropped.Add(1)
 			} else {
 				cells = append(cells, cell)
@@ -92,7 +92,7 @@ func (h *hinter) flush(c actor.Context) {
 	}
 }
 
-// pass offers cells to the dispatcher and returns those that another worker is handling.
+// pass submits cells to the dispatcher and returns those that another worker is handling.
 func (h *hinter) pass(cells []mvcc.Cell) (refused []mvcc.Cell) {
 	ctx, cancel := context.WithTimeout(h.ctx, hintLockFor)
 	states := h.locks.take(ctx, cells)
@@ -107,8 +107,8 @@ func (h *hinter) pass(cells []mvcc.Cell) (refused []mvcc.Cell) {
 	defer cancel()
 	answers, err := h.cfg.Dispatcher.Submit(ctx, items)
 	if err != nil {
-		// It is not known whether Done will be called. The locks end with their leases, and
-		// the next scan finds the cells.
+		// Whether Done will be called is unknown. The locks end with their leases, and the next
+		// scan finds the cells.
 		for i, cell := range cells {
 			if states[i] == lockGranted {
 				h.locks.drop(cell)
@@ -138,8 +138,8 @@ func (h *hinter) pass(cells []mvcc.Cell) (refused []mvcc.Cell) {
 	return refused
 }
 
-// later tries again cells whose locks were refused, because the other worker may be handling
-// an older change. After hintTries they are left to the scans.
+// later retries cells whose locks were refused, because the other worker may be handling an older
+// change. After hintTries they are left to the scans.
 func (h *hinter) later(c actor.Context, cells []mvcc.Cell, tried int) {
 	if tried >= hintTries || h.waiting.Load() > int64(h.cfg.HintQueue) {
 		h.stats.HintsDropped.Add(uint64(len(cells)))

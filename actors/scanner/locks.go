@@ -8,18 +8,18 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// holder takes advisory locks for one owner and remembers those of its cells in flight. It has
-// to, because lockd grants an owner its own lock again, and releasing that would expose the
-// run under way. If locker is nil every lock is granted. Any goroutine may use it.
+// holder acquires advisory locks for one owner and records its cells in flight, because lockd
+// grants an owner its own lock again, and releasing that would expose the current run. If locker
+// is nil, every lock is granted. It is safe for concurrent use.
 type holder struct {
 	locker Locker
 	owner  uint64
 
 	mu   sync.Mutex
-	held map[mvcc.Cell]struct{} // bounded by what is in flight
+	held map[mvcc.Cell]struct{} // bounded by the cells in flight
 }
 
-// lockState is the answer for one cell.
+// lockState is the result for one cell.
 type lockState uint8
 
 const (

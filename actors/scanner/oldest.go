@@ -11,29 +11,29 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file hands out cells in the order in which they became dirty, as the tablet's leader
-// knows it. Several scanners of several nodes do so at once. Each passes over cells that it
-// handles already or that another worker has locked, so that together they hand out the head
-// of the queue. It runs on the scanners' goroutines.
+// Submission of cells in the order in which they became dirty, as recorded by the tablet's
+// leader. Several scanners of several nodes do so concurrently. Each skips cells that it already
+// handles or that another worker has locked, so that together they submit the head of the queue.
+// It runs on the scanners' goroutines.
 
-// randomWalks is how rarely a place whose queue is finished is also walked from a random key,
-// for cells that the leader's order may lack: once in so many walks.
+// randomWalks is the number of walks after which a place whose queue is finished is also walked
+// from a random key, for cells missing in the leader's order.
 const randomWalks = 16
 
-// backlogMargin is how far the clock may be behind the timestamps of changes when a backlog
-// ends.
+// backlogMargin is the tolerated delay of the clock behind the timestamps of changes when a
+// backlog ends.
 const backlogMargin = 50 * time.Millisecond
 
-// backlog records whether a column has more dirty cells than its observer takes in this
-// process. While it has, hints are dropped, because they would overtake the waiting cells. A
+// backlog records whether a column has more dirty cells than its observer accepts in this
+// process. During a backlog hints are dropped, because they would overtake the waiting cells. A
 // node's hinter and scanners share it.
 type backlog struct {
 	on    atomic.Bool
-	seen  atomic.Int64 // when a cell was last left, by Config.Now, in Unix milliseconds
+	seen  atomic.Int64 // when a cell was last left for later, by Config.Now, in Unix milliseconds
 	ended atomic.Int64 // when the backlog last ended, in Unix milliseconds
 }
 
-// backlogs has the backlog of each target. The map does not change.
+// backlogs maps targets to their backlogs. The map is immutable.
 type backlogs map[notify.Target]*backlog
 
 func newBacklogs(targets []notify.Target) backlogs {
@@ -44,16 +44,16 @@ func newBacklogs(targets []notify.Target) backlogs {
 	return out
 }
 
-// untaken records that a cell was left for later, and reports whether a backlog begins.
+// untaken records that a cell was left for later, and reports whether a backlog starts.
 func (b *backlog) untaken(nowMillis int64) (begins bool) {
 	b.seen.Store(nowMillis)
 	return !b.on.Swap(true)
 }
 
-// taken records that a walk has left no cell; all says whether it has seen all cells. The
-// backlog ends then, or if no cell was left for the time of quiet. ends reports whether it
-// did. Hints may have been dropped after the walk has looked, so cells that are not much
-// newer have to be looked for once more.
+// taken records that a walk has left no cell; all reports whether it covered all cells. The
+// backlog ends then, or if no cell was left for the time of quiet. ends reports whether it did.
+// Hints may have been dropped after the walk's reads, so a further walk must search for slightly
+// newer cells.
 func (b *backlog) taken(nowMillis int64, all bool, quiet time.Duration) (ends bool) {
 	if !b.on.Load() || (!all && nowMillis-b.seen.Load() < quiet.Milliseconds()) {
 		return false
@@ -68,7 +68,7 @@ func (b *backlog) hinted(ts mvcc.Timestamp) bool {
 	return b == nil || (!b.on.Load() && ts.Millis() > b.ended.Load())
 }
 
-// untaken records that this turn has left a cell of the target.
+// untaken records that this turn has left a cell of the target for later.
 func (s *scan) untaken(t notify.Target) {
 	s.left[t] = true
 	if b := s.backlog[t]; b != nil {
@@ -76,9 +76,9 @@ func (s *scan) untaken(t notify.Target) {
 	}
 }
 
-// through ends the backlogs of the targets of which this turn has left no cell. all says
-// whether it has seen all cells. It reports whether a backlog has ended: then the next turn
-// has to follow at once, for cells that became dirty meanwhile.
+// through ends the backlogs of the targets of which this turn has left no cell. all reports
+// whether it covered all cells. It reports whether a backlog has ended: the next turn must then
+// follow at once, for cells that became dirty in the meantime.
 func (s *scan) through(all bool) (ended bool) {
 	now := s.cfg.Now().UnixMilli()
 	for t, b := range s.backlog {
@@ -89,12 +89,12 @@ func (s *scan) through(all bool) (ended bool) {
 	return ended
 }
 
-// oldest walks a place in the order in which its cells became dirty, until as many as the
-// target's window are accepted or none is left. resp is the first page.
+// oldest walks a place in the order in which its cells became dirty, until the target's window is
+// full or no cell is left. resp is the first page.
 func (s *scan) oldest(ctx context.Context, p *spot, resp *pb.WalkResponse) (v verdict) {
 	for before := s.accepted; ; {
-		// A refused lock means that another worker handles the cell, which is to be expected
-		// at the head of the queue.
+		// A refused lock means that another worker handles the cell, which is expected at the
+		// head of the queue.
 		if v = s.offer(ctx, resp.Entries); v != goOn && v != teleport {
 			return v
 		}
@@ -103,7 +103,7 @@ func (s *scan) oldest(ctx context.Context, p *spot, resp *pb.WalkResponse) (v ve
 		}
 		if s.accepted-before >= s.cfg.window(p.target) {
 			s.untaken(p.target.Key())
-			return leave // other places have their turn
+			return leave // continue with other places
 		}
 		resp, v = s.ask(ctx, p, &pb.WalkRequest{
 			FromRow: wire.Bytes(p.span.Start), Oldest: true, AfterPlace: resp.Place,
@@ -111,7 +111,7 @@ func (s *scan) oldest(ctx context.Context, p *spot, resp *pb.WalkResponse) (v ve
 		if v != goOn {
 			return v
 		}
-		if !resp.Ordered { // the leader has changed or does not know the order any more
+		if !resp.Ordered { // the leader has changed or has lost the order
 			return leave
 		}
 	}

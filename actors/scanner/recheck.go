@@ -6,19 +6,19 @@ import (
 )
 
 const (
-	// maxRechecks limits the walks per second of tablets that the survey says are clean, by
-	// one node's scanners or by its sweeper.
+	// maxRechecks limits the walks per second of tablets that the survey reports clean, by one
+	// node's scanners or by its sweeper.
 	maxRechecks = 4
-	// sweepRechecks is how many times longer the sweeper takes than the scanners. Its
-	// information is no older than the tablet's last turn, and whoever meets a lock resolves
-	// it anyway.
+	// sweepRechecks is the factor by which the sweeper is slower than the scanners. Its
+	// information is no older than the tablet's last turn, and a transaction that encounters a
+	// lock resolves it anyway.
 	sweepRechecks = 15
 )
 
-// rechecks chooses tablets that are walked although the survey says that they are clean, one
-// after the other. A node's scanners share one and may use it concurrently.
+// rechecks selects tablets that are walked although the survey reports them clean, one after the
+// other. A node's scanners share one; it is safe for concurrent use.
 type rechecks struct {
-	every time.Duration // for all tablets, by one node alone
+	every time.Duration // interval for all tablets, by a single node
 
 	mu   sync.Mutex
 	last time.Time
@@ -26,7 +26,7 @@ type rechecks struct {
 	next int
 }
 
-// take returns which of the tablets are due: count of them from first on, modulo their number.
+// take returns the tablets that are due: count of them starting at first, modulo their number.
 // nodes share the work; a tablet costs up to walks requests.
 func (r *rechecks) take(now time.Time, tablets, nodes, walks int) (first, count int) {
 	if tablets == 0 {

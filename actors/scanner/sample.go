@@ -19,12 +19,12 @@ type place struct {
 	target notify.Target
 }
 
-// sample is a uniform sample of the dirty rows met in a place (reservoir sampling). Its rows may
-// be clean by now; a walk from there finds the next dirty one.
+// sample is a uniform sample of the dirty rows found in a place (reservoir sampling). Its rows
+// may be clean by now; a walk from there finds the next dirty one.
 type sample struct {
 	rows []string
 	seen int
-	// rest is the row where the last walk was cut short, if hasRest.
+	// rest is the row at which the last walk ended early, if hasRest.
 	rest    string
 	hasRest bool
 }
@@ -44,7 +44,7 @@ func (s *sample) add(rng *rand.Rand, row string) {
 	}
 }
 
-// cut records where a walk was when the turn's requests were used up.
+// cut records the position of a walk when the turn's requests were used up.
 func (s *sample) cut(from string, after *pb.Cell) {
 	s.rest, s.hasRest = from, true
 	if after != nil {

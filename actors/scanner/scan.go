@@ -15,8 +15,8 @@ import (
 const (
 	maxTeleports = 4  // jumps in one turn
 	offerCells   = 64 // cells locked and offered in one message
-	// slotWait is how long a scanner waits for a slow observer before it continues with other
-	// places, and slotGather how much longer, once one slot is free, for more of them.
+	// slotWait is the time that a scanner waits for a slow observer before it continues with
+	// other places, and slotGather the additional time, once one slot is free, for further ones.
 	slotWait   = 100 * time.Millisecond
 	slotGather = time.Millisecond
 )
@@ -28,21 +28,20 @@ type scan struct {
 	rng   *rand.Rand
 	locks *holder
 	stats *Stats
-	// slots has for each target a channel with a token for each cell that the dispatcher has.
-	// So a slow or stuck observer keeps the scanner only from its own cells. The map does
-	// not change.
+	// slots has for each target a channel with a token for each cell that the dispatcher has, so
+	// that a slow or stuck observer blocks only its own cells. The map is immutable.
 	slots   map[notify.Target]chan struct{}
 	samples map[place]*sample
 	choice  *choice       // the node's
 	backlog backlogs      // the node's
-	walks   int           // most places that a tablet of one table has
+	walks   int           // maximum number of places in a tablet of one table
 	pause   time.Duration // the last pause after a turn that found nothing
 	// debounced has the targets with a debounce.
 	debounced map[notify.Target]*debounced
 
 	budget   int // walk requests left in this turn
-	accepted int // cells that the dispatcher took in this turn
-	// left has the targets of which this turn has left cells that no run takes yet.
+	accepted int // cells that the dispatcher accepted in this turn
+	// left has the targets of which this turn has left cells for later.
 	left map[notify.Target]bool
 }
 
@@ -65,7 +64,7 @@ func newScan(cfg Config, rng *rand.Rand, locks *holder, choice *choice, backlog 
 	return s
 }
 
-// verdict is how a walk continues.
+// verdict is the continuation of a walk.
 type verdict uint8
 
 const (
@@ -88,11 +87,11 @@ func (s *scan) turn(ctx context.Context) time.Duration {
 		return paceBusy
 	}
 	s.pause = min(max(2*s.pause, s.cfg.PaceMin), s.cfg.PaceMax)
-	// Jitter, so that the scanners of all nodes do not turn together.
+	// Jitter, so that the scanners of all nodes do not synchronize.
 	return s.pause/2 + time.Duration(s.rng.Int64N(int64(s.pause/2)+1))
 }
 
-// walk walks the tablets that the survey leaves, and reports whether it has seen all of them.
+// walk walks the tablets selected by the survey, and reports whether it has covered all of them.
 func (s *scan) walk(ctx context.Context) (all bool) {
 	if len(s.cfg.Targets) == 0 {
 		return false
@@ -141,7 +140,7 @@ func (s *scan) places(tablets []*pb.TabletDescriptor) []spot {
 	return out
 }
 
-// around walks all places once, from a random one on.
+// around walks all places once, starting at a random one.
 func (s *scan) around(ctx context.Context, places []spot) verdict {
 	if len(places) == 0 {
 		return goOn
@@ -158,8 +157,8 @@ func (s *scan) around(ctx context.Context, places []spot) verdict {
 	return goOn
 }
 
-// place hands out the cells that have waited longest. If the tablet's leader does not know the
-// order, and sometimes when it has no more, the place is walked from a random key.
+// place submits the cells that have waited longest. If the tablet's leader does not know the
+// order, and sometimes when its queue is empty, the place is walked from a random key.
 func (s *scan) place(ctx context.Context, p *spot) verdict {
 	resp, v := s.ask(ctx, p, &pb.WalkRequest{FromRow: wire.Bytes(p.span.Start), Oldest: true})
 	if v != goOn {
@@ -177,7 +176,7 @@ func (s *scan) place(ctx context.Context, p *spot) verdict {
 	return s.anywhere(ctx, p, resp)
 }
 
-// page asks for one page of a place's dirty cells by row. Unless done there are entries.
+// page requests one page of a place's dirty cells by row. Unless done, there are entries.
 func (s *scan) page(ctx context.Context, p *spot, from string,
 	after *pb.Cell) (entries []*pb.WalkEntry, done bool, v verdict) {
 	resp, v := s.ask(ctx, p, &pb.WalkRequest{FromRow: wire.Bytes(from), After: after})
@@ -187,7 +186,7 @@ func (s *scan) page(ctx context.Context, p *spot, from string,
 	return resp.Entries, resp.Done || len(resp.Entries) == 0, goOn
 }
 
-// ask asks for one page; it completes the request.
+// ask requests one page after completing the request.
 func (s *scan) ask(ctx context.Context, p *spot, req *pb.WalkRequest) (*pb.WalkResponse, verdict) {
 	if s.budget == 0 || ctx.Err() != nil {
 		return nil, stop
@@ -209,7 +208,7 @@ func (s *scan) ask(ctx context.Context, p *spot, req *pb.WalkRequest) (*pb.WalkR
 	return resp, goOn
 }
 
-// offer locks the dirty cells and hands them to the dispatcher, a few at a time, as slots
+// offer locks the dirty cells and submits them to the dispatcher, a few at a time, as slots
 // become free.
 func (s *scan) offer(ctx context.Context, entries []*pb.WalkEntry) verdict {
 	var batch []notify.Dirty
@@ -236,17 +235,17 @@ func (s *scan) offer(ctx context.Context, entries []*pb.WalkEntry) verdict {
 	return s.hand(ctx, batch)
 }
 
-// young reports whether the change is so recent that its hint is probably being handled. A
-// change in the future, by a clock that is behind the oracle's, is not young: no clock may
-// keep a cell from being found.
+// young reports whether the change is so recent that its hint is probably being handled. A change
+// in the future, by a clock behind the oracle's, is not young: no clock may prevent a cell from
+// being found.
 func (s *scan) young(n *mvcc.Notify, nowMillis int64) bool {
 	age := nowMillis - n.TS.Millis()
 	return s.cfg.Hints != HintsOff && n.Attempts == 0 && age >= 0 &&
 		age < s.cfg.Young.Milliseconds()
 }
 
-// hand takes a slot and the advisory lock of each cell, and submits the cells that got both.
-// All cells are of one column.
+// hand acquires a slot and the advisory lock of each cell, and submits the cells with both. All
+// cells are of one column.
 func (s *scan) hand(ctx context.Context, batch []notify.Dirty) verdict {
 	result := goOn
 	for len(batch) > 0 && result == goOn {
@@ -261,7 +260,7 @@ func (s *scan) hand(ctx context.Context, batch []notify.Dirty) verdict {
 	return result
 }
 
-// acquire waits up to slotWait for a slot and takes up to want of them.
+// acquire waits up to slotWait for a slot and acquires up to want of them.
 func (s *scan) acquire(ctx context.Context, target notify.Target, want int) (n int, v verdict) {
 	slots := s.slots[target]
 	select {
@@ -277,7 +276,7 @@ func (s *scan) acquire(ctx context.Context, target notify.Target, want int) (n i
 		case <-ctx.Done():
 			return 0, stop
 		}
-		if want > 1 { // rather than a message for each
+		if want > 1 { // instead of one message for each
 			enough.Reset(slotGather)
 			<-enough.C
 		}
@@ -292,7 +291,7 @@ func (s *scan) acquire(ctx context.Context, target notify.Target, want int) (n i
 	return n, goOn
 }
 
-// submit offers the cells, for each of which a slot is taken.
+// submit submits the cells, each of which has a slot.
 func (s *scan) submit(ctx context.Context, batch []notify.Dirty) verdict {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -325,8 +324,8 @@ func (s *scan) submit(ctx context.Context, batch []notify.Dirty) verdict {
 	}
 	answers, err := s.cfg.Dispatcher.Submit(ctx, items)
 	if err != nil {
-		// If ctx has ended some may have been accepted, and will be done once more, which
-		// changes nothing.
+		// If ctx has ended, some may have been accepted and will be released once more, which has
+		// no effect.
 		for i := range items {
 			items[i].Done()
 		}
@@ -357,7 +356,7 @@ type slot struct {
 	freed atomic.Bool
 }
 
-// free takes the token back, once. It never blocks and may be called on any goroutine.
+// free returns the token, once. It does not block and is safe for concurrent use.
 func (s *slot) free() {
 	if !s.freed.Swap(true) {
 		<-s.of

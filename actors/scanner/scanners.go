@@ -17,7 +17,7 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// Scanners is a node's hinter, scanners and sweeper. Its methods may be called concurrently.
+// Scanners is a node's hinter, scanners and sweeper. Its methods are safe for concurrent use.
 type Scanners struct {
 	cfg     Config
 	system  *actor.ActorSystem
@@ -36,18 +36,19 @@ type Scanners struct {
 // Stats are counters since the scanners started.
 type Stats struct {
 	Hints        atomic.Uint64 // cells hinted
-	HintsPassed  atomic.Uint64 // of these, cells that the dispatcher took or knew
+	HintsPassed  atomic.Uint64 // of these, cells that the dispatcher accepted or already had
 	HintsDropped atomic.Uint64 // of these, cells left to the scans
 	Turns        atomic.Uint64 // turns of scanners
 	Requests     atomic.Uint64 // walk requests, including the sweeper's
-	Parked       atomic.Uint64 // parked entries seen by scanners, which are left alone
+	Parked       atomic.Uint64 // parked entries found and skipped by scanners
 	Teleports    atomic.Uint64 // jumps away from a row that another worker has locked
 	Resolved     atomic.Uint64 // locks and intents resolved for the sweeper
 	Errors       atomic.Uint64 // requests that failed
-	Clean        atomic.Uint64 // tablets that scanners skipped because the survey says they are clean
+	Clean        atomic.Uint64 // tablets that scanners skipped because the survey reports them clean
 }
 
-// Spawn starts the actors, which begin at once. It fails with ErrInvalid, or if a name is taken.
+// Spawn starts the actors, with their first turns at once. It fails with ErrInvalid, or if a name
+// is taken.
 func Spawn(system *actor.ActorSystem, cfg Config) (*Scanners, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.check(); err != nil {
@@ -93,7 +94,7 @@ func (s *Scanners) spawn() error {
 	if len(s.cfg.Targets) == 0 {
 		return nil
 	}
-	// Each node begins elsewhere, so that they recheck a tablet at different times.
+	// Each node starts elsewhere, so that they recheck a tablet at different times.
 	first := rand.New(rand.NewPCG(s.cfg.Seed, 0)).IntN(1 << 30)
 	choice := &choice{again: &rechecks{every: recheck, next: first}}
 	for i := range max(s.cfg.Scanners, 0) {
@@ -117,8 +118,8 @@ func (s *Scanners) turns(name string, turn func(context.Context) time.Duration) 
 }
 
 // Hint passes on cells that have just become dirty. It never blocks, and drops hints beyond
-// HintQueue. Leaders should not hint entries that are parked or have failed, because those
-// have their backoff. Hint copies the slice.
+// HintQueue. Leaders should not hint entries that are parked or have failed, because those are in
+// backoff. Hint copies the slice.
 func (s *Scanners) Hint(cells []mvcc.Cell) {
 	if s.cfg.Hints == HintsOff || len(s.targets) == 0 {
 		return
@@ -128,7 +129,7 @@ func (s *Scanners) Hint(cells []mvcc.Cell) {
 		t := notify.TargetOf(c)
 		switch {
 		case !s.targets[t] || s.cfg.Paused(t):
-		case s.backlog[t].on.Load(): // the scanners hand it out in its turn
+		case s.backlog[t].on.Load(): // the scanners submit it in order
 			s.stats.Hints.Add(1)
 			s.stats.HintsDropped.Add(1)
 		default:
@@ -151,9 +152,9 @@ func (s *Scanners) Hint(cells []mvcc.Cell) {
 	s.system.Root.Send(s.hinter, &hint{cells: mine})
 }
 
-// untaken records that a hint of the target was dropped for lack of room. If a backlog begins
-// the scanners, which now have to find the cells, are woken. It never blocks and may be
-// called on any goroutine.
+// untaken records that a hint of the target was dropped for lack of room. If a backlog starts, it
+// wakes the scanners, which must now find the cells. It does not block and is safe for concurrent
+// use.
 func (s *Scanners) untaken(t notify.Target) {
 	if b := s.backlog[t]; b == nil || s.cfg.Scanners <= 0 || !b.untaken(s.cfg.Now().UnixMilli()) {
 		return
@@ -163,11 +164,11 @@ func (s *Scanners) untaken(t notify.Target) {
 	}
 }
 
-// Stats returns the counters, which go on counting.
+// Stats returns the counters, which continue to be updated.
 func (s *Scanners) Stats() *Stats { return &s.stats }
 
-// Stop cancels the turns under way and ends the actors. It returns ctx's error if they have
-// not all ended by the end of ctx. Call it before the dispatcher is stopped.
+// Stop cancels the current turns and stops the actors. It returns ctx's error if some have not
+// stopped when ctx ends. Call it before the dispatcher is stopped.
 func (s *Scanners) Stop(ctx context.Context) error {
 	var g errgroup.Group
 	for _, t := range append(slices.Clone(s.scanners), s.sweeper) {

@@ -11,34 +11,33 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Survey says where there is nothing to find. It saves work. It may be outdated or wrong, and
-// rechecks limit for how long it can hide a cell.
+// Survey reports clean tablets to save walks. It may be outdated or wrong; rechecks limit the
+// time for which it can hide a cell.
 type Survey interface {
-	// Look returns what the leaders of tablets have said within the last age. It may ask
-	// them.
+	// Look returns the reports of tablets' leaders that are at most age old. It may request them.
 	Look(ctx context.Context, age time.Duration) View
-	// Settled reports whether a tablet that is led on this node certainly holds neither
-	// locks nor weak intents.
+	// Settled reports whether a tablet led on this node certainly holds neither locks nor weak
+	// intents.
 	Settled(tablet uint64) bool
-	// SettledVersion changes when answers of Settled change, or the tablets that are led
-	// here. It is never 0.
+	// SettledVersion changes when results of Settled change, or the tablets led here. It is never
+	// 0.
 	SettledVersion() uint64
 }
 
-// View is what a survey has found. It may be used concurrently.
+// View is the result of a survey. It is safe for concurrent use.
 type View interface {
-	// Clean reports whether the tablet's leader says that it has no dirty cell.
+	// Clean reports whether the tablet's leader reports no dirty cell.
 	Clean(tablet uint64) bool
-	// Scanning returns how many nodes, including this one, look for dirty cells of the
+	// Scanning returns the number of nodes, including this one, that scan for dirty cells of the
 	// target.
 	Scanning(target notify.Target) int
-	// Version is the same in two views only if they say the same of all tablets. It is never
-	// 0.
+	// Version is equal in two views only if they agree about all tablets. It is never 0.
 	Version() uint64
 }
 
-// choice caches which tablets a survey leaves to be walked. A node's scanners share it, so that
-// an idle node does not go through its tablets in every turn. It may be used concurrently.
+// choice caches the tablets that a survey leaves to be walked. A node's scanners share it, so
+// that an idle node does not iterate over its tablets in every turn. It is safe for concurrent
+// use.
 type choice struct {
 	again *rechecks
 

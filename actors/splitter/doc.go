@@ -1,8 +1,8 @@
 // Package splitter splits tablets that have become too large or too busy (the paper's
-// section 2.1: Bigtable splits its tablets by itself; design section 5). Its actor runs
-// where meta is led. It looks at the status of all tablets in turns and splits those over
-// a limit, at the row where their size or their load halves. Reads and writes continue
-// meanwhile; a split moves no data.
+// section 2.1: Bigtable splits its tablets automatically; design section 5). Its actor runs
+// where meta is led. It periodically checks the status of all tablets and splits those over
+// a limit, at the row that halves their size or load. Reads and writes continue during a
+// split, which moves no data.
 //
 // Invariants:
 //  1. A tablet is split only at a row that it has proposed itself, which is inside its

@@ -13,8 +13,8 @@ import (
 // This file runs one turn. It runs on the actor's goroutine, one request after the other;
 // nothing is in flight between turns.
 
-// turn looks at all tablets once and splits those over a limit, each at most once. A half
-// that is still too large is split in a later turn.
+// turn checks all tablets once and splits those over a limit, each at most once. A half that is
+// still too large is split in a later turn.
 func (w *work) turn(ctx context.Context, now time.Time) {
 	tablets, total, err := w.candidates(ctx)
 	if err != nil {
@@ -116,8 +116,8 @@ func (w *work) candidates(ctx context.Context) (out []*pb.StatusResponse, total 
 	return out, total, nil
 }
 
-// measureAbove returns the size in bytes from which a tablet looks for the row that halves
-// it. At half of MaxBytes it has time to find the row before the split is due.
+// measureAbove returns the size in bytes from which a tablet determines the row that halves it.
+// At half of MaxBytes it has time to find the row before the split is due.
 func (w *work) measureAbove() uint64 { return max(w.cfg.MaxBytes/2, 1) }
 
 // tablet returns the status of the tablet that holds the position.

@@ -15,13 +15,13 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// This file has the actor, its configuration and its figures. Its turns never overlap, and
-// nothing is sent to it but its own next turn.
+// The actor, its configuration and its statistics. Its turns never overlap, and it receives no
+// message other than its next turn.
 
 // DefaultPause is the default of Config.Pause.
 const DefaultPause = 200 * time.Millisecond
 
-// Meta knows the observers and makes tablets. *meta.Observers and *meta.Schema together
+// Meta reads the observers and creates tablets. *meta.Observers and *meta.Schema together
 // implement it.
 type Meta interface {
 	Catalogue(ctx context.Context) (*pb.Catalogue, error)
@@ -32,32 +32,32 @@ type Meta interface {
 type Config struct {
 	Meta   Meta
 	Client *txn.Client
-	// Tablets returns the tablets that hold timers. If it is nil their leaders are asked.
+	// Tablets returns the tablets that hold timers. If it is nil, their leaders are asked.
 	Tablets func(ctx context.Context) ([]Tablet, error)
-	// Ready reports whether the cluster has agreed on timers; if it is nil it has.
+	// Ready reports whether the cluster's version includes timers. Nil means that it does.
 	Ready func() bool
-	// Pause is the time between two looks at what is due: how late timers fire. Where there are
-	// none it is five times as long.
+	// Pause is the interval between two checks for due timers, and thus their maximum delay. It
+	// is multiplied by idlePauses while there are no timers.
 	Pause  time.Duration
-	Stats  *Stats // to count in; may be nil
+	Stats  *Stats // counters to update; may be nil
 	Logger *slog.Logger
 }
 
 // Tablet is a tablet that holds timers.
 type Tablet struct {
 	ID      uint64
-	Applied uint64 // how many changes its leader has applied
-	Shared  bool   // it holds rows of other tables, too
+	Applied uint64 // number of changes applied by its leader
+	Shared  bool   // it also holds rows of other tables
 }
 
-// Stats count what jobs of this process have done.
+// Stats are the counters of this process's jobs.
 type Stats struct {
 	Fired   atomic.Uint64 // timers that have notified
-	Moved   atomic.Uint64 // those that were found too early and set anew
-	Dropped atomic.Uint64 // those that nothing observes any more
-	Lag     atomic.Int64  // how late the last one fired, in milliseconds
-	Reads   atomic.Uint64 // of the table, a page or less each
-	Pending atomic.Int64  // how many were waiting when it last read all; at most 10,000
+	Moved   atomic.Uint64 // timers found before their time and set again
+	Dropped atomic.Uint64 // timers dropped because no observer exists
+	Lag     atomic.Int64  // delay of the last fired timer in milliseconds
+	Reads   atomic.Uint64 // reads of the table, each of at most a page
+	Pending atomic.Int64  // pending timers at the last full read; at most 10,000
 }
 
 // ErrInvalid reports a configuration that lacks a required field.
@@ -85,7 +85,7 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// Job is the running actor. Its methods may be called concurrently.
+// Job is the running actor. Its methods are safe for concurrent use.
 type Job struct{ *actorkit.Turns }
 
 // Spawn starts the actor. It fails with ErrInvalid, or if its name is taken.

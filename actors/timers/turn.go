@@ -14,44 +14,44 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file has what a turn does. It runs on the actor's goroutine.
+// Turns of the job, on the actor's goroutine.
 
 const (
 	page        = 128 // timers in one firing transaction
-	pages       = 8   // such transactions for a shard in one turn
+	pages       = 8   // transactions for a shard in one turn
 	turnTimeout = time.Minute
-	// late is how far behind the present the job reads again, for timers of transactions that
-	// took so long to commit; wholeEvery is how often it reads all, for those that took longer.
+	// late is the time before the present from which the job reads again, for timers of
+	// transactions with slow commits; wholeEvery is the interval of full reads, for slower ones.
 	late       = 2 * time.Second
 	wholeEvery = time.Minute
-	// mostCounted is how many waiting timers of each shard are counted then.
+	// mostCounted limits the pending timers counted for each shard.
 	mostCounted = 1250
 	retry       = time.Second // after an error
 	idlePauses  = 5           // in a pause where there are no timers
-	// Each transaction has attemptTimeout. Timers of a tablet that nobody serves are set anew for
-	// postponed later, and without an attempt as long as it counts as silent.
+	// Each transaction is limited by attemptTimeout. Timers of an unavailable tablet are set
+	// again for postponed later, without an attempt while the tablet counts as silent.
 	attemptTimeout = time.Second
 	postponed      = 5 * time.Second
 	silentFor      = 15 * time.Second
 )
 
-// work is what the job keeps between its turns.
+// work is the job's state between turns.
 type work struct {
 	cfg     Config
-	tablets []Tablet                 // when it last looked at the timers
-	next    time.Time                // when the first timer that it knows is due; zero: it knows of none
-	whole   time.Time                // when it last read all timers
-	shards  [mvcc.TimerShards]string // the row from which on it reads
-	apart   bool                     // it has tried to give the timers a tablet of their own
-	// rescanPending: it has looked for new timers since it last read all, and not read all.
+	tablets []Tablet                 // at the last read of the timers
+	next    time.Time                // due time of the first known timer; zero if there is none
+	whole   time.Time                // time of the last full read
+	shards  [mvcc.TimerShards]string // row from which the next read starts
+	apart   bool                     // it has tried to split the timers into their own tablet
+	// rescanPending means that new timers were read, but not all, since the last full read.
 	rescanPending bool
 	failing       bool                 // the last turn ended in an error
-	silent        map[uint64]time.Time // tablets that have not answered, and until when that counts
+	silent        map[uint64]time.Time // tablets that did not respond, and until when they are skipped
 }
 
 func newWork(cfg Config) *work { return &work{cfg: cfg, silent: map[uint64]time.Time{}} }
 
-// turn fires what is due, if there is anything.
+// turn fires the due timers, if any.
 func (w *work) turn(ctx context.Context) time.Duration {
 	if !w.cfg.Ready() {
 		return retry
@@ -61,7 +61,7 @@ func (w *work) turn(ctx context.Context) time.Duration {
 	more, err := w.look(ctx)
 	if err != nil {
 		if ctx.Err() == nil && !w.failing {
-			w.cfg.Logger.Warn("timers could not be looked at; it is tried again", "error", err)
+			w.cfg.Logger.Warn("timers: reading them failed; trying again", "error", err)
 		}
 		w.failing = true
 		return retry
@@ -70,14 +70,14 @@ func (w *work) turn(ctx context.Context) time.Duration {
 	switch {
 	case more:
 		return 0
-	case w.next.IsZero(): // nothing waits, and mostly nothing ever has
+	case w.next.IsZero(): // no timer is pending, usually because none was ever set
 		return idlePauses * w.cfg.Pause
 	}
 	return w.cfg.Pause
 }
 
-// look reads the timers, unless it knows that none is due. more reports whether there are more
-// that are due.
+// look reads the timers, unless none is known to be due. more reports whether further timers are
+// due.
 func (w *work) look(ctx context.Context) (more bool, err error) {
 	tablets, err := w.cfg.Tablets(ctx)
 	if err != nil {
@@ -94,14 +94,14 @@ func (w *work) look(ctx context.Context) (more bool, err error) {
 		w.shards, w.whole = [mvcc.TimerShards]string{}, now
 	}
 	weak := &weakColumns{meta: w.cfg.Meta}
-	first := int64(-1) // when the first one is due that is not yet
+	first := int64(-1) // due time of the first timer in the future
 	at, err := w.cfg.Client.Timestamp(ctx)
 	if err != nil {
 		return false, err
 	}
 	present := presentAt(at)
-	// A shard that cannot be read, as while a lock waits for a tablet that nobody serves, does
-	// not hold up the others.
+	// A shard that cannot be read, such as while a lock waits for an unavailable tablet, does not
+	// delay the others.
 	var failed error
 	for shard := range mvcc.TimerShards {
 		due, there, err := w.head(ctx, shard, at)
@@ -116,7 +116,7 @@ func (w *work) look(ctx context.Context) (more bool, err error) {
 				continue
 			}
 			more = more || left
-			due = present // what follows is looked at in the next turn
+			due = present // the rest is read in the next turn
 		}
 		if there && (first < 0 || due < first) {
 			first = due
@@ -138,13 +138,13 @@ func (w *work) look(ctx context.Context) (more bool, err error) {
 	return more, nil
 }
 
-// presentAt returns the present in milliseconds, when ts is fresh: by the oracle, which timers
-// are set by, and by this node's clock. The oracle's time leaps when meta gets another leader,
-// and then nothing may be taken for due that is not.
+// presentAt returns the present in milliseconds, given a new ts: the earlier of the oracle's
+// time, by which timers are set, and this node's clock. The oracle's time jumps ahead when meta's
+// leader changes, which must not make timers due early.
 func presentAt(ts mvcc.Timestamp) int64 { return min(ts.Millis(), time.Now().UnixMilli()) }
 
-// head returns when the first timer of the shard is due. Behind what has been fired it begins
-// to read, and if nothing is due the next time will begin there as well.
+// head returns the due time of the shard's first timer. It starts to read behind the fired ones,
+// and the next read starts at its result if that is not due.
 func (w *work) head(ctx context.Context, shard int, at mvcc.Timestamp) (due int64, there bool,
 	err error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
@@ -181,7 +181,7 @@ func (w *work) fire(ctx context.Context, shard int,
 	return true, nil
 }
 
-// firePage fires up to a page of timers of the shard, and returns how many it has found.
+// firePage fires up to a page of timers of the shard, and returns the number found.
 func (w *work) firePage(ctx context.Context, shard int,
 	weak *weakColumns) (n int, err error) {
 	b := batch{from: max(mvcc.TimerSpan(shard, 0, 0).Start, w.shards[shard]), weak: weak}
@@ -202,9 +202,9 @@ func (w *work) firePage(ctx context.Context, shard int,
 	return len(rows), nil
 }
 
-// eachTablet fires the timers of rows, which could not be fired together, once for each tablet
-// that has targets of them. Where that fails, too, nobody serves the tablet: its timers are set
-// anew for a while later, so that they do not keep the others from firing.
+// eachTablet fires the timers of rows, which failed to fire together, once for each tablet with
+// targets of them. If that fails too, the tablet is unavailable: its timers are set again for
+// later, so that they do not block the others.
 func (w *work) eachTablet(ctx context.Context, rows []string,
 	weak *weakColumns) error {
 	b := batch{from: rows[0], to: rows[len(rows)-1], weak: weak, seen: map[uint64]bool{}}
@@ -227,7 +227,7 @@ func (w *work) eachTablet(ctx context.Context, rows []string,
 	return nil
 }
 
-// isSilent reports whether the tablet has lately not answered.
+// isSilent reports whether the tablet recently did not respond.
 func (w *work) isSilent(tablet uint64) bool {
 	until, there := w.silent[tablet]
 	if there && time.Now().After(until) {
@@ -237,26 +237,26 @@ func (w *work) isSilent(tablet uint64) bool {
 	return there
 }
 
-// Ids of no tablet, and of all that are not known.
+// Ids for no tablet and for all unknown tablets.
 const (
 	noTablet      uint64 = 1<<64 - 1
 	unknownTablet uint64 = 1<<64 - 2
 )
 
-// batch says which timers one transaction fires.
+// batch selects the timers that one transaction fires.
 type batch struct {
-	from, to string // rows, both included; to is empty: to the end of the shard
+	from, to string // rows, inclusive; an empty to means the end of the shard
 	weak     *weakColumns
-	only     uint64          // if not 0, timers of that tablet alone
-	later    bool            // they are set anew for later instead
+	only     uint64          // if not 0, only timers of that tablet
+	later    bool            // they are set again for later instead
 	seen     map[uint64]bool // collects the tablets, unless nil
 	tx       *txn.Txn
 	now      int64 // in milliseconds
 	done     Stats
 }
 
-// fireBatch fires up to a page of timers that are due, in one transaction. It returns the rows
-// of all that are due, and the time in milliseconds.
+// fireBatch fires up to a page of due timers in one transaction. It returns the rows of all due
+// ones, and the time in milliseconds.
 func (w *work) fireBatch(ctx context.Context, b *batch) (rows []string, now int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
@@ -290,11 +290,11 @@ func (w *work) fireBatch(ctx context.Context, b *batch) (rows []string, now int6
 	return rows, b.now, nil
 }
 
-// one does what is to be done with one timer that is due, in the batch's transaction.
+// one handles one due timer in the batch's transaction.
 func (w *work) one(ctx context.Context, b *batch, r mvcc.ReadCell) error {
 	t, ok := mvcc.TimerOf(r.Cell, r.Value)
-	// A cell that exceeds this node's limits cannot be notified. A forger sets a timer of one, or a
-	// node with higher limits.
+	// A cell that exceeds this node's limits cannot be notified. Such a timer was forged, or set
+	// by a node with higher limits.
 	if ok = ok && w.cfg.Client.CheckCell(t.Target) == nil; ok {
 		var err error
 		if ok, err = b.weak.has(ctx, t.Target); err != nil {
@@ -307,7 +307,7 @@ func (w *work) one(ctx context.Context, b *batch, r mvcc.ReadCell) error {
 		return nil
 	}
 	due, later := r.CommitTS.Millis()+t.After, b.later
-	if b.seen != nil || len(w.silent) > 0 { // else it does not matter where it is
+	if b.seen != nil || len(w.silent) > 0 { // otherwise its tablet does not matter
 		id := cmp.Or(w.cfg.Client.TabletOf(t.Target), unknownTablet)
 		if b.seen != nil {
 			b.seen[id] = true
@@ -318,7 +318,7 @@ func (w *work) one(ctx context.Context, b *batch, r mvcc.ReadCell) error {
 		later = later || w.isSilent(id)
 	}
 	switch {
-	case t.After > 0 && due >= b.now: // its transaction took until after its start to commit
+	case t.After > 0 && due >= b.now: // its transaction committed late
 		b.tx.Fire(r.Cell, &mvcc.Timer{Target: t.Target, Due: due}, nil)
 		b.done.Moved.Add(1)
 	case later:
@@ -334,17 +334,16 @@ func (w *work) one(ctx context.Context, b *batch, r mvcc.ReadCell) error {
 	return nil
 }
 
-// weakColumns are the columns that have a weak observer, as the catalogue says. It lasts for
-// a turn.
+// weakColumns are the columns with a weak observer in the catalogue, cached for a turn.
 type weakColumns struct {
 	meta  Meta
 	found map[mvcc.ObservedColumn]bool
-	fresh bool // it was asked since the batch began
+	fresh bool // read since the batch started
 }
 
-// has reports whether the cell's column has a weak observer. Before it says that there is none
-// it asks again, once for each batch: an observer may have been registered since the turn
-// began, and a timer that is dropped for want of it is lost.
+// has reports whether the cell's column has a weak observer. Before it returns false it reads the
+// catalogue again, once for each batch: an observer may have been registered since the turn
+// started, and a timer dropped by mistake is lost.
 func (c *weakColumns) has(ctx context.Context, cell mvcc.Cell) (bool, error) {
 	column := mvcc.ObservedColumn{Table: cell.Table, Column: cell.Column}
 	if c.found[column] || c.fresh {
@@ -368,7 +367,7 @@ func (w *work) count(done *Stats) {
 	}
 }
 
-// countPending counts the timers that wait, up to a bound for each shard.
+// countPending counts the pending timers, up to a limit for each shard.
 func (w *work) countPending(ctx context.Context, at mvcc.Timestamp) error {
 	n := int64(0)
 	for shard := range mvcc.TimerShards {
@@ -391,22 +390,22 @@ func (w *work) countPending(ctx context.Context, at mvcc.Timestamp) error {
 	return nil
 }
 
-// separate gives the timers a tablet of their own, so that the writes of other tables are not
-// taken for theirs, and so that it is split when they are many. It is tried once in each
-// leadership: they fire without it, too.
+// separate splits the timers into their own tablet, so that writes of other tables do not trigger
+// reads of timers, and so that it is split further as they grow. It is tried once per leadership;
+// timers fire without it, too.
 func (w *work) separate(ctx context.Context) {
 	if w.apart || !slices.ContainsFunc(w.tablets, func(t Tablet) bool { return t.Shared }) {
 		return
 	}
 	w.apart = true
 	if err := w.cfg.Meta.SplitAt(ctx, mvcc.TimerTable, ""); err != nil {
-		w.cfg.Logger.Warn("timers have no tablet of their own: they slow others down, and "+
-			"others them", "error", err)
+		w.cfg.Logger.Warn("timers: they have no tablet of their own, so they and other tables slow each "+
+			"other down", "error", err)
 	}
 }
 
-// tablets asks the leaders of the tablets that hold timers how far they are. They answer from
-// memory, and one that rests goes on resting.
+// tablets asks the leaders of the tablets with timers for their applied changes. They respond
+// from memory, and a quiescent one stays quiescent.
 func tablets(ctx context.Context, c *txn.Client) (out []Tablet, err error) {
 	for at := (wire.Position{Table: mvcc.TimerTable}); ; {
 		resp, d, err := c.Send(ctx, at,

@@ -15,11 +15,11 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file sends one operation to the replica that leads its tablet. Each call runs on
-// its caller's goroutine and asks one node at a time. Its forward keeps which nodes it has
-// asked; what the answers say goes into the Router, which all calls share. A node may
-// still do an operation after the wait for its answer has ended, so only operations that
-// may be repeated are then sent to another node.
+// Delivery of one operation to the replica that leads its tablet. Each call runs on its caller's
+// goroutine and contacts one node at a time. Its forward records the contacted nodes; what the
+// responses contain goes into the Router, which all calls share. A node may still execute an
+// operation after the wait for its response has ended, so only repeatable operations are then
+// sent to another node.
 
 // Caller asks other nodes. *peer.Peers implements it.
 type Caller interface {
@@ -28,8 +28,8 @@ type Caller interface {
 	Call(ctx context.Context, node uint64, req *wire.PeerRequest) (*wire.PeerResponse, error)
 }
 
-// Carrier sends operations to tablets, whichever node leads them. It has no state of its
-// own, and any number of goroutines may use it.
+// Carrier sends operations to the leaders of tablets. It has no state of its own and is safe for
+// concurrent use.
 //
 // It never sends a mutation again after an attempt whose outcome is unknown. Only the
 // caller knows whether that is safe (package txn, the conditional writes of package meta).
@@ -62,8 +62,8 @@ const attemptTimeout = 3 * time.Second
 // The outcome is then unknown unless the error wraps txn.ErrNotSent.
 func (c *Carrier) Send(ctx context.Context, d *pb.TabletDescriptor,
 	req *pb.TabletRequest) (*pb.TabletResponse, error) {
-	// Whoever leads the tablet, or comes to lead it meanwhile, must know the operation: an
-	// earlier build takes a field that it does not know for none.
+	// Every node that leads the tablet, now or during the call, must support the operation: an
+	// earlier build ignores an unknown field.
 	if err := c.gate.Check(wire.FeatureOf(req)); err != nil {
 		return serverError(pb.Error_CODE_INVALID, "%v", err), nil
 	}
@@ -79,12 +79,12 @@ func (c *Carrier) Send(ctx context.Context, d *pb.TabletDescriptor,
 	if err == nil && !mayTryAnother(r) {
 		return r, nil
 	}
-	// This node's replica may still do the operation. Another is asked only if it may be
-	// done twice.
+	// This node's replica may still execute the operation. Another is contacted only if it may be
+	// executed twice.
 	if err != nil && (ctx.Err() != nil || !wire.OperationOf(req).Has(wire.Repeats)) {
 		return nil, err
 	}
-	// The own replica counts as asked; its answer may name the leader.
+	// The own replica counts as contacted; its response may name the leader.
 	f := &forward{Carrier: c, d: d, req: req, tried: []uint64{c.self}}
 	f.learn(c.self, r)
 	return f.run(ctx)
@@ -101,8 +101,8 @@ func AskPort(ctx context.Context, port *TabletPort, tablet uint64,
 	return r, err
 }
 
-// AskNode asks the replica on another node to do the operation, once. A refusal by the
-// node is returned like one by the tablet. On a node that is alone nothing is sent.
+// AskNode sends the operation to the replica on another node, once. A rejection by the node is
+// returned like one by the tablet. On a single node nothing is sent.
 func (c *Carrier) AskNode(ctx context.Context, node uint64,
 	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	if c.peers == nil {
@@ -149,8 +149,8 @@ func serverError(code pb.Error_Code, format string, args ...any) *pb.TabletRespo
 	return &pb.TabletResponse{Error: &pb.Error{Code: code, Message: fmt.Sprintf(format, args...)}}
 }
 
-// Elsewhere returns the answer of a node that has no replica of the tablet: NOT_LEADER
-// with the leader and the descriptor, as far as this node knows them.
+// Elsewhere returns the response of a node without a replica of the tablet: NOT_LEADER with the
+// leader and the descriptor, if known.
 func (r *Router) Elsewhere(id uint64) *pb.TabletResponse {
 	if now := r.mergedInto(id); now != nil {
 		return isMerged(id, now)
@@ -164,15 +164,16 @@ func (r *Router) Elsewhere(id uint64) *pb.TabletResponse {
 	return out
 }
 
-// isMerged returns the answer that the tablet is no more, with the one in which it began.
+// isMerged returns the response that the tablet no longer exists, with the one that now holds its
+// start.
 func isMerged(id uint64, now *pb.TabletDescriptor) *pb.TabletResponse {
 	out := serverError(pb.Error_CODE_WRONG_TABLET, "tablet %d was merged into tablet %d", id, now.TabletId)
 	out.Error.Descriptors = []*pb.TabletDescriptor{now}
 	return out
 }
 
-// forward sends one operation to one node after another until one of them does it. It
-// belongs to the goroutine of the call.
+// forward sends one operation to one node after another until one executes it. It belongs to the
+// goroutine of the call.
 type forward struct {
 	*Carrier
 	d     *pb.TabletDescriptor // as the sender knows it; may lack the replicas
@@ -180,7 +181,7 @@ type forward struct {
 	tried []uint64           // the nodes that were asked
 	hint  uint64             // the leader by the last answer
 	last  *pb.TabletResponse // the last refusal
-	err   error              // why the last node was not reached
+	err   error              // error of reaching the last node
 	// mapStale is set when a node that should have a replica has none or was not reached.
 	mapStale bool
 }
@@ -200,7 +201,7 @@ func (f *forward) run(ctx context.Context) (*pb.TabletResponse, error) {
 			f.router.HintLeader(f.d.GetTabletId(), node)
 			f.updateRanges(ctx, r)
 			return r, nil
-		// It does not lead or cannot serve: its answer may name the next node.
+		// It does not lead or cannot serve: its response may name the next node.
 		case err == nil:
 			f.learn(node, r)
 			continue
@@ -213,8 +214,8 @@ func (f *forward) run(ctx context.Context) (*pb.TabletResponse, error) {
 		// The request was not sent, or may be done twice: the next node is asked.
 		f.err, f.mapStale = err, true
 	}
-	// The tablet may have other replicas than the map has. The caller's next attempt asks
-	// those that are read now.
+	// The tablet may have other replicas than in the map. The caller's next attempt uses a
+	// refreshed map.
 	if f.mapStale || f.last == nil {
 		id := f.d.GetTabletId()
 		if f.refresh(ctx) && id != cluster.MetaTablet && f.router.Descriptor(id) == nil {
@@ -300,7 +301,7 @@ func (f *forward) askOnce(ctx context.Context, node uint64) (*pb.TabletResponse,
 	return f.AskNode(ctx, node, req)
 }
 
-// learn stores a refusal, and in the map what it says of the leader and the ranges.
+// learn records a rejection, and in the map its leader and ranges.
 func (f *forward) learn(node uint64, r *pb.TabletResponse) {
 	if r == nil {
 		return
@@ -320,8 +321,8 @@ func (f *forward) learn(node uint64, r *pb.TabletResponse) {
 	f.follow(node, f.hint)
 }
 
-// follow stores whom a node that does not lead has named as the leader. If that is no
-// other node, all that it says is that this one does not lead.
+// follow records the leader named by a node that does not lead. If that is no other node, it only
+// means that this node does not lead.
 func (f *forward) follow(node, leader uint64) {
 	f.hint = leader
 	if leader != 0 && leader != node {

@@ -10,11 +10,11 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// This file reads the tablet map from meta again for goroutines that did not find a tablet
-// in it. The first caller reads on its own goroutine with its own context; callers that
-// come meanwhile wait for that reading, so at most one is in flight.
+// Refresh of the tablet map from meta, for goroutines that did not find a tablet. The first
+// caller reads on its own goroutine with its own context; callers that arrive in the meantime
+// wait for that read, so at most one is in flight.
 
-// refreshPace is the shortest time between two readings of the tablet map from meta.
+// refreshPace is the minimum interval between two reads of the tablet map from meta.
 const refreshPace = 50 * time.Millisecond
 
 // refresh is the state of Router.Refresh. last and err belong to whoever holds turn.

@@ -13,10 +13,10 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file holds the tablet map in memory. The actors of tablets record what they hold
-// and whether they lead. Carriers, on any goroutine, record what answers say of leaders
-// and ranges, and look up a route for every operation. A read-write mutex guards the map,
-// held for a few instructions each time; descriptors are shared and never changed.
+// The tablet map in memory. The actors of tablets record their ranges and whether they lead.
+// Carriers, on any goroutine, record the leaders and ranges in responses, and look up a route for
+// every operation. A read-write mutex guards the map, held for a few instructions each time;
+// descriptors are shared and never changed.
 
 // TabletPort takes operations to a replica on this node.
 type TabletPort = actorkit.Port[*pb.TabletRequest, *pb.TabletResponse]
@@ -35,7 +35,7 @@ type Router struct {
 	changes atomic.Uint64 // counts changes of routes; raised after each
 }
 
-// route is what is known of one tablet.
+// route is the known state of one tablet.
 type route struct {
 	descriptor *pb.TabletDescriptor // nil: none is known
 	port       *TabletPort          // nil: no replica is here
@@ -226,8 +226,8 @@ func (r *Router) inOrder() []*pb.TabletDescriptor {
 	return r.sorted
 }
 
-// forgetLocked forgets the descriptor of a tablet whose rows another has, and notes where it
-// began.
+// forgetLocked removes the descriptor of a tablet whose rows another has, and records where it
+// started.
 func (r *Router) forgetLocked(d *pb.TabletDescriptor) {
 	at := r.routes[d.TabletId]
 	at.descriptor = nil
@@ -235,12 +235,12 @@ func (r *Router) forgetLocked(d *pb.TabletDescriptor) {
 		delete(r.routes, d.TabletId)
 	}
 	if len(r.merged) >= maxMerged {
-		clear(r.merged) // whoever asks for one of them has the map read from meta
+		clear(r.merged) // a lookup of one of them reads the map from meta
 	}
 	r.merged[d.TabletId] = wire.StartOf(d)
 }
 
-// maxMerged bounds what is remembered of merged tablets.
+// maxMerged bounds the remembered starts of merged tablets.
 const maxMerged = 1 << 16
 
 // Present sorts the descriptors by where they begin, in place, and splits off those of
