@@ -133,7 +133,7 @@ func interruptCreate(t *testing.T, db *percolator.DB, l *backup.Location) {
 	}
 }
 
-// TestMadeAnew: a table that was dropped and made anew is never restored in place of the
+// TestMadeAnew: a table that was dropped and recreated is never restored in place of the
 // older one of its name.
 func TestMadeAnew(t *testing.T) {
 	from := start(t, 10)

@@ -145,7 +145,7 @@ func TestNoBackup(t *testing.T) {
 	verify("an unfinished backup")
 }
 
-// TestNoDriver: a program without a driver for the scheme is told what to import.
+// TestNoDriver: a program without a driver for the scheme gets an error that names the import.
 func TestNoDriver(t *testing.T) {
 	for url, says := range map[string]string{
 		"s3://backups?region=eu-central-1": `import _ "github.com/percolator-go/percolator/backup/s3" in its main package`,

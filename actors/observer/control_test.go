@@ -387,7 +387,7 @@ func TestStuckObserverDoesNotStopScans(t *testing.T) {
 	})
 }
 
-// TestControlAfterTheEnd: whoever controls a dispatcher that has stopped is told.
+// TestControlAfterTheEnd: Control fails once the dispatcher has stopped.
 func TestControlAfterTheEnd(t *testing.T) {
 	system := actorkit.NewSystem(slog.New(slog.DiscardHandler))
 	defer system.Shutdown()

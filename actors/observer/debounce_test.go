@@ -63,7 +63,7 @@ func after(d time.Duration) {
 	synctest.Wait()
 }
 
-// TestDebounce: a run begins when its cell has debounceElapsed for as long as the option says, and
+// TestDebounce: a run starts when its cell has not changed for the debounce, and
 // takes in all changes before. Changes that come later begin anew.
 func TestDebounce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestDebounceUnheard(t *testing.T) {
 	})
 }
 
-// TestDebounceUnheardInBatch: of a batch only the cells run that have debounceElapsed.
+// TestDebounceUnheardInBatch: only the cells of a batch whose debounce has passed run.
 func TestDebounceUnheardInBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all *runs
@@ -150,7 +150,7 @@ func TestDebounceUnheardInBatch(t *testing.T) {
 }
 
 // TestDebounceFound: what a scanner finds waits for the rest of its time alone, by its
-// timestamp, and not at all when it has debounceElapsed: so nothing waits twice after a restart.
+// timestamp, and not at all after the debounce: so nothing waits twice after a restart.
 func TestDebounceFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, client, runs := debounced(t, time.Second, nil)
@@ -200,7 +200,7 @@ func TestDebounceTakesNoRoom(t *testing.T) {
 				done.Load())
 		}
 		if got := offer(t, d, "old", old, nil); got != notify.Accepted {
-			t.Errorf("one that has debounceElapsed: %v", got)
+			t.Errorf("after the debounce: %v", got)
 		}
 		synctest.Wait()
 		runs.want(t, "old 0s")

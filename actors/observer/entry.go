@@ -182,8 +182,8 @@ type entry struct {
 
 	attempts uint32         // failures of the change at failedTS
 	failedTS mvcc.Timestamp // 0 if none has failed
-	due      time.Time      // end of the backoff or the debounce, if waiting or debouncing
-	index    int            // in the heap, if waiting or debouncing
+	due      time.Time      // end of the backoff or the debounce, if in backoff or debounce
+	index    int            // in the heap, if in backoff or debounce
 	since    time.Time      // when its oldest change that has not run was reported
 	priority int            // by the observer's Priority
 	ranked   bool           // priority is set

@@ -109,7 +109,7 @@ func (w *world) finished(ctx context.Context, t *testing.T, m *Meta) {
 	}
 }
 
-// TestMergeCutShort: whoever merges two tablets dies at any operation, before or after it was
+// TestMergeCutShort: the coordinator of a merge dies at any operation, before or after it was
 // done. What is half done is found and brought to its end; the tablets cover every row all
 // the time, and merging goes on afterwards.
 func TestMergeCutShort(t *testing.T) {
@@ -182,7 +182,7 @@ func TestReportFromBeforeAMerge(t *testing.T) {
 	w.finished(ctx, t, m)
 }
 
-// TestMergeable: what the merger may merge by itself.
+// TestMergeable: the boundaries that the merger may remove.
 func TestMergeable(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
