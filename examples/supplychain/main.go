@@ -1,24 +1,23 @@
-// Supplychain keeps which packages of a distribution an advisory affects, through all that
-// depends on them, while packages and advisories change.
+// Supplychain maintains the packages of a distribution that an advisory affects, directly or
+// through dependencies, while packages and advisories change.
 //
-//	supplychain figures [--verify]           load apt's lists into a throw-away node, and measure
-//	supplychain dev --page 127.0.0.1:7820    a throw-away node with a page
-//	supplychain import                       apt's lists, the release's first, then its increments
-//	supplychain import testdata/Packages     a list of one's own
-//	supplychain advise DSA-1 libssl3 3.1-1   it affects older versions
-//	supplychain affected DSA-1               the names that it reaches
-//	supplychain path DSA-1 curl              by which path
-//	supplychain compare                      with a batch computation
+//	supplychain figures [--verify]           load apt's lists into a throw-away node and measure
+//	supplychain dev --page 127.0.0.1:7820    run a throw-away node with a page
+//	supplychain import                       import apt's lists, those of the release first
+//	supplychain import testdata/Packages     import another list
+//	supplychain advise DSA-1 libssl3 3.1-1   publish an advisory on versions before 3.1-1
+//	supplychain affected DSA-1               list the affected names
+//	supplychain path DSA-1 curl              print the path from the advisory to a name
+//	supplychain compare                      compare with a batch computation
 //
-// It is a program of package node: all other commands are there as well. schema.go has the
-// tables and observers. A package's cell is written by import. The observer link keeps the
-// edges of the graph, from a name to the packages that depend on it, all alternatives among
-// them, and from a package to the names that it provides. The observer judge compares
-// versions, and marks the packages that an advisory holds for; the graph and the spreading of
-// marks are recipes/closure. A name that both a package has and another provides is reached
-// by either.
+// The program uses package app, so it has all other commands too. schema.go has the tables and
+// observers. import writes the cells of packages. The observer link maintains the edges of the
+// graph: from a name to the packages that depend on it, including as an alternative, and from a
+// package to the names that it provides. The observer judge compares versions and marks the
+// packages that an advisory affects; recipes/closure stores the graph and spreads the marks. A
+// name that is both a package and provided by another package is reached through either.
 //
-// The page shows advisories spreading: text alone, which loads itself each second.
+// The page shows the spread of advisories as text and reloads every second.
 package main
 
 import (

@@ -9,12 +9,12 @@ import (
 	"github.com/percolator-go/percolator/tuple"
 )
 
-// This file has the tables and the observers. They hold no state but the tables'.
+// Tables and observers. The observers keep no state outside the tables.
 
-// Package is what is known of a package, in the newest version that was loaded.
+// Package describes the newest loaded version of a package.
 type Package struct {
 	Version  string   `json:"version"`
-	Depends  []string `json:"depends,omitempty"`  // names, all alternatives among them
+	Depends  []string `json:"depends,omitempty"`  // names, including alternatives
 	Provides []string `json:"provides,omitempty"` // names
 }
 
@@ -26,31 +26,31 @@ const (
 )
 
 var (
-	// packages holds what was loaded: rows are names.
+	// packages has the loaded packages, by name.
 	packages = percolator.Typed(percolator.Column{Table: "packages", Name: "package"},
 		percolator.JSON[Package]())
-	// linked are the edges that the graph has now and the package is a reason of.
+	// linked has the edges that the package currently contributes to the graph, by package.
 	linked = percolator.Typed(percolator.Column{Table: "packages", Name: "linked"},
 		percolator.JSON[[]edge]())
 
-	// advisories holds the version in which an advisory is fixed, empty if in none: rows
-	// are tuples of the package and the advisory.
+	// advisories has the version that fixes an advisory, empty if there is none; a row is a
+	// tuple of package and advisory.
 	advisories = percolator.Typed(percolator.Column{Table: "advisories", Name: "fixed"},
 		percolator.Text[string]())
 	verdicts = percolator.Typed(percolator.Column{Table: "advisories", Name: "verdict"},
 		percolator.Text[string]())
-	// advised says that there was an advisory on a package once: rows are packages. Without,
-	// a package that has changed need not be judged.
+	// advised exists for packages that have ever had an advisory; changes of other packages
+	// need no verdict.
 	advised = percolator.Column{Table: "packages", Name: "advised"}
-	// judge notifies that a package, or an advisory on it, has changed: rows are packages.
+	// judge notifies of a change of a package or of its advisories, by package.
 	judge = percolator.Column{Table: "advisories", Name: "judge"}
 
-	// affects is the graph of names, from each to those that depend on it. Advisories are
-	// its marks.
+	// affects is the graph with an edge from each name to those that depend on it; its marks
+	// are the advisories.
 	affects = closure.New(closure.Config{Name: "affects"})
 )
 
-// register adds the observers and tables.
+// register registers the observers and tables.
 func register(r *percolator.Registry) {
 	r.StrongBatch("link", packages.Column, link)
 	r.WeakBatch("judge", judge, judgeAll)
@@ -60,8 +60,8 @@ func register(r *percolator.Registry) {
 // edge is an edge of the graph: its source and its target.
 type edge = [2]string
 
-// edges are those that a package is a reason of, in order, each once: from what it depends on
-// to itself, and from itself to what it provides.
+// edges returns the edges that a package contributes, sorted and distinct: from its dependencies
+// to it, and from it to the names that it provides.
 func (p Package) edges(name string) []edge {
 	var all []edge
 	for _, d := range p.Depends {
@@ -75,7 +75,7 @@ func (p Package) edges(name string) []edge {
 	return slices.Compact(all)
 }
 
-// link brings the graph up to packages that have changed.
+// link updates the graph for changed packages.
 func link(ctx context.Context, tx *percolator.Tx, changes []percolator.Notification) error {
 	names := make([]string, len(changes))
 	for i, n := range changes {
@@ -106,9 +106,9 @@ func relink(ctx context.Context, tx *percolator.Tx, name string, old []edge, p P
 		})
 	}
 	added, gone := without(edges, old), without(old, edges)
-	// An edge has two packages as its reasons if one provides the name of the other, which
-	// depends on it. Then it is written again, so that of two that give it up at once one
-	// conflicts, and sees that the other has.
+	// Two packages contribute the same edge if one provides the name of the other, which depends
+	// on it. The edge is then written again, so that of two concurrent removals one conflicts and
+	// sees the other.
 	others := make([]string, len(gone))
 	for i, e := range gone {
 		others[i] = e[0]
@@ -134,7 +134,7 @@ func relink(ctx context.Context, tx *percolator.Tx, name string, old []edge, p P
 	return nil
 }
 
-// packagesOf reads packages.
+// packagesOf reads the packages of the names.
 func packagesOf(ctx context.Context, tx *percolator.Tx, names []string) (map[string]Package,
 	error) {
 	cells, err := packages.GetMulti(ctx, tx, names...)
@@ -145,7 +145,7 @@ func packagesOf(ctx context.Context, tx *percolator.Tx, names []string) (map[str
 	return found, err
 }
 
-// linkedOf reads the edges that packages hold.
+// linkedOf reads the edges that the packages contribute.
 func linkedOf(ctx context.Context, tx *percolator.Tx, names []string) (map[string][]edge, error) {
 	cells, err := linked.GetMulti(ctx, tx, names...)
 	found := map[string][]edge{}
@@ -176,13 +176,13 @@ func advise(tx *percolator.Tx, id, name, version string) {
 	tx.Notify(name, judge)
 }
 
-// withdraw takes an advisory on a package back.
+// withdraw withdraws an advisory on a package.
 func withdraw(tx *percolator.Tx, id, name string) {
 	advisories.Delete(tx, tuple.Pack(name, id))
 	tx.Notify(name, judge)
 }
 
-// judgeAll decides which advisories hold for the packages, and marks or unmarks them.
+// judgeAll determines which advisories affect the packages, and marks or unmarks them.
 func judgeAll(ctx context.Context, tx *percolator.Tx, changes []percolator.Notification) error {
 	names := make([]string, len(changes))
 	for i, n := range changes {
@@ -200,12 +200,12 @@ func judgeAll(ctx context.Context, tx *percolator.Tx, changes []percolator.Notif
 	return nil
 }
 
-// judgeOne decides on all advisories of one package. It writes each verdict also if it is
-// the same: so two runs that saw different versions conflict, and the later one holds.
+// judgeOne determines the verdicts on all advisories of one package. It writes them even if
+// unchanged, so that runs that saw different versions conflict and the later one wins.
 func judgeOne(ctx context.Context, tx *percolator.Tx, name, version string) error {
 	rows := percolator.Rows(advisories.Column.Table).Prefix(tuple.Prefix(name))
 	published := map[string]string{}
-	var ids []string // also of those that were withdrawn and have a verdict yet
+	var ids []string // including withdrawn advisories that still have a verdict
 	for cell, err := range tx.Scan(ctx, rows, advisories.Column, verdicts.Column) {
 		if err != nil {
 			return err
@@ -240,7 +240,7 @@ func judgeOne(ctx context.Context, tx *percolator.Tx, name, version string) erro
 	return nil
 }
 
-// verdictOn decides for a package in a version, which is empty if there is none.
+// verdictOn returns the verdict on a package with the version, which is empty without a package.
 func verdictOn(version, fixedIn string) string {
 	switch {
 	case version == "":
