@@ -156,7 +156,7 @@ func TestDemoThatFails(t *testing.T) {
 	cmd.Stdin = terminal
 	out, err := cmd.CombinedOutput()
 	log := regexp.MustCompile(`see (/\S+\.log)`).FindSubmatch(out)
-	if err == nil || log == nil || !strings.Contains(string(out), "is in "+temporary) {
+	if err == nil || log == nil || !strings.Contains(string(out), "are kept in "+temporary) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	if _, err := os.Stat(string(log[1])); err != nil {
