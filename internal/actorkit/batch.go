@@ -53,7 +53,7 @@ type Batcher[T any] struct {
 	marked bool // the marker is in the mailbox
 	marker *Flush
 	spare  []T            // a slice returned by GiveBack
-	sizes  *metrics.Sizes // of the batches; nil: nobody wants to know
+	sizes  *metrics.Sizes // of the batches; nil: not observed
 	waits  *metrics.Durations
 	sent   metrics.Moment // when the marker was, if waits are observed
 
@@ -69,8 +69,8 @@ func NewBatcher[T any](cfg BatchConfig) *Batcher[T] {
 	return b
 }
 
-// Measured has the sizes of batches observed, and how long the marker of each is in the
-// mailbox, which is how long a message waits that comes when it does. It returns b.
+// Measured makes b observe the sizes of batches and the time that each marker spends in the
+// mailbox, which is the waiting time of a message that arrives with it. It returns b.
 func (b *Batcher[T]) Measured(sizes *metrics.Sizes, waits *metrics.Durations) *Batcher[T] {
 	b.sizes, b.waits = sizes, waits
 	return b

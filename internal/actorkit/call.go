@@ -98,10 +98,10 @@ func NewPort[Q, A any](system *actor.ActorSystem, pid *actor.PID, limit int) *Po
 	return &Port[Q, A]{system: system, pid: pid, limit: int64(limit)}
 }
 
-// PID is the actor's process id.
+// PID returns the actor's process id.
 func (p *Port[Q, A]) PID() *actor.PID { return p.pid }
 
-// Queued returns the number of unanswered calls, without those that bypass the limit.
+// Queued returns the number of unanswered calls, excluding those that bypass the limit.
 func (p *Port[Q, A]) Queued() int { return int(p.queued.Load()) }
 
 // Tell sends the request and returns. then is called exactly once with the answer, on the

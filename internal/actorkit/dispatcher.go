@@ -6,9 +6,9 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// Dispatcher runs actors on goroutines that it keeps. Protoactor's default dispatcher
-// starts a goroutine whenever a mailbox has become non-empty. Its stack is small, and an
-// actor with deep calls has to grow it every time.
+// Dispatcher runs actors on pooled goroutines. Protoactor's default dispatcher starts a
+// goroutine whenever a mailbox has become non-empty. Its stack is small, and an actor with
+// deep calls must grow it every time.
 //
 // A mailbox that becomes non-empty gets the goroutine that became idle last, whose stack is
 // most likely in the processor's cache. If none is idle another is started, so that no
@@ -30,8 +30,8 @@ type worker struct{ next chan func() }
 // NewDispatcher returns a Dispatcher that keeps up to keep idle goroutines. Close ends them.
 func NewDispatcher(keep int) *Dispatcher { return &Dispatcher{keep: keep} }
 
-// turnsBeforeYield is how many messages an actor handles before it lets other goroutines
-// run. It is the default dispatcher's value.
+// turnsBeforeYield is the number of messages an actor handles before it yields to other
+// goroutines. It is the default dispatcher's value.
 const turnsBeforeYield = 300
 
 // Throughput implements actor.Dispatcher.

@@ -9,8 +9,8 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// warnings is a handler that lets through what a person should see: the library tells
-// every start and dead letter.
+// warnings is a handler that passes warnings and errors only: the library logs every start and
+// dead letter.
 type warnings struct{ slog.Handler }
 
 // Enabled implements slog.Handler.
@@ -26,10 +26,9 @@ func (w warnings) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup implements slog.Handler.
 func (w warnings) WithGroup(name string) slog.Handler { return warnings{w.Handler.WithGroup(name)} }
 
-// restarting restarts an actor that has panicked, without the message, as often as it
-// panics: nobody else would do its job until the node restarts. The library's default
-// restarts it ten times, and says nothing. The pause before a restart grows while the
-// actor panics.
+// restarting restarts an actor after every panic, without the message: no other actor would do
+// its job until the node restarts. The library's default restarts it ten times and does not
+// log it. The pause before a restart grows while the actor panics.
 type restarting struct {
 	actor.SupervisorStrategy
 	logger *slog.Logger
@@ -42,8 +41,8 @@ const (
 	calmAfter    = 10 * time.Second
 )
 
-// HandleFailure implements actor.SupervisorStrategy. It runs below the panic, so that the
-// stack shows where that was.
+// HandleFailure implements actor.SupervisorStrategy. It runs on the panicking goroutine, so
+// that the stack shows the panic's origin.
 func (r *restarting) HandleFailure(system *actor.ActorSystem, guardian actor.Supervisor,
 	failed *actor.PID, stats *actor.RestartStatistics, panicked, message any) {
 	r.logger.Error("actorkit: an actor panicked; it goes on after a pause", "actor", failed.GetId(),

@@ -74,7 +74,7 @@ func (t *Turns) Stop(ctx context.Context) error {
 // Messages of the actor.
 type (
 	wake struct{}
-	// due is sent by the actor's timer when the nth pause has ended.
+	// due is sent by the actor's timer at the end of the nth pause.
 	due struct{ n uint64 }
 )
 
@@ -135,8 +135,8 @@ const (
 	maxPanicPause = time.Minute
 )
 
-// run calls the turn's function. What is wrong may be over by the next turn, so a panic
-// is not the end of the actor, whose job nobody else would do until the node restarts.
+// run calls the turn's function. It recovers panics: the cause may be gone by the next turn,
+// and no other actor would do this one's job until the node restarts.
 func (t *turnActor) run() (pause time.Duration, panicked bool) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -1,7 +1,7 @@
-// Package recent keeps what a node remembers of its last hour, in memory and bounded: figures
-// every ten seconds (Points), and what each tablet that it led has done in each minute (Heat).
-// It also puts together what several nodes remember, for whoever looks at the whole cluster.
+// Package recent keeps a bounded in-memory history of a node's last hour: figures every ten
+// seconds (Points), and the load per minute of each tablet that it led (Heat). It also merges
+// the histories of several nodes into one of the cluster.
 //
-// It asks nobody and has no goroutine: package node adds to it and answers with it. A restart
-// forgets all.
+// It sends no requests and has no goroutine: package node updates and reads it. A restart
+// loses all.
 package recent

@@ -15,36 +15,36 @@ import (
 )
 
 const (
-	// Minutes is how many are kept.
+	// Minutes is the retention of Heat, in minutes.
 	Minutes = 60
-	// MaxRanges bounds the ranges of a minute, and those that are shown.
+	// MaxRanges is the maximum number of ranges per minute, and of displayed ranges.
 	MaxRanges = 256
 )
 
-// Heat is what the tablets that a node led have done in each minute of the last hour. All
-// methods may be used concurrently.
+// Heat records the load of the tablets that a node led, for each minute of the last hour. All
+// methods may be called concurrently.
 type Heat struct {
 	mu      sync.Mutex
-	columns []*wire.HeatColumn // the oldest first; ranges of the last one are still added to
+	columns []*wire.HeatColumn // oldest first; the last one is still updated
 	before  map[uint64]counts  // by tablet, at the last sample
-	at      time.Time          // of the last sample, or of the beginning
+	at      time.Time          // of the last sample, or of the start
 }
 
 type counts struct{ reads, writes uint64 }
 
-// NewHeat returns an empty one, for a node that begins now.
+// NewHeat returns an empty Heat for a node that starts at now.
 func NewHeat(now time.Time) *Heat { return &Heat{at: now} }
 
-// Due reports whether a sample is due, which there has to be one of in each minute.
+// Due reports whether a sample is due. Each minute needs one.
 func (h *Heat) Due(now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return now.Unix()/60 != h.at.Unix()/60
 }
 
-// Sample adds what the tablets have done since the last sample, in the minute in the middle of
-// the time between. leading are all that the node leads, whose counters begin with their
-// leadership.
+// Sample adds the load of the tablets since the last sample to the minute at the middle of
+// that time. leading are all tablets that the node leads; their counters start at zero with
+// its leadership.
 func (h *Heat) Sample(now time.Time, leading []*pb.StatusResponse) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -54,7 +54,7 @@ func (h *Heat) Sample(now time.Time, leading []*pb.StatusResponse) {
 	for _, t := range leading {
 		d, is := t.GetTablet(), counts{t.GetReads(), t.GetMutations()}
 		was := h.before[d.GetTabletId()]
-		if is.reads < was.reads || is.writes < was.writes { // it led anew
+		if is.reads < was.reads || is.writes < was.writes { // the node lost and regained leadership
 			was = counts{}
 		}
 		seen[d.GetTabletId()] = is
@@ -68,7 +68,7 @@ func (h *Heat) Sample(now time.Time, leading []*pb.StatusResponse) {
 	h.before, h.at = seen, now
 }
 
-// column returns that of the minute, and forgets those that are too old.
+// column returns the column of the minute, and removes expired ones.
 func (h *Heat) column(minute int64) *wire.HeatColumn {
 	if n := len(h.columns); n > 0 && h.columns[n-1].Minute >= minute {
 		return h.columns[n-1]
@@ -92,8 +92,8 @@ func (h *Heat) Read() []*wire.HeatColumn {
 	return out
 }
 
-// fewer returns the ranges in order, those that are the same as one, and neighbours with the
-// least load together until there are no more than MaxRanges. It changes none of them.
+// fewer merges equal ranges, and then the adjacent ranges with the least load until there are
+// at most MaxRanges. It returns them in order and changes none of its input.
 func fewer(ranges []*wire.HeatRange) (out []*wire.HeatRange) {
 	slices.SortStableFunc(ranges, func(a, b *wire.HeatRange) int {
 		return cmp.Or(order(start(a), start(b)), order(end(a), end(b)))
@@ -121,7 +121,7 @@ func fewer(ranges []*wire.HeatRange) (out []*wire.HeatRange) {
 	return out
 }
 
-// both is a range over two, the first of which begins first.
+// both returns the union of two ranges, of which a starts first.
 func both(a, b *wire.HeatRange) *wire.HeatRange {
 	last := a
 	if order(end(a), end(b)) < 0 {
@@ -134,8 +134,9 @@ func both(a, b *wire.HeatRange) *wire.HeatRange {
 	}
 }
 
-// groups puts neighbours together so that there are at most MaxRanges groups, of about the same
-// weight where that can be: what is hot stays by itself. It returns each one's group.
+// groups partitions a sequence of weights into at most MaxRanges groups of adjacent elements
+// with similar weight, so that a hot element is in a group of its own. It returns the group of
+// each element.
 func groups(weights []uint64) []int {
 	out := make([]int, len(weights))
 	if len(weights) <= MaxRanges {
@@ -144,7 +145,7 @@ func groups(weights []uint64) []int {
 		}
 		return out
 	}
-	total := float64(len(weights)) // each weighs at least one, so that idle ones are shared out too
+	total := float64(len(weights)) // each weighs at least one, so that idle ones are distributed too
 	for _, w := range weights {
 		total += float64(w)
 	}
@@ -158,13 +159,14 @@ func groups(weights []uint64) []int {
 	return out
 }
 
-// A Grid is the heat of a cluster: a range for each line, a minute for each column.
+// Grid is the heat of a cluster: one range per row, one minute per column.
 type Grid struct {
-	Minutes []int64     `json:"minutes"` // since 1970
+	Minutes []int64     `json:"minutes"` // Unix time in minutes
 	Ranges  []GridRange `json:"ranges"`
 }
 
-// GridRange is one line. Where a tablet was larger than it, it has its part of what that did.
+// GridRange is one row. It has a proportional part of the load of tablets larger than its
+// range.
 type GridRange struct {
 	FromTable uint32       `json:"from_table"`
 	FromRow   pbjson.Bytes `json:"from_row"`
@@ -175,8 +177,8 @@ type GridRange struct {
 	Writes    []float64    `json:"writes"`
 }
 
-// NewGrid puts the columns of several nodes together; table, if it is not 0, leaves out all
-// others.
+// NewGrid merges the columns of several nodes. table, if not 0, restricts the grid to one
+// table.
 func NewGrid(nodes [][]*wire.HeatColumn, table uint32) *Grid {
 	g := &Grid{Minutes: []int64{}, Ranges: []GridRange{}}
 	last := int64(math.MinInt64)
@@ -216,7 +218,7 @@ func NewGrid(nodes [][]*wire.HeatColumn, table uint32) *Grid {
 			return
 		}
 		first, after := place(bounds, start(r)), place(bounds, end(r))
-		if bounds[after] != end(r) { // it ends inside of that line
+		if bounds[after] != end(r) { // it ends inside that row
 			after++
 		}
 		share := float64(after - first)
@@ -228,8 +230,8 @@ func NewGrid(nodes [][]*wire.HeatColumn, table uint32) *Grid {
 	return g
 }
 
-// boundaries are at most MaxRanges+1 of the positions, in order: the first, the last, and where
-// what begins there has done most.
+// boundaries returns at most MaxRanges+1 of the positions, in order: the first, the last, and
+// those that divide the load evenly.
 func boundaries(weights map[wire.Position]uint64) []wire.Position {
 	all := slices.SortedFunc(maps.Keys(weights), order)
 	list := make([]uint64, len(all)-1)
@@ -246,7 +248,7 @@ func boundaries(weights map[wire.Position]uint64) []wire.Position {
 	return append(out, all[len(all)-1])
 }
 
-// place is the line that has the position.
+// place returns the row that contains the position.
 func place(bounds []wire.Position, at wire.Position) int {
 	i, found := slices.BinarySearchFunc(bounds, at, order)
 	if !found {
@@ -255,7 +257,8 @@ func place(bounds []wire.Position, at wire.Position) int {
 	return max(i, 0)
 }
 
-// within is the part of a range that is of the table; nil: none. 0: all of it.
+// within returns the part of a range in the table, or nil. With table 0 it returns the whole
+// range.
 func within(r *wire.HeatRange, table uint32) *wire.HeatRange {
 	if table == 0 {
 		return r
@@ -278,7 +281,7 @@ func within(r *wire.HeatRange, table uint32) *wire.HeatRange {
 	return cut
 }
 
-// unbounded is behind every row.
+// unbounded is the position after every row.
 var unbounded = wire.Position{Table: math.MaxUint32}
 
 func start(r *wire.HeatRange) wire.Position {

@@ -9,20 +9,20 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// LatelyMinutes is about how many of the last minutes Lately tells of.
+// LatelyMinutes is the approximate period that Lately covers, in minutes.
 const LatelyMinutes = 5
 
-// Totals are what a node has counted of its mailboxes and contended rows since its start.
+// Totals are a node's counters of its mailboxes and contended rows since its start.
 type Totals struct {
 	Mailboxes []*wire.Mailbox
 	Contended []*wire.ContendedRow
 }
 
-// Lately remembers a node's totals of the last minutes. All methods may be used
-// concurrently. What it is given nobody may change afterwards.
+// Lately records a node's totals of the last minutes. All methods may be called concurrently.
+// Callers must not change the totals that they pass to it.
 type Lately struct {
 	mu    sync.Mutex
-	marks []mark // a minute apart, the oldest first
+	marks []mark // a minute apart, oldest first
 }
 
 type mark struct {
@@ -30,7 +30,7 @@ type mark struct {
 	Totals
 }
 
-// Add remembers the totals of a time. It is called once a minute, and first at the start.
+// Add records the totals at a time. It is called at the start and then once a minute.
 func (l *Lately) Add(at time.Time, t Totals) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -38,8 +38,8 @@ func (l *Lately) Add(at time.Time, t Totals) {
 	l.marks = slices.Delete(l.marks, 0, max(0, len(l.marks)-LatelyMinutes))
 }
 
-// Tell adds to each mailbox and row what of it is of the last minutes, and returns how long
-// that is; 0 before the first Add.
+// Tell adds the counts of the last minutes to each mailbox and row, and returns the length of
+// that period; 0 before the first Add.
 func (l *Lately) Tell(now time.Time, t Totals) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -48,7 +48,7 @@ func (l *Lately) Tell(now time.Time, t Totals) time.Duration {
 	}
 	before := l.marks[0]
 	for _, m := range t.Mailboxes {
-		var was *wire.Mailbox // none: the actor has begun since
+		var was *wire.Mailbox // nil: the actor has started since
 		for _, o := range before.Mailboxes {
 			if o.Actor == m.Actor {
 				was = o
@@ -72,8 +72,8 @@ func (l *Lately) Tell(now time.Time, t Totals) time.Duration {
 	return now.Sub(before.at)
 }
 
-// since is what was observed after an earlier reading, or all if it is of an actor's earlier
-// life.
+// since returns the observations after an earlier reading, or all if the actor has restarted
+// since.
 func since(was, is *wire.Histogram) *wire.Histogram {
 	before, after := histogram(was), histogram(is)
 	if after.Count() < before.Count() {

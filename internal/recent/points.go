@@ -11,33 +11,35 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Every is the time from one point to the next, MaxPoints how many are kept: an hour's.
+// Every is the interval between points, MaxPoints the maximum number of points: one hour.
 const (
 	Every     = 10 * time.Second
 	MaxPoints = 360
 )
 
-// Figures is what a node has counted since its start.
+// Figures are a node's counters since its start.
 type Figures struct {
-	// Operations are those of remote clients on tablets that this node has answered.
+	// Operations are the latencies of remote clients' operations on tablets that this node has
+	// answered.
 	Operations metrics.Histogram
-	// Transactions are those that this process coordinates and that were committed.
+	// Transactions are the latencies of committed transactions of this process.
 	Transactions metrics.Histogram
-	// Backlog is how many cells wait or run in this node's observers now.
+	// Backlog is the current number of cells queued or running in this node's observers.
 	Backlog uint64
-	// Findings is how much was wrong with the cluster just now; nil: nobody was looking.
+	// Findings is the current number of the cluster's findings; nil: not checked.
 	Findings *uint32
 }
 
-// Points are a node's last hour. All methods may be used concurrently.
+// Points holds the points of a node's last hour. All methods may be called concurrently.
 type Points struct {
 	mu     sync.Mutex
-	points []*wire.Point // the oldest first; never changed once they are here
+	points []*wire.Point // oldest first; immutable
 	before Figures
-	at     time.Time // of before; zero: there was none yet
+	at     time.Time // time of before; zero: none yet
 }
 
-// Add keeps what has happened since the last call. The first one is where counting begins.
+// Add adds a point with the changes since the last call. The first call only sets the
+// baseline.
 func (p *Points) Add(at time.Time, now Figures) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -57,7 +59,7 @@ func (p *Points) Read() []*wire.Point {
 	return slices.Clone(p.points)
 }
 
-// between says what happened from one look at the figures to the next.
+// between returns the point for the changes between two readings of the figures.
 func between(before, after Figures, at time.Time, took time.Duration) *wire.Point {
 	operations := after.Operations.Minus(before.Operations)
 	transactions := after.Transactions.Minus(before.Transactions)
@@ -73,9 +75,9 @@ func between(before, after Figures, at time.Time, took time.Duration) *wire.Poin
 	}
 }
 
-// Together makes one line of several nodes' points: rates and backlogs are sums, latencies
-// those of the node where they were worst, and so are findings. Points of the same ten seconds
-// belong together; clocks of nodes differ by much less.
+// Together merges several nodes' points: it sums rates and backlogs, and takes the maximum of
+// latencies and of findings. It merges points of the same ten seconds; the clocks of nodes
+// differ by much less.
 func Together(nodes [][]*wire.Point) []*wire.Point {
 	slots := map[int64]*wire.Point{}
 	for _, points := range nodes {

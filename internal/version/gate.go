@@ -7,16 +7,16 @@ import (
 	"sync/atomic"
 )
 
-// This file has what one node knows of the versions that its cluster has agreed on. The
-// node makes a Gate when it has opened its store; the door, gossip, the peers and whoever
-// uses a feature ask it on any goroutine.
+// A node's knowledge of its cluster's agreed versions. The node creates a Gate after it has
+// opened its store; membership, gossip, the peers and users of features query it on any
+// goroutine.
 
-// ErrNotActive reports that a feature was asked for that not all nodes are known to have.
+// ErrNotActive means that a requested feature is not known to be supported by all nodes.
 var ErrNotActive = errors.New("version: not all nodes of the cluster are known to have this")
 
-// Gate is what a node knows of its cluster's versions. They only grow, and what it knows may
-// be old: then it refuses a feature that it could use already. Its methods may be called
-// concurrently.
+// Gate holds a node's knowledge of its cluster's versions. Versions only grow. If the
+// knowledge is stale, the gate refuses a feature that could already be used. Its methods may
+// be called concurrently.
 type Gate struct {
 	build   Range
 	persist func(Number) error
@@ -25,23 +25,23 @@ type Gate struct {
 	minimum, active atomic.Uint32
 }
 
-// NewGate returns the Gate of a node of a build, whose store says the minimum. persist has the
-// store say a later one, durably.
+// NewGate returns the Gate of a node. build is the range that it supports, minimum the version
+// recorded in its store. persist durably records a later one.
 func NewGate(build Range, minimum Number, persist func(Number) error) *Gate {
 	g := &Gate{build: build, persist: persist}
 	g.minimum.Store(uint32(minimum))
 	return g
 }
 
-// Build returns the versions that the node's build knows.
+// Build returns the versions that the node's build supports.
 func (g *Gate) Build() Range { return g.build }
 
-// Agreed returns what the node knows to be agreed on.
+// Agreed returns the cluster's agreed versions as known to the node.
 func (g *Gate) Agreed() Agreed { return Agreed{Number(g.minimum.Load()), Number(g.active.Load())} }
 
-// Learn takes note of what the cluster has agreed on. The store says the minimum before
-// Learn returns, and before any feature of that version is used here. After an error the
-// gate is as it was: ErrIncompatible, or the store's, after which Learn may be called again.
+// Learn updates the cluster's agreed versions. The store records the minimum before Learn
+// returns, and before this node uses any feature of that version. On an error the gate is
+// unchanged: ErrIncompatible, or the store's error, after which Learn may be called again.
 func (g *Gate) Learn(a Agreed) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -58,18 +58,19 @@ func (g *Gate) Learn(a Agreed) error {
 	return nil
 }
 
-// Has reports whether the feature may be used. The zero Feature always may.
+// Has reports whether the feature may be used. It returns true for the zero Feature.
 func (g *Gate) Has(f Feature) bool { return f.Since == 0 || Number(g.active.Load()) >= f.Since }
 
-// Writes reports whether records may have the feature. It is Has, but for a node that has
-// started and has yet to reach meta: it goes by its directory, or what it wrote meanwhile
-// would lack what others rely on. Where a finalisation was cut short before, no earlier
-// build is let in either.
+// Writes reports whether records may use the feature. It is Has, except in a node that has
+// started but not reached meta yet: there the version in its directory decides, since records
+// written before that must not lack what other nodes rely on. This is safe even after an
+// interrupted finalization, since no earlier build can join any more.
 func (g *Gate) Writes(f Feature) bool {
 	return g.Has(f) || (g.active.Load() == 0 && Number(g.minimum.Load()) >= f.Since)
 }
 
-// Check returns nil if the feature may be used, else ErrNotActive with what to do.
+// Check returns nil if the feature may be used, and otherwise an error that wraps ErrNotActive
+// and states the remedy.
 func (g *Gate) Check(f Feature) error {
 	if g.Has(f) {
 		return nil
@@ -77,8 +78,7 @@ func (g *Gate) Check(f Feature) error {
 	return NotActive(f, g.Agreed())
 }
 
-// NotActive returns the error of a feature that was asked for in a cluster that does not use
-// it.
+// NotActive returns the error for a feature requested in a cluster where it is not active.
 func NotActive(f Feature, a Agreed) error {
 	if a.Active == 0 {
 		return fmt.Errorf("%w: %s: this node has yet to reach meta, which knows", ErrNotActive, f.Name)

@@ -7,86 +7,85 @@ import (
 	"strings"
 )
 
-// This file has the numbers by which builds and clusters know what they can do together,
-// and the table of what came with which number. Nothing in it changes while a process runs.
+// Version numbers of the wire and disk formats, by which builds and clusters determine their
+// compatibility, and the table of features by number. All of it is constant at run time.
 
-// Number is a version of what nodes write to their disks and say to each other. Every build
-// knows a range of them. It is no build's name: most builds know the same numbers as the
-// one before.
+// Number is a version of the formats on disk and between nodes. Every build supports a range
+// of them. It does not identify a build: most builds support the same numbers as their
+// predecessor.
 type Number uint32
 
 const (
-	// Unnumbered is the only version that builds know which tell none: they came before
-	// there were numbers. It is also what a store's directory of theirs says.
+	// Unnumbered is the only version of builds that report none, which predate version
+	// numbers. It is also the version of their store directories.
 	Unnumbered Number = 2
 
 	oldest, newest Number = 2, 5
 )
 
-// Feature is something on the wire or on disk that not all builds know which this one works
-// with. It is used once the cluster's active version is Since or later: then every node
-// knows it, and none that does not is let in any more.
+// Feature is a property of the wire or disk formats that some compatible builds lack. It is
+// used when the cluster's active version is at least Since: then every node supports it, and
+// nodes without it cannot join.
 type Feature struct {
 	Name  string
 	Since Number
 }
 
 // Backups are scans of records with their timestamps, the operation Restore, and the mark in
-// the record of a table that is being restored. A node that does not know them answers such
-// a scan with cells as they are now, and lets clients write to a table that is half restored.
+// the record of a table that is being restored. A node without them answers such a scan with
+// current cells, and allows clients to write to a partially restored table.
 var Backups = Feature{"backup, restore and trace", 3}
 
 // Batches are requests that clear several notifications at once, after a run for all of them.
-// A node that does not know them takes the request for a malformed one; it is sent one for
-// each cell.
+// A node without them rejects the request as malformed; it receives one request per cell
+// instead.
 var Batches = Feature{"batched observers", 3}
 
-// Locks are locks without a write, in prewrites and one-phase commits, and the entries that
-// they leave. A node that does not know them refuses the requests, and cannot read a store or
-// a snapshot with such entries.
+// Locks are locks without a write, in prewrites and one-phase commits, and their records. A
+// node without them refuses the requests, and cannot read a store or snapshot with such
+// records.
 var Locks = Feature{"Tx.Lock", 3}
 
-// Origins are those of notifications, weak intents and locks: which users' commits they go
-// back to. A node that does not know them can't read such records, and answers who asks for
-// a commit's effects with what waits for observers at all.
+// Origins are the origins of notifications, weak intents and locks: the users' commits that
+// caused them. A node without them cannot read such records, and answers a query for a
+// commit's effects with all pending work of the observers.
 var Origins = Feature{"waiting for a commit's effects", 3}
 
-// Timers are in a table of which earlier builds know nothing: they would let any client
-// write there, and fire none.
+// Timers are in a table unknown to earlier builds, which would allow any client to write it,
+// and would not fire timers.
 var Timers = Feature{"durable timers", 3}
 
-// Merges are the operations and entries that merge two tablets into one. A node that does not
-// know them cannot read such an entry, and would go on with a tablet that is gone.
+// Merges are the operations and log entries that merge two tablets. A node without them cannot
+// read such an entry, and would continue to serve a tablet that no longer exists.
 var Merges = Feature{"merging tablets", 4}
 
-// Pending are the timers and weak notifications of a backup. A node that does not know them
-// answers no request for them, and drops those that a restore sends.
+// Pending are the timers and weak notifications of a backup. A node without them does not
+// answer requests for them, and drops those of a restore.
 var Pending = Feature{"timers in backups", 4}
 
-// Named is the name of a release in a store's VERSION file. A build that does not know it
-// takes the file for a damaged one.
+// Named is the name of a release in a store's VERSION file. A build without it treats the file
+// as damaged.
 var Named = Feature{"the release's name in VERSION", 5}
 
-// Features are all of them, in the order in which they came. A new one takes the next
-// number, unless no build that was released knows that yet.
+// Features returns all features, oldest first. A new feature gets the next number, or the
+// newest one while no release supports that.
 func Features() []Feature {
 	return []Feature{Backups, Batches, Locks, Origins, Timers, Merges, Pending, Named}
 }
 
-// Range is the versions that a build knows: it can be a node of a cluster that is at one of
-// them.
+// Range is the range of versions that a build supports: it can join a cluster at any of them.
 type Range struct{ Oldest, Newest Number }
 
-// stampedRange is set by the linker, to "OLDEST-NEWEST", in builds that tests of upgrades
-// run as an earlier or a later version of this one. It is never written at run time.
+// stampedRange is set by the linker, to "OLDEST-NEWEST", in builds that upgrade tests run as
+// an earlier or later version of this one. It is never written at run time.
 var stampedRange string
 
 var known = parseRange(stampedRange)
 
-// Known returns the versions that this build knows.
+// Known returns the versions that this build supports.
 func Known() Range { return known }
 
-// parseRange returns the range that the text says, and this source's own for any other text.
+// parseRange parses a range. It returns this source's range for any other text.
 func parseRange(text string) Range {
 	from, to, _ := strings.Cut(text, "-")
 	low, err := strconv.ParseUint(from, 10, 32)
@@ -97,8 +96,7 @@ func parseRange(text string) Range {
 	return Range{Number(low), Number(high)}
 }
 
-// RangeOf returns the range that another process has told, in which zeros mean that it knows
-// of no numbers.
+// RangeOf returns the range reported by another process. Zeros mean Unnumbered.
 func RangeOf(oldest, newest uint32) Range {
 	r := Range{Number(oldest), Number(newest)}
 	if r.Oldest == 0 || r.Newest < r.Oldest {
@@ -107,7 +105,7 @@ func RangeOf(oldest, newest uint32) Range {
 	return r
 }
 
-// String is "2 to 3", or "3".
+// String returns "2 to 3", or "3" for a single version.
 func (r Range) String() string {
 	if r.Oldest == r.Newest {
 		return fmt.Sprint(r.Oldest)
@@ -115,21 +113,21 @@ func (r Range) String() string {
 	return fmt.Sprintf("%d to %d", r.Oldest, r.Newest)
 }
 
-// ErrIncompatible reports that a build can't be a node of a cluster, or can't use a directory,
-// because of their versions. Waiting does not help.
+// ErrIncompatible means that a build can't join a cluster or use a directory because of their
+// versions. It is permanent.
 var ErrIncompatible = errors.New("version: this build does not work with the cluster's version")
 
-// Agreed is what a cluster has agreed on.
+// Agreed is the version on which a cluster has agreed.
 type Agreed struct {
-	// Minimum is the version that every node must know. The directories of nodes say it, so
-	// that earlier builds leave them alone.
+	// Minimum is the version that every node must support. Nodes record it in their
+	// directories, so that earlier builds refuse to open them.
 	Minimum Number
-	// Active is the version whose features are used; it follows Minimum, once all nodes
-	// have taken note of that. 0: not known, by a node that has yet to reach meta.
+	// Active is the version whose features are used. It is raised to Minimum after all nodes
+	// have recorded that. 0: unknown, in a node that has not reached meta yet.
 	Active Number
 }
 
-// AgreedOf returns what the numbers say. A minimum of 0 is of a cluster that knows of no
+// AgreedOf returns the agreed versions. A minimum of 0 means a cluster that predates version
 // numbers.
 func AgreedOf(minimum, active uint32) Agreed {
 	if minimum == 0 {
@@ -138,8 +136,8 @@ func AgreedOf(minimum, active uint32) Agreed {
 	return Agreed{Number(minimum), Number(active)}
 }
 
-// Admit returns nil if a build that knows the range can be a node of the cluster, else
-// ErrIncompatible with what to do.
+// Admit returns nil if a build that supports the range can join the cluster, and otherwise an
+// error that wraps ErrIncompatible and states the remedy.
 func (a Agreed) Admit(r Range) error {
 	switch {
 	case r.Newest < a.Minimum:

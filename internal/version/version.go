@@ -1,9 +1,9 @@
-// Package version says which build this is.
+// Package version identifies this build and determines its compatibility with a cluster.
 package version
 
 import "runtime/debug"
 
-// Release is the release that this source is, or that it precedes.
+// Release is the current or next release of this source.
 const Release = "0.1.0"
 
 // stamped is set by the linker (-X); empty in a plain `go build`. It is never written at run time.
@@ -12,11 +12,11 @@ var stamped string
 // self is this module's path.
 const self = "github.com/percolator-go/percolator"
 
-// unversioned is the version of a program that records none.
+// unversioned is the version of a program without a recorded one.
 const unversioned = "unversioned"
 
-// String returns this module's version: the one stamped by the linker, else the one that the
-// Go tool recorded, else Release, with the commit where it is known ("0.1.0+0123456789ab").
+// String returns this module's version: the one stamped by the linker, otherwise the one
+// recorded by the Go tool, otherwise Release, with the commit if known ("0.1.0+0123456789ab").
 func String() string {
 	if stamped != "" {
 		return stamped
@@ -28,8 +28,8 @@ func String() string {
 	return library(info)
 }
 
-// Program is the version of the program that links this module; empty if it is this
-// module's own.
+// Program returns the version of the program that links this module, or "" for this module's
+// own programs.
 func Program() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Path != self {
 		return own(info)
@@ -37,7 +37,7 @@ func Program() string {
 	return ""
 }
 
-// library is the version of this module in a build.
+// library returns the version of this module in a build.
 func library(info *debug.BuildInfo) string {
 	if info.Main.Path == self {
 		if commit := commitOf(info); commit != "" {
@@ -52,14 +52,14 @@ func library(info *debug.BuildInfo) string {
 			return dep.Version
 		case dep.Replace != nil && dep.Replace.Version != "":
 			return dep.Replace.Version
-		case dep.Replace != nil: // a folder, of which nothing is recorded
+		case dep.Replace != nil: // a directory, whose version is not recorded
 			return Release + "+replaced"
 		}
 	}
 	return Release
 }
 
-// own is the version of the main module: its release, or the commit that it was built
+// own returns the version of the main module: its release, or the commit that it was built
 // from.
 func own(info *debug.BuildInfo) string {
 	if v := info.Main.Version; v != "" && v != "(devel)" {
