@@ -21,7 +21,7 @@ func TestConsoleTakesLogins(t *testing.T) {
 	})
 	v := visitor{t, b, "http://" + n.HTTPAddr() + "/"}
 	v.logsIn(ctx, n)
-	v.goes("nodes", "answers in")
+	v.goes("nodes", "round trip")
 	if _, err := handle.Client(n.DB()).Admin().RevokeToken(ctx, &pb.RevokeTokenRequest{
 		Name: "ann",
 	}); err != nil {
