@@ -215,7 +215,7 @@ func (c *commandLine) finish(cmd *cobra.Command) {
 func versionCommand(d *shell.Deps) *cobra.Command {
 	return d.WithOutput(&cobra.Command{
 		Use:     "version",
-		Short:   "Print the version, and the versions of clusters that it works with",
+		Short:   "Print the version and the supported cluster versions",
 		Example: "version\nversion -o json",
 		RunE: func(*cobra.Command, []string) error {
 			known := version.Known()

@@ -205,7 +205,7 @@ func TestBadLines(t *testing.T) {
 		if got := b.export(); got != `{"row":"first","columns":{"a":"1"}}`+"\n" {
 			t.Errorf("%.80s: a load that stops at line 2 leaves\n%s", line, got)
 		}
-		b.must(shell.ExitDone, "going on after line 1", append(args, "--skip-bad", "1")...)
+		b.must(shell.ExitDone, "resuming after line 1", append(args, "--skip-bad", "1")...)
 		if got := b.export(); strings.Count(got, "\n") != 2 {
 			t.Errorf("%.80s: passed over, there is\n%s", line, got)
 		}
@@ -230,7 +230,7 @@ func TestByteOrderMark(t *testing.T) {
 	b := newBulk(t)
 	b.file("in", mark+line+mark+line)
 	b.must(shell.ExitFailed, "line 2: bad line: ", "load", "t", "@in")
-	b.must(shell.ExitDone, "going on after line 1", "load", "t", "@in", "--skip-bad", "1")
+	b.must(shell.ExitDone, "resuming after line 1", "load", "t", "@in", "--skip-bad", "1")
 	if got := b.export(); got != line {
 		t.Errorf("loaded %s", got)
 	}
@@ -274,7 +274,7 @@ func TestLoadGoesOn(t *testing.T) {
 		if err := json.Unmarshal([]byte(b.text("in.progress")), &state); err != nil {
 			t.Fatalf("round %d: %v\n%s", round, err, stderr)
 		}
-		if !strings.Contains(stderr, fmt.Sprintf("goes on after line %d", state.Line)) ||
+		if !strings.Contains(stderr, fmt.Sprintf("resumes after line %d", state.Line)) ||
 			state.Line < from.Load() {
 			t.Fatalf("round %d: line %d after %d\n%s", round, state.Line, from.Load(), stderr)
 		}
@@ -321,7 +321,7 @@ func TestProgressOfSomethingElse(t *testing.T) {
 	b.file("in", text[:100])
 	b.must(shell.ExitFailed, "--restart", "load", "t", "@in")
 	b.file("in", text+lines(1))
-	b.must(shell.ExitDone, "going on after line 50", "load", "t", "@in") // it has only grown
+	b.must(shell.ExitDone, "resuming after line 50", "load", "t", "@in") // it has only grown
 	b.file("in.progress", "{")
 	b.must(shell.ExitFailed, "--restart begins anew", "load", "t", "@in")
 	b.must(shell.ExitDone, "51 rows loaded", "load", "t", "@in", "--restart")
@@ -356,7 +356,7 @@ func TestExportGoesOn(t *testing.T) {
 	b.file("out.part", b.text("out.part")+`{"row":"z`)
 	b.must(shell.ExitFailed, "of another export", "export", "t", "@out", "--prefix", "a")
 	b.must(shell.ExitUsage, "--at", "export", "t", "@out", "--at", "1h")
-	b.must(shell.ExitDone, "going on after", "export", "t", "@out")
+	b.must(shell.ExitDone, "resuming after", "export", "t", "@out")
 	if b.text("out") != text {
 		t.Error("the file is not the first snapshot")
 	}

@@ -32,9 +32,9 @@ func completionCommand(d *shell.Deps) *cobra.Command {
 		Use:   "completion {" + strings.Join(shells, "|") + "}",
 		Short: "Print a script that completes this command in a shell",
 		Long: `Print a script that completes this command's subcommands and flags in a shell
-and, as long as a node answers within half a second, the names of tables and observers too.
-PERCOLATOR_ADDR, the configuration file and the flags that are already on the line say which
-node is asked; if none answers, nothing is proposed, and nothing is complained about.
+and, if a node answers within half a second, the names of tables and observers.
+PERCOLATOR_ADDR, the configuration file and the flags already on the line select the
+node; if none answers, there are no completions and no error.
 
 bash needs the package bash-completion. With -o json the script is a field of an object.`,
 		Example: strings.Join([]string{

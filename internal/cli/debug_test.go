@@ -151,7 +151,7 @@ func unzip(t *testing.T, name string) map[string]string {
 func TestLogLevel(t *testing.T) {
 	cluster := bankCluster()
 	code, stdout, stderr := runApp(t, cluster, nil, "node", "log-level", "debug")
-	if code != shell.ExitDone || !strings.Contains(stdout, "from debug on; before, from info") {
+	if code != shell.ExitDone || !strings.Contains(stdout, "log level is now debug, was info") {
 		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 	}
 	code, _, stderr = runApp(t, cluster, nil, "node", "log-level", "loud")

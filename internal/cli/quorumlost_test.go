@@ -24,7 +24,7 @@ func TestWithoutMeta(t *testing.T) {
 		stderr []string
 	}{
 		{[]string{"node", "ls"}, []string{"127.0.0.1:7800", "unknown   away"},
-			[]string{"meta does not answer it (no quorum)", "the table of all nodes 1m5s ago"}},
+			[]string{"meta does not answer (no quorum)", "the table of all nodes 1m5s ago"}},
 		{[]string{"status"}, []string{
 			"DOES NOT ANSWER, the last time was 1m5s ago: no quorum; no leader is known",
 			"3, leader of 1, 2 locks; 1 WITHOUT A LEADER, the first for 30s",
@@ -65,8 +65,8 @@ func TestAdviceOfRefusals(t *testing.T) {
 		connected bool
 		want      string
 	}{
-		{fmt.Errorf("commit: %w", percolator.ErrDiskFull), true, "free space on that node's disk"},
-		{full, true, "free space on that node's disk"},
+		{fmt.Errorf("commit: %w", percolator.ErrDiskFull), true, "free or add disk space on that node"},
+		{full, true, "free or add disk space on that node"},
 		{fmt.Errorf("commit: %w", percolator.ErrUnavailable), true,
 			"the node runs, but not enough of the nodes"},
 		{context.DeadlineExceeded, true, "the node runs, but not enough of the nodes"},

@@ -129,8 +129,8 @@ func TestRecoverCommands(t *testing.T) {
 		return stdout
 	}
 	run(shell.ExitUsage, "--dir", "inspect")
-	run(shell.ExitFailed, "no node's directory", "inspect", "--dir", at)
-	run(shell.ExitFailed, "plan: "+at+" is no node's directory", "plan", "--dir", at)
+	run(shell.ExitFailed, "not a node's directory", "inspect", "--dir", at)
+	run(shell.ExitFailed, "plan: "+at+" is not a node's directory", "plan", "--dir", at)
 	run(shell.ExitUsage, "give the files that `recover inspect` has printed", "plan")
 	run(shell.ExitUsage, `"x" is not a number`, "plan", "--dead", "x", "--dir", at)
 	run(shell.ExitUsage, `is out of range`, "plan", "--dead", "99999999999999999999", "--dir", at)

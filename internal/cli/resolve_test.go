@@ -116,7 +116,7 @@ func TestNotifyReplay(t *testing.T) {
 	cluster.walked = somethingOf
 	cluster.mutate = func(*pb.TabletRequest) *pb.MutationResult { return &pb.MutationResult{} }
 	code, stdout, stderr := runApp(t, cluster, nil, "notify", "replay", "count", "--all-parked")
-	if code != shell.ExitDone || !strings.Contains(stdout, "1 rows will be run again by count") ||
+	if code != shell.ExitDone || !strings.Contains(stdout, "1 rows are queued again for count") ||
 		len(cluster.sent) != 1 {
 		t.Fatalf("exit code %d, %d messages\n%s%s", code, len(cluster.sent), stdout, stderr)
 	}

@@ -328,7 +328,7 @@ func TestPromptEndsItsLine(t *testing.T) {
 		Terminal: func(any) bool { return true },
 	}
 	code := Run(t.Context(), app, []string{"backup", "prune", t.TempDir(), "--keep", "1d"})
-	if code != shell.ExitUsage || !strings.Contains(errs.String(), " to go on: \npercolator backup prune: ") {
+	if code != shell.ExitUsage || !strings.Contains(errs.String(), " to continue: \npercolator backup prune: ") {
 		t.Errorf("exit code %d: %q", code, errs.String())
 	}
 }

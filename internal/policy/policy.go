@@ -57,12 +57,12 @@ var settings = []Setting{
 	}),
 	number(func(p *pb.Policy) **uint64 { return &p.GoneAfterMs }, Setting{
 		Name: "replace-dead-after", Kind: Duration,
-		About: "how long a node may be away before its replicas are replaced", least: 1,
+		About: "how long a node may be down before its replicas are replaced", least: 1,
 		most: ms(day),
 	}),
 	number(func(p *pb.Policy) **uint64 { return &p.ForgetAfterMs }, Setting{
 		Name: "forget-after", Kind: Duration, most: ms(year),
-		About: "how long a node without replicas may be away before it is forgotten; 0: for ever",
+		About: "how long a node without replicas may be down before it is forgotten; 0: forever",
 	}),
 	number(func(p *pb.Policy) **uint64 { return &p.SplitBytes }, Setting{
 		Name: "split-size", Kind: Bytes, About: "size above which a tablet is split", least: 1,
@@ -73,30 +73,30 @@ var settings = []Setting{
 		least: 1, most: 1 << 50,
 	}),
 	number(func(p *pb.Policy) **uint64 { return &p.SplitMaxTablets }, Setting{
-		Name: "split-max-tablets", Kind: Count, About: "the most tablets, however they are made",
+		Name: "split-max-tablets", Kind: Count, About: "maximum number of tablets",
 		least: 1, most: 1 << 16,
 	}),
 	number(func(p *pb.Policy) **uint64 { return &p.ClientMaxTables }, Setting{
 		Name: "client-max-tables", Kind: Count, most: 1 << 16,
-		About: "tables that one client, by its identity, may have created; 0: no bound",
+		About: "tables that one client, by its identity, may have created; 0: no limit",
 	}),
 	number(func(p *pb.Policy) **uint64 { return &p.ClientMaxTablets }, Setting{
 		Name: "client-max-tablets", Kind: Count, most: 1 << 16,
-		About: "tablets of the tables that one client has created; 0: no bound",
+		About: "tablets of the tables that one client has created; 0: no limit",
 	}),
 	number(func(p *pb.Policy) **uint64 { return &p.ClientRate }, Setting{
 		Name: "client-rate", Kind: Count, most: 1 << 30,
-		About: "cells a second that one client may read or write by each node; 0: no bound",
+		About: "cells a second that one client may read or write by each node; 0: no limit",
 	}),
 	number(func(p *pb.Policy) **uint64 { return &p.ClientTableRate }, Setting{
 		Name: "client-table-rate", Kind: Count, most: 1 << 30,
-		About: "the same, in each table; 0: no bound",
+		About: "the same, in each table; 0: no limit",
 	}),
 	toggle(func(p *pb.Policy) **bool { return &p.NoSplits }, Setting{
 		Name: "no-splits", About: "split tablets on request only",
 	}),
 	toggle(func(p *pb.Policy) **bool { return &p.HttpLogin }, Setting{
-		Name: "http-login", About: "answer over HTTP only who has logged in, except for health",
+		Name: "http-login", About: "require a login over HTTP, except for health",
 	}),
 }
 

@@ -28,13 +28,13 @@ func ClusterCommand(d *shell.Deps) *cobra.Command {
 func clusterFinalize(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "finalize",
-		Short: "Finish an upgrade: use what all nodes know now, and let no earlier build in any more",
-		Long: `Finish an upgrade. While nodes of two builds run, and until this command, the cluster uses only
-what the earlier build knows, so that every node can go back to it. Afterwards none can: the
-nodes' directories say so, and an earlier build refuses them.
+		Short: "Finish an upgrade: enable the features of the new version, and refuse earlier builds",
+		Long: `Finish an upgrade. Until this command, the cluster uses only features of the earlier build, so
+that every node can be downgraded to it. Afterwards none can: the directories of the nodes record
+the new version, and an earlier build refuses them.
 
-All nodes must know the same, also those that are away; it is refused otherwise, and names those
-that do not. It may be repeated.`,
+All nodes must support the new version, including nodes that are down; otherwise the command
+fails and names those that do not. It may be repeated.`,
 		Example: "cluster finalize",
 	}
 	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, _ []string) error {
@@ -53,7 +53,7 @@ that do not. It may be repeated.`,
 func clusterShow(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "show",
-		Short:   "Show the cluster's policy: what holds whatever flags its nodes were started with",
+		Short:   "Show the cluster's policy, which overrides the flags of its nodes",
 		Example: "cluster show\ncluster show -o json",
 	}
 	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, _ []string) error {
@@ -68,13 +68,13 @@ func clusterSet(d *shell.Deps) *cobra.Command {
 		Short: "Change the cluster's policy",
 		Long: `Change settings of the cluster's policy, all at once or none. The keys, except
 those of clients, are flags of start, which found a new cluster's policy and change nothing
-afterwards: a node that was given another value says so in its log and its status, and goes by
+afterwards: a node with a different value reports that in its log and its status, and uses
 the policy. A client is known by the name in its certificate, or in plain text by its host;
-operators and nodes have no bounds.
+operators and nodes have no limits.
 
 ` + policyKeys() + `
-It takes effect within a moment: with fewer replicas the others are removed, and with a shorter
-history what is older is collected.`,
+Changes take effect within seconds: with fewer replicas the surplus is removed, and with a shorter
+history older versions are collected.`,
 		Example: "cluster set history=1h\ncluster set replicas=5 split-size=256MiB",
 		PreRunE: func(cmd *cobra.Command, args []string) (err error) {
 			if set, err = parsePolicy(args); err != nil {
@@ -132,7 +132,7 @@ func parseSetting(s policy.Setting, text string) (uint64, error) {
 	case policy.Duration:
 		d, err := time.ParseDuration(text)
 		if err != nil || d < 0 || d%time.Millisecond != 0 {
-			return 0, fmt.Errorf("%s is no duration in whole milliseconds, such as 90m",
+			return 0, fmt.Errorf("%s is not a duration in whole milliseconds, such as 90m",
 				shell.Printable(text))
 		}
 		return uint64(d.Milliseconds()), nil
@@ -152,7 +152,7 @@ func parseSetting(s policy.Setting, text string) (uint64, error) {
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%s is no whole number", shell.Printable(text))
+		return 0, fmt.Errorf("%s is not a whole number", shell.Printable(text))
 	}
 	return n, nil
 }

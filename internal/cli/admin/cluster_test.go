@@ -24,9 +24,9 @@ func TestPolicyArguments(t *testing.T) {
 	}
 	for arg, says := range map[string]string{
 		"history": "KEY=VALUE", "histroy=1h": `did you mean "history"`,
-		"history=soon": "no duration", "history=1ns": "whole milliseconds",
-		"replicas=2": "not odd", "replicas=7": "between 1 and 5", "replicas=-1": "no whole number",
-		"split-size=1XB":  "no number of bytes",
+		"history=soon": "not a duration", "history=1ns": "whole milliseconds",
+		"replicas=2": "not odd", "replicas=7": "between 1 and 5", "replicas=-1": "not a whole number",
+		"split-size=1XB":  "not a number of bytes",
 		"no-splits=maybe": "neither", "split-max-tablets=100000": "between 1 and 65536",
 	} {
 		if _, err := parsePolicy([]string{arg}); err == nil ||

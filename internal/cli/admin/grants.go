@@ -17,11 +17,11 @@ func GrantCommand(d *shell.Deps) *cobra.Command {
 	var table string
 	cmd := &cobra.Command{
 		Use:   "grant ROLE NAME --table T",
-		Short: "Let a client use a table that only those named may use",
-		Long: `Let the holders of certificates with the name NAME read a table (reader), or read
-and change it (writer), as far as the role in the certificate goes too. A table with a grant is
-for the clients that are named, and for operators; one without is for all clients. Every node
-that is alive goes by it when the command ends.`,
+		Short: "Grant a client access to a table, and restrict the table to its grants",
+		Long: `Allow clients whose certificate has the name NAME to read a table (reader), or to read
+and change it (writer), if the role in the certificate also allows it. A table with a grant is
+restricted to the named clients and operators; one without is open to all clients. When the
+command returns, every live node enforces the grant.`,
 		Example: "grant writer shop --table orders\ngrant reader report --table orders",
 		PreRunE: needsTable(&table),
 	}
@@ -42,8 +42,8 @@ func RevokeCommand(d *shell.Deps) *cobra.Command {
 	var table string
 	cmd := &cobra.Command{
 		Use:   "revoke NAME --table T",
-		Short: "Take back what grant has given",
-		Long: `Take back what grant has given. A table whose last grant is taken back is for all
+		Short: "Revoke a grant",
+		Long: `Revoke a grant. A table whose last grant is revoked is open to all
 clients again, and the command says so.`,
 		Example: "revoke report --table orders",
 		PreRunE: needsTable(&table),
@@ -55,9 +55,9 @@ clients again, and the command says so.`,
 		}
 		left, err := s.Admin.Grants(ctx, &pb.GrantsRequest{Table: table})
 		if err == nil && len(left.GetGrants()) == 0 {
-			s.Out.Note("table %s has no grant left: it is for all clients again", table)
+			s.Out.Note("table %s has no grant left: it is open to all clients again", table)
 		}
-		return s.Out.Done("%s has no grant of table %s any more", shell.Printable(args[0]),
+		return s.Out.Done("%s no longer has a grant of table %s", shell.Printable(args[0]),
 			shell.Printable(table))
 	})
 }
@@ -77,7 +77,7 @@ func GrantsCommand(d *shell.Deps) *cobra.Command {
 	var table string
 	cmd := &cobra.Command{
 		Use:     "grants",
-		Short:   "List which clients may use tables that are not for all",
+		Short:   "List which clients may use restricted tables",
 		Example: "grants\ngrants --table orders -o json",
 	}
 	cmd.Flags().StringVar(&table, "table", "", "only of this table")

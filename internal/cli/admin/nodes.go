@@ -28,10 +28,10 @@ func NodeCommand(d *shell.Deps) *cobra.Command {
 func nodeList(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls",
-		Short: "List the nodes that have joined, and what the answering node has heard of them",
-		Long: `List the nodes that have joined, as meta has them, with what the answering node
-has heard of each by gossip, some seconds ago at most. While meta does not answer, for want of
-a quorum, the list is what the answering node knows by itself, and a line says how old that is.`,
+		Short: "List the nodes of the cluster and their states",
+		Long: `List the nodes recorded in meta, with the state that the answering node has received by
+gossip, at most a few seconds old. While meta has no quorum, the list comes from the
+answering node's cache, and a line states its age.`,
 		Example: "node ls\nnode ls -o json",
 	}
 	return d.ClientCommand(cmd, listNodes)
@@ -70,23 +70,23 @@ const drainPoll = 500 * time.Millisecond
 func nodeDrain(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drain NODE",
-		Short: "Move all replicas and leaders away from a node, or take that back",
-		Long: `Move all leaders and then all replicas away from a node, to the other nodes. NODE
-is its id or the address that clients reach it at: of several nodes that had the address in
-turn, the one that is alive. The node goes on serving meanwhile. Once it is drained it holds
-nothing and may be stopped for good.
+		Short: "Move all replicas and leaders away from a node, or undo it",
+		Long: `Move all leaders and then all replicas from a node to the other nodes. NODE is its
+id or its client address; if several nodes have used the address, the one that is
+alive. The node continues to serve. A drained node holds no replicas and may be
+stopped permanently.
 
-A drain is refused if the other nodes are too few for as many replicas as every tablet has: add
-a node first. Should they become too few later, it waits, and node ls says why. It goes on
-whatever node leads, also after a restart.
+A drain is refused if the other nodes are too few for the replicas of every tablet: add a node
+first. If they become too few later, the drain waits, and node ls shows why. It continues after
+a change of leader or a restart.
 
---wait returns when the node is drained. --undo ends a drain, or lets a drained node hold
+--wait returns when the node is drained. --undo ends a drain, or allows a drained node to hold
 replicas again.`,
 		Example: "node drain 127.0.0.1:7810 --wait\nnode drain 127.0.0.1:7810 --undo",
 	}
-	undo := cmd.Flags().Bool("undo", false, "let the node hold replicas again")
+	undo := cmd.Flags().Bool("undo", false, "allow the node to hold replicas again")
 	wait := cmd.Flags().Bool("wait", false,
-		"return when the node holds nothing any more; --timeout bounds the connecting only")
+		"return once the node holds no replicas; --timeout then limits connecting only")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if *undo && *wait {
 			return shell.Usagef(cmd, "--undo is done at once: there is nothing to --wait for")
@@ -128,9 +128,9 @@ func awaitDrained(ctx context.Context, s *shell.Session, id uint64) error {
 			switch {
 			case n.NodeId != id || nodes.Unavailable != "": // meta knows, and will answer again
 			case n.State == pb.NodeState_NODE_STATE_DRAINED:
-				return s.Out.Answer(n, "node %d is drained: it may be stopped for good", id)
+				return s.Out.Answer(n, "node %d is drained: it may be stopped permanently", id)
 			case n.State != pb.NodeState_NODE_STATE_DRAINING:
-				return fmt.Errorf("the drain of node %d was taken back", id)
+				return fmt.Errorf("the drain of node %d was undone", id)
 			case n.Blocked != told:
 				if told = n.Blocked; told != "" {
 					s.Out.Note("node %d waits: %s", id, told)
@@ -154,13 +154,13 @@ func awaitDrained(ctx context.Context, s *shell.Session, id uint64) error {
 func nodeForget(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "forget NODE --yes",
-		Short: "Remove the record of a node that is gone and holds nothing",
-		Long: `Remove the record of a node that is gone: one that was drained and stopped, or
-has been away for so long that what it held is elsewhere. NODE is its id or the address that
-clients reached it at. A node that is alive or holds replicas is refused.
+		Short: "Remove the record of a dead node without replicas",
+		Long: `Remove the record of a dead node: one that was drained and stopped, or has been down
+until its replicas were replaced. NODE is its id or its client address. The command
+fails if the node is alive or holds replicas.
 
-Its directory is of no use any more: a node that is started on it is refused. Nodes that hold
-nothing are forgotten by themselves after a day (cluster set forget-after=…).`,
+The cluster refuses a node that is started on its directory. Dead nodes without replicas are
+forgotten automatically after a day (cluster set forget-after=…).`,
 		Example: "node forget 4711 --yes",
 	}
 	d.Confirmed(cmd, "node %s is never let in again on the directory that it has")
@@ -183,22 +183,22 @@ var logLevels = []string{"debug", "info", "warn", "error"}
 func nodeLogLevel(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "log-level LEVEL",
-		Short: "Change how much the node that answers logs, until it is started again",
-		Long: `Change how much the node that answers logs: debug, info, warn or error. It holds
-until the node is started again; give --addr to choose the node.`,
+		Short: "Set the log level of a node until it restarts",
+		Long: `Set the log level of the node that answers: debug, info, warn or error. The level
+applies until the node restarts; --addr selects the node.`,
 		Example:   "node log-level debug --addr 127.0.0.1:7900",
 		ValidArgs: logLevels,
 	}
 	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
 		if !slices.Contains(logLevels, args[0]) {
-			return shell.Usagef(cmd, "%s is no level: known are %s", shell.Printable(args[0]),
+			return shell.Usagef(cmd, "%s is not a log level: valid levels are %s", shell.Printable(args[0]),
 				strings.Join(logLevels, ", "))
 		}
 		answer, err := s.Admin.SetLogLevel(ctx, &pb.SetLogLevelRequest{Level: args[0]})
 		if err != nil {
 			return err
 		}
-		return d.Out.Done("the node logs from %s on; before, from %s", args[0],
+		return d.Out.Done("log level is now %s, was %s", args[0],
 			strings.ToLower(answer.GetBefore()))
 	})
 }

@@ -61,7 +61,7 @@ func (f *dirFlags) open(cmd *cobra.Command, fn func(*store.Store) error) error {
 	}
 	// Opening would make a store where there is none.
 	if _, err := os.Stat(filepath.Join(f.dir, "VERSION")); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s is no node's directory: it has no file VERSION", f.dir)
+		return fmt.Errorf("%s is not a node's directory: it has no file VERSION", f.dir)
 	} else if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func recoverPlan(d *shell.Deps) *cobra.Command {
 	p := &planning{}
 	cmd := &cobra.Command{
 		Use:   "plan [FILE...]",
-		Short: "Choose the replica of each tablet that goes on",
+		Short: "Choose the surviving replica of each tablet",
 		Long: `Make a plan from the inspections in FILEs, and from directories on this machine. Of each tablet
 without a quorum the replica whose log ends last goes on alone; tablets that have their quorum
 among the survivors are left as they are.
@@ -185,14 +185,14 @@ func (p *planning) run(cmd *cobra.Command, d *shell.Deps, files []string) error 
 func adviseRecovery(err error) error {
 	switch {
 	case errors.Is(err, salvage.ErrMayLive):
-		return shell.WithHint(err, "inspect these nodes' directories too, or, if they are lost for good, name each with --dead")
+		return shell.WithHint(err, "inspect these nodes' directories too, or, if they are permanently lost, name each with --dead")
 	case errors.Is(err, salvage.ErrNothingLost):
 		return shell.WithHint(err, "no plan was written: start the inspected nodes, and replace the dead ones with new nodes; "+
 			"`percolator doctor` says what is left to do")
 	case errors.Is(err, salvage.ErrUnfit):
 		return shell.WithHint(err, "inspect each surviving node's present directory once")
 	case errors.Is(err, salvage.ErrGap):
-		return shell.WithHint(err, "restore a backup, or give these rows up with --accept-gaps")
+		return shell.WithHint(err, "restore a backup, or accept the loss of these rows with --accept-gaps")
 	}
 	return err
 }

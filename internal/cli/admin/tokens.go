@@ -16,7 +16,7 @@ import (
 
 // TokenCommand holds the commands about tokens.
 func TokenCommand(d *shell.Deps) *cobra.Command {
-	return shell.Group("token", "Make, list and revoke tokens to log in to the console",
+	return shell.Group("token", "Create, list and revoke tokens for logging in to the console",
 		"token create ann --role operator\ntoken ls\ntoken revoke ann",
 		tokenCreate(d), tokenList(d), tokenRevoke(d))
 }
@@ -44,10 +44,10 @@ func tokenCreate(d *shell.Deps) *cobra.Command {
 	var ttl time.Duration
 	cmd := &cobra.Command{
 		Use:   "create NAME",
-		Short: "Make a token to log in to the console with, and print it once",
-		Long: `Make a token to log in to the console of every node with. It is printed once, and
-not kept anywhere: the cluster has its hash alone. An operator may change things there, a
-reader may not. NAME is who appears in the audit log.`,
+		Short: "Create a token for the console, and print it once",
+		Long: `Create a token for logging in to the console of every node. It is printed once and not
+stored: the cluster keeps only its hash. An operator may make changes there, a reader may
+not. The audit log records NAME.`,
 		Example: "token create ann --role operator\ntoken create bob --role operator --ttl 30m",
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			if role == "" {
@@ -57,7 +57,7 @@ reader may not. NAME is who appears in the audit log.`,
 		},
 	}
 	cmd.Flags().StringVar(&role, "role", "", "reader or operator")
-	cmd.Flags().DurationVar(&ttl, "ttl", 12*time.Hour, "how long it is valid, 90 days at most")
+	cmd.Flags().DurationVar(&ttl, "ttl", 12*time.Hour, "validity, at most 90 days")
 	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
 		secret, hash := certs.NewToken()
 		resp, err := s.Admin.CreateToken(ctx, &pb.CreateTokenRequest{
@@ -77,7 +77,7 @@ reader may not. NAME is who appears in the audit log.`,
 func tokenList(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ls",
-		Short:   "List the tokens: whose they are, what they may do, and until when",
+		Short:   "List the tokens with their names, roles and expiry",
 		Example: "token ls\ntoken ls -o json",
 	}
 	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, _ []string) error {
@@ -101,7 +101,7 @@ func tokenList(d *shell.Deps) *cobra.Command {
 func tokenRevoke(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "revoke NAME",
-		Short:   "Remove a token: from then on every node refuses it",
+		Short:   "Remove a token: every node then refuses it",
 		Example: "token revoke ann",
 	}
 	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {

@@ -36,9 +36,9 @@ func BackupCommand(d *shell.Deps) *cobra.Command {
 // locationHelp ends the help of commands that take LOCATION.
 const locationHelp = `
 
-LOCATION is a directory, or a bucket: s3://NAME?region=REGION, with credentials as other AWS programs find them
-(AWS_ACCESS_KEY_ID, ~/.aws, a role). Other servers that speak S3 take &endpoint=URL&use_path_style=true as well;
-&prefix=FOLDER/ is a part of a bucket.`
+LOCATION is a directory, or a bucket: s3://NAME?region=REGION, with the usual AWS credentials
+(AWS_ACCESS_KEY_ID, ~/.aws, a role). For other S3-compatible servers add &endpoint=URL&use_path_style=true;
+&prefix=FOLDER/ selects a part of a bucket.`
 
 // copyFlags are what all that copy have in common.
 type copyFlags struct {
@@ -49,8 +49,8 @@ type copyFlags struct {
 
 func (f *copyFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.IntVar(&f.workers, "workers", backup.DefaultWorkers, "ranges of rows at once")
-	flags.Var(&f.rate, "rate", "most bytes of rows and values a second, such as 32MiB; 0: as fast as it goes")
+	flags.IntVar(&f.workers, "workers", backup.DefaultWorkers, "number of row ranges processed concurrently")
+	flags.Var(&f.rate, "rate", "maximum bytes of rows and values a second, such as 32MiB; 0: no limit")
 	flags.BoolVar(&f.quiet, "quiet", false, "do not print progress")
 }
 
@@ -77,7 +77,7 @@ func atLocation(ctx context.Context, open func(context.Context, string) (*backup
 		err = errors.Join(fn(l), l.Close())
 	}
 	if errors.Is(err, backup.ErrNotFound) {
-		err = shell.WithHint(err, "`backup ls LOCATION` lists what is there, `backup create LOCATION` makes one")
+		err = shell.WithHint(err, "`backup ls LOCATION` lists the backups, `backup create LOCATION` creates one")
 	}
 	return err
 }
@@ -121,40 +121,40 @@ func backupCreate(d *shell.Deps) *cobra.Command {
 	o := backup.CreateOptions{}
 	cmd := &cobra.Command{
 		Use:   "create LOCATION",
-		Short: "Back up all tables, or some, as of now",
-		Long: `Copy all tables, as they are at one timestamp, into a new folder of LOCATION. The cluster serves meanwhile; history is held
-at that timestamp until the backup is there.
+		Short: "Back up all or selected tables as of now",
+		Long: `Copy all tables, as they are at one timestamp, into a new folder of LOCATION. The cluster continues to serve;
+history is held at that timestamp until the backup is complete.
 
-With --incremental only what has been committed since the newest backup there is copied, every version of it: the two
+With --incremental, copy only what was committed since the newest backup in LOCATION, in every version: the two
 together can be restored at any timestamp from the first one's to the second one's. It needs all history since then, so the
 time between two backups must be shorter than the history that the cluster keeps (cluster show, HISTORY), unless it is held.
 
-With --hold the cluster keeps the history that the next increment needs, until that is there, which then holds it in its
-turn, with --hold or without. It is not kept longer than collection-max-hold, and costs disk: every version of every cell
-meanwhile. ` + "`cluster show`" + ` lists what is held, and ` + "`backup release`" + ` ends it.
+With --hold the cluster keeps the history that the next increment needs until that increment is complete. The increment
+then takes over the hold, with or without --hold. A hold ends after collection-max-hold. It costs disk: every version of
+every cell is kept. ` + "`cluster show`" + ` lists what is held, and ` + "`backup release`" + ` ends it.
 
-A backup that was interrupted goes on when the same command is run again, at the timestamp that it had begun with;
---restart removes it and begins anew.
+Running the same command again resumes an interrupted backup at its original timestamp;
+--restart removes it and starts over.
 
-It reads 8 MiB a second, so that a small cluster goes on serving; --rate 0 is as fast as it goes. Its process gives way to
-others of the machine (nice 10).` + locationHelp,
+It reads 8 MiB a second by default, so that a small cluster continues to serve; --rate 0 removes the limit. Its process
+runs at a low priority (nice 10).` + locationHelp,
 		Example: "backup create /backups\n" +
 			"backup create /backups --incremental --rate 64MiB\n" +
 			"backup create 's3://backups?region=eu-central-1' --table bank",
 	}
 	copying.register(cmd)
 	flags := cmd.Flags()
-	flags.BoolVar(&o.Incremental, "incremental", false, "only what has changed since the newest backup in LOCATION")
-	flags.BoolVar(&o.Hold, "hold", false, "keep history for the next increment, however late, up to collection-max-hold")
+	flags.BoolVar(&o.Incremental, "incremental", false, "copy only changes since the newest backup in LOCATION")
+	flags.BoolVar(&o.Hold, "hold", false, "keep history for the next increment, up to collection-max-hold")
 	flags.StringArrayVar(&o.Tables, "table", nil, "only this table; repeatable")
-	flags.BoolVar(&o.Restart, "restart", false, "remove a backup that was interrupted, and begin anew")
+	flags.BoolVar(&o.Restart, "restart", false, "remove an interrupted backup and start over")
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		m := d.Out.NewMeter("backup", shell.Tally{}, copying.quiet)
 		if o.Options, err = copying.options(cmd, m); err != nil {
 			return err
 		}
 		giveWay()
-		o.Resumed = func(name string) { d.Out.Note("going on with %s", shell.Printable(name)) }
+		o.Resumed = func(name string) { d.Out.Note("resuming %s", shell.Printable(name)) }
 		return d.Conn.RunLong(cmd, func(ctx context.Context, s *shell.Session) error {
 			return atLocation(ctx, backup.OpenNew, args[0], func(l *backup.Location) error {
 				made, err := backup.Create(ctx, s.Client, l, o)
@@ -194,7 +194,7 @@ func backupList(d *shell.Deps) *cobra.Command {
 	return d.WithOutput(&cobra.Command{
 		Use:   "ls LOCATION",
 		Short: "List the backups of a location, the oldest first",
-		Long: `List the backups of LOCATION by their manifests. Whether all their bytes are right is for verify to say. The
+		Long: `List the backups of LOCATION by their manifests. Run "backup verify" to check their contents. The
 exit code is 1 if there are none.` + locationHelp,
 		Example: "backup ls /backups\n" +
 			"backup ls /backups -o json",
@@ -239,9 +239,9 @@ func listBackups(ctx context.Context, l *backup.Location, out *shell.Printer) er
 func backupRelease(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "release BACKUP...",
-		Short: "Keep history no longer for the next increment upon a backup",
-		Long: `Keep history no longer for the next increment upon the backups, which were made with --hold. What is older than the
-cluster's history is collected then, and an increment is refused if it comes later than that. ` + "`cluster show`" + ` lists them.`,
+		Short: "Release the history held for the next increment of a backup",
+		Long: `Release the history that --hold keeps for the next increment of the backups. Versions older than the
+cluster's history are then collected, and a later increment is refused. ` + "`cluster show`" + ` lists them.`,
 		Example: "backup release 20261122T221500.123Z-full",
 	}
 	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
@@ -253,7 +253,7 @@ cluster's history is collected then, and an increment is refused if it comes lat
 		if err != nil {
 			return err
 		}
-		return s.Out.Answer(r, "history is held no longer for %s", shell.Printable(strings.Join(args, ", ")))
+		return s.Out.Answer(r, "released the history held for %s", shell.Printable(strings.Join(args, ", ")))
 	})
 }
 
@@ -262,8 +262,8 @@ func backupVerify(d *shell.Deps) *cobra.Command {
 	var copying copyFlags
 	cmd := &cobra.Command{
 		Use:   "verify LOCATION [BACKUP]",
-		Short: "Read backups whole and compare every byte with its checksum",
-		Long: `Read all backups of LOCATION, or BACKUP and those that it is made upon, and compare every byte with its checksum, every
+		Short: "Read backups and compare every byte with its checksum",
+		Long: `Read all backups of LOCATION, or BACKUP and its parents, and compare every byte with its checksum, every
 record with the range and the times of its file, and every backup with its parent. The exit code is 1 if anything is
 wrong, or if there is no whole backup.` + locationHelp,
 		Example: "backup verify /backups\n" +

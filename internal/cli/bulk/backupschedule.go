@@ -33,7 +33,7 @@ type durationInDays time.Duration
 func (v *durationInDays) Set(text string) error {
 	d, ok := shell.ParseAge(text)
 	if !ok || text == "now" {
-		return shell.Usagef(nil, "%q is no duration, such as 12h or 30d", text)
+		return shell.Usagef(nil, "%q is not a duration, such as 12h or 30d", text)
 	}
 	*v = durationInDays(d)
 	return nil
@@ -55,8 +55,8 @@ func scheduleSet(d *shell.Deps) *cobra.Command {
 		Use:   "set NAME LOCATION",
 		Short: "Create or replace a schedule of backups",
 		Long: `Create a schedule of backups, or replace the one of that name. The node that leads meta makes a backup
-every --every, from --first on; if it fails, another node resumes the backup. One backup makes up for all due times
-at which the cluster was down. A failed backup is retried every few minutes; doctor, a metric and an alert report it.
+every --every, from --first on; if it fails, another node resumes the backup. One backup makes up for all runs missed
+while the cluster was down. A failed backup is retried every few minutes; doctor, a metric and an alert report it.
 
 With --full-every the backups in between are incremental, and history is held for them (backup create --hold). With
 --keep, backups are removed once no restore of any time within the last --keep needs them.
@@ -70,13 +70,13 @@ shared by all of them, such as a network file system, and credentials must be in
 	flags.Var(&every, "every", "time between two backups, at least 1m")
 	flags.Var(&fullEvery, "full-every", "time between two full backups; the others are incremental; 0: all are full")
 	flags.Var(&keep, "keep", "remove backups that no restore of a time within it needs; 0: remove none")
-	flags.Var(&rate, "rate", "most bytes of rows and values a second, such as 32MiB; 0: no limit")
+	flags.Var(&rate, "rate", "maximum bytes of rows and values a second, such as 32MiB; 0: no limit")
 	first := flags.String("first", "", "time of the first backup (2026-01-31T12:00:00Z); default: now")
 	tables := flags.StringArray("table", nil, "only this table; repeatable")
 	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
 		at, err := shell.ParseAt(cmd, *first)
 		if err != nil || *first != "" && !at.ByClock {
-			return shell.Usagef(cmd, "--first %s is no time such as 2026-01-31T12:00:00Z", *first)
+			return shell.Usagef(cmd, "--first %s is not a time such as 2026-01-31T12:00:00Z", *first)
 		}
 		set := &pb.BackupSchedule{
 			Name: args[0], Location: args[1], EveryMs: every.millis(), FullEveryMs: fullEvery.millis(),
@@ -101,7 +101,7 @@ func scheduleRun(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "run NAME",
 		Short:   "Make a backup of a schedule now",
-		Long:    `Have the node that leads meta begin a backup of the schedule within ten seconds. jobs shows its progress.`,
+		Long:    `Start a backup of the schedule within ten seconds, on the node that leads meta. jobs shows its progress.`,
 		Example: "backup schedule run nightly",
 	}
 	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
@@ -210,11 +210,11 @@ func backupPrune(d *shell.Deps) *cobra.Command {
 		Use:   "prune LOCATION --keep DURATION --yes",
 		Short: "Remove backups that no restore of recent times needs",
 		Long: `Remove the backups of LOCATION that no restore of any time within the last --keep needs. A full backup and
-those made upon it go together; the newest of each cluster and set of tables always stays, and so do backups that are
+its increments are removed together; the newest of each cluster and set of tables always stays, and so do backups that are
 unfinished or damaged.` + locationHelp,
 		Example: "backup prune /backups --keep 30d --yes",
 	}
-	cmd.Flags().Var(&keep, "keep", "for how long any time can still be restored")
+	cmd.Flags().Var(&keep, "keep", "period within which any time stays restorable")
 	d.Confirmed(cmd, "backups of %s that are older than --keep are removed for good")
 	confirm := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {

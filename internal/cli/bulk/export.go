@@ -68,12 +68,12 @@ Rows and values are text where they are UTF-8, else marked base64; columns whose
 UTF-8 stand in "base64_columns". All of it is one snapshot, of now or of --at, which is kept
 readable while the export runs.
 
-The rows go to FILE.part, which becomes FILE at the end. An export that was interrupted goes on
-where it was, at the same snapshot, when the same command is run again: FILE.progress says
-where. If that snapshot has meanwhile become older than the history that is kept, it says so,
-and --restart begins anew. Without FILE, or with -, rows go to standard output.
+Rows are written to FILE.part, which is renamed to FILE at the end. Running the same command again
+resumes an interrupted export at the same snapshot; FILE.progress records the position.
+The command fails if that snapshot has become older than the cluster's history;
+--restart then starts over. Without FILE, or with -, rows go to standard output.
 
-With -o json a summary goes to standard output when FILE is done.`,
+With -o json a summary is printed when FILE is complete.`,
 		Example: "export bank bank.jsonl\n" +
 			"export bank --prefix b - | wc -l\n" +
 			"export bank old.jsonl --at 5m --restart",
@@ -184,7 +184,7 @@ func (e *export) snapshot(ctx context.Context) (*percolator.Snapshot, error) {
 		return nil, shell.Usagef(nil, "--at: %s goes on at the snapshot %d that it was begun with; "+
 			"leave --at out, or give --restart", e.file.partName, e.state.TS)
 	}
-	e.Out.Note("going on after %d rows, at the snapshot of %s UTC", e.state.Rows,
+	e.Out.Note("resuming after %d rows, at the snapshot of %s UTC", e.state.Rows,
 		shell.Clock(mvcc.Timestamp(e.state.TS)))
 	return e.DB.SnapshotAt(ctx, percolator.Timestamp(e.state.TS))
 }

@@ -53,16 +53,16 @@ them:
 Rows and values are text, numbers, which are text as they are written, or bytes as
 {"base64": "…"}; columns whose names are not UTF-8 stand
 in "base64_columns", named in base64. null deletes the cell. Columns that are not named stay as
-they are. Of several lines of one row the last counts.
+they are. If several lines name one row, the last one wins.
 
-All of a row is written in one transaction, together with rows beside it. A load that was
-interrupted goes on where it was when the same command is run again: FILE.progress says up to
-where every line is committed, and the few rows after that are written once more. Observers slow
-a load down that they can't keep up with.
+Each row is written in one transaction, together with neighbouring rows. Running the same command
+again resumes an interrupted load: FILE.progress records the position up to which every line is
+committed, and the few rows after it are written again. A load slows down when observers cannot
+keep up with it.
 
-A line that makes no sense ends the load, unless --skip-bad allows for it; both name the line.
---dry-run checks the file and asks no node. Without FILE, or with -, rows come from standard
-input: nothing is remembered, and progress tells of what has come, not of what is left.`,
+An invalid line ends the load unless --skip-bad allows it; both report the line.
+--dry-run checks the file without contacting a node. Without FILE, or with -, rows come from standard
+input: the load cannot be resumed, and progress shows the rows read, not those left.`,
 		Example: "load bank bank.jsonl\n" +
 			"load bank bank.jsonl --dry-run\n" +
 			"load bank - --skip-bad 10 < bank.jsonl",
@@ -110,7 +110,7 @@ func openInput(name string, stdin io.Reader) (*loadInput, error) {
 	}
 	file, err := os.Open(name)
 	if err != nil {
-		return nil, shell.WithHint(err, "name a file that is there, or - for standard input")
+		return nil, shell.WithHint(err, "name an existing file, or - for standard input")
 	}
 	info, err := file.Stat()
 	if err == nil && info.IsDir() {
@@ -260,7 +260,7 @@ func (l *loading) check(ctx context.Context) error {
 
 // answer prints the command's result.
 func (l *loading) answer(t shell.Tally) error {
-	text, args := "%d rows loaded, %d bad lines passed over", []any{t.Rows, t.Skipped}
+	text, args := "%d rows loaded, %d bad lines skipped", []any{t.Rows, t.Skipped}
 	if l.dryRun {
 		text = "%d rows are well-formed, %d lines are bad"
 	}

@@ -134,7 +134,7 @@ func (l *loading) begin(ctx context.Context, s *shell.Session) (err error) {
 	}
 	l.state, l.bad = old, old.Skipped
 	if old.Line > 0 {
-		l.out.Note("going on after line %d", old.Line)
+		l.out.Note("resuming after line %d", old.Line)
 	}
 	return nil
 }
@@ -190,7 +190,7 @@ func (l *loading) passOver(line int64, why error) error {
 			fmt.Sprintf("mend the line and run the command again: it goes on where it was "+
 				"(--skip-bad %d passes over it)", l.bad))
 	}
-	l.out.Note("passed over %s line %d: %v", l.input.name, line, why)
+	l.out.Note("skipped %s line %d: %v", l.input.name, line, why)
 	return nil
 }
 

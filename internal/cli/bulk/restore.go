@@ -26,7 +26,7 @@ func RestoreCommand(d *shell.Deps) *cobra.Command {
 of whatever size. By default that is all tables and the cluster's policy as the newest backup of
 LOCATION has them: the settings of the policy that change are printed, and http-login is not taken
 back. --no-policy, or --table, leaves the policy as it is. --at names an earlier timestamp that a
-chain of backups covers, from its full one on. A table that is there already must be empty; --table
+chain of backups covers, from its full one on. An existing table must be empty; --table
 OLD=NEW restores it under another name.
 
 Values keep the timestamps that they were committed at, so the cluster's clocks must not be
@@ -35,16 +35,16 @@ run for what is restored; with --notify they run for changes that they had not s
 timestamp. Observers themselves come with the programs that have them. Grants come back with their
 tables.
 
-Until a table is whole it can't be opened: whoever tries is told that it is being restored. A
-restore that was interrupted goes on when the same command is run again; ` + "`table drop`" + `
-gives it up.` + locationHelp,
+A table cannot be opened until it is complete: attempts fail with an error that it is being
+restored. Running the same command again resumes an interrupted restore; ` + "`table drop`" + `
+discards it.` + locationHelp,
 		Example: "restore /backups\n" +
 			"restore /backups --at 2026-11-22T22:15:00Z\n" +
 			"restore /backups --table bank=bank_old",
 	}
 	copying.register(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&o.Backup, "backup", "", "this one of the location's; default: the newest")
+	flags.StringVar(&o.Backup, "backup", "", "the backup to restore; default: the newest")
 	at := flags.String("at", "", "a timestamp, a time (2026-01-31T12:00:00Z) or an age "+
 		"(5m, 1d) that the backup covers; default: the backup's own")
 	tables := flags.StringArray("table", nil, "only this table, as NAME or OLD=NEW; repeatable")
@@ -107,7 +107,7 @@ func runRestore(ctx context.Context, d *shell.Deps, s *shell.Session, l *backup.
 	m.Name = "restore"
 	m.End(shell.Tally{Rows: r.Records}, r.Backup)
 	for _, name := range r.Before {
-		d.Out.Note("table %s was restored by an earlier run, and is as it was left since", shell.Printable(name))
+		d.Out.Note("table %s was restored by an earlier run and is left unchanged", shell.Printable(name))
 	}
 	for _, name := range r.LeftOut {
 		d.Out.Note("table %s was dropped before the backup ended, and is left out", shell.Printable(name))
@@ -117,7 +117,7 @@ func runRestore(ctx context.Context, d *shell.Deps, s *shell.Session, l *backup.
 			shell.Printable(g.Table), grantText(g.Grants))
 	}
 	for _, name := range r.Ungranted {
-		d.Out.Note("the backup does not say who may use table %s, which is for all clients now; "+
+		d.Out.Note("the backup does not say who may use table %s, which is open to all clients now; "+
 			"%s names some", shell.Printable(name), d.Out.Advice("`grant`"))
 	}
 	return d.Out.Answer(struct {

@@ -24,8 +24,8 @@ func GetCommand(d *shell.Deps) *cobra.Command {
 		Use:   "get TABLE ROW [COLUMN...]",
 		Short: "Read cells of a row",
 		Long: `Read cells of one row in one snapshot. One column: its value as it is, and a
-newline. Several columns, or none for all of the row: a table. A cell that does not exist is a
-failure if it was asked for by name.`,
+newline. Several columns, or none for all of the row: a table. The command fails if a cell that is named
+does not exist.`,
 		Example: "get bank bob balance\n" +
 			"get bank --escape go 'row\\x00' -o json\n" +
 			"get bank bob --at 5m",
@@ -260,7 +260,7 @@ func ScanCommand(d *shell.Deps) *cobra.Command {
 	in, within, at := shell.AddInput(cmd), shell.AddRange(cmd), shell.AddAt(cmd)
 	reverse := cmd.Flags().Bool("reverse", false, "last row first")
 	full := cmd.Flags().Bool("full", false, "whole values in the table")
-	shell.AddLimit(cmd, &limit, 0, "most rows; 0: all")
+	shell.AddLimit(cmd, &limit, 0, "maximum number of rows; 0: all")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		rows, _, err := within.Rows(args[0], in)
 		if err != nil {

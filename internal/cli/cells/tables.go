@@ -25,8 +25,8 @@ func TableCommand(d *shell.Deps) *cobra.Command {
 func tableCreate(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create NAME [--split ROW]...",
-		Short: "Create a table; an existing one stays, and gets the splits it lacks",
-		Long: `Create a table. An existing one stays as it is, and gets the splits it lacks.
+		Short: "Create a table, or add missing splits to an existing one",
+		Long: `Create a table. An existing table keeps its rows and gains missing splits.
 
 With many splits the tablets are created in groups, and ` + "`jobs`" + ` shows the progress. There is no time
 limit unless --timeout is given; the command fails if no tablet can be created for 30 seconds. After a
@@ -50,7 +50,7 @@ split-max-tablets. ` + "`table drop`" + ` discards them.`,
 			if err := s.DB.CreateTable(ctx, spec); err != nil {
 				return err
 			}
-			return d.Out.Done("table %s is there", args[0])
+			return d.Out.Done("table %s is ready", args[0])
 		})
 	}
 	return d.WithClient(cmd)
@@ -61,13 +61,13 @@ split-max-tablets. ` + "`table drop`" + ` discards them.`,
 func tableDrop(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drop NAME --yes",
-		Short: "Drop a table and all it holds",
-		Long: `Drop a table with all its rows and their history; there is no way back but a
-backup. --yes says that it is meant. At a terminal it may be left out: the command then asks for
-the table's name once more.`,
+		Short: "Drop a table and its contents",
+		Long: `Drop a table with all its rows and their history; only a backup can restore it.
+--yes confirms. At a terminal it may be omitted: the command then asks for the
+table's name.`,
 		Example: "table drop bank --yes\ntable drop bank --if-exists --yes",
 	}
-	ifExists := cmd.Flags().Bool("if-exists", false, "a missing table is no failure")
+	ifExists := cmd.Flags().Bool("if-exists", false, "succeed if the table does not exist")
 	d.Confirmed(cmd, "dropping table %s removes all its rows for good")
 	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
 		// Asked for the note alone: a drop does not wait for it, and may be allowed without.

@@ -63,8 +63,8 @@ tells how far it is, --cancel ends it. ` + "`notify replay`" + ` is for single r
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&f.wait, "wait", false, "return when all rows are marked")
-	flags.BoolVar(&f.status, "status", false, "only tell how far it is")
-	flags.BoolVar(&f.cancel, "cancel", false, "end it; rows that are marked stay marked")
+	flags.BoolVar(&f.status, "status", false, "only show its progress")
+	flags.BoolVar(&f.cancel, "cancel", false, "cancel the replay; marked rows stay marked")
 	flags.BoolVar(&f.quiet, "quiet", false, "with --wait: do not print progress")
 	return d.WithClient(cmd)
 }

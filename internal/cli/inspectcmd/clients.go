@@ -41,13 +41,13 @@ type clientOut struct {
 func clientList(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls",
-		Short: "List the clients of all nodes, those that do most first",
-		Long: `List the clients of all nodes by their identities, those that do most first. An identity is the
+		Short: "List the clients of all nodes, the busiest first",
+		Long: `List the clients of all nodes by their identities, the busiest first. An identity is the
 name in a certificate; in plain text, and before its first call, a client has that of its host.
 CELLS/S is what they have read and written within the last seconds, the other figures are since
 they connected. REFUSED operations were over client-rate or client-table-rate (see cluster set).
 
-With --connections there is a line for each connection.`,
+With --connections, print a line for each connection.`,
 		Example: "client ls\nclient ls --connections",
 	}
 	each := cmd.Flags().Bool("connections", false, "list each connection")
@@ -145,7 +145,7 @@ func clientDisconnect(d *shell.Deps) *cobra.Command {
 		Use:   "disconnect {CLIENT | --connection NODE/ID}",
 		Short: "Close the connections of a client to all nodes, once",
 		Long: `Close the connections of a client, named as client ls names it, to all nodes that are alive; or one
-connection. Its operations under way end with an unknown outcome.
+connection. Its operations in progress end with an unknown outcome.
 
 The client may connect again at once, and most do. To keep it out, revoke its certificate
 (cert revoke); to slow it down, set client-rate (cluster set). The connection that this command

@@ -26,7 +26,7 @@ import (
 
 // DebugCommand holds the commands for developers.
 func DebugCommand(d *shell.Deps) *cobra.Command {
-	return shell.Group("debug", "Gather what developers ask for", "debug zip percolator.zip",
+	return shell.Group("debug", "Collect diagnostics for developers", "debug zip percolator.zip",
 		debugZip(d))
 }
 
@@ -36,9 +36,9 @@ func debugZip(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "zip FILE",
 		Short: "Write statuses, metrics, stacks and profiles of all nodes into a zip file",
-		Long: `Write into a zip file what a developer asks for: what is wrong with the cluster
-(doctor), policy, tables and observers, and of each node its status, metrics, goroutines, memory
-and CPU profile, build and modules. What fails is noted in errors.txt.
+		Long: `Write diagnostics to a zip file: the findings of doctor,
+the cluster's policy, tables and observers, and of each node its status, metrics, goroutines, memory
+and CPU profile, build and modules. Failures are recorded in errors.txt.
 
 Values of cells, keys of certificates, command lines and the environment are left out. Tables with
 grants are left out too, except for the names of their observers in the metrics; --granted includes
@@ -102,7 +102,7 @@ func (g *gathering) writeFile(ctx context.Context, s *shell.Session, out *shell.
 	if err := os.Rename(partial, name); err != nil {
 		return err
 	}
-	return out.Done("%s: %d files; %d questions had no answer (errors.txt)", shell.Printable(name),
+	return out.Done("%s: %d files; %d requests failed (errors.txt)", shell.Printable(name),
 		g.files, len(g.errors))
 }
 
@@ -120,7 +120,7 @@ func (g *gathering) cluster(ctx context.Context, s *shell.Session, out *shell.Pr
 	switch {
 	case g.granted:
 	case err != nil:
-		return coded.Errorf("", "which tables have grants is not known, --granted includes them all: %w", err)
+		return coded.Errorf("", "cannot list the tables with grants (--granted includes all tables): %w", err)
 	default:
 		g.view = rpc.ViewWithoutGrants(policy.GetPolicy())
 	}

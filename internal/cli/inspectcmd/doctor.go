@@ -20,19 +20,19 @@ import (
 func DoctorCommand(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Say what is wrong with the cluster, and what to do about it",
-		Long: `Say what is wrong with the cluster, the worst first, and what to do about it:
-nodes that are away or do not answer, tablets without a quorum, disks, clocks, certificates,
-observers that are behind, paused, stuck or have parked notifications, old locks. Any node that
-answers will do, also without a quorum.
+		Short: "List the cluster's problems and their remedies",
+		Long: `List the problems of the cluster and their remedies, the worst first:
+nodes that are down or do not answer, tablets without a quorum, disks, clocks, certificates,
+observers that are behind, paused, stuck or have parked notifications, old locks. Any node
+can answer, even without a quorum.
 
-The exit code is 1 if there is a warning or worse; findings of a kind that --ignore names are
-printed and do not count. With -o json each finding is an object; the
-last line sums up.`,
+The exit code is 1 if there is a warning or worse; findings whose kind --ignore names are
+printed but do not count. With -o json each finding is an object; the
+last line is a summary.`,
 		Example: "doctor\ndoctor --addr 10.0.0.2 -o json\ndoctor --ignore disk-low,versions-mixed",
 	}
 	ignored := cmd.Flags().StringSlice("ignore", nil,
-		"kinds of findings that do not count for the exit code")
+		"kinds of findings that do not affect the exit code")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		for _, kind := range *ignored {
 			if !slices.Contains(health.Kinds(), kind) {

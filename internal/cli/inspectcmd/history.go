@@ -29,10 +29,10 @@ block for each column with its data, lock and write columns (and notify and ack 
 observer watches it), one line for each timestamp, newest first. "8: data @ 7" in the write
 column says: committed at 8, by the transaction that started, and wrote its data, at 7.
 
-It reads what is stored, past locks and without resolving them, and so changes nothing.`,
+It ignores locks and does not resolve them, so it changes nothing.`,
 	}
 	in := shell.AddInput(cmd)
-	shell.AddLimit(cmd, &view.limit, 1, "most entries")
+	shell.AddLimit(cmd, &view.limit, 1, "maximum number of entries")
 	cmd.Flags().BoolVar(&view.full, "full", false, "whole values")
 	cmd.Flags().BoolVar(&view.times, "times", false,
 		"also show the timestamps' physical part, in UTC")

@@ -18,12 +18,12 @@ import (
 func JobsCommand(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "jobs",
-		Short: "List what the cluster works on: backups, restores, back-fills, drains, moves, new tables",
-		Long: `List what the cluster and its clients work on, and how far it has come: backups and restores, back-fills of
-observers, drains of nodes, moves of replicas, tablets of the split keys of tables. Those that run come first; backups
-and restores that have ended are shown for an hour, or until the node that they reported to is started anew.
+		Short: "List running work: backups, restores, back-fills, drains, moves, new tables",
+		Long: `List the work of the cluster and its clients, and its progress: backups and restores, back-fills of
+observers, drains of nodes, moves of replicas, tablets of the split keys of tables. Running jobs come first;
+finished backups and restores are shown for an hour, or until the node that they reported to restarts.
 
-A job that has not been heard of for 15 seconds is silent: its process has been ended, or reaches no node. A restore that
+A job that has not reported for 15 seconds is silent: its process has ended, or cannot reach a node. A restore that
 is unfinished keeps its table closed until the same restore is run again, or the table is dropped. A table whose split
 keys are unfinished can be used; the same ` + "`table create`" + ` completes them.`,
 		Example: "jobs\njobs -o json",
@@ -50,7 +50,7 @@ func listJobs(ctx context.Context, s *shell.Session, _ []string) error {
 		return err
 	}
 	if why := status.GetRestoresUnavailable(); why != "" {
-		s.Out.Note("restores that are unfinished may be missing, for meta does not answer: %s", shell.Printable(why))
+		s.Out.Note("restores that are unfinished may be missing, since meta does not answer: %s", shell.Printable(why))
 	}
 	if s.Out.JSON() || details.Len() == 0 {
 		return nil

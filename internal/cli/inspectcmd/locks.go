@@ -33,12 +33,11 @@ func LockCommand(d *shell.Deps) *cobra.Command {
 func lockList(d *shell.Deps) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
-		Use: "ls [TABLE]",
-		Short: "List the locks and weak intents of transactions that are under way, or were " +
-			"abandoned",
+		Use:     "ls [TABLE]",
+		Short:   "List the locks and weak intents of running and abandoned transactions",
 		Example: "lock ls\nlock ls bank -o json",
 	}
-	shell.AddLimit(cmd, &limit, 1, "most entries")
+	shell.AddLimit(cmd, &limit, 1, "maximum number of entries")
 	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
 		return listLocks(ctx, s, args, limit)
 	})
@@ -177,17 +176,17 @@ func lockResolve(d *shell.Deps) *cobra.Command {
 	v := &resolver{}
 	cmd := &cobra.Command{
 		Use:   "resolve {TABLE ROW [COLUMN] | --all}",
-		Short: "Get abandoned locks out of the way, as their primaries decide",
-		Long: `Settle locks and weak intents as every reader does that meets them: the primary's
-cell tells whether the transaction has committed. If it has, its locks are rolled forward; if
-not, and its time is over, they are rolled back. A transaction that is alive is left alone, and
-said so; the exit code is then 1.
+		Short: "Resolve abandoned locks as their primaries decide",
+		Long: `Resolve locks and weak intents as a reader does that encounters them: the primary's
+cell decides whether the transaction has committed. If it has, its locks are rolled forward; if
+not, and it has expired, they are rolled back. Live transactions are reported and left
+unchanged; the exit code is then 1.
 
---all goes through all tables, and leaves what is younger than --older-than.
+--all resolves locks of all tables that are at least as old as --older-than.
 
---force rolls a live transaction back at its primary. Whoever runs it gets an error from its
-commit and has to do its work again; nothing is torn, since it is the primary that decides
-either way. It wants --yes.`,
+--force rolls a live transaction back at its primary. Its commit
+returns an error and its client must retry; the transaction stays atomic, since its primary
+decides either way. --force requires --yes.`,
 		Example: "lock resolve bank bob\n" +
 			"lock resolve bank bob balance\n" +
 			"lock resolve --all --older-than 1m\n" +
@@ -197,16 +196,16 @@ either way. It wants --yes.`,
 	flags := cmd.Flags()
 	flags.BoolVar(&v.all, "all", false, "all locks of all tables")
 	flags.DurationVar(&v.olderThan, "older-than", 10*time.Second,
-		"with --all: leave transactions that began less than so long ago")
+		"with --all: minimum age of a transaction")
 	flags.BoolVar(&v.force, "force", false, "roll live transactions back too: their commits fail")
-	flags.BoolVar(&v.yes, "yes", false, "--force is meant")
+	flags.BoolVar(&v.yes, "yes", false, "confirm --force")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case v.all && len(args) > 0, !v.all && len(args) < 2:
 			return shell.Usagef(cmd, "name TABLE and ROW, or give --all")
 		case v.force && !v.yes:
-			return shell.Usagef(cmd, "--force makes the commits of live transactions fail: whoever "+
-				"runs them has to begin anew; give --yes if that is meant")
+			return shell.Usagef(cmd, "--force makes the commits of live transactions fail, and "+
+				"their clients must retry; give --yes to confirm")
 		case v.olderThan < 0:
 			return shell.Usagef(cmd, "--older-than is a duration such as 10s")
 		}
@@ -410,7 +409,7 @@ func (v *resolver) verdict() error {
 	if v.alive == 0 {
 		return nil // too young is no failure: it was asked for
 	}
-	return shell.WithHint(fmt.Errorf("%d locks belong to live transactions and were left alone", v.alive),
+	return shell.WithHint(fmt.Errorf("%d locks belong to live transactions and were not resolved", v.alive),
 		"try again once they have ended or expired; --force --yes rolls them back, and their "+
 			"owners' commits fail")
 }

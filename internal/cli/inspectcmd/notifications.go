@@ -44,20 +44,19 @@ type notifyLister struct {
 func notifyList(d *shell.Deps) *cobra.Command {
 	l := &notifyLister{}
 	cmd := &cobra.Command{
-		Use: "ls [OBSERVER [ROW]]",
-		Short: "List the notifications that wait for their observer, and those that were given " +
-			"up (parked)",
+		Use:   "ls [OBSERVER [ROW]]",
+		Short: "List pending and parked notifications",
 		Long: `List notifications: rows whose observed column has changed and whose observer has
-not run for it yet, as they are stored. A run that fails is tried again; after too many failures
+not run for it yet, as they are stored. A failed run is retried; after too many failures
 its notification is parked with the last error, until ` + "`notify replay`" + ` or a newer
-change. SINCE is how long ago the cell changed, or was parked. A table may stand in the place of
-OBSERVER: all of its observers.`,
+change. SINCE is the time since the cell changed, or was parked. OBSERVER may be the name of a
+table: all of its observers.`,
 		Example: "notify ls\n" +
 			"notify ls count --parked\n" +
 			"notify ls count bob -o json",
 	}
-	shell.AddLimit(cmd, &l.limit, 1, "most entries")
-	cmd.Flags().BoolVar(&l.parked, "parked", false, "only those that were given up")
+	shell.AddLimit(cmd, &l.limit, 1, "maximum number of entries")
+	cmd.Flags().BoolVar(&l.parked, "parked", false, "only parked notifications")
 	cmd.Flags().StringVar(&l.observer, "observer", "", "only this observer's")
 	in := shell.AddInput(cmd)
 	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
@@ -176,15 +175,15 @@ func firstLine(text string) string {
 func notifyReplay(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay OBSERVER {ROW | --all-parked}",
-		Short: "Run an observer once more for a row, or for all rows that it gave up",
+		Short: "Run an observer again for a row, or for all of its parked rows",
 		Long: `Mark a row as changed for an observer, once, whatever it has acknowledged: it
-runs for it again, and a parked notification begins anew with no failures counted. --all-parked
+runs for it again, and the failure count of a parked notification is reset. --all-parked
 does so for every parked notification of the observer. ` + "`observer replay`" + ` is for all
 rows.`,
 		Example: "notify replay count bob\nnotify replay count --all-parked",
 	}
 	in := shell.AddInput(cmd)
-	allParked := cmd.Flags().Bool("all-parked", false, "all notifications that were given up")
+	allParked := cmd.Flags().Bool("all-parked", false, "all parked notifications")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if *allParked == (len(args) > 1) {
 			return shell.Usagef(cmd, "name a ROW, or give --all-parked")
@@ -228,7 +227,7 @@ func replayNotifications(ctx context.Context, s *shell.Session, observer string,
 	return s.Out.Answer(struct {
 		Observer string `json:"observer"`
 		Replayed uint64 `json:"replayed"`
-	}{observer, marked}, "%d rows will be run again by %s", marked, shell.Printable(observer))
+	}{observer, marked}, "%d rows are queued again for %s", marked, shell.Printable(observer))
 }
 
 // replayParked marks what is parked, and shows how far it has come of what was parked when it

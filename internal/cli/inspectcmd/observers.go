@@ -43,11 +43,11 @@ func observerList(d *shell.Deps) *cobra.Command {
 		Short: "List the observers: state, what waits for them, and what the nodes did since " +
 			"they began",
 		Long: `List the observers of the cluster. WAITING are notifications that are not parked,
-OLDEST is how long the oldest of them has waited, PARKED are those that were given up after too
-many failures (` + "`notify ls --parked`" + ` shows why). RUNNING, RUNS, FAILURES and CONTENDED
+OLDEST is how long the oldest of them has waited, PARKED are those that failed too
+often (` + "`notify ls --parked`" + ` shows why). RUNNING, RUNS, FAILURES and CONTENDED
 are of all nodes, added up; RUNNING is followed by the most runs at once that they allow.
-CONTENDED are cells whose runs come to nothing again and again, because other transactions are
-always faster or nodes do not answer; with -o json, rows tells which they are, and which runs go
+CONTENDED are cells whose runs keep failing, because they lose conflicts or nodes do not answer;
+with -o json, rows tells which they are, and which runs go
 on for long (` + "`why`" + ` explains one row).
 
 States: running; paused (` + "`observer resume`" + `); unlinked, if no process that the node
@@ -219,10 +219,10 @@ func (o *observerJSON) line() []any {
 func observerPause(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pause OBSERVER",
-		Short: "Start no more runs of an observer, on all nodes; what changes waits",
-		Long: `Start no more runs of an observer, on all nodes, until it is resumed. Runs under
-way end. Changes go on being noted and wait; loaders are not slowed by them. Pausing a paused
-observer is no error.`,
+		Short: "Stop starting runs of an observer on all nodes; changes wait",
+		Long: `Stop starting runs of an observer, on all nodes, until it is resumed. Runs in progress
+finish. Changes are still recorded and wait; they do not slow loads. Pausing a paused
+observer is not an error.`,
 		Example: "observer pause count",
 	}
 	return setPaused(d, cmd, true, "observer %s is paused")
@@ -232,7 +232,7 @@ observer is no error.`,
 func observerResume(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "resume OBSERVER",
-		Short:   "Let a paused observer run again",
+		Short:   "Resume a paused observer",
 		Example: "observer resume count",
 	}
 	return setPaused(d, cmd, false, "observer %s is running")
@@ -249,11 +249,10 @@ func setPaused(d *shell.Deps, cmd *cobra.Command, paused bool, text string) *cob
 func observerLimit(d *shell.Deps) *cobra.Command {
 	var limit uint32
 	cmd := &cobra.Command{
-		Use: "limit OBSERVER N",
-		Short: "Let an observer have at most N runs at once in each process; 0: as it was " +
-			"registered",
-		Long: `Let an observer have at most N runs at once in each process, on all nodes, from
-now on. 0 goes back to what the program registered it with. To stop it altogether, pause it.`,
+		Use:   "limit OBSERVER N",
+		Short: "Limit an observer's concurrent runs in each process; 0: the registered limit",
+		Long: `Limit an observer to N concurrent runs in each process, on all nodes. 0 restores the
+limit that the program registered. To stop an observer, pause it.`,
 		Example: "observer limit count 2\nobserver limit count 0",
 		PreRunE: func(cmd *cobra.Command, args []string) error {
 			// No limit of zero runs: zero means "as registered" in the protocol, and pausing is
@@ -280,11 +279,11 @@ func observerRetire(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "retire OBSERVER --yes",
 		Short: "Remove an observer and its notifications from the cluster",
-		Long: `Remove an observer from the cluster's catalogue, with all that waits for it. Its
-column is not observed any more; what its runs have written stays. A program that still
-registers it brings it back when it starts: retire it once no program does. --yes says that it
-is meant: what waited can't be had back but by a replay. At a terminal the command asks for the
-observer's name instead.`,
+		Long: `Remove an observer and its pending notifications from the cluster's catalogue. Its
+column is no longer observed; the writes of its runs remain. A program that still
+registers it recreates it when it starts: retire it once no program does. --yes
+confirms: only a replay recovers the notifications. At a terminal the command asks for
+the observer's name instead.`,
 		Example: "observer retire count --yes",
 	}
 	d.Confirmed(cmd, "retiring %s drops its notifications (`observer pause` only stops it)")

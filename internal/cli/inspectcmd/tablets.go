@@ -52,7 +52,7 @@ func tabletMerge(d *shell.Deps) *cobra.Command {
 		Use:   "merge TABLE ROW",
 		Short: "Merge the tablet that begins at the row with the one before it",
 		Long: `Merge the tablet that begins at the row with the one before it. Their replicas are first moved to
-the same nodes, which takes as long as a tablet move. Then both serve nothing for about a second.
+the same nodes, which takes as long as a tablet move. Then both are unavailable for about a second.
 The cluster itself merges small tablets of one table, except at requested splits, and
 tablets of dropped tables.`,
 		Example: "tablet merge bank m --timeout 60s",
@@ -79,11 +79,11 @@ func tabletList(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls",
 		Short: "List the tablets with their replicas, leaders and load",
-		Long: `List the tablets in range order, or with --sort load those first that do most. LEADER is the id
-of the node that says that it leads the tablet; none, if no node that has answered does: the tablet has
-no quorum, or is just electing one. LOCKS and what follows is what the leader says, or without its
-answer the replica of the answering node; a dash where neither is known. With -o json each replica
-says what it has.`,
+		Long: `List the tablets in range order, or with --sort load the busiest first. LEADER is the id of the
+node that reports to lead the tablet; none if no answering node does: the tablet has no quorum, or is
+electing a leader. LOCKS and the columns after it are reported by the leader, or without its answer
+by the replica of the answering node; a dash means unknown. With -o json each replica reports its
+own values.`,
 		Example: "tablet ls\ntablet ls --sort load\ntablet ls -o json",
 	}
 	order := cmd.Flags().String("sort", "range", "order: range, or load: the busiest first")
@@ -277,10 +277,10 @@ func tabletMove(d *shell.Deps) *cobra.Command {
 the replica on a node lead. TABLET is a number of tablet ls. Nodes are named by their ids or by
 the addresses that clients reach them at.
 
-It returns when the order is recorded. What is ordered is done whatever node leads, also after a
-restart; tablet ls shows how far it is. An order that can't be carried out any more, because a
-node has gone or is drained, ends. Replicas and leaders are spread evenly by themselves: after
-ten minutes a move that makes the cluster uneven may be undone.
+It returns when the move is recorded. The move continues after a change of leader or a restart;
+tablet ls shows its progress. A move that is no longer possible, because a node is dead or
+drained, ends. The cluster balances replicas and leaders automatically: after ten minutes it may
+undo a move that unbalances them.
 
 It is refused if there is no such node or tablet, if the replica is not there, if the other node
 has one already, or if two replicas would come into one zone that need not.`,
@@ -292,7 +292,7 @@ has one already, or if two replicas would come into one zone that need not.`,
 			case err != nil:
 				return shell.Usagef(cmd, "TABLET is a number of tablet ls, not %s", shell.Printable(args[0]))
 			case to == "":
-				return shell.Usagef(cmd, "--to says to which node")
+				return shell.Usagef(cmd, "--to is missing: the target node")
 			case req.Leader == (from != ""):
 				return shell.Usagef(cmd, "give one of --from NODE, for a replica, and --leader")
 			}
@@ -301,7 +301,7 @@ has one already, or if two replicas would come into one zone that need not.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&from, "from", "", "the node whose replica moves")
-	flags.StringVar(&to, "to", "", "the node that gets it, or that is to lead")
+	flags.StringVar(&to, "to", "", "the node that receives the replica or the leadership")
 	flags.BoolVar(&req.Leader, "leader", false, "move the leadership only")
 	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, _ []string) (err error) {
 		if req.ToNode, err = s.NodeID(ctx, to); err != nil {
@@ -341,11 +341,10 @@ type replicaOut struct {
 func tabletDescribe(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "describe TABLET",
-		Short: "Show what each replica of a tablet says of itself",
-		Long: `Ask every replica of a tablet, a number of tablet ls, and show what it says: its
-role, its term, the last entry that it has applied and the last one that it has, who leads as
-far as it knows, and whether it is at rest. A replica that does not answer is shown with the
-reason.`,
+		Short: "Show the state of each replica of a tablet",
+		Long: `Show the state of every replica of a tablet (a number of tablet ls): its role, its term,
+its last applied entry and its last entry, the leader that it knows, and whether it is
+quiescent. A replica that does not answer is shown with the reason.`,
 		Example: "tablet describe 7\ntablet describe 7 -o json",
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

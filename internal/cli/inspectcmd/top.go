@@ -62,10 +62,10 @@ func TopCommand(d *shell.Deps) *cobra.Command {
 	interval, rows, once := 2*time.Second, 10, false
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "Show what the cluster does, again and again: nodes, tablets, observers, clients",
-		Long: `Show nodes, the busiest tablets, observers and clients, anew at each --interval until it is
-interrupted. Elsewhere than on a terminal, with --once and with -o json it shows one sample and
-ends. Clients are shown to operators.`,
+		Short: "Show nodes, busiest tablets, observers and clients, refreshed periodically",
+		Long: `Show nodes and the busiest tablets, observers and clients, refreshed every --interval until
+interrupted. Without a terminal, with --once and with -o json it prints one sample and
+exits. Only operators see clients.`,
 		Example: "top\ntop --interval 5s\ntop -o json",
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			if interval < time.Second || rows < 1 {
@@ -75,8 +75,8 @@ ends. Clients are shown to operators.`,
 		},
 	}
 	cmd.Flags().DurationVar(&interval, "interval", interval, "time between two samples, at least 1s")
-	cmd.Flags().IntVar(&rows, "rows", rows, "most tablets, observers and clients to show, each")
-	cmd.Flags().BoolVar(&once, "once", false, "show one sample and end")
+	cmd.Flags().IntVar(&rows, "rows", rows, "maximum number of tablets, of observers and of clients")
+	cmd.Flags().BoolVar(&once, "once", false, "print one sample and exit")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if d.Out.JSON() || !d.Out.AtTerminal(d.Out.Raw) {
 			once = true

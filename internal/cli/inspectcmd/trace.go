@@ -22,20 +22,20 @@ func TraceCommand(d *shell.Deps) *cobra.Command {
 		Short: "Show the chain of a change: what wrote it, and which observers ran for it",
 		Long: `Show the chain that the newest change of a row or cell (or that as of --at) belongs to: the transaction that began it,
 the runs of observers that its writes set off, what those wrote, and so on, with the time of each and the time between
-them. Runs that did not happen yet are shown with what is known: waiting, failing, parked, with the last error.
+them. Pending runs are shown with their state (waiting, failing, parked) and last error.
 
 It follows what is stored: write records, acknowledgments, notifications, rollbacks of runs that conflicted. What a
 transaction wrote is looked for in the row in which it is known to have written, and with --search in all rows of the
 named tables, which reads each of them once for every transaction, as scan would. Runs of weak observers acknowledge
-nothing: they are shown while they wait. What has been collected is not known any more.
+nothing: they are shown while they wait. Collected versions are not shown.
 
 With -o json each step is an object; "state" is one of ` + inspect.States + `.`,
 		Example: "trace bank bob\n" +
 			"trace bank bob balance --at 5m --search totals -o json",
 	}
 	in, at := shell.AddInput(cmd), shell.AddAt(cmd)
-	shell.AddLimit(cmd, &t.Limit, 1, "most steps")
-	cmd.Flags().IntVar(&t.Depth, "depth", 16, "most runs after one another, up to the beginning and down from there")
+	shell.AddLimit(cmd, &t.Limit, 1, "maximum number of steps")
+	cmd.Flags().IntVar(&t.Depth, "depth", 16, "maximum length of a chain of runs, in each direction")
 	tables := cmd.Flags().StringArray("search", nil,
 		"also look in all rows of this table for what a transaction wrote; repeatable")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

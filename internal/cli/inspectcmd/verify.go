@@ -18,9 +18,9 @@ func VerifyCommand(d *shell.Deps) *cobra.Command {
 	return d.WithClient(&cobra.Command{
 		Use:   "verify",
 		Short: "Compare the replicas of every tablet",
-		Long: `Each replica of a tablet reads all that it holds as of one place of the tablet's
-log, and computes a checksum of it. They must be equal. The cluster serves meanwhile. The exit
-code is 1 if replicas differ, or could not be compared.`,
+		Long: `Compare the replicas of every tablet: each computes a checksum of its data as of one
+index of the tablet's log. The cluster continues to serve. The exit code is 1 if
+replicas differ, or could not be compared.`,
 		Example: "verify\nverify -o json",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return d.Conn.RunLong(cmd, verify) },
 	})

@@ -24,12 +24,12 @@ func WhyCommand(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "why OBSERVER ROW",
 		Short: "Say why an observer did or did not run for a row",
-		Long: `Say in one sentence why an observer did or did not run for a row, what to do
-about it, and what that is concluded from: the observer's state, the newest change of the
+		Long: `Explain why an observer did or did not run for a row, what to do about it, and on what
+evidence: the observer's state, the newest change of the
 observed cell, the acknowledgment of the last run, the notification, locks in the way with what
 has become of their transactions, and the node's queues.
 
-The order of earlier versions, TABLE ROW OBSERVER, is taken too.
+The argument order of earlier versions, TABLE ROW OBSERVER, is also accepted.
 
 It only reads. With -o json it is one object; "verdict" is one of:
 ` + strings.NewReplacer(", "+whyParked, ",\n"+whyParked, ", "+whyFailing,

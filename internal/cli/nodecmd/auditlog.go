@@ -124,7 +124,7 @@ func (f *auditFile) reopen() error {
 	there, err := os.Stat(f.path)
 	switch {
 	case err == nil && !there.Mode().IsRegular():
-		return fmt.Errorf("%s is no regular file", f.path)
+		return fmt.Errorf("%s is not a regular file", f.path)
 	case err != nil && !errors.Is(err, os.ErrNotExist):
 		return err
 	case err == nil && f.file != nil:

@@ -22,18 +22,18 @@ func CertCommand(d *shell.Deps) *cobra.Command {
 			"cert create-client ann --role operator",
 		certCreateCA(d), certCreateNode(d), certCreateClient(d), certRevoke(d), certShow(d),
 		certGossipKey(d))
-	cmd.Long = `Make what protects a cluster: an authority of its own, a certificate for each node and each client that it signs, and the
-key that gossip is encrypted with. "start --certs" takes a node's folder, the other commands' --certs a client's.
+	cmd.Long = `Create a cluster's credentials: a certificate authority, the certificates of nodes and clients that it signs, and the
+key that encrypts gossip. "start --certs" takes a node's folder, the other commands' --certs a client's.
 
-Whoever has ca.key can make nodes and clients: keep it off the nodes, by making their folders with --ca-dir. Running nodes
-use changed files within seconds; copy them there and start nothing anew.`
+ca.key allows its holder to create nodes and clients: keep it off the nodes by creating their folders with --ca-dir.
+Running nodes load changed files within seconds, without a restart.`
 	return cmd
 }
 
 func certCreateCA(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create-ca",
-		Short: "Make a cluster's authority: ca.crt, ca.key and gossip.keys",
+		Short: "Create a cluster's certificate authority: ca.crt, ca.key and gossip.keys",
 		Example: "cert create-ca\n" +
 			"cert create-ca --certs /etc/percolator/ca --days 3650",
 	}
@@ -43,14 +43,14 @@ func certCreateCA(d *shell.Deps) *cobra.Command {
 func certCreateNode(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create-node NAME",
-		Short: "Make a node's certificate: node.crt and node.key",
+		Short: "Create a node's certificate: node.crt and node.key",
 		Example: "cert create-node n1\n" +
 			"cert create-node n1 --host n1.example.org --host 10.0.0.1 --ca-dir ca --certs n1\n" +
 			"cert create-node n1 --host 10.0.0.1 --force",
 	}
 	req := &certs.Request{}
 	cmd.Flags().StringSliceVar(&req.Hosts, "host", []string{"localhost", "127.0.0.1", "::1"},
-		"names and addresses that clients reach the node by")
+		"host names and addresses of the node")
 	addCADir(cmd, req)
 	return creating(d, cmd, req, certs.LeafLifetime, certs.CreateNode)
 }
@@ -58,9 +58,9 @@ func certCreateNode(d *shell.Deps) *cobra.Command {
 func certCreateClient(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create-client NAME",
-		Short: "Make a client's certificate: client.crt and client.key",
-		Long: `Make a client's certificate. What its holder may do is its role, which is in the certificate
-and can't be changed without the authority's key. Each role may do what those before it may:
+		Short: "Create a client's certificate: client.crt and client.key",
+		Long: `Create a client's certificate. Its role determines the holder's permissions; it is part of the certificate
+and cannot be changed without the authority's key. Each role includes those before it:
 
   reader    read all tables, and see the state of the cluster
   writer    run transactions that change users' tables
@@ -71,7 +71,7 @@ and can't be changed without the authority's key. Each role may do what those be
 	}
 	req := &certs.Request{}
 	cmd.Flags().StringVar((*string)(&req.Role), "role", string(certs.Writer),
-		"what the client may do: reader, writer, observer or operator")
+		"role of the client: reader, writer, observer or operator")
 	addCADir(cmd, req)
 	return creating(d, cmd, req, certs.LeafLifetime, certs.CreateClient)
 }
@@ -79,7 +79,7 @@ and can't be changed without the authority's key. Each role may do what those be
 // addCADir adds the flag of the commands that need the authority.
 func addCADir(cmd *cobra.Command, req *certs.Request) {
 	cmd.Flags().StringVar(&req.CA, "ca-dir", "",
-		"folder with ca.crt and ca.key (default: --certs); what else is needed of it is copied")
+		"folder with ca.crt and ca.key (default: --certs); other required files are copied from it")
 }
 
 // creating makes a command that makes files, and tells which: for NAME, if it takes one.
@@ -89,8 +89,8 @@ func creating(d *shell.Deps, cmd *cobra.Command, req *certs.Request, lifetime ti
 	const day = 24 * time.Hour
 	flags := cmd.Flags()
 	flags.StringVar(&req.Dir, "certs", "certs", "folder for the files")
-	flags.BoolVar(&req.Force, "force", false, "overwrite files that are there")
-	days := flags.Int("days", int(lifetime/day), "how long the certificate is good")
+	flags.BoolVar(&req.Force, "force", false, "overwrite existing files")
+	days := flags.Int("days", int(lifetime/day), "validity in days")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if *days < 1 || *days > 36500 {
 			return shell.Usagef(cmd, "--days %d: give 1 to 36500", *days)
@@ -112,10 +112,10 @@ func creating(d *shell.Deps, cmd *cobra.Command, req *certs.Request, lifetime ti
 func certShow(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "show",
-		Short:   "Show the certificates and gossip keys in a folder, and what is wrong with them",
+		Short:   "Show the certificates and gossip keys in a folder, and their problems",
 		Example: "cert show\ncert show --certs /etc/percolator/certs -o json",
 	}
-	dir := cmd.Flags().String("certs", "certs", "folder to look at")
+	dir := cmd.Flags().String("certs", "certs", "folder to read")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		infos, err := certs.Show(*dir, time.Now())
 		if err != nil {
@@ -165,10 +165,10 @@ func showCertificates(out *shell.Printer, infos []certs.Info) error {
 func certRevoke(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "revoke CERTIFICATE...",
-		Short: "Take certificates back: ca.crl",
-		Long: `Take certificates of nodes or clients back before their time is over. Each is named by its file, or by its serial
-number, which "cert show -o json" tells. What is revoked is in ca.crl, which the authority signs: copy
-that to the folders of all nodes, beside ca.crt. They look at it within a second of the next connection or call.`,
+		Short: "Revoke certificates: ca.crl",
+		Long: `Revoke certificates of nodes or clients before they expire. Each is named by its file, or by its serial
+number ("cert show -o json"). The authority signs the list of revoked certificates, ca.crl: copy
+it to the folders of all nodes, next to ca.crt. Nodes reread it within a second of the next connection or call.`,
 		Example: "cert revoke ann/client.crt\n" +
 			"cert revoke 5f1c09a7d3 --certs ca",
 		Args: cobra.MinimumNArgs(1),
@@ -189,25 +189,25 @@ that to the folders of all nodes, beside ca.crt. They look at it within a second
 func certGossipKey(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gossip-key add|use|drop",
-		Short: "Replace the key that gossip is encrypted with, in three steps",
-		Long: `Replace the key that gossip is encrypted with, while the cluster runs. After each step, copy gossip.keys to the folders of
-all nodes, and wait ten seconds before the next, for nodes look at it every five:
+		Short: "Rotate the gossip key in three steps",
+		Long: `Rotate the key that encrypts gossip, while the cluster runs. After each step, copy gossip.keys to the folders of
+all nodes, and wait ten seconds before the next: nodes reread it every five seconds:
 
-  add   a new key is accepted beside the old one
-  use   the new key encrypts, the old one is still accepted
-  drop  the old one is accepted no longer
+  add   accept a new key in addition to the old one
+  use   encrypt with the new key, still accept the old one
+  drop  no longer accept the old one
 
-The key that encrypts stays always. To take a new key back that is not used yet: drop --force.`,
+The active key cannot be dropped. drop --force removes an added key that is not in use yet.`,
 		Example: "cert gossip-key add\n" +
 			"cert gossip-key use\n" +
 			"cert gossip-key drop --certs ca",
 	}
 	dir := cmd.Flags().String("certs", "certs", "folder with gossip.keys")
-	force := cmd.Flags().Bool("force", false, "drop also a key that was added and is not used yet")
+	force := cmd.Flags().Bool("force", false, "also drop an added key that is not in use yet")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		step := certs.Step(args[0])
 		if step != certs.AddKey && step != certs.UseKey && step != certs.DropOld {
-			return shell.Usagef(cmd, "%q is no step; they are add, use and drop", args[0])
+			return shell.Usagef(cmd, "%q is not a step; the steps are add, use and drop", args[0])
 		}
 		n, err := certs.RotateGossipKey(*dir, step, *force)
 		if errors.Is(err, certs.ErrNotUsed) {

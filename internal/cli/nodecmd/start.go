@@ -34,17 +34,17 @@ func StartCommand(d *shell.Deps) *cobra.Command {
 		Short: "Run a node",
 		Long: `Run a node over the data in --dir, which is created when missing.
 
-SIGTERM or SIGINT drains the node: it takes no new work, finishes observers and commits under
-way, and exits 0. A second signal, a moment later, ends it at once; nothing acknowledged is lost
+SIGTERM or SIGINT drains the node: it accepts no new work, finishes the running observers and
+commits, and exits 0. A second signal stops it at once; acknowledged writes are not lost
 either way.
 
-With an empty directory it begins a new cluster. With --join it becomes a node of the one that
-the nodes at those addresses belong to, and waits for them as long as it takes. N nodes with
-empty directories, --bootstrap-expect N and the same --join begin one cluster together. A node
-that has been started before comes back to its cluster by itself.
+With an empty directory it starts a new cluster. With --join it joins the cluster of the nodes
+at those addresses, and waits for them without limit. N nodes with empty directories,
+--bootstrap-expect N and the same --join form one new cluster. A node that has been started
+before rejoins its cluster automatically.
 
-Nodes show each other certificates (--certs; "cert" makes them), or talk in plain text on
-loopback addresses (--insecure).`,
+Nodes authenticate each other by certificates (--certs; "cert" creates them), or use plain text
+on loopback addresses (--insecure).`,
 		Example: "start --dir data --insecure\n" +
 			"start --dir data2 --insecure --listen 127.0.0.1:7900 --join 127.0.0.1:7800\n" +
 			"start --dir data --certs certs --listen 10.0.0.1:7800 --join " +
@@ -55,11 +55,11 @@ loopback addresses (--insecure).`,
 	shell.AddFlags(flags, d.App.Flags)
 	flags.StringVar(&n.cfg.Dir, "dir", "", "directory of the node's data and identity")
 	flags.StringVar(&n.cfg.LogDir, "log-dir", "",
-		"directory of the Raft log, such as on a device of its own; empty: inside of --dir")
+		"directory of the Raft log, for example on a separate device; empty: inside --dir")
 	flags.StringSliceVar(&n.cfg.Join, "join", nil,
-		"host[:port] of nodes to join, as they were given to --listen")
+		"host[:port] of nodes to join, as in their --listen")
 	flags.IntVar(&n.cfg.Expect, "bootstrap-expect", n.cfg.Expect,
-		"number of nodes with empty directories that begin a cluster together")
+		"number of nodes with empty directories that form a new cluster")
 	flags.StringVar(&n.cfg.Peer, "peer", n.cfg.Peer,
 		"host:port for traffic between nodes; auto: --listen's next port")
 	flags.StringVar(&n.cfg.Gossip, "gossip", n.cfg.Gossip,
@@ -74,9 +74,9 @@ loopback addresses (--insecure).`,
 	flags.BoolVar(&n.cfg.HTTPTLS, "http-tls", false,
 		"with --certs: serve HTTP over TLS, with the node's certificate")
 	flags.BoolVar(&n.cfg.HTTPLogin, "http-login", false,
-		"answer over HTTP only who has logged in, except for health"+founds)
+		"require a login over HTTP, except for health"+founds)
 	flags.BoolVar(&n.cfg.InsecureHTTP, "insecure-http", false,
-		"with --certs: serve HTTP, which everybody may read, where others reach it")
+		"with --certs: serve unauthenticated HTTP on addresses that other machines reach")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if n.cfg.InsecureForce {
 			n.cfg.Insecure = true
@@ -101,7 +101,7 @@ func DevCommand(d *shell.Deps) *cobra.Command {
 	n := &nodeFlags{}
 	cmd := &cobra.Command{
 		Use:     "dev",
-		Short:   "Run a throw-away node: a temporary directory, gone when it stops",
+		Short:   "Run a temporary node whose directory is removed when it stops",
 		Example: "dev\ndev --listen 127.0.0.1:0 --http=",
 	}
 	n.register(cmd.Flags())
@@ -318,41 +318,41 @@ func (n *nodeFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&c.Listen, "listen", c.Listen,
 		"host:port for clients; port 0 picks free ports for all listeners")
 	flags.StringVar(&c.Advertise, "advertise", c.Advertise,
-		"host:port that others are told; its host goes for the other listeners too (default: "+
-			"what was bound)")
+		"advertised host:port; its host also applies to the other listeners (default: the "+
+			"bound address)")
 	flags.StringVar(&c.HTTP, "http", c.HTTP,
 		"host:port for HTTP; auto: --listen's third next port; empty: none")
 	flags.StringSliceVar(&c.HTTPHosts, "http-host", nil,
-		"name under which HTTP answers, besides addresses and the node's own names; may be "+
-			"repeated")
+		"host name accepted over HTTP, in addition to addresses and the node's own names; "+
+			"repeatable")
 	flags.BoolVar(&c.Pprof, "pprof", false,
 		"serve profiles of the process under /debug/pprof/ of HTTP")
 	flags.StringVar(&c.Trace.Endpoint, "trace-endpoint", "",
 		"URL of an OTLP collector for traces, such as http://127.0.0.1:4317; empty: none")
 	flags.Float64Var(&c.Trace.Sample, "trace-sample", c.Trace.Sample,
-		"share of the traces that begin on this node and are kept, from 0 to 1")
+		"fraction of the traces started on this node that are kept, from 0 to 1")
 	flags.StringToStringVar(&n.labels, LabelsFlag, nil, "labels of the node, such as zone=a")
 	flags.DurationVar(&c.History, "history", c.History, "how long old versions stay readable"+
 		founds)
 	n.registerUpkeep(flags)
 	flags.DurationVar(&c.LockTTL, "lock-ttl", c.LockTTL,
-		"how long locks of a dead transaction bar others")
+		"how long locks of a dead transaction block others")
 	flags.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout,
-		"how long a stopping node waits for work under way")
+		"how long a stopping node waits for work in progress")
 	flags.IntVar(&c.Scanners, "scanners", c.Scanners,
-		"goroutines that look for changed cells; 0: none")
+		"number of goroutines that scan for changed cells; 0: none")
 	flags.IntVar(&c.ObserverWorkers, "observer-workers", c.ObserverWorkers,
-		"observers that run at once; 0: none")
+		"maximum concurrent observer runs; 0: none")
 	flags.IntVar(&c.Limits.Value, "max-value", c.Limits.Value,
 		"largest value in bytes, at most 6 MiB")
 	n.registerTuning(flags)
 	flags.StringVar(&n.logLevel, "log-level", "info", "debug, info, warn or error")
 	flags.StringVar(&n.logFormat, "log-format", "text", "text or json")
 	flags.StringVar(&n.auditLog, "audit-log", "",
-		"file to which operators' acts are appended, one line of JSON each, beside the log; may be "+
-			"moved away while the node runs")
+		"file to which operators' actions are appended, one JSON object a line, in addition to "+
+			"the log; may be rotated while the node runs")
 	flags.StringVar(&n.ready, "ready-file", "",
-		"write the addresses there as JSON once the node serves; removed when it stops")
+		"file to which the node writes its addresses as JSON once it serves; removed when it stops")
 }
 
 // registerUpkeep adds the flags of background work on the data. 0 stands for the actor's
@@ -370,16 +370,16 @@ func (n *nodeFlags) registerUpkeep(flags *pflag.FlagSet) {
 	flags.Uint64Var(&s.MaxLoad, "split-load", s.MaxLoad,
 		"split tablets with more operations a second; 0: 250000"+founds)
 	flags.IntVar(&s.MaxTablets, "split-max-tablets", s.MaxTablets,
-		"the most tablets, however they are made; 0: 1024"+founds)
+		"maximum number of tablets; 0: 1024"+founds)
 	flags.DurationVar(&p.GoneAfter, "replace-dead-after", p.GoneAfter,
-		"how long a node may be away before its replicas are replaced; 0: 5m"+founds)
+		"how long a node may be down before its replicas are replaced; 0: 5m"+founds)
 	flags.DurationVar(&p.ForgetAfter, "forget-after", p.ForgetAfter,
-		"how long a node without replicas may be away before it is forgotten; not given: 24h"+
+		"how long a node without replicas may be down before it is forgotten; not given: 24h"+
 			founds)
 	flags.Var((*shell.ByteSize)(&n.cfg.Snapshots.Rate), "snapshot-rate",
-		"bytes a second of all tablets' states that are sent to replicas; 0: 64MiB")
+		"maximum bytes a second of snapshots sent to replicas, for all tablets together; 0: 64MiB")
 	flags.IntVar(&n.cfg.Snapshots.AtOnce, "snapshots-at-once", n.cfg.Snapshots.AtOnce,
-		"how many such states are sent at once; 0: 2")
+		"maximum number of snapshots sent concurrently; 0: 2")
 	flags.BoolVar(&s.Off, "no-splits", s.Off, "split tablets on request only"+founds)
 }
 
@@ -387,13 +387,13 @@ func (n *nodeFlags) registerUpkeep(flags *pflag.FlagSet) {
 func (n *nodeFlags) registerTuning(flags *pflag.FlagSet) {
 	c := &n.cfg
 	f, s := &c.Notifications, &c.Store
-	flags.BoolVar(&f.NoHints, "no-hints", f.NoHints, "find changed cells by scanning alone")
+	flags.BoolVar(&f.NoHints, "no-hints", f.NoHints, "find changed cells only by scanning")
 	flags.BoolVar(&f.NoLockd, "no-lockd", f.NoLockd, "run observers without advisory locks")
 	flags.DurationVar(&f.ScanPause, "scan-pause", f.ScanPause,
-		"rest of a scanner that found nothing")
+		"pause of a scanner that found nothing")
 	flags.IntVar(&f.ScanPage, "scan-page", f.ScanPage, "entries that one message of a scan fetches")
 	flags.Var((*shell.ByteSize)(&c.Memory), "memory",
-		"bytes that the process may take; 0: what its cgroup allows, else the machine's memory")
+		"memory limit of the process in bytes; 0: the limit of its cgroup, else the machine's memory")
 	flags.Int64Var(&s.MemTableSize, "memtable-size", s.MemTableSize,
 		"memtable in bytes; 0: the store's default")
 	flags.Uint64Var(&s.MinFreeBytes, "min-free-bytes", s.MinFreeBytes,
@@ -409,7 +409,7 @@ func (n *nodeFlags) registerTuning(flags *pflag.FlagSet) {
 		flags.IntVar(&b.cfg.MaxMessages, prefix+"max-messages", 0,
 			"most messages in a batch of the "+b.name+"; 0: default")
 		flags.IntVar(&b.cfg.MaxBytes, prefix+"max-bytes", 0, "most bytes in a batch; 0: default")
-		flags.DurationVar(&b.cfg.Linger, prefix+"linger", 0, "how long a batch waits for company")
+		flags.DurationVar(&b.cfg.Linger, prefix+"linger", 0, "how long a batch waits for more messages")
 		flags.IntVar(&b.cfg.QueueLimit, prefix+"queue-limit", 0,
 			"most unanswered messages; 0: default")
 	}

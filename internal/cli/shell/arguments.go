@@ -82,7 +82,7 @@ func Unescape(how, arg string) (string, error) {
 	case EscapeGo:
 		text, err := unquote(arg)
 		if err != nil {
-			return "", fmt.Errorf("%s is no Go string literal: write a\\x00b, or \"a\\x00b\"", arg)
+			return "", fmt.Errorf("%s is not a Go string literal: write a\\x00b, or \"a\\x00b\"", arg)
 		}
 		return text, nil
 	case escapeHex:
@@ -178,7 +178,7 @@ func (b *ByteSize) Set(text string) error {
 	unit := strings.TrimSpace(text[len(number):])
 	n, err := strconv.ParseUint(number, 10, 64)
 	if err != nil {
-		return fmt.Errorf("%q is no number of bytes, such as 96MiB", text)
+		return fmt.Errorf("%q is not a number of bytes, such as 96MiB", text)
 	}
 	for i, name := range byteUnits {
 		if unit != name && unit != "" {

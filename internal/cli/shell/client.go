@@ -50,19 +50,19 @@ type Connector struct {
 // register adds the flags of every command that talks to a node.
 func (c *Connector) register(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&c.addrs, "addr", []string{config.DefaultListen},
-		"--listen addresses of nodes; the first that answers serves")
+		"--listen addresses of nodes; the first that answers is used")
 	flags.BoolVar(&c.insecure, "insecure", false,
-		"talk plain text to addresses that are not this machine's")
+		"allow plain text to addresses of other machines")
 	flags.StringVar(&c.certs, "certs", "",
 		"folder with ca.crt, client.crt and client.key, or a node's folder")
 	flags.StringVar(&c.cert, "cert", "", "PEM file with this client's certificate")
-	flags.StringVar(&c.key, "key", "", "PEM file with its key")
-	flags.StringVar(&c.ca, "ca", "", "PEM file with the authority that signed the nodes' "+
+	flags.StringVar(&c.key, "key", "", "PEM file with the client's key")
+	flags.StringVar(&c.ca, "ca", "", "PEM file with the authority of the nodes' "+
 		"certificates")
 	flags.BoolVar(&c.proxy, "proxy", false,
 		"connect through the proxy that HTTPS_PROXY names; without it connections are direct")
 	flags.DurationVar(&c.Timeout, "timeout", usualTimeout,
-		"give up after this time; a command that may take long connects in it")
+		"timeout of the command; for long-running commands, of connecting only")
 }
 
 // Run connects, runs fn, and closes. The context ends after --timeout, or with a signal.

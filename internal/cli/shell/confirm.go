@@ -39,11 +39,11 @@ func (d *Deps) Confirmed(cmd *cobra.Command, cost string) *cobra.Command {
 
 // confirm returns nil if the name is typed at the terminal.
 func (d *Deps) confirm(cmd *cobra.Command, name, cost string) error {
-	refused := Usagef(cmd, "%s: give --yes if that is meant", cost)
+	refused := Usagef(cmd, "%s: give --yes to confirm", cost)
 	if !d.Out.AtTerminal(d.App.Stdin) {
 		return refused
 	}
-	prompt := OneLine(fmt.Sprintf("%s; type %s to go on: ", cost, Printable(name)))
+	prompt := OneLine(fmt.Sprintf("%s; type %s to continue: ", cost, Printable(name)))
 	if _, err := io.WriteString(d.Out.Stderr, prompt); err != nil {
 		return err
 	}

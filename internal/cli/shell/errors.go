@@ -134,7 +134,7 @@ func (c *Connector) WithResumeHint(err error, where string) error {
 	case first != "":
 		first += "; then "
 	}
-	return WithHint(err, first+"run the same command again: it goes on after "+where)
+	return WithHint(err, first+"run the same command again: it resumes after "+where)
 }
 
 // refusedWith reports whether a node refused with the code.

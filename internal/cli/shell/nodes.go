@@ -23,7 +23,7 @@ func NoteStale(out *Printer, nodes *pb.NodesResponse) {
 		table = "it read the table of all nodes " +
 			Span(time.Duration(nodes.AgeMs)*time.Millisecond) + " ago"
 	}
-	out.Note("this is what the answering node knows by itself, for meta does not answer it "+
+	out.Note("this list comes from the answering node's cache, since meta does not answer "+
 		"(%s); %s",
 		nodes.Unavailable, table)
 }

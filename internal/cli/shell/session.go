@@ -29,7 +29,7 @@ type Session struct {
 }
 
 // ErrNoAnswer is returned when a tablet answers something other than what was asked.
-var ErrNoAnswer = errors.New("the node's answer makes no sense")
+var ErrNoAnswer = errors.New("invalid answer from the node")
 
 // Now returns the oracle's time. Ages and expiries are computed from it, never from this
 // machine's clock.
@@ -90,7 +90,7 @@ func (s *Session) NamesIfKnown(ctx context.Context) (*Names, error) {
 		return nil, err
 	case asking.Err() != nil, errors.Is(err, percolator.ErrUnavailable),
 		refusedWith(err, pb.Error_CODE_UNAVAILABLE):
-		s.Out.Note("tables are shown by their numbers, for meta does not answer: %v", err)
+		s.Out.Note("tables are shown by their numbers, since meta does not answer: %v", err)
 		return nil, nil
 	}
 	return nil, err
