@@ -88,7 +88,8 @@ func (s *Store) Reclaim() {
 }
 
 // Compact frees the space of everything dead, at the cost of rewriting all tables. What open Snaps
-// can see stays.
+// can see stays, and so do up to a few memtables of it in level 0 while no other level has tables:
+// Badger merges level 0 with lower levels, or at its limit of tables.
 func (s *Store) Compact() error {
 	s.reclaiming.Lock()
 	defer s.reclaiming.Unlock()

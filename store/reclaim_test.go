@@ -86,8 +86,10 @@ func TestDeletedRowsLeaveNoKey(t *testing.T) {
 		t.Errorf("an open snap lost a value: %t, %v", ok, err)
 	}
 	snap.Close()
-	if err := st.Compact(); err != nil {
-		t.Fatal(err)
+	for again := true; again; again = store.LevelZero(st) > 0 { // a table or two alone stay there
+		if err := st.Compact(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for group, n := range st.RawKeys() {
 		if group != 0 && group != 0xff && (group != 'T' && group != 'a' || n > 1) {
