@@ -30,7 +30,7 @@ func (s *Store) Reopen(dice *rand.Rand) (*Store, error) {
 	n.stamp.version = s.Version()
 	left, err := s.leave(n, dice)
 	if err != nil {
-		return nil, fmt.Errorf("store: copy what a crash leaves: %w", err)
+		return nil, fmt.Errorf("store: copy the files as a crash would leave them: %w", err)
 	}
 	if err := n.openState(left); err != nil {
 		return nil, err

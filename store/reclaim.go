@@ -240,7 +240,7 @@ func (d *database) padded(seq uint64) bool {
 	})
 }
 
-// deadBy estimates the bytes of tables that an operation makes dead, now or soon. The sum only
+// deadBy estimates the bytes in Badger's tables that an operation turns into garbage. The sum only
 // decides when a compaction is worth its cost.
 func deadBy(txn *badger.Txn, o *op) int64 {
 	size := int64(len(o.key) + len(o.value) + entryOverhead)

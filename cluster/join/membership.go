@@ -92,8 +92,8 @@ const (
 	// rejoinTimeout is the time in which a returning node tries to be registered before it starts
 	// unregistered.
 	rejoinTimeout = 2 * time.Second
-	// duplicatePause is the time in which a node retries when another process appears to have its
-	// identity: its own previous one may just have ended.
+	// duplicatePause bounds the retries of a node while another process appears to have its
+	// identity: its own previous process may only just have ended.
 	duplicatePause = 15 * time.Second
 	logPause       = 30 * time.Second // between two identical log lines
 )

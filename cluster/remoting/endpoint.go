@@ -150,7 +150,7 @@ func (e *endpoint) connect(conn *grpc.ClientConn) (grpc.ClientStream, error) {
 	defer buffer.Free()
 	f := &wire.PeerFrame{}
 	if err := proto.Unmarshal(buffer.ReadOnlyData(), f); err != nil || f.GetWelcome() == nil {
-		return nil, errors.New("the node's answer is not a welcome")
+		return nil, errors.New("unexpected answer to the handshake: no welcome frame")
 	}
 	if !timer.Stop() {
 		return nil, errSilent // the stream is being cancelled

@@ -77,8 +77,8 @@ func older(v View, c Cell, at Timestamp) (Write, bool, error) {
 }
 
 // blocks reports whether a read at the timestamp must wait for the lock (Figure 6 line
-// 12). The commit timestamp of a reservation, once known, may show that it cannot matter
-// to the read.
+// 12). A one-phase commit's reservation does not block it once its commit timestamp is
+// known and above the read's.
 func (l *Lock) blocks(at Timestamp) bool {
 	// Whatever becomes of a lock without a write, readers see no difference.
 	if l.StartTS > at || l.Kind == KindLock {

@@ -5,13 +5,13 @@
 //
 // Invariants:
 //
-//  1. A tablet is made anew only if its voters, by the best log that is left, have no
+//  1. A tablet is recreated only if its voters, by the best log that is left, have no
 //     majority on the surviving nodes, and every other node that has a vote in any tablet is
 //     declared dead. Any other tablet is left as it is.
 //  2. Of the surviving replicas of a tablet the one with the highest (term, index) at the end
 //     of its log goes on, with all of that log: whatever was committed and is on any
-//     survivor is in it. The others are removed. It ends before an entry that takes the rows of
-//     another tablet if that cannot be committed, or applied (merges.go).
+//     survivor is in it. The others are removed. Its log is cut before an entry of a merge that
+//     cannot be committed or applied (merges.go).
 //  3. The tablets of a plan cover all rows once. Rows that no survivor holds are a gap, and a
 //     plan has an empty tablet for them only if the caller accepts that.
 //  4. The new group of a tablet has a replica id and an epoch above all that a lost

@@ -417,8 +417,8 @@ func (p *planner) fill(free []span) error {
 	}
 	switch {
 	case len(free) > 0:
-		return fmt.Errorf("%w: tables %d to %d are among them, and the tablet map does not say whose they "+
-			"were; restore a backup", ErrGap, free[0].start.Table, free[0].end.Table)
+		return fmt.Errorf("%w: rows of tables %d to %d are among them, and the tablet map does not name their tablets; "+
+			"restore a backup", ErrGap, free[0].start.Table, free[0].end.Table)
 	case !p.opts.AcceptGaps:
 		return fmt.Errorf("%w: those of tablets %d, all of whose replicas are lost", ErrGap, lost)
 	}

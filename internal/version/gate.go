@@ -12,7 +12,7 @@ import (
 // goroutine.
 
 // ErrNotActive means that a requested feature is not known to be supported by all nodes.
-var ErrNotActive = errors.New("version: not all nodes of the cluster are known to have this")
+var ErrNotActive = errors.New("version: not all nodes of the cluster are known to support this feature")
 
 // Gate holds a node's knowledge of its cluster's versions. Versions only grow. If the
 // knowledge is stale, the gate refuses a feature that could already be used. Its methods may

@@ -135,7 +135,7 @@ const (
 	AccessChange
 )
 
-// AnswerSize classifies the memory of an operation's answer.
+// AnswerSize says how much memory the answer of an operation may need.
 type AnswerSize uint8
 
 // Sizes of answers.

@@ -75,7 +75,7 @@ func (h *head) truncate(to Position) error {
 
 func (h *head) setCheckpoint(index uint64, figures []byte) error {
 	if index < h.checkpoint || index > h.last {
-		return fmt.Errorf("checkpoint at %d after one at %d, and the last entry is %d",
+		return fmt.Errorf("checkpoint at %d is not between the last checkpoint, %d, and the last entry, %d",
 			index, h.checkpoint, h.last)
 	}
 	h.checkpoint, h.figures = index, string(figures)

@@ -247,8 +247,8 @@ func (x *arrivals) dropIdle(now time.Time) {
 	}
 }
 
-// install installs a complete snapshot, in a task of the tablet and of those whose rows it has
-// taken.
+// install installs a complete snapshot, in one task that holds the tablet and every tablet merged
+// into it.
 func (x *arrivals) install(id uint64, a *arrival) {
 	taken, err := x.set.taken(id, a.snapshot.Descriptor())
 	if err != nil {

@@ -92,7 +92,7 @@ var (
 	errTombstone = errors.New("replicas: the replica was removed from here")
 	errHigher    = errors.New("replicas: a replica with a higher id is here")
 	errElsewhere = errors.New("replicas: no such replica is here")
-	errBusy      = errors.New("replicas: too much else is going on; try again")
+	errBusy      = errors.New("replicas: too many snapshots and changes of replicas are in progress; try again")
 )
 
 // New returns the replicas of a node, none of which runs before Start.

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	percolator "github.com/percolator-go/percolator"
-	"github.com/percolator-go/percolator/examples/webindex/webindex/export"
 	"github.com/percolator-go/percolator/examples/webindex/schema"
+	"github.com/percolator-go/percolator/examples/webindex/webindex/export"
 )
 
 // A full-text index that was lost, or is to be made anew, is filled from the repository;

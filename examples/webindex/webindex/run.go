@@ -12,8 +12,8 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/examples/webindex/batch"
 	"github.com/percolator-go/percolator/examples/webindex/corpus"
-	"github.com/percolator-go/percolator/examples/webindex/webindex/export"
 	"github.com/percolator-go/percolator/examples/webindex/index"
+	"github.com/percolator-go/percolator/examples/webindex/webindex/export"
 	"github.com/percolator-go/percolator/examples/webindex/webindex/search"
 	"github.com/percolator-go/percolator/node"
 )

@@ -212,7 +212,7 @@ func listBackups(ctx context.Context, l *backup.Location, out *shell.Printer) er
 		return err
 	}
 	if len(listed) == 0 {
-		return coded.Errorf("", "%w: the location has none", backup.ErrNotFound)
+		return coded.Errorf("", "%w: the location holds no backups", backup.ErrNotFound)
 	}
 	list := out.Listing("BACKUP, STATE, UPON, TABLES, RECORDS, SIZE", 4, 5)
 	for _, b := range listed {

@@ -88,7 +88,7 @@ func New() *Cluster {
 	}
 }
 
-// AddTable creates a table at once and returns its id.
+// AddTable creates a table and returns its id.
 func (c *Cluster) AddTable(name string, splitKeys ...string) mvcc.TableID {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/blevesearch/bleve/v2/search"
 
 	percolator "github.com/percolator-go/percolator"
-	"github.com/percolator-go/percolator/examples/webindex/webindex/export"
 	"github.com/percolator-go/percolator/examples/webindex/schema"
+	"github.com/percolator-go/percolator/examples/webindex/webindex/export"
 )
 
 // Bounds of a page of results.
