@@ -158,7 +158,7 @@ func TestBackfillIsPaced(t *testing.T) {
 	}
 	_, err := handle.Client(n.DB()).Admin().Backfill(within(t, time.Minute),
 		&pb.BackfillRequest{Name: "counter", Action: pb.BackfillRequest_ACTION_START})
-	if err == nil || !strings.Contains(err.Error(), "there are: none at all") {
+	if err == nil || !strings.Contains(err.Error(), "there are: none") {
 		t.Errorf("unknown observer: %v", err)
 	}
 	dir := t.TempDir()

@@ -78,6 +78,9 @@ func (r *rig) spreadOverTwo(ctx context.Context) (holder int, row string) {
 			}
 			return false
 		}
+		if p := r.nodes[holder].Status().Placement; p == nil || p.Changing > 0 || p.Orders > 0 || !even(all) {
+			return false // a tablet that moves has voters on both nodes, and needs both to start
+		}
 		for _, d := range all {
 			if start := wire.StartOf(d); start.Row != "" && len(d.Replicas) == 1 &&
 				d.Replicas[0].NodeId == meta.NodeId {
@@ -88,6 +91,23 @@ func (r *rig) spreadOverTwo(ctx context.Context) (holder int, row string) {
 		return false
 	})
 	return holder, row
+}
+
+// even reports whether each tablet has one replica, and no node holds over one more than another:
+// then placement moves none.
+func even(all []*pb.TabletDescriptor) bool {
+	held := map[uint64]int{}
+	for _, d := range all {
+		if len(d.Replicas) != 1 {
+			return false
+		}
+		held[d.Replicas[0].NodeId]++
+	}
+	least, most := len(all), 0
+	for _, n := range held {
+		least, most = min(least, n), max(most, n)
+	}
+	return most-least <= 1
 }
 
 // TestOpensBesideLostTablets: a node that holds the only replicas of some tablets is

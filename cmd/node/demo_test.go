@@ -97,7 +97,7 @@ func TestDemo(t *testing.T) {
 	d.press("2k")
 	d.await(`node 2 killed`)
 	d.press("93p")
-	d.await(`there is no node 9`)
+	d.await(`no node 9`)
 	d.await(`node 3 paused`)
 	d.press("r2sa")
 	d.await(`node 3 resumed`)
