@@ -270,7 +270,7 @@ func TestRowsWithoutSurvivor(t *testing.T) {
 	if err := workload.Prepare(ctx, l.nodes[0].DB(), 3); err != nil {
 		t.Fatal(err)
 	}
-	if holder, _ := l.spreadOverTwo(ctx); holder != 0 {
+	if holder, _ := l.spreadOverTwo(ctx, anyhow); holder != 0 {
 		t.Fatalf("node %d holds meta", holder)
 	}
 	ids := []uint64{l.id(0), l.id(1)}

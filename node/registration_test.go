@@ -3,6 +3,7 @@ package node_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,8 +53,9 @@ func (w *watchAll) changed(ctx context.Context, t *testing.T, db *percolator.DB,
 
 // spreadOverTwo waits until both nodes hold tablets of user tables: the last one is moved
 // to the node that does not hold meta. It returns which node has meta, and a row of a
-// user tablet that is there.
-func (r *rig) spreadOverTwo(ctx context.Context) (holder int, row string) {
+// user tablet that is there, once no tablet moves and settled reports true.
+func (r *rig) spreadOverTwo(ctx context.Context,
+	settled func([]*pb.TabletDescriptor) bool) (holder int, row string) {
 	r.t.Helper()
 	meta := r.status(ctx, cluster.MetaTablet)
 	if meta == nil || len(meta.Tablet.Replicas) != 1 {
@@ -78,7 +80,7 @@ func (r *rig) spreadOverTwo(ctx context.Context) (holder int, row string) {
 			}
 			return false
 		}
-		if p := r.nodes[holder].Status().Placement; p == nil || p.Changing > 0 || p.Orders > 0 || !even(all) {
+		if p := r.nodes[holder].Status().Placement; p == nil || p.Changing > 0 || p.Orders > 0 || !settled(all) {
 			return false // a tablet that moves has voters on both nodes, and needs both to start
 		}
 		for _, d := range all {
@@ -93,21 +95,28 @@ func (r *rig) spreadOverTwo(ctx context.Context) (holder int, row string) {
 	return holder, row
 }
 
-// even reports whether each tablet has one replica, and no node holds over one more than another:
-// then placement moves none.
-func even(all []*pb.TabletDescriptor) bool {
-	held := map[uint64]int{}
-	for _, d := range all {
-		if len(d.Replicas) != 1 {
-			return false
+// anyhow is a condition of spreadOverTwo that is always true.
+func anyhow([]*pb.TabletDescriptor) bool { return true }
+
+// resting returns a condition of spreadOverTwo: each tablet has one replica, and placement has
+// moved none for d.
+func (r *rig) resting(d time.Duration) func([]*pb.TabletDescriptor) bool {
+	var since time.Time
+	var moves uint64
+	return func(all []*pb.TabletDescriptor) bool {
+		now := uint64(0)
+		for _, n := range r.nodes {
+			if p := n.Status().Placement; p != nil {
+				now += p.Moves + p.Transfers
+			}
 		}
-		held[d.Replicas[0].NodeId]++
+		if now != moves || since.IsZero() || slices.ContainsFunc(all, func(t *pb.TabletDescriptor) bool {
+			return len(t.Replicas) != 1
+		}) {
+			since, moves = time.Now(), now
+		}
+		return time.Since(since) >= d
 	}
-	least, most := len(all), 0
-	for _, n := range held {
-		least, most = min(least, n), max(most, n)
-	}
-	return most-least <= 1
 }
 
 // TestOpensBesideLostTablets: a node that holds the only replicas of some tablets is
@@ -131,7 +140,7 @@ func TestOpensBesideLostTablets(t *testing.T) {
 		percolator.TableSpec{Name: "watched", SplitKeys: rows}); err != nil {
 		t.Fatal(err)
 	}
-	holder, sound := r.spreadOverTwo(ctx)
+	holder, sound := r.spreadOverTwo(ctx, r.resting(2*time.Second))
 	lost := rows[len(rows)-1]
 	r.stop(1 - holder)
 	r.stop(holder)
