@@ -137,3 +137,34 @@ func ExampleDB_DeleteRange() {
 	// 2 rows, 4 cells
 	// 1 rows, 2 cells
 }
+
+// DeleteColumn drops a column that nothing reads any more. The other columns remain.
+func ExampleDB_DeleteColumn() {
+	ctx := context.Background()
+	db, closeDB, err := shelf(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer closeDB()
+	d, err := db.DeleteColumn(ctx, percolator.Rows("books").Prefix("novel/"), author)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(d.Cells, "cells")
+	if err := db.View(ctx, func(ctx context.Context, s *percolator.Snapshot) error {
+		for c, err := range s.Scan(ctx, percolator.Rows("books").KeysOnly(), author) {
+			if err != nil {
+				return err
+			}
+			fmt.Println("left:", c.Row)
+		}
+		return nil
+	}); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// 2 cells
+	// left: poem/odyssey
+}

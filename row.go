@@ -88,22 +88,15 @@ func (tx *Tx) DeleteRow(ctx context.Context, table, row string) error {
 	return nil
 }
 
-// Deleted is the progress of a DeleteRange.
+// Deleted is the progress of a DeleteRange or DeleteColumn.
 type Deleted struct {
-	Rows, Cells int // deleted so far
+	Rows, Cells int // deleted so far; Rows counts the rows of those cells
 	// Done reports that the scan reached the end of the range and deleted all that it found.
 	Done bool
 	// Next is the first row that is not yet scanned or not yet deleted completely, unless
-	// Done. To continue, call DeleteRange with rows.From(d.Next).
+	// Done. To continue, repeat the call with rows.From(d.Next).
 	Next string
 }
-
-// Bounds of one transaction of DeleteRange.
-const (
-	maxDeleteCells = 1000
-	maxDeleteBytes = 1 << 20 // of rows and columns, plus deleteCellCost per cell
-	deleteCellCost = 64
-)
 
 // DeleteRange deletes all rows of a range in a sequence of transactions. Each deletes up to
 // 1,000 cells, in whole rows unless a single row has more; after a conflict it is retried with
@@ -116,17 +109,40 @@ const (
 // Rows(…).Limit(n) deletes n rows, so that a caller can pause between calls; Limit(0) deletes
 // none. DeleteRange returns ErrInvalid for a range in Reverse.
 func (db *DB) DeleteRange(ctx context.Context, rows RowRange) (Deleted, error) {
+	return db.deleteCells(ctx, rows, "delete range")
+}
+
+// DeleteColumn deletes the cells of one column in a range of rows, like DeleteRange: in a
+// sequence of transactions, each of up to 1,000 cells or 2 s of search. The cells of other
+// columns remain. It reads no values.
+//
+// A deleted cell is deleted as by Tx.Delete: observers of the column run for it and Get finds
+// nothing, a lock of a running transaction is waited for, and snapshots see the old value as
+// long as the history is retained. Transactions that read such a cell and write it conflict.
+//
+// The progress, its continuation and the errors are those of DeleteRange. DeleteColumn returns
+// ErrInvalid if col belongs to another table.
+func (db *DB) DeleteColumn(ctx context.Context, rows RowRange, col Column) (Deleted, error) {
+	return db.deleteCells(ctx, rows, "delete column", col)
+}
+
+// deleteCells deletes the cells of cols, or of all columns, in a sequence of transactions.
+func (db *DB) deleteCells(ctx context.Context, rows RowRange, name string,
+	cols ...Column) (Deleted, error) {
 	all := Deleted{Next: rows.from}
+	if err := db.check(); err != nil {
+		return all, err
+	}
 	if rows.reverse {
 		return all, txn.Invalid("cannot delete a range in reverse")
 	}
-	if rows.nothing {
-		return all, nil
+	spec, err := rows.spec(cols)
+	if err != nil || rows.nothing {
+		return all, err
 	}
-	for limit := rows.limit; !all.Done && (limit == 0 || all.Rows < limit); {
-		step := rows.From(all.Next)
-		step.limit = max(limit-all.Rows, 0)
-		d, err := db.deleteSome(ctx, step)
+	for !all.Done && (rows.limit == 0 || all.Rows < rows.limit) {
+		spec.From, spec.Limit = all.Next, max(rows.limit-all.Rows, 0)
+		d, err := db.c.DeleteSome(ctx, txn.Deletion{ScanSpec: spec, Name: name})
 		if err != nil {
 			return all, err
 		}
@@ -134,53 +150,4 @@ func (db *DB) DeleteRange(ctx context.Context, rows RowRange) (Deleted, error) {
 		all.Done, all.Next = d.Done, d.Next
 	}
 	return all, nil
-}
-
-// deleteSome deletes the first rows of a range in one transaction, with half as many cells on
-// each retry: a smaller transaction conflicts less often.
-func (db *DB) deleteSome(ctx context.Context, rows RowRange) (d Deleted, err error) {
-	most := 2 * maxDeleteCells
-	err = db.Transact(ctx, func(ctx context.Context, tx *Tx) error {
-		most = max(most/2, 1)
-		d, err = deleteUpTo(ctx, tx, rows, most)
-		return err
-	}, Name("delete range"))
-	return d, err
-}
-
-// deleteUpTo buffers the deletion of up to most cells of a range.
-func deleteUpTo(ctx context.Context, tx *Tx, rows RowRange, most int) (d Deleted, err error) {
-	var cells []CellKey // of the current row, deleted once the row is complete
-	bytes := 0
-	flush := func() {
-		for _, c := range cells {
-			tx.Delete(c.Row, c.Column)
-		}
-		d.Cells, cells = d.Cells+len(cells), cells[:0]
-	}
-	for c, err := range tx.Scan(ctx, rows) {
-		if err != nil {
-			return d, err
-		}
-		if len(cells) > 0 && cells[0].Row != c.Row {
-			flush()
-			d.Rows++
-		}
-		if d.Cells+len(cells) >= most || bytes >= maxDeleteBytes {
-			if d.Cells == 0 { // this row alone exceeds the bound
-				flush()
-			}
-			d.Next = c.Row
-			return d, nil
-		}
-		bytes += len(c.Row) + len(c.Column.Name) + deleteCellCost
-		cells = append(cells, c.CellKey)
-		d.Next = c.Row + "\x00"
-	}
-	if len(cells) > 0 {
-		flush()
-		d.Rows++
-	}
-	d.Done = rows.limit == 0 || d.Rows < rows.limit
-	return d, nil
 }

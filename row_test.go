@@ -320,3 +320,54 @@ func TestDeleteRangeWithConcurrentWriter(t *testing.T) {
 		t.Errorf("%+v after %d concurrent writes, left: %.200q", d, writes, got)
 	}
 }
+
+// TestDeleteColumn deletes one column and no other. A deletion whose context ends leaves a prefix
+// of the range without the column, and another call goes on.
+func TestDeleteColumn(t *testing.T) {
+	w := newWide(t)
+	w.fill(t, names("n%04d", 2500), []string{"a", "b"})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	commits := 0
+	w.p.Inject(func(req *pb.TabletRequest) txntest.Fault {
+		if scan := req.GetScan(); scan != nil && !scan.KeysOnly {
+			t.Error("values are read")
+		}
+		if req.GetOnePhase() != nil || req.GetCommit() != nil {
+			if commits++; commits == 2 {
+				return txntest.Fault{Before: func(context.Context) { cancel() }}
+			}
+		}
+		return txntest.Fault{}
+	})
+	rows := percolator.Rows("t").From("n0100")
+	d, err := w.db.DeleteColumn(ctx, rows, col("b"))
+	if err == nil || d.Done || d.Cells == 0 || d.Rows != d.Cells {
+		t.Fatalf("after its context has ended: %+v, %v", d, err)
+	}
+	w.p.Inject(nil)
+	left := w.keys(t, w.db)[100:]
+	whole := slices.IndexFunc(left, func(row string) bool { return strings.HasSuffix(row, ":2") })
+	if whole < d.Cells || slices.ContainsFunc(left[whole:], func(row string) bool { return strings.HasSuffix(row, ":1") }) {
+		t.Errorf("deleted %+v, which is no prefix of the range: %.200q", d, left)
+	}
+	other, _ := w.client(t, 2)
+	if d, err = other.DeleteColumn(t.Context(), rows, col("b")); err != nil || !d.Done {
+		t.Errorf("the second call: %+v, %v", d, err)
+	}
+	for i, row := range w.keys(t, w.db) {
+		if want := fmt.Sprintf("n%04d:%d", i, map[bool]int{true: 2, false: 1}[i < 100]); row != want {
+			t.Fatalf("left %s, want %s", row, want)
+		}
+	}
+	for _, bad := range []error{
+		second(w.db.DeleteColumn(t.Context(), rows, percolator.Column{Table: "other", Name: "b"})),
+		second(w.db.DeleteColumn(t.Context(), rows.Reverse(), col("b"))),
+	} {
+		if !errors.Is(bad, percolator.ErrInvalid) {
+			t.Errorf("%v, want ErrInvalid", bad)
+		}
+	}
+}
+
+func second(_ percolator.Deleted, err error) error { return err }

@@ -31,6 +31,7 @@ type RowRange struct {
 	reverse   bool
 	limit     int  // 0: none
 	nothing   bool // Limit(0)
+	keysOnly  bool
 }
 
 // Rows returns the range of all rows of the table.
@@ -72,6 +73,13 @@ func (r RowRange) Limit(n int) RowRange {
 	return r
 }
 
+// KeysOnly makes a scan yield cells with a nil Value, and their commit timestamps. Long values are
+// not read, and none is sent.
+func (r RowRange) KeysOnly() RowRange {
+	r.keysOnly = true
+	return r
+}
+
 // prefixEnd returns the least string greater than all strings that begin with p; ok is false
 // if there is none.
 func prefixEnd(p string) (end string, ok bool) {
@@ -87,7 +95,7 @@ func prefixEnd(p string) (end string, ok bool) {
 func (r RowRange) spec(cols []Column) (txn.ScanSpec, error) {
 	s := txn.ScanSpec{
 		Table: r.table, From: r.from, Before: r.before, HasBefore: r.hasBefore, Reverse: r.reverse,
-		Limit: r.limit,
+		Limit: r.limit, KeysOnly: r.keysOnly,
 	}
 	for _, c := range cols {
 		if c.Table != r.table {

@@ -168,7 +168,7 @@ var evilLines = [][]string{
 	{"get", evilName, evilRow}, {"get", evilName, evilRow, evilRow},
 	{"get", evilName, "none" + evilRow}, {"scan", evilName},
 	{"scan", evilName, "--at", evilName}, {"set", evilName, evilRow, evilRow, evilRow},
-	{"delete", evilName, evilRow, evilRow},
+	{"delete", evilName, evilRow, evilRow}, {"column", "delete", evilName, evilRow, "--yes"},
 	{"backup", "create", "@" + strings.ReplaceAll(evilName, "/", ""), "--table", evilName},
 	{"backup", "ls", "@" + strings.ReplaceAll(evilName, "/", "")},
 	{"backup", "verify", "@" + strings.ReplaceAll(evilName, "/", ""), evilName},

@@ -236,6 +236,11 @@ type ScanRequest struct {
 	Records  bool
 	Since    Timestamp
 	ResumeTS Timestamp
+	// KeysOnly leaves the values out. It and WrittenBefore do not apply to Records.
+	KeysOnly bool
+	// WrittenBefore, if not 0, leaves out the cells whose visible record has it or a higher
+	// commit timestamp; ScanResult.Oldest is the lowest of those.
+	WrittenBefore Timestamp
 }
 
 // ReadCell is one cell of a scan page, or one record of it.
@@ -257,6 +262,7 @@ type ScanResult struct {
 	Done   bool
 	Lock   LockInfo
 	LastTS Timestamp // Records: not 0 if of Last older records are left: the oldest one shown
+	Oldest Timestamp // see ScanRequest.WrittenBefore; 0: no cell was left out
 }
 
 // Bounds of what is shown of a row at once.

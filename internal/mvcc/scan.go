@@ -161,6 +161,8 @@ func (p *page) look(cw CellWrite) (full bool, err error) {
 	case !p.req.wants(cw.Cell):
 	case p.req.Since != 0:
 		return p.lookRecords(cw)
+	case p.req.KeysOnly || p.req.WrittenBefore != 0:
+		return p.lookKey(cw)
 	default:
 		res, err := readAt(p.view, cw.Cell, cw.Write, p.req.At)
 		if err != nil {
@@ -169,6 +171,30 @@ func (p *page) look(cw CellWrite) (full bool, err error) {
 		if res.Found {
 			p.show(cw.Cell, res)
 		}
+	}
+	return p.full(), nil
+}
+
+// lookKey shows the cell if it was written early enough, without reading its value unless the
+// scan shows it.
+func (p *page) lookKey(cw CellWrite) (full bool, err error) {
+	w, ok, err := visible(p.view, cw.Cell, cw.Write, p.req.At)
+	switch before := p.req.WrittenBefore; {
+	case err != nil:
+		return false, err
+	case !ok || w.Kind == KindDelete:
+	case before != 0 && w.CommitTS >= before:
+		if p.result.Oldest == 0 || w.CommitTS < p.result.Oldest {
+			p.result.Oldest = w.CommitTS
+		}
+	case p.req.KeysOnly:
+		p.show(cw.Cell, ReadResult{CommitTS: w.CommitTS, StartTS: w.StartTS})
+	default:
+		res, err := readAt(p.view, cw.Cell, cw.Write, p.req.At)
+		if err != nil {
+			return false, err
+		}
+		p.show(cw.Cell, res)
 	}
 	return p.full(), nil
 }

@@ -165,7 +165,8 @@ func (s *script) scan() string {
 	},
 		At: s.ts("at"), Reverse: s.td.HasArg("reverse"), Acks: s.td.HasArg("acks"),
 		MaxRows: s.number("rows"), MaxBytes: s.number("bytes"),
-		Records: s.td.HasArg("records"), Since: s.ts("since")}
+		Records: s.td.HasArg("records"), Since: s.ts("since"),
+		KeysOnly: s.td.HasArg("keys"), WrittenBefore: s.ts("before")}
 	if arg, ok := s.td.Arg("columns"); ok {
 		r.Columns = arg.Vals
 	}
@@ -215,6 +216,9 @@ func showPageEnd(res mvcc.ScanResult) string {
 	}
 	if res.Last != nil {
 		end += ", last " + show(*res.Last)
+	}
+	if res.Oldest != 0 {
+		end += fmt.Sprintf(", left out since %d", res.Oldest)
 	}
 	return "-- " + end
 }

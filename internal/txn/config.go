@@ -30,7 +30,8 @@ type ScanSpec struct {
 	HasBefore bool
 	Columns   []string
 	Reverse   bool
-	Limit     int // rows; 0: no limit
+	Limit     int  // rows; 0: no limit
+	KeysOnly  bool // cells without values
 }
 
 // Options configures one transaction.

@@ -34,44 +34,51 @@ type scanner struct {
 	wanted  int         // rows still wanted; 0: all
 	resume  *mvcc.Cell  // in the current tablet: begin after this cell
 	records *recordScan // nil: a scan of values
-	trace   []byte      // in every request
-	done    bool
-	rounds  int // waits for locks since the last progress
-	wait    retryPolicy
+	// keysOnly leaves values out, and before, if not 0, the cells written at or after it. Nodes of
+	// earlier releases ignore both.
+	keysOnly bool
+	before   mvcc.Timestamp
+	oldest   mvcc.Timestamp // lowest commit timestamp that before has left out so far; 0: none
+	trace    []byte         // in every request
+	done     bool
+	rounds   int // waits for locks since the last progress
+	wait     retryPolicy
 }
 
 // page returns the next cells in scan order. It returns none only at the end.
 func (s *scanner) page(ctx context.Context) ([]*pb.ReadCell, error) {
 	// An empty page is not the end: the tablet may have skipped many cells without a value.
 	for !s.done {
-		d, err := s.tablet(ctx)
-		if err != nil {
-			return nil, err
-		}
-		// The tablet checks that it holds the whole span: it must not report as empty what it
-		// has lost by a split.
-		clip, ok := wire.Clip(d, s.span)
-		if !ok {
-			s.next(d)
-			continue
-		}
-		s.c.stats.scanPages.Add(1)
-		resp, v, err := s.c.router.try(ctx, d, s.request(clip))
-		if v != answered {
-			if v == refused || v == busy {
-				return nil, err
-			}
-			if err := s.wait.again(ctx, &s.c.cfg, v, err); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		cells, err := s.take(ctx, d, resp.GetScan())
+		cells, err := s.step(ctx)
 		if err != nil || len(cells) > 0 {
 			return cells, err
 		}
 	}
 	return nil, nil
+}
+
+// step sends one message. It may return no cells before the end.
+func (s *scanner) step(ctx context.Context) ([]*pb.ReadCell, error) {
+	d, err := s.tablet(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// The tablet checks that it holds the whole span: it must not report as empty what it
+	// has lost by a split.
+	clip, ok := wire.Clip(d, s.span)
+	if !ok {
+		s.next(d)
+		return nil, nil
+	}
+	s.c.stats.scanPages.Add(1)
+	resp, v, err := s.c.router.try(ctx, d, s.request(clip))
+	switch v {
+	case answered:
+		return s.take(ctx, d, resp.GetScan())
+	case refused, busy:
+		return nil, err
+	}
+	return nil, s.wait.again(ctx, &s.c.cfg, v, err)
 }
 
 // tablet returns the tablet in which the scan continues.
@@ -94,7 +101,7 @@ func (s *scanner) tablet(ctx context.Context) (*pb.TabletDescriptor, error) {
 func (s *scanner) request(clip mvcc.Span) *pb.TabletRequest {
 	scan := &pb.ScanRequest{
 		At: uint64(s.at), Span: wire.SpanPB(clip), Reverse: s.reverse, MaxBytes: scanPageBytes,
-		MaxRows: s.maxRows(),
+		MaxRows: s.maxRows(), KeysOnly: s.keysOnly, WrittenBefore: uint64(s.before),
 	}
 	for _, column := range s.columns {
 		scan.Columns = append(scan.Columns, wire.Bytes(column))
@@ -127,6 +134,7 @@ func (s *scanner) take(ctx context.Context, d *pb.TabletDescriptor,
 		return nil, Errorf("%w: scan answered with %v", ErrUnavailable, page.GetStatus())
 	}
 	s.rounds = 0
+	s.leftOut(mvcc.Timestamp(page.OldestTs))
 	// Done with as many rows as requested may mean the end of the rows or of the span: the
 	// next page shows which.
 	if page.Done && rowsOf(page.Cells) < int(s.maxRows()) {
@@ -144,6 +152,7 @@ func (s *scanner) take(ctx context.Context, d *pb.TabletDescriptor,
 
 // takeLocked handles a page that ends at a lock. The cells before the lock are valid.
 func (s *scanner) takeLocked(ctx context.Context, page *pb.ScanResponse) ([]*pb.ReadCell, error) {
+	s.leftOut(mvcc.Timestamp(page.OldestTs))
 	if s.after(page) {
 		s.rounds = 0
 	}
@@ -154,6 +163,13 @@ func (s *scanner) takeLocked(ctx context.Context, page *pb.ScanResponse) ([]*pb.
 	_, err := s.c.resolver.resolve(ctx, lock, s.rounds, true)
 	s.rounds++
 	return nil, err
+}
+
+// leftOut notes the commit timestamp of a cell that before leaves out; 0: of none.
+func (s *scanner) leftOut(ts mvcc.Timestamp) {
+	if ts != 0 && (s.oldest == 0 || ts < s.oldest) {
+		s.oldest = ts
+	}
 }
 
 // after advances the scan past the last cell of the page. It returns false if the page made no
@@ -243,7 +259,7 @@ func (r *reader) scan(ctx context.Context, spec ScanSpec,
 		m := merge{limit: spec.Limit, yield: yield}
 		m.pages = scanner{
 			c: r.c, at: at, span: span, columns: columns, reverse: spec.Reverse,
-			trace: r.span.Sent(),
+			trace: r.span.Sent(), keysOnly: spec.KeysOnly,
 		}
 		if buffered != nil {
 			m.buffered = buffered(span, columns)
@@ -349,6 +365,10 @@ func (m *merge) emit(c mvcc.ReadCell) bool {
 		}
 		m.rows++
 		m.row = c.Cell.Row
+	}
+	if m.pages.keysOnly {
+		c.Value = nil // a buffered write's, or of a node that knows no scans of keys
+		return m.yield(c, nil)
 	}
 	// Copy: the user may change the value, and its message or buffer may be read again.
 	c.Value = handOut(c.Value)

@@ -154,6 +154,8 @@ func Scan(r *pb.ScanRequest) mvcc.ScanRequest {
 	if out.Records {
 		out.Since = mvcc.Timestamp(r.GetSince())
 		out.ResumeTS = mvcc.Timestamp(r.GetResumeTs())
+	} else {
+		out.KeysOnly, out.WrittenBefore = r.GetKeysOnly(), mvcc.Timestamp(r.GetWrittenBefore())
 	}
 	if r.GetResume() != nil {
 		c := Cell(r.GetResume())
@@ -166,7 +168,7 @@ func Scan(r *pb.ScanRequest) mvcc.ScanRequest {
 func ScanResultPB(r mvcc.ScanResult) *pb.ScanResponse {
 	out := &pb.ScanResponse{
 		Status: pb.Status(r.Status), Done: r.Done, Cells: make([]*pb.ReadCell, len(r.Cells)),
-		LastTs: uint64(r.LastTS),
+		LastTs: uint64(r.LastTS), OldestTs: uint64(r.Oldest),
 	}
 	for i, c := range r.Cells {
 		out.Cells[i] = &pb.ReadCell{

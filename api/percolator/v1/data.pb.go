@@ -1559,9 +1559,12 @@ type ScanRequest struct {
 	Resume   *Cell                  `protobuf:"bytes,8,opt,name=resume,proto3" json:"resume,omitempty"`
 	// Write records as they are, with start_ts. Of each cell those with since < commit_ts <= at, the newest first and
 	// deletes too; without since only the newest of them, if it is no delete. since is refused below the bound.
-	Records       bool   `protobuf:"varint,9,opt,name=records,proto3" json:"records,omitempty"`
-	Since         uint64 `protobuf:"varint,10,opt,name=since,proto3" json:"since,omitempty"`
-	ResumeTs      uint64 `protobuf:"varint,11,opt,name=resume_ts,json=resumeTs,proto3" json:"resume_ts,omitempty"` // records: in the cell resume itself go on below this commit timestamp
+	Records  bool   `protobuf:"varint,9,opt,name=records,proto3" json:"records,omitempty"`
+	Since    uint64 `protobuf:"varint,10,opt,name=since,proto3" json:"since,omitempty"`
+	ResumeTs uint64 `protobuf:"varint,11,opt,name=resume_ts,json=resumeTs,proto3" json:"resume_ts,omitempty"` // records: in the cell resume itself go on below this commit timestamp
+	// Not together with records. Earlier builds ignore both: they return values, and cells of any age.
+	KeysOnly      bool   `protobuf:"varint,12,opt,name=keys_only,json=keysOnly,proto3" json:"keys_only,omitempty"`                // cells without their values
+	WrittenBefore uint64 `protobuf:"varint,13,opt,name=written_before,json=writtenBefore,proto3" json:"written_before,omitempty"` // only cells whose visible version has a lower commit timestamp; 0: all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1673,6 +1676,20 @@ func (x *ScanRequest) GetResumeTs() uint64 {
 	return 0
 }
 
+func (x *ScanRequest) GetKeysOnly() bool {
+	if x != nil {
+		return x.KeysOnly
+	}
+	return false
+}
+
+func (x *ScanRequest) GetWrittenBefore() uint64 {
+	if x != nil {
+		return x.WrittenBefore
+	}
+	return 0
+}
+
 type ReadCell struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cell          *Cell                  `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
@@ -1756,7 +1773,8 @@ type ScanResponse struct {
 	Last          *Cell                  `protobuf:"bytes,3,opt,name=last,proto3" json:"last,omitempty"`
 	Done          bool                   `protobuf:"varint,4,opt,name=done,proto3" json:"done,omitempty"`
 	Lock          *LockInfo              `protobuf:"bytes,5,opt,name=lock,proto3" json:"lock,omitempty"`
-	LastTs        uint64                 `protobuf:"varint,6,opt,name=last_ts,json=lastTs,proto3" json:"last_ts,omitempty"` // records: of the cell last only the records from this commit timestamp on are in the page
+	LastTs        uint64                 `protobuf:"varint,6,opt,name=last_ts,json=lastTs,proto3" json:"last_ts,omitempty"`       // records: of the cell last only the records from this commit timestamp on are in the page
+	OldestTs      uint64                 `protobuf:"varint,7,opt,name=oldest_ts,json=oldestTs,proto3" json:"oldest_ts,omitempty"` // written_before: the lowest commit timestamp among the cells left out; 0: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1829,6 +1847,13 @@ func (x *ScanResponse) GetLock() *LockInfo {
 func (x *ScanResponse) GetLastTs() uint64 {
 	if x != nil {
 		return x.LastTs
+	}
+	return 0
+}
+
+func (x *ScanResponse) GetOldestTs() uint64 {
+	if x != nil {
+		return x.OldestTs
 	}
 	return 0
 }
@@ -6481,7 +6506,7 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x06origin\x18\b \x01(\x04R\x06origin\"R\n" +
 	"\vGetResponse\x123\n" +
 	"\aresults\x18\x01 \x03(\v2\x19.percolator.v1.ReadResultR\aresults\x12\x0e\n" +
-	"\x02at\x18\x02 \x01(\x04R\x02at\"\xc0\x02\n" +
+	"\x02at\x18\x02 \x01(\x04R\x02at\"\x84\x03\n" +
 	"\vScanRequest\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x04R\x02at\x12'\n" +
 	"\x04span\x18\x02 \x01(\v2\x13.percolator.v1.SpanR\x04span\x12\x18\n" +
@@ -6494,20 +6519,23 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\arecords\x18\t \x01(\bR\arecords\x12\x14\n" +
 	"\x05since\x18\n" +
 	" \x01(\x04R\x05since\x12\x1b\n" +
-	"\tresume_ts\x18\v \x01(\x04R\bresumeTs\"\x9b\x01\n" +
+	"\tresume_ts\x18\v \x01(\x04R\bresumeTs\x12\x1b\n" +
+	"\tkeys_only\x18\f \x01(\bR\bkeysOnly\x12%\n" +
+	"\x0ewritten_before\x18\r \x01(\x04R\rwrittenBefore\"\x9b\x01\n" +
 	"\bReadCell\x12'\n" +
 	"\x04cell\x18\x01 \x01(\v2\x13.percolator.v1.CellR\x04cell\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x1b\n" +
 	"\tcommit_ts\x18\x03 \x01(\x04R\bcommitTs\x12\x19\n" +
 	"\bstart_ts\x18\x04 \x01(\x04R\astartTs\x12\x18\n" +
-	"\adeleted\x18\x05 \x01(\bR\adeleted\"\xef\x01\n" +
+	"\adeleted\x18\x05 \x01(\bR\adeleted\"\x8c\x02\n" +
 	"\fScanResponse\x12-\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x15.percolator.v1.StatusR\x06status\x12-\n" +
 	"\x05cells\x18\x02 \x03(\v2\x17.percolator.v1.ReadCellR\x05cells\x12'\n" +
 	"\x04last\x18\x03 \x01(\v2\x13.percolator.v1.CellR\x04last\x12\x12\n" +
 	"\x04done\x18\x04 \x01(\bR\x04done\x12+\n" +
 	"\x04lock\x18\x05 \x01(\v2\x17.percolator.v1.LockInfoR\x04lock\x12\x17\n" +
-	"\alast_ts\x18\x06 \x01(\x04R\x06lastTs\"\x9b\x02\n" +
+	"\alast_ts\x18\x06 \x01(\x04R\x06lastTs\x12\x1b\n" +
+	"\toldest_ts\x18\a \x01(\x04R\boldestTs\"\x9b\x02\n" +
 	"\x0fPrewriteRequest\x12\x19\n" +
 	"\bstart_ts\x18\x01 \x01(\x04R\astartTs\x12-\n" +
 	"\aprimary\x18\x02 \x01(\v2\x13.percolator.v1.CellR\aprimary\x12\x16\n" +

@@ -27,6 +27,8 @@ var properties = []property{
 		assertion: "TIMER-LOST: .*"},
 	{tag: "timer_without_grant", pkg: "internal/rpc", test: "^TestTimersTakeTheTablesGrant$",
 		assertion: "GRANT-IGNORED: .*"},
+	{tag: "delete_unread", pkg: "internal/txn", test: "^TestRewrittenCellIsNotDeleted$",
+		assertion: "REWRITTEN-DELETED: .*"},
 	{tag: "timers_read", pkg: "internal/rpc", test: "^TestTimersAreNotRead$",
 		assertion: "TIMERS-READ: .*"},
 	{tag: "merge_frozen_serves", pkg: "actors/tablet", test: "^TestFrozenServesNothing$",
