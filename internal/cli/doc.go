@@ -14,7 +14,7 @@
 //     is stored and resolve no lock; trace --search reads as scan does.
 //  6. Commands that take long can be ended at any moment, also by kill -9, and continue when
 //     they are run again: a progress file never claims more than is durable
-//     (bulk/checkpoint.go), and no row is ever half written.
+//     (bulk/resume.go), and no row is ever half written.
 //  7. What can't be undone has to be confirmed, by --yes or by typing its name at a terminal
 //     (shell/confirm.go).
 //  8. Foreign data reaches a terminal as text only, and advice can be pasted into a shell

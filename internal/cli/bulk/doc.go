@@ -5,9 +5,9 @@
 //  2. An interrupted command continues when it is run again; no row is ever half written.
 //  3. FILE of an export is complete or absent.
 //
-// load.go reads and checks a file, loadrun.go keeps several transactions under way; export.go and
-// exportfile.go write a file from one snapshot; rowjson.go is the form of a row in both, and
-// checkpoint.go stores their progress. backup.go, backupschedule.go and restore.go print what
+// load.go reads and checks a file, loadrun.go keeps several transactions under way; export.go
+// writes a file from one snapshot; rowjson.go is the form of a row in both, and resume.go stores
+// their progress. backup.go, backupschedule.go and restore.go print what
 // package backup does.
 //
 // A crash leaves the locks of transactions under way, a progress file beside the data, and for a

@@ -6,6 +6,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -21,7 +23,6 @@ import (
 )
 
 // `export` writes the rows of one snapshot, which a lease keeps readable meanwhile.
-// exportfile.go has the file while it is being written.
 
 // standardStream is how FILE names standard input or output.
 const standardStream = "-"
@@ -79,10 +80,10 @@ With -o json a summary is printed when FILE is complete.`,
 			"export bank old.jsonl --at 5m --restart",
 	}
 	in, within := shell.AddInput(cmd), shell.AddRange(cmd)
-	job := &export{token: []byte(rand.Text()), at: shell.AddAt(cmd)}
-	job.bulkFlags.register(cmd)
+	run := &export{token: []byte(rand.Text()), at: shell.AddAt(cmd)}
+	run.bulkFlags.register(cmd)
 	columns := cmd.Flags().StringArray("column", nil, "only this column; repeatable")
-	cmd.Flags().BoolVar(&job.overwrite, "overwrite", false, "overwrite an existing FILE")
+	cmd.Flags().BoolVar(&run.overwrite, "overwrite", false, "overwrite an existing FILE")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		rows, bounds, err := within.Rows(args[0], in)
 		if err != nil {
@@ -92,18 +93,18 @@ With -o json a summary is printed when FILE is complete.`,
 		if err != nil {
 			return err
 		}
-		if job.name = fileArgument(args); job.name == "" {
+		if run.name = fileArgument(args); run.name == "" {
 			return shell.Usagef(cmd, "FILE is empty")
 		}
-		job.rows, job.columns = rows, shell.ColumnsOf(args[0], names)
-		job.want = exportState{
-			Version: 1, Table: args[0],
+		run.rows, run.columns = rows, shell.ColumnsOf(args[0], names)
+		run.want = exportState{
+			job:    job{Version: 1, Table: args[0]},
 			Prefix: shell.JSONBytes(bounds[0]), From: shell.JSONBytes(bounds[1]), Before: shell.JSONBytes(bounds[2]),
 		}
 		for _, name := range names {
-			job.want.Columns = append(job.want.Columns, shell.JSONBytes(name))
+			run.want.Columns = append(run.want.Columns, shell.JSONBytes(name))
 		}
-		return d.Conn.RunLong(cmd, job.run)
+		return d.Conn.RunLong(cmd, run.run)
 	}
 	return d.WithClient(cmd)
 }
@@ -116,7 +117,28 @@ func fileArgument(args []string) string {
 	return args[1]
 }
 
-// export is one run of the command.
+// exportState is the content of FILE.progress: the request, and how much of FILE.part is
+// durable.
+type exportState struct {
+	job
+
+	Prefix  shell.JSONBytes   `json:"prefix,omitempty"`
+	From    shell.JSONBytes   `json:"from,omitempty"`
+	Before  shell.JSONBytes   `json:"before,omitempty"`
+	Columns []shell.JSONBytes `json:"columns,omitempty"`
+	TS      uint64            `json:"ts"`            // the snapshot
+	Row     *shell.JSONBytes  `json:"row,omitempty"` // the last one written; nil: none yet
+	Rows    int64             `json:"rows"`
+	Bytes   int64             `json:"bytes"` // of FILE.part; the rest is truncated
+}
+
+// begunAs reports whether the state belongs to the same request.
+func (s *exportState) begunAs(want *exportState) bool {
+	return s.isOf(want.job) && s.Prefix == want.Prefix && s.From == want.From && s.Before == want.Before &&
+		slices.Equal(s.Columns, want.Columns)
+}
+
+// export is one run of the command. Rows go to FILE.part, progress to FILE.progress.
 type export struct {
 	*shell.Session
 	bulkFlags
@@ -128,7 +150,7 @@ type export struct {
 	want      exportState         // the request, which a resumed state must match
 
 	state  exportState // as written, in part not yet durable
-	file   *exportFile // nil: standard output
+	part   *os.File    // nil: standard output
 	w      *bufio.Writer
 	meter  *shell.Meter
 	parts  shell.Extent
@@ -143,26 +165,16 @@ func (e *export) run(ctx context.Context, s *shell.Session) (err error) {
 	if e.want.Cluster, e.want.TableID, err = s.Identify(ctx, e.want.Table); err != nil {
 		return err
 	}
-	if e.name == standardStream {
-		snapshot, err := shell.OpenSnapshot(ctx, s.DB, s.Out, *e.at)
-		if err != nil {
+	e.state, e.w = e.want, bufio.NewWriterSize(e.Out.Raw, 1<<20)
+	if e.name != standardStream {
+		// Lock the file before opening the snapshot: a second process must not move this
+		// one's lease.
+		if err := e.open(); err != nil {
 			return err
 		}
-		e.state, e.w = e.want, bufio.NewWriterSize(e.Out.Raw, 1<<20)
-		return e.write(ctx, snapshot)
+		defer func() { _ = e.part.Close() }()
+		e.w.Reset(e.part)
 	}
-	// Lock the file before opening the snapshot: a second process must not move this
-	// one's lease.
-	file, state, err := openExport(e.name, e.want, e.restart, e.overwrite)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = file.close() }()
-	e.state = state
-	if state.Done { // all rows are written; an earlier run did not finish
-		return errors.Join(file.finish(), e.summary())
-	}
-	e.file, e.w = file, bufio.NewWriterSize(file.part, 1<<20)
 	snapshot, err := e.snapshot(ctx)
 	if err != nil {
 		return err
@@ -170,19 +182,48 @@ func (e *export) run(ctx context.Context, s *shell.Session) (err error) {
 	return e.write(ctx, snapshot)
 }
 
+// open resumes an interrupted export to FILE, or begins one.
+func (e *export) open() (err error) {
+	there := false
+	if !e.restart { // an old state may be what is broken
+		var old exportState
+		if there, err = loadProgress(e.progressName(), &old); err != nil {
+			return err
+		}
+		// Halves of two different exports would make a file that only looks complete.
+		if there && !old.begunAs(&e.want) {
+			return shell.WithHint(fmt.Errorf(
+				"%s is of another export (table %s): this one differs in its cluster, table, range "+
+					"or columns", e.progressName(), shell.Printable(old.Table)),
+				"run that one's command to go on with it, or give --restart to begin this one anew")
+		}
+		if there {
+			e.state = old
+		}
+	}
+	if !there && !e.overwrite {
+		if _, err := os.Stat(e.name); err == nil {
+			return shell.WithHint(fmt.Errorf("%s is there already", e.name),
+				"give another FILE, or --overwrite to replace it once the export is done")
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	e.part, err = openPart(e.partName(), e.state.Bytes)
+	return err
+}
+
+func (e *export) partName() string     { return e.name + ".part" }
+func (e *export) progressName() string { return e.name + ".progress" }
+
 // snapshot opens the snapshot of the interrupted export, or a new one.
 func (e *export) snapshot(ctx context.Context) (*percolator.Snapshot, error) {
 	if e.state.TS == 0 {
-		snapshot, err := shell.OpenSnapshot(ctx, e.DB, e.Out, *e.at)
-		if err != nil {
-			return nil, err
-		}
-		e.state.TS = uint64(snapshot.Timestamp())
-		return snapshot, nil
+		return shell.OpenSnapshot(ctx, e.DB, e.Out, *e.at)
 	}
 	if *e.at != "" {
 		return nil, shell.Usagef(nil, "--at: %s goes on at the snapshot %d that it was begun with; "+
-			"leave --at out, or give --restart", e.file.partName, e.state.TS)
+			"leave --at out, or give --restart", e.partName(), e.state.TS)
 	}
 	e.Out.Note("resuming after %d rows, at the snapshot of %s UTC", e.state.Rows,
 		shell.Clock(mvcc.Timestamp(e.state.TS)))
@@ -208,19 +249,15 @@ func (e *export) write(ctx context.Context, snapshot *percolator.Snapshot) error
 		return err
 	}
 	err := e.scan(ctx, snapshot)
-	if e.file == nil {
-		err = errors.Join(err, e.w.Flush())
-		// after a failure too: what was written need not be written again
-	} else if saving := e.save(); err == nil {
+	// After a failure too: what was written need not be written again.
+	if saving := e.save(); err == nil {
 		err = saving
 	}
 	if err != nil {
 		return e.explain(err)
 	}
-	if e.file != nil {
-		if err := e.file.finish(); err != nil {
-			return err
-		}
+	if err := e.finish(); err != nil {
+		return err
 	}
 	e.meter.End(e.tally(), fmt.Sprintf("snapshot %d", e.state.TS))
 	return e.summary()
@@ -296,19 +333,35 @@ func (e *export) row(ctx context.Context, lines *rowWriter, cells []percolator.C
 	return nil
 }
 
-// save syncs what was written, then the state that counts it.
+// save makes what was written durable, then the state that counts it.
 func (e *export) save() error {
-	if e.file == nil {
-		return nil
-	}
-	if err := e.w.Flush(); err != nil {
+	if err := e.w.Flush(); err != nil || e.part == nil {
 		return err
 	}
-	err := e.file.save(e.state)
+	err := e.part.Sync()
+	if err == nil {
+		err = saveProgress(e.progressName(), e.state)
+	}
 	// Taken after the save: a disk slower than --checkpoint would be synced for every row
 	// else.
 	e.saved = time.Now()
 	return err
+}
+
+// finish turns FILE.part, which is complete and durable, into FILE. The progress goes first: if
+// it outlived FILE.part, it would count rows that are not there. After a crash between the two
+// steps the next run starts over.
+func (e *export) finish() error {
+	if e.part == nil {
+		return nil
+	}
+	if err := removeProgress(e.progressName()); err != nil {
+		return err
+	}
+	if err := os.Rename(e.partName(), e.name); err != nil {
+		return err
+	}
+	return syncDir(e.name)
 }
 
 // lease keeps the snapshot readable for ttl, even if this process dies; 0 releases it. It
@@ -346,13 +399,13 @@ func (e *export) holder() string {
 // explain adds how to continue after an error: run it again, or begin anew if the snapshot
 // is gone.
 func (e *export) explain(err error) error {
-	if e.file == nil {
+	if e.part == nil {
 		return err
 	}
 	if !errors.Is(err, percolator.ErrSnapshotTooOld) {
 		return e.Conn.WithResumeHint(err, fmt.Sprintf("%d rows", e.state.Rows))
 	}
-	return shell.WithHint(coded.Errorf("", "%s was begun at the snapshot of %s UTC: %w", e.file.partName,
+	return shell.WithHint(coded.Errorf("", "%s was begun at the snapshot of %s UTC: %w", e.partName(),
 		shell.Clock(mvcc.Timestamp(e.state.TS)), err),
 		"--restart begins a new one; `cluster set history=…` keeps more")
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,16 +18,14 @@ import (
 	"github.com/percolator-go/percolator/internal/coded"
 )
 
-// One run of load. The reader puts batches into a queue; workers of a Loader commit them
-// in any order and call back on their own goroutines, under the mutex of loading; what is
-// committed without a gap from the beginning is the progress.
+// One run of load. The reader queues batches, which workers of a Loader commit in any order. At
+// a checkpoint the reader waits until all of them are committed: everything before its position
+// is then the progress. After a failure the next run begins at the last checkpoint.
 
 // loadState is the content of FILE.progress: up to where everything is committed.
 type loadState struct {
-	Version int    `json:"version"`
-	Cluster string `json:"cluster"`
-	Table   string `json:"table"`
-	TableID uint32 `json:"table_id"`
+	job
+
 	// bytes of FILE whose lines are all committed, or passed over as bad
 	Offset  int64 `json:"offset"`
 	Line    int64 `json:"line"` // their number
@@ -40,11 +39,8 @@ type loadState struct {
 type loadBatch struct {
 	rows   []*rowCells
 	lines  []int64 // their numbers
-	size   int
-	offset int64 // behind its last line
-	line   int64
-	bad    int64 // lines passed over in it
-	done   bool
+	size   int     // bytes in the transaction
+	offset int64   // behind its last line
 }
 
 // loading is one run of load.
@@ -52,25 +48,20 @@ type loading struct {
 	out  *shell.Printer
 	conn *shell.Connector
 	loadFlags
-	fail  context.CancelCauseFunc // ends everything, with the first failure
-	db    *percolator.DB
-	table string
-	input *loadInput
-	meter *shell.Meter
+	fail   context.CancelCauseFunc // ends everything, with the first failure
+	db     *percolator.DB
+	loader *percolator.Loader
+	table  string
+	input  *loadInput
+	meter  *shell.Meter
+	state  loadState // at the last checkpoint
+	saved  time.Time
 
-	mu      sync.Mutex
-	moved   *sync.Cond     // a batch has ended
-	state   loadState      // of the committed front
-	batches []*loadBatch   // not in the front yet, in order
-	busy    map[string]int // rows of transactions under way: two of one row must keep their order
-	bad     int64          // bad lines in all, those of earlier runs too
-	saved   time.Time
-	saving  bool
+	mu    sync.Mutex
+	moved *sync.Cond     // a batch has ended
+	busy  map[string]int // rows under way: two transactions of one row must keep their order
+	done  shell.Tally    // what this run and earlier ones have committed
 }
-
-// maxBatches limits the batches behind the front, so one slow transaction eventually
-// stops the reader.
-const maxBatches = 4096
 
 // run loads the file. If it fails, the progress file says where to resume.
 func (l *loading) run(ctx context.Context, s *shell.Session) error {
@@ -86,12 +77,13 @@ func (l *loading) run(ctx context.Context, s *shell.Session) error {
 		defer l.mu.Unlock()
 		l.moved.Broadcast()
 	})()
-	l.meter = l.out.NewMeter("load", l.tally(), l.quiet)
-	loader := s.DB.Loader(percolator.LoaderConfig{
+	l.done = l.tally()
+	l.meter = l.out.NewMeter("load", l.done, l.quiet)
+	l.loader = s.DB.Loader(percolator.LoaderConfig{
 		Workers: l.workers, Queue: l.workers, Backlog: l.backlog, Name: "load",
 	})
-	err := l.read(ctx, loader)
-	if closing := loader.Close(); err == nil {
+	err := l.read(ctx)
+	if closing := l.loader.Close(); err == nil {
 		err = closing
 	}
 	if cause := context.Cause(ctx); cause != nil {
@@ -102,8 +94,7 @@ func (l *loading) run(ctx context.Context, s *shell.Session) error {
 
 // begin resumes an interrupted load of the same file, if there is one.
 func (l *loading) begin(ctx context.Context, s *shell.Session) (err error) {
-	l.state.Version = 1
-	l.state.Table = l.table
+	l.state.job = job{Version: 1, Table: l.table}
 	if l.state.Cluster, l.state.TableID, err = s.Identify(ctx, l.table); err != nil {
 		return err
 	}
@@ -111,7 +102,7 @@ func (l *loading) begin(ctx context.Context, s *shell.Session) (err error) {
 		return nil // the old file is replaced at the first checkpoint
 	}
 	var old loadState
-	there, err := loadCheckpoint(l.progressName(), &old)
+	there, err := loadProgress(l.progressName(), &old)
 	if err != nil || !there {
 		return err
 	}
@@ -119,7 +110,7 @@ func (l *loading) begin(ctx context.Context, s *shell.Session) (err error) {
 		return shell.WithHint(fmt.Errorf("%s %s", l.progressName(), what),
 			"--restart loads all of the file; what is there already is written once more")
 	}
-	if old.Version != 1 || old.Cluster != l.state.Cluster || old.TableID != l.state.TableID {
+	if !old.isOf(l.state.job) {
 		return wrong(fmt.Sprintf("is of a load into another table (%s) or cluster",
 			shell.Printable(old.Table)))
 	}
@@ -132,7 +123,7 @@ func (l *loading) begin(ctx context.Context, s *shell.Session) (err error) {
 	if _, err := l.input.file.Seek(old.Offset, io.SeekStart); err != nil {
 		return err
 	}
-	l.state, l.bad = old, old.Skipped
+	l.state = old
 	if old.Line > 0 {
 		l.out.Note("resuming after line %d", old.Line)
 	}
@@ -140,41 +131,45 @@ func (l *loading) begin(ctx context.Context, s *shell.Session) (err error) {
 }
 
 // read cuts the file into batches and queues them.
-func (l *loading) read(ctx context.Context, loader *percolator.Loader) error {
+func (l *loading) read(ctx context.Context) error {
 	rows := newRowReader(l.input.from, l.maxLine)
-	rows.lines.offset, rows.lines.line = l.state.Offset, l.state.Line
-	// An empty batch has an offset too, that of the line before it: zero would move the
-	// front back.
-	fresh := func() *loadBatch {
-		return &loadBatch{offset: rows.lines.offset, line: rows.lines.line}
-	}
-	b := fresh()
+	lines := &rows.lines
+	lines.offset, lines.line = l.state.Offset, l.state.Line
+	var b loadBatch
 	for {
+		offset, line := lines.offset, lines.line
 		row, err := rows.next()
-		switch {
-		case errors.Is(err, io.EOF):
-			b.offset, b.line = rows.lines.offset, rows.lines.line
-			return l.submit(ctx, loader, b)
-		case errors.Is(err, errBadLine):
-			b.bad++
-			if err := l.passOver(rows.lines.line, err); err != nil {
-				// Load the good lines before the bad one, so that the next run begins
-				// there.
-				b.bad--
-				return cmp.Or(l.submit(ctx, loader, b), err)
+		if errors.Is(err, errBadLine) {
+			if err = l.passOver(lines.line, err); err == nil {
+				continue
 			}
-		case err != nil:
-			return err
-		default:
-			b.rows, b.lines, b.size = append(b.rows, row), append(b.lines, rows.lines.line),
-				b.size+row.size()
 		}
-		b.offset, b.line = rows.lines.offset, rows.lines.line
-		if len(b.rows) >= l.batch || b.size >= loadBatchBytes {
-			if err := l.submit(ctx, loader, b); err != nil {
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				offset, line, err = lines.offset, lines.line, nil
+			}
+			// Load the good lines before a bad one, so that the next run begins there.
+			if err := l.submit(ctx, b); err != nil {
 				return err
 			}
-			b = fresh()
+			return cmp.Or(l.settle(ctx, offset, line), err)
+		}
+		b.rows, b.lines, b.size = append(b.rows, row), append(b.lines, lines.line), b.size+row.size()
+		if b.offset = lines.offset; len(b.rows) < l.batch && b.size < loadBatchBytes {
+			continue
+		}
+		if err := l.submit(ctx, b); err != nil {
+			return err
+		}
+		b = loadBatch{}
+		if !l.input.resumable() || time.Since(l.saved) <= l.checkpoint {
+			continue
+		}
+		if err := l.settle(ctx, lines.offset, lines.line); err != nil {
+			return err
+		}
+		if err := l.save(); err != nil {
+			return err
 		}
 	}
 }
@@ -184,53 +179,48 @@ func (l *loading) read(ctx context.Context, loader *percolator.Loader) error {
 func (l *loading) passOver(line int64, why error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.bad++
-	if l.bad > int64(l.skipBad) {
+	if l.done.Skipped >= int64(l.skipBad) {
 		return shell.WithHint(coded.Errorf("", "%s line %d: %w", l.input.name, line, why),
 			fmt.Sprintf("mend the line and run the command again: it goes on where it was "+
-				"(--skip-bad %d passes over it)", l.bad))
+				"(--skip-bad %d passes over it)", l.done.Skipped+1))
 	}
+	l.done.Skipped++
 	l.out.Note("skipped %s line %d: %v", l.input.name, line, why)
 	return nil
 }
 
 // submit queues a batch once nothing under way touches its rows: workers commit in any
 // order, and of two lines of one row the later one counts.
-func (l *loading) submit(ctx context.Context, loader *percolator.Loader, b *loadBatch) error {
-	l.mu.Lock()
-	for ctx.Err() == nil && (len(l.batches) >= maxBatches || l.collides(b)) {
-		l.moved.Wait()
+func (l *loading) submit(ctx context.Context, b loadBatch) error {
+	if len(b.rows) == 0 {
+		return nil
 	}
-	if err := ctx.Err(); err != nil {
-		l.mu.Unlock()
+	err := l.await(ctx, func() bool {
+		return !slices.ContainsFunc(b.rows, func(row *rowCells) bool { return l.busy[row.row] > 0 })
+	})
+	if err != nil {
 		return err
 	}
-	// In the order of the file, before it is queued: the front must not pass a batch that
-	// it does not know of.
-	l.batches = append(l.batches, b)
+	l.mu.Lock()
 	for _, row := range b.rows {
 		l.busy[row.row]++
 	}
 	l.mu.Unlock()
-	if len(b.rows) == 0 {
-		l.committed(b)
-		return nil
-	}
-	return loader.LoadThen(ctx, b.buffer(l.table), func(err error) { l.ended(ctx, b, err) })
+	return l.loader.LoadThen(ctx, b.buffer(l.table), func(err error) { l.ended(ctx, b, err) })
 }
 
-// collides reports whether a row of the batch is being written. The caller holds mu.
-func (l *loading) collides(b *loadBatch) bool {
-	for _, row := range b.rows {
-		if l.busy[row.row] > 0 {
-			return true
-		}
+// await blocks until ready, which is called with mu held, returns true.
+func (l *loading) await(ctx context.Context, ready func() bool) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for ctx.Err() == nil && !ready() {
+		l.moved.Wait()
 	}
-	return false
+	return ctx.Err()
 }
 
 // buffer returns the batch's transaction. Of two lines of a row the later one counts.
-func (b *loadBatch) buffer(table string) func(context.Context, *percolator.Tx) error {
+func (b loadBatch) buffer(table string) func(context.Context, *percolator.Tx) error {
 	return func(_ context.Context, tx *percolator.Tx) error {
 		for _, row := range b.rows {
 			row.buffer(tx, table)
@@ -240,7 +230,8 @@ func (b *loadBatch) buffer(table string) func(context.Context, *percolator.Tx) e
 }
 
 // ended handles a transaction's outcome. It is called on the worker's goroutine.
-func (l *loading) ended(ctx context.Context, b *loadBatch, err error) {
+func (l *loading) ended(ctx context.Context, b loadBatch, err error) {
+	committed := len(b.rows)
 	switch {
 	case err == nil:
 	case errors.Is(err, percolator.ErrCommitUnknown):
@@ -248,129 +239,92 @@ func (l *loading) ended(ctx context.Context, b *loadBatch, err error) {
 		// first.
 		err = l.db.Transact(ctx, b.buffer(l.table), percolator.Name("load"))
 	case permanent(err):
-		err = l.oneByOne(ctx, b)
+		committed, err = l.oneByOne(ctx, b)
 	}
 	if err != nil {
-		l.fail(err) // the batch stays in the way of the front: the next run begins with it
+		l.fail(err) // its rows stay busy: there is no further checkpoint
 		return
 	}
-	l.committed(b)
+	l.mu.Lock()
+	for _, row := range b.rows {
+		if l.busy[row.row]--; l.busy[row.row] == 0 {
+			delete(l.busy, row.row)
+		}
+	}
+	l.done.Rows, l.done.Bytes = l.done.Rows+int64(committed), max(l.done.Bytes, b.offset)
+	done := l.done
+	l.moved.Broadcast()
+	l.mu.Unlock()
+	l.meter.Show(done)
 }
 
-// oneByOne finds the rows that the repository refuses, and writes the others.
-func (l *loading) oneByOne(ctx context.Context, b *loadBatch) error {
-	// In order, since a row may be in the batch twice.
-	good := b.rows[:0]
-	for i, row := range b.rows {
-		single := &loadBatch{rows: []*rowCells{row}}
+// oneByOne passes over the rows that the repository refuses, and writes the others, in order:
+// a row may be in the batch twice.
+func (l *loading) oneByOne(ctx context.Context, b loadBatch) (committed int, err error) {
+	for i := range b.rows {
+		single := loadBatch{rows: b.rows[i : i+1]}
 		err := l.db.Transact(ctx, single.buffer(l.table), percolator.Name("load"))
 		if err == nil {
-			good = append(good, row)
-			continue
+			committed++
+		} else if permanent(err) {
+			err = l.passOver(b.lines[i], err)
 		}
-		if !permanent(err) {
-			return err
+		if err != nil {
+			return 0, err
 		}
-		b.bad++
-		if err := l.passOver(b.lines[i], err); err != nil {
-			return err
-		}
-		l.release(row)
 	}
-	b.rows = good
+	return committed, nil
+}
+
+// settle waits until everything queued is committed, which makes the reader's position the
+// progress.
+func (l *loading) settle(ctx context.Context, offset, line int64) error {
+	if err := l.await(ctx, func() bool { return len(l.busy) == 0 }); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.state.Offset, l.state.Line = offset, line
+	l.state.Rows, l.state.Skipped = l.done.Rows, l.done.Skipped
 	return nil
 }
 
-// release allows other batches to write the row.
-func (l *loading) release(row *rowCells) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.free(row)
-}
-
-// free is release for callers that hold mu.
-func (l *loading) free(row *rowCells) {
-	if l.busy[row.row]--; l.busy[row.row] == 0 {
-		delete(l.busy, row.row)
-	}
-}
-
-// committed moves the front over all batches that have ended, and saves it every
-// --checkpoint.
-func (l *loading) committed(b *loadBatch) {
-	l.mu.Lock()
-	b.done = true
-	for _, row := range b.rows {
-		l.free(row)
-	}
-	for len(l.batches) > 0 && l.batches[0].done {
-		first := l.batches[0]
-		l.batches = l.batches[1:]
-		l.state.Rows, l.state.Skipped = l.state.Rows+int64(len(first.rows)),
-			l.state.Skipped+first.bad
-		l.state.Offset, l.state.Line = first.offset, first.line
-	}
-	// One saves at a time, and not under mu: the others go on committing while it syncs.
-	state, due := l.state, !l.saving && time.Since(l.saved) > l.checkpoint
-	l.saving = l.saving || due
-	l.moved.Broadcast()
-	l.mu.Unlock()
-	l.meter.Show(shell.Tally{
-		Rows: state.Rows, Bytes: state.Offset, Skipped: state.Skipped, Total: l.input.size,
-	})
-	if !due {
-		return
-	}
-	if err := l.save(state); err != nil {
-		l.fail(err)
-	}
-	l.mu.Lock()
-	// Taken after the save: a slow disk must not be busy with progress alone.
-	l.saving, l.saved = false, time.Now()
-	l.mu.Unlock()
-}
-
 // save writes the progress file.
-func (l *loading) save(state loadState) (err error) {
+func (l *loading) save() (err error) {
 	if !l.input.resumable() {
 		return nil
 	}
-	if state.Digest, err = fileDigest(l.input.file, state.Offset); err != nil {
-		return err
+	if l.state.Digest, err = fileDigest(l.input.file, l.state.Offset); err == nil {
+		err = saveProgress(l.progressName(), l.state)
 	}
-	return saveCheckpoint(l.progressName(), state)
+	// Taken after the save: a slow disk must not be busy with progress alone.
+	l.saved = time.Now()
+	return err
 }
 
 // end reports the result, after all workers have stopped. A complete load leaves no
 // progress file.
 func (l *loading) end(err error) error {
-	if err == nil && len(l.batches) > 0 {
-		// A batch that has not committed is not loaded.
-		err = fmt.Errorf("%d batches have not ended", len(l.batches))
-	}
-	if err == nil {
-		if l.input.resumable() {
-			err = removeCheckpoint(l.progressName())
+	if err != nil {
+		if saving := l.save(); saving != nil {
+			return errors.Join(err, saving)
 		}
-		if err == nil {
-			l.meter.End(l.tally(), "done")
-			err = l.answer(l.tally())
+		l.meter.End(l.tally(), "stopped")
+		if l.input.resumable() && !errors.As(err, new(*shell.HintError)) {
+			return l.conn.WithResumeHint(err, fmt.Sprintf("line %d", l.state.Line))
 		}
 		return err
 	}
-	// No worker runs any more, so this state is final, and often ahead of the last
-	// checkpoint.
-	if saving := l.save(l.state); saving != nil {
-		return errors.Join(err, saving)
+	if l.input.resumable() {
+		if err := removeProgress(l.progressName()); err != nil {
+			return err
+		}
 	}
-	l.meter.End(l.tally(), "stopped")
-	if l.input.resumable() && !errors.As(err, new(*shell.HintError)) {
-		return l.conn.WithResumeHint(err, fmt.Sprintf("line %d", l.state.Line))
-	}
-	return err
+	l.meter.End(l.tally(), "done")
+	return l.answer(l.tally())
 }
 
-// tally returns the progress of the front.
+// tally returns the progress at the last checkpoint.
 func (l *loading) tally() shell.Tally {
 	return shell.Tally{
 		Rows: l.state.Rows, Bytes: l.state.Offset, Skipped: l.state.Skipped, Total: l.input.size,
