@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"slices"
 	"sync"
-	"time"
 
 	"github.com/dgraph-io/badger/v4"
 )
@@ -161,10 +159,4 @@ func (b *badgerAlone) close() error {
 		b.done.Wait()
 	}
 	return b.db.Close()
-}
-
-// nth returns the n-th smallest.
-func nth(d []time.Duration, n int) time.Duration {
-	slices.Sort(d)
-	return d[n]
 }

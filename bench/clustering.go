@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/bench/turns"
 	"github.com/percolator-go/percolator/node"
 )
 
@@ -111,7 +112,7 @@ func clusterOnce(ctx context.Context, o options, workers, batch int) (c clustere
 		return c, err
 	}
 	runtime.GC()
-	began, used := time.Now(), cpuTime()
+	began, used := time.Now(), turns.CPU()
 	if err := loadRows(ctx, n.DB(), o.documents, documents, make([]byte, documentBytes)); err != nil {
 		return c, err
 	}
@@ -119,7 +120,7 @@ func clusterOnce(ctx context.Context, o options, workers, batch int) (c clustere
 		return c, err
 	}
 	c.perSecond = float64(o.documents) / time.Since(began).Seconds()
-	c.cpu = (cpuTime() - used) / time.Duration(o.documents)
+	c.cpu = (turns.CPU() - used) / time.Duration(o.documents)
 	close(latencies)
 	var all []time.Duration
 	for l := range latencies {

@@ -70,11 +70,11 @@ func measureCosts(ctx context.Context, o options, out io.Writer) error {
 				}
 			}
 			for i := range watchers {
-				rate, cpu := ratioOf(r[i], r[0], func(f figure) float64 { return f.perSecond }),
-					ratioOf(r[i], r[0], func(f figure) float64 { return f.cpuMicros })
-				best := slices.MaxFunc(r[i], func(a, b figure) int { return int(a.perSecond - b.perSecond) })
+				rate, cpu := ratioOf(r[i], r[0], func(f figure) float64 { return f.PerSecond }),
+					ratioOf(r[i], r[0], figure.cpuMicros)
+				best := slices.MaxFunc(r[i], func(a, b figure) int { return int(a.PerSecond - b.PerSecond) })
 				_, _ = fmt.Fprintf(w, "%s: %s\t%d\t%.0f\t%.1f\t%.3f\t%.3f\t%.3f\t%.3f\t%.2f\t\n", what,
-					watchers[i].name, callers, best.perSecond, best.cpuMicros, rate[len(rate)/2], rate[0],
+					watchers[i].name, callers, best.PerSecond, best.cpuMicros(), rate[len(rate)/2], rate[0],
 					rate[len(rate)-1], cpu[len(cpu)/2], costTarget)
 			}
 		}

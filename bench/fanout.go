@@ -9,6 +9,7 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/bench/turns"
 	"github.com/percolator-go/percolator/node"
 )
 
@@ -86,7 +87,7 @@ func fanOnce(ctx context.Context, o options, one bool) (written, done, cpu time.
 		return 0, 0, 0, err
 	}
 	defer func() { err = errors.Join(err, n.Close(ctx)) }()
-	began, used := time.Now(), cpuTime()
+	began, used := time.Now(), turns.CPU()
 	if one {
 		err = fanFromOne(ctx, n.DB(), o.leaves)
 	} else {
@@ -99,7 +100,7 @@ func fanOnce(ctx context.Context, o options, one bool) (written, done, cpu time.
 	if err := n.DB().WaitIdle(ctx); err != nil {
 		return 0, 0, 0, err
 	}
-	return written, time.Since(began), cpuTime() - used, nil
+	return written, time.Since(began), turns.CPU() - used, nil
 }
 
 // fanFromOne commits the one change and waits until the run that it triggers has committed.

@@ -22,6 +22,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/percolator-go/percolator/bench/turns"
 )
 
 type options struct {
@@ -39,12 +41,7 @@ type options struct {
 	batches   []int
 }
 
-func main() {
-	if err := run(context.Background()); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
-}
+func main() { turns.Main("bench", run) }
 
 func run(ctx context.Context) error {
 	if os.Getenv(collecting) != "" {

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
-	"syscall"
 	"time"
+
+	"github.com/percolator-go/percolator/bench/turns"
 )
 
 // kind is an operation to measure: begin prepares a fresh store and returns the operation that
@@ -31,12 +31,13 @@ type subject interface {
 
 // figure is one measurement.
 type figure struct {
-	perSecond      float64
-	cpuMicros      float64 // user and system time per operation
-	p50, p99, p999 time.Duration
-	most           time.Duration // the longest operation, which shows pauses of the whole store
+	turns.Figure
+
 	tablet, synced float64
 }
+
+// cpuMicros returns the user and system time per operation.
+func (f figure) cpuMicros() float64 { return float64(f.CPU.Nanoseconds()) / 1000 }
 
 // results holds all measurements by kind, number of callers and round.
 type results map[string]map[int][]figure
@@ -44,7 +45,7 @@ type results map[string]map[int][]figure
 // best returns the measurement with the highest rate: load from other programs only lowers it.
 func (r results) best(kind string, callers int) (best figure, ok bool) {
 	for _, f := range r[kind][callers] {
-		if f.perSecond >= best.perSecond {
+		if f.PerSecond >= best.PerSecond {
 			best = f
 		}
 		ok = true
@@ -94,86 +95,16 @@ func measure(ctx context.Context, o options, k kind, callers int) (figure, error
 	return f, errors.Join(err, stop(), s.close())
 }
 
-// longest bounds a measurement in which no operation ends within -duration.
-const longest = time.Minute
-
-// load has the callers repeat the operation for the duration, after a short warm-up, and
-// extends the duration until an operation has ended.
-func load(ctx context.Context, s subject, callers int, d time.Duration) (figure, error) {
-	var (
-		wg       sync.WaitGroup
-		counting atomic.Bool
-		stop     atomic.Bool
-		done     atomic.Bool // an operation has ended while it counted, or has failed
-		total    atomic.Int64
-		mu       sync.Mutex
-		failed   error
-		samples  []time.Duration
-	)
-	for c := range callers {
-		wg.Go(func() {
-			var own []time.Duration
-			n := int64(0)
-			for i := 0; !stop.Load(); i++ {
-				begin := time.Now()
-				if err := s.do(ctx, c, i); err != nil {
-					mu.Lock()
-					failed = errors.Join(failed, err)
-					mu.Unlock()
-					done.Store(true)
-					return
-				}
-				if counting.Load() {
-					n++
-					own = append(own, time.Since(begin))
-					if n == 1 {
-						done.Store(true)
-					}
-				}
-			}
-			total.Add(n)
-			mu.Lock()
-			samples = append(samples, own...)
-			mu.Unlock()
-		})
-	}
-	time.Sleep(d / 5)
-	cpu, begin := cpuTime(), time.Now()
-	counting.Store(true)
-	for time.Sleep(d); !done.Load() && time.Since(begin) < longest; {
-		time.Sleep(d)
-	}
-	counting.Store(false)
-	took, used := time.Since(begin), cpuTime()-cpu
-	stop.Store(true)
-	wg.Wait()
-	if failed != nil || total.Load() == 0 {
-		return figure{}, errors.Join(failed, errors.New("no operation has ended"))
-	}
-	f := figure{
-		perSecond: float64(total.Load()) / took.Seconds(),
-		cpuMicros: float64(used.Microseconds()) / float64(total.Load()),
-	}
-	f.p50, f.p99 = quantile(samples, 0.5), quantile(samples, 0.99)
-	f.p999, f.most = quantile(samples, 0.999), quantile(samples, 1)
+// load has the callers repeat the operation for the duration, after a short warm-up.
+func load(ctx context.Context, s subject, callers int, d time.Duration) (f figure, err error) {
+	f.Figure, err = turns.Repeat(ctx, callers, d/5, d, s.do)
 	f.tablet, f.synced = s.batches()
-	return f, nil
+	return f, err
 }
 
 // precision is the rounding of latencies.
 const precision = time.Microsecond
 
-func cpuTime() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
 func quantile(d []time.Duration, q float64) time.Duration {
-	if len(d) == 0 {
-		return 0
-	}
-	return nth(d, int(q*float64(len(d)-1)))
+	return turns.Figure{Latencies: slices.Sorted(slices.Values(d))}.At(q)
 }

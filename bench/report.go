@@ -41,9 +41,9 @@ func report(out io.Writer, o options, r results) error {
 				continue
 			}
 			_, _ = fmt.Fprintf(w, "%s\t%d\t%.0f\t%v\t%v\t%v\t%v\t%.1f\t%.1f\t%.1f\t\n", k.name,
-				callers, f.perSecond,
-				f.p50.Round(precision), f.p99.Round(precision), f.p999.Round(precision),
-				f.most.Round(precision), f.cpuMicros, f.tablet, f.synced)
+				callers, f.PerSecond,
+				f.At(0.5).Round(precision), f.At(0.99).Round(precision), f.At(0.999).Round(precision),
+				f.At(1).Round(precision), f.cpuMicros(), f.tablet, f.synced)
 		}
 	}
 	_, _ = fmt.Fprintln(w, "\nratio, in the same round\tcallers\tmedian\tlowest\thighest\ttarget\t")
@@ -63,7 +63,7 @@ func (q ratio) line(w io.Writer, r results, callers int) {
 	a, b := r[q.above][callers], r[q.below][below]
 	var values []float64
 	for i := range min(len(a), len(b)) {
-		values = append(values, a[i].perSecond/b[i].perSecond)
+		values = append(values, a[i].PerSecond/b[i].PerSecond)
 	}
 	if len(values) == 0 {
 		return

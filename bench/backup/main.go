@@ -17,7 +17,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -34,10 +33,9 @@ type options struct {
 	binary   string
 	size     int64
 	rates    []string
-	nodes    int
 	callers  int
-	rounds   int
 	duration time.Duration
+	plan     turns.Plan
 }
 
 // The rows that are backed up and that the load reads and writes: bytes of words per row, and
@@ -50,34 +48,34 @@ const (
 
 var column = percolator.Column{Table: "bench", Name: "c"}
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "backup:", err)
-		os.Exit(1)
-	}
-}
+func main() { turns.Main("backup", run) }
 
-func run(ctx context.Context) (err error) {
-	var o options
+func run(ctx context.Context) error {
+	o := options{plan: turns.Plan{
+		Columns: []string{"/s"}, Variants: []string{"without", "beside a backup"},
+	}}
+	only := o.plan.Flags(5)
 	build := flag.String("build", "bin", "the folder with the binary percolator")
 	mib := flag.Int64("size", 1024, "MiB of values in the cluster")
 	rates := flag.String("rates", "8MiB,16MiB,0", "comma-separated rates of the backup, in bytes per second; 0: unlimited")
-	flag.IntVar(&o.nodes, "nodes", 1, "number of nodes")
+	nodes := flag.Int("nodes", 1, "number of nodes")
 	flag.IntVar(&o.callers, "callers", 64, "number of concurrent callers")
-	flag.IntVar(&o.rounds, "rounds", 5, "number of measurements with a backup of each rate and without, in turns")
 	flag.DurationVar(&o.duration, "duration", 5*time.Second, "duration of each measurement")
 	flag.Parse()
-	if o.binary, err = filepath.Abs(filepath.Join(*build, "percolator")); err != nil {
+	folders, _, err := turns.Builds(*build, "percolator")
+	if err != nil {
 		return err
 	}
-	if flag.NArg() > 0 || *mib < 1 || o.nodes < 1 || o.callers < 1 || o.rounds < 1 || o.duration <= 0 {
-		return errors.New("-size, -nodes, -callers, -rounds and -duration must be positive, and no arguments are accepted")
+	if flag.NArg() > 0 || *mib < 1 || *nodes < 1 || o.callers < 1 || o.duration <= 0 {
+		return errors.New("-size, -nodes, -callers and -duration must be positive, and no arguments are accepted")
 	}
-	o.size, o.rates = *mib<<20, strings.Split(*rates, ",")
-	return turns.WithCluster(ctx, cluster.Config{Nodes: o.nodes, Binary: o.binary, Args: []string{"--pprof"}},
+	o.binary, o.size = filepath.Join(folders[0], "percolator"), *mib<<20
+	for rate := range strings.SplitSeq(*rates, ",") {
+		if name := "--rate " + rate; strings.Contains(name, *only) {
+			o.rates, o.plan.Workloads = append(o.rates, rate), append(o.plan.Workloads, name)
+		}
+	}
+	return turns.WithCluster(ctx, cluster.Config{Nodes: *nodes, Binary: o.binary, Args: []string{"--pprof"}},
 		func(c *cluster.Cluster, dir string) error {
 			db, err := c.Dial(ctx)
 			if err != nil {
@@ -88,6 +86,7 @@ func run(ctx context.Context) (err error) {
 		})
 }
 
+// measure measures the load with a backup of each rate, and without one just before.
 func (b *bench) measure(ctx context.Context) error {
 	if err := b.fill(ctx); err != nil {
 		return err
@@ -95,7 +94,13 @@ func (b *bench) measure(ctx context.Context) error {
 	if err := b.alone(ctx); err != nil {
 		return err
 	}
-	return b.turns(ctx)
+	b.plan.Measure = func(ctx context.Context, rate, variant int) ([]float64, error) {
+		if variant > 0 {
+			return b.beside(ctx, b.rates[rate])
+		}
+		return b.load(ctx)
+	}
+	return b.plan.Run(ctx, os.Stdout)
 }
 
 // bench is a filled cluster.
@@ -198,47 +203,20 @@ func (b *bench) used() (all time.Duration, err error) {
 	return all, nil
 }
 
-// turns measures the load with a backup of each rate, and without one just before. Each round has
-// another order of rates, so that the store's periodic work does not always hit the same one.
-func (b *bench) turns(ctx context.Context) error {
-	ratios := make([][]float64, len(b.rates))
-	for range b.rounds {
-		for _, i := range rand.Perm(len(b.rates)) {
-			rate := b.rates[i]
-			without, err := b.load(ctx, b.duration)
-			if err != nil {
-				return err
-			}
-			with, err := b.beside(ctx, rate)
-			if err != nil {
-				return err
-			}
-			ratios[i] = append(ratios[i], with/without)
-			fmt.Printf("--rate %s\t%.0f/s, without %.0f/s\t%.2f\n", rate, with, without, with/without)
-		}
-	}
-	for i, rate := range b.rates {
-		fmt.Printf("--rate %s / without\t%s\n", rate, turns.Ratios(ratios[i]))
-	}
-	return nil
-}
-
 // beside measures the load during a backup, which is killed at the end.
-func (b *bench) beside(ctx context.Context, rate string) (perSecond float64, err error) {
+func (b *bench) beside(ctx context.Context, rate string) (perSecond []float64, err error) {
 	within, cancel := context.WithCancel(ctx)
 	cmd := b.command(within, rate)
 	if err := cmd.Start(); err != nil {
 		cancel()
-		return 0, err
+		return nil, err
 	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		_ = cmd.Wait() // it is killed
 	}()
-	if _, err = b.load(ctx, turns.Warmup); err == nil {
-		perSecond, err = b.load(ctx, b.duration)
-	}
+	perSecond, err = b.load(ctx)
 	select {
 	case <-ended:
 		err = errors.Join(err, errors.New("the backup ended before the measurement: increase -size or decrease -duration"))
@@ -251,13 +229,13 @@ func (b *bench) beside(ctx context.Context, rate string) (perSecond float64, err
 }
 
 // load has the callers read and write rows for the duration.
-func (b *bench) load(ctx context.Context, d time.Duration) (perSecond float64, err error) {
+func (b *bench) load(ctx context.Context) (perSecond []float64, err error) {
 	seed, v := uint64(time.Now().UnixNano()), value(rand.New(rand.NewPCG(0, 0)))
 	random := make([]*rand.Rand, b.callers)
 	for i := range random {
 		random[i] = rand.New(rand.NewPCG(uint64(i), seed))
 	}
-	f, err := turns.Repeat(ctx, b.callers, d, func(ctx context.Context, caller, _ int) error {
+	f, err := turns.Repeat(ctx, b.callers, turns.Warmup, b.duration, func(ctx context.Context, caller, _ int) error {
 		row := row(random[caller].IntN(b.rows))
 		return b.db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
 			_, _, err := tx.Get(ctx, row, column)
@@ -265,5 +243,5 @@ func (b *bench) load(ctx context.Context, d time.Duration) (perSecond float64, e
 			return err
 		})
 	})
-	return f.PerSecond, err
+	return []float64{f.PerSecond}, err
 }

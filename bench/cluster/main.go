@@ -18,10 +18,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
@@ -33,11 +31,8 @@ import (
 )
 
 type options struct {
-	builds   []string
-	only     string
 	nodes    int
 	callers  int
-	rounds   int
 	duration time.Duration
 }
 
@@ -57,67 +52,37 @@ var workloads = []workload{
 
 var column = percolator.Column{Table: "bench", Name: "c"}
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "cluster:", err)
-		os.Exit(1)
-	}
-}
+func main() { turns.Main("cluster", run) }
 
 func run(ctx context.Context) error {
 	var o options
+	plan := turns.Plan{Columns: []string{"/s", "ms p50", "ms p99", "ms longest"}}
+	only := plan.Flags(3)
 	builds := flag.String("builds", "bin",
 		"comma-separated folders with the binary percolator")
-	flag.StringVar(&o.only, "only", "", "measure only the workloads whose name contains this")
 	flag.IntVar(&o.nodes, "nodes", 3, "number of nodes")
 	flag.IntVar(&o.callers, "callers", 64, "number of concurrent callers")
-	flag.IntVar(&o.rounds, "rounds", 3, "number of measurements of each workload and build, in turns")
 	flag.DurationVar(&o.duration, "duration", 5*time.Second, "duration of each measurement")
 	flag.Parse()
-	var err error
-	if o.builds, err = turns.Builds(*builds); err != nil {
+	if flag.NArg() > 0 || o.nodes < 1 || o.callers < 1 || o.duration <= 0 {
+		return errors.New("-nodes, -callers and -duration must be positive, and no arguments are accepted")
+	}
+	folders, names, err := turns.Builds(*builds, "percolator")
+	if err != nil {
 		return err
 	}
-	if flag.NArg() > 0 || o.nodes < 1 || o.callers < 1 || o.rounds < 1 || o.duration <= 0 {
-		return errors.New("-nodes, -callers, -rounds and -duration must be positive, and no arguments are accepted")
-	}
+	var chosen []workload
 	for _, w := range workloads {
-		if strings.Contains(w.name, o.only) {
-			if err := compare(ctx, o, w); err != nil {
-				return err
-			}
+		if strings.Contains(w.name, *only) {
+			chosen, plan.Workloads = append(chosen, w), append(plan.Workloads, w.name)
 		}
 	}
-	return nil
-}
-
-// compare measures the builds in turns and prints the medians of rates and ratios.
-func compare(ctx context.Context, o options, w workload) error {
-	rates := make([][]float64, len(o.builds))
-	for range o.rounds {
-		for i, binary := range o.builds {
-			f, err := measure(ctx, o, w, binary)
-			if err != nil {
-				return fmt.Errorf("%s, %s: %w", w.name, binary, err)
-			}
-			rates[i] = append(rates[i], f.PerSecond)
-			fmt.Printf("%s\t%s\t%.0f/s\tp50 %v\tp99 %v\tmax %v\n", w.name,
-				filepath.Base(filepath.Dir(binary)),
-				f.PerSecond, f.At(0.5), f.At(0.99), f.At(1))
-		}
+	plan.Variants = names
+	plan.Measure = func(ctx context.Context, w, build int) ([]float64, error) {
+		f, err := measure(ctx, o, chosen[w], filepath.Join(folders[build], "percolator"))
+		return append([]float64{f.PerSecond}, f.Millis(0.5, 0.99, 1)...), err
 	}
-	for i := range o.builds[1:] {
-		var ratios []float64
-		for round, r := range rates[i+1] {
-			ratios = append(ratios, r/rates[0][round])
-		}
-		fmt.Printf("%s\t%s / %s\t%s\n", w.name, filepath.Base(filepath.Dir(o.builds[i+1])),
-			filepath.Base(filepath.Dir(o.builds[0])), turns.Ratios(ratios))
-	}
-	return nil
+	return plan.Run(ctx, os.Stdout)
 }
 
 func measure(ctx context.Context, o options, w workload, binary string) (f turns.Figure, err error) {
@@ -136,10 +101,7 @@ func measure(ctx context.Context, o options, w workload, binary string) (f turns
 			if err := settle(ctx, binary, c.Addrs()[0], o.nodes); err != nil {
 				return err
 			}
-			if _, err := repeat(ctx, db, o.callers, w, turns.Warmup); err != nil {
-				return err
-			}
-			f, err = repeat(ctx, db, o.callers, w, o.duration)
+			f, err = repeat(ctx, db, o, w)
 			return err
 		})
 	return f, err
@@ -216,9 +178,8 @@ func nodeAt(ctx context.Context, binary, addr string) (uint64, error) {
 
 // repeat has the callers run transactions for the duration. Each caller has its own rows, so that
 // transactions do not conflict.
-func repeat(ctx context.Context, db *percolator.DB, callers int, w workload,
-	d time.Duration) (turns.Figure, error) {
-	return turns.Repeat(ctx, callers, d, func(ctx context.Context, caller, i int) error {
+func repeat(ctx context.Context, db *percolator.DB, o options, w workload) (turns.Figure, error) {
+	return turns.Repeat(ctx, o.callers, turns.Warmup, o.duration, func(ctx context.Context, caller, i int) error {
 		row := fmt.Sprintf("row/%03d/%09d", caller, i%100_000)
 		return db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
 			if w.read {

@@ -16,11 +16,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -31,10 +29,7 @@ import (
 )
 
 type options struct {
-	builds    []string
-	only      string
 	callers   int
-	rounds    int
 	bound     time.Duration
 	syncDelay time.Duration
 	logs      string
@@ -42,54 +37,43 @@ type options struct {
 
 var column = percolator.Column{Table: "bench", Name: "c"}
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "pauses:", err)
-		os.Exit(1)
-	}
-}
+func main() { turns.Main("pauses", run) }
 
 func run(ctx context.Context) (err error) {
 	var o options
+	plan := turns.Plan{Columns: []string{"ms longest", "ms p99.9", "ms p50", "/s"}}
+	only := plan.Flags(1)
 	builds := flag.String("builds", "bin", "comma-separated folders with the binary percolator")
-	flag.StringVar(&o.only, "only", "", "run only the scenes whose name contains this")
 	flag.IntVar(&o.callers, "callers", 32, "number of concurrent callers")
-	flag.IntVar(&o.rounds, "rounds", 1, "number of measurements of each scene and build, in turns")
 	flag.DurationVar(&o.bound, "bound", 2*time.Second, "longest pause allowed")
 	flag.DurationVar(&o.syncDelay, "sync-delay", 0, "delay added to every sync of a node; needs strace")
 	flag.StringVar(&o.logs, "logs", "", "folder for the nodes' logs, at level debug; empty: remove them")
 	flag.Parse()
-	if flag.NArg() > 0 || o.callers < 1 || o.rounds < 1 || o.bound <= 0 {
-		return errors.New("-callers, -rounds and -bound must be positive, and no arguments are accepted")
+	if flag.NArg() > 0 || o.callers < 1 || o.bound <= 0 {
+		return errors.New("-callers and -bound must be positive, and no arguments are accepted")
 	}
-	if o.builds, err = turns.Builds(*builds); err != nil {
+	folders, names, err := turns.Builds(*builds, "percolator")
+	if err != nil {
 		return err
 	}
-	var long error
+	var chosen []scene
 	for _, s := range scenes {
-		if !strings.Contains(s.name, o.only) {
-			continue
-		}
-		for range o.rounds {
-			for _, binary := range o.builds {
-				f, during, err := measure(ctx, o, s, binary)
-				if err != nil {
-					return fmt.Errorf("%s, %s: %w", s.name, binary, err)
-				}
-				build := filepath.Base(filepath.Dir(binary))
-				fmt.Printf("%s\t%s\tlongest pause %v, begun %s\tp99.9 %v\tp50 %v\t%.0f/s\n", s.name, build,
-					f.At(1), during, f.At(0.999), f.At(0.5), f.PerSecond)
-				if f.At(1) > o.bound {
-					long = errors.Join(long, fmt.Errorf("%s, %s: a caller waited %v; the bound is %v",
-						s.name, build, f.At(1), o.bound))
-				}
-			}
+		if strings.Contains(s.name, *only) {
+			chosen, plan.Workloads = append(chosen, s), append(plan.Workloads, s.name)
 		}
 	}
-	return long
+	var long error
+	plan.Variants = names
+	plan.Measure = func(ctx context.Context, i, build int) ([]float64, error) {
+		f, during, err := measure(ctx, o, chosen[i], filepath.Join(folders[build], "percolator"))
+		if f.At(1) > o.bound {
+			long = errors.Join(long, fmt.Errorf("%s, %s: a caller waited %v; the bound is %v",
+				chosen[i].name, names[build], f.At(1), o.bound))
+		}
+		fmt.Printf("%s, %s: the longest pause began %s\n", chosen[i].name, names[build], during)
+		return append(f.Millis(1, 0.999, 0.5), f.PerSecond), err
+	}
+	return errors.Join(plan.Run(ctx, os.Stdout), long)
 }
 
 // measure runs the scene on a fresh cluster, under the callers' load.
@@ -110,7 +94,7 @@ func measure(ctx context.Context, o options, s scene, binary string) (f turns.Fi
 		if err := st.prepare(ctx, s.cluster.Nodes); err != nil {
 			return err
 		}
-		if _, err := turns.Repeat(ctx, o.callers, turns.Warmup, st.transact); err != nil {
+		if _, err := turns.Repeat(ctx, o.callers, 0, turns.Warmup, st.transact); err != nil {
 			return err
 		}
 		g, loaded := errgroup.WithContext(ctx)
@@ -120,7 +104,7 @@ func measure(ctx context.Context, o options, s scene, binary string) (f turns.Fi
 		g.Go(func() error { return s.play(loaded, st) })
 		g.Go(func() (err error) {
 			defer stop()
-			f, err = turns.Repeat(loaded, o.callers, s.lasts, st.transact)
+			f, err = turns.Repeat(loaded, o.callers, 0, s.lasts, st.transact)
 			return err
 		})
 		err = g.Wait()

@@ -1,6 +1,6 @@
 // Package turns contains the common parts of benchmarks of whole clusters: a cluster of processes
-// per measurement, callers that repeat an operation for a duration, and ratios of builds that are
-// measured in turns.
+// per measurement, callers that repeat an operation for a duration, and plans that measure variants in
+// turns.
 package turns
 
 import (
@@ -8,9 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -21,20 +24,32 @@ import (
 // Warmup is the time before operations count: leaders settle and caches fill.
 const Warmup = time.Second
 
-// Builds returns the paths of the binaries in a comma-separated list of builds, each a folder
-// with the binary percolator.
-func Builds(list string) (binaries []string, err error) {
-	for b := range strings.SplitSeq(list, ",") {
-		binary, err := filepath.Abs(filepath.Join(b, "percolator"))
-		if err != nil {
-			return nil, err
-		}
-		if _, err := os.Stat(binary); err != nil {
-			return nil, fmt.Errorf("-builds: %w", err)
-		}
-		binaries = append(binaries, binary)
+// Main runs a benchmark until it ends or is interrupted, and exits with 1 if it fails.
+func Main(name string, run func(ctx context.Context) error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		os.Exit(1)
 	}
-	return binaries, nil
+}
+
+// Builds returns the folders of a comma-separated list, each of which must contain the binaries,
+// and the names by which tables show them.
+func Builds(list string, binaries ...string) (folders, names []string, err error) {
+	for folder := range strings.SplitSeq(list, ",") {
+		for _, binary := range binaries {
+			if _, err := os.Stat(filepath.Join(folder, binary)); err != nil {
+				return nil, nil, fmt.Errorf("build: %w", err)
+			}
+		}
+		if folder, err = filepath.Abs(folder); err != nil {
+			return nil, nil, err
+		}
+		folders, names = append(folders, folder), append(names, filepath.Base(folder))
+	}
+	return folders, names, nil
 }
 
 // WithCluster calls f with a running cluster and the folder of its directories, which it removes
@@ -59,7 +74,16 @@ func WithCluster(ctx context.Context, cfg cluster.Config,
 // Figure is one measurement.
 type Figure struct {
 	PerSecond float64
+	CPU       time.Duration   // of this process, per operation
 	Latencies []time.Duration // sorted
+}
+
+// Millis returns the latencies at the quantiles, 0 to 1, in milliseconds; 0 without latencies.
+func (f Figure) Millis(quantiles ...float64) (out []float64) {
+	for _, q := range quantiles {
+		out = append(out, f.At(q).Seconds()*1000)
+	}
+	return out
 }
 
 // At returns the latency at a quantile, 0 to 1; 0 without latencies.
@@ -67,37 +91,49 @@ func (f Figure) At(quantile float64) time.Duration {
 	if len(f.Latencies) == 0 {
 		return 0
 	}
-	return f.Latencies[int(quantile*float64(len(f.Latencies)-1))].Round(10 * time.Microsecond)
+	return f.Latencies[int(quantile*float64(len(f.Latencies)-1))]
 }
 
 // Repeat has each caller call fn sequentially for a duration, with the caller's index and the
-// index of the call.
-func Repeat(ctx context.Context, callers int, d time.Duration,
+// index of the call. Calls that begin during the warm-up do not count; each caller makes at least
+// one that counts.
+func Repeat(ctx context.Context, callers int, warmup, d time.Duration,
 	fn func(ctx context.Context, caller, i int) error) (f Figure, err error) {
 	took := make([][]time.Duration, callers)
-	began := time.Now()
+	began := time.Now().Add(warmup)
+	var before atomic.Int64
+	timer := time.AfterFunc(warmup, func() { before.Store(int64(CPU())) })
+	defer timer.Stop()
 	g, ctx := errgroup.WithContext(ctx)
 	for caller := range callers {
 		g.Go(func() error {
-			for i := 0; time.Since(began) < d; i++ {
+			for i := 0; time.Since(began) < d || len(took[caller]) == 0; i++ {
 				from := time.Now()
 				if err := fn(ctx, caller, i); err != nil {
 					return err
 				}
-				took[caller] = append(took[caller], time.Since(from))
+				if from.After(began) {
+					took[caller] = append(took[caller], time.Since(from))
+				}
 			}
 			return nil
 		})
 	}
-	err = g.Wait()
+	if err := g.Wait(); err != nil {
+		return Figure{}, err
+	}
 	f.Latencies = slices.Concat(took...)
 	f.PerSecond = float64(len(f.Latencies)) / time.Since(began).Seconds()
+	f.CPU = (CPU() - time.Duration(before.Load())) / time.Duration(len(f.Latencies))
 	slices.Sort(f.Latencies)
-	return f, err
+	return f, nil
 }
 
-// Ratios formats the median, the least and the greatest of the ratios. There must be at least one.
-func Ratios(all []float64) string {
-	r := slices.Sorted(slices.Values(all))
-	return fmt.Sprintf("median %.2f (%.2f to %.2f)", r[len(r)/2], r[0], r[len(r)-1])
+// CPU returns the processor time of this process, user and system.
+func CPU() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

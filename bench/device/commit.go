@@ -1,15 +1,11 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -20,6 +16,7 @@ import (
 	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/test/cluster"
 	"github.com/percolator-go/percolator/test/disk"
 )
 
@@ -32,23 +29,40 @@ var column = percolator.Column{Table: "device", Name: "c"}
 // the start and of the table's creation do not count.
 func commit(ctx context.Context, o options, w workload, d *disk.Disk, binary,
 	dir string) (f figure, err error) {
-	n, err := startNode(ctx, binary, dir)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return figure{}, err
+	}
+	c, err := cluster.New(cluster.Config{
+		Nodes: 1, Dir: dir, Binary: binary, Args: []string{"--log-level", "warn"},
+	})
 	if err != nil {
 		return figure{}, err
 	}
-	defer func() { err = errors.Join(err, n.stop()) }() // a second stop is harmless
-	transport, err := rpc.Dial(ctx, []string{n.addr}, rpc.ClientConfig{Insecure: true})
+	defer func() { err = errors.Join(err, c.Close()) }()
+	if err := c.Start(ctx); err != nil {
+		return figure{}, err
+	}
+	transport, err := rpc.Dial(ctx, c.Addrs(), rpc.ClientConfig{Insecure: true})
 	if err != nil {
 		return figure{}, err
 	}
 	client := txn.NewClient(transport, txn.Config{TwoPhaseOnly: w.twoPhase})
 	before, err := load(ctx, client, o, w.size, d, &f)
-	if err := errors.Join(err, client.Close(), n.stop()); err != nil {
+	if err := errors.Join(err, client.Close()); err != nil {
+		return figure{}, err
+	}
+	node := c.Node(0)
+	if f.cpu, err = node.CPU(); err != nil {
+		return figure{}, err
+	}
+	if f.resident, err = node.Memory("VmHWM"); err != nil {
+		return figure{}, err
+	}
+	if err := node.Terminate(stopTimeout); err != nil {
 		return figure{}, err
 	}
 	end, err := written(d)
 	f.written = end - before
-	f.cpu, f.resident = used(n.cmd.ProcessState)
 	return f, err
 }
 
@@ -97,62 +111,6 @@ func write(ctx context.Context, db *percolator.DB, o options, size int) error {
 		})
 	}
 	return g.Wait()
-}
-
-// nodeProcess is a node of some build. Its methods belong to one goroutine.
-type nodeProcess struct {
-	cmd     *exec.Cmd
-	log     bytes.Buffer // its standard error; it logs few warnings
-	addr    string       // for clients
-	stopped bool
-}
-
-// startNode starts a node with default settings over the directory and returns when it serves.
-func startNode(ctx context.Context, binary, dir string) (*nodeProcess, error) {
-	n := &nodeProcess{cmd: exec.CommandContext(ctx, binary, "start", "--dir", dir, "--insecure",
-		"--listen", "127.0.0.1:0", "--http=", "--log-level", "warn", "--output", "json")}
-	n.cmd.Stderr = &n.log
-	n.cmd.Cancel = func() error { return n.cmd.Process.Signal(syscall.SIGTERM) }
-	n.cmd.WaitDelay = stopTimeout // then it is killed
-	n.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	out, err := n.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := n.cmd.Start(); err != nil {
-		return nil, err
-	}
-	var ready struct {
-		Addr string `json:"addr"`
-	}
-	// it prints nothing else, and ends the line with its end
-	line, err := bufio.NewReader(out).ReadBytes('\n')
-	if err == nil {
-		err = json.Unmarshal(line, &ready)
-	}
-	if n.addr = ready.Addr; err != nil {
-		return nil, errors.Join(fmt.Errorf("the node did not print its address: %w", err),
-			n.stop())
-	}
-	return n, nil
-}
-
-// stop sends SIGTERM to the node and waits for its end.
-func (n *nodeProcess) stop() error {
-	if n.stopped {
-		return nil
-	}
-	n.stopped = true
-	timer := time.AfterFunc(stopTimeout, func() { _ = n.cmd.Process.Kill() })
-	defer timer.Stop()
-	if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil &&
-		!errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	if err := n.cmd.Wait(); err != nil {
-		return fmt.Errorf("the node did not end cleanly: %w: %s", err, n.log.Bytes())
-	}
-	return nil
 }
 
 // used returns the processor time and the peak memory of an ended process.
