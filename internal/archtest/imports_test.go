@@ -55,9 +55,6 @@ var layers = []layer{
 		"internal/wire",
 	}},
 	{of: "internal/policy", may: []string{pb}},
-	{of: "internal/health", may: []string{
-		pb, "internal/mvcc", "internal/version", "internal/wire",
-	}},
 	{of: "internal/certs"},
 	{of: "internal/coded"},
 	{of: "internal/connlimit"},
@@ -78,7 +75,10 @@ var layers = []layer{
 		root, "internal/exposition", "internal/handle", "internal/txn",
 	}},
 	{of: "internal/inspect", may: []string{
-		root, pb, "internal/mvcc", "internal/pbjson", "internal/txn", "internal/wire",
+		root, pb, "internal/coded", "internal/mvcc", "internal/pbjson", "internal/rpc", "internal/txn", "internal/wire",
+	}},
+	{of: "internal/health", may: []string{
+		pb, "internal/inspect", "internal/mvcc", "internal/version", "internal/wire",
 	}},
 	{of: "store/...", may: []string{
 		"internal/metrics", "internal/mvcc", "internal/version", "store/...",
@@ -190,7 +190,7 @@ var layers = []layer{
 	}},
 	{of: "internal/cli/shell", may: []string{
 		"internal/coded",
-		root, pb, "internal/certs", "internal/handle", "internal/mvcc", "internal/pbjson", "internal/rpc",
+		root, pb, "internal/certs", "internal/handle", "internal/inspect", "internal/mvcc", "internal/pbjson", "internal/rpc",
 		"internal/txn", "internal/wire", "node/config",
 	}},
 	{of: "internal/cli/cells", may: []string{"internal/coded", root, pb, "internal/cli/shell", "internal/mvcc"}},

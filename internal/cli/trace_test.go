@@ -104,7 +104,7 @@ func TestTraceOfAWideRow(t *testing.T) {
 		steps = append(steps, step)
 	}
 	if code != shell.ExitDone || len(steps) != 3 || steps[2].Observer != "sum" ||
-		!strings.Contains(stderr, "more than a node shows") {
+		!strings.Contains(stderr, "more cells than a node returns") {
 		t.Errorf("exit code %d, %s%s", code, stdout, stderr)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/cli/inspectcmd"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -63,7 +63,7 @@ func TestWhy(t *testing.T) {
 		}
 		return fmt.Sprintf("(%s)\n%s", out.Verdict, stdout)
 	})
-	for verdict := range strings.SplitSeq(inspectcmd.VerdictList(), ", ") {
+	for verdict := range strings.SplitSeq(inspect.Verdicts(), ", ") {
 		if !seen[verdict] {
 			t.Errorf("no case for %s", verdict)
 		}

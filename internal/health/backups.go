@@ -3,6 +3,8 @@ package health
 import (
 	"fmt"
 	"time"
+
+	"github.com/percolator-go/percolator/internal/inspect"
 )
 
 // Findings about scheduled backups.
@@ -17,7 +19,7 @@ func (e *examination) schedules() {
 		age := time.UnixMilli(e.status.GetUnixMs()).Sub(time.UnixMilli(max(s.SuccessUnixMs, s.FirstUnixMs)))
 		newest := "there is none"
 		if s.SuccessUnixMs != 0 {
-			newest = fmt.Sprintf("the newest is %s old", span(age))
+			newest = fmt.Sprintf("the newest is %s old", inspect.Span(age))
 		}
 		run := fmt.Sprintf("`percolator backup schedule run %s` retries at once.", typable(s.GetName()))
 		switch {

@@ -206,11 +206,3 @@ func join(names []string) string {
 	}
 	return text
 }
-
-// span formats a duration for people.
-func span(d time.Duration) string {
-	if d < time.Second {
-		return d.Round(time.Millisecond).String()
-	}
-	return d.Round(time.Second).String()
-}

@@ -288,7 +288,7 @@ func clusterKinds() []kindCase {
 				{Name: "new", FirstUnixMs: now - 7200_000, EveryMs: 3600_000},
 				{Name: "nightly", SuccessUnixMs: now - 7200_001, EveryMs: 3600_000},
 			}
-		}, "backup schedule nightly", "late: the newest is 2h0m0s old. The node", 1},
+		}, "backup schedule nightly", "late: the newest is 2h0m old. The node", 1},
 		{BackupLate, warning, func(r *pb.ClusterStatusResponse) {
 			r.Schedules = []*pb.BackupSchedule{
 				{Name: "nightly", FirstUnixMs: now, EveryMs: 3600_000, Error: "no room"},
@@ -348,18 +348,18 @@ func dataKinds() []kindCase {
 		}, "placement", "tablet 3: no room", 1},
 		{HistoryHeld, info, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[0].Status.History = &pb.HistoryStatus{Holds: 1, OldestHold: ago(2 * time.Hour)}
-		}, "history", "2h0m0s", 1},
+		}, "history", "2h0m", 1},
 		{BackupHeld, info, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[0].Status.History = backupHeld(2 * time.Hour)
 			r.Nodes[0].Status.Tablets[1].Garbage = 12
-		}, "backup x-full", "held for 2h0m0s: about 12 old versions", 1},
+		}, "backup x-full", "held for 2h0m: about 12 old versions", 1},
 		{BackupHeld, warning, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[0].Status.History = backupHeld(time.Second)
 			r.Nodes[1].Status.DiskFree = 1 << 30
 		}, "backup x-full", "A disk is low on space", 1},
 		{BackupHeld, warning, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[0].Status.History = backupHeld(23 * time.Hour)
-		}, "backup x-full", "expires in 1h0m0s", 1},
+		}, "backup x-full", "expires in 1h0m", 1},
 		{BackupHeld, warning, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[0].Status.History = backupHeld(25 * time.Hour)
 		}, "backup x-full", "percolator backup release x-full", 1},

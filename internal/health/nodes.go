@@ -9,6 +9,7 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -164,7 +165,7 @@ func (e *examination) clocks() {
 			where = "behind"
 		}
 		e.add(severity, ClockOff, nodeName(r.GetNode()),
-			fmt.Sprintf("Its clock is %s %s the others'.", span(off.Abs()), where),
+			fmt.Sprintf("Its clock is %s %s the others'.", inspect.Span(off.Abs()), where),
 			"Set its clock and keep it synchronised (chrony, systemd-timesyncd). A node that is 5 s off cannot join.")
 	}
 }
@@ -275,7 +276,7 @@ func (e *examination) roleless() {
 			at := fmt.Sprintf("%s on %s", c.File, nodeName(r.Node))
 			if c.File == "" {
 				ago := time.UnixMilli(e.status.GetUnixMs()).Sub(time.UnixMilli(c.SeenUnixMs))
-				at = fmt.Sprintf("called %s %s ago", nodeName(r.Node), span(max(ago, 0)))
+				at = fmt.Sprintf("called %s %s ago", nodeName(r.Node), inspect.Span(max(ago, 0)))
 			}
 			where[c.Name] = append(where[c.Name], at)
 		}

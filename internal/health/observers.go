@@ -3,8 +3,10 @@ package health
 import (
 	"fmt"
 	"regexp"
+	"strings"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/inspect"
 )
 
 // Findings about observers: waiting work, and why it waits.
@@ -16,8 +18,7 @@ func (e *examination) observer(o *pb.ObserverState) {
 	case o.GetInfo().GetRetired():
 		return // its work is being removed
 	case waiting > 0 && o.GetInfo().GetPaused():
-		e.add(warning, ObserverPaused, subject, fmt.Sprintf("It is paused, and %s.", wait(waiting)),
-			"Once the reason is gone: `percolator observer resume "+name+"`.")
+		e.add(warning, ObserverPaused, subject, fmt.Sprintf("It is paused, and %s.", wait(waiting)), remedy(inspect.AdviceResume, name))
 	case waiting > 0 && !o.GetLinked():
 		e.add(critical, ObserverUnlinked, subject,
 			fmt.Sprintf("No process of the cluster runs it, and %s.", wait(waiting)),
@@ -25,7 +26,7 @@ func (e *examination) observer(o *pb.ObserverState) {
 				name+" --yes`.")
 	case waiting > 0 && o.GetOldestTs() > 0 && e.since(o.GetOldestTs()) >= behind:
 		e.add(warning, ObserverBehind, subject,
-			fmt.Sprintf("It is behind: %s, the oldest for %s.", wait(waiting), span(e.since(o.GetOldestTs()))),
+			fmt.Sprintf("It is behind: %s, the oldest for %s.", wait(waiting), inspect.Span(e.since(o.GetOldestTs()))),
 			behindRemedy(o.GetStatus()))
 	}
 	e.fruitless(name, subject, o.GetStatus())
@@ -37,8 +38,7 @@ func (e *examination) observer(o *pb.ObserverState) {
 	}
 	if n := o.GetStatus().GetStuck(); n > 0 {
 		e.add(warning, ObserverStuck, subject, plural(n, "run")+" past the deadline that cannot be cancelled.",
-			"The function ignores its context. `percolator observer ls -o json` lists the rows; only a restart of the "+
-				"node ends the runs.")
+			remedy(inspect.AdviceStuck, name))
 	}
 }
 
@@ -69,8 +69,7 @@ func (e *examination) fruitless(name, subject string, s *pb.ObserverStatus) {
 	if n := s.GetContended(); n > 0 {
 		e.add(warning, ObserverContended, subject,
 			plural(n, "cell")+" whose runs keep losing conflicts to other transactions.",
-			fmt.Sprintf("Limit its concurrent runs, `percolator observer limit %s 1`, or spread the cells that they all write "+
-				"over more rows.", name))
+			remedy(inspect.AdviceContended, name))
 	}
 	if n := s.GetUnserved(); n > 0 {
 		e.add(info, ObserverUnserved, subject, plural(n, "cell")+" whose runs keep failing: "+
@@ -80,11 +79,15 @@ func (e *examination) fruitless(name, subject string, s *pb.ObserverStatus) {
 	}
 	if n := repeated(s); n > 0 {
 		e.add(info, ObserverRepeating, subject, "It runs for "+plural(n, "row")+
-			" hundreds of times within 10 s.",
-			fmt.Sprintf("Check whether it, or an observer that it triggers, writes the column that it observes: such a loop "+
-				"never ends. `percolator observer ls -o json` lists the rows, `percolator observer pause %s` stops it.",
-				name))
+			" hundreds of times within 10 s.", remedy(inspect.AdviceRepeating, name))
 	}
+}
+
+// remedy returns advice of package inspect as a sentence. The program is called percolator, as in all
+// remedies.
+func remedy(advice, observer string) string {
+	text := inspect.Commands{Program: "percolator"}.Advice(advice, inspect.Operand{What: "OBSERVER", Value: observer})
+	return strings.ToUpper(text[:1]) + text[1:] + "."
 }
 
 // wait returns "1 notification waits" or "5 notifications wait".

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -201,7 +202,7 @@ func (e *examination) leaders() {
 	}
 	slices.Sort(without)
 	e.add(critical, NoLeader, "tablets "+list(without),
-		fmt.Sprintf("%s without a leader, for up to %s.", plural(len(without), "tablet"), span(longest)),
+		fmt.Sprintf("%s without a leader, for up to %s.", plural(len(without), "tablet"), inspect.Span(longest)),
 		fmt.Sprintf("Nodes that answer clients may not reach each other: check `percolator tablet describe %d` and "+
 			"the network on the port after that of --listen.", without[0]))
 }
@@ -246,7 +247,7 @@ func (e *examination) history() {
 			continue
 		}
 		e.add(info, HistoryHeld, "history",
-			fmt.Sprintf("A reader has held old versions for %s, so the data grows.", span(e.since(h.GetOldestHold()))),
+			fmt.Sprintf("A reader has held old versions for %s, so the data grows.", inspect.Span(e.since(h.GetOldestHold()))),
 			"Look for a forgotten snapshot or export; its hold expires at collection-max-hold "+
 				"(`percolator cluster show`).")
 	}
@@ -263,17 +264,17 @@ func (e *examination) backupHeld(b *pb.BackupHold, limit time.Duration) {
 	}
 	end := fmt.Sprintf("if no increment follows: `percolator backup release %s`.", typable(b.Backup))
 	longer := fmt.Sprintf("`percolator cluster set collection-max-hold=%s`", 2*limit)
-	text := fmt.Sprintf("History is held for %s: about %d old versions wait.", span(age), waits)
+	text := fmt.Sprintf("History is held for %s: about %d old versions wait.", inspect.Span(age), waits)
 	switch full := func(f *pb.Finding) bool { return f.Kind == DiskLow || f.Kind == WritesRefused }; {
 	case age >= limit:
 		e.add(warning, BackupHeld, "backup "+b.Backup,
 			fmt.Sprintf("Its hold on history has expired: it is %s old, and collection-max-hold is %s.",
-				span(age), span(limit)),
+				inspect.Span(age), inspect.Span(limit)),
 			"The next increment may be refused; make a full backup. To keep later increments possible: "+longer+
 				", which is above the interval between two; or, "+end)
 	case age >= limit-limit/10:
 		e.add(warning, BackupHeld, "backup "+b.Backup,
-			fmt.Sprintf("%s The hold expires in %s, by collection-max-hold.", text, span(limit-age)),
+			fmt.Sprintf("%s The hold expires in %s, by collection-max-hold.", text, inspect.Span(limit-age)),
 			"Make the next increment now; or extend the hold, "+longer+"; or, "+end)
 	case slices.ContainsFunc(e.findings, full):
 		e.add(warning, BackupHeld, "backup "+b.Backup, text+" A disk is low on space.",
@@ -322,6 +323,6 @@ func (e *examination) locks() {
 	}
 	slices.Sort(tablets)
 	e.add(warning, LockOld, "tablets "+list(slices.Compact(tablets)),
-		fmt.Sprintf("The oldest lock is %s old.", span(oldest)),
+		fmt.Sprintf("The oldest lock is %s old.", inspect.Span(oldest)),
 		"`percolator lock ls` shows its owner. If that process has ended: `percolator lock resolve --all`.")
 }

@@ -139,13 +139,13 @@ func hostileAnswers() map[string]httpd.Question {
 				"batches": some, "waits": some, "took": none, "lately": map[string]any{"actor": evil,
 					"queued": 1500, "longest": 1, "batches": rest, "waits": none, "took": none}}},
 		}}},
-		"trace": map[string]any{"cut": true, "deep": true, "wide": true, "steps": []any{
+		"trace": map[string]any{"notes": []string{evil}, "next": "`" + evil + "` says", "steps": []any{
 			map[string]any{
 				"step": 1, "depth": 0, "state": "committed", "start_ts": 1 << 50, "commit_ts": 1<<50 + 1,
-				"took_ms": 0, "asked": true, "wrote": []any{cell()},
+				"took_ms": 0, "asked": true, "wrote": []any{cell()}, "notes": []string{},
 			},
 			map[string]any{"step": 2, "parent": 1, "depth": 1, "state": "parked", "observer": evil,
-				"on": cell(), "attempts": 3, "error": evil, "parked_ts": 1 << 50},
+				"on": cell(), "attempts": 3, "notes": []string{"3 runs failed, the last with: " + evil}},
 		}},
 	}
 	questions := map[string]httpd.Question{}
@@ -213,7 +213,7 @@ func hostilePages() map[string][]string {
 		"heat":                   {"docs" + evil + "/" + evil, "1\u202f507", "Not on the map: " + evil},
 		"mailboxes":              {evil, "Missing: " + evil, "1\u202f500", "43", "209.3", "4 min 50 s"},
 		"mailboxes?since=start":  {"1\u202f507", "6.0"},
-		"trace?table=docs&row=x": {evil + " on " + evil + "/" + evil, "3 runs failed, last error: " + evil},
+		"trace?table=docs&row=x": {evil + " on " + evil + "/" + evil, "3 runs failed, the last with: " + evil},
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 
@@ -76,7 +77,7 @@ type WroteCell struct {
 // read the results. It must be used by one goroutine.
 type Chain struct {
 	Client    *txn.Client
-	Names     Names
+	Names     *Names
 	Catalogue *pb.Catalogue
 	Table     mvcc.TableID
 	// Search lists tables that are scanned entirely for a transaction's writes.
@@ -240,7 +241,7 @@ func (t *Chain) look(ctx context.Context, step *Step) (*traces, error) {
 }
 
 // add keeps one cell. Both the row and the search may report it.
-func (f *traces) add(cell *pb.Cell, kind pb.Kind, names Names) {
+func (f *traces) add(cell *pb.Cell, kind pb.Kind, names *Names) {
 	if mvcc.Class(cell.Class) == mvcc.ClassAck {
 		if !slices.ContainsFunc(f.acks, func(c *pb.Cell) bool { return SameCell(c, cell) }) {
 			f.acks = append(f.acks, cell)
@@ -458,4 +459,63 @@ func (r *Step) waits(n *pb.Notify) {
 	case r.Attempts > 0:
 		r.State = Failing
 	}
+}
+
+// Notes returns what has no field of its own in a table of steps, but for the written cells.
+func (r *Step) Notes() []string {
+	notes := []string{}
+	addf := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
+	if r.SameAs > 0 {
+		addf("shown above, as step %d", r.SameAs)
+	}
+	if r.Changes > 1 {
+		addf("acknowledged %d changes together", r.Changes)
+	}
+	if r.Replay {
+		addf("a replay")
+	}
+	if r.RolledBack > 0 {
+		addf("%d runs rolled back", r.RolledBack)
+	}
+	if r.ParkedTS != 0 {
+		addf("parked at %s", Clock(mvcc.Timestamp(r.ParkedTS)))
+	}
+	if r.Attempts > 0 {
+		addf("%d runs failed, the last with: %s", r.Attempts, r.Error)
+	}
+	return notes
+}
+
+// Notes returns what the steps do not say: where there may be more.
+func (t *Chain) Notes() []string {
+	notes := []string{}
+	for _, n := range []struct {
+		when bool
+		text string
+	}{
+		{t.Cut, fmt.Sprintf("the first %d steps; --limit shows more", t.Limit)},
+		{t.Deep, "the chain continues; --depth shows more"},
+		{t.Wide, "a row has more cells than a node returns: only its observed cells were followed"},
+		{t.Old, "some transactions are older than the kept history: what they wrote in other rows is unknown"},
+		{
+			!slices.ContainsFunc(t.Steps, func(s *Step) bool { return s.Asked }),
+			fmt.Sprintf("the requested change, of transaction %d, is not among the steps", t.Asked.StartTS),
+		},
+	} {
+		if n.when {
+			notes = append(notes, n.text)
+		}
+	}
+	return notes
+}
+
+// Next returns the command that explains the first step that has not committed; "" if there is none.
+func (t *Chain) Next(cmds Commands) string {
+	for _, s := range t.Steps {
+		if s.State != Committed {
+			return cmds.Suggest("why", "", Operand{"OBSERVER", s.Observer}, Operand{"ROW", string(s.On.Row)}) +
+				" says what an observer waits for"
+		}
+	}
+	return ""
 }

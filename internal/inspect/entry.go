@@ -16,9 +16,6 @@ import (
 
 var errNoAnswer = errors.New("inspect: the node's answer makes no sense")
 
-// Names returns the name of a table.
-type Names func(table uint32) string
-
 // Entry is one entry of a row's history in JSON. Fields that its group lacks are omitted.
 type Entry struct {
 	Column   pbjson.Bytes `json:"column"`
@@ -62,11 +59,11 @@ var groupNames = map[mvcc.Group]string{
 }
 
 // NewCell converts an address; nil stays nil.
-func NewCell(c *pb.Cell, names Names) *Cell {
+func NewCell(c *pb.Cell, names *Names) *Cell {
 	if c == nil {
 		return nil
 	}
-	return &Cell{names(c.Table), pbjson.Bytes(c.Row), ClassName(c.Class), pbjson.Bytes(c.Column)}
+	return &Cell{names.ByID(c.Table), pbjson.Bytes(c.Row), ClassName(c.Class), pbjson.Bytes(c.Column)}
 }
 
 // NewWorker converts a worker; nil is a remote client, as in the protocol.
@@ -103,7 +100,7 @@ func InlineValue(kind pb.Kind, long bool, value []byte) *pbjson.Bytes {
 }
 
 // NewEntry converts an entry. Fields that its group lacks stay zero and are omitted.
-func NewEntry(e *pb.HistoryEntry, names Names) Entry {
+func NewEntry(e *pb.HistoryEntry, names *Names) Entry {
 	group := mvcc.Group(e.Group)
 	out := Entry{
 		Column: pbjson.Bytes(e.Cell.GetColumn()), Class: ClassName(e.Cell.GetClass()),

@@ -3,7 +3,6 @@ package inspect
 import (
 	"context"
 
-	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/pbjson"
@@ -71,8 +70,8 @@ func ReadParked(ctx context.Context, client *txn.Client, of *pb.ObserverInfo,
 	return out, nil
 }
 
-// Observer returns the observer with the name.
-func Observer(ctx context.Context, client *txn.Client, name string) (*pb.ObserverInfo, error) {
+// ReadObserver returns the observer with the name from the catalogue.
+func ReadObserver(ctx context.Context, client *txn.Client, name string) (*pb.ObserverInfo, error) {
 	catalogue, err := client.Transport().Catalogue(ctx)
 	if err != nil {
 		return nil, err
@@ -80,5 +79,5 @@ func Observer(ctx context.Context, client *txn.Client, name string) (*pb.Observe
 	if o := FindObserver(catalogue, name); o != nil {
 		return o, nil
 	}
-	return nil, txn.Errorf("%w: there is no observer %q", percolator.ErrInvalid, name)
+	return nil, NoObserver(name)
 }

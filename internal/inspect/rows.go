@@ -2,10 +2,8 @@ package inspect
 
 import (
 	"context"
-	"fmt"
 
 	percolator "github.com/percolator-go/percolator"
-	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/pbjson"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -107,7 +105,11 @@ type StoredEntry struct {
 
 // ReadRow returns the entries of a row. It neither waits for locks nor resolves them.
 func ReadRow(ctx context.Context, client *txn.Client, table, row string) (*StoredRow, error) {
-	id, names, err := Table(ctx, client, table)
+	names, err := ReadNames(ctx, client.Transport())
+	if err != nil {
+		return nil, err
+	}
+	id, err := names.Table(table)
 	if err != nil {
 		return nil, err
 	}
@@ -132,32 +134,4 @@ func ReadRow(ctx context.Context, client *txn.Client, table, row string) (*Store
 		out.Entries = append(out.Entries, stored)
 	}
 	return out, nil
-}
-
-// Table returns the id of a table and the Names of all tables. It returns ErrNoTable if the table
-// does not exist.
-func Table(ctx context.Context, client *txn.Client, name string) (mvcc.TableID, Names, error) {
-	tables, err := client.Transport().Tables(ctx)
-	if err != nil {
-		return 0, nil, err
-	}
-	byID, found := map[uint32]*pb.Table{}, mvcc.TableID(0)
-	for _, t := range tables {
-		if t.Hidden {
-			continue
-		}
-		byID[t.Id] = t
-		if t.Name == name && t.DroppedTs == 0 {
-			found = mvcc.TableID(t.Id)
-		}
-	}
-	if found == 0 {
-		return 0, nil, txn.Errorf("%w: %q", percolator.ErrNoTable, name)
-	}
-	return found, func(id uint32) string {
-		if t := byID[id]; t != nil {
-			return t.Name
-		}
-		return fmt.Sprintf("table %d", id)
-	}, nil
 }

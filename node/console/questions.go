@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 
+	"google.golang.org/protobuf/proto"
+
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/handle"
@@ -89,7 +91,7 @@ func (c *Console) asked(answer func(context.Context, url.Values) (any, error)) f
 		// The page shows these next to the form. It reports any other error as a failure of the
 		// cluster.
 		for _, own := range []error{percolator.ErrInvalid, percolator.ErrNoTable,
-			percolator.ErrSnapshotTooOld, inspect.ErrNoChange} {
+			percolator.ErrSnapshotTooOld, inspect.ErrNoChange, inspect.ErrNoObserver} {
 			if errors.Is(err, own) {
 				return nil, fmt.Errorf("%w: %w", httpd.ErrQuestion, err)
 			}
@@ -133,7 +135,7 @@ func (c *Console) row(ctx context.Context, form url.Values) (any, error) {
 // parked returns a page of an observer's parked notifications. Parameters: observer, after. The
 // observer's table determines whether the user may see its rows.
 func (c *Console) parked(ctx context.Context, form url.Values) (any, error) {
-	of, err := inspect.Observer(ctx, c.cfg.Parts().Client, form.Get("observer"))
+	of, err := inspect.ReadObserver(ctx, c.cfg.Parts().Client, form.Get("observer"))
 	if err != nil {
 		return nil, err
 	}
@@ -151,6 +153,9 @@ func (c *Console) parked(ctx context.Context, form url.Values) (any, error) {
 	}
 	return inspect.ReadParked(ctx, c.cfg.Parts().Client, of, after)
 }
+
+// commands are those that the pages suggest.
+var commands = inspect.Commands{Program: "percolator"}
 
 // traceLimit bounds the steps of a trace, traceDepth the consecutive runs.
 const traceLimit, traceDepth = 100, 16
@@ -174,7 +179,11 @@ func (c *Console) trace(ctx context.Context, form url.Values) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	table, names, err := inspect.Table(ctx, c.cfg.Parts().Client, form.Get("table"))
+	names, err := inspect.ReadNames(ctx, c.cfg.Parts().Transport)
+	if err != nil {
+		return nil, err
+	}
+	table, err := names.Table(form.Get("table"))
 	if err != nil {
 		return nil, err
 	}
@@ -191,9 +200,15 @@ func (c *Console) trace(ctx context.Context, form url.Values) (any, error) {
 	if err := chain.Trace(ctx, row, column, at); err != nil {
 		return nil, err
 	}
-	return map[string]any{
-		"steps": chain.Steps, "cut": chain.Cut, "deep": chain.Deep, "wide": chain.Wide,
-	}, nil
+	type step struct {
+		*inspect.Step
+		Notes []string `json:"notes"`
+	}
+	steps := []step{}
+	for _, s := range chain.Steps {
+		steps = append(steps, step{s, s.Notes()})
+	}
+	return map[string]any{"steps": steps, "notes": chain.Notes(), "next": chain.Next(commands)}, nil
 }
 
 // timestampOf parses a timestamp; empty: the latest.
@@ -222,17 +237,23 @@ func (c *Console) lastHour(ctx context.Context, form url.Values) (any, error) {
 		}
 		points, nodes = recent.Together(all), len(answers)
 	}
-	list := make([]json.RawMessage, len(points))
-	for i, p := range points {
-		body, err := pbjson.Marshal(p)
+	list, err := marshalled(points)
+	return map[string]any{
+		"every_ms": recent.Every.Milliseconds(), "points": list, "nodes": nodes, "silent": silent,
+	}, err
+}
+
+// marshalled encodes messages as JSON.
+func marshalled[M proto.Message](messages []M) ([]json.RawMessage, error) {
+	list := []json.RawMessage{}
+	for _, m := range messages {
+		body, err := pbjson.Marshal(m)
 		if err != nil {
 			return nil, err
 		}
-		list[i] = body
+		list = append(list, body)
 	}
-	return map[string]any{
-		"every_ms": recent.Every.Milliseconds(), "points": list, "nodes": nodes, "silent": silent,
-	}, nil
+	return list, nil
 }
 
 // heat returns the cluster's heat map, of one table or all: a column for each minute, a line for
@@ -284,15 +305,11 @@ func (c *Console) mailboxes(ctx context.Context, _ url.Values) (any, error) {
 	answers, silent := c.cfg.Parts().Window.Everywhere(ctx, &wire.RecentRequest{Mailboxes: true})
 	nodes := []nodeMailboxes{}
 	for _, a := range answers {
-		of := nodeMailboxes{Node: a.Node, LatelyMS: a.LatelyMs}
-		for _, m := range a.Mailboxes {
-			body, err := pbjson.Marshal(m)
-			if err != nil {
-				return nil, err
-			}
-			of.Mailboxes = append(of.Mailboxes, body)
+		list, err := marshalled(a.Mailboxes)
+		if err != nil {
+			return nil, err
 		}
-		nodes = append(nodes, of)
+		nodes = append(nodes, nodeMailboxes{a.Node, a.LatelyMs, list})
 	}
 	return map[string]any{"nodes": nodes, "silent": silent}, nil
 }
@@ -317,15 +334,8 @@ func (c *Console) contended(ctx context.Context, _ url.Values) (any, error) {
 		return cmp.Or(cmp.Compare(b.Lately, a.Lately),
 			cmp.Compare(b.Conflicts+b.Locked, a.Conflicts+a.Locked))
 	})
-	list := []json.RawMessage{}
-	for _, r := range rows[:min(len(rows), maxContended)] {
-		body, err := pbjson.Marshal(r)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, body)
-	}
-	return map[string]any{"rows": list, "silent": silent, "lately_ms": lately}, nil
+	list, err := marshalled(rows[:min(len(rows), maxContended)])
+	return map[string]any{"rows": list, "silent": silent, "lately_ms": lately}, err
 }
 
 // maxContended bounds the rows of one page.

@@ -18,14 +18,6 @@ import (
 // `observer replay` starts, watches and cancels a back-fill: one run of an observer for
 // every row of its column. The cluster carries it out, whether or not a command watches.
 
-// States of a back-fill.
-const (
-	backfillRunning   = "running"
-	backfillDone      = "done"
-	backfillCancelled = "cancelled"
-	backfillFailed    = "failed"
-)
-
 // replayPoll is the pause between the requests of --wait.
 const replayPoll = 200 * time.Millisecond
 
@@ -75,36 +67,6 @@ type backfill struct {
 	observer string
 }
 
-// backfillJSON is a back-fill in JSON.
-type backfillJSON struct {
-	Observer string          `json:"observer"`
-	State    string          `json:"state"`
-	TS       uint64          `json:"ts"`       // rows that exist at it are marked
-	Rows     uint64          `json:"rows"`     // marked so far
-	NextRow  shell.JSONBytes `json:"next_row"` // rows before it are done
-	Error    string          `json:"error,omitempty"`
-}
-
-// newBackfillJSON converts a back-fill; nil stays nil.
-func newBackfillJSON(b *pb.Backfill) *backfillJSON {
-	if b == nil {
-		return nil
-	}
-	out := &backfillJSON{
-		Observer: b.Name, State: backfillRunning, TS: b.Ts, Rows: b.Rows,
-		NextRow: shell.JSONBytes(b.NextRow), Error: b.Error,
-	}
-	switch {
-	case b.Done:
-		out.State = backfillDone
-	case b.Cancelled:
-		out.State = backfillCancelled
-	case b.Error != "":
-		out.State = backfillFailed
-	}
-	return out
-}
-
 // run carries out the command.
 func (b *backfill) run(ctx context.Context, f *replayFlags) error {
 	// Starting a running back-fill changes nothing, so an interrupted --wait can be run
@@ -133,10 +95,10 @@ func (b *backfill) run(ctx context.Context, f *replayFlags) error {
 		return err
 	}
 	switch { // not for --cancel: a cancelled back-fill is what it was asked for
-	case state.State == backfillFailed:
+	case state.State == inspect.BackfillFailed:
 		return shell.WithHint(fmt.Errorf("the replay has failed: %s", state.Error),
 			"mend the cause and run the command again: it begins anew")
-	case f.wait && state.State == backfillCancelled:
+	case f.wait && state.State == inspect.BackfillCancelled:
 		return shell.WithHint(errors.New("the replay was cancelled"),
 			"run the command again to begin anew")
 	}
@@ -146,27 +108,27 @@ func (b *backfill) run(ctx context.Context, f *replayFlags) error {
 // ask sends one request to meta, bounded by --timeout. Watching as a whole is not
 // bounded: a back-fill may take hours.
 func (b *backfill) ask(ctx context.Context,
-	action pb.BackfillRequest_Action) (*backfillJSON, error) {
+	action pb.BackfillRequest_Action) (*inspect.Backfill, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, b.Conn.Timeout, shell.ErrTimeout)
 	defer cancel()
 	answer, err := b.Admin.Backfill(ctx, &pb.BackfillRequest{Name: b.observer, Action: action})
 	if err != nil {
 		return nil, b.Conn.CutShort(ctx, explainObserver(ctx, b.Session, b.observer, err))
 	}
-	return newBackfillJSON(answer.GetBackfill()), nil
+	return inspect.NewBackfill(answer.GetBackfill()), nil
 }
 
 // await polls until the back-fill has ended. An error that only delays a back-fill does
 // not end it.
-func (b *backfill) await(ctx context.Context, state *backfillJSON,
-	quiet bool) (*backfillJSON, error) {
+func (b *backfill) await(ctx context.Context, state *inspect.Backfill,
+	quiet bool) (*inspect.Backfill, error) {
 	m := b.Out.NewMeter("replay of "+shell.Printable(state.Observer), shell.Tally{Rows: int64(state.Rows)},
 		quiet)
 	table, err := b.extentOf(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for state.State == backfillRunning {
+	for state.State == inspect.BackfillRunning {
 		if err := txn.Sleep(ctx, replayPoll); err != nil {
 			return nil, err
 		}
@@ -198,10 +160,10 @@ func (b *backfill) extentOf(ctx context.Context) (shell.Extent, error) {
 }
 
 // show prints the back-fill's progress.
-func (b *backfill) show(ctx context.Context, state *backfillJSON) error {
+func (b *backfill) show(ctx context.Context, state *inspect.Backfill) error {
 	text := fmt.Sprintf("replay of %s: %s, %d rows marked, of those that there were at %s UTC",
 		shell.Printable(state.Observer), state.State, state.Rows, shell.Clock(mvcc.Timestamp(state.TS)))
-	if state.State == backfillRunning && state.NextRow != "" {
+	if state.State == inspect.BackfillRunning && state.NextRow != "" {
 		table, err := b.extentOf(ctx)
 		if err != nil {
 			return err

@@ -5,9 +5,8 @@
 // stored and resolve no lock; trace --search reads as scan does. A listing pages through the
 // tablets; what it shows is not one snapshot, and a split on the way may show an entry twice.
 //
-// A file for each noun has the commands about it. why.go gathers facts, whyverdict.go draws the
-// conclusion; history.go reads, historyview.go lays out; package inspect finds the steps that
-// traceview.go draws.
+// A file for each noun has the commands about it. Package inspect answers why, history and trace and
+// advises; the commands print what it says.
 //
 // A crash of lock resolve or notify replay leaves the rest undone: run it again.
 package inspectcmd

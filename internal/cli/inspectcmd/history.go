@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/inspect"
@@ -14,11 +13,11 @@ import (
 )
 
 // `history` reads one row in every group, as it is stored. This file reads the entries
-// and converts them to JSON; historyview.go lays them out for people.
+// and converts them to JSON; package inspect lays them out for people.
 
 // HistoryCommand shows all that is stored of a row.
 func HistoryCommand(d *shell.Deps) *cobra.Command {
-	view := &historyView{}
+	view, limit := &inspect.Figure4{}, 0
 	cmd := &cobra.Command{
 		Use: "history TABLE ROW",
 		Short: "Show every version of a row: data, locks, write records, notifications, " +
@@ -32,16 +31,16 @@ column says: committed at 8, by the transaction that started, and wrote its data
 It ignores locks and does not resolve them, so it changes nothing.`,
 	}
 	in := shell.AddInput(cmd)
-	shell.AddLimit(cmd, &view.limit, 1, "maximum number of entries")
-	cmd.Flags().BoolVar(&view.full, "full", false, "whole values")
-	cmd.Flags().BoolVar(&view.times, "times", false,
+	shell.AddLimit(cmd, &limit, 1, "maximum number of entries")
+	cmd.Flags().BoolVar(&view.Full, "full", false, "whole values")
+	cmd.Flags().BoolVar(&view.Times, "times", false,
 		"also show the timestamps' physical part, in UTC")
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		if view.row, err = in.Bytes(args[1]); err != nil {
+		if view.Row, err = in.Bytes(args[1]); err != nil {
 			return err
 		}
 		return d.Conn.Run(cmd, func(ctx context.Context, s *shell.Session) error {
-			return history(ctx, s, args[0], view)
+			return history(ctx, s, args[0], view, limit)
 		})
 	}
 	return d.WithClient(cmd)
@@ -49,7 +48,7 @@ It ignores locks and does not resolve them, so it changes nothing.`,
 
 // history reads the row from its tablet, and from meta the observers whose notify and ack
 // columns are shown beside it.
-func history(ctx context.Context, s *shell.Session, table string, view *historyView) error {
+func history(ctx context.Context, s *shell.Session, table string, view *inspect.Figure4, limit int) error {
 	names, catalogue, err := s.Schema(ctx)
 	if err != nil {
 		return err
@@ -58,47 +57,53 @@ func history(ctx context.Context, s *shell.Session, table string, view *historyV
 	if err != nil {
 		return err
 	}
-	entries, err := inspect.Row(ctx, s.Client, id, view.row, view.limit+1)
+	entries, err := inspect.Row(ctx, s.Client, id, view.Row, limit+1)
 	if err != nil {
 		return err
 	}
-	if len(entries) > view.limit {
-		entries = entries[:view.limit]
-		defer s.Out.NoteCut(view.limit) // after the entries
+	if len(entries) > limit {
+		entries = entries[:limit]
+		defer s.Out.NoteCut(limit) // after the entries
 	} else if inspect.Bounded(entries) {
 		defer s.Out.Note("all that a node shows of one row, which are %d entries of a kind and "+
 			"%d MiB of values; it may have more",
 			mvcc.MaxHistory, mvcc.HistoryBytes>>20)
 	}
-	view.names, view.observed, view.entries = names, observedColumns(catalogue, id), entries
+	view.Names, view.Observed, view.Entries = names, inspect.ObservedColumns(catalogue, id), entries
 	if s.Out.JSON() {
-		for _, e := range view.entries {
-			if err := s.Out.Object(inspect.NewEntry(e, names.ByID)); err != nil {
+		for _, e := range view.Entries {
+			if err := s.Out.Object(inspect.NewEntry(e, names)); err != nil {
 				return err
 			}
 		}
-	} else if _, err := io.WriteString(s.Out.Stdout, view.text()); err != nil {
+	} else if err := printFigure(s.Out, view); err != nil {
 		return err
 	}
-	if len(view.entries) == 0 {
+	if len(view.Entries) == 0 {
 		return shell.WithHint(coded.Errorf("", "%w: table %s holds nothing in row %s", shell.ErrNoValue, table,
-			shell.Printable(view.row)),
-			rowsThatExist, shell.Operand{What: "TABLE", Value: table})
+			shell.Printable(view.Row)),
+			inspect.AdviceRows, shell.Operand{What: "TABLE", Value: table})
 	}
 	return nil
 }
 
-// rowsThatExist is advice for a row of TABLE that was not found.
-const rowsThatExist = "`scan TABLE --limit 10` shows rows that exist; " +
-	"--escape go or --hex writes any bytes"
-
-// observedColumns maps the observers of one table to the columns that they observe.
-func observedColumns(c *pb.Catalogue, table mvcc.TableID) map[string]string {
-	observed := map[string]string{}
-	for _, o := range c.GetObservers() {
-		if o.Table == uint32(table) && !o.Retired {
-			observed[o.Name] = string(o.Column)
+// printFigure prints the tables, with a blank line between them.
+func printFigure(out *shell.Printer, view *inspect.Figure4) error {
+	for i, t := range view.Tables() {
+		var g shell.Grid
+		for _, line := range t.Lines {
+			g.Add(line...)
+		}
+		text := g.Text()
+		for _, note := range t.Notes {
+			text += "  " + note + "\n"
+		}
+		if i > 0 {
+			text = "\n" + text
+		}
+		if _, err := io.WriteString(out.Stdout, text); err != nil {
+			return err
 		}
 	}
-	return observed
+	return nil
 }

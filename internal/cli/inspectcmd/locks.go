@@ -73,7 +73,7 @@ func listLocks(ctx context.Context, s *shell.Session, args []string, limit int) 
 			break
 		}
 		l, line := newLockJSON(e, names)
-		line = append(line, l.Expiry, workerText(lockOf(e).GetWorker()))
+		line = append(line, l.Expiry, inspect.WorkerText(lockOf(e).GetWorker()))
 		list.Add(l, line...)
 	}
 	return list.End()
@@ -130,12 +130,12 @@ func lockInfo(e *pb.WalkEntry) mvcc.LockInfo {
 
 // newLockJSON converts an entry of a walk. line is the part of a table's line that says
 // which lock it is.
-func newLockJSON(e *pb.WalkEntry, names *shell.Names) (out lockJSON, line []any) {
+func newLockJSON(e *pb.WalkEntry, names *inspect.Names) (out lockJSON, line []any) {
 	lock := lockOf(e)
 	out = lockJSON{
-		Cell: inspect.NewCell(e.Cell, names.ByID), Kind: inspect.KindName(lock.GetKind()),
+		Cell: inspect.NewCell(e.Cell, names), Kind: inspect.KindName(lock.GetKind()),
 		StartTS: lock.GetStartTs(),
-		Primary: inspect.NewCell(lock.GetPrimary(), names.ByID), Expiry: lock.GetExpiry(),
+		Primary: inspect.NewCell(lock.GetPrimary(), names), Expiry: lock.GetExpiry(),
 		Worker: inspect.NewWorker(lock.GetWorker()),
 	}
 	if e.Intent != nil {
@@ -147,7 +147,7 @@ func newLockJSON(e *pb.WalkEntry, names *shell.Names) (out lockJSON, line []any)
 	}
 	return out, []any{
 		names.ByID(e.Cell.GetTable()), shell.Shortened(string(e.Cell.GetRow()), shell.ValueWidth/2),
-		shell.ColumnText(e.Cell),
+		inspect.ColumnText(e.Cell),
 		out.Kind, out.StartTS, primary,
 	}
 }
@@ -161,7 +161,7 @@ type resolver struct {
 	olderThan time.Duration
 
 	*shell.Session
-	tables *shell.Names
+	tables *inspect.Names
 	since  mvcc.Timestamp // the oracle's time when it began
 	list   *shell.Listing
 
@@ -292,7 +292,7 @@ func (v *resolver) resolveRow(ctx context.Context, catalogue *pb.Catalogue, name
 			if string(e.GetCell().GetRow()) != target[0] {
 				break
 			}
-			if len(target) > 1 && shell.AckPrefix(e.Cell)+string(e.Cell.GetColumn()) != target[1] {
+			if len(target) > 1 && inspect.AckPrefix(e.Cell)+string(e.Cell.GetColumn()) != target[1] {
 				continue
 			}
 			if err := v.settle(ctx, e); err != nil {

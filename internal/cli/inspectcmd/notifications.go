@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,9 +18,6 @@ import (
 // The commands about notifications walk the notify group of the tablets, as scanners do,
 // and mark single rows as changed. observer replay (backfill.go) is about all rows.
 
-// errNoObserver is returned for names that are not in the catalogue.
-var errNoObserver = errors.New("no such observer")
-
 // NotifyCommand holds the commands about notifications.
 func NotifyCommand(d *shell.Deps) *cobra.Command {
 	return shell.Group("notify", "List and replay notifications",
@@ -35,7 +31,7 @@ type notifyLister struct {
 	parked   bool
 	observer string
 	row      *string // nil: all
-	names    *shell.Names
+	names    *inspect.Names
 	now      mvcc.Timestamp
 }
 
@@ -75,7 +71,7 @@ table: all of its observers.`,
 type notifyJSON struct {
 	Cell     *inspect.Cell `json:"cell"`
 	Observer string        `json:"observer"`
-	entryJSON
+	*inspect.Notification
 }
 
 // run walks the notify group column by column, as it is stored: the observed column comes
@@ -102,7 +98,7 @@ func (l *notifyLister) run(ctx context.Context, s *shell.Session, cmd *cobra.Com
 		}
 	}
 	if l.observer != "" && inspect.FindObserver(catalogue, l.observer) == nil {
-		return noObserver(l.observer)
+		return withObservers(inspect.NoObserver(l.observer))
 	}
 	l.names = names
 	if l.now, err = s.Now(ctx); err != nil {
@@ -127,7 +123,7 @@ func (l *notifyLister) run(ctx context.Context, s *shell.Session, cmd *cobra.Com
 				s.Out.NoteCut(l.limit)
 				return list.End()
 			}
-			out := notifyJSON{inspect.NewCell(e.Cell, names.ByID), o.Name, newEntryJSON(e.GetNotify())}
+			out := notifyJSON{inspect.NewCell(e.Cell, names), o.Name, inspect.NewNotification(e.GetNotify())}
 			list.Add(out, l.line(o.Name, e)...)
 		}
 	}
@@ -146,28 +142,22 @@ func (l *notifyLister) line(observer string, e *pb.WalkEntry) []any {
 	}
 	fault := ""
 	if n.GetError() != "" {
-		fault = shell.Shortened(firstLine(n.GetError()), shell.ValueWidth)
+		fault = shell.Shortened(inspect.FirstLine(n.GetError()), shell.ValueWidth)
 	}
 	return []any{
 		l.names.ByID(e.GetCell().GetTable()), shell.Shortened(string(e.GetCell().GetRow()), shell.ValueWidth/2),
-		shell.ColumnText(e.Cell), shell.Printable(observer), n.GetTs(), n.GetAttempts(),
+		inspect.ColumnText(e.Cell), shell.Printable(observer), n.GetTs(), n.GetAttempts(),
 		state,
 		shell.Ago(mvcc.Timestamp(since), l.now), fault,
 	}
 }
 
-// noObserver returns the error for a name that the catalogue does not have.
-func noObserver(name string) error {
-	return shell.WithHint(coded.Errorf("", "%w: %s", errNoObserver, shell.Printable(name)), knownObservers)
-}
-
-// firstLine cuts a panic's stack off its message.
-func firstLine(text string) string {
-	line, _, more := strings.Cut(text, "\n")
-	if more {
-		line += " …"
+// withObservers adds advice to the error for a name that the catalogue does not have.
+func withObservers(err error) error {
+	if errors.Is(err, inspect.ErrNoObserver) {
+		return shell.WithHint(err, knownObservers)
 	}
-	return line
+	return err
 }
 
 // notifyReplay has an observer run again for one row or all parked ones, whatever it has
@@ -210,7 +200,7 @@ func replayNotifications(ctx context.Context, s *shell.Session, observer string,
 	o := inspect.FindObserver(catalogue, observer)
 	switch {
 	case o == nil:
-		return noObserver(observer)
+		return withObservers(inspect.NoObserver(observer))
 	case o.Retired:
 		return shell.WithHint(fmt.Errorf("observer %s is being retired", shell.Printable(observer)),
 			"start a program that registers it, then replay")
@@ -264,7 +254,7 @@ func replayRow(ctx context.Context, s *shell.Session, o *pb.ObserverInfo,
 		if inspect.NewestWrite(entries, wire.CellPB(cell)) == nil {
 			return shell.WithHint(coded.Errorf("", "%w: row %s was never written in column %s of table %s",
 				shell.ErrNoValue, shell.Printable(row), shell.Printable(cell.Column), shell.Printable(o.TableName)),
-				rowsThatExist, shell.Operand{What: "TABLE", Value: o.TableName})
+				inspect.AdviceRows, shell.Operand{What: "TABLE", Value: o.TableName})
 		}
 	}
 	return s.Client.Replay(ctx, 0, []mvcc.Cell{cell})

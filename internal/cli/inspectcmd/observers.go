@@ -13,20 +13,10 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/inspect"
-	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
 // The commands about observers read and change the catalogue, which meta keeps, and show
 // what the nodes run of it. backfill.go replays all rows of an observer.
-
-// States of an observer; the first that holds. Paused comes before unlinked: starting a
-// program does not help while the observer is paused.
-const (
-	stateRetiring = "retiring" // its notifications are being removed
-	statePaused   = "paused"
-	stateUnlinked = "unlinked" // no process that the node knows has registered it
-	stateRunning  = "running"
-)
 
 // ObserverCommand holds the commands about observers.
 func ObserverCommand(d *shell.Deps) *cobra.Command {
@@ -57,60 +47,6 @@ knows has registered it; retiring.`,
 	return d.ClientCommand(cmd, listObservers)
 }
 
-// observerJSON is an observer in JSON. From runs on the figures are those of all nodes
-// that run it, added up.
-type observerJSON struct {
-	Name    string          `json:"name"`
-	Table   string          `json:"table"`
-	Column  shell.JSONBytes `json:"column"`
-	Weak    bool            `json:"weak"`
-	State   string          `json:"state"`
-	Linked  bool            `json:"linked"`
-	Paused  bool            `json:"paused"`
-	Retired bool            `json:"retired,omitempty"`
-	Waiting uint64          `json:"waiting"` // notifications that are not parked, intents among them
-	Parked  uint64          `json:"parked"`
-	// of those that wait; left out if none does
-	OldestTS    uint64 `json:"oldest_ts,omitempty"`
-	OldestAgeMS int64  `json:"oldest_age_ms,omitempty"` // by the oracle's time
-	// most runs at once in a process: in force, else as set; 0: as registered
-	Limit uint32 `json:"limit"`
-
-	// begun: each ends in one of the next three, or finds nobody to serve it
-	Runs        uint64 `json:"runs"`
-	Commits     uint64 `json:"commits"`
-	Conflicts   uint64 `json:"conflicts"`   // run again, and not counted against the observer
-	Failures    uint64 `json:"failures"`    // errors, panics and deadlines
-	RunsParked  uint64 `json:"runs_parked"` // how often a run ended in parking
-	Skipped     uint64 `json:"skipped"`     // found clean, not run
-	Unavailable uint64 `json:"unavailable"` // given up for now, because a tablet did not answer
-	Collapsed   uint64 `json:"collapsed"`   // changes that a run under way took with it
-	Running     uint32 `json:"running"`
-	Queued      uint32 `json:"queued"`
-	Backoff     uint32 `json:"backoff"` // cells that rest after a failure
-	// functions that have not returned long after their deadline
-	Stuck     uint32 `json:"stuck"`
-	Contended uint32 `json:"contended"` // cells whose runs come to nothing again and again
-	Unserved  uint32 `json:"unserved"`  // likewise, mostly because something is unavailable
-
-	Nodes []uint64 `json:"nodes,omitempty"` // that run it, and are in these figures
-	// that are alive and have not answered: what they do is missing
-	Silent []uint64 `json:"silent_nodes,omitempty"`
-
-	Rows []observerRowJSON `json:"rows,omitempty"` // those worth a look, some dozens at most
-
-	Backfill *backfillJSON `json:"backfill,omitempty"` // the last one
-}
-
-// observerRowJSON is a row whose observer runs for long, or again and again.
-type observerRowJSON struct {
-	Row       shell.JSONBytes `json:"row"`
-	RunningMS uint64          `json:"running_ms,omitempty"` // how long its run has gone on
-	Overdue   bool            `json:"overdue,omitempty"`    // past its deadline, and given up
-	Retries   uint32          `json:"retries,omitempty"`    // runs in a row that came to nothing
-	Runs      uint32          `json:"runs,omitempty"`       // within ten seconds
-}
-
 // listObservers lists the observers by name.
 func listObservers(ctx context.Context, s *shell.Session, _ []string) error {
 	states, err := s.Transport.Observers(ctx)
@@ -128,8 +64,8 @@ func listObservers(ctx context.Context, s *shell.Session, _ []string) error {
 	list := s.Out.Listing("OBSERVER, TABLE, COLUMN, KIND, STATE, WAITING, PARKED, OLDEST, "+
 		"RUNNING, RUNS, FAILURES, CONTENDED", 5, 6, 7, 8, 9, 10, 11)
 	for _, state := range states {
-		o := newObserverJSON(state, now)
-		list.Add(o, o.line()...)
+		o := inspect.NewObserver(state, now)
+		list.Add(o, observerLine(o)...)
 	}
 	if err := list.End(); err != nil || len(states) == 0 || len(states[0].GetSilent()) == 0 {
 		return err
@@ -140,57 +76,8 @@ func listObservers(ctx context.Context, s *shell.Session, _ []string) error {
 	return nil
 }
 
-// newObserverJSON converts what meta and the nodes report of an observer.
-func newObserverJSON(s *pb.ObserverState, now mvcc.Timestamp) observerJSON {
-	info, n := s.GetInfo(), s.GetStatus()
-	o := observerJSON{
-		Name: info.GetName(), Table: info.GetTableName(), Column: shell.JSONBytes(info.GetColumn()),
-		Weak:  info.GetWeak(),
-		State: observerState(s), Linked: s.GetLinked(), Paused: info.GetPaused(),
-		Retired: info.GetRetired(),
-		Waiting: s.GetNotifications() + s.GetIntents(), Parked: s.GetParked(),
-		OldestTS: s.GetOldestTs(), Limit: info.GetLimit(),
-		Runs: n.GetRuns(), Commits: n.GetCommits(), Conflicts: n.GetConflicts(),
-		Failures: n.GetFailures(), RunsParked: n.GetParked(),
-		Skipped: n.GetSkipped(), Unavailable: n.GetUnavailable(), Collapsed: n.GetCollapsed(),
-		Running: n.GetRunning(),
-		Queued:  n.GetQueued(), Backoff: n.GetWaiting(), Stuck: n.GetStuck(),
-		Contended: n.GetContended(), Unserved: n.GetUnserved(), Backfill: newBackfillJSON(s.GetBackfill()),
-	}
-	for _, r := range n.GetRows() {
-		o.Rows = append(o.Rows, observerRowJSON{
-			shell.JSONBytes(r.Row), r.RunningMs, r.Overdue, r.Retries, r.Runs,
-		})
-	}
-	// Prefer the limit in force to the catalogue's, which may be older.
-	o.Nodes, o.Silent = s.GetNodes(), s.GetSilent()
-	if n.GetLimit() != 0 {
-		o.Limit = n.GetLimit()
-	}
-	if o.OldestTS != 0 {
-		o.OldestAgeMS = max(0, now.Millis()-mvcc.Timestamp(o.OldestTS).Millis())
-	}
-	return o
-}
-
-// observerState returns the first of the states that holds.
-func observerState(s *pb.ObserverState) string {
-	switch {
-	case s.GetInfo().GetRetired():
-		return stateRetiring
-	case s.GetInfo().GetPaused():
-		return statePaused
-	case !s.GetLinked():
-		return stateUnlinked
-	}
-	return stateRunning
-}
-
-// atOnce is how many runs all nodes allow at once; 0: not known.
-func (o *observerJSON) atOnce() uint32 { return o.Limit * uint32(max(1, len(o.Nodes))) }
-
-// line is the observer's line in the table.
-func (o *observerJSON) line() []any {
+// observerLine is the observer's line in the table.
+func observerLine(o *inspect.Observer) []any {
 	kind, oldest, running, state := "strong", "-", "-", o.State
 	if o.Weak {
 		kind = "weak"
@@ -202,10 +89,10 @@ func (o *observerJSON) line() []any {
 	if o.Linked {
 		running = fmt.Sprint(o.Running)
 		if o.Limit != 0 {
-			running += "/" + fmt.Sprint(o.atOnce())
+			running += "/" + fmt.Sprint(o.AtOnce())
 		}
 	}
-	if b := o.Backfill; b != nil && b.State == backfillRunning {
+	if b := o.Backfill; b != nil && b.State == inspect.BackfillRunning {
 		state += fmt.Sprintf(", replay at %d rows", b.Rows)
 	}
 	return []any{

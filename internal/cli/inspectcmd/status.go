@@ -80,7 +80,7 @@ func statusTable(s *pb.NodeStatusResponse, nodes []*pb.Node, now time.Time) *she
 		g.Add("http", "http://"+s.Http+"/")
 	}
 	if s.StartedUnixMs > 0 {
-		g.Add("up", shell.Age(time.UnixMilli(s.StartedUnixMs), now))
+		g.Add("up", shell.Span(now.Sub(time.UnixMilli(s.StartedUnixMs))))
 	}
 	if s.Meta != nil {
 		g.Add("meta", metaText(s.Meta))

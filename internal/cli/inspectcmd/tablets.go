@@ -11,6 +11,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/inspect"
 )
 
 // The commands about tablets ask the answering node, which has the tablet map from meta.
@@ -219,7 +220,7 @@ func (t *tabletJSON) addReplicas(whole *pb.ClusterStatusResponse) {
 }
 
 // newTabletJSON converts a descriptor; here is nil if the answering node has no replica.
-func newTabletJSON(d *pb.TabletDescriptor, names *shell.Names, leader uint64,
+func newTabletJSON(d *pb.TabletDescriptor, names *inspect.Names, leader uint64,
 	here *pb.StatusResponse) *tabletJSON {
 	t := &tabletJSON{
 		ID: d.TabletId, Epoch: d.Epoch, RangeOut: shell.NewRangeOut(d, names), Nodes: []uint64{},

@@ -12,6 +12,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
@@ -134,7 +135,7 @@ func sampleLoad(ctx context.Context, s *shell.Session, rows int) (*topOut, error
 }
 
 // cluster takes nodes, tablets and observers from the cluster's status.
-func (t *topOut) cluster(whole *pb.ClusterStatusResponse, names *shell.Names) {
+func (t *topOut) cluster(whole *pb.ClusterStatusResponse, names *inspect.Names) {
 	t.Nodes, t.Tablets, t.Observers = []topNode{}, []topTablet{}, []topObserver{}
 	for _, n := range whole.GetNodes() {
 		node := topNode{

@@ -82,7 +82,7 @@ func trace(ctx context.Context, s *shell.Session, t *inspect.Chain, table string
 		}
 		t.Search = append(t.Search, id)
 	}
-	t.Client, t.Names, t.Catalogue = s.Client, names.ByID, catalogue
+	t.Client, t.Names, t.Catalogue = s.Client, names, catalogue
 	var column *string
 	if len(path) > 1 {
 		column = &path[1]
@@ -90,7 +90,7 @@ func trace(ctx context.Context, s *shell.Session, t *inspect.Chain, table string
 	err = t.Trace(ctx, path[0], column, newest)
 	if errors.Is(err, inspect.ErrNoChange) {
 		return shell.WithHint(coded.Errorf("", "%w: no change of row %s that is asked for is committed, or kept",
-			shell.ErrNoValue, shell.Printable(path[0])), rowsThatExist, shell.Operand{What: "TABLE", Value: table})
+			shell.ErrNoValue, shell.Printable(path[0])), inspect.AdviceRows, shell.Operand{What: "TABLE", Value: table})
 	}
 	if err != nil {
 		return err

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
+
+	"github.com/percolator-go/percolator/internal/inspect"
 )
 
 func TestParseAt(t *testing.T) {
@@ -58,7 +60,7 @@ func TestParseAt(t *testing.T) {
 func TestAheadByLittle(t *testing.T) {
 	clock := time.Now()
 	var warned strings.Builder
-	out := &Printer{Program: "percolator", Stderr: &warned}
+	out := &Printer{Commands: inspect.Commands{Program: "percolator"}, Stderr: &warned}
 	out.noteAhead(atTime{ByClock: true}, mvcc.TimestampAt(clock.UnixMilli()+50), clock)
 	if warned.String() != "" {
 		t.Errorf("warned of 50 ms: %s", &warned)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/pbjson"
 )
 
@@ -28,7 +29,7 @@ const (
 // Printer writes a command's answer to standard output and its notes to standard error.
 // Bytes that must not be escaped go to raw.
 type Printer struct {
-	Program        string
+	inspect.Commands
 	format         string    // -o
 	Stdout, Stderr io.Writer // text only (terminal.go)
 	Raw, rawErr    io.Writer // the same streams
@@ -38,7 +39,7 @@ type Printer struct {
 
 func newPrinter(a *App) *Printer {
 	return &Printer{
-		Program: a.Name, format: OutputTable, terminal: a.Terminal,
+		Commands: inspect.Commands{Program: a.Name}, format: OutputTable, terminal: a.Terminal,
 		Stdout: textWriter{a.Stdout}, Stderr: textWriter{a.Stderr}, Raw: a.Stdout, rawErr: a.Stderr,
 	}
 }

@@ -2,6 +2,7 @@ package shell
 
 import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/inspect"
 )
 
 // RangeOut is where a tablet begins and where the next one does.
@@ -17,7 +18,7 @@ type PositionOut struct {
 }
 
 // NewRangeOut converts a descriptor's range.
-func NewRangeOut(d *pb.TabletDescriptor, names *Names) RangeOut {
+func NewRangeOut(d *pb.TabletDescriptor, names *inspect.Names) RangeOut {
 	out := RangeOut{Start: PositionOut{names.ByID(d.StartTable), JSONBytes(d.StartRow)}}
 	if !d.EndUnbounded {
 		out.End = &PositionOut{names.ByID(d.EndTable), JSONBytes(d.EndRow)}

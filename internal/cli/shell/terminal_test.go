@@ -1,10 +1,6 @@
 package shell
 
-import (
-	"os/exec"
-	"strings"
-	"testing"
-)
+import "testing"
 
 // TestEscape: foreign text keeps to its line, and what is printable stays as it is.
 func TestEscape(t *testing.T) {
@@ -20,49 +16,5 @@ func TestEscape(t *testing.T) {
 	}
 	if got := string(EscapeJSON([]byte("{\"a\":\"\u009bü\x7f\"}\n"))); got != `{"a":"\u009bü\u007f"}`+"\n" {
 		t.Errorf("JSON is written as %q", got)
-	}
-}
-
-// FuzzQuote asks the shell itself.
-func FuzzQuote(f *testing.F) {
-	sh, err := exec.LookPath("sh")
-	if err != nil {
-		f.Skip("no shell")
-	}
-	for _, s := range []string{"", "plain", "two words", "$(touch /tmp/x)", "it's", "`id`",
-		"a\nb\n", "-n", "~", "\\", "!x", "é\xff", "*", "=ls"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		if strings.Contains(s, "\x00") {
-			t.Skip("no argument holds a NUL")
-		}
-		out, err := exec.Command(sh, "-c", "printf %s "+Quote(s)).CombinedOutput()
-		if s == "-n" || err == nil && string(out) == s {
-			return
-		}
-		t.Errorf("%q is quoted as %s, which the shell takes for %q: %v", s, Quote(s), out, err)
-	})
-}
-
-// TestSuggest: what is offered for pasting names what it is about, or nothing.
-func TestSuggest(t *testing.T) {
-	out := newPrinter(&App{Name: "percolator"})
-	for _, tc := range []struct {
-		observer, row, want string
-	}{
-		{"greet", "bob", "`percolator notify replay greet bob`"},
-		{"greet", "$(touch /tmp/x)", "`percolator notify replay greet '$(touch /tmp/x)'`"},
-		{"it's", "two words", "`percolator notify replay 'it'\\''s' 'two words'`"},
-		{"greet", "--all-parked", "`percolator notify replay -- greet --all-parked`"},
-		{"greet", "a\x00b", "`percolator notify replay greet '\"a\\x00b\"' --escape go`"},
-		{"gr\x1beet", "bob", "`percolator notify replay OBSERVER bob`"},
-		{"greet", "", "`percolator notify replay greet ''`"},
-	} {
-		got := out.Suggest("notify replay", "", Operand{"OBSERVER", tc.observer},
-			Operand{"ROW", tc.row})
-		if got != tc.want {
-			t.Errorf("%q, %q: %s, want %s", tc.observer, tc.row, got, tc.want)
-		}
 	}
 }

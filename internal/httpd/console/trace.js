@@ -4,6 +4,7 @@
 import {address, get} from "./ask.js";
 import {at, field, tableField} from "./cells.js";
 import {element} from "./dom.js";
+import {prose} from "./findings.js";
 import {bytes, message, millis, plural, shell} from "./format.js";
 
 const states = {
@@ -53,16 +54,10 @@ function details(step) {
     step.start_ts && [element("span", {class: "quiet"}, "started "), at(step.start_ts)],
     step.after_ms !== undefined && `${step.after_ms} ms after the change was committed`,
     step.took_ms !== undefined && `took ${step.took_ms} ms`,
-    step.rolled_back && element("span", {class: "warning"},
-      `${plural(step.rolled_back, "earlier run")} rolled back after conflicts`),
-    step.replay && 'replay',
-    step.changes && `acknowledged ${step.changes} changes together`,
-    step.same_as && `same as step ${step.same_as} above`,
-    step.attempts && element("span", {class: "warning"},
-      `${plural(step.attempts, "run")} failed, last error: ${message(step.error)}`),
     step.wrote && ["wrote ", step.wrote.slice(0, 8).map((w, i) => [i > 0 ? ", " : "", cell(w),
       w.kind === "delete" ? " (deleted)" : ""]),
     step.wrote.length > 8 && ` and ${step.more ? "at least " : ""}${step.wrote.length - 8} more`],
+    ...step.notes.map((note) => element("span", {class: step.attempts ? "warning" : null}, message(note))),
   ].filter(Boolean).map((d, i) => [i > 0 ? " · " : "", d]);
 }
 
@@ -75,7 +70,7 @@ function branch(step, steps, begin, end) {
       element("p", {}, element("span", {class: "strong"},
         step.observer ? step.observer : "Transaction"),
       step.on && [" on ", cell(step.on)], " ", element("span", {class: state}, word),
-      step.asked && element("span", {class: "quiet"}, " (selected)")),
+      step.asked && element("span", {class: "quiet"}, " (requested)")),
       element("p", {}, details(step)), when(step, begin, end)),
     children.length > 0 && element("ul", {}, children.map((s) => branch(s, steps, begin, end))));
 }
@@ -96,21 +91,17 @@ export async function trace(known, question) {
   const times = found.steps.filter((s) => s.start_ts).map((s) => millis(s.start_ts));
   const ends = found.steps.filter((s) => s.commit_ts).map((s) => millis(s.commit_ts));
   const begin = Math.min(...times), end = Math.max(...times, ...ends);
-  const waiting = found.steps.find((s) => s.observer && s.state !== "committed");
   return [
     ...head,
     element("p", {}, plural(found.steps.length, "step"), `, ${end - begin} ms from the first ` +
-      "transaction to the last commit.", found.cut && " Further steps are omitted.",
-      found.deep && " The chain continues beyond the depth limit.", found.wide &&
-      " A row has more cells than a node returns: only observed cells were followed."),
+      "transaction to the last commit."),
+    found.notes.map((note) => element("p", {class: "warning"}, message(note))),
     element("ul", {class: "tree"}, found.steps.filter((s) => !s.parent)
       .map((s) => branch(s, found.steps, begin, end))),
     element("h2", {}, "Commands"),
     element("p", {}, "Also search other rows for writes: ", element("code", {},
       `percolator trace ${shell(name)} ${row.startsWith('"') ? "--escape go " : ""}${shell(row)} ` +
       "--search TABLE"),
-    waiting && ["; explain a missing run: ", element("code", {},
-      `percolator why ${shell(waiting.on.table)} ${shell(bytes(waiting.on.row))} ` +
-      shell(waiting.observer))], "."),
+    found.next && ["; ", prose(found.next)], "."),
   ];
 }

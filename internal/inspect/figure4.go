@@ -1,4 +1,4 @@
-package inspectcmd
+package inspect
 
 import (
 	"fmt"
@@ -7,23 +7,36 @@ import (
 	"strings"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/cli/shell"
-	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// This file lays out a row's entries for people.
+// This file lays out a row's entries as the paper's Figure 4 does.
 
-// historyView lays a row's entries out as the paper's Figure 4 does.
-type historyView struct {
-	row   string
-	limit int
-	full  bool // whole values
-	times bool // a column with the timestamps' physical part
+// Figure4 lays out the entries of a row. Set its fields and call Tables.
+type Figure4 struct {
+	Row         string
+	Full, Times bool // whole values; a column with the time of each timestamp
 
-	names    *shell.Names
-	observed map[string]string // observer → column of the row's table
-	entries  []*pb.HistoryEntry
+	Names    *Names
+	Observed map[string]string // observer → column of the row's table
+	Entries  []*pb.HistoryEntry
+}
+
+// FigureTable is one column of the row.
+type FigureTable struct {
+	Lines [][]any  // of a table, the header first
+	Notes []string // lines below it: what its cells have no room for
+}
+
+// ObservedColumns maps the observers of one table to the columns that they observe.
+func ObservedColumns(c *pb.Catalogue, table mvcc.TableID) map[string]string {
+	observed := map[string]string{}
+	for _, o := range c.GetObservers() {
+		if o.Table == uint32(table) && !o.Retired {
+			observed[o.Name] = string(o.Column)
+		}
+	}
+	return observed
 }
 
 // block is what one Percolator column holds: the paper's columns beside each other.
@@ -54,21 +67,18 @@ func (b *block) at(ts uint64) *historyLine {
 	return l
 }
 
-// text is a block for each column, a blank line between them.
-func (v *historyView) text() string {
-	var blocks []string
+// Tables returns a table for each column, sorted by name. The paper's three columns repeat the
+// timestamp in every cell, also where they hold nothing; notify and ack columns, which the figure
+// does not have, show only what is there.
+func (v *Figure4) Tables() (tables []FigureTable) {
 	for _, b := range v.blocks() {
-		blocks = append(blocks, v.blockText(b))
+		tables = append(tables, v.table(b))
 	}
-	return strings.Join(blocks, "\n")
+	return tables
 }
 
-// blockText is one column. The paper's three columns repeat the timestamp in every cell,
-// also where they hold nothing; notify and ack columns, which the figure does not have,
-// show only what is there. Below are the notes.
-func (v *historyView) blockText(b *block) string {
-	var g shell.Grid
-	c := shell.Printable(b.column)
+func (v *Figure4) table(b *block) FigureTable {
+	c := Printable(b.column)
 	header := []any{"key"}
 	if !b.orphan {
 		header = append(header, c+":data", c+":lock", c+":write")
@@ -77,17 +87,17 @@ func (v *historyView) blockText(b *block) string {
 		header = append(header, c+":notify")
 	}
 	for _, o := range b.acks {
-		name := "ack_" + shell.Printable(o)
+		name := "ack_" + Printable(o)
 		if !b.orphan {
 			name = c + ":" + name
 		}
 		header = append(header, name)
 	}
-	if v.times {
+	if v.Times {
 		header = append(header, "time (UTC)")
 	}
-	g.Add(header...)
-	key := shell.Printable(v.row)
+	lines := [][]any{header}
+	key := Printable(v.Row)
 	for _, ts := range slices.Backward(slices.Sorted(maps.Keys(b.lines))) {
 		line := b.lines[ts]
 		cells := []any{key}
@@ -102,12 +112,12 @@ func (v *historyView) blockText(b *block) string {
 		for _, o := range b.acks {
 			cells = append(cells, stampedIf(ts, line.acks[o]))
 		}
-		if v.times {
-			cells = append(cells, shell.Clock(mvcc.Timestamp(ts)))
+		if v.Times {
+			cells = append(cells, Clock(mvcc.Timestamp(ts)))
 		}
-		g.Add(cells...)
+		lines = append(lines, cells)
 	}
-	return g.Text() + strings.Join(b.notes, "")
+	return FigureTable{lines, b.notes}
 }
 
 // stamped is how the figure writes a cell: "7: $3", and "7:" when there is nothing at 7.
@@ -126,7 +136,7 @@ func stampedIf(ts uint64, text string) string {
 
 // blocks sorts the entries into columns, by name; acknowledgments go to the column that
 // their observer observes.
-func (v *historyView) blocks() []*block {
+func (v *Figure4) blocks() []*block {
 	byColumn := map[string]*block{}
 	orphans := map[string]*block{}
 	find := func(in map[string]*block, name string, orphan bool) *block {
@@ -137,7 +147,7 @@ func (v *historyView) blocks() []*block {
 		}
 		return b
 	}
-	for _, e := range v.entries {
+	for _, e := range v.Entries {
 		if e.GetCell() == nil {
 			continue
 		}
@@ -146,13 +156,13 @@ func (v *historyView) blocks() []*block {
 			v.place(find(byColumn, name, false), e)
 			continue
 		}
-		if column, known := v.observed[name]; known {
+		if column, known := v.Observed[name]; known {
 			v.placeAck(find(byColumn, column, false), name, e)
 		} else {
 			v.placeAck(find(orphans, name, true), name, e)
 		}
 	}
-	for observer, column := range v.observed {
+	for observer, column := range v.Observed {
 		if b := byColumn[column]; b != nil {
 			b.notify = true
 			if !slices.Contains(b.acks, observer) {
@@ -171,20 +181,20 @@ func (v *historyView) blocks() []*block {
 }
 
 // place puts an entry of a user's column on its lines.
-func (v *historyView) place(b *block, e *pb.HistoryEntry) {
-	ts := inspect.EntryTS(e)
+func (v *Figure4) place(b *block, e *pb.HistoryEntry) {
+	ts := EntryTS(e)
 	b.note(e)
 	switch mvcc.Group(e.Group) {
 	case mvcc.GroupWrite, mvcc.GroupHistory:
 		w := e.GetWrite()
 		b.at(ts).write = writeText(w)
-		if value := inspect.InlineValue(w.GetKind(), w.GetLong(), w.GetValue()); value != nil {
+		if value := InlineValue(w.GetKind(), w.GetLong(), w.GetValue()); value != nil {
 			b.at(w.GetStartTs()).data = v.value(string(*value))
 		}
 	case mvcc.GroupLock:
 		l := e.GetLock()
 		b.at(ts).lock = v.lockText(e.Cell, l)
-		if value := inspect.InlineValue(l.GetKind(), l.GetLong(), l.GetValue()); value != nil {
+		if value := InlineValue(l.GetKind(), l.GetLong(), l.GetValue()); value != nil {
 			b.at(ts).data = v.value(string(*value))
 		}
 	case mvcc.GroupData:
@@ -195,21 +205,21 @@ func (v *historyView) place(b *block, e *pb.HistoryEntry) {
 		b.at(ts).write = "rolled back"
 	case mvcc.GroupNotify:
 		b.notify = true
-		b.at(ts).notify = notifyText(e.GetNotify())
+		b.at(ts).notify = NewNotification(e.GetNotify()).Text()
 	case mvcc.GroupIntent:
 		b.notify = true
-		b.at(ts).notify = "intent, primary @ " + v.names.Address(e.Cell, e.GetIntent().GetPrimary())
+		b.at(ts).notify = "intent, primary @ " + v.Names.Address(e.Cell, e.GetIntent().GetPrimary())
 	}
 }
 
 // placeAck puts an entry of observer o's acknowledgment on its lines. Its write record
 // says all: committed at its timestamp by the run that started at start_ts, which is the
 // value too (§2.4).
-func (v *historyView) placeAck(b *block, o string, e *pb.HistoryEntry) {
+func (v *Figure4) placeAck(b *block, o string, e *pb.HistoryEntry) {
 	if !slices.Contains(b.acks, o) {
 		b.acks = append(b.acks, o)
 	}
-	ts := inspect.EntryTS(e)
+	ts := EntryTS(e)
 	b.note(e)
 	switch mvcc.Group(e.Group) {
 	case mvcc.GroupWrite, mvcc.GroupHistory:
@@ -225,12 +235,12 @@ func (v *historyView) placeAck(b *block, o string, e *pb.HistoryEntry) {
 }
 
 // value writes a value into a cell of the layout.
-func (v *historyView) value(value string) string {
-	width := shell.ValueWidth
-	if v.full {
+func (v *Figure4) value(value string) string {
+	width := ValueWidth
+	if v.Full {
 		width = 0
 	}
-	return shell.Shortened(value, width)
+	return Shortened(value, width)
 }
 
 // writeText is a write record in the figure's words.
@@ -242,10 +252,10 @@ func writeText(w *pb.Write) string {
 }
 
 // lockText is a lock in the figure's words: "I am primary", or "primary @ Bob.bal".
-func (v *historyView) lockText(cell *pb.Cell, l *pb.Lock) string {
+func (v *Figure4) lockText(cell *pb.Cell, l *pb.Lock) string {
 	text := "I am primary"
-	if !inspect.SameCell(cell, l.GetPrimary()) {
-		text = "primary @ " + v.names.Address(cell, l.GetPrimary())
+	if !SameCell(cell, l.GetPrimary()) {
+		text = "primary @ " + v.Names.Address(cell, l.GetPrimary())
 	}
 	if l.GetKind() == pb.Kind_KIND_DELETE {
 		text += ", deletes"
@@ -256,46 +266,30 @@ func (v *historyView) lockText(cell *pb.Cell, l *pb.Lock) string {
 	return text
 }
 
-// notifyText says what state a notification is in. Its error is too long for a cell and
-// goes into the notes.
-func notifyText(n *pb.Notify) string {
-	text := "changed"
-	if n.GetReplay() {
-		text = "replay"
-	}
-	switch {
-	case n.GetParkedTs() != 0:
-		text = fmt.Sprintf("parked @ %d after %d runs", n.GetParkedTs(), n.GetAttempts())
-	case n.GetAttempts() != 0:
-		text += fmt.Sprintf(", %d runs failed", n.GetAttempts())
-	}
-	return text
-}
-
 // note adds to a block who holds a lock or an intent and until when, and why runs failed.
 func (b *block) note(e *pb.HistoryEntry) {
 	note := ""
 	switch mvcc.Group(e.Group) {
 	case mvcc.GroupLock:
 		l := e.GetLock()
-		note = fmt.Sprintf("lock of %d: by %s, until %d", inspect.EntryTS(e), workerText(l.GetWorker()),
+		note = fmt.Sprintf("lock of %d: by %s, until %d", EntryTS(e), WorkerText(l.GetWorker()),
 			l.GetExpiry())
 	case mvcc.GroupIntent:
 		i := e.GetIntent()
-		note = fmt.Sprintf("intent of %d: by %s, until %d", inspect.EntryTS(e), workerText(i.GetWorker()),
+		note = fmt.Sprintf("intent of %d: by %s, until %d", EntryTS(e), WorkerText(i.GetWorker()),
 			i.GetExpiry())
 	case mvcc.GroupNotify:
 		if e.GetNotify().GetError() != "" {
-			note = "last failed run: " + shell.Printable(e.GetNotify().GetError())
+			note = "last failed run: " + Printable(e.GetNotify().GetError())
 		}
 	}
 	if note != "" {
-		b.notes = append(b.notes, "  "+note+"\n")
+		b.notes = append(b.notes, note)
 	}
 }
 
-// workerText says who wrote a lock, as far as the lock tells (invariant 7 of design section 4).
-func workerText(w *pb.Worker) string {
+// WorkerText says who wrote a lock, as far as the lock tells (invariant 7 of design section 4).
+func WorkerText(w *pb.Worker) string {
 	if w.GetNode() == 0 {
 		return "a remote client"
 	}

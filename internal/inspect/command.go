@@ -1,0 +1,104 @@
+package inspect
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// This file writes commands for pasting into a shell.
+
+// Commands writes the commands that advice suggests. Names in them may have been chosen by anyone,
+// so each can be pasted into a shell as it is.
+type Commands struct {
+	Program string // the name by which the user calls this program
+}
+
+// Operand is an argument of a suggested command: what the usage line calls it, and its value.
+type Operand struct{ What, Value string }
+
+// Suggest returns a command line of this program, in backquotes. flags is written as it is. A
+// row that can't be typed is given as a Go literal; any other name that can't stays what the
+// usage line calls it.
+func (c Commands) Suggest(path, flags string, operands ...Operand) string {
+	var args []string
+	escaped, dash := false, false
+	for _, o := range operands {
+		if !typable(o.Value) && o.What == "ROW" {
+			escaped = true
+		}
+	}
+	for _, o := range operands {
+		text := o.Value
+		switch {
+		case o.What == "ROW" && escaped:
+			text = strconv.QuoteToASCII(text)
+		case !typable(text):
+			text = o.What
+		}
+		dash = dash || strings.HasPrefix(text, "-")
+		args = append(args, Quote(text))
+	}
+	words := []string{Quote(c.Program), path}
+	if escaped {
+		flags = strings.TrimSpace(flags + " --escape go")
+	}
+	if dash { // an operand that looks like a flag: flags end before it
+		words = append(append(words, strings.Fields(flags)...), "--")
+		words = append(words, args...)
+	} else {
+		words = append(append(words, args...), strings.Fields(flags)...)
+	}
+	return "`" + strings.Join(words, " ") + "`"
+}
+
+// commandTemplate is a command in advice, before any foreign text is put into it.
+var commandTemplate = regexp.MustCompile("`[^`]+`")
+
+// Advice writes the commands in backquotes out in full: with the program's name, and the
+// operands in place of what the usage lines call them.
+func (c Commands) Advice(text string, operands ...Operand) string {
+	return commandTemplate.ReplaceAllStringFunc(text, func(template string) string {
+		var path, flags []string
+		var args []Operand
+		for word := range strings.FieldsSeq(strings.Trim(template, "`")) {
+			i := slices.IndexFunc(operands, func(o Operand) bool { return o.What == word })
+			switch {
+			case i >= 0:
+				args = append(args, operands[i])
+			case len(flags) > 0 || strings.HasPrefix(word, "-"):
+				flags = append(flags, word)
+			case len(args) > 0: // a number, which the reader has to choose
+				args = append(args, Operand{word, word})
+			default:
+				path = append(path, word)
+			}
+		}
+		return c.Suggest(strings.Join(path, " "), strings.Join(flags, " "), args...)
+	})
+}
+
+// WithOwnName has the commands in a node's text, which calls the program percolator, name this one.
+func (c Commands) WithOwnName(text string) string {
+	return strings.ReplaceAll(text, "`percolator ", "`"+Quote(c.Program)+" ")
+}
+
+// typable reports whether a name can be pasted as it is: any other is escaped on its way to the
+// terminal, and what is pasted would be another name.
+func typable(name string) bool { return Escape(name, "") == name }
+
+// Quote writes a word for a POSIX shell: as it is if no character of it means anything
+// there, else in single quotes, inside of which nothing does but the quote itself. No word can
+// hold a NUL.
+func Quote(word string) string {
+	special := func(r rune) bool {
+		return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) &&
+			!strings.ContainsRune("_-+:,./@", r)
+	}
+	if word != "" && !strings.ContainsFunc(word, special) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}

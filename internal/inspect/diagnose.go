@@ -1,0 +1,101 @@
+package inspect
+
+import (
+	"errors"
+	"syscall"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/rpc"
+	"github.com/percolator-go/percolator/internal/txn"
+)
+
+// Diagnose returns what a person can do about an error, with templates of commands in backquotes
+// (Commands.Advice), and whether the cluster cannot serve. answered: a node has answered before;
+// late: the time for an answer has passed. The first case that matches counts: what is wrong with a
+// connection says more than ErrUnavailable, which it comes with.
+func Diagnose(err error, answered, late bool) (hint string, outage bool) {
+	is := func(code error) bool { return errors.Is(err, code) }
+	refused := errors.Is(err, percolator.ErrUnavailable)
+	switch {
+	// Whatever it came with: the transaction may have committed, so that trying again may do it
+	// twice.
+	case errors.Is(err, percolator.ErrCommitUnknown):
+		return percolator.Advice(percolator.ErrCommitUnknown), false
+	case is(rpc.ErrHTTP1):
+		return "--addr is a node's --listen address, not that of its console: " +
+			"that is three ports further, unless --http says otherwise", true
+	case is(rpc.ErrWrongHost):
+		return "on that node's machine, make its certificate anew with all the " +
+			"names it is reached by: `cert create-node NAME --host HOST --ca-dir CA --force`; or name it by " +
+			"one of those in the message", true
+	case is(rpc.ErrWantsTLS):
+		return "what listens there takes no clients in plain text: a node with " +
+			"certificates wants --certs; --addr is a node's --listen address", true
+	case is(rpc.ErrPlainText):
+		return "what listens there takes plain text only: leave --certs out, " +
+			"or check that --addr is a node's --listen address", true
+	case is(rpc.ErrCertificates), is(rpc.ErrRefusedCert):
+		return "the node and this command do not accept each other's " +
+			"certificates: `cert show` looks at --certs", true
+	case is(txn.ErrStarting):
+		return "the node runs and waits for other nodes of its cluster: start " +
+			"those; its log and /readyz name them", true
+	case is(txn.ErrRestoring):
+		return "run `restore` again as before: it goes on; or give it up with " +
+			"`table drop`", true
+	case errors.Is(err, percolator.ErrDiskFull), RefusedWith(err, pb.Error_CODE_DISK_FULL):
+		return percolator.Advice(percolator.ErrDiskFull), true
+	case answered && (refused || late):
+		return "the node runs, but not enough of the nodes that this needs do, " +
+			"or it does not reach them: `status` and `node ls` tell what it knows; --timeout " +
+			"waits longer", true
+	case late:
+		return "is the node up? `status` asks it; --timeout waits longer", true
+	case refused, status.Code(rootCause(err)) == codes.Unavailable:
+		return percolator.Advice(percolator.ErrUnavailable), true
+	case is(syscall.EADDRINUSE):
+		return "another process listens there: stop it, or give --listen (and " +
+			"--peer, --gossip, --http) another port; port 0 picks free ones", false
+	case is(rpc.ErrOtherService):
+		return "--addr is a node's --listen address; the port after it is for " +
+			"other nodes", cannotServe(err)
+	case errors.Is(err, percolator.ErrOverloaded):
+		return percolator.Advice(err), true
+	}
+	// What a program that uses the library is told too. It failed for itself, unless a
+	// node says that it cannot serve.
+	hint = percolator.Advice(err)
+	return hint, hint == "" && cannotServe(err)
+}
+
+// RefusedWith reports whether a node refused with the code.
+func RefusedWith(err error, code pb.Error_Code) bool {
+	var refused *txn.ServerError
+	return errors.As(err, &refused) && refused.Code == code
+}
+
+// cannotServe reports whether a node refused an administrative request because it cannot serve.
+func cannotServe(err error) bool {
+	if refused, ok := errors.AsType[*txn.ServerError](err); ok {
+		switch refused.Code {
+		case pb.Error_CODE_UNAVAILABLE, pb.Error_CODE_NOT_LEADER, pb.Error_CODE_OVERLOADED:
+			return true
+		}
+	}
+	return false
+}
+
+// rootCause returns the innermost of singly wrapped errors, where gRPC's status is.
+func rootCause(err error) error {
+	for {
+		next := errors.Unwrap(err)
+		if next == nil {
+			return err
+		}
+		err = next
+	}
+}

@@ -1,0 +1,159 @@
+package inspect
+
+import (
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/pbjson"
+)
+
+// Observers and back-fills in JSON.
+
+// States of an observer; the first that holds. Paused comes before unlinked: starting a
+// program does not help while the observer is paused.
+const (
+	ObserverRetiring = "retiring" // its notifications are being removed
+	ObserverPaused   = "paused"
+	ObserverUnlinked = "unlinked" // no process that the node knows has registered it
+	ObserverRunning  = "running"
+)
+
+// Observer is an observer in JSON. From runs on the figures are those of all nodes
+// that run it, added up.
+type Observer struct {
+	Name    string       `json:"name"`
+	Table   string       `json:"table"`
+	Column  pbjson.Bytes `json:"column"`
+	Weak    bool         `json:"weak"`
+	State   string       `json:"state"`
+	Linked  bool         `json:"linked"`
+	Paused  bool         `json:"paused"`
+	Retired bool         `json:"retired,omitempty"`
+	Waiting uint64       `json:"waiting"` // notifications that are not parked, intents among them
+	Parked  uint64       `json:"parked"`
+	// of those that wait; left out if none does
+	OldestTS    uint64 `json:"oldest_ts,omitempty"`
+	OldestAgeMS int64  `json:"oldest_age_ms,omitempty"` // by the oracle's time
+	// most runs at once in a process: in force, else as set; 0: as registered
+	Limit uint32 `json:"limit"`
+
+	// begun: each ends in one of the next three, or finds nobody to serve it
+	Runs        uint64 `json:"runs"`
+	Commits     uint64 `json:"commits"`
+	Conflicts   uint64 `json:"conflicts"`   // run again, and not counted against the observer
+	Failures    uint64 `json:"failures"`    // errors, panics and deadlines
+	RunsParked  uint64 `json:"runs_parked"` // how often a run ended in parking
+	Skipped     uint64 `json:"skipped"`     // found clean, not run
+	Unavailable uint64 `json:"unavailable"` // given up for now, because a tablet did not answer
+	Collapsed   uint64 `json:"collapsed"`   // changes that a run under way took with it
+	Running     uint32 `json:"running"`
+	Queued      uint32 `json:"queued"`
+	Backoff     uint32 `json:"backoff"` // cells that rest after a failure
+	// functions that have not returned long after their deadline
+	Stuck     uint32 `json:"stuck"`
+	Contended uint32 `json:"contended"` // cells whose runs keep losing conflicts
+	Unserved  uint32 `json:"unserved"`  // likewise, mostly because something is unavailable
+
+	Nodes []uint64 `json:"nodes,omitempty"` // that run it, and are in these figures
+	// that are alive and have not answered: what they do is missing
+	Silent []uint64 `json:"silent_nodes,omitempty"`
+
+	Rows []ObserverRow `json:"rows,omitempty"` // those worth a look, some dozens at most
+
+	Backfill *Backfill `json:"backfill,omitempty"` // the last one
+}
+
+// ObserverRow is a row whose observer runs for long, or again and again.
+type ObserverRow struct {
+	Row       pbjson.Bytes `json:"row"`
+	RunningMS uint64       `json:"running_ms,omitempty"` // how long its run has gone on
+	Overdue   bool         `json:"overdue,omitempty"`    // past its deadline, and given up
+	Retries   uint32       `json:"retries,omitempty"`    // consecutive runs that failed
+	Runs      uint32       `json:"runs,omitempty"`       // within ten seconds
+}
+
+// NewObserver converts what meta and the nodes report of an observer.
+func NewObserver(s *pb.ObserverState, now mvcc.Timestamp) *Observer {
+	info, n := s.GetInfo(), s.GetStatus()
+	o := &Observer{
+		Name: info.GetName(), Table: info.GetTableName(), Column: pbjson.Bytes(info.GetColumn()),
+		Weak:  info.GetWeak(),
+		State: observerState(s), Linked: s.GetLinked(), Paused: info.GetPaused(),
+		Retired: info.GetRetired(),
+		Waiting: s.GetNotifications() + s.GetIntents(), Parked: s.GetParked(),
+		OldestTS: s.GetOldestTs(), Limit: info.GetLimit(),
+		Runs: n.GetRuns(), Commits: n.GetCommits(), Conflicts: n.GetConflicts(),
+		Failures: n.GetFailures(), RunsParked: n.GetParked(),
+		Skipped: n.GetSkipped(), Unavailable: n.GetUnavailable(), Collapsed: n.GetCollapsed(),
+		Running: n.GetRunning(),
+		Queued:  n.GetQueued(), Backoff: n.GetWaiting(), Stuck: n.GetStuck(),
+		Contended: n.GetContended(), Unserved: n.GetUnserved(), Backfill: NewBackfill(s.GetBackfill()),
+	}
+	for _, r := range n.GetRows() {
+		o.Rows = append(o.Rows, ObserverRow{
+			pbjson.Bytes(r.Row), r.RunningMs, r.Overdue, r.Retries, r.Runs,
+		})
+	}
+	// Prefer the limit in force to the catalogue's, which may be older.
+	o.Nodes, o.Silent = s.GetNodes(), s.GetSilent()
+	if n.GetLimit() != 0 {
+		o.Limit = n.GetLimit()
+	}
+	if o.OldestTS != 0 {
+		o.OldestAgeMS = max(0, now.Millis()-mvcc.Timestamp(o.OldestTS).Millis())
+	}
+	return o
+}
+
+// observerState returns the first of the states that holds.
+func observerState(s *pb.ObserverState) string {
+	switch {
+	case s.GetInfo().GetRetired():
+		return ObserverRetiring
+	case s.GetInfo().GetPaused():
+		return ObserverPaused
+	case !s.GetLinked():
+		return ObserverUnlinked
+	}
+	return ObserverRunning
+}
+
+// AtOnce is how many runs all nodes allow at once; 0: not known.
+func (o *Observer) AtOnce() uint32 { return o.Limit * uint32(max(1, len(o.Nodes))) }
+
+// States of a back-fill.
+const (
+	BackfillRunning   = "running"
+	BackfillDone      = "done"
+	BackfillCancelled = "cancelled"
+	BackfillFailed    = "failed"
+)
+
+// Backfill is a back-fill in JSON.
+type Backfill struct {
+	Observer string       `json:"observer"`
+	State    string       `json:"state"`
+	TS       uint64       `json:"ts"`       // rows that exist at it are marked
+	Rows     uint64       `json:"rows"`     // marked so far
+	NextRow  pbjson.Bytes `json:"next_row"` // rows before it are done
+	Error    string       `json:"error,omitempty"`
+}
+
+// NewBackfill converts a back-fill; nil stays nil.
+func NewBackfill(b *pb.Backfill) *Backfill {
+	if b == nil {
+		return nil
+	}
+	out := &Backfill{
+		Observer: b.Name, State: BackfillRunning, TS: b.Ts, Rows: b.Rows,
+		NextRow: pbjson.Bytes(b.NextRow), Error: b.Error,
+	}
+	switch {
+	case b.Done:
+		out.State = BackfillDone
+	case b.Cancelled:
+		out.State = BackfillCancelled
+	case b.Error != "":
+		out.State = BackfillFailed
+	}
+	return out
+}

@@ -1,0 +1,363 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/coded"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/pbjson"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// This file gathers the evidence of why an observer did or did not run for a row; verdict.go
+// judges it.
+
+// Why says why an observer did or did not run for a row. Fields of unknown evidence are omitted
+// from JSON.
+type Why struct {
+	Verdict      string        `json:"verdict"`        // one of Verdicts; programs may rely on it
+	Sentence     string        `json:"sentence"`       // its times are the oracle's
+	Next         string        `json:"next,omitempty"` // what to do, with commands in backquotes
+	Table        string        `json:"table"`
+	Row          pbjson.Bytes  `json:"row"`
+	Now          uint64        `json:"now"`                // taken after everything else: nothing seen is later
+	Observer     *Observer     `json:"observer,omitempty"` // nil: the catalogue does not know the name
+	Change       *Change       `json:"change,omitempty"`   // the newest of the observed cell, deletions too
+	Run          *Change       `json:"run,omitempty"`      // the last; its start_ts is the acknowledgment (§2.4)
+	Notification *Notification `json:"notification,omitempty"`
+	Locks        []Obstacle    `json:"locks,omitempty"` // those that the run meets first, then intents
+
+	name   string
+	names  *Names
+	onNode bool            // a node runs the observer
+	going  *pb.ObserverRow // what the nodes report of the row; nil: no trouble
+	rows   int             // entries of the row, of any column; 0 or 1
+}
+
+// Change is a write record.
+type Change struct {
+	CommitTS uint64 `json:"commit_ts"`
+	StartTS  uint64 `json:"start_ts"`
+	Kind     string `json:"kind"` // put or delete
+}
+
+// Notification is the notification of a row.
+type Notification struct {
+	TS       uint64 `json:"ts"`
+	Attempts uint32 `json:"attempts"`
+	ParkedTS uint64 `json:"parked_ts,omitempty"`
+	Replay   bool   `json:"replay,omitempty"`
+	Error    string `json:"error,omitempty"`
+}
+
+// Obstacle is a lock that a run waits for or resolves, or a weak notification whose transaction is
+// not settled, which a run does not wait for.
+type Obstacle struct {
+	On       string `json:"on"` // change, ack (a run's own, most often) or intent
+	StartTS  uint64 `json:"start_ts"`
+	Primary  *Cell  `json:"primary"`
+	State    string `json:"state"`               // one of the fates
+	CommitTS uint64 `json:"commit_ts,omitempty"` // of FateCommitted
+	Until    uint64 `json:"until,omitempty"`     // alive or expired: the primary's expiry, which heartbeats move
+
+	primary *pb.Cell
+}
+
+// What an Obstacle is on.
+const (
+	OnChange = "change"
+	OnAck    = "ack"
+	OnIntent = "intent"
+)
+
+// Fates of a transaction according to its primary's cell.
+const (
+	FateAlive      = "alive"
+	FateExpired    = "expired" // whoever encounters it rolls it back
+	FateCommitted  = "committed"
+	FateRolledBack = "rolled_back"
+)
+
+// NewNotification converts a notification; nil stays nil.
+func NewNotification(n *pb.Notify) *Notification {
+	if n == nil {
+		return nil
+	}
+	return &Notification{n.Ts, n.Attempts, n.ParkedTs, n.Replay, n.Error}
+}
+
+// newChange converts a write record; nil stays nil.
+func newChange(w *pb.Write) *Change {
+	if w == nil {
+		return nil
+	}
+	return &Change{w.CommitTs, w.StartTs, KindName(w.Kind)}
+}
+
+// ErrNoObserver is returned for names that are not in the catalogue.
+var ErrNoObserver = errors.New("no such observer")
+
+// NoObserver returns the error for such a name.
+func NoObserver(name string) error {
+	return coded.Errorf("", "%w: %s", ErrNoObserver, Printable(name))
+}
+
+// Explain reads catalogue, row and queues, and judges. It changes nothing: an expired lock is
+// reported, not resolved. The row is one view of its tablet; the rest is read before it, so that
+// what the row shows is not explained by a state that came later. An empty table is the observer's.
+func Explain(ctx context.Context, client *txn.Client, cmds Commands, table, row,
+	observer string) (*Why, error) {
+	names, err := ReadNames(ctx, client.Transport())
+	if err != nil {
+		return nil, err
+	}
+	states, err := client.Transport().Observers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var found *pb.ObserverState
+	for _, o := range states {
+		if o.GetInfo().GetName() == observer {
+			found = o
+		}
+	}
+	info := found.GetInfo()
+	if table == "" {
+		if info == nil {
+			return nil, NoObserver(observer)
+		}
+		table = info.TableName
+	}
+	w := &Why{Table: table, Row: pbjson.Bytes(row), name: observer, names: names, onNode: found.GetStatus() != nil}
+	for _, r := range found.GetStatus().GetRows() {
+		if string(r.Row) == row {
+			w.going = r
+		}
+	}
+	id, err := names.Table(table)
+	if err != nil {
+		return nil, err
+	}
+	// One request reads change, acknowledgment, notification and locks. A row never spans
+	// two tablets, so they are of one moment and can be compared.
+	ack := mvcc.Cell{Table: id, Row: row, Class: mvcc.ClassAck, Column: observer}
+	cells := []mvcc.Cell{ack}
+	if info != nil && info.TableName == table {
+		cells = append(cells, mvcc.Cell{Table: id, Row: row, Column: string(info.Column)})
+	}
+	entries, err := Row(ctx, client, id, row, 0, cells...)
+	if err != nil {
+		return nil, err
+	}
+	some, err := Row(ctx, client, id, row, 1)
+	if err != nil {
+		return nil, err
+	}
+	now, err := client.Timestamp(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w.rows, w.Now = len(some), uint64(now)
+	w.Run = newChange(NewestWrite(entries, wire.CellPB(ack))) // also of an observer that is gone
+	if info != nil {
+		w.Observer = NewObserver(found, now)
+	}
+	if len(cells) > 1 {
+		if err := w.read(ctx, client, entries, wire.CellPB(ack), wire.CellPB(cells[1])); err != nil {
+			return nil, err
+		}
+	}
+	w.judge()
+	w.Next = cmds.Advice(w.Next, Operand{"OBSERVER", observer}, Operand{"TABLE", table}, Operand{"ROW", row})
+	return w, nil
+}
+
+// read selects what concerns the observer from the row's entries, and reads the fate of
+// the transactions in the way.
+func (w *Why) read(ctx context.Context, client *txn.Client, entries []*pb.HistoryEntry,
+	ack, cell *pb.Cell) error {
+	w.Change = newChange(NewestWrite(entries, cell))
+	var intents []Obstacle
+	for _, e := range entries {
+		observed, acks := SameCell(e.Cell, cell), SameCell(e.Cell, ack)
+		switch group := mvcc.Group(e.Group); {
+		case group == mvcc.GroupNotify && observed:
+			w.Notification = NewNotification(e.Notify)
+		case group == mvcc.GroupLock && (observed || acks):
+			o := Obstacle{On: OnChange, StartTS: e.Lock.StartTs}
+			if acks {
+				o.On = OnAck
+			}
+			if err := w.fate(ctx, client, &o, e.Lock.Primary, e.Lock.Expiry); err != nil {
+				return err
+			}
+			w.Locks = append(w.Locks, o)
+		case group == mvcc.GroupIntent && observed:
+			o := Obstacle{On: OnIntent, StartTS: e.Ts}
+			if err := w.fate(ctx, client, &o, e.Intent.Primary, e.Intent.Expiry); err != nil {
+				return err
+			}
+			intents = append(intents, o)
+		}
+	}
+	w.Locks = append(w.Locks, intents...)
+	return nil
+}
+
+// fate reads the state of a transaction from its primary's row. It decides nothing; a
+// status check would roll an expired transaction back.
+func (w *Why) fate(ctx context.Context, client *txn.Client, o *Obstacle, primary *pb.Cell,
+	expiry uint64) error {
+	o.Primary, o.primary = NewCell(primary, w.names), primary
+	at := wire.Cell(primary)
+	entries, err := Row(ctx, client, at.Table, at.Row, 0, at)
+	if err != nil {
+		return err
+	}
+	// If nothing is found, the primary's prewrite may still arrive until this lock
+	// expires.
+	o.Until = expiry
+	for _, e := range entries {
+		if !SameCell(e.Cell, primary) {
+			continue
+		}
+		switch group := mvcc.Group(e.Group); {
+		case IsWrite(e) && e.Write.StartTs == o.StartTS:
+			o.State, o.CommitTS, o.Until = FateCommitted, e.Write.CommitTs, 0
+			return nil
+		case group == mvcc.GroupRollback && e.Ts == o.StartTS:
+			o.State, o.Until = FateRolledBack, 0
+			return nil
+		case group == mvcc.GroupLock && e.GetLock().GetStartTs() == o.StartTS:
+			o.Until = e.Lock.Expiry
+		}
+	}
+	// Expiry is judged by the oracle's time, as by a reader that meets the lock
+	// (invariant 6 of design section 4).
+	o.State = FateAlive
+	if o.Until <= w.Now {
+		o.State = FateExpired
+	}
+	return nil
+}
+
+// changedAt returns when the cell last changed, acknowledged what the last run acknowledged; 0: never.
+func (w *Why) changedAt() uint64 {
+	if w.Change == nil {
+		return 0
+	}
+	return w.Change.CommitTS
+}
+
+func (w *Why) acknowledged() uint64 {
+	if w.Run == nil {
+		return 0
+	}
+	return w.Run.StartTS
+}
+
+// due reports whether the observer has to run, as the framework decides it (§2.4); weak
+// ones by the notification alone.
+func (w *Why) due() bool {
+	n := w.Notification
+	if w.Observer.Weak {
+		return n != nil
+	}
+	// The same test as the framework's: a replay counts as a change at its own timestamp.
+	return n != nil && n.Replay && n.TS > w.acknowledged() || w.changedAt() > w.acknowledged()
+}
+
+// when formats a timestamp with its time and age.
+func (w *Why) when(ts uint64) string {
+	return fmt.Sprintf("%d (%s UTC, %s ago)", ts, Clock(mvcc.Timestamp(ts)), w.ago(ts))
+}
+
+func (w *Why) ago(ts uint64) string { return Ago(mvcc.Timestamp(ts), mvcc.Timestamp(w.Now)) }
+
+// Evidence returns what the verdict is based on: names and texts.
+func (w *Why) Evidence() (facts [][2]string) {
+	addf := func(name, format string, args ...any) {
+		facts = append(facts, [2]string{name, fmt.Sprintf(format, args...)})
+	}
+	weak := w.Observer != nil && w.Observer.Weak
+	if o := w.Observer; o == nil {
+		addf("observer", "not in the catalogue")
+	} else {
+		kind := "strong"
+		if o.Weak {
+			kind = "weak"
+		}
+		addf("observer", "%s, %s, on column %s of table %s", o.State, kind, Printable(string(o.Column)),
+			Printable(o.Table))
+		addf("queues", "%s", w.queues())
+		if o.Table != w.Table {
+			return facts // the row was not looked at
+		}
+	}
+	switch {
+	case weak || w.Observer == nil:
+	case w.Change == nil:
+		addf("change", "none is committed")
+	default:
+		addf("change", "%s committed at %s, begun at %d", w.Change.Kind, w.when(w.changedAt()), w.Change.StartTS)
+	}
+	switch {
+	case w.Run != nil:
+		addf("last run", "began at %s, committed at %d", w.when(w.acknowledged()), w.Run.CommitTS)
+	case !weak:
+		addf("last run", "none is acknowledged")
+	}
+	switch n := w.Notification; {
+	case n != nil:
+		addf("notification", "%s, of %s", n.Text(), w.when(n.TS))
+	case w.Observer != nil:
+		addf("notification", "none")
+	}
+	for i := range w.Locks {
+		o := &w.Locks[i]
+		addf("lock", "%s: transaction %d, %s, primary %s/%s.%s", o.On, o.StartTS, w.fateText(o), o.Primary.Table,
+			Shortened(string(o.primary.Row), ValueWidth/2), ColumnText(o.primary))
+	}
+	addf("now", "%d (%s UTC)", w.Now, Clock(mvcc.Timestamp(w.Now)))
+	return facts
+}
+
+// queues describes what waits and runs, over all rows of the observer.
+func (w *Why) queues() string {
+	o := w.Observer
+	text := fmt.Sprintf("%d waiting, %d parked", o.Waiting, o.Parked)
+	if o.OldestTS != 0 {
+		text += ", the oldest for " + w.ago(o.OldestTS)
+	}
+	if !w.onNode {
+		return text + "; no node that has answered runs it"
+	}
+	text += fmt.Sprintf("; on all nodes %d running", o.Running)
+	if o.Limit > 0 {
+		text += fmt.Sprintf(" of at most %d", o.AtOnce())
+	}
+	text += fmt.Sprintf(", %d queued, %d pausing after a failure", o.Queued, o.Backoff)
+	if o.Stuck > 0 {
+		text += fmt.Sprintf(", %d that do not return", o.Stuck)
+	}
+	return text + fmt.Sprintf("; %d runs, %d failures", o.Runs, o.Failures)
+}
+
+// Text describes the state of a notification without its error.
+func (n *Notification) Text() string {
+	text := "changed"
+	if n.Replay {
+		text = "replay"
+	}
+	switch {
+	case n.ParkedTS != 0:
+		text = fmt.Sprintf("parked @ %d after %d runs", n.ParkedTS, n.Attempts)
+	case n.Attempts != 0:
+		text += fmt.Sprintf(", %d runs failed", n.Attempts)
+	}
+	return text
+}
