@@ -59,21 +59,24 @@ func (db *DB) Tables(ctx context.Context) ([]TableSpec, error) {
 
 // Transact runs fn in a transaction and commits it. On a conflict it runs fn again, after
 // a backoff, until ctx ends; the error then wraps both ctx's error and the last conflict.
+// MaxRetries sets a bound; the error is then a *RetryError.
 // If fn returns an error, the transaction is rolled back and Transact returns that error
 // unchanged. Transact does not retry after ErrCommitUnknown.
 //
-// The start timestamp is allocated by the first read or call of Tx.StartTS, or else at
-// commit.
+// The start timestamp is allocated by the first read or call of Tx.Start, or else at commit.
 func (db *DB) Transact(ctx context.Context, fn func(context.Context, *Tx) error,
 	opts ...TxOption) error {
 	if err := db.check(); err != nil {
 		return err
 	}
 	o := applyOptions(opts)
-	ts, err := db.c.Run(ctx, txn.Options{Name: o.name},
+	ts, err := db.c.Run(ctx, txn.Options{Name: o.name, Runs: o.runs},
 		func(ctx context.Context, t *txn.Txn) error {
 			return fn(ctx, wrapTx(t))
 		})
+	if e, ok := err.(*txn.RetryError); ok { //nolint:errorlint // fn's own stays as it is
+		return (*RetryError)(e)
+	}
 	if err == nil && o.committedAt != nil {
 		*o.committedAt = Timestamp(ts)
 	}

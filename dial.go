@@ -2,6 +2,7 @@ package percolator
 
 import (
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"time"
 
@@ -12,13 +13,18 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// ClientConfig configures Dial. It must set either Insecure or the certificate files.
+// ClientConfig configures Dial. It must set exactly one of Insecure, the certificate files and
+// TLS.
 type ClientConfig struct {
 	// Insecure disables TLS.
 	Insecure bool
 	// CertFile, KeyFile and CAFile are PEM files: the client's certificate, its key, and the
 	// authority that signed the nodes' certificates.
 	CertFile, KeyFile, CAFile string
+	// TLS is the configuration of every connection, for certificates that are not in files. Dial
+	// copies it; if ServerName is empty, the host of each address is verified. To replace a
+	// certificate at run time, set GetClientCertificate.
+	TLS *tls.Config
 	// Proxy connects through the proxy named by HTTPS_PROXY, subject to NO_PROXY. By default
 	// connections are direct and both variables are ignored.
 	Proxy bool
@@ -62,6 +68,7 @@ func Dial(ctx context.Context, addrs []string, cfg ClientConfig) (*DB, error) {
 	}
 	transport, err := rpc.Dial(ctx, addrs, rpc.ClientConfig{
 		Insecure: cfg.Insecure, CertFile: cfg.CertFile, KeyFile: cfg.KeyFile, CAFile: cfg.CAFile,
+		TLS:   cfg.TLS,
 		Batch: rpc.BatchConfig(cfg.Batch), Logger: cfg.Logger, Proxy: cfg.Proxy,
 	})
 	if err != nil {

@@ -2,6 +2,7 @@ package percolator_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"sync"
@@ -46,8 +47,14 @@ func TestDial(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Error(err)
 	}
-	_, err = percolator.Dial(ctx, []string{"x"}, percolator.ClientConfig{})
-	if !errors.Is(err, percolator.ErrInvalid) {
-		t.Errorf("neither Insecure nor certificates: %v, want ErrInvalid", err)
+	own := &tls.Config{MinVersion: tls.VersionTLS13}
+	for name, cfg := range map[string]percolator.ClientConfig{
+		"neither Insecure nor certificates": {},
+		"Insecure and TLS":                  {Insecure: true, TLS: own},
+		"files and TLS":                     {CAFile: "ca.crt", TLS: own},
+	} {
+		if _, err := percolator.Dial(ctx, []string{"x"}, cfg); !errors.Is(err, percolator.ErrInvalid) {
+			t.Errorf("%s: %v, want ErrInvalid", name, err)
+		}
 	}
 }

@@ -8,17 +8,10 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Unfinished counts the notifications of one observer that do not run until an operator
-// acts.
-type Unfinished struct {
-	Observer string
-	// Parked is the number of notifications that failed too often. They run again after a
-	// replay or a newer change of their cells.
-	Parked uint64
-	// Held is the number of notifications of an observer that is paused, retired, or
-	// registered by no running process.
-	Held uint64
-}
+// Unfinished is ObserverPending.
+//
+// Deprecated: use ObserverPending.
+type Unfinished = ObserverPending
 
 // WaitFor waits until all effects of the commit at ts are committed and readable: the runs of
 // observers that it triggered, the runs that those triggered, and so on. ts must be the
@@ -26,8 +19,9 @@ type Unfinished struct {
 // are complete too. Unrelated load does not delay WaitFor.
 //
 // WaitFor does not wait for parked notifications, nor for those of observers that are paused,
-// retired, or registered by no running process. It returns them, by observer, including those
-// that earlier commits left. If it returns none, the effects are complete.
+// retired, or registered by no running process. It returns their numbers in Parked and Held, by
+// observer, including those that earlier commits left. If it returns none, the effects are
+// complete.
 //
 // A transaction that an observer begins itself (DBFrom) counts as part of the run if it uses
 // the run's context and ends before the function returns. A timer of Tx.NotifyAfter counts
@@ -41,7 +35,7 @@ type Unfinished struct {
 // ErrInvalid if ts is 0 or in the future, or if a node runs a release without WaitFor; the
 // text then says what to do. It may miss effects of commits from before the cluster was
 // finalized at such a release (docs/operating/running.md).
-func (db *DB) WaitFor(ctx context.Context, ts Timestamp) ([]Unfinished, error) {
+func (db *DB) WaitFor(ctx context.Context, ts Timestamp) ([]ObserverPending, error) {
 	if err := db.check(); err != nil {
 		return nil, err
 	}
@@ -49,13 +43,14 @@ func (db *DB) WaitFor(ctx context.Context, ts Timestamp) ([]Unfinished, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []Unfinished
+	var out []ObserverPending
 	for name, p := range held {
-		out = append(out, Unfinished{
-			Observer: name, Parked: p.Parked, Held: p.Notifications + p.Intents,
+		out = append(out, ObserverPending{
+			Name: name, Observer: name, Parked: p.Parked, Held: p.Notifications + p.Intents,
+			Notifications: p.Notifications, Intents: p.Intents, Oldest: Timestamp(p.OldestTs),
 		})
 	}
-	slices.SortFunc(out, func(a, b Unfinished) int { return cmp.Compare(a.Observer, b.Observer) })
+	slices.SortFunc(out, func(a, b ObserverPending) int { return cmp.Compare(a.Name, b.Name) })
 	return out, nil
 }
 

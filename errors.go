@@ -45,9 +45,29 @@ var (
 	ErrPermission = txn.ErrPermission
 )
 
-// LimitError names the exceeded limit and wraps ErrTooLarge. Its fields are
-//
-//	Limit string // "row", "column", "value", "split key" or "transaction"
-//	Size  int    // bytes
-//	Max   int    // bytes
-type LimitError = txn.LimitError
+// LimitError names the exceeded limit and wraps ErrTooLarge; errors.As finds it.
+type LimitError struct {
+	Limit string // "row", "column", "value", "split key" or "transaction"
+	Size  int    // bytes
+	Max   int    // bytes
+}
+
+// Error names the limit and both sizes.
+func (e *LimitError) Error() string { return (*txn.LimitError)(e).Error() }
+
+// Unwrap returns ErrTooLarge.
+func (e *LimitError) Unwrap() error { return ErrTooLarge }
+
+// RetryError reports that Transact has used up MaxRetries. The transaction is not committed. The
+// error wraps ErrConflict, and the error of the last run, which may also be ErrLocked or
+// ErrOverloaded.
+type RetryError struct {
+	Retries int   // runs after the first
+	Err     error // of the last run
+}
+
+// Error returns the number of retries and the error of the last run.
+func (e *RetryError) Error() string { return (*txn.RetryError)(e).Error() }
+
+// Unwrap returns ErrConflict and the error of the last run.
+func (e *RetryError) Unwrap() []error { return (*txn.RetryError)(e).Unwrap() }

@@ -48,7 +48,7 @@ func ExampleRegistry_StrongBatch() {
 	}
 	inTest(func(t testing.TB) {
 		n := percolatortest.Start(t, register,
-			percolatortest.WithTables(percolator.TableSpec{Name: total.Table}))
+			percolatortest.Tables(percolator.TableSpec{Name: total.Table}))
 		n.Transact(t, func(_ context.Context, tx *percolator.Tx) error {
 			tx.Set("order/1", order, []byte("ann 5"))
 			tx.Set("order/2", order, []byte("bob 7"))

@@ -56,7 +56,7 @@ func ExampleScanRows() {
 		}
 		name, _ := row.Get(title)
 		by, _ := row.Get(author)
-		fmt.Printf("%s: %s by %s\n", row.Key, name, by)
+		fmt.Printf("%s: %s by %s\n", row.Row, name, by)
 	}
 	// Output:
 	// novel/emma: Emma by Austen

@@ -15,3 +15,12 @@ var _ = hook.Set(hook.Functions{
 	WrapTx: func(t *txn.Txn) any { return wrapTx(t) },
 	WithDB: func(ctx context.Context, db any) context.Context { return withDB(ctx, db.(*DB)) },
 })
+
+// Errors of internal/txn are *LimitError here: errors.As finds both types.
+var _ = txn.SetPublicLimit(func(e *txn.LimitError, target any) bool {
+	public, ok := target.(**LimitError)
+	if ok {
+		*public = (*LimitError)(e)
+	}
+	return ok
+})

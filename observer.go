@@ -25,7 +25,11 @@ const (
 type Notification struct {
 	Row    string
 	Column Column
-	// TS is the newest commit timestamp of the cell that this run acknowledges.
+	// CommitTS is the newest commit timestamp of the cell that this run acknowledges.
+	CommitTS Timestamp
+	// TS is CommitTS.
+	//
+	// Deprecated: use CommitTS.
 	TS Timestamp
 	// Attempt is the number of failed runs for this change so far, without conflicts.
 	Attempt int
@@ -91,16 +95,19 @@ type ObserverSpec struct {
 	MaxConflicts int
 	Priority     func(Notification) int // of a queued row, highest first; nil: order of arrival
 	Debounce     time.Duration          // time without changes before a run; 0: none
+	// OnParked is called before a notification is parked; nil: nothing is called.
+	OnParked func(ctx context.Context, p Parked) error
 }
 
 // Registry collects the observers and additional tables of one process before its node
 // opens. It is not safe for concurrent use.
 type Registry struct {
-	observers []ObserverSpec
-	tables    []TableSpec
-	names     map[string]bool
-	columns   map[Column]string
-	errs      []error
+	observers  []ObserverSpec
+	middleware []Middleware // outermost first
+	tables     []TableSpec
+	names      map[string]bool
+	columns    map[Column]string
+	errs       []error
 }
 
 // NewRegistry returns an empty registry.
@@ -111,15 +118,15 @@ func NewRegistry() *Registry {
 // ObserverOption changes one field of an observer's registration.
 type ObserverOption func(*ObserverSpec)
 
-// Concurrency bounds how many runs of the observer go on at once in one process. The
-// default is as many as the node runs of all its observers together
-// (Config.ObserverWorkers).
+// Concurrency sets the maximum number of concurrent runs of the observer in one process. Defaults
+// to the node's bound on the runs of all its observers together (Config.ObserverWorkers).
 func Concurrency(n int) ObserverOption { return func(o *ObserverSpec) { o.Concurrency = n } }
 
-// Deadline bounds one run; default 30 s. It must stay below the history that the cluster keeps.
+// Deadline sets the maximum duration of one run. Defaults to 30 s. It must be shorter than the
+// history that the cluster keeps.
 func Deadline(d time.Duration) ObserverOption { return func(o *ObserverSpec) { o.Deadline = d } }
 
-// MaxAttempts is how many failed runs park a notification; default 10.
+// MaxAttempts sets the number of failed runs after which a notification is parked. Defaults to 10.
 func MaxAttempts(n int) ObserverOption { return func(o *ObserverSpec) { o.MaxAttempts = n } }
 
 // Strong registers an observer of a data column: at most one of its transactions commits
@@ -234,9 +241,15 @@ func (r *Registry) check(o ObserverSpec) {
 	}
 }
 
-// Observers returns the valid observers in the order of their registration. The slice belongs
-// to the caller.
-func (r *Registry) Observers() []ObserverSpec { return append([]ObserverSpec(nil), r.observers...) }
+// Observers returns the valid observers in the order of their registration, with the registry's
+// middleware around their functions. The slice belongs to the caller.
+func (r *Registry) Observers() []ObserverSpec {
+	out := make([]ObserverSpec, len(r.observers))
+	for i, o := range r.observers {
+		out[i] = r.wrapped(o)
+	}
+	return out
+}
 
 // Tables returns the valid tables of Table in the order of their registration. The slice
 // belongs to the caller.

@@ -20,18 +20,33 @@ type Pending struct {
 	Observers []ObserverPending
 }
 
-// ObserverPending counts the notifications of one observer.
+// ObserverPending counts the notifications of one observer. WaitFor does not fill in Registered,
+// Paused and Retired.
 type ObserverPending struct {
 	Name          string
-	Linked        bool // a process known to the answering node has registered it
+	Registered    bool // by a process known to the answering node
 	Paused        bool
 	Retired       bool   // it is being removed
 	Notifications uint64 // not parked
-	Parked        uint64 // failed too often
-	Intents       uint64 // weak notifications of undecided transactions
+	// Held is the number of these, and of Intents, if the observer is paused, retired, or
+	// registered by no running process; otherwise 0.
+	Held uint64
+	// Parked is the number of notifications that failed too often. They run again after a replay
+	// or a newer change of their cells.
+	Parked  uint64
+	Intents uint64 // weak notifications of undecided transactions
 	// Oldest is the commit timestamp of the oldest change that is not parked, exact to a
 	// second; 0 if there is none.
 	Oldest Timestamp
+
+	// Linked is Registered.
+	//
+	// Deprecated: use Registered.
+	Linked bool
+	// Observer is Name.
+	//
+	// Deprecated: use Name.
+	Observer string
 }
 
 // Pending counts the notifications of all observers, including those for which WaitIdle does
@@ -49,7 +64,7 @@ func (db *DB) Pending(ctx context.Context) (Pending, error) {
 	for _, s := range states {
 		o := observerPending(s)
 		p.Parked += o.Parked
-		if o.Linked && !o.Paused && !o.Retired {
+		if o.runs() {
 			p.Runnable += o.Notifications
 		} else {
 			p.Held += o.Notifications
@@ -59,11 +74,19 @@ func (db *DB) Pending(ctx context.Context) (Pending, error) {
 	return p, nil
 }
 
+// runs reports whether the observer's notifications run without an operator's help.
+func (o *ObserverPending) runs() bool { return o.Registered && !o.Paused && !o.Retired }
+
 func observerPending(s *pb.ObserverState) ObserverPending {
-	return ObserverPending{
-		Name: s.GetInfo().GetName(), Linked: s.Linked, Paused: s.GetInfo().GetPaused(),
-		Retired:       s.GetInfo().GetRetired(),
+	name := s.GetInfo().GetName()
+	o := ObserverPending{
+		Name: name, Observer: name, Registered: s.Linked, Linked: s.Linked,
+		Paused: s.GetInfo().GetPaused(), Retired: s.GetInfo().GetRetired(),
 		Notifications: s.Notifications, Parked: s.Parked, Intents: s.Intents,
 		Oldest: Timestamp(s.OldestTs),
 	}
+	if !o.runs() {
+		o.Held = o.Notifications + o.Intents
+	}
+	return o
 }

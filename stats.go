@@ -1,7 +1,5 @@
 package percolator
 
-import "github.com/percolator-go/percolator/internal/txn"
-
 // Stats are the counters of a client since it was opened.
 type Stats struct {
 	Begun      uint64 // transactions begun, including the retries of Transact
@@ -45,14 +43,14 @@ type Stats struct {
 	ByName map[string]NameStats // by the option Name
 }
 
-// NameStats are the counters of the transactions of one name. Its fields are
-//
-//	Begun     uint64  // including the retries of Transact
-//	Committed uint64
-//	Conflicts uint64  // ended with a conflict or a live lock
-//	Failed    uint64  // ended with another error of the commit
-//	Seconds   float64 // total duration of the ended ones
-type NameStats = txn.NameStats
+// NameStats are the counters of the transactions of one name.
+type NameStats = struct {
+	Begun     uint64 // including the retries of Transact
+	Committed uint64
+	Conflicts uint64  // ended with a conflict or a live lock
+	Failed    uint64  // ended with another error of the commit
+	Seconds   float64 // total duration of the ended ones
+}
 
 // Stats returns the counters of the client since it was opened.
 func (db *DB) Stats() Stats { return Stats(db.c.Stats()) }

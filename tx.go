@@ -97,10 +97,18 @@ func (tx *Tx) Notify(row string, col Column) {
 	tx.t.Notify(txn.Key{Table: col.Table, Row: row, Column: col.Name})
 }
 
-// StartTS returns the timestamp of the snapshot that the transaction reads. In Transact,
-// before the first read, it requests one from the oracle; if that fails it returns 0, and
-// the transaction cannot commit.
+// StartTS returns the timestamp of the snapshot that the transaction reads. A transaction of
+// Begin and the run of an observer have one from the beginning; in Transact StartTS returns 0
+// before the first read, which obtains the timestamp, and before a call of Start.
 func (tx *Tx) StartTS() Timestamp { return Timestamp(tx.t.StartTS()) }
+
+// Start returns the timestamp of the snapshot that the transaction reads. If there is none yet, as
+// in Transact before the first read, it requests one from the oracle. After an error the
+// transaction cannot commit.
+func (tx *Tx) Start(ctx context.Context) (Timestamp, error) {
+	ts, err := tx.t.Start(ctx)
+	return Timestamp(ts), err
+}
 
 // Commit commits a transaction of Begin and returns its commit timestamp, or the start
 // timestamp if it wrote nothing. ErrCommitUnknown means that the outcome is unknown. Every
@@ -131,6 +139,7 @@ type TxOption func(*txOptions)
 type txOptions struct {
 	name        string
 	committedAt *Timestamp
+	runs        int // maximum number of runs; 0: no limit
 }
 
 // Name groups transactions that do the same work: their metrics, and the access patterns
@@ -140,6 +149,11 @@ func Name(name string) TxOption { return func(o *txOptions) { o.name = name } }
 // CommittedAt makes Transact store the commit timestamp in *ts, or the start timestamp if
 // the transaction wrote nothing.
 func CommittedAt(ts *Timestamp) TxOption { return func(o *txOptions) { o.committedAt = ts } }
+
+// MaxRetries bounds how often Transact runs its function again after a conflict. When n retries
+// have failed, Transact returns a *RetryError. Defaults to no bound but the context's; a negative
+// n means 0. Begin ignores it.
+func MaxRetries(n int) TxOption { return func(o *txOptions) { o.runs = max(n, 0) + 1 } }
 
 func applyOptions(opts []TxOption) txOptions {
 	if len(opts) == 0 {
@@ -171,9 +185,13 @@ func (s *Snapshot) Scan(ctx context.Context, rows RowRange, cols ...Column) iter
 	return scan(ctx, s.s, rows, cols)
 }
 
-// Timestamp returns the snapshot's timestamp. The snapshot contains every commit at or below
-// it.
-func (s *Snapshot) Timestamp() Timestamp { return Timestamp(s.s.Timestamp()) }
+// StartTS returns the snapshot's timestamp. The snapshot contains every commit at or below it.
+func (s *Snapshot) StartTS() Timestamp { return Timestamp(s.s.Timestamp()) }
+
+// Timestamp returns StartTS.
+//
+// Deprecated: use StartTS.
+func (s *Snapshot) Timestamp() Timestamp { return s.StartTS() }
 
 // Close releases the snapshot, so that its history can be collected. Later reads return
 // ErrClosed; later calls of Close do nothing.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"reflect"
+	"slices"
 	"strconv"
 
 	"google.golang.org/protobuf/proto"
@@ -57,9 +58,26 @@ func (e *CodecError) Error() string {
 // Unwrap returns the codec's error.
 func (e *CodecError) Unwrap() error { return e.Err }
 
-// Typed returns a TypedColumn with the codec, such as Typed(col, JSON[Page]()).
-func Typed[T any](col Column, codec Codec[T]) TypedColumn[T] {
-	return TypedColumn[T]{Column: col, Codec: codec}
+// Typed returns a TypedColumn with the codec, such as Typed(col, Integer[int]()). Without a codec,
+// as in Typed[[]float32](col), values are stored as JSON, or as they are if T is []byte. Typed
+// panics if it is given several codecs.
+func Typed[T any](col Column, codec ...Codec[T]) TypedColumn[T] {
+	switch len(codec) {
+	case 0:
+		return TypedColumn[T]{Column: col, Codec: defaultCodec[T]()}
+	case 1:
+		return TypedColumn[T]{Column: col, Codec: codec[0]}
+	}
+	panic(fmt.Sprintf("percolator: %d codecs for column %q of table %q; it takes one", len(codec),
+		col.Name, col.Table))
+}
+
+// defaultCodec returns the codec of a column for which none is given.
+func defaultCodec[T any]() Codec[T] {
+	if codec, ok := any(Bytes()).(Codec[T]); ok {
+		return codec
+	}
+	return JSON[T]()
 }
 
 // Key returns the address of the cell in the row.
@@ -169,6 +187,9 @@ func Integer[T ~int | ~int8 | ~int16 | ~int32 | ~int64 |
 	return integerCodec[T]{}
 }
 
+// Bytes returns a codec that stores byte slices as they are. A decoded value belongs to the caller.
+func Bytes() Codec[[]byte] { return bytesCodec{} }
+
 // Text returns a codec that stores strings as they are. It accepts any bytes.
 func Text[T ~string]() Codec[T] { return textCodec[T]{} }
 
@@ -215,6 +236,12 @@ func (integerCodec[T]) Decode(data []byte) (v T, err error) {
 	to.SetInt(n)
 	return v, err
 }
+
+type bytesCodec struct{}
+
+func (bytesCodec) Encode(v []byte) ([]byte, error) { return v, nil }
+
+func (bytesCodec) Decode(data []byte) ([]byte, error) { return slices.Clone(data), nil }
 
 type textCodec[T ~string] struct{}
 

@@ -77,6 +77,28 @@ func TestTypedColumn(t *testing.T) {
 	}
 }
 
+// TestDefaultCodecs: without a codec values are JSON, and byte slices as they are.
+func TestDefaultCodecs(t *testing.T) {
+	vectors, raw := percolator.Typed[[]float32](column), percolator.Typed[[]byte](column)
+	data, err := vectors.Codec.Encode([]float32{1, 0.5})
+	if err != nil || string(data) != "[1,0.5]" {
+		t.Errorf("encoded as %q, %v", data, err)
+	}
+	if data, err = raw.Codec.Encode([]byte("\xff\"")); err != nil || string(data) != "\xff\"" {
+		t.Errorf("encoded as %q, %v", data, err)
+	}
+	got, err := raw.Codec.Decode(data)
+	if data[0] = 'x'; err != nil || string(got) != "\xff\"" {
+		t.Errorf("decoded %q, %v", got, err)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("two codecs were accepted")
+		}
+	}()
+	percolator.Typed(column, percolator.Bytes(), percolator.Bytes())
+}
+
 // TestTypedColumnFaults: Get, GetMulti and Scan return an error that names the cell if its
 // value cannot be decoded; a value that cannot be encoded fails the commit.
 func TestTypedColumnFaults(t *testing.T) {

@@ -86,7 +86,7 @@ func create(t testing.TB, db *percolator.DB, l *backup.Location,
 
 // start starts a node with a table of rows, some of them longer than a record holds.
 func start(t testing.TB, rows int) *percolatortest.Node {
-	n := percolatortest.Start(t, nil, percolatortest.WithTables(percolator.TableSpec{
+	n := percolatortest.Start(t, nil, percolatortest.Tables(percolator.TableSpec{
 		Name: "bank", SplitKeys: []string{"row000030", "row000060"},
 	}))
 	fill(t, n.DB(), rows)

@@ -24,7 +24,7 @@ func TestDamage(t *testing.T) {
 	set(t, from.DB(), "bank", "row000003", "")
 	set(t, from.DB(), "bank", "row000004", "later")
 	create(t, from.DB(), l, backup.CreateOptions{Tables: []string{"bank"}, Incremental: true})
-	to := percolatortest.Start(t, nil, percolatortest.WithTables(percolator.TableSpec{Name: "other"}))
+	to := percolatortest.Start(t, nil, percolatortest.Tables(percolator.TableSpec{Name: "other"}))
 	files, err := filepath.Glob(filepath.Join(dir, "*", "*"))
 	must(t, err)
 	flips, restores := 0, 0

@@ -18,8 +18,8 @@ import (
 
 // startForgetful starts a node that keeps a second of history, up to maxHold of it for others.
 func startForgetful(t testing.TB, maxHold time.Duration) *percolatortest.Node {
-	n := percolatortest.Start(t, nil, percolatortest.WithTables(percolator.TableSpec{Name: "bank"}),
-		percolatortest.WithConfig(func(c *node.Config) {
+	n := percolatortest.Start(t, nil, percolatortest.Tables(percolator.TableSpec{Name: "bank"}),
+		percolatortest.Config(func(c *node.Config) {
 			c.History, c.Collection.MaxHold = time.Second, maxHold
 			c.Collection.Interval, c.Collection.ForceAfter = 20*time.Millisecond, 100*time.Millisecond
 		}))

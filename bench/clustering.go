@@ -96,7 +96,7 @@ func clusterOnce(ctx context.Context, o options, workers, batch int) (c clustere
 			}
 			for _, n := range changes {
 				select {
-				case latencies <- time.Since(n.TS.Time()):
+				case latencies <- time.Since(n.CommitTS.Time()):
 				default: // a repeated run: not counted
 				}
 			}

@@ -69,7 +69,7 @@ func workOff(t *testing.T, nodes, bound int) {
 		c.Observers = func(reg *percolator.Registry) {
 			reg.Strong("worker", column,
 				func(_ context.Context, _ *percolator.Tx, n percolator.Notification) error {
-					switch n := seen.add(n.TS); {
+					switch n := seen.add(n.CommitTS); {
 					case n <= fresh:
 						change <- struct{}{}
 					case n == waiting+fresh:

@@ -69,10 +69,10 @@ func TestNodeOnFullDisk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.Timestamp() <= last {
-			t.Fatalf("timestamp %v after %v", s.Timestamp(), last)
+		if s.StartTS() <= last {
+			t.Fatalf("timestamp %v after %v", s.StartTS(), last)
 		}
-		last = s.Timestamp()
+		last = s.StartTS()
 		if v, ok, err := s.Get(ctx, "r", column); err != nil || !ok || string(v) != "1" {
 			t.Fatalf("read %q, %v, %v", v, ok, err)
 		}

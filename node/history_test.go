@@ -190,7 +190,7 @@ func TestOpenSnapshotKeepsItsHistory(t *testing.T) {
 				return st.History.Holds > 0
 			})
 			commits := overwrite(ctx, t, n.DB(), name, 10)
-			old := uint64(mvcc.TimestampAt(mvcc.Timestamp(s.Timestamp()).Millis() + 3000))
+			old := uint64(mvcc.TimestampAt(mvcc.Timestamp(s.StartTS()).Millis() + 3000))
 			until(ctx, t, n, "the snapshot is three times as old as the history",
 				func(st *pb.NodeStatusResponse) bool {
 					return st.OracleLast > old
@@ -201,8 +201,8 @@ func TestOpenSnapshotKeepsItsHistory(t *testing.T) {
 			until(ctx, t, n, "it says who holds history", func(st *pb.NodeStatusResponse) bool {
 				return strings.Contains(st.History.BlockedBy, "holds history")
 			})
-			if h := n.Status().History; h.Safepoint > uint64(s.Timestamp()) {
-				t.Errorf("history %v; want it held at %d", h, s.Timestamp())
+			if h := n.Status().History; h.Safepoint > uint64(s.StartTS()) {
+				t.Errorf("history %v; want it held at %d", h, s.StartTS())
 			}
 			if err := s.Close(); err != nil {
 				t.Fatal(err)

@@ -86,7 +86,7 @@ func TestBatch(t *testing.T) {
 		return nil
 	})
 	n := pt.Start(t, g.register(percolator.Batch(40)),
-		pt.WithTables(percolator.TableSpec{Name: tally.Table}))
+		pt.Tables(percolator.TableSpec{Name: tally.Table}))
 	g.run(t, n, rowsOf(100))
 	var sizes []int
 	for _, rows := range g.calls {
@@ -123,7 +123,7 @@ func TestPoisonInABatch(t *testing.T) {
 				return nil
 			})
 			n := pt.Start(t, g.register(percolator.Batch(100), percolator.MaxAttempts(3)),
-				pt.WithTables(percolator.TableSpec{Name: tally.Table}))
+				pt.Tables(percolator.TableSpec{Name: tally.Table}))
 			g.run(t, n, rows)
 			parked := n.Parked(t, "gated")
 			if len(parked) != 1 || parked[0].Row != bad || parked[0].Attempts != 3 ||
@@ -165,7 +165,7 @@ func TestBatchIsAcknowledged(t *testing.T) {
 		}
 		return nil
 	})
-	n := pt.Start(t, g.register(), pt.WithTables(percolator.TableSpec{Name: tally.Table}))
+	n := pt.Start(t, g.register(), pt.Tables(percolator.TableSpec{Name: tally.Table}))
 	lost := n.Inject(t, pt.Fault{Kind: pt.ClearLost, Observer: "gated", Times: 2})
 	g.run(t, n, rowsOf(50))
 	if got := len(n.Column(t, tally)); got != 51 || lost.Count() != 2 {
@@ -179,7 +179,7 @@ func TestBatchIsAcknowledged(t *testing.T) {
 // TestBatchesOfTablets: all changes of a batch belong to one tablet.
 func TestBatchesOfTablets(t *testing.T) {
 	g := newGated(func(*percolator.Tx, []percolator.Notification) error { return nil })
-	n := pt.Start(t, g.register(), pt.WithTables(percolator.TableSpec{
+	n := pt.Start(t, g.register(), pt.Tables(percolator.TableSpec{
 		Name: item.Table, SplitKeys: []string{"h", "row/030"},
 	}))
 	n.Set(t, "row/030", item, "seen") // caches the tablet map

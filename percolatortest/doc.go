@@ -10,7 +10,7 @@
 // It is the real node, with its transactions, tablets, scanners and observers, on an in-memory
 // store. Start only changes its configuration: scans are more frequent, the backoff after
 // failed runs is shorter, and the memtable is smaller, which limits a value to about 1 MiB.
-// WithConfig overrides this.
+// Config overrides this.
 //
 // # Faults
 //

@@ -58,7 +58,7 @@ func TestFaultsLeaveResultsRight(t *testing.T) {
 		} {
 			t.Run(name+" "+kind, func(t *testing.T) {
 				t.Parallel()
-				n := pt.Start(t, register, pt.WithDuplicateHints())
+				n := pt.Start(t, register, pt.DuplicateHints())
 				var on []*pt.Injection
 				for _, f := range faults {
 					on = append(on, n.Inject(t, f))
@@ -111,7 +111,7 @@ func TestUnknownOutcomes(t *testing.T) {
 	for kind, committed := range map[pt.Kind]bool{pt.CommitUnknown: true, pt.CommitLost: false} {
 		for _, phases := range []int{1, 2} {
 			t.Run(kind.String()+strconv.Itoa(phases), func(t *testing.T) {
-				n := pt.Start(t, nil, pt.WithTables(percolator.TableSpec{Name: "left"},
+				n := pt.Start(t, nil, pt.Tables(percolator.TableSpec{Name: "left"},
 					percolator.TableSpec{Name: "right"}))
 				// Caches the tablet map of the new tables: a request to a wrong tablet would run
 				// the function again, and the test counts its runs.
@@ -245,7 +245,7 @@ func testCrash(t *testing.T, register func(*percolator.Registry)) {
 func TestCrashLeavesLocks(t *testing.T) {
 	a, b := percolator.Column{Table: "left", Name: "x"},
 		percolator.Column{Table: "right", Name: "x"}
-	n := pt.Start(t, nil, pt.WithTables(percolator.TableSpec{Name: "left"},
+	n := pt.Start(t, nil, pt.Tables(percolator.TableSpec{Name: "left"},
 		percolator.TableSpec{Name: "right"}))
 	n.Inject(t, pt.Fault{Kind: pt.CommitLost, Times: 1})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

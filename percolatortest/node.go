@@ -46,24 +46,44 @@ type options struct {
 	tables  []percolator.TableSpec
 }
 
-// WithTables creates tables in addition to those of the observers.
-func WithTables(specs ...percolator.TableSpec) Option {
+// Tables creates tables in addition to those of the observers.
+func Tables(specs ...percolator.TableSpec) Option {
 	return func(o *options) { o.tables = append(o.tables, specs...) }
 }
 
-// WithTimeout sets the timeout of each call on the node. Defaults to DefaultTimeout.
-func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
+// Timeout sets the timeout of each call on the node. Defaults to DefaultTimeout.
+func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
-// WithConfig calls change with the node's configuration. Dir, Listen and HTTP stay empty.
-func WithConfig(change func(*node.Config)) Option { return func(o *options) { change(&o.cfg) } }
+// Config calls change with the node's configuration. Dir, Listen and HTTP stay empty.
+func Config(change func(*node.Config)) Option { return func(o *options) { change(&o.cfg) } }
 
-// WithDuplicateHints delivers the hint of every change twice and disables advisory locks, so
+// DuplicateHints delivers the hint of every change twice and disables advisory locks, so
 // that the same notification is found more than once at the same time.
-func WithDuplicateHints() Option {
-	return WithConfig(func(c *node.Config) {
+func DuplicateHints() Option {
+	return Config(func(c *node.Config) {
 		c.Notifications.DuplicateHints, c.Notifications.NoLockd = true, true
 	})
 }
+
+// WithTables is Tables.
+//
+// Deprecated: use Tables.
+func WithTables(specs ...percolator.TableSpec) Option { return Tables(specs...) }
+
+// WithTimeout is Timeout.
+//
+// Deprecated: use Timeout.
+func WithTimeout(d time.Duration) Option { return Timeout(d) }
+
+// WithConfig is Config.
+//
+// Deprecated: use Config.
+func WithConfig(change func(*node.Config)) Option { return Config(change) }
+
+// WithDuplicateHints is DuplicateHints.
+//
+// Deprecated: use DuplicateHints.
+func WithDuplicateHints() Option { return DuplicateHints() }
 
 // Start starts a node with the observers that register adds; register may be nil. The node is
 // closed when t ends; t fails if the node does not stop completely. Warnings of the node go

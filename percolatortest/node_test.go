@@ -144,12 +144,12 @@ func TestStartsQuickly(t *testing.T) {
 
 // TestHelpers: rows, tables, notifications, configuration.
 func TestHelpers(t *testing.T) {
-	n := percolatortest.Start(t, shop, percolatortest.WithTables(percolator.TableSpec{
+	n := percolatortest.Start(t, shop, percolatortest.Tables(percolator.TableSpec{
 		Name: "extra", SplitKeys: []string{"m"},
 	}),
-		percolatortest.WithConfig(func(c *node.Config) {
+		percolatortest.Config(func(c *node.Config) {
 			c.ObserverWorkers = 2
-		}), percolatortest.WithTimeout(5*time.Second))
+		}), percolatortest.Timeout(5*time.Second))
 	x := percolator.Column{Table: "extra", Name: "x"}
 	n.Set(t, "a", x, "1")
 	n.Set(t, "z", x, "2")
@@ -186,7 +186,7 @@ func TestLargeValues(t *testing.T) {
 	x := percolator.Column{Table: "extra", Name: "x"}
 	n := percolatortest.Start(t, nil)
 	n.Set(t, "a", x, strings.Repeat("x", 1<<20))
-	n = percolatortest.Start(t, nil, percolatortest.WithConfig(func(c *node.Config) {
+	n = percolatortest.Start(t, nil, percolatortest.Config(func(c *node.Config) {
 		c.Store.MemTableSize = 0
 	}))
 	n.Set(t, "a", x, strings.Repeat("x", 4<<20))
@@ -252,7 +252,7 @@ func TestFailsTheTest(t *testing.T) {
 			percolatortest.Start(t, shop).Inject(t, percolatortest.Fault{})
 		}, []string{"invalid fault"}},
 		"never idle": {func(t *recorder) {
-			n := percolatortest.Start(t, never, percolatortest.WithTimeout(time.Second))
+			n := percolatortest.Start(t, never, percolatortest.Timeout(time.Second))
 			n.Set(t, "ann/1", item, "apple")
 			n.RunUntilIdle(t)
 		}, []string{"not idle within 1s", `never waits for row "ann/1"`, "no apples"}},

@@ -95,10 +95,15 @@ func (n *Node) Stats(t testing.TB, observer string) Stats {
 // Notification is a notification that is waiting or parked.
 type Notification struct {
 	Row      string
-	TS       percolator.Timestamp // of the change
+	CommitTS percolator.Timestamp // of the change
 	Attempts int                  // failed runs, without conflicts
 	Parked   bool                 // failed too often: runs again after a newer write or Replay
 	Error    string               // of the last failed run, truncated to 1 KiB
+
+	// TS is CommitTS.
+	//
+	// Deprecated: use CommitTS.
+	TS percolator.Timestamp
 }
 
 // Notifications returns the notifications of an observer, ordered by row.
@@ -162,8 +167,9 @@ func (n *Node) notifications(ctx context.Context, observer string) ([]Notificati
 		if err != nil {
 			return nil, err
 		}
+		ts := percolator.Timestamp(e.GetNotify().GetTs())
 		out = append(out, Notification{
-			Row: wire.String(e.Cell.Row), TS: percolator.Timestamp(e.GetNotify().GetTs()),
+			Row: wire.String(e.Cell.Row), CommitTS: ts, TS: ts,
 			Attempts: int(e.GetNotify().GetAttempts()),
 			Parked:   e.GetNotify().GetParkedTs() != 0, Error: e.GetNotify().GetError(),
 		})

@@ -54,7 +54,7 @@ func TestTimersSurvive(t *testing.T) {
 			n := percolatortest.Start(t, func(r *percolator.Registry) {
 				r.Weak("awake", wake, func(_ context.Context, tx *percolator.Tx,
 					n percolator.Notification) error {
-					tx.Set(n.Row, heard, []byte(fmt.Sprint(n.TS)))
+					tx.Set(n.Row, heard, []byte(fmt.Sprint(n.CommitTS)))
 					return nil
 				})
 			})

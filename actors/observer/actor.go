@@ -69,7 +69,8 @@ func newDispatcherActor(ctx context.Context, cfg Config, stopped chan struct{}) 
 		entries: make(map[mvcc.Cell]*entry), runs: make(map[*run]*entry),
 	}
 	for _, o := range cfg.Observers {
-		l := &registeredObserver{spec: o.Spec, logger: cfg.Logger, limit: o.Spec.Concurrency}
+		l := &registeredObserver{spec: o.Spec, logger: cfg.Logger, limit: o.Spec.Concurrency,
+			parking: make(chan struct{}, parkingAtOnce)}
 		positive(&l.spec.MaxConflicts, percolator.DefaultMaxConflicts)
 		l.table.Store(uint32(o.Table))
 		l.inForce.Store(int64(min(l.limit, cfg.Workers)))

@@ -53,6 +53,10 @@ func (r *run) charge(ctx context.Context, ts mvcc.Timestamp) (goOn bool, out out
 	}
 	end := isUnfinished(&n) && int(n.Attempts) >= r.obs.spec.MaxAttempts
 	if end {
+		if err := r.beforeParking(n, n.Attempts, errUnfinished); err != nil {
+			return false, outcome{kind: failed, ts: n.TS, attempts: n.Attempts,
+				err: errors.Join(errUnfinished, err)}
+		}
 		req.Attempts, req.ParkedTS = n.Attempts, r.tx.StartTS()
 	}
 	if err := r.client.FailNotify(ctx, req); err != nil {

@@ -307,7 +307,7 @@ func TestRankKnows(t *testing.T) {
 	l.rank(&entry{cell: cellOf("found"), known: &mvcc.Notify{TS: 7, Attempts: 2}})
 	want := []percolator.Notification{
 		{Row: "hint", Column: l.spec.Column},
-		{Row: "found", Column: l.spec.Column, TS: 7, Attempt: 2},
+		{Row: "found", Column: l.spec.Column, CommitTS: 7, TS: 7, Attempt: 2},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)

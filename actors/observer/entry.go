@@ -42,6 +42,8 @@ type registeredObserver struct {
 	stuck    int // stuck runs among the running ones
 
 	frequent frequent // rows that run repeatedly
+
+	parking chan struct{} // one element per call of the spec's OnParked
 }
 
 func (l *registeredObserver) tableID() mvcc.TableID { return mvcc.TableID(l.table.Load()) }
@@ -126,7 +128,9 @@ func (l *registeredObserver) rank(e *entry) {
 		Row: e.cell.Row, Column: l.spec.Column, Attempt: int(e.attempts),
 	}
 	if e.known != nil {
-		n.TS, n.Attempt = percolator.Timestamp(e.known.TS), int(e.known.Attempts)
+		n.CommitTS = percolator.Timestamp(e.known.TS)
+		n.TS = n.CommitTS //nolint:staticcheck // programs may still use the former name
+		n.Attempt = int(e.known.Attempts)
 	}
 	e.priority = l.spec.Priority(n)
 }

@@ -33,7 +33,7 @@ func TestChangesCollapse(t *testing.T) {
 		defer at.Add(-1)
 		entered <- struct{}{}
 		<-release
-		last.Store(uint64(m.TS))
+		last.Store(uint64(m.CommitTS))
 		return nil
 	})
 	set(t, n, "row", raw)
@@ -244,7 +244,7 @@ func TestWeakRunSeesItsChange(t *testing.T) {
 				_, there, err := tx.Get(ctx, m.Row, other)
 				if err == nil && !there {
 					t.Errorf("UNSEEN: the run at %d does not see what was written with the notification at %d",
-						tx.StartTS(), m.TS)
+						tx.StartTS(), m.CommitTS)
 				}
 				return err
 			})

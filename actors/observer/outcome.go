@@ -182,7 +182,15 @@ func (r *run) failed(start mvcc.Timestamp, cause error) outcome {
 		Cell: r.cell, TS: n.TS, Attempts: out.attempts, Error: cause.Error(),
 	}
 	if int(out.attempts) >= r.obs.spec.MaxAttempts {
-		out.kind, req.ParkedTS = parked, start
+		if err := r.beforeParking(n, out.attempts, cause); err != nil {
+			out.err = errors.Join(cause, err)
+			req.Error = out.err.Error()
+		} else {
+			out.kind, req.ParkedTS = parked, start
+		}
+		var renewed context.CancelFunc // the call has used up time
+		ctx, renewed = context.WithTimeout(r.base, r.timeout)
+		defer renewed()
 	}
 	if err := r.client.FailNotify(ctx, req); err != nil {
 		out.kind = failed

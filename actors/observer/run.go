@@ -317,10 +317,12 @@ func (r *run) call(ctx context.Context, tx *percolator.Tx,
 
 // notification describes the change at ts to the user's function.
 func (r *run) notification(ts mvcc.Timestamp) percolator.Notification {
-	return percolator.Notification{
-		Row: r.cell.Row, Column: r.obs.spec.Column, TS: percolator.Timestamp(ts),
+	n := percolator.Notification{
+		Row: r.cell.Row, Column: r.obs.spec.Column, CommitTS: percolator.Timestamp(ts),
 		Attempt: int(r.attempt(ts)),
 	}
+	n.TS = n.CommitTS //nolint:staticcheck // programs may still use the former name
+	return n
 }
 
 // attempt returns the number of earlier failed runs for the change at ts.

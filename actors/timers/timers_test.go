@@ -200,7 +200,9 @@ func TestCommitCounts(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		_, err := w.client.Run(t.Context(), txn.Options{}, func(ctx context.Context,
 			tx *txn.Txn) error {
-			tx.StartTS()
+			if _, err := tx.Start(ctx); err != nil {
+				return err
+			}
 			tx.NotifyAfter(txn.Key{Table: "docs", Row: "long", Column: column}, 2*time.Second)
 			w.run(5 * time.Second)
 			return nil

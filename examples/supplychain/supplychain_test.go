@@ -61,7 +61,7 @@ func TestEqualsBatch(t *testing.T) {
 	for name, crash := range map[string]bool{"undisturbed": false, "crashes": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n := percolatortest.Start(t, register, percolatortest.WithDuplicateHints())
+			n := percolatortest.Start(t, register, percolatortest.DuplicateHints())
 			disturb := func() {
 				if crash {
 					n.Crash(t)
@@ -100,7 +100,7 @@ func TestEqualsBatch(t *testing.T) {
 // the edge stays until both have given it up, one after the other or at once.
 func TestEdgeOfTwoPackages(t *testing.T) {
 	t.Parallel()
-	n := percolatortest.Start(t, register, percolatortest.WithDuplicateHints())
+	n := percolatortest.Start(t, register, percolatortest.DuplicateHints())
 	publish(t, n, "A", "a", "")
 	provides, depends := "Provides: b\n", "Depends: a\n"
 	for version, step := range []struct{ a, b string }{

@@ -65,7 +65,7 @@ func ReadRows(ctx context.Context, db *percolator.DB, q RowsQuery) (_ *Rows, err
 	if q.After != nil {
 		span = span.From(*q.After + "\x00")
 	}
-	out, cells := &Rows{At: uint64(snapshot.Timestamp()), Rows: []RowAt{}}, 0
+	out, cells := &Rows{At: uint64(snapshot.StartTS()), Rows: []RowAt{}}, 0
 	for c, err := range snapshot.Scan(ctx, span) {
 		if err != nil {
 			return nil, err

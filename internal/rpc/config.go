@@ -88,8 +88,9 @@ func (c BatchConfig) withDefaults() BatchConfig {
 
 // ClientConfig configures Dial.
 type ClientConfig struct {
-	Insecure                  bool   // plain text; otherwise the files are required
+	Insecure                  bool   // plain text; otherwise the files or TLS are required
 	CertFile, KeyFile, CAFile string // PEM; read again for each connection
+	TLS                       *tls.Config
 	Batch                     BatchConfig
 	DialTimeout               time.Duration // until an address has answered; default 10 s
 	Logger                    *slog.Logger
@@ -104,14 +105,19 @@ type ClientConfig struct {
 // credentials checks the configuration and reads the certificate files.
 func (c ClientConfig) credentials() (credentials.TransportCredentials, error) {
 	files := c.CertFile != "" || c.KeyFile != "" || c.CAFile != ""
-	if c.Insecure {
-		if files {
-			return nil, txn.Invalid("insecure and certificates are both given")
-		}
+	switch {
+	case c.Insecure && (files || c.TLS != nil):
+		return nil, txn.Invalid("insecure and certificates are both given")
+	case files && c.TLS != nil:
+		return nil, txn.Invalid("certificate files and a TLS configuration are both given")
+	case c.Insecure:
 		return insecure.NewCredentials(), nil
+	case c.TLS != nil:
+		own := c.TLS.Clone()
+		return newClientCredentials(func() *tls.Config { return own }), nil
 	}
 	if c.CAFile == "" || (c.CertFile == "") != (c.KeyFile == "") {
-		return nil, txn.Invalid("give the authority's file, and certificate and key files together, or ask for an " +
+		return nil, txn.Invalid("give the authority's file, and certificate and key files together, or a TLS configuration, or ask for an " +
 			"insecure connection")
 	}
 	loaded, err := certs.Open(certs.Source{CA: c.CAFile, Cert: c.CertFile, Key: c.KeyFile},

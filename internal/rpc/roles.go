@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"sync/atomic"
@@ -15,21 +16,27 @@ import (
 // Reporting of the reason for which a server refuses a client's certificate. It wraps a
 // connection, which gRPC reads on one goroutine and writes on another.
 
-// fileCredentials are a client's TLS credentials from files that may change while it runs.
-// Each connection reads them again.
-type fileCredentials struct {
+// clientCredentials are a client's TLS credentials. Each connection has the configuration of the
+// time at which it is established, since certificate files may change while the client runs.
+type clientCredentials struct {
 	credentials.TransportCredentials
-	files *certs.Files
+	config func() *tls.Config
+}
+
+func newClientCredentials(config func() *tls.Config) credentials.TransportCredentials {
+	return &clientCredentials{
+		TransportCredentials: credentials.NewTLS(config()), config: config,
+	}
 }
 
 func newFileCredentials(files *certs.Files) credentials.TransportCredentials {
-	return &fileCredentials{TransportCredentials: credentials.NewTLS(files.Client()), files: files}
+	return newClientCredentials(files.Client)
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
-func (c *fileCredentials) ClientHandshake(ctx context.Context, authority string,
+func (c *clientCredentials) ClientHandshake(ctx context.Context, authority string,
 	conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	secure, info, err := credentials.NewTLS(c.files.Client()).ClientHandshake(ctx, authority, conn)
+	secure, info, err := credentials.NewTLS(c.config()).ClientHandshake(ctx, authority, conn)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -79,6 +86,6 @@ func (c *refusable) Write(b []byte) (int, error) {
 }
 
 // Clone implements credentials.TransportCredentials.
-func (c *fileCredentials) Clone() credentials.TransportCredentials {
-	return newFileCredentials(c.files)
+func (c *clientCredentials) Clone() credentials.TransportCredentials {
+	return newClientCredentials(c.config)
 }

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"log/slog"
@@ -78,7 +79,18 @@ func TestMutualTLS(t *testing.T) {
 	addr := secured(t, ours, nil, nil)
 	node := in(ours)
 	node.CertFile, node.KeyFile = certs.NodeSource(ours).Cert, certs.NodeSource(ours).Key
-	for name, cfg := range map[string]ClientConfig{"client": in(ours), "node": node} {
+	pair, err := tls.LoadX509KeyPair(in(ours).CertFile, in(ours).KeyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(concat(t, in(ours).CAFile))
+	memory := ClientConfig{TLS: &tls.Config{
+		MinVersion: tls.VersionTLS13, RootCAs: roots, Certificates: []tls.Certificate{pair},
+	}}
+	for name, cfg := range map[string]ClientConfig{
+		"client": in(ours), "node": node, "from memory": memory,
+	} {
 		c, err := Dial(context.Background(), []string{addr}, cfg)
 		if err != nil {
 			t.Fatal(name, err)
@@ -104,6 +116,10 @@ func TestMutualTLS(t *testing.T) {
 		"foreign certificate": {foreign, "tls"},
 		"foreign authority":   {distrusting, "unknown authority"},
 		"clear text":          {ClientConfig{Insecure: true}, ""},
+		"TLS without a certificate": {ClientConfig{TLS: &tls.Config{
+			MinVersion: tls.VersionTLS13, RootCAs: roots}}, "certificate required"},
+		"TLS that trusts others": {ClientConfig{TLS: &tls.Config{
+			MinVersion: tls.VersionTLS13, RootCAs: x509.NewCertPool()}}, "unknown authority"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // Dial tries for as long as it may

@@ -111,8 +111,8 @@ func (c *Client) Begin(ctx context.Context, o Options) (*Txn, error) {
 }
 
 // BeginLazy starts a transaction that obtains its start timestamp with its first read, in the
-// same round trip, or in Start, Scan or Commit if one of these comes first. Txn.StartTS, which
-// has no context parameter, uses ctx. The transaction is traced only after Txn.Trace.
+// same round trip, or in Start, Scan or Commit if one of these comes first. The transaction is
+// traced only after Txn.Trace.
 func (c *Client) BeginLazy(ctx context.Context, o Options) (*Txn, error) {
 	if c.work.closed.Load() {
 		return nil, ErrClosed
@@ -126,7 +126,7 @@ func (c *Client) BeginLazy(ctx context.Context, o Options) (*Txn, error) {
 func (c *Client) newTxn(ctx context.Context, o Options) *Txn {
 	c.stats.begun.Add(1)
 	// One allocation holds the transaction and its reader, including space for one cell.
-	t := &Txn{ctx: ctx, began: metrics.Now(), origin: originIn(ctx)}
+	t := &Txn{began: metrics.Now(), origin: originIn(ctx)}
 	t.c, t.name, t.limit = c, o.Name, c.cfg.TransactionBytes
 	if o.Bytes > 0 {
 		t.limit = o.Bytes
@@ -138,8 +138,8 @@ func (c *Client) newTxn(ctx context.Context, o Options) *Txn {
 }
 
 // Run calls fn with a transaction from BeginLazy and commits it. On conflicts it runs fn again
-// in a new transaction, until ctx ends (invariant 5). It returns the commit timestamp, or the
-// start timestamp if fn wrote nothing.
+// in a new transaction, until ctx ends (invariant 5) or o.Runs runs have failed. It returns the
+// commit timestamp, or the start timestamp if fn wrote nothing.
 func (c *Client) Run(ctx context.Context, o Options,
 	fn func(context.Context, *Txn) error) (mvcc.Timestamp, error) {
 	ctx, span := c.cfg.Tracer.Start(ctx, spanTransaction)
@@ -153,10 +153,13 @@ func (c *Client) runAgain(ctx context.Context, o Options, span *tracing.Span,
 	fn func(context.Context, *Txn) error) (mvcc.Timestamp, error) {
 	var wait backoff
 	renamed := false // a table was looked up again
-	for {
+	for runs := 1; ; runs++ {
 		ts, again, err := c.runOnce(ctx, o, span, fn)
 		if !again {
 			return ts, err
+		}
+		if runs == o.Runs {
+			return 0, &RetryError{Retries: runs - 1, Err: err}
 		}
 		if errors.Is(err, errTableGone) { // dropped and created again since the name was looked up?
 			if renamed {

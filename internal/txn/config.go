@@ -40,6 +40,8 @@ type Options struct {
 	// Bytes is the approximate maximum size of the write buffer, in bytes; default the
 	// client's TransactionBytes.
 	Bytes int
+	// Runs is the maximum number of runs of Client.Run; 0: no limit.
+	Runs int
 }
 
 // Config configures a Client. Zero fields mean the defaults.

@@ -71,6 +71,38 @@ func (e *LimitError) Text() string {
 // Unwrap returns ErrTooLarge.
 func (e *LimitError) Unwrap() error { return ErrTooLarge }
 
+// As lets errors.As find percolator.LimitError, which has the same fields.
+func (e *LimitError) As(target any) bool { return publicLimit != nil && publicLimit(e, target) }
+
+// publicLimit stores e in a target of type **percolator.LimitError, and returns false for other
+// targets; nil: package percolator is not linked.
+var publicLimit func(e *LimitError, target any) bool
+
+// SetPublicLimit sets the function behind LimitError.As, for package percolator's initialization.
+// It returns true, so that it can initialize a variable.
+func SetPublicLimit(as func(e *LimitError, target any) bool) bool {
+	publicLimit = as
+	return true
+}
+
+// RetryError reports that Client.Run has used up Options.Runs. It wraps ErrConflict and the error
+// of the last run.
+type RetryError struct {
+	Retries int // runs after the first
+	Err     error
+}
+
+// Error returns the number of retries and the error of the last run.
+func (e *RetryError) Error() string { return pkg + ": " + e.Text() }
+
+// Text is the message without the package's name.
+func (e *RetryError) Text() string {
+	return fmt.Sprintf("not committed after %d retries: %s", e.Retries, coded.Text(e.Err))
+}
+
+// Unwrap returns ErrConflict and the error of the last run.
+func (e *RetryError) Unwrap() []error { return []error{ErrConflict, e.Err} }
+
 // OverloadedError carries the server's retry delay. It wraps ErrOverloaded.
 type OverloadedError struct {
 	RetryAfter time.Duration

@@ -50,8 +50,10 @@ func withHistory(t *testing.T) (w *world, c *txn.Client, want []string) {
 	of := map[string][]string{} // the newest first
 	write := func(cells map[mvcc.Cell]string) {
 		var start mvcc.Timestamp
-		at, err := c.Run(w.ctx, txn.Options{}, func(_ context.Context, tx *txn.Txn) error {
-			start = tx.StartTS()
+		at, err := c.Run(w.ctx, txn.Options{}, func(ctx context.Context, tx *txn.Txn) (err error) {
+			if start, err = tx.Start(ctx); err != nil {
+				return err
+			}
 			for cell, value := range cells {
 				if value == "" {
 					tx.Delete(txn.Key{Table: "t", Row: cell.Row, Column: cell.Column})

@@ -81,6 +81,7 @@ func TestWaitForLeavesOthersAlone(t *testing.T) {
 		w.settle(c, row)
 	}
 	w.set(c, "2", "a", "z")
+	c.Flush() // the secondary is committed in the background
 	if left, err := c.WaitFor(w.ctx, at); err != nil || len(left) != 0 {
 		t.Errorf("%v, %v", left, err)
 	}

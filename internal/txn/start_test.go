@@ -202,15 +202,23 @@ func TestFirstReadRepeated(t *testing.T) {
 	}
 }
 
-// TestStartTSBeforeRead: StartTS, Scan and Commit take the timestamp if nothing has been
-// read; without an oracle the transaction fails, also if its function does not care.
+// TestStartTSBeforeRead: StartTS requests nothing. Start, Scan and Commit obtain the timestamp if
+// nothing has been read; without an oracle the transaction fails, even if its function ignores
+// the error.
 func TestStartTSBeforeRead(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})
 	w.set(c, "1", "a")
-	_, gets := w.counted(c, p)
-	if _, err := c.Run(w.ctx, txn.Options{}, func(_ context.Context, tx *txn.Txn) error {
-		start := tx.StartTS()
+	questions, gets := w.counted(c, p)
+	if _, err := c.Run(w.ctx, txn.Options{}, func(ctx context.Context, tx *txn.Txn) error {
+		if start := tx.StartTS(); start != 0 || questions.Load() != 0 {
+			t.Errorf("StartTS before a read: %d, with %d questions to the oracle", start,
+				questions.Load())
+		}
+		start, err := tx.Start(ctx)
+		if err != nil {
+			return err
+		}
 		w.read(tx, "a")
 		if ats := gets(); start == 0 || len(ats) != 1 || ats[0] != uint64(start) ||
 			tx.StartTS() != start {
@@ -225,8 +233,8 @@ func TestStartTSBeforeRead(t *testing.T) {
 		cancel()
 		return 0, 0, errors.New("no oracle")
 	})
-	if _, err := c.Run(ctx, txn.Options{}, func(_ context.Context, tx *txn.Txn) error {
-		if start := tx.StartTS(); start != 0 {
+	if _, err := c.Run(ctx, txn.Options{}, func(ctx context.Context, tx *txn.Txn) error {
+		if start, err := tx.Start(ctx); start != 0 || err == nil {
 			t.Errorf("started at %d without an oracle", start)
 		}
 		tx.Set(key("a"), []byte("2"))

@@ -27,8 +27,9 @@ type Stats struct {
 	ByName map[string]NameStats
 }
 
-// NameStats are the counters of the transactions of one name; see percolator.NameStats.
-type NameStats struct {
+// NameStats are the counters of the transactions of one name; see percolator.NameStats. It has no
+// name of its own, so that both packages have the same type.
+type NameStats = struct {
 	Begun, Committed, Conflicts, Failed uint64
 	Seconds                             float64
 }

@@ -19,9 +19,7 @@ import (
 type Txn struct {
 	reader
 	writeBuffer
-	counted *nameCounters // by the transaction's name; nil if it has none
-	// ctx is the context of Begin. Only StartTS uses it, which has no context parameter.
-	ctx      context.Context
+	counted  *nameCounters  // by the transaction's name; nil if it has none
 	began    metrics.Moment // for its latency
 	ownsSpan bool           // the transaction ends span
 	// origin is the timestamp of the user's commit that caused the observer run
@@ -51,22 +49,22 @@ func (t *Txn) sawLeft(res *pb.MutationResult) {
 	}
 }
 
-// StartTS returns the timestamp of the snapshot that the transaction reads. If the transaction
-// has not read anything yet it requests one from the oracle. If that fails, the transaction
-// cannot commit and StartTS returns 0.
-func (t *Txn) StartTS() mvcc.Timestamp {
-	if t.over() {
-		return t.begun()
+// StartTS returns the timestamp of the snapshot that the transaction reads, or 0 if it has none
+// yet.
+func (t *Txn) StartTS() mvcc.Timestamp { return t.begun() }
+
+// Start returns the timestamp of the snapshot that the transaction reads. If there is none yet
+// it requests one from the oracle; if that fails, the transaction cannot commit.
+func (t *Txn) Start(ctx context.Context) (mvcc.Timestamp, error) {
+	if t.over() && t.begun() == 0 {
+		return 0, ErrTxDone
 	}
-	at, err := t.Start(t.ctx)
+	at, err := t.start(ctx)
 	if err != nil {
 		t.fail(err)
 	}
-	return at
+	return at, err
 }
-
-// Start is StartTS with a context and an error.
-func (t *Txn) Start(ctx context.Context) (mvcc.Timestamp, error) { return t.start(ctx) }
 
 // Failed returns the error that prevents the transaction from committing, from a failed read
 // or an invalid write, or nil.

@@ -50,7 +50,7 @@ type Run struct {
 // row are deleted.
 func (l Log) Run(ctx context.Context, tx *percolator.Tx, n percolator.Notification) (*Run, error) {
 	r := &Run{log: l, tx: tx, change: n}
-	old := percolator.Rows(l.result.Table).Prefix(r.prefix()).Before(tuple.Pack(r.row(n.TS)...))
+	old := percolator.Rows(l.result.Table).Prefix(r.prefix()).Before(tuple.Pack(r.row(n.CommitTS)...))
 	for cell, err := range tx.Scan(ctx, old, l.result) {
 		if err != nil {
 			return nil, err
@@ -72,7 +72,7 @@ func (r *Run) row(ts percolator.Timestamp, step ...any) []any {
 // Key returns the idempotency key of a step: 32 hexadecimal digits, the same in all runs for
 // the change.
 func (r *Run) Key(step string) string {
-	sum := sha256.Sum256([]byte(tuple.Pack(r.row(r.change.TS, step)...)))
+	sum := sha256.Sum256([]byte(tuple.Pack(r.row(r.change.CommitTS, step)...)))
 	return hex.EncodeToString(sum[:16])
 }
 
@@ -83,7 +83,7 @@ func (r *Run) Key(step string) string {
 func Step[T any](ctx context.Context, r *Run, name string, codec percolator.Codec[T],
 	call func(ctx context.Context, key string) (T, error)) (T, error) {
 	result := percolator.Typed(r.log.result, codec)
-	row := tuple.Pack(r.row(r.change.TS, name)...)
+	row := tuple.Pack(r.row(r.change.CommitTS, name)...)
 	value, done, err := result.Get(ctx, r.tx, row)
 	if err != nil || done {
 		return value, err

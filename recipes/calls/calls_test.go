@@ -169,9 +169,9 @@ func TestSecondChange(t *testing.T) {
 
 func TestOutsideOfRuns(t *testing.T) {
 	t.Parallel()
-	n := percolatortest.Start(t, nil, percolatortest.WithTables(percolator.TableSpec{Name: "calls"}))
+	n := percolatortest.Start(t, nil, percolatortest.Tables(percolator.TableSpec{Name: "calls"}))
 	err := n.DB().Transact(t.Context(), func(ctx context.Context, tx *percolator.Tx) error {
-		run, err := log.Run(ctx, tx, percolator.Notification{Row: "a", Column: order, TS: 1})
+		run, err := log.Run(ctx, tx, percolator.Notification{Row: "a", Column: order, CommitTS: 1})
 		if err != nil {
 			return err
 		}

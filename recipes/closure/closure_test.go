@@ -233,7 +233,7 @@ func TestEqualsBatch(t *testing.T) {
 			c := closure.New(closure.Config{Name: "graph", Batch: 2})
 			n := percolatortest.Start(t, func(r *percolator.Registry) {
 				c.Register(r)
-			}, percolatortest.WithDuplicateHints())
+			}, percolatortest.DuplicateHints())
 			if kind != 0 {
 				for _, observer := range []string{"graph.edges", "graph.marks"} {
 					n.Inject(t, percolatortest.Fault{Kind: kind, Observer: observer, Times: 5})

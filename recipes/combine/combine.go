@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"time"
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/tuple"
@@ -88,11 +89,15 @@ func (q *Queue[V]) Register(r *percolator.Registry, opts ...percolator.ObserverO
 
 // Add buffers an update of the key. It never conflicts.
 func (q *Queue[V]) Add(tx *percolator.Tx, key string, update V) {
-	bucket := q.bucket(key)
-	// The timestamp orders updates by age; the random number makes the row unique.
-	row := tuple.Pack(bucket, tx.StartTS(), rand.Uint64(), key)
+	bucket, start := q.bucket(key), tx.StartTS()
+	if start == 0 { // the transaction has read nothing yet
+		start = percolator.Timestamp(time.Now().UnixMilli()) << counterBits
+	}
+	// The timestamp orders updates by age, as far as clocks agree; the random number makes the row
+	// unique.
+	row := tuple.Pack(bucket, start, rand.Uint64(), key)
 	q.update.Set(tx, row, update)
-	tx.Notify(tuple.Pack(bucket, slice(tx.StartTS())), q.wake)
+	tx.Notify(tuple.Pack(bucket, slice(start)), q.wake)
 }
 
 // Get returns the value of the key combined with its queued updates, both from the snapshot of
@@ -123,9 +128,13 @@ type updates[V any] struct {
 	of   map[string][]V // by key
 }
 
-// sliceBits is the number of low bits of a timestamp within one slice: the counter's 18 bits,
-// and 8 bits of milliseconds, so that a slice spans 256 ms.
-const sliceBits = 18 + 8
+const (
+	// counterBits is the number of bits of a timestamp's counter, below the milliseconds.
+	counterBits = 18
+	// sliceBits is the number of low bits of a timestamp within one slice: the counter, and 8 bits
+	// of milliseconds, so that a slice spans 256 ms.
+	sliceBits = counterBits + 8
+)
 
 // slice returns the time slice of the updates of a transaction.
 func slice(start percolator.Timestamp) uint64 { return uint64(start) >> sliceBits }

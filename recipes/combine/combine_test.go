@@ -87,7 +87,7 @@ func TestCountsOnce(t *testing.T) {
 			t.Parallel()
 			q := combine.Counter("visits", visits)
 			n := percolatortest.Start(t, register(q),
-				percolatortest.WithDuplicateHints())
+				percolatortest.DuplicateHints())
 			n.Inject(t, percolatortest.Fault{Kind: kind, Observer: "visits", Times: 3})
 			want := add(t, n, q)
 			n.RunUntilIdle(t)
@@ -188,10 +188,10 @@ func TestRunIsOfOneSlice(t *testing.T) {
 			func(context.Context, *percolator.Tx, percolator.Notification) error { return nil })
 	})
 	var start percolator.Timestamp
-	n.Transact(t, func(_ context.Context, tx *percolator.Tx) error {
-		start = tx.StartTS()
+	n.Transact(t, func(ctx context.Context, tx *percolator.Tx) (err error) {
+		start, err = tx.Start(ctx)
 		q.Add(tx, "a", 7)
-		return nil
+		return err
 	})
 	for i, want := range []bool{false, false, true} {
 		at := uint64(start)>>26 + []uint64{1, ^uint64(0), 0}[i] // of the slices of 256 ms

@@ -118,7 +118,7 @@ func (cfg Config[V]) run(ctx context.Context, tx *percolator.Tx,
 	}
 	changes := make([]Change[V], len(batch))
 	for i, n := range batch {
-		changes[i] = Change[V]{Row: n.Row, Version: n.TS}
+		changes[i] = Change[V]{Row: n.Row, Version: n.CommitTS}
 	}
 	there, failed := changes[:0:0], map[string]error{}
 	for i, err := range cfg.read(ctx, tx, changes, cells) {

@@ -146,7 +146,7 @@ func TestSinkFollows(t *testing.T) {
 					return nil
 				}
 			}
-			n := percolatortest.Start(t, register(s), percolatortest.WithDuplicateHints())
+			n := percolatortest.Start(t, register(s), percolatortest.DuplicateHints())
 			if kind != 0 {
 				n.Inject(t, percolatortest.Fault{Kind: kind, Observer: "export", Times: 3})
 			}
@@ -207,7 +207,7 @@ func TestFill(t *testing.T) {
 	defer snapshot.Close()
 	moved := true
 	s := newSink()
-	s.version["row7"], s.values["row7"] = snapshot.Timestamp()+1, "LATER"
+	s.version["row7"], s.values["row7"] = snapshot.StartTS()+1, "LATER"
 	cfg := export.Config[string]{
 		Name: "export", Column: text, Apply: s.apply,
 		Read: func(_ context.Context, _ percolator.Reader, row string, value []byte) (string, error) {

@@ -90,7 +90,7 @@ func TestFollowsTheColumn(t *testing.T) {
 		t.Run(kind.String(), func(t *testing.T) {
 			t.Parallel()
 			x := byTag()
-			n := percolatortest.Start(t, register(x), percolatortest.WithDuplicateHints())
+			n := percolatortest.Start(t, register(x), percolatortest.DuplicateHints())
 			n.Inject(t, percolatortest.Fault{Kind: kind, Observer: "by_tag", Times: 4})
 			random := rand.New(rand.NewPCG(1, uint64(kind)))
 			for i := range 150 {

@@ -80,7 +80,7 @@ func TestAgainAndAgain(t *testing.T) {
 		},
 	})
 	n := percolatortest.Start(t, func(r *percolator.Registry) { jobs.Register(r) },
-		percolatortest.WithDuplicateHints(), percolatortest.WithTimeout(time.Minute))
+		percolatortest.DuplicateHints(), percolatortest.Timeout(time.Minute))
 	start := func() {
 		for range 3 { // as three nodes do
 			if err := jobs.Start(t.Context(), n.DB()); err != nil {
@@ -114,7 +114,7 @@ func TestDoneOnce(t *testing.T) {
 			t.Parallel()
 			jobs := counting(time.Hour)
 			n := percolatortest.Start(t, func(r *percolator.Registry) { jobs.Register(r) },
-				percolatortest.WithDuplicateHints())
+				percolatortest.DuplicateHints())
 			n.Inject(t, percolatortest.Fault{Kind: kind, Observer: "tidy", Times: 2})
 			for range 4 {
 				if err := jobs.Start(t.Context(), n.DB()); err != nil {

@@ -40,7 +40,7 @@ func Example() {
 // start returns a node whose table is there.
 func start(t testing.TB) *percolatortest.Node {
 	return percolatortest.Start(t, nil,
-		percolatortest.WithTables(percolator.TableSpec{Name: "limits"}))
+		percolatortest.Tables(percolator.TableSpec{Name: "limits"}))
 }
 
 // TestNeverMoreThanBurst takes from many goroutines, under conflicts and lost replies, from

@@ -38,7 +38,7 @@ func TestOneOwner(t *testing.T) {
 			t.Parallel()
 			c := unique.New("names")
 			n := percolatortest.Start(t, nil,
-				percolatortest.WithTables(percolator.TableSpec{Name: "names"}))
+				percolatortest.Tables(percolator.TableSpec{Name: "names"}))
 			n.Inject(t, percolatortest.Fault{Kind: kind, Times: 5})
 			const values, claimants = 10, 8
 			var mu sync.Mutex
@@ -79,7 +79,7 @@ func TestOneOwner(t *testing.T) {
 func TestChangeAndRelease(t *testing.T) {
 	t.Parallel()
 	c := unique.New("names")
-	n := percolatortest.Start(t, nil, percolatortest.WithTables(percolator.TableSpec{Name: "names"}))
+	n := percolatortest.Start(t, nil, percolatortest.Tables(percolator.TableSpec{Name: "names"}))
 	try := func(fn func(context.Context, *percolator.Tx) error) error {
 		return n.DB().Transact(t.Context(), fn)
 	}

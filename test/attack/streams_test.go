@@ -46,7 +46,7 @@ func largeRead(ctx context.Context, t *testing.T, c *target) *pb.TabletRequest {
 	}
 	return &pb.TabletRequest{
 		TabletId: where[0].TabletId, Epoch: where[0].Epoch,
-		Op: &pb.TabletRequest_Get{Get: &pb.GetRequest{At: uint64(s.Timestamp()), Cells: []*pb.Cell{
+		Op: &pb.TabletRequest_Get{Get: &pb.GetRequest{At: uint64(s.StartTS()), Cells: []*pb.Cell{
 			{Table: uint32(table), Row: wire.Bytes("large"), Column: wire.Bytes(cell.Name)},
 		}}},
 	}

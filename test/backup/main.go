@@ -138,7 +138,7 @@ func (t *trial) all(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	at := []percolator.Timestamp{full, between.Timestamp(), 0}
+	at := []percolator.Timestamp{full, between.StartTS(), 0}
 	_ = between.Close()
 	if at[2], err = t.backUp(ctx, from, "--incremental"); err != nil {
 		return err

@@ -27,7 +27,7 @@ var column = percolator.Column{Table: "bank", Name: "v"}
 
 // TestObjectStores makes and restores a chain in each kind of store that is not a directory.
 func TestObjectStores(t *testing.T) {
-	from := percolatortest.Start(t, nil, percolatortest.WithTables(percolator.TableSpec{
+	from := percolatortest.Start(t, nil, percolatortest.Tables(percolator.TableSpec{
 		Name: "bank", SplitKeys: []string{"row000030", "row000060"},
 	}))
 	rows := map[string]string{}

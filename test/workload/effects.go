@@ -95,7 +95,7 @@ func beginAndWait(ctx context.Context, db *percolator.DB, row string) error {
 	reached, err := numberAt(ctx, s, row, effectsEnd)
 	if err == nil && reached < to {
 		err = fmt.Errorf("workload: effects: EFFECT-MISSING: row %s is at %d in the snapshot of %d, "+
-			"and a wait for %d, which made it %d, has ended", row, reached, s.Timestamp(), at, to)
+			"and a wait for %d, which made it %d, has ended", row, reached, s.StartTS(), at, to)
 	}
 	return err
 }

@@ -203,7 +203,7 @@ func watch(ctx context.Context, db *percolator.DB, cells int) error {
 			first[row("stable", i)] = string(v)
 		}
 	}
-	again, err := db.SnapshotAt(ctx, s.Timestamp())
+	again, err := db.SnapshotAt(ctx, s.StartTS())
 	if err != nil {
 		return err
 	}
@@ -220,7 +220,7 @@ func watch(ctx context.Context, db *percolator.DB, cells int) error {
 	for r, v := range first {
 		if second[r] != v {
 			return fmt.Errorf("workload: stable snapshots: row %s at %d was %q, then %q", r,
-				s.Timestamp(), v, second[r])
+				s.StartTS(), v, second[r])
 		}
 	}
 	if len(second) != len(first) {

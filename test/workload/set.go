@@ -99,7 +99,7 @@ func (s *elements) read(ctx context.Context, db *percolator.DB) error {
 			found[n] = true
 		}
 	}
-	return s.compare(found, began, snap.Timestamp())
+	return s.compare(found, began, snap.StartTS())
 }
 
 func (s *elements) compare(found map[int]bool, began time.Duration, at percolator.Timestamp) error {

@@ -68,7 +68,7 @@ func (w *Timers) Register(r *percolator.Registry) {
 		if err != nil {
 			return err
 		}
-		age := tx.StartTS().Time().Sub(n.TS.Time())
+		age := tx.StartTS().Time().Sub(n.CommitTS.Time())
 		waited := time.Since(time.UnixMilli(int64(began)))
 		if age < timersRest && waited < restAtMost*timersRest {
 			w.mu.Lock()

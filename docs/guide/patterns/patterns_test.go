@@ -14,7 +14,7 @@ import (
 
 func TestSomebodyStaysOnCall(t *testing.T) {
 	n := percolatortest.Start(t, nil,
-		percolatortest.WithTables(percolator.TableSpec{Name: onCall.Column.Table}))
+		percolatortest.Tables(percolator.TableSpec{Name: onCall.Column.Table}))
 	for range 20 {
 		n.Set(t, "ann", onCall.Column, "yes")
 		n.Set(t, "bob", onCall.Column, "yes")
@@ -45,7 +45,7 @@ func TestAllFollowersAreNotified(t *testing.T) {
 			notified[n.Row]++
 			return nil
 		})
-	}, percolatortest.WithTables(percolator.TableSpec{Name: follows.Column.Table}))
+	}, percolatortest.Tables(percolator.TableSpec{Name: follows.Column.Table}))
 	n.Inject(t, percolatortest.Fault{Kind: percolatortest.CommitConflicts, Observer: "spread", Times: 2})
 	n.Transact(t, func(_ context.Context, tx *percolator.Tx) error {
 		for i := range 2*page + 10 {

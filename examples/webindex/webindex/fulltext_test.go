@@ -162,5 +162,5 @@ func (a *application) now(t *testing.T) percolator.Timestamp {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	return s.Timestamp()
+	return s.StartTS()
 }

@@ -85,7 +85,7 @@ func (l *loader) have(ctx context.Context) (map[string]string, error) {
 		return nil, err
 	}
 	defer func() { _ = snapshot.Close() }() // only a lease, which ends by itself
-	l.from = snapshot.Timestamp()
+	l.from = snapshot.StartTS()
 	have := map[string]string{}
 	for c, err := range snapshot.Scan(ctx, percolator.Rows(schema.TablePages),
 		schema.Pages(schema.Sum)) {

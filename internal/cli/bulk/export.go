@@ -233,7 +233,7 @@ func (e *export) snapshot(ctx context.Context) (*percolator.Snapshot, error) {
 // write scans and writes what is left, and ends the export.
 func (e *export) write(ctx context.Context, snapshot *percolator.Snapshot) error {
 	defer func() { _ = snapshot.Close() }()
-	e.state.TS = uint64(snapshot.Timestamp())
+	e.state.TS = uint64(snapshot.StartTS())
 	e.meter = e.Out.NewMeter("export", e.tally(), e.quiet)
 	e.parts = e.rangeExtent(ctx)
 	// Take the lease before the first row: it also tells whether the snapshot is still

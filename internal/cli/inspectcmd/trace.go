@@ -53,7 +53,7 @@ With -o json each step is an object; "state" is one of ` + inspect.States + `.`,
 				if err != nil {
 					return err
 				}
-				newest = uint64(snapshot.Timestamp())
+				newest = uint64(snapshot.StartTS())
 				if err := snapshot.Close(); err != nil {
 					return err
 				}

@@ -144,7 +144,7 @@ func oracleNow(ctx context.Context, db *percolator.DB) (mvcc.Timestamp, error) {
 	if err != nil {
 		return 0, err
 	}
-	return mvcc.Timestamp(now.Timestamp()), now.Close()
+	return mvcc.Timestamp(now.StartTS()), now.Close()
 }
 
 // aheadNoted is how far timestamps may be ahead of this machine's clock without a note: what

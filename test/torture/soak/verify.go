@@ -27,7 +27,7 @@ var tables = []string{docs, mirror, words, links, control}
 
 // read reads all tables from one snapshot.
 func read(ctx context.Context, s *percolator.Snapshot) (*contents, error) {
-	c := &contents{at: s.Timestamp(), tables: map[string]map[percolator.CellKey]string{}}
+	c := &contents{at: s.StartTS(), tables: map[string]map[percolator.CellKey]string{}}
 	hash := sha256.New()
 	for _, table := range append(slices.Clip(tables), workload.Table) {
 		cells := map[percolator.CellKey]string{}
