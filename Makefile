@@ -113,6 +113,12 @@ lint: $(LINT) ## the linters of .golangci.yml, and go vet
 	$(GO) vet ./api/... ./internal/wire
 	GOGC=400 GOMEMLIMIT=4GiB $(LINT) run ./...
 
+# axe-core checks the accessibility of pages in the browser tests; without it they skip that.
+AXE_VERSION := 4.11.0
+$(BIN)/axe.min.js:
+	mkdir -p $(BIN) && cd $(BIN) && npm pack --silent axe-core@$(AXE_VERSION) && \
+		tar -xzOf axe-core-$(AXE_VERSION).tgz package/axe.min.js >axe.min.js && rm axe-core-$(AXE_VERSION).tgz
+
 $(LINT):
 	@mkdir -p $(BIN)
 	GOBIN=$(CURDIR)/$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)

@@ -17,7 +17,7 @@ import (
 // consolePages are the console's, and what each has to show of a sound cluster.
 var consolePages = map[string]string{
 	"overview": "Nodes that may fail", "nodes": "round trip", "tablets": "replicas on nodes",
-	"observers": "percolator observer pause", "locks": "percolator lock ls",
+	"observers": "Waiting: changed rows", "locks": "percolator lock ls",
 	"internals": "Raft log", "oracle": "Timestamp oracle", "jobs": "Collection of old versions", "cells": "Row prefix",
 	"heat": "Tablet load, last hour", "mailboxes": "batch sizes", "trace": "The transaction that wrote a cell",
 }
@@ -63,11 +63,14 @@ func TestConsole(t *testing.T) {
 		t.Fatal(err)
 	}
 	v.finds(ctx, health.ObserverParked, "percolator notify replay broken --all-parked")
-	v.goes("observers", "Parked: broken")
+	v.goes("cells?table=input&row=row", "Parked: broken")
+	says("its error on the row's page", "no: a row may not be called "+evil)
+	v.looks("parked-row")
+	v.goes("observers?name=broken", "Rows whose runs failed as often as allowed")
 	says("its error", "no: a row may not be called "+evil)
 	v.looks("parked")
 	v.logsIn(ctx, asked)
-	v.presses("observers", "Replay broken, row row", "", "Done: 1 will run again.")
+	v.presses("observers?name=broken", "Replay broken, row row", "", "Done: 1 will run again.")
 	leaveOldLock(ctx, t, asked)
 	v.finds(ctx, health.LockOld, "percolator lock resolve --all")
 

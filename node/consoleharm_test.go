@@ -2,7 +2,6 @@ package node_test
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -99,9 +98,9 @@ func TestConsoleWhileHarmed(t *testing.T) {
 	v.goes("nodes", "refuses writes")
 	v.seesAll("full")
 	v.presses("observers", "Pause copies", "", "Done.")
-	v.goes("observers", "percolator observer resume copies")
+	v.goes("observers?name=copies", "percolator observer resume copies")
 	v.presses("observers", "Resume copies", "", "Done.")
-	v.goes("observers", "percolator observer limit copies")
+	v.goes("observers?name=copies", "percolator observer limit copies")
 	v.presses("observers", "Limit copies", "3", "Done.")
 	if s := stateOf(t, asked, "copies"); s.Info.Paused || s.Info.Limit != 3 {
 		t.Errorf("after the buttons: %v", s.Info)
@@ -118,7 +117,7 @@ func TestConsoleWhileHarmed(t *testing.T) {
 	v.goes("oracle", "fix time synchronisation")
 	v.b.Await("its difference", `document.querySelector("main td.critical")?.innerText.startsWith("-")`)
 	v.seesAll("halted")
-	drained := fmt.Sprint("node ", r.id(2))
+	drained := r.nodes[2].Addr()
 	v.presses("nodes", "Drain "+drained, "", "add a node first")
 	r.add()
 	v.b.Await("four nodes", `document.querySelectorAll("main tbody tr").length === 4`)

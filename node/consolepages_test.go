@@ -173,6 +173,6 @@ func (v visitor) seesContention(ctx context.Context, db *percolator.DB) {
 	v.goes("jobs", "3 replicas of each tablet")
 	v.sees("splits", "Tablets larger than 96.0 MiB, or with more than 250\u202f000 operations/s, are split")
 	v.looks("jobs")
-	v.goes("oracle", "(issuing)")
+	v.goes("oracle", "issuing")
 	v.looks("oracle")
 }

@@ -138,6 +138,10 @@ func TestEveryWayToFail(t *testing.T) {
 			set(t, n, "bad", raw)
 			notifytest.Eventually(t, 10*time.Second, "parked",
 				parkedWith(cluster, n.Cell(table, "bad", raw.Name), c.text, 2))
+			found, _ := cluster.Notification(n.Cell(table, "bad", raw.Name))
+			if strings.Contains(found.Error, "(*run)") || strings.Contains(found.Error, "runtime/") {
+				t.Errorf("the error has frames of the framework:\n%s", found.Error)
+			}
 			set(t, n, "good", raw)
 			notifytest.Eventually(t, 10*time.Second, "others run", func() bool {
 				return n.Stats("reader").Commits == 1

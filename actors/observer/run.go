@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -71,33 +70,42 @@ var errExited = errors.New("observer: the function called runtime.Goexit")
 type panicError struct {
 	value any
 	at    string // file and line
-	stack []byte
+	stack string
 }
 
 // Error returns the panic's value, its position and the stack. It is truncated to 1 KiB when it
 // is stored.
 func (e *panicError) Error() string {
-	return fmt.Sprintf("observer: panic: %v, at %s\n%s", e.value, e.at, e.stack)
+	return fmt.Sprintf("observer: panic: %v, at %s%s", e.value, e.at, e.stack)
 }
 
-// recovered returns the error of a panic. It must be called by the deferred function that
-// recovered it.
+// recovered returns the error of a panic, with the stack of the user's function: the frames from
+// the panic up to this package. It must be called by the deferred function that recovered it.
 func recovered(value any) *panicError {
-	var callers [32]uintptr
+	var callers [64]uintptr
 	frames := runtime.CallersFrames(callers[:runtime.Callers(0, callers[:])])
-	at, panicked := "unknown", false
+	e, panicked := &panicError{value: value, at: "unknown"}, false
 	for {
 		f, more := frames.Next()
-		inRuntime := strings.HasPrefix(f.Function, "runtime.")
-		if panicked && !inRuntime {
-			at = fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line)
+		switch inRuntime := strings.HasPrefix(f.Function, "runtime."); {
+		case panicked && strings.HasPrefix(f.Function, thisPackage):
+			return e
+		case panicked && !inRuntime:
+			if e.stack == "" {
+				e.at = fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line)
+			}
+			e.stack += fmt.Sprintf("\n%s\n\t%s:%d", f.Function, f.File, f.Line)
+		case f.Function == "runtime.gopanic":
+			panicked = true
 		}
-		if panicked && !inRuntime || !more {
-			return &panicError{value: value, at: at, stack: debug.Stack()}
+		if !more {
+			return e
 		}
-		panicked = panicked || f.Function == "runtime.gopanic"
 	}
 }
+
+// thisPackage is the prefix of the names of this package's functions.
+const thisPackage = "github.com/percolator-go/percolator/actors/observer.(*run)."
 
 // deadlineError is the error of a function that did not return before its deadline.
 type deadlineError struct {

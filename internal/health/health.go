@@ -178,7 +178,7 @@ func nodeName(n *pb.Node) string {
 	if n.GetListen() == "" {
 		return fmt.Sprintf("node %d", n.GetNodeId())
 	}
-	return fmt.Sprintf("node %d (%s)", n.GetNodeId(), n.GetListen())
+	return "node " + n.GetListen()
 }
 
 // plural returns "1 tablet" or "3 tablets".

@@ -213,7 +213,7 @@ func nodeKinds() []kindCase {
 		}, "node 2", "missing from the node table", 1},
 		{DrainBlocked, warning, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[1].Node.Blocked, r.Nodes[1].Node.Listen = "too few nodes", "10.0.0.2:7800"
-		}, "node 2 (10.0.0.2:7800)", "drain 2 --undo", 1},
+		}, "node 10.0.0.2:7800", "drain 2 --undo", 1},
 		{WritesRefused, critical, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[1].Status.WriteBlocked = "disk full"
 		}, "node 2", "Free space", 1},

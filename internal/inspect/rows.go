@@ -92,6 +92,7 @@ func ReadRows(ctx context.Context, db *percolator.DB, q RowsQuery) (_ *Rows, err
 
 // StoredRow holds all entries of a row.
 type StoredRow struct {
+	Row     pbjson.Bytes  `json:"row"`
 	At      uint64        `json:"at_ts"` // the oracle's time when it was read
 	Entries []StoredEntry `json:"entries"`
 	More    bool          `json:"more"` // there may be more entries
@@ -121,7 +122,9 @@ func ReadRow(ctx context.Context, client *txn.Client, table, row string) (*Store
 	if err != nil {
 		return nil, err
 	}
-	out := &StoredRow{At: uint64(at), Entries: []StoredEntry{}, More: Bounded(entries)}
+	out := &StoredRow{
+		Row: pbjson.Bytes(row), At: uint64(at), Entries: []StoredEntry{}, More: Bounded(entries),
+	}
 	if len(entries) > rowEntries {
 		entries, out.More = entries[:rowEntries], true
 	}

@@ -123,36 +123,46 @@ func TestHeatIsBounded(t *testing.T) {
 	}
 }
 
-// TestPoints: points say what happened between them, and are no more than there is room for;
-// those of several nodes become one line.
+// TestPoints: points hold the changes between readings, also of one observer; their number is
+// bounded; those of several nodes are added up.
 func TestPoints(t *testing.T) {
 	var points recent.Points
 	var operations metrics.Durations
 	for i := range recent.MaxPoints + 10 {
 		points.Add(begin.Add(time.Duration(i)*recent.Every), recent.Figures{
-			Operations: operations.Read(), Backlog: uint64(i),
+			Operations: operations.Read(), Backlog: uint64(i), ClientTransactions: uint64(20 * i),
+			Observers: map[string]recent.ObserverFigures{
+				"parse": {Runs: uint64(30 * i), Failures: uint64(10 * i)}, "index": {Conflicts: uint64(i)},
+			},
 		})
 		for range 50 {
 			operations.Observe(20 * time.Millisecond)
 		}
 	}
-	got := points.Read()
+	got := points.Read("parse")
 	if len(got) != recent.MaxPoints || got[0].Backlog != 10 {
 		t.Fatalf("%d points, the first %v", len(got), got[0])
 	}
 	for i, p := range got {
 		if p.OperationsPerS != 5 || p.OperationP99Ms <= 10 || p.OperationP99Ms > 25 ||
-			p.TransactionsPerS != 0 || p.Findings != nil || p.Backlog != uint64(i+10) {
+			p.TransactionsPerS != 2 || p.Findings != nil || p.Backlog != uint64(i+10) {
 			t.Fatalf("point %d: %v", i, p)
 		}
+		if o := p.Observers; len(o) != 1 || o[0].RunsPerS != 3 || o[0].FailuresPerS != 1 {
+			t.Fatalf("point %d has observers %v", i, o)
+		}
 	}
-	two := uint32(2)
+	two, old := uint32(2), uint64(5000)
 	all := recent.Together([][]*wire.Point{got, {
-		{UnixMs: got[0].UnixMs + 3000, OperationsPerS: 1, OperationP99Ms: 99, Backlog: 7, Findings: &two},
+		{UnixMs: got[0].UnixMs + 3000, OperationsPerS: 1, OperationP99Ms: 99, Backlog: 7, Findings: &two,
+			Observers: []*wire.ObserverPoint{{Name: "parse", RunsPerS: 1, OldestMs: &old}}},
 	}})
 	first := all[0]
 	if len(all) != recent.MaxPoints || first.OperationsPerS != 6 || first.OperationP99Ms != 99 ||
 		first.Backlog != 17 || first.GetFindings() != 2 || all[1].OperationsPerS != 5 {
 		t.Errorf("%d points, the first %v, then %v", len(all), first, all[1])
+	}
+	if o := first.Observers; len(o) != 1 || o[0].RunsPerS != 4 || o[0].GetOldestMs() != 5000 {
+		t.Errorf("the observers of both: %v", o)
 	}
 }

@@ -20,6 +20,7 @@ type serverCounters struct {
 	connections atomic.Int64
 	accepted    atomic.Uint64
 	unread      atomic.Uint64
+	committed   atomic.Uint64
 }
 
 // ServerStats are a server's counters since its start.
@@ -34,6 +35,10 @@ type ServerStats struct {
 	Unread      uint64 // connections closed because their client did not read its answers
 	Displaced   uint64 // connections without a call closed to make room for others
 	RateRefused uint64 // operations refused by a rate limit; not in Errors
+	// Committed counts the clients' committed transactions: one-phase commits, and commits that
+	// decide a transaction of two phases. It excludes those of clients of releases before 0.1.0,
+	// and transactions of weak notifications alone.
+	Committed uint64
 }
 
 // performed counts an operation that started at began, and its answer.
@@ -46,6 +51,10 @@ func (c *serverCounters) performed(req *pb.TabletRequest, began time.Time,
 	}
 	took.(*metrics.Durations).Since(began)
 	if resp.GetError() == nil {
+		if (req.GetOnePhase() != nil || req.GetCommit().GetDecides()) &&
+			resp.GetMutation().GetStatus() == pb.Status_STATUS_OK {
+			c.committed.Add(1)
+		}
 		return
 	}
 	// Count codes of later builds as unknown, so that peers cannot create labels.
@@ -64,7 +73,7 @@ func (s *Server) Stats() ServerStats {
 		Operations: map[string]metrics.Histogram{}, Errors: map[pb.Error_Code]uint64{},
 		Connections: c.connections.Load(), Accepted: c.accepted.Load(), Unread: c.unread.Load(),
 		Displaced:   s.service.limiter.Closed(),
-		RateRefused: s.service.cfg.Clients.rates.refused.Load(),
+		RateRefused: s.service.cfg.Clients.rates.refused.Load(), Committed: c.committed.Load(),
 	}
 	c.operations.Range(func(name, took any) bool {
 		out.Operations[name.(string)] = took.(*metrics.Durations).Read()

@@ -38,6 +38,9 @@ func TestClientsAreCounted(t *testing.T) {
 	// Locks are committed behind the operation that decides.
 	until(func() bool { return s.server.Stats().Operations["commit"].Count() > 0 }, "no commit was counted")
 	got := s.server.Stats()
+	if got.Committed != 2 { // one of one phase and one of two
+		t.Errorf("%d transactions of clients were counted, not 2", got.Committed)
+	}
 	for _, name := range []string{"one_phase", "prewrite", "split"} {
 		if got.Operations[name].Count() == 0 {
 			t.Errorf("no %s was counted", name)

@@ -254,7 +254,9 @@ func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, c
 		n, weight := firstRun(p.c.router, d, cells, p.c.router.decision)
 		in, out := split(d, intents, p.c.router.batchBytes()-weight)
 		done := decision{commitTS: commitTS, cells: cells[n:], intents: out}
-		resp, v, err := p.c.router.try(ctx, d, p.commitRequest(commitTS, cells[:n], in))
+		req := p.commitRequest(commitTS, cells[:n], in)
+		req.GetCommit().Decides = true
+		resp, v, err := p.c.router.try(ctx, d, req)
 		switch v {
 		case answered:
 			sent = true

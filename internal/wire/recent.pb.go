@@ -29,6 +29,7 @@ type RecentRequest struct {
 	Heat          bool                   `protobuf:"varint,2,opt,name=heat,proto3" json:"heat,omitempty"`
 	Mailboxes     bool                   `protobuf:"varint,3,opt,name=mailboxes,proto3" json:"mailboxes,omitempty"`
 	Contended     bool                   `protobuf:"varint,4,opt,name=contended,proto3" json:"contended,omitempty"`
+	Observer      string                 `protobuf:"bytes,5,opt,name=observer,proto3" json:"observer,omitempty"` // with points: include those of this observer
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -89,6 +90,13 @@ func (x *RecentRequest) GetContended() bool {
 		return x.Contended
 	}
 	return false
+}
+
+func (x *RecentRequest) GetObserver() string {
+	if x != nil {
+		return x.Observer
+	}
+	return ""
 }
 
 type Recent struct {
@@ -173,10 +181,11 @@ type Point struct {
 	UnixMs           int64                  `protobuf:"varint,1,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`                                  // their end
 	OperationsPerS   float64                `protobuf:"fixed64,2,opt,name=operations_per_s,json=operationsPerS,proto3" json:"operations_per_s,omitempty"`       // of remote clients, that the node has answered
 	OperationP99Ms   float64                `protobuf:"fixed64,3,opt,name=operation_p99_ms,json=operationP99Ms,proto3" json:"operation_p99_ms,omitempty"`       // 0: there were none
-	TransactionsPerS float64                `protobuf:"fixed64,4,opt,name=transactions_per_s,json=transactionsPerS,proto3" json:"transactions_per_s,omitempty"` // that its process has committed
+	TransactionsPerS float64                `protobuf:"fixed64,4,opt,name=transactions_per_s,json=transactionsPerS,proto3" json:"transactions_per_s,omitempty"` // committed by its process and by remote clients through it
 	TransactionP99Ms float64                `protobuf:"fixed64,5,opt,name=transaction_p99_ms,json=transactionP99Ms,proto3" json:"transaction_p99_ms,omitempty"`
 	Backlog          uint64                 `protobuf:"varint,6,opt,name=backlog,proto3" json:"backlog,omitempty"`         // cells that wait or run in its observers
 	Findings         *uint32                `protobuf:"varint,7,opt,name=findings,proto3,oneof" json:"findings,omitempty"` // unset: nobody was looking
+	Observers        []*ObserverPoint       `protobuf:"bytes,8,rep,name=observers,proto3" json:"observers,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -260,6 +269,89 @@ func (x *Point) GetFindings() uint32 {
 	return 0
 }
 
+func (x *Point) GetObservers() []*ObserverPoint {
+	if x != nil {
+		return x.Observers
+	}
+	return nil
+}
+
+type ObserverPoint struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	RunsPerS      float64                `protobuf:"fixed64,2,opt,name=runs_per_s,json=runsPerS,proto3" json:"runs_per_s,omitempty"`
+	FailuresPerS  float64                `protobuf:"fixed64,3,opt,name=failures_per_s,json=failuresPerS,proto3" json:"failures_per_s,omitempty"`
+	ConflictsPerS float64                `protobuf:"fixed64,4,opt,name=conflicts_per_s,json=conflictsPerS,proto3" json:"conflicts_per_s,omitempty"`
+	OldestMs      *uint64                `protobuf:"varint,5,opt,name=oldest_ms,json=oldestMs,proto3,oneof" json:"oldest_ms,omitempty"` // age of the oldest notification of the tablets that the node leads; 0: none; unset: unknown
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObserverPoint) Reset() {
+	*x = ObserverPoint{}
+	mi := &file_recent_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObserverPoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObserverPoint) ProtoMessage() {}
+
+func (x *ObserverPoint) ProtoReflect() protoreflect.Message {
+	mi := &file_recent_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObserverPoint.ProtoReflect.Descriptor instead.
+func (*ObserverPoint) Descriptor() ([]byte, []int) {
+	return file_recent_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ObserverPoint) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ObserverPoint) GetRunsPerS() float64 {
+	if x != nil {
+		return x.RunsPerS
+	}
+	return 0
+}
+
+func (x *ObserverPoint) GetFailuresPerS() float64 {
+	if x != nil {
+		return x.FailuresPerS
+	}
+	return 0
+}
+
+func (x *ObserverPoint) GetConflictsPerS() float64 {
+	if x != nil {
+		return x.ConflictsPerS
+	}
+	return 0
+}
+
+func (x *ObserverPoint) GetOldestMs() uint64 {
+	if x != nil && x.OldestMs != nil {
+		return *x.OldestMs
+	}
+	return 0
+}
+
 // The tablets that a node led in a minute, in order, neighbours together where there are very many.
 type HeatColumn struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -271,7 +363,7 @@ type HeatColumn struct {
 
 func (x *HeatColumn) Reset() {
 	*x = HeatColumn{}
-	mi := &file_recent_proto_msgTypes[3]
+	mi := &file_recent_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -283,7 +375,7 @@ func (x *HeatColumn) String() string {
 func (*HeatColumn) ProtoMessage() {}
 
 func (x *HeatColumn) ProtoReflect() protoreflect.Message {
-	mi := &file_recent_proto_msgTypes[3]
+	mi := &file_recent_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -296,7 +388,7 @@ func (x *HeatColumn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeatColumn.ProtoReflect.Descriptor instead.
 func (*HeatColumn) Descriptor() ([]byte, []int) {
-	return file_recent_proto_rawDescGZIP(), []int{3}
+	return file_recent_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *HeatColumn) GetMinute() int64 {
@@ -328,7 +420,7 @@ type HeatRange struct {
 
 func (x *HeatRange) Reset() {
 	*x = HeatRange{}
-	mi := &file_recent_proto_msgTypes[4]
+	mi := &file_recent_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -340,7 +432,7 @@ func (x *HeatRange) String() string {
 func (*HeatRange) ProtoMessage() {}
 
 func (x *HeatRange) ProtoReflect() protoreflect.Message {
-	mi := &file_recent_proto_msgTypes[4]
+	mi := &file_recent_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -353,7 +445,7 @@ func (x *HeatRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeatRange.ProtoReflect.Descriptor instead.
 func (*HeatRange) Descriptor() ([]byte, []int) {
-	return file_recent_proto_rawDescGZIP(), []int{4}
+	return file_recent_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *HeatRange) GetStartTable() uint32 {
@@ -421,7 +513,7 @@ type Mailbox struct {
 
 func (x *Mailbox) Reset() {
 	*x = Mailbox{}
-	mi := &file_recent_proto_msgTypes[5]
+	mi := &file_recent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -433,7 +525,7 @@ func (x *Mailbox) String() string {
 func (*Mailbox) ProtoMessage() {}
 
 func (x *Mailbox) ProtoReflect() protoreflect.Message {
-	mi := &file_recent_proto_msgTypes[5]
+	mi := &file_recent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -446,7 +538,7 @@ func (x *Mailbox) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mailbox.ProtoReflect.Descriptor instead.
 func (*Mailbox) Descriptor() ([]byte, []int) {
-	return file_recent_proto_rawDescGZIP(), []int{5}
+	return file_recent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Mailbox) GetActor() string {
@@ -513,7 +605,7 @@ type ContendedRow struct {
 
 func (x *ContendedRow) Reset() {
 	*x = ContendedRow{}
-	mi := &file_recent_proto_msgTypes[6]
+	mi := &file_recent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -525,7 +617,7 @@ func (x *ContendedRow) String() string {
 func (*ContendedRow) ProtoMessage() {}
 
 func (x *ContendedRow) ProtoReflect() protoreflect.Message {
-	mi := &file_recent_proto_msgTypes[6]
+	mi := &file_recent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -538,7 +630,7 @@ func (x *ContendedRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContendedRow.ProtoReflect.Descriptor instead.
 func (*ContendedRow) Descriptor() ([]byte, []int) {
-	return file_recent_proto_rawDescGZIP(), []int{6}
+	return file_recent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ContendedRow) GetTable() uint32 {
@@ -594,7 +686,7 @@ type Histogram struct {
 
 func (x *Histogram) Reset() {
 	*x = Histogram{}
-	mi := &file_recent_proto_msgTypes[7]
+	mi := &file_recent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -606,7 +698,7 @@ func (x *Histogram) String() string {
 func (*Histogram) ProtoMessage() {}
 
 func (x *Histogram) ProtoReflect() protoreflect.Message {
-	mi := &file_recent_proto_msgTypes[7]
+	mi := &file_recent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -619,7 +711,7 @@ func (x *Histogram) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Histogram.ProtoReflect.Descriptor instead.
 func (*Histogram) Descriptor() ([]byte, []int) {
-	return file_recent_proto_rawDescGZIP(), []int{7}
+	return file_recent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Histogram) GetBounds() []float64 {
@@ -647,18 +739,19 @@ var File_recent_proto protoreflect.FileDescriptor
 
 const file_recent_proto_rawDesc = "" +
 	"\n" +
-	"\frecent.proto\x12\x0fpercolator.wire\"w\n" +
+	"\frecent.proto\x12\x0fpercolator.wire\"\x93\x01\n" +
 	"\rRecentRequest\x12\x16\n" +
 	"\x06points\x18\x01 \x01(\bR\x06points\x12\x12\n" +
 	"\x04heat\x18\x02 \x01(\bR\x04heat\x12\x1c\n" +
 	"\tmailboxes\x18\x03 \x01(\bR\tmailboxes\x12\x1c\n" +
-	"\tcontended\x18\x04 \x01(\bR\tcontended\"\xfb\x01\n" +
+	"\tcontended\x18\x04 \x01(\bR\tcontended\x12\x1a\n" +
+	"\bobserver\x18\x05 \x01(\tR\bobserver\"\xfb\x01\n" +
 	"\x06Recent\x12.\n" +
 	"\x06points\x18\x01 \x03(\v2\x16.percolator.wire.PointR\x06points\x12/\n" +
 	"\x04heat\x18\x02 \x03(\v2\x1b.percolator.wire.HeatColumnR\x04heat\x126\n" +
 	"\tmailboxes\x18\x03 \x03(\v2\x18.percolator.wire.MailboxR\tmailboxes\x12;\n" +
 	"\tcontended\x18\x04 \x03(\v2\x1d.percolator.wire.ContendedRowR\tcontended\x12\x1b\n" +
-	"\tlately_ms\x18\x05 \x01(\x03R\blatelyMs\"\x98\x02\n" +
+	"\tlately_ms\x18\x05 \x01(\x03R\blatelyMs\"\xd6\x02\n" +
 	"\x05Point\x12\x17\n" +
 	"\aunix_ms\x18\x01 \x01(\x03R\x06unixMs\x12(\n" +
 	"\x10operations_per_s\x18\x02 \x01(\x01R\x0eoperationsPerS\x12(\n" +
@@ -666,8 +759,18 @@ const file_recent_proto_rawDesc = "" +
 	"\x12transactions_per_s\x18\x04 \x01(\x01R\x10transactionsPerS\x12,\n" +
 	"\x12transaction_p99_ms\x18\x05 \x01(\x01R\x10transactionP99Ms\x12\x18\n" +
 	"\abacklog\x18\x06 \x01(\x04R\abacklog\x12\x1f\n" +
-	"\bfindings\x18\a \x01(\rH\x00R\bfindings\x88\x01\x01B\v\n" +
-	"\t_findings\"X\n" +
+	"\bfindings\x18\a \x01(\rH\x00R\bfindings\x88\x01\x01\x12<\n" +
+	"\tobservers\x18\b \x03(\v2\x1e.percolator.wire.ObserverPointR\tobserversB\v\n" +
+	"\t_findings\"\xbf\x01\n" +
+	"\rObserverPoint\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
+	"\n" +
+	"runs_per_s\x18\x02 \x01(\x01R\brunsPerS\x12$\n" +
+	"\x0efailures_per_s\x18\x03 \x01(\x01R\ffailuresPerS\x12&\n" +
+	"\x0fconflicts_per_s\x18\x04 \x01(\x01R\rconflictsPerS\x12 \n" +
+	"\toldest_ms\x18\x05 \x01(\x04H\x00R\boldestMs\x88\x01\x01B\f\n" +
+	"\n" +
+	"_oldest_ms\"X\n" +
 	"\n" +
 	"HeatColumn\x12\x16\n" +
 	"\x06minute\x18\x01 \x01(\x03R\x06minute\x122\n" +
@@ -713,32 +816,34 @@ func file_recent_proto_rawDescGZIP() []byte {
 	return file_recent_proto_rawDescData
 }
 
-var file_recent_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_recent_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_recent_proto_goTypes = []any{
 	(*RecentRequest)(nil), // 0: percolator.wire.RecentRequest
 	(*Recent)(nil),        // 1: percolator.wire.Recent
 	(*Point)(nil),         // 2: percolator.wire.Point
-	(*HeatColumn)(nil),    // 3: percolator.wire.HeatColumn
-	(*HeatRange)(nil),     // 4: percolator.wire.HeatRange
-	(*Mailbox)(nil),       // 5: percolator.wire.Mailbox
-	(*ContendedRow)(nil),  // 6: percolator.wire.ContendedRow
-	(*Histogram)(nil),     // 7: percolator.wire.Histogram
+	(*ObserverPoint)(nil), // 3: percolator.wire.ObserverPoint
+	(*HeatColumn)(nil),    // 4: percolator.wire.HeatColumn
+	(*HeatRange)(nil),     // 5: percolator.wire.HeatRange
+	(*Mailbox)(nil),       // 6: percolator.wire.Mailbox
+	(*ContendedRow)(nil),  // 7: percolator.wire.ContendedRow
+	(*Histogram)(nil),     // 8: percolator.wire.Histogram
 }
 var file_recent_proto_depIdxs = []int32{
-	2, // 0: percolator.wire.Recent.points:type_name -> percolator.wire.Point
-	3, // 1: percolator.wire.Recent.heat:type_name -> percolator.wire.HeatColumn
-	5, // 2: percolator.wire.Recent.mailboxes:type_name -> percolator.wire.Mailbox
-	6, // 3: percolator.wire.Recent.contended:type_name -> percolator.wire.ContendedRow
-	4, // 4: percolator.wire.HeatColumn.ranges:type_name -> percolator.wire.HeatRange
-	7, // 5: percolator.wire.Mailbox.batches:type_name -> percolator.wire.Histogram
-	7, // 6: percolator.wire.Mailbox.waits:type_name -> percolator.wire.Histogram
-	7, // 7: percolator.wire.Mailbox.took:type_name -> percolator.wire.Histogram
-	5, // 8: percolator.wire.Mailbox.lately:type_name -> percolator.wire.Mailbox
-	9, // [9:9] is the sub-list for method output_type
-	9, // [9:9] is the sub-list for method input_type
-	9, // [9:9] is the sub-list for extension type_name
-	9, // [9:9] is the sub-list for extension extendee
-	0, // [0:9] is the sub-list for field type_name
+	2,  // 0: percolator.wire.Recent.points:type_name -> percolator.wire.Point
+	4,  // 1: percolator.wire.Recent.heat:type_name -> percolator.wire.HeatColumn
+	6,  // 2: percolator.wire.Recent.mailboxes:type_name -> percolator.wire.Mailbox
+	7,  // 3: percolator.wire.Recent.contended:type_name -> percolator.wire.ContendedRow
+	3,  // 4: percolator.wire.Point.observers:type_name -> percolator.wire.ObserverPoint
+	5,  // 5: percolator.wire.HeatColumn.ranges:type_name -> percolator.wire.HeatRange
+	8,  // 6: percolator.wire.Mailbox.batches:type_name -> percolator.wire.Histogram
+	8,  // 7: percolator.wire.Mailbox.waits:type_name -> percolator.wire.Histogram
+	8,  // 8: percolator.wire.Mailbox.took:type_name -> percolator.wire.Histogram
+	6,  // 9: percolator.wire.Mailbox.lately:type_name -> percolator.wire.Mailbox
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_recent_proto_init() }
@@ -747,13 +852,14 @@ func file_recent_proto_init() {
 		return
 	}
 	file_recent_proto_msgTypes[2].OneofWrappers = []any{}
+	file_recent_proto_msgTypes[3].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_recent_proto_rawDesc), len(file_recent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

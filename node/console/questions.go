@@ -223,15 +223,17 @@ func timestampOf(text string) (uint64, error) {
 	return ts, nil
 }
 
-// lastHour returns the charts of the last hour, of this node or, with scope=cluster, of all nodes.
+// lastHour returns the points of the last hour, of this node or, with scope=cluster, of all nodes,
+// and with observer=NAME those of this observer.
 func (c *Console) lastHour(ctx context.Context, form url.Values) (any, error) {
 	// This node's own points need no request. Those of all nodes are summed by time; silent names the
 	// nodes that are missing from the sum.
-	points, silent, nodes := c.cfg.Parts().Window.Points(), []string{}, 1
+	observer := form.Get("observer")
+	points, silent, nodes := c.cfg.Parts().Window.Points(observer), []string{}, 1
 	if form.Get("scope") == "cluster" {
 		var answers []telemetry.NodeRecent
 		var all [][]*wire.Point
-		answers, silent = c.cfg.Parts().Window.Everywhere(ctx, &wire.RecentRequest{Points: true})
+		answers, silent = c.cfg.Parts().Window.Everywhere(ctx, &wire.RecentRequest{Points: true, Observer: observer})
 		for _, a := range answers {
 			all = append(all, a.Points)
 		}

@@ -40,8 +40,8 @@ func NewWindow(s *Sources) *Window { return &Window{Sources: s, heat: recent.New
 // NoteFindings records how many findings a status of the cluster had.
 func (w *Window) NoteFindings(n int) { w.found.Store(&findings{w.Now(), uint32(n)}) }
 
-// Points returns the points of this node.
-func (w *Window) Points() []*wire.Point { return w.points.Read() }
+// Points returns the points of this node, with those of the named observer; "" for none.
+func (w *Window) Points(observer string) []*wire.Point { return w.points.Read(observer) }
 
 // Run adds points, and a sample of the tablets once a minute, until ctx ends.
 func (w *Window) Run(ctx context.Context) {
@@ -72,19 +72,25 @@ func (w *Window) sample(ctx context.Context) {
 
 // figures returns this process's own counters, which ask nobody anything. They only grow,
 // but for the backlog and the findings; recent.Points makes rates of them. Operations are
-// those of remote clients, and transactions those that this process coordinates, so the
-// sum over all nodes counts nothing twice.
+// those of remote clients, and transactions those of this process and of remote clients whose
+// deciding commit this node served, so the sum over all nodes counts nothing twice.
 func (w *Window) figures() (out recent.Figures) {
 	if server := w.Server(); server != nil {
-		for _, took := range server.Stats().Operations {
+		stats := server.Stats()
+		for _, took := range stats.Operations {
 			out.Operations = out.Operations.Plus(took)
 		}
+		out.ClientTransactions = stats.Committed
 	}
 	for _, outcomes := range w.Client.Latencies().Whole {
 		out.Transactions = out.Transactions.Plus(outcomes[txn.Committed])
 	}
+	out.Observers = map[string]recent.ObserverFigures{}
 	for _, s := range w.Observers.Status() {
 		out.Backlog += uint64(s.Queued) + uint64(s.Waiting) + uint64(s.Running)
+		out.Observers[s.Name] = recent.ObserverFigures{
+			Runs: s.Runs, Failures: s.Failures, Conflicts: s.Conflicts,
+		}
 	}
 	// Nobody judges the cluster for the line's sake: the point is missing where nobody has
 	// looked since the one before.
@@ -99,7 +105,7 @@ func (w *Window) figures() (out recent.Figures) {
 func (w *Window) Answer(ctx context.Context, req *wire.RecentRequest) *wire.Recent {
 	out := &wire.Recent{}
 	if req.GetPoints() {
-		out.Points = w.points.Read()
+		out.Points = w.points.Read(req.GetObserver())
 	}
 	if req.GetHeat() {
 		w.sample(ctx) // so that it goes up to now

@@ -194,11 +194,11 @@ func (b *Browser) Screenshot(name string) {
 	}
 }
 
-// Flaws returns what is hard to read in the light scheme or the dark one, and what does not fit
-// a laptop's screen of 1280 pixels or of 1440. It keeps pictures, and leaves the tab at 1280.
+// Flaws returns texts of low contrast in the light or the dark scheme, and parts wider than a phone's screen of 390 pixels or a laptop's of 1440 or 1280. It
+// takes screenshots, and leaves the tab at 1280.
 func (b *Browser) Flaws(name string) (flaws []string) {
 	b.t.Helper()
-	for _, width := range []int64{1440, 1280} {
+	for _, width := range []int64{390, 1440, 1280} {
 		b.Resize(width, 800)
 		for _, scheme := range []string{"light", "dark"} {
 			b.Scheme(scheme)

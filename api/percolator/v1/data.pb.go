@@ -1956,7 +1956,8 @@ type CommitRequest struct {
 	CommitTs      uint64                 `protobuf:"varint,2,opt,name=commit_ts,json=commitTs,proto3" json:"commit_ts,omitempty"`
 	Cells         []*Cell                `protobuf:"bytes,3,rep,name=cells,proto3" json:"cells,omitempty"`
 	Intents       []*Cell                `protobuf:"bytes,4,rep,name=intents,proto3" json:"intents,omitempty"`
-	Clear         bool                   `protobuf:"varint,5,opt,name=clear,proto3" json:"clear,omitempty"` // acknowledgments among the cells clear the notifications that they are for
+	Clear         bool                   `protobuf:"varint,5,opt,name=clear,proto3" json:"clear,omitempty"`     // acknowledgments among the cells clear the notifications that they are for
+	Decides       bool                   `protobuf:"varint,6,opt,name=decides,proto3" json:"decides,omitempty"` // the first cell is the primary: this commit decides the transaction
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2022,6 +2023,13 @@ func (x *CommitRequest) GetIntents() []*Cell {
 func (x *CommitRequest) GetClear() bool {
 	if x != nil {
 		return x.Clear
+	}
+	return false
+}
+
+func (x *CommitRequest) GetDecides() bool {
+	if x != nil {
+		return x.Decides
 	}
 	return false
 }
@@ -6543,13 +6551,14 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x06worker\x18\x04 \x01(\v2\x15.percolator.v1.WorkerR\x06worker\x120\n" +
 	"\x06writes\x18\x05 \x03(\v2\x18.percolator.v1.CellWriteR\x06writes\x12-\n" +
 	"\aintents\x18\x06 \x03(\v2\x13.percolator.v1.CellR\aintents\x12\x16\n" +
-	"\x06origin\x18\a \x01(\x04R\x06origin\"\xb7\x01\n" +
+	"\x06origin\x18\a \x01(\x04R\x06origin\"\xd1\x01\n" +
 	"\rCommitRequest\x12\x19\n" +
 	"\bstart_ts\x18\x01 \x01(\x04R\astartTs\x12\x1b\n" +
 	"\tcommit_ts\x18\x02 \x01(\x04R\bcommitTs\x12)\n" +
 	"\x05cells\x18\x03 \x03(\v2\x13.percolator.v1.CellR\x05cells\x12-\n" +
 	"\aintents\x18\x04 \x03(\v2\x13.percolator.v1.CellR\aintents\x12\x14\n" +
-	"\x05clear\x18\x05 \x01(\bR\x05clear\"\xbd\x01\n" +
+	"\x05clear\x18\x05 \x01(\bR\x05clear\x12\x18\n" +
+	"\adecides\x18\x06 \x01(\bR\adecides\"\xbd\x01\n" +
 	"\x0fOnePhaseRequest\x12\x19\n" +
 	"\bstart_ts\x18\x01 \x01(\x04R\astartTs\x120\n" +
 	"\x06writes\x18\x02 \x03(\v2\x18.percolator.v1.CellWriteR\x06writes\x12/\n" +

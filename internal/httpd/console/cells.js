@@ -1,8 +1,9 @@
 // The Cells page: rows of a table as of a time, and one row with all its entries.
 
 import {address, get} from "./ask.js";
-import {element, table} from "./dom.js";
-import {bytes, compare, count, message, millis, moment, plural, shell, span} from "./format.js";
+import {element, table, whole} from "./dom.js";
+import {bytes, compare, count, message, millis, moment, nodeName, plural, shell, span} from "./format.js";
+import {failure, replayRow} from "./observers.js";
 
 // at formats a timestamp: its time in UTC and its number.
 export function at(timestamp) {
@@ -148,8 +149,8 @@ function steps(versions) {
 }
 
 // worker names the holder of a lock.
-function worker(w) {
-  return w.node === 0 ? "a client" : `node ${w.node}`;
+function worker(status, w) {
+  return w.node === 0 ? "a client" : {value: whole(nodeName(status, w.node))};
 }
 
 async function row(known, question) {
@@ -165,8 +166,16 @@ async function row(known, question) {
     return apart ? {...e, value: apart.value, bytes: apart.bytes} : e;
   }).sort((a, b) => compare(b.commit_ts, a.commit_ts));
   const column = (e) => (e.class === "ack" ? `ack of ${bytes(e.column)}` : bytes(e.column));
+  const observer = (e) => known.status.observers.find(({info}) => info.table_name === name &&
+    bytes(info.column) === bytes(e.column))?.info.name;
+  const stopped = of("notify").filter((e) => e.parked_ts);
   return [
     element("h2", {}, `${name}/${key}`),
+    stopped.length > 0 && element("ul", {class: "findings"}, stopped.map((e) => element("li",
+      {class: "warning"}, element("span", {class: "strong"}, `Parked: ${observer(e) ?? column(e)}`),
+      ` after ${plural(e.attempts ?? 0, "failed run")}, at `, at(e.parked_ts),
+      element("p", {}, failure(e.error ?? "")),
+      observer(e) && element("p", {}, replayRow(observer(e), found.row ?? key))))),
     element("p", {}, element("a", {href: address("cells", {table: name}), "data-key": "back"},
       `Rows of ${name}`), found.more && ". The row has more entries than shown."),
     steps(versions),
@@ -181,7 +190,7 @@ async function row(known, question) {
         : "a transaction")}])),
     element("h2", {}, "Locks"),
     table("Locks of the row", ["~column", "started at, UTC", "holder", "kind", "~primary", "expires, UTC"],
-      of("lock", "intent").map((e) => [column(e), {value: at(e.start_ts)}, worker(e.worker),
+      of("lock", "intent").map((e) => [column(e), {value: at(e.start_ts)}, worker(known.status, e.worker),
         e.group === "intent" ? "reservation" : e.kind,
         e.primary ? `${e.primary.table}/${bytes(e.primary.row)}.${bytes(e.primary.column)}` : "itself",
         {value: moment(millis(e.expiry)), class: compare(e.expiry, found.at_ts) < 0

@@ -22,17 +22,17 @@ import {trace} from "./trace.js";
 
 const pages = new Map([
   ["overview", {title: "Overview", show: overview}],
-  ["nodes", {title: "Nodes", show: nodes}],
-  ["tablets", {title: "Tablets", ask: tablets, every: 2000}],
-  ["heat", {title: "Heat", ask: heat, every: 15000}],
   ["observers", {title: "Observers", ask: observers, every: 2000}],
-  ["locks", {title: "Locks", ask: locks, every: 2000}],
-  ["jobs", {title: "Jobs", show: jobs}],
   ["cells", {title: "Cells", ask: cells}],
   ["trace", {title: "Trace", ask: trace}],
-  ["mailboxes", {title: "Mailboxes", ask: mailboxes, every: 5000}],
-  ["oracle", {title: "Oracle", ask: oracle, every: 3000}],
-  ["internals", {title: "Internals", show: internals}],
+  ["tablets", {title: "Tablets", ask: tablets, every: 2000}],
+  ["nodes", {title: "Nodes", show: nodes}],
+  ["heat", {title: "Heat", ask: heat, every: 15000, advanced: true}],
+  ["mailboxes", {title: "Mailboxes", ask: mailboxes, every: 5000, advanced: true}],
+  ["oracle", {title: "Oracle", ask: oracle, every: 3000, advanced: true}],
+  ["internals", {title: "Internals", show: internals, advanced: true}],
+  ["locks", {title: "Locks", ask: locks, every: 2000, advanced: true}],
+  ["jobs", {title: "Jobs", show: jobs, advanced: true}],
   ["login", {title: "Log in", ask: login}],
 ]);
 
@@ -69,9 +69,17 @@ function route() {
 function links() {
   const {name} = route();
   document.title = `${pages.get(name).title} – Percolator`;
-  replace(place("pages"), [...pages].map(([key, page]) => element("a", {
+  const link = ([key, page]) => element("a", {
     href: `#/${key}`, "data-key": key, "aria-current": key === name ? "page" : null,
-  }, key === "login" && session.name !== "" ? session.name : page.title)));
+  }, key === "login" && session.name !== "" ? session.name : page.title);
+  const all = [...pages], last = all.pop(); // the login
+  const advanced = ([, page]) => Boolean(page.advanced);
+  replace(place("pages"), [
+    all.filter((p) => !advanced(p)).map(link),
+    element("details", {open: pages.get(name).advanced ? "" : null},
+      element("summary", {"data-key": "advanced"}, "Advanced"), all.filter(advanced).map(link)),
+    link(last),
+  ]);
 }
 
 // drawVerdict shows the cluster's state in one line above each page.

@@ -25,9 +25,16 @@ function fill(node, attributes, children) {
   return node;
 }
 
-// table creates a table that scrolls sideways if it is too wide. A column is its name, prefixed
+// whole keeps an address or another short plain word on one line.
+export function whole(text) {
+  return /^[\w.:[\]-]{1,64}$/.test(text) ? element("span", {class: "whole"}, text) : text;
+}
+
+// table creates a table that scrolls sideways if it is too wide; on narrow screens CSS shows each
+// row as a list of its columns. A column is its name, prefixed
 // with # for numbers, ~ for long text and ! for buttons; a row is a list of cells, each a child
-// of element or {class, value}. The first cell of a row is its header. The last column is omitted
+// of element or {class, value}. The first cell of a row is its
+// header unless it is empty. The last column is omitted
 // if it is for buttons and has none.
 export function table(caption, names, rows, empty = "none") {
   const pressed = rows.some((cells) => [cells.at(-1).value].flat(Infinity).some(Boolean));
@@ -37,8 +44,9 @@ export function table(caption, names, rows, empty = "none") {
   const body = rows.map((cells) => element("tr", {}, cells.slice(0, columns.length).map((cell, i) => {
     const marked = cell !== null && typeof cell === "object" && "value" in cell;
     const classes = [columns[i].class, marked ? cell.class : null].filter(Boolean).join(" ");
-    return element(i === 0 ? "th" : "td", {scope: i === 0 ? "row" : null, class: classes || null},
-      marked ? cell.value : cell);
+    const head = i === 0 && cell !== "";
+    return element(head ? "th" : "td", {scope: head ? "row" : null, class: classes || null,
+      "data-column": columns[i].name}, marked ? cell.value : cell);
   })));
   if (body.length === 0) {
     body.push(element("tr", {}, element("td", {colspan: columns.length, class: "quiet"}, empty)));

@@ -1,6 +1,6 @@
 // The Internals page: each node's log, history and certificates.
 
-import {element, table} from "./dom.js";
+import {element, table, whole} from "./dom.js";
 import {count, millis, nodeName, size, span} from "./format.js";
 
 const clock = (timestamp) => (timestamp === 0 ? "—"
@@ -18,7 +18,7 @@ function logFiles(log) {
 
 export function internals({status}) {
   const answered = status.nodes.filter((r) => r.status !== null);
-  const each = (row) => answered.map((r) => [nodeName(status, r.node.node_id), ...row(r.status)]);
+  const each = (row) => answered.map((r) => [whole(nodeName(status, r.node.node_id)), ...row(r.status)]);
   return [
     element("h2", {}, "Raft log"),
     table("Raft log", ["~node", "#appends", "#synced writes",
@@ -34,11 +34,12 @@ export function internals({status}) {
       count(s.history?.collected ?? 0),
       count(s.history?.holds ?? 0), s.history?.blocked_by ?? "",
       s.meta?.error ? {value: s.meta.error, class: "critical"}
-        : s.meta?.leader_node ? `led by ${nodeName(status, s.meta.leader_node)}` : "—"])),
+        : s.meta?.leader_node ? {value: ["led by ", whole(nodeName(status, s.meta.leader_node))]}
+          : "—"])),
     element("h2", {}, "Certificates"),
     table("Certificates", ["~node", "~file", "expires, UTC", "~problem"],
       answered.flatMap((r) => r.status.certificates.map((c) => [
-        nodeName(status, r.node.node_id), c.file,
+        whole(nodeName(status, r.node.node_id)), c.file,
         new Date(c.expires_unix_ms).toISOString().slice(0, 16),
         {value: c.problem, class: "warning"}])),
       "none: connections are in plain text"),

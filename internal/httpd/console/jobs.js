@@ -1,6 +1,6 @@
 // The Jobs page: the cluster's background work and its progress.
 
-import {bar, element, table} from "./dom.js";
+import {bar, element, table, whole} from "./dom.js";
 import {count, nodeName, plural, shell, size, span} from "./format.js";
 
 const states = {
@@ -30,7 +30,7 @@ export function jobs({status, totals}) {
       status.jobs.map((j) => [
         j.kind, j.subject, {value: j.state, class: states[j.state] ?? null}, {value: progress(j)},
         ago(j.started_unix_ms), ago(j.seen_unix_ms), j.by,
-        j.node_id === 0 ? "—" : nodeName(status, j.node_id), j.detail,
+        j.node_id === 0 ? "—" : whole(nodeName(status, j.node_id)), j.detail,
       ]), "none within the last hour"),
     element("h2", {}, "Placement"),
     placement
@@ -58,6 +58,7 @@ export function jobs({status, totals}) {
       "; stop a backup or restore where it was started."),
     status.jobs.filter((j) => j.kind === "drain" && j.state === "blocked").map((j) => element("p", {},
       `Cancel the drain of ${j.subject}: `, element("code", {},
-        `percolator node drain ${shell(String(j.node_id))} --undo`))),
+        `percolator node drain ${shell(status.nodes.find((r) => r.node.node_id === j.node_id)
+          ?.node.listen || String(j.node_id))} --undo`))),
   ];
 }

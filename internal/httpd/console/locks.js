@@ -1,7 +1,7 @@
 // The Locks page: held locks and conflicts.
 
 import {address, get} from "./ask.js";
-import {element, table} from "./dom.js";
+import {element, table, whole} from "./dom.js";
 import {bytes, count, millis, nodeName, plural, since, span} from "./format.js";
 import {rowColumns, rows} from "./observers.js";
 import {position} from "./tablets.js";
@@ -46,11 +46,11 @@ export async function locks(known) {
     held.list.length < held.found && element("p", {},
       `The ${count(held.list.length)} with the oldest of ${plural(held.found, "tablet")}.`),
     table("Locks", [
-      "tablet", "~from", "~leader", "#locks",
+      "~from", "~leader", "#locks",
       "#oldest",
-    ], held.list.map((t) => [String(t.tablet_id),
+    ], held.list.map((t) => [
       position(known.tables, t.start_table, t.start_row),
-      t.leader_node ? nodeName(status, t.leader_node) : "no leader", count(t.locks), {
+      t.leader_node ? whole(nodeName(status, t.leader_node)) : "no leader", count(t.locks), {
       value: since(t.oldest_lock_ts, status.unix_ms),
       class: t.oldest_lock_ts > 0 && status.unix_ms - millis(t.oldest_lock_ts) > oldLock
         ? "critical strong" : "",

@@ -1,7 +1,7 @@
 // The Mailboxes page: queues and batches of the actors.
 
 import {get} from "./ask.js";
-import {element, svgElement, table} from "./dom.js";
+import {element, svgElement, table, whole} from "./dom.js";
 import {count, nodeName, span} from "./format.js";
 
 const sum = (list) => list.reduce((a, b) => a + b, 0);
@@ -50,7 +50,7 @@ export async function mailboxes({status}, question) {
     const batches = sum(m.batches.counts);
     const waited = sum(m.waits.counts) > 0, took = sum(m.took.counts) > 0;
     return [
-      nodeName(status, n.node_id), m.actor,
+      whole(nodeName(status, n.node_id)), m.actor,
       {value: count(m.queued), class: m.queued > 1000 ? "warning strong" : null},
       m.actor === "tablet" ? count(m.longest) : "—", count(batches),
       batches > 0 ? (m.batches.sum / batches).toFixed(1) : "—", {value: shape(m.batches)},

@@ -1,7 +1,7 @@
 // The Nodes page.
 
-import {element, table} from "./dom.js";
-import {count, rate, shell, size, span} from "./format.js";
+import {element, table, whole} from "./dom.js";
+import {count, nodeName, rate, shell, size, span} from "./format.js";
 import {action} from "./session.js";
 
 // clockWarn is the clock skew that internal/health reports, in milliseconds.
@@ -27,13 +27,13 @@ function consoleOf(node) {
   const plain = /^(\[[0-9a-fA-F:]+\]|[\w.-]+):\d+$/.test(node.http);
   if (!plain) return node.http || "none";
   return element("a", {href: `http://${node.http}/`, "data-key": `console ${node.node_id}`},
-    node.http);
+    whole(node.http));
 }
 
 // drain returns the button that starts or cancels a drain.
-function drain({node_id: id, state: now}) {
+function drain(status, {node_id: id, state: now}) {
   const undo = Boolean(drains[now]) && now !== "NODE_STATE_GONE";
-  return action(undo ? "Cancel the drain" : "Drain", `node ${id}`, "node-drain",
+  return action(undo ? "Cancel the drain" : "Drain", nodeName(status, id), "node-drain",
     {node_id: String(id), undo}, {seen: (status) => status.nodes.some(
       ({node}) => node.node_id === id && undo === !drains[node.state])});
 }
@@ -43,17 +43,18 @@ export function nodes({status}) {
     const {node} = report, own = report.status, ahead = report.clock_ahead_ms;
     const labels = Object.entries(node.labels).map(([k, v]) => `${k}=${v}`).sort().join(" ");
     return [
-      {value: [node.listen || "—", element("small", {class: "quiet"},
-        `${node.node_id}${node.node_id === status.node_id ? ", this node" : ""}`),
+      {value: [element("span", {title: `ID ${node.node_id}`}, whole(nodeName(status, node.node_id))),
+        node.node_id === status.node_id && element("small", {class: "quiet"}, "this node"),
       labels && element("small", {class: "quiet"}, labels),
       element("small", {}, "console: ", consoleOf(node))]},
       state(report), own ? own.version : node.version,
       own ? span(status.unix_ms - own.started_unix_ms) : "—",
-      count(node.replicas), count(node.leaders), rate(node.load), size(node.size_bytes),
-      own?.disk_free || node.disk_free ? size(own?.disk_free || node.disk_free) : "—",
+      ...(node.alive ? [count(node.replicas), count(node.leaders), rate(node.load),
+        size(node.size_bytes)] : ["—", "—", "—", "—"]),
+      node.alive && (own?.disk_free || node.disk_free) ? size(own?.disk_free || node.disk_free) : "—",
       own ? {value: `${ahead} ms`, class: Math.abs(ahead) >= clockWarn ? "critical" : ""} : "—",
       own ? `${report.round_trip_ms} ms` : "—",
-      {value: drain(node)},
+      {value: drain(status, node)},
     ];
   });
   const away = status.nodes.filter((r) => !r.node.alive);
@@ -62,14 +63,15 @@ export function nodes({status}) {
     status.nodes_unavailable && element("p", {class: "warning"},
       `The node table is unreadable (${status.nodes_unavailable}): last known nodes.`),
     table("Nodes", [
-      "~node and ID", "~state", "~version", "uptime", "#replicas", "#leaders",
+      "~node", "~state", "~version", "uptime", "#replicas", "#leaders",
       "#operations/s", "#size", "#disk free", "#clock ahead", "#round trip", "!action",
     ], rows),
     element("h2", {}, "Commands"),
     element("p", {}, "Drain a node before stopping it for good: ",
-      element("code", {}, "percolator node drain ID"),
-      "; cancel the drain: ", element("code", {}, "percolator node drain ID --undo"), "."),
-    away.map((r) => element("p", {}, `If node ${r.node.node_id} will not come back: `,
+      element("code", {}, "percolator node drain ADDRESS"),
+      "; cancel the drain: ", element("code", {}, "percolator node drain ADDRESS --undo"), "."),
+    away.map((r) => element("p", {}, "If ", whole(nodeName(status, r.node.node_id)),
+      " will not come back: ",
       element("code", {}, `percolator node forget ${shell(String(r.node.node_id))} --yes`), ".")),
   ];
 }

@@ -1,9 +1,10 @@
-// The Observers page: waiting work, counters and problems.
+// The Observers page: all observers, or one with its last hour and its parked notifications.
 
 import {address, get} from "./ask.js";
 import {element, table} from "./dom.js";
 import {base64, bytes, count, message, millis, moment, plural, shell, since, span} from "./format.js";
 import {progress} from "./jobs.js";
+import {observerCharts} from "./lines.js";
 import {action} from "./session.js";
 
 // state returns an observer's state, with the command line's words and precedence.
@@ -82,28 +83,28 @@ export const rowColumns = [
   "~problem",
 ];
 
-// parked returns a page of the chosen observer's parked notifications, or the error; nothing if
-// no observer has any.
-async function parked(status, question) {
-  const some = status.observers.filter((o) => o.parked > 0);
-  const chosen = status.observers.find((o) => o.info.name === question.get("parked")) ?? some[0];
-  if (chosen === undefined) return [];
-  const {name, table_name: of} = chosen.info;
-  const link = (text, key, parameters) => element("a",
-    {"data-key": key, href: address("observers", parameters)}, text);
+// failure formats a failed run's error, with its line breaks.
+export function failure(text) {
+  return element("span", {class: "message"}, message(text));
+}
+
+// parked returns a page of an observer's parked notifications, or the error; nothing if there are
+// none.
+async function parked(o, question) {
+  const {name, table_name: of} = o.info;
+  if (o.parked === 0 && !question.has("after")) return [];
+  const link = (text, parameters) => element("a",
+    {"data-key": text, href: address("observers", {name, ...parameters})}, text);
   const head = [
-    element("h2", {}, `Parked: ${name}`),
-    some.length > 1 && element("p", {}, "Observers: ", some.map((o, i) => [i > 0 ? " · " : "",
-      link(`${o.info.name} (${count(o.parked)})`, `parked ${o.info.name}`, {parked: o.info.name})])),
+    element("h2", {}, "Parked"),
     element("p", {class: "quiet"}, "Rows whose runs failed as often as allowed. They wait until they are " +
-    "replayed or change again: fix the cause of the error first. Replay one: ",
-    element("code", {}, `percolator notify replay ${shell(name)} ROW`)),
+    "replayed or change again: fix the cause of the error first."),
   ];
   let found;
   try {
     found = await get("parked", {observer: name, after: question.get("after")});
-  } catch (failure) {
-    return [...head, element("p", {class: "warning"}, failure.message)];
+  } catch (problem) {
+    return [...head, element("p", {class: "warning"}, problem.message)];
   }
   return [
     ...head,
@@ -112,55 +113,106 @@ async function parked(status, question) {
         {value: element("a", {"data-key": `parked row ${bytes(p.row)}`,
           href: address("cells", {table: of, row: bytes(p.row)})}, bytes(p.row) || '""')},
         count(p.attempts), since(p.parked_ts, millis(found.at_ts)), moment(millis(p.ts)),
-        {value: element("span", {class: "message"}, message(p.error))},
-        {value: action("Replay", `${name}, row ${bytes(p.row)}`, "row-replay",
-          {name, row: base64(p.row)})},
+        {value: failure(p.error)},
+        {value: replayRow(name, p.row)},
       ]), found.more ? "none on this page" : "none"),
     element("p", {}, plural(found.parked.length, "row"),
-      question.has("after") && [" · ", link("first parked", "first parked", {parked: name})],
-      found.more && [" · ", link("next parked", "next parked", {parked: name, after: bytes(found.last)})]),
+      question.has("after") && [" · ", link("first parked", {})],
+      found.more && [" · ", link("next parked", {after: bytes(found.last)})]),
     element("p", {}, action("Replay all", name, "notify-replay", {name})),
   ];
 }
 
+// replayRow returns the button that runs an observer again for one row.
+export function replayRow(name, row) {
+  return action("Replay", `${name}, row ${bytes(row)}`, "row-replay", {name, row: base64(row)});
+}
+
+// unknown formats a figure that no node reports as a dash, and marks a bad one.
+const unknown = (s, name, how = null) => (s === null ? "—"
+  : s[name] > 0 && how !== null ? {value: count(s[name]), class: `${how} strong`} : count(s[name]));
+
+// figures returns an observer's figures by name.
+function figures(o, status) {
+  const s = o.status, answered = !status.observers_unavailable;
+  return {
+    waiting: answered ? count(o.notifications + o.intents) : "—",
+    oldest: answered ? since(o.oldest_ts, status.unix_ms) : "—",
+    running: s ? `${s.running}${s.limit ? ` of ${s.limit * Math.max(1, o.nodes.length)}` : ""}` : "—",
+    runs: unknown(s, "runs"), conflicts: unknown(s, "conflicts"),
+    failures: unknown(s, "failures", "warning"),
+    parked: !answered ? "—" : o.parked > 0 ? {value: count(o.parked), class: "warning strong"} : "0",
+    stuck: unknown(s, "stuck", "critical"), contended: unknown(s, "contended", "warning"),
+  };
+}
+
+// where formats the processes that run an observer.
+function where(o) {
+  return `in ${plural(o.nodes.length, "process")}` +
+    (o.silent.length > 0 ? `, ${count(o.silent.length)} silent` : "");
+}
+
+// one returns the page of one observer.
+async function one(o, status, question) {
+  const {value, class: look} = state(o), {name} = o.info, f = figures(o, status);
+  const tile = (title, figure) => element("div", {}, element("dt", {}, title),
+    element("dd", {class: figure.class}, figure.value ?? figure));
+  let hour;
+  try {
+    const history = await get("history", {scope: "cluster", observer: name});
+    hour = [history.silent.map((why) => element("p", {class: "warning"}, `Missing: ${why}`)),
+      observerCharts(history)];
+  } catch (problem) {
+    hour = element("p", {class: "warning"}, problem.message);
+  }
+  const slow = rows({observers: [o]}).map((cells) => cells.slice(1));
+  return [
+    element("h2", {}, name),
+    element("p", {}, element("span", {class: look}, value), ` ${where(o)}, on `,
+      `${o.info.table_name}/${bytes(o.info.column)}, ${o.info.weak ? "weak" : "strong"} · `,
+      element("a", {href: "#/observers", "data-key": "all observers"}, "all observers")),
+    element("p", {class: "do"}, buttons(o, Boolean(job(status, name)))),
+    element("dl", {class: "tiles"}, tile("Waiting", f.waiting), tile("Oldest", f.oldest),
+      tile("Running", f.running), tile("Failures", f.failures), tile("Parked", f.parked),
+      tile("Replay of every row", replay(status, o))),
+    element("h2", {}, "The last hour"), hour,
+    await parked(o, question),
+    slow.length > 0 && [element("h2", {}, "Slow or failing rows"),
+      table("Slow or failing rows", rowColumns.slice(1), slow)],
+    element("h2", {}, "Commands"),
+    commands(o).map((c) => element("p", {}, element("code", {}, c))),
+  ];
+}
+
 export async function observers({status}, question) {
-  const bad = (n, how = "warning") => (n > 0 ? {value: count(n), class: `${how} strong`} : "0");
+  const chosen = status.observers.find((o) => o.info.name === question.get("name"));
+  if (chosen) return one(chosen, status, question);
   const list = status.observers.map((o) => {
-    const s = o.status;
-    const done = (name) => (s ? count(s[name]) : "—");
-    const {value, class: look} = state(o);
+    const {value, class: look} = state(o), f = figures(o, status), {name} = o.info;
     return [
-      {value: [o.info.name, element("small", {class: "quiet"},
-        `${o.info.table_name}/${bytes(o.info.column)}, ${o.info.weak ? "weak" : "strong"}`)]},
-      {value: [element("span", {class: look}, value), element("small", {class: "quiet"},
-        `in ${plural(o.nodes.length, "process")}` +
-        (o.silent.length > 0 ? `, ${count(o.silent.length)} silent` : ""))]},
-      count(o.notifications + o.intents), since(o.oldest_ts, status.unix_ms),
-      s ? `${s.running}${s.limit ? ` of ${s.limit * Math.max(1, o.nodes.length)}` : ""}` : "—",
-      done("runs"), done("commits"), done("conflicts"), s ? bad(s.failures) : "—", bad(o.parked),
-      s ? bad(s.stuck, "critical") : "—", s ? bad(s.contended) : "—",
-      replay(status, o),
+      {value: [element("a", {href: address("observers", {name}), "data-key": `observer ${name}`}, name),
+        element("small", {class: "quiet"},
+          `${o.info.table_name}/${bytes(o.info.column)}, ${o.info.weak ? "weak" : "strong"}`)]},
+      {value: [element("span", {class: look}, value), element("small", {class: "quiet"}, where(o))]},
+      f.waiting, f.oldest, f.running, f.runs, f.conflicts, f.failures, f.parked, f.stuck,
+      f.contended, replay(status, o), {value: buttons(o, Boolean(job(status, name)))},
     ];
   });
   return [
     element("h2", {}, "Observers"),
+    question.has("name") && element("p", {class: "warning"},
+      `There is no observer ${question.get("name")}.`),
     status.observers_unavailable && element("p", {class: "critical"},
       `Counts are unavailable: ${status.observers_unavailable}`),
     table("Observers", [
-      "~name and column", "state", "#waiting", "#oldest", "#running", "#runs", "#commits",
-      "#conflicts", "#failures", "#parked", "#stuck", "#contended", "~replay of every row",
+      "~name and column", "state", "#waiting", "#oldest", "#running", "#runs",
+      "#conflicts", "#failures", "#parked", "#stuck", "#contended", "~replay of every row", "!control",
     ], list, status.observers_unavailable ? "unknown"
       : "none: programs register observers when they start their nodes"),
     element("p", {class: "quiet"}, "Waiting: changed rows without a run yet. Runs that conflict are " +
     "repeated automatically; runs that fail are repeated a limited number of times, then their row is " +
     "parked. Stuck: past the deadline and not cancellable. Contended: runs keep losing conflicts."),
-    await parked(status, question),
     element("h2", {}, "Slow or failing rows"),
     table("Slow or failing rows", rowColumns, rows(status), "none"),
-    element("h2", {}, "Commands"),
-    table("Commands", ["~observer", "~command", "!action"],
-      status.observers.map((o) => [o.info.name,
-        {value: commands(o).map((c) => element("div", {}, element("code", {}, c)))},
-        {value: buttons(o, Boolean(job(status, o.info.name)))}])),
   ];
 }

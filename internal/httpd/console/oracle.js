@@ -1,7 +1,7 @@
 // The Oracle page: the node that issues timestamps, their number, and the nodes' clocks.
 
 import {get} from "./ask.js";
-import {element, table} from "./dom.js";
+import {element, table, whole} from "./dom.js";
 import {compare, count, millis, moment, nodeName, span} from "./format.js";
 import {quantile, time} from "./mailboxes.js";
 
@@ -37,7 +37,8 @@ export async function oracle({status}) {
     table("Timestamp oracle", ["~node", "#last issued, UTC", "#issued", "#batches", "#mean batch",
       "#wait, p50", "#wait, p99", "#clock ahead of the answering node"],
     answered.map((r) => [
-      nodeName(status, r.node.node_id) + (r.node.node_id === leader ? " (issuing)" : ""),
+      {value: [whole(nodeName(status, r.node.node_id)),
+        r.node.node_id === leader && element("small", {class: "quiet"}, "issuing")]},
       r.status.oracle_last === 0 ? "—" : moment(millis(r.status.oracle_last)),
       count(r.status.oracle_served), count(r.status.oracle_batches),
       r.status.oracle_batches > 0

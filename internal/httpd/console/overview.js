@@ -63,9 +63,9 @@ export function overview({status, totals, history}) {
         "after too many failures", parked > 0 ? "warning" : null)),
     element("h2", {}, "The last hour"),
     element("p", {class: "quiet"}, `Totals of the ${plural(history.nodes, "node")} that answered: ` +
-    "transactions of their processes and observers, operations of their clients, cells that wait or " +
-    "run in their observers. Latency is that of the slowest node; findings are counted only while " +
-    "they are requested."),
+    "transactions of their processes, observers and clients, operations of their clients, cells that " +
+    "wait or run in their observers. Latency is that of the slowest node, of transactions without " +
+    "those of clients; findings are counted only while they are requested."),
     history.silent.map((why) => element("p", {class: "warning"}, `Missing: ${why}`)),
     history.points.length > 0 ? charts(history)
       : element("p", {}, "The first points appear a few seconds after the node's start."),

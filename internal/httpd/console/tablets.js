@@ -3,7 +3,7 @@
 
 import {address, get} from "./ask.js";
 import {field} from "./cells.js";
-import {bar, element, table} from "./dom.js";
+import {bar, element, table, whole} from "./dom.js";
 import {bytes, count, nodeName, plural, rate, since, size} from "./format.js";
 
 const orders = {load: "by load", size: "by size", trouble: "by trouble", range: "by range"};
@@ -25,8 +25,8 @@ function ends(tables, t) {
 function replica(status, r) {
   const answers = status.nodes.some((n) => n.node.node_id === r.node_id && n.status !== null);
   const notes = [r.learner && "learner", r.snapshot && "needs a snapshot", !answers && "(away)"];
-  const text = [nodeName(status, r.node_id), ...notes.filter(Boolean)].join(" ");
-  return element("span", {class: answers ? null : "critical strong"}, text);
+  return element("span", {class: answers ? null : "critical strong"},
+    whole(nodeName(status, r.node_id)), notes.filter(Boolean).map((note) => ` ${note}`));
 }
 
 // form returns the search form.
@@ -80,7 +80,7 @@ export async function tablets({status, tables}, question) {
       "#oldest lock",
     ], found.list.map((t) => [
       String(t.tablet_id), ...ends(tables, t),
-      t.leader_node ? nodeName(status, t.leader_node)
+      t.leader_node ? whole(nodeName(status, t.leader_node))
         : {value: "no leader", class: "critical strong"},
       {value: t.replicas.map((r, i) => [i > 0 ? ", " : "", replica(status, r)])},
       {value: [size(t.size_bytes), bar(t.size_bytes / Math.max(1, found.largest_size))]},
