@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp/kb"
-
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
@@ -31,7 +29,7 @@ func (v visitor) logsIn(ctx context.Context, n *node.Node) {
 	}
 	v.goes("login", "Reading needs no login")
 	v.reaches("token")
-	v.b.Press(secret + kb.Enter)
+	v.b.Press(secret + browser.Enter)
 	v.sees("who it is", "ann, operator, by token")
 }
 
@@ -43,7 +41,7 @@ func (v visitor) presses(page, key, number, says string) {
 	v.b.Await("the button "+key, `[...document.querySelectorAll("button")].some(
 		(e) => e.dataset.key === `+quoted(key)+`)`)
 	v.reaches(key)
-	v.b.Press(kb.Enter)
+	v.b.Press(browser.Enter)
 	v.b.Await("a question", `document.querySelector("dialog[open]")`)
 	if number == "" {
 		browser.Eval[bool](v.b, `document.querySelector("dialog button").focus() === undefined`)
@@ -54,14 +52,14 @@ func (v visitor) presses(page, key, number, says string) {
 	if flaws := v.b.Flaws("confirm-" + page); len(flaws) > 0 {
 		v.Errorf("%s: %q", key, flaws)
 	}
-	v.b.Press(kb.Enter)
+	v.b.Press(browser.Enter)
 	v.b.Await("what came of "+key, `[...document.querySelector("dialog").querySelectorAll(
 		"[role=status]")].some((e) => e.className !== "")`)
 	said := browser.Eval[string](v.b, `document.querySelector("dialog [role=status]").innerText`)
 	if !strings.Contains(said, says) {
 		v.Errorf("%s: %s", key, said)
 	}
-	v.b.Press(kb.Enter)
+	v.b.Press(browser.Enter)
 	v.b.Await("the end", `document.querySelector("dialog") === null`)
 }
 

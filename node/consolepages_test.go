@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/chromedp/kb"
-
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/test/browser"
 )
@@ -97,11 +95,11 @@ func (v visitor) seesCells(ctx context.Context, db *percolator.DB) {
 	v.goes("cells?table=input&prefix=bob", "second <img")
 	v.looks("cells")
 	v.reaches(`row "bob <img src=x onerror=\x22window.pwned=1\x22><svg onload=window.pwned=2>\x00\xff"`)
-	v.b.Press(kb.Enter)
+	v.b.Press(browser.Enter)
 	v.sees("a row", "change 2 of 2")
 	v.looks("row")
 	v.reaches("change")
-	v.b.Press(kb.ArrowLeft)
+	v.b.Press(browser.ArrowLeft)
 	v.sees("the slider", "change 1 of 2")
 	v.b.Await("the row as it was", `document.querySelector("[data-key='The row at this time']")`+
 		`.innerText.includes("first")`)

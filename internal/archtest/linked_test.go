@@ -5,7 +5,7 @@ import "testing"
 // ofOthers is what no program of a user links: what the command line, the AWS driver of
 // backups, the examples and the tests of this module need.
 var ofOthers = []string{
-	"github.com/aws/...", "github.com/blevesearch/...", "github.com/chromedp/...",
+	"github.com/aws/...", "github.com/blevesearch/...",
 	"github.com/johannesboyne/...", "gocloud.dev/blob/s3blob", "gocloud.dev/blob/memblob",
 	module + "/backup/s3", module + "/bench/...", module + "/examples/...",
 	module + "/internal/demo", module + "/test/...",
@@ -13,7 +13,7 @@ var ofOthers = []string{
 
 // ofTests is what the shipped binary does not link: what only tests and benches need.
 var ofTests = []string{
-	"github.com/blevesearch/...", "github.com/chromedp/...", "github.com/johannesboyne/...",
+	"github.com/blevesearch/...", "github.com/johannesboyne/...",
 	"gocloud.dev/blob/memblob", "testing", module + "/bench/...", module + "/test/...",
 }
 

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp/kb"
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -318,7 +317,7 @@ func act(t *testing.T, b *browser.Browser, address string, acts *operators,
 	b.Open(address + "/#/login")
 	b.Await("the form", `document.querySelector("input[type=password]")`)
 	x.reach("token")
-	b.Press("good" + kb.Enter)
+	b.Press("good" + browser.Enter)
 	b.Await("who it is", `document.body.innerText.includes("ann, good, by token")`)
 	x.flawless("login", "login")
 	for _, a := range consoleActs() {
@@ -329,7 +328,7 @@ func act(t *testing.T, b *browser.Browser, address string, acts *operators,
 	b.Open(address + "/#/login")
 	b.Await("who it is", `document.querySelector("[data-key=out]")`)
 	x.reach("out")
-	b.Press(kb.Enter)
+	b.Press(browser.Enter)
 	b.Await("nobody", `document.querySelector("input[type=password]")`)
 }
 
@@ -367,27 +366,27 @@ func (x *acting) confirm(a consoleAct) {
 	x.Open(x.address + "/#/" + a.page)
 	x.Await("the button", fmt.Sprintf(`document.querySelector("[data-key='%s']")`, a.key))
 	x.reach(a.key)
-	x.Press(kb.Enter)
+	x.Press(browser.Enter)
 	x.Await("a question", `document.querySelector("dialog[open]")`)
-	x.Press(kb.Escape)
+	x.Press(browser.Escape)
 	x.Await("no question", `document.querySelector("dialog") === null`)
 	if len(x.did()) != before {
 		x.t.Errorf("%s: done without a confirmation: %q", a.key, x.did())
 	}
 	x.reach(a.key)
-	x.Press(kb.Enter)
+	x.Press(browser.Enter)
 	x.Await("the question again", `document.querySelector("dialog[open]")`)
-	x.Press(kb.Tab + kb.Tab) // Cancel has the focus: round to the other
+	x.Press(browser.Tab + browser.Tab) // Cancel has the focus: round to the other
 	x.Await("the other button", `document.activeElement.closest("dialog") !== null`)
 	browser.Eval[bool](x.Browser, `document.querySelector("dialog button").focus() === undefined`)
 	x.flawless(a.key, "confirm-"+strings.ReplaceAll(a.page, "?", "-"))
-	x.Press(kb.Enter)
+	x.Press(browser.Enter)
 	x.Await("that it is done", `document.querySelector("dialog").innerText.includes("Done")`)
 	if now := x.did(); len(now) != before+1 || !strings.HasPrefix(now[before], "ann ") ||
 		!strings.Contains(strings.ReplaceAll(now[before], ": ", ":"), a.done) {
 		x.t.Errorf("%s: done %q", a.key, now)
 	}
-	x.Press(kb.Enter) // Close
+	x.Press(browser.Enter) // Close
 	x.Await("the end", `document.querySelector("dialog") === null`)
 }
 
@@ -400,7 +399,7 @@ func (x *acting) follow(a consoleAct, status *pb.ClusterStatusResponse) {
 		x.Await("that it is under way", underWay+`?.innerText.includes("pending")`)
 		x.flawless(a.key, "under-way-"+a.page)
 		x.Await("the focus on it", `document.activeElement === `+underWay)
-		x.Press(kb.Enter)
+		x.Press(browser.Enter)
 		if browser.Eval[bool](x.Browser, `document.querySelector("dialog") !== null`) {
 			x.t.Errorf("%s: it can be asked for again while it is under way", a.key)
 		}

@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp/kb"
-
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/httpd"
 	"github.com/percolator-go/percolator/test/browser"
@@ -201,11 +199,11 @@ func TestThousandsOfTabletsInABrowser(t *testing.T) {
 	sees("the busiest", "docs/row/004999")
 	sees("how many there are", "1 to 200 of 5\u202f000")
 	reach("next tablets")
-	b.Press(kb.Enter)
+	b.Press(browser.Enter)
 	sees("the next ones", "201 to 400 of 5\u202f000")
 	sees("a tablet of theirs", "docs/row/004700")
 	reach("find")
-	b.Press("docs/row/000777" + kb.Enter)
+	b.Press("docs/row/000777" + browser.Enter)
 	sees("what was looked for", "1 to 1 of 1, matching")
 	sees("its id", "1778")
 	b.Screenshot("tablet-found")

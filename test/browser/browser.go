@@ -5,24 +5,17 @@ package browser
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/log"
-	"github.com/chromedp/cdproto/network"
-	"github.com/chromedp/cdproto/page"
-	"github.com/chromedp/cdproto/runtime"
-	"github.com/chromedp/chromedp"
-	"github.com/chromedp/chromedp/kb"
 )
 
 // Timeout bounds a test in the browser, its start included.
@@ -31,14 +24,24 @@ const Timeout = 2 * time.Minute
 // Screenshots names the folder that Screenshot writes to, in the environment; empty: none.
 const Screenshots = "PERCOLATOR_SCREENSHOTS"
 
+// Keys that Press accepts among texts.
+const (
+	Enter     = "\r"
+	Escape    = "\x1b"
+	ArrowLeft = "\u2190"
+	Tab       = "\t"
+)
+
 // Browser is one tab. Its methods are for the test's goroutine.
 type Browser struct {
-	t   *testing.T
-	ctx context.Context
+	t    *testing.T
+	ctx  context.Context
+	conn *conn
 
 	mu     sync.Mutex
 	alarms []string
 	hosts  map[string]bool // that requests went to
+	loaded map[string]bool // the documents that are loaded, by their loader's id
 }
 
 // Start opens a browser of 1280 by 800 pixels, until the test ends.
@@ -54,44 +57,51 @@ func Start(t *testing.T) *Browser {
 	// Not of t.Context, which ends before the cleanups do.
 	ctx, cancel := context.WithTimeout(context.Background(), Timeout)
 	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewExecAllocator(ctx,
-		append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
-			chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()), chromedp.NoSandbox,
-			chromedp.DisableGPU, chromedp.Flag("disable-component-update", true),
-			chromedp.WSURLReadTimeout(Timeout))...)
-	t.Cleanup(cancel)
-	ctx, _ = chromedp.NewContext(ctx)
-	b := &Browser{t: t, ctx: ctx, hosts: map[string]bool{}}
-	b.Resize(1280, 800) // starts it
-	t.Cleanup(func() {  // ends the process, and waits for it: it writes its profile until then
-		if err := chromedp.Cancel(ctx); err != nil {
+	b := &Browser{t: t, ctx: ctx, hosts: map[string]bool{}, loaded: map[string]bool{}}
+	if b.conn, err = launch(ctx, path, t.TempDir(), b.note); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.conn.close(); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := chromedp.Listen(ctx, b.note); err != nil {
-		t.Fatal(err)
-	}
+	b.Resize(1280, 800)
 	return b
 }
 
 // note keeps what a page may not do, and where it asks.
-func (b *Browser) note(event any) {
+func (b *Browser) note(method string, params json.RawMessage) {
+	var e struct {
+		Message  string // of a dialog
+		Type     string // of a call of the console
+		Name     string // of an event in the life of a document
+		LoaderID string
+		Request  struct{ URL string }
+		Entry    struct{ Text, URL string }
+
+		ExceptionDetails struct {
+			Text      string
+			Exception struct{ Description string }
+		}
+	}
+	if json.Unmarshal(params, &e) != nil {
+		return // of no interest: these fields have other types in it
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch e := event.(type) {
-	case *page.EventJavascriptDialogOpening:
+	switch method {
+	case "Page.javascriptDialogOpening":
 		b.alarms = append(b.alarms, "a dialog: "+e.Message)
-	case *runtime.EventExceptionThrown:
-		text := e.ExceptionDetails.Text
-		if e.ExceptionDetails.Exception != nil {
-			text += " " + e.ExceptionDetails.Exception.Description
-		}
-		b.alarms = append(b.alarms, "a script: "+text)
-	case *runtime.EventConsoleAPICalled:
-		b.alarms = append(b.alarms, fmt.Sprintf("the console: %s", e.Type))
-	case *log.EventEntryAdded:
+	case "Runtime.exceptionThrown":
+		b.alarms = append(b.alarms, "a script: "+e.ExceptionDetails.Text+" "+e.ExceptionDetails.Exception.Description)
+	case "Runtime.consoleAPICalled":
+		b.alarms = append(b.alarms, "the console: "+e.Type)
+	case "Log.entryAdded":
 		b.alarms = append(b.alarms, fmt.Sprintf("the log: %s %s", e.Entry.Text, e.Entry.URL))
-	case *network.EventRequestWillBeSent:
+	case "Page.lifecycleEvent":
+		b.loaded[e.LoaderID] = b.loaded[e.LoaderID] || e.Name == "load"
+	case "Network.requestWillBeSent":
 		if u, err := url.Parse(e.Request.URL); err == nil && u.Scheme != "data" {
 			b.hosts[u.Host] = true
 		}
@@ -116,9 +126,10 @@ func (b *Browser) Hosts() (hosts []string) {
 	return hosts
 }
 
-func (b *Browser) do(steps ...chromedp.Action[chromedp.Void]) {
+// call calls a method of the DevTools protocol.
+func (b *Browser) call(method string, params map[string]any, result any) {
 	b.t.Helper()
-	if err := chromedp.Do(b.ctx, steps...); err != nil {
+	if err := b.conn.call(b.ctx, method, params, result); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -126,56 +137,98 @@ func (b *Browser) do(steps ...chromedp.Action[chromedp.Void]) {
 // Resize sets the size of the tab in pixels.
 func (b *Browser) Resize(width, height int64) {
 	b.t.Helper()
-	b.do(chromedp.EmulateViewport(width, height))
+	b.call("Emulation.setDeviceMetricsOverride", map[string]any{
+		"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false,
+	}, nil)
 }
 
 // Open loads an address and waits until the page is loaded.
 func (b *Browser) Open(address string) {
 	b.t.Helper()
-	b.do(chromedp.Navigate(address))
+	var to struct{ LoaderID, ErrorText string }
+	b.call("Page.navigate", map[string]any{"url": address}, &to)
+	if to.ErrorText != "" {
+		b.t.Fatalf("%s: %s", address, to.ErrorText)
+	}
+	b.wait(address, func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return to.LoaderID == "" || b.loaded[to.LoaderID] // it has none if only the fragment changes
+	})
 }
 
-// Press types keys, such as kb.Enter.
+// Press types keys: text, and such as Enter.
 func (b *Browser) Press(keys string) {
 	b.t.Helper()
-	b.do(chromedp.KeyEvent(keys))
+	for _, key := range keys {
+		text := string(key)
+		event := map[string]any{"type": "keyDown", "key": text, "text": text}
+		switch text {
+		case Enter:
+			event["key"], event["windowsVirtualKeyCode"] = "Enter", 13
+		case Tab:
+			event = map[string]any{"type": "keyDown", "key": "Tab", "windowsVirtualKeyCode": 9}
+		case Escape:
+			event = map[string]any{"type": "keyDown", "key": "Escape", "windowsVirtualKeyCode": 27}
+		case ArrowLeft:
+			event = map[string]any{"type": "keyDown", "key": "ArrowLeft", "windowsVirtualKeyCode": 37}
+		}
+		b.call("Input.dispatchKeyEvent", event, nil)
+		event["type"] = "keyUp"
+		delete(event, "text")
+		b.call("Input.dispatchKeyEvent", event, nil)
+	}
 }
 
 // Eval returns the value of a JavaScript expression in the page.
-func Eval[T any](b *Browser, expression string) T {
+func Eval[T any](b *Browser, expression string) (value T) {
 	b.t.Helper()
-	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression))
-	if err != nil {
-		b.t.Fatal(err)
+	var answer struct {
+		Result           struct{ Value *T }
+		ExceptionDetails struct{ Exception struct{ Description string } }
 	}
-	return v
+	params := map[string]any{"expression": expression, "returnByValue": true}
+	b.wait(expression, func() bool {
+		err := b.conn.call(b.ctx, "Runtime.evaluate", params, &answer)
+		if err != nil && !strings.Contains(err.Error(), "context") { // a page that is being replaced has none
+			b.t.Fatal(err)
+		}
+		return err == nil
+	})
+	if answer.Result.Value == nil {
+		b.t.Fatalf("%s: no value: %s", expression, answer.ExceptionDetails.Exception.Description)
+	}
+	return *answer.Result.Value
 }
 
-// Await waits until an expression is true, and returns how long that took.
-func (b *Browser) Await(what, expression string) time.Duration {
+// wait calls ready until it returns true.
+func (b *Browser) wait(what string, ready func() bool) {
 	b.t.Helper()
-	began := time.Now()
-	tick := time.NewTicker(50 * time.Millisecond)
+	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for !Eval[bool](b, "Boolean("+expression+")") {
+	for !ready() {
 		select {
 		case <-tick.C:
 		case <-b.ctx.Done():
 			b.t.Fatalf("%s: not in time", what)
 		}
 	}
+}
+
+// Await waits until an expression is true, and returns how long that took.
+func (b *Browser) Await(what, expression string) time.Duration {
+	b.t.Helper()
+	began := time.Now()
+	b.wait(what, func() bool { return Eval[bool](b, "Boolean("+expression+")") })
 	return time.Since(began)
 }
 
 // Scheme emulates a reader's preference for "light" or "dark".
 func (b *Browser) Scheme(scheme string) {
 	b.t.Helper()
-	b.do(func(ctx context.Context, t *chromedp.Target) (chromedp.Void, error) {
-		_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
-		})
-		return chromedp.Void{}, err
-	})
+	b.call("Emulation.setEmulatedMedia", map[string]any{
+		"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}},
+	}, nil)
 }
 
 // Screenshot writes a picture of the tab if the environment names a folder.
@@ -185,11 +238,9 @@ func (b *Browser) Screenshot(name string) {
 	if folder == "" {
 		return
 	}
-	picture, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
-	if err == nil {
-		err = os.WriteFile(filepath.Join(folder, name+".png"), picture, 0o644)
-	}
-	if err != nil {
+	var picture struct{ Data []byte }
+	b.call("Page.captureScreenshot", map[string]any{}, &picture)
+	if err := os.WriteFile(filepath.Join(folder, name+".png"), picture.Data, 0o644); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -270,7 +321,7 @@ type Focused struct {
 // Tab moves the focus to the next element and returns it; all fields are empty for the body.
 func (b *Browser) Tab() Focused {
 	b.t.Helper()
-	b.Press(kb.Tab)
+	b.Press(Tab)
 	return Eval[Focused](b, `(() => {
 		const e = document.activeElement
 		if (e === document.body) return {Text: '', Href: '', Visible: false}

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/chromedp/kb"
-
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 	"github.com/percolator-go/percolator/examples/webindex/webindex/export"
 	"github.com/percolator-go/percolator/test/browser"
@@ -115,12 +113,12 @@ func TestByKeyboard(t *testing.T) {
 	b.Resize(360, 640)
 	b.Open("http://" + s.Addr() + "/")
 	b.Await("the focus on the field", `document.activeElement.name === "q"`)
-	b.Press("gopher" + kb.Enter)
+	b.Press("gopher" + browser.Enter)
 	b.Await("the first page", `document.querySelector(".results")`)
 	marks := browser.Eval[int](b, `document.querySelectorAll("mark").length`)
 	wide := browser.Eval[int](b, `document.documentElement.scrollWidth - window.innerWidth`)
 	browser.Eval[bool](b, `document.querySelector("a[rel=next]").focus() === undefined`)
-	b.Press(kb.Enter)
+	b.Press(browser.Enter)
 	b.Await("the second page", `document.querySelector("a[rel=prev]")`)
 	second := browser.Eval[string](b, `document.querySelector(".summary").innerText`)
 	field := browser.Eval[string](b, `document.querySelector("input").value`)
