@@ -13,19 +13,19 @@ import (
 	"github.com/percolator-go/percolator/internal/version"
 )
 
-// This file holds memberlist's callbacks. They run on its goroutines and mostly under its
-// lock, so they neither call memberlist nor wait: they copy into the table and return.
-// admission decides which members memberlist accepts.
+// Callbacks of memberlist. They run on its goroutines and mostly under its lock, so they
+// neither call memberlist nor wait: they copy into the table and return. admission decides
+// which members memberlist accepts.
 
-// Why a member is not let in.
+// Reasons for refusing a member.
 var (
-	errOtherCluster = errors.New("gossip: it belongs to another cluster")
+	errOtherCluster = errors.New("gossip: the node belongs to another cluster")
 	errStale        = errors.New("gossip: a later incarnation of the node is known")
 	errFull         = errors.New("gossip: too many members")
-	errName         = errors.New("gossip: its name is not that of the incarnation it says it is")
+	errName         = errors.New("gossip: the member's name does not match the node and incarnation in its metadata")
 )
 
-// delegate gives memberlist this node's metadata. No other user data is sent.
+// delegate supplies memberlist with this node's metadata. No other user data is sent.
 type delegate struct{ g *Gossip }
 
 // NodeMeta returns the metadata. memberlist calls it when the node joins and after Set, and
@@ -35,7 +35,7 @@ func (d delegate) NodeMeta(limit int) []byte {
 	self := d.g.self
 	d.g.mu.Unlock()
 	b, err := encodeMeta(d.g.hash, self)
-	if err != nil || len(b) > limit { // Open has made sure that it fits
+	if err != nil || len(b) > limit { // cannot happen: Open has checked the size
 		d.g.cfg.Logger.Error("gossip: this node's metadata does not fit", "bytes", len(b), "error",
 			err)
 		return nil
@@ -43,56 +43,56 @@ func (d delegate) NodeMeta(limit int) []byte {
 	return b
 }
 
-// NotifyMsg drops user messages: no node sends any.
+// NotifyMsg drops user messages: nodes send none.
 func (delegate) NotifyMsg([]byte) {}
 
-// GetBroadcasts returns none.
+// GetBroadcasts returns no broadcasts.
 func (delegate) GetBroadcasts(int, int) [][]byte { return nil }
 
-// LocalState returns none.
+// LocalState returns no state.
 func (delegate) LocalState(bool) []byte { return nil }
 
-// MergeRemoteState drops the state of another node: there is none.
+// MergeRemoteState ignores the state of another node: nodes send none.
 func (delegate) MergeRemoteState([]byte, bool) {}
 
 // events copies changes of members into the table. memberlist calls it under its lock:
 // nothing here blocks or calls back.
 type events struct{ g *Gossip }
 
-// NotifyJoin is called when a member is new, or alive again.
+// NotifyJoin is called when a member joins or is alive again.
 func (e events) NotifyJoin(n *memberlist.Node) { e.NotifyUpdate(n) }
 
-// NotifyUpdate is called when a member's metadata has changed.
+// NotifyUpdate is called when a member's metadata changes.
 func (e events) NotifyUpdate(n *memberlist.Node) {
 	_, m, err := decodeMeta(n.Meta)
 	if err != nil {
 		return // cannot happen: admission has decoded it
 	}
 	if m.NodeID == e.g.cfg.Self.NodeID {
-		// Another, later process has this node's identity.
+		// A later process has this node's identity.
 		if m.Incarnation > e.g.cfg.Self.Incarnation {
 			e.g.replace(m)
 		}
 		return // Set keeps this node's own entry
 	}
 	if e.g.table.up(m) {
-		e.g.cfg.Logger.Info("a member is alive", "node", m.NodeID, "incarnation", m.Incarnation,
+		e.g.cfg.Logger.Info("member is alive", "node", m.NodeID, "incarnation", m.Incarnation,
 			"addr", m.Listen)
 	}
 }
 
-// NotifyLeave is called when a member has left, or was found dead; memberlist does not say which.
+// NotifyLeave is called when a member left or died; memberlist does not distinguish them.
 func (e events) NotifyLeave(n *memberlist.Node) {
 	_, m, err := decodeMeta(n.Meta)
 	if err != nil || m.NodeID == e.g.cfg.Self.NodeID {
 		return
 	}
 	e.g.table.down(m)
-	e.g.cfg.Logger.Info("a member has left or died", "node", m.NodeID, "incarnation", m.Incarnation,
+	e.g.cfg.Logger.Info("member left or died", "node", m.NodeID, "incarnation", m.Incarnation,
 		"addr", m.Listen)
 }
 
-// admission keeps out members of another cluster and stale incarnations (invariant 2).
+// admission refuses members of another cluster and stale incarnations (invariant 2).
 type admission struct{ g *Gossip }
 
 // check returns nil if the member may be in the table.
@@ -103,18 +103,18 @@ func (a admission) check(n *memberlist.Node) error {
 	}
 	if hash != a.g.hash {
 		a.g.faults.log(n.Address(),
-			"gossip: a node of another cluster was refused; give each cluster its own addresses and keys",
+			"gossip: refused a node of another cluster; give each cluster its own addresses and keys",
 			"addr", n.Address(), "node", m.NodeID)
 		return fmt.Errorf("%w: %s", errOtherCluster, n.Address())
 	}
-	// memberlist uses the name and the table the metadata: they must name the same
+	// memberlist identifies members by name, the table by metadata: both must name the same
 	// incarnation.
 	if n.Name != nameOf(workerOf(m)) {
 		return errName
 	}
 	if gate := a.g.cfg.Gate; gate != nil {
 		if err := gate.Agreed().Admit(m.Versions); err != nil {
-			a.g.faults.log(n.Address(), "gossip: a node was refused", "addr", n.Address(), "node", m.NodeID,
+			a.g.faults.log(n.Address(), "gossip: refused a node", "addr", n.Address(), "node", m.NodeID,
 				"error", err)
 			return err
 		}
@@ -123,7 +123,7 @@ func (a admission) check(n *memberlist.Node) error {
 	switch {
 	case m.Incarnation < newest:
 		return errStale
-	// A full table refuses only nodes that it does not know.
+	// A full table refuses only unknown nodes.
 	case !room:
 		return errFull
 	}
@@ -131,15 +131,15 @@ func (a admission) check(n *memberlist.Node) error {
 }
 
 // NotifyAlive is called under memberlist's lock for every report of a living member, this
-// node included. An error keeps the member out.
+// node included. An error refuses the member.
 func (a admission) NotifyAlive(n *memberlist.Node) error { return a.check(n) }
 
 // NotifyMerge is called on both sides of an exchange of members. An error refuses the whole
-// exchange, so stale members do not count here; NotifyAlive keeps them out one by one.
+// exchange, so it ignores stale members; NotifyAlive refuses them one by one.
 func (a admission) NotifyMerge(nodes []*memberlist.Node) error {
 	for _, n := range nodes {
-		// Exchanges contain old incarnations for a while, also of earlier builds; refusing
-		// them would keep nodes apart.
+		// For a while exchanges contain old incarnations, also of earlier builds; refusing
+		// such an exchange would keep live nodes apart.
 		if err := a.check(n); err != nil && !errors.Is(err, errStale) &&
 			!errors.Is(err, version.ErrIncompatible) {
 			return err
@@ -149,40 +149,39 @@ func (a admission) NotifyMerge(nodes []*memberlist.Node) error {
 }
 
 // NotifyConflict is called under memberlist's lock when one incarnation is reported at two
-// addresses: two processes run on copies of one directory. memberlist keeps the one that
-// it knew first.
+// addresses: two processes run on copies of one directory. memberlist keeps the first.
 func (a admission) NotifyConflict(have, other *memberlist.Node) {
 	a.g.faults.log(have.Name,
-		"gossip: two processes have one identity: a directory was copied; stop one of them",
+		"gossip: two processes have the same identity: a directory was copied; stop one of them",
 		"incarnation", have.Name, "kept", have.Address(), "refused",
 		net.JoinHostPort(other.Addr.String(), fmt.Sprint(other.Port)))
 }
 
-// faultLog logs each lasting fault once a minute.
+// faultLog logs each persistent fault at most once a minute.
 type faultLog struct {
 	logger *slog.Logger
 
-	// told is the time at which each fault was last logged; mu guards it.
-	mu   sync.Mutex
-	told map[string]time.Time
+	// logged is the time of each fault's last line; mu guards it.
+	mu     sync.Mutex
+	logged map[string]time.Time
 }
 
 const (
-	tellEvery = time.Minute
-	maxTold   = 1024
+	repeatAfter = time.Minute
+	maxLogged   = 1024
 )
 
-// log logs the text unless the fault with the key was logged within tellEvery.
+// log logs text unless the fault with this key was logged within repeatAfter.
 func (f *faultLog) log(key, text string, args ...any) {
 	f.mu.Lock()
 	now := time.Now()
-	late := now.Sub(f.told[key]) >= tellEvery
+	late := now.Sub(f.logged[key]) >= repeatAfter
 	if late {
-		// When the map is full it is emptied; at worst some lines are logged again.
-		if f.told == nil || len(f.told) >= maxTold {
-			f.told = map[string]time.Time{}
+		// Clear the map when it is full; at worst some lines are repeated early.
+		if f.logged == nil || len(f.logged) >= maxLogged {
+			f.logged = map[string]time.Time{}
 		}
-		f.told[key] = now
+		f.logged[key] = now
 	}
 	f.mu.Unlock()
 	if late {

@@ -24,49 +24,48 @@ import (
 type Config struct {
 	// ClusterID: members of another cluster are refused.
 	ClusterID string
-	// Self is what this node says of itself at first. Self.Gossip is the address at which
-	// others reach it, by default the one that the Listener bound.
+	// Self is this node's initial metadata. Self.Gossip is the address that it advertises,
+	// by default the Listener's.
 	Self cluster.Member
-	// Certs is the folder that holds the gossip keys (internal/certs). They are read
-	// again while the node runs. Empty: plain.
+	// Certs is the folder that holds the gossip keys (internal/certs). They are reloaded
+	// while the node runs. Empty: messages are not encrypted.
 	Certs string
 	// Known returns the gossip addresses of nodes that may be alive, such as the node
-	// table's. Those at which no member is known are asked now and then to take this node
-	// in. Known must not block; it may be nil.
+	// table's. Every Timing.Rejoin this node tries to join those at which it knows no
+	// member. Known must not block; it may be nil.
 	Known func() []string
-	// Gate says which versions the cluster has agreed on: members whose builds do not work
-	// with them are refused. Nil: none are.
+	// Gate holds the versions that the cluster has agreed on: members whose builds do not
+	// support them are refused. Nil: no member is refused for its version.
 	Gate *version.Gate
 	// Replaced is called once, on the watchers' goroutine, when a later incarnation of this
-	// node has come alive: a process on a copy of its directory, or on the directory itself
-	// after it was taken from this process. This process must then end.
+	// node appears: a process on a copy of its directory, or on the directory itself after
+	// this process lost it. This process must then end.
 	Replaced func(by cluster.Member)
 	// Timing is for tests; the zero value suits a cluster.
 	Timing Timing
 	Logger *slog.Logger // nil: discarded
 }
 
-// Timing holds gossip's intervals and timeouts. Zero fields take the defaults, with which a
-// death is noticed after about a second.
+// Timing holds gossip's intervals and timeouts. Zero fields get the defaults, with which a
+// death is detected after about a second.
 type Timing struct {
 	// Probe is the interval between two probes by one member; default 200 ms.
 	Probe time.Duration
-	// ProbeTimeout is the wait for an answer before others are asked to probe; default
-	// 100 ms.
+	// ProbeTimeout is the wait for an answer before other members probe too; default 100 ms.
 	ProbeTimeout time.Duration
-	// Gossip is the interval between two rounds of gossip; default 500 ms. Probes carry
-	// gossip as well.
+	// Gossip is the interval between two rounds of gossip; default 500 ms. Probes also carry
+	// gossip.
 	Gossip time.Duration
 	// PushPull is the interval between two exchanges of the whole state with one member;
 	// default 5 s.
 	PushPull time.Duration
-	// Update is the least time between two changes of what this node says of itself;
-	// default 1 s.
+	// Update is the minimum interval between two updates of this node's metadata; default
+	// 1 s.
 	Update time.Duration
-	// Rejoin is the interval between two attempts to reach known nodes that are no members;
-	// default 5 s. A node that is alone takes a tenth of it.
+	// Rejoin is the interval between two attempts to join known nodes that are not members;
+	// default 5 s. A node without other members uses a tenth of it.
 	Rejoin time.Duration
-	// Keys is the interval between two reads of the keys; default 5 s.
+	// Keys is the interval between two reloads of the keys; default 5 s.
 	Keys time.Duration
 }
 
@@ -83,11 +82,10 @@ func (t Timing) withDefaults() Timing {
 
 // Gossip is this node's membership. Its methods may be used concurrently.
 //
-// Reads use the table alone and never wait for memberlist. Four goroutines run from Open to
-// Close (upkeep.go): one calls watchers, one spreads changes of what this node says of
-// itself, one looks for missing members, and one reads the keys again. memberlist has
-// goroutines of its own and calls back mostly under its lock (delegates.go). The mutex
-// guards self.
+// Reads use only the table and never wait for memberlist. Four goroutines run from Open to
+// Close (upkeep.go): one calls watchers, one publishes changes of this node's metadata, one
+// joins missing members, and one reloads the keys. memberlist has goroutines of its own and
+// calls back mostly under its lock (delegates.go). The mutex guards self.
 type Gossip struct {
 	cfg    Config
 	hash   uint64
@@ -101,7 +99,7 @@ type Gossip struct {
 	self  cluster.Member
 	dirty chan struct{} // one token when self has changed
 
-	// once lets the first report of a later incarnation into replaced.
+	// once sends only the first report of a later incarnation to replaced.
 	once     sync.Once
 	replaced chan cluster.Member
 	closed   atomic.Bool
@@ -112,8 +110,8 @@ type Gossip struct {
 
 var _ cluster.Members = (*Gossip)(nil)
 
-// Open starts to gossip over the listener, which it owns from then on. It does not wait
-// for other nodes. Errors: ErrKeys, ErrTooLong.
+// Open starts gossip over the listener, which it owns from then on. It does not wait for
+// other nodes. Errors: ErrKeys, ErrTooLong.
 func Open(cfg Config, l *Listener) (*Gossip, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -121,7 +119,7 @@ func Open(cfg Config, l *Listener) (*Gossip, error) {
 	cfg.Timing = cfg.Timing.withDefaults()
 	cfg.Self.Gossip = cmp.Or(cfg.Self.Gossip, l.Addr())
 	if cfg.Self.NodeID == 0 || cfg.Self.Incarnation == 0 || cfg.ClusterID == "" {
-		return nil, errors.New("gossip: a member has a cluster, a node id and an incarnation")
+		return nil, errors.New("gossip: Config needs ClusterID, Self.NodeID and Self.Incarnation")
 	}
 	if err := fits(cfg.Self); err != nil {
 		return nil, err
@@ -138,7 +136,7 @@ func Open(cfg Config, l *Listener) (*Gossip, error) {
 	}
 	if g.list, err = memberlist.Create(conf); err != nil {
 		err = fmt.Errorf("gossip: %w", err)
-		if strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) { // it passes on only the text
+		if strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) { // memberlist keeps only the text
 			err = coded.Mark(err, syscall.EADDRINUSE)
 		}
 		return nil, err
@@ -149,15 +147,15 @@ func Open(cfg Config, l *Listener) (*Gossip, error) {
 	return g, nil
 }
 
-// memberlist returns the configuration of memberlist, and reads the keys.
+// memberlist reads the keys and returns memberlist's configuration.
 func (g *Gossip) memberlist() (*memberlist.Config, error) {
 	ip, port, err := resolve(g.cfg.Self.Gossip)
 	if err != nil {
 		return nil, err
 	}
-	// To other nodes such an address would mean themselves.
+	// Other nodes would take such an address for their own.
 	if ip.IsUnspecified() || port == 0 {
-		return nil, fmt.Errorf("gossip: %s is no address that others can reach; advertise one",
+		return nil, fmt.Errorf("gossip: other nodes cannot reach %s; advertise an address of this node",
 			g.cfg.Self.Gossip)
 	}
 	if g.cfg.Certs != "" {
@@ -177,12 +175,12 @@ func (g *Gossip) memberlist() (*memberlist.Config, error) {
 	c.AdvertiseAddr, c.AdvertisePort = ip.String(), port
 	c.BindPort = g.listen.GetAutoBindPort()
 	// Pings are too small to gain from compression, which was an eighth of an idle node's
-	// work.
+	// processor time.
 	c.EnableCompression = false
 	c.ProbeInterval, c.ProbeTimeout, c.GossipInterval, c.PushPullInterval = t.Probe, t.ProbeTimeout,
 		t.Gossip, t.PushPull
-	// Suspicion is shorter than memberlist's default, so that a death is noticed after
-	// about a second.
+		// Suspicion is shorter than memberlist's default, so that a death is detected after
+		// about a second.
 	c.SuspicionMult, c.SuspicionMaxTimeoutMult, c.RetransmitMult = 3, 2, 4
 	c.TCPTimeout = 2 * time.Second
 	c.Logger = slog.NewLogLogger(newLibraryLog(g.cfg.Logger), slog.LevelInfo)
@@ -194,7 +192,7 @@ func (g *Gossip) memberlist() (*memberlist.Config, error) {
 // nameOf returns the name of an incarnation in memberlist.
 func nameOf(w mvcc.Worker) string { return fmt.Sprintf("%016x-%d", w.Node, w.Incarnation) }
 
-// Addr returns where others reach this node's gossip.
+// Addr returns the address that this node advertises for gossip.
 func (g *Gossip) Addr() string { return g.cfg.Self.Gossip }
 
 // Alive implements cluster.Members.
@@ -206,17 +204,17 @@ func (g *Gossip) Member(node uint64) (cluster.Member, bool) { return g.table.mem
 // Dead implements cluster.Members; see invariant 1.
 func (g *Gossip) Dead(w mvcc.Worker) bool { return g.table.isDead(w) }
 
-// Watch implements cluster.Members. fn is called on one goroutine, also for changes of
-// this node itself. It may be called once more just after cancel.
+// Watch implements cluster.Members. It calls fn on one goroutine, also for changes of this
+// node. One call of fn may still follow cancel.
 func (g *Gossip) Watch(fn func(cluster.MemberEvent)) (cancel func()) { return g.table.watch(fn) }
 
-// Set changes what this node says of itself: Draining, LeadsMeta and Load. Changes of other
-// fields are ignored. It does not block; others are told within Timing.Update.
+// Set changes Draining, LeadsMeta and Load of this node's metadata and ignores changes of
+// other fields. It does not block; the change is published within Timing.Update.
 func (g *Gossip) Set(change func(m *cluster.Member)) {
 	g.mu.Lock()
 	next := g.self
 	change(&next)
-	// Field by field, so that change cannot touch what identifies the node.
+	// Field by field, so that change cannot alter the node's identity.
 	g.self.Draining, g.self.LeadsMeta, g.self.Load = next.Draining, next.LeadsMeta, next.Load
 	self := g.self
 	g.mu.Unlock()
@@ -228,16 +226,16 @@ func (g *Gossip) Set(change func(m *cluster.Member)) {
 	}
 }
 
-// Close tells the others that this incarnation ends, and ends gossip. From then on others
-// take the node's locks for abandoned, so the node must not need them any more. A second
-// call does nothing.
+// Close announces that this incarnation ends, and stops gossip. From then on other nodes
+// treat the node's locks as abandoned, so the node must no longer need them. A second call
+// does nothing.
 func (g *Gossip) Close() error { return g.stop(true) }
 
-// leaveTimeout limits a leaving node's wait until the others have been told.
+// leaveTimeout limits a leaving node's wait for its announcement to be sent.
 const leaveTimeout = time.Second
 
-// stop ends gossip once. With leave it tells the others first; tests call it without, which
-// looks like a crash.
+// stop stops gossip once. With leave it first announces the end; tests call it without, which
+// imitates a crash.
 func (g *Gossip) stop(leave bool) error {
 	if g.closed.Swap(true) {
 		return nil
@@ -245,11 +243,11 @@ func (g *Gossip) stop(leave bool) error {
 	var err error
 	if leave {
 		if e := g.list.Leave(leaveTimeout); e != nil {
-			g.cfg.Logger.Debug("gossip: not all heard that this node leaves", "error", e)
+			g.cfg.Logger.Debug("gossip: could not announce to all members that this node leaves", "error", e)
 		}
 	}
-	// This package's goroutines are waited for last, because one may be in a call of
-	// memberlist that ends when the transport is closed.
+	// Wait for this package's goroutines last: one may be in a call of memberlist that ends
+	// when the transport is closed.
 	g.end()
 	g.listen.cancel()
 	err = g.list.Shutdown()

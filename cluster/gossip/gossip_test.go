@@ -138,7 +138,7 @@ func TestStaleIncarnationIsRefused(t *testing.T) {
 	if m, _ := a.Member(2); m.Incarnation != 5 {
 		t.Errorf("member 2 is %+v", m)
 	}
-	if !out.has("this process must end") {
+	if !out.has("stopping this process") {
 		t.Error("the log of the stale incarnation does not say so")
 	}
 }
@@ -228,8 +228,8 @@ func TestWrongKeyStaysOut(t *testing.T) {
 	}
 	for _, file := range []string{wrong, ""} {
 		out := tries(file)
-		eventually(t, "it is told that it is not taken in", func() bool {
-			return out.has("cannot be joined")
+		eventually(t, "the log reports that it cannot join", func() bool {
+			return out.has("cannot join a known node")
 		})
 	}
 	b, _ := start(t, 2, 1, listen(t, "127.0.0.1:0"), func(c *Config) {
@@ -320,7 +320,7 @@ func TestEarlierBuildIsRefused(t *testing.T) {
 	a, log := start(t, 1, 1, listen(t, "127.0.0.1:0"), func(c *Config) { c.Gate = gate })
 	start(t, 2, 1, listen(t, "127.0.0.1:0"), knows(a.Addr())) // knows of no numbers
 	eventually(t, "the log tells", func() bool {
-		return log.has("the cluster is at version 3, and the build knows 2")
+		return log.has("the cluster is at version 3, and the build supports 2")
 	})
 	start(t, 3, 1, listen(t, "127.0.0.1:0"), func(c *Config) {
 		c.Self.Versions = version.Range{Oldest: 3, Newest: 8}

@@ -11,14 +11,14 @@ import (
 	"github.com/percolator-go/percolator/internal/certs"
 )
 
-// This file reads the gossip keys and changes the ring while memberlist uses it. It runs on
-// Open's goroutine first and then on that of rereadKeys, so the ring has one writer.
+// Reading of gossip keys, and rotation of the ring while memberlist uses it. Runs on Open's
+// goroutine first and then on that of rereadKeys, so the ring has one writer.
 
 // ErrKeys reports that the gossip keys cannot be used.
 var ErrKeys = errors.New("gossip: no usable keys")
 
 // keyBytes is the length of every key: AES-256. Keys of different lengths could not be
-// exchanged while the ring is read.
+// replaced while the ring is read.
 const keyBytes = 32
 
 // readKeys reads the keys in a folder of certificates: the first encrypts, all decrypt.
@@ -43,9 +43,9 @@ func CheckKeys(dir string) error {
 	return err
 }
 
-// rotate makes the ring hold these keys in this order while it is in use. It removes keys
+// rotate changes the ring to these keys in this order while it is in use. It removes keys
 // only from the ring's end, because memberlist would otherwise move keys within an array
-// that is being read.
+// that other goroutines read.
 func rotate(ring *memberlist.Keyring, keys [][]byte) error {
 	for _, key := range keys {
 		if err := ring.AddKey(key); err != nil {
@@ -70,7 +70,7 @@ func rotate(ring *memberlist.Keyring, keys [][]byte) error {
 	}
 }
 
-// sameKeys reports whether the ring holds these keys in this order already.
+// sameKeys reports whether the ring already holds these keys in this order.
 func sameKeys(ring *memberlist.Keyring, keys [][]byte) bool {
 	return slices.EqualFunc(ring.GetKeys(), keys, bytes.Equal)
 }

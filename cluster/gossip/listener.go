@@ -15,20 +15,19 @@ import (
 	"github.com/percolator-go/percolator/internal/connlimit"
 )
 
-// This file binds gossip's port and bounds the connections to it. The transport is
-// memberlist's, with its own goroutines. One goroutine of this package passes connections
-// on; Shutdown joins it.
+// Gossip's port and its limit of connections. The transport is memberlist's, with its own
+// goroutines. One goroutine of this package forwards connections; Shutdown joins it.
 
 // Listener is gossip's TCP and UDP port. It is bound before the node knows its cluster,
-// because a node that asks to join says where it gossips. The Gossip owns it after Open has
-// succeeded, until then the caller does.
+// because a request to join contains the node's gossip address. The caller owns it until
+// Open succeeds; then the Gossip does.
 type Listener struct {
 	*memberlist.NetTransport
 	ip      net.IP
-	ctx     context.Context // ends with Close: no connection is made or accepted any more
+	ctx     context.Context // ends with Close: no more connections are opened or accepted
 	cancel  context.CancelFunc
-	streams chan net.Conn // the connections of others, for memberlist
-	drained chan struct{} // closed when no connection can come in any more
+	streams chan net.Conn // incoming connections, for memberlist
+	drained chan struct{} // closed when no more connections can arrive
 	done    sync.WaitGroup
 }
 
@@ -41,7 +40,7 @@ func Listen(bind string, logger *slog.Logger) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A port that is free for TCP may be in use for UDP; then another is tried.
+	// A port that is free for TCP may be in use for UDP; then try another.
 	for try := 0; ; try++ {
 		t, err := memberlist.NewNetTransport(&memberlist.NetTransportConfig{
 			BindAddrs: []string{ip.String()}, BindPort: port,
@@ -50,7 +49,7 @@ func Listen(bind string, logger *slog.Logger) (*Listener, error) {
 		if err == nil {
 			return newListener(t, ip), nil
 		}
-		// Only a free port may be replaced by another.
+		// A port that the caller chose cannot be replaced by another.
 		if port != 0 || try >= 10 {
 			return nil, fmt.Errorf("gossip: listen on %s: %w", bind, err)
 		}
@@ -67,18 +66,19 @@ func newListener(t *memberlist.NetTransport, ip net.IP) *Listener {
 	return l
 }
 
-// StreamCh implements memberlist.Transport. It delivers the connections that others make,
-// within maxStreams.
+// StreamCh implements memberlist.Transport. It delivers incoming connections, at most
+// maxStreams at once.
 func (l *Listener) StreamCh() <-chan net.Conn { return l.streams }
 
-// maxStreams limits the connections of others to the gossip port. Each is one exchange of a
-// few milliseconds; memberlist closes them after TCPTimeout (2 s) at the latest.
+// maxStreams limits the connections to the gossip port. Each is one exchange of a few
+// milliseconds; memberlist closes them after TCPTimeout (2 s) at the latest.
 const maxStreams = 64
 
-// passStreams passes connections on from memberlist's transport, which accepts without
-// bound. One more than maxStreams closes the oldest of the address that has most of them: a
-// member sends its request at once, so members get through even while a stranger opens as
-// many as it can. From the end of ctx on it closes what comes, until drained is closed.
+// passStreams forwards connections from memberlist's transport, which accepts without
+// limit. A connection beyond maxStreams closes the oldest one of the address with the most:
+// a member sends its request at once, so members succeed even while a stranger opens as many
+// connections as it can. Once ctx has ended it closes new connections, until drained is
+// closed.
 func (l *Listener) passStreams() {
 	limiter := connlimit.New(connlimit.Config{Pending: maxStreams})
 	for {
@@ -100,7 +100,7 @@ func (l *Listener) passStreams() {
 func (l *Listener) Shutdown() error {
 	l.cancel()
 	err := l.NetTransport.Shutdown()
-	// No connection is accepted any more, so the goroutine may end.
+	// No more connections are accepted, so the goroutine may end.
 	close(l.drained)
 	l.done.Wait()
 	return err
@@ -111,7 +111,7 @@ func (l *Listener) Addr() string {
 	return net.JoinHostPort(l.ip.String(), strconv.Itoa(l.GetAutoBindPort()))
 }
 
-// Close ends a Listener that no Gossip owns.
+// Close closes a Listener that no Gossip owns.
 func (l *Listener) Close() error {
 	// memberlist's goroutines may be blocked on packets that nobody receives.
 	done := make(chan struct{})
@@ -133,7 +133,7 @@ func (l *Listener) DialTimeout(addr string, timeout time.Duration) (net.Conn, er
 	return l.DialAddressTimeout(memberlist.Address{Addr: addr}, timeout)
 }
 
-// DialAddressTimeout implements memberlist.NodeAwareTransport. Close cuts it short.
+// DialAddressTimeout implements memberlist.NodeAwareTransport. Close aborts it.
 func (l *Listener) DialAddressTimeout(a memberlist.Address,
 	timeout time.Duration) (net.Conn, error) {
 	d := net.Dialer{Timeout: timeout}
@@ -145,11 +145,11 @@ func (l *Listener) DialAddressTimeout(a memberlist.Address,
 func resolve(addr string) (net.IP, int, error) {
 	host, text, err := net.SplitHostPort(addr)
 	if err != nil {
-		return nil, 0, fmt.Errorf("gossip: %q is no host:port", addr)
+		return nil, 0, fmt.Errorf("gossip: address %q is not of the form host:port", addr)
 	}
 	port, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
-		return nil, 0, fmt.Errorf("gossip: %q is no port number", text)
+		return nil, 0, fmt.Errorf("gossip: %q is not a port number", text)
 	}
 	if host == "" {
 		return net.IPv4zero, int(port), nil
@@ -174,5 +174,5 @@ func resolve(addr string) (net.IP, int, error) {
 	return ips[0], int(port), nil
 }
 
-// lookupTimeout limits the lookup of a name.
+// lookupTimeout limits the lookup of a host name.
 const lookupTimeout = 5 * time.Second

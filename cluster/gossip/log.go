@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// This file passes memberlist's log to the node's. memberlist writes lines on any of its
+// Adapter from memberlist's log to the node's. memberlist writes lines on any of its
 // goroutines; the mutex guards the count of dropped lines.
 
 // libraryLog is a slog.Handler for memberlist's lines, such as "[WARN] memberlist: text",
 // which slog.NewLogLogger passes to it. Errors become warnings, at most one a second, since
-// anyone can send garbage to the port. All other lines are for debugging.
+// anyone can send garbage to the port. All other lines get level debug.
 type libraryLog struct {
 	slog.Handler // the node's
 
@@ -35,7 +35,7 @@ func (l *libraryLog) Enabled(context.Context, slog.Level) bool { return true }
 func (l *libraryLog) Handle(ctx context.Context, r slog.Record) error {
 	text := strings.TrimSpace(r.Message)
 	level := slog.LevelDebug
-	// memberlist's own warnings are part of normal work.
+	// memberlist's warnings also occur in normal operation.
 	if kind, rest, ok := strings.Cut(text, "] "); ok && strings.HasPrefix(kind, "[") {
 		text = rest
 		if kind == "[ERR" {
@@ -56,7 +56,7 @@ func (l *libraryLog) Handle(ctx context.Context, r slog.Record) error {
 	return l.Handler.Handle(ctx, out)
 }
 
-// admit reports whether one more warning may be logged, and how many were dropped before.
+// admit reports whether a warning may be logged now, and how many were dropped before it.
 func (l *libraryLog) admit(now time.Time) (dropped int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -15,12 +15,12 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file encodes and decodes members as memberlist's metadata. It has no state.
+// Encoding of members as memberlist's metadata. Stateless.
 
 // ErrTooLong reports that the node's addresses and zone do not fit into its metadata.
 var ErrTooLong = errors.New("gossip: addresses and zone are too long")
 
-// clusterHash returns the number that stands for the cluster's id in 8 bytes.
+// clusterHash returns an 8-byte hash of the cluster's id.
 func clusterHash(id string) uint64 {
 	sum := sha256.Sum256([]byte(id))
 	return binary.BigEndian.Uint64(sum[:])
@@ -43,9 +43,9 @@ func encodeMeta(hash uint64, m cluster.Member) ([]byte, error) {
 func decodeMeta(b []byte) (hash uint64, m cluster.Member, err error) {
 	g := &wire.GossipMeta{}
 	if err := proto.Unmarshal(b, g); err != nil {
-		return 0, m, fmt.Errorf("gossip: a member's metadata is damaged: %w", err)
+		return 0, m, fmt.Errorf("gossip: decode a member's metadata: %w", err)
 	}
-	// The empty message decodes without an error, as may that of another program.
+	// An empty message, or one of another program, may decode without an error.
 	if g.NodeId == 0 || g.Incarnation == 0 {
 		return 0, m, errors.New("gossip: a member's metadata names no node")
 	}
@@ -60,8 +60,8 @@ func decodeMeta(b []byte) (hash uint64, m cluster.Member, err error) {
 	}, nil
 }
 
-// fits returns ErrTooLong if the member could exceed memberlist's limit with the largest
-// figures there are (invariant 4).
+// fits returns ErrTooLong if the member, with the largest possible figures, exceeds
+// memberlist's limit (invariant 4).
 func fits(m cluster.Member) error {
 	m.Draining, m.LeadsMeta, m.Incarnation = true, math.MaxUint64, math.MaxUint64
 	m.Versions = version.Range{Oldest: math.MaxUint32, Newest: math.MaxUint32}
@@ -74,7 +74,7 @@ func fits(m cluster.Member) error {
 		return err
 	}
 	if over := len(b) - memberlist.MetaMaxSize; over > 0 {
-		return fmt.Errorf("%w: by %d bytes; gossip carries %d bytes of a node", ErrTooLong, over,
+		return fmt.Errorf("%w by %d bytes; a node's metadata may have %d bytes", ErrTooLong, over,
 			memberlist.MetaMaxSize)
 	}
 	return nil

@@ -9,13 +9,12 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// This file holds the table of members. memberlist's callbacks write it, Set writes this
-// node's own entry, and any goroutine reads it, under one mutex that is never held during
-// a call to memberlist or to a watcher. Events wait here, in order and bounded, until the
-// goroutine of deliver takes them.
+// Table of members. memberlist's callbacks write it, Set writes this node's own entry, and
+// any goroutine reads it, under one mutex that is never held during a call to memberlist or
+// to a watcher. Events are queued here, in order and bounded, for the goroutine of deliver.
 
-// Bounds of the table. A cluster has at most 1,024 nodes; the rest is for nodes that come
-// and go.
+// Bounds of the table. A cluster has at most 1,024 nodes; the rest leaves room for removed
+// nodes and new ones.
 const (
 	maxNodes  = 4096
 	maxDead   = 16384
@@ -26,12 +25,12 @@ const (
 type table struct {
 	mu     sync.Mutex
 	alive  map[uint64]cluster.Member // by node: its newest incarnation
-	newest map[uint64]uint64         // the highest incarnation ever heard of
-	dead   map[mvcc.Worker]bool      // incarnations seen to die
+	newest map[uint64]uint64         // the highest incarnation ever reported
+	dead   map[mvcc.Worker]bool      // incarnations reported dead
 	order  []mvcc.Worker             // of dead, oldest first
 
-	events   []cluster.MemberEvent // not yet given to the watchers
-	wake     chan struct{}         // one token while there are any
+	events   []cluster.MemberEvent // not yet delivered to the watchers
+	wake     chan struct{}         // one token while events are queued
 	watchers map[int]func(cluster.MemberEvent)
 	nextID   int
 }
@@ -51,8 +50,8 @@ func workerOf(m cluster.Member) mvcc.Worker {
 	return mvcc.Worker{Node: m.NodeID, Incarnation: m.Incarnation}
 }
 
-// newestOf returns the highest incarnation of the node that was heard of, and whether the
-// node is known or the table has room for it.
+// newestOf returns the highest incarnation of the node ever reported, and whether the node
+// is known or the table has room for it.
 func (t *table) newestOf(node uint64) (incarnation uint64, room bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -76,14 +75,14 @@ func (t *table) up(m cluster.Member) bool {
 	}
 	t.newest[m.NodeID] = m.Incarnation
 	t.alive[m.NodeID] = m
-	delete(t.dead, workerOf(m)) // a member that was paused or cut off is back
+	delete(t.dead, workerOf(m)) // a member that was paused or partitioned has returned
 	if !was || old != m {
 		t.queue(cluster.MemberEvent{Member: m, Alive: true})
 	}
 	return !was
 }
 
-// down records a member's end. It may be called after up for the next incarnation.
+// down records a member's end. A call may follow up of the next incarnation.
 func (t *table) down(m cluster.Member) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -131,7 +130,7 @@ func (t *table) queue(e cluster.MemberEvent) {
 		return
 	}
 	if t.events = append(t.events, e); len(t.events) > maxEvents {
-		t.events = t.events[1:] // a watcher hangs; it can still ask for the members
+		t.events = t.events[1:] // a watcher hangs; it can still call Alive
 	}
 	select {
 	case t.wake <- struct{}{}:
@@ -139,8 +138,8 @@ func (t *table) queue(e cluster.MemberEvent) {
 	}
 }
 
-// deliver gives the watchers the events that wait. Only the goroutine of Gossip.deliver calls
-// it, so events keep their order.
+// deliver passes the queued events to the watchers. Only the goroutine of Gossip.deliver
+// calls it, so events keep their order.
 func (t *table) deliver() {
 	t.mu.Lock()
 	events, watchers := t.events, make([]func(cluster.MemberEvent), 0, len(t.watchers))

@@ -8,9 +8,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// This file holds the goroutines of a Gossip. Each runs one loop from Open until life
-// ends; Close joins them. They share the table, the channels and memberlist, which they
-// call without holding a lock.
+// Goroutines of a Gossip. Each runs one loop from Open until life ends; Close joins them.
+// They share the table, the channels and memberlist, which they call without holding a lock.
 
 // deliver calls the watchers and Replaced, on a goroutine that is not memberlist's.
 func (g *Gossip) deliver() {
@@ -28,8 +27,7 @@ func (g *Gossip) deliver() {
 	}
 }
 
-// refresh spreads changes of what this node says of itself, at most once in
-// Timing.Update.
+// refresh publishes changes of this node's metadata, at most once in Timing.Update.
 func (g *Gossip) refresh() {
 	for {
 		select {
@@ -38,7 +36,7 @@ func (g *Gossip) refresh() {
 		case <-g.dirty:
 		}
 		if err := g.list.UpdateNode(g.cfg.Timing.Update); err != nil {
-			g.cfg.Logger.Debug("gossip: an update was not spread in time; the next full exchange carries it",
+			g.cfg.Logger.Debug("gossip: an update was not published in time; the next full exchange contains it",
 				"error", err)
 		}
 		if txn.Sleep(g.life, g.cfg.Timing.Update) != nil {
@@ -47,12 +45,12 @@ func (g *Gossip) refresh() {
 	}
 }
 
-// maxAsked limits the known nodes that are asked in one round: each that hangs delays the
-// round by seconds.
-const maxAsked = 8
+// maxAttempts limits the known nodes that one round tries to join: each that hangs delays
+// the round by seconds.
+const maxAttempts = 8
 
-// rejoin asks known nodes that are no members to take this node in, as long as gossip
-// runs. It joins the two halves of a cluster that were cut off from each other.
+// rejoin joins known nodes that are not members, as long as gossip runs. It reunites the two
+// sides of a partitioned cluster.
 func (g *Gossip) rejoin() {
 	for {
 		for _, addr := range g.missing() {
@@ -60,13 +58,13 @@ func (g *Gossip) rejoin() {
 				return
 			}
 			if _, err := g.list.Join([]string{addr}); err != nil {
-				g.faults.log(addr, "gossip: a known node cannot be joined", "addr", addr,
+				g.faults.log(addr, "gossip: cannot join a known node", "addr", addr,
 					"error", err)
 			}
 		}
 		wait := g.cfg.Timing.Rejoin
 		if len(g.table.members()) < 2 {
-			// A node that is alone is of no use, and tries more often.
+			// A node without other members tries more often.
 			wait /= 10
 		}
 		if txn.Sleep(g.life, wait/2+rand.N(wait)) != nil {
@@ -75,7 +73,7 @@ func (g *Gossip) rejoin() {
 	}
 }
 
-// missing returns some known addresses at which there is no living member, in random
+// missing returns at most maxAttempts known addresses without a living member, in random
 // order.
 func (g *Gossip) missing() []string {
 	if g.cfg.Known == nil {
@@ -87,16 +85,16 @@ func (g *Gossip) missing() []string {
 	}
 	found := slices.Clone(g.cfg.Known())
 	found = slices.DeleteFunc(found, func(addr string) bool {
-		// Each address is returned once, however many sources name it.
+		// Return each address once, however many sources name it.
 		again := skip[addr]
 		skip[addr] = true
 		return again
 	})
 	rand.Shuffle(len(found), func(i, j int) { found[i], found[j] = found[j], found[i] })
-	return found[:min(len(found), maxAsked)]
+	return found[:min(len(found), maxAttempts)]
 }
 
-// rereadKeys reads the key file now and then. Unusable keys leave the ring as it is.
+// rereadKeys reloads the key file every Timing.Keys. Unusable keys leave the ring unchanged.
 func (g *Gossip) rereadKeys() {
 	if g.ring == nil {
 		return
@@ -110,17 +108,17 @@ func (g *Gossip) rereadKeys() {
 			err = rotate(g.ring, keys)
 		}
 		if err != nil {
-			g.faults.log("keys", "gossip: the new keys cannot be used; the old ones stay", "error", err)
+			g.faults.log("keys", "gossip: cannot use the new keys; the old ones stay in use", "error", err)
 			continue
 		}
-		g.cfg.Logger.Info("gossip: the keys have changed", "keys", len(keys))
+		g.cfg.Logger.Info("gossip: reloaded the keys", "keys", len(keys))
 	}
 }
 
 // replace reports, once, a later incarnation of this node. It does not block.
 func (g *Gossip) replace(by cluster.Member) {
 	g.once.Do(func() {
-		g.cfg.Logger.Error("a later incarnation of this node runs elsewhere; this process must end",
+		g.cfg.Logger.Error("a later incarnation of this node runs elsewhere; stopping this process",
 			"node", by.NodeID, "incarnation", by.Incarnation, "its_address", by.Listen,
 			"own_incarnation", g.cfg.Self.Incarnation)
 		g.replaced <- by // has room for it

@@ -9,12 +9,11 @@ import (
 	"github.com/percolator-go/percolator/internal/version"
 )
 
-// This file holds the bounds and defaults of Peers. A Config is copied by New and not
-// changed afterwards.
+// Bounds and defaults of Peers. New copies the Config; it does not change afterwards.
 
-// MaxMessage is the most bytes that one request, answer or Raft message may hold: the
-// largest operation (design section 2) with room to spare, and well below what the
-// remoting receives in one piece.
+// MaxMessage limits one request, answer or Raft message, in bytes: above the largest
+// operation (design section 2) and well below the largest message that cluster/remoting
+// receives.
 const MaxMessage = 24 << 20
 
 // Self identifies this node to others.
@@ -23,31 +22,29 @@ type Self struct {
 	NodeID, Incarnation uint64
 }
 
-// Config tunes Peers. Zero fields take the defaults. All bounds are per other node.
+// Config tunes Peers. Zero fields get the defaults. All bounds are per remote node.
 type Config struct {
-	// System runs the outboxes. If nil, Peers makes a system of its own, which costs some
-	// MiB.
+	// System runs the outboxes. Nil: Peers creates a system of its own, of a few MiB.
 	System *actor.ActorSystem
-	// BatchMessages and BatchBytes close a batch; defaults, which are also the most:
-	// 1,000 and 16 MiB.
+	// BatchMessages and BatchBytes limit a batch; defaults and maxima 1,000 and 16 MiB.
 	BatchMessages, BatchBytes int
-	// InFlight and InFlightBytes bound the requests without an answer; defaults 16,384
-	// and 64 MiB. Those beyond it fail.
+	// InFlight and InFlightBytes bound unanswered requests; defaults 16,384 and 64 MiB.
+	// Requests beyond them fail.
 	InFlight, InFlightBytes int
-	// RaftLimit and RaftBytes bound the Raft messages that wait; defaults 16,384 and 64
-	// MiB. Those beyond it are dropped.
+	// RaftLimit and RaftBytes bound queued Raft messages; defaults 16,384 and 64 MiB.
+	// Messages beyond them are dropped.
 	RaftLimit, RaftBytes int
-	// Incoming bounds the requests that are handled for one node; default 16,384. Those
-	// beyond it, and beyond incomingBytes, are answered with CODE_OVERLOADED.
+	// Incoming bounds the requests being handled for one node; default 16,384. Requests
+	// beyond it, or beyond incomingBytes, are answered with CODE_OVERLOADED.
 	Incoming int
-	// AnswerBytes bounds the answers that wait; default 128 MiB. An answer beyond it is
-	// replaced by CODE_UNKNOWN, as is one of more than 64 KiB beyond half of it.
+	// AnswerBytes bounds queued answers; default 128 MiB. An answer beyond it, or one of more
+	// than 64 KiB beyond half of it, is replaced by CODE_UNKNOWN.
 	AnswerBytes int
-	// Gate says which versions the cluster has agreed on: batches of builds that do not know
-	// them are dropped. Nil: none are.
+	// Gate holds the versions that the cluster has agreed on: batches of builds that do not
+	// support them are dropped. Nil: no batch is dropped for its version.
 	Gate *version.Gate
-	// Reached returns how far this node's Raft log has come, durably, for the other nodes to
-	// remember (join.Self.Reached). Nil: they are not told.
+	// Reached returns the durable position of this node's Raft log, which each batch carries
+	// for the other nodes to remember (join.Self.Reached). Nil: batches carry none.
 	Reached func() uint64
 	Logger  *slog.Logger
 }
@@ -56,20 +53,18 @@ type Config struct {
 const (
 	maxBatchMessages = 1000
 	maxBatchBytes    = 16 << 20
-	// defaultTimeout is how long a request without a deadline waits, at the asking and at
-	// the answering node.
+	// defaultTimeout applies to a request without a deadline, at both nodes.
 	defaultTimeout = 30 * time.Second
-	// incomingBytes bounds the requests that are handled for one node.
+	// incomingBytes bounds the requests being handled for one node.
 	incomingBytes = 128 << 20
-	// maxTimeout limits the timeout that another node may give a request.
+	// maxTimeout limits the timeout of another node's request.
 	maxTimeout = 10 * time.Minute
 	// largeAnswer is the size in bytes above which an answer counts as large. Only reads
 	// have large answers.
 	largeAnswer = 64 << 10
-	// maxNodes is the most nodes that have an outbox.
+	// maxNodes limits the nodes with an outbox.
 	maxNodes = 4096
-	// maxInLink is the most batches that the link has at once: one that it sends, and one
-	// that is ready to follow.
+	// maxInLink limits the batches in the link: one being sent and one ready to follow.
 	maxInLink = 2
 )
 

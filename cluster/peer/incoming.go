@@ -14,18 +14,17 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file takes the batches of other nodes. receive runs on the link's goroutine, for one
-// batch of each node at a time, and does not block: the handler replies later, on any
-// goroutine. The requests that are being handled are counted for each node until they are
-// answered or time out; the atomic counts in the outbox bound them.
+// Handling of batches from other nodes. receive runs on the link's goroutine, for one batch
+// of each node at a time, and does not block: the handler replies later, on any goroutine.
+// Atomic counts in each node's outbox bound its requests until they are answered or time out.
 
-// unknown is the code of an answer that does not tell whether the request was done.
+// unknown is the code of an answer whose request may or may not have been executed.
 const unknown = pb.Error_CODE_UNKNOWN
 
-// grace is how long after its deadline a request without a reply keeps its room.
+// grace is the time after its deadline for which an unanswered request still counts.
 const grace = time.Second
 
-// receive passes on the messages of a batch. The link calls it.
+// receive dispatches the messages of a batch. The link calls it.
 func (p *Peers) receive(b *wire.PeerBatch) {
 	tooMany := len(b.GetRaft())+len(b.GetResponses())+len(b.GetRequests()) > maxBatchMessages
 	if tooMany || b.GetClusterId() != p.self.ClusterID || b.GetToNode() != p.self.NodeID ||
@@ -35,22 +34,23 @@ func (p *Peers) receive(b *wire.PeerBatch) {
 	}
 	if p.cfg.Gate != nil {
 		sender := version.RangeOf(b.GetVersion(), b.GetVersion())
-		// The door keeps such builds out; this is for a process that was paused since before.
+		// Package join refuses such builds; this drops batches of a process that was paused
+		// since before the agreement.
 		if sender.Newest < p.cfg.Gate.Agreed().Minimum {
 			p.counts.foreign.Add(1)
 			return
 		}
 	}
 	box, err := p.box(b.GetFromNode())
-	if err != nil || !box.hear(b.GetFromIncarnation(), b.GetLogReached()) {
+	if err != nil || !box.recordSender(b.GetFromIncarnation(), b.GetLogReached()) {
 		p.counts.foreign.Add(1)
 		return
 	}
 	for _, m := range b.GetRaft() {
-		// Raft identifies replicas by their nodes, so a batch may carry only messages of
-		// the node that sent it.
+		// Raft identifies replicas by their nodes, so a batch may contain only Raft messages
+		// of its sender.
 		if m.GetFromNode() == box.node && m.GetToNode() == p.self.NodeID {
-			p.takeRaft(m)
+			p.handleRaft(m)
 		}
 	}
 	for _, r := range b.GetResponses() {
@@ -61,7 +61,7 @@ func (p *Peers) receive(b *wire.PeerBatch) {
 		}
 	}
 	for _, r := range b.GetRequests() {
-		p.take(box, r)
+		p.handle(box, r)
 	}
 }
 
@@ -73,8 +73,8 @@ func (p *Peers) version() uint32 {
 	return uint32(p.cfg.Gate.Build().Newest)
 }
 
-// takeRaft gives a Raft message to the handler and survives its panic.
-func (p *Peers) takeRaft(m *wire.RaftMessage) {
+// handleRaft passes a Raft message to the handler and recovers from its panic.
+func (p *Peers) handleRaft(m *wire.RaftMessage) {
 	defer func() {
 		if r := recover(); r != nil {
 			p.panicked("raft", r)
@@ -83,8 +83,8 @@ func (p *Peers) takeRaft(m *wire.RaftMessage) {
 	p.handler.Raft(m)
 }
 
-// handled is a request of another node that is being handled here. The handler or the
-// timer replies, whichever sets done first, and gives the room back.
+// handled is a request of another node that this node handles. Whichever sets done first,
+// the handler or the timer, replies and releases its share of the bounds.
 type handled struct {
 	box   *outbox
 	id    uint64
@@ -94,15 +94,15 @@ type handled struct {
 	timer *time.Timer // replies if the handler does not
 }
 
-// take hands a request to the handler, or refuses it for want of room.
-func (p *Peers) take(box *outbox, req *wire.PeerRequest) {
+// handle passes a request to the handler, or refuses it if a bound is reached.
+func (p *Peers) handle(box *outbox, req *wire.PeerRequest) {
 	h := &handled{box: box, id: req.GetId(), bytes: int64(proto.Size(req))}
 	if box.incoming.Add(1) > int64(p.cfg.Incoming) {
 		box.incoming.Add(-1)
 		p.refuse(h, "node %d is handling %d requests of this node", p.self.NodeID, p.cfg.Incoming)
 		return
 	}
-	// One request alone always fits, whatever its size.
+	// A single request always fits, whatever its size.
 	if total := box.incomingBytes.Add(h.bytes); total > incomingBytes &&
 		total > h.bytes {
 		box.incomingBytes.Add(-h.bytes)
@@ -116,7 +116,7 @@ func (p *Peers) take(box *outbox, req *wire.PeerRequest) {
 		timeout = min(time.Duration(ms)*time.Millisecond, maxTimeout)
 	}
 	deadline := time.Now().Add(timeout)
-	// An actor that panics loses the message; without the timer its room would be lost.
+	// An actor that panics loses the message; without the timer it would count forever.
 	h.mu.Lock()
 	h.timer = time.AfterFunc(timeout+grace, func() {
 		h.reply(refusal(h.id, unknown, "no answer in time"))
@@ -131,7 +131,7 @@ func (p *Peers) take(box *outbox, req *wire.PeerRequest) {
 	p.handler.Request(box.node, deadline, req, h.reply)
 }
 
-// refuse answers a request that was not taken. It was surely not done.
+// refuse answers a request with CODE_OVERLOADED: it was certainly not executed.
 func (p *Peers) refuse(h *handled, format string, args ...any) {
 	p.counts.refused.Add(1)
 	r := refusal(h.id, pb.Error_CODE_OVERLOADED, format, args...)
@@ -139,7 +139,7 @@ func (p *Peers) refuse(h *handled, format string, args ...any) {
 	h.box.reply(r)
 }
 
-// reply sends the answer the first time that it is called, and does nothing after that.
+// reply sends the answer on its first call; later calls do nothing.
 func (h *handled) reply(r *wire.PeerResponse) {
 	if !h.done.CompareAndSwap(false, true) {
 		return
@@ -152,7 +152,7 @@ func (h *handled) reply(r *wire.PeerResponse) {
 	h.box.reply(&wire.PeerResponse{Id: h.id, Error: r.GetError(), Body: r.GetBody()})
 }
 
-// refusal returns an answer that has only an error.
+// refusal returns an answer that contains only an error.
 func refusal(id uint64, code pb.Error_Code, format string, args ...any) *wire.PeerResponse {
 	return &wire.PeerResponse{
 		Id: id, Error: &pb.Error{Code: code, Message: fmt.Sprintf(format, args...)},

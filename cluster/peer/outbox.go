@@ -13,32 +13,32 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file bounds what waits for one node and pairs answers with requests.
-// Callers on any goroutine put messages in (admit, admitRaft, reply); the outbox's actor
-// (sender.go) alone takes them out. A request stays in pending from admit until it is
-// settled by its answer, its deadline, or news of its node; callbacks run without the
+// Bounds of the messages to one node, and matching of answers to requests.
+// Callers on any goroutine put messages in (admit, admitRaft, reply); only the outbox's
+// actor (sender.go) removes them. A request stays in pending from admit until its answer,
+// its deadline, or the end of its connection or node settles it; callbacks run without the
 // mutex.
 
-// outbox holds what is in flight to one node and counts what is handled for it. The counts
-// are atomic and the mutex guards the other fields, so any goroutine may use them. The
-// actor behind pid (sender) makes the batches.
+// outbox holds the messages in flight to one node and counts the requests handled for it. The
+// counts are atomic and the mutex guards the other fields, so any goroutine may use them. The
+// actor behind pid (sender) builds the batches.
 type outbox struct {
 	peers *Peers
 	node  uint64
 	pid   *actor.PID
 
-	stopped                 atomic.Bool  // the actor has stopped, or is about to
-	raft, raftBytes         atomic.Int64 // Raft messages that wait
-	answerBytes             atomic.Int64 // answers that wait
-	incoming, incomingBytes atomic.Int64 // requests that are handled for the node
+	stopped                 atomic.Bool  // the actor has stopped or is stopping
+	raft, raftBytes         atomic.Int64 // queued Raft messages
+	answerBytes             atomic.Int64 // queued answers
+	incoming, incomingBytes atomic.Int64 // requests being handled for the node
 
 	mu          sync.Mutex
 	pending     map[uint64]*waiting // by number
 	bytes       int                 // of pending
-	incarnation uint64              // the newest that was heard of
-	down        uint64              // the newest that is known to have ended
-	reached     uint64              // how far the incarnation's Raft log has come
-	before      uint64              // how far those of earlier ones had
+	incarnation uint64              // the newest known
+	down        uint64              // the newest known to have ended
+	reached     uint64              // durable Raft log position of incarnation
+	before      uint64              // the highest of earlier incarnations
 	closed      bool
 }
 
@@ -59,15 +59,14 @@ func newOutbox(p *Peers, node uint64) *outbox {
 	return box
 }
 
-// post hands a message to the actor. Once that has stopped the message is dropped.
+// post passes a message to the actor. Once the actor has stopped, the message is dropped.
 func (b *outbox) post(o *outgoing) {
 	if !b.stopped.Load() {
 		b.peers.system.Root.Send(b.pid, o)
 	}
 }
 
-// admit adds a request to those without an answer, or returns why there is no room for
-// it.
+// admit adds a request to the unanswered ones, or returns which bound it exceeds.
 func (b *outbox) admit(w *waiting) error {
 	cfg := &b.peers.cfg
 	b.mu.Lock()
@@ -79,15 +78,15 @@ func (b *outbox) admit(w *waiting) error {
 		return fmt.Errorf("%w: peer: %w", txn.ErrNotSent,
 			&txn.LimitError{Limit: "message to a node", Size: w.bytes, Max: MaxMessage})
 	case len(b.pending) >= cfg.InFlight, b.bytes > 0 && b.bytes+w.bytes > cfg.InFlightBytes:
-		return fmt.Errorf("%w: %w: %d requests of %d bytes are under way to node %d",
+		return fmt.Errorf("%w: %w: %d requests of %d bytes are in flight to node %d",
 			txn.ErrNotSent, txn.ErrOverloaded, len(b.pending), b.bytes, b.node)
 	}
 	b.pending[w.id] = w
 	b.bytes += w.bytes
-	// The request goes to the newest incarnation, or to a later one, so that the end of
-	// an earlier one does not concern it.
+	// The request goes to the newest incarnation or a later one, so the end of an earlier one
+	// does not fail it.
 	w.to = max(b.incarnation, b.down+1)
-	// The mutex makes sure that the timer is set before anybody can want to stop it.
+	// The mutex ensures that the timer is set before another goroutine stops it.
 	w.timer = time.AfterFunc(time.Until(w.deadline), w.timeout)
 	return nil
 }
@@ -102,8 +101,7 @@ func (b *outbox) forget(w *waiting) {
 	}
 }
 
-// admitRaft posts a Raft message unless too much waits. It returns false if the message
-// was dropped.
+// admitRaft posts a Raft message, or drops it and returns false if the queue is full.
 func (b *outbox) admitRaft(m *wire.RaftMessage) bool {
 	cfg := &b.peers.cfg
 	size := proto.Size(m)
@@ -111,7 +109,7 @@ func (b *outbox) admitRaft(m *wire.RaftMessage) bool {
 		b.raft.Add(-1)
 		return false
 	}
-	// One message alone always fits.
+	// A single message always fits.
 	if total := b.raftBytes.Add(int64(size)); total > int64(cfg.RaftBytes) && total > int64(size) {
 		b.raftBytes.Add(-int64(size))
 		b.raft.Add(-1)
@@ -121,9 +119,9 @@ func (b *outbox) admitRaft(m *wire.RaftMessage) bool {
 	return true
 }
 
-// reply posts an answer. An answer that is too large, or for which there is no room, is
-// replaced by CODE_UNKNOWN, since the request may have been done. Large answers, which
-// only reads have, may take half of the room.
+// reply posts an answer. It replaces an answer that is too large, or exceeds the bound, by
+// CODE_UNKNOWN, since the request may have been executed. Large answers, which only reads
+// have, may use half of the bound.
 func (b *outbox) reply(r *wire.PeerResponse) {
 	size, room := proto.Size(r), int64(b.peers.cfg.AnswerBytes)
 	if size > largeAnswer {
@@ -133,17 +131,17 @@ func (b *outbox) reply(r *wire.PeerResponse) {
 		total > int64(size) {
 		b.answerBytes.Add(-int64(size))
 		b.peers.counts.answersDropped.Add(1)
-		r = refusal(r.GetId(), unknown, "no room for the answer of %d bytes", size)
+		r = refusal(r.GetId(), unknown, "the answer of %d bytes exceeds the limit of queued answers", size)
 		size = proto.Size(r)
 		b.answerBytes.Add(int64(size))
 	}
 	b.post(&outgoing{answer: r, bytes: size})
 }
 
-// hear notes the incarnation of a batch from the node, and how far its Raft log has come. It
-// returns false if a later one has been heard of. A new incarnation implies that all earlier
-// ones have ended.
-func (b *outbox) hear(incarnation, reached uint64) bool {
+// recordSender records the incarnation of a batch from the node and its Raft log position. It returns
+// false if a later incarnation is known. A new incarnation implies that all earlier ones have
+// ended.
+func (b *outbox) recordSender(incarnation, reached uint64) bool {
 	b.mu.Lock()
 	last := b.incarnation
 	if incarnation > last {
@@ -160,7 +158,7 @@ func (b *outbox) hear(incarnation, reached uint64) bool {
 	return incarnation >= last
 }
 
-// ended fails what was asked of the incarnation or of an earlier one.
+// ended fails the requests to the incarnation and to earlier ones.
 func (b *outbox) ended(incarnation uint64) {
 	b.mu.Lock()
 	known := incarnation <= b.down
@@ -173,14 +171,14 @@ func (b *outbox) ended(incarnation uint64) {
 	b.failWhere(func(w *waiting) bool { return w.to <= incarnation })
 }
 
-// lost fails what was on its way when a connection ended. What has not been sent yet
-// waits for the next connection.
+// lost fails the requests that were in flight when a connection ended. Unsent ones wait for
+// the next connection.
 func (b *outbox) lost() {
-	b.failWhere(func(w *waiting) bool { return w.state.Load() == onItsWay })
+	b.failWhere(func(w *waiting) bool { return w.state.Load() == sent })
 }
 
-// failWhere fails the requests for which matches returns true. The callers are told
-// without the mutex.
+// failWhere fails the requests for which matches returns true. It calls their callbacks
+// without holding the mutex.
 func (b *outbox) failWhere(matches func(*waiting) bool) {
 	var failed []*waiting
 	b.mu.Lock()
@@ -195,7 +193,7 @@ func (b *outbox) failWhere(matches func(*waiting) bool) {
 	}
 }
 
-// close fails what is left. It must be called after the actor has stopped.
+// close fails the remaining requests. It must be called after the actor has stopped.
 func (b *outbox) close() {
 	b.mu.Lock()
 	b.closed = true
@@ -209,8 +207,8 @@ func (b *outbox) close() {
 	}
 }
 
-// answered settles the request that the answer is for. It returns false if nobody waits
-// for it any more.
+// answered settles the request with the answer. It returns false if the request has been
+// settled before.
 func (b *outbox) answered(r *wire.PeerResponse) bool {
 	b.mu.Lock()
 	w := b.pending[r.GetId()]

@@ -16,25 +16,25 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// ErrLost reports that the connection or the node ended while the request was on its way. The
+// ErrLost reports that the connection or the node ended while the request was in flight. The
 // outcome is unknown.
-var ErrLost = errors.New("peer: the node has gone without an answer")
+var ErrLost = errors.New("peer: connection lost before the answer")
 
 // Handler handles what other nodes send.
 type Handler interface {
 	// Request handles a request of another node and calls reply once, on any goroutine. It
-	// must not block. The message belongs to the handler. After the deadline nobody waits
-	// for the answer.
+	// must not block. The message belongs to the handler. An answer after the deadline is
+	// dropped.
 	Request(from uint64, deadline time.Time, req *wire.PeerRequest, reply func(*wire.PeerResponse))
-	// Raft takes a Raft message; it must not block.
+	// Raft accepts a Raft message. It must not block.
 	Raft(m *wire.RaftMessage)
 }
 
 // Peers sends messages to the other nodes. Its methods may be called on any goroutine, also
 // concurrently; only Call and Close block.
 //
-// The mutex guards boxes and closed alone. Each outbox has a mutex of its own for what is
-// in flight to its node.
+// The mutex guards only boxes and closed. Each outbox has its own mutex for the messages in
+// flight to its node.
 type Peers struct {
 	link    Link
 	self    Self
@@ -50,8 +50,8 @@ type Peers struct {
 	closed bool
 }
 
-// New returns the other nodes as self sees them over the link, which Close closes. The
-// handler must be ready: the first message may come before New returns.
+// New returns Peers that send over the link as node self. Close closes the link. The handler
+// must be ready: the first message may arrive before New returns.
 func New(link Link, self Self, handler Handler, cfg Config) *Peers {
 	p := &Peers{
 		link: link, self: self, handler: handler, cfg: cfg.withDefaults(),
@@ -60,17 +60,17 @@ func New(link Link, self Self, handler Handler, cfg Config) *Peers {
 	if p.system = p.cfg.System; p.system == nil {
 		p.system, p.own = actorkit.NewSystem(p.cfg.Logger), true
 	}
-	// Numbers differ between incarnations, so that an answer to the last incarnation is not
-	// taken for one to this.
+	// Numbers differ between incarnations, so that an answer to the previous incarnation
+	// matches no request of this one.
 	p.ids.Store(self.Incarnation << 40)
 	link.Lost(p.lost)
 	link.Receive(p.receive)
 	return p
 }
 
-// Call asks a node and waits for the answer or the end of ctx. The request must not be
-// changed afterwards. A response with Error set is an answer; an error means that none
-// came. The error wraps txn.ErrNotSent if the request was surely not sent, and also
+// Call sends a request to a node and waits for the answer or the end of ctx. The request must
+// not be changed afterwards. A response with Error set is an answer; an error means that none
+// arrived. The error wraps txn.ErrNotSent if the request was certainly not sent, and also
 // txn.ErrOverloaded if too many requests to the node are in flight.
 func (p *Peers) Call(ctx context.Context, node uint64,
 	req *wire.PeerRequest) (*wire.PeerResponse, error) {
@@ -80,31 +80,31 @@ func (p *Peers) Call(ctx context.Context, node uint64,
 	}
 	got := make(chan outcome, 1)
 	deadline, _ := ctx.Deadline()
-	w := p.tell(node, deadline, req, func(resp *wire.PeerResponse, err error) {
+	w := p.start(node, deadline, req, func(resp *wire.PeerResponse, err error) {
 		got <- outcome{resp, err}
 	})
 	select {
 	case o := <-got:
 		return o.resp, o.err
 	case <-ctx.Done():
-		// If an answer has come at the same moment, it stands.
+		// An answer that arrives at the same moment prevails.
 		if w != nil {
 			w.expire(ctx.Err())
 		}
-		o := <-got // the request is settled, so the callback is called now or has been
+		o := <-got // the request is settled, so the callback has been called or is being called
 		return o.resp, o.err
 	}
 }
 
-// Tell is like Call but does not wait. It calls then once, on any goroutine and perhaps
-// before it returns; then must not block. A zero deadline means defaultTimeout.
+// Tell is Call without waiting. It calls then once, on any goroutine and perhaps before it
+// returns; then must not block. A zero deadline means defaultTimeout.
 func (p *Peers) Tell(node uint64, deadline time.Time, req *wire.PeerRequest,
 	then func(*wire.PeerResponse, error)) {
-	p.tell(node, deadline, req, then)
+	p.start(node, deadline, req, then)
 }
 
-// tell returns the request that is in flight, nil if then has been called already.
-func (p *Peers) tell(node uint64, deadline time.Time, req *wire.PeerRequest,
+// start returns the request in flight, or nil if then has already been called.
+func (p *Peers) start(node uint64, deadline time.Time, req *wire.PeerRequest,
 	then func(*wire.PeerResponse, error)) *waiting {
 	box, err := p.box(node)
 	if err != nil {
@@ -128,8 +128,8 @@ func (p *Peers) tell(node uint64, deadline time.Time, req *wire.PeerRequest,
 	return w
 }
 
-// Reached returns how far another node's Raft log had come in incarnations before the given
-// one, by what it has told this process; 0: it has told nothing.
+// Reached returns the highest durable Raft log position that a node's incarnations before the
+// given one reported to this process, or 0 if they reported none.
 func (p *Peers) Reached(node, incarnation uint64) uint64 {
 	p.mu.Lock()
 	box := p.boxes[node]
@@ -145,8 +145,8 @@ func (p *Peers) Reached(node, incarnation uint64) uint64 {
 	return box.before
 }
 
-// Raft sends a Raft message to m.ToNode. If too much waits for that node the message is
-// dropped and counted; Raft sends it again.
+// Raft sends a Raft message to m.ToNode. If that node's queue is full it drops and counts the
+// message, which the Raft protocol repeats.
 func (p *Peers) Raft(m *wire.RaftMessage) {
 	box, err := p.box(m.GetToNode())
 	if err != nil || !box.admitRaft(m) {
@@ -165,7 +165,7 @@ func (p *Peers) Down(node, incarnation uint64) {
 	p.link.Down(node, incarnation)
 }
 
-// Close closes the link and fails what waits. Handlers may still reply, to nobody.
+// Close closes the link and fails unanswered requests. Later replies of handlers are dropped.
 func (p *Peers) Close() error {
 	p.mu.Lock()
 	if p.closed {
@@ -175,11 +175,11 @@ func (p *Peers) Close() error {
 	p.closed = true
 	boxes := p.boxes
 	p.mu.Unlock()
-	// First the link, so that no batch comes in for an outbox that is being closed.
+	// First the link, so that no batch arrives for an outbox that is being closed.
 	err := p.link.Close()
 	for _, box := range boxes {
 		box.stopped.Store(true)
-		// The actor waits for nothing, so that this can fail only by a timeout.
+		// The actor never blocks, so only a timeout can fail this.
 		err = errors.Join(err, p.system.Root.StopFuture(box.pid).Wait())
 		box.close()
 	}
@@ -189,7 +189,7 @@ func (p *Peers) Close() error {
 	return err
 }
 
-// box returns the outbox of a node and makes it if there is none.
+// box returns the outbox of a node, and creates it if it does not exist.
 func (p *Peers) box(node uint64) (*outbox, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -203,7 +203,7 @@ func (p *Peers) box(node uint64) (*outbox, error) {
 	case node == 0 || node == p.self.NodeID:
 		return nil, fmt.Errorf("%w: peer: node %d is not another node", txn.ErrNotSent, node)
 	case len(p.boxes) >= maxNodes:
-		return nil, fmt.Errorf("%w: peer: %d nodes are known, no more are taken", txn.ErrNotSent,
+		return nil, fmt.Errorf("%w: peer: limit of %d nodes reached", txn.ErrNotSent,
 			maxNodes)
 	}
 	box := newOutbox(p, node)
@@ -211,15 +211,14 @@ func (p *Peers) box(node uint64) (*outbox, error) {
 	return box, nil
 }
 
-// known returns the outbox of a node that there has been traffic with, else nil.
+// known returns the outbox of a node, or nil if no message was ever exchanged with it.
 func (p *Peers) known(node uint64) *outbox {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.boxes[node]
 }
 
-// lost fails what was on its way to the node. The link calls it when a connection has
-// ended.
+// lost fails the requests in flight to the node. The link calls it when a connection ends.
 func (p *Peers) lost(node uint64) {
 	if box := p.known(node); box != nil {
 		box.lost()

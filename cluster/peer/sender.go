@@ -11,21 +11,21 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file makes batches. A sender is an actor: its fields belong to the goroutine that
-// runs its mailbox, one message at a time. The link has at most maxInLink batches and
-// reports the outcome of each. All other messages wait in the sender's queues and its
-// mailbox, within the outbox's bounds.
+// Batching. A sender is an actor: its fields belong to the goroutine that runs its mailbox,
+// one message at a time. The link holds at most maxInLink batches and reports the outcome of
+// each. All other messages wait in the sender's queues and its mailbox, within the outbox's
+// bounds.
 
-// sender is the actor that puts the messages in its mailbox into batches for one node.
+// sender is the actor that collects the messages in its mailbox into batches for one node.
 type sender struct {
 	box    *outbox
 	batch  *actorkit.Batcher[*outgoing]
 	raft   []*outgoing // sent before the others
 	others []*outgoing
-	inLink int // batches that the link has and whose outcome it has not reported
+	inLink int // batches whose outcome the link has not reported
 }
 
-// batchDone tells the actor that the link has sent a batch or given it up.
+// batchDone reports to the actor that the link has sent or dropped a batch.
 type batchDone struct{}
 
 func newSender(box *outbox) *sender {
@@ -52,7 +52,7 @@ func (s *sender) Receive(c actor.Context) {
 	}
 }
 
-// send hands batches to the link until nothing is left or the link is busy.
+// send passes batches to the link until no message is left or the link is full.
 func (s *sender) send() {
 	if s.inLink >= maxInLink {
 		return
@@ -68,14 +68,14 @@ func (s *sender) send() {
 	s.batch.GiveBack(items)
 	for s.inLink < maxInLink && len(s.raft)+len(s.others) > 0 {
 		b, requests := s.next()
-		// All requests that were taken may have been settled meanwhile.
+		// All requests of the batch may have been settled by now.
 		if len(b.Requests)+len(b.Responses)+len(b.Raft) > 0 {
 			s.hand(b, requests)
 		}
 	}
 }
 
-// next takes the next batch off the queues, Raft messages first, and returns it with its
+// next removes the next batch from the queues, Raft messages first, and returns it with its
 // requests. The batch is empty if all queued requests have been settled.
 func (s *sender) next() (*wire.PeerBatch, []*waiting) {
 	p := s.box.peers
@@ -84,14 +84,14 @@ func (s *sender) next() (*wire.PeerBatch, []*waiting) {
 		ToNode: s.box.node, Version: p.version(),
 	}
 	if p.cfg.Reached != nil {
-		b.LogReached = p.cfg.Reached() // what the messages acknowledge is durable
+		b.LogReached = p.cfg.Reached() // covers the writes that the messages acknowledge
 	}
 	var requests []*waiting
 	now, bytes, count := time.Now(), 0, 0
 	take := func(queue []*outgoing) []*outgoing {
 		for len(queue) > 0 && count < p.cfg.BatchMessages {
 			o := queue[0]
-			// A message that is larger than a batch travels alone.
+			// A message larger than a batch gets a batch of its own.
 			if count > 0 && bytes+o.bytes > p.cfg.BatchBytes {
 				break
 			}
@@ -133,7 +133,7 @@ func (s *sender) put(b *wire.PeerBatch, o *outgoing, now time.Time) bool {
 	return true
 }
 
-// hand gives a batch to the link and settles or advances its requests by the outcome.
+// hand passes a batch to the link and settles or advances its requests by the outcome.
 func (s *sender) hand(b *wire.PeerBatch, requests []*waiting) {
 	p := s.box.peers
 	p.counts.batches.Add(1)
@@ -143,7 +143,7 @@ func (s *sender) hand(b *wire.PeerBatch, requests []*waiting) {
 			if err != nil {
 				w.settle(nil, fmt.Errorf("%w: %w", txn.ErrNotSent, err))
 			} else {
-				w.advance(batched, onItsWay)
+				w.advance(batched, sent)
 			}
 		}
 		if err != nil {

@@ -6,17 +6,17 @@ import "sync/atomic"
 type Stats struct {
 	Requests   uint64 // requests to other nodes
 	Answers    uint64 // answers to them
-	Late       uint64 // answers that came after their request had been settled
+	Late       uint64 // answers that arrived after their request was settled
 	Overloaded uint64 // requests that failed because too much was in flight
 	Raft       uint64 // Raft messages accepted for sending
-	// RaftDropped are Raft messages that were dropped because too much waited.
+	// RaftDropped are Raft messages dropped because the queue was full.
 	RaftDropped uint64
-	// Batches and Messages were handed to the link; Unsent are the batches among them
-	// that it could not send.
+	// Batches and Messages were passed to the link; Unsent are the batches that it could not
+	// send.
 	Batches, Messages, Unsent uint64
 	Handled                   uint64 // requests of other nodes
 	Refused                   uint64 // requests of other nodes beyond the bounds
-	AnswersDropped            uint64 // answers replaced by "unknown" for want of room
+	AnswersDropped            uint64 // answers replaced by CODE_UNKNOWN
 	// Foreign are batches of another cluster, for another node, of an ended incarnation,
 	// or with too many messages.
 	Foreign uint64
@@ -30,7 +30,7 @@ type counts struct {
 	handled, refused, answersDropped, foreign, panics      atomic.Uint64
 }
 
-// Stats returns what has been counted since New.
+// Stats returns the counts since New.
 func (p *Peers) Stats() Stats {
 	c := &p.counts
 	return Stats{

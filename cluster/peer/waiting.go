@@ -10,20 +10,19 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file holds the state of one request. The outbox's actor advances it; the answer,
-// the deadline's timer, the caller's context or the end of the node settles it, each on a
-// goroutine of its own. The first to settle it, by one atomic swap, calls the callback;
-// the others do nothing.
+// State of one request. The outbox's actor advances it; the answer, the deadline's timer, the
+// caller's context or the end of the node settles it, each on its own goroutine. The first to
+// settle it, by an atomic swap, calls the callback; the others do nothing.
 
 // The states of a request. They only go up.
 const (
-	queued   int32 = iota // in the outbox
-	batched               // in a batch that the link has
-	onItsWay              // the link has reported that the batch is on its way
-	settled               // the callback is called
+	queued  int32 = iota // in the outbox
+	batched              // in a batch in the link
+	sent                 // the link has reported the batch sent
+	settled              // the callback has been called or is being called
 )
 
-// waiting is a request without an answer.
+// waiting is an unanswered request.
 type waiting struct {
 	box      *outbox
 	id       uint64
@@ -33,11 +32,11 @@ type waiting struct {
 	then     func(*wire.PeerResponse, error)
 	timer    *time.Timer // ends it at the deadline
 	state    atomic.Int32
-	to       uint64 // the node's oldest incarnation that can get it
+	to       uint64 // the node's oldest incarnation that can receive it
 }
 
-// message returns the message to send: a copy of the caller's request with the number and
-// the remaining time.
+// message returns the message to send: a copy of the caller's request with its number and
+// remaining time.
 func (w *waiting) message(now time.Time) *wire.PeerRequest {
 	left := max(1, w.deadline.Sub(now).Milliseconds())
 	return &wire.PeerRequest{
@@ -49,15 +48,15 @@ func (w *waiting) message(now time.Time) *wire.PeerRequest {
 // another state.
 func (w *waiting) advance(from, to int32) bool { return w.state.CompareAndSwap(from, to) }
 
-// settle ends the request with an answer or an error and tells the caller, unless that
-// has happened.
+// settle ends the request with an answer or an error and calls the callback, unless the
+// request was settled before.
 func (w *waiting) settle(resp *wire.PeerResponse, err error) {
 	if w.state.Swap(settled) != settled {
 		w.finish(resp, err)
 	}
 }
 
-// fail settles the request without an answer. If it was surely not sent, the error wraps
+// fail settles the request without an answer. If it was certainly not sent, the error wraps
 // txn.ErrNotSent.
 func (w *waiting) fail(cause error) {
 	switch state := w.state.Swap(settled); {
@@ -69,7 +68,7 @@ func (w *waiting) fail(cause error) {
 	}
 }
 
-// expire fails the request at its deadline or when its caller gives up.
+// expire fails the request at its deadline or when its caller's context ends.
 func (w *waiting) expire(cause error) {
 	w.fail(fmt.Errorf("peer: node %d: %w", w.box.node, cause))
 }
@@ -77,7 +76,7 @@ func (w *waiting) expire(cause error) {
 // timeout is expire, for the timer.
 func (w *waiting) timeout() { w.expire(context.DeadlineExceeded) }
 
-// finish takes the settled request out of the outbox and calls its callback.
+// finish removes the settled request from the outbox and calls its callback.
 func (w *waiting) finish(resp *wire.PeerResponse, err error) {
 	w.box.forget(w) // takes the mutex under which the timer was set
 	w.timer.Stop()
