@@ -178,7 +178,7 @@ func TestUpgrade(t *testing.T) {
 			t.Fatalf("FINALISED-WITHOUT-ALL: %s: %v, %v, want %q", when, r, err, text)
 		}
 	}
-	u.refused("far", buildFar, "the cluster is at version 2, and the build knows 7 to 8")
+	u.refused("far", buildFar, "the cluster is at version 2, and the build supports 7 to 8")
 	u.replace("b", buildNew)
 	unused("one of two nodes is upgraded")
 	notFinal("one of two nodes is upgraded", "b", "not every node supports version 3")
@@ -233,7 +233,7 @@ func TestFinalizeCutShort(t *testing.T) {
 			t.Errorf("WRONG-VERSION-LET-IN: cut short, the directory of %s is of %s", name, got)
 		}
 	}
-	u.refused("fresh", buildOld, "the cluster is at version 3, and the build knows 2")
+	u.refused("fresh", buildOld, "the cluster is at version 3, and the build supports 2")
 	if r, err := u.finalize("b"); err != nil || !r.Changed || r.Agreed.Active != 3 {
 		t.Fatalf("finalised in the end: %v, %v", r, err)
 	}
@@ -246,8 +246,8 @@ func TestFinalizeCutShort(t *testing.T) {
 
 // refusals tries who is not let in once the upgrade is finalised, and that nothing is left of it.
 func (u *upgrader) refusals() {
-	u.refused("fresh", buildOld, "the cluster is at version 3, and the build knows 2: start a build that knows 3")
-	u.refused("far", buildFar, "the cluster is at version 3, and the build knows 7 to 8")
+	u.refused("fresh", buildOld, "the cluster is at version 3, and the build supports 2: start a build that supports 3")
+	u.refused("far", buildFar, "the cluster is at version 3, and the build supports 7 to 8")
 	if got := u.saved("fresh"); got != "format 2" {
 		u.t.Errorf("the directory of a node that was refused is of %s", got)
 	}
@@ -264,7 +264,7 @@ func (u *upgrader) refusals() {
 	// A node of the cluster: its directory refuses, and if that does not know, the others do.
 	u.close(u.up["b"])
 	delete(u.up, "b")
-	u.refused("b", buildOld, "is of version 3, and this build knows 2; nothing in it was touched")
+	u.refused("b", buildOld, "has disk version 3, and this build supports 2; nothing in it was changed")
 	version := filepath.Join(u.dir("b"), "VERSION")
 	text, err := os.ReadFile(version)
 	if err == nil {
@@ -273,7 +273,7 @@ func (u *upgrader) refusals() {
 	if err != nil {
 		u.t.Fatal(err)
 	}
-	u.refused("b", buildOld, "the cluster is at version 3, and the build knows 2")
+	u.refused("b", buildOld, "the cluster is at version 3, and the build supports 2")
 	u.replace("b", buildNew) // it was away when the version was raised, as far as its directory knows
 	if got := u.saved("b"); got != "format 3" {
 		u.t.Errorf("the directory of a node that was away is of %s", got)

@@ -15,8 +15,8 @@ const (
 	InitialTerm  = 5
 )
 
-// Applied records how far a tablet's Raft log is applied. Every apply writes it with the effects
-// (design section 3). What changes rarely is in the tablet's state.
+// Applied records the position up to which a tablet's Raft log is applied. Every apply writes
+// it with the effects (design section 3). The tablet's state holds what changes rarely.
 type Applied struct {
 	Index uint64 // last applied Raft index
 	Term  uint64 // its term

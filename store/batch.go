@@ -1,8 +1,8 @@
 package store
 
-// This file has Batch, which the evaluating code fills on its own goroutine and then hands to
-// the state actor. Beside its puts and deletes a Batch lists the changes that the next
-// checkpoint and the log have to know of; Writer.Commit passes these on.
+// Batch, which the evaluating code fills on its own goroutine and then passes to the state
+// actor. In addition to puts and deletes a Batch lists changes for the next checkpoint and
+// for the log; Writer.Commit passes these on.
 
 import (
 	"encoding/binary"
@@ -15,17 +15,17 @@ import (
 // meta and ten for the version.
 const entryOverhead = 12
 
-// Batch is a list of puts and deletes that become visible together or not at all. Later
-// ones win. It belongs to one goroutine at a time and must not change between Commit's
-// call and return. The zero Batch is empty.
+// Batch is a list of puts and deletes that become visible together or not at all. For one key
+// the last one wins. It belongs to one goroutine at a time and must not change during Commit.
+// The zero Batch is empty.
 type Batch struct {
 	ops     []op
 	size    int
-	entries int // in Badger, where a long value takes several
+	entries int // in Badger, where a long value has several
 
 	tablets []tabletChange // changes of tablets' figures, for the next checkpoint
 	log     []logChange    // changes of the log, durable when the batch is committed
-	barrier bool           // everything committed before becomes durable with them
+	barrier bool           // also makes everything committed before durable
 }
 
 // tabletChange changes a tablet's figures.
@@ -103,8 +103,8 @@ func (b *Batch) PutTabletState(id uint64, state []byte) {
 	b.tablets = append(b.tablets, tabletChange{kind: newState, tablet: id, state: value[1:]})
 }
 
-// PutRecord sets a small value that is durable when Commit returns, or deletes it if record
-// is empty. Snap.Record reads it. The batch keeps record.
+// PutRecord sets a small value that is durable when Commit returns. An empty record deletes
+// it. Snap.Record reads it. The batch keeps record.
 func (b *Batch) PutRecord(name string, record []byte) {
 	b.putRecord(append([]byte{recordPrefix}, name...), record)
 }

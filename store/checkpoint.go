@@ -23,8 +23,8 @@ import (
 //
 //   - figures: a tablet's state and Applied record as of its checkpoint, which decide how
 //     entries are applied;
-//   - records: keys of Badger that must not be lost, such as tombstones, and are notes in
-//     the log as well.
+//   - records: keys of Badger that must not be lost, such as tombstones, and are also notes
+//     in the log.
 //
 // Open restores both (restore), so that readers see what the log contains. Checkpoints are made by
 // the background worker, by Close, and by commits that change the log, one at a time.
@@ -78,10 +78,10 @@ func (c *tabletChange) apply(to map[uint64]figures) {
 // checkpoints holds the figures of all tablets for the next checkpoint, and the state of the last
 // one.
 type checkpoints struct {
-	// taking is held while a checkpoint is made. It is acquired before mu and before the
-	// locks of the sequence and the log.
+	// taking is held during a checkpoint. It is acquired before mu and before the locks of the
+	// sequence and the log.
 	taking sync.Mutex
-	failed error    // the error of a checkpoint that failed for good; guarded by taking
+	failed error    // a checkpoint's permanent error; guarded by taking
 	root   *os.File // in Badger's file system; nil if nothing needs a sync
 	// durable is the pinned sequence number up to which everything is durable, with
 	// Options.Crashes.
@@ -137,7 +137,7 @@ func (c *checkpoints) stale() bool {
 }
 
 // Checkpoint makes everything committed before the call durable, and records that in the log.
-// After an error other than ErrDiskFull nothing is written any more.
+// After an error other than ErrDiskFull the store accepts no more writes.
 func (s *Store) Checkpoint() error {
 	s.checkpoints.taking.Lock()
 	err := s.record(nil)
@@ -253,8 +253,8 @@ func (c *checkpoints) closeRoot() error {
 	return c.root.Close()
 }
 
-// syncState makes everything committed durable, whichever files Badger has it in. After an error it
-// is unknown what is on the disk, and another sync would not report it.
+// syncState makes everything committed durable, in whichever files of Badger it is. After an
+// error the contents of the disk are unknown, and another sync would not report it.
 func (s *Store) syncState() error {
 	if s.opts.beforeSync != nil {
 		if err := s.opts.beforeSync(); err != nil {
@@ -274,9 +274,9 @@ func (s *Store) syncState() error {
 	return nil
 }
 
-// lookAtLog makes a checkpoint if one is due, and rewrites segments with few live bytes. The worker
-// calls it.
-func (s *Store) lookAtLog() {
+// maintainLog makes a checkpoint if one is due, and rewrites segments with few live bytes. The
+// worker calls it.
+func (s *Store) maintainLog() {
 	st := s.log.Stats()
 	bytes, age := s.checkpoints.since(st.Written)
 	if bytes < checkpointBytes && (age < checkpointInterval || bytes == 0 &&

@@ -7,25 +7,25 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// Long values are cut into chunks, each in an entry of its own, so that nothing ever goes to
-// Badger's value log. A value log would cost a second sync with every commit, would log
-// sync errors instead of returning them, would return a value that it cannot read as an
-// empty one, and would need a collector (docs/adr/0002). The Writer writes and deletes
-// chunks; readers on any goroutine join them within one Snap.
+// Chunks of long values. Each chunk is an entry of its own, so that Badger's value log stays
+// empty. A value log would cost a second sync per commit, would log sync errors instead of
+// returning them, would return an unreadable value as an empty one, and would need garbage
+// collection (docs/adr/0002). The Writer writes and deletes chunks; readers on any goroutine
+// join them within one Snap.
 //
-// The head is stored under the value's own key, marked chunkedMeta: the whole length as a
-// varint, then the first bytes. Chunk i ≥ 1 is under 'c' | key | i in 2 bytes.
+// The head, marked chunkedMeta, is stored under the value's own key: the total length as a
+// varint, then the first bytes. Chunk i ≥ 1 is stored under 'c' | key | i in 2 bytes.
 const (
 	chunkPrefix = 'c'
-	// chunkBytes is the length of a value's part in one entry. It is below Badger's value
-	// threshold for every size of memtable that Options allow.
+	// chunkBytes is the length of the part of a value in one entry. It is below Badger's
+	// value threshold for every memtable size that Options allow.
 	chunkBytes  = 256 << 10
 	chunkedMeta = 0x01 // badger.Entry.UserMeta of a head
 
 	chunkKeyOverhead = 1 + 2
 )
 
-// chunksOf returns the number of entries that a value of n bytes takes.
+// chunksOf returns the number of entries of a value of n bytes.
 func chunksOf(n int) int { return max(1, (n+chunkBytes-1)/chunkBytes) }
 
 // chunkKey returns the key of the i-th chunk of the value under key.
@@ -40,8 +40,7 @@ func chunkHead(value []byte) []byte {
 	return append(head, value[:chunkBytes]...)
 }
 
-// cutHead takes the head of a long value apart: the length of the whole value, and its first
-// bytes.
+// cutHead splits the head of a long value into the total length and the first bytes.
 func cutHead(head []byte) (total int, first []byte, err error) {
 	length, n := binary.Uvarint(head)
 	if n <= 0 || length < uint64(len(head)-n) || length > 1<<31 {
@@ -50,7 +49,7 @@ func cutHead(head []byte) (total int, first []byte, err error) {
 	return int(length), head[n:], nil
 }
 
-// joinChunks returns the whole value that begins with the head.
+// joinChunks reads the chunks that follow the head and returns the whole value.
 func (s *Snap) joinChunks(key, head []byte) ([]byte, error) {
 	total, first, err := cutHead(head)
 	if err != nil {
@@ -79,8 +78,8 @@ func (s *Snap) joinChunks(key, head []byte) ([]byte, error) {
 	return value, nil
 }
 
-// hasChunks reports whether the database holds any chunk. While it holds none, no write has
-// to look for chunks that it replaces.
+// hasChunks reports whether the database contains any chunk. While it contains none, writes
+// need not search for chunks that they replace.
 func hasChunks(db *badger.DB, seq uint64) bool {
 	txn := db.NewTransactionAt(seq, false)
 	defer txn.Discard()
@@ -90,8 +89,8 @@ func hasChunks(db *badger.DB, seq uint64) bool {
 	return it.Valid()
 }
 
-// mayBeLong reports whether the entries of this key's group can have chunks. Most writes go
-// to the groups W, H, L, K, R, N and I, whose values are short.
+// mayBeLong reports whether entries of this key's group can have chunks. Most writes are to
+// the groups W, H, L, K, R, N and I, whose values are short.
 func mayBeLong(key []byte) bool {
 	switch key[0] {
 	case 'W', 'H', 'L', 'K', 'R', 'N', 'I', appliedPrefix, padLow, padHigh:

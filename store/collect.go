@@ -1,7 +1,7 @@
 package store
 
-// This file has the reads of history collection (mvcc.SurveyView and mvcc.CollectView). They run
-// on read workers, each over a Snap of its own.
+// Reads of history collection (mvcc.SurveyView and mvcc.CollectView). They run on read
+// workers, each over its own Snap.
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 func (s *Snap) History(span mvcc.Span, below *mvcc.Cell) iter.Seq2[mvcc.CellWrite, error] {
 	o := spanWalk(mvcc.GroupHistory, span, true)
 	if below != nil {
-		// Its entries have longer keys than this, so all of them come after it.
+		// The keys of its entries are longer than this one, so they all follow it.
 		if seek := appendCell(nil, mvcc.GroupHistory, *below); bytes.Compare(seek, o.seek) < 0 {
 			o.seek = seek
 		}
@@ -27,7 +27,7 @@ func (s *Snap) History(span mvcc.Span, below *mvcc.Cell) iter.Seq2[mvcc.CellWrit
 
 func decodeHistory(c mvcc.Cell, _ mvcc.Timestamp, value []byte) (mvcc.CellWrite, error) {
 	w, err := DecodeWrite(value)
-	w.Value = nil // nobody asks for the value of a record that is to be removed
+	w.Value = nil // the collector does not need the value
 	return mvcc.CellWrite{Cell: c, Write: w}, err
 }
 
@@ -56,11 +56,11 @@ func (s *Snap) HistoryOf(cells []mvcc.CellAt, upTo mvcc.Timestamp) iter.Seq2[mvc
 	}
 }
 
-// historyOf yields one cell's records. It returns false if the caller has had enough.
+// historyOf yields one cell's records. It returns false if yield did.
 func (s *Snap) historyOf(it *badger.Iterator, c *mvcc.CellAt, upTo mvcc.Timestamp,
 	yield func(mvcc.CellWrite, error) bool) bool {
-	// The greatest key wanted, as timestamps are inverted. It is not in s.key, which the
-	// caller may overwrite between two records.
+	// The greatest key to return, since timestamps are inverted. It is not in s.key, which
+	// the caller may overwrite between two records.
 	seek := AppendKey(make([]byte, 0, c.Cell.KeyBytes()), mvcc.GroupHistory, c.Cell, c.TS)
 	prefix := seek[:len(seek)-tsBytes]
 	for it.Seek(seek); it.ValidForPrefix(prefix); it.Next() {
@@ -105,8 +105,8 @@ func keyOnly(c mvcc.Cell, ts mvcc.Timestamp, _ []byte) (mvcc.CellAt, error) {
 	return mvcc.CellAt{Cell: c, TS: ts}, nil
 }
 
-// columnKeys iterates the keys of a column-first group with rows in the span, column by
-// column, and skips the rows outside.
+// columnKeys iterates over the keys of a column-first group whose rows are in the span, column
+// by column. It seeks past rows outside the span.
 func (s *Snap) columnKeys(g mvcc.Group, span mvcc.Span, after *mvcc.CellAt) iter.Seq2[mvcc.CellAt,
 	error] {
 	return func(yield func(mvcc.CellAt, error) bool) {
@@ -142,7 +142,7 @@ func (s *Snap) columnKeys(g mvcc.Group, span mvcc.Span, after *mvcc.CellAt) iter
 	}
 }
 
-// AllIntents iterates the weak intents of all columns of a table with rows in the span.
+// AllIntents iterates over the weak intents of all columns for rows in the span.
 func (s *Snap) AllIntents(span mvcc.Span) iter.Seq2[mvcc.CellIntent, error] {
 	return func(yield func(mvcc.CellIntent, error) bool) {
 		for k, err := range s.columnKeys(mvcc.GroupIntent, span, nil) {
@@ -157,8 +157,8 @@ func (s *Snap) AllIntents(span mvcc.Span) iter.Seq2[mvcc.CellIntent, error] {
 	}
 }
 
-// RawKeys counts the keys that Badger holds by their first byte, including tombstones and
-// old versions that no compaction has removed. For tests.
+// RawKeys counts Badger's keys by their first byte, including tombstones and old versions that
+// no compaction has removed. For tests.
 func (s *Store) RawKeys() map[byte]int {
 	txn := s.state.db.NewTransactionAt(s.state.seq.pin(), false)
 	defer s.state.seq.unpin(txn.ReadTs())

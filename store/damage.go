@@ -16,7 +16,7 @@ import (
 // deleted the table. The file DAMAGED records the damage. A node with a damaged store is replaced
 // like one that has lost its disk.
 
-// damagedFile contains the name of the damaged file and what is wrong with it.
+// damagedFile contains the name of the damaged file and the error of the check.
 const damagedFile = "DAMAGED"
 
 // damage is the first damage that was found, if any.
@@ -39,7 +39,7 @@ func (s *Store) markDamaged(err error) error {
 	if !errors.As(err, &found) || !s.damage.found.CompareAndSwap(nil, found) {
 		return err
 	}
-	s.opts.Logger.Error("store: damaged; nothing is read or written any more", "file", found.File,
+	s.opts.Logger.Error("store: damaged; refusing all reads and writes", "file", found.File,
 		"error", found.Err)
 	_ = s.state.writer.fail(found)
 	text := fmt.Sprintf("%s\n%v\n", found.File, found.Err)
@@ -56,8 +56,8 @@ func readDamage(dir string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("store: read what is damaged: %w", err)
+		return fmt.Errorf("store: read DAMAGED: %w", err)
 	}
 	file, what, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
-	return &DamagedError{File: file, Err: fmt.Errorf("found before: %s", what)}
+	return &DamagedError{File: file, Err: fmt.Errorf("found earlier: %s", what)}
 }

@@ -18,9 +18,10 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// In a store's directory VERSION says that it is a store's and of which version. It is
-// written last. Until then VERSION.new stands for it, and whatever else is in the directory
-// was never acknowledged to anybody and is created again.
+// Directory of a store: locking, identification, creation. VERSION identifies a store's
+// directory and its disk format. Open writes it last. Until then VERSION.new marks a store
+// whose creation did not finish: nothing in it was ever acknowledged, and the next Open
+// creates it again.
 const (
 	versionFile    = "VERSION"
 	newVersionFile = "VERSION.new"
@@ -34,20 +35,20 @@ const (
 
 // directory is the result of prepareDir.
 type directory struct {
-	locks   []*os.File // hold flocks, which end with the files, also when the process dies
+	locks   []*os.File // hold flocks, released when the files are closed or the process dies
 	log     [16]byte   // id of the log that belongs to the store
 	version version.Number
 	fresh   bool // the directory was empty, or an Open did not finish
 }
 
-// prepareDir locks the store's directory and the log's, and checks the contents of the
-// first or begins them. It is called by Open before anything else.
+// prepareDir locks the directories of the store and its log, and checks the contents of the
+// store's or starts to create them. Open calls it before anything else.
 func prepareDir(o Options) (d directory, err error) {
 	if o.Dir == "" {
-		return d, errors.New("store: no directory given")
+		return d, errors.New("store: Options.Dir is empty")
 	}
 	if o.LogDir != "" && filepath.Clean(o.LogDir) == filepath.Clean(o.Dir) {
-		return d, fmt.Errorf("store: %s is the directory of the store and of its log: give the log one of its own, or none", o.Dir)
+		return d, fmt.Errorf("store: Dir and LogDir are both %s: use a different LogDir, or none", o.Dir)
 	}
 	defer func() {
 		for _, lock := range d.locks {
@@ -56,7 +57,7 @@ func prepareDir(o Options) (d directory, err error) {
 			}
 		}
 	}()
-	// Check before a LOCK file is left in somebody else's directory.
+	// Check before creating a LOCK file in a directory that is not a store's.
 	if err := checkOurs(o.Dir); err != nil {
 		return d, err
 	}
@@ -72,10 +73,10 @@ func prepareDir(o Options) (d directory, err error) {
 	return d, d.lock(o.logDir())
 }
 
-// lock locks a directory, which it creates if it is missing.
+// lock locks a directory, and creates it if it does not exist.
 func (d *directory) lock(dir string) error {
 	if err := os.MkdirAll(dir, dirMode); err != nil {
-		return fmt.Errorf("store: make directory: %w", err)
+		return fmt.Errorf("store: create directory: %w", err)
 	}
 	lock, err := lockDir(dir)
 	if err != nil {
@@ -85,7 +86,7 @@ func (d *directory) lock(dir string) error {
 	return nil
 }
 
-// lockDir takes an exclusive flock, which also keeps out a second Store of this process.
+// lockDir acquires an exclusive flock, which also excludes a second Store of this process.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, fileMode)
 	if err != nil {
@@ -100,7 +101,8 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// checkOurs returns ErrForeign if there are files but neither VERSION nor VERSION.new.
+// checkOurs returns ErrForeign if the directory contains files but neither VERSION nor
+// VERSION.new.
 func checkOurs(dir string) error {
 	entries, err := listDir(dir)
 	if err != nil {
@@ -117,13 +119,13 @@ func checkOurs(dir string) error {
 		}
 	}
 	if foreign != "" {
-		return fmt.Errorf("%w: %s has %q but no %s", ErrForeign, dir, foreign, versionFile)
+		return fmt.Errorf("%w: %s contains %q but no %s", ErrForeign, dir, foreign, versionFile)
 	}
 	return nil
 }
 
-// checkLogDir returns ErrForeignLog if the directory has a file that is no log's. Opening
-// the log will show whose log it is.
+// checkLogDir returns ErrForeignLog if the directory contains a file that is not a log's.
+// Opening the log checks which store it belongs to.
 func checkLogDir(dir string) error {
 	entries, err := listDir(dir)
 	if err != nil {
@@ -131,23 +133,23 @@ func checkLogDir(dir string) error {
 	}
 	for _, e := range entries {
 		if name := e.Name(); name != lockFile && name != "lost+found" && !raftlog.IsFile(name) {
-			return fmt.Errorf("%w: %s has %q", ErrForeignLog, dir, name)
+			return fmt.Errorf("%w: %s contains %q", ErrForeignLog, dir, name)
 		}
 	}
 	return nil
 }
 
-// checkContents checks an existing store, or begins a new one. The directory is locked.
+// checkContents checks an existing store, or starts to create one. The directory is locked.
 func (d *directory) checkContents(o Options) error {
 	have, err := os.ReadFile(filepath.Join(o.Dir, versionFile))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		// The oldest: whether the others know a later one is not known yet.
+		// The oldest: the other nodes may not support a later one.
 		d.version, d.fresh = o.Versions.Oldest, true
 		d.log, err = beginDir(o)
 		return err
 	case err != nil:
-		return fmt.Errorf("store: read version: %w", err)
+		return fmt.Errorf("store: read VERSION: %w", err)
 	}
 	d.version, d.log, err = checkVersion(o, string(have))
 	if err := errors.Join(err, readDamage(o.Dir)); err != nil {
@@ -159,16 +161,16 @@ func (d *directory) checkContents(o Options) error {
 	return nil
 }
 
-// beginDir prepares an empty directory, or one that an unfinished Open has left, for a new
-// store. It makes the log's id durable before the log is created, so that the log of an
-// unfinished Open is recognized wherever it is.
+// beginDir prepares an empty directory, or the remains of an unfinished Open, for a new store.
+// It makes the log's id durable before the log is created, so that the next Open recognizes
+// the log of an unfinished one.
 func beginDir(o Options) (log [16]byte, err error) {
 	if err := os.RemoveAll(filepath.Join(o.Dir, stateDirName)); err != nil {
 		return log, fmt.Errorf("store: remove an unfinished database: %w", err)
 	}
 	f, err := os.OpenFile(filepath.Join(o.Dir, newVersionFile), os.O_CREATE|os.O_RDWR, fileMode)
 	if err != nil {
-		return log, fmt.Errorf("store: write version: %w", err)
+		return log, fmt.Errorf("store: write VERSION: %w", err)
 	}
 	unfinished, err := io.ReadAll(f)
 	if err == nil {
@@ -181,13 +183,13 @@ func beginDir(o Options) (log [16]byte, err error) {
 		}
 	}
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return log, fmt.Errorf("store: write version: %w", err)
+		return log, fmt.Errorf("store: write VERSION: %w", err)
 	}
 	return log, syncDir(o.Dir)
 }
 
-// finishDir makes a new store permanent once its database and log are open. It does nothing
-// to an existing one.
+// finishDir writes VERSION once the database and log of a new store are open. For an existing
+// store it does nothing.
 func finishDir(o Options) error {
 	if err := syncDir(filepath.Dir(filepath.Clean(o.logDir()))); err != nil {
 		return err
@@ -197,7 +199,7 @@ func finishDir(o Options) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("store: write version: %w", err)
+		return fmt.Errorf("store: write VERSION: %w", err)
 	}
 	if err := syncDir(o.Dir); err != nil {
 		return err
@@ -205,7 +207,7 @@ func finishDir(o Options) error {
 	return syncDir(filepath.Dir(filepath.Clean(o.Dir)))
 }
 
-// listDir returns the entries of a directory; none if it does not exist.
+// listDir returns the entries of a directory, or none if it does not exist.
 func listDir(dir string) ([]fs.DirEntry, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -219,7 +221,8 @@ func replaceFile(dir, name, content string) error {
 	return replaceFileBy(dir, name, name+".new", content)
 }
 
-// replaceFileBy is replaceFile by a file of the given name, which a crash may leave behind.
+// replaceFileBy is replaceFile with the name of the temporary file, which a crash may leave
+// behind.
 func replaceFileBy(dir, name, by, content string) error {
 	path, next := filepath.Join(dir, name), filepath.Join(dir, by)
 	f, err := os.OpenFile(next, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, fileMode)
@@ -253,8 +256,8 @@ const (
 	nameLine   = "release "
 )
 
-// versionText returns the lines of a VERSION file: what the directory is, its version, the id
-// of its log and, from version.Named on, the release that wrote the file.
+// versionText returns the lines of a VERSION file: the magic, the version, the id of the log
+// and, from version.Named on, the release that wrote the file.
 func versionText(v version.Number, log [16]byte) string {
 	text := fmt.Sprintf("%s\n%s%d\n%s%x\n", versionMagic, formatLine, v, logLine, log)
 	if v >= version.Named.Since {
@@ -263,11 +266,11 @@ func versionText(v version.Number, log [16]byte) string {
 	return text
 }
 
-// checkVersion reads the lines that versionText returns.
+// checkVersion parses the lines that versionText returns.
 func checkVersion(o Options, have string) (v version.Number, log [16]byte, err error) {
 	lines := strings.Split(strings.TrimSuffix(have, "\n"), "\n")
 	if lines[0] != versionMagic && !strings.HasPrefix(versionMagic, lines[0]) {
-		return 0, log, fmt.Errorf("%w: %s has another program's %s", ErrForeign, o.Dir, versionFile)
+		return 0, log, fmt.Errorf("%w: %s contains the %s of another program", ErrForeign, o.Dir, versionFile)
 	}
 	if len(lines) > 2 {
 		text, _ := strings.CutPrefix(lines[1], formatLine)
@@ -282,17 +285,17 @@ func checkVersion(o Options, have string) (v version.Number, log [16]byte, err e
 		want = 4
 	}
 	if len(lines) != want || lines[0] != versionMagic {
-		return 0, log, fmt.Errorf("%w: %s in %s is cut short", ErrDamaged, versionFile, o.Dir)
+		return 0, log, fmt.Errorf("%w: %s in %s is truncated", ErrDamaged, versionFile, o.Dir)
 	}
 	id, ok := strings.CutPrefix(lines[2], logLine)
 	b, err := hex.DecodeString(id)
 	if !ok || err != nil || len(b) != len(log) {
-		return 0, log, fmt.Errorf("%w: %s in %s names no log", ErrDamaged, versionFile, o.Dir)
+		return 0, log, fmt.Errorf("%w: %s in %s contains no log id", ErrDamaged, versionFile, o.Dir)
 	}
 	return v, [16]byte(b), nil
 }
 
-// releaseOf returns the release that the lines of a VERSION file name; empty if none.
+// releaseOf returns the release in the lines of a VERSION file, or "" if they have none.
 func releaseOf(lines []string) string {
 	for _, line := range lines {
 		if name, ok := strings.CutPrefix(line, nameLine); ok {
@@ -302,8 +305,8 @@ func releaseOf(lines []string) string {
 	return ""
 }
 
-// removeLeftovers deletes empty log files of Badger's. A process creates and then writes
-// them, and may be killed in between.
+// removeLeftovers deletes empty log files of Badger: a process killed between creating and
+// writing such a file leaves it behind.
 func removeLeftovers(dir string) error {
 	entries, err := listDir(dir)
 	if err != nil {

@@ -14,8 +14,8 @@
 //
 //  1. Whatever Append has returned without an error survives kill -9 and power loss. Before that,
 //     no effect of an entry is committed here.
-//  2. A Batch is visible as a whole or not at all, whether its entries are in one Badger
-//     Txn or in several: Snaps see none of their numbers before the last has returned.
+//  2. A Batch is visible as a whole or not at all, even if its entries need several Badger
+//     Txns: Snaps see none of their sequence numbers before the last Txn has committed.
 //     Badger's WriteBatch, which splits silently, is never used.
 //  3. Committed data survives from the next checkpoint on. Before that a crash may keep any part of
 //     it, which is harmless, because all of it comes from entries in the log: a tablet applies the
@@ -34,10 +34,10 @@
 //     versions that were superseded below the number of every open Snap.
 //  8. After a failed write or sync nothing is written any more (ErrFailed): a later commit would
 //     make the remains of the failed one visible, and a later sync would not report what the
-//     kernel has dropped.
+//     kernel dropped.
 //  9. Keys sort like (row, class, column) for any bytes, and decode to what was encoded.
-//  10. The directories belong to one process at a time, and name their disk format and the
-//     log that belongs to the state. Any others are refused with a typed error.
+//  10. The directories belong to one process at a time, and record their disk format and
+//     which log belongs to the state. Open refuses others with a typed error.
 //  11. Badger's value log stays empty: long values are cut into chunks. Only the Writer
 //     writes to the database.
 //  12. The size of the state's directory is bounded by twice the live data plus some

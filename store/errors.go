@@ -5,54 +5,54 @@ import (
 	"fmt"
 )
 
-// What Open may find. All are permanent until somebody does what the text says.
+// Errors of Open. They persist until an operator follows the text.
 var (
 	// ErrInUse reports that another Store, of this or another process, has the directory open.
 	ErrInUse = errors.New("store: directory is in use by another process: stop it, or choose another directory")
-	// ErrForeign reports that the directory holds files, but no store of ours.
-	ErrForeign = errors.New("store: directory is not empty and holds no store: choose an empty directory, or the right one")
-	// ErrForeignLog reports that the log's directory holds something else than this store's log.
-	ErrForeignLog = errors.New("store: the Raft log's directory belongs to another store, or to something else: " +
-		"name the one that this store was started with before, or an empty one for a new store")
-	// ErrLogMissing reports that there is no log where it was looked for. Without it nothing of the
-	// state may be served: what is behind the last checkpoint, and what this node has
-	// voted, is in the log alone.
-	ErrLogMissing = errors.New("store: the Raft log is not there: name the log directory that this store was " +
-		"started with before; if it is lost, empty both directories and let the node join anew")
+	// ErrForeign reports that the directory contains files that are not a store's.
+	ErrForeign = errors.New("store: directory is not empty and contains no store: choose an empty directory or a store's")
+	// ErrForeignLog reports that the log's directory contains another store's log, or other
+	// files.
+	ErrForeignLog = errors.New("store: the Raft log directory belongs to another store or program: " +
+		"pass the directory that this store used before, or an empty one for a new store")
+	// ErrLogMissing reports that the log's directory contains no log. The state cannot be
+	// served without it: the entries after the last checkpoint, and this node's votes, are
+	// only in the log.
+	ErrLogMissing = errors.New("store: the Raft log is missing: pass the log directory that this store used " +
+		"before; if it is lost, empty both directories and let the node join again")
 	// ErrDamaged reports that the directory is a store's, but parts of it are missing or
 	// unreadable.
-	ErrDamaged = errors.New("store: directory is damaged: restore it from a backup, or empty it and let the node join anew")
+	ErrDamaged = errors.New("store: directory is damaged: restore it from a backup, or empty it and let the node join again")
 )
 
-// What writes may meet.
+// Errors of an open store.
 var (
-	// ErrClosed reports that the store is closed, or closing.
+	// ErrClosed reports that the store is closed or closing.
 	ErrClosed = errors.New("store: closed")
-	// ErrFailed reports that an earlier write or sync failed, and nothing is written any more: what
-	// is on disk is known up to the last commit that returned, no further. Reads may fail
-	// with it too. Close the store and open it again once the cause is gone. Permanent.
-	ErrFailed = errors.New("store: an earlier write failed, nothing is written until the store is reopened")
+	// ErrFailed reports that an earlier write or sync failed and the store accepts no more
+	// writes: beyond the last commit that returned, the contents of the disk are unknown.
+	// Reads may fail with it too. Permanent: close the store, remove the cause, reopen it.
+	ErrFailed = errors.New("store: an earlier write failed; the store accepts no writes until it is reopened")
 	// ErrDiskFull reports that free space, or another resource that files need (ShortError),
-	// is below the watermark. Retryable after some has been freed. Badger writes through
-	// memory maps, and a full disk would kill the process.
+	// is below the watermark. It can be retried once space is free. The watermark exists
+	// because Badger writes through memory maps, where a full disk kills the process.
 	ErrDiskFull = errors.New("store: free disk space is below the watermark: free some, or grow the disk")
-	// ErrBatchTooLarge reports that one batch is above Store.MaxBatchBytes or MaxBatchLen.
+	// ErrBatchTooLarge reports that one batch exceeds Store.MaxBatchBytes or MaxBatchLen.
 	// Permanent for this batch.
 	ErrBatchTooLarge = errors.New("store: batch is too large for one Badger transaction")
-	// ErrCompactionStuck reports that a compaction waits for files (ShortError) and never
-	// ends, because the store closes. Nothing is lost. Badger stays open until the process
+	// ErrCompactionStuck reports that the store was closed while a compaction waits for files
+	// (ShortError), which never ends. Nothing is lost. Badger stays open until the process
 	// ends.
-	ErrCompactionStuck = errors.New("store: a compaction still waits for room for its files: end the process before the store is opened again")
-	// ErrCorrupt reports that what was read back is not what was written. Permanent.
+	ErrCompactionStuck = errors.New("store: a compaction still waits to create a file: end the process before opening the store again")
+	// ErrCorrupt reports that data read back differs from what was written. Permanent.
 	ErrCorrupt = errors.New("store: stored data is corrupt")
-	// ErrNoLog reports that there is no Raft log of that tablet: InitialLog was never committed, or
-	// DeleteReplica was.
-	ErrNoLog = errors.New("store: no raft log of this tablet")
+	// ErrNoLog reports that the tablet has no Raft log here: InitialLog was never committed,
+	// or DeleteReplica was.
+	ErrNoLog = errors.New("store: no Raft log of this tablet")
 )
 
-// DamagedError says that a file of the store is not what was written. It is ErrDamaged, and
-// ErrFailed too: nothing of such a store is read or written any more, also not after it is opened
-// again.
+// DamagedError reports that a file of the store differs from what was written. It is both
+// ErrDamaged and ErrFailed: the store refuses all reads and writes, also after a reopening.
 type DamagedError struct {
 	File string
 	Err  error
@@ -63,7 +63,7 @@ func (e *DamagedError) Error() string {
 	return fmt.Sprintf("%v: %s: %v", ErrDamaged, e.File, e.Err)
 }
 
-// Unwrap returns what was found.
+// Unwrap returns the error of the check that found the damage.
 func (e *DamagedError) Unwrap() error { return e.Err }
 
 // Is implements errors.Is.

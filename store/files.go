@@ -15,12 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Every table, memtable and segment of the log is a file, which needs an inode, a file
-// descriptor and, in Badger, a memory map. Badger loses a table without an error if it cannot
-// create its file (docs/adr/0056). So all three have watermarks as free bytes have (space.go),
-// and compactions wait while too few are left (gate.go).
+// Watermarks of inodes, file descriptors and memory maps. Every table, memtable and log
+// segment is a file, which needs an inode, a file descriptor and, in Badger, a memory map.
+// Badger loses a table without an error if it cannot create its file (docs/adr/0056). So all
+// three have watermarks like free bytes (space.go), and compactions wait while too few are
+// free (gate.go).
 
-// Resource is what a store can run out of.
+// Resource names a resource that files need.
 type Resource string
 
 // The resources.
@@ -31,13 +32,13 @@ const (
 	Maps        Resource = "memory maps"
 )
 
-// ShortError reports that too little of a resource is free for what was asked. It is
-// ErrDiskFull whatever the resource, because the consequences are the same.
+// ShortError reports that too little of a resource is free. It is ErrDiskFull for every
+// resource, because the consequences are the same.
 type ShortError struct {
 	What  Resource
-	Dir   string // whose file system is short of Bytes or Inodes
+	Dir   string // on the file system that is short of Bytes or Inodes
 	Free  uint64
-	Least uint64 // how many must be free
+	Least uint64 // the number that must be free
 	Limit uint64 // of the process, for Descriptors and Maps
 }
 
@@ -64,7 +65,7 @@ func (e *ShortError) Error() string {
 // Is implements errors.Is.
 func (e *ShortError) Is(target error) bool { return target == ErrDiskFull }
 
-// amount is how much of a resource is free.
+// amount is the free amount of a resource.
 type amount struct {
 	what      Resource
 	dir       string
@@ -86,14 +87,14 @@ func (a *amount) short(least uint64) *ShortError {
 type files struct {
 	mu      sync.Mutex
 	maps    uint64        // of the process when last counted
-	most    uint64        // vm.max_map_count then; 0: unknown
-	counted time.Time     // when that was
-	pause   time.Duration // the least time until they are counted again
-	made    uint64        // tables that were begun since
+	most    uint64        // vm.max_map_count at that time; 0: unknown
+	counted time.Time     // time of that count
+	pause   time.Duration // minimum time until the next count
+	made    uint64        // tables started since
 }
 
-// Counting memory maps costs the kernel a microsecond each. So they are counted at most once in
-// mapsPause, and the pause is at least mapsShare times as long as the count took.
+// Counting memory maps costs about 1 µs each in the kernel. So they are counted at most once
+// in mapsPause, and the pause is at least mapsShare times the duration of the count.
 const (
 	mapsPause = 500 * time.Millisecond
 	mapsShare = 50
@@ -127,7 +128,7 @@ func (o Options) amounts(f *files) (all []amount) {
 	return all
 }
 
-// descriptors returns how many file descriptors the process has open, and its limit.
+// descriptors returns the number of open file descriptors of the process, and its limit.
 func descriptors() (open, limit uint64, ok bool) {
 	var lim unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &lim) != nil {
@@ -151,8 +152,8 @@ func descriptors() (open, limit uint64, ok bool) {
 	return uint64(len(entries)), lim.Cur, true
 }
 
-// freeMaps returns how many memory maps the process may still make, and its limit; 0 if that is
-// unknown.
+// freeMaps returns the number of memory maps that the process may still create, and its limit;
+// 0 if unknown.
 func (f *files) freeMaps(now time.Time) (free, most uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -167,8 +168,8 @@ func (f *files) freeMaps(now time.Time) (free, most uint64) {
 	return f.most - min(f.maps+f.made, f.most), f.most
 }
 
-// begun counts a table that is about to be created.
-func (f *files) begun() {
+// countNewTable counts a table that is about to be created.
+func (f *files) countNewTable() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.made++
@@ -201,12 +202,12 @@ func countMaps() (maps, limit uint64, err error) {
 	}
 }
 
-// filesBesides is the approximate number of files of an open store besides its tables:
+// filesBesides is the approximate number of files of an open store other than its tables:
 // memtables, the manifest, directories, segments of the log.
 const filesBesides = 32
 
-// checkFiles returns a *ShortError if opening the store's tables would leave less than Commit's
-// reserve. The error names what is needed for writes to be accepted too.
+// checkFiles returns a *ShortError if opening the store's tables would leave less than
+// Commit's reserve. The error contains the number at which writes are accepted too.
 func (s *diskSpace) checkFiles() error {
 	tables, err := filepath.Glob(filepath.Join(s.opts.Dir, stateDirName, "*"+tableExt))
 	if err != nil {
@@ -228,8 +229,8 @@ func (s *diskSpace) checkFiles() error {
 // tableExt is the extension of tables' files.
 const tableExt = ".sst"
 
-// FreeFiles returns, for each resource, how many more files can be created; Inodes are those of
-// the file system with the fewest. A resource that is unlimited or unknown is not in the map.
+// FreeFiles returns, for each resource, the number of files that can still be created; Inodes
+// are those of the file system with the fewest. Unlimited and unknown resources are omitted.
 func (s *diskSpace) FreeFiles() map[Resource]uint64 {
 	free := map[Resource]uint64{}
 	for _, a := range s.opts.amounts(&s.files) {

@@ -32,7 +32,7 @@ const gatePause = 100 * time.Millisecond
 func (g *gate) wait() {
 	short := g.space.shortOfFiles(gateDivisor)
 	if short == nil {
-		g.space.files.begun()
+		g.space.files.countNewTable()
 		return
 	}
 	log := g.space.opts.Logger
@@ -48,7 +48,7 @@ func (g *gate) wait() {
 			short = g.space.shortOfFiles(gateDivisor)
 		}
 	}
-	g.space.files.begun()
+	g.space.files.countNewTable()
 	log.Info("store: compaction continues")
 }
 

@@ -114,8 +114,8 @@ func (d *database) verifyReplaced(old, now *heldTables) error {
 	return d.findMissing(old, now, keys)
 }
 
-// letGo releases the tables before the database is closed.
-func (d *database) letGo() {
+// releaseTables releases the tables before the database is closed.
+func (d *database) releaseTables() {
 	d.holder.mu.Lock()
 	defer d.holder.mu.Unlock()
 	if d.holder.held != nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// ErrBadKey is returned by the decoders for bytes that no encoder of this package made.
+// ErrBadKey reports a key that no encoder of this package produces.
 var ErrBadKey = errors.New("store: malformed key")
 
-// Keys of one locality group share their first byte, so a scan of one group reads no byte
-// of another (design section 3):
+// Layout of keys. Keys of one locality group share their first byte, so a scan of one group
+// reads nothing of another (design section 3):
 //
 //	W L M    group | table | esc(row) | class | esc(column)
 //	H        …                                              | ^commit_ts
@@ -24,9 +24,9 @@ var ErrBadKey = errors.New("store: malformed key")
 //	tablet   'T' | tablet id
 //	others   'a' applied.go, 'c' chunk.go, 'i', 'n', 's', 'x' replica.go
 //
-// Numbers are big-endian. esc(s) replaces 0x00 by 0x00 0xff and ends with 0x00 0x01, so
-// that the order of keys is the order of (row, class, column) as byte strings, and no key
-// is a prefix of another cell's.
+// Numbers are big-endian. esc(s) replaces 0x00 by 0x00 0xff and ends with 0x00 0x01, so that
+// keys sort like (row, class, column) as byte strings, and no key is a prefix of another
+// cell's.
 const (
 	tabletPrefix = 'T'
 
@@ -59,7 +59,7 @@ func cutEscaped(b []byte) (s string, rest []byte, err error) {
 	if i < 0 || i+1 >= len(b) {
 		return "", nil, ErrBadKey
 	}
-	if b[i+1] == escEnd { // the common case: no zero byte inside
+	if b[i+1] == escEnd { // the common case: no zero byte
 		return string(b[:i]), b[i+2:], nil
 	}
 	var out []byte
@@ -80,18 +80,18 @@ func cutEscaped(b []byte) (s string, rest []byte, err error) {
 	}
 }
 
-// appendTable appends the prefix of everything that group g holds of a table.
+// appendTable appends the common prefix of a table's keys in group g.
 func appendTable(dst []byte, g mvcc.Group, t mvcc.TableID) []byte {
 	return binary.BigEndian.AppendUint32(append(dst, byte(g)), uint32(t))
 }
 
-// appendRow appends the prefix of everything that group g holds of a row; not for the
-// column-first groups.
+// appendRow appends the common prefix of a row's keys in group g, which must not be
+// column-first.
 func appendRow(dst []byte, g mvcc.Group, t mvcc.TableID, row string) []byte {
 	return appendEscaped(appendTable(dst, g, t), row)
 }
 
-// appendColumn appends the prefix of everything that a column-first group (N, I) holds of a column.
+// appendColumn appends the common prefix of a column's keys in a column-first group (N, I).
 func appendColumn(dst []byte, g mvcc.Group, t mvcc.TableID, class mvcc.Class,
 	column string) []byte {
 	return appendEscaped(append(appendTable(dst, g, t), byte(class)), column)
@@ -118,8 +118,7 @@ func appendCell(dst []byte, g mvcc.Group, c mvcc.Cell) []byte {
 	return appendEscaped(dst, c.Column)
 }
 
-// AppendKey appends the key of (group, cell, ts) to dst. ts is ignored by groups whose
-// keys have none.
+// AppendKey appends the key of (group, cell, ts) to dst. Groups without timestamps ignore ts.
 func AppendKey(dst []byte, g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp) []byte {
 	dst = appendCell(dst, g, c)
 	switch {
@@ -132,8 +131,8 @@ func AppendKey(dst []byte, g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp) []byte 
 	}
 }
 
-// DecodeKey is the inverse of AppendKey. It returns ErrBadKey, wrapped, for anything
-// else, also for the store's own keys (tablet states and logs).
+// DecodeKey is the inverse of AppendKey. For all other keys, the store's own included (tablet
+// states, records), it returns an error that wraps ErrBadKey.
 func DecodeKey(key []byte) (g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp, err error) {
 	if len(key) < 1+tableBytes {
 		return 0, c, 0, fmt.Errorf("%w: %d bytes", ErrBadKey, len(key))
@@ -143,7 +142,7 @@ func DecodeKey(key []byte) (g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp, err er
 	case mvcc.GroupWrite, mvcc.GroupHistory, mvcc.GroupData, mvcc.GroupLock, mvcc.GroupLocked,
 		mvcc.GroupRollback, mvcc.GroupNotify, mvcc.GroupIntent, mvcc.GroupRaw:
 	default:
-		return 0, c, 0, fmt.Errorf("%w: no group %q", ErrBadKey, key[0])
+		return 0, c, 0, fmt.Errorf("%w: unknown group %q", ErrBadKey, key[0])
 	}
 	c.Table = mvcc.TableID(binary.BigEndian.Uint32(key[1:]))
 	rest, err := cutCell(g, key[1+tableBytes:], &c)
@@ -152,7 +151,7 @@ func DecodeKey(key []byte) (g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp, err er
 	}
 	if !hasTS(g) {
 		if len(rest) != 0 {
-			return 0, mvcc.Cell{}, 0, fmt.Errorf("%w: %d bytes too many", ErrBadKey, len(rest))
+			return 0, mvcc.Cell{}, 0, fmt.Errorf("%w: %d extra bytes", ErrBadKey, len(rest))
 		}
 		return g, c, 0, nil
 	}
@@ -190,8 +189,8 @@ func cutCell(g mvcc.Group, b []byte, c *mvcc.Cell) (rest []byte, err error) {
 	return b, err
 }
 
-// prefixEnd returns the smallest key above all that begin with prefix, which must not be
-// all 0xff: groups are letters.
+// prefixEnd returns the smallest key above all keys with the prefix, which must not be all
+// 0xff: groups are letters.
 func prefixEnd(prefix []byte) []byte {
 	end := bytes.Clone(prefix)
 	for i := len(end) - 1; i >= 0; i-- {

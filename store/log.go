@@ -8,9 +8,8 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// The Raft logs of all tablets are one write-ahead log beside Badger, which holds only the
-// state (docs/adr/0028). This file opens the log and appends to it; checkpoint.go keeps the
-// two in agreement.
+// Opening of and appending to the write-ahead log of all tablets' Raft logs. Badger holds only
+// the state (docs/adr/0028); checkpoint.go keeps the two consistent.
 
 // memorySegmentBytes is the size of a segment of a log in memory. It is small because a test
 // may have many logs.
@@ -53,8 +52,8 @@ func (s *Store) openLog(id [16]byte, create bool) error {
 
 // Append makes changes to Raft logs durable and visible before it returns. Any goroutine may
 // call it. After ErrDiskFull nothing was written, and the same batch succeeds once there is
-// room. After any other error, except raftlog.ErrInvalid and raftlog.ErrBatchTooLarge,
-// nothing is written any more. Only Commit begins and ends replicas, and only Checkpoint and
+// space. After any other error, except raftlog.ErrInvalid and raftlog.ErrBatchTooLarge, the
+// store accepts no more writes. Only Commit begins and ends replicas, and only Checkpoint and
 // Commit make checkpoints.
 func (s *Store) Append(b *raftlog.Batch) error {
 	err := s.log.Append(b)
@@ -69,7 +68,7 @@ func (s *Store) Append(b *raftlog.Batch) error {
 	return err
 }
 
-// LogReached returns how far the log has come: see raftlog.Log.Reached.
+// LogReached returns the log's durable position; see raftlog.Log.Reached.
 func (s *Store) LogReached() uint64 { return s.log.Reached() }
 
 // OpenLog returns the Raft log of the tablet's replica, or ErrNoLog.

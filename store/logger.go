@@ -8,22 +8,22 @@ import (
 	"sync/atomic"
 )
 
-// badgerLog passes Badger's log lines to slog: information at debug level, the rest as
-// warnings, because what matters of them comes back as an error.
+// badgerLog passes Badger's log lines to slog: information at debug level, all others as
+// warnings, because Badger also returns the important ones as errors.
 //
-// By the lines' formats it also counts events, and delays compactions (gate), for which Badger
-// has no other interface.
+// It recognizes some lines by their formats, to count events and to delay compactions (gate),
+// for which Badger has no other interface.
 type badgerLog struct {
 	log    *slog.Logger
 	counts *badgerCounts
 	gate   *gate
 }
 
-// badgerCounts are how often Badger has finished a compaction, and how often its writer has
-// waited for one for over a second.
+// badgerCounts are the number of finished compactions, and of waits of Badger's writer for a
+// compaction of over one second.
 type badgerCounts struct {
 	compactions, stalls atomic.Uint64
-	compacted           chan struct{} // has room for one; a compaction has ended
+	compacted           chan struct{} // one token when a compaction has ended
 }
 
 // The formats of the lines that are recognized. TestCompactionWaitsForFiles fails if
@@ -31,7 +31,7 @@ type badgerCounts struct {
 const (
 	formatCompacted = "[Compactor: %d] Compaction for level: %d DONE"
 	formatStalled   = "L0 was stalled for %s\n"
-	// Of a compactor that has a table's contents and creates its file next.
+	// Logged by a compactor that has completed a table's contents and creates its file next.
 	formatTable = "[%d] LOG Compact. Added %d keys. Skipped %d keys. Iteration took: %v"
 )
 
@@ -67,7 +67,7 @@ func (l badgerLog) Debugf(format string, _ ...any) {
 		l.counts.compactions.Add(1)
 		select {
 		case l.counts.compacted <- struct{}{}:
-		default: // nobody has looked since the last
+		default: // the last token has not been received
 		}
 	}
 }

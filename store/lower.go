@@ -22,14 +22,14 @@ const memTableFile = "MEMTABLE"
 // were left behind may not, it opens them at their former size and writes them to tables.
 func (s *Store) fitMemTables() error {
 	o := s.opts
-	had, err := memTablesHad(o)
+	had, err := recordedMemTableSize(o)
 	if err != nil {
 		return err
 	}
 	if had > o.MemTableSize {
 		larger := o
 		larger.MemTableSize = had
-		if err := s.writeOut(larger, filepath.Join(o.Dir, stateDirName)); err != nil {
+		if err := s.flushMemTables(larger, filepath.Join(o.Dir, stateDirName)); err != nil {
 			return err
 		}
 	}
@@ -40,9 +40,9 @@ func (s *Store) fitMemTables() error {
 	return replaceFile(o.Dir, memTableFile, fmt.Sprintln(o.MemTableSize))
 }
 
-// writeOut opens and closes the database, so that its memtables become tables. It does
+// flushMemTables opens and closes the database, so that its memtables become tables. It does
 // nothing if there is no log file.
-func (s *Store) writeOut(o Options, dir string) error {
+func (s *Store) flushMemTables(o Options, dir string) error {
 	paths, err := memTableFiles(dir)
 	if err != nil || len(paths) == 0 {
 		return err
@@ -75,19 +75,19 @@ func memTableFiles(dir string) ([]string, error) {
 // memTableExt is the extension of these files.
 const memTableExt = ".mem"
 
-// memTablesHad returns the recorded size of memtables. Without a record it returns a size that
+// recordedMemTableSize returns the recorded size of memtables. Without a record it returns a size that
 // is enough for all log files, or 0 if there are none.
-func memTablesHad(o Options) (int64, error) {
+func recordedMemTableSize(o Options) (int64, error) {
 	text, err := os.ReadFile(filepath.Join(o.Dir, memTableFile))
 	if err == nil {
 		n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 		if err != nil || n < minMemTableSize {
-			return 0, fmt.Errorf("%w: %s in %s has %q", ErrDamaged, memTableFile, o.Dir, text)
+			return 0, fmt.Errorf("%w: %s in %s contains %q", ErrDamaged, memTableFile, o.Dir, text)
 		}
 		return n, nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return 0, fmt.Errorf("store: read memtables' size: %w", err)
+		return 0, fmt.Errorf("store: read MEMTABLE: %w", err)
 	}
 	var most int64
 	paths, err := memTableFiles(filepath.Join(o.Dir, stateDirName))
@@ -97,7 +97,7 @@ func memTablesHad(o Options) (int64, error) {
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil {
-			return 0, fmt.Errorf("store: look at log file: %w", err)
+			return 0, fmt.Errorf("store: inspect a log file: %w", err)
 		}
 		most = max(most, info.Size(), minMemTableSize)
 	}

@@ -14,8 +14,8 @@ import (
 // An iterator of Badger's keeps the memtables that it reads, each with its log file, even after
 // the memtable was flushed to a table. If the process is killed meanwhile, the next Open replays
 // that file: old values are above younger tables, and if a compaction drops the tombstone of one
-// of them without meeting the value, the value reappears. Therefore Open removes the log files
-// of flushed memtables.
+// of them but does not include the value, the value reappears. Therefore Open removes the log
+// files of flushed memtables.
 //
 // Memtables are flushed in order, and the single writer's versions increase, so a log file
 // without a version above those of all tables belongs to a flushed memtable. Only Badger knows
@@ -32,7 +32,7 @@ func (s *Store) removeOldLogs(b badger.Options, newest uint64) error {
 		return err
 	}
 	if free, err := s.FreeBytes(); err != nil || free < s.reserve()+4*uint64(b.MemTableSize) {
-		s.opts.Logger.Warn("store: too little space to search for old log files", "free", free, "error", err)
+		s.opts.Logger.Warn("store: too little disk space to search for old log files", "free", free, "error", err)
 		return nil
 	}
 	dir := filepath.Join(s.opts.Dir, scratchDirName)

@@ -17,7 +17,7 @@ import (
 // refused.
 const MinFreeFiles = 512
 
-// Defaults of Options, in bytes unless said otherwise.
+// Defaults of Options, in bytes unless stated otherwise.
 const (
 	// DefaultMemTableSize was measured to cost least of 16, 32 and 64 MiB. Small ones leave
 	// more tables to search and to compact; for a large one the kernel has to provide fresh
@@ -52,7 +52,7 @@ const (
 	reserveDivisor = 4
 )
 
-// Options configure a Store. The zero value of every field but Dir is a sensible default.
+// Options configure a Store. Only Dir is required; zero fields get the defaults.
 type Options struct {
 	// Dir is the store's directory, which is created if missing. It contains VERSION, LOCK
 	// and Badger's directory.
@@ -62,7 +62,8 @@ type Options struct {
 	LogDir   string
 	InMemory bool // keep nothing on disk; Dir and LogDir must be empty. For tests.
 	Logger   *slog.Logger
-	// Versions are those that may be opened; the default is what this build knows.
+	// Versions are the disk formats that may be opened; the default is those that this build
+	// supports.
 	Versions version.Range
 
 	// Memory is the number of bytes that the process may use, from which the store's sizes

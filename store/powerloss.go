@@ -20,17 +20,17 @@ import (
 // its last sync, and of the state committed since the last checkpoint a random part has survived
 // (survivors).
 //
-// s continues unaffected, so that the rest of its process can end in order, and must be closed as
-// usual. It is safe for concurrent use.
+// s remains usable, so that the rest of its process can shut down normally, and must be
+// closed. Reopen is safe for concurrent use.
 func (s *Store) Reopen(dice *rand.Rand) (*Store, error) {
 	if !s.opts.InMemory || !s.opts.Crashes {
-		return nil, errors.New("store: only a store in memory with Options.Crashes can be opened as after a crash")
+		return nil, errors.New("store: Reopen needs Options.InMemory and Options.Crashes")
 	}
 	n := newStore(s.opts)
 	n.stamp.version = s.Version()
-	left, err := s.leave(n, dice)
+	left, err := s.copyRemains(n, dice)
 	if err != nil {
-		return nil, fmt.Errorf("store: copy the files as a crash would leave them: %w", err)
+		return nil, fmt.Errorf("store: copy the state after the crash: %w", err)
 	}
 	if err := n.openState(left); err != nil {
 		return nil, err
@@ -38,10 +38,10 @@ func (s *Store) Reopen(dice *rand.Rand) (*Store, error) {
 	return n, nil
 }
 
-// leave opens n's log with the remains of s's, and returns the remains of the state. No checkpoint
-// is made during the copy. It copies the state first, so that the log has the entries of all
-// effects in it.
-func (s *Store) leave(n *Store, dice *rand.Rand) (*remains, error) {
+// copyRemains opens n's log with the remains of s's, and returns the remains of the state. It
+// excludes checkpoints during the copy. It copies the state first, so that the log contains
+// the entries of all effects in the copy.
+func (s *Store) copyRemains(n *Store, dice *rand.Rand) (*remains, error) {
 	s.checkpoints.taking.Lock()
 	defer s.checkpoints.taking.Unlock()
 	left, err := s.remains(dice)
@@ -62,8 +62,8 @@ func (s *Store) markDurable() {
 	}
 }
 
-// beginCrashes fills the database with what a crash has left, if there was one, and from then
-// on keeps the versions that the next one may leave.
+// beginCrashes fills the database with the remains of a crash, if there was one, and from then
+// on keeps the versions that the next crash may leave.
 func (s *Store) beginCrashes(left *remains) error {
 	d := s.state
 	if left == nil {
@@ -104,9 +104,9 @@ type keyVersion struct {
 	deleted    bool
 }
 
-// remains copies what survives of the state; everything if dice is nil.
+// remains copies the part of the state that survives: all of it if dice is nil.
 func (s *Store) remains(dice *rand.Rand) (*remains, error) {
-	snap := s.Snap() // without a flush: what is only in memory is lost
+	snap := s.Snap() // without a flush: locks that are only in memory are lost
 	defer snap.Close()
 	snap.lockless = nil
 	left := &remains{durable: s.checkpoints.durable, visible: snap.seq}
@@ -147,7 +147,7 @@ func survivors(dice *rand.Rand, durable, visible uint64) func(version uint64) bo
 	}
 	share := dice.Float64()
 	switch dice.IntN(4) {
-	case 0: // as many as there were at some time
+	case 0: // all up to some moment
 		end := durable + dice.Uint64N(visible-durable+1)
 		return func(version uint64) bool { return version <= end }
 	case 1: // whole Txns
@@ -166,7 +166,7 @@ func survivors(dice *rand.Rand, durable, visible uint64) func(version uint64) bo
 	return func(version uint64) bool { return version <= durable }
 }
 
-// fill puts what is left of a state into an empty database.
+// fill writes the remains of a state into an empty database.
 func (d *database) fill(left *remains) error {
 	slices.SortStableFunc(left.versions, func(a, b keyVersion) int {
 		return cmp.Compare(a.seq, b.seq)

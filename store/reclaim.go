@@ -40,8 +40,8 @@ func (s *Store) watch() {
 			return
 		case <-look.C:
 			s.look()
-			_ = s.checkReplaced() // which logs it, and fails the writer
-			s.lookAtLog()
+			_ = s.checkReplaced() // logs the damage and fails the writer
+			s.maintainLog()
 		case <-s.badger.compacted:
 			_ = s.checkReplaced()
 		}
@@ -78,9 +78,9 @@ func (s *Store) Reclaim() {
 	if s.closed.Load() {
 		return
 	}
-	_ = s.checkReplaced() // which logs it, and fails the writer
+	_ = s.checkReplaced() // logs the damage and fails the writer
 	s.state.discard()
-	if s.worthwhile() {
+	if s.shouldCompact() {
 		if err := s.compact(); err != nil {
 			s.opts.Logger.Warn("store: compaction", "error", err)
 		}
@@ -106,8 +106,8 @@ func (d *database) discard() {
 	}
 }
 
-// worthwhile decides whether Reclaim compacts.
-func (s *Store) worthwhile() bool {
+// shouldCompact decides whether Reclaim compacts.
+func (s *Store) shouldCompact() bool {
 	d := s.state
 	written := d.count.bytes.Load()
 	quiet := int64(written-d.looked) < s.opts.MemTableSize
@@ -211,9 +211,9 @@ func (s *Store) padMemtable() (began uint64, err error) {
 	return began, nil
 }
 
-// awaitFlush waits until everything that was committed up to number began, which padMemtable
-// returned, is in tables. The tables are held at a later number afterwards, so that a
-// compaction drops what was deleted up to began, and all padding but the newest.
+// awaitFlush waits until everything committed up to sequence number began, which padMemtable
+// returned, is in tables. Afterwards the tables are held at a later number, so that a
+// compaction drops everything deleted up to began, and all padding but the newest.
 func (s *Store) awaitFlush(began uint64) error {
 	const look = 10 * time.Millisecond
 	tick := time.NewTicker(look)

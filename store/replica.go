@@ -12,9 +12,9 @@ import (
 
 // Keys of a tablet's replicas other than their state and logs:
 //
-//	'x' | tablet id          tombstone: which replica ids were removed here
+//	'x' | tablet id          tombstone: the replica ids removed here
 //	'i' | tablet id          marker: the range is being filled or cleared
-//	's' | tablet id | key    an entry of a snapshot that is not installed yet
+//	's' | tablet id | key    a staged entry of a snapshot
 const (
 	tombstonePrefix  = 'x'
 	installingPrefix = 'i'
@@ -39,13 +39,13 @@ func (b *Batch) PutTombstone(tablet uint64, record []byte) {
 // finds it after a crash, that must be completed before any replica of the tablet is opened.
 func (b *Batch) PutInstalling(tablet uint64, record []byte) {
 	b.putRecord(appendOwnKey(nil, installingPrefix, tablet), append([]byte{plainTag}, record...))
-	b.barrier = true // what is staged becomes durable with it
+	b.barrier = true // makes the staged entries durable too
 }
 
 // DeleteInstalling removes the marker.
 func (b *Batch) DeleteInstalling(tablet uint64) {
 	b.putRecord(appendOwnKey(nil, installingPrefix, tablet), nil)
-	b.barrier = true // what was filled or cleared becomes durable with it
+	b.barrier = true // makes the filled or cleared range durable too
 }
 
 // InitialLog begins a log after (index, term), with everything up to index committed: that of a new

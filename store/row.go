@@ -13,7 +13,7 @@ var rowGroups = [...]mvcc.Group{
 }
 
 // rowBytes limits the bytes of values that Row returns, not counting the first entry of each
-// group, which may have as many again.
+// group, which may have that many more.
 const rowBytes = mvcc.HistoryBytes
 
 // Row returns the row's entries in W, H, D, L, K and R, in that order, and then those in N and I of
@@ -105,6 +105,6 @@ func decodeEntry(e *mvcc.HistoryEntry, value []byte) error {
 		e.Value = v
 		return err
 	default:
-		return fmt.Errorf("%w: no group %q", ErrBadKey, byte(e.Group))
+		return fmt.Errorf("%w: unknown group %q", ErrBadKey, byte(e.Group))
 	}
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// ErrForeignEntry is returned for an entry that may not be written into rows, because its key
-// is not a cell's, is outside the rows, or does not follow the one before. It is permanent.
-var ErrForeignEntry = errors.New("store: entry does not belong to the rows that are being filled")
+// ErrForeignEntry reports an entry of a snapshot whose key is not a cell's, is outside the rows
+// being filled, or does not follow the previous key. Permanent.
+var ErrForeignEntry = errors.New("store: entry does not belong to the rows being filled")
 
 // Rows is a range of rows over all tables, such as a tablet's: from (Table, Row) up to but not
 // including (EndTable, EndRow), or without an end unless Bounded.
@@ -41,13 +41,13 @@ func (r *Rows) before(t mvcc.TableID, row string) bool {
 	return t < r.Table || (t == r.Table && row < r.Row)
 }
 
-// behind reports whether the row lies after the range.
-func (r *Rows) behind(t mvcc.TableID, row string) bool {
+// after reports whether the row lies after the range.
+func (r *Rows) after(t mvcc.TableID, row string) bool {
 	return r.Bounded && (t > r.EndTable || (t == r.EndTable && row >= r.EndRow))
 }
 
 // empty reports whether the range contains no row.
-func (r *Rows) empty() bool { return r.behind(r.Table, r.Row) }
+func (r *Rows) empty() bool { return r.after(r.Table, r.Row) }
 
 // mayBeIn reports whether the table may hold keys of the rows. It counts all keys of the
 // column-first groups in the rows' tables, and all chunks of long values, as the rows'.
@@ -76,14 +76,14 @@ func (r *Rows) mayBeIn(t badger.TableInfo) bool {
 // Entry is one key of the state with its value, as Batch.Put takes them.
 type Entry struct{ Key, Value []byte }
 
-// Cursor iterates the entries of a range of rows, or of one prefix, in key order. It reads
+// Cursor iterates over the entries of a range of rows, or of one prefix, in key order. It reads
 // one Snap, which must stay open, and keeps no iterator between two calls.
 type Cursor struct {
 	snap   *Snap
 	rows   *Rows // nil: everything with the prefix
 	prefix []byte
 	group  int    // index in rangedGroups, if rows is set
-	next   []byte // the first key not returned yet; nil at the start of a group
+	next   []byte // the next key to return; nil at the start of a group
 	done   bool
 }
 
@@ -158,7 +158,7 @@ func (c *Cursor) each(keysOnly bool, fn func(key, value []byte) bool) error {
 	return nil
 }
 
-// part iterates one group. more reports that fn has returned false.
+// part iterates over one group. more reports that fn returned false.
 func (c *Cursor) part(prefix []byte, keysOnly bool,
 	fn func(key, value []byte) bool) (more bool, err error) {
 	it, err := c.snap.iterator(badger.IteratorOptions{Prefix: prefix})
@@ -232,9 +232,9 @@ func (c *Cursor) place(key, end []byte) (skip []byte, past bool, err error) {
 	}
 	column := appendColumn(nil, g, cell.Table, cell.Class, cell.Column)
 	switch {
-	case c.rows.behind(cell.Table, ""):
+	case c.rows.after(cell.Table, ""):
 		return nil, true, nil
-	case c.rows.behind(cell.Table, cell.Row): // another column may have rows of the range
+	case c.rows.after(cell.Table, cell.Row): // another column may have rows of the range
 		return prefixEnd(column), false, nil
 	case c.rows.before(cell.Table, cell.Row):
 		return appendEscaped(column, c.rows.Row), false, nil
@@ -242,8 +242,8 @@ func (c *Cursor) place(key, end []byte) (skip []byte, past bool, err error) {
 	return nil, false, nil
 }
 
-// Filling checks entries that come from another node before they are written into rows. It
-// belongs to one goroutine.
+// Filling checks entries received from another node before they are written. It belongs to one
+// goroutine.
 type Filling struct {
 	rows Rows
 	last []byte
@@ -259,11 +259,11 @@ func (f *Filling) Check(e Entry) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrForeignEntry, err)
-	case f.rows.before(cell.Table, cell.Row) || f.rows.behind(cell.Table, cell.Row):
+	case f.rows.before(cell.Table, cell.Row) || f.rows.after(cell.Table, cell.Row):
 		return fmt.Errorf("%w: table %d row %.64q is outside", ErrForeignEntry, cell.Table,
 			cell.Row)
 	case bytes.Compare(e.Key, f.last) <= 0:
-		return fmt.Errorf("%w: key %.64q does not follow the one before", ErrForeignEntry,
+		return fmt.Errorf("%w: key %.64q does not follow the previous one", ErrForeignEntry,
 			e.Key)
 	}
 	f.last = append(f.last[:0], e.Key...)

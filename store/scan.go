@@ -101,8 +101,8 @@ func spanWalk(g mvcc.Group, span mvcc.Span, reverse bool) walkOptions {
 	return o
 }
 
-// entries iterates and decodes. decode gets the address of each entry and its value, which it must
-// copy.
+// entries iterates over entries and decodes them. decode receives the cell and timestamp of each
+// entry and its value, which it must copy.
 func entries[T any](s *Snap, o walkOptions,
 	decode func(c mvcc.Cell, ts mvcc.Timestamp, value []byte) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
@@ -132,8 +132,8 @@ func (s *Snap) Cells(span mvcc.Span, reverse bool) iter.Seq2[mvcc.CellWrite, err
 		})
 }
 
-// DiskLocks iterates the locks on disk with rows in span, by cell. A leader loads its lock
-// table from it.
+// DiskLocks iterates over the locks on disk with rows in span, by cell. A new leader loads its
+// lock table with it.
 func (s *Snap) DiskLocks(span mvcc.Span) iter.Seq2[CellLock, error] {
 	return entries(s, spanWalk(mvcc.GroupLock, span, false),
 		func(c mvcc.Cell, _ mvcc.Timestamp, value []byte) (CellLock, error) {
@@ -142,7 +142,7 @@ func (s *Snap) DiskLocks(span mvcc.Span) iter.Seq2[CellLock, error] {
 		})
 }
 
-// RawCells iterates the raw cells with rows in span, by cell.
+// RawCells iterates over the raw cells with rows in span, by cell.
 func (s *Snap) RawCells(span mvcc.Span) iter.Seq2[mvcc.RawCell, error] {
 	return entries(s, spanWalk(mvcc.GroupRaw, span, false),
 		func(c mvcc.Cell, _ mvcc.Timestamp, value []byte) (mvcc.RawCell, error) {
@@ -162,7 +162,7 @@ func columnWalk(g mvcc.Group, t mvcc.TableID, column, fromRow string, after bool
 	return walkOptions{prefix: prefix, seek: seek}
 }
 
-// Notifies iterates the notifications of one observed column by row, from fromRow on, or
+// Notifies iterates over the notifications of one observed column by row, from fromRow on, or
 // from the row after it. The caller stops at the end of its range of rows.
 func (s *Snap) Notifies(t mvcc.TableID, column, fromRow string,
 	after bool) iter.Seq2[mvcc.CellNotify, error] {
@@ -173,7 +173,8 @@ func (s *Snap) Notifies(t mvcc.TableID, column, fromRow string,
 		})
 }
 
-// Intents iterates the weak intents of one column by row and start timestamp, from fromRow on.
+// Intents iterates over the weak intents of one column by row and start timestamp, from fromRow
+// on.
 func (s *Snap) Intents(t mvcc.TableID, column, fromRow string) iter.Seq2[mvcc.CellIntent, error] {
 	return entries(s, columnWalk(mvcc.GroupIntent, t, column, fromRow, false),
 		func(c mvcc.Cell, ts mvcc.Timestamp, value []byte) (mvcc.CellIntent, error) {
@@ -182,12 +183,12 @@ func (s *Snap) Intents(t mvcc.TableID, column, fromRow string) iter.Seq2[mvcc.Ce
 		})
 }
 
-// TabletStates iterates the states of all tablets by id.
+// TabletStates iterates over the states of all tablets by id.
 func (s *Snap) TabletStates() iter.Seq2[TabletStateEntry, error] {
 	return s.ownRecords(tabletPrefix)
 }
 
-// ownRecords iterates the records of tablets with the prefix, by tablet.
+// ownRecords iterates over the records of tablets with the prefix, by tablet.
 func (s *Snap) ownRecords(prefix byte) iter.Seq2[TabletStateEntry, error] {
 	return func(yield func(TabletStateEntry, error) bool) {
 		s.walk(walkOptions{prefix: []byte{prefix}}, func(key, value []byte, err error) bool {

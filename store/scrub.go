@@ -96,7 +96,7 @@ func (s *Store) scrubOne(now time.Time) time.Duration {
 	if !ok {
 		return scrubLook
 	}
-	_ = s.markDamaged(s.state.verifyLive(t.ID)) // which logs it
+	_ = s.markDamaged(s.state.verifyLive(t.ID)) // logs the damage
 	return scrubPause + time.Duration(t.OnDiskSize)*time.Second/scrubRate
 }
 

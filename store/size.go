@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// weighedGroups contain nearly all bytes of a tablet, and are in the order of rows.
+// weighedGroups contain nearly all bytes of a tablet, and sort by row.
 var weighedGroups = [...]mvcc.Group{mvcc.GroupWrite, mvcc.GroupHistory, mvcc.GroupData}
 
 // Weighed reports whether the key is in one of those groups.
@@ -35,9 +35,9 @@ type WeighPlace struct {
 // Done reports whether everything is weighed.
 func (p WeighPlace) Done() bool { return p.group == len(weighedGroups) }
 
-// Weigh adds up the sizes of the span's entries from a place on, at most most keys of one
-// group. Each weight except the last of a call is at least step bytes. It reads no values
-// but the heads of long ones, for their length.
+// Weigh sums the sizes of the span's entries from a position on: of one group, and at most
+// `most` keys. Each weight except the last of a call is at least step bytes. It reads no values
+// except the heads of long ones, for their lengths.
 func (s *Snap) Weigh(span mvcc.Span, from WeighPlace, most int,
 	step uint64) (weights []Weight, next WeighPlace, err error) {
 	g := weighedGroups[from.group]

@@ -21,9 +21,9 @@ type Snap struct {
 	seq    uint64
 	key    []byte // reused from lookup to lookup
 	closed bool
-	// lockless is the reason why locks cannot be read from this Snap; nil: they can.
+	// lockless is the error of reading locks from this Snap; nil if it contains all locks.
 	lockless error
-	stuck    bool // an iterator could not be made, and Badger would panic on ending the Txn
+	stuck    bool // creating an iterator panicked, and ending the Txn would panic too
 }
 
 // Snap opens a view of the state without its locks; readers of locks call SnapWithLocks. It
@@ -74,17 +74,16 @@ func (s *Snap) iterator(o badger.IteratorOptions) (it *badger.Iterator, err erro
 	if s.lockless != nil && (len(o.Prefix) == 0 || isLock(o.Prefix)) {
 		return nil, s.lockless
 	}
-	s.stuck = true // if making it panics, Badger has counted it already and misses its Close
+	s.stuck = true // if creating it panics, Badger has counted it and misses its Close
 	defer s.d.unreadable(&err)
 	it = s.txn.NewIterator(o)
 	s.stuck = false
 	return it, nil
 }
 
-// unreadable turns a panic of Badger into an error. One cause is a damaged table. Another
-// is a database without a memtable, because there were no file descriptors or no space for
-// one: the write that needed it has failed, and the writer with it, but Badger's reads rely
-// on it.
+// unreadable converts a panic of Badger into an error. One cause is a damaged table. Another is
+// a missing memtable, which Badger could not create without file descriptors or space: the
+// write that needed it failed, and the writer with it, but Badger's reads rely on it.
 func (d *database) unreadable(err *error) {
 	if p := recover(); p != nil {
 		d.suspect()
@@ -146,8 +145,8 @@ func (s *Snap) corrupt(key []byte, err error) error {
 	return fmt.Errorf("%w: key %q: %w", ErrCorrupt, key, err)
 }
 
-// keeping returns a function that passes the value to fn and, if fn could read it, caches
-// it for other Snaps.
+// keeping returns a function that passes the value to fn and, if fn succeeds, caches it for
+// other Snaps.
 func (s *Snap) keeping(item *badger.Item, key []byte,
 	fn func(value []byte) error) func([]byte) error {
 	return func(value []byte) error {
@@ -186,8 +185,8 @@ func (s *Snap) Data(c mvcc.Cell, start mvcc.Timestamp) ([]byte, bool, error) {
 	return v, ok, err
 }
 
-// DataWithin is like Data but reads at most room bytes. For a longer chunked value it
-// returns only the length n and a nil v.
+// DataWithin is Data for values of at most room bytes. For a longer chunked value it returns
+// only its length n and a nil v.
 func (s *Snap) DataWithin(c mvcc.Cell, start mvcc.Timestamp,
 	room int) (v []byte, n int, ok bool, err error) {
 	key := s.cellKey(mvcc.GroupData, c, start)

@@ -26,8 +26,8 @@ type diskSpace struct {
 // free space.
 const spaceCheckBytes = 4 << 20
 
-// FreeBytes returns the bytes that the store's file systems have left for this process: the
-// smaller of the state's and the log's. In memory there is no limit.
+// FreeBytes returns the free bytes of the store's file systems for this process: the smaller of
+// the state's and the log's. A store in memory has no limit.
 func (s *diskSpace) FreeBytes() (uint64, error) {
 	state, err := s.opts.freeBytes(s.opts.Dir)
 	if err != nil || s.opts.LogDir == "" {
@@ -37,7 +37,7 @@ func (s *diskSpace) FreeBytes() (uint64, error) {
 	return min(state, log), err
 }
 
-// freeBytes returns the bytes left on the file system of one of the store's directories.
+// freeBytes returns the free bytes of the file system of one of the store's directories.
 func (o Options) freeBytes(dir string) (uint64, error) {
 	if o.FreeBytes != nil {
 		return o.FreeBytes()
@@ -53,13 +53,13 @@ func (o Options) freeBytes(dir string) (uint64, error) {
 }
 
 // WriteBlocked returns a *ShortError while the free space is below Options.MinFreeBytes, or
-// fewer than MinFreeFiles files can be created: new writes should be refused, but work
-// under way may still be completed and cleaned up. It costs one atomic load.
+// fewer than MinFreeFiles files can be created: the caller should refuse new writes but still
+// complete and clean up those in progress. It costs one atomic load.
 func (s *diskSpace) WriteBlocked() error { return asError(s.blocked.Load()) }
 
-// Exhausted returns a *ShortError while so little is free that Commit is about to refuse:
-// nothing new should be accepted, not even operations that complete or clean up, so that
-// work under way can still be written. It costs one atomic load.
+// Exhausted returns a *ShortError while so little is free that Commit is about to refuse: the
+// caller should accept nothing new, not even completions and cleanup, so that accepted work can
+// still be written. It costs one atomic load.
 func (s *diskSpace) Exhausted() error { return asError(s.exhausted.Load()) }
 
 // asError returns nil for a nil pointer.
@@ -73,8 +73,8 @@ func asError(short *ShortError) error {
 // reserve returns the free space that Commit does not use.
 func (s *diskSpace) reserve() uint64 { return s.opts.MinFreeBytes / reserveDivisor }
 
-// Room returns a *ShortError unless the store can grow by bytes bytes without going below a
-// watermark. It makes system calls, and is meant for bulk writes that can wait.
+// Room returns a *ShortError unless the store can grow by so many bytes and stay above every
+// watermark. It makes system calls; it is for bulk writes that can wait.
 func (s *diskSpace) Room(bytes uint64) error {
 	free := s.look()
 	if short := s.shortOfFiles(1); short != nil {
@@ -103,7 +103,7 @@ func (s *diskSpace) roomForSegment(bytes int64) error {
 		return fmt.Errorf("%w: %w", raftlog.ErrDiskFull, err)
 	}
 	if free < s.reserve()+uint64(bytes) {
-		return fmt.Errorf("%w: %d bytes left for a segment of %d", raftlog.ErrDiskFull, free, bytes)
+		return fmt.Errorf("%w: %d bytes are free, a segment needs %d", raftlog.ErrDiskFull, free, bytes)
 	}
 	if short := s.shortOfFiles(reserveDivisor); short != nil {
 		return fmt.Errorf("%w: %w", raftlog.ErrDiskFull, short)
@@ -140,11 +140,11 @@ func (s *diskSpace) look() (bytes uint64) {
 // memtable or table might not be able to create its file. mu is held.
 func (w *Writer) checkReserve(n int) error {
 	space := &w.store.diskSpace
-	w.unmet += n
-	if w.unmet < spaceCheckBytes && space.blocked.Load() == nil {
+	w.sinceSpaceCheck += n
+	if w.sinceSpaceCheck < spaceCheckBytes && space.blocked.Load() == nil {
 		return nil
 	}
-	w.unmet = 0
+	w.sinceSpaceCheck = 0
 	if free, least := space.look(), space.reserve()+uint64(n); free < least {
 		return &ShortError{What: Bytes, Dir: space.opts.Dir, Free: free, Least: least}
 	}

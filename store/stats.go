@@ -25,8 +25,8 @@ type Stats struct {
 
 	Log          raftlog.Stats
 	LogFreeBytes uint64 // of the log's file system
-	// Unchecked is the number of bytes appended to the log since the last checkpoint, which a start
-	// applies again.
+	// Unchecked is the number of bytes appended to the log since the last checkpoint, which the
+	// next Open applies again.
 	Unchecked     uint64
 	CheckpointAge time.Duration // time since the last checkpoint; 0 if Unchecked is 0
 

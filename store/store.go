@@ -50,7 +50,7 @@ type database struct {
 	verified  verified
 	damage    *damage       // the store's
 	suspicion chan struct{} // the store's
-	looked    uint64        // bytes written at Reclaim's last check; guarded by reclaiming
+	looked    uint64        // bytes written at Reclaim's last pass; guarded by reclaiming
 }
 
 // Names inside Options.Dir.
@@ -68,7 +68,7 @@ func Open(o Options) (*Store, error) {
 	s.stamp.version = o.Versions.Oldest
 	if o.InMemory {
 		if o.Dir != "" || o.LogDir != "" {
-			return nil, errors.New("store: a store in memory has no directory")
+			return nil, errors.New("store: Dir and LogDir must be empty with InMemory")
 		}
 		if err := s.openParts([16]byte{}, true); err != nil {
 			return nil, err
@@ -116,9 +116,9 @@ func (s *Store) openParts(log [16]byte, fresh bool) error {
 	return s.openState(nil)
 }
 
-// openState opens the database, fills it with what a simulated crash has left of another,
-// makes it agree with the log, and starts the background goroutines. After an error nothing
-// is left open, not even the log.
+// openState opens the database, fills it with the remains of a simulated crash, if any, makes
+// it agree with the log, and starts the background goroutines. After an error it leaves nothing
+// open, not even the log.
 func (s *Store) openState(left *remains) (err error) {
 	defer func() {
 		if err == nil {
@@ -142,7 +142,7 @@ func (s *Store) openState(left *remains) (err error) {
 		return fmt.Errorf("store: find the locks: %w", err)
 	}
 	if err := s.restore(); err != nil {
-		return fmt.Errorf("store: restore what the log says of the state: %w", err)
+		return fmt.Errorf("store: restore figures and records from the log: %w", err)
 	}
 	s.look()
 	if err := s.checkReplaced(); err != nil { // holds the tables from now on
@@ -197,14 +197,14 @@ func (s *Store) openBadger(b badger.Options) (*badger.DB, error) {
 			return db, nil
 		}
 	}
-	// Badger's errors do not contain the system's, so check what is short.
+	// Badger's errors do not wrap the system's, so check which resource is short.
 	if short := s.shortOfFiles(reserveDivisor); short != nil {
 		return nil, fmt.Errorf("%w: %s: %w", short, b.Dir, err)
 	}
 	return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, b.Dir, err)
 }
 
-// prepareBadger verifies and tidies up the files of a database before it is opened.
+// prepareBadger verifies the files of a database, and removes stale ones, before it is opened.
 func (s *Store) prepareBadger(b badger.Options) error {
 	if err := removeLeftovers(b.Dir); err != nil {
 		return err
@@ -235,7 +235,7 @@ func (s *Store) Close() error {
 		errs = append(errs, fmt.Errorf("store: closed with %d snaps open", n))
 	}
 	errs = append(errs, s.checkReplaced())
-	s.state.letGo()
+	s.state.releaseTables()
 	errs = append(errs, s.lastCheckpoint(), s.gate.unlessStuck(s.state.db.Close), s.checkpoints.closeRoot(),
 		s.log.Close(), s.unlock())
 	if err := errors.Join(errs...); err != nil {

@@ -17,27 +17,26 @@ import (
 
 // Tables are Badger's immutable files. Each block has a checksum, and so does the index. The
 // functions here compare them, on any goroutine and whether Badger is open or not, by mapping
-// the file a second time and using Badger's own reader of tables. Badger is not asked to
-// compare checksums as it reads (ChecksumVerificationMode), because its iterators end at a
-// block that they cannot read: without an error lookups would miss rows and compactions would
-// drop them.
+// the file a second time and using Badger's own reader of tables. Badger's verification during
+// reads (ChecksumVerificationMode) is off, because its iterators end at an unreadable block
+// without an error: lookups would miss rows and compactions would drop them.
 
 // verifyAtOpen is the number of bytes of tables that Open verifies completely. Of the other
 // tables it verifies the index and the last block, and leaves the rest to the scrubber.
 const verifyAtOpen = 1 << 30
 
-// checkTables returns a *DamagedError for a table that is missing, cut short or damaged. newest
+// checkTables returns a *DamagedError for a table that is missing, truncated or damaged. newest
 // is the greatest version in tables.
-// Badger opens tables on goroutines of its own, where a panic would end the process. It
-// removes tables that the manifest does not name, such as one that a crash has left
-// unfinished, without reading them.
+// It runs before Badger opens the tables on goroutines of its own, where a panic would end the
+// process. Badger removes tables that the manifest does not list, such as one left unfinished by
+// a crash, without reading them.
 func checkTables(b badger.Options) (newest uint64, err error) {
 	f, err := os.Open(filepath.Join(b.Dir, manifestFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil // a new store
 	}
 	if err != nil {
-		return 0, fmt.Errorf("store: read manifest: %w", err)
+		return 0, fmt.Errorf("store: read MANIFEST: %w", err)
 	}
 	defer f.Close()
 	manifest, _, err := badger.ReplayManifestFile(f, b.ExternalMagicVersion, b)
@@ -60,10 +59,10 @@ func checkTables(b badger.Options) (newest uint64, err error) {
 
 var errUnreadable = errors.New("a block or the index cannot be read")
 
-// verifyTable returns the size of a table's file, and a *DamagedError if the file cannot be
-// read or a checksum is wrong: that of any block, or unless all only of the index and the
-// last block. An error for which outOfResources is true says nothing of the table. If visit
-// is not nil it is called with a whole table.
+// verifyTable returns the size of a table's file, and a *DamagedError if the file cannot be read
+// or a checksum is wrong: with all that of any block, otherwise that of the index or the last
+// block. An error for which outOfResources is true is no evidence of damage. If visit is not nil
+// and the table is undamaged, verifyTable calls visit with it.
 func verifyTable(name string, all bool, visit func(*table.Table)) (size int64, err error) {
 	defer func() {
 		switch {
@@ -137,7 +136,7 @@ func (d *database) verifyLive(id uint64) error {
 	if err != nil && !slices.ContainsFunc(d.db.Tables(), func(t badger.TableInfo) bool {
 		return t.ID == id
 	}) {
-		return nil // it could not be read because it was being deleted
+		return nil // unreadable because it was being deleted
 	}
 	d.verified.done(id)
 	return err

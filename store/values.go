@@ -9,13 +9,12 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// ErrBadValue is returned by the decoders for bytes that no encoder of this package made:
-// corruption, or a disk format that this build does not know.
+// ErrBadValue reports a value that no encoder of this package produces: it is corrupt, or of a
+// disk format that this build does not support.
 var ErrBadValue = errors.New("store: malformed value")
 
-// A value consists of a few varints and then the user's bytes up to the end. The disk format
-// in VERSION covers them all. No value is empty, so that a lost one cannot be mistaken for a
-// value.
+// A value consists of a few varints followed by the user's bytes. The disk format in VERSION
+// covers all of them. No value is empty, so that a lost value is not mistaken for an empty one.
 const (
 	kindMask byte = 0x03 // mvcc.Kind, in the first byte of W, H, K and L
 	longBit  byte = 0x04 // the value is in D
@@ -24,12 +23,13 @@ const (
 	plainTag byte = 0x01
 
 	replayBit byte = 0x01 // N's first byte
-	// The record has origins: in N's first byte, in L's, and the first byte of an I. Builds
-	// before version.Origins do not know it.
+	// The record has origins; in the first byte of N, L and I. Builds before version.Origins
+	// do not support it.
 	originBit byte = 0x08
 )
 
-// reader cuts varints and strings off a value. After the first fault bad stays set.
+// reader consumes varints and strings from the front of a value. After the first fault bad
+// stays set.
 type reader struct {
 	b   []byte
 	bad bool
@@ -91,8 +91,8 @@ func (r *reader) worker() mvcc.Worker {
 	return mvcc.Worker{Node: r.uvarint(), Incarnation: r.uvarint()}
 }
 
-// done returns an error that names what if anything was malformed. rest permits bytes to be
-// left over.
+// done returns an error that names `what` if the value was malformed. rest permits remaining
+// bytes.
 func (r *reader) done(what string, rest bool) error {
 	if r.bad || (!rest && len(r.b) != 0) {
 		return fmt.Errorf("%w: %s", ErrBadValue, what)
@@ -155,7 +155,7 @@ func copyWrite(b []byte) (mvcc.Write, error) {
 	return w, err
 }
 
-// tail returns nil for no bytes: an empty value and none are the same to the rules.
+// tail returns nil for no bytes: the rules treat an empty value like none.
 func tail(b []byte) []byte {
 	if len(b) == 0 {
 		return nil
@@ -264,7 +264,7 @@ func DecodeIntent(b []byte) (mvcc.Intent, error) {
 // DecodePlain decodes a value of D or M, or a tablet's state. The result aliases b.
 func DecodePlain(b []byte) ([]byte, error) {
 	if len(b) == 0 || b[0] != plainTag {
-		return nil, fmt.Errorf("%w: %d bytes without a tag", ErrBadValue, len(b))
+		return nil, fmt.Errorf("%w: %d bytes without the leading tag", ErrBadValue, len(b))
 	}
 	return b[1:], nil
 }
@@ -275,7 +275,7 @@ func copyPlain(b []byte) ([]byte, error) {
 	return bytes.Clone(v), err
 }
 
-// Encoder encodes several mutations as they are stored, in memory that they share.
+// Encoder encodes several mutations in their stored form, in one shared buffer.
 type Encoder struct {
 	room  []byte
 	plain bool

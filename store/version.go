@@ -8,9 +8,9 @@ import (
 	"github.com/percolator-go/percolator/internal/version"
 )
 
-// The disk version in the directory's VERSION file, which determines which builds may open
-// it. The node raises it, on any goroutine, when its cluster has agreed on a later one and
-// before anything of that version is written. It is never lowered.
+// The disk version in the directory's VERSION file, which determines the builds that may open
+// it. The node raises it, on any goroutine, when its cluster has agreed on a later one and before
+// it writes anything of that version. It never decreases.
 
 // stamp is the content of VERSION.
 type stamp struct {
@@ -19,8 +19,8 @@ type stamp struct {
 	log     [16]byte
 }
 
-// raisedFile becomes VERSION. It is not VERSION.new, which stands for a store that is not
-// complete yet.
+// raisedFile is renamed to VERSION. Its name is not VERSION.new, which marks a store whose
+// creation did not finish.
 const raisedFile = "VERSION.raised"
 
 // Version returns the directory's version. A store in memory starts with the oldest that the build
@@ -56,7 +56,7 @@ func (s *Store) RaiseVersion(to version.Number) error {
 type VersionError struct {
 	Dir     string
 	Have    string // "3"
-	Release string // that wrote it, "0.2.0"; empty if the directory names none
+	Release string // that wrote it, such as "0.2.0"; empty if not recorded
 	Knows   version.Range
 }
 
@@ -66,10 +66,10 @@ func (e *VersionError) Error() string {
 	if e.Release != "" {
 		writer = "such as release " + e.Release + ", which wrote it"
 	}
-	text := fmt.Sprintf("store: %s is of version %s, and this build knows %s; nothing in it was touched: "+
-		"start it with a build that knows its version, %s", e.Dir, e.Have, e.Knows, writer)
+	text := fmt.Sprintf("store: %s has disk version %s, and this build supports %s; nothing in it was changed: "+
+		"start it with a build that supports its version, %s", e.Dir, e.Have, e.Knows, writer)
 	if have, err := strconv.Atoi(e.Have); err == nil && have < int(e.Knows.Oldest) {
-		text += "; to move the data on, `percolator export` every table there, and `percolator load` the files " +
+		text += "; to move its data to this build, `percolator export` every table there, and `percolator load` the files " +
 			"into an empty directory with this build"
 	}
 	return text

@@ -19,19 +19,19 @@ const (
 // Writer commits batches to the state. Its callers are the state actor, and the reclaim
 // worker when it fills a memtable.
 //
-// A Badger Txn holds at most 15 % of a memtable, which is less than the limit of a Batch.
-// So a Commit writes its batches in as many Txns as they need, regardless of where one
-// batch ends and the next begins. Each batch is nevertheless atomic: for readers because
-// the sequence shows none of the numbers before the last Txn has returned, and after a
-// crash because the Raft entry that the batch comes from is applied again.
+// A Badger Txn holds at most 15 % of a memtable, which is less than the limit of a Batch. So a
+// Commit writes its batches in as many Txns as they need, regardless of their boundaries. Each
+// batch is nevertheless atomic: for readers because the sequence makes none of the numbers
+// visible before the last Txn has committed, and after a crash because the batch's Raft entry is
+// applied again.
 type Writer struct {
 	store *Store
 	d     *database
 
 	// committing is held by a Commit until its changes of the log are durable, mu only during
 	// writes to Badger. committing is acquired before checkpoints.taking, and mu after it.
-	committing sync.Mutex
-	unmet      int // bytes written since the last check of the free space
+	committing      sync.Mutex
+	sinceSpaceCheck int // bytes written since the last check of the free space
 
 	mu      sync.Mutex
 	failed  error
@@ -42,18 +42,18 @@ type Writer struct {
 
 	txn  *badger.Txn // the one under way
 	seq  uint64      // its number
-	txns int         // committed and not visible yet
+	txns int         // committed but not yet visible
 }
 
-// Commit writes the batches in order and returns when they are visible. They become durable
-// with the next checkpoint. Whatever a crash loses before that is applied again from the
-// Raft log, so a batch with effects must come from a durable entry of it. Records, and the
-// begin or end of a replica, are durable when Commit returns.
+// Commit writes the batches in order and returns when they are visible. They become durable with
+// the next checkpoint. After a crash the Raft entries since the last checkpoint are applied
+// again, so a batch with effects must come from a durable entry. Records, and the begin or end of
+// a replica, are durable when Commit returns.
 //
 // After ErrBatchTooLarge and ErrDiskFull the same batches may be committed again, and must
-// be if they change the log, which does not have these changes yet. After any other error
-// the writer fails permanently with ErrFailed, because a later commit would make the
-// remains of this one visible.
+// be if they change the log, which does not contain these changes yet. After any other error the
+// writer fails permanently with ErrFailed, because a later commit would make the remains of this
+// one visible.
 func (w *Writer) Commit(batches []*Batch) error {
 	w.committing.Lock()
 	defer w.committing.Unlock()
@@ -90,7 +90,7 @@ func (w *Writer) commitAdmitted(batches []*Batch) error {
 	return nil
 }
 
-// fail makes every later Commit return the error, unless one does already, and returns it.
+// fail makes every later Commit return err, unless the writer failed before, and returns err.
 func (w *Writer) fail(err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -274,8 +274,9 @@ func (w *Writer) add(o *op) error {
 	return nil
 }
 
-// findChunks records the chunks from..n of the key's present value, in the database or by
-// this Commit. They are deleted at its end, because a later put may use their keys again.
+// findChunks records chunk `from` and all later ones of the key's present value, from the
+// database or this Commit. They are deleted at the Commit's end, because a later put may reuse
+// their keys.
 func (w *Writer) findChunks(key []byte, from int) error {
 	for i := from; ; i++ {
 		chunk := chunkKey(key, i)
@@ -299,8 +300,8 @@ func (w *Writer) delete(key []byte) error {
 	return w.put(func() error { return w.txn.Delete(key) })
 }
 
-// put adds one entry to the Txn, or to the next one if this one is full. The next one reads
-// what the previous ones have written.
+// put adds one entry to the Txn, or to the next one if this one is full. The next one sees the
+// writes of the previous ones.
 func (w *Writer) put(add func() error) error {
 	err := add()
 	if !errors.Is(err, badger.ErrTxnTooBig) {

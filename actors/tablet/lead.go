@@ -35,7 +35,7 @@ func (t *Tablet) lead() {
 	t.reads.SetTerm(t.group.Term())
 	t.publishLeadership()
 	t.host.Leading(t.descriptor)
-	t.goOnChanging()
+	t.resumeChange()
 }
 
 // stepDown ends this replica's leadership, or clears the state of a replica that stops. It
@@ -55,7 +55,7 @@ func (t *Tablet) stepDown(cause error) {
 	for _, p := range lost {
 		t.lose(p, unknown)
 	}
-	refused := t.notLeader("tablet %d is not led from here: %v", t.id, cause)
+	refused := t.notLeader("this node does not lead tablet %d: %v", t.id, cause)
 	// The remaining ones were not proposed: lose has released the others.
 	for _, o := range t.reservations.held {
 		for _, call := range o.calls {

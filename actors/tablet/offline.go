@@ -86,7 +86,7 @@ func Inspect(st *store.Store, id uint64, effect func(*wire.Effect)) (*Outlook, e
 			effect(f)
 		}
 		if right := c.GetSplit().GetRight(); right != nil {
-			there, err := childThere(&store.Batch{}, st, s.replica, right)
+			there, err := skipChild(&store.Batch{}, st, s.replica, right)
 			if err != nil {
 				return err
 			}

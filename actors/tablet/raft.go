@@ -72,7 +72,7 @@ func (t *Tablet) onTick() {
 			t.endExclusive()
 		}
 	}
-	t.goOnChanging()
+	t.resumeChange()
 	t.ready()
 	t.group.MaybeQuiesce(t.busy())
 	t.ready()

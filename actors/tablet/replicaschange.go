@@ -71,9 +71,9 @@ func (t *Tablet) changeVisible(d *pb.TabletDescriptor) {
 	}
 }
 
-// goOnChanging leaves a joint configuration that this leader found when it was elected, or
-// that could not be left before. It is called with each tick of a leader.
-func (t *Tablet) goOnChanging() {
+// resumeChange leaves a joint configuration that an earlier leader entered, or that this one
+// could not leave before. It is called on each tick of a leader.
+func (t *Tablet) resumeChange() {
 	if !t.leading {
 		return
 	}

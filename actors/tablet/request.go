@@ -48,7 +48,7 @@ func (o *proposer) refusal(op *wire.Operation, req *pb.TabletRequest) *pb.Tablet
 		// The tablet is in demand: if no leader is known, the group elects one instead of
 		// quiescing.
 		o.group.SeekLeader()
-		return o.notLeader("tablet %d is not led from here", o.id)
+		return o.notLeader("this node does not lead tablet %d", o.id)
 	case req.Epoch != 0 && req.Epoch != o.descriptor.Epoch:
 		return o.wrongTablet("epoch %d, not %d", o.descriptor.Epoch, req.Epoch)
 	}

@@ -67,7 +67,7 @@ func (s *state) split(b *store.Batch, st *store.Store, by *wire.Split) error {
 	s.descriptor, s.sibling = by.Left, by.Right
 	s.bytes, s.rough = s.bytes/2, s.rough || s.bytes > 0 // of each side
 	s.stateChanged = true
-	if there, err := childThere(b, st, s.replica, by.Right); there || err != nil {
+	if there, err := skipChild(b, st, s.replica, by.Right); there || err != nil {
 		return err
 	}
 	child := state{
@@ -79,15 +79,15 @@ func (s *state) split(b *store.Batch, st *store.Store, by *wire.Split) error {
 	}
 	child.put(b, by.Right.TabletId)
 	b.PutApplied(by.Right.TabletId, child.applied())
-	// Keeps a vote that was already given.
+	// Keeps a vote that this replica has already cast.
 	b.InitialLog(by.Right.TabletId, child.index, child.entryTerm)
 	return nil
 }
 
-// childThere reports whether the new tablet's replica must not be created. Either it exists
-// already, from a snapshot, or a later one waits for its snapshot; or it was removed before
-// it was created, and then its rows are to be cleared.
-func childThere(b *store.Batch, st *store.Store, replica uint64,
+// skipChild reports whether the new tablet's replica must not be created. Either it exists
+// already, from a snapshot, or a later one waits for its snapshot; or it was removed before it
+// was created: then skipChild adds to the batch that its rows are cleared.
+func skipChild(b *store.Batch, st *store.Store, replica uint64,
 	right *pb.TabletDescriptor) (bool, error) {
 	snap := st.Snap()
 	defer snap.Close()
@@ -100,17 +100,16 @@ func childThere(b *store.Batch, st *store.Store, replica uint64,
 	return r.Descriptor.GetEpoch() > 0 || r.ReplicaID > replica, err
 }
 
-// splitVisible removes the new tablet's rows from this one's memory and has the host start
-// the new tablet. Garbage, size and load were known for the whole range, so their
-// estimates start over.
+// splitVisible removes the new tablet's rows from this one's memory and makes the host start the
+// new tablet. The estimates of garbage, size and load covered the whole range, so they start over.
 func (t *Tablet) splitVisible(s *wire.Split) {
 	t.memory.Split(s.Left, wire.StartOf(s.Right))
 	t.history.Forget()
 	t.sizing, t.loads = sizing{}, loads{}
 	t.beginPass()
 	if t.group.Elected() && t.cfg.Ticker != nil {
-		// The other replicas last heard from this leader, so the new replica here does not have to
-		// wait for an election timeout.
+		// The other replicas know this node as the leader, so the new replica here need not wait
+		// for an election timeout.
 		t.cfg.Ticker.boost(s.Right.TabletId)
 	}
 	t.host.SplitApplied(s.Left, s.Right)

@@ -46,15 +46,15 @@ func TestVersionsAtTheDoor(t *testing.T) {
 		build(early, 2, 2)
 		build(late, 7, 8)
 		refused(early, "according to a (build 1.2): version: this build does not work with the cluster's version: "+
-			"the cluster is at version 3, and the build knows 2")
-		refused(late, "the build knows 7 to 8")
+			"the cluster is at version 3, and the build supports 2")
+		refused(late, "the build supports 7 to 8")
 		for _, h := range []*house{early, late} {
 			if !h.self.Identity().Fresh() || h.st.Version() != 2 {
 				t.Errorf("%s: %+v, its store is of version %d", h.addr, h.self.Identity(), h.st.Version())
 			}
 		}
 		s.say(errors.New("meta has no leader"))
-		refused(b, "the cluster is at version 3, and the build knows 2")
+		refused(b, "the cluster is at version 3, and the build supports 2")
 		build(b, 2, 3)
 		b.start()
 		b.enters("the right build")

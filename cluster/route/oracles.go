@@ -28,7 +28,7 @@ type NotLeader struct{ Leader uint64 }
 
 // Error names the leader.
 func (e *NotLeader) Error() string {
-	return fmt.Sprintf("route: meta is not led from here, but from node %d", e.Leader)
+	return fmt.Sprintf("route: this node does not lead meta; node %d does", e.Leader)
 }
 
 // Oracles asks the oracle of the node that leads meta, whichever that is (design section

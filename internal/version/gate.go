@@ -83,6 +83,6 @@ func NotActive(f Feature, a Agreed) error {
 	if a.Active == 0 {
 		return fmt.Errorf("%w: %s: this node has yet to reach meta, which knows", ErrNotActive, f.Name)
 	}
-	return fmt.Errorf("%w: %s needs the cluster to be at version %d, and it is at %d: start a build that knows %d on "+
+	return fmt.Errorf("%w: %s needs the cluster to be at version %d, and it is at %d: start a build that supports %d on "+
 		"every node, and then run `percolator cluster finalize`", ErrNotActive, f.Name, f.Since, a.Active, f.Since)
 }

@@ -141,11 +141,11 @@ func AgreedOf(minimum, active uint32) Agreed {
 func (a Agreed) Admit(r Range) error {
 	switch {
 	case r.Newest < a.Minimum:
-		return fmt.Errorf("%w: the cluster is at version %d, and the build knows %s: start a build "+
-			"that knows %d, such as the other nodes run", ErrIncompatible, a.Minimum, r, a.Minimum)
+		return fmt.Errorf("%w: the cluster is at version %d, and the build supports %s: start a build "+
+			"that supports %d, such as that of the other nodes", ErrIncompatible, a.Minimum, r, a.Minimum)
 	case a.Active != 0 && r.Oldest > a.Active:
-		return fmt.Errorf("%w: the cluster is at version %d, and the build knows %s: upgrade all nodes to a "+
-			"build that knows %d and a later one first, and finish that by `percolator cluster finalize`",
+		return fmt.Errorf("%w: the cluster is at version %d, and the build supports %s: upgrade all nodes to a "+
+			"build that supports %d and a later version first, and run `percolator cluster finalize`",
 			ErrIncompatible, a.Active, r, a.Active)
 	}
 	return nil

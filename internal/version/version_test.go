@@ -19,14 +19,14 @@ func TestAdmit(t *testing.T) {
 		{Range{2, 3}, Agreed{3, 2}, ""}, // while it is finalised
 		{Range{2, 3}, Agreed{3, 3}, ""},
 		{Range{2, 2}, Agreed{2, 2}, ""}, // rolled back, or not upgraded yet
-		{Range{2, 2}, Agreed{3, 2}, "the cluster is at version 3, and the build knows 2: start a build that knows 3"},
-		{Range{2, 2}, Agreed{3, 3}, "the cluster is at version 3, and the build knows 2: start a build that knows 3"},
+		{Range{2, 2}, Agreed{3, 2}, "the cluster is at version 3, and the build supports 2: start a build that supports 3"},
+		{Range{2, 2}, Agreed{3, 3}, "the cluster is at version 3, and the build supports 2: start a build that supports 3"},
 		{RangeOf(0, 0), Agreed{2, 2}, ""}, // from before numbers
-		{RangeOf(0, 0), Agreed{3, 3}, "and the build knows 2"},
+		{RangeOf(0, 0), Agreed{3, 3}, "and the build supports 2"},
 		{Range{3, 8}, Agreed{3, 3}, ""},
-		{Range{7, 8}, Agreed{3, 3}, "the cluster is at version 3, and the build knows 7 to 8: upgrade all nodes to a " +
-			"build that knows 3 and a later one first"},
-		{Range{3, 8}, Agreed{3, 2}, "the cluster is at version 2, and the build knows 3 to 8"},
+		{Range{7, 8}, Agreed{3, 3}, "the cluster is at version 3, and the build supports 7 to 8: upgrade all nodes to a " +
+			"build that supports 3 and a later version first"},
+		{Range{3, 8}, Agreed{3, 2}, "the cluster is at version 2, and the build supports 3 to 8"},
 		{Range{7, 8}, Agreed{3, 0}, ""}, // nobody knows yet what is active
 		{Range{2, 2}, Agreed{3, 0}, "the cluster is at version 3"},
 	} {

@@ -5,38 +5,39 @@ import (
 	"fmt"
 )
 
-// What Open may find. All but ErrDiskFull are permanent.
+// Errors of Open. All but ErrDiskFull are permanent.
 var (
-	// ErrNoLog reports that the directory holds no log, and Options.Create is not set.
-	ErrNoLog = errors.New("raftlog: directory holds no log")
-	// ErrForeign reports that a segment belongs to another log, or to a version of this
-	// package that this one does not know.
+	// ErrNoLog reports that the directory contains no log, and Options.Create is not set.
+	ErrNoLog = errors.New("raftlog: directory contains no log")
+	// ErrForeign reports that a segment belongs to another log, or has a format that this
+	// package does not support.
 	ErrForeign = errors.New("raftlog: segment belongs to another log")
 	// ErrDamaged is wrapped by a *DamageError.
 	ErrDamaged = errors.New("raftlog: log is damaged")
 )
 
-// What writing and reading may meet.
+// Errors of an open log.
 var (
 	// ErrClosed reports that the log is closed.
 	ErrClosed = errors.New("raftlog: closed")
-	// ErrFailed reports that an earlier write or sync failed with unknown effect, and nothing is
-	// written any more until the log is opened again. Permanent.
-	ErrFailed = errors.New("raftlog: an earlier write failed, nothing is written until it is reopened")
-	// ErrDiskFull reports that there is no room for another segment. Nothing was written.
-	// Retryable: the same batch succeeds once there is room.
+	// ErrFailed reports that an earlier write or sync failed with unknown effect. The log accepts
+	// no more writes until it is reopened.
+	ErrFailed = errors.New("raftlog: an earlier write failed; the log accepts no writes until it is reopened")
+	// ErrDiskFull reports that there is no space for another segment. Nothing was written.
+	// Retryable: the same batch succeeds once there is space.
 	ErrDiskFull = errors.New("raftlog: disk is full: free some space, or grow the disk")
 	// ErrBatchTooLarge reports that a batch encodes to more than MaxBatchBytes. Permanent for this
 	// batch.
 	ErrBatchTooLarge = errors.New("raftlog: batch is too large")
-	// ErrInvalid reports that a batch does not fit what the log holds, such as entries that leave a
-	// gap. Nothing was written. It is an error of the caller.
-	ErrInvalid = errors.New("raftlog: batch does not fit the log")
-	// ErrNoReplica reports that the log knows no replica of this id.
+	// ErrInvalid reports that a batch contradicts the log, such as entries that leave a gap.
+	// Nothing was written. It is a fault of the caller.
+	ErrInvalid = errors.New("raftlog: batch contradicts the log")
+	// ErrNoReplica reports that the log has no replica with this id.
 	ErrNoReplica = errors.New("raftlog: no such replica")
 )
 
-// DamageError says where the log is not what was written. It wraps ErrDamaged.
+// DamageError reports the place at which the log differs from what was written. It wraps
+// ErrDamaged.
 type DamageError struct {
 	Segment string // the file's path
 	Offset  int64  // in the file, in bytes

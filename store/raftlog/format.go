@@ -7,23 +7,21 @@ import (
 	"hash/crc32"
 )
 
-// A log is a sequence of segments, files of their own. A segment is a header and frames,
-// one after the other, each at a multiple of alignment; numbers are little-endian, CRCs
-// are Castagnoli's.
+// Format of a log: a sequence of segments, each a file. A segment is a header followed by frames,
+// each at a multiple of alignment; numbers are little-endian, CRCs are Castagnoli's.
 //
-//	header  magic (8 bytes), log id (16), sequence (8), end of the segment before (8), CRC of these
+//	header  magic (8 bytes), log id (16), sequence (8), end of the previous segment (8), CRC of these
 //	frame   payload's length (4), number in its segment (4), payload's CRC (4), head's CRC (4),
 //	        payload
 //
-// A frame's CRCs begin with one over the log's id and the segment's sequence, and the
-// head's goes over the frame's offset as well. So what an earlier use of the same file
-// has left behind, a frame of another log, or one at another place is none of this
-// segment's. Appends go to a new segment after every Open: what the last process wrote
-// but never synced cannot show up behind what this one writes.
+// A frame's CRCs are seeded with the log's id and the segment's sequence, and the head's CRC
+// also covers the frame's offset. So data from an earlier use of the same file, a frame of
+// another log, or one at another offset does not match. Appends go to a new segment after every
+// Open, so that unsynced data of the last process cannot appear after the writes of this one.
 //
-// A payload is a sequence of items (item.go), and takes effect as a whole. The first
-// frame of a segment holds the state of all replicas, so that no older segment is needed
-// for that.
+// A payload is a sequence of items (item.go) that takes effect as a whole. The first frame of a
+// segment contains the state of all replicas, so that older segments are needed only for their
+// live entries.
 const (
 	magic       = "PCRAFTL1"
 	idBytes     = 16
@@ -32,19 +30,19 @@ const (
 	alignment   = 8
 )
 
-// MaxBatchBytes limits the size of a batch: its entries' data and some bytes for each.
+// MaxBatchBytes limits the size of a batch: its entries' data and a few bytes for each.
 const MaxBatchBytes = 256 << 20
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// logID tells logs apart. It is random.
+// logID identifies a log. It is random.
 type logID [idBytes]byte
 
-// header is a segment's.
+// header is the header of a segment.
 type header struct {
 	id       logID
 	sequence uint64
-	before   int64 // where the segment before ends; everything up to there was synced
+	before   int64 // end of the previous segment; everything up to it was synced
 }
 
 func (h header) encode() []byte {
@@ -64,7 +62,7 @@ func decodeHeader(b []byte) (h header, err error) {
 		return h, errHeader
 	}
 	if string(b[:len(magic)]) != magic {
-		return h, fmt.Errorf("%w: its format is %q, this program's %q", ErrForeign, b[:len(magic)],
+		return h, fmt.Errorf("%w: its format is %q, this build supports %q", ErrForeign, b[:len(magic)],
 			magic)
 	}
 	b = b[len(magic):]
@@ -74,7 +72,7 @@ func decodeHeader(b []byte) (h header, err error) {
 	return h, nil
 }
 
-// seed returns the value with which the CRCs of the segment's frames begin.
+// seed returns the initial value of the CRCs of the segment's frames.
 func (h header) seed() uint32 {
 	var sequence [8]byte
 	binary.LittleEndian.PutUint64(sequence[:], h.sequence)
@@ -86,12 +84,12 @@ type frame struct {
 	length, number, sum uint32
 }
 
-// span returns how many bytes the frame takes in the segment.
+// span returns the number of bytes of the frame in the segment.
 func (f frame) span() int64 { return align(frameHead + int64(f.length)) }
 
 func align(n int64) int64 { return (n + alignment - 1) &^ (alignment - 1) }
 
-// sealFrame completes a frame whose payload is in b behind room for the head, and pads it.
+// sealFrame completes a frame and pads it. b contains space for the head, then the payload.
 func sealFrame(b []byte, seed, number uint32, offset int64) []byte {
 	payload := b[frameHead:]
 	binary.LittleEndian.PutUint32(b, uint32(len(payload)))
@@ -119,7 +117,7 @@ func decodeFrame(b []byte, seed uint32, offset int64) (f frame, ok bool) {
 	return f, binary.LittleEndian.Uint32(b[12:]) == headSum(b, seed, offset)
 }
 
-// whole reports whether b is the payload that the head was made for.
-func (f frame) whole(b []byte, seed uint32) bool {
+// matches reports whether b is the payload of the head.
+func (f frame) matches(b []byte, seed uint32) bool {
 	return crc32.Update(seed, castagnoli, b) == f.sum
 }

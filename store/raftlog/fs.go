@@ -10,26 +10,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fileSystem is one directory, as the log needs it. Tests put another in its place that
-// loses what was not synced.
+// fileSystem is one directory with the operations that the log needs. Tests substitute one that
+// loses unsynced data.
 type fileSystem interface {
 	list() (names []string, err error)
-	create(name string) (file, error) // there is none of that name
+	create(name string) (file, error) // of a name that does not exist
 	open(name string) (file, error)
 	rename(from, to string) error
 	remove(name string) error
-	sync() error // makes names durable: what was created, renamed and removed before
+	sync() error // makes earlier creations, renames and removals durable
 }
 
-// file is one segment's.
+// file is the file of one segment.
 type file interface {
 	io.ReaderAt
 	io.WriterAt
 	close() error
 	size() (int64, error)
-	// reserve gives the file its size and its place on the disk, so that a write within
-	// it cannot meet a full disk. It fails with unix.ENOSPC or unix.EDQUOT where there is
-	// no room.
+	// reserve sets the file's size and allocates its blocks, so that a write within it cannot
+	// fail for want of space. It fails with unix.ENOSPC or unix.EDQUOT if there is too little.
 	reserve(size int64) error
 	truncate(size int64) error
 	sync() error // makes content and size durable
@@ -37,7 +36,7 @@ type file interface {
 
 const fileMode = 0o600
 
-// osDir is a directory of the operating system's.
+// osDir is a directory of the operating system.
 type osDir string
 
 func (d osDir) path(name string) string { return filepath.Join(string(d), name) }
@@ -98,7 +97,7 @@ func (f osFile) reserve(size int64) error {
 	return nil
 }
 
-// fill writes zeros where the file system cannot reserve.
+// fill writes zeros, for file systems that cannot allocate blocks in advance.
 func (f osFile) fill(size int64) error {
 	zeros := make([]byte, aheadBytes)
 	for at := int64(0); at < size; at += aheadBytes {

@@ -1,7 +1,7 @@
 package raftlog
 
-// This file encodes and decodes the items of frames. It is pure: Log.write encodes them, and
-// replay and reads from disk decode them.
+// Encoding of the items of frames. Pure functions: Log.write encodes items; replay and reads
+// from disk decode them.
 
 import (
 	"bytes"
@@ -17,15 +17,15 @@ const (
 	itemState      = 1 + iota // the head of a replica at the beginning of a segment
 	itemNote                  // a note; an empty one deletes it
 	itemBegin                 // the log begins after a position
-	itemEntry                 // an entry, which replaces those from its index on
-	itemMoved                 // a live entry, written once more
+	itemEntry                 // an entry, which replaces all from its index on
+	itemMoved                 // a live entry that Rewrite wrote again
 	itemHard                  // a HardState
 	itemTruncate              // the entries up to a position are removed
 	itemCheckpoint            // the state is durable up to an index
 	itemDestroy               // the replica is removed
 )
 
-// Position is a place in a Raft log.
+// Position is a position in a Raft log.
 type Position struct{ Index, Term uint64 }
 
 // item is one change to one replica. Which fields are used depends on the kind.
@@ -43,8 +43,8 @@ type item struct {
 
 const itemSumBytes = 4
 
-// append appends the encoded item to b, which holds the frame from its beginning. An entry has
-// a CRC of its own, so that it can be read without the rest of its frame.
+// append appends the encoded item to b, which contains the frame from its start. An entry has its
+// own CRC, so that it can be read without the rest of its frame.
 func (it *item) append(b []byte) []byte {
 	begin := len(b)
 	b = append(b, it.kind)
@@ -81,7 +81,7 @@ func appendBytes[T []byte | string](b []byte, data T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(data))), data...)
 }
 
-// size returns a bound of what append adds.
+// size returns an upper bound of the bytes that append adds.
 func (it *item) size() int64 {
 	const fixed = 1 + 8*binary.MaxVarintLen64 + itemSumBytes
 	if it.entry != nil {
@@ -101,8 +101,8 @@ func (h hardState) append(b []byte) []byte {
 }
 
 var (
-	errItem = errors.New("an item that cannot be decoded")
-	errSum  = errors.New("an entry with a wrong checksum")
+	errItem = errors.New("undecodable item")
+	errSum  = errors.New("entry with a wrong checksum")
 )
 
 // decodeItem reads the first item of b, whose data it does not copy, and returns its
@@ -148,7 +148,7 @@ func decodeItem(b []byte) (it item, n int, err error) {
 	return it, r.at, nil
 }
 
-// reader decodes what append encodes. After bad is set, all it returns is zero.
+// reader decodes the output of append. Once bad is set it returns only zero values.
 type reader struct {
 	b   []byte
 	at  int
@@ -193,7 +193,7 @@ func (r *reader) hardState() hardState {
 func (it *item) cloneEntry() *raftpb.Entry {
 	at, typ := it.at, it.entry.GetType()
 	e := &raftpb.Entry{Term: &at.Term, Index: &at.Index, Type: &typ}
-	if len(it.entry.Data) > 0 { // raft compares none with nil
+	if len(it.entry.Data) > 0 { // raft distinguishes nil from empty
 		e.Data = bytes.Clone(it.entry.Data)
 	}
 	return e

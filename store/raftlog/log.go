@@ -1,7 +1,7 @@
 package raftlog
 
-// This file has Log: opening, appending and closing. Append, Rewrite and Close take turns under
-// writing. Readers and Stats hold mu for reading, which Append acquires only after its sync.
+// Log: opening, appending and closing. writing serializes Append, Rewrite and Close. Readers and
+// Stats read-lock mu, which Append acquires only after its sync.
 
 import (
 	"cmp"
@@ -21,46 +21,47 @@ import (
 // Defaults of Options.
 const (
 	// DefaultSegmentBytes is large enough to make the cost of a new segment, three syncs,
-	// negligible beside that of its contents, and small enough for segments to be freed soon.
+	// negligible next to that of its contents, and small enough for segments to be freed soon.
 	DefaultSegmentBytes = 16 << 20
-	// DefaultCacheBytes serves followers and applies that are at most 160 ms behind at 50
-	// MB/s. Others read the segments from the page cache.
+	// DefaultCacheBytes serves followers and applies that are at most 160 ms behind at 50 MB/s.
+	// Others read the segments, from the page cache.
 	DefaultCacheBytes = 8 << 20
 	// DefaultSpares is the number of segments written between two checkpoints at 50 MB/s.
 	DefaultSpares = 4
 )
 
 const (
-	// reserveBytes is the end of a segment that only batches without entries may use when
-	// there is no room for another segment: truncations and checkpoints, which free space.
+	// reserveBytes is the part at the end of a segment that, when there is no space for another
+	// segment, only batches without entries may use: truncations and checkpoints, which free
+	// space.
 	reserveBytes = 64 << 10
-	// smallBytes is the least room in a segment that is made on a full disk for that purpose:
-	// when the log is opened, or when such a batch does not fit into the reserve.
+	// smallBytes is the minimum size of a segment that is created on a full disk: by Open, or for
+	// a batch without entries that does not fit into the reserve.
 	smallBytes = 16 << 10
-	// minSegmentBytes leaves room beside the reserve.
+	// minSegmentBytes leaves space in addition to the reserve.
 	minSegmentBytes = 4 * reserveBytes
-	// keptBuffer limits the buffer that is kept from one Append to the next.
+	// keptBuffer limits the buffer that Append keeps for the next one.
 	keptBuffer = 1 << 20
 	dirMode    = 0o700
 )
 
-// Options configure a Log. The zero value of every field is a sensible default.
+// Options configure a Log. Zero fields get the defaults.
 type Options struct {
 	Create       bool  // create the log if there is none, instead of failing with ErrNoLog
 	SegmentBytes int64 // size of a segment's file; a larger batch gets a larger one
 	CacheBytes   int64 // memory for the newest entries of all replicas together
-	Spares       int   // how many files are kept for new segments; none if negative
+	Spares       int   // number of files kept for new segments; none if negative
 
-	// ID is the id of the log to be opened or created. Opening another is ErrForeign. If ID
-	// is zero any log is opened, and a new one gets a random id.
+	// ID is the id of the log to open or create. Open returns ErrForeign for another log. If ID
+	// is zero, Open accepts any log, and a new one gets a random id.
 	ID        [16]byte
 	InMemory  bool          // keep nothing on disk. For tests.
 	NoSync    bool          // never sync, which loses acknowledged writes. For tests of tests.
 	SyncDelay time.Duration // sleep after each sync, for benchmarks of slower disks
 
-	// Room returns an error that wraps ErrDiskFull if no new file of so many bytes may be
-	// made. If it is nil only the file system decides. Small files, for opening a log and
-	// for batches that free space, are made without asking.
+	// Room returns an error that wraps ErrDiskFull if the log may not create a file of so many
+	// bytes. Nil: only the file system limits the log. Room is not called for small files, for
+	// opening a log and for batches that free space.
 	Room func(bytes int64) error
 
 	fs fileSystem // for tests
@@ -73,15 +74,15 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Log is the write-ahead log of all replicas of a node. Its methods may be used
-// concurrently; Append, Rewrite and Close take turns.
+// Log is the write-ahead log of all replicas of a node. Its methods may be used concurrently;
+// Append, Rewrite and Close exclude each other.
 type Log struct {
 	opts Options
 	dir  string
 	fs   fileSystem
 	id   logID
 
-	writing sync.Mutex // held by Append, Rewrite and Close, and taken before mu
+	writing sync.Mutex // held by Append, Rewrite and Close, and acquired before mu
 
 	mu       sync.RWMutex // guards state, segments and counts; never held during I/O
 	state    *state
@@ -92,8 +93,8 @@ type Log struct {
 	spareCount atomic.Int64 // len(spares), for Stats
 	reached    atomic.Uint64
 
-	// reading is read-locked by readers of segments, and locked to close a file or use it
-	// again. It may be acquired while mu is held, never the other way round.
+	// reading is read-locked by readers of segments, and locked to close or reuse a file. It may
+	// be acquired while mu is held, never the other way round.
 	reading sync.RWMutex
 
 	// The rest is guarded by writing.
@@ -106,8 +107,8 @@ type Log struct {
 type counts struct{ batches, bytes uint64 }
 
 // Open opens the log in a directory, reads all of it and begins a new segment. It returns a
-// *DamageError if a frame that was certainly synced is not what was written. A batch that
-// the last process was writing when it ended is there as a whole or not at all.
+// *DamageError if a frame that was certainly synced differs from what was written. A batch that
+// the last process was writing when it ended is present as a whole or not at all.
 func Open(dir string, o Options) (*Log, error) {
 	o = o.withDefaults()
 	l := &Log{opts: o, dir: dir, fs: o.fs, state: newState(o.CacheBytes), next: 1}
@@ -116,7 +117,7 @@ func Open(dir string, o Options) (*Log, error) {
 	}
 	if l.fs == nil {
 		if err := os.MkdirAll(dir, dirMode); err != nil {
-			return nil, fmt.Errorf("raftlog: make directory: %w", err)
+			return nil, fmt.Errorf("raftlog: create directory: %w", err)
 		}
 		l.fs = osDir(dir)
 	}
@@ -159,14 +160,13 @@ func (l *Log) open() error {
 	return nil
 }
 
-// Append makes the batch durable and then visible, with one write and one sync. After
-// ErrInvalid, ErrBatchTooLarge and ErrDiskFull nothing was written and nothing has changed.
-// After any other error the log fails for good with ErrFailed, and only opening it again
-// shows what is on disk of the batch.
+// Append makes the batch durable and then visible, with one write and one sync. After ErrInvalid,
+// ErrBatchTooLarge and ErrDiskFull nothing was written and nothing has changed. After any other
+// error the log fails permanently with ErrFailed, and only reopening it shows whether the batch is
+// on disk.
 //
-// The caller adds changes that need no sync of their own, such as a HardState in which only
-// the commit index has moved, to a later batch: nothing is ever written after something that
-// is not synced.
+// The caller adds changes that need no sync of their own, such as a HardState in which only the
+// commit index changed, to a later batch: every write is synced before the next one.
 func (l *Log) Append(b *Batch) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
@@ -181,7 +181,7 @@ func (l *Log) appendBatch(b *Batch) error {
 	if len(b.items) == 0 {
 		return nil
 	}
-	if err := l.state.check(b.items); err != nil { // nobody else changes the state
+	if err := l.state.check(b.items); err != nil { // only holders of writing change the state
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if b.size > MaxBatchBytes {
@@ -205,7 +205,7 @@ func (l *Log) write(b *Batch) error {
 	if l.buffer = buf; cap(buf) > keptBuffer {
 		l.buffer = nil
 	}
-	s, err := l.room(align(int64(len(buf))), b.housekeeping())
+	s, err := l.segmentFor(align(int64(len(buf))), b.housekeeping())
 	if err != nil {
 		return err
 	}
@@ -217,15 +217,15 @@ func (l *Log) write(b *Batch) error {
 	if err := l.sync(s); err != nil {
 		return fmt.Errorf("sync segment %s: %w", s.name, err)
 	}
-	if b.promises() {
-		l.reached.Store(place(s.sequence, s.frames))
+	if b.maySend() {
+		l.reached.Store(framePosition(s.sequence, s.frames))
 	}
 	s.end += int64(len(buf))
 	s.frames++
 	l.mu.Lock()
 	for i := range b.items {
 		if err = l.state.apply(&b.items[i], s, at+frameHead, b.items[i].entry); err != nil {
-			break // never, as check has allowed it
+			break // cannot happen: check has accepted it
 		}
 	}
 	l.counts.batches++
@@ -237,8 +237,8 @@ func (l *Log) write(b *Batch) error {
 	return l.free()
 }
 
-// room returns the segment for a frame of so many bytes: the last one, or a new one.
-func (l *Log) room(bytes int64, housekeeping bool) (*segment, error) {
+// segmentFor returns a segment with space for a frame of so many bytes: the last one, or a new one.
+func (l *Log) segmentFor(bytes int64, housekeeping bool) (*segment, error) {
 	s := l.segments[len(l.segments)-1]
 	if s.end+bytes <= s.bytes-reserveBytes {
 		return s, nil
@@ -268,8 +268,8 @@ func (l *Log) sync(s *segment) error {
 	return err
 }
 
-// Close writes a last, empty frame, so that damage to any earlier frame can be told from an
-// unfinished write, and closes the files. No reader may be under way.
+// Close writes a last, empty frame, so that Open can distinguish damage to an earlier frame from
+// an unfinished write, and closes the files. No reader may be active.
 func (l *Log) Close() error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
@@ -301,12 +301,12 @@ func (l *Log) Notes() map[string][]byte {
 	return maps.Clone(l.state.notes)
 }
 
-// State is what the log holds of a replica beside its entries.
+// State is the log's state of a replica except its entries.
 type State struct {
 	Replica    uint64
 	Term, Vote uint64
 	Commit     uint64
-	Truncated  Position // the entry before the first that is kept
+	Truncated  Position // of the last removed entry
 	Checkpoint uint64   // the state is durable up to this index; a replay begins after it
 	Figures    string   // those of the last Checkpoint or Begin
 	Last       uint64   // index of the last entry

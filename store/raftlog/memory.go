@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// memFS is a directory in memory. Its files record what was written since their last sync,
-// so that a power loss can be simulated (powerloss.go). Names need no sync.
+// memFS is a directory in memory. Its files record the writes since their last sync, to simulate
+// a power loss (powerloss.go). Names need no sync.
 type memFS struct {
 	mu    sync.RWMutex
 	files map[string]*memoryFile
@@ -64,7 +64,7 @@ func (m *memFS) remove(name string) error {
 
 func (m *memFS) sync() error { return nil }
 
-// memoryFile takes memory only for what was written to it. The rest of it reads as zeros.
+// memoryFile holds memory only for the written part. The rest reads as zeros.
 type memoryFile struct {
 	mu       sync.RWMutex
 	data     []byte
@@ -72,7 +72,7 @@ type memoryFile struct {
 	unsynced []overwritten // oldest first
 }
 
-// overwritten is what a write has replaced.
+// overwritten is the data that a write replaced.
 type overwritten struct {
 	at  int64
 	old []byte
@@ -123,7 +123,7 @@ func (f *memoryFile) truncate(size int64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.data, f.bytes = f.data[:min(size, int64(len(f.data)))], size
-	f.unsynced = nil // a truncation is synced before anything rests on it
+	f.unsynced = nil // callers sync a truncation before they rely on it
 	return nil
 }
 

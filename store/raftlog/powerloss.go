@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// This file simulates crashes of a log in memory, for tests of what uses a log. The log's own
-// tests cut the power of a simulated disk at every step (model_test.go). No node runs it.
+// Simulated crashes of a log in memory, for tests of packages that use a log. The log's own tests
+// cut the power of a simulated disk at every step (model_test.go). No node uses it.
 
-// Reopen returns the log that would be found if the process ended now: with all that was
-// written, or, if the power fails, with what was written before each file's last sync. l
-// continues as if nothing had happened, and the two share nothing. Any goroutine may call it.
+// Reopen returns the log as it would be opened if the process ended now: with all writes, or, if
+// powerFails, with those before each file's last sync. l remains usable, and the two share
+// nothing. Any goroutine may call it.
 func (l *Log) Reopen(powerFails bool) (*Log, error) {
 	m, ok := l.fs.(*memFS)
 	if !ok {

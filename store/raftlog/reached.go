@@ -1,21 +1,20 @@
 package raftlog
 
-// This file keeps how far a log has come: the position of the last frame that another node may
-// have been told of, as a number that only grows, across restarts as well. Two copies of a log
-// have different positions unless no such frame was written between them. Open writes none. The
-// number is stored under writing.
+// Durable position of a log: that of the last synced frame whose contents another node may have
+// been sent, as a number that never decreases, not even across restarts. Copies of a log taken at
+// different times have different positions if such a frame was written between them. Open writes
+// none. The number is stored under writing.
 
-// Reached returns the position of the last synced frame with entries, a HardState, a note, or
-// the begin or end of a replica. Whatever has been acknowledged from this log is durable in that
-// frame or before it.
+// Reached returns the position of the last synced frame with entries, a HardState, a note, or the
+// begin or end of a replica. Everything acknowledged from this log is in that frame or before it.
 func (l *Log) Reached() uint64 { return l.reached.Load() }
 
-// place numbers the frames of all segments in their order. Frame 0 of a segment is the state,
-// which everything in earlier segments is before.
-func place(sequence uint64, frame uint32) uint64 { return sequence<<32 | uint64(frame) }
+// framePosition numbers the frames of all segments in their order. Frame 0 of a segment is the state, and
+// follows all frames of earlier segments.
+func framePosition(sequence uint64, frame uint32) uint64 { return sequence<<32 | uint64(frame) }
 
-// promises reports whether an item may be what another node was told of.
-func (it *item) promises() bool {
+// maySend reports whether the contents of the item may have been sent to another node.
+func (it *item) maySend() bool {
 	switch it.kind {
 	case itemEntry, itemHard, itemNote, itemBegin, itemDestroy:
 		return true
@@ -23,10 +22,10 @@ func (it *item) promises() bool {
 	return false
 }
 
-// promises reports whether the batch has such an item.
-func (b *Batch) promises() bool {
+// maySend reports whether the batch has such an item.
+func (b *Batch) maySend() bool {
 	for i := range b.items {
-		if b.items[i].promises() {
+		if b.items[i].maySend() {
 			return true
 		}
 	}

@@ -2,37 +2,36 @@ package raftlog
 
 import "go.etcd.io/raft/v3/raftpb"
 
-// recent limits the memory of cached entries: of all replicas together, those appended last
-// are kept. Entries that were overwritten or truncated count until their turn comes. Log.mu
-// guards it.
+// recent limits the memory of cached entries, to the most recently appended ones of all replicas.
+// Overwritten and truncated entries count until they are the oldest. Log.mu guards it.
 type recent struct {
 	limit, bytes int64
-	queue        []held
-	first        int // index in queue of the oldest that is still cached
+	queue        []cachedEntry
+	first        int // index in queue of the oldest cached entry
 }
 
-type held struct {
+type cachedEntry struct {
 	replica, index uint64
 	entry          *raftpb.Entry
 }
 
-// heldOverhead is about the memory of an entry beside its data.
-const heldOverhead = 160
+// cachedOverhead is the approximate memory of an entry in addition to its data.
+const cachedOverhead = 160
 
-func (h held) bytes() int64 { return int64(len(h.entry.Data)) + heldOverhead }
+func (h cachedEntry) bytes() int64 { return int64(len(h.entry.Data)) + cachedOverhead }
 
-// remember adds a cached entry, and drops the oldest ones from memory.
-func (s *state) remember(replica, index uint64, entry *raftpb.Entry) {
+// cache caches an entry, and drops the oldest ones beyond the limit.
+func (s *state) cache(replica, index uint64, entry *raftpb.Entry) {
 	if entry == nil {
 		return
 	}
 	q := &s.recent
-	h := held{replica, index, entry}
+	h := cachedEntry{replica, index, entry}
 	q.queue = append(q.queue, h)
 	q.bytes += h.bytes()
 	for q.bytes > q.limit && q.first < len(q.queue) {
 		old := q.queue[q.first]
-		q.queue[q.first] = held{}
+		q.queue[q.first] = cachedEntry{}
 		q.first++
 		q.bytes -= old.bytes()
 		if r := s.replicas[old.replica]; r != nil {

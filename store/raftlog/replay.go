@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// This file reads a log when it is opened, on the caller's goroutine.
+// Replay of a log during Open, on the caller's goroutine.
 
-// maxMissing limits how many entries of one replica may be in segments that were freed.
+// maxMissing limits the entries of one replica that may be in freed segments.
 const maxMissing = 1 << 26
 
-// find opens the segments in the directory and reads their headers. Once it is known that the
-// directory is this log's it removes what a process has left unfinished.
+// find opens the segments in the directory and reads their headers. Once it has verified that
+// they belong to this log, it removes unfinished files of an earlier process.
 func (l *Log) find(names []string) error {
 	var segments []*segment
 	var spares []string
@@ -88,7 +88,7 @@ func (l *Log) checkSpares(found []string) error {
 	return nil
 }
 
-// damage returns an error about a place in a segment.
+// damage returns a *DamageError for an offset in a segment.
 func (l *Log) damage(s *segment, offset int64, format string, args ...any) error {
 	return &DamageError{
 		Segment: filepath.Join(l.dir, s.name), Offset: offset, What: fmt.Sprintf(format, args...),
@@ -98,7 +98,7 @@ func (l *Log) damage(s *segment, offset int64, format string, args ...any) error
 // replay reads all segments, one after the other.
 func (l *Log) replay() error {
 	contents := make([]byte, 0, l.opts.SegmentBytes)
-	l.reached.Store(place(l.segments[0].sequence, 0)) // the last that counted may be freed
+	l.reached.Store(framePosition(l.segments[0].sequence, 0)) // the last counted frame may be in a freed segment
 	for i, s := range l.segments {
 		contents = slices.Grow(contents[:0], int(s.bytes))[:s.bytes]
 		if _, err := s.file.ReadAt(contents, 0); err != nil && !errors.Is(err, io.EOF) {
@@ -121,14 +121,14 @@ func (l *Log) replay() error {
 		return fmt.Errorf("raftlog: seal segment %s: %w", last.name, err)
 	}
 	for _, s := range l.segments {
-		s.placed = s.bytes
+		s.filled = s.bytes
 	}
 	return nil
 }
 
-// seal ends the segment that the last process wrote to. What was read from it becomes durable
-// before the next segment records that it ends there, because a killed process may have left
-// it only in the page cache. What follows was never acknowledged, and its space is freed.
+// seal ends the segment that the last process wrote to. It makes the contents durable before the
+// next segment records this end, because those of a killed process may only be in the page cache.
+// Data after the end was never acknowledged; seal frees its space.
 func (l *Log) seal(s *segment) error {
 	if s.end < s.bytes {
 		if err := s.file.truncate(s.end); err != nil {
@@ -139,8 +139,8 @@ func (l *Log) seal(s *segment) error {
 	return l.sync(s)
 }
 
-// readHeader checks that the segment is the one that its name says and follows the previous
-// one.
+// readHeader checks that the segment's header matches its name and that it follows the previous
+// segment.
 func (l *Log) readHeader(i int) error {
 	s, b := l.segments[i], make([]byte, headerBytes)
 	if _, err := s.file.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
@@ -153,19 +153,19 @@ func (l *Log) readHeader(i int) error {
 	case err != nil:
 		return l.damage(s, 0, "%v", err)
 	case h.sequence != s.sequence:
-		return l.damage(s, 0, "it is segment %016x by its header", h.sequence)
+		return l.damage(s, 0, "its header is that of segment %016x", h.sequence)
 	case i > 0 && h.id != l.id, l.opts.ID != logID{} && h.id != l.opts.ID:
 		return fmt.Errorf("%w: %s", ErrForeign, filepath.Join(l.dir, s.name))
 	case i > 0 && l.segments[i-1].sequence+1 != h.sequence:
-		return l.damage(s, 0, "the segment before, %s, is missing", segmentName(h.sequence-1))
+		return l.damage(s, 0, "the previous segment, %s, is missing", segmentName(h.sequence-1))
 	}
 	l.id, s.header = h.id, h
 	return nil
 }
 
-// readFrames applies the segment's frames. The header of the next segment says where this one
-// ends, and everything up to there was synced. In the last segment every frame that another
-// one follows was synced, and only the last one may be incomplete.
+// readFrames applies the segment's frames. The header of the next segment contains the end of
+// this one, up to which everything was synced. In the last segment every frame that another one
+// follows was synced; only the last frame may be incomplete.
 func (l *Log) readFrames(s, next *segment, b []byte) error {
 	seed, at, end := s.seed(), headerBytes, int64(len(b))
 	if next != nil {
@@ -175,11 +175,11 @@ func (l *Log) readFrames(s, next *segment, b []byte) error {
 		f, ok := readable(b, seed, at)
 		ok = ok && f.number == s.frames
 		if !ok && (next != nil || s.frames == 0) {
-			return l.damage(s, at, "frame %d is not what was written", s.frames)
+			return l.damage(s, at, "frame %d is damaged", s.frames)
 		}
 		if !ok {
 			if behind, found := findFrame(b, seed, s.frames, at); found {
-				return l.damage(s, at, "frame %d is not what was written, and another one follows at %d",
+				return l.damage(s, at, "frame %d is damaged: another one follows at %d",
 					s.frames, behind)
 			}
 			break
@@ -191,12 +191,12 @@ func (l *Log) readFrames(s, next *segment, b []byte) error {
 		s.frames++
 	}
 	if s.end = at; s.frames == 0 || next != nil && at != end {
-		return l.damage(s, at, "it should end at %d, after %d frames", end, s.frames)
+		return l.damage(s, at, "the segment should end at %d, but has only %d frames", end, s.frames)
 	}
 	return nil
 }
 
-// readable returns the frame at an offset, if it is whole.
+// readable returns the frame at an offset, if it is complete and undamaged.
 func readable(b []byte, seed uint32, at int64) (f frame, ok bool) {
 	if at > int64(len(b)) {
 		return f, false
@@ -204,11 +204,11 @@ func readable(b []byte, seed uint32, at int64) (f frame, ok bool) {
 	if f, ok = decodeFrame(b[at:], seed, at); !ok || f.span() > int64(len(b))-at {
 		return f, false
 	}
-	return f, f.whole(b[at+frameHead:][:f.length], seed)
+	return f, f.matches(b[at+frameHead:][:f.length], seed)
 }
 
-// findFrame looks for a frame after a place where there is none. If there is one the place was
-// synced.
+// findFrame searches for a valid frame after an offset without one. If it finds one, the data at
+// that offset was synced, and is damaged.
 func findFrame(b []byte, seed, number uint32, at int64) (offset int64, found bool) {
 	for o := at + alignment; o+frameHead <= int64(len(b)); o += alignment {
 		length, n := binary.LittleEndian.Uint32(b[o:]), binary.LittleEndian.Uint32(b[o+4:])
@@ -232,8 +232,8 @@ func (l *Log) readFrame(s *segment, b []byte, offset int64) error {
 		}
 		it.offset = uint32(at)
 		at += n
-		if s.frames > 0 && it.promises() {
-			l.reached.Store(place(s.sequence, s.frames))
+		if s.frames > 0 && it.maySend() {
+			l.reached.Store(framePosition(s.sequence, s.frames))
 		}
 		switch {
 		case s.frames == 0:
@@ -251,12 +251,12 @@ func (l *Log) readFrame(s *segment, b []byte, offset int64) error {
 }
 
 var (
-	errState = errors.New("the state of a replica is not what the segments before say")
-	errKind  = errors.New("an item that does not belong in a segment's first frame")
+	errState = errors.New("the state of a replica differs from that of the earlier segments")
+	errKind  = errors.New("an item of a kind that a segment's first frame must not contain")
 )
 
-// readState takes the state of a replica, or a note, from the oldest segment. In every other
-// segment it compares them with what was read so far.
+// readState loads the state of a replica, or a note, from the first frame of the oldest segment.
+// In every later segment it compares them with the state so far.
 func (l *Log) readState(it *item, s *segment) error {
 	first := s == l.segments[0]
 	switch {
@@ -286,13 +286,13 @@ func (l *Log) readState(it *item, s *segment) error {
 	return nil
 }
 
-// checkWhole checks that every live entry was in one of the segments.
+// checkWhole checks that every live entry was found in a segment.
 func (l *Log) checkWhole() error {
 	for id, r := range l.state.replicas {
 		for i := range r.slots {
 			if r.slots[i].segment == nil {
 				return l.damage(l.segments[0], 0,
-					"entry %d of replica %d is in no segment: one before is missing",
+					"entry %d of replica %d is in no segment: an earlier segment is missing",
 					r.truncated.Index+1+uint64(i), id)
 			}
 		}

@@ -1,7 +1,7 @@
 package raftlog
 
-// This file reads a log. Readers are on their replicas' goroutines, any number at once. They find
-// entries' places under Log.mu and read segments without it, under Log.reading.
+// Reads of a log. Readers run on their replicas' goroutines, concurrently. They look up the
+// positions of entries under Log.mu and read segments under Log.reading alone.
 
 import (
 	"errors"
@@ -12,13 +12,13 @@ import (
 )
 
 // Replica reads one replica's log. It implements raft.Storage and belongs to the replica's
-// goroutine. Each call sees what Log.Append has made durable by then.
+// goroutine. Each call sees everything that Log.Append has made durable by then.
 type Replica struct {
 	log      *Log
 	id       uint64
 	conf     *raftpb.ConfState
 	applied  uint64
-	snapshot func() (*raftpb.Snapshot, error) // nil: there are none
+	snapshot func() (*raftpb.Snapshot, error) // nil: no snapshots
 }
 
 var _ raft.Storage = (*Replica)(nil)
@@ -29,15 +29,15 @@ func (l *Log) Replica(id uint64) *Replica {
 	return &Replica{log: l, id: id, conf: new(raftpb.ConfState)}
 }
 
-// SetConfState sets the ConfState that InitialState returns. The caller keeps it durably with
-// the state.
+// SetConfState sets the ConfState that InitialState returns. The caller stores it durably with the
+// state.
 func (r *Replica) SetConfState(cs *raftpb.ConfState) { r.conf = cs }
 
 // SetApplied records that everything up to index was applied. It is then committed even if
 // the HardState lags, because a change of the commit index alone need not be appended.
 func (r *Replica) SetApplied(index uint64) { r.applied = index }
 
-// SetSnapshot sets what Snapshot returns.
+// SetSnapshot sets the function that Snapshot calls.
 func (r *Replica) SetSnapshot(snapshot func() (*raftpb.Snapshot, error)) { r.snapshot = snapshot }
 
 // view runs f on the replica's state.
@@ -81,8 +81,8 @@ func (r *Replica) LastIndex() (index uint64, err error) {
 	return index, err
 }
 
-// Snapshot implements raft.Storage with the function that SetSnapshot has set. Without one
-// raft asks again later.
+// Snapshot implements raft.Storage with the function of SetSnapshot. Without one it returns
+// raft.ErrSnapshotTemporarilyUnavailable.
 func (r *Replica) Snapshot() (*raftpb.Snapshot, error) {
 	if r.snapshot == nil {
 		return nil, raft.ErrSnapshotTemporarilyUnavailable
@@ -156,7 +156,7 @@ func (l *Log) readEntry(replica, index uint64, sl *slot) (*raftpb.Entry, error) 
 	it, n, err := decodeItem(b)
 	at := Position{Index: index, Term: sl.term}
 	if err == nil && (n != len(b) || it.entry == nil || it.replica != replica || it.at != at) {
-		err = errors.New("another entry than was written")
+		err = errors.New("it is a different entry")
 	}
 	if err != nil {
 		return nil, l.damage(sl.segment, int64(sl.offset), "entry %d of replica %d: %v", index,

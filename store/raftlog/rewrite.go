@@ -1,7 +1,7 @@
 package raftlog
 
-// This file measures a log and rewrites what keeps its oldest segment. Package store calls
-// Rewrite on its background goroutine, while appends continue.
+// Stats of a log, and rewriting of the live entries of its oldest segment. Package store calls
+// Rewrite on its background goroutine, concurrently with appends.
 
 import (
 	"errors"
@@ -14,7 +14,7 @@ type Stats struct {
 	Segments  int    // files with entries or state
 	Bytes     int64  // of these files
 	LiveBytes int64  // bytes of live entries in them
-	Spares    int    // files that are kept for reuse
+	Spares    int    // files kept for reuse
 	Batches   uint64 // batches appended since Open
 	Written   uint64 // bytes of these batches
 	Syncs     metrics.Histogram
@@ -38,11 +38,10 @@ func (l *Log) Stats() Stats {
 // rewriteBytes limits the size of Rewrite's batches.
 const rewriteBytes = 1 << 20
 
-// Rewrite frees the oldest segment by writing its live entries once more, at the end of the
-// log. It returns how many bytes that were. It does nothing if there is only one segment.
-// Thus a few entries of a replica that lags or rests cost only their own bytes, and not
-// everything that was written since. The caller repeats it while Stats.Bytes is too high and
-// Stats.LiveBytes much lower.
+// Rewrite frees the oldest segment by writing its live entries again, at the end of the log. It
+// returns their size in bytes, and does nothing if there is only one segment. Thus a few entries
+// of a lagging or idle replica occupy only their own bytes, not all segments written since. The
+// caller repeats it while Stats.Bytes is too high and Stats.LiveBytes much lower.
 func (l *Log) Rewrite() (moved int64, err error) {
 	var oldest *segment
 	for {
@@ -54,7 +53,7 @@ func (l *Log) Rewrite() (moved int64, err error) {
 }
 
 // rewrite moves one batch of entries out of the oldest segment, which the first call stores in
-// oldest. It returns 0 if nothing is left there. Appends may come between two calls.
+// oldest. It returns 0 if none is left there. Appends may run between two calls.
 func (l *Log) rewrite(oldest **segment) (moved int64, err error) {
 	l.writing.Lock()
 	defer l.writing.Unlock()
@@ -67,7 +66,7 @@ func (l *Log) rewrite(oldest **segment) (moved int64, err error) {
 		*oldest = l.segments[0]
 	}
 	if l.segments[0] != *oldest || (*oldest).live == 0 {
-		return 0, nil // it is free
+		return 0, nil // it has been freed
 	}
 	b, err := l.collect(*oldest)
 	if err != nil {
@@ -79,7 +78,7 @@ func (l *Log) rewrite(oldest **segment) (moved int64, err error) {
 // collect returns a batch with live entries of the segment.
 func (l *Log) collect(s *segment) (*Batch, error) {
 	b := new(Batch)
-	for id, r := range l.state.replicas { // nobody else changes it
+	for id, r := range l.state.replicas { // only holders of writing change it
 		for i := range r.slots {
 			if r.slots[i].segment != s {
 				continue

@@ -9,27 +9,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The name of a segment is its sequence number. A spare is the file of a freed segment that is
-// kept for reuse. A new segment is called newName until its header and first frame are
-// durable. Everything here runs under Log.writing, or while the log is being opened.
+// Files of segments. The name of a segment is its sequence number. A spare is the file of a freed
+// segment, kept for reuse. A new segment is named newName until its header and first frame are
+// durable. Everything here runs under Log.writing, or during Open.
 const (
 	segmentExt = ".log"
 	spareExt   = ".free"
 	newName    = "next.new"
 )
 
-// aheadBytes is how far ahead a new segment is filled with zeros. Syncing a range that is
-// allocated but was never written would make the file system write its journal as well.
+// aheadBytes is the distance by which a new segment is filled with zeros ahead of the writes.
+// Syncing an allocated range that was never written would also make the file system write its
+// journal.
 const aheadBytes = 512 << 10
 
-// segment is one file of the log. Only Append and Open write to it, only its last one.
+// segment is one file of the log. Only Append and Open write segments, and only the last one.
 type segment struct {
 	header
 	name   string
 	file   file
 	bytes  int64 // the file's size
 	end    int64 // offset of the next frame
-	placed int64 // up to this offset the file has been written before
+	filled int64 // the file has been written up to this offset, with data or zeros
 	frames uint32
 
 	live      int   // number of live entries; guarded by Log.mu
@@ -58,7 +59,7 @@ func IsFile(name string) bool {
 	return segment || isSpare || name == newName
 }
 
-// wrapFull wraps an error of a full disk in ErrDiskFull, and returns any other as it is.
+// wrapFull wraps an error of a full disk in ErrDiskFull, and returns any other unchanged.
 func wrapFull(err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return fmt.Errorf("%w: %w", ErrDiskFull, err)
@@ -66,11 +67,11 @@ func wrapFull(err error) error {
 	return err
 }
 
-// take returns a file for a new segment: a spare, or a new file. If there is no room, or if
-// ask is set and Options.Room refuses, it fails with ErrDiskFull and nothing has changed.
-func (l *Log) take(size int64, ask bool) (f file, bytes, placed int64, err error) {
+// newFile returns a file for a new segment: a spare or a new file. It returns ErrDiskFull, with
+// nothing changed, if the disk is full, or if ask is set and Options.Room refuses.
+func (l *Log) newFile(size int64, ask bool) (f file, bytes, filled int64, err error) {
 	if n := len(l.spares); n > 0 && size == l.opts.SegmentBytes {
-		f, err := l.takeSpare(l.spares[n-1])
+		f, err := l.openSpare(l.spares[n-1])
 		if err != nil {
 			return nil, 0, 0, err
 		}
@@ -91,7 +92,7 @@ func (l *Log) take(size int64, ask bool) (f file, bytes, placed int64, err error
 	return f, size, 0, nil
 }
 
-func (l *Log) takeSpare(name string) (file, error) {
+func (l *Log) openSpare(name string) (file, error) {
 	f, err := l.fs.open(name)
 	if err != nil {
 		return nil, err
@@ -102,10 +103,10 @@ func (l *Log) takeSpare(name string) (file, error) {
 	return f, nil
 }
 
-// begin makes the next segment, whose first frame contains the state, and directs appends
-// there. The segment has room for a frame of room bytes. If small is set and the disk is full
-// it has little more than that, and Options.Room is not asked. After an error other than
-// ErrDiskFull the segment may or may not exist.
+// begin creates the next segment, whose first frame contains the state, and directs appends to it.
+// The segment has space for a frame of room bytes. If small is set and the disk is full it has
+// little more than that, and Options.Room is not called. After an error other than ErrDiskFull the
+// segment may or may not exist.
 func (l *Log) begin(room int64, small bool) error {
 	h := header{id: l.id, sequence: l.next}
 	if n := len(l.segments); n > 0 {
@@ -119,14 +120,14 @@ func (l *Log) begin(room int64, small bool) error {
 	frame = sealFrame(frame, h.seed(), 0, headerBytes)
 	end := headerBytes + int64(len(frame))
 	size := max(l.opts.SegmentBytes, align(end+room+reserveBytes))
-	f, bytes, placed, err := l.take(size, true)
+	f, bytes, filled, err := l.newFile(size, true)
 	if errors.Is(err, ErrDiskFull) && small {
-		f, bytes, placed, err = l.take(align(end+room+smallBytes), false)
+		f, bytes, filled, err = l.newFile(align(end+room+smallBytes), false)
 	}
 	if err != nil {
-		return fmt.Errorf("make a segment: %w", err)
+		return fmt.Errorf("create a segment: %w", err)
 	}
-	s := &segment{header: h, name: segmentName(h.sequence), file: f, bytes: bytes, placed: placed}
+	s := &segment{header: h, name: segmentName(h.sequence), file: f, bytes: bytes, filled: filled}
 	s.end, s.frames = end, 1
 	err = s.write(append(h.encode(), frame...), 0)
 	if err == nil {
@@ -139,7 +140,7 @@ func (l *Log) begin(room int64, small bool) error {
 		err = l.fs.sync()
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("make segment %s: %w", s.name, err), f.close())
+		return errors.Join(fmt.Errorf("create segment %s: %w", s.name, err), f.close())
 	}
 	l.mu.Lock()
 	l.segments = append(l.segments, s)
@@ -148,21 +149,22 @@ func (l *Log) begin(room int64, small bool) error {
 	return nil
 }
 
-// write writes at a place where the segment was never written, or was in an earlier use.
+// write writes at an offset that this use of the file has not written. Unless filled covers the
+// range, it first fills zeros ahead of it.
 func (s *segment) write(b []byte, at int64) error {
-	if to := at + int64(len(b)); to > s.placed {
+	if to := at + int64(len(b)); to > s.filled {
 		ahead := min(to+aheadBytes, s.bytes)
-		if _, err := s.file.WriteAt(make([]byte, ahead-s.placed), s.placed); err != nil {
+		if _, err := s.file.WriteAt(make([]byte, ahead-s.filled), s.filled); err != nil {
 			return err
 		}
-		s.placed = ahead
+		s.filled = ahead
 	}
 	_, err := s.file.WriteAt(b, at)
 	return err
 }
 
-// free retires the oldest segments without live entries, one durably after the other, so that
-// the rest is always contiguous.
+// free retires the oldest segments without live entries, each durably before the next, so that
+// the remaining ones are always contiguous.
 func (l *Log) free() error {
 	for len(l.segments) > 1 && l.segments[0].live == 0 {
 		s := l.segments[0]
@@ -188,7 +190,7 @@ func (l *Log) retire(s *segment) error {
 	if err := s.file.close(); err != nil {
 		return err
 	}
-	if s.bytes != l.opts.SegmentBytes || s.placed < s.bytes || len(l.spares) >= l.opts.Spares {
+	if s.bytes != l.opts.SegmentBytes || s.filled < s.bytes || len(l.spares) >= l.opts.Spares {
 		if err := l.fs.remove(s.name); err != nil {
 			return err
 		}

@@ -1,8 +1,8 @@
 package raftlog
 
-// This file has the rules of a log and the state in memory. An Append checks its items against
-// copies of the heads, writes them, and then applies them; replay applies what it reads. So a
-// batch that was written can always be applied.
+// The rules of a log and its state in memory. Append checks its items against copies of the heads,
+// writes them, and then applies them; replay applies the items that it reads. So a written batch
+// can always be applied.
 
 import (
 	"errors"
@@ -13,10 +13,10 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// hardState is raftpb's, without pointers.
+// hardState is raftpb.HardState without pointers.
 type hardState struct{ term, vote, commit uint64 }
 
-// head is what the log holds of a replica beside its entries.
+// head is the log's state of a replica except its entries.
 type head struct {
 	hard       hardState
 	truncated  Position // the entries after it are live
@@ -25,14 +25,14 @@ type head struct {
 	figures    string   // the caller's, as of checkpoint
 }
 
-// The methods of head are the rules of a log. What they refuse is the caller's error in a
-// batch, and damage in a segment.
+// The methods of head implement the rules of a log. Their errors mean a fault of the caller if the
+// item is in a batch, and damage if it is in a segment.
 
 func (h *head) begin(at Position, figures []byte) error {
 	if at.Index < h.checkpoint {
-		return fmt.Errorf("it begins at %d behind a checkpoint at %d", at.Index, h.checkpoint)
+		return fmt.Errorf("the log would begin at %d, before its checkpoint at %d", at.Index, h.checkpoint)
 	}
-	if h.hard.term < at.Term { // a vote of an older term is over
+	if h.hard.term < at.Term { // a vote of an older term no longer counts
 		h.hard.term, h.hard.vote = at.Term, 0
 	}
 	h.hard.commit = max(h.hard.commit, at.Index)
@@ -42,7 +42,7 @@ func (h *head) begin(at Position, figures []byte) error {
 
 func (h *head) append(index uint64) error {
 	if index <= h.truncated.Index || index <= h.hard.commit || index > h.last+1 {
-		return fmt.Errorf("entry %d does not follow a log of (%d, %d] with %d committed",
+		return fmt.Errorf("entry %d does not fit a log of (%d, %d] with %d committed",
 			index, h.truncated.Index, h.last, h.hard.commit)
 	}
 	h.last = index
@@ -56,7 +56,7 @@ func (h *head) setHard(to hardState) error {
 			to.vote, to.term, h.hard.vote, h.hard.term)
 	}
 	if to.commit > h.last {
-		return fmt.Errorf("%d is committed and the last entry is %d", to.commit, h.last)
+		return fmt.Errorf("commit index %d is beyond the last entry, %d", to.commit, h.last)
 	}
 	to.commit = max(to.commit, h.hard.commit) // a checkpoint may have raised it
 	h.hard = to
@@ -64,7 +64,7 @@ func (h *head) setHard(to hardState) error {
 }
 
 func (h *head) truncate(to Position) error {
-	most := h.checkpoint // the entries behind it are what a replay needs
+	most := h.checkpoint // a replay needs the entries after it
 	if to.Index < h.truncated.Index || to.Index > most {
 		return fmt.Errorf("truncation at %d of a log of (%d, %d] with a checkpoint at %d",
 			to.Index, h.truncated.Index, h.last, h.checkpoint)
@@ -84,12 +84,12 @@ func (h *head) setCheckpoint(index uint64, figures []byte) error {
 }
 
 var (
-	errUnknown = errors.New("there is no such replica")
-	errMoved   = errors.New("the log does not have the entry that was moved")
+	errUnknown = errors.New("no such replica")
+	errMoved   = errors.New("the log does not contain the entry to move")
 )
 
-// change applies an item to a head, which is nil if there is no such replica, and returns the
-// head as it is then. It does not look at entries.
+// change applies an item to a head, which is nil if there is no such replica, and returns the new
+// head. It does not read entries.
 func (h *head) change(it *item) (*head, error) {
 	if h == nil {
 		if it.kind != itemBegin {
@@ -118,9 +118,9 @@ func (h *head) change(it *item) (*head, error) {
 	return h, nil
 }
 
-// slot is where an entry is.
+// slot is the location of an entry.
 type slot struct {
-	segment *segment // nil during a replay, if the segment was freed since
+	segment *segment // nil during replay if the segment has been freed
 	term    uint64
 	entry   *raftpb.Entry // nil: not in memory
 	offset  uint32        // offset of the item in the segment
@@ -133,7 +133,7 @@ type replica struct {
 	slots []slot
 }
 
-// state is everything that the log holds. Log.mu guards it.
+// state is the contents of the log. Log.mu guards it.
 type state struct {
 	replicas map[uint64]*replica
 	notes    map[string][]byte
@@ -176,7 +176,7 @@ func (s *state) check(items []item) error {
 	return nil
 }
 
-// fillTerm sets the term at which a truncation ends, from an entry that was in the log before
+// fillTerm sets the term of a truncation from the last removed entry, which was in the log before
 // the batch.
 func (s *state) fillTerm(it *item) error {
 	r := s.replicas[it.replica]
@@ -189,14 +189,14 @@ func (s *state) fillTerm(it *item) error {
 	}
 	sl := r.slot(it.at.Index)
 	if sl == nil {
-		return fmt.Errorf("replica %d: it has no entry %d to truncate at", it.replica, it.at.Index)
+		return fmt.Errorf("replica %d: cannot truncate at entry %d, which its log does not contain", it.replica, it.at.Index)
 	}
 	it.at.Term = sl.term
 	return nil
 }
 
-// apply applies an item of a frame whose payload begins at an offset of a segment. entry is
-// cached unless it is nil.
+// apply applies an item of a frame whose payload begins at an offset of a segment. It caches entry
+// unless it is nil.
 func (s *state) apply(it *item, seg *segment, payload int64, entry *raftpb.Entry) error {
 	if it.kind == itemNote {
 		if delete(s.notes, it.key); len(it.note) > 0 {
@@ -235,7 +235,7 @@ func (s *state) apply(it *item, seg *segment, payload int64, entry *raftpb.Entry
 		if err := r.put(it, seg, payload, entry); err != nil {
 			return fmt.Errorf("replica %d: %w", it.replica, err)
 		}
-		s.remember(it.replica, it.at.Index, entry)
+		s.cache(it.replica, it.at.Index, entry)
 	}
 	return nil
 }
@@ -278,7 +278,7 @@ func (r *replica) drop(n int) {
 		r.slots[i].free()
 	}
 	if rest := r.slots[n:]; cap(rest) > 2*len(rest)+64 {
-		r.slots = slices.Clone(rest) // the array behind it goes
+		r.slots = slices.Clone(rest) // frees the large array
 	} else {
 		clear(r.slots[:n])
 		r.slots = rest
@@ -300,7 +300,7 @@ func (r *replica) slot(index uint64) *slot {
 	return &r.slots[index-r.truncated.Index-1]
 }
 
-// items returns all heads and notes, as a segment's first frame contains them.
+// items returns the items of a segment's first frame: all heads and notes.
 func (s *state) items() []item {
 	items := make([]item, 0, len(s.replicas)+len(s.notes))
 	for _, id := range slices.Sorted(maps.Keys(s.replicas)) {

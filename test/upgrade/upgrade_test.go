@@ -286,9 +286,10 @@ func (u *upgrade) refused(i int) {
 	must(u.t, p.Kill())
 	p.Binary = u.early
 	must(u.t, p.Start())
-	// Builds from before versions had numbers speak of disk formats.
+	// The text of this build, of the first builds with version numbers, and of those before.
 	newest := version.Known().Newest
-	u.ends(p, fmt.Sprintf("is of version %d, and this build knows 2", newest),
+	u.ends(p, fmt.Sprintf("has disk version %d, and this build supports", newest),
+		fmt.Sprintf("is of version %d, and this build knows 2", newest),
 		fmt.Sprintf("has disk format %d, this version needs format 2", newest))
 	p.Binary = ""
 	must(u.t, p.Start())

@@ -23,10 +23,10 @@ import (
 const maxPieceEntries = 4096
 
 var (
-	// errReplaced means that the replica's range is being filled or cleared: its state is
-	// still the old one, its rows belong to neither.
+	// errReplaced reports that the replica's range is being filled or cleared: its state is
+	// still the old one, its rows are a mix of old and new.
 	errReplaced = errors.New("snapshot: the replica is being replaced")
-	errNoState  = errors.New("snapshot: the store holds no state of this tablet")
+	errNoState  = errors.New("snapshot: the store contains no state of this tablet")
 )
 
 // Rows returns the tablet's stored range.
@@ -38,8 +38,8 @@ func Rows(d *pb.TabletDescriptor) store.Rows {
 	}
 }
 
-// Captured is a replica's state as of one entry. Whoever captures it closes Snap, through
-// which its rows can be read until then, with their locks if it was opened so.
+// Captured is a replica's state as of one entry. Its rows can be read through Snap, with their
+// locks if it is a SnapWithLocks, until the caller of Capture closes it.
 type Captured struct {
 	Snap    *store.Snap
 	State   *wire.TabletState
@@ -47,9 +47,9 @@ type Captured struct {
 	Applied store.Applied
 }
 
-// Capture reads which entry a Snap is of, and closes it if that fails. The records are in
-// the Txn of the effects, so they agree, unless a marker stands: a sender whose replica led
-// when it was asked may get to it when that replica is being replaced itself.
+// Capture reads the state of a tablet from a Snap, and closes the Snap if that fails. State and
+// Applied record are committed with the effects, so they agree with the rows unless a marker
+// exists: by the time a leader's snapshot is sent, its replica may itself be being replaced.
 func Capture(snap *store.Snap, id uint64) (_ *Captured, err error) {
 	c := &Captured{Snap: snap, State: &wire.TabletState{}}
 	defer func() {
@@ -72,22 +72,22 @@ func Capture(snap *store.Snap, id uint64) (_ *Captured, err error) {
 		return nil, errNoState
 	}
 	if err := proto.Unmarshal(data, c.State); err != nil {
-		return nil, fmt.Errorf("stored state cannot be read: %w", err)
+		return nil, fmt.Errorf("decode the stored state: %w", err)
 	}
 	c.Applied = applied
 	c.Conf, err = confOf(c.State)
 	return c, err
 }
 
-// confOf returns the group's configuration of a stored state. One that names neither its
-// replica nor a configuration is from before there were several replicas, and one that
-// names no replica is the first's: confOf sets its id.
+// confOf returns the group's configuration from a stored state. A state with neither a replica id
+// nor a configuration is from a build before replication. One without a replica id belongs to
+// replica 1: confOf sets it.
 func confOf(m *wire.TabletState) (*raftpb.ConfState, error) {
 	conf := &raftpb.ConfState{}
 	if m.ReplicaId == 0 && len(m.ConfState) == 0 {
 		conf.Voters = []uint64{group.FirstReplica}
 	} else if err := proto.Unmarshal(m.ConfState, conf); err != nil {
-		return nil, fmt.Errorf("stored configuration cannot be read: %w", err)
+		return nil, fmt.Errorf("decode the stored configuration: %w", err)
 	}
 	m.ReplicaId = max(m.ReplicaId, group.FirstReplica)
 	return conf, nil
@@ -111,8 +111,8 @@ func (c *Captured) Place() *raftpb.Snapshot {
 	}}
 }
 
-// Sum is a checksum over entries. Their lengths are part of it, so that no other entries
-// have the same bytes. The zero value is that of none.
+// Sum is a checksum over entries. It covers their lengths, so that different entries are never the
+// same byte sequence. The zero value is the checksum of no entries.
 type Sum struct {
 	xxh3.Hasher
 	prefix [2 * binary.MaxVarintLen64]byte

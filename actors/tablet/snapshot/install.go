@@ -12,31 +12,30 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// How a replica's state is replaced. While it happens, the replica's actor is stopped and
-// all its writes are done: nothing else reads or writes its range, state or log. The
-// whole snapshot is staged in the store before; then
+// Replacement of a replica's state by a snapshot. The replica's actor must have stopped, and its
+// writes be complete: nothing else reads or writes its range, state or log. The whole snapshot has
+// been staged in the store before. Then
 //
-//  1. a durable marker says that the range is being filled, and with what state;
-//  2. the range is cleared, and the staged entries copied into the range, in as many
-//     batches as it takes;
-//  3. one batch brings the state, the Applied record and the log's new place into force,
-//     and takes the marker away;
+//  1. a durable marker records that the range is being filled, and the new state;
+//  2. the range is cleared and the staged entries are copied into it, in as many batches as
+//     necessary;
+//  3. one batch sets the state, the Applied record and the log's new position, and removes the
+//     marker;
 //  4. the staged entries are deleted.
 //
-// A crash before 1 leaves the replica as it was; one after it finds the marker at the
-// next start, and begins again with 2. Raft takes the loss of acknowledged entries for a
-// broken log, and a leader that knows of them would not send them again.
+// A crash before 1 leaves the replica unchanged. After 1, the next start finds the marker and
+// repeats from 2: it cannot return to the old state, because Raft treats the loss of acknowledged
+// entries as a broken log, and a leader that has recorded the acknowledgment does not resend them.
 //
-// Removing a replica is the same without a snapshot: 1 takes its state away and leaves a
-// tombstone beside the marker, 2 clears, 3 takes the marker away.
+// Removing a replica is the same without a snapshot: 1 deletes its state and writes a tombstone
+// with the marker, 2 clears the range, 3 removes the marker.
 
-// Installer replaces, makes and removes the replicas of a store, on the goroutine of
-// whoever calls it; its writes go through the state actor. All its methods wait for the
-// disk, except Arrive.
+// Installer replaces, creates and removes the replicas of a store, on the caller's goroutine; its
+// writes go through the state actor. All methods except Arrive wait for the disk.
 type Installer struct {
 	store   *store.Store
 	writers *writers.Pair
-	cut     func(step string) error // tests: called before each write; nil: goes on
+	cut     func(step string) error // for tests: called before each write, which fails with its error
 }
 
 // NewInstaller returns the installer of a store.
@@ -44,19 +43,19 @@ func NewInstaller(st *store.Store, w *writers.Pair) *Installer {
 	return &Installer{store: st, writers: w}
 }
 
-// Install brings the staged snapshot into force; before is the replica's descriptor so
-// far, whose range must hold the snapshot's but for that of the taken tablets. The same step
-// removes the replicas of these, which have stopped: they must exist until the replica no
-// longer needs them for the entries by which its tablet has taken their rows. After an error
-// the replica must not be opened before Finish, or Recover, has succeeded.
+// Install replaces the replica's state by the staged snapshot. before is the replica's descriptor
+// so far; its range and those of the merged tablets must contain the snapshot's range. merged are
+// the replicas of tablets that were merged into this one. They must have stopped, and step 3
+// removes them: until then the replica may need them to apply the entries of the merges. After an
+// error the replica must not be opened before Finish or Recover has succeeded.
 func (a *Arrival) Install(before *pb.TabletDescriptor, taken []Replica) error {
 	i := a.installer
 	if !a.whole {
-		return fmt.Errorf("%w: it is not whole", ErrOrder)
+		return fmt.Errorf("%w: pieces are missing", ErrOrder)
 	}
 	marker := proto.CloneOf(a.marker)
 	if before != nil && !wire.EmptyRange(before) {
-		marker.Tablet = hull(before, marker.Tablet) // what a split has taken from it since goes too
+		marker.Tablet = hull(before, marker.Tablet) // also clears rows that it has lost by a split
 	}
 	b := &store.Batch{}
 	for _, r := range taken {
@@ -74,7 +73,7 @@ func (a *Arrival) Install(before *pb.TabletDescriptor, taken []Replica) error {
 	return i.finish(marker)
 }
 
-// hull returns a, which begins no later than b, with the later end of both.
+// hull returns a, which must begin no later than b, with the later end of both.
 func hull(a, b *pb.TabletDescriptor) *pb.TabletDescriptor {
 	end, bounded := wire.EndOf(a)
 	other, otherBounded := wire.EndOf(b)
@@ -105,8 +104,8 @@ func (i *Installer) write(step string, b *store.Batch) error {
 	return i.writers.Commit(b)
 }
 
-// finish does what a marker asks for, from the beginning: each step may have been done
-// already, in part or as a whole.
+// finish completes the installation of a marker, from step 2 on. Each step may have been executed
+// before, in part or as a whole.
 func (i *Installer) finish(marker *wire.Installing) error {
 	id := marker.TabletId
 	snap := i.store.SnapWithLocks()
@@ -115,14 +114,14 @@ func (i *Installer) finish(marker *wire.Installing) error {
 		return err
 	}
 	b := &store.Batch{}
-	// Without a replica the marker only clears a range.
+	// Without a replica id the marker only clears a range.
 	if marker.ReplicaId != 0 {
 		if err := i.fill(snap.Staged(id)); err != nil {
 			return err
 		}
 		state := &wire.TabletState{}
 		if err := proto.Unmarshal(marker.State, state); err != nil {
-			return fmt.Errorf("tablet %d: state of a snapshot: %w", id, err)
+			return fmt.Errorf("tablet %d: decode the state of a snapshot: %w", id, err)
 		}
 		b.PutTabletState(id, marker.State)
 		b.PutApplied(id, store.Applied{
@@ -138,7 +137,7 @@ func (i *Installer) finish(marker *wire.Installing) error {
 	return i.clear("unstage", snap.Staged(id))
 }
 
-// clear deletes what the cursor finds, a batch at a time.
+// clear deletes the cursor's entries, in batches.
 func (i *Installer) clear(step string, c *store.Cursor) error {
 	for {
 		b := &store.Batch{}
@@ -152,7 +151,7 @@ func (i *Installer) clear(step string, c *store.Cursor) error {
 	}
 }
 
-// fill copies the staged entries to their place in the range.
+// fill copies the staged entries into the range.
 func (i *Installer) fill(staged *store.Cursor) error {
 	for {
 		entries, err := staged.Next(maxPieceEntries, defaultPiece)
@@ -171,9 +170,8 @@ func (i *Installer) fill(staged *store.Cursor) error {
 	}
 }
 
-// Recover completes the installations that a crash has cut short, and drops what was
-// staged for none. Call it before any replica is opened, and again after an Install that
-// failed.
+// Recover completes installations that a crash interrupted, and deletes staged entries that belong
+// to none. It must be called before any replica is opened, and again after a failed Install.
 func (i *Installer) Recover() error {
 	snap := i.store.Snap()
 	defer snap.Close()
@@ -202,15 +200,14 @@ func (i *Installer) Recover() error {
 func (i *Installer) recoverRange(record []byte) error {
 	marker := &wire.Installing{}
 	if err := proto.Unmarshal(record, marker); err != nil {
-		return fmt.Errorf("snapshot: marker of an installation: %w", err)
+		return fmt.Errorf("snapshot: decode the marker of an installation: %w", err)
 	}
 	return i.finish(marker)
 }
 
-// Finish does for one tablet what Recover does for all; without a marker it does nothing.
-// It is needed where an installation failed for want of space, and after a split that made
-// a tablet whose replica here had been removed before: its rows are cleared under a
-// marker. The tablet must not be open.
+// Finish is Recover for one tablet; without a marker it does nothing. It is needed after an
+// installation that failed for lack of space, and after a split into a tablet whose replica here
+// had been removed before, to clear its rows. The tablet must not be open.
 func (i *Installer) Finish(tablet uint64) error {
 	snap := i.store.Snap()
 	record, ok, err := snap.Installing(tablet)
@@ -221,12 +218,12 @@ func (i *Installer) Finish(tablet uint64) error {
 	return i.recoverRange(record)
 }
 
-// ErrUnfinished means that an installation has begun and needs what is staged to be
-// completed. Finish does that, or the next start.
+// ErrUnfinished reports that an unfinished installation needs the staged entries. Finish, or the
+// next start, completes it.
 var ErrUnfinished = errors.New("snapshot: an installation is not finished")
 
-// Unstage drops what is staged for a tablet. It returns ErrUnfinished if an installation
-// still needs it.
+// Unstage deletes the staged entries of a tablet. It returns ErrUnfinished if an installation still
+// needs them.
 func (i *Installer) Unstage(tablet uint64) error {
 	snap := i.store.Snap()
 	defer snap.Close()

@@ -12,25 +12,25 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file merges two stored replicas. Keys do not name the tablet, so no row is touched: one
-// batch, which is one frame of the log with a checkpoint of all, gives the left replica's state
-// the range of both and deletes the right one's state and log. A crash before that frame is
-// durable leaves both as they were.
+// Merge of two stored replicas. Keys do not contain the tablet, so no row is rewritten: one batch,
+// which is one frame of the log with a checkpoint of everything, extends the left replica's range
+// over both and deletes the right one's state and log. A crash before that frame is durable leaves
+// both unchanged.
 
-// Merge is the entry by which a tablet takes the rows of another.
+// Merge is the Raft entry by which a tablet takes over the rows of its right neighbour.
 type Merge struct {
 	Right       *pb.TabletDescriptor // frozen
-	Merged      *pb.TabletDescriptor // the tablet that takes its rows, as it is then
+	Merged      *pb.TabletDescriptor // the left tablet after the merge
 	Index, Term uint64
 }
 
-// ErrNotFrozen means that the right replica is not here as it was frozen. A replica that lacks
-// entries that its group has committed must not be merged.
-var ErrNotFrozen = errors.New("snapshot: the replica whose rows are to be taken is not here as it was frozen: " +
-	"this node's replica has to be replaced")
+// ErrNotFrozen reports that this node has no replica of the right tablet in the state in which it
+// was frozen. A replica that lacks committed entries of its group must not be merged.
+var ErrNotFrozen = errors.New("snapshot: the replica to be merged is missing here or not in its frozen state: " +
+	"this node's replica must be replaced")
 
-// Merge merges the two replicas. Both actors must have stopped, and their writes must be
-// complete. If they are merged already it does nothing.
+// Merge merges the two replicas. Both actors must have stopped, and their writes be complete. If
+// the replicas are already merged it does nothing.
 func (i *Installer) Merge(m *Merge) error {
 	snap := i.store.Snap()
 	defer snap.Close()
@@ -45,7 +45,7 @@ func (i *Installer) Merge(m *Merge) error {
 	return i.write("merge", b)
 }
 
-// PutMerge adds to the batch what merges the two stored replicas. Errors: ErrNotFrozen.
+// PutMerge adds the merge of the two stored replicas to the batch. Errors: ErrNotFrozen.
 func PutMerge(b *store.Batch, st *store.Store, m *Merge) error {
 	left, err := Capture(st.Snap(), m.Merged.TabletId)
 	if err != nil {
@@ -71,9 +71,9 @@ func PutMerge(b *store.Batch, st *store.Store, m *Merge) error {
 	return putGone(b, m.Right.TabletId)
 }
 
-// putMerged adds the state of the merged replica. Bound, safepoint and catalogue are the higher
-// of both, since neither side may fall behind what it has promised; a newer value of one side
-// reaches the other before anybody relies on it.
+// putMerged adds the state of the merged replica. Bound, safepoint and catalogue are the higher of
+// both, since neither side may break its promise; a newer value of one side reaches the other
+// before any reader relies on it.
 func putMerged(b *store.Batch, m *Merge, left, right *Captured) error {
 	state := proto.CloneOf(left.State)
 	state.Tablet, state.Took = m.Merged, m.Right
@@ -84,7 +84,7 @@ func putMerged(b *store.Batch, m *Merge, left, right *Captured) error {
 	}
 	data, err := proto.Marshal(state)
 	if err != nil {
-		return fmt.Errorf("tablet %d: merged state: %w", m.Merged.TabletId, err)
+		return fmt.Errorf("tablet %d: encode the merged state: %w", m.Merged.TabletId, err)
 	}
 	b.PutTabletState(m.Merged.TabletId, data)
 	b.PutApplied(m.Merged.TabletId, store.Applied{
@@ -96,15 +96,15 @@ func putMerged(b *store.Batch, m *Merge, left, right *Captured) error {
 }
 
 // NeededBy reports whether left, a replica on the same node, has not yet applied the entry that
-// decides whether its tablet takes this one's rows.
+// merges this tablet into its own or abandons the merge.
 func (r *Replica) NeededBy(left *Replica) bool {
 	epoch := left.Descriptor.GetEpoch()
 	return r.FrozenFor != nil && left.Tablet == r.FrozenFor.TabletId && !left.Marked &&
 		epoch > 0 && epoch <= r.FrozenFor.Epoch
 }
 
-// putGone adds the removal of the replica of a tablet whose rows another has: a tombstone for
-// all ids. The rows stay.
+// putGone adds the removal of the replica of a merged tablet: a tombstone for all ids. The rows,
+// which now belong to another tablet, stay.
 func putGone(b *store.Batch, tablet uint64) error {
 	record, err := proto.Marshal(&wire.Tombstone{NextReplicaId: math.MaxUint64})
 	if err != nil {

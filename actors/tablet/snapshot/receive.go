@@ -25,9 +25,10 @@ var (
 	ErrDamaged = errors.New("snapshot: damaged")
 	// ErrOrder reports that the piece is not the expected one.
 	ErrOrder = errors.New("snapshot: piece out of order")
-	// ErrForeign reports that the snapshot is not one for a replica that is here.
+	// ErrForeign reports that the snapshot is for a replica that is not on this node.
 	ErrForeign = errors.New("snapshot: not for this replica")
-	// ErrTooEarly reports that it does not know the replica yet. The next one will.
+	// ErrTooEarly reports that the snapshot's configuration does not contain the replica yet. The
+	// next one will.
 	ErrTooEarly = errors.New("snapshot: from before the replica was added")
 )
 
@@ -78,13 +79,13 @@ func readHeader(node uint64, first *wire.SnapshotChunk) (*wire.Installing, error
 	switch {
 	case state.GetTablet().GetTabletId() != first.TabletId || first.TabletId == 0 ||
 		wire.EmptyRange(state.Tablet):
-		return nil, fmt.Errorf("%w: it is of tablet %d", ErrForeign,
+		return nil, fmt.Errorf("%w: its state is of tablet %d", ErrForeign,
 			state.GetTablet().GetTabletId())
 	case place.GetIndex() != h.Index || place.GetTerm() != h.Term || h.Index == 0 ||
 		message.GetTo() != first.ToReplica:
-		return nil, fmt.Errorf("%w: header and message do not agree", ErrDamaged)
+		return nil, fmt.Errorf("%w: header and message disagree", ErrDamaged)
 	case to.GetNodeId() != node:
-		return nil, fmt.Errorf("%w: replica %d of it is on node %d", ErrForeign,
+		return nil, fmt.Errorf("%w: replica %d is on node %d", ErrForeign,
 			first.ToReplica, to.GetNodeId())
 	case !inConf(conf, first.ToReplica):
 		return nil, ErrTooEarly
@@ -125,7 +126,7 @@ func (a *Arrival) Needed() (bool, error) {
 	case applied.Index >= a.marker.Index:
 		return false, nil
 	}
-	// It lacks entries, unless they are in its log and only not applied yet.
+	// It lacks entries, unless its log contains them and they are just not applied yet.
 	log, err := st.OpenLog(id)
 	if err != nil {
 		return false, err
@@ -146,7 +147,7 @@ func (a *Arrival) Fits() error { return a.installer.store.Room(a.bytes) }
 func (a *Arrival) Take(c *wire.SnapshotChunk, then func(error)) error {
 	switch {
 	case a.whole || c.Sequence != a.next || c.Id != a.id || c.ToReplica != a.marker.ReplicaId:
-		return fmt.Errorf("%w: %d of %q where %d of %q is expected", ErrOrder, c.Sequence,
+		return fmt.Errorf("%w: got %d of %q, want %d of %q", ErrOrder, c.Sequence,
 			c.Id, a.next, a.id)
 	case sumOf(c.Entries) != c.Checksum:
 		return fmt.Errorf("%w: checksum of piece %d", ErrDamaged, c.Sequence)
@@ -157,7 +158,7 @@ func (a *Arrival) Take(c *wire.SnapshotChunk, then func(error)) error {
 		return fmt.Errorf("%w: checksum of all pieces", ErrDamaged)
 	}
 	if err := a.installer.store.Room(piece); err != nil {
-		return fmt.Errorf("tablet %d: a snapshot is not staged: %w", a.marker.TabletId, err)
+		return fmt.Errorf("tablet %d: stage a snapshot: %w", a.marker.TabletId, err)
 	}
 	batches, err := a.stage(c.Entries)
 	if err != nil {
@@ -167,14 +168,14 @@ func (a *Arrival) Take(c *wire.SnapshotChunk, then func(error)) error {
 	a.next++
 	a.whole = c.Last
 	for _, b := range batches[:len(batches)-1] {
-		// An error of this one stops the stream, so the last brings it.
+		// An error of this batch stops the stream, so the last batch reports it.
 		a.send(b, func(error) {})
 	}
 	a.send(batches[len(batches)-1], then)
 	return nil
 }
 
-// send has the state actor write a batch, unless one before it was refused.
+// send passes a batch to the state actor, which drops it if an earlier one was refused.
 func (a *Arrival) send(b *store.Batch, done func(error)) {
 	a.installer.writers.Send(&writers.Write{Batch: b, Stream: &a.writes, Done: done})
 }

@@ -20,13 +20,13 @@ import (
 type Replica struct {
 	Tablet    uint64
 	ReplicaID uint64
-	// Descriptor is the tablet as of the last entry applied here. Of a replica that waits
-	// for its first snapshot it has the tablet's id, epoch 0 and no rows.
+	// Descriptor is the tablet as of the last entry applied here. For a replica that waits for its
+	// first snapshot it has the tablet's id, epoch 0 and no rows.
 	Descriptor *pb.TabletDescriptor
-	// FrozenFor is the tablet that is about to take this one's rows; nil: none is.
+	// FrozenFor is the tablet into which this one is about to be merged; nil if none.
 	FrozenFor *pb.TabletDescriptor
-	// Marked: a range is being filled or cleared under this tablet's id, and Descriptor
-	// is the range.
+	// Marked reports that a range is being filled or cleared under this tablet's id. Descriptor is
+	// that range.
 	Marked bool
 }
 
@@ -59,12 +59,12 @@ func StoredReplicas(st *store.Store) (out []Replica, err error) {
 	return out, nil
 }
 
-// readReplica decodes a stored state. Stores from before there were several replicas have
-// id 0, which is that of the first.
+// readReplica decodes a stored state. Stores of builds before replication have id 0, which means
+// replica 1.
 func readReplica(id uint64, data []byte) (Replica, error) {
 	state := &wire.TabletState{}
 	if err := proto.Unmarshal(data, state); err != nil {
-		return Replica{}, fmt.Errorf("tablet %d: stored state cannot be read: %w", id, err)
+		return Replica{}, fmt.Errorf("tablet %d: decode the stored state: %w", id, err)
 	}
 	return Replica{
 		Tablet: id, ReplicaID: max(state.ReplicaId, group.FirstReplica), Descriptor: state.Tablet,
@@ -72,7 +72,7 @@ func readReplica(id uint64, data []byte) (Replica, error) {
 	}, nil
 }
 
-// StoredReplica returns the tablet's replica. It reports false if the store holds none.
+// StoredReplica returns the tablet's replica. It reports false if the store has none.
 func StoredReplica(st *store.Store, tablet uint64) (Replica, bool, error) {
 	snap := st.Snap()
 	defer snap.Close()
@@ -89,13 +89,13 @@ func ReplicaIn(snap *store.Snap, tablet uint64) (Replica, bool, error) {
 	return r, err == nil, err
 }
 
-// Create durably creates a replica that waits for its first snapshot. It has no rows and no
-// entries and belongs to no configuration. So it never campaigns, but it may vote, and must
-// where a group was created by a split that has not arrived here. The store must have
-// neither a replica of the tablet nor a marker.
+// Create durably creates a replica that waits for its first snapshot. It has no rows, no entries
+// and an empty configuration. So it never campaigns, but it may vote, and must if its group was
+// created by a split that this node has not applied. The store must have neither a replica of the
+// tablet nor a marker.
 func (i *Installer) Create(tablet, replica uint64) error {
-	// An empty configuration is read as that of the one voter 1; this one differs from
-	// it.
+	// An absent configuration means the single voter 1, so store one that is empty but encodes to
+	// some bytes.
 	nobody, err := proto.Marshal(&raftpb.ConfState{AutoLeave: proto.Bool(false)})
 	if err != nil {
 		return fmt.Errorf("tablet %d: %w", tablet, err)
@@ -151,8 +151,8 @@ func IsStale(st *store.Store, tablet, replica uint64) (bool, error) {
 	return t.GetStaleReplicaId() == replica, err
 }
 
-// MarkStale records durably, for all at once, that the logs of these replicas lack what they
-// have acknowledged.
+// MarkStale durably records, for all these replicas in one batch, that their logs lack entries
+// that they have acknowledged.
 func (i *Installer) MarkStale(replicas []Replica) error {
 	snap := i.store.Snap()
 	defer snap.Close()
@@ -170,12 +170,10 @@ func (i *Installer) MarkStale(replicas []Replica) error {
 	return i.write("stale replicas", b)
 }
 
-// Destroy removes the tablet's replica with all its data, and prevents a replica with an id
-// below next from being created here again. Its actor must have stopped, and its writes
-// must be done.
+// Destroy removes the tablet's replica with all its data, and prevents replicas with ids below
+// next from being created here. Its actor must have stopped, and its writes be complete.
 func (i *Installer) Destroy(tablet, next uint64) error {
-	// An installation that was cut short may have brought rows outside of the replica's
-	// range.
+	// An interrupted installation may have written rows outside the replica's range.
 	if err := i.Finish(tablet); err != nil {
 		return err
 	}
@@ -194,7 +192,7 @@ func (i *Installer) Destroy(tablet, next uint64) error {
 	if err != nil {
 		return err
 	}
-	// Nothing to clear: the tombstone alone keeps the replica from being made.
+	// Nothing to clear: the tombstone alone prevents the replica from being created.
 	if !ok {
 		return i.write("tombstone", b)
 	}

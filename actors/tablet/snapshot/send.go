@@ -32,7 +32,8 @@ const (
 	// installWait is the timeout for the last piece, which is answered when the snapshot is
 	// installed.
 	installWait = 10 * wait
-	// pause is how long a failed snapshot keeps its place in the queue, to delay the next attempt.
+	// pause is the time for which a failed snapshot keeps its place in the queue, to delay the
+	// next attempt.
 	pause = time.Second
 )
 
@@ -40,13 +41,13 @@ const (
 var ErrRefused = errors.New("snapshot: refused")
 
 var (
-	errClosed    = errors.New("snapshot: no more are sent")
+	errClosed    = errors.New("snapshot: sender is closed")
 	errNoAnswer  = errors.New("snapshot: no answer to a piece")
 	errOddAnswer = errors.New("snapshot: answer to another piece")
 )
 
-// Ask asks a node to accept a piece. then is called once, on any goroutine, and must not
-// block; nor must Ask. deadline limits the wait for an answer.
+// Ask sends a piece to a node. It calls then once, on any goroutine; neither may block. deadline
+// limits the wait for an answer.
 type Ask func(node uint64, deadline time.Time, chunk *wire.SnapshotChunk,
 	then func(*wire.SnapshotAnswer, error))
 
@@ -57,7 +58,7 @@ type Sender struct {
 	store *store.Store
 	ask   Ask
 	rate  uint64
-	// Bytes of keys and values in one piece; a longer entry travels alone.
+	// Bytes of keys and values in one piece; a longer entry gets a piece of its own.
 	pieceBytes int
 	jobs       chan *job
 	stop       context.Context
@@ -104,7 +105,7 @@ func NewSender(st *store.Store, ask Ask, rate uint64, atOnce int) *Sender {
 	return s
 }
 
-// Close cancels what is under way and joins the workers. The tablets must have stopped.
+// Close cancels running snapshots and joins the workers. The tablets must have stopped.
 func (s *Sender) Close() {
 	s.end()
 	s.work.Wait()
@@ -149,7 +150,7 @@ func (s *Sender) run(j *job) error {
 	defer c.Snap.Close()
 	rows := Rows(c.State.Tablet)
 	out := &outgoing{job: j, sender: s, rows: rows, cursor: c.Snap.Cursor(rows)}
-	// No other snapshot for this replica has the id, whoever sends it.
+	// Unique among the snapshots for this replica, of all senders.
 	out.id = fmt.Sprintf("%d.%d.%d.%d", j.Message.GetFrom(), j.Message.GetTerm(), j.Index,
 		s.ids.Add(1))
 	header, err := c.header(j)
@@ -197,9 +198,9 @@ func (s *Sender) sleep(d time.Duration) error {
 	}
 }
 
-// header returns the header that travels with the first piece.
+// header returns the header of the first piece.
 func (c *Captured) header(j *job) (*wire.SnapshotHeader, error) {
-	c.State.ReplicaId = 0 // the receiver's is another
+	c.State.ReplicaId = 0 // the receiver sets its own
 	if c.State.Sized = nil; !c.Applied.Rough {
 		c.State.Sized = &wire.Sized{Bytes: c.Applied.Bytes}
 	}
@@ -208,7 +209,7 @@ func (c *Captured) header(j *job) (*wire.SnapshotHeader, error) {
 	state, err := proto.Marshal(c.State)
 	message, failed := proto.Marshal(m)
 	if err := errors.Join(err, failed); err != nil {
-		return nil, fmt.Errorf("snapshot of tablet %d: %w", j.tablet, err)
+		return nil, fmt.Errorf("snapshot: encode the state of tablet %d: %w", j.tablet, err)
 	}
 	return &wire.SnapshotHeader{
 		Message: message, State: state, Index: c.Applied.Index, Term: c.Applied.Term,
@@ -244,7 +245,7 @@ func (o *outgoing) send(header *wire.SnapshotHeader) error {
 		o.total.addPiece(chunk.Checksum)
 		if chunk.Last {
 			if err = o.sender.store.VerifyRows(o.rows); err != nil {
-				break // otherwise the receiver would store the damage with valid checksums
+				break // else the receiver would store the damage with valid checksums
 			}
 			chunk.Total = o.total.Sum64()
 		}
@@ -278,17 +279,17 @@ func (o *outgoing) entries() ([]*wire.Effect, error) {
 // it gives the same answer. installed reports that the replica needs no more, after the
 // last piece or because it has caught up by other means.
 func (o *outgoing) piece(chunk *wire.SnapshotChunk) (installed bool, err error) {
-	s, size, patience := o.sender, proto.Size(chunk), wait
+	s, size, timeout := o.sender, proto.Size(chunk), wait
 	if err := s.pace(size); err != nil {
 		return false, err
 	}
 	s.bytes.Add(uint64(size))
 	if chunk.Last {
-		patience = installWait
+		timeout = installWait
 	}
 	for range tries {
 		var answer *wire.SnapshotAnswer
-		if answer, err = s.await(o.Node, chunk, patience); err != nil {
+		if answer, err = s.await(o.Node, chunk, timeout); err != nil {
 			if s.stop.Err() != nil {
 				return false, err
 			}
@@ -300,7 +301,7 @@ func (o *outgoing) piece(chunk *wire.SnapshotChunk) (installed bool, err error) 
 		case answer.GetInstalled():
 			return true, nil
 		case chunk.Last || answer.GetNext() != chunk.Sequence+1:
-			return false, fmt.Errorf("%w: %d is expected after %d", errOddAnswer, answer.GetNext(),
+			return false, fmt.Errorf("%w: want piece %d after %d", errOddAnswer, answer.GetNext(),
 				chunk.Sequence)
 		}
 		return false, nil
@@ -308,21 +309,21 @@ func (o *outgoing) piece(chunk *wire.SnapshotChunk) (installed bool, err error) 
 	return false, err
 }
 
-// await asks once and waits for the answer, for patience at most.
+// await sends a piece once and waits for the answer, at most for timeout.
 func (s *Sender) await(node uint64, chunk *wire.SnapshotChunk,
-	patience time.Duration) (*wire.SnapshotAnswer, error) {
+	timeout time.Duration) (*wire.SnapshotAnswer, error) {
 	type result struct {
 		answer *wire.SnapshotAnswer
 		err    error
 	}
 	answered := make(chan result, 1)
-	s.ask(node, time.Now().Add(patience), chunk, func(a *wire.SnapshotAnswer, err error) {
+	s.ask(node, time.Now().Add(timeout), chunk, func(a *wire.SnapshotAnswer, err error) {
 		select {
 		case answered <- result{a, err}:
 		default: // a duplicate answer: the first counts
 		}
 	})
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case r := <-answered:
