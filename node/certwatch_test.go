@@ -90,7 +90,7 @@ func TestCertificateFaultsAreCritical(t *testing.T) {
 	}{
 		"sound":   {host: "127.0.0.1"},
 		"expired": {host: "127.0.0.1", ahead: 100 * 365 * 24 * time.Hour, says: "EXPIRED"},
-		"host":    {host: "elsewhere", says: "at which this node is reached"},
+		"host":    {host: "elsewhere", says: "the announced address of this node"},
 		"replaced": {host: "127.0.0.1", harm: func(dir string) error {
 			text, err := os.ReadFile(filepath.Join(other, certs.NodeCert))
 			if err != nil {

@@ -122,7 +122,7 @@ func TestRoles(t *testing.T) {
 	}
 	serverErr, _ := shake(t, forNodes, client.Peer())
 	if !errors.Is(serverErr, certs.ErrRole) ||
-		!strings.Contains(serverErr.Error(), `"ann" has the role writer, node is asked for`) {
+		!strings.Contains(serverErr.Error(), `"ann" has the role writer, want node`) {
 		t.Errorf("the refusal does not say it: %v", serverErr)
 	}
 }
@@ -222,8 +222,8 @@ func TestUnusable(t *testing.T) {
 	}{
 		{"missing", certs.NodeSource(t.TempDir()), certs.ErrFiles, "percolator cert"},
 		{"expired", certs.NodeSource(expired), certs.ErrExpired, "node.crt expired on 20"},
-		{"not yet", certs.NodeSource(early), certs.ErrExpired, "is the clock right"},
-		{"another authority", mixed, certs.ErrFiles, "not of the authority"},
+		{"not yet", certs.NodeSource(early), certs.ErrExpired, "check the clock"},
+		{"another authority", mixed, certs.ErrFiles, "not issued by the authority"},
 		{"another key", torn, certs.ErrFiles, "node.key"},
 		{"another role", client, certs.ErrRole, "client.crt"},
 	} {
@@ -258,13 +258,13 @@ func TestTwoAuthoritiesOfOneName(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, certs.CACert), foreign, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	want := "not of the authority in ca.crt (" + wanted + "), but of " + its
+	want := "not issued by the authority in ca.crt (" + wanted + "), but by " + its
 	info, err := certs.Show(dir, time.Now())
 	if err != nil || info[1].Problem != want || info[2].Problem != want {
 		t.Errorf("%+v, %v, want %q", info, err, want)
 	}
 	_, err = certs.Open(certs.NodeSource(dir), nil)
-	which := "ca.crt (" + wanted + "), but of " + its
+	which := "ca.crt (" + wanted + "), but by " + its
 	if !errors.Is(err, certs.ErrFiles) || !strings.Contains(err.Error(), which) {
 		t.Errorf("opened: %v", err)
 	}

@@ -29,36 +29,35 @@ const (
 	GossipKeys = "gossip.keys"
 )
 
-// How long certificates are sound if Request.Lifetime is 0. An authority is replaced
-// rarely: every node and client has it.
+// Default validity. Replacing an authority is expensive, because every node and client has a copy.
 const (
 	CALifetime   = 10 * 365 * 24 * time.Hour
 	LeafLifetime = 365 * 24 * time.Hour
-	// backdate: clocks of a cluster differ a little.
+	// backdate is the age of a new certificate, because the clocks of a cluster differ slightly.
 	backdate = 5 * time.Minute
 )
 
-// Request is what a certificate is made from.
+// Request describes a certificate to create.
 type Request struct {
-	Dir string // where the files go; made if missing
-	// the folder with ca.crt and ca.key; empty: Dir. Other files of the cluster are
-	// copied from there.
+	Dir string // destination folder, created if missing
+	// CA is the folder with ca.crt and ca.key; empty: Dir. The cluster's other shared files are
+	// copied from it.
 	CA       string
-	Name     string        // for people: in the log, and in refusals
-	Hosts    []string      // DNS names and IP addresses that the node is reached by
-	Role     Role          // of CreateClient: one of ClientRoles; empty: Writer
-	Lifetime time.Duration // 0: CALifetime, LeafLifetime
-	Force    bool          // overwrite
-	Now      time.Time     // zero: the clock's
+	Name     string        // shown in logs and refusals
+	Hosts    []string      // DNS names and IP addresses of the node
+	Role     Role          // for CreateClient: one of ClientRoles; empty: Writer
+	Lifetime time.Duration // validity; 0: CALifetime or LeafLifetime
+	Force    bool          // overwrite existing files
+	Now      time.Time     // zero: the current time
 }
 
-// Created lists the files that were written, in order.
+// Created lists the written files, in order.
 type Created struct {
 	Files    []string
 	NotAfter time.Time
 }
 
-// CreateCA makes an authority, and the first gossip key.
+// CreateCA creates an authority and the first gossip key.
 func CreateCA(r Request) (Created, error) {
 	r = r.withDefaults(CALifetime)
 	if r.Name == "" {
@@ -82,22 +81,22 @@ func CreateCA(r Request) (Created, error) {
 	return r.write(files, template.NotAfter)
 }
 
-// CreateNode makes a node's certificate. Dir is afterwards a folder to start a node with.
+// CreateNode creates a node's certificate. Afterwards Dir contains all files that a node needs.
 func CreateNode(r Request) (Created, error) {
 	if len(r.Hosts) == 0 {
-		return Created{}, fmt.Errorf("%w: a node's certificate needs the hosts that it is reached by", ErrFiles)
+		return Created{}, fmt.Errorf("%w: a node's certificate needs at least one host", ErrFiles)
 	}
 	return r.sign(Node, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		NodeCert, NodeKey)
 }
 
-// CreateClient makes a client's certificate. Dir is afterwards a folder to connect with.
+// CreateClient creates a client's certificate. Afterwards Dir contains all files that a client needs.
 func CreateClient(r Request) (Created, error) {
 	if r.Role == "" {
 		r.Role = Writer
 	}
 	if !slices.Contains(ClientRoles(), r.Role) {
-		return Created{}, fmt.Errorf("%w: a client has no role %q: give %s", ErrRole, r.Role,
+		return Created{}, fmt.Errorf("%w: a client cannot have the role %q: use %s", ErrRole, r.Role,
 			list(ClientRoles()))
 	}
 	return r.sign(r.Role, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, ClientCert, ClientKey)
@@ -116,12 +115,12 @@ func (r Request) withDefaults(lifetime time.Duration) Request {
 	return r
 }
 
-// sign makes a certificate that the authority in r.CA signs.
+// sign creates a certificate signed by the authority in r.CA.
 func (r Request) sign(role Role, usage []x509.ExtKeyUsage, certName,
 	keyName string) (Created, error) {
 	r = r.withDefaults(LeafLifetime)
 	if r.Name == "" || strings.ContainsAny(r.Name, "/?#% \t\n") {
-		return Created{}, fmt.Errorf("%w: %q is no name: it may hold neither blanks nor / ? # %%",
+		return Created{}, fmt.Errorf("%w: invalid name %q: it must not contain blanks or / ? # %%",
 			ErrFiles, r.Name)
 	}
 	ca, signer, err := loadCA(r.CA, r.Now)
@@ -134,7 +133,7 @@ func (r Request) sign(role Role, usage []x509.ExtKeyUsage, certName,
 	}
 	template.ExtKeyUsage, template.KeyUsage = usage, x509.KeyUsageDigitalSignature
 	if template.NotAfter.After(ca.NotAfter) {
-		template.NotAfter = ca.NotAfter // it would not be sound any longer anyway
+		template.NotAfter = ca.NotAfter // a certificate is never valid longer than its authority
 	}
 	if err := addHosts(template, r.Hosts); err != nil {
 		return Created{}, err
@@ -156,7 +155,7 @@ func (r Request) sign(role Role, usage []x509.ExtKeyUsage, certName,
 	return r.write(files, template.NotAfter)
 }
 
-// addHosts names what the certificate's holder is reached by.
+// addHosts adds the DNS names and IP addresses of the certificate's holder.
 func addHosts(template *x509.Certificate, hosts []string) error {
 	for _, h := range hosts {
 		if ip := net.ParseIP(h); ip != nil {
@@ -164,7 +163,7 @@ func addHosts(template *x509.Certificate, hosts []string) error {
 			continue
 		}
 		if !isDNSName(h) {
-			return fmt.Errorf("%w: %q is no host: give a DNS name or an IP address, without a port",
+			return fmt.Errorf("%w: invalid host %q: use a DNS name or an IP address, without a port",
 				ErrFiles, h)
 		}
 		template.DNSNames = append(template.DNSNames, h)
@@ -172,8 +171,8 @@ func addHosts(template *x509.Certificate, hosts []string) error {
 	return nil
 }
 
-// isDNSName reports whether clients could find the name in a certificate. Underscores are
-// not for hosts, but in use.
+// isDNSName reports whether clients could match the name in a certificate. It accepts underscores,
+// which host names must not contain but in practice do.
 func isDNSName(name string) bool {
 	if len(name) > 253 {
 		return false
@@ -192,7 +191,7 @@ func isDNSName(name string) bool {
 	return true
 }
 
-// alongside adds the cluster's shared files, unless they are in Dir already.
+// alongside adds the cluster's shared files, unless Dir already contains them.
 func (r Request) alongside(files []file, shared []string) ([]file, error) {
 	if same(r.CA, r.Dir) {
 		return files, nil
@@ -223,7 +222,7 @@ func same(a, b string) bool {
 	return err == nil && os.SameFile(x, y)
 }
 
-// template begins a certificate with a new key.
+// template returns the common fields of a certificate with a new key.
 func (r Request) template(name string, id *url.URL) (*ecdsa.PrivateKey, *x509.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -256,7 +255,7 @@ func pair(template, parent *x509.Certificate, key, signer *ecdsa.PrivateKey, cer
 	if err != nil {
 		return nil, fmt.Errorf("certs: %w", err)
 	}
-	// The key goes first: a certificate is of no use without it.
+	// The key is written first, because a certificate is useless without it.
 	return []file{
 		{keyName, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), keyMode},
 		{certName, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), certMode},

@@ -1,26 +1,27 @@
-// Package certs makes and loads what protects a cluster (design section 9): an authority
-// of its own, a certificate for each node and each client that it signs, and the keys
-// that gossip is encrypted with. All of it lies in one folder per node:
+// Package certs creates and loads the credentials of a cluster (design section 9): its certificate
+// authority, a certificate for each node and client, and the keys that encrypt gossip. They are
+// stored in one folder per node:
 //
-//	ca.crt                  the authority, on every node and client
-//	node.crt, node.key      a node's
-//	client.crt, client.key  a client's
-//	ca.crl                  what it has revoked, if anything; on every node (ADR 0047)
-//	gossip.keys             one key a line in base64; the first encrypts, all decrypt
-//	ca.key                  signs more; keep it off the nodes
+//	ca.crt                  the authority's certificate, on every node and client
+//	node.crt, node.key      a node's certificate
+//	client.crt, client.key  a client's certificate
+//	ca.crl                  the revoked certificates, if any; on every node (ADR 0047)
+//	gossip.keys             one key per line in base64; the first encrypts, all decrypt
+//	ca.key                  the authority's key, to sign more; keep it off the nodes
 //
-// What a certificate is for, its role, is a URI in it, percolator://<role>/<name>, which
-// the authority has signed: its holder cannot change it.
+// A certificate's role is a URI in it, percolator://<role>/<name>, covered by the authority's
+// signature.
 //
 // Invariants:
-//  1. Nothing is served to, and nothing accepted from, who holds no certificate of the
-//     authority with a role that is asked for and that it has not revoked. Where clients connect, the
-//     last is told to them by whoever serves (Files.Clients).
-//  2. Keys are readable by their owner only, and never overwritten unless asked to.
-//  3. What ends is warned of 30 days before, daily and as soon as it is loaded (expiry.go).
-//  4. Files that change are picked up without a restart; what is unsound among them is
-//     not, and the last sound ones stay.
+//  1. A listener accepts only holders of a certificate that the authority has signed and not revoked
+//     and that has an accepted role. On the listener for clients the server checks revocation, per
+//     call, to report it to the client (Files.Clients).
+//  2. Keys are readable only by their owner, and are never overwritten without Request.Force.
+//  3. Certificates that expire within 30 days are logged when they are loaded and then daily
+//     (expiry.go).
+//  4. Changed files are reloaded without a restart. If they are invalid, the last valid ones stay in
+//     use.
 //
-// Called by: node, cluster/remoting, internal/rpc, internal/cli. A crash while files are
-// written leaves old or new ones whole.
+// Called by: node, cluster/remoting, internal/rpc, internal/cli. A crash while files are written
+// leaves each file complete, old or new.
 package certs

@@ -10,29 +10,29 @@ import (
 	"time"
 )
 
-// ExpiryWarning is how long before its end a certificate is warned of.
+// ExpiryWarning is the remaining validity below which a certificate is reported as expiring.
 const ExpiryWarning = 30 * 24 * time.Hour
 
 const (
-	// watchEvery is how often Watch looks, warnAgain how often it repeats itself.
+	// watchEvery is the interval of Watch's checks, warnAgain that of repeated warnings.
 	watchEvery = time.Hour
 	warnAgain  = 24 * time.Hour
 )
 
-// Expiry is when a certificate in use ends.
+// Expiry is the end of the validity of a certificate in use.
 type Expiry struct {
 	File     string // without its folder
 	NotAfter time.Time
 }
 
-// Expired reports whether the certificate has ended: connections that need it fail.
+// Expired reports whether the certificate has expired: connections that need it fail.
 func (e Expiry) Expired(now time.Time) bool { return now.After(e.NotAfter) }
 
-// Problem says what to do about a certificate that has ended, or will within ExpiryWarning; empty
-// if there is time.
+// Problem describes the expiry, with a remedy, of a certificate that has expired or will within
+// ExpiryWarning. Otherwise it returns "".
 func (e Expiry) Problem(now time.Time) string {
 	end := e.NotAfter.UTC().Format(time.RFC3339)
-	remedy := "make a new one with `percolator cert` and copy it there, the node need not be restarted"
+	remedy := "create a new one with `percolator cert` and copy it there; no restart is needed"
 	switch left := e.NotAfter.Sub(now); {
 	case left < 0:
 		return fmt.Sprintf("%s EXPIRED on %s, new connections fail: %s", e.File, end, remedy)
@@ -42,7 +42,7 @@ func (e Expiry) Problem(now time.Time) string {
 	return ""
 }
 
-// inDays says when, to the day: whoever repeats it daily says something new.
+// inDays returns the remaining time in whole days, so that daily repetitions of it differ.
 func inDays(left time.Duration) string {
 	switch days := int(left / (24 * time.Hour)); days {
 	case 0:
@@ -54,8 +54,8 @@ func inDays(left time.Duration) string {
 	}
 }
 
-// Expiries are the ends of the own certificate and of the authority that has signed it, as the
-// files are now.
+// Expiries returns the expiry of the node's own certificate and of the authority that signed it, as
+// currently loaded.
 func (f *Files) Expiries() []Expiry { return f.now().expiries(f.source) }
 
 func (l *loaded) expiries(s Source) []Expiry {
@@ -63,7 +63,7 @@ func (l *loaded) expiries(s Source) []Expiry {
 		return nil
 	}
 	own := Expiry{File: filepath.Base(s.Cert), NotAfter: l.pair.Leaf.NotAfter}
-	// A file may hold several authorities while one replaces another: the last of ours counts.
+	// During a replacement the file contains several authorities: use the last one that signed ours.
 	authority := Expiry{File: filepath.Base(s.CA)}
 	for _, c := range l.authorities {
 		if l.pair.Leaf.CheckSignatureFrom(c) == nil && c.NotAfter.After(authority.NotAfter) {
@@ -76,7 +76,7 @@ func (l *loaded) expiries(s Source) []Expiry {
 	return []Expiry{own, authority}
 }
 
-// problems are those of all certificates.
+// problems joins the problems of all certificates.
 func problems(all []Expiry, now time.Time) (text string, expired bool) {
 	var found []string
 	for _, e := range all {
@@ -88,8 +88,8 @@ func problems(all []Expiry, now time.Time) (text string, expired bool) {
 	return strings.Join(found, "; "), expired
 }
 
-// Watch writes to the log that certificates have ended, or will within ExpiryWarning: at once,
-// daily, and when one is replaced, until ctx ends. The files' owner runs and joins it.
+// Watch logs certificates that have expired, or will within ExpiryWarning: at once, daily, and when
+// one is replaced, until ctx ends. The owner of the Files runs and joins it.
 func (f *Files) Watch(ctx context.Context) {
 	look := time.NewTimer(0)
 	defer look.Stop()
@@ -116,11 +116,11 @@ func (f *Files) warn(text string, expired bool) {
 	if expired {
 		level = slog.LevelError
 	}
-	f.logger.LogAttrs(context.Background(), level, "a certificate is at its end",
+	f.logger.LogAttrs(context.Background(), level, "certificate expires soon or has expired",
 		slog.String("problem", text))
 }
 
-// soon marks a certificate for people who look at a folder; empty if there is time.
+// soon returns a mark for a certificate that expires within ExpiryWarning, else "".
 func soon(c *x509.Certificate, now time.Time) string {
 	if left := c.NotAfter.Sub(now); left < ExpiryWarning {
 		return "expires " + inDays(left)

@@ -14,19 +14,19 @@ import (
 	"time"
 )
 
-// checkEvery is how often files are looked at for changes, at most, and only while somebody
-// asks what they hold.
+// checkEvery is the minimum interval between checks of the files for changes. They are checked only
+// on use.
 const checkEvery = time.Second
 
-// Files are one identity's files as they are now: each handshake uses what was on disk a
-// second ago, or the last that was sound. All methods may be used concurrently.
+// Files are the current files of one identity: each handshake uses the contents of at most 1 s ago,
+// or the last valid ones. All methods may be used concurrently.
 type Files struct {
 	source Source
 	logger *slog.Logger
 
 	current atomic.Pointer[loaded]
 
-	mu      sync.Mutex // whoever looks at the files
+	mu      sync.Mutex // held while the files are checked
 	stamps  [4]stamp
 	checked time.Time
 	failing bool // the last change was unsound, and that has been logged
@@ -34,14 +34,14 @@ type Files struct {
 	fault atomic.Pointer[string] // why it was; nil: it was not
 }
 
-// stamp tells a file's versions apart.
+// stamp identifies a version of a file.
 type stamp struct {
 	modified time.Time
 	size     int64
 }
 
-// Open loads the files. Wrong, missing or expired ones are an error that says which, and
-// what to do.
+// Open loads the files. If one is invalid, missing or expired it returns an error that names the file
+// and a remedy.
 func Open(source Source, logger *slog.Logger) (*Files, error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
@@ -56,26 +56,25 @@ func Open(source Source, logger *slog.Logger) (*Files, error) {
 	return f, nil
 }
 
-// Server is the configuration of a listener that serves holders of one of the roles, and
-// nobody else.
+// Server returns the configuration of a listener that accepts only holders of one of the roles.
 func (f *Files) Server(accept ...Role) *tls.Config {
 	return f.server(tls.RequireAndVerifyClientCert, accept, true)
 }
 
-// Clients is like Server, but holders of revoked certificates may connect too: TLS cannot tell them why
-// they are refused. Whoever serves by it asks Revoked with each call, and says so.
+// Clients is Server without the check for revocation, because TLS cannot report that reason to the
+// client. The caller must check Revoked on each call and report it.
 func (f *Files) Clients(accept ...Role) *tls.Config {
 	return f.server(tls.RequireAndVerifyClientCert, accept, false)
 }
 
-// Browsers is the configuration of a listener that serves everybody. Who shows a
-// certificate has to hold one of the roles. Whoever serves by it asks Revoked before a certificate
-// counts for anything.
+// Browsers returns the configuration of a listener that accepts clients without a certificate. A
+// certificate that a client presents must have one of the roles. The caller must check Revoked before
+// it relies on the certificate.
 func (f *Files) Browsers(accept ...Role) *tls.Config {
 	return f.server(tls.VerifyClientCertIfGiven, accept, false)
 }
 
-// server returns the configuration of a listener. With refuse it refuses revoked certificates.
+// server returns the configuration of a listener. With refuse it rejects revoked certificates.
 func (f *Files) server(clients tls.ClientAuthType, accept []Role, refuse bool) *tls.Config {
 	base := f.base()
 	base.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
@@ -100,9 +99,9 @@ func (f *Files) server(clients tls.ClientAuthType, accept []Role, refuse bool) *
 	return base
 }
 
-// Client is the configuration of the next connection to a server that is known by a name,
-// which its certificate has to hold. Ask for each connection anew: the authority in it is
-// that of now.
+// Client returns the configuration for one connection to a server, whose certificate must contain the
+// server's name. Call it for each connection, because the configuration contains the current
+// authority.
 func (f *Files) Client() *tls.Config {
 	cfg := f.base()
 	now := f.now()
@@ -113,17 +112,17 @@ func (f *Files) Client() *tls.Config {
 	return cfg
 }
 
-// Peer is the configuration of connections to nodes, under whatever address they are
-// reached: a node's certificate of the authority is what counts.
+// Peer returns the configuration of connections to nodes. It accepts any node's certificate of the
+// authority, whatever the address.
 func (f *Files) Peer() *tls.Config {
 	cfg := f.base()
 	cfg.GetClientCertificate = f.ownCertificate
-	// The library would check against a name, and an authority that was fixed now.
-	// VerifyConnection does the rest of what it would do.
+	// The library would check the host name, and use the authority of now for all later
+	// connections. VerifyConnection performs the remaining checks.
 	cfg.InsecureSkipVerify = true
 	cfg.VerifyConnection = func(state tls.ConnectionState) error {
 		if len(state.PeerCertificates) == 0 {
-			return fmt.Errorf("%w: the server has shown no certificate", ErrRole)
+			return fmt.Errorf("%w: the server presented no certificate", ErrRole)
 		}
 		now := f.now()
 		opts := x509.VerifyOptions{
@@ -144,7 +143,8 @@ func (f *Files) Peer() *tls.Config {
 	return cfg
 }
 
-// ownCertificate is what is shown to a server; nothing if there is none, and the server decides.
+// ownCertificate returns the certificate to present to a server, or an empty one without an own
+// certificate: then the server decides.
 func (f *Files) ownCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	if pair := f.now().pair; pair != nil {
 		return pair, nil
@@ -152,7 +152,7 @@ func (f *Files) ownCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, e
 	return &tls.Certificate{}, nil
 }
 
-// Names are the hosts' names in the certificate; none if there is no certificate.
+// Names returns the host names in the certificate; none without a certificate.
 func (f *Files) Names() []string {
 	if pair := f.now().pair; pair != nil && pair.Leaf != nil {
 		return pair.Leaf.DNSNames
@@ -160,9 +160,9 @@ func (f *Files) Names() []string {
 	return nil
 }
 
-// MissingHost returns, for the log, what is wrong if the own certificate is not good for a host by
-// which the node is reached, and the command that makes one that is. Both are empty if it is
-// good, or if there is none.
+// MissingHost returns, for the log, a description of the problem if the own certificate does not
+// cover the host, and the command that creates one that does. Both are empty if the certificate covers
+// it, or if there is none.
 func (f *Files) MissingHost(host string) (problem, next string) {
 	pair := f.now().pair
 	if pair == nil || pair.Leaf == nil {
@@ -172,8 +172,8 @@ func (f *Files) MissingHost(host string) (problem, next string) {
 		return "", ""
 	}
 	has := hosts(pair.Leaf)
-	problem = fmt.Sprintf("%s is for %s, not for %s, at which this node is reached: clients, and nodes "+
-		"that join, refuse it there", filepath.Base(f.source.Cert), listHosts(has), host)
+	problem = fmt.Sprintf("%s is for %s, not for %s, the announced address of this node: clients, and nodes "+
+		"that join, will reject it", filepath.Base(f.source.Cert), listHosts(has), host)
 	_, name := Identity(pair.Leaf)
 	next = "percolator cert create-node " + name
 	for _, h := range append(has, host) {
@@ -182,8 +182,8 @@ func (f *Files) MissingHost(host string) (problem, next string) {
 	return problem, next + " --ca-dir DIR --certs " + filepath.Dir(f.source.Cert) + " --force"
 }
 
-// Unusable returns why the files as they are now are not used, and those of before still are; empty if
-// they are used.
+// Unusable returns why the current files are invalid, so that the previous ones are still in use, or
+// "" if they are in use.
 func (f *Files) Unusable() string {
 	f.now()
 	if why := f.fault.Load(); why != nil {
@@ -192,9 +192,9 @@ func (f *Files) Unusable() string {
 	return ""
 }
 
-// Authorities returns by which authority the own certificate is signed, and those whose certificates
-// are accepted, by the first bytes of their keys' identifiers. issuer is empty if there is no
-// certificate, or it does not say.
+// Authorities returns the issuer of the own certificate and the accepted authorities, each by the
+// first bytes of its key's identifier. issuer is empty without a certificate, or if that does not
+// contain it.
 func (f *Files) Authorities() (issuer string, trusted []string) {
 	now := f.now()
 	for _, c := range now.authorities {
@@ -214,8 +214,8 @@ func listHosts(hosts []string) string {
 	return strings.Join(hosts, ", ")
 }
 
-// Roleless returns the name in the client's certificate beside the own one if it is of before
-// there were roles; else, and if there is none, file is empty.
+// Roleless returns the file and name of the client's certificate in the same folder if it has no
+// client role, as early builds issued them. Otherwise file is empty.
 func (f *Files) Roleless() (file, name string) {
 	found, err := readCerts(filepath.Join(filepath.Dir(f.source.Cert), ClientCert))
 	if err != nil {
@@ -228,14 +228,14 @@ func (f *Files) Roleless() (file, name string) {
 	return ClientCert, name
 }
 
-// base has no session tickets: a session that is resumed would outlive the certificate
-// that began it.
+// base returns the common configuration. It disables session tickets, because a resumed session would
+// outlive the certificate with which it began.
 func (f *Files) base() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true}
 }
 
-// now is what the files hold. They are looked at once a second, by one caller, for whom others
-// do not wait: all that nodes say to each other comes by here, and a disk may hang.
+// now returns the current contents of the files. At most once in checkEvery one caller checks the
+// files; others do not wait for it, because every connection calls now and a disk may hang.
 func (f *Files) now() *loaded {
 	if !f.mu.TryLock() {
 		return f.current.Load()
@@ -251,10 +251,10 @@ func (f *Files) now() *loaded {
 	}
 	next, err := f.source.load(time.Now())
 	if err != nil {
-		// Perhaps the key has been written and the certificate not yet: the next look will tell.
+		// The key may have been written and the certificate not yet: the next check decides.
 		if !f.failing {
 			f.logger.LogAttrs(context.Background(), slog.LevelWarn,
-				"changed certificates are not used", slog.Any("error", err))
+				"cannot use the changed certificates; the previous ones stay in use", slog.Any("error", err))
 		}
 		f.failing = true
 		why := err.Error()
@@ -264,7 +264,7 @@ func (f *Files) now() *loaded {
 	f.fault.Store(nil)
 	f.current.Store(next)
 	f.stamps, f.failing = stamps, false
-	f.logger.Info("certificates loaded anew", "certificate", f.source.Cert)
+	f.logger.Info("reloaded certificates", "certificate", f.source.Cert)
 	if text, expired := problems(next.expiries(f.source), time.Now()); text != "" {
 		f.warn(text, expired)
 	}

@@ -10,18 +10,19 @@ import (
 	"strings"
 )
 
-// gossipKeyBytes is the length of new keys: AES-256. Keys of 16 and 24 bytes are read as well.
+// gossipKeyBytes is the length of new keys: AES-256. Files may also contain keys of 16 and 24 bytes.
 const gossipKeyBytes = 32
 
-// maxGossipKeys bounds the file: a rotation needs two.
+// maxGossipKeys limits the keys in the file; a rotation needs two.
 const maxGossipKeys = 16
 
-// ReadGossipKeys reads dir's gossip.keys: the first encrypts, all decrypt. There is at least one.
+// ReadGossipKeys reads dir's gossip.keys and returns at least one key: the first encrypts, all
+// decrypt.
 func ReadGossipKeys(dir string) ([][]byte, error) {
 	path := filepath.Join(dir, GossipKeys)
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w; copy it from where the authority was made", ErrFiles, err)
+		return nil, fmt.Errorf("%w: %w; copy it from the folder in which the authority was created", ErrFiles, err)
 	}
 	var keys [][]byte
 	for line := range strings.Lines(string(text)) {
@@ -36,34 +37,33 @@ func ReadGossipKeys(dir string) ([][]byte, error) {
 		keys = append(keys, key)
 	}
 	if len(keys) == 0 || len(keys) > maxGossipKeys {
-		return nil, fmt.Errorf("%w: %s has %d keys, want 1 to %d", ErrFiles, path, len(keys),
+		return nil, fmt.Errorf("%w: %s contains %d keys, want 1 to %d", ErrFiles, path, len(keys),
 			maxGossipKeys)
 	}
 	return keys, nil
 }
 
-// Step is one of the three steps that replace the gossip key. After each, gossip.keys
-// goes to every node before the next.
+// Step is one of the three steps that replace the gossip key. After each step gossip.keys must be
+// copied to every node before the next one.
 type Step string
 
 // The steps, in order.
 const (
 	AddKey  Step = "add"  // a new key that is accepted
 	UseKey  Step = "use"  // the newest key encrypts
-	DropOld Step = "drop" // only the one that encrypts stays
+	DropOld Step = "drop" // only the key that encrypts stays
 )
 
-// notUsed stands before a key that was added and has not been used. Whoever reads the
-// keys takes it for a comment.
+// notUsed precedes a key that was added but never used. ReadGossipKeys skips it as a comment.
 const notUsed = "# added, not used yet"
 
-// ErrNotUsed reports that the newest key would be dropped, which was added and has never encrypted.
-var ErrNotUsed = fmt.Errorf("%w: the key that was added last is not used yet, and would be dropped",
+// ErrNotUsed reports that DropOld would drop the newest key, which was added but never used.
+var ErrNotUsed = fmt.Errorf("%w: the key added last is not in use yet and would be dropped",
 	ErrFiles)
 
-// RotateGossipKey carries out a step on dir's gossip.keys, and returns how many keys
-// there are then. The key that encrypts stays in every step. force drops a key that was
-// added and is not used yet. Errors: ErrFiles, ErrNotUsed.
+// RotateGossipKey executes a step on dir's gossip.keys and returns the new number of keys. No step
+// removes the key that encrypts. force permits dropping a key that was added but never used. Errors:
+// ErrFiles, ErrNotUsed.
 func RotateGossipKey(dir string, step Step, force bool) (int, error) {
 	keys, err := ReadGossipKeys(dir)
 	if err != nil {
@@ -73,7 +73,7 @@ func RotateGossipKey(dir string, step Step, force bool) (int, error) {
 	switch step {
 	case AddKey:
 		if len(keys) == maxGossipKeys {
-			return 0, fmt.Errorf("%w: there are %d keys already; drop the old ones first", ErrFiles,
+			return 0, fmt.Errorf("%w: already %d keys; drop the old ones first", ErrFiles,
 				len(keys))
 		}
 		key, err := newGossipKey()
@@ -83,7 +83,7 @@ func RotateGossipKey(dir string, step Step, force bool) (int, error) {
 		keys, comment = append(keys, key), notUsed
 	case UseKey:
 		if len(keys) < 2 {
-			return 0, fmt.Errorf("%w: there is one key only; add one first", ErrFiles)
+			return 0, fmt.Errorf("%w: only one key; add one first", ErrFiles)
 		}
 		last := len(keys) - 1
 		keys = append([][]byte{keys[last]}, keys[:last]...)
@@ -97,7 +97,7 @@ func RotateGossipKey(dir string, step Step, force bool) (int, error) {
 		}
 		keys = keys[:1]
 	default:
-		return 0, fmt.Errorf("%w: %q is no step; they are add, use and drop", ErrFiles, step)
+		return 0, fmt.Errorf("%w: unknown step %q; use add, use or drop", ErrFiles, step)
 	}
 	return len(keys), writeFile(filepath.Join(dir, GossipKeys), formatGossipKeys(keys, comment),
 		keyMode)
@@ -111,7 +111,7 @@ func newGossipKey() ([]byte, error) {
 	return key, nil
 }
 
-// formatGossipKeys writes a key a line. The comment, if there is one, stands before the last.
+// formatGossipKeys formats one key per line. A comment precedes the last one.
 func formatGossipKeys(keys [][]byte, comment string) []byte {
 	var b bytes.Buffer
 	for i, key := range keys {

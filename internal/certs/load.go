@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// Source names the files of one identity. Cert and Key may be empty together: a client
-// that shows no certificate.
+// Source names the files of one identity. Cert and Key are both empty for a client without a
+// certificate.
 type Source struct {
 	CA, Cert, Key string
-	Role          Role // which the certificate must have; empty: any
+	Role          Role // required role of the certificate; empty: any
 }
 
-// NodeSource are a node's files in a folder.
+// NodeSource returns the names of a node's files in a folder.
 func NodeSource(dir string) Source {
 	return Source{
 		CA: filepath.Join(dir, CACert), Cert: filepath.Join(dir, NodeCert),
@@ -28,7 +28,7 @@ func NodeSource(dir string) Source {
 	}
 }
 
-// ClientSource are a client's files in a folder.
+// ClientSource returns the names of a client's files in a folder.
 func ClientSource(dir string) Source {
 	return Source{
 		CA: filepath.Join(dir, CACert), Cert: filepath.Join(dir, ClientCert),
@@ -36,15 +36,15 @@ func ClientSource(dir string) Source {
 	}
 }
 
-// loaded is what the files held.
+// loaded is the contents of the files.
 type loaded struct {
 	roots       *x509.CertPool
 	authorities []*x509.Certificate // in roots
-	revoked     revoked             // by them
+	revoked     revoked             // by these authorities
 	pair        *tls.Certificate    // nil: none
 }
 
-// revokedPath is where the authority's list of revoked certificates is, if there is one.
+// revokedPath returns the path of the list of revoked certificates, which may not exist.
 func (s Source) revokedPath() string { return filepath.Join(filepath.Dir(s.CA), RevokedList) }
 
 // load reads and checks the files.
@@ -73,10 +73,10 @@ func (s Source) load(now time.Time) (*loaded, error) {
 	if err := checkTime(s.Cert, pair.Leaf, now); err != nil {
 		return nil, err
 	}
-	// Found out here it has a file's name; found out by the other side it is "bad certificate".
+	// An error here names the file; the other side would only report "bad certificate".
 	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: l.roots, CurrentTime: now,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
-		return nil, fmt.Errorf("%w: %s is not of the authority in %s%s: %w", ErrFiles, s.Cert, s.CA,
+		return nil, fmt.Errorf("%w: %s was not issued by the authority in %s%s: %w", ErrFiles, s.Cert, s.CA,
 			otherAuthority(pair.Leaf, authorities), err)
 	}
 	if s.Role != "" {
@@ -88,10 +88,10 @@ func (s Source) load(now time.Time) (*loaded, error) {
 	return l, nil
 }
 
-// otherAuthority returns " (KEY), but of KEY", with the first bytes of the keys' identifiers of
-// the authorities that a certificate could be of and of the one that it is of. Their names are
-// the same unless somebody chose others. It is empty if the certificate is of one of them, or
-// does not say of which it is.
+// otherAuthority returns " (KEY), but by KEY": the first bytes of the key identifiers of the known
+// authorities and of the certificate's issuer. Key identifiers distinguish authorities, whose names
+// are usually the same. It returns "" if a known authority is the issuer, or the certificate does not
+// contain its issuer's identifier.
 func otherAuthority(c *x509.Certificate, known []*x509.Certificate) string {
 	var keys []string
 	for _, k := range known {
@@ -103,36 +103,36 @@ func otherAuthority(c *x509.Certificate, known []*x509.Certificate) string {
 	if len(c.AuthorityKeyId) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" (%s), but of %s", strings.Join(keys, ", "), shortKey(c.AuthorityKeyId))
+	return fmt.Sprintf(" (%s), but by %s", strings.Join(keys, ", "), shortKey(c.AuthorityKeyId))
 }
 
-// shortKey is the beginning of a key's identifier, as other tools write it, such as 1A:2B:3C:4D.
+// shortKey returns the first bytes of a key's identifier in the usual notation, such as 1A:2B:3C:4D.
 func shortKey(id []byte) string {
 	if len(id) == 0 {
-		return "a key without identifier"
+		return "a key without an identifier"
 	}
 	return strings.ReplaceAll(fmt.Sprintf("% X", id[:min(4, len(id))]), " ", ":")
 }
 
-// checkTime says of which file the time is over.
+// checkTime returns an error that names the file if the certificate is expired or not yet valid.
 func checkTime(path string, cert *x509.Certificate, now time.Time) error {
 	switch {
 	case now.After(cert.NotAfter):
-		return fmt.Errorf("%w: %s expired on %s; make a new one with `percolator cert`", ErrExpired,
+		return fmt.Errorf("%w: %s expired on %s; create a new one with `percolator cert`", ErrExpired,
 			path, cert.NotAfter.UTC().Format(time.RFC3339))
 	case now.Before(cert.NotBefore):
-		return fmt.Errorf("%w: %s is good from %s on only, and here it is %s; is the clock right?",
+		return fmt.Errorf("%w: %s is valid from %s on, and this machine's clock is at %s: check the clock",
 			ErrExpired, path, cert.NotBefore.UTC().Format(time.RFC3339),
 			now.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
 
-// readCerts reads the certificates in a file; there is at least one.
+// readCerts reads the certificates in a file and returns at least one.
 func readCerts(path string) ([]*x509.Certificate, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w; `percolator cert` makes certificates", ErrFiles, err)
+		return nil, fmt.Errorf("%w: %w; `percolator cert` creates certificates", ErrFiles, err)
 	}
 	var found []*x509.Certificate
 	for {
@@ -160,14 +160,14 @@ func loadCA(dir string, now time.Time) (*x509.Certificate, *ecdsa.PrivateKey, er
 	certPath, keyPath := filepath.Join(dir, CACert), filepath.Join(dir, CAKey)
 	pair, err := tls.LoadX509KeyPair(certPath, keyPath)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: the authority in %s: %w; `percolator cert create-ca` makes one", ErrFiles, dir, err)
+		return nil, nil, fmt.Errorf("%w: the authority in %s: %w; `percolator cert create-ca` creates one", ErrFiles, dir, err)
 	}
 	if err := checkTime(certPath, pair.Leaf, now); err != nil {
 		return nil, nil, err
 	}
 	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
 	if !ok || !pair.Leaf.IsCA {
-		return nil, nil, fmt.Errorf("%w: %s is no authority that `percolator cert create-ca` has made", ErrFiles, certPath)
+		return nil, nil, fmt.Errorf("%w: %s is not an authority created by `percolator cert create-ca`", ErrFiles, certPath)
 	}
 	return pair.Leaf, key, nil
 }

@@ -18,43 +18,42 @@ import (
 	"time"
 )
 
-// This file takes certificates back before their time is over: by a list that their
-// authority signs (RFC 5280), in a file beside ca.crt. Files reads it with the others. It
-// keeps nothing.
+// Revocation of certificates by a list that their authority signs (RFC 5280), in a file next to
+// ca.crt. Files loads it with the other files. Stateless.
 
-// RevokedList is the file of what an authority has revoked, in a folder of certificates.
+// RevokedList is the name of the file with the revoked certificates.
 const RevokedList = "ca.crl"
 
-// maxRevokedBytes bounds the file: some ten thousand certificates.
+// maxRevokedBytes limits the file, to about ten thousand certificates.
 const maxRevokedBytes = 1 << 20
 
-// ErrRevoked reports that the certificate's authority has taken it back.
+// ErrRevoked reports that the certificate's authority has revoked it.
 var ErrRevoked = errors.New("certs: certificate revoked")
 
 const crlBlock = "X509 CRL"
 
-// revoked are certificates by issuer and serial number. Serial numbers are random, so
-// that authorities of one name, of which one replaces the other, have none in common.
+// revoked is a set of certificates by issuer and serial number. Serial numbers are random, so that
+// two authorities with the same name, of which one replaces the other, share none.
 type revoked map[string]bool
 
 func serialKey(issuer []byte, serial *big.Int) string {
 	return string(issuer) + "\x00" + serial.Text(16)
 }
 
-// check refuses a certificate that is one of them.
+// check returns ErrRevoked for a revoked certificate.
 func (r revoked) check(cert *x509.Certificate) error {
 	if len(r) > 0 && r[serialKey(cert.RawIssuer, cert.SerialNumber)] {
 		_, name := Identity(cert)
-		return fmt.Errorf("%w: that of %q with the serial number %s", ErrRevoked, name, Serial(cert))
+		return fmt.Errorf("%w: %q with serial number %s", ErrRevoked, name, Serial(cert))
 	}
 	return nil
 }
 
-// Serial is the certificate's serial number as people type it.
+// Serial returns the certificate's serial number in hexadecimal.
 func Serial(cert *x509.Certificate) string { return cert.SerialNumber.Text(16) }
 
-// readRevoked reads the lists in a file, none if there is no such file. A list of an
-// authority that is not among these is passed over: neither are its certificates taken.
+// readRevoked reads the lists in a file; none if the file does not exist. It skips lists of other
+// authorities, whose certificates are not accepted either.
 func readRevoked(path string, authorities []*x509.Certificate) (revoked, error) {
 	lists, err := readLists(path)
 	if err != nil || len(lists) == 0 {
@@ -79,7 +78,7 @@ func readRevoked(path string, authorities []*x509.Certificate) (revoked, error) 
 	return out, nil
 }
 
-// readLists reads the lists in a file; none if there is no file.
+// readLists reads the lists in a file; none if the file does not exist.
 func readLists(path string) (lists []*x509.RevocationList, err error) {
 	info, err := os.Stat(path)
 	switch {
@@ -88,7 +87,7 @@ func readLists(path string) (lists []*x509.RevocationList, err error) {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrFiles, err)
 	case info.Size() > maxRevokedBytes:
-		return nil, fmt.Errorf("%w: %s is larger than %d bytes: make a new authority", ErrFiles, path,
+		return nil, fmt.Errorf("%w: %s is larger than %d bytes: create a new authority", ErrFiles, path,
 			maxRevokedBytes)
 	}
 	data, err := os.ReadFile(path)
@@ -112,9 +111,9 @@ func readLists(path string) (lists []*x509.RevocationList, err error) {
 	return lists, nil
 }
 
-// Revoke adds certificates to the list of the authority in a folder, each given by its file or
-// its serial number, and returns how many are revoked now. Lists of other authorities in the file
-// stay. It may be repeated.
+// Revoke adds certificates to the revocation list of the authority in a folder, each given by its
+// file or its serial number, and returns the number of revoked certificates. It keeps the lists of
+// other authorities in the file, and is idempotent.
 func Revoke(dir string, which []string, now time.Time) (count int, err error) {
 	ca, key, err := loadCA(dir, now)
 	if err != nil {
@@ -153,14 +152,14 @@ func Revoke(dir string, which []string, now time.Time) (count int, err error) {
 	}
 	text = append(text, pem.EncodeToMemory(&pem.Block{Type: crlBlock, Bytes: der})...)
 	if len(text) > maxRevokedBytes {
-		return 0, fmt.Errorf("%w: %s would be larger than %d bytes: make a new authority", ErrFiles, path,
+		return 0, fmt.Errorf("%w: %s would be larger than %d bytes: create a new authority", ErrFiles, path,
 			maxRevokedBytes)
 	}
 	return len(next.RevokedCertificateEntries), writeFile(path, text, certMode)
 }
 
-// serialOf returns the serial number of a certificate of the authority, by its file, or as it
-// was given.
+// serialOf returns the serial number in which, which is a file with a certificate of the authority or
+// a serial number.
 func serialOf(which string, ca *x509.Certificate) (*big.Int, error) {
 	if _, err := os.Stat(which); err == nil {
 		found, err := readCerts(which)
@@ -168,29 +167,28 @@ func serialOf(which string, ca *x509.Certificate) (*big.Int, error) {
 			return nil, err
 		}
 		if err := found[0].CheckSignatureFrom(ca); err != nil || found[0].IsCA {
-			return nil, fmt.Errorf("%w: %s was not made by this authority for a node or client", ErrFiles, which)
+			return nil, fmt.Errorf("%w: %s is not a node's or client's certificate issued by this authority", ErrFiles, which)
 		}
 		return found[0].SerialNumber, nil
 	}
 	digits, err := hex.DecodeString(strings.Repeat("0", len(which)%2) + which)
 	if err != nil || len(digits) == 0 || len(digits) > 20 {
-		return nil, fmt.Errorf("%w: %q is neither a certificate's file nor a serial number as `percolator cert "+
-			"show` tells it", ErrFiles, which)
+		return nil, fmt.Errorf("%w: %q is neither a certificate's file nor a serial number as printed by `percolator cert "+
+			"show`", ErrFiles, which)
 	}
 	return new(big.Int).SetBytes(digits), nil
 }
 
-// Revoked reports whether the certificate, which has been taken once, has been revoked
-// since.
+// Revoked reports whether a certificate that was accepted before has been revoked since.
 func (f *Files) Revoked(cert *x509.Certificate) bool { return f.now().revoked.check(cert) != nil }
 
-// RevokedList returns how many certificates are revoked, and a short text that is the same
-// wherever the same ones are.
+// RevokedList returns the number of revoked certificates and a short digest of them, to compare
+// nodes.
 func (f *Files) RevokedList() (count int, digest string) {
 	list := f.now().revoked
 	sum := sha256.New()
 	for _, one := range slices.Sorted(maps.Keys(list)) {
-		_, _ = fmt.Fprintf(sum, "%q\n", one) // it never fails
+		_, _ = fmt.Fprintf(sum, "%q\n", one) // never fails
 	}
 	return len(list), hex.EncodeToString(sum.Sum(nil)[:8])
 }

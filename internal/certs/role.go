@@ -9,42 +9,42 @@ import (
 	"strings"
 )
 
-// Errors of this package. Messages say which file or certificate, and what to do.
+// Errors of this package. Messages name the file or certificate and a remedy.
 var (
-	// ErrRole reports that the certificate is of the authority, but for something else.
+	// ErrRole reports that the authority issued the certificate, but for another role.
 	ErrRole = errors.New("certs: wrong role")
-	// ErrExpired reports that the certificate's time is over, or has not come.
-	ErrExpired = errors.New("certs: certificate expired")
-	// ErrExists reports that the file is there already, and overwriting was not asked for.
+	// ErrExpired reports that the certificate has expired or is not yet valid.
+	ErrExpired = errors.New("certs: certificate is not valid now")
+	// ErrExists reports that the file already exists, and Request.Force is not set.
 	ErrExists = errors.New("certs: file exists")
-	// ErrFiles reports that a file is missing or unsound.
+	// ErrFiles reports that a file is missing or invalid.
 	ErrFiles = errors.New("certs: unusable file")
 )
 
-// Role is what a certificate's holder may be.
+// Role is the role of a certificate's holder.
 type Role string
 
-// The roles. Each but Client may do what those above it may. Which call takes which is a
-// table in internal/rpc.
+// The roles. Each but Client includes the permissions of those above it. A table in internal/rpc
+// contains the role that each call requires.
 const (
-	Reader   Role = "reader"   // reads data, and what the cluster says of itself
+	Reader   Role = "reader"   // reads data and the cluster's status
 	Writer   Role = "writer"   // runs transactions
-	Observer Role = "observer" // works for observers: starts back-fills
-	Operator Role = "operator" // steers the cluster
-	Node     Role = "node"     // a member of the cluster: everything
-	// Client is what certificates say that were made before clients had roles of their
-	// own. It counts as Operator, which every client was then.
+	Observer Role = "observer" // operates observers, such as starting back-fills
+	Operator Role = "operator" // administers the cluster
+	Node     Role = "node"     // a member of the cluster: all permissions
+	// Client is the role in certificates of early builds, which did not distinguish clients. It
+	// counts as Operator, whose permissions every client had then.
 	Client Role = "client"
 )
 
-// ClientRoles are those that a client's certificate may be made for, the least one first.
+// ClientRoles returns the roles that a client's certificate may have, the weakest first.
 func ClientRoles() []Role { return []Role{Reader, Writer, Observer, Operator} }
 
-// AllRoles are those that the public interface is served to.
+// AllRoles returns the roles that the public interface accepts.
 func AllRoles() []Role { return append(ClientRoles(), Node, Client) }
 
-// Includes reports whether who has the role may do what takes the other one. A role that
-// is not known includes nothing, and nothing includes it.
+// Includes reports whether the role has all permissions of the other one. An unknown role includes
+// none and is included in none.
 func (r Role) Includes(other Role) bool {
 	if r == Client {
 		r = Operator
@@ -56,12 +56,12 @@ func (r Role) Includes(other Role) bool {
 
 const scheme = "percolator"
 
-// identity is the URI that carries role and name.
+// identity returns the URI that encodes role and name.
 func identity(role Role, name string) *url.URL {
 	return &url.URL{Scheme: scheme, Host: string(role), Path: "/" + name}
 }
 
-// Identity is the role and the name in a certificate; an empty role if there is none of ours.
+// Identity returns the role and the name in a certificate; an empty role if it has no such URI.
 func Identity(cert *x509.Certificate) (Role, string) {
 	for _, u := range cert.URIs {
 		if u.Scheme == scheme {
@@ -71,17 +71,17 @@ func Identity(cert *x509.Certificate) (Role, string) {
 	return "", ""
 }
 
-// checkRole refuses a certificate that has none of the roles.
+// checkRole returns ErrRole for a certificate with none of the roles.
 func checkRole(cert *x509.Certificate, accept []Role) error {
 	role, name := Identity(cert)
 	if slices.Contains(accept, role) {
 		return nil
 	}
 	if role == "" {
-		return fmt.Errorf("%w: certificate %q has none, %s is asked for", ErrRole,
+		return fmt.Errorf("%w: certificate %q has none, want %s", ErrRole,
 			cert.Subject.CommonName, list(accept))
 	}
-	return fmt.Errorf("%w: certificate %q has the role %s, %s is asked for", ErrRole, name, role,
+	return fmt.Errorf("%w: certificate %q has the role %s, want %s", ErrRole, name, role,
 		list(accept))
 }
 

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Info describes one certificate in a folder, or its gossip keys, which have neither
-// hosts nor an end.
+// Info describes one certificate in a folder, or its gossip keys, which have neither hosts nor an
+// expiry.
 type Info struct {
 	File                string    `json:"file"`
 	Role                string    `json:"role"` // "authority", "gossip", a Role, or empty
@@ -20,15 +20,15 @@ type Info struct {
 	Serial              string    `json:"serial,omitempty"` // for `cert revoke`; of nodes and clients
 	Hosts               []string  `json:"hosts,omitempty"`
 	NotBefore, NotAfter time.Time `json:"-"`
-	// Problem is why it can't be used; empty if it can.
+	// Problem is the reason why the file cannot be used, or empty.
 	Problem string `json:"problem,omitempty"`
-	// Warning says that its end is near, or that it should be replaced for its role; empty
-	// if neither, or if there is a Problem.
+	// Warning reports that the certificate expires soon or has no client role; empty if neither, or
+	// if there is a Problem.
 	Warning string `json:"warning,omitempty"`
 }
 
-// Show describes the certificates in a folder, and its gossip keys, without which a node
-// does not start.
+// Show describes the certificates in a folder, and its gossip keys, without which a node does not
+// start.
 func Show(dir string, now time.Time) ([]Info, error) {
 	var all []Info
 	authorities, err := readCerts(filepath.Join(dir, CACert))
@@ -59,25 +59,25 @@ func Show(dir string, now time.Time) ([]Info, error) {
 	return append(all, describeKeys(dir)...), nil
 }
 
-// describeKeys describes the gossip keys, or says that they are missing where there is a
-// node's certificate. A client's folder has none.
+// describeKeys describes the gossip keys. It reports them as missing only next to a node's
+// certificate, because a client's folder has none.
 func describeKeys(dir string) []Info {
 	i := Info{File: GossipKeys, Role: "gossip"}
 	switch keys, err := ReadGossipKeys(dir); {
 	case err == nil:
 		i.Name = fmt.Sprintf("keys: %d", len(keys))
 		if slices.ContainsFunc(keys, func(key []byte) bool { return len(key) != gossipKeyBytes }) {
-			i.Problem = fmt.Sprintf("a key is not of %d bytes", gossipKeyBytes)
+			i.Problem = fmt.Sprintf("a key does not have %d bytes", gossipKeyBytes)
 		}
 	case errors.Is(err, fs.ErrPermission):
-		i.Name = "not for this user to read" // who watches over certificates need not be
+		i.Name = "not readable by this user" // a user that monitors certificates need not be able to
 	case !errors.Is(err, fs.ErrNotExist):
-		i.Problem = "cannot be read"
+		i.Problem = "unreadable"
 	default:
 		if _, err := os.Stat(filepath.Join(dir, NodeCert)); err != nil {
 			return nil
 		}
-		i.Problem = "missing; copy it from where the authority was made"
+		i.Problem = "missing; copy it from the folder in which the authority was created"
 	}
 	return []Info{i}
 }
@@ -103,20 +103,20 @@ func describe(file string, c *x509.Certificate, authorities []*x509.Certificate,
 	case now.After(c.NotAfter):
 		i.Problem = "expired"
 	case now.Before(c.NotBefore):
-		i.Problem = "not good yet"
+		i.Problem = "not yet valid"
 	case err != nil:
-		i.Problem = "not of the authority in " + CACert + otherAuthority(c, authorities)
+		i.Problem = "not issued by the authority in " + CACert + otherAuthority(c, authorities)
 	case role == "":
 		i.Problem = "no role"
 	default:
 		if i.Warning = soon(c, now); i.Warning == "" && role == Client {
-			i.Warning = "of no role of its own: counts as operator"
+			i.Warning = "no client role: counts as operator"
 		}
 	}
 	return i
 }
 
-// hosts are the names and addresses that a certificate's holder is reached by.
+// hosts returns the DNS names and IP addresses in a certificate.
 func hosts(c *x509.Certificate) []string {
 	all := slices.Clone(c.DNSNames)
 	for _, ip := range c.IPAddresses {

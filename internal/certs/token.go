@@ -7,12 +7,11 @@ import (
 	"strings"
 )
 
-// A token is for people who log in with a browser, in place of a certificate: 256 random
-// bits as text. Whoever makes one sends only its hash to the cluster. The functions here
-// keep nothing.
+// Tokens for logging in with a browser instead of a certificate: 256 random bits as text. The creator
+// sends only the hash to the cluster. Stateless.
 
-// tokenPrefix has tokens be found in files where they should not be; tokenBytes is how many
-// random bytes follow, in base64.
+// tokenPrefix lets scanners find leaked tokens in files; tokenBytes is the number of random bytes
+// that follow, in base64.
 const (
 	tokenPrefix = "percolator_"
 	tokenBytes  = 32
@@ -27,8 +26,8 @@ func NewToken() (secret string, hash []byte) {
 	return secret, hash
 }
 
-// TokenHash returns the hash by which a cluster knows the token; ok is false for what
-// cannot be a token. One hash is enough: nobody can try 256 bits.
+// TokenHash returns the hash that the cluster stores for the token; ok is false for a text that is
+// not a token. A single unsalted hash suffices, because 256 random bits cannot be guessed.
 func TokenHash(secret string) (hash []byte, ok bool) {
 	text, ok := strings.CutPrefix(secret, tokenPrefix)
 	if !ok || len(text) != base64.RawURLEncoding.EncodedLen(tokenBytes) {

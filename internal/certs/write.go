@@ -15,15 +15,15 @@ const (
 	dirMode  = 0o755
 )
 
-// file is one that is about to be written.
+// file is a file to be written.
 type file struct {
 	name string
 	data []byte
 	mode os.FileMode
 }
 
-// write puts the files into Dir, each whole or not at all. Without Force nothing is
-// written if one of them is there.
+// write writes the files into Dir, each as a whole or not at all. Without Force it writes nothing if
+// one of them exists.
 func (r Request) write(files []file, notAfter time.Time) (Created, error) {
 	if err := os.MkdirAll(r.Dir, dirMode); err != nil {
 		return Created{}, fmt.Errorf("certs: %w", err)
@@ -48,7 +48,7 @@ func (r Request) write(files []file, notAfter time.Time) (Created, error) {
 	return created, nil
 }
 
-// writeFile replaces a file by renaming: who reads it sees the old one or the new one.
+// writeFile replaces a file by renaming, so that readers see the old contents or the new.
 func writeFile(path string, data []byte, mode os.FileMode) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // mode 0600
 	if err != nil {

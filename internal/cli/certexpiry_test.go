@@ -36,7 +36,7 @@ func TestExpiryIsShown(t *testing.T) {
 	}
 	_, stdout, _ = runApp(t, cluster, nil, "status")
 	for _, want := range []string{"node.crt EXPIRED on 2026-01-02T03:04:05Z",
-		"ca.crt is good until 2030-01-02"} {
+		"ca.crt is valid until 2030-01-02"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in\n%s", want, stdout)
 		}

@@ -1,4 +1,4 @@
-// Package certstest makes folders of certificates for tests.
+// Package certstest creates folders of certificates for tests.
 package certstest
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/percolator-go/percolator/internal/certs"
 )
 
-// Folder makes a folder with an authority, its gossip key, and the certificates of a node
-// and a client for the host. The client is an operator.
+// Folder creates a folder with an authority, its gossip key, and certificates for a node at the host
+// and a client. The client has the role operator.
 func Folder(tb testing.TB, host string) (dir string) {
 	tb.Helper()
 	dir = tb.TempDir()
@@ -32,8 +32,8 @@ func Folder(tb testing.TB, host string) (dir string) {
 	return dir
 }
 
-// OldClient makes a folder with a client's certificate as they were before clients had
-// roles of their own. The authority is that of the folder ca.
+// OldClient creates a folder with a client's certificate without a client role, as early builds
+// issued them. The authority in the folder ca signs it.
 func OldClient(tb testing.TB, ca string) (dir string) {
 	tb.Helper()
 	dir = tb.TempDir()
@@ -41,7 +41,7 @@ func OldClient(tb testing.TB, ca string) (dir string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	// Its key is the authority's: what counts is what is signed.
+	// It uses the authority's key; only the signed contents matter.
 	public := pair.Leaf.PublicKey
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "ann"},

@@ -155,7 +155,7 @@ func certificateText(c *pb.CertificateStatus) string {
 	if c.Problem != "" {
 		return c.Problem
 	}
-	return fmt.Sprintf("%s is good until %s", c.File,
+	return fmt.Sprintf("%s is valid until %s", c.File,
 		time.UnixMilli(c.ExpiresUnixMs).UTC().Format(time.DateOnly))
 }
 

@@ -103,7 +103,7 @@ func creating(d *shell.Deps, cmd *cobra.Command, req *certs.Request, lifetime ti
 		return d.Out.Answer(struct {
 			Files    []string  `json:"files"`
 			NotAfter time.Time `json:"not_after"`
-		}{created.Files, created.NotAfter.UTC().Truncate(time.Second)}, "wrote %s; good until %s",
+		}{created.Files, created.NotAfter.UTC().Truncate(time.Second)}, "wrote %s; valid until %s",
 			strings.Join(created.Files, ", "), created.NotAfter.UTC().Format(time.DateOnly))
 	}
 	return d.WithOutput(cmd)
@@ -130,9 +130,9 @@ func certShow(d *shell.Deps) *cobra.Command {
 // command, so that a script can watch over them.
 func showCertificates(out *shell.Printer, infos []certs.Info) error {
 	var bad []string
-	list := out.Listing("FILE, ROLE, NAME, GOOD UNTIL, STATE, HOSTS")
+	list := out.Listing("FILE, ROLE, NAME, VALID UNTIL, STATE, HOSTS")
 	for _, i := range infos {
-		state, name, until := "good", "-", "-"
+		state, name, until := "valid", "-", "-"
 		if i.Warning != "" {
 			state = strings.ToUpper(i.Warning)
 		}
@@ -181,7 +181,7 @@ it to the folders of all nodes, next to ca.crt. Nodes reread it within a second 
 		}
 		return d.Out.Answer(struct {
 			Revoked int `json:"revoked"`
-		}{n}, "%s holds %d now; copy it to all nodes", certs.RevokedList, n)
+		}{n}, "%s now lists %d certificates; copy it to all nodes", certs.RevokedList, n)
 	}
 	return d.WithOutput(cmd)
 }
@@ -219,7 +219,7 @@ The active key cannot be dropped. drop --force removes an added key that is not 
 		}
 		return d.Out.Answer(struct {
 			Keys int `json:"keys"`
-		}{n}, "gossip.keys holds %d now; copy it to all nodes before the next step", n)
+		}{n}, "gossip.keys now contains %d keys; copy it to all nodes before the next step", n)
 	}
 	return d.WithOutput(cmd)
 }
