@@ -21,8 +21,8 @@ import (
 	"github.com/percolator-go/percolator/node/leaderjobs"
 )
 
-// adminNode is the node as the service Admin sees it. It owns nothing; requests of
-// operators call it, on goroutines that may wait.
+// adminNode implements the service Admin's view of the node. It owns no state; operators' requests
+// call it, on goroutines that may wait.
 type adminNode struct {
 	self      uint64
 	router    *route.Router
@@ -33,7 +33,7 @@ type adminNode struct {
 	status    *statuses
 	tablets   *leaderjobs.StatusCache
 	gather    func() ([]*dto.MetricFamily, error) // the node's metrics
-	logLevel  *slog.LevelVar                      // nil: the log has a level of its own
+	logLevel  *slog.LevelVar                      // nil: the log's level cannot be changed
 	clients   *rpc.Clients
 	peerNodes *cluster.PeerNodes
 }
@@ -90,8 +90,8 @@ func (n *adminNode) Leaders(ctx context.Context, age time.Duration) ([]*pb.Statu
 	return n.tablets.Get(ctx, age)
 }
 
-// PlacementStatus implements admin.Node. Placement runs where meta is led: if that is not
-// here, the leader is asked. It returns nil if nobody knows.
+// PlacementStatus implements admin.Node. Placement runs on meta's leader: if that is another node, it
+// queries that one. It returns nil if no leader answers.
 func (n *adminNode) PlacementStatus(ctx context.Context) *pb.PlacementStatus {
 	status, leader := n.jobs.PlacementStatus(), n.router.Leader(cluster.MetaTablet)
 	if status == nil && leader != 0 && leader != n.self {

@@ -123,8 +123,8 @@ func (c *changes) readMeta(ctx context.Context) {
 	read("the observer catalogue", c.observers.ApplyCatalogue)
 }
 
-// gone releases the advisory locks that an incarnation of a node held in this node's lock
-// service, and notes that the process may have died of running an observer.
+// gone releases the advisory locks that an incarnation of a node held in this node's lock service,
+// and records that the process may have crashed while running an observer.
 func (c *changes) gone(m cluster.Member) {
 	c.observers.NoteCrash()
 	c.locks.Forget(hosting.LockOwners(m.NodeID, m.Incarnation))
@@ -146,7 +146,7 @@ func rereadMap(ctx context.Context, needed func() bool, read func(context.Contex
 			continue
 		}
 		attempt, cancel := context.WithTimeout(ctx, mapTimeout)
-		_ = read(attempt) // after an error, the next reading brings the same news
+		_ = read(attempt) // after an error, the next read catches up
 		cancel()
 	}
 }

@@ -17,9 +17,9 @@ import (
 // every few minutes. After a storage fault a tablet stays stopped: nothing may be acknowledged that
 // the store has not persisted (design section 10).
 //
-// Tablets' actors report here, and readiness and status read on any goroutine; nobody
-// waits, since the replicas' workers open the tablets. In flight may be, for each tablet,
-// one pause and one opening.
+// Tablets' actors report here, and readiness and status read on any goroutine. No method waits,
+// since the replicas' workers open the tablets. Each tablet may have one pause and one opening in
+// flight.
 type failures struct {
 	logger *slog.Logger
 	reopen func(tablet uint64, done func(error)) // see replicas.Set; it does not wait
@@ -40,11 +40,10 @@ const (
 	reopenMemory = time.Hour
 )
 
-// reopenings holds the panics of this node's tablets that are not forgotten yet, by
-// tablet.
+// reopenings holds the recent panics of this node's tablets, by tablet.
 type reopenings map[uint64]*panics
 
-// panics are one tablet's.
+// panics are the recent panics of one tablet.
 type panics struct {
 	count int
 	last  time.Time
@@ -79,14 +78,14 @@ func (r reopenings) next(tablet uint64, now time.Time) time.Duration {
 	return pause
 }
 
-// newFailures returns failures that has tablets opened by reopen.
+// newFailures returns failures that opens tablets by reopen.
 func newFailures(logger *slog.Logger, reopen func(uint64, func(error))) *failures {
 	return &failures{
 		logger: logger, reopen: reopen, why: map[uint64]error{}, panics: reopenings{},
 	}
 }
 
-// close ends the pauses. Tablets that have stopped stay so from here on.
+// close cancels the pauses. From then on stopped tablets stay stopped.
 func (f *failures) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -98,8 +97,8 @@ func (f *failures) close() {
 	}
 }
 
-// add records that a tablet has stopped, and has it reopened if it has panicked, now or
-// after a pause. It does not wait.
+// add records that a tablet has stopped and, if it panicked, reopens it now or after a pause. It does
+// not wait.
 func (f *failures) add(id uint64, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -112,13 +111,13 @@ func (f *failures) add(id uint64, err error) {
 		f.openLocked(id)
 		return
 	}
-	f.logger.Error("a tablet keeps panicking; it is reopened after a pause",
+	f.logger.Error("tablet keeps panicking; reopening it after a pause",
 		"tablet", id, "pause", pause)
 	f.panics[id].timer = time.AfterFunc(pause, func() { f.resume(id) })
 }
 
-// resume reopens a tablet whose pause has ended. In the meantime it may have been opened
-// or destroyed, or its store may have failed.
+// resume reopens a tablet whose pause has ended. It may have been opened or destroyed during the
+// pause, or its store may have failed.
 func (f *failures) resume(id uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -132,21 +131,19 @@ func (f *failures) resume(id uint64) {
 func (f *failures) openLocked(id uint64) {
 	f.reopen(id, func(err error) {
 		if err != nil {
-			f.logger.Error("a tablet could not be reopened", "tablet", id, "error", err)
+			f.logger.Error("cannot reopen a tablet", "tablet", id, "error", err)
 		}
 	})
 }
 
-// forget records that a tablet's replica works again, or is destroyed. Its panics still
-// count.
+// forget records that a tablet's replica works again or was destroyed. Its panics still count.
 func (f *failures) forget(id uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.why, id)
 }
 
-// first returns why the failed tablet with the lowest id does not serve; nil if none has
-// failed.
+// first returns the error of the failed tablet with the lowest id, or nil if none has failed.
 func (f *failures) first() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

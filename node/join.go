@@ -43,8 +43,8 @@ type joining struct {
 	self       *join.Self
 	membership *join.Membership
 
-	listen  net.Listener     // nil: there is none, or it was handed over
-	ports   *gossip.Listener // nil: none, or gossip has it
+	listen  net.Listener     // nil: none, or handed over
+	ports   *gossip.Listener // nil: none, or owned by gossip
 	gossip  *gossip.Gossip   // nil: the node is alone
 	contact *join.GRPCContact
 	at      *pb.NodeAddresses // announced addresses
@@ -75,8 +75,8 @@ type joiningParts struct {
 	discards func(ctx context.Context)
 }
 
-// openJoining binds the node's addresses and reads its record. From then on the node answers who it
-// is, but admits nobody. bootstrap adds the first tablets to the batch in which a founder becomes a
+// openJoining binds the node's addresses and reads its record. From then on the node answers Hello
+// but admits no node. bootstrap adds the first tablets to the batch in which a founder becomes a
 // member of its cluster. On error it closes everything.
 func openJoining(cfg Config, files *certs.Files, st *store.Store,
 	bootstrap func(*store.Batch, uint64), parts joiningParts) (*joining, error) {
@@ -92,7 +92,7 @@ func openJoining(cfg Config, files *certs.Files, st *store.Store,
 	}
 	e.warnOfMissingHost()
 	e.contact = join.NewGRPCContact(e.credentials())
-	// A node with replicas was in a cluster before, and may be needed for a quorum.
+	// A node with replicas was a member before, and a quorum may need it.
 	voters, err := votersWith(st, e.self.Recovery().Dead)
 	if err != nil {
 		return nil, errors.Join(err, e.close())
@@ -118,8 +118,8 @@ func openJoining(cfg Config, files *certs.Files, st *store.Store,
 	return e, nil
 }
 
-// votersWith returns the nodes, in order, that vote in the Raft groups of which the store
-// has a replica, without those that a recovery has declared dead.
+// votersWith returns the voters, in order, of the Raft groups of which the store has a replica,
+// without those that a recovery has declared dead.
 func votersWith(st *store.Store, dead []uint64) (nodes []uint64, err error) {
 	stored, err := snapshot.StoredReplicas(st)
 	if err != nil {
@@ -155,8 +155,8 @@ func openCerts(cfg Config) (*certs.Files, error) {
 	return files, nil
 }
 
-// join opens the node's listeners and its record, and returns when the node belongs to a
-// cluster or ctx ends. HTTP is opened first, so that probes can tell why the node waits.
+// join opens the node's listeners and its record, and returns when the node belongs to a cluster or
+// ctx ends. It opens HTTP first, so that probes can report why the node waits.
 func (n *Node) join(ctx context.Context) error {
 	n.servers = &servers{}
 	bootstrap := func(b *store.Batch, node uint64) {
@@ -202,10 +202,10 @@ func (n *Node) registry() join.Registry {
 	}
 }
 
-// fail records why this process must end. It does not end it: whoever opened the node
+// fail records the error for which this process must end. It does not end it: the caller of Open
 // receives from Failed and calls Close. It never blocks.
 func (n *Node) fail(err error) {
-	n.cfg.Logger.Error("this node must stop", "error", err)
+	n.cfg.Logger.Error("node must stop", "error", err)
 	select {
 	case n.failed <- err:
 	default: // one reason is enough
@@ -252,8 +252,8 @@ func (e *joining) bind(parts joiningParts) error {
 			return err
 		}
 	}
-	// The remoting binds this address itself, later: only its port is settled here.
-	// Another process may take the port in between, and then the start fails.
+	// The remoting binds this address later; only its port is chosen here. If another process
+	// binds that port in between, the start fails.
 	if addr := e.cfg.PeerAddr(); addr != "" {
 		if e.cfg.Peer, err = freePort(addr); err != nil {
 			return err
@@ -263,7 +263,7 @@ func (e *joining) bind(parts joiningParts) error {
 	return err
 }
 
-// warnOfMissingHost warns if the certificate is not for the address that others are told.
+// warnOfMissingHost warns if the certificate does not cover the announced address.
 func (e *joining) warnOfMissingHost() {
 	host, _, err := net.SplitHostPort(e.at.Listen)
 	if e.files == nil || err != nil { // without a listener there is nothing to reach
@@ -275,20 +275,19 @@ func (e *joining) warnOfMissingHost() {
 	}
 }
 
-// freePort returns the address with port 0 replaced by a port that was free just now.
+// freePort returns the address with port 0 replaced by a currently free port.
 func freePort(addr string) (string, error) {
 	if _, port, err := net.SplitHostPort(addr); err != nil || port != "0" {
 		return addr, err
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return "", fmt.Errorf("node: look for a free port: %w", err)
+		return "", fmt.Errorf("node: find a free port: %w", err)
 	}
 	return l.Addr().String(), l.Close()
 }
 
-// peerAddr returns the address to bind for traffic between nodes; empty if the node is
-// alone.
+// peerAddr returns the address to bind for traffic between nodes, or "" if the node is alone.
 func (e *joining) peerAddr() string { return e.cfg.PeerAddr() }
 
 // credentials returns the credentials of join requests.
@@ -338,8 +337,8 @@ func another(l net.Listener) (net.Listener, error) {
 	return net.FileListener(f)
 }
 
-// maxEarlyConns bounds the connections to a node that does not serve yet. earlyIdle
-// bounds how long one of them may be idle, so that clients do not keep nodes out.
+// maxEarlyConns limits the connections to a node that does not serve yet, and earlyIdle the time that
+// one of them may be idle, so that clients cannot exclude joining nodes.
 const (
 	maxEarlyConns = 256
 	earlyIdle     = 3 * time.Second
@@ -354,7 +353,7 @@ func (e *joining) takeOver() (net.Listener, error) {
 	if e.early == nil {
 		return l, nil
 	}
-	// Requests under way fail; other nodes ask again.
+	// Fails running requests; other nodes retry.
 	e.early.Stop()
 	err := <-e.earlyServed
 	e.early = nil
@@ -367,7 +366,7 @@ func (e *joining) takeOver() (net.Listener, error) {
 // register registers the membership service with a server.
 func (e *joining) register(r grpc.ServiceRegistrar) { pb.RegisterMembershipServer(r, e.membership) }
 
-// enter waits until the node belongs to a cluster and returns who it is there.
+// enter waits until the node belongs to a cluster and returns its identity there.
 func (e *joining) enter(ctx context.Context) (join.Identity, error) {
 	err := e.membership.Enter(ctx)
 	return e.self.Identity(), err
@@ -385,10 +384,10 @@ func (e *joining) openGossip(self cluster.Member,
 		ClusterID: e.self.Identity().ClusterID, Self: self, Certs: e.cfg.Certs, Known: e.known,
 		Gate: e.gate, Logger: e.cfg.Logger,
 		Replaced: func(by cluster.Member) {
-			// The next start must be later than the one that has replaced this: the other
-			// nodes take any earlier incarnation for dead.
+			// The next start must be later than the one that has replaced this: other nodes treat
+			// any earlier incarnation as dead.
 			if err := e.self.Outlive(by.Incarnation); err != nil {
-				e.cfg.Logger.Error("the incarnation that has replaced this one could not be recorded",
+				e.cfg.Logger.Error("cannot record the incarnation that has replaced this one",
 					"error", err)
 			}
 			replaced(by)
@@ -404,8 +403,7 @@ func (e *joining) openGossip(self cluster.Member,
 	return g, nil
 }
 
-// known returns the gossip addresses of all nodes that this one has been told of, perhaps
-// out of date and with duplicates.
+// known returns the gossip addresses of all known nodes, possibly out of date and with duplicates.
 func (e *joining) known() []string {
 	var out []string
 	for _, n := range e.self.Contacts().Nodes {
@@ -437,25 +435,25 @@ func (e *joining) open(r join.Registry, refused func(error)) {
 	})
 }
 
-// quit ends the upkeep and waits for it. It must come before the end of the parts that
-// the upkeep asks. It may be called again.
+// quit stops the upkeep and waits for it. It must be called before the parts that the upkeep uses are
+// closed. It may be called again.
 func (e *joining) quit() {
 	e.end()
 	e.upkeep.Wait()
 }
 
-// close closes whatever is open, also after a failed start. The node's own server must
-// have ended. The others learn by gossip that this incarnation is over.
+// close closes everything that is open, also after a failed start. The node's own server must have
+// stopped. Gossip announces to other nodes that this incarnation has ended.
 func (e *joining) close() error {
 	e.quit()
 	var errs []error
-	if l, err := e.takeOver(); l != nil { // the start has failed before serve
+	if l, err := e.takeOver(); l != nil { // the start failed before serve
 		errs = append(errs, err, l.Close())
 	}
 	if e.gossip != nil {
 		errs = append(errs, e.gossip.Close())
 	}
-	if e.ports != nil { // gossip has not taken it over
+	if e.ports != nil { // gossip does not own it
 		errs = append(errs, e.ports.Close())
 	}
 	if e.contact != nil {

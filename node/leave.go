@@ -13,13 +13,12 @@ import (
 	"github.com/percolator-go/percolator/cluster/route"
 )
 
-// This file transfers what a node leads when it is about to end. It owns nothing: who
-// leads is in the router. The goroutine that closes the node waits here; up to
-// transfersAtOnce transfers are in flight, each of which its group may refuse or leave
-// unanswered.
+// Transfer of a stopping node's leaderships. It owns no state: the router knows the leaders. The
+// goroutine that closes the node waits here; up to transfersAtOnce transfers are in flight, each of
+// which its group may refuse or leave unanswered.
 
-// transferTimeout bounds all transfers together, oneTransferTimeout each of them.
-// transferRounds is how often those that failed are tried.
+// transferTimeout limits all transfers together, oneTransferTimeout each of them. transferRounds is
+// the number of attempts.
 const (
 	transferTimeout    = 10 * time.Second
 	oneTransferTimeout = 3 * time.Second
@@ -27,11 +26,10 @@ const (
 	transferRounds     = 3
 )
 
-// transferLeaderships tells placement by gossip to move nothing more here, and transfers
-// what the node leads.
+// transferLeaderships announces by gossip that placement must move nothing more here, and transfers
+// the node's leaderships.
 func (n *Node) transferLeaderships(ctx context.Context) {
-	// After a start that failed early there are no tablets yet; a node that is alone has
-	// nobody to transfer them to.
+	// A start that failed early has no tablets; a single node has no other to transfer them to.
 	if n.tablets == nil || n.peerNodes.Alone() || ctx.Err() != nil {
 		return
 	}
@@ -39,13 +37,13 @@ func (n *Node) transferLeaderships(ctx context.Context) {
 	n.tablets.transferAll(ctx)
 }
 
-// transferAll transfers what this node leads to live voters, so that nobody has to wait
-// for an election when the node ends. Tablets whose leadership cannot be transferred
-// elect a leader after that. It waits up to transferTimeout.
+// transferAll transfers this node's leaderships to live voters, so that no client has to wait for an
+// election when the node ends. Tablets whose leadership cannot be transferred elect a leader
+// afterwards. It waits up to transferTimeout.
 func (t *tablets) transferAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
-	// What failed may succeed in the next round, and leaderships may have come back.
+	// Failed transfers may succeed in the next round, and leaderships may have returned.
 	for range transferRounds {
 		left := t.transferable()
 		if len(left) == 0 || ctx.Err() != nil {
@@ -57,14 +55,14 @@ func (t *tablets) transferAll(ctx context.Context) {
 			group.Go(func() error { return t.transferOne(ctx, d.TabletId) })
 		}
 		if err := group.Wait(); err != nil {
-			t.cfg.Logger.Debug("a leadership could not be transferred", "error", err)
+			t.cfg.Logger.Debug("cannot transfer a leadership", "error", err)
 		}
 	}
 }
 
-// transferable returns the tablets that this node leads and another voter could lead. A
-// learner could not, nor a voter on its way out, nor one whose node has ended: a group at
-// rest does not notice that, and would be waited for in vain.
+// transferable returns the tablets that this node leads and another voter could lead. Learners and
+// voters being removed cannot lead, nor can a voter whose node has ended: a quiescent group would
+// not notice that, and the transfer would time out.
 func (t *tablets) transferable() []*pb.TabletDescriptor {
 	return slices.DeleteFunc(t.router.LedHere(), func(d *pb.TabletDescriptor) bool {
 		return !slices.ContainsFunc(d.Replicas, func(r *pb.Replica) bool {
@@ -73,11 +71,11 @@ func (t *tablets) transferable() []*pb.TabletDescriptor {
 	})
 }
 
-// transferOne transfers one tablet and tells the router who leads it then, so that
-// requests that still come here are sent on.
+// transferOne transfers one tablet and records its new leader in the router, so that requests that
+// still arrive here are redirected.
 func (t *tablets) transferOne(ctx context.Context, id uint64) error {
 	port := t.router.Port(id)
-	if port == nil { // the replica has been removed meanwhile
+	if port == nil { // the replica has been removed in the meantime
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, oneTransferTimeout)
@@ -89,8 +87,7 @@ func (t *tablets) transferOne(ctx context.Context, id uint64) error {
 	return err
 }
 
-// recordLeader tells the router who leads a tablet after self has transferred it; 0: not
-// known.
+// recordLeader records in the router the leader of a tablet that self has transferred; 0: unknown.
 func recordLeader(r *route.Router, id, self, leader uint64) {
 	if leader == self {
 		return

@@ -66,12 +66,11 @@ func DefaultConfig() Config { return config.DefaultConfig() }
 
 // Node is a running node. Its methods may be used concurrently.
 type Node struct {
-	// It opens the parts below in the order of open, wires them, and closes them in the
-	// opposite order. The only state of its own that changes is whether it serves and whether
-	// it is closed. open sets all other fields, on the goroutine of Open, before anything
-	// that reads them runs. While open is at work other nodes' messages already come in;
-	// requests for a part that is yet to be opened are refused (peerHandler). Close may find
-	// any part missing, because it also cleans up after an Open that failed half-way.
+	// A Node opens the parts below in the order of open, wires them, and closes them in the opposite
+	// order. Its only mutable state is whether it serves and whether it is closed. open sets all
+	// other fields, on the goroutine of Open, before anything that reads them runs. Other nodes'
+	// messages already arrive during open; peerHandler refuses requests for a part that is not open
+	// yet. Close may find any part missing, because it also cleans up after a failed Open.
 
 	cfg     Config
 	parts   nodeparts.Parts
@@ -87,10 +86,10 @@ type Node struct {
 	system    *actor.ActorSystem
 	turns     *actorkit.Dispatcher
 	router    *route.Router
-	peers     *peer.Peers        // nil: the node runs alone
-	peerNodes *cluster.PeerNodes // asked through peers
-	remote    *remoting.Link     // under peers; nil: a part replaces it
-	unwatch   func()             // ends the watch of members; nil: there is none
+	peers     *peer.Peers        // nil: the node is alone
+	peerNodes *cluster.PeerNodes // requests go through peers
+	remote    *remoting.Link     // below peers; nil: replaced by a test
+	unwatch   func()             // stops watching members; nil: not watching
 	carrier   *route.Carrier
 	oracles   *route.Oracles
 	meta      *meta.Meta
@@ -98,16 +97,15 @@ type Node struct {
 	tablets   *tablets
 	oracle    *localOracle
 	survey    *scanner.ClusterSurvey
-	lockd     atomic.Pointer[lockd.Lockd] // nil: it does not run; other nodes may ask before
+	lockd     atomic.Pointer[lockd.Lockd] // nil: not running yet; other nodes may already send requests
 	transport *transport                  // of the client and of the server of remote clients
 	clients   rpc.Clients                 // remote ones
 	client    *txn.Client
 	policy    *cluster.PolicyView
 	status    *statuses
 
-	// background are the node's own goroutines; woken is what the worker of changes waits
-	// for, and requests what those of other nodes wait in that cannot be answered at
-	// once.
+	// background are the node's own goroutines; woken wakes the worker of changes, and requests
+	// queues those requests of other nodes that cannot be answered at once.
 	background *background
 	woken      actorkit.Wakeup
 	requests   requestQueue
@@ -120,13 +118,13 @@ type Node struct {
 	servers  *servers
 	pages    atomic.Pointer[console.Parts] // for the console; nil until everything runs
 	serving  atomic.Bool                   // everything runs
-	// waiting is the last reason that the door gave for not letting this node go on; nil:
-	// there was none. It is shown while serving is false.
+	// waiting is the last reason for which joining waits, or nil. It is shown while serving is
+	// false.
 	waiting atomic.Pointer[string]
-	failed  chan error // has room for one: why this process must end
+	failed  chan error // capacity 1: the error for which this process must end
 
-	// peersOpen is closed when the node's carrier is there. Until then other nodes'
-	// requests are refused.
+	// peersOpen is closed when the node's carrier exists. Until then other nodes' requests are
+	// refused.
 	peersOpen chan struct{}
 
 	mu     sync.Mutex
@@ -139,8 +137,8 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	return open(ctx, cfg, nodeparts.Parts{})
 }
 
-// open is Open with some of the node's parts replaced. When it fails, it closes what had
-// been opened, and drains it for at most closeTimeout.
+// open is Open with some of the node's parts replaced. If it fails, it drains the opened parts for at
+// most closeTimeout and closes them.
 func open(ctx context.Context, cfg Config, parts nodeparts.Parts) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -148,8 +146,8 @@ func open(ctx context.Context, cfg Config, parts nodeparts.Parts) (*Node, error)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	// Observers are declared before anything is opened: a faulty declaration must not
-	// leave a directory or a bound port behind.
+	// Observers are declared before anything is opened: an invalid declaration must not leave a
+	// directory or a bound port behind.
 	registry := percolator.NewRegistry()
 	if cfg.Observers != nil {
 		cfg.Observers(registry)
@@ -164,7 +162,7 @@ func open(ctx context.Context, cfg Config, parts nodeparts.Parts) (*Node, error)
 	n.requests = make(requestQueue, maxPeerRequests)
 	n.policy = newPolicyView(cfg, registry.Observers())
 	if err := n.open(ctx, registry); err != nil {
-		// ctx may be what ended the start; closing needs time of its own.
+		// The end of ctx may be why the start failed, so closing uses a timeout of its own.
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
 		return nil, errors.Join(err, n.Close(closing))
@@ -172,11 +170,11 @@ func open(ctx context.Context, cfg Config, parts nodeparts.Parts) (*Node, error)
 	return n, nil
 }
 
-// closeTimeout bounds the draining of a node that could not be opened.
+// closeTimeout limits the draining of a node that could not be opened.
 const closeTimeout = 10 * time.Second
 
-// open opens the parts, each of which may use those above it. It returns at the first
-// error and leaves the closing to its caller.
+// open opens the parts, each of which may use earlier ones. It returns at the first error; its caller
+// closes the opened parts.
 func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	files, err := openCerts(n.cfg)
 	if err != nil {
@@ -195,20 +193,19 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 		return err
 	}
 	n.system = actorkit.NewSystem(n.cfg.Logger)
-	// Enough idle goroutines for the actors that are busy in turn.
+	// Enough idle goroutines for the actors that run concurrently.
 	n.turns = actorkit.NewDispatcher(4 * runtime.GOMAXPROCS(0))
-	// Tablets are made, not started, before the link to other nodes: the handler of their
-	// messages needs somewhere to deliver.
+	// Tablets are created, but not started, before the link to other nodes, whose handler delivers
+	// messages to them.
 	n.openTablets()
 	if err := n.openPeers(); err != nil {
 		return err
 	}
-	// Replicas run from here on: they take messages of other nodes and elect leaders.
+	// Replicas run from here on: they receive messages of other nodes and elect leaders.
 	if err := n.tablets.start(ctx, n.joining.self, n.oracles, n.meta.Tablets); err != nil {
 		return err
 	}
-	// The oracle gives out nothing before the meta tablet confirms that it leads from
-	// here.
+	// The oracle issues no timestamps before the meta tablet confirms that it leads on this node.
 	if err := n.oracle.start(n.life, n.system, n.turns, n.cfg, n.parts.Clock); err != nil {
 		return err
 	}
@@ -231,7 +228,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 		Tracer: n.tracing.tracer,
 	})
 	n.openParts()
-	// From here on meta is needed, which may be led by any node.
+	// The next steps need meta, which any node may lead.
 	if err := findMeta(ctx, n.router, n.cfg.Logger); err != nil {
 		return err
 	}
@@ -258,7 +255,7 @@ func findMeta(ctx context.Context, router *route.Router, logger *slog.Logger) er
 		switch {
 		case err == nil:
 			return nil
-		// Only silence is waited out. Any other error ends the start.
+		// Retry only after a timeout. Any other error fails the start.
 		case ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
 			return fmt.Errorf("node: read the tablet map: %w", err)
 		}
@@ -337,8 +334,8 @@ func (n *Node) openParts() {
 	})
 }
 
-// startBackground starts the node's own goroutines, but for that of registration. Meta
-// has answered.
+// startBackground starts the node's own goroutines, except that of registration, after meta has
+// answered.
 func (n *Node) startBackground() {
 	n.background.start(n.noteRecovery)
 	changes := &changes{
@@ -364,11 +361,11 @@ func (n *Node) startBackground() {
 // Status describes the node: its identity, tablets, oracle and observers. Tablets that do not
 // answer within 1 s are omitted.
 func (n *Node) Status() *pb.NodeStatusResponse {
-	status, _ := n.status.get(context.Background(), false) // what could be gathered in time
+	status, _ := n.status.get(context.Background(), false) // possibly incomplete
 	return status
 }
 
-// now returns the time by the clock that the oracle uses, which a test may replace.
+// now returns the time of the oracle's clock, which a test may replace.
 func (n *Node) now() time.Time {
 	if n.parts.Clock != nil {
 		return n.parts.Clock()
@@ -385,8 +382,8 @@ func workerOf(id join.Identity) mvcc.Worker {
 // all of them end with the node.
 func (n *Node) DB() *percolator.DB { return handle.NewDB(n.client) }
 
-// Close drains the node as far as ctx allows, then stops it and joins its goroutines. A
-// second call returns nil at once, also while the first is at work.
+// Close drains the node until ctx ends, then stops it and joins its goroutines. A second call returns
+// nil at once, also while the first is running.
 func (n *Node) Close(ctx context.Context) error {
 	n.mu.Lock()
 	again := n.closed
@@ -405,9 +402,9 @@ func (n *Node) Close(ctx context.Context) error {
 func (n *Node) Drain(ctx context.Context) error {
 	var errs []error
 	if n.joining != nil {
-		n.joining.quit() // its upkeep asks parts that are about to end
+		n.joining.quit() // its upkeep uses parts that are about to stop
 	}
-	n.transferLeaderships(ctx) // first: clients go on meanwhile
+	n.transferLeaderships(ctx) // first, because clients are still served
 	if n.servers != nil {
 		n.servers.drain(ctx)
 	}
@@ -431,8 +428,8 @@ func (n *Node) Drain(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// stop closes all parts, those opened last first, and returns all of their errors. It
-// goes on after an error: each part holds goroutines, ports or files of its own.
+// stop closes all parts, those opened last first, and returns all of their errors. It continues after
+// an error: each part owns goroutines, ports or files.
 func (n *Node) stop() error {
 	var errs []error
 	add := func(err error) { errs = append(errs, err) }
@@ -443,7 +440,7 @@ func (n *Node) stop() error {
 		add(n.client.Close())
 	}
 	if n.peers != nil {
-		add(n.peers.Close()) // what others ask from here on nobody answers
+		add(n.peers.Close()) // later requests of other nodes get no answer
 	}
 	if l := n.lockd.Load(); l != nil {
 		add(l.Stop(context.Background()))
@@ -455,9 +452,9 @@ func (n *Node) stop() error {
 		add(n.tablets.close())
 	}
 	if n.joining != nil {
-		add(n.joining.close()) // from here on the others take this incarnation for dead
+		add(n.joining.close()) // from here on other nodes treat this incarnation as dead
 	}
-	// A store that was handed in belongs to whoever did; another node may go on with it.
+	// A store passed in by a test belongs to it; another node may use it next.
 	if n.store != nil && n.parts.Store == nil {
 		add(n.store.Close())
 	}
@@ -465,7 +462,7 @@ func (n *Node) stop() error {
 		n.system.Shutdown()
 	}
 	n.tracing.close()
-	// The dispatcher is last: actors run on it until the system is down.
+	// The dispatcher is last: actors run on it until the system has stopped.
 	if n.turns != nil {
 		n.turns.Close()
 	}

@@ -15,7 +15,7 @@ var _ = nodeparts.Set(func(ctx context.Context, cfg Config, parts nodeparts.Part
 	return open(ctx, cfg, parts)
 })
 
-// openStore returns the store that a test has given, or opens one as cfg says.
+// openStore returns a test's store, or opens the one of cfg.
 func openStore(cfg Config, parts nodeparts.Parts) (*store.Store, error) {
 	if parts.Store != nil {
 		return parts.Store, nil
@@ -33,7 +33,7 @@ func openStore(cfg Config, parts nodeparts.Parts) (*store.Store, error) {
 	})
 }
 
-// wrap returns the transport of the node's own client, as a test wants it.
+// wrap returns the transport of the node's own client, as wrapped by a test.
 func wrap(t txn.Transport, parts nodeparts.Parts) txn.Transport {
 	if parts.Transport == nil {
 		return t

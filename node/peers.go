@@ -21,14 +21,13 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file connects the node to the others: who they are (gossip), the link to them
-// (remoting), and the answers to what they ask. Open's goroutine calls openPeers once;
-// gossip's goroutines call onMember, and those that read from connections call
-// peerHandler. Any number of requests may be in flight; each part that answers them
-// bounds its queue.
+// Communication with other nodes: membership (gossip), the link (remoting), and the handler of
+// their requests. Open's goroutine calls openPeers once; gossip's goroutines call onMember, and
+// those that read from connections call peerHandler. Any number of requests may be in flight;
+// each part that answers them bounds its queue.
 
-// openPeers opens the members and the link to them, and makes what carries operations to
-// tablets and to the oracle. A node that is alone carries all of them to itself.
+// openPeers opens membership and the link to other nodes, and creates the carriers of operations
+// to tablets and to the oracle. On a single node they carry everything to itself.
 func (n *Node) openPeers() error {
 	open := n.parts.Members
 	if open == nil {
@@ -40,24 +39,24 @@ func (n *Node) openPeers() error {
 			})
 		}
 	}
-	// Members come first: the link looks the addresses of other nodes up there, and peers
-	// learn from them which processes have ended.
+	// Membership comes first: the link looks up addresses there, and it reports to peers which
+	// processes have ended.
 	members, err := open(n.joining.member(n.identity))
 	if err != nil {
 		return fmt.Errorf("node: members: %w", err)
 	}
 	if d := n.joining.self.Contacts().Meta; d != nil {
-		n.router.Update(d) // as it was when this node last heard of it
+		n.router.Update(d) // the last version that this node received
 	}
-	// No address for peers and no part: the node is alone.
+	// Without an address for peers, and without a replaced part, the node is alone.
 	link := n.parts.Link
 	if link == nil && n.joining.peerAddr() != "" {
 		link = func(peer.Self) (peer.Link, error) { return n.openRemoting(members) }
 	}
 	var (
 		caller route.Caller
-		nodes  cluster.PeerLink // an interface without a value stands for no link
-		others = members        // that the carrier may ask
+		nodes  cluster.PeerLink // nil: no link
+		others = members        // that the carrier may send to
 	)
 	if link != nil {
 		if err := n.openLink(link); err != nil {
@@ -66,19 +65,19 @@ func (n *Node) openPeers() error {
 		n.joining.membership.ReachedBy(n.peers.Reached)
 		caller, nodes = n.peers, n.peers
 	} else {
-		others = nil // the carrier must not look for nodes that it cannot reach
+		others = nil // without a link the carrier reaches no other node
 	}
 	n.peerNodes.Connect(members, nodes)
-	// All operations go through these, local ones too: the carrier looks up who leads a
-	// tablet, and the oracles who leads meta.
+	// All operations pass through these, local ones too: the carrier looks up the leader of a
+	// tablet, the oracles that of meta.
 	n.carrier = route.NewCarrier(n.router, n.identity.NodeID, caller, others, n.gate)
 	n.oracles = route.NewOracles(n.carrier, n.oracle.port, n.oracle.now)
 	n.meta = meta.New(n.carrier.Sender(), n.router)
 	n.meta.Merges.AskBy(n.carrier.AskReplica)
 	n.router.ReadFrom(n.meta.Tablets.Tablets)
 	n.policy.Follow(n.meta.Policy, n.gate, n.woken.Wake)
-	// Requests that came before this have been refused. Members are watched last, since
-	// onMember uses the router and the peers.
+	// The handler refuses requests until peersOpen is closed. Watch the members last: onMember
+	// uses the router and the peers.
 	if n.peers != nil {
 		close(n.peersOpen)
 		n.unwatch = members.Watch(n.tablets.onMember)
@@ -86,11 +85,11 @@ func (n *Node) openPeers() error {
 	return nil
 }
 
-// openLink opens the link to other nodes and the peers over it. The handler answers other
-// nodes from then on.
+// openLink opens the link to other nodes and the peers over it. From then on the handler answers
+// other nodes.
 func (n *Node) openLink(link func(peer.Self) (peer.Link, error)) error {
-	// self is in every batch: other nodes refuse batches of another cluster or of a process
-	// that has ended.
+	// Every batch contains self: other nodes refuse batches of another cluster or of an ended
+	// process.
 	self := peer.Self{
 		ClusterID: n.identity.ClusterID, NodeID: n.identity.NodeID,
 		Incarnation: n.identity.Incarnation,
@@ -110,8 +109,8 @@ func (n *Node) openLink(link func(peer.Self) (peer.Link, error)) error {
 	return nil
 }
 
-// openRemoting opens the usual link to other nodes, which looks their addresses up in
-// members. A node that gossip believes dead has no address.
+// openRemoting opens the default link to other nodes, which looks up their addresses in members.
+// A node that gossip reports dead has no address.
 func (n *Node) openRemoting(members cluster.Members) (peer.Link, error) {
 	l, err := remoting.Open(remoting.Config{
 		Listen: n.joining.peerAddr(), Files: n.joining.files, Logger: n.cfg.Logger,
@@ -127,7 +126,7 @@ func (n *Node) openRemoting(members cluster.Members) (peer.Link, error) {
 	return l, nil
 }
 
-// member returns this node as gossip shows it to others.
+// member returns this node's initial gossip metadata.
 func (e *joining) member(self join.Identity) cluster.Member {
 	return cluster.Member{
 		NodeID: self.NodeID, Incarnation: self.Incarnation, Zone: e.cfg.Labels["zone"],
@@ -136,36 +135,35 @@ func (e *joining) member(self join.Identity) cluster.Member {
 	}
 }
 
-// onMember is called by gossip for every node that comes, changes or goes. It must not
-// block: what takes time is left to the worker of changes, which moved wakes.
+// onMember is called by gossip for every node that joins, changes or leaves. It must not block:
+// it wakes the worker of changes, by moved, for anything that waits.
 func (t *tablets) onMember(e cluster.MemberEvent) {
 	id := e.Member.NodeID
 	if id == t.node {
 		return
 	}
-	// Only a node that has a link watches the members. An event is news of one incarnation. It
-	// may be late: gossip numbers incarnations, so that a node that has died and come back is
-	// reported in the right order.
+	// Only a node with a link watches members. An event concerns one incarnation and may be late,
+	// but gossip orders the events of a node by incarnation.
 	t.peerNodes.NoteEvent(e)
 	if e.Alive {
 		t.ticker.Alive(id)
-		// Gossip may be old news: it only counts while this node knows of no leader.
+		// Gossip may be stale: use it only while this node knows no leader.
 		if e.Member.LeadsMeta != 0 && t.router.Leader(cluster.MetaTablet) == 0 {
 			t.router.HintLeader(cluster.MetaTablet, id)
 		}
 	} else {
-		// Requests to the node have failed, so that their callers do not wait, and elections
-		// begin before the election timeout.
+		// Requests to the node have failed, so their callers do not wait; suspecting it starts
+		// elections before the election timeout.
 		t.router.ForgetNode(id)
 		t.ticker.Suspect(id)
 	}
 	t.moved()
 }
 
-// peerHandler answers other nodes. It owns nothing. The goroutines that read from other
-// nodes call it, and nothing here blocks: requests go on to actors, which answer on their
-// own goroutines, and the few that wait for something go to the queue of requests. A
-// request that has no room in a queue is refused at once as overloaded.
+// peerHandler answers other nodes. It owns no state. The goroutines that read from other nodes call
+// it, and it never blocks: it passes requests to actors, which answer on their own goroutines, and
+// the few that must wait to the request queue. If a queue is full it refuses the request at once as
+// overloaded.
 type peerHandler struct {
 	self    join.Identity
 	now     func() time.Time
@@ -176,13 +174,13 @@ type peerHandler struct {
 	lockd   *atomic.Pointer[lockd.Lockd]
 	clients *rpc.Clients
 	waiting requestQueue
-	opened  <-chan struct{} // closed when the node's carrier is there
+	opened  <-chan struct{} // closed when the node's carrier exists
 }
 
 var _ peer.Handler = (*peerHandler)(nil)
 
-// Raft implements peer.Handler. It also takes messages while the node starts: replicas
-// drop those that they can't use yet.
+// Raft implements peer.Handler. It also accepts messages while the node starts: replicas drop those
+// that they cannot use yet.
 func (h *peerHandler) Raft(m *wire.RaftMessage) { h.tablets.replicas.Deliver(m) }
 
 // Request implements peer.Handler. reply is called once, perhaps before Request returns.
@@ -196,8 +194,8 @@ func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerReques
 	}
 	switch body := req.Body.(type) {
 	case *wire.PeerRequest_Status:
-		// Answered here, so that the time in it is not old by a wait in a queue: clocks
-		// are compared by it.
+		// Answered here and not from a queue: the answer contains this node's time, by which
+		// clocks are compared.
 		if body.Status.GetBrief() {
 			reply(&wire.PeerResponse{Body: &wire.PeerResponse_Status{Status: &pb.NodeStatusResponse{
 				ClusterId: h.self.ClusterID, NodeId: h.self.NodeID, Incarnation: h.self.Incarnation,
@@ -211,22 +209,22 @@ func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerReques
 			}}})
 			return
 		}
-		// The whole status takes replicas' answers, and those of meta.
+		// The full status needs answers of replicas and of meta.
 		h.waiting.add(deadline, req, reply)
-	// The three that follow are nearly all there are: each goes straight into the mailbox of
-	// an actor, which answers by calling reply on a goroutine of its own.
+	// The next three are nearly all requests: each goes directly to the mailbox of an actor, which
+	// calls reply on its own goroutine.
 	case *wire.PeerRequest_Tablet:
 		h.tablet(deadline, body.Tablet, reply)
 	case *wire.PeerRequest_Timestamps:
 		h.timestamps(deadline, body.Timestamps, reply)
 	case *wire.PeerRequest_Lockd:
 		h.locks(deadline, body.Lockd, reply)
-	// The set stages the piece on a worker of its own, and answers when that is done.
+	// The replica set stages the piece on its own worker, and answers when that is done.
 	case *wire.PeerRequest_Snapshot:
 		h.tablets.replicas.Chunk(body.Snapshot, func(a *wire.SnapshotAnswer) {
 			reply(&wire.PeerResponse{Body: &wire.PeerResponse_Snapshot{Snapshot: a}})
 		})
-	// The one reads the catalogue from meta, the other may ask replicas: both wait.
+	// One reads the catalogue from meta, the other may query replicas: both wait.
 	case *wire.PeerRequest_Honour, *wire.PeerRequest_Recent:
 		h.waiting.add(deadline, req, reply)
 	case *wire.PeerRequest_Disconnect:
@@ -245,28 +243,27 @@ func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerReques
 	}
 }
 
-// refused returns an answer that is an error.
+// refused returns an answer with an error.
 func refused(code pb.Error_Code, format string, args ...any) *wire.PeerResponse {
 	return &wire.PeerResponse{Error: &pb.Error{Code: code, Message: fmt.Sprintf(format, args...)}}
 }
 
-// tablet hands an operation to this node's replica. A refusal says that nothing was done
-// only where that is sure; after any other failure the outcome is unknown, and the caller
-// is told so.
+// tablet passes an operation to this node's replica. It refuses an operation only if that was
+// certainly not executed; after any other failure it answers that the outcome is unknown.
 func (h *peerHandler) tablet(deadline time.Time, req *pb.TabletRequest,
 	reply func(*wire.PeerResponse)) {
 	answer := func(r *pb.TabletResponse) {
 		reply(&wire.PeerResponse{Body: &wire.PeerResponse_Tablet{Tablet: r}})
 	}
 	port := h.router.Port(req.GetTabletId())
-	// The sender's map is out of date; the answer has what this node knows.
+	// The sender's map is out of date; the answer contains this node's descriptor and leader.
 	if port == nil {
 		answer(h.router.Elsewhere(req.GetTabletId()))
 		return
 	}
-	// The tablet drops what it gets to after the deadline, surely undone. It came as a
-	// duration, so the two nodes' clocks need not agree.
-	// What finishes a transaction, or keeps it alive, bypasses the queue's limit.
+	// The tablet drops operations whose deadline has passed, unexecuted. The deadline was sent as a
+	// duration, so the two nodes' clocks need not agree. Operations that finish a transaction, or
+	// keep it alive, bypass the queue's limit.
 	err := port.Tell(req, deadline, wire.OperationOf(req).Has(wire.Finishes),
 		func(r actorkit.Result[*pb.TabletResponse]) {
 			if r.Err != nil {
@@ -280,13 +277,13 @@ func (h *peerHandler) tablet(deadline time.Time, req *pb.TabletRequest,
 	}
 }
 
-// timestamps asks this node's oracle, which answers only where meta is led. The request
-// bypasses its queue limit: one request carries those of all callers of a node. No failure
-// is answered as UNKNOWN: timestamps that were issued and then lost harm nobody.
+// timestamps passes a request to this node's oracle, which answers only on meta's leader. The
+// request bypasses the queue limit, because it combines those of all callers of a node. No failure
+// is reported as UNKNOWN, because lost timestamps are harmless.
 func (h *peerHandler) timestamps(deadline time.Time, req *pb.TimestampsRequest,
 	reply func(*wire.PeerResponse)) {
 	away := func(leader uint64) {
-		r := refused(pb.Error_CODE_NOT_LEADER, "meta is not led from here")
+		r := refused(pb.Error_CODE_NOT_LEADER, "this node does not lead meta")
 		r.Error.LeaderNode = leader
 		reply(r)
 	}
@@ -313,8 +310,8 @@ func (h *peerHandler) timestamps(deadline time.Time, req *pb.TimestampsRequest,
 	}
 }
 
-// locks asks this node's lock service. A request that only unlocks bypasses its queue
-// limit: if it were refused, the locks would last until their leases end.
+// locks passes a request to this node's lock service. A request that only unlocks bypasses the
+// queue limit: if it were refused, the locks would last until their leases end.
 func (h *peerHandler) locks(deadline time.Time, req *wire.LockdRequest,
 	reply func(*wire.PeerResponse)) {
 	l := h.lockd.Load()
@@ -322,9 +319,9 @@ func (h *peerHandler) locks(deadline time.Time, req *wire.LockdRequest,
 		reply(refused(pb.Error_CODE_UNAVAILABLE, "the lock service is not running"))
 		return
 	}
-	// Its callers either try for locks or give them back, never both.
-	giveBack := len(req.GetTry()) == 0
-	err := l.Port().Tell(req, deadline, giveBack, func(r actorkit.Result[*wire.LockdResponse]) {
+	// Callers either acquire locks or release them, never both.
+	release := len(req.GetTry()) == 0
+	err := l.Port().Tell(req, deadline, release, func(r actorkit.Result[*wire.LockdResponse]) {
 		if r.Err != nil {
 			reply(refused(pb.Error_CODE_UNAVAILABLE, "%v", r.Err))
 			return

@@ -15,15 +15,15 @@ import (
 	"github.com/percolator-go/percolator/node/config"
 )
 
-// newPolicyView returns a cluster.PolicyView that knows the node's configuration only. A
-// setting counts as given if the configuration says so or it differs from the default.
+// newPolicyView returns a cluster.PolicyView of the node's configuration alone. A setting counts as
+// set explicitly if the configuration marks it so or it differs from the default.
 func newPolicyView(cfg Config, observers []percolator.ObserverSpec) *cluster.PolicyView {
 	own, given := policyOf(cfg), map[string]bool{}
 	for _, name := range cfg.Given {
 		given[name] = true
 	}
 	defaults := policyOf(config.DefaultConfig())
-	// Two sources, because a setting that was given explicitly may equal the default.
+	// Two sources, because an explicit setting may equal the default.
 	for _, s := range policy.Settings() {
 		value, _ := s.Get(own)
 		if def, _ := s.Get(defaults); value != def {
@@ -36,14 +36,13 @@ func newPolicyView(cfg Config, observers []percolator.ObserverSpec) *cluster.Pol
 	})
 }
 
-// policyOf returns the policy that a node with the configuration gives a cluster that it
-// founds.
+// policyOf returns the initial policy of a cluster founded by a node with the configuration.
 func policyOf(cfg Config) *pb.Policy {
 	p := &pb.Policy{
 		Replicas: proto.Uint64(uint64(cfg.Replicas)), NoCollection: proto.Bool(cfg.Collection.Off),
 		NoSplits: proto.Bool(cfg.Splits.Off), HttpLogin: proto.Bool(cfg.HTTPLogin),
 	}
-	// 0 means the default, which Complete fills in.
+	// 0 means the default, which Complete sets.
 	number := func(into **uint64, v uint64) {
 		if v > 0 {
 			*into = &v
@@ -59,8 +58,8 @@ func policyOf(cfg Config) *pb.Policy {
 	return policy.Complete(p)
 }
 
-// checkDeadlines returns an error if an observer may run longer than history is kept: it
-// could find its snapshot collected (invariant 11 of design section 4).
+// checkDeadlines returns an error if an observer's deadline exceeds the history retention: its
+// snapshot could be collected during the run (invariant 11 of design section 4).
 func checkDeadlines(observers []percolator.ObserverSpec, history time.Duration) error {
 	var errs []error
 	for _, o := range observers {
@@ -73,8 +72,8 @@ func checkDeadlines(observers []percolator.ObserverSpec, history time.Duration) 
 	return errors.Join(errs...)
 }
 
-// checkFounder returns the error that policy.Open would return, before the node founds a
-// cluster with a policy under which its own observers cannot run.
+// checkFounder returns the error that policy.Open would return later, so that the node does not found
+// a cluster whose policy does not allow its own observers to run.
 func checkFounder(policy *cluster.PolicyView, self join.Identity, cfg Config) error {
 	if !self.Fresh() || (len(cfg.Join) > 0 && cfg.Expect <= 1) {
 		return nil // its cluster has a policy

@@ -14,7 +14,7 @@ import (
 type publisher struct {
 	members cluster.Members
 	tablets *tablets
-	store   *store.Store // nil: it has no disk
+	store   *store.Store // nil: in memory
 
 	// The last announcement; leadsMeta is a term, or 0.
 	leadsMeta uint64
@@ -50,7 +50,7 @@ func (p *publisher) publish(ctx context.Context, leadsMeta uint64) {
 	if !p.due(time.Now(), leadsMeta, holding) {
 		return
 	}
-	load := p.load(ctx) // every announcement carries a fresh load
+	load := p.load(ctx) // every announcement contains the current load
 	p.leadsMeta, p.holding, p.loadAt = leadsMeta, holding, time.Now()
 	publish(p.members, func(m *cluster.Member) { m.LeadsMeta, m.Load = leadsMeta, load })
 }
@@ -61,7 +61,7 @@ func (p *publisher) due(now time.Time, leadsMeta uint64, h holding) bool {
 	return leadsMeta != p.leadsMeta || since >= loadPause || h != p.holding && since >= holdingPause
 }
 
-// holding counts what this node holds, by the router. It asks no replica.
+// holding counts this node's replicas and leaders from the router, without querying replicas.
 func (t *tablets) holding() holding {
 	held := t.router.Held()
 	h := holding{replicas: len(held)}

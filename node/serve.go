@@ -22,31 +22,29 @@ import (
 	"github.com/percolator-go/percolator/node/console"
 )
 
-// servers are the node's listeners for clients and for HTTP. The goroutines of Open and
-// Close open and close them. Requests come on goroutines of the servers: HTTP's from
-// before the node belongs to a cluster, when it says little, and clients' as soon as
-// everything runs. drain waits up to drainGrace for clients' streams, then cuts them off;
-// close ends the servers.
+// servers are the node's listeners for clients and for HTTP. The goroutines of Open and Close open
+// and close them. Requests arrive on the servers' goroutines: HTTP's already before the node belongs
+// to a cluster, with few answers, and clients' once everything runs. drain waits up to drainGrace for
+// clients' streams, then closes them; close stops the servers.
 type servers struct {
 	grpc   *rpc.Server
-	served chan error // the gRPC server's end
+	served chan error // result of the gRPC server's Serve
 	http   *httpd.Server
 }
 
-// Version is the version of percolator in this build: that of the module, also where a
-// program of another module links it.
+// Version returns the version of the module percolator in this build, even if another module's
+// program links it.
 func Version() string { return version.String() }
 
-// openHTTP opens the HTTP listener, if there is an address for it. It is the first part
-// that answers anybody: until the node serves, it says little more than that the process
-// lives and what it waits for.
+// openHTTP opens the HTTP listener, if one is configured. It is the first part that answers
+// requests: until the node serves, only whether the process is alive and what it waits for.
 func (n *Node) openHTTP() (err error) {
 	addr := n.cfg.HTTPAddr()
 	if addr == "" {
 		return nil
 	}
 	if n.cfg.Pprof && !config.IsLoopback(addr) {
-		n.cfg.Logger.Warn("profiles are served to everybody who can reach the HTTP listener, which "+
+		n.cfg.Logger.Warn("profiles are served to anyone who can reach the HTTP listener, which "+
 			"is not on a loopback address", "http", addr)
 	}
 	pages := console.New(console.Config{
@@ -60,7 +58,7 @@ func (n *Node) openHTTP() (err error) {
 		Operators: pages, PlainLogins: n.cfg.Certs == "", Closed: pages.Closed, View: pages.View,
 		Hosts: func() []string { return httpHosts(n.cfg, n.certs.files) }, Profiles: n.cfg.Pprof,
 		Metrics: prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
-			if !n.serving.Load() { // the parts that are counted are not there yet
+			if !n.serving.Load() { // the parts to measure do not exist yet
 				return nil, nil
 			}
 			return n.exporter.Gatherer().Gather()
@@ -69,12 +67,12 @@ func (n *Node) openHTTP() (err error) {
 			if !n.serving.Load() {
 				return earlyStatus(n.started)
 			}
-			status, _ := n.status.get(ctx, false) // what could be gathered in time
+			status, _ := n.status.get(ctx, false) // possibly incomplete
 			return status
 		},
 	}
-	// A browser's certificate is asked for and not demanded: pages and probes go without, and
-	// who has none logs in by a token.
+	// Browsers' certificates are optional: pages and probes need none, and users without one log in
+	// by a token.
 	if n.cfg.HTTPTLS {
 		options.TLS = n.certs.files.Browsers(certs.AllRoles()...)
 	}
@@ -85,8 +83,8 @@ func (n *Node) openHTTP() (err error) {
 	return nil
 }
 
-// httpHosts returns the names under which HTTP answers. Requests for other names are
-// refused, which keeps web pages from reaching the node by a name of theirs.
+// httpHosts returns the host names that HTTP accepts. It refuses requests for others, so that web
+// pages cannot reach the node by a DNS name of their own (DNS rebinding).
 func httpHosts(cfg Config, files *certs.Files) []string {
 	own := []string{cfg.Listen, cfg.Advertise, cfg.HTTPAddr()}
 	if files != nil {
@@ -95,16 +93,16 @@ func httpHosts(cfg Config, files *certs.Files) []string {
 	return append(own, cfg.HTTPHosts...)
 }
 
-// serve begins to serve clients, if there is an address for them. Open's goroutine calls
-// it last.
+// serve starts to serve clients, if an address for them is configured. Open's goroutine calls it
+// last.
 func (n *Node) serve(ctx context.Context) error {
 	if n.joining.listen != nil {
-		// All timestamps of the oracle's earlier lives are below this one, so that latest
-		// need not ask the oracle about each of them.
+		// All timestamps of the oracle's earlier leaders are below this one, so that latest need
+		// not ask the oracle about each of them.
 		if _, err := n.client.Timestamp(ctx); err != nil {
-			return fmt.Errorf("node: the oracle gives no timestamp: %w", err)
+			return fmt.Errorf("node: get a first timestamp: %w", err)
 		}
-		// From here until Serve below, who connects waits for its answer but is not refused.
+		// From here until Serve below, clients that connect wait but are not refused.
 		l, err := n.joining.takeOver()
 		if err != nil {
 			return errors.Join(err, l.Close())
@@ -114,7 +112,7 @@ func (n *Node) serve(ctx context.Context) error {
 			Policy: n.policy.LastRead, LegacyCerts: n.certs.clients, Clients: &n.clients,
 			Resolve: n.client.ResolveAt,
 		}
-		// Without certificates the server speaks plain text, to clients and nodes alike.
+		// Without certificates the server uses plain text for clients and nodes.
 		if n.joining.files != nil {
 			cfg.TLS = n.joining.files.Clients(certs.AllRoles()...)
 			cfg.Revoked = n.joining.files.Revoked
@@ -123,7 +121,7 @@ func (n *Node) serve(ctx context.Context) error {
 		go func() { s.served <- s.grpc.Serve(l) }() // joined by close
 	}
 	n.background.start(n.window.Run)
-	// Last: from here on probes find the node ready, and HTTP tells everything.
+	// Last: from here on probes report the node ready, and HTTP serves everything.
 	n.pages.Store(&console.Parts{
 		Client: n.client, Window: n.window, Transport: n.transport,
 		Admin: n.transport.AdminConn(), FindToken: n.meta.Tokens.Find,
@@ -132,8 +130,8 @@ func (n *Node) serve(ctx context.Context) error {
 	return nil
 }
 
-// clusterStatus returns what the console shows of the cluster. Tables that meta does not
-// tell within a second are missing.
+// clusterStatus returns the cluster's status for the console. If meta does not answer within 1 s,
+// the tables are missing.
 func (n *Node) clusterStatus(ctx context.Context) (*pb.ClusterStatusResponse, []*pb.Table,
 	error) {
 	if !n.serving.Load() {
@@ -157,13 +155,13 @@ func (n *Node) clusterStatus(ctx context.Context) (*pb.ClusterStatusResponse, []
 // errStopping is the error of readiness once Close has begun.
 var errStopping = errors.New("node: stopping")
 
-// ready returns nil while the node serves, else all reasons why it does not. Probes call
-// it on any goroutine. After a quiet time it waits for meta, see metaHealth.
+// ready returns nil while the node serves, else all reasons why it does not. Probes call it on any
+// goroutine. Unless meta has answered recently it waits for meta, see metaHealth.
 func (n *Node) ready(ctx context.Context) error {
 	serves := func() error {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		// This comes first: serving, once true, stays so.
+		// Checked first, because serving never becomes false again.
 		if n.closed {
 			return errStopping
 		}
@@ -178,8 +176,8 @@ func (n *Node) ready(ctx context.Context) error {
 	if err := serves(); err != nil {
 		return err
 	}
-	// The wait may take seconds, in which the node may be closed: look again after it.
-	// All reasons are joined, so that one probe shows everything that is to be mended.
+	// The node may be closed during this wait of up to seconds, so check again after it. All
+	// reasons are joined, so that one probe shows everything to repair.
 	meta := n.health.check(ctx)
 	if err := serves(); err != nil {
 		return err
@@ -188,11 +186,11 @@ func (n *Node) ready(ctx context.Context) error {
 		n.tablets.replicas.Stats().Why, n.store.WriteBlocked(), n.certs.expired(), meta)
 }
 
-// latest returns a timestamp of at least ts if the oracle has issued ts, and one below ts
-// otherwise. It asks the oracle only if ts is later than all that this node has seen.
+// latest returns a timestamp of at least ts if the oracle has issued ts, and one below ts otherwise.
+// It asks the oracle only if ts is above all timestamps that this node has received.
 func (n *Node) latest(ctx context.Context, ts mvcc.Timestamp) (mvcc.Timestamp, error) {
-	// An oracle that runs here knows the last timestamp itself; otherwise what came from
-	// the leader's is the latest that this node can know of.
+	// An oracle that runs here knows the last timestamp; otherwise use the latest one received
+	// from the leader's.
 	last, _, _ := n.oracle.stats()
 	if seen := max(last, n.oracles.Seen()); ts <= seen {
 		return seen, nil
@@ -200,8 +198,8 @@ func (n *Node) latest(ctx context.Context, ts mvcc.Timestamp) (mvcc.Timestamp, e
 	return n.client.Timestamp(ctx)
 }
 
-// Addr returns the address that serves remote clients, as others are told it; empty if
-// there is none or the node does not serve yet.
+// Addr returns the announced address for remote clients, or "" if there is none or the node does not
+// serve yet.
 func (n *Node) Addr() string {
 	if !n.serving.Load() || n.servers.grpc == nil {
 		return ""
@@ -209,8 +207,8 @@ func (n *Node) Addr() string {
 	return n.joining.at.Listen
 }
 
-// reachedBy returns the host at which clients are told to reach this node; empty if there is none or the
-// node does not serve yet.
+// reachedBy returns the announced host for remote clients, or "" if there is none or the node does
+// not serve yet.
 func (n *Node) reachedBy() string {
 	host, _, err := net.SplitHostPort(n.Addr())
 	if err != nil {
@@ -219,7 +217,7 @@ func (n *Node) reachedBy() string {
 	return host
 }
 
-// HTTPAddr returns the address of the HTTP listener; empty if there is none.
+// HTTPAddr returns the address of the HTTP listener, or "" if there is none.
 func (n *Node) HTTPAddr() string {
 	if n.servers == nil || n.servers.http == nil {
 		return ""
@@ -227,29 +225,28 @@ func (n *Node) HTTPAddr() string {
 	return n.servers.http.Addr()
 }
 
-// drainGrace bounds the wait for remote clients' streams, since an idle one never ends by
-// itself.
+// drainGrace limits the wait for remote clients' streams: an idle one would never end.
 const drainGrace = 2 * time.Second
 
-// drain refuses new remote work and waits, up to drainGrace, for what is under way.
+// drain refuses new remote requests and waits up to drainGrace for running ones.
 func (s *servers) drain(ctx context.Context) {
 	if s.grpc == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, drainGrace)
 	defer cancel()
-	// Streams that are still open at the end of ctx are cut off.
+	// Closes the streams that are still open at the end of ctx.
 	s.grpc.Shutdown(ctx)
 }
 
-// close ends the servers and what is under way in them, and joins the gRPC server.
+// close stops the servers with their running requests, and joins the gRPC server.
 func (s *servers) close() error {
 	var errs []error
 	if s.grpc != nil {
 		s.grpc.Stop()
 		errs = append(errs, <-s.served)
 	}
-	// HTTP ends last: until then probes are told that the node is stopping.
+	// HTTP stops last: until then probes report that the node is stopping.
 	if s.http != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

@@ -13,7 +13,7 @@ import (
 	"github.com/percolator-go/percolator/node/telemetry"
 )
 
-// sources returns the parts of the node that telemetry reads. All of them have been made.
+// sources returns the parts of the node that telemetry reads. All of them must exist.
 func (n *Node) sources() telemetry.Sources {
 	return telemetry.Sources{
 		Self: n.identity.NodeID, Started: n.started, InMemory: n.cfg.Store.InMemory, Now: n.now,

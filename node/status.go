@@ -58,9 +58,9 @@ func earlyStatus(started time.Time) *pb.NodeStatusResponse {
 func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusResponse, error) {
 	ctx, cancel := context.WithTimeout(asker, time.Second)
 	defer cancel()
-	// Nothing up to the test of leading asks another node; what follows may ask meta. What
-	// placement goes by (the time, full disks, damage) must be above that test: most of its
-	// polls ask for leading tablets only.
+	// Nothing up to the test of leading sends a message; the rest may query meta. Placement's inputs
+	// (the time, full disks, damage) must be above that test: most of its polls request leading
+	// tablets only.
 	log, _ := s.tablets.logs.Stats()
 	out := &pb.NodeStatusResponse{
 		ClusterId: s.self.ClusterID, NodeId: s.self.NodeID, Incarnation: s.self.Incarnation,
@@ -70,11 +70,11 @@ func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusRespo
 		Registering: s.observers.Unregistered(),
 		Versions:    wire.VersionsPB(s.gate.Build()), Agreed: wire.AgreedPB(s.gate.Agreed()),
 	}
-	// The counters stay when meta's leadership moves: they are of what was issued here.
+	// The counters persist when meta's leadership moves: they count what was issued here.
 	last, served, batches := s.oracle.stats()
 	out.OracleLast, out.OracleServed, out.OracleBatches = uint64(last), served, batches
-	// This takes longest: each replica that is not at rest answers in its own turn. The
-	// time and the rest are as of after it.
+	// The slowest step: each replica that is not quiescent answers on its own actor. The time and
+	// the other fields are as of after it.
 	out.Tablets = s.tablets.statuses(ctx, leading)
 	out.UnixMs = s.now().UnixMilli()
 	out.Placement, out.Splits = s.jobs.PlacementStatus(), s.jobs.SplitsStatus()
@@ -87,7 +87,7 @@ func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusRespo
 	if leading { // for the statusCache, which must know that no leader is missing
 		return out, ctx.Err()
 	}
-	// By asker, not ctx: replicas that are slow must not make meta look silent.
+	// By asker, not ctx: slow replicas must not make meta appear silent.
 	s.metaHealth(asker, out)
 	out.Certificates, out.Roleless = s.certs.status(), s.certs.roleless()
 	out.Revoked = s.certs.revoked()
@@ -97,23 +97,22 @@ func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusRespo
 	if err := errors.Join(s.store.Damaged(), s.tablets.failures.first()); err != nil {
 		out.Failed = err.Error()
 	}
-	// From the tablets' answers above, without asking them again.
+	// From the tablets' answers above.
 	out.History = s.history(out.Tablets)
 	s.disk(out)
 	out.PolicyDiffers, out.MaxTablets = s.policy.Overruled(), s.policy.Now().GetSplitMaxTablets()
 	return out, asker.Err()
 }
 
-// statusTimeout bounds the wait for one node's status.
+// statusTimeout limits the wait for one node's status.
 const statusTimeout = 2 * time.Second
 
-// of returns the status of a node, this one or another; for leading see
-// NodeStatusRequest.
+// of returns the status of this node or another; for leading see NodeStatusRequest.
 func (s *statuses) of(ctx context.Context, id uint64,
 	leading bool) (*pb.NodeStatusResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	// No message, so that it also works on a node that is alone.
+	// Without a message, so that it also works on a single node.
 	if id == s.self.NodeID {
 		return s.get(ctx, leading)
 	}
@@ -124,8 +123,7 @@ func (s *statuses) of(ctx context.Context, id uint64,
 // without meta.
 const linkedTimeout = 300 * time.Millisecond
 
-// metaHealth fills in which observers are linked, and whether meta, which knows that,
-// answers.
+// metaHealth sets which observers are linked, by meta's record, and whether meta answers.
 func (s *statuses) metaHealth(ctx context.Context, out *pb.NodeStatusResponse) {
 	asking, cancel := context.WithTimeout(ctx, linkedTimeout)
 	defer cancel()
@@ -145,9 +143,9 @@ func (s *statuses) metaHealth(ctx context.Context, out *pb.NodeStatusResponse) {
 		out.LinkedAgeMs = 0
 	}
 	if s.peerNodes.Alone() {
-		return // meta was not asked: it is here
+		return // this node leads meta
 	}
-	// If the asker has given up, the error says nothing of meta.
+	// If asker has ended, the error is no evidence about meta.
 	if ctx.Err() == nil {
 		s.health.record(began, err)
 	}
@@ -155,9 +153,8 @@ func (s *statuses) metaHealth(ctx context.Context, out *pb.NodeStatusResponse) {
 	out.Meta.LeaderNode = s.router.Leader(cluster.MetaTablet)
 }
 
-// history says how far collection has come: the collector's view, if it runs here, and
-// the lowest bound and safepoint of the given tablets, which are this node's. A tablet
-// that has not answered is not among them.
+// history returns the progress of collection: the collector's view, if it runs here, and the lowest
+// bound and safepoint of the given tablets, which are those of this node that have answered.
 func (s *statuses) history(tablets []*pb.StatusResponse) *pb.HistoryStatus {
 	out := &pb.HistoryStatus{BlockedBy: "collection is off"}
 	if c := s.jobs.Collection(); c != nil {
@@ -166,8 +163,8 @@ func (s *statuses) history(tablets []*pb.StatusResponse) *pb.HistoryStatus {
 		out.BlockedBy = telemetry.LeaderKnows
 	}
 	first := true
-	// A bound of 0 is a tablet that has none yet, and counts as the lowest: only first
-	// marks that none was seen.
+	// A bound of 0 means that a tablet has none yet, and counts as the lowest, so first marks that
+	// no tablet was seen.
 	for _, t := range tablets {
 		if end, bounded := wire.EndOf(t.GetTablet()); bounded &&
 			!(wire.Position{Table: mvcc.FirstUserTable}).Less(end) {
@@ -185,7 +182,7 @@ func (s *statuses) history(tablets []*pb.StatusResponse) *pb.HistoryStatus {
 	return out
 }
 
-// disk fills in how much room there is; nothing if the store is in memory.
+// disk sets the disk usage and free space; nothing for a store in memory.
 func (s *statuses) disk(out *pb.NodeStatusResponse) {
 	if s.cfg.Store.InMemory {
 		return

@@ -33,11 +33,10 @@ import (
 // clock), the record of failed ones, and pending reports to meta. It is the Host of their actors and
 // the Owner of their replicas.
 //
-// The actors call Host's methods on their goroutines, and these must not block: what may
-// take time goes to the replicas' workers or to the actor of reports. Failed tablets are
-// reopened by the workers, never by reports: a report waits for meta, and meta's own
-// tablet may be the one to reopen. The replicas' workers call Owner's methods, which may
-// wait.
+// The actors call Host's methods on their goroutines, and these must not block: they delegate slow
+// work to the replicas' workers or to the actor of reports. The workers reopen failed tablets, never
+// reports: a report waits for meta, and meta's own tablet may be the one to reopen. The replicas'
+// workers call Owner's methods, which may wait.
 //
 // Once start has returned, reports, restarts of failed tablets, snapshots and the tasks
 // of replicas may be in flight at any time; close ends or joins all of them.
@@ -52,14 +51,14 @@ type tablets struct {
 	oracle    *localOracle
 	policy    *cluster.PolicyView
 	gate      *version.Gate
-	// ask gets each request of a tablet to the oracle, see nodeparts.Parts.Oracle; nil: at once.
+	// ask intercepts each request of a tablet to the oracle, see nodeparts.Parts.Oracle; nil: none.
 	ask    func(ask func(), fail func(error))
 	traces *tracing.Book
-	moved  func() // told that meta has another leader, or the cluster other members
+	moved  func() // called when meta's leader or the cluster's members have changed
 	life   context.Context
 
-	// The arguments of start: the node's own record, where tablets get timestamps, and where
-	// they report to.
+	// The arguments of start: the node's own record, the source of timestamps, and the destination
+	// of reports.
 	self     *join.Self
 	oracles  *route.Oracles
 	reported *meta.TabletMap
@@ -81,10 +80,10 @@ type tablets struct {
 	opened     bool
 
 	mu       sync.Mutex
-	alone    []uint64          // tablets of an older copy that discard has left out
-	starting map[uint64]bool   // tablets of the start that do not lead yet
-	all      chan struct{}     // closed when there is none left
-	hint     func([]mvcc.Cell) // nil: nobody wants to know
+	alone    []uint64          // tablets of an older copy that discard has omitted
+	starting map[uint64]bool   // tablets opened by start that do not lead yet
+	all      chan struct{}     // closed when starting is empty
+	hint     func([]mvcc.Cell) // nil: no receiver
 }
 
 var (
@@ -92,13 +91,13 @@ var (
 	_ replicas.Owner = (*tablets)(nil)
 )
 
-// open makes what tablets share. No tablet runs before start. stopped, unless it is nil,
-// makes Raft's clock stand still while it returns true.
+// open creates the shared parts of the tablets. No tablet runs before start. Raft's clock is stopped
+// while stopped, unless it is nil, returns true.
 func (t *tablets) open(stopped func() bool) {
 	logger := t.cfg.Logger
 	t.starting, t.all = map[uint64]bool{}, make(chan struct{})
 	t.logs = writers.Spawn(t.system, t.store, t.cfg.Batch.Log, logger, actorkit.On(t.turns))
-	// Twice as many readers as processors: they wait for the disk at times.
+	// Twice as many readers as processors, because they sometimes wait for the disk.
 	t.readers = reads.NewPool(2 * runtime.GOMAXPROCS(0))
 	t.sums = tablet.NewChecksums(t.store, logger)
 	t.snapshot = snapshot.NewSender(t.store, t.peerNodes.SendChunk, t.cfg.Snapshots.Rate,
@@ -117,13 +116,12 @@ func (t *tablets) open(stopped func() bool) {
 func (t *tablets) start(ctx context.Context, self *join.Self, oracles *route.Oracles,
 	reported *meta.TabletMap) error {
 	t.self, t.oracles, t.reported = self, oracles, reported
-	// On a full disk, replicas wait for room to write. The end of ctx frees them.
+	// On a full disk, replicas wait for space. The end of ctx aborts the wait.
 	defer context.AfterFunc(ctx, t.logs.GiveUp)()
 	if err := t.openAll(ctx); err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
-	// Alone, a group with other voters never elects a leader: the start then ends with
-	// ctx.
+	// On a single node, a group with other voters never elects a leader: start then fails with ctx.
 	select {
 	case <-t.all:
 		return nil
@@ -140,8 +138,8 @@ func (t *tablets) openAll(ctx context.Context) error {
 		return err
 	}
 	t.opened = true
-	// The function runs before any replica does, so starting needs no lock here. With
-	// peers it stays empty, and there is nothing to wait for.
+	// The function runs before any replica does, so starting needs no lock here. With peers it stays
+	// empty.
 	return t.replicas.Start(func(ids []uint64) {
 		if t.peerNodes.Alone() {
 			for _, id := range ids {
@@ -154,9 +152,9 @@ func (t *tablets) openAll(ctx context.Context) error {
 	})
 }
 
-// discard marks the replicas that were in the store when the node started as stale, if its record
-// says so, and waits until that is durable or ctx ends. Before they are opened it leaves that to
-// start. The membership service calls it.
+// discard marks the replicas that were in the store when the node started as stale, if the node's
+// record requires it, and waits until that is durable or ctx ends. Before they are opened it does
+// nothing, because start does it. The membership service calls it.
 func (t *tablets) discard(ctx context.Context) {
 	t.discarding.Lock()
 	defer t.discarding.Unlock()
@@ -164,12 +162,12 @@ func (t *tablets) discard(ctx context.Context) {
 		return
 	}
 	if err := t.discardLocked(ctx); err != nil {
-		t.cfg.Logger.Error("cannot discard the replicas of an older copy; the next start will",
+		t.cfg.Logger.Error("cannot discard the replicas of an older copy; the next start will do it",
 			"error", err)
 	}
 }
 
-// discardLocked discards the replicas if that is due. discarding is held.
+// discardLocked discards the replicas if the node's record requires it. discarding is held.
 func (t *tablets) discardLocked(ctx context.Context) error {
 	if !t.self.Discards() {
 		return nil
@@ -184,17 +182,17 @@ func (t *tablets) discardLocked(ctx context.Context) error {
 	return t.self.Discarded()
 }
 
-// close ends the tablets, then what they share. Nobody asks them any more. failures end
-// first, so that no tablet is opened anew meanwhile.
+// close stops the tablets, then their shared parts. They receive no more requests. failures stops
+// first, so that no tablet is reopened during that.
 func (t *tablets) close() error {
-	t.logs.GiveUp() // nobody below waits for room on the disk
+	t.logs.GiveUp() // aborts waits for disk space
 	t.failures.close()
 	errs := []error{t.reports.stop()}
 	t.replicas.Close()
 	for _, id := range t.router.Held() {
 		errs = append(errs, t.stop(id))
 	}
-	t.asking.Wait() // life has ended
+	t.asking.Wait() // does not block for long: life has ended
 	t.ticker.Close()
 	errs = append(errs, t.logs.Stop())
 	t.snapshot.Close()
@@ -203,41 +201,41 @@ func (t *tablets) close() error {
 	return errors.Join(errs...)
 }
 
-// stop ends the tablet's actor and waits for it. Its callers are answered. The node must
-// have a port for the tablet.
+// stop stops the tablet's actor and waits for it. Pending requests are answered. The node must have
+// a port for the tablet.
 func (t *tablets) stop(id uint64) error {
 	return t.system.Root.StopFuture(t.router.Port(id).PID()).Wait()
 }
 
-// reportTimeout bounds the writing of one report.
+// reportTimeout limits the writing of one report.
 const reportTimeout = 30 * time.Second
 
-// report writes a tablet's descriptor into meta's tablet map. The actor of reports calls
-// it. An error is only logged: the tablet reports again when it next comes to lead.
+// report writes a tablet's descriptor into meta's tablet map. The actor of reports calls it. An error
+// is only logged: the tablet reports again when it is next elected.
 func (t *tablets) report(d *pb.TabletDescriptor) {
 	ctx, cancel := context.WithTimeout(t.life, reportTimeout)
 	defer cancel()
 	if err := t.reported.Report(ctx, d); err != nil && t.life.Err() == nil {
-		t.cfg.Logger.Warn("a tablet could not be reported to meta; it is reported again when it next leads",
+		t.cfg.Logger.Warn("cannot report a tablet to meta; its next leader will",
 			"tablet", d.TabletId, "error", err)
 	}
 }
 
-// stampTimeout bounds a tablet's wait for timestamps. It is short because the cells of one-phase
+// stampTimeout limits a tablet's wait for timestamps. It is short because the cells of one-phase
 // commits stay reserved during the wait, which delays other transactions.
 const stampTimeout = 3 * time.Second
 
-var errFewTimestamps = errors.New("node: the oracle gave fewer timestamps than were asked for")
+var errFewTimestamps = errors.New("node: the oracle returned fewer timestamps than requested")
 
-// Timestamps implements tablet.Host. The requests bypass the oracle's queue limit: the
-// cells of one-phase commits, which ask for most of them, are reserved already.
+// Timestamps implements tablet.Host. The requests bypass the oracle's queue limit: most are for
+// one-phase commits, whose cells are already reserved.
 func (t *tablets) Timestamps(n int, then func(mvcc.Timestamp, error)) {
 	ask := func() {
 		t.asking.Go(func() {
 			ctx, cancel := context.WithTimeout(t.life, stampTimeout)
 			defer cancel()
 			first, got, err := t.oracles.Ask(ctx, n, true)
-			// The tablet hands out all n; a part of them is of no use.
+			// The tablet needs all n.
 			if err == nil && got < n {
 				err = errFewTimestamps
 			}
@@ -251,8 +249,8 @@ func (t *tablets) Timestamps(n int, then func(mvcc.Timestamp, error)) {
 	t.ask(ask, func(err error) { then(0, err) })
 }
 
-// TimestampsNow implements tablet.Host. It succeeds only if this node's oracle can answer
-// without asking anybody, and never while nodeparts.Parts.Oracle intercepts requests.
+// TimestampsNow implements tablet.Host. It succeeds only if this node's oracle can answer without a
+// message, and never while nodeparts.Parts.Oracle intercepts requests.
 func (t *tablets) TimestampsNow(n int) (mvcc.Timestamp, bool) {
 	if t.ask != nil {
 		return 0, false
@@ -260,9 +258,9 @@ func (t *tablets) TimestampsNow(n int) (mvcc.Timestamp, bool) {
 	return t.oracle.now(n)
 }
 
-// SplitApplied implements tablet.Host. It routes both sides before the new one is opened,
-// so that nobody is sent to the left side for rows that it no longer has. A request for
-// the right side that comes too early is told to ask again.
+// SplitApplied implements tablet.Host. It updates the routes of both sides before the new one is
+// opened, so that no request goes to the left side for rows that it no longer has. A request for the
+// right side that arrives too early is refused as retryable.
 func (t *tablets) SplitApplied(left, right *pb.TabletDescriptor) {
 	t.router.Update(left)
 	t.router.Update(right)
@@ -270,8 +268,8 @@ func (t *tablets) SplitApplied(left, right *pb.TabletDescriptor) {
 	t.reports.add(left)
 }
 
-// Leading implements tablet.Host: the replica has come to lead. This node routes to it
-// from now on, and the actor of reports writes it into meta for the others.
+// Leading implements tablet.Host: the replica has been elected. From now on this node routes to it,
+// and the actor of reports writes it into meta for other nodes.
 func (t *tablets) Leading(d *pb.TabletDescriptor) {
 	t.router.Update(d)
 	t.router.SetLeading(d.TabletId, t.node)
@@ -282,7 +280,7 @@ func (t *tablets) Leading(d *pb.TabletDescriptor) {
 	t.failures.forget(d.TabletId)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	// A tablet may lead many times; only its first counts for start.
+	// A tablet may be elected many times; only the first one counts for start.
 	if !t.starting[d.TabletId] {
 		return
 	}
@@ -291,20 +289,19 @@ func (t *tablets) Leading(d *pb.TabletDescriptor) {
 	}
 }
 
-// Following implements tablet.Host: the replica does not lead, but the node's does; 0:
-// none that it knows of.
+// Following implements tablet.Host: the replica follows the one on node; 0: it knows no leader.
 func (t *tablets) Following(id, node uint64) {
 	t.router.SetFollowing(id, node)
 	if id == cluster.MetaTablet {
 		t.moved()
 	}
 	if node != 0 {
-		t.failures.forget(id) // a replica that hears its leader works again
+		t.failures.forget(id) // a replica that receives from its leader works again
 	}
 }
 
-// Changed implements tablet.Host: the tablet's descriptor has changed. Only the leader's
-// node reports it, since one report is enough.
+// Changed implements tablet.Host: the tablet's descriptor has changed. Only the leader's node
+// reports it to meta.
 func (t *tablets) Changed(d *pb.TabletDescriptor) {
 	t.router.Update(d)
 	if t.router.LeadsHere(d.TabletId) {
@@ -312,17 +309,16 @@ func (t *tablets) Changed(d *pb.TabletDescriptor) {
 	}
 }
 
-// Failed implements tablet.Host: the replica has stopped. It may be opened anew, see
-// failures.
+// Failed implements tablet.Host: the replica has stopped. failures may reopen it.
 func (t *tablets) Failed(id uint64, err error) {
-	t.router.SetFollowing(id, 0) // it leads nothing any more
+	t.router.SetFollowing(id, 0) // it no longer leads
 	t.failures.add(id, err)
 }
 
 // Removed implements tablet.Host: the replica is destroyed.
 func (t *tablets) Removed(id uint64) { t.replicas.RemovedHere(id) }
 
-// Stale implements tablet.Host: the replica takes no further part until its group has removed it.
+// Stale implements tablet.Host: the replica is inactive until its group has removed it.
 func (t *tablets) Stale(id uint64) {
 	t.router.SetFollowing(id, 0)
 	t.replicas.Stale(id)
@@ -332,7 +328,7 @@ func (t *tablets) Stale(id uint64) {
 func (t *tablets) stale() *pb.StaleStatus {
 	st := t.replicas.Stats()
 	t.mu.Lock()
-	alone := t.alone // never changed
+	alone := t.alone // never modified
 	t.mu.Unlock()
 	if st.Found == 0 && len(alone) == 0 {
 		return nil
@@ -340,19 +336,19 @@ func (t *tablets) stale() *pb.StaleStatus {
 	return &pb.StaleStatus{Waiting: uint32(st.Stale), Found: uint32(st.Found), Alone: alone}
 }
 
-// SendRaft implements tablet.Host. On a node that is alone there is nobody to send to.
+// SendRaft implements tablet.Host. On a single node it drops the message.
 func (t *tablets) SendRaft(m *wire.RaftMessage) {
 	t.peerNodes.SendRaft(m)
 }
 
-// Merging implements tablet.Host. The router has the merged tablet before it is opened; a
-// request that comes too early is refused as retryable.
+// Merging implements tablet.Host. It updates the router before the merged tablet is opened; a
+// request that arrives too early is refused as retryable.
 func (t *tablets) Merging(m *snapshot.Merge) {
 	t.router.Update(m.Merged)
 	t.replicas.Merge(m)
 }
 
-// Hint implements tablet.Host. It calls the function without holding the lock.
+// Hint implements tablet.Host. It calls the hint function without holding the lock.
 func (t *tablets) Hint(cells []mvcc.Cell) {
 	t.mu.Lock()
 	hint := t.hint
@@ -362,8 +358,8 @@ func (t *tablets) Hint(cells []mvcc.Cell) {
 	}
 }
 
-// setHint sets the function that is told of cells that become dirty; nil: none. A call of
-// the previous function may still be under way when setHint returns.
+// setHint sets the function to call with cells that become dirty; nil: none. A call of the previous
+// function may still be running when setHint returns.
 func (t *tablets) setHint(hint func([]mvcc.Cell)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -391,9 +387,8 @@ func (t *tablets) OpenReplica(id uint64, stale bool) error {
 	return nil
 }
 
-// StopReplica implements replicas.Owner. It waits for the actor and detaches it only
-// then. If the wait fails the actor may still write, so its port stays attached and no
-// second actor can take its place.
+// StopReplica implements replicas.Owner. It waits for the actor before it detaches it. If the wait
+// fails the actor may still write, so its port stays attached and no second actor can be opened.
 func (t *tablets) StopReplica(id uint64) error {
 	if t.router.Port(id) == nil {
 		return nil
@@ -405,19 +400,18 @@ func (t *tablets) StopReplica(id uint64) error {
 	return nil
 }
 
-// Destroyed implements replicas.Owner. A replica that is gone counts as failed no longer.
+// Destroyed implements replicas.Owner. A destroyed replica no longer counts as failed.
 func (t *tablets) Destroyed(id uint64) { t.failures.forget(id) }
 
-// Deliver implements replicas.Owner. A message for a replica that does not run is
-// dropped; Raft sends again.
+// Deliver implements replicas.Owner. It drops a message for a replica that does not run; Raft
+// repeats it.
 func (t *tablets) Deliver(id uint64, m *wire.RaftMessage) {
 	if port := t.router.Port(id); port != nil {
 		tablet.Receive(t.system, port.PID(), m)
 	}
 }
 
-// Reread implements replicas.Owner. It refreshes the router from meta and looks tablets
-// up there.
+// Reread implements replicas.Owner. It refreshes the router from meta and returns its lookup.
 func (t *tablets) Reread(ctx context.Context) (func(*pb.TabletDescriptor) *pb.TabletDescriptor, error) {
 	if err := t.router.Refresh(ctx); err != nil {
 		return nil, err
@@ -425,9 +419,9 @@ func (t *tablets) Reread(ctx context.Context) (func(*pb.TabletDescriptor) *pb.Ta
 	return t.router.Now, nil
 }
 
-// status returns what this node's replica of a tablet says of itself; nil if there is
-// none or it does not answer. A replica at rest is not woken: its last status is
-// returned. A node with a thousand of them is asked for all of them every few seconds.
+// status returns the status of this node's replica of a tablet, or nil if there is none or it does
+// not answer. It does not wake a quiescent replica but returns its last status: a node may have a
+// thousand of them, all of which are polled every few seconds.
 func (t *tablets) status(ctx context.Context, id uint64) *pb.StatusResponse {
 	port := t.router.Port(id)
 	if port == nil {
@@ -436,8 +430,8 @@ func (t *tablets) status(ctx context.Context, id uint64) *pb.StatusResponse {
 	if s := t.ticker.LastStatus(id); s != nil {
 		return s
 	}
-	// From half of the split size on, a tablet measures itself, so that it knows where to
-	// split by the time that it has to.
+	// A tablet larger than half of the split size measures its rows, so that it knows a split row by
+	// the time it must split.
 	req := &pb.StatusRequest{MeasureAbove: max(t.policy.Now().GetSplitBytes()/2, 1)}
 	r, err := port.Ask(ctx, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: req}}, true)
 	if err != nil {
@@ -446,12 +440,10 @@ func (t *tablets) status(ctx context.Context, id uint64) *pb.StatusResponse {
 	return r.GetStatus()
 }
 
-// statuses returns, in range order, what this node's replicas say of themselves, asked
-// one after another; leading: only those that lead. Replicas that do not answer by the
-// end of ctx are missing.
+// statuses returns the statuses of this node's replicas in range order, queried one after another;
+// leading: only of leaders. Replicas that do not answer before ctx ends are omitted.
 func (t *tablets) statuses(ctx context.Context, leading bool) (out []*pb.StatusResponse) {
-	// Not the tablet map: it may lack a tablet that has had no leader since the node
-	// began.
+	// Not the tablet map: it may lack a tablet that has had no leader since the node started.
 	for _, id := range t.router.Held() {
 		if leading && !t.router.LeadsHere(id) {
 			continue
@@ -464,8 +456,8 @@ func (t *tablets) statuses(ctx context.Context, leading bool) (out []*pb.StatusR
 	return out
 }
 
-// leadsMeta returns the term in which this node's replica of meta leads; 0: it does not,
-// or has not answered within a second.
+// leadsMeta returns the term in which this node's replica of meta leads, or 0 if it does not lead or
+// does not answer within 1 s.
 func (t *tablets) leadsMeta(ctx context.Context) (term uint64) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -17,9 +17,9 @@ import (
 	"github.com/percolator-go/percolator/node/hosting"
 )
 
-// transport is the node's own txn.Transport: what the router can do by itself, changes of
-// the schema in meta, and what takes the rest of the node. It owns nothing; the node's
-// own client and the server of remote clients call it, on goroutines that may wait.
+// transport is the node's own txn.Transport: the router's operations, changes of the schema in meta,
+// and requests to other parts of the node. It owns no state; the node's own client and the server of
+// remote clients call it, on goroutines that may wait.
 type transport struct {
 	*route.Transport
 	schema    *meta.Schema
@@ -28,8 +28,8 @@ type transport struct {
 	policy    *cluster.PolicyView
 	logger    *slog.Logger
 
-	// These use the client, which is made over this transport; openParts sets them before
-	// anybody asks for what they do.
+	// These use the client, which is created over this transport; openParts sets them before their
+	// first use.
 	client    *txn.Client
 	observers *hosting.Host
 	status    *statuses
@@ -61,13 +61,13 @@ func (t *transport) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, err
 	return t.status.get(ctx, false)
 }
 
-// Observers implements txn.Transport. It asks all live nodes.
+// Observers implements txn.Transport. It queries all live nodes.
 func (t *transport) Observers(ctx context.Context) ([]*pb.ObserverState, error) {
 	return t.observers.StatesEverywhere(ctx)
 }
 
-// HoldHistory implements txn.Transport. The answer says how long history is kept without
-// a hold, by the policy.
+// HoldHistory implements txn.Transport. The answer contains the policy's history retention, which
+// applies without a hold.
 func (t *transport) HoldHistory(ctx context.Context,
 	req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
 	now, err := t.client.Timestamp(ctx)
@@ -85,9 +85,9 @@ func (t *transport) HoldHistory(ctx context.Context,
 // AdminConn implements txn.Transport.
 func (t *transport) AdminConn() grpc.ClientConnInterface { return admin.Conn(t.admin) }
 
-// CreateTable implements txn.Transport: when it returns, the table has the observers that
-// programs which run now have for its name, as far as their nodes answer.
-// While tablets are made the node reports them as a job.
+// CreateTable implements txn.Transport: when it returns, the running programs' observers of the
+// table's name are linked to it, on all nodes that answer.
+// The node reports the creation of tablets as a job.
 func (t *transport) CreateTable(ctx context.Context, req *pb.CreateTableRequest) (*pb.Table, error) {
 	if len(req.SplitKeys) > 0 {
 		t.status.reported.Splitting(req.Name)
@@ -100,7 +100,7 @@ func (t *transport) CreateTable(ctx context.Context, req *pb.CreateTableRequest)
 		return made, nil
 	}
 	if err := t.observers.LinkAnew(ctx); err != nil {
-		t.logger.Warn("a table was created, but not every node has linked its observers to it yet; each will do so by itself soon",
+		t.logger.Warn("a table was created, but not every node has linked its observers to it yet; the remaining nodes will do so automatically",
 			"table", req.Name, "error", err)
 	}
 	return made, nil
