@@ -9,8 +9,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Stamp is one answer of the oracle: the timestamps First to First+Count-1. A request
-// without an answer is left out: its timestamps are nobody's.
+// Stamp is one answer of the oracle: the timestamps First to First+Count-1. Requests without an
+// answer are omitted, because no client uses their timestamps.
 type Stamp struct {
 	Client       int // for reports
 	First        uint64
@@ -18,13 +18,13 @@ type Stamp struct {
 	Call, Return int64 // as Op's
 }
 
-// String is a line for a report.
+// String returns a line for a report.
 func (s Stamp) String() string {
 	return fmt.Sprintf("[%d…%d] client %d: %d timestamps from %d", s.Call, s.Return, s.Client,
 		s.Count, s.First)
 }
 
-// oracle is the model of the oracle: its state is the last timestamp given out.
+// oracle is the model of the oracle: its state is the last timestamp issued.
 var oracle = porcupine.Model{
 	Init: func() any { return uint64(0) },
 	Step: func(state, input, _ any) (bool, any) {
@@ -33,14 +33,13 @@ var oracle = porcupine.Model{
 	},
 }
 
-// maxDecided is the most answers that Porcupine is asked about: its memory grows with their square.
+// maxDecided limits the answers passed to Porcupine, whose memory grows with their square.
 const maxDecided = 2000
 
-// Oracle checks that timestamps strictly increase in real-time order, and that none was
-// given out twice. The error is as that of Registers. With more than maxDecided answers
-// only the sort is asked, which is exact as well: the order of the timestamps is the only
-// one that can be.
-func Oracle(history []Stamp, patience time.Duration) error {
+// Oracle checks that timestamps strictly increase in real-time order, and that none was issued twice.
+// Its errors are those of Registers. With more than maxDecided answers it uses only the sort, which is
+// also exact: the order of the timestamps is the only possible one.
+func Oracle(history []Stamp, limit time.Duration) error {
 	err := sorted(history)
 	if len(history) > maxDecided {
 		return err
@@ -49,7 +48,7 @@ func Oracle(history []Stamp, patience time.Duration) error {
 	for i, s := range history {
 		ops[i] = porcupine.Operation{ClientId: s.Client, Input: s, Call: s.Call, Return: s.Return}
 	}
-	if decided := decide(oracle, ops, patience); decided != nil {
+	if decided := decide(oracle, ops, limit); decided != nil {
 		return fmt.Errorf("oracle: %w", decided)
 	}
 	if err != nil {
@@ -58,12 +57,11 @@ func Oracle(history []Stamp, patience time.Duration) error {
 	return nil
 }
 
-// sorted puts the answers in the order of their timestamps, and checks that none began
-// after a later one had ended.
+// sorted sorts the answers by timestamp, and checks that none began after a later one had ended.
 func sorted(history []Stamp) error {
 	order := slices.Clone(history)
 	slices.SortFunc(order, func(a, b Stamp) int { return cmp.Compare(a.First, b.First) })
-	latest := -1 // of those before, the one that was asked for last
+	latest := -1 // the earlier answer with the latest Call
 	for i, s := range order {
 		switch {
 		case s.Count <= 0, i > 0 && s.First < order[i-1].First+uint64(order[i-1].Count):

@@ -10,28 +10,28 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Kind is what an operation does to its register.
+// Kind is the kind of an operation.
 type Kind uint8
 
 // Kinds of operations.
 const (
-	Read  Kind = iota // finds Found
-	Write             // puts Value, whatever is there
-	Swap              // finds Found and puts Value in its place, with nothing in between
+	Read  Kind = iota // returns Found
+	Write             // sets Value unconditionally
+	Swap              // atomically returns Found and sets Value
 )
 
-// Op is one operation on a register. A register is empty at first, which is value 0.
+// Op is one operation on a register. Registers are initially empty, which is value 0.
 type Op struct {
 	Client int // for reports
 	Key    string
 	Kind   Kind
 	Found  int64
 	Value  int64
-	// Call and Return are times of the one clock that all clients of the history share,
-	// in any unit: before the first message, after the last answer.
+	// Call and Return are the times before the first message and after the last answer, in any unit
+	// of a clock that all clients of the history share.
 	Call, Return int64
-	// Unknown: the client was not told whether the change was made. What it found, it
-	// found. Reads have no unknown outcome: those that failed are left out.
+	// Unknown reports that the client does not know whether the change took effect; Found is valid
+	// nevertheless. Failed reads are omitted.
 	Unknown bool
 }
 
@@ -51,12 +51,12 @@ func (o Op) String() string {
 }
 
 var (
-	// ErrNotLinearizable reports that no order of the operations that keeps to their times explains
-	// what they returned.
+	// ErrNotLinearizable reports that no order of the operations is consistent with their times and
+	// results.
 	ErrNotLinearizable = errors.New("linear: not linearizable")
-	// ErrUndecided reports that the patience ended first.
+	// ErrUndecided reports that the time limit passed first.
 	ErrUndecided = errors.New("linear: not decided in time")
-	// ErrMalformed reports that the history breaks an invariant of this package.
+	// ErrMalformed reports that the history violates an invariant of this package.
 	ErrMalformed = errors.New("linear: malformed history")
 )
 
@@ -75,10 +75,10 @@ var register = porcupine.Model{
 	},
 }
 
-// Registers checks a history of any number of registers, each for itself. The error wraps
-// ErrNotLinearizable, ErrUndecided or ErrMalformed; the first register that is wrong is
-// named. patience is for each register.
-func Registers(history []Op, patience time.Duration) error {
+// Registers checks a history of any number of registers, each separately. The error wraps
+// ErrNotLinearizable, ErrUndecided or ErrMalformed and names the first faulty register. The time limit
+// is per register.
+func Registers(history []Op, limit time.Duration) error {
 	byKey := map[string][]Op{}
 	var keys []string
 	for _, op := range history {
@@ -90,7 +90,7 @@ func Registers(history []Op, patience time.Duration) error {
 	for _, key := range keys {
 		ops, err := counting(byKey[key])
 		if err == nil {
-			err = decide(register, ops, patience)
+			err = decide(register, ops, limit)
 		}
 		if err != nil {
 			return fmt.Errorf("register %q: %w", key, err)
@@ -99,8 +99,8 @@ func Registers(history []Op, patience time.Duration) error {
 	return nil
 }
 
-// counting returns the operations that count, and checks that the history is one. What an
-// operation found was there, whatever became of its own change.
+// counting returns the operations that count, and checks that the history is well-formed. The value
+// that an operation found counts as read, even if the outcome of its own change is unknown.
 func counting(ops []Op) ([]porcupine.Operation, error) {
 	found, writers := map[int64]bool{}, map[int64]Op{}
 	for _, op := range ops {
@@ -123,11 +123,11 @@ func counting(ops []Op) ([]porcupine.Operation, error) {
 			end = math.MaxInt64
 		case op.Unknown && op.Kind == Write:
 			continue
-		case op.Unknown: // it has found something in any case
+		case op.Unknown: // its Found counts in any case
 			op.Kind = Read
 		}
 		if _, known := writers[op.Found]; op.Kind != Write && op.Found != 0 && !known {
-			return nil, fmt.Errorf("%w: nobody wrote what was found: %v", ErrNotLinearizable, op)
+			return nil, fmt.Errorf("%w: no operation wrote the value found: %v", ErrNotLinearizable, op)
 		}
 		out = append(out, porcupine.Operation{
 			ClientId: op.Client, Input: op, Call: op.Call, Return: end,
@@ -136,25 +136,25 @@ func counting(ops []Op) ([]porcupine.Operation, error) {
 	return out, nil
 }
 
-// decide asks Porcupine.
-func decide(model porcupine.Model, ops []porcupine.Operation, patience time.Duration) error {
-	result, info := porcupine.CheckOperationsVerbose(model, ops, patience)
+// decide runs Porcupine.
+func decide(model porcupine.Model, ops []porcupine.Operation, limit time.Duration) error {
+	result, info := porcupine.CheckOperationsVerbose(model, ops, limit)
 	switch result {
 	case porcupine.Ok:
 		return nil
 	case porcupine.Unknown:
-		return fmt.Errorf("%w: %d operations, %v", ErrUndecided, len(ops), patience)
+		return fmt.Errorf("%w: %d operations, %v", ErrUndecided, len(ops), limit)
 	}
 	return fmt.Errorf("%w: %d operations: %s", ErrNotLinearizable, len(ops), explain(ops, info))
 }
 
-// The longest report.
+// Limits of a report.
 const (
-	reportBefore = 6 // operations in order before the one that nothing explains
+	reportBefore = 6 // ordered operations before the unexplained one
 	reportAfter  = 12
 )
 
-// explain shows the end of the longest order that was found, and what could not follow it.
+// explain formats the end of the longest order found, and the operations that cannot follow it.
 func explain(ops []porcupine.Operation, info porcupine.LinearizationInfo) string {
 	var longest []porcupine.Operation
 	for _, partition := range info.PartialLinearizationsOperations() {
@@ -174,11 +174,11 @@ func explain(ops []porcupine.Operation, info porcupine.LinearizationInfo) string
 	slices.SortFunc(left, func(a, b porcupine.Operation) int {
 		return int(min(max(a.Return-b.Return, -1), 1))
 	})
-	text := "in order:"
+	text := "a possible order:"
 	for _, op := range longest[max(0, len(longest)-reportBefore):] {
 		text += fmt.Sprintf("\n  %v", op.Input)
 	}
-	text += "\nand then none of:"
+	text += "\nwhich none of these can follow:"
 	for _, op := range left[:min(len(left), reportAfter)] {
 		text += fmt.Sprintf("\n  %v", op.Input)
 	}

@@ -1,7 +1,6 @@
-// Package pbjson writes protobuf messages as JSON the way this project prints them: field
-// names as in the .proto files, every field present, numbers as numbers, and bytes as
-// text where they are UTF-8, else as {"base64": "…"}. (protojson would write all bytes as
-// base64 and 64-bit numbers as strings.)
+// Package pbjson encodes protobuf messages as this project's JSON: field names as in the .proto
+// files, every field present, numbers as numbers, and bytes as text if they are UTF-8, else as
+// {"base64": "…"}. (protojson encodes all bytes as base64 and 64-bit numbers as strings.)
 package pbjson
 
 import (
@@ -13,12 +12,11 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Marshal returns the message as one line of JSON, its fields in alphabetical order. A
-// message field that is not set is null, a list that is empty [].
+// Marshal returns the message as one line of JSON, with fields in alphabetical order. An unset
+// message field is null, an empty list [].
 func Marshal(m proto.Message) ([]byte, error) { return json.Marshal(object(m.ProtoReflect())) }
 
-// object turns a message into what encoding/json understands. Recursion ends with the
-// message's own depth.
+// object converts a message to values for encoding/json. The message's depth bounds the recursion.
 func object(m protoreflect.Message) any {
 	if !m.IsValid() {
 		return nil
@@ -28,7 +26,7 @@ func object(m protoreflect.Message) any {
 	for i := range fields.Len() {
 		f := fields.Get(i)
 		if f.ContainingOneof() != nil && !m.Has(f) {
-			continue // only the member of a oneof that is set
+			continue // an unset member of a oneof
 		}
 		out[string(f.Name())] = field(f, m.Get(f))
 	}
@@ -70,14 +68,14 @@ func scalar(f protoreflect.FieldDescriptor, v protoreflect.Value) any {
 	return v.Interface()
 }
 
-// Bytes is a byte string in JSON: text where it is UTF-8, else base64, marked.
+// Bytes is a byte string that encodes to text if it is UTF-8, else to {"base64": "…"}.
 type Bytes string
 
 type marked struct {
 	Base64 []byte `json:"base64"`
 }
 
-// MarshalJSON is a JSON string, or {"base64": "…"}.
+// MarshalJSON implements json.Marshaler.
 func (b Bytes) MarshalJSON() ([]byte, error) {
 	if utf8.ValidString(string(b)) {
 		return json.Marshal(string(b))
@@ -85,7 +83,7 @@ func (b Bytes) MarshalJSON() ([]byte, error) {
 	return json.Marshal(marked{[]byte(b)})
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON implements json.Unmarshaler.
 func (b *Bytes) UnmarshalJSON(data []byte) error {
 	var text string
 	if err := json.Unmarshal(data, &text); err == nil {
@@ -94,7 +92,7 @@ func (b *Bytes) UnmarshalJSON(data []byte) error {
 	}
 	var m marked
 	if err := json.Unmarshal(data, &m); err != nil {
-		return fmt.Errorf("pbjson: neither text nor marked base64: %w", err)
+		return fmt.Errorf("pbjson: neither text nor an object with base64: %w", err)
 	}
 	*b = Bytes(m.Base64)
 	return nil

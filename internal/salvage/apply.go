@@ -15,15 +15,15 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file applies a plan to one store. Every step is idempotent: an interrupted Apply may have
-// done it before.
+// Application of a plan to one store. Every step is idempotent, because an interrupted Apply may have
+// executed it before.
 
 var (
-	// ErrOtherStore means that the plan is not for this store, or that the node has run since
-	// it was inspected.
-	ErrOtherStore = errors.New("salvage: the plan is not for the directory as it is")
-	// ErrApplied means that the plan was applied to the store before. Nothing was changed.
-	ErrApplied = errors.New("salvage: the plan is applied to this directory already")
+	// ErrOtherStore reports that the plan is not for this store, or that the node has run since it
+	// was inspected.
+	ErrOtherStore = errors.New("salvage: the plan does not fit this directory")
+	// ErrApplied reports that the plan was already applied to the store. Nothing was changed.
+	ErrApplied = errors.New("salvage: the plan has already been applied to this directory")
 )
 
 // applying is one Apply.
@@ -32,13 +32,13 @@ type applying struct {
 	st   *store.Store
 	node uint64
 	note join.Recovery // the record of the recovery
-	// step is called before each write, and its error ends the Apply there; tests set it.
+	// step is called before each write; its error ends the Apply there. For tests.
 	step func() error
 }
 
-// Apply applies the plan to the store of one of its nodes; by names the operator, for the audit
-// log. Once it has begun, the node starts only after an Apply of the same plan has succeeded. No
-// other process may have the store open. Errors: ErrNoNode, ErrOtherStore, ErrApplied.
+// Apply applies the plan to the store of one of its nodes; by names the operator, for the audit log.
+// Once Apply has begun, the node does not start until an Apply of the same plan has succeeded. No other
+// process may have the store open. Errors: ErrNoNode, ErrOtherStore, ErrApplied.
 func Apply(st *store.Store, plan *Plan, by string) error {
 	return apply(st, plan, by, func() error { return nil })
 }
@@ -60,11 +60,11 @@ func apply(st *store.Store, plan *Plan, by string, step func() error) error {
 		return err
 	}
 	steps := []func() error{
-		func() error { return a.remember(self.Recovery) },
+		func() error { return a.putRecovery(self.Recovery) },
 		a.settle, a.discard, a.clear, a.reform,
 		func() error {
 			a.note.Applied = true
-			return a.remember(self.Recovery)
+			return a.putRecovery(self.Recovery)
 		},
 	}
 	for _, step := range steps {
@@ -75,21 +75,21 @@ func apply(st *store.Store, plan *Plan, by string, step func() error) error {
 	return nil
 }
 
-// check refuses a store that the plan was not made from, or that has changed since, unless
-// an Apply of this plan has changed it.
+// check returns ErrOtherStore if the plan was not made from the store, or something other than an
+// Apply of this plan has changed the store since.
 func (a *applying) check(self join.Stored) error {
 	i := slices.IndexFunc(a.plan.Stores, func(s Store) bool { return s.Node == self.NodeID })
 	switch {
 	case a.plan.Format != format:
-		return fmt.Errorf("%w: it has format %d, not %d", ErrOtherStore, a.plan.Format, format)
+		return fmt.Errorf("%w: its format is %d, this build supports %d", ErrOtherStore, a.plan.Format, format)
 	case self.ClusterID != a.plan.Cluster || i < 0:
-		return fmt.Errorf("%w: it is of node %d of cluster %s", ErrOtherStore, self.NodeID, self.ClusterID)
+		return fmt.Errorf("%w: the directory is that of node %d of cluster %s", ErrOtherStore, self.NodeID, self.ClusterID)
 	case self.Recovery.Plan == a.plan.ID && self.Recovery.Applied:
 		return ErrApplied
 	case self.Recovery.Plan == a.plan.ID:
 		return nil
 	}
-	in, err := Inspect(a.st) // which refuses if another plan is half applied
+	in, err := Inspect(a.st) // fails if another plan is partially applied
 	if err != nil {
 		return err
 	}
@@ -107,8 +107,8 @@ func (a *applying) commit(b *store.Batch) error {
 	return a.st.StateWriter().Commit([]*store.Batch{b})
 }
 
-// remember writes the record of the recovery.
-func (a *applying) remember(before join.Recovery) error {
+// putRecovery writes the record of the recovery.
+func (a *applying) putRecovery(before join.Recovery) error {
 	b := &store.Batch{}
 	if err := join.PutRecovery(b, before, a.note); err != nil {
 		return err
@@ -116,9 +116,9 @@ func (a *applying) remember(before join.Recovery) error {
 	return a.commit(b)
 }
 
-// settle applies the logs of the replicas that go on here, as far as the plan takes them, which
-// creates the replicas of splits in them and merges those whose rows they take. It repeats until
-// no such replica is left.
+// settle applies the logs of this store's surviving replicas up to the index in the plan. That creates
+// the replicas of splits in those logs and executes their merges. It repeats until it has done so for
+// all such replicas.
 func (a *applying) settle() error {
 	for done := map[uint64]bool{}; ; {
 		before := len(done)
@@ -144,7 +144,7 @@ func (a *applying) settle() error {
 	}
 }
 
-// own returns the tablets with the action that go on here.
+// own returns the tablets with the action whose survivor is in this store.
 func (a *applying) own(action string) (out []*Tablet) {
 	for i := range a.plan.Tablets {
 		if t := &a.plan.Tablets[i]; t.Node == a.node && t.Action == action {
@@ -154,13 +154,13 @@ func (a *applying) own(action string) (out []*Tablet) {
 	return out
 }
 
-// reformed reports whether the replica is that of the tablet's new group.
+// reformed reports whether the replica already belongs to the tablet's new group.
 func (a *applying) reformed(r *snapshot.Replica, t *Tablet) bool {
 	return r.Descriptor.GetEpoch() >= t.Descriptor.Epoch
 }
 
-// discard removes the replicas of tablets that go on elsewhere. A tombstone keeps messages to
-// them from reaching the new group.
+// discard removes the replicas of tablets that survive in another store. A tombstone keeps messages
+// for them from reaching the new group.
 func (a *applying) discard() error {
 	next := map[uint64]uint64{}
 	for _, t := range a.plan.Tablets {
@@ -191,7 +191,7 @@ func (a *applying) discard() error {
 	})
 }
 
-// clear removes rows of replicas that go on here and that belong to another tablet.
+// clear deletes rows of this store's survivors that belong to another tablet.
 func (a *applying) clear() error {
 	return installing(a.st, func(i *snapshot.Installer) error {
 		for _, t := range a.own(Recover) {
@@ -217,7 +217,7 @@ func (a *applying) clear() error {
 	})
 }
 
-// reform creates the new groups of the tablets that go on here.
+// reform creates the new groups of the tablets that survive here.
 func (a *applying) reform() error {
 	for _, t := range append(a.own(Recover), a.own(Create)...) {
 		r, ok, err := snapshot.StoredReplica(a.st, t.Tablet)
@@ -246,7 +246,7 @@ func (a *applying) reform() error {
 	return nil
 }
 
-// metaRows adds the rows that meta must have before anything is served.
+// metaRows adds the rows that meta must contain before the cluster serves.
 func (a *applying) metaRows(b *store.Batch) error {
 	snap := a.st.Snap()
 	rows, err := metaRows(snap)

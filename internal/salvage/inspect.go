@@ -23,9 +23,9 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file reads one store.
+// Inspection of one store.
 
-// format is the version of what Inspect and Make write to files.
+// format is the version of the files with inspections and plans.
 const format = 1
 
 // Descriptor is a tablet's descriptor, in JSON as protobuf writes it.
@@ -40,13 +40,13 @@ func (d *Descriptor) UnmarshalJSON(b []byte) error {
 	return protojson.Unmarshal(b, d.TabletDescriptor)
 }
 
-// Inspection is what one store holds.
+// Inspection describes the contents of one store.
 type Inspection struct {
 	Format  int    `json:"format"`
 	Cluster string `json:"cluster"`
 	Node    uint64 `json:"node"`
-	// Starts are the numbers of the directory's last starts; Heard is the last start of
-	// each other node that this one has heard of.
+	// Starts are the numbers of the directory's last starts; Heard is the last known start of each
+	// other node.
 	Starts      []uint64          `json:"starts"`
 	Heard       map[uint64]uint64 `json:"heard"`
 	Fingerprint string            `json:"fingerprint"` // changes with every start of the node
@@ -54,13 +54,12 @@ type Inspection struct {
 	Replicas    []Replica         `json:"replicas"`
 	Highest     uint64            `json:"highest_ts"`     // of all timestamps in the store
 	Table       uint64            `json:"highest_table"`  // of all ids of tables
-	Catalogue   uint64            `json:"catalogue"`      // the newest version of the catalogue
-	Nodes       []Node            `json:"nodes"`          // of the cluster, as far as they are known
-	Meta        *MetaTablet       `json:"meta,omitempty"` // nil: the store has no replica of it
+	Catalogue   uint64            `json:"catalogue"`      // the highest version of the catalogue
+	Nodes       []Node            `json:"nodes"`          // the known nodes of the cluster
+	Meta        *MetaTablet       `json:"meta,omitempty"` // nil: the store has no replica of meta
 }
 
-// Replica is a replica that the store holds, or will hold once the log of another one is
-// applied.
+// Replica is a replica in the store, or one that applying another replica's log will create.
 type Replica struct {
 	Tablet    uint64     `json:"tablet"`
 	Replica   uint64     `json:"replica"`
@@ -72,48 +71,48 @@ type Replica struct {
 	LastTerm  uint64     `json:"last_term"`
 	Term      uint64     `json:"term"`
 	Newest    uint64     `json:"newest_ts"` // of its rows
-	// Stale: its log lacks what it has acknowledged, and it does not vote.
+	// Stale reports that its log lacks entries that it has acknowledged, so that it does not vote.
 	Stale bool `json:"stale,omitempty"`
-	// Frozen is the tablet that is about to take this one's rows, as of the last entry of the
+	// Frozen is the tablet into which this one is about to be merged, as of the last entry of the
 	// log; 0: none.
 	Frozen uint64 `json:"frozen,omitempty"`
-	// Takings are the unapplied entries of the log that take the rows of another tablet.
+	// Takings are the unapplied entries of the log that merge another tablet into this one.
 	Takings []Taking `json:"takings,omitempty"`
-	// Born is the tablet from which an entry that is not applied splits this one off; 0: the
-	// store holds the replica.
+	// Born is the tablet from which an unapplied entry will split this one off; 0: the replica is
+	// in the store.
 	Born uint64 `json:"born,omitempty"`
 }
 
-// Taking is an entry in a replica's log by which its tablet takes the rows of a frozen one.
+// Taking is a log entry that merges a frozen tablet into the replica's own.
 type Taking struct {
 	Tablet uint64     `json:"tablet"` // the frozen one
 	Epoch  uint64     `json:"epoch"`  // of the frozen one
-	Before Descriptor `json:"before"` // the tablet that takes its rows, before the entry
-	Index  uint64     `json:"index"`  // of the entry before it
-	Term   uint64     `json:"term"`   // of the entry before it
+	Before Descriptor `json:"before"` // the replica's own tablet before the entry
+	Index  uint64     `json:"index"`  // of the preceding entry
+	Term   uint64     `json:"term"`   // of the preceding entry
 }
 
-// waits reports whether the replica waits for its first snapshot: it holds nothing.
+// waits reports whether the replica is empty because it waits for its first snapshot.
 func (r *Replica) waits() bool { return r.Stored.GetEpoch() == 0 }
 
-// Node is a node of the cluster and where it was reached.
+// Node is a node of the cluster and its known addresses.
 type Node struct {
 	Node      uint64   `json:"node"`
 	Addresses []string `json:"addresses"`
 }
 
-// MetaTablet is what the replica of the meta tablet holds, its whole log applied.
+// MetaTablet is the contents of a replica of the meta tablet with its whole log applied.
 type MetaTablet struct {
 	Tablets []Descriptor `json:"tablets"` // the tablet map
 	Nodes   []Node       `json:"nodes"`   // the node table
 }
 
-// ErrNoNode means that the store is not that of a node of a cluster.
+// ErrNoNode reports that the store does not belong to a node of a cluster.
 var ErrNoNode = errors.New("salvage: the directory belongs to no node of a cluster")
 
-// Inspect reads what the store holds. It completes installations that a crash has interrupted,
-// as the node's next start would, and changes nothing else. No other process may have the store
-// open. Errors: ErrNoNode, join.ErrUnfinishedRecovery.
+// Inspect reads the store. It completes installations that a crash interrupted, as the node's next
+// start would, and changes nothing else. No other process may have the store open. Errors: ErrNoNode,
+// join.ErrUnfinishedRecovery.
 func Inspect(st *store.Store) (*Inspection, error) {
 	self, known, err := join.ReadStored(st)
 	if err != nil || !known {
@@ -154,10 +153,10 @@ func addresses(all ...string) (out []string) {
 	return out
 }
 
-// replica adds the tablet's replica, and those that its log makes.
+// replica adds the tablet's replica, and those that its log creates.
 func (in *Inspection) replica(st *store.Store, id uint64) error {
 	r := Replica{Tablet: id}
-	rows := map[string][]byte{} // of the meta tablet, that entries which are not applied write
+	rows := map[string][]byte{} // of the meta tablet, written by unapplied entries
 	out, err := tablet.Inspect(st, id, func(f *wire.Effect) {
 		ts, _ := timestampOf(f.Key, f.Value)
 		r.Newest = max(r.Newest, uint64(ts))
@@ -202,8 +201,8 @@ func (in *Inspection) replica(st *store.Store, id uint64) error {
 	return err
 }
 
-// readMeta reads what the meta tablet says of nodes and tablets; later has the rows that
-// are written after what the Snap shows.
+// readMeta reads the node table and the tablet map of the meta tablet. later holds rows written after
+// the Snap.
 func readMeta(snap *store.Snap, later map[string][]byte) (*MetaTablet, error) {
 	rows, err := metaRows(snap)
 	if err != nil {
@@ -244,7 +243,7 @@ func metaRows(snap *store.Snap) (map[string][]byte, error) {
 	return rows, nil
 }
 
-// newest returns the highest timestamp of the tablet's rows, and at least the one given.
+// newest returns the highest timestamp in the tablet's rows, or least if that is higher.
 func newest(snap *store.Snap, d *pb.TabletDescriptor, least uint64) (uint64, error) {
 	var fault error
 	err := snap.Cursor(snapshot.Rows(d)).Each(func(key, value []byte) bool {
@@ -259,7 +258,7 @@ func newest(snap *store.Snap, d *pb.TabletDescriptor, least uint64) (uint64, err
 	return least, nil
 }
 
-// timestampOf returns the highest timestamp in an entry of the state; 0 if it has none.
+// timestampOf returns the highest timestamp in an entry of the state, or 0 if it has none.
 func timestampOf(key, value []byte) (mvcc.Timestamp, error) {
 	g, _, ts, err := store.DecodeKey(key)
 	if err != nil || ts != 0 || value == nil {
@@ -279,8 +278,7 @@ func timestampOf(key, value []byte) (mvcc.Timestamp, error) {
 	return 0, nil
 }
 
-// fingerprint is a checksum over what every start of the node, and every entry in a log,
-// changes.
+// fingerprint returns a checksum that every start of the node and every new log entry changes.
 func (in *Inspection) fingerprint() string {
 	b := append([]byte(in.Cluster), 0)
 	add := func(numbers ...uint64) {

@@ -6,13 +6,11 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file plans for tablets that were being merged when the quorum was lost (docs/adr/0053).
-// The left tablet's log decides: if the log that goes on has the entry that takes the right
-// tablet's rows, Apply merges the two replicas, and the right tablet is no more. Otherwise the
-// right tablet goes on by itself, released.
+// Planning for tablets that were being merged when the quorum was lost (docs/adr/0053). The left
+// tablet's log decides: if the surviving log contains the merge, Apply merges the two replicas and the
+// right tablet ceases to exist. Otherwise the right tablet is released and survives.
 
-// cutTakings ends logs before an entry that takes the rows of another tablet but must not be
-// applied.
+// cutTakings cuts logs before a merge that must not be applied.
 func (p *planner) cutTakings() {
 	for _, found := range p.found {
 		for _, c := range found {
@@ -30,8 +28,8 @@ func (p *planner) cutTakings() {
 	}
 }
 
-// mayTake reports whether the entry may be applied: nobody has released the frozen tablet, which
-// would prove that the entry is not committed, and the frozen replica is on the same node.
+// mayTake reports whether the merge may be applied: the frozen tablet was not released, which would
+// prove that the merge is not committed, and the frozen replica is on the same node.
 func (p *planner) mayTake(c *candidate, t Taking) bool {
 	frozen := p.found[t.Tablet]
 	released := slices.ContainsFunc(frozen, func(r *candidate) bool { return r.Final.Epoch > t.Epoch })
@@ -40,7 +38,7 @@ func (p *planner) mayTake(c *candidate, t Taking) bool {
 	})
 }
 
-// cutBorn removes the replicas that splits behind the new end of the candidate's log would create.
+// cutBorn removes the replicas that splits after the new end of the candidate's log would create.
 func (p *planner) cutBorn(c *candidate) {
 	for id, found := range p.found {
 		p.found[id] = slices.DeleteFunc(slices.Clone(found), func(b *candidate) bool {
@@ -49,8 +47,8 @@ func (p *planner) cutBorn(c *candidate) {
 	}
 }
 
-// takenBy returns the action on the tablet that has taken the rows of t, a frozen one; empty if
-// none has.
+// takenBy returns the action on the tablet into which the frozen tablet t was merged, or "" if it was
+// not.
 func (p *planner) takenBy(t *Tablet) string {
 	if !slices.ContainsFunc(p.found[t.Tablet], func(c *candidate) bool { return c.Frozen != 0 }) {
 		return ""

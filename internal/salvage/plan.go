@@ -20,13 +20,13 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file decides which replica of each tablet goes on. It is pure.
+// Choice of the replica of each tablet that survives. Pure functions.
 
 // Actions of a plan on a tablet.
 const (
-	Keep    = "keep"    // it has its quorum among the surviving nodes
-	Recover = "recover" // one replica goes on as the only one
-	Create  = "create"  // no replica is left: an empty one is created
+	Keep    = "keep"    // the surviving nodes have its quorum
+	Recover = "recover" // one replica survives as the only one
+	Create  = "create"  // no replica remains: an empty one is created
 )
 
 // Plan has the action for each tablet.
@@ -39,11 +39,11 @@ type Plan struct {
 	Stores  []Store   `json:"stores"`
 	Tablets []Tablet  `json:"tablets"` // in the order of their ranges
 	Highest uint64    `json:"highest_ts"`
-	// Mark is what the oracle's is raised to; 0: the meta tablet is kept, and with it the mark.
+	// Mark is the new value of the oracle's mark; 0: the meta tablet is kept, with its mark.
 	Mark   uint64      `json:"mark,omitempty"`
 	Floors meta.Floors `json:"floors"`
-	// Obsolete are tablets whose remaining replicas are removed, since other tablets have their
-	// rows.
+	// Obsolete are tablets whose remaining replicas are removed, since their rows belong to other
+	// tablets.
 	Obsolete []uint64 `json:"obsolete,omitempty"`
 }
 
@@ -57,50 +57,50 @@ type Store struct {
 type Tablet struct {
 	Tablet     uint64     `json:"tablet"`
 	Action     string     `json:"action"`
-	Descriptor Descriptor `json:"descriptor"` // afterwards
-	// Node has the replica that goes on, or gets the empty one. The new group begins with
-	// the entry (Index, Term).
+	Descriptor Descriptor `json:"descriptor"` // after the recovery
+	// Node has the surviving replica, or gets the empty one. The new group begins with the entry
+	// (Index, Term).
 	Node  uint64 `json:"node,omitempty"`
 	Index uint64 `json:"index,omitempty"`
 	Term  uint64 `json:"term,omitempty"`
 	// Cleared is the part of the replica's rows that belongs to another tablet.
 	Cleared *Descriptor `json:"cleared,omitempty"`
-	// Uncommitted is the number of entries at the end of the replica's log that are not known
-	// to be committed. They become committed.
+	// Uncommitted is the number of entries at the end of the replica's log that are not known to be
+	// committed. The recovery commits them.
 	Uncommitted uint64   `json:"uncommitted"`
-	Newest      uint64   `json:"newest_ts"`      // timestamp in the replica's rows
+	Newest      uint64   `json:"newest_ts"`      // highest timestamp in the replica's rows
 	Lost        []uint64 `json:"lost,omitempty"` // voters that may have acknowledged more
 }
 
 // Options configures Make.
 type Options struct {
-	Dead       []uint64 // nodes that will not come back
-	AcceptGaps bool     // make empty tablets for rows that no survivor holds
+	Dead       []uint64 // permanently lost nodes
+	AcceptGaps bool     // create empty tablets for rows of which no replica remains
 	Now        time.Time
 }
 
 var (
-	// ErrNothingLost means that every tablet has its quorum among the inspected nodes.
+	// ErrNothingLost reports that every tablet has its quorum among the inspected nodes.
 	ErrNothingLost = errors.New("salvage: every tablet has its quorum among the inspected nodes: start them")
-	// ErrMayLive means that a node that is neither inspected nor declared dead may be part of
-	// a quorum that lives.
+	// ErrMayLive reports that a node that is neither inspected nor declared dead may be part of a
+	// live quorum.
 	ErrMayLive = errors.New("salvage: a quorum may be alive")
-	// ErrGap means that no survivor has some of the rows.
-	ErrGap = errors.New("salvage: no survivor holds some of the rows")
-	// ErrUnfit means that the inspections do not belong together.
+	// ErrGap reports that no replica remains of some rows.
+	ErrGap = errors.New("salvage: some rows have no surviving replica")
+	// ErrUnfit reports that the inspections contradict each other.
 	ErrUnfit = errors.New("salvage: the inspections do not fit together")
 )
 
 const (
 	// epochLead and replicaLead are the distances of a new group's epoch and replica id from the
-	// highest known ones: more than a lost majority can have given out since.
+	// highest known ones: more than a lost majority can have assigned since.
 	epochLead, replicaLead = 1 << 20, 1 << 10
 	// idLead is the same for the ids of tablets and tables.
 	idLead = 1 << 16
 	// markLead is the distance of the oracle's new mark from the highest known timestamp: more
 	// than one raise of the mark.
 	markLead = 10 * time.Second
-	// maxAhead is the most that that timestamp may be ahead of the clock.
+	// maxAhead limits the distance of that timestamp from the clock.
 	maxAhead = 24 * time.Hour
 )
 
@@ -121,8 +121,8 @@ type planner struct {
 	opts     Options
 	all      []*Inspection
 	survives map[uint64]bool
-	meta     *MetaTablet             // what the best replica of the meta tablet says; nil: there is none
-	found    map[uint64][]*candidate // by tablet: all replicas, those that wait as well
+	meta     *MetaTablet             // contents of the best replica of the meta tablet; nil: none
+	found    map[uint64][]*candidate // by tablet: all replicas, also waiting ones
 	plan     *Plan
 }
 
@@ -153,24 +153,24 @@ func Make(all []*Inspection, opts Options) (*Plan, error) {
 	return p.plan, p.raise()
 }
 
-// fit checks that the inspections are of different nodes of one cluster, and of their
-// newest directories.
+// fit checks that the inspections are of different nodes of one cluster, and of their newest
+// directories.
 func (p *planner) fit() error {
 	if len(p.all) == 0 {
-		return fmt.Errorf("%w: there are none", ErrUnfit)
+		return fmt.Errorf("%w: none were passed", ErrUnfit)
 	}
 	p.plan.Cluster = p.all[0].Cluster
 	for _, in := range p.all {
 		switch {
 		case in.Format != format:
-			return fmt.Errorf("%w: that of node %d has format %d, not %d", ErrUnfit, in.Node, in.Format, format)
+			return fmt.Errorf("%w: that of node %d has format %d, this build supports %d", ErrUnfit, in.Node, in.Format, format)
 		case in.Cluster != p.plan.Cluster:
 			return fmt.Errorf("%w: node %d is of cluster %s, node %d of cluster %s", ErrUnfit,
 				p.all[0].Node, p.plan.Cluster, in.Node, in.Cluster)
 		case p.survives[in.Node]:
 			return fmt.Errorf("%w: two are of node %d", ErrUnfit, in.Node)
 		case slices.Contains(p.opts.Dead, in.Node):
-			return fmt.Errorf("%w: node %d is inspected and declared dead", ErrUnfit, in.Node)
+			return fmt.Errorf("%w: node %d is both inspected and declared dead", ErrUnfit, in.Node)
 		}
 		p.survives[in.Node] = true
 		p.plan.Stores = append(p.plan.Stores, Store{in.Node, in.Fingerprint})
@@ -178,7 +178,7 @@ func (p *planner) fit() error {
 	for _, in := range p.all {
 		for _, other := range p.all {
 			if start, ok := in.Heard[other.Node]; ok && !slices.Contains(other.Starts, start) {
-				return fmt.Errorf("%w: node %d has heard of a later start of node %d: that directory is an old copy",
+				return fmt.Errorf("%w: node %d knows a later start of node %d: that directory is an old copy",
 					ErrUnfit, in.Node, other.Node)
 			}
 		}
@@ -186,7 +186,7 @@ func (p *planner) fit() error {
 	return nil
 }
 
-// gather sorts the replicas by tablet, the best first, and finds what is known of meta.
+// gather sorts the replicas by tablet, the best first, and finds the best replica of meta.
 func (p *planner) gather() {
 	metas := map[uint64]*MetaTablet{}
 	for _, in := range p.all {
@@ -211,7 +211,7 @@ func (p *planner) gather() {
 	}
 }
 
-// nodes are all that have a vote or are in the node table, as far as it is known.
+// nodes returns all nodes with a vote or in the known node table.
 func (p *planner) nodes() map[uint64]bool {
 	out := map[uint64]bool{}
 	add := func(d *pb.TabletDescriptor) {
@@ -238,14 +238,14 @@ func (p *planner) nodes() map[uint64]bool {
 	return out
 }
 
-// mayLive refuses a plan while a node is neither inspected nor declared dead.
+// mayLive returns ErrMayLive if a node is neither inspected nor declared dead.
 func (p *planner) mayLive() error {
 	known := p.nodes()
 	for _, dead := range p.opts.Dead {
 		if !known[dead] && !slices.ContainsFunc(p.all, func(in *Inspection) bool {
 			return slices.ContainsFunc(in.Nodes, func(n Node) bool { return n.Node == dead })
 		}) {
-			return fmt.Errorf("%w: no survivor knows of node %d, which is declared dead", ErrUnfit, dead)
+			return fmt.Errorf("%w: no survivor knows node %d, which is declared dead", ErrUnfit, dead)
 		}
 	}
 	var open []uint64
@@ -260,8 +260,8 @@ func (p *planner) mayLive() error {
 	return nil
 }
 
-// lives reports whether a majority of the voters is on surviving nodes and not stale; of a
-// joint configuration, a majority of both.
+// lives reports whether a majority of the voters is on surviving nodes and not stale; in a joint
+// configuration, a majority of both.
 func (p *planner) lives(d *pb.TabletDescriptor) bool {
 	conf := group.ConfState(d)
 	for _, voters := range [][]uint64{conf.Voters, conf.VotersOutgoing} {
@@ -281,8 +281,8 @@ func (p *planner) lives(d *pb.TabletDescriptor) bool {
 	return len(conf.Voters) > 0
 }
 
-// choose decides the action on each tablet that has a replica. A replica that a split in another
-// one's log creates counts only if that log goes on, so parents come first.
+// choose chooses the action on each tablet with a replica. A replica that a split in another log
+// creates counts only if that log survives, so parents come first.
 func (p *planner) choose() {
 	chosen := map[uint64]*Tablet{}
 	for {
@@ -299,7 +299,7 @@ func (p *planner) choose() {
 				Tablet: id, Action: Keep, Descriptor: Descriptor{proto.CloneOf(best.Final.TabletDescriptor)},
 				Node: best.node, Newest: best.Newest, Uncommitted: best.Last - best.Committed,
 			}
-			// A leader that is elected by the one goes on to the other.
+			// A leader elected under the settled configuration proceeds to the final one.
 			if !p.lives(best.Settled.TabletDescriptor) || !p.lives(best.Final.TabletDescriptor) {
 				t.Action, t.Index = Recover, best.Last+1
 				t.Lost = p.lostVoters(best)
@@ -315,7 +315,7 @@ func (p *planner) choose() {
 	}
 }
 
-// best returns the candidate whose log ends last; nil if no replica counts.
+// best returns the candidate with the most advanced log, or nil if no replica counts.
 func (p *planner) best(found []*candidate, chosen map[uint64]*Tablet) *candidate {
 	for _, c := range found {
 		parent := chosen[c.Born]
@@ -327,7 +327,7 @@ func (p *planner) best(found []*candidate, chosen map[uint64]*Tablet) *candidate
 	return nil
 }
 
-// lostVoters returns the dead nodes that vote by the replica's descriptors.
+// lostVoters returns the dead voters of the replica's descriptors.
 func (p *planner) lostVoters(c *candidate) (out []uint64) {
 	for _, d := range []*pb.TabletDescriptor{c.Settled.TabletDescriptor, c.Final.TabletDescriptor} {
 		for _, r := range d.GetReplicas() {
@@ -340,9 +340,8 @@ func (p *planner) lostVoters(c *candidate) (out []uint64) {
 	return slices.Compact(out)
 }
 
-// cover gives every row to one tablet. Where ranges overlap, the tablet with the higher epoch
-// was split off from a later state of the other, or has taken the rows of the other, which is
-// frozen.
+// cover assigns every row to one tablet. If ranges overlap, the tablet with the higher epoch prevails:
+// it was split off from a later state of the other, or the other, which is frozen, was merged into it.
 func (p *planner) cover() error {
 	byEpoch := slices.Clone(p.plan.Tablets)
 	slices.SortFunc(byEpoch, func(a, b Tablet) int {
@@ -360,13 +359,13 @@ func (p *planner) cover() error {
 			p.plan.Obsolete = append(p.plan.Obsolete, t.Tablet)
 			continue
 		case (!ok || got != had) && t.Action == Keep:
-			return fmt.Errorf("%w: tablet %d has its quorum, and rows that another one has as well", ErrUnfit,
+			return fmt.Errorf("%w: tablet %d has its quorum, but some of its rows also belong to another tablet", ErrUnfit,
 				t.Tablet)
 		case !ok:
 			p.plan.Obsolete = append(p.plan.Obsolete, t.Tablet)
 			continue
 		case got.start != had.start: // a split leaves the id with the left side
-			return fmt.Errorf("%w: tablet %d begins with rows that another one has", ErrUnfit, t.Tablet)
+			return fmt.Errorf("%w: the first rows of tablet %d also belong to another tablet", ErrUnfit, t.Tablet)
 		case got != had:
 			d := had.less(got)[0].within(&pb.TabletDescriptor{TabletId: t.Tablet})
 			t.Cleared = &Descriptor{d}
@@ -379,7 +378,7 @@ func (p *planner) cover() error {
 	}
 	p.obsolete()
 	for i := range p.plan.Tablets {
-		p.makeAnew(&p.plan.Tablets[i])
+		p.newGroup(&p.plan.Tablets[i])
 	}
 	slices.SortFunc(p.plan.Tablets, func(a, b Tablet) int {
 		if wire.StartOf(a.Descriptor.TabletDescriptor).Less(wire.StartOf(b.Descriptor.TabletDescriptor)) {
@@ -390,8 +389,7 @@ func (p *planner) cover() error {
 	return nil
 }
 
-// fill makes tablets for the rows that no survivor holds, each with the id that it has in
-// the tablet map.
+// fill adds tablets for rows of which no replica remains, each with its id in the tablet map.
 func (p *planner) fill(free []span) error {
 	if len(free) == 0 {
 		return nil
@@ -420,7 +418,7 @@ func (p *planner) fill(free []span) error {
 		return fmt.Errorf("%w: rows of tables %d to %d are among them, and the tablet map does not name their tablets; "+
 			"restore a backup", ErrGap, free[0].start.Table, free[0].end.Table)
 	case !p.opts.AcceptGaps:
-		return fmt.Errorf("%w: those of tablets %d, all of whose replicas are lost", ErrGap, lost)
+		return fmt.Errorf("%w: those of tablets %d, which have lost all replicas", ErrGap, lost)
 	}
 	return nil
 }
@@ -429,7 +427,7 @@ func (p *planner) planned(id uint64) bool {
 	return slices.ContainsFunc(p.plan.Tablets, func(t Tablet) bool { return t.Tablet == id })
 }
 
-// obsolete lists the tablets of which survivors have replicas and which are not planned.
+// obsolete lists the tablets that have replicas but are not in the plan.
 func (p *planner) obsolete() {
 	for id := range p.found {
 		if !p.planned(id) {
@@ -440,9 +438,9 @@ func (p *planner) obsolete() {
 	p.plan.Obsolete = slices.Compact(p.plan.Obsolete)
 }
 
-// makeAnew sets the descriptor and the term of a tablet with a new group: epoch, id and term are
-// above all that are known of the tablet.
-func (p *planner) makeAnew(t *Tablet) {
+// newGroup sets the descriptor and the term of a tablet with a new group: epoch, id and term are above
+// all known ones of the tablet.
+func (p *planner) newGroup(t *Tablet) {
 	if t.Action == Keep {
 		t.Node = 0
 		return
@@ -475,7 +473,7 @@ func (p *planner) makeAnew(t *Tablet) {
 	d.Replicas = []*pb.Replica{{ReplicaId: id, NodeId: t.Node}}
 }
 
-// raise sets the values to which counters and marks are raised.
+// raise sets the new values of counters and marks.
 func (p *planner) raise() error {
 	f := &p.plan.Floors
 	for id := range p.found {
@@ -486,7 +484,7 @@ func (p *planner) raise() error {
 		f.Table, f.Catalogue = max(f.Table, in.Table), max(f.Catalogue, in.Catalogue)
 	}
 	if at := time.UnixMilli(mvcc.Timestamp(p.plan.Highest).Millis()); at.Sub(p.opts.Now) > maxAhead {
-		return fmt.Errorf("%w: the highest timestamp in the stores is of %s: set this machine's clock", ErrUnfit, at)
+		return fmt.Errorf("%w: the highest timestamp in the stores is of %s, far ahead of this machine's clock: set the clock", ErrUnfit, at)
 	}
 	f.Tablet, f.Table = f.Tablet+idLead, f.Table+idLead
 	for _, t := range p.plan.Tablets {
@@ -497,7 +495,7 @@ func (p *planner) raise() error {
 	return nil
 }
 
-// Nodes returns the nodes that the plan is applied to.
+// Nodes returns the nodes to which the plan must be applied.
 func (p *Plan) Nodes() (ids []uint64) {
 	for _, s := range p.Stores {
 		ids = append(ids, s.Node)

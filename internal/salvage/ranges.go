@@ -7,7 +7,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// span is a range of rows over all tables; without an end it has all rows from start on.
+// span is a range of rows over all tables; without an end it contains all rows from start on.
 type span struct {
 	start wire.Position
 	end   wire.Position
@@ -31,7 +31,7 @@ func (s span) within(d *pb.TabletDescriptor) *pb.TabletDescriptor {
 
 func (s span) empty() bool { return s.ends && !s.start.Less(s.end) }
 
-// both returns what is in both spans; it may be empty.
+// both returns the intersection, which may be empty.
 func (s span) both(o span) span {
 	out := s
 	if out.start.Less(o.start) {
@@ -43,7 +43,7 @@ func (s span) both(o span) span {
 	return out
 }
 
-// less returns the parts of s outside of o, of which there are at most two.
+// less returns the at most two parts of s outside of o.
 func (s span) less(o span) (out []span) {
 	if s.both(o).empty() {
 		return []span{s}
@@ -59,8 +59,8 @@ func (s span) less(o span) (out []span) {
 	return out
 }
 
-// claim removes the first part of s that is in free from free and returns it. ok is false if
-// there is none.
+// claim removes the first part of s that is in free from free and returns it. ok is false if there is
+// none.
 func claim(free *[]span, s span) (got span, ok bool) {
 	for i, f := range *free {
 		if got = f.both(s); !got.empty() {

@@ -8,8 +8,8 @@ import (
 // maxAnomalies bounds a report.
 const maxAnomalies = 100
 
-// Check returns what is wrong with the history; nothing if it is snapshot isolated. The
-// history is not changed.
+// Check returns the anomalies of the history; none if it is snapshot isolated. It does not change the
+// history.
 func Check(history []Txn) []Anomaly {
 	c := &checker{history: history, writers: map[version]int{}, orders: map[string][]int64{}}
 	if !c.collectWriters() {
@@ -19,7 +19,7 @@ func Check(history []Txn) []Anomaly {
 	c.checkReads()
 	c.findOrders()
 	c.checkLost()
-	if len(c.found) == 0 { // the graph is about sound reads
+	if len(c.found) == 0 { // the graph requires valid reads
 		c.checkOrder()
 	}
 	return c.found
@@ -68,9 +68,9 @@ func (c *checker) collectWriters() bool {
 	return len(c.found) == 0
 }
 
-// countObserved decides which transactions count: the committed ones, and the unknown
-// ones that somebody saw. What an unknown one read must count then too, and may show
-// others: hence the loop.
+// countObserved chooses the transactions that count: committed ones, and unknown ones whose appends
+// were read. Once an unknown one counts, so do its reads, which may show appends of others: hence the
+// loop.
 func (c *checker) countObserved() {
 	c.counts = make([]bool, len(c.history))
 	var todo []int
@@ -95,7 +95,7 @@ func (c *checker) countObserved() {
 	}
 }
 
-// checkReads looks at every read by itself.
+// checkReads checks every read separately.
 func (c *checker) checkReads() {
 	for t := range c.history {
 		if !c.counts[t] {
@@ -118,14 +118,14 @@ func (c *checker) checkReads() {
 	}
 }
 
-// ownView is what a transaction knows of a key from its own operations.
+// ownView is a transaction's view of a key, from its own operations.
 type ownView struct {
 	read     bool
 	base     []int64 // of the snapshot
-	appended []int64 // by itself, so far
+	appended []int64 // by the transaction so far
 }
 
-// check compares a read with what the transaction has read and appended before.
+// check compares a read with the transaction's earlier reads and appends.
 func (o *ownView) check(c *checker, t int, op Op) {
 	n := len(op.List) - len(o.appended)
 	if n < 0 || !slices.Equal(op.List[n:], o.appended) {
@@ -134,13 +134,13 @@ func (o *ownView) check(c *checker, t int, op Op) {
 		return
 	}
 	if o.read && !slices.Equal(o.base, op.List[:n]) {
-		c.report(Internal, op.Key, []int{t}, "%q is read as %v, and was %v before", op.Key,
+		c.report(Internal, op.Key, []int{t}, "%q is read as %v, and earlier as %v", op.Key,
 			op.List[:n], o.base)
 	}
 	o.read, o.base = true, op.List[:n]
 }
 
-// checkValues looks at who wrote what a read returned.
+// checkValues checks the writers of the values that a read returned.
 func (c *checker) checkValues(t, at int, op Op) {
 	seen := make(map[int64]bool, len(op.List))
 	for i, value := range op.List {
@@ -152,18 +152,18 @@ func (c *checker) checkValues(t, at int, op Op) {
 		w, known := c.writers[version{op.Key, value}]
 		switch {
 		case !known:
-			c.report(Garbage, op.Key, []int{t}, "%q has %d, which nobody appended", op.Key, value)
+			c.report(Garbage, op.Key, []int{t}, "%q contains %d, which no transaction appended", op.Key, value)
 		case w == t && !slices.ContainsFunc(c.history[t].Ops[:at], func(o Op) bool {
 			return o.Append && o.Key == op.Key && o.Value == value
 		}):
-			c.report(Future, op.Key, []int{t}, "%q has %d, which the reader appends later", op.Key,
+			c.report(Future, op.Key, []int{t}, "%q contains %d, which the reader appends later", op.Key,
 				value)
 		case c.history[w].Outcome == Aborted:
 			c.report(AbortedRead, op.Key, []int{t, w},
-				"%q has %d of a transaction that was not committed", op.Key, value)
+				"%q contains %d of a transaction that was not committed", op.Key, value)
 		case w != t && i == len(op.List)-1 && c.lastAppend(w, op.Key) != value:
 			c.report(Intermediate, op.Key, []int{t, w},
-				"%q ends with %d, which its writer appended to again", op.Key, value)
+				"%q ends with %d, after which its writer appended again", op.Key, value)
 		}
 	}
 }
@@ -177,8 +177,8 @@ func (c *checker) lastAppend(t int, key string) (last int64) {
 	return last
 }
 
-// findOrders takes each key's longest read for the order of its versions; all others must
-// be prefixes of it.
+// findOrders uses each key's longest read as the order of its versions; all other reads must be
+// prefixes of it.
 func (c *checker) findOrders() {
 	longest := map[string]int{}
 	each := func(visit func(t int, op Op)) {

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// edge leads to a node, for a reason.
+// edge leads to a node; why is its kind.
 type edge struct {
 	to  int
 	why string
 }
 
-// graph has the begins and commits of the transactions, and nodes for points in time.
+// graph contains the begins and commits of the transactions, and nodes for points in time.
 type graph struct {
 	edges [][]edge
 }
@@ -24,7 +24,7 @@ func (g *graph) add(from, to int, why string) {
 func begin(t int) int  { return 2 * t }
 func commit(t int) int { return 2*t + 1 }
 
-// checkOrder builds the graph and looks for a cycle.
+// checkOrder builds the graph and searches for a cycle.
 func (c *checker) checkOrder() {
 	g := &graph{edges: make([][]edge, 2*len(c.history))}
 	for t := range c.history {
@@ -40,8 +40,8 @@ func (c *checker) checkOrder() {
 	}
 }
 
-// addWrites adds the WW edges along each key's order, and returns the appends that nobody
-// has read, by key: they come after all that was read, in an order that is not known.
+// addWrites adds the WW edges along each key's order, and returns the unread appends by key: they
+// follow everything that was read, in an unknown order.
 func (c *checker) addWrites(g *graph) (unread map[string][]int) {
 	read := map[version]bool{}
 	last := map[string]int{}
@@ -68,7 +68,7 @@ func (c *checker) addWrites(g *graph) (unread map[string][]int) {
 		}
 	}
 	for _, list := range unread {
-		slices.Sort(list) // the same report each time
+		slices.Sort(list) // for reproducible reports
 	}
 	return unread
 }
@@ -96,8 +96,8 @@ func (c *checker) addReads(g *graph, unread map[string][]int) {
 	}
 }
 
-// addOverwriters adds the RW edges of a read: to the writer of the next version, or,
-// where nobody has read that, to all who may have written it.
+// addOverwriters adds the RW edges of a read: to the writer of the next version or, if that is
+// unread, to all that may have written it.
 func (c *checker) addOverwriters(g *graph, t int, key string, later []int64, unread []int) {
 	for _, value := range later {
 		if w := c.writers[version{key, value}]; w != t {
@@ -112,9 +112,9 @@ func (c *checker) addOverwriters(g *graph, t int, key string, later []int64, unr
 	}
 }
 
-// addTime adds the real-time edges, by way of a chain of nodes for points in time: n
-// transactions need 2n nodes and not n² edges. At one and the same time a begin comes
-// first, for the clock may be coarse.
+// addTime adds the real-time edges through a chain of nodes for points in time, so that n
+// transactions need 2n nodes and not n² edges. At equal times begins come first, because the clock may
+// be coarse.
 func (c *checker) addTime(g *graph) {
 	type event struct {
 		at  int64
@@ -160,7 +160,7 @@ func (c *checker) addTime(g *graph) {
 	}
 }
 
-// cycle is a shortest cycle through some node that is on one; nil if there is none.
+// cycle returns a shortest cycle through the first node found on one, or nil if there is none.
 func (g *graph) cycle() []edge {
 	const (
 		fresh = iota
@@ -196,8 +196,8 @@ func (g *graph) cycle() []edge {
 	return nil
 }
 
-// shortest is a shortest way from the node back to itself. The edge list begins with an
-// edge into the node itself.
+// shortest returns a shortest path from the node back to itself. The list begins with an edge into
+// the node itself.
 func (g *graph) shortest(node int) []edge {
 	type step struct {
 		from int
@@ -228,10 +228,10 @@ func (g *graph) shortest(node int) []edge {
 			}
 		}
 	}
-	return nil // never: the node is on a cycle
+	return nil // cannot happen: the node is on a cycle
 }
 
-// reportCycle names the transactions and the reasons along the cycle.
+// reportCycle reports the transactions and edge kinds along the cycle.
 func (c *checker) reportCycle(cycle []edge) {
 	var txns []int
 	var text strings.Builder
@@ -249,5 +249,5 @@ func (c *checker) reportCycle(cycle []edge) {
 		}
 		fmt.Fprintf(&text, " —%s→ %s(%d)", e.why, what, c.history[t].ID)
 	}
-	c.report(Cycle, "", txns, "these come before one another:%s", text.String())
+	c.report(Cycle, "", txns, "these precede one another:%s", text.String())
 }

@@ -2,13 +2,13 @@ package sicheck
 
 import "fmt"
 
-// Outcome is how a transaction ended, as its client saw it.
+// Outcome is the outcome of a transaction for its client.
 type Outcome uint8
 
 // Outcomes.
 const (
 	Committed Outcome = iota
-	Aborted           // surely not committed
+	Aborted           // certainly not committed
 	Unknown           // the client does not know
 )
 
@@ -21,15 +21,15 @@ type Op struct {
 	List   []int64
 }
 
-// Append appends a value, unique in the history.
+// Append returns an append of a value that is unique in the history.
 func Append(key string, value int64) Op { return Op{Key: key, Append: true, Value: value} }
 
-// Read is a read that returned the list.
+// Read returns a read with the list as its result.
 func Read(key string, list ...int64) Op { return Op{Key: key, List: list} }
 
-// Txn is one attempt of a transaction, its operations in the order of its program. Began
-// and Ended are times of the one clock that all clients of the history share, in any
-// unit: before its first operation was sent, after its last answer.
+// Txn is one attempt of a transaction, with its operations in program order. Began and Ended are the
+// times before its first operation was sent and after its last answer, in any unit of a clock that all
+// clients of the history share.
 type Txn struct {
 	ID      int // for reports
 	Ops     []Op
@@ -43,31 +43,30 @@ type Kind string
 
 // Kinds of anomalies.
 const (
-	// the transactions cannot be put in an order: lost update, long fork, stale or torn
-	// read, …
+	// the transactions have no consistent order: lost update, long fork, stale or torn read, …
 	Cycle        Kind = "cycle"
 	AbortedRead  Kind = "aborted read" // of an append of a transaction that was not committed
 	Intermediate Kind = "intermediate read"
-	Duplicate    Kind = "duplicate"    // a list holds one append twice
-	Garbage      Kind = "garbage read" // of a value that nobody appended
+	Duplicate    Kind = "duplicate"    // a list contains one append twice
+	Garbage      Kind = "garbage read" // of a value that no transaction appended
 	Future       Kind = "future read"  // of a value that the reader appended later
-	// a committed append is in no list, also not in one that was read later
+	// a committed append is missing from all lists, also from those read later
 	Lost     Kind = "lost"
-	Internal Kind = "internal" // a transaction's reads contradict its own operations before
+	Internal Kind = "internal" // a transaction's read contradicts its own earlier operations
 	Order    Kind = "incompatible order"
 	// a value was appended twice: the history cannot be checked
 	Malformed Kind = "malformed history"
 )
 
-// Anomaly is one thing that snapshot isolation does not allow.
+// Anomaly is one violation of snapshot isolation.
 type Anomaly struct {
 	Kind Kind
 	Key  string
-	Txns []int  // the transactions of it by ID; of a cycle in order
-	Text string // what there is to see
+	Txns []int  // IDs of its transactions; for a cycle in order
+	Text string // description
 }
 
-// String is a line for a report.
+// String returns a line for a report.
 func (a Anomaly) String() string {
 	return fmt.Sprintf("%s: %s (transactions %v)", a.Kind, a.Text, a.Txns)
 }

@@ -2,9 +2,9 @@ package sicheck
 
 import "slices"
 
-// checkLost reports committed appends that no read shows, although one of their key was
-// begun after they were acknowledged: the graph would have a cycle through each, which
-// says less. What a read misses that another one shows is the graph's.
+// checkLost reports committed appends that no read contains although a read of their key began after
+// they were acknowledged. The graph would have a cycle through each, which is harder to understand.
+// Appends that only some reads lack are left to the graph.
 func (c *checker) checkLost() {
 	shown := map[version]bool{}
 	newest := map[string]int{} // of each key, the read begun last
@@ -35,6 +35,6 @@ func (c *checker) checkLost() {
 	slices.SortFunc(lost, func(a, b version) int { return c.writers[a] - c.writers[b] })
 	for _, v := range lost {
 		c.report(Lost, v.key, []int{c.writers[v], newest[v.key]},
-			"%q has lost %d, which was acknowledged before it was read", v.key, v.value)
+			"%q lacks %d, which was acknowledged before a read of it", v.key, v.value)
 	}
 }

@@ -20,14 +20,14 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Client is a client in a process of its own, as after Dial: it talks to one node, and to
-// the next one when that fails. On the way its messages are delayed, lost or doubled, as
-// the weather is; a second copy arrives 20 ms to 2 s later. It may die.
+// Client is a client in its own process, as after Dial: it uses one node, and the next one when that
+// fails. The simulated network delays, loses or duplicates its messages; a duplicate arrives 20 ms to
+// 2 s later. It may be killed.
 type Client struct {
 	c      *Cluster
 	client *txn.Client
 	worker mvcc.Worker
-	at     atomic.Int64 // the node it talks to, modulo their number
+	at     atomic.Int64 // index of the node that it uses, modulo their number
 	dead   atomic.Bool
 
 	mu  sync.Mutex
@@ -36,13 +36,13 @@ type Client struct {
 
 var _ txn.Transport = (*Client)(nil)
 
-// Client returns a new client, and its handle of the repository.
+// Client returns a new client and its database handle.
 func (c *Cluster) Client(number int) (*Client, *percolator.DB) {
 	rng := rand.New(rand.NewPCG(c.seed, 100+uint64(number)))
 	t := &Client{c: c, rng: rng, worker: mvcc.Worker{Incarnation: 1<<40 + uint64(number)}}
 	t.at.Store(int64(number))
 	cfg := txn.Config{LockTTL: lockTTL, Logger: c.logger("client", number)}
-	if number%3 == 1 { // these soon give up finding out what became of a commit
+	if number%3 == 1 { // these soon abandon commits with an unknown outcome
 		cfg.SettleTimeout = 100 * time.Millisecond
 	}
 	t.client = txn.NewClient(t, cfg)
@@ -52,11 +52,11 @@ func (c *Cluster) Client(number int) (*Client, *percolator.DB) {
 	return t, handle.NewDB(t.client)
 }
 
-// freshClients are the numbers of clients that are used once, from here on.
+// freshClients is the first number of the clients that are used once.
 const freshClients = 100_000
 
-// fresh is a client of a process that has just begun: it has seen no timestamp yet, and
-// so cannot refuse one that was given out before. done ends it.
+// fresh returns a client of a process that has just started: it has received no timestamp yet, and so
+// cannot detect one that was issued before. done closes it.
 func (c *Cluster) fresh() (db *percolator.DB, done func()) {
 	c.mu.Lock()
 	c.fresher++
@@ -71,7 +71,7 @@ func (c *Cluster) fresh() (db *percolator.DB, done func()) {
 	}
 }
 
-// Die ends the client as its process' death does. What it was about to do nobody does.
+// Die kills the client: it sends nothing more.
 func (t *Client) Die() { t.dead.Store(true) }
 
 var errLostAnswer = errors.New("simtest: the answer was lost")
@@ -82,7 +82,7 @@ func (t *Client) chance(p float64) bool {
 	return t.rng.Float64() < p
 }
 
-// second is after how long a second copy of an operation is sent; 0: there is none.
+// second returns the delay of an operation's duplicate, or 0 for none.
 func (t *Client) second() time.Duration {
 	t.c.network.mu.Lock()
 	double := t.c.network.weather.double()
@@ -95,7 +95,7 @@ func (t *Client) second() time.Duration {
 	return between(t.rng, minLate, maxLate)
 }
 
-// travel is a message's way.
+// travel simulates the network for one message: it waits for its delay, or fails if it is lost.
 func (t *Client) travel(ctx context.Context) error {
 	t.mu.Lock()
 	t.c.network.mu.Lock()
@@ -105,7 +105,7 @@ func (t *Client) travel(ctx context.Context) error {
 	lost := t.rng.Float64() < w.Drop
 	t.mu.Unlock()
 	if lost {
-		d = connectionTimeout // a connection repeats what is lost, until it gives up
+		d = connectionTimeout // a connection retransmits lost data until it times out
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -120,10 +120,10 @@ func (t *Client) travel(ctx context.Context) error {
 	return nil
 }
 
-// connectionTimeout is after how long a client gives a connection up.
+// connectionTimeout is the timeout of a client's connection.
 const connectionTimeout = time.Second
 
-// reach finds the node that the client talks to.
+// reach returns the process of the node that the client uses.
 func (t *Client) reach() (*life, error) {
 	machines := t.c.list()
 	at := t.at.Load()
@@ -141,8 +141,8 @@ func (t *Client) reach() (*life, error) {
 
 func (t *Client) avoid(at int64) { t.at.CompareAndSwap(at, at+1) }
 
-// ask carries a question there and the answer back. Whether it was asked is unknown
-// unless the error says that it was not sent.
+// ask sends a request to the client's node and returns the answer. After an error the request may
+// have been executed, unless the error wraps txn.ErrNotSent.
 func ask[A any](ctx context.Context, t *Client,
 	question func(context.Context, txn.Transport) (A, error)) (A, error) {
 	var none A
@@ -277,7 +277,7 @@ func (t *Client) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error)
 	})
 }
 
-// Worker implements txn.Transport: nobody gossips about clients.
+// Worker implements txn.Transport. Gossip does not include clients.
 func (t *Client) Worker() mvcc.Worker { return t.worker }
 
 // Observers implements txn.Transport.
@@ -299,7 +299,7 @@ func (t *Client) HoldHistory(ctx context.Context,
 // AdminConn implements txn.Transport.
 func (t *Client) AdminConn() grpc.ClientConnInterface { return adminConn{t} }
 
-// adminConn carries the calls of the service Admin as everything else travels.
+// adminConn sends calls of the service Admin over the simulated network.
 type adminConn struct{ t *Client }
 
 // Invoke implements grpc.ClientConnInterface.

@@ -18,15 +18,15 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// What the nodes are started with.
+// Limits of a cluster.
 const (
 	maxNodes = 16
 	memTable = 8 << 20
 	lockTTL  = 3 * time.Second
-	maxSkew  = 2 * time.Second // of a node's clock from the first node's
+	maxSkew  = 2 * time.Second // between a node's clock and the first node's
 )
 
-// Config says what is simulated.
+// Config configures a simulated cluster.
 type Config struct {
 	Seed  uint64
 	Nodes int
@@ -34,16 +34,16 @@ type Config struct {
 	Observers func(*percolator.Registry)
 	// Tune changes the nodes' configuration.
 	Tune func(*node.Config)
-	// Detect is after how long of silence a node is taken for dead; 0: something between
-	// 800 ms and 2.5 s, by the seed.
+	// Detect is the silence after which a node is reported dead; 0: between 800 ms and 2.5 s, by the
+	// seed.
 	Detect time.Duration
-	// Delay is the longest delay of a batch between nodes, and of a client's messages,
-	// when nothing is wrong; default 2 ms.
+	// Delay is the maximum delay of a batch between nodes, and of a client's messages, without
+	// faults. Defaults to 2 ms.
 	Delay time.Duration
 }
 
-// Cluster is some nodes and what is between them. It must be made, used and closed inside
-// one bubble of testing/synctest.
+// Cluster is a set of nodes and the simulated network between them. It must be created, used and
+// closed in one bubble of testing/synctest.
 type Cluster struct {
 	cfg     Config
 	seed    uint64
@@ -54,17 +54,17 @@ type Cluster struct {
 	log     *logTail
 	done    chan struct{}
 	running sync.WaitGroup
-	events  sync.WaitGroup // those of the schedule
-	over    atomic.Bool    // no process begins any more
+	events  sync.WaitGroup // running events of the schedule
+	over    atomic.Bool    // no more processes are started
 
 	mu       sync.Mutex
 	clients  []*Client
-	fresher  int // how many of fresh there were
+	fresher  int // number of calls of fresh
 	machines []*machine
 	errs     []error
 }
 
-// New starts a cluster, and returns when all its nodes serve. The first founds it, the others join.
+// New starts a cluster and returns when all its nodes serve. The first founds it, the others join.
 func New(cfg Config) (*Cluster, error) {
 	c := &Cluster{
 		cfg: cfg, seed: cfg.Seed, began: time.Now(), network: newNetwork(cfg.Seed, cfg.Delay),
@@ -88,7 +88,7 @@ func New(cfg Config) (*Cluster, error) {
 	return c, nil
 }
 
-// add makes room for one more node.
+// add adds a machine for one more node.
 func (c *Cluster) add() (*machine, error) {
 	st, err := openStore()
 	if err != nil {
@@ -114,14 +114,14 @@ func openStore() (*store.Store, error) {
 	return store.Open(store.Options{InMemory: true, Crashes: true, MemTableSize: memTable})
 }
 
-// list are the machines there are.
+// list returns all machines.
 func (c *Cluster) list() []*machine {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.machines)
 }
 
-// config is a node's configuration.
+// config returns a node's configuration.
 func (c *Cluster) config(index int) node.Config {
 	cfg := node.DefaultConfig()
 	cfg.Listen, cfg.HTTP, cfg.Insecure, cfg.Store.InMemory = addressOf(index), "", true, true
@@ -141,7 +141,7 @@ func (c *Cluster) config(index int) node.Config {
 	return cfg
 }
 
-// fail notes what must not have happened.
+// fail records a violation.
 func (c *Cluster) fail(err error) {
 	if err == nil {
 		return
@@ -151,11 +151,11 @@ func (c *Cluster) fail(err error) {
 	c.errs = append(c.errs, fmt.Errorf("at %v: %w", time.Since(c.began), err))
 }
 
-// say adds a line to what is shown when a simulation fails.
-func (c *Cluster) say(format string, args ...any) { c.log.add(fmt.Sprintf(format, args...)) }
+// logf adds a line to the log that a failed simulation prints.
+func (c *Cluster) logf(format string, args ...any) { c.log.add(fmt.Sprintf(format, args...)) }
 
-// leader is the node that leads the n-th tablet, in the order of their ids, as the nodes
-// say; nil: none does.
+// leader returns the node that by its own status leads the n-th tablet, in the order of tablet ids,
+// or nil.
 func (c *Cluster) leader(ctx context.Context, n int) (m *machine, tablet *pb.TabletDescriptor) {
 	type led struct {
 		m *machine
@@ -194,12 +194,11 @@ func (c *Cluster) leader(ctx context.Context, n int) (m *machine, tablet *pb.Tab
 	return found.m, found.s.Tablet
 }
 
-// leftoverTime is how long goroutines of libraries outlive their owners: protoactor's
-// dead letters wait once for the end of their throttling, a second. Time in a bubble ends
-// with its main goroutine.
+// leftoverTime is the time for which goroutines of libraries outlive their owners: protoactor's dead
+// letters wait 1 s for the end of their throttling. Time in a bubble ends with its main goroutine.
 const leftoverTime = 2 * time.Second
 
-// Close ends everything. It may be called with nodes down.
+// Close stops all nodes. Some may be down already.
 func (c *Cluster) Close() error {
 	c.mu.Lock()
 	clients := slices.Clone(c.clients)
@@ -237,17 +236,17 @@ func (c *Cluster) logger(what string, index int) *slog.Logger {
 	})).With(what, index)
 }
 
-// logTail keeps the last lines of a simulation, with the virtual time of each.
+// logTail keeps the last lines of a simulation's log, each with its virtual time.
 type logTail struct {
 	began time.Time
 	mu    sync.Mutex
 	lines []string
 }
 
-// tailLines is how many lines are kept.
+// tailLines is the number of lines kept.
 const tailLines = 400
 
-// Write takes lines of a logger.
+// Write implements io.Writer for a logger.
 func (l *logTail) Write(p []byte) (int, error) {
 	l.add(strings.TrimSpace(string(p)))
 	return len(p), nil
@@ -263,7 +262,7 @@ func (l *logTail) add(line string) {
 		time.Since(l.began).Round(time.Microsecond), line))
 }
 
-// String is all lines that are kept.
+// String returns the kept lines.
 func (l *logTail) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

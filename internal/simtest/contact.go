@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/cluster/join"
 )
 
-// doors are the nodes' Membership services, by the address that they listen at.
+// doors are the nodes' Membership services, by listen address.
 type doors struct {
 	network *network
 
@@ -23,7 +23,7 @@ func newDoors(network *network) *doors {
 	return &doors{network: network, all: map[string]pb.MembershipServer{}}
 }
 
-// contact is how one node reaches the others' doors.
+// contact implements join.Contact for one node over the simulated network.
 type contact struct {
 	doors *doors
 	index int
@@ -31,7 +31,7 @@ type contact struct {
 
 var _ join.Contact = contact{}
 
-// open makes a node's door known. A later incarnation's takes its place.
+// open registers a node's Membership service, in place of an earlier incarnation's.
 func (d *doors) open(index int, listen string, door pb.MembershipServer) join.Contact {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -39,7 +39,7 @@ func (d *doors) open(index int, listen string, door pb.MembershipServer) join.Co
 	return contact{d, index}
 }
 
-// call has the door at the address answer, if it can be reached.
+// call calls the service at the address, if the network lets it through.
 func call[Q, A proto.Message](ctx context.Context, c contact, addr string, req Q,
 	ask func(pb.MembershipServer, context.Context, Q) (A, error)) (A, error) {
 	var none A
@@ -47,7 +47,7 @@ func call[Q, A proto.Message](ctx context.Context, c contact, addr string, req Q
 	door := c.doors.all[addr]
 	c.doors.mu.Unlock()
 	if door == nil || c.doors.network.silent(c.index, indexOf(addr)) > 0 || ctx.Err() != nil {
-		return none, fmt.Errorf("simtest: %s is not reached from node %d", addr, c.index)
+		return none, fmt.Errorf("simtest: node %d cannot reach %s", c.index, addr)
 	}
 	a, err := ask(door, ctx, proto.CloneOf(req))
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// TestCrashWhileStopping kills a node that is draining: its death ends the drain, and is
-// no failure to drain. The node once drained on without a network, and the simulation
-// reported that its observers were still running.
+// TestCrashWhileStopping kills a node that is draining: the crash must end the drain and not be
+// reported as a failed drain. Once the drain continued without a network, and the simulation reported
+// that the node's observers were still running.
 func TestCrashWhileStopping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		col := percolator.Column{Table: "t", Name: "c"}
@@ -40,12 +40,12 @@ func TestCrashWhileStopping(t *testing.T) {
 		<-running
 		m, stopped := c.list()[0], make(chan error, 1)
 		go func() { stopped <- m.stop() }()
-		synctest.Wait() // it drains
+		synctest.Wait() // until it drains
 		if err := m.crash(true); err != nil {
 			t.Error(err)
 		}
 		if err := <-stopped; err != nil {
-			t.Errorf("stop of a node that crashed meanwhile: %v", err)
+			t.Errorf("stop of a node that crashed during it: %v", err)
 		}
 		if err := c.Close(); err != nil {
 			t.Error(err)

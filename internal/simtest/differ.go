@@ -14,22 +14,22 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// Bounds of what is told of replicas that differ.
+// Limits of a report on replicas that differ.
 const (
-	maxToldKeys = 12      // keys that not all replicas have alike
-	maxWalked   = 1 << 20 // entries of one replica that are looked at
+	maxReportedKeys = 12      // keys that differ between replicas
+	maxWalked       = 1 << 20 // entries read of one replica
 )
 
-// stored is what one node's store holds of a tablet's rows.
+// stored is one store's contents of a tablet.
 type stored struct {
 	node    uint64
 	applied store.Applied
 	values  map[string]uint64 // hashes, by key
 }
 
-// differences names the keys of the tablet that not all nodes' stores hold alike, as they
-// are now: later than the checksums that told them apart, and each store at an entry of
-// its own, which is named. Empty: there are none any more.
+// differences lists the keys of the tablet that differ between the nodes' stores, or returns "". It
+// reads the current state, which is later than the checksums that differed, and at a different Raft
+// entry in each store, which it reports.
 func (c *Cluster) differences(ctx context.Context, d *pb.TabletDescriptor) string {
 	var all []stored
 	seed := maphash.MakeSeed()
@@ -44,13 +44,13 @@ func (c *Cluster) differences(ctx context.Context, d *pb.TabletDescriptor) strin
 		}
 		s, err := holds(m.store.Load(), d, seed)
 		if err != nil {
-			return fmt.Sprintf("what node %d holds cannot be read: %v", status.GetNodeId(), err)
+			return fmt.Sprintf("cannot read the store of node %d: %v", status.GetNodeId(), err)
 		}
 		s.node = status.GetNodeId()
 		all = append(all, s)
 	}
 	slices.SortFunc(all, func(a, b stored) int { return cmp.Compare(a.node, b.node) })
-	return tell(all)
+	return report(all)
 }
 
 func holds(st *store.Store, d *pb.TabletDescriptor, seed maphash.Seed) (s stored, err error) {
@@ -72,9 +72,9 @@ func holds(st *store.Store, d *pb.TabletDescriptor, seed maphash.Seed) (s stored
 	return s, err
 }
 
-// tell lists the keys that are not in all of them with the same value.
-func tell(all []stored) string {
-	nodes := map[string][]uint64{} // that have the key
+// report lists the keys that do not have the same value in all stores.
+func report(all []stored) string {
+	nodes := map[string][]uint64{} // by key: the nodes that have it
 	unlike := map[string]bool{}
 	for _, s := range all {
 		for k, v := range s.values {
@@ -85,26 +85,26 @@ func tell(all []stored) string {
 	}
 	var b strings.Builder
 	for _, s := range all {
-		fmt.Fprintf(&b, "\n  node %d: %d entries at %d of term %d, epoch %d, said to be %d bytes",
+		fmt.Fprintf(&b, "\n  node %d: %d entries at index %d of term %d, epoch %d, recorded size %d bytes",
 			s.node, len(s.values), s.applied.Index,
 			s.applied.Term, s.applied.Epoch, s.applied.Bytes)
 	}
-	told := 0
+	reported := 0
 	for _, k := range slices.Sorted(maps.Keys(nodes)) {
 		if !unlike[k] && len(nodes[k]) == len(all) {
 			continue
 		}
-		if told++; told <= maxToldKeys {
+		if reported++; reported <= maxReportedKeys {
 			fmt.Fprintf(&b, "\n  %s: ", nameOf(k))
 			if len(nodes[k]) == len(all) {
-				b.WriteString("other values")
+				b.WriteString("different values")
 			} else {
 				fmt.Fprintf(&b, "only on nodes %v", nodes[k])
 			}
 		}
 	}
-	if told > maxToldKeys {
-		fmt.Fprintf(&b, "\n  and %d more", told-maxToldKeys)
+	if reported > maxReportedKeys {
+		fmt.Fprintf(&b, "\n  and %d more", reported-maxReportedKeys)
 	}
 	return b.String()
 }

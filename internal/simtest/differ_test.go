@@ -10,14 +10,14 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestDifferencesAreNamed: of replicas that differ, the keys are told that not all hold
-// alike, and no others.
+// TestDifferencesAreNamed checks that the report lists exactly the keys that differ between
+// replicas.
 func TestDifferencesAreNamed(t *testing.T) {
-	const told = `
-  node 1: 3 entries at 12 of term 6, epoch 1, said to be 0 bytes
-  node 2: 2 entries at 12 of term 6, epoch 1, said to be 0 bytes
+	const want = `
+  node 1: 3 entries at index 12 of term 6, epoch 1, recorded size 0 bytes
+  node 2: 2 entries at index 12 of term 6, epoch 1, recorded size 0 bytes
   L table 16 row "b" class 0 column "c" at 0: only on nodes [1]
-  W table 16 row "a" class 0 column "c" at 0: other values`
+  W table 16 row "a" class 0 column "c" at 0: different values`
 	key := func(g mvcc.Group, row string) []byte {
 		return store.AppendKey(nil, g, mvcc.Cell{Table: 16, Row: row, Column: "c"}, 7)
 	}
@@ -35,7 +35,7 @@ func TestDifferencesAreNamed(t *testing.T) {
 		b.PutApplied(2, store.Applied{Index: 12, Term: 6, Epoch: 1})
 		b.Put(key(mvcc.GroupData, "a"), []byte("alike"))
 		b.Put(key(mvcc.GroupWrite, "a"), []byte{byte(node)})
-		b.Put(key(mvcc.GroupWrite, "z"), []byte{byte(node)}) // another tablet's
+		b.Put(key(mvcc.GroupWrite, "z"), []byte{byte(node)}) // of another tablet
 		if node == 1 {
 			b.Put(key(mvcc.GroupLock, "b"), nil)
 		}
@@ -52,10 +52,10 @@ func TestDifferencesAreNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := tell(all); got != told {
-		t.Errorf("told is:%s\nwant:%s", got, told)
+	if got := report(all); got != want {
+		t.Errorf("report:%s\nwant:%s", got, want)
 	}
-	if got := tell(all[:1]); strings.Contains(got, "only on") {
-		t.Errorf("of one replica, told is:%s", got)
+	if got := report(all[:1]); strings.Contains(got, "only on") {
+		t.Errorf("report of one replica:%s", got)
 	}
 }

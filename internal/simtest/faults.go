@@ -7,60 +7,57 @@ import (
 	"time"
 )
 
-// Kind is a kind of fault, or of work that must not be noticed.
+// Kind is a kind of fault, or of administrative work that clients must not notice.
 type Kind string
 
 // Kinds of events.
 const (
-	Crash Kind = "crash" // a node dies and comes back
-	// likewise the one that leads a tablet: 0 is meta, with the oracle
+	Crash Kind = "crash" // a node dies and restarts
+	// likewise the leader of a tablet: 0 is meta, with the oracle
 	CrashLead Kind = "crash lead"
 	CrashAll  Kind = "crash all"
-	Restart   Kind = "restart" // in good order
-	Isolate   Kind = "isolate" // a node is cut off
-	// the node that leads a tablet is cut off from the other nodes, but not from its
-	// clients
+	Restart   Kind = "restart" // an orderly stop and start
+	Isolate   Kind = "isolate" // a node is partitioned from all others
+	// the leader of a tablet is partitioned from the other nodes, but not from its clients
 	Depose Kind = "depose"
-	// the node that leads a tablet neither hears nor sends of Raft, and Raft's clock
-	// stands still there:
-	Freeze Kind = "freeze"
-	// it goes on believing that it leads, and can ask for timestamps
-	Halves   Kind = "halves"    // the nodes up to a number are cut off from the others
-	OneWay   Kind = "one way"   // what one node sends to another is lost
-	Deaf     Kind = "deaf"      // the leader of a tablet sends, and hears nothing
-	Storm    Kind = "storm"     // loss, doubles, delays, reordering everywhere
+	// the leader of a tablet neither receives nor sends Raft messages, and its Raft clock stops,
+	// so that it still considers itself the leader, and can get timestamps
+	Freeze   Kind = "freeze"
+	Halves   Kind = "halves"    // the nodes up to a number are partitioned from the others
+	OneWay   Kind = "one way"   // messages from one node to another are lost
+	Deaf     Kind = "deaf"      // the leader of a tablet sends but receives nothing
+	Storm    Kind = "storm"     // loss, duplication, delay and reordering everywhere
 	Stall    Kind = "stall"     // a node is paused
-	Rumour   Kind = "rumour"    // a node is taken for dead while it lives
+	Rumour   Kind = "rumour"    // a live node is reported dead
 	Lead     Kind = "lead"      // a tablet's leadership is moved
 	Split    Kind = "split"     // a tablet is split
-	Merge    Kind = "merge"     // a tablet is merged with the one before it
+	Merge    Kind = "merge"     // a tablet is merged into the preceding one
 	Move     Kind = "move"      // a tablet's replica is moved
 	Add      Kind = "add"       // a node joins
-	Drain    Kind = "drain"     // a node is drained; it is taken back later
-	KillUser Kind = "kill user" // a client dies in the middle of commits
-	// what clients send to commit two-phase transactions that hold all their locks comes
-	// late, by seconds at times
+	Drain    Kind = "drain"     // a node is drained, and the drain is cancelled later
+	KillUser Kind = "kill user" // a client dies during commits
+	// commits of two-phase transactions that hold all their locks are delayed, sometimes by seconds
 	Hesitate Kind = "hesitate"
-	// Swing: whoever leads a tablet is falsely believed dead for a moment, and then its
-	// successor, so that leaders lose a tablet and lead it again soon; meanwhile what is
-	// no Raft message reaches the first of them late
+	// Swing: the leader of a tablet is falsely reported dead for a moment, then its successor, so
+	// that leaders lose a tablet and soon lead it again; meanwhile messages other than Raft's reach
+	// the first of them late
 	Swing Kind = "swing"
-	// March: a replica of a tablet moves to a node that has none, which is then to lead,
-	// and so on: every leader has begun with a snapshot
+	// March: a replica of a tablet moves to a node without one, which then becomes the leader, again
+	// and again: every leader began with a snapshot
 	March Kind = "march"
 )
 
-// Event is something that happens at a time after the load has begun, and ends after For.
-// What A and B mean depends on the kind; they choose among what there is then.
+// Event is an event that begins at a time after the start of the load and ends after For. The meaning
+// of A and B depends on the kind; they choose among the nodes or tablets that exist then.
 type Event struct {
 	At, For time.Duration
 	Kind    Kind
 	A, B    int
 	Weather weather
-	Unplug  bool // of crashes: of a power loss, which takes from the store what was not synced
+	Unplug  bool // the crash is a power loss, which loses unsynced data
 }
 
-// String is a line of a schedule.
+// String returns a line of a schedule.
 func (e Event) String() string {
 	text := fmt.Sprintf("%9v for %7v  %-10s %d %d", e.At, e.For, e.Kind, e.A, e.B)
 	if e.Kind == Storm {
@@ -72,10 +69,10 @@ func (e Event) String() string {
 	return text
 }
 
-// Schedule is what happens, in the order of its beginnings.
+// Schedule is a list of events in the order of their beginnings.
 type Schedule []Event
 
-// String has a line for each event.
+// String returns a line for each event.
 func (s Schedule) String() string {
 	var b strings.Builder
 	for _, e := range s {
@@ -84,7 +81,7 @@ func (s Schedule) String() string {
 	return b.String()
 }
 
-// everything is how often each kind is chosen, of all.
+// everything contains the relative frequency of each kind.
 var everything = map[Kind]int{
 	Crash: 4, CrashLead: 6, CrashAll: 1, Restart: 2, Isolate: 3, Depose: 3, Freeze: 5, Halves: 3,
 	OneWay: 3, Deaf: 3, Storm: 4, Stall: 4,
@@ -92,15 +89,15 @@ var everything = map[Kind]int{
 	March: 1,
 }
 
-// kinds are all kinds, in a fixed order: schedules are made of seeds.
+// kinds lists all kinds in a fixed order, so that a seed determines the schedule.
 var kinds = []Kind{
 	Crash, CrashLead, CrashAll, Restart, Isolate, Depose, Freeze, Halves, OneWay, Deaf, Storm,
 	Stall, Rumour, Lead, Split, Move, Add, Drain, KillUser,
 	Hesitate, Swing, March, Merge,
 }
 
-// plan makes the schedule of a seed: one event after another, that overlap at times,
-// within the time. gap is the longest time between the beginnings of two.
+// plan returns the schedule of a seed: events, some overlapping, that begin within the time. gap is
+// the maximum time between the beginnings of two.
 func plan(seed uint64, nodes int, within, gap time.Duration, shares map[Kind]int) (out Schedule) {
 	rng, power := rand.New(rand.NewPCG(seed, 2)), rand.New(rand.NewPCG(seed, 5))
 	total := 0
@@ -124,7 +121,7 @@ func plan(seed uint64, nodes int, within, gap time.Duration, shares map[Kind]int
 			(e.Kind == Crash || e.Kind == CrashLead || e.Kind == CrashAll)
 		switch e.Kind {
 		case CrashLead, Depose, Freeze, Deaf, Lead, Split, Move:
-			// of tablets; half of the time meta, where it can be
+			// a tablet; half of the time meta, if the kind allows it
 			e.A = rng.IntN(2) * rng.IntN(manyTablets)
 		case Swing, March, Merge:
 			e.A = rng.IntN(manyTablets)
@@ -142,7 +139,7 @@ func plan(seed uint64, nodes int, within, gap time.Duration, shares map[Kind]int
 	return out
 }
 
-// manyTablets is more than there are: an event's tablet is one of them, modulo their number.
+// manyTablets exceeds the number of tablets: an event's tablet is taken modulo their number.
 const manyTablets = 120
 
 func between(rng *rand.Rand, low, high time.Duration) time.Duration {

@@ -9,23 +9,23 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// adminPatience bounds what an event asks of the cluster: it may be in no state to answer.
+// adminPatience limits an event's requests to the cluster, which may be unable to answer.
 const adminPatience = 3 * time.Second
 
-// play has a schedule happen, and returns when all its events have begun; they end by
-// themselves, or with Heal.
+// play executes a schedule and returns when all its events have begun. They end on their own, or with
+// heal.
 func (c *Cluster) play(ctx context.Context, s Schedule) {
 	began := time.Now()
 	for _, e := range s {
 		if !sleep(ctx, time.Until(began.Add(e.At))) {
 			return
 		}
-		c.say("event: %v", e)
+		c.logf("event: %v", e)
 		c.events.Go(func() { c.happen(ctx, e) })
 	}
 }
 
-// sleep waits; false: ctx has ended.
+// sleep waits for d. It returns false if ctx has ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(max(d, 0))
 	defer timer.Stop()
@@ -84,7 +84,7 @@ func (c *Cluster) happen(ctx context.Context, e Event) {
 	}
 }
 
-// crash kills nodes, and starts them again.
+// crash kills nodes and restarts them.
 func (c *Cluster) crash(ctx context.Context, e Event, machines ...*machine) {
 	for _, m := range machines {
 		c.events.Go(func() {
@@ -95,7 +95,7 @@ func (c *Cluster) crash(ctx context.Context, e Event, machines ...*machine) {
 	}
 }
 
-// cut separates nodes for a while.
+// cut partitions nodes for the time of the event.
 func (c *Cluster) cut(ctx context.Context, e Event, machines []*machine) {
 	var ways [][2]int
 	both := func(a, b int) { ways = append(ways, [2]int{a, b}, [2]int{b, a}) }
@@ -137,7 +137,7 @@ func (c *Cluster) cut(ctx context.Context, e Event, machines []*machine) {
 	set(false)
 }
 
-// freeze takes Raft away from the leader of a tablet for a while, and nothing else.
+// freeze suspends only Raft on the leader of a tablet for the time of the event.
 func (c *Cluster) freeze(ctx context.Context, e Event) {
 	m, _ := c.leader(ctx, e.A)
 	if m == nil {
@@ -150,7 +150,7 @@ func (c *Cluster) freeze(ctx context.Context, e Event) {
 	c.network.set(func(n *network) { delete(n.mute, m.index) })
 }
 
-// order asks the cluster to change: what it refuses, or cannot do now, is no failure.
+// order requests a change of the cluster. A refusal or timeout is not a failure.
 func (c *Cluster) order(ctx context.Context, e Event, machines []*machine) {
 	ctx, cancel := context.WithTimeout(ctx, adminPatience)
 	defer cancel()
@@ -181,14 +181,14 @@ func (c *Cluster) order(ctx context.Context, e Event, machines []*machine) {
 		err = c.drain(ctx, through.admin(), to.transport.Worker().Node, e.For)
 	}
 	if err != nil {
-		c.say("event: %s was refused: %v", e.Kind, err)
+		c.logf("event: %s refused: %v", e.Kind, err)
 	}
 }
 
-// merge takes a boundary of the workloads' table away; if it has none, one is made first.
+// merge removes a boundary of the workloads' table, and creates one first if it has none.
 func (c *Cluster) merge(ctx context.Context, through *life, e Event) error {
 	row := []byte(fmt.Sprintf("%02x/m%d", (e.A*13+e.B)%256, e.At))
-	const looks = 8 // at tablets, until one does not begin where its table does
+	const looks = 8 // tablets to try, until one does not begin with its table
 	for i := range looks {
 		if _, d := c.leader(ctx, e.A+i); len(d.GetStartRow()) > 0 {
 			row = d.StartRow
@@ -202,8 +202,8 @@ func (c *Cluster) merge(ctx context.Context, through *life, e Event) error {
 	return err
 }
 
-// drain drains a node, and takes it back. Whoever was asked to drain it may have died
-// meanwhile: anybody is asked then.
+// drain drains a node and cancels the drain later. If the node that received the request has died by
+// then, it asks any other.
 func (c *Cluster) drain(ctx context.Context, through pb.AdminClient, node uint64,
 	after time.Duration) error {
 	if _, err := through.DrainNode(ctx, &pb.DrainNodeRequest{NodeId: node}); err != nil {
@@ -219,11 +219,11 @@ func (c *Cluster) drain(ctx context.Context, through pb.AdminClient, node uint64
 		}
 		sleep(again, adminPatience)
 	}
-	c.fail(fmt.Errorf("simtest: node %d stays drained", node))
+	c.fail(fmt.Errorf("simtest: cannot cancel the drain of node %d", node))
 	return nil
 }
 
-// takeBackTries is how often all nodes are asked to take a drained one back.
+// takeBackTries is the number of attempts, on all nodes, to cancel a drain.
 const takeBackTries = 20
 
 func takeBack(ctx context.Context, through pb.AdminClient, node uint64) error {
@@ -233,7 +233,7 @@ func takeBack(ctx context.Context, through pb.AdminClient, node uint64) error {
 	return err
 }
 
-// killUser has a client of its own move money, and kills it in the middle.
+// killUser runs a client that moves money, and kills it during a commit.
 func (c *Cluster) killUser(ctx context.Context, e Event) {
 	t, db := c.Client(1000 + e.A + int(e.At/time.Millisecond))
 	ctx, cancel := context.WithCancel(ctx)

@@ -8,24 +8,22 @@ import (
 	"time"
 )
 
-// Bounds of the way back to health, in virtual time. A cluster that keeps its promises
-// needs seconds.
+// Limits of the recovery, in virtual time. A correct cluster needs seconds.
 const (
-	// for the events to end: one that drains takes its node back for minutes at most
+	// for the events to end: cancelling a drain may take minutes
 	eventsPatience = 8 * time.Minute
 	servePatience  = 2 * time.Minute // for all nodes to serve
-	killPatience   = 5 * time.Minute // for the end of what has been killed
+	killPatience   = 5 * time.Minute // for the end of killed processes
 )
 
-// errNotHealed reports that the cluster does not come back although nothing is wrong with it
-// any more.
+// errNotHealed reports that the cluster does not recover although all faults have ended.
 var errNotHealed = errors.New("simtest: the cluster does not recover from the faults")
 
-// heal waits for the events to end, starts all nodes, and returns when they serve. If
-// that takes too long all of them are killed, so that the simulation can end.
+// heal waits for the events to end, starts all nodes, and returns when they serve. If that exceeds its
+// limits it kills all of them, so that the simulation can end.
 func (c *Cluster) heal() error {
 	if !within(eventsPatience, c.events.Wait) {
-		return c.giveUp("their events go on after %v", eventsPatience)
+		return c.giveUp("events still run after %v", eventsPatience)
 	}
 	c.network.heal()
 	if !within(servePatience, c.startAll) || len(c.missing()) > 0 {
@@ -42,7 +40,7 @@ func (c *Cluster) startAll() {
 	wg.Wait()
 }
 
-// missing are the nodes that do not serve.
+// missing returns the nodes that do not serve.
 func (c *Cluster) missing() (out []int) {
 	for _, m := range c.list() {
 		if m.up() == nil {
@@ -52,11 +50,11 @@ func (c *Cluster) missing() (out []int) {
 	return out
 }
 
-// giveUp kills all nodes, none of which starts again.
+// giveUp kills all nodes permanently.
 func (c *Cluster) giveUp(format string, args ...any) error {
 	err := fmt.Errorf("%w: %s, nodes %v of %d do not serve", errNotHealed,
 		fmt.Sprintf(format, args...), c.missing(), len(c.list()))
-	c.say("%v", err)
+	c.logf("%v", err)
 	lines := c.log.String()
 	c.over.Store(true)
 	killed := within(killPatience, func() {
@@ -67,14 +65,14 @@ func (c *Cluster) giveUp(format string, args ...any) error {
 		wg.Wait()
 		c.events.Wait()
 	})
-	if !killed { // nothing can end this bubble any more
-		panic(fmt.Sprintf("%v; and what was killed has not ended after %v\nlog:\n%s", err,
+	if !killed { // nothing else can end this bubble
+		panic(fmt.Sprintf("%v; killed processes have not ended after %v\nlog:\n%s", err,
 			killPatience, lines))
 	}
 	return err
 }
 
-// within runs fn, and reports whether it has returned in time; if not it is left alone.
+// within runs fn and reports whether it returned in time; otherwise fn keeps running.
 func within(limit time.Duration, fn func()) bool {
 	done := make(chan struct{})
 	go func() { defer close(done); fn() }()

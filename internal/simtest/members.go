@@ -9,20 +9,20 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// gossip simulates what the nodes know of one another: each has a view of its own, and
-// hears of a death a while after it. A node that cannot be talked to for as long is taken
-// for dead too, until it can be talked to again.
+// gossip simulates the nodes' knowledge of each other: each has its own view, and learns of a death
+// after a delay. A node that is unreachable for that long is also reported dead, until it is reachable
+// again.
 type gossip struct {
 	network *network
-	delay   time.Duration // from a node's silence to the others' belief that it is dead
+	delay   time.Duration // silence after which a node is reported dead
 
 	mu      sync.Mutex
 	members map[int]cluster.Member // the newest incarnation of each node, by index
-	views   map[int]*view          // of the nodes that run, by index
-	rumours map[int]time.Time      // nodes that all others believe dead until then, falsely
+	views   map[int]*view          // of the running nodes, by index
+	rumours map[int]time.Time      // nodes that are falsely reported dead until then
 }
 
-// detectPause is how often the views are brought up to date.
+// detectPause is the interval between updates of the views.
 const detectPause = 50 * time.Millisecond
 
 func newGossip(network *network, delay time.Duration) *gossip {
@@ -32,7 +32,7 @@ func newGossip(network *network, delay time.Duration) *gossip {
 	}
 }
 
-// join makes a node's new incarnation known, to the others when they talk to it next.
+// join registers a node's new incarnation; others learn of it when they next reach the node.
 func (g *gossip) join(index int, self cluster.Member) *view {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -45,14 +45,14 @@ func (g *gossip) join(index int, self cluster.Member) *view {
 	return v
 }
 
-// leave ends a node's view; the others find out by its silence.
+// leave ends a node's view; the others detect its silence.
 func (g *gossip) leave(index int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.views, index)
 }
 
-// rumour has everybody believe for a while that a node is dead.
+// rumour makes all views report a node dead until then.
 func (g *gossip) rumour(index int, until time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -63,7 +63,7 @@ func workerOf(m cluster.Member) mvcc.Worker {
 	return mvcc.Worker{Node: m.NodeID, Incarnation: m.Incarnation}
 }
 
-// run brings the views up to date until done.
+// run updates the views until done.
 func (g *gossip) run(done <-chan struct{}) {
 	tick := time.NewTicker(detectPause)
 	defer tick.Stop()
@@ -107,11 +107,11 @@ func (g *gossip) spread() {
 	}
 	g.mu.Unlock()
 	for _, c := range changes {
-		c.of.take(c.event)
+		c.of.apply(c.event)
 	}
 }
 
-// view is what one node knows. It implements cluster.Members.
+// view is one node's knowledge. It implements cluster.Members.
 type view struct {
 	mu       sync.Mutex
 	self     cluster.Member
@@ -123,8 +123,8 @@ type view struct {
 
 var _ cluster.Members = (*view)(nil)
 
-// take learns something, and tells it on if it is new.
-func (v *view) take(e cluster.MemberEvent) {
+// apply applies an event, and passes it to the watchers if it changes the view.
+func (v *view) apply(e cluster.MemberEvent) {
 	v.mu.Lock()
 	id, w := e.Member.NodeID, workerOf(e.Member)
 	before, known := v.alive[id]

@@ -12,24 +12,23 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// weather is what the network does to batches that it carries at all.
+// weather is the treatment of batches that are not cut off.
 type weather struct {
-	Drop, Double float64 // the share of batches; Double is at least lateCopies
-	// the most; each takes a random part of it, so that batches overtake one another
+	Drop, Double float64 // shares of the batches; Double is at least lateCopies
+	// maximum; each batch is delayed by a random part of it, so that batches are reordered
 	Delay time.Duration
 }
 
 // fair is the weather of a healthy network.
 var fair = weather{Delay: 2 * time.Millisecond}
 
-// Of some batches, and of some operations of clients, a second copy arrives after the first, in
-// any weather.
+// Duplicates of batches and of clients' operations, in any weather.
 const (
-	lateCopies       = 0.01 // the least share of them
+	lateCopies       = 0.01 // minimum share
 	minLate, maxLate = 20 * time.Millisecond, 2 * time.Second
 )
 
-// double is the share of what arrives twice.
+// double returns the share of duplicated batches.
 func (w weather) double() float64 { return max(w.Double, lateCopies) }
 
 func (w weather) String() string {
@@ -44,21 +43,21 @@ type network struct {
 
 	mu      sync.Mutex
 	rng     *rand.Rand
-	copies  *rand.Rand // of how late second copies are
+	copies  *rand.Rand // for the delays of duplicates
 	weather weather
 	index   map[uint64]int  // of nodes, by id
 	down    map[int]bool    // nodes without a process
 	cut     map[[2]int]bool // from, to
-	// nodes that neither send nor receive until then, and lose nothing
+	// nodes that neither send nor receive until then, but lose nothing
 	stalled map[int]time.Time
-	frozen  map[int]time.Time // nodes whose Raft clock stands still until then
-	mute    map[int]bool      // nodes that no batch with Raft messages reaches or leaves
-	// when the latest batch of each direction arrives: in fair weather none overtakes it
+	frozen  map[int]time.Time // nodes whose Raft clock is stopped until then
+	mute    map[int]bool      // nodes that neither send nor receive batches with Raft messages
+	// arrival of the latest batch in each direction: in fair weather none is reordered
 	last map[[2]uint64]time.Time
-	// since when two nodes, the lower first, cannot talk to each other both ways
+	// by pair, the lower first: the time since which two nodes cannot both send and receive
 	since  map[[2]int]time.Time
-	late   map[int]time.Duration // how much later batches without Raft messages reach a node
-	wavers time.Time             // clients hesitate until then
+	late   map[int]time.Duration // additional delay of batches without Raft messages to a node
+	wavers time.Time             // clients delay their commits until then
 	counts struct{ sent, lost, doubled int }
 }
 
@@ -86,7 +85,7 @@ func (n *network) link(id uint64, index int) peer.Link {
 	return n.links.Link(id)
 }
 
-// carry decides about a batch: it is memlink's Filter.
+// carry decides the fate of a batch. It is memlink's Filter.
 func (n *network) carry(from, to uint64, batch *wire.PeerBatch) (copies []time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -106,7 +105,7 @@ func (n *network) carry(from, to uint64, batch *wire.PeerBatch) (copies []time.D
 	return []time.Duration{after}
 }
 
-// arrival returns after how long a batch between nodes of these indices arrives.
+// arrival returns the delay of a batch between the nodes with these indices.
 func (n *network) arrival(from, to uint64, a, b int, batch *wire.PeerBatch) time.Duration {
 	now := time.Now()
 	arrives := now.Add(1 + time.Duration(n.rng.Int64N(int64(n.weather.Delay))))
@@ -123,7 +122,7 @@ func (n *network) arrival(from, to uint64, a, b int, batch *wire.PeerBatch) time
 	if late > 0 {
 		return arrives.Sub(now) + late
 	}
-	if n.weather == n.fair { // a connection keeps the order
+	if n.weather == n.fair { // keep the order, as a connection does
 		if last := n.last[way]; !arrives.After(last) {
 			arrives = last.Add(time.Microsecond)
 		}
@@ -141,7 +140,7 @@ func (n *network) set(change func(n *network)) {
 	change(n)
 }
 
-// heal undoes all but the deaths of nodes.
+// heal ends all faults except the deaths of nodes.
 func (n *network) heal() {
 	n.set(func(n *network) {
 		clear(n.cut)
@@ -153,7 +152,7 @@ func (n *network) heal() {
 	})
 }
 
-// silent is for how long the two have not been able to talk to each other.
+// silent returns the time for which the two nodes have not been able to communicate.
 func (n *network) silent(a, b int) time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -189,7 +188,7 @@ func (n *network) awaken(ctx context.Context, index int) {
 	}
 }
 
-// isFrozen reports whether the node's clock stands still.
+// isFrozen reports whether the node's Raft clock is stopped.
 func (n *network) isFrozen(index int) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -20,17 +20,16 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// machine is a place for a node: when the process dies, the next one has what a crash
-// leaves of its store.
+// machine holds a node's store: after a crash of the process, the next one opens its remains.
 type machine struct {
 	c       *Cluster
 	index   int
 	store   atomic.Pointer[store.Store]
-	crashes atomic.Uint64 // so far
+	crashes atomic.Uint64 // number so far
 	skew    time.Duration // of its clock
 
-	// holds a token while a process is started or ended: no mutex, for time stands still
-	// while one is waited for
+	// turn holds a token while a process is started or ended. Not a mutex, because virtual time does
+	// not advance while a goroutine waits for one.
 	turn chan struct{}
 	life atomic.Pointer[life]
 }
@@ -38,17 +37,17 @@ type machine struct {
 // life is one process of a node.
 type life struct {
 	m         *machine
-	node      atomic.Pointer[node.Node] // nil: it is starting
+	node      atomic.Pointer[node.Node] // nil while it starts
 	transport txn.Transport             // the node's own; set before node
 	ctx       context.Context           // ends with the process
 	kill      context.CancelFunc
-	unplugged atomic.Bool   // it dies because its machine loses power
-	gone      chan struct{} // closed when nothing of it is left
+	unplugged atomic.Bool   // it dies by a power loss
+	gone      chan struct{} // closed when all its goroutines have ended
 }
 
 var errDead = errors.New("simtest: the process is dead")
 
-// The nodes' addresses.
+// firstPort is the port of the first node's address.
 const firstPort = 1000
 
 func addressOf(index int) string {
@@ -61,7 +60,7 @@ func indexOf(addr string) int {
 	return n - firstPort
 }
 
-// up is the process that serves; nil: there is none.
+// up returns the process if it serves, else nil.
 func (m *machine) up() *life {
 	l := m.life.Load()
 	if l == nil || l.node.Load() == nil || l.ctx.Err() != nil {
@@ -70,8 +69,8 @@ func (m *machine) up() *life {
 	return l
 }
 
-// start begins a process, unless one runs or the simulation is over, and returns when it
-// serves or has died.
+// start starts a process, unless one runs or the simulation is over, and returns when it serves or has
+// died.
 func (m *machine) start() error {
 	m.turn <- struct{}{}
 	if m.life.Load() != nil || m.c.over.Load() {
@@ -101,7 +100,7 @@ func (m *machine) start() error {
 	})
 	if err != nil {
 		m.c.gossip.leave(m.index)
-		killed := l.ctx.Err() != nil // while it started
+		killed := l.ctx.Err() != nil // during the start
 		l.kill()
 		var lost error
 		if killed {
@@ -122,8 +121,7 @@ func (m *machine) start() error {
 	return nil
 }
 
-// crash ends the process as its death does: from now on nobody hears of it, and it hears
-// of nobody. unplug: all of the machine loses power.
+// crash kills the process: from now on it neither sends nor receives. unplug: by a power loss.
 func (m *machine) crash(unplug bool) error {
 	l := m.life.Load()
 	if l == nil {
@@ -136,13 +134,13 @@ func (m *machine) crash(unplug bool) error {
 	}
 	l.kill()
 	if l.node.Load() == nil {
-		<-l.gone // start finds out
+		<-l.gone // start cleans up
 		return nil
 	}
 	return m.bury(l)
 }
 
-// bury joins what is left of a dead process.
+// bury joins the goroutines of a dead process.
 func (m *machine) bury(l *life) error {
 	m.turn <- struct{}{}
 	defer func() { <-m.turn }()
@@ -151,19 +149,19 @@ func (m *machine) bury(l *life) error {
 	}
 	began := time.Now()
 	err := m.reopen(l.unplugged.Load(), func() {
-		_ = l.node.Load().Close(l.ctx) // it could not finish anything, and says so
+		_ = l.node.Load().Close(l.ctx) // fails, because ctx has ended
 	})
 	m.life.Store(nil)
 	close(l.gone)
 	if took := time.Since(began); took > closePatience {
 		err = errors.Join(err, fmt.Errorf(
-			"simtest: node %d: what was left of a dead process ended after %v", m.index, took))
+			"simtest: node %d: the goroutines of a dead process ended only after %v", m.index, took))
 	}
 	return err
 }
 
-// reopen puts what a crash at this moment leaves of the machine's store in its place,
-// once end has ended whoever uses it.
+// reopen replaces the machine's store by the remains of a crash at this moment, once end has stopped
+// its users.
 func (m *machine) reopen(unplugged bool, end func()) error {
 	var dice *rand.Rand
 	if n := m.crashes.Add(1); unplugged {
@@ -177,13 +175,13 @@ func (m *machine) reopen(unplugged bool, end func()) error {
 		err = was.Close()
 	}
 	if err != nil {
-		return fmt.Errorf("simtest: node %d: open its store again: %w", m.index, err)
+		return fmt.Errorf("simtest: node %d: reopen its store: %w", m.index, err)
 	}
 	return nil
 }
 
-// checkpoint makes checkpoints of the store at random times, more often than it does by
-// itself, as long as the process lives.
+// checkpoint makes checkpoints of the store at random times, in addition to its own, as long as the
+// process lives.
 func (m *machine) checkpoint(l *life) {
 	rng := rand.New(rand.NewPCG(m.c.seed, 400+uint64(m.index)))
 	st := m.store.Load()
@@ -194,11 +192,10 @@ func (m *machine) checkpoint(l *life) {
 	}
 }
 
-// longestCheckpoint is the longest time between two checkpoints.
+// longestCheckpoint is the maximum time between two checkpoints.
 const longestCheckpoint = 5 * time.Second
 
-// stop ends the process in good order. A crash meanwhile cuts it short, and is what the
-// store goes through then: the process could not finish anything any more.
+// stop stops the process. A crash during that ends it, and determines the remains of the store.
 func (m *machine) stop() error {
 	m.turn <- struct{}{}
 	defer func() { <-m.turn }()
@@ -227,13 +224,13 @@ func (m *machine) stop() error {
 	return nil
 }
 
-// closePatience is how long the end of a node may take.
+// closePatience limits the end of a node.
 const closePatience = 30 * time.Second
 
-// admin makes an operator's calls of the node.
+// admin returns an operator's client of the node.
 func (l *life) admin() pb.AdminClient { return pb.NewAdminClient(l.transport.AdminConn()) }
 
-// mortal is the node's own transport: what a dead process sends, nobody gets.
+// mortal is the node's own transport. It drops the requests of a dead process.
 type mortal struct {
 	txn.Transport
 	life *life

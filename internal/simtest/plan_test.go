@@ -13,8 +13,8 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestScheduleIsTheSeeds: one seed, one schedule; another seed, another one; and over
-// many seeds every kind is there.
+// TestScheduleIsTheSeeds checks that a seed determines the schedule, that seeds differ, and that many
+// seeds contain every kind of event.
 func TestScheduleIsTheSeeds(t *testing.T) {
 	seen := map[Kind]bool{}
 	for seed := range uint64(50) {
@@ -24,7 +24,7 @@ func TestScheduleIsTheSeeds(t *testing.T) {
 			t.Fatalf("seed %d:\n%v\n%v", seed, a, b)
 		}
 		if a.String() == plan(seed+1, 3, defaultFaults, defaultGap, everything).String() {
-			t.Errorf("seeds %d and %d are the same", seed, seed+1)
+			t.Errorf("seeds %d and %d have the same schedule", seed, seed+1)
 		}
 		for i, e := range a {
 			seen[e.Kind] = true
@@ -41,9 +41,9 @@ func TestScheduleIsTheSeeds(t *testing.T) {
 	}
 }
 
-// TestGossip: a death is known after the delay, and not before; an incarnation that
-// follows is known as soon as it talks; a node that was silent for as long comes back as
-// what it was.
+// TestGossip checks that a death is reported after the delay and not before, that the next incarnation
+// is reported as soon as it communicates, and that a node that was only silent reappears as the same
+// incarnation.
 func TestGossip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(1, 0)
@@ -79,8 +79,8 @@ func TestGossip(t *testing.T) {
 	})
 }
 
-// TestWeather: fair weather keeps the order and loses nothing; a cut loses everything one way. In
-// any weather a second copy of something arrives, later.
+// TestWeather checks that fair weather keeps the order and loses nothing, that a cut loses everything
+// in one direction, and that in any weather some duplicates arrive late.
 func TestWeather(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(1, 0)
@@ -94,24 +94,24 @@ func TestWeather(t *testing.T) {
 			last = copies[0]
 			for _, second := range copies[1:] {
 				if late++; second-last < minLate || second-last > maxLate {
-					t.Errorf("a second copy %v after the first", second-last)
+					t.Errorf("a duplicate %v after the original", second-last)
 				}
 			}
 		}
 		if late == 0 || late > 50 {
-			t.Errorf("%d second copies of 1000", late)
+			t.Errorf("%d duplicates of 1000", late)
 		}
 		n.set(func(n *network) { n.cut[[2]int{0, 1}] = true })
 		if len(n.carry(5, 7, &wire.PeerBatch{})) != 0 {
-			t.Error("what is cut off arrives")
+			t.Error("a batch crossed a cut")
 		}
 		if len(n.carry(7, 5, &wire.PeerBatch{})) == 0 {
-			t.Error("the other way is cut as well")
+			t.Error("the other direction is cut too")
 		}
 		n.heal()
 		n.set(func(n *network) { n.weather = weather{Drop: 1, Delay: time.Second} })
 		if len(n.carry(5, 7, &wire.PeerBatch{})) != 0 {
-			t.Error("a storm that loses everything does not")
+			t.Error("a batch arrived although all are dropped")
 		}
 	})
 }

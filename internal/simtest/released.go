@@ -10,14 +10,14 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// releasePatience is how long after the load's end a lock or a reservation may be in a
-// leader's memory. By half of it all have been released, or have expired and been
-// resolved by those who walk the locks of observed tables; what a client has left in
-// others stays until somebody meets it (the paper's §2.2), and then somebody does.
+// releasePatience is the time after the end of the load for which a lock or a reservation may be in a
+// leader's memory. By half of it all have been released, or have expired and been resolved by the
+// scanners of observed tables. Locks in other tables stay until a transaction encounters them (the
+// paper's §2.2), so then the test reads them.
 const releasePatience = time.Minute
 
-// released waits until every tablet's leader has been seen without a lock in its memory:
-// one that stays has no transaction that could end it, and stops everybody at its cell.
+// released waits until every tablet's leader has been observed without a lock in its memory: a
+// remaining one belongs to no transaction that could end it, and blocks its cell for ever.
 func (c *Cluster) released(ctx context.Context) error {
 	left := map[uint64]uint64{} // by tablet
 	for _, d := range c.descriptors(ctx) {
@@ -56,13 +56,13 @@ func (c *Cluster) released(ctx context.Context) error {
 	}
 	for id, n := range left {
 		if n > 0 {
-			return fmt.Errorf("the leader of tablet %d keeps %d locks that nobody holds", id, n)
+			return fmt.Errorf("the leader of tablet %d keeps %d locks without a holder", id, n)
 		}
 	}
 	return nil
 }
 
-// meetLocks resolves the expired locks of the tables that nobody observes, as readers would.
+// meetLocks resolves the expired locks of unobserved tables, as readers would.
 func (c *Cluster) meetLocks(ctx context.Context) error {
 	_, db := c.Client(0)
 	client := handle.Client(db)
@@ -80,7 +80,7 @@ func (c *Cluster) meetLocks(ctx context.Context) error {
 	}
 	for _, t := range tables {
 		if observed[t.Id] {
-			continue // those that walk them are what is looked at
+			continue // left to the scanners, which this checks
 		}
 		for e, err := range client.WalkColumn(ctx, mvcc.GroupLock, mvcc.TableID(t.Id), "") {
 			if err != nil {
@@ -90,7 +90,7 @@ func (c *Cluster) meetLocks(ctx context.Context) error {
 				mvcc.LockInfo{Cell: wire.Cell(e.Cell), Lock: wire.Lock(e.Lock)}); err != nil {
 				return err
 			}
-			c.say("met a lock: table %q row %q: %v", t.Name, e.Cell.Row, e.Lock)
+			c.logf("met a lock: table %q row %q: %v", t.Name, e.Cell.Row, e.Lock)
 		}
 	}
 	return nil

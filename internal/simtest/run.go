@@ -15,44 +15,45 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// Options say what one simulation does.
+// Options configure one simulation.
 type Options struct {
 	Seed  uint64
 	Nodes int
-	// Faults is for how long there are faults; default 15 s. All of it is virtual time.
+	// Faults is the duration of the faults, in virtual time. Defaults to 15 s.
 	Faults time.Duration
-	// Gap is the longest time between the beginnings of two faults; default 4 s.
+	// Gap is the maximum time between the beginnings of two faults. Defaults to 4 s.
 	Gap time.Duration
-	// Shares is how often each kind of event is chosen; nil: all kinds.
+	// Shares are the relative frequencies of the kinds of events; nil: the default for all kinds.
 	Shares map[Kind]int
-	// Schedule is used in place of one made from the seed, if it is not nil.
+	// Schedule replaces the seed's schedule, if it is not nil.
 	Schedule Schedule
-	// Workloads are run by name; nil: some of them, by the seed, registers and list appends always.
+	// Workloads are the names of the workloads to run; nil: registers and list appends, and others
+	// chosen by the seed.
 	Workloads []string
-	// Workers are how many each workload has; default 4.
+	// Workers is the number of workers per workload. Defaults to 4.
 	Workers int
-	// Replicas is how many replicas every tablet must have before the faults begin;
-	// default 3, or 1 on fewer nodes.
+	// Replicas is the number of replicas that every tablet must have before the faults begin.
+	// Defaults to 3, or 1 on fewer nodes.
 	Replicas int
-	// NoObservers leaves the counting of changes out.
+	// NoObservers omits the observer that counts changes.
 	NoObservers bool
-	// Delay is Config's.
+	// Delay is Config.Delay.
 	Delay time.Duration
 }
 
-// Report is what a simulation has seen.
+// Report is the result of a simulation.
 type Report struct {
 	Schedule Schedule
-	Err      error // nil: every promise was kept
+	Err      error // nil: no violation
 	Log      string
 	Figures  map[string]workload.Figures // by workload
 	Took     time.Duration               // virtual
-	Batches  int                         // that nodes sent
+	Batches  int                         // sent by nodes
 	Lost     int                         // of them
-	Compared int                         // tablets whose replicas were compared in the end
+	Compared int                         // tablets whose replicas were compared at the end
 }
 
-// String is what a person needs to understand a failure.
+// String returns the schedule, the figures and the log.
 func (r Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v of virtual time, %d batches, %d lost; %d tablets compared\nschedule:\n%v",
@@ -70,24 +71,24 @@ func (r Report) String() string {
 const (
 	tablets       = 4
 	startPatience = 2 * time.Minute
-	// for the ends of the workloads, and for each of what is checked then
+	// for the workloads to end, and for each check after that
 	endPatience = 2 * time.Minute
-	// with the time of the faults: for everything
+	// in addition to the duration of the faults: for everything
 	wholePatience  = startPatience + afterFaults + eventsPatience + servePatience + 6*endPatience
-	afterFaults    = 3 * time.Second // for how long the load goes on
+	afterFaults    = 3 * time.Second // duration of the load after the faults
 	workloadPause  = 60 * time.Millisecond
 	defaultFaults  = 15 * time.Second
 	defaultGap     = 4 * time.Second
 	defaultWorkers = 4
 )
 
-// Run simulates one cluster under load and faults, and checks all that it has promised.
-// It must be called inside a bubble of testing/synctest.
+// Run simulates one cluster under load and faults, and checks its guarantees. It must be called in a
+// bubble of testing/synctest.
 func Run(o Options) (r Report) {
 	o = o.withDefaults()
 	s := &simulation{o: o, counting: workload.Counting{Rows: 60, Shards: 4}}
 	s.counting.Inside = linger(o.Seed, 3*time.Second)
-	if s.chosen("effects") { // whose waits are for all observers
+	if s.chosen("effects") { // which waits for all observers
 		s.counting.Inside = linger(o.Seed, 20*time.Millisecond)
 	}
 	if o.Seed%2 == 1 {
@@ -149,7 +150,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// linger makes the observer's runs take up to most, so that there is something to kill.
+// linger delays the observer's runs by up to most, so that crashes interrupt some.
 func linger(seed uint64, most time.Duration) func(ctx context.Context, row string, tx *percolator.Tx) error {
 	var mu sync.Mutex
 	rng := rand.New(rand.NewPCG(seed, 4))
@@ -162,7 +163,7 @@ func linger(seed uint64, most time.Duration) func(ctx context.Context, row strin
 	}
 }
 
-// simulation is one under way.
+// simulation is one running simulation.
 type simulation struct {
 	o        Options
 	c        *Cluster
@@ -171,7 +172,7 @@ type simulation struct {
 	timers   workload.Timers
 }
 
-// workloads are all that may be chosen, with those that have observers of their own.
+// workloads returns all workloads to choose from, with those that have their own observers.
 func (s *simulation) workloads() []workload.Workload {
 	return append(workload.All(), workload.Workload{Name: "effects", Run: s.effects.Run},
 		workload.Workload{Name: "timers", Run: s.timers.Run})
@@ -198,16 +199,16 @@ func (s *simulation) run(r *Report) error {
 	if err := s.prepare(ctx, db); err != nil {
 		return fmt.Errorf("simtest: before the faults: %w", err)
 	}
-	s.c.say("the load begins")
+	s.c.logf("the load begins")
 	var errs []error
 	loads := s.load(ctx, r)
 	s.c.play(ctx, s.o.Schedule)
 	if err := s.c.heal(); err != nil {
 		return errors.Join(err, loads())
 	}
-	s.c.say("the faults are over")
+	s.c.logf("the faults are over")
 	errs = append(errs, loads())
-	// in time of its own: one that waits in vain takes none from the next
+	// Each check has its own timeout, so that one that fails does not shorten the next.
 	check := func(name string, holds func(context.Context) error) {
 		ctx, cancel := context.WithTimeout(ctx, endPatience)
 		defer cancel()
@@ -239,7 +240,7 @@ func named(name string, err error) error {
 	return fmt.Errorf("simtest: at the end: %s: %w", name, err)
 }
 
-// prepare makes what the workloads begin with, and waits until every tablet has its replicas.
+// prepare creates the workloads' tables and waits until every tablet has its replicas.
 func (s *simulation) prepare(ctx context.Context, db *percolator.DB) error {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
@@ -270,7 +271,7 @@ func (s *simulation) prepare(ctx context.Context, db *percolator.DB) error {
 	return nil
 }
 
-// load starts the workloads; the function that it returns waits for their ends and checks.
+// load starts the workloads and returns a function that waits for their ends and checks.
 func (s *simulation) load(ctx context.Context, r *Report) (wait func() error) {
 	ctx, cancel := context.WithTimeout(ctx, s.o.Faults+afterFaults+endPatience)
 	var (
@@ -306,7 +307,7 @@ func (s *simulation) load(ctx context.Context, r *Report) (wait func() error) {
 	}
 }
 
-// patient repeats a check that meets what is left of the faults.
+// patient repeats a check that fails because of remaining effects of the faults.
 func patient(ctx context.Context, check func() error) error {
 	for {
 		err := check()
@@ -317,7 +318,7 @@ func patient(ctx context.Context, check func() error) error {
 	}
 }
 
-// descriptors are all tablets, as meta has them.
+// descriptors returns the tablet map of meta.
 func (c *Cluster) descriptors(ctx context.Context) (out []*pb.TabletDescriptor) {
 	for _, m := range c.list() {
 		l := m.up()
@@ -332,7 +333,7 @@ func (c *Cluster) descriptors(ctx context.Context) (out []*pb.TabletDescriptor) 
 	return out
 }
 
-// replicated reports whether every tablet has so many voters.
+// replicated reports whether every tablet has at least want voters.
 func (c *Cluster) replicated(ctx context.Context, want int) bool {
 	all := c.descriptors(ctx)
 	for _, d := range all {
@@ -349,8 +350,7 @@ func (c *Cluster) replicated(ctx context.Context, want int) bool {
 	return len(all) > 0
 }
 
-// compare has every tablet's replicas compared; n is how many tablets there were with
-// more than one.
+// compare compares the replicas of every tablet. n is the number of tablets with more than one.
 func (c *Cluster) compare(ctx context.Context) (n int, err error) {
 	var errs []error
 	for _, d := range c.descriptors(ctx) {
@@ -365,7 +365,7 @@ func (c *Cluster) compare(ctx context.Context) (n int, err error) {
 	return n, errors.Join(errs...)
 }
 
-// compareOne asks until an answer is about all replicas: one may have been away.
+// compareOne repeats the comparison until it covers all replicas: one may be unavailable.
 func (c *Cluster) compareOne(ctx context.Context, d *pb.TabletDescriptor) error {
 	var last error
 	for {

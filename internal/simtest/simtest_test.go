@@ -12,26 +12,25 @@ import (
 
 var (
 	firstSeed = flag.Uint64("seed", 1, "the first seed")
-	seedCount = flag.Int("seeds", 10, "how many seeds")
+	seedCount = flag.Int("seeds", 10, "number of seeds")
 	onlyKinds = flag.String("kinds", "",
-		"the only kinds of events, with commas between; empty: all")
+		"comma-separated kinds of events; empty: all")
 	onlyLoads = flag.String("workloads", "",
-		"the only workloads, with commas between; empty: some, by the seed")
-	nodes   = flag.Int("nodes", 0, "how many nodes; 0: 3, and 5 for every fourth seed")
-	workers = flag.Int("workers", 0, "how many workers each workload has; 0: as usual")
-	faults  = flag.Duration("faults", 0, "for how long there are faults; 0: as usual")
-	gap     = flag.Duration("gap", 0, "the longest time between two faults; 0: as usual")
+		"comma-separated workloads; empty: chosen by the seed")
+	nodes   = flag.Int("nodes", 0, "number of nodes; 0: 3, and 5 for every fourth seed")
+	workers = flag.Int("workers", 0, "workers per workload; 0: the default")
+	faults  = flag.Duration("faults", 0, "duration of the faults; 0: the default")
+	gap     = flag.Duration("gap", 0, "maximum time between two faults; 0: the default")
 	delay   = flag.Duration("delay", 0,
-		"the longest delay of messages while nothing is wrong; 0: as usual")
+		"maximum delay of messages without faults; 0: the default")
 	expect = flag.String("expect", "",
-		"a pattern: run seeds until a failure says that, and fail if none does; other failures are only told")
-	showLog  = flag.Bool("log", false, "show the log of a simulation that has not failed too")
-	patience = flag.Duration("patience", 10*time.Minute, "with -expect: for how long, in real time")
+		"regular expression: run seeds until a failure matches, and fail if none does; other failures are only logged")
+	showLog  = flag.Bool("log", false, "also print the log of a simulation that has not failed")
+	patience = flag.Duration("patience", 10*time.Minute, "with -expect: limit in real time")
 )
 
-// TestSimulations runs whole clusters under faults. -seeds and -seed choose which; a
-// failing one prints its schedule. With -expect it looks for a violation in a
-// deliberately broken build.
+// TestSimulations runs whole clusters under faults. -seeds and -seed choose the seeds; a failing one
+// prints its schedule. With -expect it searches for a violation in a deliberately broken build.
 func TestSimulations(t *testing.T) {
 	count := *seedCount
 	if testing.Short() { // under the race detector
@@ -46,7 +45,7 @@ func TestSimulations(t *testing.T) {
 	}
 }
 
-// options are what the flags say of a seed.
+// options returns the flags' options for a seed.
 func options(seed uint64) Options {
 	o := Options{
 		Seed: seed, Nodes: *nodes, Workers: *workers, Faults: *faults, Gap: *gap, Delay: *delay,
@@ -85,9 +84,9 @@ func hunt(t *testing.T, expected *regexp.Regexp, seeds uint64) {
 				found)
 			return
 		}
-		t.Logf("something else in seed %d: %v", seed, err)
+		t.Logf("another failure, of seed %d: %v", seed, err)
 	}
-	t.Errorf("no failure says %q", expected)
+	t.Errorf("no failure matches %q", expected)
 }
 
 func simulate(t *testing.T, o Options) {
@@ -105,12 +104,12 @@ func simulate(t *testing.T, o Options) {
 	})
 }
 
-// TestOneNode: without other nodes and faults, everything is kept as well.
+// TestOneNode runs a single node without faults.
 func TestOneNode(t *testing.T) {
 	simulate(t, Options{Seed: 1, Nodes: 1, Schedule: Schedule{}, Faults: 3e9})
 }
 
-// TestQuiet: several nodes without faults.
+// TestQuiet runs several nodes without faults.
 func TestQuiet(t *testing.T) {
 	for _, n := range []int{3, 5} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -119,8 +118,8 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
-// TestOldMap: a client that knows newer descriptors than the node it talks to still gets
-// on; it once asked that node for ever, which had no reason to read its map again.
+// TestOldMap checks that a client with newer descriptors than its node's makes progress. It once
+// retried on that node for ever, which had no reason to read its map again.
 func TestOldMap(t *testing.T) {
 	const ms = time.Millisecond
 	simulate(t, Options{Seed: 4, Nodes: 5, Workloads: []string{"oracle", "register"},
@@ -134,8 +133,8 @@ func TestOldMap(t *testing.T) {
 		}})
 }
 
-// TestDrainOutlivesItsNode: a node is taken back although the one that was asked to drain
-// it has died; the simulation once asked the dead process for ever.
+// TestDrainOutlivesItsNode checks that a drain is cancelled although the node that received the
+// request to drain has died. The simulation once retried on the dead process for ever.
 func TestDrainOutlivesItsNode(t *testing.T) {
 	simulate(t, Options{Seed: 27, Nodes: 4, Faults: 6 * time.Second,
 		Workloads: []string{"register"}, NoObservers: true, Schedule: Schedule{
@@ -144,8 +143,7 @@ func TestDrainOutlivesItsNode(t *testing.T) {
 		}})
 }
 
-// TestWaitsAndTimers: what is waited for has arrived, and what was to run later runs then, while
-// meta's leader dies and a node is cut off.
+// TestWaitsAndTimers checks WaitFor and timers while meta's leader dies and a node is partitioned.
 func TestWaitsAndTimers(t *testing.T) {
 	for _, name := range []string{"effects", "timers"} {
 		t.Run(name, func(t *testing.T) {

@@ -9,17 +9,17 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 )
 
-// What Swing, March and Hesitate do at most.
+// Limits of Swing, March and Hesitate.
 const (
 	swingRumour = 100 * time.Millisecond
 	swingPause  = 250 * time.Millisecond
-	swingLate   = 900 * time.Millisecond // less than a question to the oracle waits for its answer
+	swingLate   = 900 * time.Millisecond // below the timeout of requests to the oracle
 	hesitation  = 3 * time.Second
 	marchPause  = 50 * time.Millisecond
 	marchWait   = 2 * time.Second // for a replica to be moved
 )
 
-// swing has a tablet's leadership go from node to node and back again.
+// swing moves a tablet's leadership from node to node and back.
 func (c *Cluster) swing(ctx context.Context, e Event) {
 	first, _ := c.leader(ctx, e.A)
 	if first == nil {
@@ -37,7 +37,7 @@ func (c *Cluster) swing(ctx context.Context, e Event) {
 	}
 }
 
-// march moves a tablet's replica to a node that has none and has that one lead, again and again.
+// march repeatedly moves a tablet's replica to a node without one and makes that node the leader.
 func (c *Cluster) march(ctx context.Context, e Event) {
 	ctx, cancel := context.WithTimeout(ctx, e.For+adminPatience)
 	defer cancel()
@@ -61,7 +61,7 @@ func (c *Cluster) march(ctx context.Context, e Event) {
 			return votes(d, to) && len(d.Replicas) == len(tablet.Replicas)
 		})
 		lead := &pb.MoveTabletRequest{TabletId: tablet.TabletId, ToNode: to, Leader: true}
-		// refused as long as the move is not off the list
+		// refused until placement has completed the move
 		c.sees(ctx, e.A, func(m *machine, d *pb.TabletDescriptor) bool {
 			if !m.is(to) && votes(d, to) {
 				_, _ = through.MoveTablet(ctx, lead)
@@ -71,8 +71,7 @@ func (c *Cluster) march(ctx context.Context, e Event) {
 	}
 }
 
-// marchers are a node with a replica of the tablet that does not lead it, and one
-// without; 0: there is none.
+// marchers returns a node with a replica of the tablet that does not lead it, and one without; 0: none.
 func (c *Cluster) marchers(leader *machine, tablet *pb.TabletDescriptor) (from, to uint64) {
 	for _, m := range c.list() {
 		l := m.up()
@@ -91,7 +90,7 @@ func (c *Cluster) marchers(leader *machine, tablet *pb.TabletDescriptor) (from, 
 	return from, to
 }
 
-// sees waits for something to be true of the leader of the n-th tablet and the tablet.
+// sees waits until good returns true for the n-th tablet and its leader.
 func (c *Cluster) sees(ctx context.Context, n int,
 	good func(leader *machine, tablet *pb.TabletDescriptor) bool) {
 	for began := time.Now(); time.Since(began) < marchWait && sleep(ctx, marchPause); {
@@ -114,8 +113,7 @@ func (m *machine) is(node uint64) bool {
 	return l != nil && l.transport.Worker().Node == node
 }
 
-// hesitate holds a commit up while clients hesitate. Heartbeats go on meanwhile: its
-// transaction lives.
+// hesitate delays a commit while clients hesitate. Heartbeats continue, so its transaction stays alive.
 func (t *Client) hesitate(ctx context.Context) error {
 	t.c.network.mu.Lock()
 	wavers := time.Now().Before(t.c.network.wavers)

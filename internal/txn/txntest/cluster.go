@@ -12,7 +12,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Cluster is a repository in memory. All its methods may be used concurrently.
+// Cluster is a database in memory. Its methods may be used concurrently.
 type Cluster struct {
 	mu        sync.Mutex
 	view      *mvcctest.MemView
@@ -20,7 +20,7 @@ type Cluster struct {
 	limits    mvcc.Limits
 	tablets   []*pb.TabletDescriptor // sorted by start
 	tables    []*pb.Table
-	last      mvcc.Timestamp // given out by the oracle
+	last      mvcc.Timestamp // last one issued by the oracle
 	skew      time.Duration  // of the oracle's clock
 	dead      map[mvcc.Worker]bool
 	ops       int // operations evaluated
@@ -29,8 +29,8 @@ type Cluster struct {
 	listener func([]mvcc.Cell)
 }
 
-// Listen makes f hear of cells that have become dirty by a change, not by a failed run,
-// outside of any lock; false if somebody does already.
+// Listen calls f, without holding a lock, with cells that become dirty by a change but not by a failed
+// run. It returns false if another listener is set.
 func (c *Cluster) Listen(f func(cells []mvcc.Cell)) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,7 +41,7 @@ func (c *Cluster) Listen(f func(cells []mvcc.Cell)) bool {
 	return true
 }
 
-// Apply makes effects visible that no operation has evaluated.
+// Apply makes effects visible directly, without evaluating an operation.
 func (c *Cluster) Apply(effects []mvcc.Mutation) {
 	c.mu.Lock()
 	after := c.apply(effects)
@@ -49,7 +49,7 @@ func (c *Cluster) Apply(effects []mvcc.Mutation) {
 	after()
 }
 
-// apply is Apply for those who hold mu; they must call after once they do not.
+// apply is Apply for callers that hold mu. They must call after once they have released it.
 func (c *Cluster) apply(effects []mvcc.Mutation) (after func()) {
 	c.view.Apply(effects)
 	var dirty []mvcc.Cell
@@ -69,14 +69,14 @@ func (c *Cluster) apply(effects []mvcc.Mutation) (after func()) {
 	return func() { f(dirty) }
 }
 
-// Tablets lists the tablets of users' tables, in range order.
+// Tablets returns the tablets of users' tables, in range order.
 func (c *Cluster) Tablets() []*pb.TabletDescriptor {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.tablets[1:])
 }
 
-// New returns a cluster without tables: the meta tablet, and one for everything else.
+// New returns a cluster without tables: the meta tablet and one for all other rows.
 func New() *Cluster {
 	first := uint32(mvcc.FirstUserTable)
 	return &Cluster{
@@ -115,7 +115,7 @@ func (c *Cluster) addTable(name string, splitKeys []string) *pb.Table {
 	return t
 }
 
-// Split splits the tablet that holds the row just before it.
+// Split splits the tablet that contains the row immediately before the row.
 func (c *Cluster) Split(table mvcc.TableID, row string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,7 +154,7 @@ func (c *Cluster) Observe(table mvcc.TableID, column string, how mvcc.Observed) 
 	c.view.Columns[mvcc.ObservedColumn{Table: table, Column: column}] = how
 }
 
-// Announce puts a weak observer of the column into the catalogue.
+// Announce adds a weak observer of the column to the catalogue.
 func (c *Cluster) Announce(table mvcc.TableID, column string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,21 +163,21 @@ func (c *Cluster) Announce(table mvcc.TableID, column string) {
 	})
 }
 
-// SetBound sets the bound below which nothing is read.
+// SetBound sets the bound below which reads are refused.
 func (c *Cluster) SetBound(ts mvcc.Timestamp) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.view.BoundTS = ts
 }
 
-// Advance moves the oracle's clock on.
+// Advance advances the oracle's clock.
 func (c *Cluster) Advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.skew += d
 }
 
-// Kill makes it positively known that the worker is dead.
+// Kill declares the worker dead: WorkerDead returns true for it.
 func (c *Cluster) Kill(w mvcc.Worker) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -191,7 +191,7 @@ func (c *Cluster) Look(f func(v *mvcctest.MemView)) {
 	f(c.view)
 }
 
-// Locks is how many cells of the table are locked.
+// Locks returns the number of locked cells of the table.
 func (c *Cluster) Locks(table mvcc.TableID) int {
 	n := 0
 	c.Look(func(v *mvcctest.MemView) {
@@ -202,21 +202,21 @@ func (c *Cluster) Locks(table mvcc.TableID) int {
 	return n
 }
 
-// Operations is how many operations tablets have evaluated.
+// Operations returns the number of operations that tablets have evaluated.
 func (c *Cluster) Operations() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ops
 }
 
-// next gives out n timestamps. The caller holds mu.
+// next issues n timestamps. The caller holds mu.
 func (c *Cluster) next(n int) mvcc.Timestamp {
 	first := max(c.last+1, mvcc.TimestampAt(time.Now().Add(c.skew).UnixMilli()))
 	c.last = first + mvcc.Timestamp(n-1)
 	return first
 }
 
-// String is the size of the cluster, for logs.
+// String returns the size of the cluster, for logs.
 func (c *Cluster) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

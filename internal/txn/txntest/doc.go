@@ -1,11 +1,11 @@
-// Package txntest is a repository in memory: tablets over mvcctest.MemView, an oracle and
-// meta, reached through the txn.Transport of any number of processes, with faults on
-// request. Tests of the client run against it.
+// Package txntest implements a database in memory for tests of the client: tablets over
+// mvcctest.MemView, an oracle and meta, accessed through the txn.Transport of any number of processes,
+// with injected faults.
 //
 // Invariants:
-//  1. An operation is evaluated and applied at one moment, under one lock: what is wrong
-//     afterwards is the client's doing.
-//  2. Tablets check range and epoch as real ones do; a split changes descriptors only.
-//  3. A fault changes what the client is told, or when, or has an operation arrive twice; it
-//     never breaks the rules inside.
+//  1. An operation is evaluated and applied atomically, under one lock, so any anomaly is the client's
+//     fault.
+//  2. Tablets check range and epoch as real ones do; a split changes only descriptors.
+//  3. A fault changes the client's answer, delays it, or duplicates an operation; it never violates
+//     the tablets' rules.
 package txntest

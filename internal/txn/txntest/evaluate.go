@@ -10,7 +10,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// evaluate does one operation and applies its effects.
+// evaluate evaluates one operation and applies its effects.
 func (c *Cluster) evaluate(req *pb.TabletRequest) *pb.TabletResponse {
 	c.mu.Lock()
 	resp, effects := c.serve(req)
@@ -46,8 +46,7 @@ func (c *Cluster) serve(req *pb.TabletRequest) (*pb.TabletResponse, []mvcc.Mutat
 	return evaluate.Result(res), effects
 }
 
-// read answers one read. One without a timestamp is a first read, for which the tablet
-// takes one.
+// read answers one read. A read without a timestamp is a first read, for which the tablet gets one.
 func (c *Cluster) read(req *pb.TabletRequest, at mvcc.Timestamp) *pb.TabletResponse {
 	if at > c.last {
 		return refuse(pb.Error_CODE_FUTURE, "read in the future")
@@ -58,7 +57,7 @@ func (c *Cluster) read(req *pb.TabletRequest, at mvcc.Timestamp) *pb.TabletRespo
 	v := evaluatetest.Mem{
 		MemView: c.view, Tablet: c.tablet(req.TabletId), MaxSizes: c.limits, Origins: c.origins,
 	}
-	resp, _, err := evaluate.Read(v, req, at) // there are no reservations
+	resp, _, err := evaluate.Read(v, req, at) // without reservations
 	if err != nil {
 		return failure(err)
 	}

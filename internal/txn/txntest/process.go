@@ -16,24 +16,24 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Fault is what happens to one operation. The zero value lets it pass.
+// Fault is the fault of one operation. The zero value is none.
 type Fault struct {
-	Before  func(ctx context.Context) // called first: to wait, or to do something else meanwhile
-	After   func()                    // called when it was done, before its reply
-	NotSent bool                      // it does not reach its tablet, and the sender knows
-	Lost    bool                      // it does not reach its tablet, and the sender does not know
-	Answer  *pb.Error                 // it is not done, and this is the answer
-	Twice   bool                      // a second copy of it arrives 20 ms to 2 s later
-	Reply   bool                      // it is done and the reply is lost
+	Before  func(ctx context.Context) // called first, to wait or to run something else
+	After   func()                    // called after the operation, before its reply
+	NotSent bool                      // the operation is lost, and the sender knows it
+	Lost    bool                      // the operation is lost, and the sender does not know it
+	Answer  *pb.Error                 // returned instead of executing the operation
+	Twice   bool                      // a duplicate arrives 20 ms to 2 s later
+	Reply   bool                      // the operation is executed, but its reply is lost
 }
 
-// The time from an operation's arrival to that of its second copy.
+// Delay of an operation's duplicate.
 const (
 	minLate = 20 * time.Millisecond
 	MaxLate = 2 * time.Second
 )
 
-// Process is one process's Transport.
+// Process is the Transport of one process.
 type Process struct {
 	cluster *Cluster
 	worker  mvcc.Worker
@@ -52,7 +52,7 @@ func (c *Cluster) Process(node, incarnation uint64) *Process {
 	return &Process{cluster: c, worker: mvcc.Worker{Node: node, Incarnation: incarnation}}
 }
 
-// Inject decides the fate of every operation from now on; nil ends that.
+// Inject sets the function that returns the fault of every further operation; nil: no faults.
 func (p *Process) Inject(f func(*pb.TabletRequest) Fault) {
 	if f == nil {
 		p.hook.Store(nil)
@@ -61,7 +61,7 @@ func (p *Process) Inject(f func(*pb.TabletRequest) Fault) {
 	p.hook.Store(&f)
 }
 
-// Oracle replaces the oracle for this process; nil brings it back.
+// Oracle replaces the oracle for this process; nil restores it.
 func (p *Process) Oracle(f func(count int) (mvcc.Timestamp, int, error)) {
 	if f == nil {
 		p.oracle.Store(nil)
@@ -70,10 +70,10 @@ func (p *Process) Oracle(f func(count int) (mvcc.Timestamp, int, error)) {
 	p.oracle.Store(&f)
 }
 
-// Sent is how many operations were sent.
+// Sent returns the number of operations sent.
 func (p *Process) Sent() int { return int(p.sent.Load()) }
 
-// Send carries an operation to its tablet.
+// Send implements txn.Transport.
 func (p *Process) Send(ctx context.Context, _ *pb.TabletDescriptor,
 	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	p.sent.Add(1)
@@ -109,7 +109,7 @@ func (p *Process) Send(ctx context.Context, _ *pb.TabletDescriptor,
 	return wire.Capped(req, resp), nil
 }
 
-// Timestamps asks the oracle.
+// Timestamps implements txn.Transport.
 func (p *Process) Timestamps(ctx context.Context, count int) (mvcc.Timestamp, int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, 0, err
@@ -120,14 +120,14 @@ func (p *Process) Timestamps(ctx context.Context, count int) (mvcc.Timestamp, in
 	return p.cluster.Timestamps(count), count, nil
 }
 
-// Timestamps gives out n timestamps and returns the first.
+// Timestamps issues n timestamps and returns the first.
 func (c *Cluster) Timestamps(n int) mvcc.Timestamp {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.next(n)
 }
 
-// Locate reads the tablet map.
+// Locate implements txn.Transport.
 func (p *Process) Locate(_ context.Context, table mvcc.TableID, row string,
 	limit int) ([]*pb.TabletDescriptor, error) {
 	c := p.cluster
@@ -137,7 +137,7 @@ func (p *Process) Locate(_ context.Context, table mvcc.TableID, row string,
 	return slices.Clone(c.tablets[i:min(len(c.tablets), i+limit)]), nil
 }
 
-// CreateTable creates a table.
+// CreateTable implements txn.Transport.
 func (p *Process) CreateTable(_ context.Context, req *pb.CreateTableRequest) (*pb.Table, error) {
 	p.cluster.mu.Lock()
 	defer p.cluster.mu.Unlock()
@@ -148,7 +148,7 @@ func (p *Process) CreateTable(_ context.Context, req *pb.CreateTableRequest) (*p
 	return p.cluster.addTable(req.Name, keys), nil
 }
 
-// DropTable drops a table; one that is dropped already is no error.
+// DropTable implements txn.Transport. It succeeds if the table has already been dropped.
 func (p *Process) DropTable(_ context.Context, name string, id mvcc.TableID) error {
 	c := p.cluster
 	c.mu.Lock()
@@ -165,21 +165,21 @@ func (p *Process) DropTable(_ context.Context, name string, id mvcc.TableID) err
 	return &txn.ServerError{Code: pb.Error_CODE_NO_TABLE, Message: name}
 }
 
-// Tables lists the tables, dropped ones too.
+// Tables implements txn.Transport. The result includes dropped tables.
 func (p *Process) Tables(context.Context) ([]*pb.Table, error) {
 	p.cluster.mu.Lock()
 	defer p.cluster.mu.Unlock()
 	return slices.Clone(p.cluster.tables), nil
 }
 
-// Catalogue has what was announced.
+// Catalogue implements txn.Transport. The result contains the announced observers.
 func (p *Process) Catalogue(context.Context) (*pb.Catalogue, error) {
 	p.cluster.mu.Lock()
 	defer p.cluster.mu.Unlock()
 	return &pb.Catalogue{Observers: slices.Clone(p.cluster.announced)}, nil
 }
 
-// SplitTablet splits a tablet.
+// SplitTablet implements txn.Transport.
 func (p *Process) SplitTablet(_ context.Context, table, row string) error {
 	c := p.cluster
 	c.mu.Lock()
@@ -200,28 +200,28 @@ func (p *Process) WorkerDead(_ context.Context, w mvcc.Worker) bool {
 	return p.cluster.dead[w]
 }
 
-// NodeStatus is empty.
+// NodeStatus returns an almost empty status.
 func (p *Process) NodeStatus(context.Context) (*pb.NodeStatusResponse, error) {
 	return &pb.NodeStatusResponse{ClusterId: "txntest"}, nil
 }
 
 var errNoMeta = &txn.ServerError{
-	Code: pb.Error_CODE_UNAVAILABLE, Message: "txntest: there is no meta",
+	Code: pb.Error_CODE_UNAVAILABLE, Message: "txntest: no meta",
 }
 
-// Observers is refused.
+// Observers always fails.
 func (p *Process) Observers(context.Context) ([]*pb.ObserverState, error) { return nil, errNoMeta }
 
-// HoldHistory is refused.
+// HoldHistory always fails.
 func (p *Process) HoldHistory(context.Context,
 	*pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
 	return nil, errNoMeta
 }
 
-// AdminConn is nil: nothing administers the cluster.
+// AdminConn returns nil: the cluster has no admin service.
 func (p *Process) AdminConn() grpc.ClientConnInterface { return nil }
 
-// Worker is the process.
+// Worker returns the process.
 func (p *Process) Worker() mvcc.Worker { return p.worker }
 
 // Close does nothing.
