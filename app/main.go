@@ -75,8 +75,8 @@ func OnStart(fn func(ctx context.Context, n *node.Node) error) Option {
 // Flags adds flags to the commands start and dev. Like theirs, they can also be set in the
 // environment (PERCOLATOR_…) and in the configuration file. define is called once for each
 // command and must give a flag the same default each time. Values are parsed before
-// observers are registered and before functions of OnStart run. Main panics if percolator
-// has a flag of the same name.
+// observers are registered and before functions of OnStart run. A flag of percolator with the
+// same name is then called percolator-NAME.
 func Flags(define func(flags *flag.FlagSet)) Option {
 	return func(o *options) {
 		before := o.line.Flags
@@ -111,8 +111,13 @@ func (i *Invocation) Usage(format string, args ...any) error {
 // Command adds a command. use is its name and its arguments, such as "crawl DIR [HOST...]",
 // and fixes the number of arguments; short is a line of help; flags define its flags. The
 // context of run is canceled by a signal. An error is printed, and the process exits with
-// code 1, or 3 if the error wraps percolator.ErrUnavailable. Main panics if percolator has a
-// command of the same name.
+// code 1, or 3 if the error wraps percolator.ErrUnavailable.
+//
+// The program's commands are a group of their own. A command of percolator with the same name, in
+// this release or a later one, does not replace them: it is called as "percolator NAME" below the
+// program, as in "reports percolator status". Its other commands and their advice expect their own
+// names, so a program should not take one of today's without need. Main panics if two commands of
+// the program have the same name, or one is called "percolator" or "help".
 func Command(use, short string, run func(ctx context.Context, call *Invocation) error,
 	flags ...func(flags *flag.FlagSet)) Option {
 	return func(o *options) {

@@ -129,7 +129,8 @@ named by --config.`,
 		}
 	}
 	root.AddCommand(versionCommand(d), completionCommand(d))
-	if own := shell.OwnCommands(d, root); len(own) > 0 {
+	if own := shell.OwnCommands(d); len(own) > 0 {
+		shell.Shadow(root, own)
 		root.AddGroup(&cobra.Group{ID: "own", Title: "Of this program:"})
 		for _, cmd := range own {
 			cmd.GroupID = "own"
@@ -206,6 +207,9 @@ func (c *commandLine) finish(cmd *cobra.Command) {
 	// An indented example is complete: it may begin with another program.
 	if cmd.Example != "" && cmd.Example[0] != ' ' {
 		front := "  " + c.App.Name + " "
+		if parent := cmd.Parent(); parent != nil && parent.Name() == shell.Shadowed && parent.HasParent() {
+			front += shell.Shadowed + " "
+		}
 		cmd.Example = front + strings.ReplaceAll(cmd.Example, "\n", "\n"+front)
 	}
 	c.completeArguments(cmd)

@@ -52,7 +52,6 @@ on loopback addresses (--insecure).`,
 	}
 	flags := cmd.Flags()
 	n.register(flags)
-	shell.AddFlags(flags, d.App.Flags)
 	flags.StringVar(&n.cfg.Dir, "dir", "", "directory of the node's data and identity")
 	flags.StringVar(&n.cfg.LogDir, "log-dir", "",
 		"directory of the Raft log, for example on a separate device; empty: inside --dir")
@@ -82,18 +81,20 @@ on loopback addresses (--insecure).`,
 			n.cfg.Insecure = true
 		}
 		// Without addresses the node would begin a cluster of its own.
-		if flags.Changed("join") && len(n.cfg.Join) == 0 {
+		if cmd.Flags().Changed("join") && len(n.cfg.Join) == 0 {
 			return shell.Usagef(cmd, "--join names no address: name nodes to join, or leave it out to "+
 				"begin a cluster")
 		}
 		for _, s := range policy.Settings() {
-			if flags.Changed(s.Name) {
+			if cmd.Flags().Changed(s.Name) {
 				n.cfg.Given = append(n.cfg.Given, s.Name)
 			}
 		}
 		return serve(cmd.Context(), d.App, d.Out, n)
 	}
-	return d.WithOutput(cmd)
+	cmd = d.WithOutput(cmd)
+	shell.AddFlags(cmd, d.App.Flags)
+	return cmd
 }
 
 // DevCommand runs a node on a temporary directory, which is removed when the node stops.
@@ -105,7 +106,6 @@ func DevCommand(d *shell.Deps) *cobra.Command {
 		Example: "dev\ndev --listen 127.0.0.1:0 --http=",
 	}
 	n.register(cmd.Flags())
-	shell.AddFlags(cmd.Flags(), d.App.Flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		dir, err := os.MkdirTemp("", "percolator-dev-")
 		if err != nil {
@@ -116,7 +116,9 @@ func DevCommand(d *shell.Deps) *cobra.Command {
 		err = serve(cmd.Context(), d.App, d.Out, n)
 		return errors.Join(err, os.RemoveAll(dir))
 	}
-	return d.WithOutput(cmd)
+	cmd = d.WithOutput(cmd)
+	shell.AddFlags(cmd, d.App.Flags)
+	return cmd
 }
 
 // serve runs a node until a signal or the end of ctx.

@@ -54,18 +54,21 @@ func (i *Invocation) Usage(format string, args ...any) error {
 	return Usagef(i.cmd, format, args...)
 }
 
-// OwnCommands returns the commands of the program. It panics if one has the name of
-// another, which is a fault of the program.
-func OwnCommands(d *Deps, root *cobra.Command) []*cobra.Command {
+// Shadowed is the name of the command under which the commands of percolator stay reachable whose
+// names the program's own commands have.
+const Shadowed = "percolator"
+
+// OwnCommands returns the commands of the program. It panics if two have the same name, or one has
+// a reserved name, which is a fault of the program.
+func OwnCommands(d *Deps) []*cobra.Command {
 	var cmds []*cobra.Command
+	taken := map[string]bool{Shadowed: true, "help": true}
 	for _, c := range d.App.Commands {
 		cmd := &cobra.Command{Use: c.Use, Short: c.Short}
-		if slices.ContainsFunc(append(root.Commands(), cmds...), func(other *cobra.Command) bool {
-			return other.Name() == cmd.Name()
-		}) {
+		if taken[cmd.Name()] {
 			panic(fmt.Sprintf("percolator: there is a command %q already", cmd.Name()))
 		}
-		AddFlags(cmd.Flags(), c.Flags)
+		taken[cmd.Name()] = true
 		cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 			ctx, end := d.Conn.Interruptible(cmd.Context())
 			defer end()
@@ -84,19 +87,51 @@ func OwnCommands(d *Deps, root *cobra.Command) []*cobra.Command {
 			return d.Conn.CutShort(ctx, c.Run(ctx, call))
 		}
 		d.Conn.register(cmd.Flags())
+		AddFlags(cmd, c.Flags)
 		cmds = append(cmds, cmd)
 	}
 	return cmds
 }
 
-// AddFlags adds the flags of the program's own.
-func AddFlags(to *pflag.FlagSet, define func(*flag.FlagSet)) {
+// Shadow moves the commands of root that have the name of one of the program's own below the
+// command Shadowed, so that a new command of percolator never breaks a program.
+func Shadow(root *cobra.Command, own []*cobra.Command) {
+	group := &cobra.Command{
+		Use:   Shadowed,
+		Short: "Run a percolator command whose name this program has for its own",
+		RunE:  NeedsSubcommand,
+	}
+	for _, cmd := range root.Commands() {
+		if slices.ContainsFunc(own, func(o *cobra.Command) bool { return o.Name() == cmd.Name() }) {
+			root.RemoveCommand(cmd)
+			cmd.GroupID = ""
+			group.AddCommand(cmd)
+		}
+	}
+	if group.HasSubCommands() {
+		root.AddCommand(group)
+	}
+}
+
+// AddFlags adds the program's own flags to a command that has all of percolator's. One of those
+// whose name the program has for its own gets the prefix "percolator-".
+func AddFlags(cmd *cobra.Command, define func(*flag.FlagSet)) {
 	if define == nil {
 		return
 	}
 	own := flag.NewFlagSet("", flag.ContinueOnError)
 	define(own)
-	// AddGoFlagSet would pass over a name that is taken, and leave the program's variable as
-	// it is.
-	own.VisitAll(func(f *flag.Flag) { to.AddFlag(pflag.PFlagFromGoFlag(f)) })
+	var ours []*pflag.Flag
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { ours = append(ours, f) })
+	cmd.ResetFlags()
+	own.VisitAll(func(f *flag.Flag) { cmd.Flags().AddFlag(pflag.PFlagFromGoFlag(f)) })
+	for _, f := range ours {
+		if cmd.Flags().Lookup(f.Name) != nil {
+			f.Name = Shadowed + "-" + f.Name
+		}
+		if cmd.Flags().ShorthandLookup(f.Shorthand) != nil {
+			f.Shorthand = ""
+		}
+		cmd.Flags().AddFlag(f)
+	}
 }
