@@ -1,6 +1,12 @@
 package percolator
 
-import "context"
+import (
+	"context"
+	"errors"
+	"iter"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
 
 // Parked is a notification that has failed MaxAttempts times. It runs again after a retry
 // (Admin.RetryParked) or a newer change of its cell.
@@ -33,4 +39,57 @@ type Parked struct {
 // concurrently in a process.
 func OnParked(fn func(ctx context.Context, p Parked) error) ObserverOption {
 	return func(o *ObserverSpec) { o.OnParked = fn }
+}
+
+// Parked yields the parked notifications of an observer, in row order. An error is the last element
+// of the sequence. It reads all pending notifications of the observer. Role: reader.
+func (a *Admin) Parked(ctx context.Context, observer string) iter.Seq2[Parked, error] {
+	return func(yield func(Parked, error) bool) {
+		if err := a.db.check(); err != nil {
+			yield(Parked{}, err)
+			return
+		}
+		of, entries, err := a.db.c.Parked(ctx, observer)
+		if err != nil {
+			yield(Parked{}, err)
+			return
+		}
+		for e, err := range entries {
+			if err != nil {
+				yield(Parked{}, err)
+				return
+			}
+			n := e.GetNotify()
+			if !yield(Parked{
+				Observer: observer, Row: string(e.GetCell().GetRow()),
+				Column: observerInfo(of).Column, CommitTS: Timestamp(n.GetTs()),
+				ParkedTS: Timestamp(n.GetParkedTs()), Attempts: int(n.GetAttempts()),
+				Err: errors.New(n.GetError()),
+			}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// RetryParked runs the observer again for its parked notifications of the rows, or for all that are
+// parked now if no row is given, and resets their failure counts. It returns the number of
+// notifications, also with an error; another call continues with the rest. It returns ErrInvalid if
+// the notification of one of the rows is not parked. Role: writer.
+func (a *Admin) RetryParked(ctx context.Context, observer string, rows ...string) (n int, err error) {
+	if err := a.db.check(); err != nil {
+		return 0, err
+	}
+	if len(rows) == 0 {
+		all, err := a.db.c.ReplayParked(ctx, observer, func(uint64) {})
+		return int(all), err
+	}
+	for _, row := range rows {
+		if _, err := call(ctx, a, pb.AdminClient.ReplayRow,
+			&pb.ReplayRowRequest{Name: observer, Row: []byte(row)}); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
 }

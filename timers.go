@@ -19,10 +19,10 @@ import (
 // fires as soon as possible. Timers fire approximately in the order in which they are due;
 // those of one row may collapse into one run, as all notifications do.
 //
-// A row may have several timers; those due in the same millisecond are one. A timer cannot be
-// cancelled or moved: record in the row what is due and when, and have the observer check
-// that it still applies. DB.WaitIdle and DB.Pending ignore timers that are not due. A backup by
-// an operator contains the timers.
+// A row may have several timers; those due in the same millisecond are one. A transaction cannot
+// cancel or move a timer: record in the row what is due and when, and have the observer check that
+// it still applies. Admin.Timers lists timers and Admin.CancelTimer cancels one. DB.WaitIdle and
+// DB.Pending ignore timers that are not due. A backup by an operator contains the timers.
 //
 // The commit fails with an error that wraps ErrNotifyOnly if the column has no weak observer.
 // A timer is dropped if its observer or table does not exist when it is due. If the observer

@@ -12,7 +12,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// An order that is not paid within a day is cancelled. A timer cannot be cancelled, so the
+// An order that is not paid within a day is cancelled. A transaction cannot cancel a timer, so the
 // observer checks that the order is still unpaid.
 func ExampleTx_NotifyAfter() {
 	state := percolator.Column{Table: "orders", Name: "state"}

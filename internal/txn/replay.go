@@ -2,6 +2,7 @@ package txn
 
 import (
 	"context"
+	"iter"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -48,13 +49,9 @@ func (o *observers) ReplayParked(ctx context.Context, observer string,
 		progress(replayed)
 		return nil
 	}
-	table, column := mvcc.TableID(of.Table), wire.String(of.Column)
-	for e, err := range o.router.WalkColumn(ctx, mvcc.GroupNotify, table, column) {
+	for e, err := range o.parked(ctx, of) {
 		if err != nil {
 			return replayed, err
-		}
-		if e.GetNotify().GetParkedTs() == 0 {
-			continue
 		}
 		if cells = append(cells, wire.Cell(e.Cell)); len(cells) == replayBatch {
 			if err := flush(); err != nil {
@@ -63,6 +60,31 @@ func (o *observers) ReplayParked(ctx context.Context, observer string,
 		}
 	}
 	return replayed, flush()
+}
+
+// Parked returns the observer of that name and yields its parked notifications, in row order.
+func (o *observers) Parked(ctx context.Context, observer string) (*pb.ObserverInfo,
+	iter.Seq2[*pb.WalkEntry, error], error) {
+	of, err := o.registered(ctx, observer)
+	if err != nil {
+		return nil, nil, err
+	}
+	return of, o.parked(ctx, of), nil
+}
+
+func (o *observers) parked(ctx context.Context,
+	of *pb.ObserverInfo) iter.Seq2[*pb.WalkEntry, error] {
+	return func(yield func(*pb.WalkEntry, error) bool) {
+		for e, err := range o.router.WalkColumn(ctx, mvcc.GroupNotify, mvcc.TableID(of.Table),
+			wire.String(of.Column)) {
+			if err == nil && e.GetNotify().GetParkedTs() == 0 {
+				continue
+			}
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
 }
 
 // ReplayRow replays the parked notification of one row. It returns ErrInvalid if none is

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -189,6 +190,17 @@ func adminError(err error) error {
 	}
 	_, err = judge(&pb.Error{Code: refusal.Code, Message: refusal.Message})
 	return err
+}
+
+// MarkRefusal returns an error of the service for operators with the code of this package that
+// errors.Is finds. The text stays.
+func MarkRefusal(err error) error {
+	refusal, ok := errors.AsType[*ServerError](err)
+	if !ok {
+		return err
+	}
+	_, code := judge(&pb.Error{Code: refusal.Code})
+	return coded.Mark(err, code)
 }
 
 // permanent reports whether a retry can't succeed.

@@ -3,6 +3,7 @@ package txn
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -204,6 +205,35 @@ func (m *meta) SplitTablet(ctx context.Context, table, row string) error {
 		return struct{}{}, m.transport.SplitTablet(ctx, table, row)
 	})
 	return err
+}
+
+// TabletsOf yields the tablets that hold rows of the table, in row order.
+func (m *meta) TabletsOf(ctx context.Context,
+	table mvcc.TableID) iter.Seq2[*pb.TabletDescriptor, error] {
+	return func(yield func(*pb.TabletDescriptor, error) bool) {
+		for at := (wire.Position{Table: table}); at.Table == table; {
+			page, err := retry(ctx, m, func() ([]*pb.TabletDescriptor, error) {
+				return m.transport.Locate(ctx, at.Table, at.Row, locatePage)
+			})
+			if err == nil && len(page) == 0 {
+				err = Errorf("%w: no tablet holds row %q", ErrUnavailable, at.Row)
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, d := range page {
+				if wire.StartOf(d).Table > table || !yield(d, nil) {
+					return
+				}
+				end, bounded := wire.EndOf(d)
+				if !bounded {
+					return
+				}
+				at = end
+			}
+		}
+	}
 }
 
 // NodeStatus returns the status of the node that answers.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/inspect"
@@ -112,7 +113,7 @@ finish. Changes are still recorded and wait; they do not slow loads. Pausing a p
 observer is not an error.`,
 		Example: "observer pause count",
 	}
-	return setPaused(d, cmd, true, "observer %s is paused")
+	return controlCommand(d, cmd, (*percolator.Admin).PauseObserver, "observer %s is paused")
 }
 
 // observerResume undoes pause.
@@ -122,19 +123,12 @@ func observerResume(d *shell.Deps) *cobra.Command {
 		Short:   "Resume a paused observer",
 		Example: "observer resume count",
 	}
-	return setPaused(d, cmd, false, "observer %s is running")
-}
-
-func setPaused(d *shell.Deps, cmd *cobra.Command, paused bool, text string) *cobra.Command {
-	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
-		return controlObserver(ctx, s, &pb.ControlObserverRequest{Name: args[0], Paused: &paused},
-			text)
-	})
+	return controlCommand(d, cmd, (*percolator.Admin).ResumeObserver, "observer %s is running")
 }
 
 // observerLimit sets how many runs a process may have at once.
 func observerLimit(d *shell.Deps) *cobra.Command {
-	var limit uint32
+	var limit int
 	cmd := &cobra.Command{
 		Use:   "limit OBSERVER N",
 		Short: "Limit an observer's concurrent runs in each process; 0: the registered limit",
@@ -148,7 +142,7 @@ limit that the program registered. To stop an observer, pause it.`,
 			if err != nil {
 				return shell.Usagef(cmd, "N is a number from 0 on, not %q", args[1])
 			}
-			limit = uint32(n)
+			limit = int(n)
 			return nil
 		},
 	}
@@ -157,7 +151,8 @@ limit that the program registered. To stop an observer, pause it.`,
 		if limit == 0 {
 			text = "observer %s has as many runs at once as it was registered with"
 		}
-		return controlObserver(ctx, s, &pb.ControlObserverRequest{Name: args[0], Limit: &limit}, text)
+		info, err := s.DB.Admin().LimitObserver(ctx, args[0], limit)
+		return controlled(ctx, s, args[0], info, err, text)
 	})
 }
 
@@ -174,28 +169,31 @@ the observer's name instead.`,
 		Example: "observer retire count --yes",
 	}
 	d.Confirmed(cmd, "retiring %s drops its notifications (`observer pause` only stops it)")
+	return controlCommand(d, cmd, (*percolator.Admin).RetireObserver, "observer %s is retired")
+}
+
+// controlCommand changes the observer that its argument names.
+func controlCommand(d *shell.Deps, cmd *cobra.Command,
+	change func(*percolator.Admin, context.Context, string) (percolator.ObserverInfo, error),
+	text string) *cobra.Command {
 	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
-		return controlObserver(ctx, s, &pb.ControlObserverRequest{Name: args[0], Retire: true},
-			"observer %s is retired")
+		info, err := change(s.DB.Admin(), ctx, args[0])
+		return controlled(ctx, s, args[0], info, err, text)
 	})
 }
 
-// controlObserver asks meta for a change, and prints the result once all tablets and dispatchers
-// honour it.
-func controlObserver(ctx context.Context, s *shell.Session, req *pb.ControlObserverRequest,
-	text string) error {
-	answer, err := s.Admin.ControlObserver(ctx, req)
+// controlled prints the result of a change, which all tablets and dispatchers have applied.
+func controlled(ctx context.Context, s *shell.Session, name string, info percolator.ObserverInfo,
+	err error, text string) error {
 	if err != nil {
-		return explainObserver(ctx, s, req.Name, err)
+		return explainObserver(ctx, s, name, err)
 	}
-	info := answer.GetInfo()
 	return s.Out.Answer(struct {
 		Name    string `json:"name"`
 		Paused  bool   `json:"paused"`
-		Limit   uint32 `json:"limit"`
+		Limit   int    `json:"limit"`
 		Retired bool   `json:"retired"`
-	}{req.Name, info.GetPaused(), info.GetLimit(), info.GetRetired() || req.Retire}, text,
-		shell.Printable(req.Name))
+	}{name, info.Paused, info.Limit, info.Retired}, text, shell.Printable(name))
 }
 
 // explainObserver adds advice to err if the catalogue does not have the observer.

@@ -38,7 +38,7 @@ func tabletSplit(d *shell.Deps) *cobra.Command {
 			return err
 		}
 		return d.Conn.Run(cmd, func(ctx context.Context, s *shell.Session) error {
-			if err := s.Transport.SplitTablet(ctx, args[0], row); err != nil {
+			if err := s.DB.Admin().SplitTablet(ctx, args[0], row); err != nil {
 				return err
 			}
 			return d.Out.Done("a tablet of %s begins at %s", args[0], shell.Printable(row))
@@ -65,11 +65,11 @@ tablets of dropped tables.`,
 			return err
 		}
 		return d.Conn.Run(cmd, func(ctx context.Context, s *shell.Session) error {
-			r, err := s.Admin.MergeTablets(ctx, &pb.MergeTabletsRequest{Table: args[0], Row: []byte(row)})
+			t, err := s.DB.Admin().MergeTablets(ctx, args[0], row)
 			if err != nil {
 				return err
 			}
-			return d.Out.Done("tablet %d of %s holds %s", r.GetTablet().GetTabletId(), args[0], shell.Printable(row))
+			return d.Out.Done("tablet %d of %s holds %s", t.ID, args[0], shell.Printable(row))
 		})
 	}
 	return d.WithClient(cmd)
@@ -270,7 +270,8 @@ func (t *tabletJSON) line() []any {
 // tabletMove records the order for one move; placement carries it out.
 func tabletMove(d *shell.Deps) *cobra.Command {
 	var from, to string
-	req := &pb.MoveTabletRequest{}
+	var tablet uint64
+	var leader bool
 	cmd := &cobra.Command{
 		Use:   "move TABLET {--from NODE | --leader} --to NODE",
 		Short: "Move one replica of a tablet to another node, or its leadership",
@@ -288,13 +289,13 @@ has one already, or if two replicas would come into one zone that need not.`,
 		Example: "tablet move 7 --from 127.0.0.1:7800 --to 127.0.0.1:7810\n" +
 			"tablet move 7 --leader --to 127.0.0.1:7810",
 		PreRunE: func(cmd *cobra.Command, args []string) (err error) {
-			req.TabletId, err = strconv.ParseUint(args[0], 10, 64)
+			tablet, err = strconv.ParseUint(args[0], 10, 64)
 			switch {
 			case err != nil:
 				return shell.Usagef(cmd, "TABLET is a number of tablet ls, not %s", shell.Printable(args[0]))
 			case to == "":
 				return shell.Usagef(cmd, "--to is missing: the target node")
-			case req.Leader == (from != ""):
+			case leader == (from != ""):
 				return shell.Usagef(cmd, "give one of --from NODE, for a replica, and --leader")
 			}
 			return nil
@@ -303,24 +304,27 @@ has one already, or if two replicas would come into one zone that need not.`,
 	flags := cmd.Flags()
 	flags.StringVar(&from, "from", "", "the node whose replica moves")
 	flags.StringVar(&to, "to", "", "the node that receives the replica or the leadership")
-	flags.BoolVar(&req.Leader, "leader", false, "move the leadership only")
-	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, _ []string) (err error) {
-		if req.ToNode, err = s.NodeID(ctx, to); err != nil {
+	flags.BoolVar(&leader, "leader", false, "move the leadership only")
+	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, _ []string) error {
+		target, err := s.NodeID(ctx, to)
+		if err != nil {
 			return err
 		}
-		if !req.Leader {
-			if req.FromNode, err = s.NodeID(ctx, from); err != nil {
+		if leader {
+			if err := s.DB.Admin().MoveLeader(ctx, tablet, target); err != nil {
 				return err
 			}
+			return d.Out.Done("node %d is to lead tablet %d", target, tablet)
 		}
-		if _, err := s.Admin.MoveTablet(ctx, req); err != nil {
+		source, err := s.NodeID(ctx, from)
+		if err != nil {
 			return err
 		}
-		if req.Leader {
-			return d.Out.Done("node %d is to lead tablet %d", req.ToNode, req.TabletId)
+		if err := s.DB.Admin().MoveReplica(ctx, tablet, source, target); err != nil {
+			return err
 		}
-		return d.Out.Done("the replica of tablet %d on node %d is to move to node %d",
-			req.TabletId, req.FromNode, req.ToNode)
+		return d.Out.Done("the replica of tablet %d on node %d is to move to node %d", tablet, source,
+			target)
 	})
 }
 
