@@ -36,9 +36,13 @@ func TestOnParked(t *testing.T) {
 		}))
 	set(t, n, "row", raw)
 	cell := n.Cell(table, "row", raw.Name)
-	notifytest.Eventually(t, 10*time.Second, "parked", parkedWith(cluster, cell, "the page is broken", 4))
+	notifytest.Eventually(t, 10*time.Second, "parked", func() bool {
+		e, there := cluster.Notification(cell)
+		return there && e.ParkedTS != 0
+	})
 	if calls.Load() != 3 || runs.Load() != 4 {
-		t.Errorf("%d calls after %d runs, want 3 after 4", calls.Load(), runs.Load())
+		t.Fatalf("PARKED-UNHEARD: after %d calls, of which two have failed, and %d runs", calls.Load(),
+			runs.Load())
 	}
 	ctx := bounded(t, 10*time.Second)
 	s, err := n.DB.Snapshot(ctx)

@@ -69,6 +69,8 @@ var properties = []property{
 		assertion: "MISCOUNTED: .*"},
 	{tag: "attempts_taken_back", pkg: "actors/observer", test: "^TestEarlierAttemptsStay$",
 		assertion: "ATTEMPTS-FORGOTTEN: .*"},
+	{tag: "parked_unheard", pkg: "actors/observer", test: "^TestOnParked$",
+		assertion: "PARKED-UNHEARD: .*"},
 	{tag: "suspects_together", pkg: "actors/observer", test: "^TestSuspectsRunAlone$",
 		assertion: "SUSPECTS-TOGETHER: .*"},
 	{tag: "running_forgotten", pkg: "actors/observer", test: "^TestPausedWhileRunning$",
