@@ -14,6 +14,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/backup"
 	"github.com/percolator-go/percolator/internal/handle"
+	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/percolatortest"
 )
 
@@ -70,7 +71,7 @@ func TestUnfinishedRestore(t *testing.T) {
 	s, err := db.Snapshot(t.Context())
 	must(t, err)
 	_, _, err = s.Get(t.Context(), "row000001", percolator.Column{Table: "bank", Name: "v"})
-	if !errors.Is(err, percolator.ErrUnavailable) || !strings.Contains(err.Error(), "being restored") {
+	if !errors.Is(err, percolator.ErrUnavailable) || !errors.Is(err, txn.ErrRestoring) {
 		t.Errorf("HALF-RESTORED: a read gives %v", err)
 	}
 	if _, err := backup.Create(t.Context(), handle.Client(db), l, backup.CreateOptions{}); !errors.Is(err, backup.ErrTable) {
@@ -115,7 +116,7 @@ func TestRestoredBesideWriter(t *testing.T) {
 					t.Errorf("WRITTEN: %q were written into a table that is being restored", rows)
 					continue
 				}
-				told = told || strings.Contains(err.Error(), "being restored")
+				told = told || errors.Is(err, txn.ErrRestoring)
 			}
 		}},
 	})
@@ -147,11 +148,11 @@ func TestRestoredBesideReader(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			err = fn(ctx, s)
 			cancel()
-			if err == nil || strings.Contains(err.Error(), "being restored") {
+			if err == nil || errors.Is(err, txn.ErrRestoring) {
 				break
 			}
 		}
-		if !errors.Is(err, percolator.ErrUnavailable) || !strings.Contains(err.Error(), "being restored") {
+		if !errors.Is(err, percolator.ErrUnavailable) || !errors.Is(err, txn.ErrRestoring) {
 			t.Errorf("HALF-READ: %s of a table that is being restored gives %v", what, err)
 		}
 	}

@@ -109,8 +109,10 @@ func (c *check) request(op *wire.Operation, req *pb.TabletRequest) *pb.TabletRes
 	case op.Has(wire.NeedsTable) && dropped(c.tablet.memory.Catalogue, &s):
 		return wire.Failure(pb.Error_CODE_NO_TABLE, "the table has been dropped")
 	case op.Has(wire.NeedsTable) && restoring(c.tablet.memory.Catalogue, &s) && !restores(req):
-		return wire.Failure(pb.Error_CODE_UNAVAILABLE,
+		refusal := wire.Failure(pb.Error_CODE_UNAVAILABLE,
 			"the table is being restored from a backup: it can be used again when that has ended")
+		refusal.Error.Reason = pb.Error_REASON_RESTORING
+		return refusal
 	case op.Has(wire.InTransaction):
 		c.startTS(s.Start)
 	}

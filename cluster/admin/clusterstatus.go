@@ -3,11 +3,13 @@ package admin
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/internal/health"
 )
 
@@ -94,7 +96,7 @@ func (s *Service) report(ctx context.Context, r *pb.NodeReport) {
 	began := time.Now()
 	status, err := s.cfg.Node.NodeStatus(ctx, r.Node.NodeId)
 	if err != nil {
-		r.Error = withoutResult(err)
+		r.Error, r.CertificateRefused = withoutResult(err), errors.Is(err, peer.ErrCertificates)
 		return
 	}
 	took := time.Since(began)

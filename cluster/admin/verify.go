@@ -7,6 +7,7 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/txn"
 )
@@ -98,6 +99,8 @@ func (s *Service) verifyOnce(ctx context.Context, tablet uint64) (*pb.VerifyTabl
 // withoutResult returns in a few words why a replica has no result.
 func withoutResult(err error) string {
 	switch {
+	case errors.Is(err, peer.ErrCertificates):
+		return "it and this node do not accept each other's certificates"
 	case errors.Is(err, txn.ErrNotSent):
 		return "its node is away"
 	case errors.Is(err, context.DeadlineExceeded):

@@ -1,9 +1,16 @@
 package peer
 
-import "github.com/percolator-go/percolator/internal/wire"
+import (
+	"errors"
+
+	"github.com/percolator-go/percolator/internal/wire"
+)
 
 // Interface between Peers and the network. A Link owns its connections and goroutines. The
 // outboxes' actors pass it batches; it calls back on its own goroutines.
+
+// ErrCertificates reports that this node and another do not accept each other's certificates.
+var ErrCertificates = errors.New("peer: the nodes do not accept each other's certificates")
 
 // Link delivers batches between the nodes of a cluster, each at most once. Batches from one
 // node to another arrive in order as long as their connection lives. Package

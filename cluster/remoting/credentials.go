@@ -2,7 +2,10 @@ package remoting
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
+	"errors"
+	"fmt"
 	"net"
 
 	"google.golang.org/grpc/codes"
@@ -12,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
+	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/connlimit"
 )
@@ -41,7 +45,7 @@ type serverCredentials struct {
 func newServerCredentials(files *certs.Files, c *counts) credentials.TransportCredentials {
 	inner := insecure.NewCredentials()
 	if files != nil {
-		inner = &nodeCredentials{credentials.NewTLS(files.Server(certs.Node)), files}
+		inner = &nodeCredentials{credentials.NewTLS(files.Server(certs.Node)), files, func(error) {}}
 	}
 	return &serverCredentials{TransportCredentials: inner, counts: c}
 }
@@ -63,18 +67,20 @@ func (s *serverCredentials) Clone() credentials.TransportCredentials {
 }
 
 // newClientCredentials returns the credentials of connections to other nodes, plain text if
-// files is nil.
-func newClientCredentials(files *certs.Files) credentials.TransportCredentials {
+// files is nil. refused is called with an error that wraps peer.ErrCertificates if one end refuses
+// the other's certificate.
+func newClientCredentials(files *certs.Files, refused func(error)) credentials.TransportCredentials {
 	if files == nil {
 		return insecure.NewCredentials()
 	}
-	return &nodeCredentials{credentials.NewTLS(files.Peer()), files}
+	return &nodeCredentials{credentials.NewTLS(files.Peer()), files, refused}
 }
 
 // nodeCredentials are TLS whose connections end when the other node's certificate is revoked.
 type nodeCredentials struct {
 	credentials.TransportCredentials
-	files *certs.Files
+	files   *certs.Files
+	refused func(error)
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
@@ -90,16 +96,27 @@ func (n *nodeCredentials) ClientHandshake(ctx context.Context, authority string,
 
 // Clone implements credentials.TransportCredentials.
 func (n *nodeCredentials) Clone() credentials.TransportCredentials {
-	return &nodeCredentials{n.TransportCredentials.Clone(), n.files}
+	return &nodeCredentials{n.TransportCredentials.Clone(), n.files, n.refused}
 }
 
 func (n *nodeCredentials) watch(conn net.Conn, info credentials.AuthInfo,
 	err error) (net.Conn, credentials.AuthInfo, error) {
 	if err != nil {
+		n.check(err)
 		return nil, nil, err
 	}
 	state := info.(credentials.TLSInfo).State
-	return &watchedConn{Conn: conn, files: n.files, cert: state.PeerCertificates[0]}, info, nil
+	return &watchedConn{Conn: conn, node: n, cert: state.PeerCertificates[0]}, info, nil
+}
+
+// check reports an error of a connection that says that a certificate was refused: by this end, or by
+// the other, whose alert package net wraps.
+func (n *nodeCredentials) check(err error) {
+	var here *tls.CertificateVerificationError
+	var there *net.OpError
+	if errors.As(err, &here) || errors.As(err, &there) && there.Op == "remote error" {
+		n.refused(fmt.Errorf("%w: %w", peer.ErrCertificates, err))
+	}
 }
 
 // watchedConn looks at the other node's certificate with everything that comes and goes. A
@@ -107,13 +124,16 @@ func (n *nodeCredentials) watch(conn net.Conn, info credentials.AuthInfo,
 // read or written. Keepalives make idle connections end too.
 type watchedConn struct {
 	net.Conn
-	files *certs.Files
-	cert  *x509.Certificate
+	node *nodeCredentials
+	cert *x509.Certificate
 }
 
 // Read implements net.Conn.
 func (c *watchedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
+	if err != nil {
+		c.node.check(err) // in TLS 1.3 a refusal comes after the handshake
+	}
 	if revoked := c.check(); revoked != nil {
 		return 0, revoked
 	}
@@ -129,7 +149,7 @@ func (c *watchedConn) Write(p []byte) (int, error) {
 }
 
 func (c *watchedConn) check() error {
-	if !c.files.Revoked(c.cert) {
+	if !c.node.files.Revoked(c.cert) {
 		return nil
 	}
 	_ = c.Close() // what is in flight fails as if the node had gone

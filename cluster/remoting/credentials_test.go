@@ -10,8 +10,10 @@ import (
 
 	"google.golang.org/grpc/credentials"
 
+	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/certs/certstest"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // TestRevokedNodesAreCutOff: a connection with a node ends once its certificate is revoked,
@@ -54,6 +56,48 @@ func TestRevokedNodesAreCutOff(t *testing.T) {
 	}
 }
 
+// TestRefusedCertificates: the error of a batch says that one end refuses the other's certificate:
+// this one, since another authority issued it, or the other one, since it is revoked.
+func TestRefusedCertificates(t *testing.T) {
+	t.Parallel()
+	dir, revoked := certstest.Folder(t, "127.0.0.1"), t.TempDir()
+	if _, err := certs.CreateNode(certs.Request{
+		Dir: revoked, CA: dir, Name: "n2", Hosts: []string{"127.0.0.1"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	dials := map[string]*certs.Files{
+		"another authority": opened(t, certstest.Folder(t, "127.0.0.1")), "revoked": opened(t, revoked),
+	}
+	if _, err := certs.Revoke(dir, []string{filepath.Join(revoked, certs.NodeCert)}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	link := func(files *certs.Files, addr string) *Link {
+		l, err := Open(Config{
+			Listen: "127.0.0.1:0", Files: files, Resolve: func(uint64) (string, bool) { return addr, true },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		return l
+	}
+	server := link(opened(t, dir), "")
+	server.Receive(func(*wire.PeerBatch) { t.Error("a batch has come") })
+	for name, files := range dials {
+		l, reports := link(files, server.Addr()), make(chan error, 1)
+		if err := l.Send(2, numbered(1), func(err error) { reports <- err }); err != nil {
+			t.Fatal(err)
+		}
+		if err := within(t, reports, name); !errors.Is(err, peer.ErrCertificates) || !errors.Is(err, ErrUnreachable) {
+			t.Errorf("UNNAMED: %s: %v", name, err)
+		}
+		if err := l.Send(2, numbered(1), func(error) {}); !errors.Is(err, peer.ErrCertificates) {
+			t.Errorf("UNNAMED: %s, in the pause: %v", name, err)
+		}
+	}
+}
+
 func opened(t *testing.T, dir string) *certs.Files {
 	t.Helper()
 	files, err := certs.Open(certs.NodeSource(dir), nil)
@@ -92,7 +136,7 @@ func shakenHands(t *testing.T, first, second *certs.Files, listens bool) (a, b n
 	done := make(chan shaken, 1)
 	go func() {
 		var s shaken
-		s.conn, s.info, s.err = newClientCredentials(client).ClientHandshake(
+		s.conn, s.info, s.err = newClientCredentials(client, func(error) {}).ClientHandshake(
 			context.Background(), "elsewhere", dialled)
 		done <- s
 	}()

@@ -1,6 +1,7 @@
 package remoting
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,7 +109,7 @@ func (e *endpoint) dial(ctx context.Context, _ string) (net.Conn, error) {
 // dialOptions returns the options of the connection.
 func (e *endpoint) dialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
-		grpc.WithTransportCredentials(newClientCredentials(e.link.cfg.Files)),
+		grpc.WithTransportCredentials(newClientCredentials(e.link.cfg.Files, e.cancel)),
 		grpc.WithContextDialer(e.dial),
 		grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
 		grpc.WithIdleTimeout(0),
@@ -134,7 +135,7 @@ func (e *endpoint) connect(conn *grpc.ClientConn) (grpc.ClientStream, error) {
 	s, err := conn.NewStream(e.ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method,
 		grpc.WaitForReady(true))
 	if err != nil {
-		return nil, err
+		return nil, cmp.Or(context.Cause(e.ctx), err)
 	}
 	hello, err := encode(helloFrame())
 	if err != nil {
@@ -186,7 +187,7 @@ func (e *endpoint) send(s grpc.ClientStream) error {
 			o.then(fmt.Errorf("remoting: %w", err))
 		case e.ctx.Err() != nil:
 			frame.Free()
-			o.then(e.failure(""))
+			o.then(unreachable(e.node, e.addr, nil))
 		default:
 			e.link.counts.sent.Add(1)
 			// From here on the other node may receive it. The sender's next batch is made
@@ -200,18 +201,24 @@ func (e *endpoint) send(s grpc.ClientStream) error {
 	}
 }
 
-// failure returns the error of batches that were not sent.
-func (e *endpoint) failure(reason string) error {
-	return fmt.Errorf("%w: node %d at %s%s", ErrUnreachable, e.node, e.addr, reason)
+// unreachable returns the error of batches that were not sent. cause may be nil.
+func unreachable(node uint64, addr string, cause error) error {
+	if cause == nil {
+		return fmt.Errorf("%w: node %d at %s", ErrUnreachable, node, addr)
+	}
+	return fmt.Errorf("%w: node %d at %s: %w", ErrUnreachable, node, addr, cause)
 }
 
 // end removes an endpoint from the link and reports its end: to the function set by Lost if it
 // was connected, since batches on their way may not have arrived, and to the batches that
 // were not sent.
 func (l *Link) end(e *endpoint, connected bool, cause error) {
-	reason := ""
-	if cause != nil && !connected {
-		reason = ": " + status.Convert(cause).Message()
+	var reason error
+	if st, ok := status.FromError(cause); ok && cause != nil {
+		cause = errors.New(st.Message())
+	}
+	if !connected {
+		reason = cause
 	}
 	l.mu.Lock()
 	t := l.nodes[e.node]
@@ -225,7 +232,7 @@ func (l *Link) end(e *endpoint, connected bool, cause error) {
 			t.failures++
 			pause = min(pauseAfterLoss<<min(t.failures, 8), maxPause)
 		}
-		t.reason, t.retryAt = reason, time.Now().Add(pause)
+		t.cause, t.retryAt = reason, time.Now().Add(pause)
 	}
 	lost, closed := l.lost, l.closed
 	l.mu.Unlock()
@@ -248,7 +255,7 @@ func (l *Link) end(e *endpoint, connected bool, cause error) {
 	for {
 		select {
 		case o := <-e.waiting:
-			o.then(e.failure(reason))
+			o.then(unreachable(e.node, e.addr, reason))
 		default:
 			return
 		}

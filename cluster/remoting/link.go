@@ -80,7 +80,7 @@ type target struct {
 	ended    <-chan struct{} // of the last endpoint; nil: there was none
 	failures int             // failed attempts since the last connection
 	retryAt  time.Time       // no attempt is made before
-	reason   string          // why the last attempt failed, for the end of an error
+	cause    error           // why the last attempt failed
 	heard    uint64          // the newest incarnation that has sent a batch
 }
 
@@ -170,7 +170,7 @@ func (l *Link) endpoint(node uint64, addr string) (*endpoint, error) {
 	case t.endpoint != nil: // the node has moved, and is tried at its new address at once
 		t.endpoint.cancel(errRetired)
 	case time.Now().Before(t.retryAt):
-		return nil, fmt.Errorf("%w: node %d at %s%s", ErrUnreachable, node, addr, t.reason)
+		return nil, unreachable(node, addr, t.cause)
 	}
 	e := &endpoint{
 		link: l, node: node, addr: addr, waiting: make(chan outgoing, maxWaiting),

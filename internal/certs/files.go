@@ -113,7 +113,7 @@ func (f *Files) Client() *tls.Config {
 }
 
 // Peer returns the configuration of connections to nodes. It accepts any node's certificate of the
-// authority, whatever the address.
+// authority, whatever the address, and refuses others with a *tls.CertificateVerificationError.
 func (f *Files) Peer() *tls.Config {
 	cfg := f.base()
 	cfg.GetClientCertificate = f.ownCertificate
@@ -124,23 +124,31 @@ func (f *Files) Peer() *tls.Config {
 		if len(state.PeerCertificates) == 0 {
 			return fmt.Errorf("%w: the server presented no certificate", ErrRole)
 		}
-		now := f.now()
-		opts := x509.VerifyOptions{
-			Roots: now.roots, Intermediates: x509.NewCertPool(),
-			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		if err := f.checkNode(state.PeerCertificates); err != nil {
+			return &tls.CertificateVerificationError{UnverifiedCertificates: state.PeerCertificates, Err: err}
 		}
-		for _, c := range state.PeerCertificates[1:] {
-			opts.Intermediates.AddCert(c)
-		}
-		if _, err := state.PeerCertificates[0].Verify(opts); err != nil {
-			return err
-		}
-		if err := checkRole(state.PeerCertificates[0], []Role{Node}); err != nil {
-			return err
-		}
-		return now.revoked.check(state.PeerCertificates[0])
+		return nil
 	}
 	return cfg
+}
+
+// checkNode refuses all but a node's certificate of the authority.
+func (f *Files) checkNode(chain []*x509.Certificate) error {
+	now := f.now()
+	opts := x509.VerifyOptions{
+		Roots: now.roots, Intermediates: x509.NewCertPool(),
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	for _, c := range chain[1:] {
+		opts.Intermediates.AddCert(c)
+	}
+	if _, err := chain[0].Verify(opts); err != nil {
+		return err
+	}
+	if err := checkRole(chain[0], []Role{Node}); err != nil {
+		return err
+	}
+	return now.revoked.check(chain[0])
 }
 
 // ownCertificate returns the certificate to present to a server, or an empty one without an own

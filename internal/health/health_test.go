@@ -258,7 +258,7 @@ func nodeKinds() []kindCase {
 			}
 		}, "node 2", "authority 3C:4D, which is missing from the ca.crt of 1, 3: new", 1},
 		{NodeSilent, critical, func(r *pb.ClusterStatusResponse) {
-			r.Nodes[1].Status, r.Nodes[1].Error = nil, "remote error: tls: expired certificate"
+			r.Nodes[1].Status, r.Nodes[1].CertificateRefused = nil, true
 		}, "node 2", "cert show", 0},
 		{RolelessClient, warning, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[0].Status.Roleless = []*pb.RolelessCertificate{{Name: "ann", SeenUnixMs: now - 5000}}

@@ -34,7 +34,7 @@ func (e *examination) node(r *pb.NodeReport) {
 	case r.GetStatus() == nil:
 		remedy := "It may be stopped or starved: check its process and its log. If it hangs, kill it (kill -9); " +
 			"acknowledged writes are not lost."
-		if strings.Contains(r.GetError(), "tls: ") || strings.Contains(r.GetError(), "certificate") {
+		if r.GetCertificateRefused() {
 			remedy = "It and the answering node do not accept each other's certificates: run `percolator cert show` on both to " +
 				"see which one has expired, was revoked or is from another authority."
 		}

@@ -159,6 +159,9 @@ func judge(e *pb.Error) (verdict, error) {
 	case pb.Error_CODE_WRONG_TABLET:
 		return wrongTablet, wrap(ErrUnavailable)
 	case pb.Error_CODE_NOT_LEADER, pb.Error_CODE_NOT_PROPOSED, pb.Error_CODE_UNAVAILABLE:
+		if e.Reason == pb.Error_REASON_RESTORING {
+			return askLater, coded.Mark(wrap(ErrUnavailable), ErrRestoring)
+		}
 		return askLater, wrap(ErrUnavailable)
 	case pb.Error_CODE_OVERLOADED:
 		after := time.Duration(e.RetryAfterMs) * time.Millisecond

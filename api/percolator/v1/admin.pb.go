@@ -1627,14 +1627,15 @@ func (*ReportJobResponse) Descriptor() ([]byte, []int) {
 }
 
 type NodeReport struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Node          *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	Status        *NodeStatusResponse    `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`                                    // unset: it has not answered
-	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`                                      // why not
-	ClockAheadMs  int64                  `protobuf:"varint,4,opt,name=clock_ahead_ms,json=clockAheadMs,proto3" json:"clock_ahead_ms,omitempty"` // of its clock before the answering node's, as far as the round trip allows to tell
-	RoundTripMs   int64                  `protobuf:"varint,5,opt,name=round_trip_ms,json=roundTripMs,proto3" json:"round_trip_ms,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	Node               *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Status             *NodeStatusResponse    `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`                                                    // unset: it has not answered
+	Error              string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`                                                      // why not
+	CertificateRefused bool                   `protobuf:"varint,6,opt,name=certificate_refused,json=certificateRefused,proto3" json:"certificate_refused,omitempty"` // the reason is that it and the answering node do not accept each other's certificates
+	ClockAheadMs       int64                  `protobuf:"varint,4,opt,name=clock_ahead_ms,json=clockAheadMs,proto3" json:"clock_ahead_ms,omitempty"`                 // of its clock before the answering node's, as far as the round trip allows to tell
+	RoundTripMs        int64                  `protobuf:"varint,5,opt,name=round_trip_ms,json=roundTripMs,proto3" json:"round_trip_ms,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *NodeReport) Reset() {
@@ -1686,6 +1687,13 @@ func (x *NodeReport) GetError() string {
 		return x.Error
 	}
 	return ""
+}
+
+func (x *NodeReport) GetCertificateRefused() bool {
+	if x != nil {
+		return x.CertificateRefused
+	}
+	return false
 }
 
 func (x *NodeReport) GetClockAheadMs() int64 {
@@ -4528,12 +4536,13 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\brecovery\x18\x01 \x01(\v2\x17.percolator.v1.RecoveryR\brecovery\"8\n" +
 	"\x10ReportJobRequest\x12$\n" +
 	"\x03job\x18\x01 \x01(\v2\x12.percolator.v1.JobR\x03job\"\x13\n" +
-	"\x11ReportJobResponse\"\xd0\x01\n" +
+	"\x11ReportJobResponse\"\x81\x02\n" +
 	"\n" +
 	"NodeReport\x12'\n" +
 	"\x04node\x18\x01 \x01(\v2\x13.percolator.v1.NodeR\x04node\x129\n" +
 	"\x06status\x18\x02 \x01(\v2!.percolator.v1.NodeStatusResponseR\x06status\x12\x14\n" +
-	"\x05error\x18\x03 \x01(\tR\x05error\x12$\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x12/\n" +
+	"\x13certificate_refused\x18\x06 \x01(\bR\x12certificateRefused\x12$\n" +
 	"\x0eclock_ahead_ms\x18\x04 \x01(\x03R\fclockAheadMs\x12\"\n" +
 	"\rround_trip_ms\x18\x05 \x01(\x03R\vroundTripMs\"\x98\x01\n" +
 	"\aFinding\x123\n" +

@@ -401,6 +401,53 @@ func (Error_Code) EnumDescriptor() ([]byte, []int) {
 	return file_percolator_v1_data_proto_rawDescGZIP(), []int{74, 0}
 }
 
+// Why, where the code has several reasons.
+type Error_Reason int32
+
+const (
+	Error_REASON_UNSPECIFIED Error_Reason = 0
+	Error_REASON_RESTORING   Error_Reason = 1 // CODE_UNAVAILABLE: the table is being restored from a backup
+)
+
+// Enum value maps for Error_Reason.
+var (
+	Error_Reason_name = map[int32]string{
+		0: "REASON_UNSPECIFIED",
+		1: "REASON_RESTORING",
+	}
+	Error_Reason_value = map[string]int32{
+		"REASON_UNSPECIFIED": 0,
+		"REASON_RESTORING":   1,
+	}
+)
+
+func (x Error_Reason) Enum() *Error_Reason {
+	p := new(Error_Reason)
+	*p = x
+	return p
+}
+
+func (x Error_Reason) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Error_Reason) Descriptor() protoreflect.EnumDescriptor {
+	return file_percolator_v1_data_proto_enumTypes[6].Descriptor()
+}
+
+func (Error_Reason) Type() protoreflect.EnumType {
+	return &file_percolator_v1_data_proto_enumTypes[6]
+}
+
+func (x Error_Reason) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Error_Reason.Descriptor instead.
+func (Error_Reason) EnumDescriptor() ([]byte, []int) {
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{74, 1}
+}
+
 type Cell struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Table         uint32                 `protobuf:"varint,1,opt,name=table,proto3" json:"table,omitempty"` // table id
@@ -6343,6 +6390,7 @@ type Error struct {
 	LeaderNode    uint64                 `protobuf:"varint,4,opt,name=leader_node,json=leaderNode,proto3" json:"leader_node,omitempty"`
 	RetryAfterMs  uint32                 `protobuf:"varint,5,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
 	NeedsBytes    uint32                 `protobuf:"varint,6,opt,name=needs_bytes,json=needsBytes,proto3" json:"needs_bytes,omitempty"` // what the answer takes that was larger than max_answer_bytes
+	Reason        Error_Reason           `protobuf:"varint,7,opt,name=reason,proto3,enum=percolator.v1.Error_Reason" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6417,6 +6465,13 @@ func (x *Error) GetNeedsBytes() uint32 {
 		return x.NeedsBytes
 	}
 	return 0
+}
+
+func (x *Error) GetReason() Error_Reason {
+	if x != nil {
+		return x.Reason
+	}
+	return Error_REASON_UNSPECIFIED
 }
 
 var File_percolator_v1_data_proto protoreflect.FileDescriptor
@@ -6893,7 +6948,7 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x0ftransfer_leader\x18\x17 \x01(\v2%.percolator.v1.TransferLeaderResponseH\x00R\x0etransferLeader\x12=\n" +
 	"\bchecksum\x18\x18 \x01(\v2\x1f.percolator.v1.ChecksumResponseH\x00R\bchecksum\x124\n" +
 	"\x05merge\x18\x19 \x01(\v2\x1c.percolator.v1.MergeResponseH\x00R\x05mergeB\b\n" +
-	"\x06result\"\xb1\x04\n" +
+	"\x06result\"\x9e\x05\n" +
 	"\x05Error\x12-\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x19.percolator.v1.Error.CodeR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12A\n" +
@@ -6902,7 +6957,8 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"leaderNode\x12$\n" +
 	"\x0eretry_after_ms\x18\x05 \x01(\rR\fretryAfterMs\x12\x1f\n" +
 	"\vneeds_bytes\x18\x06 \x01(\rR\n" +
-	"needsBytes\"\xb3\x02\n" +
+	"needsBytes\x123\n" +
+	"\x06reason\x18\a \x01(\x0e2\x1b.percolator.v1.Error.ReasonR\x06reason\"\xb3\x02\n" +
 	"\x04Code\x12\x14\n" +
 	"\x10CODE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fCODE_NOT_LEADER\x10\x01\x12\x15\n" +
@@ -6919,7 +6975,10 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x0fCODE_PERMISSION\x10\v\x12\x11\n" +
 	"\rCODE_INTERNAL\x10\f\x12\x0f\n" +
 	"\vCODE_EXISTS\x10\r\x12\x0f\n" +
-	"\vCODE_FUTURE\x10\x0e*J\n" +
+	"\vCODE_FUTURE\x10\x0e\"6\n" +
+	"\x06Reason\x12\x16\n" +
+	"\x12REASON_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10REASON_RESTORING\x10\x01*J\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\f\n" +
 	"\bKIND_PUT\x10\x01\x12\x0f\n" +
@@ -6958,7 +7017,7 @@ func file_percolator_v1_data_proto_rawDescGZIP() []byte {
 	return file_percolator_v1_data_proto_rawDescData
 }
 
-var file_percolator_v1_data_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_percolator_v1_data_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
 var file_percolator_v1_data_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
 var file_percolator_v1_data_proto_goTypes = []any{
 	(Kind)(0),                      // 0: percolator.v1.Kind
@@ -6967,223 +7026,225 @@ var file_percolator_v1_data_proto_goTypes = []any{
 	(MergeRequest_Step)(0),         // 3: percolator.v1.MergeRequest.Step
 	(ReplicaChange_Kind)(0),        // 4: percolator.v1.ReplicaChange.Kind
 	(Error_Code)(0),                // 5: percolator.v1.Error.Code
-	(*Cell)(nil),                   // 6: percolator.v1.Cell
-	(*BuildVersions)(nil),          // 7: percolator.v1.BuildVersions
-	(*ClusterVersion)(nil),         // 8: percolator.v1.ClusterVersion
-	(*Worker)(nil),                 // 9: percolator.v1.Worker
-	(*Write)(nil),                  // 10: percolator.v1.Write
-	(*Lock)(nil),                   // 11: percolator.v1.Lock
-	(*LockInfo)(nil),               // 12: percolator.v1.LockInfo
-	(*Notify)(nil),                 // 13: percolator.v1.Notify
-	(*Intent)(nil),                 // 14: percolator.v1.Intent
-	(*TabletDescriptor)(nil),       // 15: percolator.v1.TabletDescriptor
-	(*Replica)(nil),                // 16: percolator.v1.Replica
-	(*CellWrite)(nil),              // 17: percolator.v1.CellWrite
-	(*Span)(nil),                   // 18: percolator.v1.Span
-	(*GetRequest)(nil),             // 19: percolator.v1.GetRequest
-	(*ReadResult)(nil),             // 20: percolator.v1.ReadResult
-	(*GetResponse)(nil),            // 21: percolator.v1.GetResponse
-	(*ScanRequest)(nil),            // 22: percolator.v1.ScanRequest
-	(*ReadCell)(nil),               // 23: percolator.v1.ReadCell
-	(*ScanResponse)(nil),           // 24: percolator.v1.ScanResponse
-	(*PrewriteRequest)(nil),        // 25: percolator.v1.PrewriteRequest
-	(*CommitRequest)(nil),          // 26: percolator.v1.CommitRequest
-	(*OnePhaseRequest)(nil),        // 27: percolator.v1.OnePhaseRequest
-	(*RollbackRequest)(nil),        // 28: percolator.v1.RollbackRequest
-	(*CheckTxnStatusRequest)(nil),  // 29: percolator.v1.CheckTxnStatusRequest
-	(*ResolveLockRequest)(nil),     // 30: percolator.v1.ResolveLockRequest
-	(*HeartbeatRequest)(nil),       // 31: percolator.v1.HeartbeatRequest
-	(*NotifyRequest)(nil),          // 32: percolator.v1.NotifyRequest
-	(*ClearNotifyRequest)(nil),     // 33: percolator.v1.ClearNotifyRequest
-	(*FailNotifyRequest)(nil),      // 34: percolator.v1.FailNotifyRequest
-	(*RawCondition)(nil),           // 35: percolator.v1.RawCondition
-	(*RawWriteRequest)(nil),        // 36: percolator.v1.RawWriteRequest
-	(*RestoreRequest)(nil),         // 37: percolator.v1.RestoreRequest
-	(*RawGetRequest)(nil),          // 38: percolator.v1.RawGetRequest
-	(*RawValue)(nil),               // 39: percolator.v1.RawValue
-	(*RawGetResponse)(nil),         // 40: percolator.v1.RawGetResponse
-	(*RawScanRequest)(nil),         // 41: percolator.v1.RawScanRequest
-	(*RawScanResponse)(nil),        // 42: percolator.v1.RawScanResponse
-	(*WalkRequest)(nil),            // 43: percolator.v1.WalkRequest
-	(*WalkEntry)(nil),              // 44: percolator.v1.WalkEntry
-	(*WalkResponse)(nil),           // 45: percolator.v1.WalkResponse
-	(*HistoryRequest)(nil),         // 46: percolator.v1.HistoryRequest
-	(*HistoryEntry)(nil),           // 47: percolator.v1.HistoryEntry
-	(*HistoryResponse)(nil),        // 48: percolator.v1.HistoryResponse
-	(*PendingRequest)(nil),         // 49: percolator.v1.PendingRequest
-	(*EffectsRequest)(nil),         // 50: percolator.v1.EffectsRequest
-	(*EffectsMark)(nil),            // 51: percolator.v1.EffectsMark
-	(*EffectsResponse)(nil),        // 52: percolator.v1.EffectsResponse
-	(*PendingResponse)(nil),        // 53: percolator.v1.PendingResponse
-	(*ObserverPending)(nil),        // 54: percolator.v1.ObserverPending
-	(*CollectRequest)(nil),         // 55: percolator.v1.CollectRequest
-	(*CollectResponse)(nil),        // 56: percolator.v1.CollectResponse
-	(*SplitRequest)(nil),           // 57: percolator.v1.SplitRequest
-	(*SplitResponse)(nil),          // 58: percolator.v1.SplitResponse
-	(*MergeRequest)(nil),           // 59: percolator.v1.MergeRequest
-	(*MergeResponse)(nil),          // 60: percolator.v1.MergeResponse
-	(*Catalogue)(nil),              // 61: percolator.v1.Catalogue
-	(*TableRange)(nil),             // 62: percolator.v1.TableRange
-	(*ObserverInfo)(nil),           // 63: percolator.v1.ObserverInfo
-	(*SetCatalogueRequest)(nil),    // 64: percolator.v1.SetCatalogueRequest
-	(*MarkRequest)(nil),            // 65: percolator.v1.MarkRequest
-	(*MarkResponse)(nil),           // 66: percolator.v1.MarkResponse
-	(*ChangeReplicasRequest)(nil),  // 67: percolator.v1.ChangeReplicasRequest
-	(*ReplicaChange)(nil),          // 68: percolator.v1.ReplicaChange
-	(*ChangeReplicasResponse)(nil), // 69: percolator.v1.ChangeReplicasResponse
-	(*TransferLeaderRequest)(nil),  // 70: percolator.v1.TransferLeaderRequest
-	(*TransferLeaderResponse)(nil), // 71: percolator.v1.TransferLeaderResponse
-	(*ChecksumRequest)(nil),        // 72: percolator.v1.ChecksumRequest
-	(*ChecksumResponse)(nil),       // 73: percolator.v1.ChecksumResponse
-	(*StatusRequest)(nil),          // 74: percolator.v1.StatusRequest
-	(*ReplicaProgress)(nil),        // 75: percolator.v1.ReplicaProgress
-	(*StatusResponse)(nil),         // 76: percolator.v1.StatusResponse
-	(*MutationResult)(nil),         // 77: percolator.v1.MutationResult
-	(*TabletRequest)(nil),          // 78: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),         // 79: percolator.v1.TabletResponse
-	(*Error)(nil),                  // 80: percolator.v1.Error
+	(Error_Reason)(0),              // 6: percolator.v1.Error.Reason
+	(*Cell)(nil),                   // 7: percolator.v1.Cell
+	(*BuildVersions)(nil),          // 8: percolator.v1.BuildVersions
+	(*ClusterVersion)(nil),         // 9: percolator.v1.ClusterVersion
+	(*Worker)(nil),                 // 10: percolator.v1.Worker
+	(*Write)(nil),                  // 11: percolator.v1.Write
+	(*Lock)(nil),                   // 12: percolator.v1.Lock
+	(*LockInfo)(nil),               // 13: percolator.v1.LockInfo
+	(*Notify)(nil),                 // 14: percolator.v1.Notify
+	(*Intent)(nil),                 // 15: percolator.v1.Intent
+	(*TabletDescriptor)(nil),       // 16: percolator.v1.TabletDescriptor
+	(*Replica)(nil),                // 17: percolator.v1.Replica
+	(*CellWrite)(nil),              // 18: percolator.v1.CellWrite
+	(*Span)(nil),                   // 19: percolator.v1.Span
+	(*GetRequest)(nil),             // 20: percolator.v1.GetRequest
+	(*ReadResult)(nil),             // 21: percolator.v1.ReadResult
+	(*GetResponse)(nil),            // 22: percolator.v1.GetResponse
+	(*ScanRequest)(nil),            // 23: percolator.v1.ScanRequest
+	(*ReadCell)(nil),               // 24: percolator.v1.ReadCell
+	(*ScanResponse)(nil),           // 25: percolator.v1.ScanResponse
+	(*PrewriteRequest)(nil),        // 26: percolator.v1.PrewriteRequest
+	(*CommitRequest)(nil),          // 27: percolator.v1.CommitRequest
+	(*OnePhaseRequest)(nil),        // 28: percolator.v1.OnePhaseRequest
+	(*RollbackRequest)(nil),        // 29: percolator.v1.RollbackRequest
+	(*CheckTxnStatusRequest)(nil),  // 30: percolator.v1.CheckTxnStatusRequest
+	(*ResolveLockRequest)(nil),     // 31: percolator.v1.ResolveLockRequest
+	(*HeartbeatRequest)(nil),       // 32: percolator.v1.HeartbeatRequest
+	(*NotifyRequest)(nil),          // 33: percolator.v1.NotifyRequest
+	(*ClearNotifyRequest)(nil),     // 34: percolator.v1.ClearNotifyRequest
+	(*FailNotifyRequest)(nil),      // 35: percolator.v1.FailNotifyRequest
+	(*RawCondition)(nil),           // 36: percolator.v1.RawCondition
+	(*RawWriteRequest)(nil),        // 37: percolator.v1.RawWriteRequest
+	(*RestoreRequest)(nil),         // 38: percolator.v1.RestoreRequest
+	(*RawGetRequest)(nil),          // 39: percolator.v1.RawGetRequest
+	(*RawValue)(nil),               // 40: percolator.v1.RawValue
+	(*RawGetResponse)(nil),         // 41: percolator.v1.RawGetResponse
+	(*RawScanRequest)(nil),         // 42: percolator.v1.RawScanRequest
+	(*RawScanResponse)(nil),        // 43: percolator.v1.RawScanResponse
+	(*WalkRequest)(nil),            // 44: percolator.v1.WalkRequest
+	(*WalkEntry)(nil),              // 45: percolator.v1.WalkEntry
+	(*WalkResponse)(nil),           // 46: percolator.v1.WalkResponse
+	(*HistoryRequest)(nil),         // 47: percolator.v1.HistoryRequest
+	(*HistoryEntry)(nil),           // 48: percolator.v1.HistoryEntry
+	(*HistoryResponse)(nil),        // 49: percolator.v1.HistoryResponse
+	(*PendingRequest)(nil),         // 50: percolator.v1.PendingRequest
+	(*EffectsRequest)(nil),         // 51: percolator.v1.EffectsRequest
+	(*EffectsMark)(nil),            // 52: percolator.v1.EffectsMark
+	(*EffectsResponse)(nil),        // 53: percolator.v1.EffectsResponse
+	(*PendingResponse)(nil),        // 54: percolator.v1.PendingResponse
+	(*ObserverPending)(nil),        // 55: percolator.v1.ObserverPending
+	(*CollectRequest)(nil),         // 56: percolator.v1.CollectRequest
+	(*CollectResponse)(nil),        // 57: percolator.v1.CollectResponse
+	(*SplitRequest)(nil),           // 58: percolator.v1.SplitRequest
+	(*SplitResponse)(nil),          // 59: percolator.v1.SplitResponse
+	(*MergeRequest)(nil),           // 60: percolator.v1.MergeRequest
+	(*MergeResponse)(nil),          // 61: percolator.v1.MergeResponse
+	(*Catalogue)(nil),              // 62: percolator.v1.Catalogue
+	(*TableRange)(nil),             // 63: percolator.v1.TableRange
+	(*ObserverInfo)(nil),           // 64: percolator.v1.ObserverInfo
+	(*SetCatalogueRequest)(nil),    // 65: percolator.v1.SetCatalogueRequest
+	(*MarkRequest)(nil),            // 66: percolator.v1.MarkRequest
+	(*MarkResponse)(nil),           // 67: percolator.v1.MarkResponse
+	(*ChangeReplicasRequest)(nil),  // 68: percolator.v1.ChangeReplicasRequest
+	(*ReplicaChange)(nil),          // 69: percolator.v1.ReplicaChange
+	(*ChangeReplicasResponse)(nil), // 70: percolator.v1.ChangeReplicasResponse
+	(*TransferLeaderRequest)(nil),  // 71: percolator.v1.TransferLeaderRequest
+	(*TransferLeaderResponse)(nil), // 72: percolator.v1.TransferLeaderResponse
+	(*ChecksumRequest)(nil),        // 73: percolator.v1.ChecksumRequest
+	(*ChecksumResponse)(nil),       // 74: percolator.v1.ChecksumResponse
+	(*StatusRequest)(nil),          // 75: percolator.v1.StatusRequest
+	(*ReplicaProgress)(nil),        // 76: percolator.v1.ReplicaProgress
+	(*StatusResponse)(nil),         // 77: percolator.v1.StatusResponse
+	(*MutationResult)(nil),         // 78: percolator.v1.MutationResult
+	(*TabletRequest)(nil),          // 79: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),         // 80: percolator.v1.TabletResponse
+	(*Error)(nil),                  // 81: percolator.v1.Error
 }
 var file_percolator_v1_data_proto_depIdxs = []int32{
 	0,   // 0: percolator.v1.Write.kind:type_name -> percolator.v1.Kind
-	6,   // 1: percolator.v1.Lock.primary:type_name -> percolator.v1.Cell
-	9,   // 2: percolator.v1.Lock.worker:type_name -> percolator.v1.Worker
+	7,   // 1: percolator.v1.Lock.primary:type_name -> percolator.v1.Cell
+	10,  // 2: percolator.v1.Lock.worker:type_name -> percolator.v1.Worker
 	0,   // 3: percolator.v1.Lock.kind:type_name -> percolator.v1.Kind
-	6,   // 4: percolator.v1.LockInfo.cell:type_name -> percolator.v1.Cell
-	11,  // 5: percolator.v1.LockInfo.lock:type_name -> percolator.v1.Lock
-	6,   // 6: percolator.v1.Intent.primary:type_name -> percolator.v1.Cell
-	9,   // 7: percolator.v1.Intent.worker:type_name -> percolator.v1.Worker
-	16,  // 8: percolator.v1.TabletDescriptor.replicas:type_name -> percolator.v1.Replica
-	6,   // 9: percolator.v1.CellWrite.cell:type_name -> percolator.v1.Cell
+	7,   // 4: percolator.v1.LockInfo.cell:type_name -> percolator.v1.Cell
+	12,  // 5: percolator.v1.LockInfo.lock:type_name -> percolator.v1.Lock
+	7,   // 6: percolator.v1.Intent.primary:type_name -> percolator.v1.Cell
+	10,  // 7: percolator.v1.Intent.worker:type_name -> percolator.v1.Worker
+	17,  // 8: percolator.v1.TabletDescriptor.replicas:type_name -> percolator.v1.Replica
+	7,   // 9: percolator.v1.CellWrite.cell:type_name -> percolator.v1.Cell
 	0,   // 10: percolator.v1.CellWrite.kind:type_name -> percolator.v1.Kind
-	6,   // 11: percolator.v1.GetRequest.cells:type_name -> percolator.v1.Cell
+	7,   // 11: percolator.v1.GetRequest.cells:type_name -> percolator.v1.Cell
 	2,   // 12: percolator.v1.ReadResult.status:type_name -> percolator.v1.Status
-	12,  // 13: percolator.v1.ReadResult.lock:type_name -> percolator.v1.LockInfo
-	20,  // 14: percolator.v1.GetResponse.results:type_name -> percolator.v1.ReadResult
-	18,  // 15: percolator.v1.ScanRequest.span:type_name -> percolator.v1.Span
-	6,   // 16: percolator.v1.ScanRequest.resume:type_name -> percolator.v1.Cell
-	6,   // 17: percolator.v1.ReadCell.cell:type_name -> percolator.v1.Cell
+	13,  // 13: percolator.v1.ReadResult.lock:type_name -> percolator.v1.LockInfo
+	21,  // 14: percolator.v1.GetResponse.results:type_name -> percolator.v1.ReadResult
+	19,  // 15: percolator.v1.ScanRequest.span:type_name -> percolator.v1.Span
+	7,   // 16: percolator.v1.ScanRequest.resume:type_name -> percolator.v1.Cell
+	7,   // 17: percolator.v1.ReadCell.cell:type_name -> percolator.v1.Cell
 	2,   // 18: percolator.v1.ScanResponse.status:type_name -> percolator.v1.Status
-	23,  // 19: percolator.v1.ScanResponse.cells:type_name -> percolator.v1.ReadCell
-	6,   // 20: percolator.v1.ScanResponse.last:type_name -> percolator.v1.Cell
-	12,  // 21: percolator.v1.ScanResponse.lock:type_name -> percolator.v1.LockInfo
-	6,   // 22: percolator.v1.PrewriteRequest.primary:type_name -> percolator.v1.Cell
-	9,   // 23: percolator.v1.PrewriteRequest.worker:type_name -> percolator.v1.Worker
-	17,  // 24: percolator.v1.PrewriteRequest.writes:type_name -> percolator.v1.CellWrite
-	6,   // 25: percolator.v1.PrewriteRequest.intents:type_name -> percolator.v1.Cell
-	6,   // 26: percolator.v1.CommitRequest.cells:type_name -> percolator.v1.Cell
-	6,   // 27: percolator.v1.CommitRequest.intents:type_name -> percolator.v1.Cell
-	17,  // 28: percolator.v1.OnePhaseRequest.writes:type_name -> percolator.v1.CellWrite
-	6,   // 29: percolator.v1.OnePhaseRequest.notifies:type_name -> percolator.v1.Cell
-	6,   // 30: percolator.v1.RollbackRequest.cells:type_name -> percolator.v1.Cell
-	6,   // 31: percolator.v1.RollbackRequest.intents:type_name -> percolator.v1.Cell
-	6,   // 32: percolator.v1.CheckTxnStatusRequest.primary:type_name -> percolator.v1.Cell
-	6,   // 33: percolator.v1.CheckTxnStatusRequest.met:type_name -> percolator.v1.Cell
-	6,   // 34: percolator.v1.ResolveLockRequest.cells:type_name -> percolator.v1.Cell
-	6,   // 35: percolator.v1.ResolveLockRequest.intents:type_name -> percolator.v1.Cell
-	6,   // 36: percolator.v1.HeartbeatRequest.primary:type_name -> percolator.v1.Cell
-	6,   // 37: percolator.v1.NotifyRequest.cells:type_name -> percolator.v1.Cell
-	6,   // 38: percolator.v1.ClearNotifyRequest.cell:type_name -> percolator.v1.Cell
-	6,   // 39: percolator.v1.ClearNotifyRequest.cells:type_name -> percolator.v1.Cell
-	6,   // 40: percolator.v1.FailNotifyRequest.cell:type_name -> percolator.v1.Cell
-	6,   // 41: percolator.v1.RawCondition.cell:type_name -> percolator.v1.Cell
-	35,  // 42: percolator.v1.RawWriteRequest.conditions:type_name -> percolator.v1.RawCondition
-	17,  // 43: percolator.v1.RawWriteRequest.writes:type_name -> percolator.v1.CellWrite
-	17,  // 44: percolator.v1.RestoreRequest.writes:type_name -> percolator.v1.CellWrite
-	6,   // 45: percolator.v1.RawGetRequest.cells:type_name -> percolator.v1.Cell
-	39,  // 46: percolator.v1.RawGetResponse.values:type_name -> percolator.v1.RawValue
-	18,  // 47: percolator.v1.RawScanRequest.span:type_name -> percolator.v1.Span
-	23,  // 48: percolator.v1.RawScanResponse.cells:type_name -> percolator.v1.ReadCell
-	6,   // 49: percolator.v1.WalkRequest.after:type_name -> percolator.v1.Cell
-	6,   // 50: percolator.v1.WalkEntry.cell:type_name -> percolator.v1.Cell
-	13,  // 51: percolator.v1.WalkEntry.notify:type_name -> percolator.v1.Notify
-	11,  // 52: percolator.v1.WalkEntry.lock:type_name -> percolator.v1.Lock
-	14,  // 53: percolator.v1.WalkEntry.intent:type_name -> percolator.v1.Intent
-	44,  // 54: percolator.v1.WalkResponse.entries:type_name -> percolator.v1.WalkEntry
-	6,   // 55: percolator.v1.HistoryRequest.cells:type_name -> percolator.v1.Cell
-	6,   // 56: percolator.v1.HistoryEntry.cell:type_name -> percolator.v1.Cell
-	10,  // 57: percolator.v1.HistoryEntry.write:type_name -> percolator.v1.Write
-	11,  // 58: percolator.v1.HistoryEntry.lock:type_name -> percolator.v1.Lock
-	13,  // 59: percolator.v1.HistoryEntry.notify:type_name -> percolator.v1.Notify
-	14,  // 60: percolator.v1.HistoryEntry.intent:type_name -> percolator.v1.Intent
-	47,  // 61: percolator.v1.HistoryResponse.entries:type_name -> percolator.v1.HistoryEntry
-	50,  // 62: percolator.v1.PendingRequest.effects:type_name -> percolator.v1.EffectsRequest
-	51,  // 63: percolator.v1.EffectsRequest.since:type_name -> percolator.v1.EffectsMark
-	51,  // 64: percolator.v1.EffectsResponse.mark:type_name -> percolator.v1.EffectsMark
-	54,  // 65: percolator.v1.EffectsResponse.held:type_name -> percolator.v1.ObserverPending
-	54,  // 66: percolator.v1.PendingResponse.observers:type_name -> percolator.v1.ObserverPending
-	52,  // 67: percolator.v1.PendingResponse.effects:type_name -> percolator.v1.EffectsResponse
-	12,  // 68: percolator.v1.CollectResponse.unsettled:type_name -> percolator.v1.LockInfo
-	15,  // 69: percolator.v1.SplitResponse.left:type_name -> percolator.v1.TabletDescriptor
-	15,  // 70: percolator.v1.SplitResponse.right:type_name -> percolator.v1.TabletDescriptor
+	24,  // 19: percolator.v1.ScanResponse.cells:type_name -> percolator.v1.ReadCell
+	7,   // 20: percolator.v1.ScanResponse.last:type_name -> percolator.v1.Cell
+	13,  // 21: percolator.v1.ScanResponse.lock:type_name -> percolator.v1.LockInfo
+	7,   // 22: percolator.v1.PrewriteRequest.primary:type_name -> percolator.v1.Cell
+	10,  // 23: percolator.v1.PrewriteRequest.worker:type_name -> percolator.v1.Worker
+	18,  // 24: percolator.v1.PrewriteRequest.writes:type_name -> percolator.v1.CellWrite
+	7,   // 25: percolator.v1.PrewriteRequest.intents:type_name -> percolator.v1.Cell
+	7,   // 26: percolator.v1.CommitRequest.cells:type_name -> percolator.v1.Cell
+	7,   // 27: percolator.v1.CommitRequest.intents:type_name -> percolator.v1.Cell
+	18,  // 28: percolator.v1.OnePhaseRequest.writes:type_name -> percolator.v1.CellWrite
+	7,   // 29: percolator.v1.OnePhaseRequest.notifies:type_name -> percolator.v1.Cell
+	7,   // 30: percolator.v1.RollbackRequest.cells:type_name -> percolator.v1.Cell
+	7,   // 31: percolator.v1.RollbackRequest.intents:type_name -> percolator.v1.Cell
+	7,   // 32: percolator.v1.CheckTxnStatusRequest.primary:type_name -> percolator.v1.Cell
+	7,   // 33: percolator.v1.CheckTxnStatusRequest.met:type_name -> percolator.v1.Cell
+	7,   // 34: percolator.v1.ResolveLockRequest.cells:type_name -> percolator.v1.Cell
+	7,   // 35: percolator.v1.ResolveLockRequest.intents:type_name -> percolator.v1.Cell
+	7,   // 36: percolator.v1.HeartbeatRequest.primary:type_name -> percolator.v1.Cell
+	7,   // 37: percolator.v1.NotifyRequest.cells:type_name -> percolator.v1.Cell
+	7,   // 38: percolator.v1.ClearNotifyRequest.cell:type_name -> percolator.v1.Cell
+	7,   // 39: percolator.v1.ClearNotifyRequest.cells:type_name -> percolator.v1.Cell
+	7,   // 40: percolator.v1.FailNotifyRequest.cell:type_name -> percolator.v1.Cell
+	7,   // 41: percolator.v1.RawCondition.cell:type_name -> percolator.v1.Cell
+	36,  // 42: percolator.v1.RawWriteRequest.conditions:type_name -> percolator.v1.RawCondition
+	18,  // 43: percolator.v1.RawWriteRequest.writes:type_name -> percolator.v1.CellWrite
+	18,  // 44: percolator.v1.RestoreRequest.writes:type_name -> percolator.v1.CellWrite
+	7,   // 45: percolator.v1.RawGetRequest.cells:type_name -> percolator.v1.Cell
+	40,  // 46: percolator.v1.RawGetResponse.values:type_name -> percolator.v1.RawValue
+	19,  // 47: percolator.v1.RawScanRequest.span:type_name -> percolator.v1.Span
+	24,  // 48: percolator.v1.RawScanResponse.cells:type_name -> percolator.v1.ReadCell
+	7,   // 49: percolator.v1.WalkRequest.after:type_name -> percolator.v1.Cell
+	7,   // 50: percolator.v1.WalkEntry.cell:type_name -> percolator.v1.Cell
+	14,  // 51: percolator.v1.WalkEntry.notify:type_name -> percolator.v1.Notify
+	12,  // 52: percolator.v1.WalkEntry.lock:type_name -> percolator.v1.Lock
+	15,  // 53: percolator.v1.WalkEntry.intent:type_name -> percolator.v1.Intent
+	45,  // 54: percolator.v1.WalkResponse.entries:type_name -> percolator.v1.WalkEntry
+	7,   // 55: percolator.v1.HistoryRequest.cells:type_name -> percolator.v1.Cell
+	7,   // 56: percolator.v1.HistoryEntry.cell:type_name -> percolator.v1.Cell
+	11,  // 57: percolator.v1.HistoryEntry.write:type_name -> percolator.v1.Write
+	12,  // 58: percolator.v1.HistoryEntry.lock:type_name -> percolator.v1.Lock
+	14,  // 59: percolator.v1.HistoryEntry.notify:type_name -> percolator.v1.Notify
+	15,  // 60: percolator.v1.HistoryEntry.intent:type_name -> percolator.v1.Intent
+	48,  // 61: percolator.v1.HistoryResponse.entries:type_name -> percolator.v1.HistoryEntry
+	51,  // 62: percolator.v1.PendingRequest.effects:type_name -> percolator.v1.EffectsRequest
+	52,  // 63: percolator.v1.EffectsRequest.since:type_name -> percolator.v1.EffectsMark
+	52,  // 64: percolator.v1.EffectsResponse.mark:type_name -> percolator.v1.EffectsMark
+	55,  // 65: percolator.v1.EffectsResponse.held:type_name -> percolator.v1.ObserverPending
+	55,  // 66: percolator.v1.PendingResponse.observers:type_name -> percolator.v1.ObserverPending
+	53,  // 67: percolator.v1.PendingResponse.effects:type_name -> percolator.v1.EffectsResponse
+	13,  // 68: percolator.v1.CollectResponse.unsettled:type_name -> percolator.v1.LockInfo
+	16,  // 69: percolator.v1.SplitResponse.left:type_name -> percolator.v1.TabletDescriptor
+	16,  // 70: percolator.v1.SplitResponse.right:type_name -> percolator.v1.TabletDescriptor
 	3,   // 71: percolator.v1.MergeRequest.step:type_name -> percolator.v1.MergeRequest.Step
-	15,  // 72: percolator.v1.MergeRequest.other:type_name -> percolator.v1.TabletDescriptor
-	15,  // 73: percolator.v1.MergeResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	63,  // 74: percolator.v1.Catalogue.observers:type_name -> percolator.v1.ObserverInfo
-	62,  // 75: percolator.v1.Catalogue.gone:type_name -> percolator.v1.TableRange
-	61,  // 76: percolator.v1.SetCatalogueRequest.catalogue:type_name -> percolator.v1.Catalogue
-	68,  // 77: percolator.v1.ChangeReplicasRequest.changes:type_name -> percolator.v1.ReplicaChange
+	16,  // 72: percolator.v1.MergeRequest.other:type_name -> percolator.v1.TabletDescriptor
+	16,  // 73: percolator.v1.MergeResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	64,  // 74: percolator.v1.Catalogue.observers:type_name -> percolator.v1.ObserverInfo
+	63,  // 75: percolator.v1.Catalogue.gone:type_name -> percolator.v1.TableRange
+	62,  // 76: percolator.v1.SetCatalogueRequest.catalogue:type_name -> percolator.v1.Catalogue
+	69,  // 77: percolator.v1.ChangeReplicasRequest.changes:type_name -> percolator.v1.ReplicaChange
 	4,   // 78: percolator.v1.ReplicaChange.kind:type_name -> percolator.v1.ReplicaChange.Kind
-	15,  // 79: percolator.v1.ChangeReplicasResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	16,  // 80: percolator.v1.ReplicaProgress.replica:type_name -> percolator.v1.Replica
-	15,  // 81: percolator.v1.StatusResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	75,  // 82: percolator.v1.StatusResponse.replicas:type_name -> percolator.v1.ReplicaProgress
-	15,  // 83: percolator.v1.StatusResponse.frozen_for:type_name -> percolator.v1.TabletDescriptor
-	15,  // 84: percolator.v1.StatusResponse.took:type_name -> percolator.v1.TabletDescriptor
+	16,  // 79: percolator.v1.ChangeReplicasResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	17,  // 80: percolator.v1.ReplicaProgress.replica:type_name -> percolator.v1.Replica
+	16,  // 81: percolator.v1.StatusResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	76,  // 82: percolator.v1.StatusResponse.replicas:type_name -> percolator.v1.ReplicaProgress
+	16,  // 83: percolator.v1.StatusResponse.frozen_for:type_name -> percolator.v1.TabletDescriptor
+	16,  // 84: percolator.v1.StatusResponse.took:type_name -> percolator.v1.TabletDescriptor
 	2,   // 85: percolator.v1.MutationResult.status:type_name -> percolator.v1.Status
-	12,  // 86: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
-	6,   // 87: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell
-	19,  // 88: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
-	22,  // 89: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
-	25,  // 90: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
-	26,  // 91: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
-	27,  // 92: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
-	28,  // 93: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
-	29,  // 94: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
-	30,  // 95: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
-	31,  // 96: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
-	32,  // 97: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
-	33,  // 98: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
-	34,  // 99: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
-	36,  // 100: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
-	38,  // 101: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
-	41,  // 102: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
-	43,  // 103: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
-	46,  // 104: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
-	49,  // 105: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
-	57,  // 106: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
-	64,  // 107: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
-	65,  // 108: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
-	74,  // 109: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
-	55,  // 110: percolator.v1.TabletRequest.collect:type_name -> percolator.v1.CollectRequest
-	67,  // 111: percolator.v1.TabletRequest.change_replicas:type_name -> percolator.v1.ChangeReplicasRequest
-	70,  // 112: percolator.v1.TabletRequest.transfer_leader:type_name -> percolator.v1.TransferLeaderRequest
-	72,  // 113: percolator.v1.TabletRequest.checksum:type_name -> percolator.v1.ChecksumRequest
-	37,  // 114: percolator.v1.TabletRequest.restore:type_name -> percolator.v1.RestoreRequest
-	59,  // 115: percolator.v1.TabletRequest.merge:type_name -> percolator.v1.MergeRequest
-	80,  // 116: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
-	21,  // 117: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
-	24,  // 118: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
-	77,  // 119: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
-	40,  // 120: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
-	42,  // 121: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
-	45,  // 122: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
-	48,  // 123: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
-	53,  // 124: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
-	58,  // 125: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
-	66,  // 126: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
-	76,  // 127: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
-	56,  // 128: percolator.v1.TabletResponse.collect:type_name -> percolator.v1.CollectResponse
-	69,  // 129: percolator.v1.TabletResponse.change_replicas:type_name -> percolator.v1.ChangeReplicasResponse
-	71,  // 130: percolator.v1.TabletResponse.transfer_leader:type_name -> percolator.v1.TransferLeaderResponse
-	73,  // 131: percolator.v1.TabletResponse.checksum:type_name -> percolator.v1.ChecksumResponse
-	60,  // 132: percolator.v1.TabletResponse.merge:type_name -> percolator.v1.MergeResponse
+	13,  // 86: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
+	7,   // 87: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell
+	20,  // 88: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
+	23,  // 89: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
+	26,  // 90: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
+	27,  // 91: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
+	28,  // 92: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
+	29,  // 93: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
+	30,  // 94: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
+	31,  // 95: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
+	32,  // 96: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
+	33,  // 97: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
+	34,  // 98: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
+	35,  // 99: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
+	37,  // 100: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
+	39,  // 101: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
+	42,  // 102: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
+	44,  // 103: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
+	47,  // 104: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
+	50,  // 105: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
+	58,  // 106: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
+	65,  // 107: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
+	66,  // 108: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
+	75,  // 109: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
+	56,  // 110: percolator.v1.TabletRequest.collect:type_name -> percolator.v1.CollectRequest
+	68,  // 111: percolator.v1.TabletRequest.change_replicas:type_name -> percolator.v1.ChangeReplicasRequest
+	71,  // 112: percolator.v1.TabletRequest.transfer_leader:type_name -> percolator.v1.TransferLeaderRequest
+	73,  // 113: percolator.v1.TabletRequest.checksum:type_name -> percolator.v1.ChecksumRequest
+	38,  // 114: percolator.v1.TabletRequest.restore:type_name -> percolator.v1.RestoreRequest
+	60,  // 115: percolator.v1.TabletRequest.merge:type_name -> percolator.v1.MergeRequest
+	81,  // 116: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
+	22,  // 117: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
+	25,  // 118: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
+	78,  // 119: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
+	41,  // 120: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
+	43,  // 121: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
+	46,  // 122: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
+	49,  // 123: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
+	54,  // 124: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
+	59,  // 125: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
+	67,  // 126: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
+	77,  // 127: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
+	57,  // 128: percolator.v1.TabletResponse.collect:type_name -> percolator.v1.CollectResponse
+	70,  // 129: percolator.v1.TabletResponse.change_replicas:type_name -> percolator.v1.ChangeReplicasResponse
+	72,  // 130: percolator.v1.TabletResponse.transfer_leader:type_name -> percolator.v1.TransferLeaderResponse
+	74,  // 131: percolator.v1.TabletResponse.checksum:type_name -> percolator.v1.ChecksumResponse
+	61,  // 132: percolator.v1.TabletResponse.merge:type_name -> percolator.v1.MergeResponse
 	5,   // 133: percolator.v1.Error.code:type_name -> percolator.v1.Error.Code
-	15,  // 134: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
-	135, // [135:135] is the sub-list for method output_type
-	135, // [135:135] is the sub-list for method input_type
-	135, // [135:135] is the sub-list for extension type_name
-	135, // [135:135] is the sub-list for extension extendee
-	0,   // [0:135] is the sub-list for field type_name
+	16,  // 134: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
+	6,   // 135: percolator.v1.Error.reason:type_name -> percolator.v1.Error.Reason
+	136, // [136:136] is the sub-list for method output_type
+	136, // [136:136] is the sub-list for method input_type
+	136, // [136:136] is the sub-list for extension type_name
+	136, // [136:136] is the sub-list for extension extendee
+	0,   // [0:136] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_data_proto_init() }
@@ -7244,7 +7305,7 @@ func file_percolator_v1_data_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_data_proto_rawDesc), len(file_percolator_v1_data_proto_rawDesc)),
-			NumEnums:      6,
+			NumEnums:      7,
 			NumMessages:   75,
 			NumExtensions: 0,
 			NumServices:   0,
