@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -53,7 +55,7 @@ func (n *Node) openHTTP() (err error) {
 		SeenClient: func(who rpc.Caller) { n.certs.clients.Seen(who, n.cfg.Logger, n.now) },
 	})
 	options := httpd.Options{
-		Addr: addr, Logger: n.cfg.Logger, Ready: n.ready, Notes: n.certs.notes, Cluster: n.clusterStatus,
+		Addr: addr, Program: filepath.Base(os.Args[0]), Logger: n.cfg.Logger, Ready: n.ready, Notes: n.certs.notes, Cluster: n.clusterStatus,
 		Questions: pages.Questions(), MayRead: pages.MayRead,
 		Operators: pages, PlainLogins: n.cfg.Certs == "", Closed: pages.Closed, View: pages.View,
 		Hosts: func() []string { return httpHosts(n.cfg, n.certs.files) }, Profiles: n.cfg.Pprof,

@@ -62,7 +62,7 @@ func TestTimeoutIsUnavailable(t *testing.T) {
 	cluster.hang = true
 	code, _, stderr := runApp(t, cluster, nil, "status", "--timeout", "1ms")
 	if code != shell.ExitUnavailable || !strings.Contains(stderr, shell.ErrTimeout.Error()) ||
-		!strings.Contains(stderr, "--timeout waits longer") {
+		!strings.Contains(stderr, "not answered within --timeout") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }

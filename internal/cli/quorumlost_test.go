@@ -63,18 +63,21 @@ func TestAdviceOfRefusals(t *testing.T) {
 	for _, tc := range []struct {
 		err       error
 		connected bool
+		survives  int32
 		want      string
 	}{
-		{fmt.Errorf("commit: %w", percolator.ErrDiskFull), true, "free or add disk space on that node"},
-		{full, true, "free or add disk space on that node"},
-		{fmt.Errorf("commit: %w", percolator.ErrUnavailable), true,
+		{fmt.Errorf("commit: %w", percolator.ErrDiskFull), true, 0, "free or add disk space on that node"},
+		{full, true, 0, "free or add disk space on that node"},
+		{fmt.Errorf("commit: %w", percolator.ErrUnavailable), true, -1,
 			"the node runs, but not enough of the nodes"},
-		{context.DeadlineExceeded, true, "the node runs, but not enough of the nodes"},
-		{fmt.Errorf("dial: %w", percolator.ErrUnavailable), false, "start a node"},
+		{context.DeadlineExceeded, true, -1, "the node runs, but not enough of the nodes"},
+		{fmt.Errorf("commit: %w", percolator.ErrUnavailable), true, 0, "not answered within --timeout"},
+		{context.DeadlineExceeded, true, 1, "not answered within --timeout"},
+		{fmt.Errorf("dial: %w", percolator.ErrUnavailable), false, 0, "start a node"},
 		{
 			coded.Mark(fmt.Errorf("dial: %w: the node is starting, or waiting to join a cluster",
 				percolator.ErrUnavailable), txn.ErrStarting),
-			false, "waits for other nodes",
+			false, 0, "waits for other nodes",
 		},
 	} {
 		cluster := bankCluster()
@@ -83,7 +86,7 @@ func TestAdviceOfRefusals(t *testing.T) {
 			Stderr: &strings.Builder{},
 			Connect: func(context.Context, []string, rpc.ClientConfig) (txn.Transport, error) {
 				if tc.connected {
-					cluster.fail = tc.err
+					cluster.fail, cluster.whole = tc.err, &pb.ClusterStatusResponse{Survives: tc.survives}
 					return cluster, nil
 				}
 				return nil, tc.err

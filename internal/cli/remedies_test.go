@@ -12,7 +12,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/inspect"
 )
 
 // verb is a place of a format.
@@ -122,5 +126,45 @@ func commandParses(t *testing.T, file, line string) {
 	}
 	if err != nil {
 		t.Errorf("%s: `%s` can't be pasted: %v", file, line, err)
+	}
+}
+
+// TestOfflineCommands: suggested commands end in --addr unless they talk to no node, in the command line
+// and in the console.
+func TestOfflineCommands(t *testing.T) {
+	var walk func(*cobra.Command)
+	walk = func(c *cobra.Command) {
+		_, path, _ := strings.Cut(c.CommandPath(), " ")
+		online := c.Flags().Lookup("addr") != nil
+		if c.Runnable() && !c.HasSubCommands() && inspect.Offline.MatchString(path) == online {
+			t.Errorf("%s: has --addr: %v", path, online)
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(commands(t)[0])
+	script, err := os.ReadFile(filepath.Join("..", "httpd", "console", "session.js"))
+	same := strings.TrimPrefix(inspect.Offline.String(), "^")
+	if err != nil || !strings.Contains(string(script), "/^percolator "+same+"/") {
+		t.Errorf("session.js has no /^percolator %s/: %v", same, err)
+	}
+}
+
+// TestSuggestedAddress: a suggested command reaches the same node by the same certificates.
+func TestSuggestedAddress(t *testing.T) {
+	cluster := bankCluster()
+	cluster.whole = &pb.ClusterStatusResponse{Findings: []*pb.Finding{
+		{Severity: pb.Severity_SEVERITY_INFO, Remedy: "See (`percolator node ls`), or `percolator cert show`."},
+	}}
+	_, stdout, _ := runApp(t, cluster, nil, "doctor", "--addr", "127.0.0.1:1,[::1]:2", "--insecure")
+	for _, want := range []string{"`percolator node ls --addr '127.0.0.1:1,[::1]:2' --insecure`", "`percolator cert show`"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %s in %s", want, stdout)
+		}
+	}
+	_, _, stderr := runApp(t, cluster, nil, "why", "nobody", "x", "--addr", "127.0.0.1:1")
+	if !strings.Contains(stderr, "`percolator observer ls --addr 127.0.0.1:1`") {
+		t.Error(stderr)
 	}
 }

@@ -2,8 +2,10 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/datadriven"
 
@@ -106,5 +108,26 @@ func TestTraceOfAWideRow(t *testing.T) {
 	if code != shell.ExitDone || len(steps) != 3 || steps[2].Observer != "sum" ||
 		!strings.Contains(stderr, "more cells than a node returns") {
 		t.Errorf("exit code %d, %s%s", code, stdout, stderr)
+	}
+}
+
+// TestTraceOfALoop: a row that sets itself off is one step with a count, within a second and by a few
+// reads, however often it has run.
+func TestTraceOfALoop(t *testing.T) {
+	cluster, rounds := tracedCluster(), 2000
+	entries := []*pb.HistoryEntry{parseEntry(t, "Bob", "H bal 9 7 put x")}
+	for ts := 10; ts < 10+3*rounds; ts += 3 {
+		entries = append(entries, parseEntry(t, "Bob", fmt.Sprintf("A count %d %d", ts+1, ts)),
+			parseEntry(t, "Bob", fmt.Sprintf("H bal %d %d put x", ts+1, ts)))
+	}
+	cluster.rows["Bob"] = entries
+	began := time.Now()
+	code, stdout, stderr := runApp(t, cluster, nil, "trace", "bank", "Bob")
+	if took := time.Since(began); took > time.Second || code != shell.ExitDone {
+		t.Errorf("SLOW: %v, exit code %d", took, code)
+	}
+	if lines := strings.Count(stdout, "\n"); lines != 4 || !strings.Contains(stdout, "repeated 1999 times by its own effects") ||
+		!strings.Contains(stderr, "a cycle: count → count") {
+		t.Errorf("UNFOLDED: %d lines:\n%.2000s%s", lines, stdout, stderr)
 	}
 }

@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/json"
@@ -82,6 +83,7 @@ const (
 // logins authenticates requests.
 type logins struct {
 	operators Operators // nil: nobody can log in
+	program   string    // of the commands that pages show
 	secure    bool      // the listener uses TLS
 	anywhere  bool      // tokens are accepted in plain text from other machines
 	closed    func(*http.Request) bool
@@ -95,7 +97,7 @@ type logins struct {
 func newLogins(o Options) *logins {
 	return &logins{
 		operators: o.Operators, secure: o.TLS != nil, anywhere: o.PlainLogins, logger: o.Logger,
-		closed: o.Closed, view: o.View, guesses: newGuesses(time.Now), lookUps: make(chan struct{}, maxLookUps), suspects: make(chan struct{}, 1),
+		closed: o.Closed, program: cmp.Or(o.Program, "percolator"), view: o.View, guesses: newGuesses(time.Now), lookUps: make(chan struct{}, maxLookUps), suspects: make(chan struct{}, 1),
 	}
 }
 
@@ -111,13 +113,13 @@ func (l *logins) serve(mux *http.ServeMux) {
 		if errors.As(err, &refusal) && refusal.Code == CodeLogin {
 			l.setCookie(w, "", time.Unix(0, 0)) // otherwise each request would count as a guess
 		}
-		tellUser(w, user, problem)
+		l.tellUser(w, user, problem)
 	}))
 	mux.HandleFunc("POST /api/v1/login", l.changing(l.login))
 	mux.HandleFunc("POST /api/v1/logout", l.changing(
 		func(w http.ResponseWriter, _ *http.Request, _ []byte) {
 			l.setCookie(w, "", time.Unix(0, 0))
-			tellUser(w, User{}, "")
+			l.tellUser(w, User{}, "")
 		}))
 }
 
@@ -138,7 +140,7 @@ func (l *logins) login(w http.ResponseWriter, req *http.Request, body []byte) {
 	}
 	l.logger.Info("console: logged in", "name", user.Name, "role", user.Role, "from", req.RemoteAddr)
 	l.setCookie(w, asked.Token, user.Expires)
-	tellUser(w, user, "")
+	l.tellUser(w, user, "")
 }
 
 func (l *logins) cookieName() string {
@@ -291,14 +293,14 @@ func (l *logins) changing(next func(http.ResponseWriter, *http.Request, []byte))
 }
 
 // tellUser sends the user.
-func tellUser(w http.ResponseWriter, u User, problem string) {
+func (l *logins) tellUser(w http.ResponseWriter, u User, problem string) {
 	expires := int64(0)
 	if !u.Expires.IsZero() {
 		expires = u.Expires.UnixMilli()
 	}
 	tell(w, http.StatusOK, map[string]any{
 		"name": u.Name, "role": u.Role, "how": u.How, "expires_unix_ms": expires,
-		"may_act": u.MayAct, "problem": problem,
+		"may_act": u.MayAct, "problem": problem, "program": l.program,
 	})
 }
 

@@ -25,6 +25,8 @@ type Options struct {
 	// Hosts returns the host names, with or without ports, that requests may use in addition to
 	// localhost and IP addresses; others are refused. nil: none.
 	Hosts func() []string
+	// Program is the name of the binary in the commands that pages show; default percolator.
+	Program string
 	// Operators authorizes and performs actions; nil: there are none.
 	Operators Operators
 	// TLS enables TLS and logins by an accepted client certificate; nil: plain text.

@@ -1,15 +1,12 @@
 package inspect
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
-	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -60,7 +57,11 @@ type Step struct {
 	ParkedTS   uint64 `json:"parked_ts,omitempty"`
 	Error      string `json:"error,omitempty"`
 	SameAs     int    `json:"same_as,omitempty"` // an earlier step of the same transaction
-	Asked      bool   `json:"asked,omitempty"`   // it made the requested change
+	Asked      bool   `json:"asked,omitempty"`   // it, or a run that repeats it, made the requested change
+	// Repeats is the number of later runs of the observer on the cell that it set off itself, perhaps by
+	// other observers; they have no steps of their own. RepeatedTS is the start of the last.
+	Repeats    int    `json:"repeats,omitempty"`
+	RepeatedTS uint64 `json:"repeated_ts,omitempty"`
 
 	at *pb.Cell // a cell of a row that it wrote to; for a waiting run, the observed cell
 }
@@ -91,8 +92,14 @@ type Chain struct {
 	// node returns, Old that transactions are older than the kept history.
 	Cut, Deep, Wide, Old bool
 
-	seen map[uint64]int // start timestamp → step
+	seen   map[uint64]int      // start timestamp → step
+	rows   map[string]*readRow // what was read, so that a chain that stays in a row reads it once
+	runs   int                 // followed in either direction; at most maxRuns
+	cycles []string            // observers that set each other off, as "ping → pong → ping"
 }
+
+// maxRuns bounds the runs that are followed in each direction, repetitions included.
+const maxRuns = 4096
 
 // ErrNoChange reports that the requested change is not committed or no longer kept.
 var ErrNoChange = errors.New("inspect: no change that is asked for is committed, or kept")
@@ -100,19 +107,23 @@ var ErrNoChange = errors.New("inspect: no change that is asked for is committed,
 // Trace finds the newest change of the row, or of the column if that is not nil, at or before
 // newest. It walks up to the chain's origin and follows the chain down from there.
 func (t *Chain) Trace(ctx context.Context, row string, column *string, newest uint64) error {
-	t.seen = map[uint64]int{}
+	t.seen, t.rows = map[uint64]int{}, map[string]*readRow{}
 	var only []mvcc.Cell
 	if column != nil {
 		only = []mvcc.Cell{{Table: t.Table, Row: row, Column: *column}}
 	}
-	entries, err := Row(ctx, t.Client, t.Table, row, 0, only...)
+	read, err := t.read(ctx, t.Table, row, only...)
 	if err != nil {
 		return err
 	}
-	t.Wide = Bounded(entries)
-	change := newestUpTo(entries, newest, func(c *pb.Cell) bool {
-		return mvcc.Class(c.GetClass()) == mvcc.ClassData
-	})
+	t.Wide = Bounded(read.entries)
+	var change *pb.HistoryEntry
+	for cell, changes := range read.writes {
+		e := newestUpTo(changes, newest)
+		if cell.Class == mvcc.ClassData && e.GetWrite().GetCommitTs() > change.GetWrite().GetCommitTs() {
+			change = e
+		}
+	}
 	if change == nil {
 		return ErrNoChange
 	}
@@ -121,7 +132,8 @@ func (t *Chain) Trace(ctx context.Context, row string, column *string, newest ui
 	if err != nil {
 		return err
 	}
-	return t.follow(ctx, first, 0)
+	t.runs = 0
+	return t.follow(ctx, first, 0, false)
 }
 
 // committedStep returns the step of the transaction that wrote a record.
@@ -138,19 +150,6 @@ func millisBetween(from, to uint64) int64 {
 	return mvcc.Timestamp(to).Millis() - mvcc.Timestamp(from).Millis()
 }
 
-// newestUpTo returns the newest write record of matching cells at or below a timestamp; nil if
-// there is none.
-func newestUpTo(entries []*pb.HistoryEntry, newest uint64,
-	belongs func(*pb.Cell) bool) (found *pb.HistoryEntry) {
-	for _, e := range entries {
-		if IsWrite(e) && belongs(e.Cell) && e.Write.CommitTs <= newest &&
-			e.Write.CommitTs > found.GetWrite().GetCommitTs() {
-			found = e
-		}
-	}
-	return found
-}
-
 // IsWrite reports whether the entry is a write record, whether or not the newest of its cell.
 func IsWrite(e *pb.HistoryEntry) bool {
 	group := mvcc.Group(e.Group)
@@ -160,7 +159,8 @@ func IsWrite(e *pb.HistoryEntry) bool {
 // origin walks up from a transaction while it is an observer run whose change can be found: the
 // newest change of the observed cell that the run has read.
 func (t *Chain) origin(ctx context.Context, step *Step) (*Step, error) {
-	for range t.Depth {
+	passed := map[stepKey]bool{}
+	for range maxRuns {
 		found, err := t.look(ctx, step)
 		if err != nil {
 			return nil, err
@@ -176,13 +176,14 @@ func (t *Chain) origin(ctx context.Context, step *Step) (*Step, error) {
 		}
 		cell := &pb.Cell{Table: o.Table, Row: ack.Row, Column: o.Column}
 		step.On = NewCell(cell, t.Names)
-		entries, err := Row(ctx, t.Client, mvcc.TableID(o.Table), string(ack.Row), 0, wire.Cell(cell))
+		if passed[step.key()] = true; len(passed) > t.Depth {
+			break
+		}
+		read, err := t.read(ctx, mvcc.TableID(o.Table), string(ack.Row), wire.Cell(cell))
 		if err != nil {
 			return nil, err
 		}
-		change := newestUpTo(entries, step.StartTS, func(c *pb.Cell) bool {
-			return SameCell(c, cell)
-		})
+		change := newestUpTo(read.writes[wire.Cell(cell)], step.StartTS)
 		if change == nil { // collected, or a replay of a deleted cell
 			return step, nil
 		}
@@ -192,123 +193,72 @@ func (t *Chain) origin(ctx context.Context, step *Step) (*Step, error) {
 	return step, nil
 }
 
-// traces holds the records of one transaction.
-type traces struct {
-	writes []WroteCell
-	more   bool
-	acks   []*pb.Cell // of its run; more than one only for batches
-	// its waiting weak notifications
-	notified []*pb.HistoryEntry
+// stepKey identifies the runs of an observer on a cell.
+type stepKey struct {
+	observer string
+	cell     Cell
 }
 
-// look finds a transaction's records in the row that it wrote and in the searched tables.
-func (t *Chain) look(ctx context.Context, step *Step) (*traces, error) {
-	table, row := mvcc.TableID(step.at.Table), string(step.at.Row)
-	entries, err := Row(ctx, t.Client, table, row, 0)
-	if err != nil {
-		return nil, err
+func (r *Step) key() stepKey {
+	if r.On == nil {
+		return stepKey{observer: r.Observer}
 	}
-	if Bounded(entries) { // then read at least the observed cells
-		t.Wide = true
-		cells := []mvcc.Cell{wire.Cell(step.at)}
-		for _, o := range t.Catalogue.GetObservers() {
-			if mvcc.TableID(o.Table) == table {
-				cells = append(cells, mvcc.Cell{Table: table, Row: row, Column: string(o.Column)},
-					mvcc.Cell{Table: table, Row: row, Class: mvcc.ClassAck, Column: o.Name})
+	return stepKey{r.Observer, *r.On}
+}
+
+// repeated returns the earlier step that a step repeats: a run of the same observer on the same cell
+// that the step descends from, or, below such a repetition, one that the parent's earlier run set off.
+// nil: none.
+func (t *Chain) repeated(step *Step, parent int, again bool) *Step {
+	if step.Observer == "" {
+		return nil
+	}
+	key := step.key()
+	for i := parent; i > 0 && step.State == Committed; i = t.Steps[i-1].Parent {
+		if t.Steps[i-1].key() == key {
+			t.cycle(i, parent)
+			return t.Steps[i-1]
+		}
+	}
+	for _, s := range t.Steps {
+		if again && s.Parent == parent && s.State == step.State && s.key() == key {
+			return s
+		}
+	}
+	return nil
+}
+
+// cycle notes the observers from a step down to one that sets it off again.
+func (t *Chain) cycle(first, last int) {
+	name := t.Steps[first-1].Observer
+	for i := last; i != first; i = t.Steps[i-1].Parent {
+		name = t.Steps[i-1].Observer + " → " + name
+	}
+	if name = t.Steps[first-1].Observer + " → " + name; !slices.Contains(t.cycles, name) {
+		t.cycles = append(t.cycles, name)
+	}
+}
+
+// follow appends a step and the steps that it triggered, or adds it to the step that it repeats. A run
+// may have acknowledged changes of more than one transaction; it is followed once. again: the parent's
+// run is a repetition.
+func (t *Chain) follow(ctx context.Context, step *Step, parent int, again bool) error {
+	if t.runs++; t.runs > maxRuns {
+		t.Deep = true
+		return nil
+	}
+	asked := step.State == Committed && step.StartTS == t.Asked.StartTS
+	if t.seen[step.StartTS] == 0 {
+		if first := t.repeated(step, parent, again); first != nil {
+			first.Repeats, first.RepeatedTS = first.Repeats+1, step.StartTS
+			first.Asked = first.Asked || asked
+			if step.State != Committed {
+				return nil
 			}
-		}
-		if entries, err = Row(ctx, t.Client, table, row, 0, cells...); err != nil {
-			return nil, err
-		}
-	}
-	found := &traces{}
-	for _, e := range entries {
-		switch {
-		case IsWrite(e) && e.Write.StartTs == step.StartTS:
-			found.add(e.Cell, e.Write.Kind, t.Names)
-		case mvcc.Group(e.Group) == mvcc.GroupNotify && e.GetNotify().GetTs() == step.CommitTS:
-			if o := t.observerOf(e.Cell); o != nil && o.Weak {
-				found.notified = append(found.notified, e)
-			}
+			t.seen[step.StartTS] = first.Step
+			return t.descend(ctx, step, first, true)
 		}
 	}
-	for _, id := range t.Search {
-		if err := t.searchTable(ctx, id, step, found); err != nil {
-			return nil, err
-		}
-	}
-	return found, nil
-}
-
-// add keeps one cell. Both the row and the search may report it.
-func (f *traces) add(cell *pb.Cell, kind pb.Kind, names *Names) {
-	if mvcc.Class(cell.Class) == mvcc.ClassAck {
-		if !slices.ContainsFunc(f.acks, func(c *pb.Cell) bool { return SameCell(c, cell) }) {
-			f.acks = append(f.acks, cell)
-		}
-		return
-	}
-	if slices.ContainsFunc(f.writes, func(w WroteCell) bool { return SameCell(w.cell, cell) }) {
-		return
-	}
-	if len(f.writes) == maxWrites {
-		f.more = true
-		return
-	}
-	f.writes = append(f.writes, WroteCell{*NewCell(cell, names), KindName(kind), cell})
-}
-
-// searchTable scans a table for the records of one commit timestamp, until maxWrites is exceeded.
-func (t *Chain) searchTable(ctx context.Context, id mvcc.TableID, step *Step,
-	found *traces) error {
-	commit := mvcc.Timestamp(step.CommitTS)
-	for c, err := range t.Client.Records(ctx, txn.RecordScan{
-		Span: mvcc.Span{Table: id}, At: commit, Since: commit - 1,
-	}) {
-		if errors.Is(err, percolator.ErrSnapshotTooOld) {
-			t.Old = true
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if uint64(c.StartTS) != step.StartTS {
-			continue
-		}
-		kind := pb.Kind_KIND_PUT
-		if c.Deleted {
-			kind = pb.Kind_KIND_DELETE
-		}
-		if found.add(wire.CellPB(c.Cell), kind, t.Names); found.more {
-			return nil
-		}
-	}
-	return nil
-}
-
-// FindObserver returns the observer with the name; nil if there is none.
-func FindObserver(c *pb.Catalogue, name string) *pb.ObserverInfo {
-	for _, o := range c.GetObservers() {
-		if o.Name == name {
-			return o
-		}
-	}
-	return nil
-}
-
-// observerOf returns the observer of a cell's column; nil if there is none.
-func (t *Chain) observerOf(c *pb.Cell) *pb.ObserverInfo {
-	for _, o := range t.Catalogue.GetObservers() {
-		if !o.Retired && o.Table == c.GetTable() && bytes.Equal(o.Column, c.GetColumn()) {
-			return o
-		}
-	}
-	return nil
-}
-
-// follow appends a step and the steps that it triggered. A run may have acknowledged changes of
-// more than one transaction; it is followed once.
-func (t *Chain) follow(ctx context.Context, step *Step, parent int) error {
 	if len(t.Steps) == t.Limit {
 		t.Cut = true
 		return nil
@@ -321,35 +271,43 @@ func (t *Chain) follow(ctx context.Context, step *Step, parent int) error {
 	if step.State != Committed {
 		return nil
 	}
-	step.Asked = step.StartTS == t.Asked.StartTS
+	step.Asked = asked
 	if step.SameAs = t.seen[step.StartTS]; step.SameAs > 0 {
 		return nil
 	}
 	t.seen[step.StartTS] = step.Step
+	return t.descend(ctx, step, step, false)
+}
+
+// descend follows the runs that a transaction triggered, as steps below shown.
+func (t *Chain) descend(ctx context.Context, step, shown *Step, again bool) error {
 	found, err := t.look(ctx, step)
 	if err != nil {
 		return err
 	}
-	step.Wrote, step.More = found.writes, found.more
-	runs, err := t.runs(ctx, step, found)
+	if !again {
+		step.Wrote, step.More = found.writes, found.more
+	}
+	runs, err := t.triggered(ctx, step, found)
 	if err != nil {
 		return err
 	}
-	if len(runs) > 0 && step.Depth >= t.Depth {
-		t.Deep = true
-		return nil
-	}
 	for _, run := range runs {
-		if err := t.follow(ctx, run, step.Step); err != nil {
+		// A repetition shows no further step.
+		if shown.Depth >= t.Depth && t.repeated(run, shown.Step, again) == nil {
+			t.Deep = true
+			continue
+		}
+		if err := t.follow(ctx, run, shown.Step, again); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// runs returns the runs that a transaction's writes have triggered or will trigger, in order of
+// triggered returns the runs that a transaction's writes have triggered or will trigger, in order of
 // their start, those that have not started last.
-func (t *Chain) runs(ctx context.Context, step *Step, found *traces) ([]*Step, error) {
+func (t *Chain) triggered(ctx context.Context, step *Step, found *traces) ([]*Step, error) {
 	var runs []*Step
 	for _, w := range found.writes {
 		o := t.observerOf(w.cell)
@@ -386,40 +344,23 @@ func (t *Chain) runsOf(ctx context.Context, step *Step, cell *pb.Cell,
 	ack := &pb.Cell{
 		Table: cell.Table, Row: cell.Row, Class: uint32(mvcc.ClassAck), Column: []byte(o.Name),
 	}
-	entries, err := Row(ctx, t.Client, mvcc.TableID(cell.Table), string(cell.Row), 0, wire.Cell(ack),
-		wire.Cell(cell))
+	read, err := t.read(ctx, mvcc.TableID(cell.Table), string(cell.Row), wire.Cell(ack), wire.Cell(cell))
 	if err != nil {
 		return nil, err
 	}
-	first := &Step{State: NotRun, at: cell}
-	var runs []*Step               // those that committed
-	var before uint64              // where the acknowledgment stood until then
-	next := uint64(math.MaxUint64) // the cell's next change
-	var notify *pb.Notify
-	for _, e := range entries {
-		switch group := mvcc.Group(e.Group); {
-		case IsWrite(e) && SameCell(e.Cell, ack) && e.Write.Kind != pb.Kind_KIND_DELETE:
-			if e.Write.StartTs < step.CommitTS {
-				before = max(before, e.Write.StartTs)
-			} else {
-				runs = append(runs, committedStep(e))
-			}
-		case IsWrite(e) && SameCell(e.Cell, cell) && e.Write.CommitTs > step.CommitTS:
-			next = min(next, e.Write.CommitTs)
-		case group == mvcc.GroupLock && SameCell(e.Cell, ack) &&
-			e.GetLock().GetStartTs() >= step.CommitTS:
-			first.State, first.StartTS = Committing, e.Lock.StartTs
-		case group == mvcc.GroupNotify && SameCell(e.Cell, cell):
-			notify = e.Notify
+	acks, changes := read.writes[wire.Cell(ack)], read.writes[wire.Cell(cell)]
+	i, _ := slices.BinarySearchFunc(acks, step.CommitTS, byStart)
+	next, _ := slices.BinarySearchFunc(changes, step.CommitTS+1, byCommit)
+	var runs []*Step
+	for _, e := range acks[i:] {
+		if len(runs) > 0 && next < len(changes) && e.Write.StartTs >= changes[next].Write.CommitTs {
+			break
 		}
+		runs = append(runs, committedStep(e))
 	}
-	if first.State == NotRun && notify != nil {
-		first.waits(notify)
+	if len(runs) == 0 {
+		runs = []*Step{uncommitted(read.others, step.CommitTS, ack, cell)}
 	}
-	if slices.SortFunc(runs, func(a, b *Step) int { return cmp.Compare(a.StartTS, b.StartTS) }); len(runs) == 0 {
-		runs = []*Step{first}
-	}
-	runs = slices.DeleteFunc(runs, func(r *Step) bool { return r != runs[0] && r.StartTS >= next })
 	for i, run := range runs {
 		run.Observer, run.On, run.Replay = o.Name, NewCell(cell, t.Names), i > 0
 		if run.StartTS != 0 {
@@ -427,26 +368,42 @@ func (t *Chain) runsOf(ctx context.Context, step *Step, cell *pb.Cell,
 			run.AfterMS = &after
 		}
 	}
-	runs[0].count(entries, ack, cell, before, step.CommitTS)
+	first, before := runs[0], uint64(0) // the previous acknowledgment
+	if i > 0 {
+		before = acks[i-1].Write.StartTs
+	}
+	if first.State == Committed {
+		from, _ := slices.BinarySearchFunc(changes, before+1, byCommit)
+		to, _ := slices.BinarySearchFunc(changes, first.StartTS+1, byCommit)
+		if to-from > 1 {
+			first.Changes = to - from
+		}
+	}
+	for _, e := range read.others {
+		if mvcc.Group(e.Group) == mvcc.GroupRollback && e.Ts > step.CommitTS &&
+			(first.StartTS == 0 || e.Ts < first.StartTS) && SameCell(e.Cell, ack) {
+			first.RolledBack++
+		}
+	}
 	return runs, nil
 }
 
-// count counts the changes of the cell that a run acknowledged with this one, and the earlier runs
-// that were rolled back. before is the previous acknowledgment.
-func (r *Step) count(entries []*pb.HistoryEntry, ack, cell *pb.Cell, before, change uint64) {
+// uncommitted returns the run for a change that no acknowledgment is of.
+func uncommitted(entries []*pb.HistoryEntry, change uint64, ack, cell *pb.Cell) *Step {
+	run := &Step{State: NotRun, at: cell}
+	var notify *pb.Notify
 	for _, e := range entries {
-		switch {
-		case IsWrite(e) && SameCell(e.Cell, cell) && r.State == Committed &&
-			e.Write.CommitTs > before && e.Write.CommitTs <= r.StartTS:
-			r.Changes++
-		case mvcc.Group(e.Group) == mvcc.GroupRollback && SameCell(e.Cell, ack) &&
-			e.Ts > change && (r.StartTS == 0 || e.Ts < r.StartTS):
-			r.RolledBack++
+		switch group := mvcc.Group(e.Group); {
+		case group == mvcc.GroupLock && SameCell(e.Cell, ack) && e.GetLock().GetStartTs() >= change:
+			run.State, run.StartTS = Committing, e.Lock.StartTs
+		case group == mvcc.GroupNotify && SameCell(e.Cell, cell):
+			notify = e.Notify
 		}
 	}
-	if r.Changes == 1 {
-		r.Changes = 0
+	if run.State == NotRun && notify != nil {
+		run.waits(notify)
 	}
+	return run
 }
 
 // waits fills in a run that has not committed from its notification.
@@ -470,6 +427,9 @@ func (r *Step) Notes() []string {
 	}
 	if r.Changes > 1 {
 		addf("acknowledged %d changes together", r.Changes)
+	}
+	if r.Repeats > 0 {
+		addf("repeated %d times by its own effects", r.Repeats)
 	}
 	if r.Replay {
 		addf("a replay")
@@ -505,6 +465,9 @@ func (t *Chain) Notes() []string {
 		if n.when {
 			notes = append(notes, n.text)
 		}
+	}
+	for _, c := range t.cycles {
+		notes = append(notes, "a cycle: "+c)
 	}
 	return notes
 }

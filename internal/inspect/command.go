@@ -14,6 +14,21 @@ import (
 // so each can be pasted into a shell as it is.
 type Commands struct {
 	Program string // the name by which the user calls this program
+	// Flags are those by which the user has reached the cluster, such as "--addr db1"; they end the commands
+	// that talk to a node.
+	Flags string
+}
+
+// Offline matches the commands that talk to no node.
+var Offline = regexp.MustCompile(
+	`^(start|dev|cert|completion|help|version|recover (apply|inspect|plan)|backup (ls|prune|verify))\b`)
+
+// reach returns the flags for a command.
+func (c Commands) reach(command string) string {
+	if c.Flags == "" || Offline.MatchString(command) || strings.HasSuffix(command, " --help") {
+		return ""
+	}
+	return c.Flags
 }
 
 // Operand is an argument of a suggested command: what the usage line calls it, and its value.
@@ -43,14 +58,15 @@ func (c Commands) Suggest(path, flags string, operands ...Operand) string {
 	}
 	words := []string{Quote(c.Program), path}
 	if escaped {
-		flags = strings.TrimSpace(flags + " --escape go")
+		flags += " --escape go"
 	}
+	flags = strings.TrimSpace(flags + " " + c.reach(path+" "+flags))
 	if dash { // an operand that looks like a flag: flags end before it
-		words = append(append(words, strings.Fields(flags)...), "--")
-		words = append(words, args...)
+		args = append([]string{flags, "--"}, args...)
 	} else {
-		words = append(append(words, args...), strings.Fields(flags)...)
+		args = append(args, flags)
 	}
+	words = slices.DeleteFunc(append(words, args...), func(word string) bool { return word == "" })
 	return "`" + strings.Join(words, " ") + "`"
 }
 
@@ -80,9 +96,16 @@ func (c Commands) Advice(text string, operands ...Operand) string {
 	})
 }
 
-// WithOwnName has the commands in a node's text, which calls the program percolator, name this one.
+// WithOwnName has the commands in a node's text, which calls the program percolator, name this one, with
+// the flags by which the user has reached the cluster.
 func (c Commands) WithOwnName(text string) string {
-	return strings.ReplaceAll(text, "`percolator ", "`"+Quote(c.Program)+" ")
+	return commandTemplate.ReplaceAllStringFunc(text, func(quoted string) string {
+		command, ours := strings.CutPrefix(strings.Trim(quoted, "`"), "percolator ")
+		if !ours {
+			return quoted
+		}
+		return "`" + strings.TrimSpace(Quote(c.Program)+" "+command+" "+c.reach(command)) + "`"
+	})
 }
 
 // typable reports whether a name can be pasted as it is: any other is escaped on its way to the

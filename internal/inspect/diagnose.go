@@ -13,11 +13,17 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Diagnose returns what a person can do about an error, with templates of commands in backquotes
-// (Commands.Advice), and whether the cluster cannot serve. answered: a node has answered before;
-// late: the time for an answer has passed. The first case that matches counts: what is wrong with a
-// connection says more than ErrUnavailable, which it comes with.
-func Diagnose(err error, answered, late bool) (hint string, outage bool) {
+// Diagnosis is what is known beside an error.
+type Diagnosis struct {
+	Answered bool // a node has answered before
+	NoQuorum bool // and says that tablets have no quorum
+	Late     bool // the time for the answer has passed
+}
+
+// Of returns what a person can do about the error, with templates of commands in backquotes
+// (Commands.Advice), and whether the cluster cannot serve. The first case that matches counts: what is
+// wrong with a connection says more than ErrUnavailable, which it comes with.
+func (d Diagnosis) Of(err error) (hint string, outage bool) {
 	is := func(code error) bool { return errors.Is(err, code) }
 	refused := errors.Is(err, percolator.ErrUnavailable)
 	switch {
@@ -49,11 +55,17 @@ func Diagnose(err error, answered, late bool) (hint string, outage bool) {
 			"`table drop`", true
 	case errors.Is(err, percolator.ErrDiskFull), RefusedWith(err, pb.Error_CODE_DISK_FULL):
 		return percolator.Advice(percolator.ErrDiskFull), true
-	case answered && (refused || late):
+	case d.NoQuorum && (refused || d.Late):
 		return "the node runs, but not enough of the nodes that this needs do, " +
 			"or it does not reach them: `status` and `node ls` tell what it knows; --timeout " +
 			"waits longer", true
-	case late:
+	case d.Answered && d.Late:
+		return "the node runs, but this was not answered within --timeout: allow more, or ask for less; `doctor` " +
+			"says whether something is wrong", true
+	case d.Answered && refused:
+		return "the node runs, but a part of the cluster that this needs did not serve it: try again; `doctor` " +
+			"says whether something is wrong", true
+	case d.Late:
 		return "is the node up? `status` asks it; --timeout waits longer", true
 	case refused, status.Code(rootCause(err)) == codes.Unavailable:
 		return percolator.Advice(percolator.ErrUnavailable), true

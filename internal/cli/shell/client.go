@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"os"
 	"os/user"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/handle"
@@ -45,6 +48,8 @@ type Connector struct {
 	// reached is set once a node has answered: later failures have another reason than
 	// that no node runs.
 	reached bool
+	// noQuorum is set if a command has failed while tablets had no quorum.
+	noQuorum bool
 }
 
 // register adds the flags of every command that talks to a node.
@@ -93,6 +98,10 @@ func (c *Connector) Talk(cmd *cobra.Command, fn func(context.Context, *Session) 
 		ctx = bounded
 	}
 	err = fn(ctx, s)
+	if unserved := errors.Is(err, percolator.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded); unserved &&
+		!errors.Is(context.Cause(ctx), errInterrupted) {
+		c.noQuorum = noQuorum(s)
+	}
 	if closing := s.Client.Close(); err == nil {
 		err = closing
 	}
@@ -105,6 +114,7 @@ func (c *Connector) Connect(ctx context.Context, cmd *cobra.Command) (*Session, 
 	if err != nil {
 		return nil, err
 	}
+	c.out.Flags = givenFlags(cmd)
 	// Who gives more time than usual waits for a node to be started.
 	if c.Timeout > usualTimeout {
 		cfg.DialTimeout, cfg.AwaitStart = c.Timeout, true
@@ -119,6 +129,33 @@ func (c *Connector) Connect(ctx context.Context, cmd *cobra.Command) (*Session, 
 		Out: c.out, Conn: c, Transport: transport, Client: client, Admin: client.Admin(),
 		DB: handle.NewDB(client),
 	}, nil
+}
+
+// givenFlags returns the flags of the command line by which a node is reached: commands that are
+// suggested need them too, but not those of the environment or a file.
+func givenFlags(cmd *cobra.Command) string {
+	var given []string
+	for _, name := range []string{"addr", "certs", "cert", "key", "ca", "insecure", "proxy"} {
+		f := cmd.Flags().Lookup(name)
+		switch {
+		case f == nil || !f.Changed || Origin(cmd, name) != "":
+		case f.Value.Type() == "bool":
+			given = append(given, "--"+name)
+		case name == "addr":
+			given = append(given, "--addr "+Quote(strings.Trim(f.Value.String(), "[]")))
+		default:
+			given = append(given, "--"+name+" "+Quote(f.Value.String()))
+		}
+	}
+	return strings.Join(given, " ")
+}
+
+// noQuorum reports whether tablets have no quorum, as far as the node knows and answers.
+func noQuorum(s *Session) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), NodesPatience)
+	defer cancel()
+	status, err := s.Admin.ClusterStatus(ctx, &pb.ClusterStatusRequest{})
+	return err == nil && status.GetSurvives() < 0
 }
 
 // Interruptible returns a context that the first signal cancels, so that a command can

@@ -62,7 +62,7 @@ func (c *Connector) Classify(err error) (code int, hint string) {
 		return ExitFailed, ""
 	}
 	late := errors.Is(err, ErrTimeout) || errors.Is(err, context.DeadlineExceeded)
-	hint, outage := inspect.Diagnose(err, c.reached, late)
+	hint, outage := inspect.Diagnosis{Answered: c.reached, NoQuorum: c.noQuorum, Late: late}.Of(err)
 	if outage {
 		return ExitUnavailable, hint
 	}

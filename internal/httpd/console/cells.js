@@ -4,6 +4,7 @@ import {address, get} from "./ask.js";
 import {element, table, whole} from "./dom.js";
 import {bytes, compare, count, message, millis, moment, nodeName, plural, shell, span} from "./format.js";
 import {failure, replayRow} from "./observers.js";
+import {command} from "./session.js";
 
 // at formats a timestamp: its time in UTC and its number.
 export function at(timestamp) {
@@ -203,7 +204,7 @@ async function row(known, question) {
             ? {value: "parked", class: "critical strong"} : {value: "waiting", class: "warning"},
           {value: at(e.parked_ts ?? e.ts)}, String(e.attempts ?? ""), message(e.error ?? "")])),
     element("h2", {}, "Commands"),
-    element("p", {}, "As text: ", element("code", {},
+    element("p", {}, "As text: ", command(
       `percolator history ${shell(name)} ${key.startsWith('"') ? "--escape go " : ""}${shell(key)}`),
     "."),
   ];

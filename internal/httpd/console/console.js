@@ -17,7 +17,7 @@ import {heat} from "./heat.js";
 import {mailboxes} from "./mailboxes.js";
 import {jobs} from "./jobs.js";
 import {oracle} from "./oracle.js";
-import {confirm, login, look, session} from "./session.js";
+import {confirm, login, look, ownAddress, session} from "./session.js";
 import {trace} from "./trace.js";
 
 const pages = new Map([
@@ -164,6 +164,7 @@ function listen() {
     known.error = told.error;
     if (told.status !== null) {
       Object.assign(known, {status: told.status, totals: told.totals});
+      ownAddress(told.status);
     }
     const seen = told.status !== null && confirm(told.status);
     if (told.tables.length > 0) {

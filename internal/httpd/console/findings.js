@@ -2,6 +2,7 @@
 
 import {element} from "./dom.js";
 import {plural} from "./format.js";
+import {command} from "./session.js";
 
 const words = {
   SEVERITY_CRITICAL: ["critical", "Critical"], SEVERITY_WARNING: ["warning", "Warning"],
@@ -24,7 +25,7 @@ const about = {
 
 // prose formats a text, with backquoted parts as code.
 export function prose(text) {
-  return text.split("`").map((part, i) => (i % 2 === 1 ? element("code", {}, part) : part));
+  return text.split("`").map((part, i) => (i % 2 === 1 ? command(part) : part));
 }
 
 function finding(f) {

@@ -3,6 +3,7 @@
 import {address, get} from "./ask.js";
 import {element, table} from "./dom.js";
 import {bytes, count, moment, plural} from "./format.js";
+import {command} from "./session.js";
 import {position} from "./tablets.js";
 
 // hottest is the number of listed ranges.
@@ -91,7 +92,7 @@ export async function heat(known, question) {
     "restarted node has lost its counts."),
     element("h2", {}, "Commands"),
     element("p", {}, "Split a range that is much hotter than the others: ",
-      element("code", {}, "percolator tablet split TABLE ROW"), ". A single hot row cannot be split: see ",
+      command("percolator tablet split TABLE ROW"), ". A single hot row cannot be split: see ",
       element("a", {href: "#/locks", "data-key": "locks"}, "Locks"), " for its conflicts."),
   ];
 }

@@ -2,6 +2,7 @@
 
 import {bar, element, table, whole} from "./dom.js";
 import {count, nodeName, plural, shell, size, span} from "./format.js";
+import {command} from "./session.js";
 
 const states = {
   running: "info", done: "good", failed: "critical strong", silent: "warning strong",
@@ -52,12 +53,12 @@ export function jobs({status, totals}) {
       "since their leaders started; ",
       count(totals.garbage), " waiting."),
       element("h2", {}, "Commands"),
-      element("p", {}, "As text: ", element("code", {}, "percolator jobs"), ". Start and cancel replays of rows on ",
+      element("p", {}, "As text: ", command("percolator jobs"), ". Start and cancel replays of rows on ",
       element("a", {href: "#/observers", "data-key": "observers"}, "Observers"),
       ", drains on ", element("a", {href: "#/nodes", "data-key": "nodes"}, "Nodes"),
       "; stop a backup or restore where it was started."),
     status.jobs.filter((j) => j.kind === "drain" && j.state === "blocked").map((j) => element("p", {},
-      `Cancel the drain of ${j.subject}: `, element("code", {},
+      `Cancel the drain of ${j.subject}: `, command(
         `percolator node drain ${shell(status.nodes.find((r) => r.node.node_id === j.node_id)
           ?.node.listen || String(j.node_id))} --undo`))),
   ];

@@ -4,6 +4,7 @@ import {address, get} from "./ask.js";
 import {element, table, whole} from "./dom.js";
 import {bytes, count, millis, nodeName, plural, since, span} from "./format.js";
 import {rowColumns, rows} from "./observers.js";
+import {command} from "./session.js";
 import {position} from "./tablets.js";
 
 // oldLock is the age at which a lock's owner counts as dead, in milliseconds.
@@ -59,10 +60,10 @@ export async function locks(known) {
     element("h2", {}, "Rows whose observers conflict"),
     table("Rows whose observers conflict", rowColumns, rows(status), "none"),
     element("h2", {}, "Commands"),
-    element("p", {}, "List locks: ", element("code", {}, "percolator lock ls"),
+    element("p", {}, "List locks: ", command("percolator lock ls"),
     "; resolve those of dead transactions: ",
-      element("code", {}, "percolator lock resolve --all"),
+      command("percolator lock resolve --all"),
       "; show a row's versions and locks: ",
-      element("code", {}, "percolator history TABLE ROW"), "."),
+      command("percolator history TABLE ROW"), "."),
   ];
 }

@@ -3,6 +3,7 @@
 import {get} from "./ask.js";
 import {element, svgElement, table, whole} from "./dom.js";
 import {count, nodeName, span} from "./format.js";
+import {command} from "./session.js";
 
 const sum = (list) => list.reduce((a, b) => a + b, 0);
 
@@ -76,8 +77,8 @@ export async function mailboxes({status}, question) {
     element("p", {}, "Thousands of queued messages of tablets, or waits of many milliseconds, mean that " +
     "leaders are overloaded. Find them on ", element("a", {href: "#/heat", "data-key": "heat"}, "Heat"),
     " and ", element("a", {href: "#/tablets?by=load", "data-key": "load"}, "Tablets"),
-    ", and split a tablet: ", element("code", {}, "percolator tablet split TABLE ROW"),
+    ", and split a tablet: ", command("percolator tablet split TABLE ROW"),
     ". Slow writes of the log point at the disk. Queue limits and linger times: ",
-    element("code", {}, "percolator start --help"), "."),
+    command("percolator start --help"), "."),
   ];
 }

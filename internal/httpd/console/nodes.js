@@ -2,7 +2,7 @@
 
 import {element, table, whole} from "./dom.js";
 import {count, nodeName, rate, shell, size, span} from "./format.js";
-import {action} from "./session.js";
+import {action, command} from "./session.js";
 
 // clockWarn is the clock skew that internal/health reports, in milliseconds.
 const clockWarn = 500;
@@ -68,10 +68,10 @@ export function nodes({status}) {
     ], rows),
     element("h2", {}, "Commands"),
     element("p", {}, "Drain a node before stopping it for good: ",
-      element("code", {}, "percolator node drain ADDRESS"),
-      "; cancel the drain: ", element("code", {}, "percolator node drain ADDRESS --undo"), "."),
+      command("percolator node drain ADDRESS"),
+      "; cancel the drain: ", command("percolator node drain ADDRESS --undo"), "."),
     away.map((r) => element("p", {}, "If ", whole(nodeName(status, r.node.node_id)),
       " will not come back: ",
-      element("code", {}, `percolator node forget ${shell(String(r.node.node_id))} --yes`), ".")),
+      command(`percolator node forget ${shell(String(r.node.node_id))} --yes`), ".")),
   ];
 }

@@ -5,7 +5,7 @@ import {element, table} from "./dom.js";
 import {base64, bytes, count, message, millis, moment, plural, shell, since, span} from "./format.js";
 import {progress} from "./jobs.js";
 import {observerCharts} from "./lines.js";
-import {action} from "./session.js";
+import {action, command} from "./session.js";
 
 // state returns an observer's state, with the command line's words and precedence.
 function state(o) {
@@ -180,7 +180,7 @@ async function one(o, status, question) {
     slow.length > 0 && [element("h2", {}, "Slow or failing rows"),
       table("Slow or failing rows", rowColumns.slice(1), slow)],
     element("h2", {}, "Commands"),
-    commands(o).map((c) => element("p", {}, element("code", {}, c))),
+    commands(o).map((c) => element("p", {}, command(c))),
   ];
 }
 

@@ -4,6 +4,7 @@ import {get} from "./ask.js";
 import {element, table, whole} from "./dom.js";
 import {compare, count, millis, moment, nodeName, span} from "./format.js";
 import {quantile, time} from "./mailboxes.js";
+import {command} from "./session.js";
 
 // clockWarn is the clock skew that internal/health reports, in milliseconds.
 const clockWarn = 500;
@@ -50,6 +51,6 @@ export async function oracle({status}) {
     element("h2", {}, "Commands"),
     element("p", {}, "Clock skew: fix time synchronisation on the node (chrony); a node whose " +
     "clock is too far ahead issues no timestamps. Move the oracle to another node: ",
-    element("code", {}, "percolator tablet move 1 --to NODE --leader"), "."),
+    command("percolator tablet move 1 --to NODE --leader"), "."),
   ];
 }

@@ -2,9 +2,34 @@
 // An action counts as pending until the event stream shows its effect.
 
 import {element} from "./dom.js";
-import {moment} from "./format.js";
+import {moment, shell} from "./format.js";
 
-export const session = {name: "", role: "", how: "", may_act: false, expires_unix_ms: 0, problem: ""};
+export const session = {name: "", role: "", how: "", may_act: false, expires_unix_ms: 0, problem: "",
+  program: "percolator"};
+
+// address is that of this node for clients, if it is not the one that commands use anyway.
+let address = "";
+
+// offline matches the commands that talk to no node, as in internal/inspect/command.go.
+const offline = /^percolator (start|dev|cert|completion|help|version|recover (apply|inspect|plan)|backup (ls|prune|verify))\b/;
+
+// ownAddress sets the address that commands are sent to.
+export function ownAddress(status) {
+  const own = status?.nodes.find((r) => r.node.node_id === status.node_id)?.node.listen ?? "";
+  address = own === "127.0.0.1:7800" ? "" : own;
+}
+
+// ownCommand has a command of percolator name this binary and this node, so that it can be pasted.
+export function ownCommand(text) {
+  if (!/^percolator /.test(text)) return text;
+  const here = address === "" || offline.test(text) || text.endsWith(" --help");
+  return shell(session.program) + text.slice("percolator".length) + (here ? "" : ` --addr ${shell(address)}`);
+}
+
+// command shows a command.
+export function command(text) {
+  return element("code", {}, ownCommand(text));
+}
 
 // send posts JSON and returns the parsed answer. It throws an Error with the node's message.
 async function send(path, body) {
@@ -157,7 +182,7 @@ export async function login() {
     }
   });
   return [element("h2", {}, "Log in"),
-    element("p", {}, "Log in with a token from ", element("code", {},
+    element("p", {}, "Log in with a token from ", command(
     "percolator token create NAME --role operator"), ". Reading needs no login, except for " +
     "rows and values of a node with certificates, unless http-login is set."), form, says];
 }

@@ -5,6 +5,7 @@ import {address, get} from "./ask.js";
 import {field} from "./cells.js";
 import {bar, element, table, whole} from "./dom.js";
 import {bytes, count, nodeName, plural, rate, since, size} from "./format.js";
+import {command} from "./session.js";
 
 const orders = {load: "by load", size: "by size", trouble: "by trouble", range: "by range"};
 
@@ -89,8 +90,8 @@ export async function tablets({status, tables}, question) {
       since(t.oldest_lock_ts, status.unix_ms),
     ])),
     element("h2", {}, "Commands"),
-    element("p", {}, "Describe a tablet: ", element("code", {}, "percolator tablet describe ID"),
-    "; split an overloaded one: ", element("code", {}, "percolator tablet split TABLE ROW"),
-    "; move its leadership: ", element("code", {}, "percolator tablet move ID --to NODE --leader"), "."),
+    element("p", {}, "Describe a tablet: ", command("percolator tablet describe ID"),
+    "; split an overloaded one: ", command("percolator tablet split TABLE ROW"),
+    "; move its leadership: ", command("percolator tablet move ID --to NODE --leader"), "."),
   ];
 }

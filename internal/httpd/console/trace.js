@@ -6,6 +6,7 @@ import {at, field, tableField} from "./cells.js";
 import {element} from "./dom.js";
 import {prose} from "./findings.js";
 import {bytes, message, millis, plural, shell} from "./format.js";
+import {command} from "./session.js";
 
 const states = {
   committed: ["good", "committed"], committing: ["info", "committing"],
@@ -99,7 +100,7 @@ export async function trace(known, question) {
     element("ul", {class: "tree"}, found.steps.filter((s) => !s.parent)
       .map((s) => branch(s, found.steps, begin, end))),
     element("h2", {}, "Commands"),
-    element("p", {}, "Also search other rows for writes: ", element("code", {},
+    element("p", {}, "Also search other rows for writes: ", command(
       `percolator trace ${shell(name)} ${row.startsWith('"') ? "--escape go " : ""}${shell(row)} ` +
       "--search TABLE"),
     found.next && ["; ", prose(found.next)], "."),
