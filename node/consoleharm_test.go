@@ -96,9 +96,9 @@ func TestConsoleWhileHarmed(t *testing.T) {
 	v.goes("nodes", "refuses writes")
 	v.seesAll("full")
 	v.presses("observers", "Pause copies", "", "Done.")
-	v.goes("observers?name=copies", "percolator observer resume copies")
+	v.goes("observers?name=copies", "observer resume copies")
 	v.presses("observers", "Resume copies", "", "Done.")
-	v.goes("observers?name=copies", "percolator observer limit copies")
+	v.goes("observers?name=copies", "observer limit copies")
 	v.presses("observers", "Limit copies", "3", "Done.")
 	if s := stateOf(t, asked, "copies"); s.Info.Paused || s.Info.Limit != 3 {
 		t.Errorf("after the buttons: %v", s.Info)
