@@ -112,7 +112,7 @@ func (n *Node) serve(ctx context.Context) error {
 		s, cfg := n.servers, rpc.ServerConfig{
 			Logger: n.cfg.Logger, Latest: n.latest, Admin: n.transport.admin, Register: n.joining.register,
 			Policy: n.policy.LastRead, LegacyCerts: n.certs.clients, Clients: &n.clients,
-			Resolve: n.client.ResolveAt,
+			Resolve: n.client.ResolveAt, LeaderOf: n.leaderOf,
 		}
 		// Without certificates the server uses plain text for clients and nodes.
 		if n.joining.files != nil {
@@ -130,6 +130,16 @@ func (n *Node) serve(ctx context.Context) error {
 	})
 	n.serving.Store(true)
 	return nil
+}
+
+// leaderOf implements rpc.ServerConfig.LeaderOf.
+func (n *Node) leaderOf(tablet uint64) string {
+	leader, members := n.router.Leader(tablet), n.peerNodes.Members()
+	if leader == 0 || leader == n.identity.NodeID || members == nil {
+		return ""
+	}
+	m, _ := members.Member(leader)
+	return m.Listen
 }
 
 // clusterStatus returns the cluster's status for the console. If meta does not answer within 1 s,

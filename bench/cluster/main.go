@@ -1,6 +1,7 @@
 // Command cluster measures transactions on a cluster of processes, of one build or of several in
 // turns, so that a change can be compared with the previous build on a shared machine. Every
-// measurement has a fresh cluster on loopback, in directories that are removed afterwards.
+// measurement has a fresh cluster on loopback, in directories that are removed afterwards. The
+// clients' first address is that of the node that leads all tablets or, with -elsewhere, of another.
 //
 //	go run ./bench/cluster -builds bin                        three nodes, one-phase and two-phase
 //	go run ./bench/cluster -builds base,bin -rounds 4         in turns; ratios are to the first
@@ -31,23 +32,26 @@ import (
 )
 
 type options struct {
-	nodes    int
-	callers  int
-	duration time.Duration
+	nodes     int
+	callers   int
+	duration  time.Duration
+	elsewhere bool
 }
 
-// workload is the transaction that callers repeat: it writes fresh cells, or reads a cell and
-// writes it.
+// workload is the transaction that callers repeat: it writes fresh cells, reads a cell and writes
+// it, or reads a cell that does not exist.
 type workload struct {
 	name     string
 	twoPhase bool
 	read     bool
+	get      bool
 }
 
 var workloads = []workload{
 	{name: "one-phase"},
 	{name: "two-phase", twoPhase: true},
 	{name: "read, then write", read: true},
+	{name: "get", get: true},
 }
 
 var column = percolator.Column{Table: "bench", Name: "c"}
@@ -63,6 +67,7 @@ func run(ctx context.Context) error {
 	flag.IntVar(&o.nodes, "nodes", 3, "number of nodes")
 	flag.IntVar(&o.callers, "callers", 64, "number of concurrent callers")
 	flag.DurationVar(&o.duration, "duration", 5*time.Second, "duration of each measurement")
+	flag.BoolVar(&o.elsewhere, "elsewhere", false, "connect the clients to a node that leads no tablet")
 	flag.Parse()
 	if flag.NArg() > 0 || o.nodes < 1 || o.callers < 1 || o.duration <= 0 {
 		return errors.New("-nodes, -callers and -duration must be positive, and no arguments are accepted")
@@ -88,7 +93,11 @@ func run(ctx context.Context) error {
 func measure(ctx context.Context, o options, w workload, binary string) (f turns.Figure, err error) {
 	err = turns.WithCluster(ctx, cluster.Config{Nodes: o.nodes, Binary: binary},
 		func(c *cluster.Cluster, _ string) (err error) {
-			transport, err := rpc.Dial(ctx, c.Addrs()[:1], rpc.ClientConfig{Insecure: true})
+			leader, first := c.Addrs()[0], 0
+			if o.elsewhere {
+				first = o.nodes - 1
+			}
+			transport, err := rpc.Dial(ctx, c.Addrs()[first:first+1], rpc.ClientConfig{Insecure: true})
 			if err != nil {
 				return err
 			}
@@ -98,7 +107,7 @@ func measure(ctx context.Context, o options, w workload, binary string) (f turns
 			if err := db.CreateTable(ctx, percolator.TableSpec{Name: column.Table}); err != nil {
 				return err
 			}
-			if err := settle(ctx, binary, c.Addrs()[0], o.nodes); err != nil {
+			if err := settle(ctx, binary, leader, o.nodes); err != nil {
 				return err
 			}
 			f, err = repeat(ctx, db, o, w)
@@ -182,6 +191,10 @@ func repeat(ctx context.Context, db *percolator.DB, o options, w workload) (turn
 	return turns.Repeat(ctx, o.callers, turns.Warmup, o.duration, func(ctx context.Context, caller, i int) error {
 		row := fmt.Sprintf("row/%03d/%09d", caller, i%100_000)
 		return db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
+			if w.get {
+				_, _, err := tx.Get(ctx, row, column)
+				return err
+			}
 			if w.read {
 				if _, _, err := tx.Get(ctx, row, column); err != nil {
 					return err

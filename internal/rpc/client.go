@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,8 +22,8 @@ import (
 )
 
 // Client is the Transport of a remote process. It uses one address at a time and switches to
-// the next when that one fails. One connection is enough: any node serves any request and
-// forwards it to the tablet.
+// the next when that one fails. Any node serves any request and forwards it to the tablet; once
+// the leader of a tablet is known, operations go to it directly (leaders).
 //
 // Its methods run on the coordinator's goroutines. Each address has a link with its own
 // goroutines. The link in use is an atomic index, so a switch affects only later calls.
@@ -30,6 +31,7 @@ type Client struct {
 	links   []*link
 	rpc     pb.PercolatorClient // for unary calls to the address in use
 	current atomic.Int64        // of links
+	leaders *leaders            // nil until connected, and with ClientConfig.Proxy
 	worker  mvcc.Worker
 	closing sync.Once
 	err     error // from Close
@@ -105,8 +107,14 @@ func dial(ctx context.Context, addrs []string, cfg ClientConfig,
 		}
 		c.links = append(c.links, newLink(conn, addr, len(addrs) == 1, cfg))
 	}
-	if err := c.connectAny(ctx, cfg.DialTimeout); err != nil {
+	cluster, err := c.connectAny(ctx, cfg.DialTimeout)
+	if err != nil {
 		return nil, errors.Join(err, c.Close())
+	}
+	if !cfg.Proxy {
+		c.leaders = newLeaders(cfg, cluster, func(addr string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+			return grpc.NewClient(addr, append(slices.Clone(opts), more...)...)
+		})
 	}
 	return c, nil
 }
@@ -115,8 +123,9 @@ func dial(ctx context.Context, addrs []string, cfg ClientConfig,
 // another service: the time that a starting node has to open its listener.
 const allRefusedAfter = 700 * time.Millisecond
 
-// connectAny tries the addresses in turn until one answers, and makes its link the one in use.
-func (c *Client) connectAny(ctx context.Context, timeout time.Duration) error {
+// connectAny tries the addresses in turn until one answers, and makes its link the one in use. It
+// returns the id of the cluster.
+func (c *Client) connectAny(ctx context.Context, timeout time.Duration) (cluster string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	began := time.Now()
@@ -127,10 +136,10 @@ func (c *Client) connectAny(ctx context.Context, timeout time.Duration) error {
 		for range c.links {
 			l := c.link()
 			attempt, stop := context.WithTimeout(ctx, connectTimeout)
-			_, err := l.rpc.NodeStatus(attempt, &pb.NodeStatusRequest{})
+			answer, err := l.rpc.NodeStatus(attempt, &pb.NodeStatusRequest{})
 			stop()
 			if err == nil {
-				return nil
+				return answer.GetClusterId(), nil
 			}
 			futile, code := Diagnose(status.Convert(err).Message())
 			last = fromStatus(err)
@@ -143,12 +152,12 @@ func (c *Client) connectAny(ctx context.Context, timeout time.Duration) error {
 			// room for another connection may have room later.
 			var refusal *txn.ServerError
 			if errors.As(last, &refusal) && !refused(last) {
-				return last
+				return "", last
 			}
 			c.failover(l)
 		}
 		if allRefused && !c.awaitStart && time.Since(began) > allRefusedAfter || txn.Sleep(ctx, wait) != nil {
-			return txn.Errorf("%w: no node has answered: %w", txn.ErrUnavailable, last)
+			return "", txn.Errorf("%w: no node has answered: %w", txn.ErrUnavailable, last)
 		}
 	}
 }
@@ -165,20 +174,50 @@ func (c *Client) failover(l *link) {
 	}
 }
 
-// Send sends the operation on the stream to the address in use and waits for its answer or the
-// end of ctx. Its errors are those of link.send.
+// Send sends the operation to the tablet's leader if there is a connection to it, else to the
+// address in use, and waits for its answer or the end of ctx. Its errors are those of link.send.
+// Only an operation that was surely not sent is sent again, to the address in use: only the
+// coordinator knows which operations are idempotent.
 func (c *Client) Send(ctx context.Context, _ *pb.TabletDescriptor,
 	req *pb.TabletRequest) (*pb.TabletResponse, error) {
-	// Send does not retry an operation on another address: only the coordinator knows which
-	// operations are idempotent.
-	l, attempt := c.link(), ctx
+	if l := c.leader(req.TabletId); l != nil {
+		resp, err := c.attempt(ctx, l, req, true)
+		if lost := errors.Is(err, errBroken) || errors.Is(err, txn.ErrClosed); lost || isUnreachable(resp.GetError()) {
+			c.leaders.failed(req.TabletId, l, !lost)
+			if lost && errors.Is(err, txn.ErrNotSent) && ctx.Err() == nil {
+				return c.Send(ctx, nil, req)
+			}
+		}
+		return resp, err
+	}
+	l := c.link()
 	// If there is another address, do not wait for a silent one until ctx ends.
-	if len(c.links) > 1 {
+	resp, err := c.attempt(ctx, l, req, len(c.links) > 1)
+	if errors.Is(err, errBroken) || isUnreachable(resp.GetError()) {
+		c.failover(l)
+	}
+	return resp, err
+}
+
+// leader returns the connection to the leader of the tablet, or nil.
+func (c *Client) leader(tablet uint64) *link {
+	if c.leaders == nil {
+		return nil
+	}
+	return c.leaders.link(tablet)
+}
+
+// attempt sends the operation over the link and, if bounded, waits for the answer for answerWithin
+// at most.
+func (c *Client) attempt(ctx context.Context, l *link, req *pb.TabletRequest,
+	bounded bool) (*pb.TabletResponse, error) {
+	attempt := ctx
+	if bounded {
 		var cancel context.CancelFunc
 		attempt, cancel = context.WithTimeout(ctx, c.answerWithin)
 		defer cancel()
 	}
-	resp, err := l.send(attempt, req)
+	resp, leader, err := l.send(attempt, req)
 	// The attempt timed out, not the caller's context.
 	if err != nil && attempt.Err() != nil && ctx.Err() == nil {
 		silent := txn.Errorf("%w: %s has not answered within %v", errBroken, l.addr, c.answerWithin)
@@ -187,8 +226,8 @@ func (c *Client) Send(ctx context.Context, _ *pb.TabletDescriptor,
 		}
 		err = silent
 	}
-	if errors.Is(err, errBroken) || isUnreachable(resp.GetError()) {
-		c.failover(l)
+	if err == nil && c.leaders != nil {
+		c.leaders.learn(req.TabletId, leader, l)
 	}
 	return resp, err
 }
@@ -203,13 +242,32 @@ func isUnreachable(e *pb.Error) bool {
 	return false
 }
 
+// metaTablet is the tablet whose leader runs the oracle.
+const metaTablet = 1
+
 // Timestamps requests count timestamps from the oracle. It may return fewer.
 func (c *Client) Timestamps(ctx context.Context, count int) (mvcc.Timestamp, int, error) {
-	resp, err := c.rpc.Timestamps(ctx, &pb.TimestampsRequest{
-		Count: uint32(min(count, maxTimestamps)),
-	})
+	req := &pb.TimestampsRequest{Count: uint32(min(count, maxTimestamps))}
+	if l := c.leader(metaTablet); l != nil {
+		attempt, cancel := context.WithTimeout(ctx, c.answerWithin)
+		resp, err := l.rpc.Timestamps(attempt, req)
+		cancel()
+		if err == nil {
+			c.leaders.learn(metaTablet, resp.Leader, l)
+			return mvcc.Timestamp(resp.First), int(resp.Count), nil
+		}
+		// Unused timestamps do no harm: the request is repeated at the address in use.
+		if ctx.Err() == nil {
+			c.leaders.failed(metaTablet, l, errors.Is(attempt.Err(), context.Canceled))
+		}
+	}
+	l := c.link()
+	resp, err := c.rpc.Timestamps(ctx, req)
 	if err != nil {
 		return 0, 0, err
+	}
+	if c.leaders != nil {
+		c.leaders.learn(metaTablet, resp.Leader, l)
 	}
 	return mvcc.Timestamp(resp.First), int(resp.Count), nil
 }
@@ -290,6 +348,9 @@ func (c *Client) Worker() mvcc.Worker { return c.worker }
 func (c *Client) Close() error {
 	c.closing.Do(func() {
 		var errs []error
+		if c.leaders != nil {
+			c.leaders.close()
+		}
 		for _, l := range c.links {
 			errs = append(errs, l.close())
 		}

@@ -139,6 +139,9 @@ type ServerConfig struct {
 	// Revoked reports whether a certificate was revoked after its TLS handshake. The server
 	// closes such a connection at its next call or operation. nil: no certificate is revoked.
 	Revoked func(*x509.Certificate) bool
+	// LeaderOf returns the address for clients of the node that leads a tablet; "" if this node
+	// leads it, or no leader is known. nil: clients are not told.
+	LeaderOf func(tablet uint64) string
 	// LegacyCerts records clients whose certificates have no role; nil: they are only logged.
 	LegacyCerts *LegacyCerts
 	// Clients lists the server's connections and limits their rates; nil: a private one.

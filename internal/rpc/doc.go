@@ -24,7 +24,10 @@
 //     logged (audit.go, ADR 0039). Revoking a certificate ends its connections (ADR 0047).
 //  4. Operations of many callers share messages by natural batching: the sender sends all that
 //     is queued at once.
-//  5. A client that disappears without closing its connection (stopped, or partitioned) is
+//  5. A client sends a tablet's operations to its leader's node over a direct connection, if
+//     there is one to a node of its cluster, and to its address in use otherwise (leaders.go,
+//     ADR 0059). Nothing waits for a direct connection.
+//  6. A client that disappears without closing its connection (stopped, or partitioned) is
 //     detected within 15 s: the server pings it after 10 s of silence, and closes the
 //     connection 5 s later. That cancels its operations and frees its place. Its other
 //     resources expire: locks at their expiry unless renewed, and held history at the end of

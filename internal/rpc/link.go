@@ -74,8 +74,9 @@ const (
 )
 
 type callAnswer struct {
-	resp *pb.TabletResponse
-	err  error
+	resp   *pb.TabletResponse
+	leader string
+	err    error
 }
 
 // newLink returns a link over the connection and starts its goroutine.
@@ -90,13 +91,15 @@ func newLink(conn *grpc.ClientConn, addr string, sole bool, cfg ClientConfig) *l
 	return l
 }
 
-// send queues the operation and waits for its answer or the end of ctx. The error wraps
+// send queues the operation and waits for its answer, with the address of the tablet's leader if
+// the answer names one, or for the end of ctx. The error wraps
 // txn.ErrNotSent exactly if the operation did not leave this process, and also a
 // txn.OverloadedError if the queue is full.
-func (l *link) send(ctx context.Context, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+func (l *link) send(ctx context.Context, req *pb.TabletRequest) (resp *pb.TabletResponse,
+	leader string, err error) {
 	if l.unanswered.Add(1) > int64(l.cfg.QueueLimit) {
 		l.unanswered.Add(-1)
-		return nil, txn.Errorf("%w: %w", txn.ErrNotSent, &txn.OverloadedError{
+		return nil, "", txn.Errorf("%w: %w", txn.ErrNotSent, &txn.OverloadedError{
 			RetryAfter: 10 * time.Millisecond, Message: "too many operations wait for " + l.addr,
 		})
 	}
@@ -106,7 +109,7 @@ func (l *link) send(ctx context.Context, req *pb.TabletRequest) (*pb.TabletRespo
 	// Check under the mutex, so that nothing is queued after the last drop.
 	if l.closed {
 		l.mu.Unlock()
-		return nil, txn.Errorf("%w: %w", txn.ErrNotSent, txn.ErrClosed)
+		return nil, "", txn.Errorf("%w: %w", txn.ErrNotSent, txn.ErrClosed)
 	}
 	l.queue = append(l.queue, c)
 	first := len(l.queue) == 1
@@ -118,13 +121,13 @@ func (l *link) send(ctx context.Context, req *pb.TabletRequest) (*pb.TabletRespo
 	// The owner of the call, receive or drop, sends the answer.
 	select {
 	case a := <-c.answer:
-		return a.resp, a.err
+		return a.resp, a.leader, a.err
 	case <-ctx.Done():
 		// The first change of the state decides: the call is either dropped here or sent.
 		if c.state.CompareAndSwap(callQueued, callDropped) {
-			return nil, txn.Errorf("%w: %w", txn.ErrNotSent, ctx.Err())
+			return nil, "", txn.Errorf("%w: %w", txn.ErrNotSent, ctx.Err())
 		}
-		return nil, ctx.Err()
+		return nil, "", ctx.Err()
 	}
 }
 
@@ -323,7 +326,7 @@ func (s *stream) dispatch(results *pb.OperationResults) {
 	for _, r := range results.Results {
 		if c := s.pending[r.GetId()]; c != nil && r.Response != nil {
 			delete(s.pending, r.Id)
-			c.answer <- callAnswer{resp: r.Response}
+			c.answer <- callAnswer{resp: r.Response, leader: r.Leader}
 		}
 	}
 }

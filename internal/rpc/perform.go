@@ -59,7 +59,17 @@ func (o *operations) perform(t task) {
 	found := cellsIn(resp)
 	o.s.cfg.Clients.rates.answered(policy, identity, t.Request, found-1, began)
 	o.conn.use.done(max(cellsOf(t.Request), found), began)
-	o.answer(answered{&pb.OperationResult{Id: t.Id, Response: resp}, bytes, t.held})
+	o.answer(answered{&pb.OperationResult{
+		Id: t.Id, Response: resp, Leader: o.s.leaderOf(t.Request.TabletId),
+	}, bytes, t.held})
+}
+
+// leaderOf is ServerConfig.LeaderOf.
+func (s *service) leaderOf(tablet uint64) string {
+	if s.cfg.LeaderOf == nil {
+		return ""
+	}
+	return s.cfg.LeaderOf(tablet)
 }
 
 // policy returns the node's latest version of the cluster's policy, or nil if it has none.

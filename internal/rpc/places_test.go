@@ -115,7 +115,7 @@ func TestSharesInPlainText(t *testing.T) {
 		t.Errorf("one address has more than half of the places: %v", err)
 	}
 	l := newLink(connect("127.0.0.1"), addr, true, ClientConfig{})
-	if _, err := l.send(t.Context(), anything()); !errors.Is(err, txn.ErrNotSent) {
+	if _, _, err := l.send(t.Context(), anything()); !errors.Is(err, txn.ErrNotSent) {
 		t.Errorf("an operation for which there is no place: %v", err)
 	}
 	if err := errors.Join(l.close(), first.Close()); err != nil {

@@ -180,7 +180,9 @@ func (s *service) Timestamps(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
-	return &pb.TimestampsResponse{First: uint64(first), Count: uint32(n)}, nil
+	return &pb.TimestampsResponse{
+		First: uint64(first), Count: uint32(n), Leader: s.leaderOf(metaTablet),
+	}, nil
 }
 
 // Locate reads the tablet map.

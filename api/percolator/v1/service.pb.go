@@ -118,9 +118,12 @@ func (x *OperationBatch) GetOperations() []*Operation {
 }
 
 type OperationResult struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	Response      *TabletResponse        `protobuf:"bytes,2,opt,name=response,proto3" json:"response,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Id       uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Response *TabletResponse        `protobuf:"bytes,2,opt,name=response,proto3" json:"response,omitempty"`
+	// The address for clients of the node that leads the tablet, if this node forwarded the operation to it. Clients may
+	// send further operations on the tablet there.
+	Leader        string `protobuf:"bytes,3,opt,name=leader,proto3" json:"leader,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -167,6 +170,13 @@ func (x *OperationResult) GetResponse() *TabletResponse {
 		return x.Response
 	}
 	return nil
+}
+
+func (x *OperationResult) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
 }
 
 type OperationResults struct {
@@ -261,6 +271,7 @@ type TimestampsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	First         uint64                 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
 	Count         uint32                 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	Leader        string                 `protobuf:"bytes,3,opt,name=leader,proto3" json:"leader,omitempty"` // the address for clients of the oracle's node, unless it is this one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -307,6 +318,13 @@ func (x *TimestampsResponse) GetCount() uint32 {
 		return x.Count
 	}
 	return 0
+}
+
+func (x *TimestampsResponse) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
 }
 
 type LocateRequest struct {
@@ -3266,17 +3284,19 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x0eOperationBatch\x128\n" +
 	"\n" +
 	"operations\x18\x01 \x03(\v2\x18.percolator.v1.OperationR\n" +
-	"operations\"\\\n" +
+	"operations\"t\n" +
 	"\x0fOperationResult\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x129\n" +
-	"\bresponse\x18\x02 \x01(\v2\x1d.percolator.v1.TabletResponseR\bresponse\"L\n" +
+	"\bresponse\x18\x02 \x01(\v2\x1d.percolator.v1.TabletResponseR\bresponse\x12\x16\n" +
+	"\x06leader\x18\x03 \x01(\tR\x06leader\"L\n" +
 	"\x10OperationResults\x128\n" +
 	"\aresults\x18\x01 \x03(\v2\x1e.percolator.v1.OperationResultR\aresults\")\n" +
 	"\x11TimestampsRequest\x12\x14\n" +
-	"\x05count\x18\x01 \x01(\rR\x05count\"@\n" +
+	"\x05count\x18\x01 \x01(\rR\x05count\"X\n" +
 	"\x12TimestampsResponse\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\x04R\x05first\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\rR\x05count\"M\n" +
+	"\x05count\x18\x02 \x01(\rR\x05count\x12\x16\n" +
+	"\x06leader\x18\x03 \x01(\tR\x06leader\"M\n" +
 	"\rLocateRequest\x12\x14\n" +
 	"\x05table\x18\x01 \x01(\rR\x05table\x12\x10\n" +
 	"\x03row\x18\x02 \x01(\fR\x03row\x12\x14\n" +
