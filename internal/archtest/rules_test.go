@@ -47,9 +47,22 @@ func TestHouseRules(t *testing.T) {
 	}
 }
 
-// TestRulesCanFail runs the rules over a tree that breaks each of them once.
+// TestRulesCanFail runs the rules over a tree that breaks each of them once: testdata/bad, and a
+// file and a function that are one line too long.
 func TestRulesCanFail(t *testing.T) {
-	findings, err := inspect(filepath.Join("testdata", "bad"))
+	tree := filepath.Join(t.TempDir(), "bad")
+	if err := os.CopyFS(tree, os.DirFS(filepath.Join("testdata", "bad"))); err != nil {
+		t.Fatal(err)
+	}
+	function := "package bad\n\nfunc tooLong() {\n" + strings.Repeat("\t_ = answer\n", maxFuncLines-1) + "}\n"
+	for name, text := range map[string]string{
+		"function.go": function, "long.go": "package bad\n" + strings.Repeat("//\n", maxFileLines),
+	} {
+		if err := os.WriteFile(filepath.Join(tree, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	findings, err := inspect(tree)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +76,7 @@ func TestRulesCanFail(t *testing.T) {
 		"doc bad.go Type",
 		"doc bad.go Type.Method",
 		"file long.go 601 lines",
-		"func bad.go tooLong: 71 lines",
+		"func function.go tooLong: 71 lines",
 		"init bad.go init",
 		"package bad.go package bad has no comment",
 		"sleep bad_test.go line 8",
