@@ -13,18 +13,14 @@ import (
 // The Raft log on the disk, which all replicas of the node share. Its bytes written count from
 // the start of the process; the other figures describe the files.
 var logTable = table[*pb.LogStatus]{
-	gauge("log_segments", "Files of the Raft log.", func(s *pb.LogStatus) uint64 { return s.Segments }),
-	gauge("log_bytes", "Bytes of the Raft log's files.",
-		func(s *pb.LogStatus) uint64 { return s.Bytes }),
-	gauge("log_live_bytes", "Bytes of the entries kept in them.",
-		func(s *pb.LogStatus) uint64 { return s.LiveBytes }),
-	counter("log_written_bytes_total", "Bytes written to the Raft log.",
-		func(s *pb.LogStatus) uint64 { return s.Written }),
+	gauge("log_segments", "Files of the Raft log.", (*pb.LogStatus).GetSegments),
+	gauge("log_bytes", "Bytes of the Raft log's files.", (*pb.LogStatus).GetBytes),
+	gauge("log_live_bytes", "Bytes of the entries kept in them.", (*pb.LogStatus).GetLiveBytes),
+	counter("log_written_bytes_total", "Bytes written to the Raft log.", (*pb.LogStatus).GetWritten),
 	gauge("log_replay_bytes",
 		"Bytes of the Raft log behind the last checkpoint of the state, which a start after a crash replays.",
-		func(s *pb.LogStatus) uint64 { return s.Unchecked }),
-	gauge("log_disk_free_bytes", "Free space of the file system of the Raft log.",
-		func(s *pb.LogStatus) uint64 { return s.DiskFree }),
+		(*pb.LogStatus).GetUnchecked),
+	gauge("log_disk_free_bytes", "Free space of the file system of the Raft log.", (*pb.LogStatus).GetDiskFree),
 	gauge("log_checkpoint_age_seconds",
 		"Age of the last checkpoint of the state; 0 if nothing is behind it.",
 		func(s *pb.LogStatus) float64 { return millis(s.CheckpointAgeMs).Seconds() }),
@@ -32,10 +28,8 @@ var logTable = table[*pb.LogStatus]{
 
 // The file system of the node's directory.
 var diskTable = table[*pb.NodeStatusResponse]{
-	gauge("disk_free_bytes", "Free space of the node's file system.",
-		func(s *pb.NodeStatusResponse) uint64 { return s.DiskFree }),
-	gauge("disk_used_bytes", "Space used by the node's directory.",
-		func(s *pb.NodeStatusResponse) uint64 { return s.DiskUsed }),
+	gauge("disk_free_bytes", "Free space of the node's file system.", (*pb.NodeStatusResponse).GetDiskFree),
+	gauge("disk_used_bytes", "Space used by the node's directory.", (*pb.NodeStatusResponse).GetDiskUsed),
 	gauge("disk_write_blocked", "1 while the node refuses writes because space is short.",
 		func(s *pb.NodeStatusResponse) float64 { return oneIf(s.WriteBlocked != "") }),
 	gauge("disk_damaged", "1 once the node's store was found damaged: it serves nothing any more.",

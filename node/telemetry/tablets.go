@@ -15,10 +15,9 @@ import (
 
 // The oracle counts on the node that issues the timestamps: the leader of meta.
 var oracleTable = table[*pb.NodeStatusResponse]{
-	counter("oracle_timestamps_total", "Timestamps issued.",
-		func(s *pb.NodeStatusResponse) uint64 { return s.OracleServed }),
+	counter("oracle_timestamps_total", "Timestamps issued.", (*pb.NodeStatusResponse).GetOracleServed),
 	counter("oracle_batches_total", "Batches in which they were issued.",
-		func(s *pb.NodeStatusResponse) uint64 { return s.OracleBatches }),
+		(*pb.NodeStatusResponse).GetOracleBatches),
 }
 
 // replica is the status of one replica. A replica at rest is not woken: its last status still
@@ -43,15 +42,12 @@ func (r replica) lag() (entries uint64, unheard int) {
 }
 
 var replicaTable = table[replica]{
-	counter("tablet_reads_total", "Reads.", func(r replica) uint64 { return r.Reads }, "tablet"),
+	counter("tablet_reads_total", "Reads.", replica.GetReads, "tablet"),
 	counter("tablet_mutations_total", "Mutations, including repeated evaluations.",
-		func(r replica) uint64 { return r.Mutations }, "tablet"),
-	counter("tablet_batches_total", "Batches of reads and mutations.",
-		func(r replica) uint64 { return r.Batches }, "tablet"),
-	counter("tablet_proposals_total", "Raft entries proposed.",
-		func(r replica) uint64 { return r.Proposals }, "tablet"),
-	gauge("tablet_locks", "Locks and reservations held.",
-		func(r replica) uint64 { return r.Locks }, "tablet"),
+		replica.GetMutations, "tablet"),
+	counter("tablet_batches_total", "Batches of reads and mutations.", replica.GetBatches, "tablet"),
+	counter("tablet_proposals_total", "Raft entries proposed.", replica.GetProposals, "tablet"),
+	gauge("tablet_locks", "Locks and reservations held.", replica.GetLocks, "tablet"),
 	gauge("tablet_oldest_lock_seconds",
 		"Age of the transaction with the oldest lock among the first thousand locks of a tablet led here; 0 without locks.",
 		func(r replica) float64 { return r.oldestLock.Seconds() }, "tablet"),
@@ -69,9 +65,8 @@ var replicaTable = table[replica]{
 	// A tablet's leader counts these; a new leader counts from 0, and so does one whose tablet
 	// was split.
 	gauge("history_garbage_entries", "Estimated number of entries that wait for collection.",
-		func(r replica) uint64 { return r.Garbage }, "tablet"),
-	counter("history_collected_total", "Entries deleted by collection.",
-		func(r replica) uint64 { return r.Collected }, "tablet"),
+		replica.GetGarbage, "tablet"),
+	counter("history_collected_total", "Entries deleted by collection.", replica.GetCollected, "tablet"),
 }
 
 // group counts the replicas of the node.
