@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -145,9 +146,7 @@ func (r *restoreRun) find(ctx context.Context) error {
 		return err
 	}
 	at := r.options.At
-	if at == 0 {
-		at = last.At
-	}
+	at = cmp.Or(at, last.At)
 	if first := r.chain[0]; at < first.At || at > last.At {
 		return coded.Errorf("", "%w: the backups cover the timestamps from %d (%s) to %d (%s), not %d",
 			ErrNotFound, first.At, first.Time, last.At, last.Time, at)
@@ -202,9 +201,7 @@ func (r *restoreRun) choose() error {
 		if len(wanted) > 0 && !ok {
 			continue
 		}
-		if to == "" {
-			to = t.Name
-		}
+		to = cmp.Or(to, t.Name)
 		x := target{Table: t, to: to}
 		// The first backup of the chain that contains it.
 		i := slices.IndexFunc(r.chain, func(m *Manifest) bool { return m.has(t.ID) })

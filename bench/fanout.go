@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,9 +45,7 @@ func measureFanout(ctx context.Context, o options, out io.Writer) (err error) {
 				return err
 			}
 			what := fmt.Sprintf("%d rows a transaction", loadBatch)
-			if small == 0 {
-				small = done
-			}
+			small = cmp.Or(small, done)
 			if one {
 				what = "one change"
 			}

@@ -96,9 +96,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	o.Versions = cmp.Or(o.Versions, version.Known())
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	sizes := SizesFor(o.Memory)
 	if o.table, o.growth = sizes.Table, 1; sizes.Grow {
 		o.growth = 2

@@ -1,6 +1,7 @@
 package archiver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -67,9 +68,7 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Job, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	w := &work{cfg: cfg}
 	turns, err := actorkit.SpawnTurns(system, actorkit.TurnsConfig{Name: "archiver", Turn: w.turn})
 	if err != nil {

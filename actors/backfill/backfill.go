@@ -1,6 +1,7 @@
 package backfill
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,9 +69,7 @@ func (c Config) withDefaults() Config {
 	positive(&c.Page, DefaultPage)
 	positive(&c.PaceIdle, DefaultPaceIdle)
 	positive(&c.PaceRetry, DefaultPaceRetry)
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Waiting == nil && c.Client != nil {
 		client := c.Client
 		c.Waiting = func(ctx context.Context, observer string) (uint64, error) {

@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -93,9 +94,7 @@ func (c Config) withDefaults() (Config, error) {
 	orDuration(&c.Interval, min(DefaultInterval, c.History/10))
 	orDuration(&c.ForceAfter, min(time.Minute, c.History))
 	orDuration(&c.MaxHold, 10*c.History)
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c, nil
 }
 

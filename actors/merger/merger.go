@@ -1,6 +1,7 @@
 package merger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -75,15 +76,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Meta == nil || c.Overview == nil || c.MaxBytes == 0 || c.MaxLoad == 0 {
 		return c, errConfig
 	}
-	if c.Interval == 0 {
-		c.Interval = DefaultInterval
-	}
-	if c.After == 0 {
-		c.After = DefaultAfter
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Interval = cmp.Or(c.Interval, DefaultInterval)
+	c.After = cmp.Or(c.After, DefaultAfter)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c, nil
 }
 

@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -137,9 +138,7 @@ func (o *Oracle) Stop() error { return o.system.Root.StopFuture(o.port.PID()).Wa
 
 // Spawn starts the oracle of the meta tablet. It fails if the name "oracle" is taken.
 func Spawn(system *actor.ActorSystem, meta Meta, cfg Config) (*Oracle, error) {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
 	}

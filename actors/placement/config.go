@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -106,14 +107,12 @@ type Config struct {
 var errConfig = errors.New("placement: Meta, Cluster and a replica count of 1, 3 or 5 are required")
 
 func (c Config) withDefaults() (Config, error) {
-	orDefault(&c.Replicas, DefaultReplicas)
-	orDefault(&c.GoneAfter, DefaultGoneAfter)
-	orDefault(&c.Interval, DefaultInterval)
-	orDefault(&c.Busy, DefaultBusy)
-	orDefault(&c.Rest, DefaultRest)
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Replicas = cmp.Or(c.Replicas, DefaultReplicas)
+	c.GoneAfter = cmp.Or(c.GoneAfter, DefaultGoneAfter)
+	c.Interval = cmp.Or(c.Interval, DefaultInterval)
+	c.Busy = cmp.Or(c.Busy, DefaultBusy)
+	c.Rest = cmp.Or(c.Rest, DefaultRest)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	// An even number would enlarge the quorum and tolerate no more failures.
 	if c.Replicas%2 == 0 || c.Replicas < 1 || c.Replicas > maxReplicas {
 		return c, errConfig
@@ -126,9 +125,3 @@ func (c Config) withDefaults() (Config, error) {
 
 // maxReplicas is the largest value of Config.Replicas.
 const maxReplicas = 5
-
-func orDefault[T int | time.Duration](v *T, def T) {
-	if *v == 0 {
-		*v = def
-	}
-}

@@ -1,6 +1,7 @@
 package splitter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -76,20 +77,12 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Client == nil || c.Meta == nil || c.Overview == nil {
 		return c, errConfig
 	}
-	orDefault(&c.MaxBytes, DefaultMaxBytes)
-	orDefault(&c.MaxLoad, DefaultMaxLoad)
-	orDefault(&c.Interval, DefaultInterval)
-	orDefault(&c.MaxTablets, DefaultMaxTablets)
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.MaxBytes = cmp.Or(c.MaxBytes, DefaultMaxBytes)
+	c.MaxLoad = cmp.Or(c.MaxLoad, DefaultMaxLoad)
+	c.Interval = cmp.Or(c.Interval, DefaultInterval)
+	c.MaxTablets = cmp.Or(c.MaxTablets, DefaultMaxTablets)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c, nil
-}
-
-func orDefault[T uint64 | int | time.Duration](v *T, def T) {
-	if *v == 0 {
-		*v = def
-	}
 }
 
 // Splitter is the running actor. Its methods may be called concurrently.

@@ -1,6 +1,7 @@
 package tablet
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
@@ -61,9 +62,7 @@ const DefaultPipeline = 1
 const DefaultIndexed = 32 << 10
 
 func (cfg Config) withDefaults() Config {
-	if cfg.Metrics == nil {
-		cfg.Metrics = &Metrics{}
-	}
+	cfg.Metrics = cmp.Or(cfg.Metrics, &Metrics{})
 	if cfg.MaxWait <= 0 {
 		cfg.MaxWait = 10 * time.Second
 	}

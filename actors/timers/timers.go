@@ -1,6 +1,7 @@
 package timers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -76,12 +77,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Pause <= 0 {
 		c.Pause = DefaultPause
 	}
-	if c.Stats == nil {
-		c.Stats = new(Stats)
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Stats = cmp.Or(c.Stats, new(Stats))
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c, nil
 }
 

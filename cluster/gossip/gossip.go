@@ -113,9 +113,7 @@ var _ cluster.Members = (*Gossip)(nil)
 // Open starts gossip over the listener, which it owns from then on. It does not wait for
 // other nodes. Errors: ErrKeys, ErrTooLong.
 func Open(cfg Config, l *Listener) (*Gossip, error) {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	cfg.Timing = cfg.Timing.withDefaults()
 	cfg.Self.Gossip = cmp.Or(cfg.Self.Gossip, l.Addr())
 	if cfg.Self.NodeID == 0 || cfg.Self.Incarnation == 0 || cfg.ClusterID == "" {

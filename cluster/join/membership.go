@@ -125,9 +125,7 @@ type Membership struct {
 
 // NewMembership returns a Membership that responds to Hello but admits no node before Open.
 func NewMembership(cfg MembershipConfig) *Membership {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	if cfg.Waiting == nil {
 		cfg.Waiting = func(string) {}
 	}

@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"cmp"
 	"context"
 
 	"google.golang.org/protobuf/proto"
@@ -57,9 +58,7 @@ func (obs *Observers) writeCatalogue(ctx context.Context,
 	defer obs.ddl.unlock()
 	return update(ctx, obs.records, rowCatalogue,
 		func(c *pb.Catalogue) (*pb.Catalogue, []change, error) {
-			if c == nil {
-				c = &pb.Catalogue{}
-			}
+			c = cmp.Or(c, &pb.Catalogue{})
 			before := proto.CloneOf(c)
 			with, err := fn(c)
 			// Without a change there is no new version, hence nothing to send to the tablets.

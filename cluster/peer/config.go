@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
@@ -84,8 +85,6 @@ func (c Config) withDefaults() Config {
 	positive(&c.RaftBytes, 64<<20)
 	positive(&c.Incoming, 16<<10)
 	positive(&c.AnswerBytes, 128<<20)
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }

@@ -1,6 +1,7 @@
 package remoting
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,9 +94,7 @@ func Open(cfg Config) (*Link, error) {
 	if cfg.MaxPending <= 0 {
 		cfg.MaxPending = 512
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	l := &Link{
 		cfg: cfg, nodes: make(map[uint64]*target), limiter: newLimiter(cfg), receives: make(chan struct{}),
 	}

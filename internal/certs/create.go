@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -60,9 +61,7 @@ type Created struct {
 // CreateCA creates an authority and the first gossip key.
 func CreateCA(r Request) (Created, error) {
 	r = r.withDefaults(CALifetime)
-	if r.Name == "" {
-		r.Name = "percolator"
-	}
+	r.Name = cmp.Or(r.Name, "percolator")
 	key, template, err := r.template(r.Name, nil)
 	if err != nil {
 		return Created{}, err
@@ -92,9 +91,7 @@ func CreateNode(r Request) (Created, error) {
 
 // CreateClient creates a client's certificate. Afterwards Dir contains all files that a client needs.
 func CreateClient(r Request) (Created, error) {
-	if r.Role == "" {
-		r.Role = Writer
-	}
+	r.Role = cmp.Or(r.Role, Writer)
 	if !slices.Contains(ClientRoles(), r.Role) {
 		return Created{}, fmt.Errorf("%w: a client cannot have the role %q: use %s", ErrRole, r.Role,
 			list(ClientRoles()))
@@ -109,9 +106,7 @@ func (r Request) withDefaults(lifetime time.Duration) Request {
 	if r.Now.IsZero() {
 		r.Now = time.Now()
 	}
-	if r.CA == "" {
-		r.CA = r.Dir
-	}
+	r.CA = cmp.Or(r.CA, r.Dir)
 	return r
 }
 

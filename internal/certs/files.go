@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -43,9 +44,7 @@ type stamp struct {
 // Open loads the files. If one is invalid, missing or expired it returns an error that names the file
 // and a remedy.
 func Open(source Source, logger *slog.Logger) (*Files, error) {
-	if logger == nil {
-		logger = slog.New(slog.DiscardHandler)
-	}
+	logger = cmp.Or(logger, slog.New(slog.DiscardHandler))
 	f := &Files{source: source, logger: logger, checked: time.Now()}
 	f.stamps = f.stat()
 	first, err := source.load(time.Now())

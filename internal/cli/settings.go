@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -30,9 +31,7 @@ func (c *commandLine) fill(cmd *cobra.Command) error {
 	known := map[string]bool{}
 	collectFlags(cmd.Root(), known)
 	settings, env := map[string]string{}, environment(c.App.Environ)
-	if c.config == "" {
-		c.config = env["config"]
-	}
+	c.config = cmp.Or(c.config, env["config"])
 	if c.config != "" {
 		if err := loadFile(settings, c.config, known); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -90,9 +91,7 @@ var defaultTiming = timing{
 func Open(o Options) (*Server, error) { return open(o, defaultTiming) }
 
 func open(o Options, t timing) (*Server, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	listener, err := net.Listen("tcp", o.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("httpd: %w", err)

@@ -1,6 +1,7 @@
 package notifytest
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"testing"
@@ -55,9 +56,7 @@ type Node struct {
 func Start(t testing.TB, cfg NodeConfig) *Node {
 	t.Helper()
 	logger := slog.New(slog.DiscardHandler)
-	if cfg.ID == 0 {
-		cfg.ID = 1
-	}
+	cfg.ID = cmp.Or(cfg.ID, 1)
 	n := &Node{System: actorkit.NewSystem(logger), Tables: map[string]mvcc.TableID{}, t: t}
 	n.Process = cfg.Cluster.Process(cfg.ID, 1)
 	if cfg.Faults != nil {

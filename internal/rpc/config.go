@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -194,21 +195,15 @@ func (c ServerConfig) withDefaults() ServerConfig {
 	if c.keepalive <= 0 {
 		c.keepalive, c.keepaliveAnswer = keepaliveTime, keepaliveTimeout
 	}
-	if c.LegacyCerts == nil {
-		c.LegacyCerts = &LegacyCerts{}
-	}
-	if c.Clients == nil {
-		c.Clients = &Clients{}
-	}
+	c.LegacyCerts = cmp.Or(c.LegacyCerts, &LegacyCerts{})
+	c.Clients = cmp.Or(c.Clients, &Clients{})
 	if c.Admin == nil {
 		c.Admin = pb.UnimplementedAdminServer{}
 	}
 	if c.MaxInFlight <= 0 {
 		c.MaxInFlight = 1024
 	}
-	if c.MaxStreams == 0 {
-		c.MaxStreams = 16
-	}
+	c.MaxStreams = cmp.Or(c.MaxStreams, 16)
 	if c.MaxConnections <= 0 {
 		c.MaxConnections = 1024
 	}
@@ -221,8 +216,6 @@ func (c ServerConfig) withDefaults() ServerConfig {
 	if c.WriteTimeout <= 0 {
 		c.WriteTimeout = 30 * time.Second
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }

@@ -1,6 +1,7 @@
 package simtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,9 +72,7 @@ func New(cfg Config) (*Cluster, error) {
 		done: make(chan struct{}),
 	}
 	c.log = &logTail{began: c.began}
-	if cfg.Detect == 0 {
-		cfg.Detect = 800*time.Millisecond + time.Duration(cfg.Seed%18)*100*time.Millisecond
-	}
+	cfg.Detect = cmp.Or(cfg.Detect, 800*time.Millisecond+time.Duration(cfg.Seed%18)*100*time.Millisecond)
 	c.gossip, c.doors = newGossip(c.network, cfg.Detect), newDoors(c.network)
 	c.running.Go(func() { c.gossip.run(c.done) })
 	for range cfg.Nodes {

@@ -1,6 +1,7 @@
 package simtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,15 +115,9 @@ func Run(o Options) (r Report) {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Faults == 0 {
-		o.Faults = defaultFaults
-	}
-	if o.Gap == 0 {
-		o.Gap = defaultGap
-	}
-	if o.Workers == 0 {
-		o.Workers = defaultWorkers
-	}
+	o.Faults = cmp.Or(o.Faults, defaultFaults)
+	o.Gap = cmp.Or(o.Gap, defaultGap)
+	o.Workers = cmp.Or(o.Workers, defaultWorkers)
 	if o.Shares == nil {
 		o.Shares = everything
 	}

@@ -1,6 +1,7 @@
 package txn
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
@@ -85,9 +86,7 @@ func (c Config) withDefaults() Config {
 	orDefault(&c.LeaseTTL, 30*time.Second)
 	orDefault(&c.ReadCacheBytes, 16<<20)
 	orDefault(&c.TransactionBytes, 128<<20)
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
 

@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,9 +40,7 @@ func NodeLine(n *pb.Node) []any {
 		state = "unknown" // it holds replicas, and meta does not answer
 	}
 	zone := n.Labels["zone"]
-	if zone == "" {
-		zone = "-"
-	}
+	zone = cmp.Or(zone, "-")
 	line := []any{n.NodeId, n.Listen, state}
 	if !n.Alive {
 		return append(line, "away", zone, "-", "-", "-", "-", "-", n.Version)
