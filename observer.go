@@ -78,8 +78,9 @@ func (e *PartialError) Error() string {
 // ObserverSpec is one registered observer.
 type ObserverSpec struct {
 	Name   string // unique in the cluster
-	Column Column // observed by this observer only
-	// Weak marks a notify-only column: a run acknowledges nothing and may repeat.
+	Column Column // other observers may observe it too
+	// Weak marks a notify-only column: a run acknowledges nothing and may repeat. The observers
+	// of a column are all weak or all strong.
 	Weak bool
 	Func ObserverFunc // nil if BatchFunc is set
 	// BatchFunc is called instead of Func, with at most Batch changes, unless it is nil.
@@ -106,13 +107,13 @@ type Registry struct {
 	middleware []Middleware // outermost first
 	tables     []TableSpec
 	names      map[string]bool
-	columns    map[Column]string
+	columns    map[Column]ObserverSpec // the first observer of each
 	errs       []error
 }
 
 // NewRegistry returns an empty registry.
 func NewRegistry() *Registry {
-	return &Registry{names: map[string]bool{}, columns: map[Column]string{}}
+	return &Registry{names: map[string]bool{}, columns: map[Column]ObserverSpec{}}
 }
 
 // ObserverOption changes one field of an observer's registration.
@@ -130,8 +131,10 @@ func Deadline(d time.Duration) ObserverOption { return func(o *ObserverSpec) { o
 func MaxAttempts(n int) ObserverOption { return func(o *ObserverSpec) { o.MaxAttempts = n } }
 
 // Strong registers an observer of a data column: at most one of its transactions commits
-// per change, and several changes may be collapsed into one run (§2.4). Err reports an
-// invalid registration.
+// per change, and several changes may be collapsed into one run (§2.4). A column may have
+// several observers, of one program or of several. Each sees every change and works by
+// itself: one that is slow, paused or has a change parked does not delay the others, and
+// nothing orders their runs. Err reports an invalid registration.
 func (r *Registry) Strong(name string, col Column, fn ObserverFunc, opts ...ObserverOption) {
 	r.add(ObserverSpec{Name: name, Column: col, Func: fn}, opts)
 }
@@ -199,7 +202,9 @@ func (r *Registry) add(o ObserverSpec, opts []ObserverOption) {
 		return
 	}
 	r.names[o.Name] = true
-	r.columns[o.Column] = o.Name
+	if _, taken := r.columns[o.Column]; !taken {
+		r.columns[o.Column] = o
+	}
 	r.observers = append(r.observers, o)
 }
 
@@ -225,9 +230,9 @@ func (r *Registry) check(o ObserverSpec) {
 	if o.Column.Table == "" {
 		fault("no table")
 	}
-	if other, taken := r.columns[o.Column]; taken {
-		fault("column %q of table %q is already observed by %q", o.Column.Name, o.Column.Table,
-			other)
+	if other, taken := r.columns[o.Column]; taken && other.Weak != o.Weak {
+		fault("column %q of table %q is already observed by %q, and observers of one column are "+
+			"all strong or all weak", o.Column.Name, o.Column.Table, other.Name)
 	}
 	if o.Concurrency < 1 || o.Deadline <= 0 || o.MaxAttempts < 1 {
 		fault("Concurrency %d, Deadline %v and MaxAttempts %d must be positive", o.Concurrency,

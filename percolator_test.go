@@ -401,24 +401,25 @@ func TestRegistry(t *testing.T) {
 	r.Strong("one", column, run, percolator.Concurrency(3), percolator.Deadline(time.Second),
 		percolator.MaxAttempts(2))
 	r.Weak("two", percolator.Column{Table: "t", Name: "w"}, run)
+	r.Strong("also one", column, run) // a column may have several
 	if err := r.Err(); err != nil {
 		t.Fatal(err)
 	}
 	o := r.Observers()
-	if len(o) != 2 || o[0].Concurrency != 3 || o[0].Deadline != time.Second ||
+	if len(o) != 3 || o[0].Concurrency != 3 || o[0].Deadline != time.Second ||
 		o[0].MaxAttempts != 2 || o[0].Weak ||
 		!o[1].Weak || o[1].Concurrency != percolator.DefaultConcurrency {
 		t.Errorf("%+v", o)
 	}
 	r.Strong("one", percolator.Column{Table: "t", Name: "x"}, run)
-	r.Strong("three", column, run)
+	r.Weak("three", column, run)
 	r.Strong("", percolator.Column{Name: "y"}, nil)
 	r.Weak("four", percolator.Column{Table: "t", Name: "z"}, run, percolator.Concurrency(0))
 	if n := strings.Count(fmt.Sprint(r.Err()), "observer \""); n != 6 ||
 		!errors.Is(r.Err(), percolator.ErrInvalid) {
 		t.Errorf("%d faults: %v", n, r.Err())
 	}
-	if len(r.Observers()) != 2 {
+	if len(r.Observers()) != 3 {
 		t.Errorf("%+v", r.Observers())
 	}
 	if percolator.DBFrom(handle.WithDB(context.Background(), nil)) != nil {

@@ -3,8 +3,10 @@ package backup
 import (
 	"context"
 
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // Optional notification of observers about restored changes that they had not processed at the
@@ -13,7 +15,7 @@ import (
 // notifyBatch is the number of cells notified by one request.
 const notifyBatch = 512
 
-// notify marks every observed cell committed after the start of its observer's last run. It may
+// notify marks every observed cell for each observer whose last run started before its commit. It may
 // be repeated: cells whose observer has run since are skipped.
 func (r *restoreRun) notify(ctx context.Context) error {
 	catalogue, err := r.client.Catalogue(ctx)
@@ -21,10 +23,10 @@ func (r *restoreRun) notify(ctx context.Context) error {
 		return err
 	}
 	for _, t := range r.tables {
-		observed := map[string]string{} // the observer of a column
+		observed := map[string][]*pb.ObserverInfo{}
 		for _, o := range catalogue.GetObservers() {
 			if o.Table == t.id && !o.Weak && !o.Retired {
-				observed[string(o.Column)] = o.Name
+				observed[string(o.Column)] = append(observed[string(o.Column)], o)
 			}
 		}
 		if len(observed) == 0 {
@@ -39,7 +41,7 @@ func (r *restoreRun) notify(ctx context.Context) error {
 
 // notifyTable marks the dirty cells of one table, as of now.
 func (r *restoreRun) notifyTable(ctx context.Context, table mvcc.TableID,
-	observed map[string]string) error {
+	observed map[string][]*pb.ObserverInfo) error {
 	now, err := r.client.Snapshot(ctx)
 	if err != nil {
 		return err
@@ -79,7 +81,7 @@ func (r *restoreRun) notifyTable(ctx context.Context, table mvcc.TableID,
 
 // dirtyRow is the state needed to find dirty cells of one row.
 type dirtyRow struct {
-	observed map[string]string
+	observed map[string][]*pb.ObserverInfo // by column
 	name     string
 	cells    []mvcc.ReadCell           // cells of observed columns
 	acks     map[string]mvcc.Timestamp // start of its last run by observer: the start timestamp of its record
@@ -91,16 +93,19 @@ func (d *dirtyRow) add(c *mvcc.ReadCell) {
 			d.acks = map[string]mvcc.Timestamp{}
 		}
 		d.acks[c.Cell.Column] = c.StartTS
-	} else if d.observed[c.Cell.Column] != "" {
+	} else if d.observed[c.Cell.Column] != nil {
 		d.cells = append(d.cells, mvcc.ReadCell{Cell: c.Cell, CommitTS: c.CommitTS})
 	}
 }
 
-// end appends the row's dirty cells (§2.4's test) and resets d for the next row.
+// end appends the notify cells of the row's dirty cells (§2.4's test, for each observer) and
+// resets d for the next row.
 func (d *dirtyRow) end(dirty []mvcc.Cell) []mvcc.Cell {
 	for _, c := range d.cells {
-		if c.CommitTS > d.acks[d.observed[c.Cell.Column]] {
-			dirty = append(dirty, c.Cell)
+		for _, o := range d.observed[c.Cell.Column] {
+			if c.CommitTS > d.acks[o.Name] {
+				dirty = append(dirty, wire.NotifyColumn(o).Cell(c.Cell.Row))
+			}
 		}
 	}
 	d.cells = d.cells[:0]

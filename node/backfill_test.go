@@ -257,8 +257,8 @@ func TestRetire(t *testing.T) {
 	}
 	for _, column := range []string{input.Name, poked.Name} {
 		for _, group := range []mvcc.Group{mvcc.GroupNotify, mvcc.GroupIntent} {
-			for e, err := range handle.Client(n.DB()).WalkColumn(within(t, time.Minute), group, table,
-				column) {
+			for e, err := range handle.Client(n.DB()).WalkColumn(within(t, time.Minute), group,
+				mvcc.ObservedColumn{Table: table, Column: column}) {
 				t.Fatalf("%c of %s: left behind: %v, %v", group, column, e, err)
 			}
 		}

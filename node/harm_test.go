@@ -15,6 +15,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/node"
 )
 
@@ -212,7 +213,7 @@ func parkedBecause(t *testing.T, n *node.Node, name, text string) bool {
 	t.Helper()
 	info := stateOf(t, n, name).Info
 	for e, err := range handle.Client(n.DB()).WalkColumn(within(t, time.Minute), mvcc.GroupNotify,
-		mvcc.TableID(info.Table), string(info.Column)) {
+		wire.NotifyColumn(info)) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,6 +16,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/node"
 )
 
@@ -291,7 +292,7 @@ func TestLimitLive(t *testing.T) {
 func parkedWith(t *testing.T, n *node.Node, s *pb.ObserverState, attempts uint32) {
 	t.Helper()
 	for e, err := range handle.Client(n.DB()).WalkColumn(within(t, time.Minute), mvcc.GroupNotify,
-		mvcc.TableID(s.Info.Table), string(s.Info.Column)) {
+		wire.NotifyColumn(s.Info)) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -38,21 +40,44 @@ func (n *adminNode) PendingTimers(ctx context.Context, at mvcc.Timestamp,
 	return out, "", nil
 }
 
-// PendingWeak implements admin.Node.
+// PendingWeak implements admin.Node. A row that several observers have yet to see is listed once.
 func (n *adminNode) PendingWeak(ctx context.Context, column mvcc.ObservedColumn,
 	from string) (out []*pb.PendingNotification, after string, err error) {
-	for e, err := range n.client.WalkFrom(ctx, mvcc.GroupNotify,
-		wire.Position{Table: column.Table, Row: from}, column.Column) {
-		if err != nil {
-			return nil, "", err
+	catalogue, err := n.client.Catalogue(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	due, cut := map[string]int64{}, "" // rows after cut may be incomplete
+	for _, o := range catalogue.GetObservers() {
+		if wire.ColumnOf(o) != column || o.Retired {
+			continue
 		}
-		cell := wire.Cell(e.GetCell())
-		out = append(out, pendingPB(cell, mvcc.Timestamp(e.GetNotify().GetTs()).Millis()))
-		if after = cell.Row; len(out) == pendingPage {
-			return out, after, nil
+		listed, row := 0, ""
+		for e, err := range n.client.WalkFrom(ctx, mvcc.GroupNotify, wire.NotifyColumn(o), from) {
+			if err != nil {
+				return nil, "", err
+			}
+			if listed == pendingPage {
+				if cut == "" || row < cut {
+					cut = row
+				}
+				break
+			}
+			row = wire.String(e.GetCell().GetRow())
+			changed := mvcc.Timestamp(e.GetNotify().GetTs()).Millis()
+			if first, there := due[row]; !there || changed < first {
+				due[row] = changed
+			}
+			listed++
 		}
 	}
-	return out, "", nil
+	for _, row := range slices.Sorted(maps.Keys(due)) {
+		if cut != "" && row > cut {
+			break
+		}
+		out = append(out, pendingPB(column.Cell(row), due[row]))
+	}
+	return out, cut, nil
 }
 
 func pendingPB(c mvcc.Cell, due int64) *pb.PendingNotification {

@@ -36,12 +36,14 @@ type upgrader struct {
 	ctx  context.Context
 	dirs string
 	up   map[string]*node.Node // by name
+	// register registers the observers of the nodes that are opened from now on.
+	register func(*percolator.Registry)
 }
 
 func (u *upgrader) open(name string, build version.Range) error {
 	cfg := node.DefaultConfig()
 	cfg.Dir, cfg.Listen, cfg.HTTP, cfg.Insecure = u.dir(name), "127.0.0.1:0", "", true
-	cfg.Replicas = 1
+	cfg.Replicas, cfg.Observers = 1, u.register
 	for _, n := range u.up {
 		cfg.Join = append(cfg.Join, n.Addr())
 	}

@@ -52,8 +52,7 @@ func (n *Node) locked(ctx context.Context, observer string) string {
 	}
 	var text strings.Builder
 	for _, group := range []mvcc.Group{mvcc.GroupLock, mvcc.GroupIntent} {
-		for e, err := range handle.Client(n.DB()).WalkColumn(ctx, group, mvcc.TableID(o.Table),
-			wire.String(o.Column)) {
+		for e, err := range handle.Client(n.DB()).WalkColumn(ctx, group, wire.ColumnOf(o)) {
 			if err != nil {
 				return err.Error()
 			}
@@ -155,15 +154,15 @@ func (n *Node) observer(ctx context.Context, name string) (*pb.ObserverInfo, err
 	return nil, fmt.Errorf("percolatortest: no observer %q", name)
 }
 
-// notifications reads the notify group of the observer's column.
+// notifications reads the observer's notify entries.
 func (n *Node) notifications(ctx context.Context, observer string) ([]Notification, error) {
 	o, err := n.observer(ctx, observer)
 	if err != nil {
 		return nil, err
 	}
 	var out []Notification
-	for e, err := range handle.Client(n.DB()).WalkColumn(ctx, mvcc.GroupNotify, mvcc.TableID(o.Table),
-		wire.String(o.Column)) {
+	for e, err := range handle.Client(n.DB()).WalkColumn(ctx, mvcc.GroupNotify,
+		wire.NotifyColumn(o)) {
 		if err != nil {
 			return nil, err
 		}

@@ -17,10 +17,10 @@ var rowGroups = [...]mvcc.Group{
 const rowBytes = mvcc.HistoryBytes
 
 // Row returns the row's entries in W, H, D, L, K and R, in that order, and then those in N and I of
-// the given columns: at most limit entries of each group and rowBytes in total, to bound the result
+// the given columns, of this table: at most limit entries of each group and rowBytes in total, to bound the result
 // for a hot row. With only it returns just those cells of the row, each with a limit of its own, so
 // that the width of the row does not matter.
-func (s *Snap) Row(t mvcc.TableID, row string, limit int, columns []string,
+func (s *Snap) Row(t mvcc.TableID, row string, limit int, columns []mvcc.ObservedColumn,
 	only ...mvcc.Cell) ([]mvcc.HistoryEntry, error) {
 	var out []mvcc.HistoryEntry
 	budget := rowBytes
@@ -42,8 +42,7 @@ func (s *Snap) Row(t mvcc.TableID, row string, limit int, columns []string,
 	}
 	for _, g := range []mvcc.Group{mvcc.GroupNotify, mvcc.GroupIntent} {
 		for _, column := range columns {
-			prefix := appendEscaped(appendColumn(nil, g, t, mvcc.ClassData, column), row)
-			found, err := s.group(g, prefix, limit, &budget)
+			found, err := s.group(g, appendCell(nil, g, column.Cell(row)), limit, &budget)
 			if err != nil {
 				return nil, err
 			}

@@ -153,8 +153,9 @@ func (s *Snap) RawCells(span mvcc.Span) iter.Seq2[mvcc.RawCell, error] {
 
 // columnWalk returns the options that walk one column of a column-first group from a row on,
 // or from the row after it.
-func columnWalk(g mvcc.Group, t mvcc.TableID, column, fromRow string, after bool) walkOptions {
-	prefix := appendColumn(nil, g, t, mvcc.ClassData, column)
+func columnWalk(g mvcc.Group, column mvcc.ObservedColumn, fromRow string,
+	after bool) walkOptions {
+	prefix := appendColumn(nil, g, column.Table, column.Class, column.Column)
 	seek := appendEscaped(bytes.Clone(prefix), fromRow)
 	if after {
 		seek = prefixEnd(seek)
@@ -162,11 +163,11 @@ func columnWalk(g mvcc.Group, t mvcc.TableID, column, fromRow string, after bool
 	return walkOptions{prefix: prefix, seek: seek}
 }
 
-// Notifies iterates over the notifications of one observed column by row, from fromRow on, or
+// Notifies iterates over the notifications of one column of notify cells by row, from fromRow on, or
 // from the row after it. The caller stops at the end of its range of rows.
-func (s *Snap) Notifies(t mvcc.TableID, column, fromRow string,
+func (s *Snap) Notifies(column mvcc.ObservedColumn, fromRow string,
 	after bool) iter.Seq2[mvcc.CellNotify, error] {
-	return entries(s, columnWalk(mvcc.GroupNotify, t, column, fromRow, after),
+	return entries(s, columnWalk(mvcc.GroupNotify, column, fromRow, after),
 		func(c mvcc.Cell, _ mvcc.Timestamp, value []byte) (mvcc.CellNotify, error) {
 			n, err := DecodeNotify(value)
 			return mvcc.CellNotify{Cell: c, Notify: n}, err
@@ -176,7 +177,8 @@ func (s *Snap) Notifies(t mvcc.TableID, column, fromRow string,
 // Intents iterates over the weak intents of one column by row and start timestamp, from fromRow
 // on.
 func (s *Snap) Intents(t mvcc.TableID, column, fromRow string) iter.Seq2[mvcc.CellIntent, error] {
-	return entries(s, columnWalk(mvcc.GroupIntent, t, column, fromRow, false),
+	at := mvcc.ObservedColumn{Table: t, Column: column}
+	return entries(s, columnWalk(mvcc.GroupIntent, at, fromRow, false),
 		func(c mvcc.Cell, ts mvcc.Timestamp, value []byte) (mvcc.CellIntent, error) {
 			i, err := DecodeIntent(value)
 			return mvcc.CellIntent{Cell: c, StartTS: ts, Intent: i}, err

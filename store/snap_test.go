@@ -206,10 +206,11 @@ func TestGroups(t *testing.T) {
 	if got := collect(t, snap.RawCells(span)); len(got) != 1 || string(got[0].Value) != "raw" {
 		t.Errorf("raw cells: %v", got)
 	}
-	if got := collect(t, snap.Notifies(16, "c", "a\x00", true)); len(got) != 1 || got[0].Cell != b {
+	column := mvcc.ObservedColumn{Table: 16, Column: "c"}
+	if got := collect(t, snap.Notifies(column, "a\x00", true)); len(got) != 1 || got[0].Cell != b {
 		t.Errorf("notifications after a: %v", got)
 	}
-	if got := collect(t, snap.Notifies(16, "c", "a\x00", false)); len(got) != 2 ||
+	if got := collect(t, snap.Notifies(column, "a\x00", false)); len(got) != 2 ||
 		got[0].Notify.Error != "boom" || !got[0].Notify.Replay {
 		t.Errorf("notifications from a: %v", got)
 	}
@@ -217,7 +218,7 @@ func TestGroups(t *testing.T) {
 		got[0].Intent.Primary != primary {
 		t.Errorf("intents: %v", got)
 	}
-	row, err := snap.Row(16, "a\x00", 10, []string{"c"})
+	row, err := snap.Row(16, "a\x00", 10, []mvcc.ObservedColumn{column})
 	if err != nil || len(row) != 9 {
 		t.Errorf("row: %v, %v", row, err)
 	}

@@ -14,11 +14,13 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/actors/backfill"
+	"github.com/percolator-go/percolator/actors/scanner"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/leaktest"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/notifytest"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -30,6 +32,7 @@ var raw = percolator.Column{Table: "docs", Name: "raw"}
 type meta struct {
 	mu       sync.Mutex
 	observer *pb.ObserverInfo
+	other    *pb.ObserverInfo // stays
 	record   *pb.Backfill
 	saves    int
 	failEach int
@@ -45,6 +48,9 @@ func (m *meta) Catalogue(context.Context) (*pb.Catalogue, error) {
 	c := &pb.Catalogue{}
 	if m.observer != nil {
 		c.Observers = []*pb.ObserverInfo{proto.CloneOf(m.observer)}
+	}
+	if m.other != nil {
+		c.Observers = append(c.Observers, proto.CloneOf(m.other))
 	}
 	return c, nil
 }
@@ -149,6 +155,52 @@ func TestPageMarkedTwice(t *testing.T) {
 	})
 	if got := cluster.Dirty(); got != 0 {
 		t.Errorf("%d notifications are left of a retired observer", got)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := job.Stop(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRetiredBesideAnother: of a retired observer's column the intents stay for another observer,
+// and so do the other's notifications.
+func TestRetiredBesideAnother(t *testing.T) {
+	cluster := notifytest.NewCluster()
+	nothing := func(context.Context, *percolator.Tx, percolator.Notification) error { return nil }
+	n := notifytest.Start(t, notifytest.NodeConfig{
+		Cluster: cluster, Scanners: -1, Hints: scanner.HintsOff, NoSweep: true,
+		Register: func(r *percolator.Registry) {
+			r.Weak("stays", raw, nothing)
+			r.Weak("retired", raw, nothing)
+		},
+	})
+	info := &pb.ObserverInfo{
+		Name: "stays", Table: uint32(n.Tables[raw.Table]), TableName: raw.Table, Column: []byte(raw.Name),
+		Weak: true,
+	}
+	retired := proto.CloneOf(info)
+	retired.Name, retired.Retired, retired.OwnEntry = "retired", true, true
+	cell := n.Cell(raw.Table, "row", raw.Name)
+	cluster.Mark(cell, mvcc.Notify{TS: cluster.Timestamps(1)})
+	cluster.Mark(wire.NotifyColumn(retired).Cell("row"), mvcc.Notify{TS: cluster.Timestamps(1)})
+	ts := cluster.Timestamps(1)
+	cluster.Apply([]mvcc.Mutation{{Group: mvcc.GroupIntent, Cell: cell, TS: ts, Intent: &mvcc.Intent{
+		Primary: cell, Expiry: mvcc.MaxTimestamp,
+	}}})
+	m := &meta{failEach: 2, observer: retired, other: info}
+	system := actorkit.NewSystem(slog.New(slog.DiscardHandler))
+	defer system.Shutdown()
+	job, err := backfill.Spawn(system, backfill.Config{Meta: m, Client: n.Client, PaceRetry: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	notifytest.Eventually(t, 20*time.Second, "forgotten", m.done)
+	if _, there := cluster.Notification(cell); !there || cluster.Dirty() != 1 {
+		t.Errorf("RETIRED-ANOTHER: the other's notification is there: %v; of %d", there, cluster.Dirty())
+	}
+	if !cluster.Locked(cell) {
+		t.Error("INTENT-LOST: the intent for the other observer is gone")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

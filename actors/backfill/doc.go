@@ -18,9 +18,10 @@
 //  4. At most maxWaiting notifications of the observer wait; beyond that the back-fill
 //     pauses until the observer has caught up. It also pauses while its observer is paused
 //     or not registered in any process.
-//  5. A retired observer's notifications and intents are removed only after every tablet
-//     has applied its retirement, so that no more are written. Its entry in the catalogue
-//     is removed last; until then its name and column cannot be reused. Its acknowledgments
+//  5. A retired observer's notifications, and, unless its column has another observer, the
+//     intents, are removed only after every tablet has applied its retirement, so that no
+//     more are written. Its entry in the catalogue is removed last; until then its name and
+//     its notify entries cannot be reused. Its acknowledgments
 //     stay in their rows and do no harm: a later observer of the same name hears only of
 //     changes after its own registration, and those are above all of them.
 //

@@ -92,7 +92,7 @@ func (w *worker) fillFailed(ctx context.Context, b *pb.Backfill, err error) prog
 
 // page is the cells of one step.
 type page struct {
-	cells []mvcc.Cell // the cells to notify the observer of
+	cells []mvcc.Cell // the observer's notify cells of the rows
 	next  string      // the row at which the next page begins
 	last  bool        // there are no more rows
 }
@@ -127,9 +127,7 @@ func (w *worker) read(ctx context.Context, o *pb.ObserverInfo, b *pb.Backfill,
 		if !o.Weak && c.CommitTS > mvcc.Timestamp(b.Ts) {
 			continue
 		}
-		p.cells = append(p.cells, mvcc.Cell{
-			Table: c.Cell.Table, Row: row, Column: wire.String(o.Column),
-		})
+		p.cells = append(p.cells, wire.NotifyColumn(o).Cell(row))
 	}
 	p.last = rows < limit
 	return p, nil

@@ -2,6 +2,7 @@ package backfill
 
 import (
 	"context"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -19,9 +20,10 @@ const (
 	removeConcurrency = 64       // most requests at once
 )
 
-// remove does one step of removing what a retired observer has left. A step that finds
-// nothing removes the observer from the catalogue.
-func (w *worker) remove(ctx context.Context, o *pb.ObserverInfo) progress {
+// remove does one step of removing what a retired observer has left: its notifications, and, if
+// its column has no other observer, the intents. A step that finds nothing removes the observer
+// from the catalogue.
+func (w *worker) remove(ctx context.Context, o *pb.ObserverInfo, c *pb.Catalogue) progress {
 	// The catalogue may record the retirement before the tablets have applied it, because
 	// the process that wrote it died in between.
 	if !w.synced[o.Name] {
@@ -33,7 +35,13 @@ func (w *worker) remove(ctx context.Context, o *pb.ObserverInfo) progress {
 		w.synced[o.Name] = true
 	}
 	removed := 0
-	for _, group := range []mvcc.Group{mvcc.GroupNotify, mvcc.GroupIntent} {
+	groups := []mvcc.Group{mvcc.GroupNotify, mvcc.GroupIntent}
+	if slices.ContainsFunc(c.GetObservers(), func(other *pb.ObserverInfo) bool {
+		return !other.Retired && wire.ColumnOf(other) == wire.ColumnOf(o)
+	}) {
+		groups = groups[:1]
+	}
+	for _, group := range groups {
 		n, err := w.clearGroup(ctx, o, group)
 		if err != nil {
 			return w.removeFailed(ctx, o, err)
@@ -55,16 +63,19 @@ func (w *worker) remove(ctx context.Context, o *pb.ObserverInfo) progress {
 	return progressDone
 }
 
-// clearGroup removes up to removeBatch entries of the group from the observer's column and
-// returns how many it found.
+// clearGroup removes up to removeBatch notifications of the observer, or intents of its column,
+// and returns how many it found.
 func (w *worker) clearGroup(ctx context.Context, o *pb.ObserverInfo,
 	group mvcc.Group) (removed int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	requests, walkCtx := errgroup.WithContext(ctx)
 	requests.SetLimit(removeConcurrency)
-	table, column := mvcc.TableID(o.Table), wire.String(o.Column)
-	for e, err := range w.cfg.Client.WalkColumn(walkCtx, group, table, column) {
+	column := wire.NotifyColumn(o)
+	if group == mvcc.GroupIntent {
+		column = wire.ColumnOf(o)
+	}
+	for e, err := range w.cfg.Client.WalkColumn(walkCtx, group, column) {
 		if err != nil {
 			// A failed request cancels the walk; then its error is the cause.
 			if cause := requests.Wait(); cause != nil {
@@ -72,7 +83,7 @@ func (w *worker) clearGroup(ctx context.Context, o *pb.ObserverInfo,
 			}
 			return removed, err
 		}
-		requests.Go(func() error { return w.removeEntry(walkCtx, e) })
+		requests.Go(func() error { return w.removeEntry(walkCtx, o.Name, e) })
 		if removed++; removed == removeBatch {
 			break
 		}
@@ -81,11 +92,13 @@ func (w *worker) clearGroup(ctx context.Context, o *pb.ObserverInfo,
 }
 
 // removeEntry removes one notification, or rolls back one intent.
-func (w *worker) removeEntry(ctx context.Context, e *pb.WalkEntry) error {
+func (w *worker) removeEntry(ctx context.Context, observer string, e *pb.WalkEntry) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	req := &pb.TabletRequest{Op: &pb.TabletRequest_ClearNotify{
-		ClearNotify: &pb.ClearNotifyRequest{Cell: e.Cell, UpTo: uint64(mvcc.MaxTimestamp)},
+		ClearNotify: &pb.ClearNotifyRequest{
+			Cell: e.Cell, UpTo: uint64(mvcc.MaxTimestamp), Observer: observer,
+		},
 	}}
 	if e.GetIntent() != nil {
 		// Roll back the intent alone, whatever the outcome of its transaction: no observer

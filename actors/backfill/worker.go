@@ -56,7 +56,7 @@ func (w *worker) turn(ctx context.Context) time.Duration {
 		b := records[o.Name]
 		switch {
 		case o.Retired:
-			pause = min(pause, w.pause(w.remove(ctx, o)))
+			pause = min(pause, w.pause(w.remove(ctx, o, catalogue)))
 		case wire.BackfillRuns(b):
 			pause = min(pause, w.pause(w.fill(ctx, o, b)))
 		}

@@ -48,8 +48,8 @@ type dispatcherActor struct {
 
 	byTarget   atomic.Pointer[map[notify.Target]*registeredObserver] // the map is immutable
 	order      []*registeredObserver
-	next       int // index in order of the observer scheduled next
-	entries    map[mvcc.Cell]*entry
+	next       int                  // index in order of the observer scheduled next
+	entries    map[mvcc.Cell]*entry // by notify cell
 	runs       map[*run]*entry
 	waiting    waitHeap // entries in backoff or debounce
 	debouncing int      // entries of waiting that are in debounce
@@ -72,7 +72,7 @@ func newDispatcherActor(ctx context.Context, cfg Config, stopped chan struct{}) 
 		l := &registeredObserver{spec: o.Spec, logger: cfg.Logger, limit: o.Spec.Concurrency,
 			parking: make(chan struct{}, parkingAtOnce)}
 		positive(&l.spec.MaxConflicts, percolator.DefaultMaxConflicts)
-		l.table.Store(uint32(o.Table))
+		l.link.Store(&o.Link)
 		l.inForce.Store(int64(min(l.limit, cfg.Workers)))
 		a.order = append(a.order, l)
 	}

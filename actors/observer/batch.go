@@ -153,7 +153,7 @@ func (b *batch) check(ctx context.Context, tx Txn) error {
 	if !weak {
 		cells := make([]mvcc.Cell, 0, 2*len(b.runs))
 		for _, r := range b.runs {
-			cells = append(cells, r.cell, r.obs.ack(r.cell))
+			cells = append(cells, r.obs.observed(r.cell), r.obs.ack(r.cell))
 		}
 		var err error
 		if recs, err = tx.GetRecords(ctx, cells...); err != nil {
@@ -264,7 +264,7 @@ func (b *batch) commit(tx Txn, lead *run, failed map[*run]error) error {
 	cleared, stop := context.WithTimeout(lead.base, lead.timeout)
 	defer stop()
 	err = lead.client.ClearNotifies(cleared, cells, mvcc.ClearNotifyRequest{
-		UpTo: tx.StartTS(), Origin: lead.origin, Ended: ended,
+		UpTo: tx.StartTS(), Origin: lead.origin, Ended: ended, Observer: lead.obs.spec.Name,
 	})
 	if err != nil {
 		lead.obs.logger.Debug("observer: notifications not cleared", "observer",

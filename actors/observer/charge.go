@@ -50,6 +50,7 @@ func (r *run) charge(ctx context.Context, ts mvcc.Timestamp) (goOn bool, out out
 	r.known = &n
 	req := mvcc.FailNotifyRequest{
 		Cell: r.cell, TS: n.TS, Attempts: n.Attempts + 1, Error: unfinished,
+		Observer: r.obs.spec.Name,
 	}
 	end := isUnfinished(&n) && int(n.Attempts) >= r.obs.spec.MaxAttempts
 	if end {
@@ -77,5 +78,7 @@ func (r *run) uncharge() {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.base), r.grace)
 	defer cancel()
-	_ = r.client.FailNotify(ctx, mvcc.FailNotifyRequest{Cell: r.cell, TS: r.charged.ts})
+	_ = r.client.FailNotify(ctx, mvcc.FailNotifyRequest{
+		Cell: r.cell, TS: r.charged.ts, Observer: r.obs.spec.Name,
+	})
 }

@@ -20,7 +20,7 @@ type Client interface {
 	// Begin starts a transaction on behalf of the observer. The first call of Start or GetRecords
 	// obtains its start timestamp.
 	Begin(ctx context.Context, observer string) (Txn, error)
-	// Notification reads the cell's current entry in the notify group.
+	// Notification reads the notify cell's current entry in the notify group.
 	Notification(ctx context.Context, c mvcc.Cell) (n mvcc.Notify, there bool, err error)
 	// ClearNotify removes the entry as mvcc.ClearNotify does. left is the timestamp of an entry
 	// that remains, or 0.
@@ -101,7 +101,7 @@ func (c client) Begin(ctx context.Context, observer string) (Txn, error) {
 func (c client) Notification(ctx context.Context, cell mvcc.Cell) (mvcc.Notify, bool, error) {
 	resp, err := c.send(ctx, cell, &pb.TabletRequest{Op: &pb.TabletRequest_Walk{Walk: &pb.WalkRequest{
 		Group: uint32(mvcc.GroupNotify), Table: uint32(cell.Table), FromRow: wire.Bytes(cell.Row),
-		Column: wire.Bytes(cell.Column), Limit: 1,
+		Class: uint32(cell.Class), Column: wire.Bytes(cell.Column), Limit: 1,
 	}}})
 	if err != nil {
 		return mvcc.Notify{}, false, err
@@ -119,7 +119,7 @@ func (c client) ClearNotify(ctx context.Context,
 	resp, err := c.send(ctx, r.Cell, &pb.TabletRequest{Op: &pb.TabletRequest_ClearNotify{
 		ClearNotify: &pb.ClearNotifyRequest{
 			Cell: wire.CellPB(r.Cell), UpTo: uint64(r.UpTo), Origin: uint64(r.Origin),
-			Ended: uint64(r.Ended),
+			Ended: uint64(r.Ended), Observer: r.Observer,
 		},
 	}})
 	if err != nil {
@@ -151,7 +151,7 @@ func (c client) TabletOf(cell mvcc.Cell) uint64 { return c.c.TabletOf(cell) }
 func (c client) FailNotify(ctx context.Context, r mvcc.FailNotifyRequest) error {
 	_, err := c.send(ctx, r.Cell, &pb.TabletRequest{Op: &pb.TabletRequest_FailNotify{FailNotify: &pb.FailNotifyRequest{
 		Cell: wire.CellPB(r.Cell), Ts: uint64(r.TS), Attempts: r.Attempts,
-		ParkedTs: uint64(r.ParkedTS), Error: r.Error,
+		ParkedTs: uint64(r.ParkedTS), Error: r.Error, Observer: r.Observer,
 	}}})
 	return err
 }

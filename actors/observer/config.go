@@ -38,8 +38,16 @@ var (
 
 // Registered is an observer of this process, with the id of its table.
 type Registered struct {
-	Spec  percolator.ObserverSpec
+	Spec percolator.ObserverSpec
+	Link
+}
+
+// Link says where an observer's notify entries are.
+type Link struct {
 	Table mvcc.TableID // 0 if it does not exist yet: no cell is admitted until Relink
+	// Own says that the entries are at the observer's acknowledgment cells, because another
+	// observer has those at the observed cells.
+	Own bool
 }
 
 // Config configures a dispatcher. Client is required; other zero fields take their defaults.

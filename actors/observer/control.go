@@ -69,7 +69,9 @@ func (a *dispatcherActor) adjust(l *registeredObserver, info *pb.ObserverInfo) {
 	}
 	l.inForce.Store(int64(min(l.limit, a.cfg.Workers)))
 	held := info.GetPaused() || info.GetRetired()
-	l.retired.Store(info.GetRetired())
+	if l.retired.Swap(info.GetRetired()) != info.GetRetired() {
+		a.retarget()
+	}
 	if l.held.Swap(held) == held {
 		return
 	}

@@ -54,30 +54,32 @@ func check(cfg Config) error {
 	if cfg.Client == nil {
 		return fmt.Errorf("%w: no client", ErrInvalid)
 	}
-	seen := map[percolator.Column]string{}
+	seen := map[notify.Target]string{}
 	for _, o := range cfg.Observers {
 		if (o.Spec.Func == nil && o.Spec.BatchFunc == nil) || o.Spec.Name == "" || o.Spec.Concurrency < 1 ||
 			o.Spec.Deadline <= 0 || o.Spec.MaxAttempts < 1 {
 			return fmt.Errorf("%w: observer %q is incomplete", ErrInvalid, o.Spec.Name)
 		}
-		if other, taken := seen[o.Spec.Column]; taken {
-			return fmt.Errorf("%w: %q and %q observe the same column", ErrInvalid, other,
+		l := &registeredObserver{spec: o.Spec}
+		l.link.Store(&o.Link)
+		at, linked := l.target()
+		if other, taken := seen[at]; taken && linked {
+			return fmt.Errorf("%w: %q and %q have the same notify entries", ErrInvalid, other,
 				o.Spec.Name)
 		}
-		seen[o.Spec.Column] = o.Spec.Name
+		seen[at] = o.Spec.Name
 	}
 	return nil
 }
 
-// Targets returns the columns of the observers registered here, for scanners.
+// Targets returns the observers registered here, for scanners.
 func (d *Dispatcher) Targets() []notify.Target {
 	out := make([]notify.Target, 0, len(d.observers))
+	byTarget := *d.byTarget.Load()
 	for _, l := range d.observers {
-		if id := l.tableID(); id != 0 {
-			out = append(out, notify.Target{
-				Table: id, Column: l.spec.Column.Name, Weak: l.spec.Weak,
-				Debounce: l.spec.Debounce, Enough: l.enough(),
-			})
+		if t, ok := l.target(); ok && byTarget[t] == l {
+			t.Weak, t.Debounce, t.Enough = l.spec.Weak, l.spec.Debounce, l.enough()
+			out = append(out, t)
 		}
 	}
 	return out

@@ -126,7 +126,7 @@ func probe(t *testing.T, fn percolator.ObserverFunc,
 	t.Helper()
 	system := actorkit.NewSystem(slog.New(slog.DiscardHandler))
 	client := &fakeClient{now: 100, entries: map[mvcc.Cell]mvcc.Notify{}}
-	cfg := Config{Client: client, Observers: []Registered{{Table: 16, Spec: percolator.ObserverSpec{
+	cfg := Config{Client: client, Observers: []Registered{{Link: Link{Table: 16}, Spec: percolator.ObserverSpec{
 		Name: "o", Column: percolator.Column{Table: "t", Name: "c"}, Func: fn, Concurrency: 1,
 		Deadline: time.Minute, MaxAttempts: 9,
 	}}}}
@@ -291,9 +291,9 @@ func TestInvalidConfig(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"no client":   {},
 		"no function": {Client: &fakeClient{}, Observers: []Registered{{Spec: broken}}},
-		"one column, two": {
-			Client: &fakeClient{}, Observers: []Registered{{Spec: spec}, {Spec: spec}},
-		},
+		"one entry, two": {Client: &fakeClient{}, Observers: []Registered{
+			{Spec: spec, Link: Link{Table: 16}}, {Spec: spec, Link: Link{Table: 16}},
+		}},
 	} {
 		if _, err := Spawn(system, cfg); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
@@ -386,7 +386,7 @@ func TestRunOfDroppedTable(t *testing.T) {
 	released := make(chan struct{})
 	offer(t, d, "a", client.change(cellOf("a")), func() { close(released) })
 	<-began
-	if err := d.Relink(t.Context(), map[string]mvcc.TableID{"o": 17}); err != nil {
+	if err := d.Relink(t.Context(), map[string]Link{"o": {Table: 17}}); err != nil {
 		t.Fatal(err)
 	}
 	close(gate)

@@ -20,7 +20,7 @@ import (
 // and logger. The other fields belong to the dispatcher unless they say otherwise.
 type registeredObserver struct {
 	spec   spec
-	table  atomic.Uint32 // changed only by the dispatcher (Relink)
+	link   atomic.Pointer[Link] // changed only by the dispatcher (Relink)
 	logger *slog.Logger
 	stats  counters
 
@@ -46,11 +46,26 @@ type registeredObserver struct {
 	parking chan struct{} // one element per call of the spec's OnParked
 }
 
-func (l *registeredObserver) tableID() mvcc.TableID { return mvcc.TableID(l.table.Load()) }
+// target returns the column of the observer's notify cells; ok is false if its table does not
+// exist.
+func (l *registeredObserver) target() (t notify.Target, ok bool) {
+	at := l.link.Load()
+	t = notify.Target{Table: at.Table, Column: l.spec.Column.Name}
+	if at.Own {
+		t.Class, t.Column = mvcc.ClassAck, l.spec.Name
+	}
+	return t, at.Table != 0
+}
 
-// ack returns the observer's acknowledgment column in the cell's row.
-func (l *registeredObserver) ack(observed mvcc.Cell) mvcc.Cell {
-	return notify.AckCell(observed, l.spec.Name)
+// observed returns the observed cell of a notify cell.
+func (l *registeredObserver) observed(cell mvcc.Cell) mvcc.Cell {
+	cell.Class, cell.Column = mvcc.ClassData, l.spec.Column.Name
+	return cell
+}
+
+// ack returns the observer's acknowledgment cell in the row of a notify cell.
+func (l *registeredObserver) ack(cell mvcc.Cell) mvcc.Cell {
+	return notify.AckCell(cell, l.spec.Name)
 }
 
 // free reports whether the observer may start another run. Stuck runs are replaced, up to limit

@@ -366,7 +366,7 @@ func TestOnlyRegisteredObserversRun(t *testing.T) {
 	n, cluster := one(t, func(context.Context, *percolator.Tx, percolator.Notification) error {
 		return nil
 	})
-	cluster.Observed(n.Tables[table], other.Name, false)
+	cluster.Observed(n.Tables[table], other.Name, false, "elsewhere")
 	set(t, n, "row", other)
 	answers, err := n.Dispatcher.Submit(bounded(t, 10*time.Second), []notify.Dirty{
 		{Cell: n.Cell(table, "row", other.Name), Held: true},

@@ -180,6 +180,7 @@ func (r *run) failed(start mvcc.Timestamp, cause error) outcome {
 	}
 	req := mvcc.FailNotifyRequest{
 		Cell: r.cell, TS: n.TS, Attempts: out.attempts, Error: cause.Error(),
+		Observer: r.obs.spec.Name,
 	}
 	if int(out.attempts) >= r.obs.spec.MaxAttempts {
 		if err := r.beforeParking(n, out.attempts, cause); err != nil {

@@ -3,33 +3,45 @@ package observer
 import (
 	"context"
 
-	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// Registered returns the registered observers with their current tables, except retired ones.
+// Registered returns the registered observers with their current links, except retired ones.
 func (d *Dispatcher) Registered() []Registered {
 	var out []Registered
 	for _, l := range d.observers {
 		if !l.retired.Load() {
-			out = append(out, Registered{Spec: l.spec, Table: l.tableID()})
+			out = append(out, Registered{Spec: l.spec, Link: *l.link.Load()})
 		}
 	}
 	return out
 }
 
-// Relink links observers, by name, to the given tables, because theirs were dropped and
-// recreated. When it returns, cells of the new tables are admitted and those of the old ones are
-// not, and Targets has changed. Current runs continue to their end. The caller must not change
-// the map afterwards. It fails with ctx's error, or if the dispatcher has stopped.
-func (d *Dispatcher) Relink(ctx context.Context, tables map[string]mvcc.TableID) error {
+// Retired returns the registered observers that are retired, with their last links.
+func (d *Dispatcher) Retired() []Registered {
+	var out []Registered
+	for _, l := range d.observers {
+		if l.retired.Load() {
+			out = append(out, Registered{Spec: l.spec, Link: *l.link.Load()})
+		}
+	}
+	return out
+}
+
+// Relink links observers, by name, to other notify entries, because their tables were dropped and
+// recreated, or because the catalogue has them with entries elsewhere. When it returns, cells of
+// the new ones are admitted and those of the old ones are not, and Targets has changed. Current
+// runs continue to their end. The caller must not change the map afterwards. It fails with ctx's
+// error, or if the dispatcher has stopped.
+func (d *Dispatcher) Relink(ctx context.Context, links map[string]Link) error {
 	return d.onDispatcher(ctx, func(a *dispatcherActor) {
 		for _, l := range a.order {
-			if id, ok := tables[l.spec.Name]; ok && id != l.tableID() {
+			if is, ok := links[l.spec.Name]; ok && is != *l.link.Load() {
+				was := l.link.Swap(&is)
 				a.cfg.Logger.Info("observer: linked to a created table", "observer",
-					l.spec.Name, "table", l.spec.Column.Table, "was", l.tableID(), "is", id)
-				l.table.Store(uint32(id))
-				// The waiting cells belong to the dropped table; their runs have no purpose.
+					l.spec.Name, "table", l.spec.Column.Table, "was", was.Table, "is", is.Table,
+					"own_entries", is.Own)
+				// The waiting cells are of the dropped table, or of another observer.
 				a.dropQueued(l)
 			}
 		}
@@ -37,14 +49,16 @@ func (d *Dispatcher) Relink(ctx context.Context, tables map[string]mvcc.TableID)
 	})
 }
 
-// retarget rebuilds the map of observed columns. The map is replaced, never changed, because
+// retarget rebuilds the map of notify columns. The map is replaced, never changed, because
 // Paused reads it without a lock. Observers without a table are not in it, so none of their cells
 // is admitted.
 func (a *dispatcherActor) retarget() {
 	m := make(map[notify.Target]*registeredObserver, len(a.order))
 	for _, l := range a.order {
-		if id := l.tableID(); id != 0 {
-			m[notify.Target{Table: id, Column: l.spec.Column.Name}] = l
+		t, ok := l.target()
+		// The entries of a retired observer may be those of another one by now.
+		if have := m[t]; ok && (have == nil || have.retired.Load()) {
+			m[t] = l
 		}
 	}
 	a.byTarget.Store(&m)

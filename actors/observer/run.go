@@ -26,7 +26,7 @@ import (
 // with the dispatcher.
 type run struct {
 	obs   *registeredObserver
-	cell  mvcc.Cell
+	cell  mvcc.Cell    // the notify cell
 	known *mvcc.Notify // the notify entry that a scan found; nil for a hint
 	// attempts is the number of failed runs for this change that the dispatcher has counted.
 	attempts uint32
@@ -208,7 +208,7 @@ func (r *run) check(ctx context.Context, tx Txn) (due bool, ts mvcc.Timestamp, o
 		return r.checkWeak(ctx, tx)
 	}
 	// Both are read at one timestamp: the change and the acknowledgment.
-	recs, err := tx.GetRecords(ctx, r.cell, r.obs.ack(r.cell))
+	recs, err := tx.GetRecords(ctx, r.obs.observed(r.cell), r.obs.ack(r.cell))
 	if err != nil {
 		return false, 0, r.retry(err)
 	}
@@ -222,9 +222,12 @@ func (r *run) compare(ctx context.Context, cell,
 	if err != nil {
 		return false, 0, r.failed(r.tx.StartTS(), err)
 	}
-	changed := cell.CommitTS
+	changed, origin := cell.CommitTS, cell.Origin
+	if r.cell.IsAck() {
+		origin = acked.Origin
+	}
 	// An older tablet does not report the origin; any cause is then possible.
-	r.origin = max(cell.Origin, 1)
+	r.origin = max(origin, 1)
 	if due, ts := isDue(changed, ack, r.known); due {
 		return true, ts, outcome{}
 	}
@@ -388,6 +391,7 @@ func (r *run) awaitBackground(tx Txn, out outcome) outcome {
 func (r *run) clear(kind outcomeKind, req mvcc.ClearNotifyRequest) outcome {
 	ctx, cancel := context.WithTimeout(r.base, r.timeout)
 	defer cancel()
+	req.Observer = r.obs.spec.Name
 	left, err := r.client.ClearNotify(ctx, req)
 	if err != nil {
 		r.obs.logger.Debug("observer: notification not cleared", "observer", r.obs.spec.Name,

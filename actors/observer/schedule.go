@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/percolator-go/percolator/internal/notify"
 )
 
 // schedule starts the runs that may start and sets the timer for the first backoff. The actor
@@ -126,8 +128,8 @@ func (a *dispatcherActor) finish(b *batch) {
 }
 
 func (a *dispatcherActor) settle(e *entry, out outcome) {
-	if e.cell.Table != e.obs.tableID() {
-		a.forget(e) // its table no longer exists
+	if at, _ := e.obs.target(); at != notify.TargetOf(e.cell) {
+		a.forget(e) // its table no longer exists, or the entry is another observer's
 		return
 	}
 	switch out.kind {

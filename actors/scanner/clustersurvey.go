@@ -180,7 +180,7 @@ func readSurvey(a *wire.Survey) *surveyAnswer {
 	}
 	for _, t := range a.Scanned {
 		out.scanned[notify.Target{
-			Table: mvcc.TableID(t.Table), Column: wire.String(t.Column),
+			Table: mvcc.TableID(t.Table), Class: mvcc.Class(t.Class), Column: wire.String(t.Column),
 		}] = struct{}{}
 	}
 	return out
@@ -236,8 +236,9 @@ func (s *ClusterSurvey) Answer(q *wire.SurveyRequest) *wire.Survey {
 	a := &wire.Survey{Incarnation: incarnation, Version: version, Clean: clean}
 	if targets := s.targets.Load(); targets != nil {
 		for _, t := range *targets {
-			a.Scanned = append(a.Scanned,
-				&wire.SurveyTarget{Table: uint32(t.Table), Column: wire.Bytes(t.Column)})
+			a.Scanned = append(a.Scanned, &wire.SurveyTarget{
+				Table: uint32(t.Table), Class: uint32(t.Class), Column: wire.Bytes(t.Column),
+			})
 		}
 	}
 	return a

@@ -94,7 +94,7 @@ const (
 // fields take their defaults.
 type Config struct {
 	Name    string          // prefix of the actors' names; default "scanner"
-	Targets []notify.Target // observed columns with an observer in this process
+	Targets []notify.Target // the observers in this process
 	// Paused reports whether the column's observer is paused. Its hints are then dropped and its
 	// dirty cells not walked; scans find them when it is resumed. Paused must not block and must
 	// be safe for concurrent use. If it is nil, no observer is paused.
@@ -108,7 +108,8 @@ type Config struct {
 	// Observed returns the columns of a tablet led on this node that any observer of the cluster
 	// watches, according to the tablet's catalogue. The sweeper covers them even if this process
 	// does not run those observers. Observed must not block, and the caller does not change the
-	// list. If it is nil, the sweeper covers only the targets' columns.
+	// list. If it is nil, the sweeper covers only the targets' columns, and not those of observers
+	// with notify entries of their own.
 	Observed func(tablet uint64) []notify.Target
 
 	Hints     Hints

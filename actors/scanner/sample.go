@@ -13,7 +13,7 @@ const (
 	maxSamples = 1024 // places that a scanner remembers
 )
 
-// place is one observed column in one tablet.
+// place is the notify entries of one observer in one tablet.
 type place struct {
 	tablet uint64
 	target notify.Target

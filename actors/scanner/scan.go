@@ -195,8 +195,8 @@ func (s *scan) ask(ctx context.Context, p *spot, req *pb.WalkRequest) (*pb.WalkR
 	s.stats.Requests.Add(1)
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	req.Group, req.Table, req.Column = uint32(mvcc.GroupNotify), uint32(p.target.Table),
-		wire.Bytes(p.target.Column)
+	req.Group, req.Table = uint32(mvcc.GroupNotify), uint32(p.target.Table)
+	req.Class, req.Column = uint32(p.target.Class), wire.Bytes(p.target.Column)
 	req.Limit = uint32(s.cfg.Page)
 	resp, err := s.cfg.Walker.Walk(ctx, p.tablet, req)
 	if err != nil {

@@ -123,7 +123,7 @@ func (w *sweeper) places(tablets []*pb.TabletDescriptor) []swept {
 		}
 		for _, t := range w.observed(d.GetTabletId()) {
 			add(t.Table)
-			if t.Weak && tables[t.Table] {
+			if t.Weak && t.Class == mvcc.ClassData && tables[t.Table] {
 				out = append(out, swept{
 					tablet: d, group: mvcc.GroupIntent, table: t.Table, column: t.Column,
 				})

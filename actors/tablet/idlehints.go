@@ -187,7 +187,7 @@ func observedTargets(catalogue *memory.Catalogue, d *pb.TabletDescriptor) []noti
 	for c, how := range catalogue.Columns() {
 		if _, here := wire.Clip(d, mvcc.Span{Table: c.Table}); here {
 			out = append(out, notify.Target{
-				Table: c.Table, Column: c.Column, Weak: how == mvcc.ObservedWeak,
+				Table: c.Table, Column: c.Column, Weak: how.How == mvcc.ObservedWeak,
 			})
 		}
 	}

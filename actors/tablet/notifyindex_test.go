@@ -9,6 +9,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -36,7 +37,7 @@ type waiting struct {
 }
 
 func (w *waiting) count(snap *store.Snap, o *pb.ObserverInfo, span mvcc.Span) error {
-	for n, err := range snap.Notifies(span.Table, string(o.Column), span.Start, false) {
+	for n, err := range snap.Notifies(wire.NotifyColumn(o), span.Start, false) {
 		if err != nil {
 			return err
 		}

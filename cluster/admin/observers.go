@@ -77,6 +77,11 @@ func (s *Service) ReplayRow(ctx context.Context,
 
 // startBackfill records a back-fill and wakes the node that leads meta, which runs it.
 func (s *Service) startBackfill(ctx context.Context, name string) (*pb.Backfill, error) {
+	// The back-fill leaves changes after its timestamp to their own notifications, which tablets
+	// write once they know the observer.
+	if err := s.cfg.Catalogue.Sync(ctx); err != nil {
+		return nil, err
+	}
 	// A new timestamp is above every change that the back-fill must mark, and above every
 	// existing acknowledgment.
 	ts, err := s.cfg.Node.Timestamp(ctx)

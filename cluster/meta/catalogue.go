@@ -25,6 +25,7 @@ type Observers struct {
 	// conditional writes.
 	ddl       ddlLock
 	publisher *publisher
+	policy    *Policy
 }
 
 // Catalogue returns the newest version of the observer catalogue.

@@ -45,7 +45,9 @@ func newTopics(send route.Sender, router *route.Router) *Meta {
 	r, ddl := records{send}, newDDLLock()
 	tablets, policy := &TabletMap{r}, &Policy{r}
 	nodes := &NodeTable{records: r, tablets: tablets}
-	observers := &Observers{records: r, ddl: ddl, publisher: &publisher{records: r, router: router}}
+	observers := &Observers{
+		records: r, ddl: ddl, publisher: &publisher{records: r, router: router}, policy: policy,
+	}
 	schema := &Schema{
 		records: r, router: router, tablets: tablets, policy: policy, observers: observers, ddl: ddl,
 	}

@@ -200,7 +200,8 @@ func (w *world) checkCatalogue(version uint64) {
 	}
 }
 
-// TestCatalogueRefusesContradictions: one observer a column, one column an observer, one kind.
+// TestCatalogueRefusesContradictions: one column an observer, one kind, and one observer a column
+// until all nodes know several.
 func TestCatalogueRefusesContradictions(t *testing.T) {
 	ctx := context.Background()
 	w, m := newWorld(t)
@@ -222,7 +223,7 @@ func TestCatalogueRefusesContradictions(t *testing.T) {
 	w.checkCatalogue(1)
 	for want, o := range map[string]*pb.ObserverInfo{
 		"other kind": info("a", "x", true), "observes": info("a", "z", false),
-		"is observed by": info("c", "x", false),
+		"needs the cluster to be at version 6": info("c", "x", false),
 	} {
 		if err := register(ctx, m, []*pb.ObserverInfo{o}); err == nil ||
 			!strings.Contains(err.Error(), want) {

@@ -11,6 +11,8 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/version"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // Observers in the catalogue: registering, controlling, retiring and forgetting them. Nodes
@@ -24,14 +26,17 @@ const (
 	maxObserverName  = 255
 )
 
-// errRetiring reports that the name or the column still belongs to an observer whose
-// notifications are being removed.
+// errRetiring reports that the name, or the only entry of the column, still belongs to an observer
+// whose notifications are being removed.
 var errRetiring = errors.New("meta: observer is being retired")
 
 // Enter adds the observers that are missing in the catalogue, and returns the newest catalogue.
-// Existing entries keep their settings. It rejects a second observer on one column, another kind
-// for the same one, and a name on two columns (design section 7). It does not wait for the
-// tablets: after the next Sync, every change of the observers' columns leaves a notification.
+// Existing entries keep their settings. The first observer of a column has its notify entries at
+// the observed cells, and each further one at its acknowledgments (own_entry; docs/adr/0065),
+// which needs version.SeveralObservers. Enter rejects another kind for the same observer, or for
+// another one of the column, and a name on two columns (design section 7). It does not wait for
+// the tablets: after the next Sync, every change of the observers' columns leaves a notification
+// for each of them.
 //
 // A retired observer that is entered again is a new one, once the remains of the old one have
 // been removed: Enter waits for that until ctx ends, and then returns an error that names the
@@ -60,13 +65,16 @@ func (obs *Observers) Enter(ctx context.Context,
 func (obs *Observers) enter(ctx context.Context, observers []*pb.ObserverInfo) (*pb.Catalogue, error) {
 	return obs.writeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		for _, o := range observers {
-			known, err := find(c, o)
-			if err != nil {
+			if known, err := find(c, o); err != nil {
+				return nil, err
+			} else if known {
+				continue
+			}
+			o := proto.CloneOf(o)
+			if err := obs.join(ctx, c, o); err != nil {
 				return nil, err
 			}
-			if !known {
-				c.Observers = append(c.Observers, o)
-			}
+			c.Observers = append(c.Observers, o)
 		}
 		return nil, nil
 	})
@@ -80,31 +88,90 @@ func find(c *pb.Catalogue, o *pb.ObserverInfo) (known bool, err error) {
 			maxObserverName, len(o.Name))
 	}
 	for _, have := range c.Observers {
-		sameColumn := have.Table == o.Table && string(have.Column) == string(o.Column)
+		same := wire.ColumnOf(have) == wire.ColumnOf(o)
 		switch {
-		// Checked first: neither name nor column of a retired entry may be used, whatever else
-		// matches.
-		case have.Retired && (have.Name == o.Name || sameColumn):
-			return false, errors.Join(errRetiring, refuse(pb.Error_CODE_UNAVAILABLE,
-				"observer %q of %s.%q is being retired, and its notifications are still being removed: "+
-					"try again later, or leave observer %q out",
-				have.Name, have.TableName, have.Column, o.Name))
-		case have.Name == o.Name && sameColumn && have.Weak == o.Weak:
+		case have.Name != o.Name:
+		// Checked first: the name of a retired entry may not be used, whatever else matches.
+		case have.Retired:
+			return false, retiring(have, o)
+		case same && have.Weak == o.Weak:
 			return true, nil
-		case have.Name == o.Name && sameColumn:
+		case same:
 			return false, refuse(pb.Error_CODE_INVALID,
 				"observer %q is registered with the other kind (strong or weak)", o.Name)
-		case have.Name == o.Name:
+		default:
 			return false, refuse(pb.Error_CODE_INVALID,
 				"observer %q observes %s.%q already; choose another name", o.Name, have.TableName,
 				have.Column)
-		case sameColumn:
-			return false, refuse(pb.Error_CODE_INVALID,
-				"column %s.%q is observed by %q already: a column has at most one observer", o.TableName,
-				o.Column, have.Name)
 		}
 	}
 	return false, nil
+}
+
+// retiring refuses o until the retired observer's notifications are removed.
+func retiring(retired, o *pb.ObserverInfo) error {
+	return errors.Join(errRetiring, refuse(pb.Error_CODE_UNAVAILABLE,
+		"observer %q of %s.%q is being retired, and its notifications are still being removed: "+
+			"try again later, or leave observer %q out",
+		retired.Name, retired.TableName, retired.Column, o.Name))
+}
+
+// Awaits reports whether a retired observer in the catalogue may keep the observer out until it is
+// forgotten: one of its name or of its column.
+func Awaits(c *pb.Catalogue, o *pb.ObserverInfo) bool {
+	return slices.ContainsFunc(c.GetObservers(), func(have *pb.ObserverInfo) bool {
+		return have.Retired && (have.Name == o.Name || wire.ColumnOf(have) == wire.ColumnOf(o))
+	})
+}
+
+// maxSharing limits the observers of one column: each has a notification in the batch of every
+// write.
+const maxSharing = 64
+
+// join prepares a new entry to stand beside the other observers of its column: the one that
+// comes while another one has its notify entries at the observed cells gets its own. Retired
+// observers count until they are forgotten: until then their entries may exist.
+func (obs *Observers) join(ctx context.Context, c *pb.Catalogue, o *pb.ObserverInfo) error {
+	var others, active []*pb.ObserverInfo
+	for _, have := range c.Observers {
+		if wire.ColumnOf(have) != wire.ColumnOf(o) {
+			continue
+		}
+		others = append(others, have)
+		if !have.Retired {
+			active = append(active, have)
+		}
+		o.OwnEntry = o.OwnEntry || !have.OwnEntry
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	p, err := obs.policy.Read(ctx)
+	if err != nil {
+		return err
+	}
+	agreed := wire.Agreed(p.GetAgreed())
+	several := agreed.Active >= version.SeveralObservers.Since
+	for _, have := range active {
+		switch {
+		case have.Weak != o.Weak:
+			return refuse(pb.Error_CODE_INVALID, "column %s.%q is observed by %q already, and observers of one "+
+				"column are all strong or all weak", o.TableName, o.Column, have.Name)
+		case !several:
+			return refuse(pb.Error_CODE_INVALID, "column %s.%q is observed by %q already: %v", o.TableName,
+				o.Column, have.Name, version.NotActive(version.SeveralObservers, agreed))
+		}
+	}
+	if len(others) >= maxSharing {
+		return refuse(pb.Error_CODE_INVALID, "column %s.%q has %d observers, as many as it may have",
+			o.TableName, o.Column, len(others))
+	}
+	// While no observer of a weak column is left, its intents are being removed; they must not
+	// be those of a new one.
+	if len(active) == 0 && (o.Weak || others[0].Weak || !several) {
+		return retiring(others[0], o)
+	}
+	return nil
 }
 
 // ControlObserver changes an observer's entry and waits until every tablet has applied it.
@@ -163,7 +230,7 @@ func observer(c *pb.Catalogue, name string) (*pb.ObserverInfo, error) {
 }
 
 // ForgetObserver removes a retired observer from the catalogue, together with the record of its
-// back-fill; its name and column can then be used again. The caller has removed its notifications
+// back-fill; its name and its notify entries can then be used again. The caller has removed its notifications
 // after every tablet applied the retirement. An observer already removed is no error.
 func (obs *Observers) ForgetObserver(ctx context.Context, name string) error {
 	return obs.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {

@@ -12,6 +12,8 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/version"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // observing is a world with a table "t" whose columns "x" and "y" are observed by "a"
@@ -238,5 +240,83 @@ func TestBackfillRecord(t *testing.T) {
 	}
 	if list, err := m.Backfills.Backfills(ctx, observers); err != nil || len(list) != 0 {
 		t.Errorf("after the drop: %v, %v", list, err)
+	}
+}
+
+// TestObserversOfOneColumn: the first observer of a column has its notify entries at the observed
+// cells, the others have their own, and keep them; the place of one that is retired is free once
+// it is forgotten. All are of one kind, and there is a most.
+func TestObserversOfOneColumn(t *testing.T) {
+	ctx := t.Context()
+	_, m := newWorld(t)
+	agreed := wire.AgreedPB(version.Agreed{Minimum: 6, Active: 6})
+	if _, err := m.Policy.Found(ctx, &pb.Policy{Agreed: agreed}); err != nil {
+		t.Fatal(err)
+	}
+	enter := func(name, column string, weak bool) error {
+		_, err := m.Observers.enter(ctx, []*pb.ObserverInfo{
+			{Name: name, Table: 16, TableName: "t", Column: []byte(column), Weak: weak},
+		})
+		return err
+	}
+	entered := func(name, column string, weak, own bool) {
+		t.Helper()
+		if err := enter(name, column, weak); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		c, err := m.Observers.Catalogue(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o, err := observer(c, name); err != nil || o.OwnEntry != own {
+			t.Errorf("%v, %v; want entries of its own: %v", o, err, own)
+		}
+	}
+	retire := func(name string) {
+		t.Helper()
+		if _, err := m.Observers.ControlObserver(ctx,
+			&pb.ControlObserverRequest{Name: name, Retire: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	forget := func(name string) {
+		t.Helper()
+		if err := m.Observers.ForgetObserver(ctx, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entered("a", "x", false, false)
+	entered("b", "x", false, true)
+	if err := enter("c", "x", true); err == nil || !strings.Contains(err.Error(), "all strong or all weak") {
+		t.Errorf("another kind: %v", err)
+	}
+	retire("a")
+	entered("d", "x", false, true) // what waits for the retired one is still there
+	forget("a")
+	entered("e", "x", false, false)
+	for _, again := range []string{"b", "d"} { // a restart
+		entered(again, "x", false, true)
+	}
+	entered("v", "y", true, false)
+	entered("w", "y", true, true)
+	retire("v")
+	entered("z", "y", true, true)
+	retire("w")
+	retire("z")
+	// The intents of the column are being removed.
+	for _, weak := range []bool{true, false} {
+		if err := enter("late", "y", weak); !errors.Is(err, errRetiring) {
+			t.Errorf("INTENT-LOST: an observer of a weak column that has only retired ones: %v", err)
+		}
+	}
+	for _, name := range []string{"v", "w", "z"} {
+		forget(name)
+	}
+	entered("late", "y", true, false)
+	for i := 3; i < maxSharing; i++ {
+		entered(strings.Repeat("n", i), "x", false, true)
+	}
+	if err := enter("one too many", "x", false); err == nil || !strings.Contains(err.Error(), "as many as it may have") {
+		t.Errorf("%v", err)
 	}
 }

@@ -51,7 +51,7 @@ func undecided(v View, table mvcc.TableID, until mvcc.Timestamp, reserved bool) 
 		return false
 	}
 	for c, l := range v.Locks(span, false) {
-		if v.Observed(c.Table, c.Column) == mvcc.NotObserved || c.Class != mvcc.ClassData ||
+		if v.Observed(c.Table, c.Column).How == mvcc.NotObserved || c.Class != mvcc.ClassData ||
 			l.Kind == mvcc.KindLock {
 			continue
 		}

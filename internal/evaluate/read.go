@@ -20,13 +20,14 @@ type View interface {
 	Row(t mvcc.TableID, row string, limit int, only ...mvcc.Cell) ([]mvcc.HistoryEntry, error)
 	// Notifies iterates over the column's notifications by row, starting at fromRow, or after
 	// it if after is set.
-	Notifies(t mvcc.TableID, column, fromRow string, after bool) iter.Seq2[mvcc.CellNotify, error]
+	Notifies(column mvcc.ObservedColumn, fromRow string,
+		after bool) iter.Seq2[mvcc.CellNotify, error]
 	// Intents iterates over the column's weak intents by row and start timestamp, starting at
 	// fromRow.
 	Intents(t mvcc.TableID, column, fromRow string) iter.Seq2[mvcc.CellIntent, error]
 	// Queue iterates over the column's notifications in the order in which they are
 	// dispatched, starting after the given place; ok is false if the order is unknown.
-	Queue(t mvcc.TableID, column string, after uint64) (queue iter.Seq[Queued], ok bool)
+	Queue(column mvcc.ObservedColumn, after uint64) (queue iter.Seq[Queued], ok bool)
 	// Observers returns the observers of the tablet's catalogue.
 	Observers() []*pb.ObserverInfo
 	// Waiting counts the pending work of an observer.
@@ -100,7 +101,7 @@ func get(v View, req *pb.GetRequest, at mvcc.Timestamp) (*pb.TabletResponse, *mv
 			out.get.Results = out.get.Results[:i] // the caller requests the rest
 			break
 		}
-		if req.Origins && !cell.IsAck() { // acknowledgments notify no observer
+		if req.Origins && notifies(v, cell) {
 			n, there, err := v.Notification(cell)
 			if err != nil {
 				return nil, nil, err
@@ -115,6 +116,15 @@ func get(v View, req *pb.GetRequest, at mvcc.Timestamp) (*pb.TabletResponse, *mv
 		out.get.At = uint64(at)
 	}
 	return &out.response, nil, nil
+}
+
+// notifies reports whether the cell may be an observer's notify cell.
+func notifies(v View, cell mvcc.Cell) bool {
+	if !cell.IsAck() {
+		return true
+	}
+	w, _ := v.AckOf(cell.Table, cell.Column)
+	return w.Own
 }
 
 // getAnswer is the answer to a Get, in one allocation for one cell, the usual case, and in

@@ -43,7 +43,7 @@ func pending(v View, req *pb.PendingRequest) (*pb.TabletResponse, error) {
 			continue
 		}
 		for c := range v.Locks(span, false) {
-			if v.Observed(c.Table, c.Column) != mvcc.NotObserved {
+			if v.Observed(c.Table, c.Column).How != mvcc.NotObserved {
 				out.Locks++
 			}
 		}
@@ -120,7 +120,7 @@ func (w *walking) locked() {
 
 func (w *walking) notified() error {
 	if w.req.Oldest {
-		if queue, ok := w.Queue(w.span.Table, wire.String(w.req.Column), w.req.AfterPlace); ok {
+		if queue, ok := w.Queue(wire.WalkedColumn(w.req), w.req.AfterPlace); ok {
 			w.queued(queue)
 			return nil
 		}
@@ -129,7 +129,7 @@ func (w *walking) notified() error {
 	if w.req.After != nil && wire.String(w.req.After.Row) >= from {
 		from, past = wire.String(w.req.After.Row), true
 	}
-	for n, err := range w.Notifies(w.span.Table, wire.String(w.req.Column), from, past) {
+	for n, err := range w.Notifies(wire.WalkedColumn(w.req), from, past) {
 		if err != nil {
 			return err
 		}

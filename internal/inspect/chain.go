@@ -310,23 +310,22 @@ func (t *Chain) descend(ctx context.Context, step, shown *Step, again bool) erro
 func (t *Chain) triggered(ctx context.Context, step *Step, found *traces) ([]*Step, error) {
 	var runs []*Step
 	for _, w := range found.writes {
-		o := t.observerOf(w.cell)
-		if o == nil || o.Weak {
-			continue
+		for _, o := range t.observersOf(w.cell) {
+			// More would exceed the limit.
+			if o.Weak || len(t.Steps)+len(runs) > t.Limit {
+				break
+			}
+			of, err := t.runsOf(ctx, step, w.cell, o)
+			if err != nil {
+				return nil, err
+			}
+			runs = append(runs, of...)
 		}
-		if len(t.Steps)+len(runs) > t.Limit { // more would exceed the limit
-			break
-		}
-		of, err := t.runsOf(ctx, step, w.cell, o)
-		if err != nil {
-			return nil, err
-		}
-		runs = append(runs, of...)
 	}
 	for _, e := range found.notified {
-		run := &Step{
-			Observer: t.observerOf(e.Cell).Name, On: NewCell(e.Cell, t.Names), at: e.Cell,
-		}
+		o := t.notified(e.Cell)
+		cell := wire.CellPB(wire.ColumnOf(o).Cell(string(e.Cell.Row)))
+		run := &Step{Observer: o.Name, On: NewCell(cell, t.Names), at: cell}
 		run.waits(e.Notify)
 		runs = append(runs, run)
 	}
@@ -359,7 +358,8 @@ func (t *Chain) runsOf(ctx context.Context, step *Step, cell *pb.Cell,
 		runs = append(runs, committedStep(e))
 	}
 	if len(runs) == 0 {
-		runs = []*Step{uncommitted(read.others, step.CommitTS, ack, cell)}
+		notified := wire.CellPB(wire.NotifyColumn(o).Cell(string(cell.Row)))
+		runs = []*Step{uncommitted(read.others, step.CommitTS, ack, cell, notified)}
 	}
 	for i, run := range runs {
 		run.Observer, run.On, run.Replay = o.Name, NewCell(cell, t.Names), i > 0
@@ -388,15 +388,16 @@ func (t *Chain) runsOf(ctx context.Context, step *Step, cell *pb.Cell,
 	return runs, nil
 }
 
-// uncommitted returns the run for a change that no acknowledgment is of.
-func uncommitted(entries []*pb.HistoryEntry, change uint64, ack, cell *pb.Cell) *Step {
+// uncommitted returns the run for a change that no acknowledgment is of. notified is the
+// observer's notify cell.
+func uncommitted(entries []*pb.HistoryEntry, change uint64, ack, cell, notified *pb.Cell) *Step {
 	run := &Step{State: NotRun, at: cell}
 	var notify *pb.Notify
 	for _, e := range entries {
 		switch group := mvcc.Group(e.Group); {
 		case group == mvcc.GroupLock && SameCell(e.Cell, ack) && e.GetLock().GetStartTs() >= change:
 			run.State, run.StartTS = Committing, e.Lock.StartTs
-		case group == mvcc.GroupNotify && SameCell(e.Cell, cell):
+		case group == mvcc.GroupNotify && SameCell(e.Cell, notified):
 			notify = e.Notify
 		}
 	}

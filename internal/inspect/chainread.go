@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -95,10 +94,14 @@ func (t *Chain) look(ctx context.Context, step *Step) (*traces, error) {
 		t.Wide = true
 		cells := []mvcc.Cell{wire.Cell(step.at)}
 		for _, o := range t.Catalogue.GetObservers() {
-			if mvcc.TableID(o.Table) == table {
-				cells = append(cells, mvcc.Cell{Table: table, Row: row, Column: string(o.Column)},
-					mvcc.Cell{Table: table, Row: row, Class: mvcc.ClassAck, Column: o.Name})
+			if mvcc.TableID(o.Table) != table {
+				continue
 			}
+			if observed := wire.ColumnOf(o).Cell(row); !slices.Contains(cells, observed) {
+				cells = append(cells, observed)
+			}
+			cells = append(cells,
+				mvcc.Cell{Table: table, Row: row, Class: mvcc.ClassAck, Column: o.Name})
 		}
 		if read, err = t.read(ctx, table, row, cells...); err != nil {
 			return nil, err
@@ -110,7 +113,7 @@ func (t *Chain) look(ctx context.Context, step *Step) (*traces, error) {
 	}
 	for _, e := range read.others {
 		if mvcc.Group(e.Group) == mvcc.GroupNotify && e.GetNotify().GetTs() == step.CommitTS {
-			if o := t.observerOf(e.Cell); o != nil && o.Weak {
+			if o := t.notified(e.Cell); o != nil && o.Weak {
 				found.notified = append(found.notified, e)
 			}
 		}
@@ -179,10 +182,20 @@ func FindObserver(c *pb.Catalogue, name string) *pb.ObserverInfo {
 	return nil
 }
 
-// observerOf returns the observer of a cell's column; nil if there is none.
-func (t *Chain) observerOf(c *pb.Cell) *pb.ObserverInfo {
+// observersOf returns the observers of a cell's column.
+func (t *Chain) observersOf(c *pb.Cell) (out []*pb.ObserverInfo) {
 	for _, o := range t.Catalogue.GetObservers() {
-		if !o.Retired && o.Table == c.GetTable() && bytes.Equal(o.Column, c.GetColumn()) {
+		if !o.Retired && wire.ColumnOf(o) == mvcc.ColumnOf(wire.Cell(c)) {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// notified returns the observer whose notify cell this is; nil if there is none.
+func (t *Chain) notified(c *pb.Cell) *pb.ObserverInfo {
+	for _, o := range t.Catalogue.GetObservers() {
+		if !o.Retired && wire.NotifyColumn(o) == mvcc.ColumnOf(wire.Cell(c)) {
 			return o
 		}
 	}

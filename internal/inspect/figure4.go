@@ -231,6 +231,8 @@ func (v *Figure4) placeAck(b *block, o string, e *pb.HistoryEntry) {
 		b.at(ts).acks[o] = "locked, " + v.lockText(e.Cell, e.GetLock())
 	case mvcc.GroupRollback:
 		b.at(ts).acks[o] = "rolled back"
+	case mvcc.GroupNotify: // the observer has notify entries of its own
+		b.at(ts).acks[o] = NewNotification(e.GetNotify()).Text()
 	}
 }
 

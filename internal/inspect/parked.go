@@ -43,12 +43,12 @@ func ReadParked(ctx context.Context, client *txn.Client, of *pb.ObserverInfo,
 	if err != nil {
 		return nil, err
 	}
-	from := wire.Position{Table: mvcc.TableID(of.GetTable())}
+	from := ""
 	if after != nil {
-		from.Row = *after + "\x00"
+		from = *after + "\x00"
 	}
 	out, walked := &ParkedPage{At: uint64(at), Parked: []ParkedRow{}}, 0
-	for e, err := range client.WalkFrom(ctx, mvcc.GroupNotify, from, string(of.GetColumn())) {
+	for e, err := range client.WalkFrom(ctx, mvcc.GroupNotify, wire.NotifyColumn(of), from) {
 		if err != nil {
 			return nil, err
 		}

@@ -147,7 +147,7 @@ func Explain(ctx context.Context, client *txn.Client, cmds Commands, table, row,
 	ack := mvcc.Cell{Table: id, Row: row, Class: mvcc.ClassAck, Column: observer}
 	cells := []mvcc.Cell{ack}
 	if info != nil && info.TableName == table {
-		cells = append(cells, mvcc.Cell{Table: id, Row: row, Column: string(info.Column)})
+		cells = append(cells, wire.ColumnOf(info).Cell(row))
 	}
 	entries, err := Row(ctx, client, id, row, 0, cells...)
 	if err != nil {
@@ -167,7 +167,9 @@ func Explain(ctx context.Context, client *txn.Client, cmds Commands, table, row,
 		w.Observer = NewObserver(found, now)
 	}
 	if len(cells) > 1 {
-		if err := w.read(ctx, client, entries, wire.CellPB(ack), wire.CellPB(cells[1])); err != nil {
+		notified := wire.CellPB(wire.NotifyColumn(info).Cell(row))
+		err := w.read(ctx, client, entries, wire.CellPB(ack), wire.CellPB(cells[1]), notified)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -179,13 +181,13 @@ func Explain(ctx context.Context, client *txn.Client, cmds Commands, table, row,
 // read selects what concerns the observer from the row's entries, and reads the fate of
 // the transactions in the way.
 func (w *Why) read(ctx context.Context, client *txn.Client, entries []*pb.HistoryEntry,
-	ack, cell *pb.Cell) error {
+	ack, cell, notified *pb.Cell) error {
 	w.Change = newChange(NewestWrite(entries, cell))
 	var intents []Obstacle
 	for _, e := range entries {
 		observed, acks := SameCell(e.Cell, cell), SameCell(e.Cell, ack)
 		switch group := mvcc.Group(e.Group); {
-		case group == mvcc.GroupNotify && observed:
+		case group == mvcc.GroupNotify && SameCell(e.Cell, notified):
 			w.Notification = NewNotification(e.Notify)
 		case group == mvcc.GroupLock && (observed || acks):
 			o := Obstacle{On: OnChange, StartTS: e.Lock.StartTs}

@@ -11,7 +11,7 @@ import (
 // ackView has the observed cell a.body, with the given notification, and its observer.
 func ackView(n mvcc.Notify) (m *mvcctest.MemView, cell, ack mvcc.Cell) {
 	m = mvcctest.NewMemView()
-	column := mvcc.ObservedColumn{testTable, "body"}
+	column := mvcc.ObservedColumn{Table: testTable, Column: "body"}
 	m.Columns[column], m.Observers[column] = mvcc.ObservedStrong, []string{"observer"}
 	cell, ack = parseCell("a.body"), parseCell("a.@observer")
 	if n.TS != 0 {

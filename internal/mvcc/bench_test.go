@@ -15,7 +15,7 @@ const benchRows = 4096
 func benchState(b *testing.B) (*mvcctest.MemView, []mvcc.Cell) {
 	b.Helper()
 	m := mvcctest.NewMemView()
-	m.Columns[mvcc.ObservedColumn{testTable, "body"}] = mvcc.ObservedStrong
+	m.Columns[mvcc.ObservedColumn{Table: testTable, Column: "body"}] = mvcc.ObservedStrong
 	cells := make([]mvcc.Cell, benchRows)
 	for i := range cells {
 		cells[i] = mvcc.Cell{Table: testTable, Row: fmt.Sprintf("row%08d", i), Column: "x"}

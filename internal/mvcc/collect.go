@@ -24,7 +24,7 @@ type Observers interface {
 	// Acks names the observers that have, or had before they were retired, acks beside the column.
 	Acks(t TableID, column string) []string
 	// AckOf is the inverse, as View has it.
-	AckOf(t TableID, observer string) (column string, ok bool)
+	AckOf(t TableID, observer string) (w Watch, ok bool)
 	// Dropped reports whether the table was dropped at or below the safepoint.
 	Dropped(t TableID) bool
 }
@@ -195,7 +195,7 @@ func (s *collecting) lastOlder(cw *CellWrite) error {
 
 // newest deletes a cell's newest record if it is a delete that nobody can miss (invariant
 // 11): at or below the safepoint, nothing older left in H that it hides, no lock that
-// will be committed on top of it, and no notification whose observer has yet to see it.
+// will be committed on top of it, and no notification of any observer that has yet to see it.
 // The acks of that cell go with it. In a dropped table any record goes.
 func (s *collecting) newest(c Cell) error {
 	s.Looked++
@@ -243,7 +243,7 @@ func (s *collecting) free(c Cell, w *Write) (bool, error) {
 		return false, nil
 	}
 	if !s.view.Dropped(c.Table) && c.Class == ClassData {
-		if _, dirty, err := s.view.Notification(c); err != nil || dirty {
+		if dirty, err := s.dirty(c); err != nil || dirty {
 			return false, err
 		}
 	}
@@ -256,6 +256,23 @@ func (s *collecting) free(c Cell, w *Write) (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// dirty reports whether an observer of the observed cell has a notification of it.
+func (s *collecting) dirty(c Cell) (bool, error) {
+	if _, dirty, err := s.view.Notification(c); err != nil || dirty {
+		return dirty, err
+	}
+	for _, name := range s.view.Acks(c.Table, c.Column) {
+		if w, _ := s.view.AckOf(c.Table, name); !w.Own {
+			continue
+		}
+		own := Cell{Table: c.Table, Class: ClassAck, Row: c.Row, Column: name}
+		if _, dirty, err := s.view.Notification(own); err != nil || dirty {
+			return dirty, err
+		}
+	}
+	return false, nil
 }
 
 // acks returns the newest records of the acks of a cell. ok is false if one of them must
@@ -285,18 +302,18 @@ func (s *collecting) acks(c Cell) (ok bool, acks []CellWrite, err error) {
 // strayAck deletes the ack of a cell that is not there, nor about to be: what a replay of
 // a deleted row leaves behind.
 func (s *collecting) strayAck(ack Cell, w *Write) error {
-	column, ok := s.view.AckOf(ack.Table, ack.Column)
+	of, ok := s.view.AckOf(ack.Table, ack.Column)
 	if !ok || w.CommitTS > s.safepoint {
 		return nil
 	}
-	c := Cell{Table: ack.Table, Row: ack.Row, Class: ClassData, Column: column}
+	c := of.ObservedCell(ack)
 	if _, there, err := s.view.Newest(c); err != nil || there {
 		return err
 	}
 	if _, locked := s.view.Lock(c); locked {
 		return nil
 	}
-	if _, dirty, err := s.view.Notification(c); err != nil || dirty {
+	if dirty, err := s.dirty(c); err != nil || dirty {
 		return err
 	}
 	if free, err := s.free(ack, w); err != nil || !free {

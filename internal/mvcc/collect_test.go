@@ -116,10 +116,27 @@ func (s *script) drop() string {
 	return ""
 }
 
-// watch column=observer: the observer's acks stand beside the column.
+// watch column=(observer,…): the observers' acks stand beside the column. The notify entries of
+// the first are at the observed cells, those of the others at their acks.
 func (s *script) watch() string {
 	for _, arg := range s.td.CmdArgs {
-		s.view.Observers[mvcc.ObservedColumn{testTable, arg.Key}] = arg.Vals
+		watch(s.view, arg.Key, arg.Vals...)
+	}
+	return ""
+}
+
+// watch sets the observers of a column.
+func watch(m *mvcctest.MemView, column string, observers ...string) {
+	m.Observers[mvcc.ObservedColumn{Table: testTable, Column: column}] = observers
+	for _, name := range observers[1:] {
+		m.Own[mvcc.ObservedColumn{Table: testTable, Class: mvcc.ClassAck, Column: name}] = true
+	}
+}
+
+// retire observer…: nothing is notified for them any more.
+func (s *script) retire() string {
+	for _, arg := range s.td.CmdArgs {
+		s.view.Retired[mvcc.ObservedColumn{Table: testTable, Class: mvcc.ClassAck, Column: arg.Key}] = true
 	}
 	return ""
 }
@@ -252,6 +269,39 @@ func TestCollectionFaults(t *testing.T) {
 			mvcc.CollectLimits{Entries: 100, Bytes: 1 << 20, Looked: 100})
 		if !errors.Is(err, errDisk) || len(step.Mutations) != 0 {
 			t.Errorf("fault of lookup %d: %d deletions, %v", n, len(step.Mutations), err)
+		}
+	}
+}
+
+// TestDeleteStaysForEachObserver: a deleted cell stays until each observer of its column has seen
+// the deletion, wherever its notify entries are.
+func TestDeleteStaysForEachObserver(t *testing.T) {
+	for _, waits := range []string{"a.body", "a.@two", "a.@three"} {
+		m := mvcctest.NewMemView()
+		m.Columns[mvcc.ObservedColumn{Table: testTable, Column: "body"}] = mvcc.ObservedStrong
+		watch(m, "body", "one", "two", "three")
+		c := parseCell("a.body")
+		_, list, err := mvcc.OnePhaseCommit(m, mvcc.OnePhaseRequest{
+			StartTS: 1, Writes: []mvcc.CellWriteRequest{{Cell: c, Kind: mvcc.KindDelete}},
+		}, 2, mvcc.DefaultLimits())
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Apply(list)
+		for _, n := range notifyCells(m, c) {
+			if show(n) != waits {
+				_, list, err := mvcc.ClearNotify(m, mvcc.ClearNotifyRequest{Cell: n, UpTo: 2})
+				if err != nil {
+					t.Fatal(err)
+				}
+				m.Apply(list)
+			}
+		}
+		m.SafepointTS = 10
+		limits := mvcc.CollectLimits{Entries: 10, Bytes: 1 << 20, Looked: 10}
+		step, _, err := mvcc.CollectCells(m, []mvcc.Garbage{{Group: mvcc.GroupHistory, Cell: c, TS: 2}}, limits)
+		if err != nil || len(step.Mutations) != 0 {
+			t.Errorf("UNSEEN-DELETE: while %s waits, %+v is collected, %v", waits, step.Mutations, err)
 		}
 	}
 }

@@ -46,8 +46,10 @@
 //     and its acks with it. [Collect, CollectCells]
 //
 //  12. Notify travels with the write (§2.4): the same mutations hold the write record of
-//     an observed cell and its N entry, N.ts = max(old, commit_ts). An intent becomes an
-//     N entry on commit. Clearing is conditional. What is pending says to which users'
+//     an observed cell and the N entry of each observer, N.ts = max(old, commit_ts). An
+//     intent becomes these entries on commit. The first observer's is at the observed cell,
+//     each further one's at its acknowledgment (docs/adr/0065). Clearing is conditional, and of
+//     one observer's entry. What is pending says to which users'
 //     commits it goes back (origin.go, docs/adr/0042). [Commit, ResolveLock,
 //     OnePhaseCommit, NotifyCells, ClearNotify, FailNotify]
 //

@@ -60,13 +60,33 @@ func (e *effects) write(v View, c Cell, w, previous *Write, origin Timestamp) er
 	if e.clears && c.IsAck() && w.Kind == KindPut {
 		e.acks = append(e.acks, ack{c, w.StartTS, w.CommitTS, origin})
 	}
-	if c.Class != ClassData || v.Observed(c.Table, c.Column) != ObservedStrong {
+	if c.Class != ClassData {
 		return nil
 	}
-	return e.notify(v, c, w.CommitTS, origin)
+	how := v.Observed(c.Table, c.Column)
+	if how.How != ObservedStrong {
+		return nil
+	}
+	return e.notifyAll(v, c, how, w.CommitTS, origin)
 }
 
-// notify raises the cell's N entry to ts. A newer change starts the count of failures
+// notifyAll raises the N entry of each observer of the observed cell c to ts.
+func (e *effects) notifyAll(v View, c Cell, how Observation, ts, origin Timestamp) error {
+	if how.Plain {
+		if err := e.notify(v, c, ts, origin); err != nil {
+			return err
+		}
+	}
+	for _, name := range how.Own {
+		own := Cell{Table: c.Table, Class: ClassAck, Row: c.Row, Column: name}
+		if err := e.notify(v, own, ts, origin); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// notify raises the notify cell's N entry to ts. A newer change starts the count of failures
 // anew and unparks; a pending replay stays pending. Of an entry that is as new already only
 // the origins may change.
 func (e *effects) notify(v View, c Cell, ts, origin Timestamp) error {

@@ -92,8 +92,8 @@ func (f *faultyView) Raw(c mvcc.Cell) ([]byte, bool, error) {
 func faultState(t *testing.T) *mvcctest.MemView {
 	t.Helper()
 	m := mvcctest.NewMemView()
-	m.Columns[mvcc.ObservedColumn{testTable, "body"}] = mvcc.ObservedStrong
-	m.Columns[mvcc.ObservedColumn{testTable, "doc"}] = mvcc.ObservedWeak
+	m.Columns[mvcc.ObservedColumn{Table: testTable, Column: "body"}] = mvcc.ObservedStrong
+	m.Columns[mvcc.ObservedColumn{Table: testTable, Column: "doc"}] = mvcc.ObservedWeak
 	lim := mvcc.DefaultLimits()
 	lim.Inline = 3
 	do := func(res mvcc.Result, list []mvcc.Mutation, err error) {

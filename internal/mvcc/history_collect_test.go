@@ -162,6 +162,14 @@ func (h *history) collectEverything() {
 	}
 }
 
+// isDirty reports whether an observer has a notification of the cell.
+func isDirty(view mvcc.View, c mvcc.Cell) bool {
+	return slices.ContainsFunc(notifyCells(view, c), func(c mvcc.Cell) bool {
+		_, dirty, _ := view.Notification(c)
+		return dirty
+	})
+}
+
 // checkSpace holds a tablet after a pass at the present to what it must have left: each
 // cell's newest record with its value, and no delete that nothing holds.
 func (h *history) checkSpace(view *mvcctest.MemView) *fault {
@@ -176,15 +184,14 @@ func (h *history) checkSpace(view *mvcctest.MemView) *fault {
 					show(e.Cell))
 			}
 		case mvcc.GroupWrite:
-			_, dirty, _ := view.Notification(e.Cell)
+			dirty := isDirty(view, e.Cell)
 			if e.Write.Kind == mvcc.KindDelete && !dirty {
 				return faultf(assertSpace, "the delete at %d of %s is left", e.TS, show(e.Cell))
 			}
 			if e.Cell.Class == mvcc.ClassAck {
 				if _, there, _ := view.Newest(mvcc.Cell{Table: testTable, Row: e.Cell.Row,
 					Column: "body"}); !there {
-					if _, dirty, _ := view.Notification(mvcc.Cell{Table: testTable, Row: e.Cell.Row,
-						Column: "body"}); !dirty {
+					if !isDirty(view, mvcc.Cell{Table: testTable, Row: e.Cell.Row, Column: "body"}) {
 						return faultf(assertSpace, "the ack %s is left of a cell that is not",
 							show(e.Cell))
 					}

@@ -57,22 +57,45 @@ func (h *history) observe() {
 			}, nil)
 			return
 		}
-		start := h.tick()
-		if view.Observed(c.Table, c.Column) == mvcc.ObservedWeak {
+		start, observed := h.tick(), observedCell(view, c)
+		if view.Observed(c.Table, observed.Column).How == mvcc.ObservedWeak {
 			h.clear(c, start)
 			return
 		}
-		h.observeStrong(c, start)
+		h.observeStrong(c, observed, start)
 		return
 	}
 }
 
-// observeStrong runs a strong observer's transaction: it reads the cell and its ack, and
-// if the cell changed since, it writes the ack and commits; with that, or then, or if the
-// cell is clean, it clears.
-func (h *history) observeStrong(c mvcc.Cell, start mvcc.Timestamp) {
-	ack := mvcc.Cell{Table: c.Table, Row: c.Row, Class: mvcc.ClassAck, Column: "observer"}
-	changed, ok := h.readCell(c, start)
+// observedCell returns the observed cell of a notify cell.
+func observedCell(view mvcc.View, c mvcc.Cell) mvcc.Cell {
+	if w, known := view.AckOf(c.Table, c.Column); known && c.IsAck() {
+		return w.ObservedCell(c)
+	}
+	return c
+}
+
+// notifyCells returns the notify cells of an observed cell's observers.
+func notifyCells(view mvcc.View, c mvcc.Cell) (cells []mvcc.Cell) {
+	how := view.Observed(c.Table, c.Column)
+	if how.Plain {
+		cells = append(cells, c)
+	}
+	for _, name := range how.Own {
+		cells = append(cells, mvcc.Cell{Table: c.Table, Row: c.Row, Class: mvcc.ClassAck, Column: name})
+	}
+	return cells
+}
+
+// observeStrong runs the transaction of the strong observer with the notify cell c: it reads the
+// observed cell and its ack, and if the cell changed since, it writes the ack and commits; with
+// that, or then, or if the cell is clean, it clears.
+func (h *history) observeStrong(c, observed mvcc.Cell, start mvcc.Timestamp) {
+	ack := c
+	if !c.IsAck() {
+		ack = mvcc.Cell{Table: c.Table, Row: c.Row, Class: mvcc.ClassAck, Column: "observer"}
+	}
+	changed, ok := h.readCell(observed, start)
 	if !ok {
 		return
 	}

@@ -168,9 +168,10 @@ func newHistory(seed uint64, verbose bool) *history {
 	}
 	for i := range h.tablets {
 		h.tablets[i] = mvcctest.NewMemView()
-		h.tablets[i].Columns[mvcc.ObservedColumn{testTable, "body"}] = mvcc.ObservedStrong
-		h.tablets[i].Columns[mvcc.ObservedColumn{testTable, "doc"}] = mvcc.ObservedWeak
-		h.tablets[i].Observers[mvcc.ObservedColumn{testTable, "body"}] = []string{"observer"}
+		h.tablets[i].Columns[mvcc.ObservedColumn{Table: testTable, Column: "body"}] = mvcc.ObservedStrong
+		h.tablets[i].Columns[mvcc.ObservedColumn{Table: testTable, Column: "doc"}] = mvcc.ObservedWeak
+		watch(h.tablets[i], "body", "observer", "second")
+		watch(h.tablets[i], "doc", "poked", "also poked")
 	}
 	return h
 }

@@ -28,7 +28,7 @@ func TestWalksOfAColumn(t *testing.T) {
 		})
 	}
 	notifies := func(from string, after bool) []string {
-		return walked(t, view.Notifies(16, "x", from, after),
+		return walked(t, view.Notifies(mvcc.ObservedColumn{Table: 16, Column: "x"}, from, after),
 			func(n mvcc.CellNotify) string { return n.Cell.Row })
 	}
 	intents := func(from string) []string {

@@ -33,7 +33,7 @@ type model struct {
 	versions map[mvcc.Cell][]version      // by ascending commit timestamp
 	locks    map[mvcc.Cell][]version      // committed locks without a write, in no order
 	reads    []modelRead
-	notified map[mvcc.Cell]mvcc.Timestamp // the newest change that an observer must hear of
+	notified map[mvcc.Cell]mvcc.Timestamp // by notify cell: the newest change that its observer must hear of
 	direct   map[mvcc.Timestamp]bool      // timestamps of notifications that are not a transaction's
 	cleared  map[mvcc.Cell]mvcc.Timestamp // up to where a run may have cleared
 	runs     map[mvcc.CellAt]mvcc.Timestamp
@@ -49,7 +49,7 @@ type modelTxn struct {
 	commitTS   mvcc.Timestamp
 	rolledBack bool
 	applied    map[mvcc.Cell]bool // cells with a write record
-	observed   mvcc.Cell          // an observer's transaction: the cell, and the change it saw
+	observed   mvcc.Cell          // an observer's transaction: its notify cell, and the change it saw
 	seen       mvcc.Timestamp
 	clears     bool // its acknowledgment clears the notification
 }
@@ -227,18 +227,21 @@ func (m *model) wrote(view *mvcctest.MemView, mu *mvcc.Mutation, list []mvcc.Mut
 	}
 	t.applied[mu.Cell] = true
 	if mu.Group == mvcc.GroupLocked || mu.Cell.Class != mvcc.ClassData || view.Observed(mu.Cell.Table,
-		mu.Cell.Column) != mvcc.ObservedStrong {
+		mu.Cell.Column).How != mvcc.ObservedStrong {
 		return nil
 	}
-	m.notified[mu.Cell] = max(m.notified[mu.Cell], w.CommitTS)
-	n, _, _ := view.Notification(mu.Cell)
-	for i := range list {
-		if list[i].Group == mvcc.GroupNotify && list[i].Cell == mu.Cell && !list[i].Delete {
-			n = *list[i].Notify
+	for _, c := range notifyCells(view, mu.Cell) {
+		m.notified[c] = max(m.notified[c], w.CommitTS)
+		n, _, _ := view.Notification(c)
+		for i := range list {
+			if list[i].Group == mvcc.GroupNotify && list[i].Cell == c && !list[i].Delete {
+				n = *list[i].Notify
+			}
 		}
-	}
-	if n.TS < w.CommitTS {
-		return faultf(assertNotify, "%s: written at %d without a notification in the same mutations", show(mu.Cell), w.CommitTS)
+		if n.TS < w.CommitTS {
+			return faultf(assertNotify, "%s: written at %d without the notification of %s in the same mutations",
+				show(mu.Cell), w.CommitTS, show(c))
+		}
 	}
 	return nil
 }
@@ -282,8 +285,10 @@ func (m *model) finish(viewOf func(mvcc.Cell) *mvcctest.MemView) *fault {
 		if t.clears {
 			m.cleared[t.observed] = max(m.cleared[t.observed], t.start)
 		}
-		for _, c := range t.intents {
-			m.notified[c] = max(m.notified[c], t.commitTS)
+		for _, intent := range t.intents {
+			for _, c := range notifyCells(viewOf(intent), intent) {
+				m.notified[c] = max(m.notified[c], t.commitTS)
+			}
 		}
 	}
 	for c, ts := range m.notified {

@@ -2,40 +2,51 @@ package mvcc
 
 import (
 	"cmp"
+	"slices"
 	"unicode/utf8"
 )
 
 // maxNotifyError is how many bytes of a failed run's error are kept.
 const maxNotifyError = 1 << 10
 
-// NotifyCells marks cells of weak columns dirty at once (§2.4, invariant 12), or, as a
-// replay, cells of any observed column. It conflicts with nothing and may be repeated: an
-// entry never goes back.
+// NotifyCells marks cells of weak columns dirty at once for all their observers (§2.4,
+// invariant 12), or, as a replay, notify cells of observers of any kind, each for its observer
+// alone. It conflicts with nothing and may be repeated: an entry never goes back.
 //
-//   - StatusOK: every cell has an N entry of TS or newer. StatusNotifyOnly: the column at
-//     ConflictAt is not weak; not observed, if it is a replay.
+//   - StatusOK: every notify cell has an N entry of TS or newer. StatusNotifyOnly: the column at
+//     ConflictAt is not weak; no observer's notify cell, if it is a replay.
 func NotifyCells(v View, r NotifyRequest) (Result, []Mutation, error) {
 	if err := checkStart(r.TS); err != nil {
 		return Result{}, nil, err
 	}
 	var e effects
 	for _, c := range r.Cells {
-		mark, may := e.notify, weak(v, c)
-		if r.Replay {
-			mark, may = e.replay, c.Class == ClassData &&
-				v.Observed(c.Table, c.Column) != NotObserved
-		}
-		if !may {
+		var err error
+		switch {
+		case r.Replay && !notifiable(v, c), !r.Replay && !weak(v, c):
 			return Result{Status: StatusNotifyOnly, ConflictAt: c}, nil, nil
+		case r.Replay:
+			err = e.replay(v, c, r.TS, r.Origin)
+		default:
+			err = e.notifyWeak(v, c, r.TS, r.Origin)
 		}
-		if err := mark(v, c, r.TS, r.Origin); err != nil {
+		if err != nil {
 			return Result{}, nil, err
 		}
 	}
 	return Result{CommitTS: r.TS}, e.list, nil
 }
 
-// replay marks the cell to be run for once more; what has failed or was parked before
+// notifiable reports whether the cell is the notify cell of an observer that is not retired.
+func notifiable(v View, c Cell) bool {
+	if c.Class == ClassData {
+		return v.Observed(c.Table, c.Column).Plain
+	}
+	w, known := v.AckOf(c.Table, c.Column)
+	return known && w.Own && slices.Contains(v.Observed(c.Table, w.Column).Own, c.Column)
+}
+
+// replay marks the notify cell to be run for once more; what has failed or was parked before
 // counts anew. An entry that is as new stands for a change after the replay was asked
 // for, or for the replay itself: its run covers both, and a late copy must not unpark
 // what has failed since.
@@ -51,26 +62,47 @@ func (e *effects) replay(v View, c Cell, ts, origin Timestamp) error {
 	return nil
 }
 
-// notifyWeak marks the cell for a transaction that has committed. When the observer was
-// retired meanwhile nobody wants to know, and an entry that nobody clears would wait for
-// a later observer of the column.
+// notifyWeak marks the weak cell for a transaction that has committed, for each of its
+// observers. When all observers were retired meanwhile nobody wants to know, and an entry that
+// nobody clears would wait for a later observer of the column.
 func (e *effects) notifyWeak(v View, c Cell, ts, origin Timestamp) error {
-	if !weak(v, c) {
+	if c.Class != ClassData {
 		return nil
 	}
-	return e.notify(v, c, ts, origin)
+	how := v.Observed(c.Table, c.Column)
+	if how.How != ObservedWeak {
+		return nil
+	}
+	return e.notifyAll(v, c, how, ts, origin)
 }
 
-// ClearNotify removes the cell's N entry unless it is newer than UpTo: a change after the
+// ClearNotify removes the notify cell's N entry unless it is newer than UpTo: a change after the
 // run that clears is not forgotten (invariant 12). Of one that stays the origins may go
 // that the run has seen. The status is always StatusOK; CommitTS is the timestamp of the
 // entry that stays, or 0.
 func ClearNotify(v View, r ClearNotifyRequest) (Result, []Mutation, error) {
 	var e effects
+	if foreign(v, r.Cell, r.Observer) {
+		e.end(r.Cell.Table, r.Origin, r.Ended)
+		return e.cleared(0), nil, nil
+	}
 	if err := e.clear(v, &r); err != nil {
 		return Result{}, nil, err
 	}
 	return e.cleared(e.leftTS), e.list, nil
+}
+
+// foreign reports whether the notify cell is another observer's than the named one's: of a process
+// that has missed that its observer was retired, and that its entries are those of a later one.
+func foreign(v View, c Cell, observer string) bool {
+	if observer == "" {
+		return false
+	}
+	if c.IsAck() {
+		return c.Column != observer
+	}
+	of := v.Observed(c.Table, c.Column).PlainOf
+	return of != "" && of != observer
 }
 
 // cleared is the result of an operation that may have cleared notifications.
@@ -122,7 +154,7 @@ func (e *effects) end(table TableID, origin, end Timestamp) {
 }
 
 // acknowledge clears the notifications that the committed acknowledgments are for, as
-// ClearNotify does (docs/adr/0048). It comes after all other effects of the operation: a
+// ClearNotify does (docs/adr/0048): those of the acknowledgments' observers alone. It comes after all other effects of the operation: a
 // cell that the transaction itself has changed stays dirty.
 func (e *effects) acknowledge(v View) error {
 	if len(e.acks) == 0 {
@@ -139,13 +171,12 @@ func (e *effects) acknowledge(v View) error {
 	}
 	for i := range e.acks {
 		a := &e.acks[i]
-		column, known := v.AckOf(a.cell.Table, a.cell.Column)
+		w, known := v.AckOf(a.cell.Table, a.cell.Column)
 		if !known {
 			continue
 		}
 		r := ClearNotifyRequest{
-			Cell: Cell{Table: a.cell.Table, Row: a.cell.Row, Column: column},
-			UpTo: a.start, Origin: a.origin, Ended: a.commit,
+			Cell: w.NotifyCell(a.cell), UpTo: a.start, Origin: a.origin, Ended: a.commit,
 		}
 		if n := own[r.Cell]; n != nil {
 			e.end(r.Cell.Table, r.Origin, r.Ended)
@@ -165,7 +196,7 @@ func (e *effects) acknowledge(v View) error {
 // is always StatusOK.
 func FailNotify(v View, r FailNotifyRequest) (Result, []Mutation, error) {
 	n, there, err := v.Notification(r.Cell)
-	if err != nil || !there || n.TS != r.TS {
+	if err != nil || !there || n.TS != r.TS || foreign(v, r.Cell, r.Observer) {
 		return Result{}, nil, err
 	}
 	// Answers of two workers, or copies, may cross.

@@ -166,6 +166,8 @@ type ClearNotifyRequest struct {
 	UpTo   Timestamp
 	Origin Timestamp // of the run; 0: there was none
 	Ended  Timestamp // when it committed, or a later time; leaders remember it
+	// Observer, unless empty, is the one that has run: an entry of another one stays.
+	Observer string
 }
 
 // FailNotifyRequest records a failed run: it counts and parks only the N entry it ran for
@@ -176,6 +178,7 @@ type FailNotifyRequest struct {
 	Attempts uint32
 	ParkedTS Timestamp
 	Error    string
+	Observer string // as in ClearNotifyRequest
 }
 
 // RestoreRequest writes records of a backup, in the order of cells.

@@ -15,7 +15,7 @@ func TestOriginsAreNeverTooHigh(t *testing.T) {
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		m := mvcctest.NewMemView()
-		m.Columns[mvcc.ObservedColumn{testTable, "doc"}] = mvcc.ObservedWeak
+		m.Columns[mvcc.ObservedColumn{Table: testTable, Column: "doc"}] = mvcc.ObservedWeak
 		c := parseCell("a.doc")
 		type change struct{ ts, origin mvcc.Timestamp }
 		var pending []change
@@ -71,7 +71,7 @@ func TestOriginsAreNeverTooHigh(t *testing.T) {
 // behind after a few of them.
 func TestOriginsDoNotStick(t *testing.T) {
 	m := mvcctest.NewMemView()
-	m.Columns[mvcc.ObservedColumn{testTable, "doc"}] = mvcc.ObservedWeak
+	m.Columns[mvcc.ObservedColumn{Table: testTable, Column: "doc"}] = mvcc.ObservedWeak
 	c := parseCell("a.doc")
 	second := mvcc.TimestampAt(1000)
 	notify := func(ts, origin mvcc.Timestamp) {
@@ -102,7 +102,7 @@ func TestOriginsDoNotStick(t *testing.T) {
 // commits.
 func TestRunClearsNoOlderOrigin(t *testing.T) {
 	m := mvcctest.NewMemView()
-	m.Columns[mvcc.ObservedColumn{testTable, "doc"}] = mvcc.ObservedWeak
+	m.Columns[mvcc.ObservedColumn{Table: testTable, Column: "doc"}] = mvcc.ObservedWeak
 	c := parseCell("a.doc")
 	m.Apply([]mvcc.Mutation{{Group: mvcc.GroupNotify, Cell: c, Notify: &mvcc.Notify{TS: 20}}})
 	_, list, err := mvcc.NotifyCells(m, mvcc.NotifyRequest{TS: 10, Cells: []mvcc.Cell{c}}) // late

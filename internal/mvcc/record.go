@@ -137,7 +137,7 @@ func outcome(v View, c Cell, start Timestamp) (Result, error) {
 
 // weak reports whether the cell is of a notify-only column (§2.4).
 func weak(v View, c Cell) bool {
-	return c.Class == ClassData && v.Observed(c.Table, c.Column) == ObservedWeak
+	return c.Class == ClassData && v.Observed(c.Table, c.Column).How == ObservedWeak
 }
 
 // met describes a lock to whoever met it, without its value.

@@ -20,7 +20,7 @@ func Restore(v View, r RestoreRequest, lim Limits) (Result, []Mutation, error) {
 		if i > 0 && r.Records[i-1].Cell.Compare(rec.Cell) >= 0 {
 			return Result{}, nil, fmt.Errorf("%w: cells out of order", ErrInvalid)
 		}
-		if rec.Cell.Class == ClassData && v.Observed(rec.Cell.Table, rec.Cell.Column) == ObservedWeak {
+		if weak(v, rec.Cell) {
 			return Result{Status: StatusNotifyOnly, ConflictAt: rec.Cell}, nil, nil
 		}
 		newest, there, err := v.Newest(rec.Cell)

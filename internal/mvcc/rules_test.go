@@ -39,7 +39,7 @@ func TestCommitAboveNewest(t *testing.T) {
 // TestReplayIsKept: a write neither forgets that a replay is pending nor that it is one (§2.4).
 func TestReplayIsKept(t *testing.T) {
 	m := mvcctest.NewMemView()
-	m.Columns[mvcc.ObservedColumn{testTable, "body"}] = mvcc.ObservedStrong
+	m.Columns[mvcc.ObservedColumn{Table: testTable, Column: "body"}] = mvcc.ObservedStrong
 	c := parseCell("a.body")
 	m.Apply([]mvcc.Mutation{
 		{Group: mvcc.GroupNotify, Cell: c, Notify: &mvcc.Notify{

@@ -83,13 +83,14 @@ func (s *script) notify() string {
 
 func (s *script) clearNotify() string {
 	return s.answer(mvcc.ClearNotify(s.view, mvcc.ClearNotifyRequest{
-		Cell: s.cell("cell"), UpTo: s.ts("upto"),
+		Cell: s.cell("cell"), UpTo: s.ts("upto"), Observer: s.text("observer"),
 	}))
 }
 
 func (s *script) failNotify() string {
 	return s.answer(mvcc.FailNotify(s.view, mvcc.FailNotifyRequest{Cell: s.cell("cell"), TS: s.ts("ts"),
-		Attempts: uint32(s.number("attempts")), ParkedTS: s.ts("parked"), Error: s.text("error")}))
+		Attempts: uint32(s.number("attempts")), ParkedTS: s.ts("parked"), Error: s.text("error"),
+		Observer: s.text("observer")}))
 }
 
 // raw reads the input lines "if cell is value", "if cell absent", "put cell value", "delete cell".

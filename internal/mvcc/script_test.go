@@ -63,6 +63,7 @@ func (s *script) run(t *testing.T, td *datadriven.TestData) string {
 		"reader":       s.reader,
 		"collect":      s.collect,
 		"watch":        s.watch,
+		"retire":       s.retire,
 		"drop":         s.drop,
 		"print":        s.print,
 		"dump":         s.dump,
@@ -203,7 +204,7 @@ func (s *script) observe() string {
 		kinds := map[string]mvcc.Observed{
 			"none": mvcc.NotObserved, "strong": mvcc.ObservedStrong, "weak": mvcc.ObservedWeak,
 		}
-		s.view.Columns[mvcc.ObservedColumn{testTable, arg.Key}] = kinds[arg.Vals[0]]
+		s.view.Columns[mvcc.ObservedColumn{Table: testTable, Column: arg.Key}] = kinds[arg.Vals[0]]
 	}
 	return ""
 }

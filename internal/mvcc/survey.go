@@ -180,13 +180,11 @@ func (s *survey) newest(span Span, after *CellAt) (*CellAt, error) {
 
 // stray reports whether the ack is of a cell that is not there.
 func (s *survey) stray(ack Cell) (bool, error) {
-	column, ok := s.view.AckOf(ack.Table, ack.Column)
+	of, ok := s.view.AckOf(ack.Table, ack.Column)
 	if !ok {
 		return false, nil
 	}
-	_, there, err := s.view.Newest(Cell{
-		Table: ack.Table, Row: ack.Row, Class: ClassData, Column: column,
-	})
+	_, there, err := s.view.Newest(of.ObservedCell(ack))
 	return !there, err
 }
 

@@ -164,10 +164,55 @@ const (
 	ObservedWeak
 )
 
-// ObservedColumn names a column of the catalogue.
+// Observation says how a column is observed, and where its notifications are. Each observer has
+// notify entries of its own (docs/adr/0065): one observer at the observed cells, each further one
+// at its acknowledgment cells in the same rows.
+type Observation struct {
+	How Observed
+	// Plain says that an observer has its notify entries at the observed cells. PlainOf names
+	// it, also after it was retired, until it is forgotten; empty: unknown.
+	Plain   bool
+	PlainOf string
+	// Own names the observers whose notify entries are at their acknowledgment cells. The
+	// caller must not change it.
+	Own []string
+}
+
+// Watch is an observer as its acknowledgments name it.
+type Watch struct {
+	Column string // the observed column, of the acknowledgment's table
+	Own    bool   // its notify entries are at its acknowledgment cells
+}
+
+// NotifyCell returns the cell of the observer's notify entry, from its acknowledgment cell.
+func (w Watch) NotifyCell(ack Cell) Cell {
+	if w.Own {
+		return ack
+	}
+	return w.ObservedCell(ack)
+}
+
+// ObservedCell returns the observed cell, from the observer's acknowledgment cell.
+func (w Watch) ObservedCell(ack Cell) Cell {
+	return Cell{Table: ack.Table, Row: ack.Row, Column: w.Column}
+}
+
+// ObservedColumn names a column: an observed one, or, of ClassAck, the acknowledgments of the
+// observer that Column names.
 type ObservedColumn struct {
 	Table  TableID
+	Class  Class
 	Column string
+}
+
+// ColumnOf returns the cell's column.
+func ColumnOf(c Cell) ObservedColumn {
+	return ObservedColumn{Table: c.Table, Class: c.Class, Column: c.Column}
+}
+
+// Cell returns the column's cell in the row.
+func (c ObservedColumn) Cell(row string) Cell {
+	return Cell{Table: c.Table, Class: c.Class, Row: row, Column: c.Column}
 }
 
 // Span is a range of rows of one table: Start ≤ row < End; HasEnd false means to the end
@@ -201,7 +246,7 @@ type View interface {
 	PastLock(c Cell, from Timestamp) (Write, bool, error)
 	// RolledBack reports whether the transaction start has a rollback record at the cell.
 	RolledBack(c Cell, start Timestamp) (bool, error)
-	// Notification is the cell's entry in N.
+	// Notification is the cell's entry in N. The cell is the notify cell of an observer.
 	Notification(c Cell) (Notify, bool, error)
 	// Intent is the weak intent of transaction start on the cell.
 	Intent(c Cell, start Timestamp) (Intent, bool, error)
@@ -211,10 +256,9 @@ type View interface {
 	// Raw is a raw cell's value.
 	Raw(c Cell) ([]byte, bool, error)
 	// Observed looks the column up in the tablet's catalogue.
-	Observed(t TableID, column string) Observed
-	// AckOf is the column whose acks the observer writes, also if it is retired; ok is false
-	// for an unknown observer.
-	AckOf(t TableID, observer string) (column string, ok bool)
+	Observed(t TableID, column string) Observation
+	// AckOf looks the observer up, also if it is retired; ok is false for an unknown one.
+	AckOf(t TableID, observer string) (w Watch, ok bool)
 	// Bound: reads and prewrites below it are refused. Safepoint: history at or below it
 	// may be collected. (invariant 11)
 	Bound() Timestamp

@@ -9,6 +9,8 @@ import (
 // Dirty is a cell whose observer may have to run, found by a scanner. Finder and dispatcher
 // share Notify; neither changes it.
 type Dirty struct {
+	// Cell is the notify cell: the observed cell, or, if the observer has notify entries of its
+	// own, its acknowledgment cell.
 	Cell mvcc.Cell
 	// Notify is the cell's entry in the notify group as it was read, or nil for a hint.
 	Notify *mvcc.Notify
@@ -62,9 +64,11 @@ func (a Admission) String() string {
 	return "unknown"
 }
 
-// Target is an observed column whose observer is registered in this process.
+// Target is an observer registered in this process, by the column of its notify cells: the
+// observed column, or, of ClassAck, that of its acknowledgments.
 type Target struct {
 	Table  mvcc.TableID
+	Class  mvcc.Class
 	Column string
 	Weak   bool
 	// Debounce is how long a cell must be unchanged before its run. Until then scanners mostly
@@ -75,8 +79,10 @@ type Target struct {
 	Enough int
 }
 
-// Key returns the target as a key for looking up targets: table and column alone.
-func (t Target) Key() Target { return Target{Table: t.Table, Column: t.Column} }
+// Key returns the target as a key for looking up targets: the column alone.
+func (t Target) Key() Target { return Target{Table: t.Table, Class: t.Class, Column: t.Column} }
 
-// TargetOf returns the column of a cell as a key for looking up targets.
-func TargetOf(c mvcc.Cell) Target { return Target{Table: c.Table, Column: c.Column} }
+// TargetOf returns the column of a notify cell as a key for looking up targets.
+func TargetOf(c mvcc.Cell) Target {
+	return Target{Table: c.Table, Class: c.Class, Column: c.Column}
+}

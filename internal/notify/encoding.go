@@ -36,14 +36,21 @@ func DecodeAck(value []byte) (mvcc.Timestamp, error) {
 	return mvcc.Timestamp(binary.BigEndian.Uint64(value)), nil
 }
 
-// LockKey returns the key of a cell's advisory lock: the table, the length of the column,
-// the column and the row. The paper locks whole rows. Here each observed column has a lock
-// of its own, so that observers of different columns of a row, such as the links of a
-// chain, do not wait for each other.
+// ackLock marks the length of a column of ClassAck in a lock's key.
+const ackLock = 1 << 31
+
+// LockKey returns the key of a notify cell's advisory lock: the table, the length of the column
+// with its class, the column and the row. The paper locks whole rows. Here each observer has a
+// lock of its own, so that observers of one row, such as the links of a chain, do not wait for
+// each other.
 func LockKey(c mvcc.Cell) string {
 	key := make([]byte, 0, 8+len(c.Column)+len(c.Row))
 	key = binary.BigEndian.AppendUint32(key, uint32(c.Table))
-	key = binary.BigEndian.AppendUint32(key, uint32(len(c.Column)))
+	length := uint32(len(c.Column))
+	if c.Class == mvcc.ClassAck {
+		length |= ackLock
+	}
+	key = binary.BigEndian.AppendUint32(key, length)
 	key = append(key, c.Column...)
 	return string(append(key, c.Row...))
 }
@@ -56,9 +63,14 @@ func LockedCell(key string) (cell mvcc.Cell, ok bool) {
 	}
 	table, column := binary.BigEndian.Uint32([]byte(key[:4])),
 		binary.BigEndian.Uint32([]byte(key[4:8]))
-	if rest := key[8:]; uint64(column) <= uint64(len(rest)) {
-		return mvcc.Cell{Table: mvcc.TableID(table), Column: rest[:column], Row: rest[column:]},
-			true
+	cell.Table = mvcc.TableID(table)
+	if column&ackLock != 0 {
+		cell.Class, column = mvcc.ClassAck, column&^ackLock
 	}
-	return mvcc.Cell{}, false
+	rest := key[8:]
+	if uint64(column) > uint64(len(rest)) {
+		return mvcc.Cell{}, false
+	}
+	cell.Column, cell.Row = rest[:column], rest[column:]
+	return cell, true
 }

@@ -27,7 +27,8 @@ func TestLockKeysDiffer(t *testing.T) {
 		{Table: 16, Row: "ab", Column: "c"}, {Table: 16, Row: "b", Column: "ca"},
 		{Table: 17, Row: "ab", Column: "c"},
 		{Table: 16, Row: "\x00ab", Column: "c"}, {Table: 16, Row: "ab", Column: "c\x00"},
-		{Table: 16},
+		{Table: 16}, {Table: 16, Class: mvcc.ClassAck},
+		{Table: 16, Class: mvcc.ClassAck, Row: "ab", Column: "c"},
 	}
 	seen := map[string]mvcc.Cell{}
 	for _, c := range cells {

@@ -17,16 +17,24 @@ type Cluster struct{ *txntest.Cluster }
 // NewCluster returns an empty cluster.
 func NewCluster() *Cluster { return &Cluster{txntest.New()} }
 
-// Observed marks a column as observed, by the observers that are named.
-func (c *Cluster) Observed(table mvcc.TableID, column string, weak bool, observers ...string) {
+// Observed adds an observer of a column, and reports whether it has notify entries of its own.
+func (c *Cluster) Observed(table mvcc.TableID, column string, weak bool,
+	observer string) (own bool) {
 	how := mvcc.ObservedStrong
 	if weak {
 		how = mvcc.ObservedWeak
 	}
 	c.Observe(table, column, how)
 	c.Look(func(v *mvcctest.MemView) {
-		v.Observers[mvcc.ObservedColumn{Table: table, Column: column}] = observers
+		key := mvcc.ObservedColumn{Table: table, Column: column}
+		ack := mvcc.ObservedColumn{Table: table, Class: mvcc.ClassAck, Column: observer}
+		if have := v.Observers[key]; !slices.Contains(have, observer) {
+			v.Own[ack] = len(have) > 0
+			v.Observers[key] = append(have, observer)
+		}
+		own = v.Own[ack]
 	})
+	return own
 }
 
 // Notification is a cell's entry in the notify group.

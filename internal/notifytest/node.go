@@ -119,8 +119,8 @@ func (n *Node) register(cfg NodeConfig) []observer.Registered {
 			n.t.Fatal(err)
 		}
 		n.Tables[spec.Column.Table] = id
-		cfg.Cluster.Observed(id, spec.Column.Name, spec.Weak, spec.Name)
-		out = append(out, observer.Registered{Spec: spec, Table: id})
+		own := cfg.Cluster.Observed(id, spec.Column.Name, spec.Weak, spec.Name)
+		out = append(out, observer.Registered{Spec: spec, Link: observer.Link{Table: id, Own: own}})
 	}
 	return out
 }

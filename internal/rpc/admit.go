@@ -57,13 +57,18 @@ func (a *admission) request(req *pb.TabletRequest) {
 		a.forbid(forNodes)
 		return
 	}
+	access := op.Clients
+	if req.GetNotify().GetReplay() {
+		// It marks notify entries, which are at acknowledgments if the observer has its own.
+		access = wire.AccessSettle
+	}
 	if s.HasCell {
-		a.cells(op.Clients, s.Cell)
+		a.cells(access, s.Cell)
 	}
 	for _, w := range s.Writes {
 		a.cells(op.Clients, w.GetCell())
 	}
-	a.cells(op.Clients, s.Cells...)
+	a.cells(access, s.Cells...)
 	a.cells(op.Clients, s.Intents...)
 	// A span is only read, so only its table matters.
 	a.highest = max(a.highest, s.Span.GetTable())

@@ -82,7 +82,8 @@ func (c *Cluster) meetLocks(ctx context.Context) error {
 		if observed[t.Id] {
 			continue // left to the scanners, which this checks
 		}
-		for e, err := range client.WalkColumn(ctx, mvcc.GroupLock, mvcc.TableID(t.Id), "") {
+		for e, err := range client.WalkColumn(ctx, mvcc.GroupLock,
+			mvcc.ObservedColumn{Table: mvcc.TableID(t.Id)}) {
 			if err != nil {
 				return err
 			}

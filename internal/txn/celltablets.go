@@ -2,6 +2,7 @@ package txn
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -43,6 +44,21 @@ type cellPart struct {
 	cells   []mvcc.Cell // subslices of the operation's, sorted
 	intents []mvcc.Cell
 	weight  int
+}
+
+// halves divides a part whose effects are more than one operation may have: cells may have
+// notifications for many observers, which their weights do not include. It returns nil for a
+// single cell.
+func (p cellPart) halves() []cellPart {
+	switch c, i := len(p.cells), len(p.intents); {
+	case c > 0 && i > 0:
+		return []cellPart{{d: p.d, cells: p.cells}, {d: p.d, intents: p.intents}}
+	case c > 1:
+		return []cellPart{{d: p.d, cells: p.cells[:c/2]}, {d: p.d, cells: p.cells[c/2:]}}
+	case i > 1:
+		return []cellPart{{d: p.d, intents: p.intents[:i/2]}, {d: p.d, intents: p.intents[i/2:]}}
+	}
+	return nil
 }
 
 // cellParts groups cells and intents by tablet.
@@ -145,7 +161,14 @@ func (r *router) mutatePart(
 		}
 		return nil
 	case refused:
-		return err
+		halves := p.halves()
+		if !errors.Is(err, ErrTooLarge) || halves == nil {
+			return err
+		}
+		return parallel(len(halves), func(i int) error {
+			own := *wait
+			return r.mutatePart(ctx, halves[i], build, check, &own)
+		})
 	}
 	if err := wait.again(ctx, r.cfg, v, err); err != nil {
 		return err
@@ -195,7 +218,7 @@ func (r *router) ClearNotifies(ctx context.Context, cells []mvcc.Cell,
 	return r.eachTablet(ctx, cells, nil, func(cells, _ []mvcc.Cell) *pb.TabletRequest {
 		return &pb.TabletRequest{Op: &pb.TabletRequest_ClearNotify{ClearNotify: &pb.ClearNotifyRequest{
 			Cells: wire.CellsPB(cells), UpTo: uint64(as.UpTo), Origin: uint64(as.Origin),
-			Ended: uint64(as.Ended),
+			Ended: uint64(as.Ended), Observer: as.Observer,
 		}}}
 	}, nil)
 }

@@ -199,3 +199,38 @@ func TestSlowCommitLocksAll(t *testing.T) {
 		}
 	})
 }
+
+// TestCommitIsDivided: a commit whose effects are more than a tablet takes at once, because its
+// cells have many observers, is sent in parts, the primary first; so are weak notifications.
+func TestCommitIsDivided(t *testing.T) {
+	w := newWorld(t)
+	c, p := w.client(txn.Config{TwoPhaseOnly: true})
+	const most = 2
+	p.Inject(func(req *pb.TabletRequest) txntest.Fault {
+		commit, notify := req.GetCommit(), req.GetNotify()
+		if len(commit.GetCells())+len(commit.GetIntents()) > most || len(notify.GetCells()) > most {
+			return txntest.Fault{Answer: &pb.Error{Code: pb.Error_CODE_TOO_LARGE}}
+		}
+		return txntest.Fault{}
+	})
+	tx, rows := w.begin(c), []string{"a", "b", "c", "d", "e", "f", "g"}
+	w.Observe(w.table, "weak", mvcc.ObservedWeak)
+	for _, row := range rows {
+		tx.Set(key(row), []byte("v"))
+		tx.Notify(weak(row))
+	}
+	ts, err := tx.Commit(w.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Flush()
+	found := w.notifications()
+	for _, row := range rows {
+		if w.get(c, row) != "v" || found[row] != ts {
+			t.Errorf("%s: %q, notified at %d, committed at %d", row, w.get(c, row), found[row], ts)
+		}
+	}
+	if n := w.Locks(w.table); n != 0 {
+		t.Errorf("COMMIT-TOO-LARGE: %d locks left", n)
+	}
+}

@@ -12,11 +12,12 @@ import (
 // replayBatch is the number of parked notifications replayed by one request.
 const replayBatch = 512
 
-// Replay makes the observers of the cells' columns run again for them, regardless of
-// acknowledgments before at, and resets the failure counts of parked notifications. at must be
-// a timestamp allocated by the oracle; 0 means a new one. It may be repeated with the same
-// timestamp: a strong observer that has run since does not run again. It returns ErrNotifyOnly
-// if a column is not observed; after any other error some of the cells may have been marked.
+// Replay makes the observers whose notify cells these are (wire.NotifyColumn) run again for them,
+// regardless of acknowledgments before at, and resets the failure counts of parked
+// notifications. at must be a timestamp allocated by the oracle; 0 means a new one. It may be
+// repeated with the same timestamp: a strong observer that has run since does not run again. It
+// returns ErrNotifyOnly if a cell is no observer's notify cell; after any other error some of
+// the cells may have been marked.
 func (o *observers) Replay(ctx context.Context, at mvcc.Timestamp, cells []mvcc.Cell) error {
 	if at == 0 {
 		var err error
@@ -75,8 +76,7 @@ func (o *observers) Parked(ctx context.Context, observer string) (*pb.ObserverIn
 func (o *observers) parked(ctx context.Context,
 	of *pb.ObserverInfo) iter.Seq2[*pb.WalkEntry, error] {
 	return func(yield func(*pb.WalkEntry, error) bool) {
-		for e, err := range o.router.WalkColumn(ctx, mvcc.GroupNotify, mvcc.TableID(of.Table),
-			wire.String(of.Column)) {
+		for e, err := range o.router.WalkColumn(ctx, mvcc.GroupNotify, wire.NotifyColumn(of)) {
 			if err == nil && e.GetNotify().GetParkedTs() == 0 {
 				continue
 			}
@@ -94,8 +94,7 @@ func (o *observers) ReplayRow(ctx context.Context, observer, row string) error {
 	if err != nil {
 		return err
 	}
-	from := wire.Position{Table: mvcc.TableID(of.Table), Row: row}
-	for e, err := range o.router.WalkFrom(ctx, mvcc.GroupNotify, from, wire.String(of.Column)) {
+	for e, err := range o.router.WalkFrom(ctx, mvcc.GroupNotify, wire.NotifyColumn(of), row) {
 		if err != nil {
 			return err
 		}

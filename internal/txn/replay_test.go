@@ -14,7 +14,6 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
-	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // park gives up the notifications of the rows.
@@ -109,8 +108,8 @@ func TestWalkColumn(t *testing.T) {
 	slices.Sort(rows)
 	for _, from := range []string{"", "a300", "a599\x00", "h", "z"} {
 		var met []string
-		at := wire.Position{Table: w.table, Row: from}
-		for e, err := range c.WalkFrom(w.ctx, mvcc.GroupNotify, at, "c") {
+		column := mvcc.ObservedColumn{Table: w.table, Column: "c"}
+		for e, err := range c.WalkFrom(w.ctx, mvcc.GroupNotify, column, from) {
 			if err != nil {
 				t.Fatal(err)
 			}

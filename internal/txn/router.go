@@ -262,22 +262,22 @@ func (r *router) Send(ctx context.Context, p wire.Position,
 // WalkColumn yields the entries of the notify or intent group of one column in row order, page
 // by page. It is not a snapshot: entries may be added and removed during the walk. An error
 // ends it.
-func (r *router) WalkColumn(ctx context.Context, group mvcc.Group, table mvcc.TableID,
-	column string) iter.Seq2[*pb.WalkEntry, error] {
-	return r.WalkFrom(ctx, group, wire.Position{Table: table}, column)
+func (r *router) WalkColumn(ctx context.Context, group mvcc.Group,
+	column mvcc.ObservedColumn) iter.Seq2[*pb.WalkEntry, error] {
+	return r.WalkFrom(ctx, group, column, "")
 }
 
 // WalkFrom is WalkColumn starting at a row. For the lock group it yields the entries of all
-// columns.
-func (r *router) WalkFrom(ctx context.Context, group mvcc.Group, from wire.Position,
-	column string) iter.Seq2[*pb.WalkEntry, error] {
+// columns of the table.
+func (r *router) WalkFrom(ctx context.Context, group mvcc.Group, column mvcc.ObservedColumn,
+	row string) iter.Seq2[*pb.WalkEntry, error] {
 	return func(yield func(*pb.WalkEntry, error) bool) {
-		at, table := from, from.Table
+		at, table := wire.Position{Table: column.Table, Row: row}, column.Table
 		var last *pb.WalkEntry
 		for {
 			walk := &pb.WalkRequest{
-				Group: uint32(group), Table: uint32(table), Column: wire.Bytes(column),
-				FromRow: wire.Bytes(at.Row), Limit: walkPage, After: last.GetCell(),
+				Group: uint32(group), Table: uint32(table), Class: uint32(column.Class),
+				Column: wire.Bytes(column.Column), FromRow: wire.Bytes(at.Row), Limit: walkPage, After: last.GetCell(),
 				AfterTs: last.GetTs(),
 			}
 			req := &pb.TabletRequest{Op: &pb.TabletRequest_Walk{Walk: walk}}

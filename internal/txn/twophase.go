@@ -237,7 +237,7 @@ func (p *twoPhase) decidedAt(commitTS mvcc.Timestamp) decision {
 func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, cells,
 	intents []mvcc.Cell) (decision, error) {
 	var wait retryPolicy
-	sent := false
+	sent, most := false, len(cells)+len(intents)
 	giveUp := func(err error) (decision, error) {
 		if sent {
 			err = givenUp(err)
@@ -251,8 +251,11 @@ func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, c
 		}
 		// The same message commits the cells in the primary's tablet, atomically. The primary
 		// is the first cell, so the run starts with it.
-		n, weight := firstRun(p.c.router, d, cells, p.c.router.decision)
+		n, weight := firstRun(p.c.router, d, cells[:min(most, len(cells))], p.c.router.decision)
 		in, out := split(d, intents, p.c.router.batchBytes()-weight)
+		if n+len(in) > most {
+			in, out = nil, intents
+		}
 		done := decision{commitTS: commitTS, cells: cells[n:], intents: out}
 		req := p.commitRequest(commitTS, cells[:n], in)
 		req.GetCommit().Decides = true
@@ -272,6 +275,10 @@ func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, c
 			}
 			continue
 		case refused:
+			if errors.Is(err, ErrTooLarge) && n+len(in) > 1 { // as in cellPart.halves
+				most = max(1, (n+len(in))/2)
+				continue
+			}
 			return giveUp(err) // final: only an earlier copy may have been applied
 		case unknown:
 			return decision{}, lost(err)

@@ -20,7 +20,7 @@ const (
 	// numbers. It is also the version of their store directories.
 	Unnumbered Number = 2
 
-	oldest, newest Number = 2, 5
+	oldest, newest Number = 2, 6
 )
 
 // Feature is a property of the wire or disk formats that some compatible builds lack. It is
@@ -67,10 +67,17 @@ var Pending = Feature{"timers in backups", 4}
 // as damaged.
 var Named = Feature{"the release's name in VERSION", 5}
 
+// SeveralObservers are observers of one column, of which only one has its notify entries at the
+// observed cells. A node without them would notify that one alone, and delete a row that another
+// one has yet to see.
+var SeveralObservers = Feature{"several observers of one column", 6}
+
 // Features returns all features, oldest first. A new feature gets the next number, or the
 // newest one while no release supports that.
 func Features() []Feature {
-	return []Feature{Backups, Batches, Locks, Origins, Timers, Merges, Pending, Named}
+	return []Feature{
+		Backups, Batches, Locks, Origins, Timers, Merges, Pending, Named, SeveralObservers,
+	}
 }
 
 // Range is the range of versions that a build supports: it can join a cluster at any of them.

@@ -63,6 +63,32 @@ func CellsPB(in []mvcc.Cell) []*pb.Cell {
 	return out
 }
 
+// WalkedColumn returns the column of a walk of the notify group.
+func WalkedColumn(req *pb.WalkRequest) mvcc.ObservedColumn {
+	return mvcc.ObservedColumn{
+		Table: mvcc.TableID(req.GetTable()), Class: mvcc.Class(req.GetClass()),
+		Column: String(req.GetColumn()),
+	}
+}
+
+// ColumnOf returns the column that the observer observes.
+func ColumnOf(o *pb.ObserverInfo) mvcc.ObservedColumn {
+	return mvcc.ObservedColumn{
+		Table: mvcc.TableID(o.GetTable()), Column: String(o.GetColumn()),
+	}
+}
+
+// NotifyColumn returns the column of the observer's notify entries: the one that it observes, or
+// that of its acknowledgments.
+func NotifyColumn(o *pb.ObserverInfo) mvcc.ObservedColumn {
+	if o.GetOwnEntry() {
+		return mvcc.ObservedColumn{
+			Table: mvcc.TableID(o.GetTable()), Class: mvcc.ClassAck, Column: o.GetName(),
+		}
+	}
+	return ColumnOf(o)
+}
+
 // Worker converts a worker; nil is none.
 func Worker(w *pb.Worker) mvcc.Worker {
 	return mvcc.Worker{Node: w.GetNode(), Incarnation: w.GetIncarnation()}

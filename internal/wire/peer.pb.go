@@ -1114,6 +1114,7 @@ type SurveyTarget struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Table         uint32                 `protobuf:"varint,1,opt,name=table,proto3" json:"table,omitempty"`
 	Column        []byte                 `protobuf:"bytes,2,opt,name=column,proto3" json:"column,omitempty"`
+	Class         uint32                 `protobuf:"varint,3,opt,name=class,proto3" json:"class,omitempty"` // 1: column is the name of an observer with notify entries of its own
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1160,6 +1161,13 @@ func (x *SurveyTarget) GetColumn() []byte {
 		return x.Column
 	}
 	return nil
+}
+
+func (x *SurveyTarget) GetClass() uint32 {
+	if x != nil {
+		return x.Class
+	}
+	return 0
 }
 
 // One message of a tablet's Raft group. It may be lost, doubled or late.
@@ -1866,10 +1874,11 @@ const file_peer_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x1c\n" +
 	"\tunchanged\x18\x03 \x01(\bR\tunchanged\x12\x14\n" +
 	"\x05clean\x18\x04 \x03(\x04R\x05clean\x127\n" +
-	"\ascanned\x18\x05 \x03(\v2\x1d.percolator.wire.SurveyTargetR\ascanned\"<\n" +
+	"\ascanned\x18\x05 \x03(\v2\x1d.percolator.wire.SurveyTargetR\ascanned\"R\n" +
 	"\fSurveyTarget\x12\x14\n" +
 	"\x05table\x18\x01 \x01(\rR\x05table\x12\x16\n" +
-	"\x06column\x18\x02 \x01(\fR\x06column\"\xbb\x02\n" +
+	"\x06column\x18\x02 \x01(\fR\x06column\x12\x14\n" +
+	"\x05class\x18\x03 \x01(\rR\x05class\"\xbb\x02\n" +
 	"\vRaftMessage\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\x04R\btabletId\x12\x1b\n" +
 	"\tfrom_node\x18\x02 \x01(\x04R\bfromNode\x12!\n" +

@@ -80,7 +80,7 @@ func NotifyCells(r *pb.NotifyRequest) mvcc.NotifyRequest {
 func ClearNotify(r *pb.ClearNotifyRequest) []mvcc.ClearNotifyRequest {
 	one := mvcc.ClearNotifyRequest{
 		UpTo: mvcc.Timestamp(r.GetUpTo()), Origin: mvcc.Timestamp(r.GetOrigin()),
-		Ended: mvcc.Timestamp(r.GetEnded()),
+		Ended: mvcc.Timestamp(r.GetEnded()), Observer: r.GetObserver(),
 	}
 	if len(r.GetCells()) == 0 {
 		one.Cell = Cell(r.GetCell())
@@ -98,7 +98,7 @@ func ClearNotify(r *pb.ClearNotifyRequest) []mvcc.ClearNotifyRequest {
 func FailNotify(r *pb.FailNotifyRequest) mvcc.FailNotifyRequest {
 	return mvcc.FailNotifyRequest{
 		Cell: Cell(r.GetCell()), TS: mvcc.Timestamp(r.GetTs()), Attempts: r.GetAttempts(),
-		ParkedTS: mvcc.Timestamp(r.GetParkedTs()), Error: r.GetError(),
+		ParkedTS: mvcc.Timestamp(r.GetParkedTs()), Error: r.GetError(), Observer: r.GetObserver(),
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // registration enters this program's observers in the catalogue and announces them to every tablet.
@@ -53,9 +54,8 @@ const (
 )
 
 // begin makes the first attempt, within Open. It returns the registered observers with their
-// tables;
-// a table that could not be made yet is 0. Only what trying again cannot help is an
-// error, or the end of ctx.
+// links; that of an observer that is not in the catalogue yet is zero. Only what trying again
+// cannot help is an error, or the end of ctx.
 func (r *registration) begin(ctx context.Context,
 	registry *percolator.Registry) ([]observer.Registered, error) {
 	// Mostly this takes no time: the observers are in the catalogue already, and every
@@ -64,7 +64,7 @@ func (r *registration) begin(ctx context.Context,
 	defer cancel()
 	observers := registry.Observers()
 	r.unmade, r.left = registry.Tables(), observers
-	tables, err := r.attempt(first)
+	links, err := r.attempt(first)
 	// If only registerWait has run out, run goes on with what is left.
 	if err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
 		return nil, err
@@ -72,15 +72,14 @@ func (r *registration) begin(ctx context.Context,
 	r.note(err)
 	out := make([]observer.Registered, 0, len(observers))
 	for _, o := range observers {
-		out = append(out, observer.Registered{Spec: o, Table: tables[o.Column.Table]})
+		out = append(out, observer.Registered{Spec: o, Link: links[o.Name]})
 	}
 	return out, nil
 }
 
 // attempt makes the tables that are missing, enters the observers that have one, and
-// tells every tablet. It returns the tables of the observers that were left, by name, as
-// far as they are there.
-func (r *registration) attempt(ctx context.Context) (map[string]mvcc.TableID, error) {
+// tells every tablet. It returns the links of the observers that it has entered, by name.
+func (r *registration) attempt(ctx context.Context) (map[string]observer.Link, error) {
 	// Tables that are there are entered even if others could not be made.
 	tables, missing := r.tables(ctx)
 	// A table that took too long to make must not keep the others' observers waiting.
@@ -96,18 +95,34 @@ func (r *registration) attempt(ctx context.Context) (map[string]mvcc.TableID, er
 			left = append(left, o)
 		}
 	}
+	links := map[string]observer.Link{}
 	if len(infos) > 0 {
-		if _, err := r.catalogue.Enter(ctx, infos); err != nil {
-			return tables, errors.Join(missing, fmt.Errorf("hosting: register observers: %w", err))
+		c, err := r.catalogue.Enter(ctx, infos)
+		if err != nil {
+			return nil, errors.Join(missing, fmt.Errorf("hosting: register observers: %w", err))
+		}
+		for _, o := range infos {
+			links[o.Name], _ = linkOf(c, o)
 		}
 	}
 	// From here on the observers are in the catalogue, whether or not the tablets can be
 	// told now. Sync also tells what other nodes have left untold.
 	r.left = left
 	if err := r.catalogue.Sync(ctx); err != nil {
-		return tables, errors.Join(missing, fmt.Errorf("hosting: register observers: %w", err))
+		return links, errors.Join(missing, fmt.Errorf("hosting: register observers: %w", err))
 	}
-	return tables, missing
+	return links, missing
+}
+
+// linkOf returns where the catalogue has the observer's notify entries; ok is false if it has
+// none.
+func linkOf(c *pb.Catalogue, o *pb.ObserverInfo) (link observer.Link, ok bool) {
+	for _, have := range c.GetObservers() {
+		if have.Name == o.Name && wire.ColumnOf(have) == wire.ColumnOf(o) {
+			return observer.Link{Table: mvcc.TableID(have.Table), Own: have.OwnEntry}, true
+		}
+	}
+	return observer.Link{}, false
 }
 
 // tables makes what is missing of the registered tables, and returns the tables of the

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/percolator-go/percolator/actors/observer"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster/meta"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -50,16 +51,26 @@ func (h *Host) LinkAnew(ctx context.Context) error {
 }
 
 // relink registers and links the observers of this node whose table was re-created, or was
-// missing when the node started. It returns the newest catalogue that it has read. Retired
-// observers stay retired. The error is meta.ErrUntold if some tablets do not know of the
-// observers yet; they are told later. The caller holds applying.
+// missing when the node started, and links those that were entered since, or have other notify
+// entries now. It returns the newest catalogue that it has read. Retired observers stay retired.
+// The error is meta.ErrUntold if some tablets do not know of the observers yet; they are told
+// later. The caller holds applying.
 func (h *Host) relink(ctx context.Context, x *runner,
 	c *pb.Catalogue) (*pb.Catalogue, error) {
-	tables := map[string]mvcc.TableID{}
+	links := map[string]observer.Link{}
+	// A retired observer that another node has entered again may have other notify entries.
+	for _, o := range x.dispatcher.Retired() {
+		if is, entered := linkOf(c, infoOf(o.Spec, o.Table)); entered && is != o.Link {
+			links[o.Spec.Name] = is
+		}
+	}
 	var infos []*pb.ObserverInfo
 	for _, o := range x.dispatcher.Registered() {
 		// Linked, and its table is still there.
 		if o.Table != 0 && !meta.IsDropped(c, uint32(o.Table)) {
+			if is, entered := linkOf(c, infoOf(o.Spec, o.Table)); entered && is != o.Link {
+				links[o.Spec.Name] = is
+			}
 			continue
 		}
 		t, err := h.cfg.Schema.Table(ctx, o.Spec.Column.Table)
@@ -69,23 +80,35 @@ func (h *Host) relink(ctx context.Context, x *runner,
 		if t == nil { // nobody has re-created it
 			continue
 		}
-		tables[o.Spec.Name] = mvcc.TableID(t.Id)
-		infos = append(infos, infoOf(o.Spec, mvcc.TableID(t.Id)))
+		info := infoOf(o.Spec, mvcc.TableID(t.Id))
+		if is, entered := linkOf(c, info); entered {
+			links[info.Name] = is
+		} else if !meta.Awaits(c, info) { // registration waits for the end of a retired one
+			infos = append(infos, info)
+		}
 	}
-	if len(infos) == 0 {
-		return c, nil
+	newest := c
+	if len(infos) > 0 {
+		entered, err := h.cfg.Catalogue.Enter(ctx, infos)
+		if err != nil {
+			return c, fmt.Errorf("hosting: register observers of a re-created table: %w", err)
+		}
+		newest = entered
+		for _, o := range infos {
+			links[o.Name], _ = linkOf(newest, o)
+		}
 	}
-	newest, err := h.cfg.Catalogue.Enter(ctx, infos)
-	if err != nil {
-		return c, fmt.Errorf("hosting: register observers of a re-created table: %w", err)
+	if len(links) == 0 {
+		return newest, nil
 	}
-	if err := x.dispatcher.Relink(ctx, tables); err != nil {
+	if err := x.dispatcher.Relink(ctx, links); err != nil || len(infos) == 0 {
 		return newest, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, relinkTimeout)
 	defer cancel()
 	// The dispatcher is linked, so that it admits what tablets notify from here on.
-	if err = h.cfg.Catalogue.Sync(ctx); err != nil {
+	err := h.cfg.Catalogue.Sync(ctx)
+	if err != nil {
 		h.registration.retry(err)
 	}
 	return newest, err

@@ -85,7 +85,8 @@ func (js *Jobs) Next(ctx context.Context, r percolator.Reader, name string) (due
 	return time.Unix(0, ns), ok, err
 }
 
-// wake returns the weak column of a job; each job has its own, since a column has one observer.
+// wake returns the weak column of a job; each job has its own, so that its observer hears of no
+// other job.
 func (js *Jobs) wake(j Job) percolator.Column {
 	return percolator.Column{Table: js.table, Name: "wake " + j.Name}
 }

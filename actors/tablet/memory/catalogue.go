@@ -2,7 +2,6 @@ package memory
 
 import (
 	"iter"
-	"maps"
 	"slices"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -14,44 +13,54 @@ import (
 // indexed for evaluation. It is immutable: a new version is a new Catalogue.
 type Catalogue struct {
 	Message *pb.Catalogue
-	columns map[columnKey]mvcc.Observed
+	columns map[columnKey]mvcc.Observation // by observed column
 	dropped map[mvcc.TableID]bool
 	// For collection: when tables were dropped, and which observers ack a column (including
 	// retired ones), and the inverse.
 	droppedTS map[mvcc.TableID]mvcc.Timestamp
 	acks      map[columnKey][]string
-	watched   map[columnKey]string // by table and observer
+	watched   map[columnKey]mvcc.Watch // by column of acknowledgments
+	// indexed has the columns of the notify and intent groups: the observed columns, and those
+	// of observers with notify entries of their own, retired ones included.
+	indexed map[columnKey]bool
 }
 
 type columnKey = mvcc.ObservedColumn
 
-// keyOf returns the column that the observer watches.
-
-func keyOf(o *pb.ObserverInfo) columnKey {
-	return columnKey{Table: mvcc.TableID(o.GetTable()), Column: wire.String(o.GetColumn())}
-}
-
 // NewCatalogue indexes the message, which must not change afterwards.
 func NewCatalogue(message *pb.Catalogue) *Catalogue {
 	c := &Catalogue{
-		Message: message, columns: map[columnKey]mvcc.Observed{}, dropped: map[mvcc.TableID]bool{},
-		droppedTS: map[mvcc.TableID]mvcc.Timestamp{},
-		acks:      map[columnKey][]string{}, watched: map[columnKey]string{},
+		Message: message, columns: map[columnKey]mvcc.Observation{},
+		dropped: map[mvcc.TableID]bool{}, droppedTS: map[mvcc.TableID]mvcc.Timestamp{},
+		acks: map[columnKey][]string{}, watched: map[columnKey]mvcc.Watch{},
+		indexed: map[columnKey]bool{},
 	}
 	for _, o := range message.GetObservers() {
 		// A retired observer no longer runs, but its acknowledgments are still in the rows, and are
 		// collected according to what they acknowledge.
-		watched := keyOf(o)
+		watched := wire.ColumnOf(o)
 		c.acks[watched] = append(c.acks[watched], o.Name)
-		c.watched[columnKey{Table: watched.Table, Column: o.Name}] = watched.Column
+		ack := columnKey{Table: watched.Table, Class: mvcc.ClassAck, Column: o.Name}
+		c.watched[ack] = mvcc.Watch{Column: watched.Column, Own: o.OwnEntry}
+		c.indexed[watched], c.indexed[wire.NotifyColumn(o)] = true, true
+		how := c.columns[watched]
+		if !o.OwnEntry {
+			how.PlainOf = o.Name
+			c.columns[watched] = how
+		}
 		if o.Retired {
 			continue
 		}
-		kind := mvcc.ObservedStrong
+		how.How = mvcc.ObservedStrong
 		if o.Weak {
-			kind = mvcc.ObservedWeak
+			how.How = mvcc.ObservedWeak
 		}
-		c.columns[watched] = kind
+		if o.OwnEntry {
+			how.Own = append(how.Own, o.Name)
+		} else {
+			how.Plain = true
+		}
+		c.columns[watched] = how
 	}
 	for i, id := range message.GetDroppedTables() {
 		c.dropped[mvcc.TableID(id)] = true
@@ -102,21 +111,32 @@ func (c *Catalogue) LastDrop(d *pb.TabletDescriptor, ts mvcc.Timestamp) (last mv
 func (c *Catalogue) Version() uint64 { return c.Message.GetVersion() }
 
 // Observed returns the observation of the column.
-func (c *Catalogue) Observed(t mvcc.TableID, column string) mvcc.Observed {
+func (c *Catalogue) Observed(t mvcc.TableID, column string) mvcc.Observation {
 	return c.columns[columnKey{Table: t, Column: column}]
 }
 
 // Columns iterates the observed columns, except those of retired observers.
-func (c *Catalogue) Columns() iter.Seq2[mvcc.ObservedColumn, mvcc.Observed] {
-	return maps.All(c.columns)
+func (c *Catalogue) Columns() iter.Seq2[mvcc.ObservedColumn, mvcc.Observation] {
+	return func(yield func(mvcc.ObservedColumn, mvcc.Observation) bool) {
+		for k, how := range c.columns {
+			if how.How != mvcc.NotObserved && !yield(k, how) {
+				return
+			}
+		}
+	}
 }
 
-// columnsOf returns the observed columns of a table.
-func (c *Catalogue) columnsOf(t mvcc.TableID) []string {
-	var out []string
-	for k := range c.columns {
-		if k.Table == t {
-			out = append(out, k.Column)
+// columnsOf returns the columns of the table's notifications and intents, except those of
+// retired observers.
+func (c *Catalogue) columnsOf(t mvcc.TableID) []mvcc.ObservedColumn {
+	var out []mvcc.ObservedColumn
+	for k, how := range c.Columns() {
+		if k.Table != t {
+			continue
+		}
+		out = append(out, k)
+		for _, name := range how.Own {
+			out = append(out, columnKey{Table: t, Class: mvcc.ClassAck, Column: name})
 		}
 	}
 	return out
@@ -137,9 +157,9 @@ func (o Observers) Acks(t mvcc.TableID, column string) []string {
 }
 
 // AckOf implements mvcc.Observers.
-func (o Observers) AckOf(t mvcc.TableID, observer string) (string, bool) {
-	column, ok := o.catalogue.watched[columnKey{Table: t, Column: observer}]
-	return column, ok
+func (o Observers) AckOf(t mvcc.TableID, observer string) (mvcc.Watch, bool) {
+	w, ok := o.catalogue.watched[columnKey{Table: t, Class: mvcc.ClassAck, Column: observer}]
+	return w, ok
 }
 
 // Dropped implements mvcc.Observers.

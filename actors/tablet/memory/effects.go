@@ -5,6 +5,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // A leader's records for clients that wait for all effects of a commit (docs/adr/0042): the
@@ -142,8 +143,9 @@ func (v *ReadView) Noted(req *pb.EffectsRequest) (written, hidden bool, mark *pb
 // disk are unknown. Where the index has too many entries for that, all entries count whose
 // origins are of the same second: they will have run eventually.
 func (v *ReadView) Early(o *pb.ObserverInfo, until mvcc.Timestamp) *pb.ObserverPending {
-	out, n := &pb.ObserverPending{Name: o.Name}, v.columns[keyOf(o)]
-	if n.uncounted { // not counted yet
+	out := &pb.ObserverPending{Name: o.Name}
+	n, of := v.columns[wire.NotifyColumn(o)], v.columns[wire.ColumnOf(o)]
+	if n.uncounted || of.uncounted { // not counted yet
 		out.Notifications, out.Intents = 1, 1
 		return out
 	}
@@ -165,11 +167,11 @@ func (v *ReadView) Early(o *pb.ObserverInfo, until mvcc.Timestamp) *pb.ObserverP
 		})
 	}
 	switch {
-	case n.waiting == 0:
-	case n.intents == nil:
-		out.Intents = uint64(n.waiting)
+	case of.waiting == 0:
+	case of.intents == nil:
+		out.Intents = uint64(of.waiting)
 	default:
-		n.intents.Scan(func(i mvcc.CellIntent) bool {
+		of.intents.Scan(func(i mvcc.CellIntent) bool {
 			if i.Intent.From(i.StartTS) <= until {
 				out.Intents++
 			}

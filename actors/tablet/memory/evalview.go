@@ -110,7 +110,7 @@ func (v *EvalView) Raw(c mvcc.Cell) ([]byte, bool, error) {
 }
 
 // Observed implements mvcc.CollectView.
-func (v *EvalView) Observed(t mvcc.TableID, column string) mvcc.Observed {
+func (v *EvalView) Observed(t mvcc.TableID, column string) mvcc.Observation {
 	return v.memory.Catalogue.Observed(t, column)
 }
 
@@ -138,7 +138,7 @@ func (v *EvalView) Acks(t mvcc.TableID, column string) []string {
 }
 
 // AckOf implements mvcc.CollectView.
-func (v *EvalView) AckOf(t mvcc.TableID, observer string) (string, bool) {
+func (v *EvalView) AckOf(t mvcc.TableID, observer string) (mvcc.Watch, bool) {
 	return v.observers().AckOf(t, observer)
 }
 
@@ -160,7 +160,7 @@ func (v *EvalView) Notification(c mvcc.Cell) (mvcc.Notify, bool, error) {
 		}
 		return *m.Notify, true, nil
 	}
-	col, err := v.memory.observed(keyOfCell(c))
+	col, err := v.memory.observed(mvcc.ColumnOf(c))
 	if err != nil {
 		return mvcc.Notify{}, false, err
 	}
@@ -179,7 +179,7 @@ func (v *EvalView) Intent(c mvcc.Cell, start mvcc.Timestamp) (mvcc.Intent, bool,
 		}
 		return *m.Intent, true, nil
 	}
-	col, err := v.memory.observed(keyOfCell(c))
+	col, err := v.memory.observed(mvcc.ColumnOf(c))
 	if err != nil {
 		return mvcc.Intent{}, false, err
 	}

@@ -244,7 +244,7 @@ func (m *Memory) Visible(proposal uint64, effects []mvcc.Mutation, changes []Cha
 // Requeue moves the cell's notification to the end of its queue: a run has left it because the
 // cell has changed since.
 func (m *Memory) Requeue(c mvcc.Cell) {
-	if col := m.columns[keyOfCell(c)]; col != nil && col.queue != nil {
+	if col := m.columns[mvcc.ColumnOf(c)]; col != nil && col.queue != nil {
 		col.queue.back(c.Row)
 	}
 }
@@ -298,7 +298,7 @@ func (m *Memory) Waiting() (notified, intended bool) {
 	}
 	// A column that is not loaded may have entries on disk, if the tablet has rows of its
 	// table.
-	for key := range m.Catalogue.acks {
+	for key := range m.Catalogue.indexed {
 		if notified && intended {
 			return true, true
 		}

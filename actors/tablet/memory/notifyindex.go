@@ -11,7 +11,7 @@ import (
 )
 
 // The notification index is the leader's in-memory copy of the notify and intent groups, by
-// observed column. Scanners iterate those groups constantly, and on disk every step skips the
+// column: the observed ones, and those of observers with notify entries of their own. Scanners iterate those groups constantly, and on disk every step skips the
 // recently deleted entries; the index has none. Like the lock table it contains what is
 // applied, and its counts are exact.
 //
@@ -20,7 +20,7 @@ import (
 // Nothing of it can be in flight then, since every change passes through note; so what is on
 // disk is what is applied.
 
-// notifyColumn is the index of one observed column.
+// notifyColumn is the index of one column. Only an observed column has intents.
 type notifyColumn struct {
 	notifies *btree.BTreeG[mvcc.CellNotify] // by row; nil: too many
 	intents  *btree.BTreeG[mvcc.CellIntent] // by row and start timestamp; nil: too many
@@ -48,12 +48,10 @@ func lessIntent(a, b mvcc.CellIntent) bool {
 	return a.StartTS < b.StartTS
 }
 
-func keyOfCell(c mvcc.Cell) columnKey { return columnKey{Table: c.Table, Column: c.Column} }
-
 // observed returns the column for a read. It is nil if the column is neither in memory nor
 // observed; then the disk is read instead.
 func (m *Memory) observed(key columnKey) (*notifyColumn, error) {
-	if c, ok := m.columns[key]; ok || len(m.Catalogue.acks[key]) == 0 {
+	if c, ok := m.columns[key]; ok || !m.Catalogue.indexed[key] {
 		return c, nil
 	}
 	return m.column(key)
@@ -113,7 +111,7 @@ func (m *Memory) load(c *notifyColumn, key columnKey, span mvcc.Span) error {
 // IdleHints before the next scan, and for that all of them must be counted. A leader does not
 // load them when its leadership begins, so that it serves sooner.
 func (m *Memory) loadObserved() error {
-	for key := range m.Catalogue.acks {
+	for key := range m.Catalogue.indexed {
 		if !m.holds(key.Table) {
 			continue
 		}
@@ -174,7 +172,7 @@ func (c *notifyColumn) revive() {
 // eachNotify visits the column's N entries in the span, by row, until visit returns false.
 func eachNotify(snap *store.Snap, key columnKey, span mvcc.Span,
 	visit func(mvcc.CellNotify) bool) error {
-	for n, err := range snap.Notifies(key.Table, key.Column, span.Start, false) {
+	for n, err := range snap.Notifies(key, span.Start, false) {
 		if err != nil {
 			return err
 		}
@@ -188,6 +186,9 @@ func eachNotify(snap *store.Snap, key columnKey, span mvcc.Span,
 // eachIntent visits the column's I entries in the span, by row, until visit returns false.
 func eachIntent(snap *store.Snap, key columnKey, span mvcc.Span,
 	visit func(mvcc.CellIntent) bool) error {
+	if key.Class != mvcc.ClassData {
+		return nil
+	}
 	for i, err := range snap.Intents(key.Table, key.Column, span.Start) {
 		if err != nil {
 			return err
@@ -216,7 +217,7 @@ type Change struct {
 // is visible, without another lookup.
 func (m *Memory) note(v *EvalView, mu *mvcc.Mutation) (Change, error) {
 	// It must be loaded before any change of it is in flight.
-	if _, err := m.column(keyOfCell(mu.Cell)); err != nil {
+	if _, err := m.column(mvcc.ColumnOf(mu.Cell)); err != nil {
 		return Change{}, err
 	}
 	ch := Change{cell: mu.Cell, intent: mu.Group == mvcc.GroupIntent, start: mu.TS}
@@ -245,7 +246,8 @@ func (m *Memory) change(changes []Change) {
 	for i := range changes {
 		ch := &changes[i]
 		m.changes++
-		c := m.columns[keyOfCell(ch.cell)]
+		key := mvcc.ColumnOf(ch.cell)
+		c := m.columns[key]
 		if c == nil {
 			continue // dropped since: the next load reads it from disk
 		}
@@ -255,7 +257,7 @@ func (m *Memory) change(changes []Change) {
 			c.changeNotify(ch, m.cfg.Indexed)
 		}
 		c.revive()
-		m.refill(keyOfCell(ch.cell), c)
+		m.refill(key, c)
 	}
 }
 

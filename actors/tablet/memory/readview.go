@@ -66,8 +66,7 @@ func (m *Memory) Add(to *ReadView, req *pb.TabletRequest) error {
 			return err
 		}
 		if g := mvcc.Group(w.Group); g == mvcc.GroupNotify || g == mvcc.GroupIntent {
-			key := columnKey{Table: mvcc.TableID(w.Table), Column: wire.String(w.Column)}
-			return m.captureColumn(to, key, true)
+			return m.captureColumn(to, wire.WalkedColumn(w), true)
 		}
 	}
 	if req.GetPending() == nil {
@@ -80,8 +79,7 @@ func (m *Memory) Add(to *ReadView, req *pb.TabletRequest) error {
 		}
 		to.effects[effects] = m.effectsOf(effects)
 	}
-	for _, o := range m.Catalogue.Message.GetObservers() {
-		key := keyOf(o)
+	for key := range m.Catalogue.indexed {
 		if err := m.captureColumn(to, key, effects != nil); err != nil {
 			return err
 		}
@@ -138,12 +136,12 @@ func (v *ReadView) Locks(s mvcc.Span, reverse bool) iter.Seq2[mvcc.Cell, mvcc.Lo
 }
 
 // Observed implements evaluate.View.
-func (v *ReadView) Observed(t mvcc.TableID, column string) mvcc.Observed {
+func (v *ReadView) Observed(t mvcc.TableID, column string) mvcc.Observation {
 	return v.catalogue.Observed(t, column)
 }
 
 // AckOf implements evaluate.View.
-func (v *ReadView) AckOf(t mvcc.TableID, observer string) (string, bool) {
+func (v *ReadView) AckOf(t mvcc.TableID, observer string) (mvcc.Watch, bool) {
 	return v.catalogue.At(v.safepoint).AckOf(t, observer)
 }
 
@@ -202,11 +200,11 @@ func (v *ReadView) Data(c mvcc.Cell, start mvcc.Timestamp) ([]byte, bool, error)
 
 // Notifies iterates the column's notifications from fromRow on, or from the row after it, from
 // memory if they are there.
-func (v *ReadView) Notifies(t mvcc.TableID, column, fromRow string,
+func (v *ReadView) Notifies(column mvcc.ObservedColumn, fromRow string,
 	after bool) iter.Seq2[mvcc.CellNotify, error] {
-	tree := v.columns[columnKey{Table: t, Column: column}].notifies
+	tree := v.columns[column].notifies
 	if tree == nil {
-		return v.Snap.Notifies(t, column, fromRow, after)
+		return v.Snap.Notifies(column, fromRow, after)
 	}
 	return func(yield func(mvcc.CellNotify, error) bool) {
 		tree.Ascend(mvcc.CellNotify{Cell: mvcc.Cell{Row: fromRow}}, func(n mvcc.CellNotify) bool {
@@ -231,10 +229,10 @@ func (v *ReadView) Intents(t mvcc.TableID, column, fromRow string) iter.Seq2[mvc
 
 // Queue iterates the column's notifications in queue order, after the given place; ok is false
 // if that order is unknown.
-func (v *ReadView) Queue(t mvcc.TableID, column string,
+func (v *ReadView) Queue(column mvcc.ObservedColumn,
 	after uint64) (queue iter.Seq[evaluate.Queued], ok bool) {
 	// A queue that has lost entries ends early; the caller then scans the column.
-	tree := v.columns[columnKey{Table: t, Column: column}].queue
+	tree := v.columns[column].queue
 	if tree == nil {
 		return nil, false
 	}
@@ -247,26 +245,40 @@ func (v *ReadView) Queue(t mvcc.TableID, column string,
 // yet.
 const maxPending = 2048
 
-// Waiting returns the number of entries of one observed column, from the index's counts, or by a
-// bounded scan of the disk while a worker still counts them.
+// Waiting counts the observer's notifications, and the intents of its column.
 func (v *ReadView) Waiting(o *pb.ObserverInfo) (*pb.ObserverPending, error) {
-	key := keyOf(o)
+	key := wire.NotifyColumn(o)
+	n, err := v.counted(key)
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.ObserverPending{
+		Name: o.Name, Notifications: uint64(n.pending), Parked: uint64(n.parked),
+		Intents: uint64(n.waiting), OldestTs: uint64(n.oldest),
+	}
+	if column := wire.ColumnOf(o); column != key {
+		of, err := v.counted(column)
+		out.Intents = uint64(of.waiting)
+		return out, err
+	}
+	return out, nil
+}
+
+// counted returns a column with the numbers of its entries, from the index's counts, or by a
+// bounded scan of the disk while a worker still counts them.
+func (v *ReadView) counted(key columnKey) (notifyView, error) {
 	n := v.columns[key]
 	if !n.uncounted {
-		return &pb.ObserverPending{
-			Name: o.Name, Notifications: uint64(n.pending), Parked: uint64(n.parked),
-			Intents: uint64(n.waiting), OldestTs: uint64(n.oldest),
-		}, nil
+		return n, nil
 	}
-	out := &pb.ObserverPending{Name: o.Name}
 	span, ok := wire.Clip(v.tablet, mvcc.Span{Table: key.Table})
 	if !ok {
-		return out, nil
+		return notifyView{}, nil
 	}
 	var seen tally // of this scan alone
 	err := seen.count(v.Snap, key, span, maxPending)
-	out.Notifications, out.Parked, out.Intents = uint64(seen.pending), uint64(seen.parked),
-		uint64(seen.intents)
-	out.OldestTs = uint64(seen.ages.oldest())
-	return out, err
+	return notifyView{
+		pending: seen.pending, parked: seen.parked, waiting: seen.intents,
+		oldest: seen.ages.oldest(),
+	}, err
 }

@@ -2503,9 +2503,10 @@ type ClearNotifyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cell          *Cell                  `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
 	UpTo          uint64                 `protobuf:"varint,2,opt,name=up_to,json=upTo,proto3" json:"up_to,omitempty"`
-	Cells         []*Cell                `protobuf:"bytes,3,rep,name=cells,proto3" json:"cells,omitempty"`    // in place of cell: all of these, at once
-	Origin        uint64                 `protobuf:"varint,4,opt,name=origin,proto3" json:"origin,omitempty"` // of the run: a notification that goes back further stays; 0: there was no run
-	Ended         uint64                 `protobuf:"varint,5,opt,name=ended,proto3" json:"ended,omitempty"`   // when the run committed, or, if that is not known, a later time; 0: there was none
+	Cells         []*Cell                `protobuf:"bytes,3,rep,name=cells,proto3" json:"cells,omitempty"`       // in place of cell: all of these, at once
+	Origin        uint64                 `protobuf:"varint,4,opt,name=origin,proto3" json:"origin,omitempty"`    // of the run: a notification that goes back further stays; 0: there was no run
+	Ended         uint64                 `protobuf:"varint,5,opt,name=ended,proto3" json:"ended,omitempty"`      // when the run committed, or, if that is not known, a later time; 0: there was none
+	Observer      string                 `protobuf:"bytes,6,opt,name=observer,proto3" json:"observer,omitempty"` // entries of another observer stay, by the tablet's catalogue; unset: whose they are does not matter
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2575,6 +2576,13 @@ func (x *ClearNotifyRequest) GetEnded() uint64 {
 	return 0
 }
 
+func (x *ClearNotifyRequest) GetObserver() string {
+	if x != nil {
+		return x.Observer
+	}
+	return ""
+}
+
 type FailNotifyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cell          *Cell                  `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
@@ -2582,6 +2590,7 @@ type FailNotifyRequest struct {
 	Attempts      uint32                 `protobuf:"varint,3,opt,name=attempts,proto3" json:"attempts,omitempty"`
 	ParkedTs      uint64                 `protobuf:"varint,4,opt,name=parked_ts,json=parkedTs,proto3" json:"parked_ts,omitempty"`
 	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	Observer      string                 `protobuf:"bytes,6,opt,name=observer,proto3" json:"observer,omitempty"` // as in ClearNotifyRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2647,6 +2656,13 @@ func (x *FailNotifyRequest) GetParkedTs() uint64 {
 func (x *FailNotifyRequest) GetError() string {
 	if x != nil {
 		return x.Error
+	}
+	return ""
+}
+
+func (x *FailNotifyRequest) GetObserver() string {
+	if x != nil {
+		return x.Observer
 	}
 	return ""
 }
@@ -3081,6 +3097,7 @@ type WalkRequest struct {
 	AfterTs       uint64                 `protobuf:"varint,7,opt,name=after_ts,json=afterTs,proto3" json:"after_ts,omitempty"`          // ... and start timestamp (I)
 	Oldest        bool                   `protobuf:"varint,8,opt,name=oldest,proto3" json:"oldest,omitempty"`                           // N: those that have waited longest first, parked ones left out, if the leader knows the order
 	AfterPlace    uint64                 `protobuf:"varint,9,opt,name=after_place,json=afterPlace,proto3" json:"after_place,omitempty"` // oldest: resume after this place in the order
+	Class         uint32                 `protobuf:"varint,10,opt,name=class,proto3" json:"class,omitempty"`                            // N: of the column, as in Cell: 1 for an observer with entries of its own
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3174,6 +3191,13 @@ func (x *WalkRequest) GetOldest() bool {
 func (x *WalkRequest) GetAfterPlace() uint64 {
 	if x != nil {
 		return x.AfterPlace
+	}
+	return 0
+}
+
+func (x *WalkRequest) GetClass() uint32 {
+	if x != nil {
+		return x.Class
 	}
 	return 0
 }
@@ -4458,7 +4482,8 @@ type ObserverInfo struct {
 	Weak          bool                   `protobuf:"varint,5,opt,name=weak,proto3" json:"weak,omitempty"`
 	Retired       bool                   `protobuf:"varint,6,opt,name=retired,proto3" json:"retired,omitempty"` // its work is being removed; the entry goes when that is done
 	Paused        bool                   `protobuf:"varint,7,opt,name=paused,proto3" json:"paused,omitempty"`
-	Limit         uint32                 `protobuf:"varint,8,opt,name=limit,proto3" json:"limit,omitempty"` // most runs at once in one process; 0: as registered
+	Limit         uint32                 `protobuf:"varint,8,opt,name=limit,proto3" json:"limit,omitempty"`                       // most runs at once in one process; 0: as registered
+	OwnEntry      bool                   `protobuf:"varint,9,opt,name=own_entry,json=ownEntry,proto3" json:"own_entry,omitempty"` // its notify entries are at its acknowledgments, because the column had an observer when it came
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4547,6 +4572,13 @@ func (x *ObserverInfo) GetLimit() uint32 {
 		return x.Limit
 	}
 	return 0
+}
+
+func (x *ObserverInfo) GetOwnEntry() bool {
+	if x != nil {
+		return x.OwnEntry
+	}
+	return false
 }
 
 type SetCatalogueRequest struct {
@@ -6646,19 +6678,21 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x02ts\x18\x01 \x01(\x04R\x02ts\x12\x16\n" +
 	"\x06replay\x18\x03 \x01(\bR\x06replay\x12)\n" +
 	"\x05cells\x18\x02 \x03(\v2\x13.percolator.v1.CellR\x05cells\x12\x16\n" +
-	"\x06origin\x18\x04 \x01(\x04R\x06origin\"\xab\x01\n" +
+	"\x06origin\x18\x04 \x01(\x04R\x06origin\"\xc7\x01\n" +
 	"\x12ClearNotifyRequest\x12'\n" +
 	"\x04cell\x18\x01 \x01(\v2\x13.percolator.v1.CellR\x04cell\x12\x13\n" +
 	"\x05up_to\x18\x02 \x01(\x04R\x04upTo\x12)\n" +
 	"\x05cells\x18\x03 \x03(\v2\x13.percolator.v1.CellR\x05cells\x12\x16\n" +
 	"\x06origin\x18\x04 \x01(\x04R\x06origin\x12\x14\n" +
-	"\x05ended\x18\x05 \x01(\x04R\x05ended\"\x9b\x01\n" +
+	"\x05ended\x18\x05 \x01(\x04R\x05ended\x12\x1a\n" +
+	"\bobserver\x18\x06 \x01(\tR\bobserver\"\xb7\x01\n" +
 	"\x11FailNotifyRequest\x12'\n" +
 	"\x04cell\x18\x01 \x01(\v2\x13.percolator.v1.CellR\x04cell\x12\x0e\n" +
 	"\x02ts\x18\x02 \x01(\x04R\x02ts\x12\x1a\n" +
 	"\battempts\x18\x03 \x01(\rR\battempts\x12\x1b\n" +
 	"\tparked_ts\x18\x04 \x01(\x04R\bparkedTs\x12\x14\n" +
-	"\x05error\x18\x05 \x01(\tR\x05error\"e\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\x12\x1a\n" +
+	"\bobserver\x18\x06 \x01(\tR\bobserver\"e\n" +
 	"\fRawCondition\x12'\n" +
 	"\x04cell\x18\x01 \x01(\v2\x13.percolator.v1.CellR\x04cell\x12\x16\n" +
 	"\x06absent\x18\x02 \x01(\bR\x06absent\x12\x14\n" +
@@ -6684,7 +6718,7 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\bmax_rows\x18\x02 \x01(\rR\amaxRows\"T\n" +
 	"\x0fRawScanResponse\x12-\n" +
 	"\x05cells\x18\x01 \x03(\v2\x17.percolator.v1.ReadCellR\x05cells\x12\x12\n" +
-	"\x04done\x18\x02 \x01(\bR\x04done\"\x81\x02\n" +
+	"\x04done\x18\x02 \x01(\bR\x04done\"\x97\x02\n" +
 	"\vWalkRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x14\n" +
 	"\x05table\x18\x02 \x01(\rR\x05table\x12\x19\n" +
@@ -6695,7 +6729,9 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\bafter_ts\x18\a \x01(\x04R\aafterTs\x12\x16\n" +
 	"\x06oldest\x18\b \x01(\bR\x06oldest\x12\x1f\n" +
 	"\vafter_place\x18\t \x01(\x04R\n" +
-	"afterPlace\"\xcb\x01\n" +
+	"afterPlace\x12\x14\n" +
+	"\x05class\x18\n" +
+	" \x01(\rR\x05class\"\xcb\x01\n" +
 	"\tWalkEntry\x12'\n" +
 	"\x04cell\x18\x01 \x01(\v2\x13.percolator.v1.CellR\x04cell\x12\x0e\n" +
 	"\x02ts\x18\x02 \x01(\x04R\x02ts\x12-\n" +
@@ -6793,7 +6829,7 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\n" +
 	"TableRange\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
-	"\x04last\x18\x02 \x01(\rR\x04last\"\xcb\x01\n" +
+	"\x04last\x18\x02 \x01(\rR\x04last\"\xe8\x01\n" +
 	"\fObserverInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05table\x18\x02 \x01(\rR\x05table\x12\x1d\n" +
@@ -6803,7 +6839,8 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x04weak\x18\x05 \x01(\bR\x04weak\x12\x18\n" +
 	"\aretired\x18\x06 \x01(\bR\aretired\x12\x16\n" +
 	"\x06paused\x18\a \x01(\bR\x06paused\x12\x14\n" +
-	"\x05limit\x18\b \x01(\rR\x05limit\"M\n" +
+	"\x05limit\x18\b \x01(\rR\x05limit\x12\x1b\n" +
+	"\town_entry\x18\t \x01(\bR\bownEntry\"M\n" +
 	"\x13SetCatalogueRequest\x126\n" +
 	"\tcatalogue\x18\x01 \x01(\v2\x18.percolator.v1.CatalogueR\tcatalogue\"(\n" +
 	"\vMarkRequest\x12\x19\n" +

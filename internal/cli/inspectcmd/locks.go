@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -85,7 +86,7 @@ func storedLocks(ctx context.Context, s *shell.Session, catalogue *pb.Catalogue,
 	return func(yield func(*pb.WalkEntry, error) bool) {
 		for _, table := range tables {
 			for _, g := range lockGroups(catalogue, table) {
-				for e, err := range s.Client.WalkColumn(ctx, g.group, table, g.column) {
+				for e, err := range s.Client.WalkColumn(ctx, g.group, g.column) {
 					if !yield(e, err) || err != nil {
 						return
 					}
@@ -98,16 +99,17 @@ func storedLocks(ctx context.Context, s *shell.Session, catalogue *pb.Catalogue,
 // lockGroup is a group of keys that may hold locks or intents.
 type lockGroup struct {
 	group  mvcc.Group
-	column string // of intents
+	column mvcc.ObservedColumn // of intents; of locks only the table counts
 }
 
 // lockGroups returns the groups of a table: its locks, and the intents of each of its
 // weak columns.
 func lockGroups(catalogue *pb.Catalogue, table mvcc.TableID) []lockGroup {
-	groups := []lockGroup{{group: mvcc.GroupLock}}
+	groups := []lockGroup{{mvcc.GroupLock, mvcc.ObservedColumn{Table: table}}}
 	for _, o := range catalogue.GetObservers() {
-		if o.Table == uint32(table) && o.Weak {
-			groups = append(groups, lockGroup{mvcc.GroupIntent, string(o.Column)})
+		g := lockGroup{mvcc.GroupIntent, wire.ColumnOf(o)}
+		if g.column.Table == table && o.Weak && !slices.Contains(groups, g) {
+			groups = append(groups, g)
 		}
 	}
 	return groups
@@ -283,9 +285,8 @@ func (v *resolver) resolveRow(ctx context.Context, catalogue *pb.Catalogue, name
 	if err != nil {
 		return err
 	}
-	at := wire.Position{Table: table, Row: target[0]}
 	for _, g := range lockGroups(catalogue, table) {
-		for e, err := range v.Client.WalkFrom(ctx, g.group, at, g.column) {
+		for e, err := range v.Client.WalkFrom(ctx, g.group, g.column, target[0]) {
 			if err != nil {
 				return err
 			}

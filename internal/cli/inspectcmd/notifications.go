@@ -110,8 +110,7 @@ func (l *notifyLister) run(ctx context.Context, s *shell.Session, cmd *cobra.Com
 		if table != "" && o.TableName != table || l.observer != "" && o.Name != l.observer {
 			continue
 		}
-		for e, err := range s.Client.WalkColumn(ctx, mvcc.GroupNotify, mvcc.TableID(o.Table),
-			string(o.Column)) {
+		for e, err := range s.Client.WalkColumn(ctx, mvcc.GroupNotify, wire.NotifyColumn(o)) {
 			if err != nil {
 				return err
 			}
@@ -123,16 +122,16 @@ func (l *notifyLister) run(ctx context.Context, s *shell.Session, cmd *cobra.Com
 				s.Out.NoteCut(l.limit)
 				return list.End()
 			}
-			out := notifyJSON{inspect.NewCell(e.Cell, names), o.Name, inspect.NewNotification(e.GetNotify())}
-			list.Add(out, l.line(o.Name, e)...)
+			cell := wire.CellPB(wire.ColumnOf(o).Cell(string(e.Cell.GetRow())))
+			out := notifyJSON{inspect.NewCell(cell, names), o.Name, inspect.NewNotification(e.GetNotify())}
+			list.Add(out, l.line(o.Name, cell, e.GetNotify())...)
 		}
 	}
 	return list.End()
 }
 
 // line is an entry's line in the table.
-func (l *notifyLister) line(observer string, e *pb.WalkEntry) []any {
-	n := e.GetNotify()
+func (l *notifyLister) line(observer string, cell *pb.Cell, n *pb.Notify) []any {
 	state, since := "waiting", n.GetTs()
 	if n.GetReplay() {
 		state = "replay"
@@ -145,8 +144,8 @@ func (l *notifyLister) line(observer string, e *pb.WalkEntry) []any {
 		fault = shell.Shortened(inspect.FirstLine(n.GetError()), shell.ValueWidth)
 	}
 	return []any{
-		l.names.ByID(e.GetCell().GetTable()), shell.Shortened(string(e.GetCell().GetRow()), shell.ValueWidth/2),
-		inspect.ColumnText(e.Cell), shell.Printable(observer), n.GetTs(), n.GetAttempts(),
+		l.names.ByID(cell.GetTable()), shell.Shortened(string(cell.GetRow()), shell.ValueWidth/2),
+		inspect.ColumnText(cell), shell.Printable(observer), n.GetTs(), n.GetAttempts(),
 		state,
 		shell.Ago(mvcc.Timestamp(since), l.now), fault,
 	}
@@ -245,7 +244,7 @@ func replayParked(ctx context.Context, s *shell.Session, observer string) (marke
 // name is probably wrong. The cell of a weak observer is never written.
 func replayRow(ctx context.Context, s *shell.Session, o *pb.ObserverInfo,
 	row string) error {
-	cell := mvcc.Cell{Table: mvcc.TableID(o.Table), Row: row, Column: string(o.Column)}
+	cell := wire.ColumnOf(o).Cell(row)
 	if !o.Weak {
 		entries, err := inspect.Row(ctx, s.Client, cell.Table, row, 0, cell)
 		if err != nil {
@@ -257,5 +256,5 @@ func replayRow(ctx context.Context, s *shell.Session, o *pb.ObserverInfo,
 				inspect.AdviceRows, shell.Operand{What: "TABLE", Value: o.TableName})
 		}
 	}
-	return s.Client.Replay(ctx, 0, []mvcc.Cell{cell})
+	return s.Client.Replay(ctx, 0, []mvcc.Cell{wire.NotifyColumn(o).Cell(row)})
 }

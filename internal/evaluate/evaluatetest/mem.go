@@ -6,6 +6,8 @@ import (
 	"iter"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
+
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/evaluate"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -14,7 +16,7 @@ import (
 )
 
 // Mem is the View of a tablet over a MemView, which may also contain rows of other tablets.
-// Its observers have no name.
+// Its observers have no name, unless they have notify entries of their own.
 type Mem struct {
 	*mvcctest.MemView
 	Tablet   *pb.TabletDescriptor
@@ -34,7 +36,7 @@ func (m Mem) Limits() mvcc.Limits { return m.MaxSizes }
 func (m Mem) Notified() uint64 { return uint64(len(m.Origins)) }
 
 // Queue implements evaluate.View.
-func (m Mem) Queue(mvcc.TableID, string, uint64) (iter.Seq[evaluate.Queued], bool) { return nil, false }
+func (m Mem) Queue(mvcc.ObservedColumn, uint64) (iter.Seq[evaluate.Queued], bool) { return nil, false }
 
 // Row implements evaluate.View.
 func (m Mem) Row(t mvcc.TableID, row string, _ int,
@@ -47,12 +49,21 @@ func (m Mem) Row(t mvcc.TableID, row string, _ int,
 // Observers implements evaluate.View.
 func (m Mem) Observers() []*pb.ObserverInfo {
 	var all []*pb.ObserverInfo
-	for c, how := range m.Columns {
-		if how != mvcc.NotObserved {
-			o := &pb.ObserverInfo{
-				Table: uint32(c.Table), Column: []byte(c.Column), Weak: how == mvcc.ObservedWeak,
-			}
-			all = append(all, o)
+	for c, kind := range m.Columns {
+		how := m.Observed(c.Table, c.Column)
+		if kind == mvcc.NotObserved {
+			continue
+		}
+		o := pb.ObserverInfo{
+			Table: uint32(c.Table), Column: []byte(c.Column), Weak: kind == mvcc.ObservedWeak,
+		}
+		if how.Plain {
+			all = append(all, proto.CloneOf(&o))
+		}
+		for _, name := range how.Own {
+			own := proto.CloneOf(&o)
+			own.Name, own.OwnEntry = name, true
+			all = append(all, own)
 		}
 	}
 	return all
@@ -65,7 +76,7 @@ func (m Mem) Waiting(o *pb.ObserverInfo) (*pb.ObserverPending, error) {
 	if !ok {
 		return out, nil
 	}
-	for n, err := range m.Notifies(span.Table, string(o.Column), span.Start, false) {
+	for n, err := range m.Notifies(wire.NotifyColumn(o), span.Start, false) {
 		switch {
 		case err != nil:
 			return nil, err
@@ -94,7 +105,7 @@ func (m Mem) Early(o *pb.ObserverInfo, until mvcc.Timestamp) *pb.ObserverPending
 	if !ok {
 		return out
 	}
-	for n, err := range m.Notifies(span.Table, string(o.Column), span.Start, false) {
+	for n, err := range m.Notifies(wire.NotifyColumn(o), span.Start, false) {
 		switch {
 		case err != nil || !span.Contains(n.Cell.Row) || n.Notify.Origin() > until:
 		case n.Notify.ParkedTS != 0:

@@ -17,6 +17,11 @@ type MemView struct {
 	Columns map[mvcc.ObservedColumn]mvcc.Observed
 	// Observers names the observers of a column, whose acks go with a cell that is collected.
 	Observers map[mvcc.ObservedColumn][]string
+	// Own has the observers whose notify entries are at their acks, as columns of ClassAck. The
+	// entries of a column without other observers are at its cells.
+	Own map[mvcc.ObservedColumn]bool
+	// Retired has the observers for which nothing is notified, likewise.
+	Retired map[mvcc.ObservedColumn]bool
 	// DroppedTS says when tables were dropped.
 	DroppedTS map[mvcc.TableID]mvcc.Timestamp
 	// BoundTS and SafepointTS are the figures of invariant 11.
@@ -36,6 +41,7 @@ var (
 func NewMemView() *MemView {
 	return &MemView{
 		Columns: map[mvcc.ObservedColumn]mvcc.Observed{}, Observers: map[mvcc.ObservedColumn][]string{},
+		Own: map[mvcc.ObservedColumn]bool{}, Retired: map[mvcc.ObservedColumn]bool{},
 		groups: map[mvcc.Group][]*mvcc.HistoryEntry{},
 	}
 }
@@ -132,9 +138,9 @@ func each[K, V any](list []*mvcc.HistoryEntry, reverse bool,
 }
 
 // ofColumn returns those of the entries that are of the column.
-func ofColumn(list []*mvcc.HistoryEntry, column string) []*mvcc.HistoryEntry {
+func ofColumn(list []*mvcc.HistoryEntry, column mvcc.ObservedColumn) []*mvcc.HistoryEntry {
 	return slices.DeleteFunc(slices.Clone(list), func(e *mvcc.HistoryEntry) bool {
-		return e.Cell.Column != column
+		return mvcc.ColumnOf(e.Cell) != column
 	})
 }
 
@@ -225,8 +231,24 @@ func (m *MemView) Raw(c mvcc.Cell) ([]byte, bool, error) {
 }
 
 // Observed implements mvcc.View.
-func (m *MemView) Observed(t mvcc.TableID, column string) mvcc.Observed {
-	return m.Columns[mvcc.ObservedColumn{Table: t, Column: column}]
+func (m *MemView) Observed(t mvcc.TableID, column string) mvcc.Observation {
+	key := mvcc.ObservedColumn{Table: t, Column: column}
+	out := mvcc.Observation{How: m.Columns[key]}
+	out.Plain = out.How != mvcc.NotObserved && len(m.Observers[key]) == 0
+	for _, name := range m.Observers[key] {
+		ack := mvcc.ObservedColumn{Table: t, Class: mvcc.ClassAck, Column: name}
+		switch {
+		case m.Retired[ack], out.How == mvcc.NotObserved:
+		case m.Own[ack]:
+			out.Own = append(out.Own, name)
+		default:
+			out.Plain = true
+		}
+		if !m.Own[ack] {
+			out.PlainOf = name
+		}
+	}
+	return out
 }
 
 // Bound implements mvcc.View.
@@ -244,12 +266,12 @@ func (m *MemView) Notifications() iter.Seq2[mvcc.Cell, mvcc.Notify] {
 
 // Notifies iterates the N entries of a column by row, from fromRow on, or from the row
 // after it.
-func (m *MemView) Notifies(t mvcc.TableID, column, fromRow string, after bool) iter.Seq2[mvcc.CellNotify,
-	error] {
+func (m *MemView) Notifies(column mvcc.ObservedColumn, fromRow string,
+	after bool) iter.Seq2[mvcc.CellNotify, error] {
 	if after {
 		fromRow += "\x00"
 	}
-	list := ofColumn(m.in(mvcc.GroupNotify, mvcc.Span{Table: t, Start: fromRow}), column)
+	list := ofColumn(m.in(mvcc.GroupNotify, mvcc.Span{Table: column.Table, Start: fromRow}), column)
 	return each(list, false, func(e *mvcc.HistoryEntry) (mvcc.CellNotify, error) {
 		return mvcc.CellNotify{Cell: e.Cell, Notify: *e.Notify}, nil
 	})
@@ -257,7 +279,8 @@ func (m *MemView) Notifies(t mvcc.TableID, column, fromRow string, after bool) i
 
 // Intents iterates the weak intents of a column by row and start timestamp, from fromRow on.
 func (m *MemView) Intents(t mvcc.TableID, column, fromRow string) iter.Seq2[mvcc.CellIntent, error] {
-	list := ofColumn(m.in(mvcc.GroupIntent, mvcc.Span{Table: t, Start: fromRow}), column)
+	list := ofColumn(m.in(mvcc.GroupIntent, mvcc.Span{Table: t, Start: fromRow}),
+		mvcc.ObservedColumn{Table: t, Column: column})
 	return each(list, false, cellIntent)
 }
 
@@ -359,13 +382,14 @@ func (m *MemView) Acks(t mvcc.TableID, column string) []string {
 }
 
 // AckOf implements mvcc.Observers.
-func (m *MemView) AckOf(t mvcc.TableID, observer string) (string, bool) {
+func (m *MemView) AckOf(t mvcc.TableID, observer string) (mvcc.Watch, bool) {
 	for c, names := range m.Observers {
 		if c.Table == t && slices.Contains(names, observer) {
-			return c.Column, true
+			own := m.Own[mvcc.ObservedColumn{Table: t, Class: mvcc.ClassAck, Column: observer}]
+			return mvcc.Watch{Column: c.Column, Own: own}, true
 		}
 	}
-	return "", false
+	return mvcc.Watch{}, false
 }
 
 // Dropped implements mvcc.Observers.

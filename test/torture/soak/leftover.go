@@ -22,27 +22,27 @@ func leftovers(ctx context.Context, db *percolator.DB, parked bool) ([]string, e
 	if err != nil {
 		return nil, err
 	}
-	add := func(group mvcc.Group, table mvcc.TableID, column string) error {
-		for e, err := range c.WalkColumn(ctx, group, table, column) {
+	add := func(group mvcc.Group, column mvcc.ObservedColumn) error {
+		for e, err := range c.WalkColumn(ctx, group, column) {
 			if err != nil {
 				return err
 			}
 			if n := e.Notify; group == mvcc.GroupNotify && (n.GetParkedTs() != 0) != parked {
 				continue
 			}
-			out = append(out, fmt.Sprintf("%c table %d row %q column %q: %v%v%v", group, table,
+			out = append(out, fmt.Sprintf("%c table %d row %q column %q: %v%v%v", group, column.Table,
 				e.Cell.Row, e.Cell.Column, e.Lock, e.Intent, e.Notify))
 		}
 		return nil
 	}
 	for _, o := range catalogue.GetObservers() {
-		if err := add(mvcc.GroupNotify, mvcc.TableID(o.Table), string(o.Column)); err != nil {
+		if err := add(mvcc.GroupNotify, wire.NotifyColumn(o)); err != nil {
 			return nil, err
 		}
 		if parked || !o.Weak {
 			continue
 		}
-		if err := add(mvcc.GroupIntent, mvcc.TableID(o.Table), string(o.Column)); err != nil {
+		if err := add(mvcc.GroupIntent, wire.ColumnOf(o)); err != nil {
 			return nil, err
 		}
 	}
@@ -54,7 +54,7 @@ func leftovers(ctx context.Context, db *percolator.DB, parked bool) ([]string, e
 		if err != nil {
 			return nil, err
 		}
-		if err := add(mvcc.GroupLock, id, ""); err != nil {
+		if err := add(mvcc.GroupLock, mvcc.ObservedColumn{Table: id}); err != nil {
 			return nil, err
 		}
 	}
