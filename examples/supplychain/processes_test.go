@@ -72,7 +72,7 @@ func TestKilledProcesses(t *testing.T) {
 			p.command("advise", id, "lib0")
 			p.await("the cascade of "+id, func(ctx context.Context, s *percolator.Snapshot) (bool, error) {
 				progress, err := affects.Progress(ctx, s, id)
-				if progress.Size < 20 { // of some hundred, by thirty steps and more
+				if progress.Size < 20 { // of some hundred
 					return false, err
 				}
 				t.Logf("node %d is killed with %d names reached, %d waiting", i, progress.Size,

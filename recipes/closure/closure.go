@@ -1,124 +1,140 @@
 // Package closure maintains the nodes of a directed graph that are reachable from marked nodes,
-// while edges and marks change: for example the packages that an advisory affects through
-// dependencies, the members of nested groups, or the targets to rebuild.
+// while edges and marks change: for example the documents that a user may read through nested
+// groups and folders, the packages that an advisory affects through dependencies, or the
+// targets to rebuild.
 //
-// A mark is a name with a set of seed nodes, and spreads along edges. Every node that it
-// reaches has a record with its parent, the node from which the mark came, and its depth, which
-// is greater than the parent's. The records contain a path to each node and are safe on cycles.
-// (Reference counts would leak on cycles: two nodes that reach only each other would keep each
-// other.) The cost of a change depends on the nodes that it affects, not on the size of the
-// graph.
+// A mark is a name with a set of seed nodes. It reaches its seeds and every node with an edge
+// from a node that it reaches. The closure stores each mark and node that it reaches as a row of
+// its own, so that Has reads one cell. The cost of a change depends on the marks and nodes that
+// it affects, not on the size of the graph.
+//
+// # What a reader sees
+//
+// Changes of the graph take effect asynchronously. The graph of a snapshot is the edges and
+// seeds that the snapshot contains.
+//
+//   - A reader never misses what was never taken away. While the graph has a path from a seed
+//     of the mark to a node that the mark reaches, every snapshot shows the node, whichever
+//     paths come, go or change in length. If the last path is deleted and another one is added
+//     later, snapshots may miss the node until they are settled again.
+//   - A reader never sees in a settled snapshot what was taken away before it: if Settled is
+//     true, the snapshot shows exactly what its graph implies. DB.WaitFor with the commit
+//     timestamp of a change returns when every later snapshot shows its effect.
+//   - A snapshot that is not settled may still show what was just taken away, and may not yet
+//     show what was just added.
+//
+// To exclude the last case, as in a check of permissions that must respect every withdrawal
+// before it, read Settled in the same snapshot; if it is false, call DB.WaitFor with the
+// snapshot's timestamp and check in a new one.
 //
 // # How it works
 //
-// AddEdges, DeleteEdges, Mark and Unmark only write their arguments and notify. The observer of
-// edges finds the marks that a changed edge affects: the marks that reach its source but not
-// its target, if the edge exists now, and the marks that came to its target through it. It
-// requests a check of the target from the wave of each. The wave is the observer of marks. One
-// run does one step, of at most Config.Batch nodes and eight times as many edges, and notifies
-// its mark again if work is left, behind the other queued marks. It stores its queues in the
-// repository, by mark:
+// AddEdges, DeleteEdges, Mark and Unmark write the graph and a task, and notify the wave, the
+// only observer, of one row. Its runs are serial. A run reads the graph, the records and the
+// tasks, which name everything that has changed since earlier runs:
 //
-//   - checks, requested by other transactions: cut the record if it is no longer justified;
-//     derive the node if it has no record;
-//   - cuts: delete the record, cut its children (the nodes whose parent it is), and derive the
-//     node;
-//   - derivations: if a node without a record is a seed, or has an edge from a node with a
-//     record, create its record and spread the node;
-//   - spreads: if the node's record is not justified, cut it; otherwise create a record for each
-//     successor without one, and spread that.
+//   - added: an edge that marks may follow;
+//   - removed: an edge that marks may have followed;
+//   - spread: a node of a mark that may have successors without a record;
+//   - check: a node of a mark whose record may no longer be justified.
 //
-// A record is justified if it is a seed's, with depth 0, or if the edge from its parent and
-// the parent's record exist and the latter has a smaller depth. (A queue stores the record with
-// which a node was added. As long as no record of the mark has been deleted since, this record
-// and the parent's are unchanged, and only the edge is checked.) No record is created while cuts
-// are queued: everything that depended on a deleted record must be deleted first (delete and
-// rederive). What a run queues is processed by a later run, never by the same one.
+// The record of a mark and a node has a parent, the node from which the mark came, and a depth
+// greater than the parent's. It is justified if the node is a seed and the depth is 0, or if
+// the edge from its parent exists and the parent's record has a smaller depth. The depths make
+// this safe on cycles. (Counts of paths would not be: two nodes with edges to each other would
+// keep each other.)
+//
+// A run first finds the suspects: the records that are named by removed and check tasks and not
+// justified, their children (the records whose parent they are), and so on. Then it spreads the
+// marks: along added edges, from nodes of spread tasks, to suspects that are seeds or have an
+// edge from a record that is not suspect, and on from every node that it reaches. A node
+// without a record gets one; a suspect gets a new one and stays visible. If nothing is left to
+// spread, no path leads to the other suspects, and the run deletes their records. All this is
+// computed in memory from one snapshot and committed in one transaction.
+//
+// A run creates at most Config.Batch records. If that is not enough, it deletes none, and leaves
+// tasks for a later run: to spread from the nodes where it stopped, and to check the suspects.
 //
 // # Why it is right
 //
-// There are no locks. Of any two changes that affect each other, at least one has an observer
-// whose snapshot contains both. The runs of one mark's wave are serial, since all write its
-// state: the snapshot of each contains the effects of all earlier ones.
+// The runs are serial since each writes the wave's row, so that overlapping runs conflict. The
+// snapshot of a run therefore contains the records of all earlier runs; and it contains the
+// task of a change if it contains the change, unless an earlier run has processed it. In every
+// snapshot:
 //
-// No record is left over. Once nothing is left to run every record is justified, and since
-// depths fall along parents, the way ends at a seed. For let a record rest on an edge from
-// its parent. After the record is committed its spread looks whether it is justified; let
-// that be at the time V. An edge that is deleted after V, or a little before, has an
-// observer that sees the record and asks for a check, also if the edge has come back by
-// then. (A seed is deleted with a check.) If the parent's record is deleted after V, the
-// run that does it cuts the child, which it finds by the edge. If it does not find the edge
-// that was deleted after V, and the check that follows comes before that run, and sees that
-// the edge is gone, or after it, and sees that the parent's record is, or is a new one: if
-// that came by way of the child its depth is greater than the child's, and the record is
-// cut; else it holds. If the edge was back before the check, and the run has not found it
-// all the same, it was deleted again, after the check, and has one more.
+//  1. If an edge leads from a node with a record to a node without, there is an added task for
+//     the edge or a spread task for its source. If a seed has no record, it has a spread task.
+//  2. Each record is justified, or there is a removed task for the edge from its parent, or a
+//     check task for its node.
 //
-// No record lacks. Let a node with a record have an edge to one without. If the edge was
-// committed after the record, the edge's observer saw the record, and asked for a check of
-// the target, unless that had a record then. If before, the record's spread saw the edge,
-// and the target had a record from then on at least. If that was deleted later, the run
-// that did it queued a derivation, for a later run, which saw both the edge and the source's
-// record, or one of them came later still, and so did its observer or its spread. A spread
-// or a derivation that takes several runs, as the node has many edges, is no exception:
-// what changes behind it has an observer of its own.
+// Changes preserve both by their tasks. Runs preserve 1 since every node with a new record is
+// spread, in the same run or by a task, and 2 since the children of a suspect are suspects too,
+// and are replaced or deleted in the same transaction or checked later. (A child without an edge
+// from the suspect has a removed task.)
 //
-// It ends: once changes cease, a record is made only while no cut is left, is justified
-// then, and stays so until an older one that it rests on is cut; of those there are no more
-// than there were when changes ceased.
+// In a snapshot without tasks, parents lead from each record to a seed by 2, and no node lacks
+// a record by 1: the records are what the graph implies. A run that deletes records has
+// processed all added and spread tasks of its snapshot, so that by 1 it has reached every node
+// to which a path leads: none of these is deleted.
 //
-// Readers may see an unfinished wave: records that are still to be cut, and nodes that are not
-// reached yet. Progress reports whether work is queued.
+// # Limits
+//
+// Deletions wait for the additions that were committed before them, of all marks. A run holds
+// the suspects of at least one mark in memory, a few hundred bytes each. If these are more than
+// about a million, or take longer than the observer's deadline (percolator.Deadline), the run
+// fails, and the wave is parked: add the deleted edge again, replay it, and delete edges farther
+// from the seeds first.
 package closure
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/tuple"
 )
 
-// DefaultBatch is the default of Config.Batch.
-const DefaultBatch = 250
+// Bounds of Config.Batch.
+const (
+	DefaultBatch = 4000
+	MaxBatch     = 20_000
+)
 
 // Config configures a Closure.
 type Config struct {
-	// Name is the name of the table and, with the suffixes ".edges" and ".marks", of the
-	// observers. It must be unique in the cluster.
+	// Name is the name of the table and, with the suffix ".wave", of the observer. It must be
+	// unique in the cluster.
 	Name string
-	// Batch is the maximum number of nodes per run of a wave, and of changed edges per run of
-	// the observer of edges; 1 to 1000. Defaults to DefaultBatch.
+	// Batch is the maximum number of records that a run creates; 1 to MaxBatch. Defaults to
+	// DefaultBatch. Other changes wait while a run takes place.
 	Batch int
 }
 
 // Closure is a graph with its marks and the nodes that they reach. Nodes and marks are
-// non-empty strings of any bytes; two nodes and a mark together must fit into a row. Closure
+// non-empty strings of any bytes; two nodes, or a mark and a node, must fit into a row. Closure
 // is stateless, and its methods are safe for concurrent use.
 type Closure struct {
 	cfg Config
 
 	edge    percolator.Column              // of an edge, from both ends
-	changed percolator.Column              // notifies that an edge has changed
-	seed    percolator.Column              // of a mark and a node that holds it
-	check   percolator.Column              // requests the check of a node for a mark
-	wake    percolator.Column              // notifies that a mark has work
-	records percolator.TypedColumn[record] // of a mark and a node, and the other way round
-	states  percolator.TypedColumn[state]  // of a mark
-	blocks  percolator.TypedColumn[block]  // pieces of a mark's queues
+	seed    percolator.Column              // of a mark and a node
+	reached percolator.Column              // of a mark and a node
+	records percolator.TypedColumn[record] // of a node and a mark
+	tasks   percolator.Column
+	wave    percolator.Column // written by every run
+	wake    percolator.Column // notifies the wave
 }
 
 // The first element of a row is its type.
 const (
-	rowOut    = iota // then source, target of an edge
-	rowIn            // then target, source
-	rowMark          // then a mark
-	rowMarks         // then a node, a mark that reaches it
-	rowRecord        // then a mark, a node that it reaches
-	rowSeed          // then a mark, a node
-	rowCheck         // then a mark, a node
-	rowBlock         // then a mark, a queue, a number
-	rowEdges         // then a mark or nothing, and edges, each as source, target
+	rowOut     = iota // then source, target of an edge
+	rowIn             // then target, source
+	rowSeed           // then a mark, a node
+	rowReached        // then a mark, a node that it reaches
+	rowRecord         // then a node, a mark that reaches it
+	rowTasks          // then a kind of task, a random number
+	rowWave
 )
 
 // New returns a Closure. It panics with percolator.ErrInvalid if cfg is invalid.
@@ -126,37 +142,23 @@ func New(cfg Config) *Closure {
 	if cfg.Batch == 0 {
 		cfg.Batch = DefaultBatch
 	}
-	if cfg.Name == "" || cfg.Batch < 1 || cfg.Batch > percolator.MaxBatch {
+	if cfg.Name == "" || cfg.Batch < 1 || cfg.Batch > MaxBatch {
 		panic(fmt.Errorf("%w: closure %q: it needs a name, and a batch of 1 to %d",
-			percolator.ErrInvalid, cfg.Name, percolator.MaxBatch))
+			percolator.ErrInvalid, cfg.Name, MaxBatch))
 	}
 	column := func(name string) percolator.Column {
 		return percolator.Column{Table: cfg.Name, Name: name}
 	}
 	return &Closure{
-		cfg: cfg, edge: column("edge"), changed: column("changed"), seed: column("seed"),
-		check: column("check"), wake: column("wake"),
+		cfg: cfg, edge: column("edge"), seed: column("seed"), reached: column("reached"),
 		records: percolator.Typed[record](column("record"), recordCodec{}),
-		states:  percolator.Typed(column("state"), percolator.JSON[state]()),
-		blocks:  percolator.Typed[block](column("block"), blockCodec{}),
+		tasks:   column("tasks"), wave: column("wave"), wake: column("wake"),
 	}
 }
 
-// Register registers the closure's observers with the options; the node creates their table.
-// Use Config.Batch for the batch size: Register panics with percolator.ErrInvalid if opts
-// contains percolator.Batch.
+// Register registers the closure's observer with the options; the node creates its table.
 func (c *Closure) Register(r *percolator.Registry, opts ...percolator.ObserverOption) {
-	var given percolator.ObserverSpec
-	for _, opt := range opts {
-		opt(&given)
-	}
-	if given.Batch != 0 {
-		panic(fmt.Errorf("%w: closure %q: its batches are of Config.Batch, not of an option",
-			percolator.ErrInvalid, c.cfg.Name))
-	}
-	batch := append([]percolator.ObserverOption{percolator.Batch(c.cfg.Batch)}, opts...)
-	r.WeakBatch(c.cfg.Name+".edges", c.changed, c.edgesChanged, batch...)
-	r.Weak(c.cfg.Name+".marks", c.wake, c.advance, opts...)
+	r.Weak(c.cfg.Name+".wave", c.wake, c.advance, opts...)
 }
 
 // AddEdge adds the edge, unless it exists. Marks spread from its source to its target.
@@ -166,11 +168,13 @@ func (c *Closure) AddEdge(tx *percolator.Tx, from, to string) {
 
 // AddEdges adds edges, each a source and a target. It costs less than a call of AddEdge for each.
 func (c *Closure) AddEdges(tx *percolator.Tx, edges ...[2]string) {
-	for _, e := range edges {
+	tasks := make([]task, len(edges))
+	for i, e := range edges {
 		tx.Set(tuple.Pack(rowOut, e[0], e[1]), c.edge, nil)
 		tx.Set(tuple.Pack(rowIn, e[1], e[0]), c.edge, nil)
+		tasks[i] = task{a: e[0], b: e[1]}
 	}
-	c.notifyChanged(tx, edges)
+	c.put(tx, added, tasks)
 }
 
 // DeleteEdge deletes the edge, if it exists.
@@ -180,48 +184,25 @@ func (c *Closure) DeleteEdge(tx *percolator.Tx, from, to string) {
 
 // DeleteEdges deletes edges, each a source and a target.
 func (c *Closure) DeleteEdges(tx *percolator.Tx, edges ...[2]string) {
-	for _, e := range edges {
+	tasks := make([]task, len(edges))
+	for i, e := range edges {
 		tx.Delete(tuple.Pack(rowOut, e[0], e[1]), c.edge)
 		tx.Delete(tuple.Pack(rowIn, e[1], e[0]), c.edge)
+		tasks[i] = task{a: e[0], b: e[1]}
 	}
-	c.notifyChanged(tx, edges)
-}
-
-// maxNotifiedEdges and maxNotifiedBytes bound the edges of one notification.
-const (
-	maxNotifiedEdges = 16
-	maxNotifiedBytes = 1 << 10
-)
-
-// notifyChanged notifies the observer of edges of changed edges.
-func (c *Closure) notifyChanged(tx *percolator.Tx, edges [][2]string) {
-	for len(edges) > 0 {
-		n, bytes := 0, 0
-		for n < min(len(edges), maxNotifiedEdges) && (n == 0 || bytes < maxNotifiedBytes) {
-			bytes += len(edges[n][0]) + len(edges[n][1])
-			n++
-		}
-		tx.Notify(changed{edges: edges[:n]}.row(), c.changed)
-		edges = edges[n:]
-	}
+	c.put(tx, removed, tasks)
 }
 
 // Mark makes the node a seed of the mark.
 func (c *Closure) Mark(tx *percolator.Tx, mark, node string) {
 	tx.Set(tuple.Pack(rowSeed, mark, node), c.seed, nil)
-	c.requestCheck(tx, mark, node)
+	c.put(tx, spread, []task{{a: mark, b: node}})
 }
 
 // Unmark removes the node from the seeds of the mark. The mark may still reach it from others.
 func (c *Closure) Unmark(tx *percolator.Tx, mark, node string) {
 	tx.Delete(tuple.Pack(rowSeed, mark, node), c.seed)
-	c.requestCheck(tx, mark, node)
-}
-
-// requestCheck requests a check of the node from the wave of the mark.
-func (c *Closure) requestCheck(tx *percolator.Tx, mark, node string) {
-	tx.Set(tuple.Pack(rowCheck, mark, node), c.check, nil)
-	tx.Notify(tuple.Pack(rowMark, mark), c.wake)
+	c.put(tx, check, []task{{a: mark, b: node}})
 }
 
 // record is the path by which a mark reached a node.
@@ -240,77 +221,56 @@ func (recordCodec) Decode(data []byte) (r record, err error) {
 	return r, tuple.Unpack(string(data), &r.depth, &r.parent)
 }
 
-// The queues of a mark.
+// The kinds of tasks.
 const (
-	cuts = iota
-	derivations
-	spreads
-	queues
+	added   = iota // an edge from a to b, done for the marks up to after
+	removed        // the same
+	spread         // from the node b, by the mark a, done for the successors up to after
+	check          // of the node b of the mark a
+	kinds
 )
 
-// state is the state of a mark in addition to its records.
-type state struct {
-	Size   int           `json:"size"`           // records
-	Cuts   uint64        `json:"cuts,omitempty"` // records deleted
-	Queues [queues]queue `json:"queues"`
-}
+// task is a change of the graph, or work that a run has left.
+type task struct{ a, b, after string }
 
-// queue describes the blocks of one queue: those with the numbers First to Next-1. A run takes
-// the first blocks and appends after the last, so that no run scans deleted rows.
-type queue struct {
-	First   uint64 `json:"first"`
-	Next    uint64 `json:"next"`
-	Waiting int    `json:"waiting"` // nodes
-}
+// maxTasks and taskBytes bound the tasks of one row.
+const (
+	maxTasks  = 1000
+	taskBytes = 64 << 10
+)
 
-// waiting is a node in a queue. Its edges up to the node after are processed.
-type waiting struct {
-	node, after string
-	record      *record // record of the node; nil: unknown
-}
-
-// block is a part of a queue. While the mark's Cuts equal cuts, no record has been deleted, so
-// the records in the block are current.
-type block struct {
-	cuts  uint64
-	nodes []waiting
-}
-
-type blockCodec struct{}
-
-func (blockCodec) Encode(b block) ([]byte, error) {
-	elements := append(make([]any, 0, 1+4*len(b.nodes)), b.cuts)
-	for _, n := range b.nodes {
-		r := record{depth: -1}
-		if n.record != nil {
-			r = *n.record
-		}
-		elements = append(elements, n.node, n.after, r.depth, r.parent)
+// put writes tasks, in as few rows as possible, and notifies the wave. The rows have random
+// numbers, so that no writer conflicts with another or with a run.
+func (c *Closure) put(tx *percolator.Tx, kind int, tasks []task) {
+	if len(tasks) == 0 {
+		return
 	}
-	return []byte(tuple.Pack(elements...)), nil
+	for len(tasks) > 0 {
+		var elements []any
+		n, bytes := 0, 0
+		for n < min(len(tasks), maxTasks) && bytes < taskBytes {
+			t := tasks[n]
+			elements = append(elements, t.a, t.b, t.after)
+			bytes += len(t.a) + len(t.b) + len(t.after)
+			n++
+		}
+		row := tuple.Pack(rowTasks, kind, rand.Uint64())
+		tx.Set(row, c.tasks, []byte(tuple.Pack(elements...)))
+		tasks = tasks[n:]
+	}
+	tx.Notify(tuple.Pack(rowWave), c.wake)
 }
 
-func (blockCodec) Decode(data []byte) (b block, err error) {
+func parseTasks(data []byte) (tasks []task, err error) {
 	elements, err := tuple.Parse(string(data))
-	if err == nil && len(elements)%4 != 1 {
-		err = fmt.Errorf("closure: a block of %d elements", len(elements))
-	}
-	if err != nil {
-		return b, err
-	}
-	cuts, _ := elements[0].(int64)
-	b.cuts = uint64(cuts)
-	for four := range slices.Chunk(elements[1:], 4) {
-		var n waiting
-		var r record
-		n.node, _ = four[0].(string)
-		n.after, _ = four[1].(string)
-		depth, _ := four[2].(int64)
-		if r.depth = int(depth); r.depth >= 0 {
-			r.parent, _ = four[3].(string)
-			n.record = &r
+	for three := range slices.Chunk(elements, 3) {
+		var t task
+		for i, into := range []*string{&t.a, &t.b, &t.after} {
+			if i < len(three) {
+				*into, _ = three[i].(string)
+			}
 		}
-		b.nodes = append(b.nodes, n)
+		tasks = append(tasks, t)
 	}
-	return b, nil
+	return tasks, err
 }

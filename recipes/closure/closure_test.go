@@ -6,31 +6,43 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	percolator "github.com/percolator-go/percolator"
-	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/percolatortest"
 	"github.com/percolator-go/percolator/recipes/closure"
 )
 
-// What a change of a library affects, through all that is built from it.
+// Which documents a user may read, through groups and folders. A user is a mark, whose seed is
+// the user's own node.
 func Example() {
-	affects := closure.New(closure.Config{Name: "affects"})
-	register := affects.Register // what app.Main is given
-	publish := func(ctx context.Context, db *percolator.DB) error {
+	access := closure.New(closure.Config{Name: "access"})
+	register := access.Register // what app.Main is given
+	hire := func(ctx context.Context, db *percolator.DB) error {
 		return db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
-			affects.AddEdge(tx, "zlib", "libpng") // libpng is built from zlib
-			affects.AddEdge(tx, "libpng", "browser")
-			affects.Mark(tx, "CVE-1", "zlib")
+			access.Mark(tx, "ann", "ann")
+			access.AddEdge(tx, "ann", "engineers")
+			access.AddEdge(tx, "engineers", "designs")
+			access.AddEdge(tx, "designs", "engine.pdf")
 			return nil
 		})
 	}
+	mayRead := func(ctx context.Context, db *percolator.DB, user, document string) (bool, error) {
+		s, err := db.Snapshot(ctx)
+		if err != nil {
+			return false, err
+		}
+		defer s.Close()
+		return access.Has(ctx, s, user, document)
+	}
+	_, _, _ = register, hire, mayRead
+}
+
+// The reason why a node is reached, and all that a mark reaches.
+func ExampleClosure_Path() {
+	affects := closure.New(closure.Config{Name: "affects"})
 	report := func(ctx context.Context, db *percolator.DB) error {
 		s, err := db.Snapshot(ctx)
 		if err != nil {
@@ -47,12 +59,72 @@ func Example() {
 		fmt.Println(path)
 		return err
 	}
-	_, _, _ = register, publish, report
+	_ = report
+}
+
+// A check that respects every change that was committed before it.
+func ExampleClosure_Settled() {
+	access := closure.New(closure.Config{Name: "access"})
+	mayRead := func(ctx context.Context, db *percolator.DB, user, document string) (bool, error) {
+		for {
+			s, err := db.Snapshot(ctx)
+			if err != nil {
+				return false, err
+			}
+			has, err := access.Has(ctx, s, user, document)
+			settled, err2 := access.Settled(ctx, s)
+			if err := errors.Join(err, err2, s.Close()); err != nil || settled {
+				return has, err
+			}
+			if _, err := db.WaitFor(ctx, s.StartTS()); err != nil {
+				return false, err
+			}
+		}
+	}
+	_ = mayRead
+}
+
+// An observer that sends an e-mail when a user gets or loses access to a document.
+func ExampleClosure_ReachedColumn() {
+	access := closure.New(closure.Config{Name: "access"})
+	register := func(r *percolator.Registry) {
+		access.Register(r)
+		r.Strong("tell", access.ReachedColumn(), func(ctx context.Context, tx *percolator.Tx,
+			n percolator.Notification) error {
+			user, document, err := closure.ParseReached(n.Row)
+			if err != nil {
+				return err
+			}
+			has, err := access.Has(ctx, tx, user, document)
+			if err != nil {
+				return err
+			}
+			fmt.Println(user, document, has)
+			return nil
+		})
+	}
+	_ = register
 }
 
 // graph is what a closure is told, kept beside it.
 type graph struct {
 	edges, seeds map[[2]string]bool
+	edits        []edit
+}
+
+// edit is a change of the graph, and when it was committed.
+type edit struct {
+	at        percolator.Timestamp
+	pair      [2]string
+	edge, add bool
+}
+
+func (g *graph) apply(e edit) {
+	of := g.seeds
+	if e.edge {
+		of = g.edges
+	}
+	of[e.pair] = e.add
 }
 
 // edit changes some edges and seeds at random, in transactions of their own, from several
@@ -68,29 +140,33 @@ func (g *graph) edit(t *testing.T, n *percolatortest.Node, c *closure.Closure, s
 			name := func() string { return fmt.Sprintf("n%d", random.IntN(nodes)) }
 			for range edits {
 				// Sources and marks are the writer's own: what is last does not depend on the order.
-				edge := [2]string{fmt.Sprintf("n%d", random.IntN(nodes/writers)*writers+w), name()}
-				mark := [2]string{fmt.Sprintf("m%d", w%marks), name()}
+				e := edit{pair: [2]string{
+					fmt.Sprintf("n%d", random.IntN(nodes/writers)*writers+w), name(),
+				}}
+				if e.edge = random.IntN(4) > 0; !e.edge {
+					e.pair[0] = fmt.Sprintf("m%d", w%marks)
+				}
 				// In every other round more goes than comes, so that waves shrink.
-				add, of := random.IntN(5) < 1+3*int((seed+1)%2), random.IntN(4)
-				n.Transact(t, func(_ context.Context, tx *percolator.Tx) error {
+				e.add = random.IntN(5) < 1+3*int((seed+1)%2)
+				err := n.DB().Transact(t.Context(), func(_ context.Context, tx *percolator.Tx) error {
 					switch {
-					case of > 0 && add:
-						c.AddEdge(tx, edge[0], edge[1])
-					case of > 0:
-						c.DeleteEdge(tx, edge[0], edge[1])
-					case add:
-						c.Mark(tx, mark[0], mark[1])
+					case e.edge && e.add:
+						c.AddEdge(tx, e.pair[0], e.pair[1])
+					case e.edge:
+						c.DeleteEdge(tx, e.pair[0], e.pair[1])
+					case e.add:
+						c.Mark(tx, e.pair[0], e.pair[1])
 					default:
-						c.Unmark(tx, mark[0], mark[1])
+						c.Unmark(tx, e.pair[0], e.pair[1])
 					}
 					return nil
-				})
-				mu.Lock()
-				if of > 0 {
-					g.edges[edge] = add
-				} else {
-					g.seeds[mark] = add
+				}, percolator.CommittedAt(&e.at))
+				if err != nil {
+					t.Error(err)
 				}
+				mu.Lock()
+				g.edits = append(g.edits, e)
+				g.apply(e)
 				mu.Unlock()
 			}
 		})
@@ -152,7 +228,7 @@ func (g *graph) check(t *testing.T, n *percolatortest.Node, c *closure.Closure) 
 			g.checkPath(t, s, c, r)
 		}
 		if !slices.Equal(got, want[mark]) {
-			t.Errorf("%s reaches %v, want %v", mark, got, want[mark])
+			t.Errorf("CLOSURE-SHOWS: %s reaches %v, want %v", mark, got, want[mark])
 		}
 		p, err := c.Progress(t.Context(), s, mark)
 		if err != nil || p.Size != len(got) || p.Waiting != 0 {
@@ -177,10 +253,8 @@ func (g *graph) check(t *testing.T, n *percolatortest.Node, c *closure.Closure) 
 			t.Errorf("%s is reached by %v, want %v", name, got, want2)
 		}
 	}
-	for _, kind := range []string{"check", "block"} {
-		if left := n.Column(t, percolator.Column{Table: "graph", Name: kind}); len(left) > 0 {
-			t.Errorf("%d rows of %s are left", len(left), kind)
-		}
+	if settled, err := c.Settled(t.Context(), s); err != nil || !settled {
+		t.Errorf("not settled, %v", err)
 	}
 }
 
@@ -193,25 +267,34 @@ func (g *graph) checkPath(t *testing.T, r percolator.Reader, c *closure.Closure,
 		t.Fatal(err)
 	}
 	if len(path) == 0 || path[len(path)-1] != to.Node || !g.seeds[[2]string{to.Mark, path[0]}] {
-		t.Errorf("the path from %s to %s is %v", to.Mark, to.Node, path)
+		t.Errorf("CLOSURE-SHOWS: the path from %s to %s is %v", to.Mark, to.Node, path)
 	}
 	for i := 1; i < len(path); i++ {
 		if !g.edges[[2]string{path[i-1], path[i]}] {
-			t.Errorf("the path from %s to %s has an edge that does not exist: %v", to.Mark,
-				to.Node, path)
+			t.Errorf("CLOSURE-SHOWS: the path from %s to %s has an edge that does not exist: %v",
+				to.Mark, to.Node, path)
 		}
 	}
 }
 
-// rounds edits again and again, waits at some moments, and compares.
+// rounds edits again and again, waits at some moments, and compares: also what snapshots show
+// in the meantime.
 func rounds(t *testing.T, n *percolatortest.Node, c *closure.Closure, count int, between func()) {
 	t.Helper()
 	g := &graph{edges: map[[2]string]bool{}, seeds: map[[2]string]bool{}}
+	var views []view
 	for i := range count {
+		stop := make(chan struct{})
+		var watching sync.WaitGroup
+		watching.Go(func() { views = append(views, watch(t, n.DB(), c, stop)...) })
 		g.edit(t, n, c, uint64(i))
 		between()
 		n.RunUntilIdle(t)
+		close(stop)
+		watching.Wait()
+		views = append(views, watch(t, n.DB(), c, stop)...)
 		g.check(t, n, c)
+		g.verify(t, views)
 		if t.Failed() {
 			t.Fatalf("in round %d", i)
 		}
@@ -235,25 +318,13 @@ func TestEqualsBatch(t *testing.T) {
 				c.Register(r)
 			}, percolatortest.DuplicateHints())
 			if kind != 0 {
-				for _, observer := range []string{"graph.edges", "graph.marks"} {
+				for _, observer := range []string{"graph.wave"} {
 					n.Inject(t, percolatortest.Fault{Kind: kind, Observer: observer, Times: 5})
 				}
 			}
 			rounds(t, n, c, 4, func() {})
 		})
 	}
-}
-
-// TestRegisterRefusesBatch: what a run takes is the configuration's to say.
-func TestRegisterRefusesBatch(t *testing.T) {
-	t.Parallel()
-	defer func() {
-		if err, _ := recover().(error); !errors.Is(err, percolator.ErrInvalid) {
-			t.Errorf("Register with Batch panics with %v", err)
-		}
-	}()
-	closure.New(closure.Config{Name: "graph"}).Register(&percolator.Registry{},
-		percolator.MaxAttempts(1), percolator.Batch(10))
 }
 
 // TestEdgesInMany adds and deletes more edges in one transaction than a notification tells of.
@@ -326,125 +397,10 @@ func TestCyclesDoNotHoldThemselves(t *testing.T) {
 	})
 }
 
-// TestEdgeThatComesBack deletes an edge of a cycle, has the seed go while nobody has looked
-// at the edge, and adds it again: what rested on it then rests only on itself.
-func TestEdgeThatComesBack(t *testing.T) {
-	t.Parallel()
-	c := closure.New(closure.Config{Name: "graph"})
-	n := percolatortest.Start(t, func(r *percolator.Registry) {
-		c.Register(r, percolator.MaxAttempts(1<<20))
-	})
-	g := &graph{edges: map[[2]string]bool{}, seeds: map[[2]string]bool{}}
-	edit := func(fn func(tx *percolator.Tx)) {
-		n.Transact(t, func(_ context.Context, tx *percolator.Tx) error {
-			fn(tx)
-			return nil
-		})
-	}
-	edit(func(tx *percolator.Tx) {
-		for _, e := range [][2]string{{"n0", "n1"}, {"n1", "n2"}, {"n2", "n3"}, {"n3", "n1"}} {
-			c.AddEdge(tx, e[0], e[1])
-			g.edges[e] = true
-		}
-		c.Mark(tx, "m0", "n0")
-	})
-	n.RunUntilIdle(t)
-	hold := n.Inject(t, percolatortest.Fault{Kind: percolatortest.RunFails, Observer: "graph.edges"})
-	edit(func(tx *percolator.Tx) { c.DeleteEdge(tx, "n1", "n2") })
-	edit(func(tx *percolator.Tx) { c.Unmark(tx, "m0", "n0") })
-	deadline := time.Now().Add(percolatortest.DefaultTimeout)
-	for len(n.Notifications(t, "graph.marks")) > 0 {
-		if time.Now().After(deadline) {
-			t.Fatal("the wave does not end")
-		}
-		runtime.Gosched()
-	}
-	edit(func(tx *percolator.Tx) { c.AddEdge(tx, "n1", "n2") })
-	hold.Stop()
-	n.RunUntilIdle(t)
-	g.check(t, n, c)
-}
-
 // TestEqualsBatchAfterCrashes ends the node in the middle of waves.
 func TestEqualsBatchAfterCrashes(t *testing.T) {
 	t.Parallel()
 	c := closure.New(closure.Config{Name: "graph", Batch: 3})
 	n := percolatortest.Start(t, func(r *percolator.Registry) { c.Register(r) })
 	rounds(t, n, c, 6, func() { n.Crash(t) })
-}
-
-// BenchmarkSpread marks and unmarks a node that reaches so many others, with four edges to
-// each, on a node on disk. ms/cascade is from the commit of a mark until nothing is left.
-func BenchmarkSpread(b *testing.B) {
-	for _, nodes := range []int{100, 10_000} {
-		b.Run(fmt.Sprint(nodes), func(b *testing.B) {
-			c := closure.New(closure.Config{Name: "graph"})
-			cfg := node.DefaultConfig()
-			cfg.Dir, cfg.Listen, cfg.HTTP, cfg.Insecure = b.TempDir(), "127.0.0.1:0", "", true
-			cfg.Observers = func(r *percolator.Registry) { c.Register(r) }
-			n, err := node.Open(b.Context(), cfg)
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer func() {
-				if err := n.Close(context.Background()); err != nil {
-					b.Error(err)
-				}
-			}()
-			db, random := n.DB(), rand.New(rand.NewPCG(1, 1))
-			do := func(fn func(tx *percolator.Tx)) {
-				if err := db.Transact(b.Context(), func(_ context.Context, tx *percolator.Tx) error {
-					fn(tx)
-					return nil
-				}); err != nil {
-					b.Fatal(err)
-				}
-			}
-			for first := 1; first < nodes; first += 500 {
-				do(func(tx *percolator.Tx) {
-					for to := first; to < min(first+500, nodes); to++ {
-						for range 4 {
-							c.AddEdge(tx, fmt.Sprint(random.IntN(to)), fmt.Sprint(to))
-						}
-					}
-				})
-			}
-			idle := func() {
-				if err := db.WaitIdle(b.Context()); err != nil {
-					b.Fatal(err)
-				}
-			}
-			idle()
-			var used time.Duration // of processors
-			for b.Loop() {
-				before := processorTime(b)
-				do(func(tx *percolator.Tx) { c.Mark(tx, "m", "0") })
-				idle()
-				b.StopTimer()
-				used += processorTime(b) - before
-				s, err := db.Snapshot(b.Context())
-				if err != nil {
-					b.Fatal(err)
-				}
-				if p, err := c.Progress(b.Context(), s, "m"); err != nil || p.Size != nodes {
-					b.Fatalf("%+v, %v", p, err)
-				}
-				do(func(tx *percolator.Tx) { c.Unmark(tx, "m", "0") })
-				idle()
-				b.StartTimer()
-			}
-			b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(b.N), "ms/cascade")
-			b.ReportMetric(float64(used.Microseconds())/float64(b.N*nodes), "cpu-µs/node")
-		})
-	}
-}
-
-// processorTime is what this process has used.
-func processorTime(b *testing.B) time.Duration {
-	b.Helper()
-	var used syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

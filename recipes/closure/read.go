@@ -8,6 +8,33 @@ import (
 	"github.com/percolator-go/percolator/tuple"
 )
 
+// Has reports whether the mark reaches the node. It reads one cell.
+func (c *Closure) Has(ctx context.Context, r percolator.Reader, mark, node string) (bool, error) {
+	_, ok, err := r.Get(ctx, tuple.Pack(rowReached, mark, node), c.reached)
+	return ok, err
+}
+
+// ReachedColumn returns the column of which a cell exists for each mark and node that it
+// reaches, in the row that ParseReached returns them for. It is written when that changes, and
+// only then: observe it to act on what is reached and what no longer is, as Has reports.
+func (c *Closure) ReachedColumn() percolator.Column { return c.reached }
+
+// ParseReached returns the mark and the node of a row of ReachedColumn.
+func ParseReached(row string) (mark, node string, err error) {
+	var kind int
+	err = tuple.Unpack(row, &kind, &mark, &node)
+	return mark, node, err
+}
+
+// Settled reports whether all changes that the reader sees have taken effect: whether what
+// marks reach is exactly what the edges and seeds in its snapshot imply.
+func (c *Closure) Settled(ctx context.Context, r percolator.Reader) (bool, error) {
+	for _, err := range r.Scan(ctx, c.rows(rowTasks).Limit(1), c.tasks) {
+		return false, err
+	}
+	return true, nil
+}
+
 // Reached is a node that a mark reaches.
 type Reached struct {
 	Mark, Node string
@@ -21,31 +48,57 @@ type Reached struct {
 // Reached yields the nodes that the mark reaches, ordered by name.
 func (c *Closure) Reached(ctx context.Context, r percolator.Reader,
 	mark string) iter.Seq2[Reached, error] {
-	return c.scan(ctx, r, rowRecord, c.rows(rowRecord, mark))
+	return c.reachedIn(ctx, r, c.rows(rowReached, mark))
 }
 
 // All yields the nodes that any mark reaches, ordered by mark and node.
 func (c *Closure) All(ctx context.Context, r percolator.Reader) iter.Seq2[Reached, error] {
-	return c.scan(ctx, r, rowRecord, percolator.Rows(c.cfg.Name).Prefix(tuple.Prefix(rowRecord)))
+	return c.reachedIn(ctx, r, c.rows(rowReached))
+}
+
+// reachedIn yields the nodes of rows of ReachedColumn, with their records, in pages.
+func (c *Closure) reachedIn(ctx context.Context, r percolator.Reader,
+	rows percolator.RowRange) iter.Seq2[Reached, error] {
+	return func(yield func(Reached, error) bool) {
+		var found []Reached
+		var keys []string
+		flush := func() bool {
+			cells, err := c.records.GetMulti(ctx, r, keys...)
+			for i := range found {
+				if err == nil {
+					found[i].Depth, found[i].Parent = cells[i].Value.depth, cells[i].Value.parent
+				}
+				if !yield(found[i], err) || err != nil {
+					return false
+				}
+			}
+			found, keys = found[:0], keys[:0]
+			return true
+		}
+		for pair, err := range pairs(ctx, r, rows, c.reached) {
+			if err != nil {
+				yield(Reached{}, err)
+				return
+			}
+			found = append(found, Reached{Mark: pair[0], Node: pair[1]})
+			keys = append(keys, tuple.Pack(rowRecord, pair[1], pair[0]))
+			if len(found) == cellsAtOnce && !flush() {
+				return
+			}
+		}
+		flush()
+	}
 }
 
 // Marks yields the marks that reach the node, ordered by name.
 func (c *Closure) Marks(ctx context.Context, r percolator.Reader,
 	node string) iter.Seq2[Reached, error] {
-	return c.scan(ctx, r, rowMarks, c.rows(rowMarks, node))
-}
-
-func (c *Closure) scan(ctx context.Context, r percolator.Reader, kind int,
-	rows percolator.RowRange) iter.Seq2[Reached, error] {
 	return func(yield func(Reached, error) bool) {
-		for cell, err := range c.records.Scan(ctx, r, rows) {
-			found := Reached{Depth: cell.Value.depth, Parent: cell.Value.parent}
-			first, second := &found.Mark, &found.Node
-			if kind == rowMarks {
-				first, second = second, first
-			}
+		for cell, err := range c.records.Scan(ctx, r, c.rows(rowRecord, node)) {
+			found := Reached{Node: node, Depth: cell.Value.depth, Parent: cell.Value.parent}
 			if err == nil {
-				err = tuple.Unpack(cell.Row, &kind, first, second)
+				var kind int
+				err = tuple.Unpack(cell.Row, &kind, &found.Node, &found.Mark)
 			}
 			if !yield(found, err) || err != nil {
 				return
@@ -54,14 +107,15 @@ func (c *Closure) scan(ctx context.Context, r percolator.Reader, kind int,
 	}
 }
 
-// Path returns a path from a seed of the mark to the node, including both. It returns nil if the
-// mark does not reach the node, or if the path is currently being cut.
+// Path returns a path from a seed of the mark to the node, including both; nil if the mark does
+// not reach the node. In a snapshot that is not settled it may contain an edge or begin at a
+// seed that no longer exists, and is nil if it has no beginning any more.
 func (c *Closure) Path(ctx context.Context, r percolator.Reader, mark,
 	node string) ([]string, error) {
 	var back []string
 	depth := -1
 	for {
-		found, ok, err := c.records.Get(ctx, r, tuple.Pack(rowRecord, mark, node))
+		found, ok, err := c.records.Get(ctx, r, tuple.Pack(rowRecord, node, mark))
 		if err != nil || !ok || depth >= 0 && found.depth >= depth {
 			return nil, err
 		}
@@ -77,32 +131,50 @@ func (c *Closure) Path(ctx context.Context, r percolator.Reader, mark,
 	return back, nil
 }
 
-// Progress is the progress of a mark's wave.
+// Progress is what a mark reaches and how much of the closure's work is left.
 type Progress struct {
-	Size    int // nodes reached so far
-	Waiting int // nodes queued for the wave, without checks that were just requested
+	Size int // nodes that the mark reaches
+	// Waiting is the number of changes, and of nodes from which to spread or to check, that the
+	// wave has still to process, of all marks; 0 if the snapshot is settled.
+	Waiting int
 }
 
-// Progress returns the progress of the mark's wave; the zero Progress if the mark has never been
-// used.
+// Progress returns what the mark reaches and the work that is left. It counts both by reading
+// them.
 func (c *Closure) Progress(ctx context.Context, r percolator.Reader,
-	mark string) (Progress, error) {
-	s, _, err := c.states.Get(ctx, r, tuple.Pack(rowMark, mark))
-	p := Progress{Size: s.Size}
-	for _, q := range s.Queues {
-		p.Waiting += q.Waiting
+	mark string) (p Progress, err error) {
+	for _, err := range r.Scan(ctx, c.rows(rowReached, mark), c.reached) {
+		if err != nil {
+			return p, err
+		}
+		p.Size++
 	}
-	return p, err
+	for cell, err := range r.Scan(ctx, c.rows(rowTasks), c.tasks) {
+		if err != nil {
+			return p, err
+		}
+		tasks, err := parseTasks(cell.Value)
+		if err != nil {
+			return p, err
+		}
+		p.Waiting += len(tasks)
+	}
+	return p, nil
 }
 
 // Edges yields the edges as pairs of source and target, ordered by source.
 func (c *Closure) Edges(ctx context.Context, r percolator.Reader) iter.Seq2[[2]string, error] {
-	return pairs(ctx, r, percolator.Rows(c.cfg.Name).Prefix(tuple.Prefix(rowOut)), c.edge)
+	return pairs(ctx, r, c.rows(rowOut), c.edge)
 }
 
 // Seeds yields the seeds as pairs of mark and node, ordered by mark.
 func (c *Closure) Seeds(ctx context.Context, r percolator.Reader) iter.Seq2[[2]string, error] {
-	return pairs(ctx, r, percolator.Rows(c.cfg.Name).Prefix(tuple.Prefix(rowSeed)), c.seed)
+	return pairs(ctx, r, c.rows(rowSeed), c.seed)
+}
+
+// rows returns the range of the rows that begin with the elements.
+func (c *Closure) rows(elements ...any) percolator.RowRange {
+	return percolator.Rows(c.cfg.Name).Prefix(tuple.Prefix(elements...))
 }
 
 func pairs(ctx context.Context, r percolator.Reader, rows percolator.RowRange,

@@ -2,383 +2,417 @@ package closure
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/tuple"
 )
 
-// blockBytes is the approximate maximum size of a block's value.
-const blockBytes = 64 << 10
+const (
+	// chunk is the maximum number of nodes whose neighbours are read at once.
+	chunk = 512
+	// pageSize is the maximum number of neighbours that are read at once, of all these nodes.
+	pageSize = 16 << 10
+	// maxSuspects bounds the memory of a run.
+	maxSuspects = 1 << 20
+)
 
-// wave is one run of the observer of marks: its reads and its pending writes.
-type wave struct {
-	c     *Closure
-	tx    *percolator.Tx
-	mark  string
-	state state
-	// records has the records read so far, by node; nil if a node has none.
-	records map[string]*record
-	queued  [queues][]waiting // for later runs
+// pair is a mark and a node.
+type pair struct{ mark, node string }
+
+// item is a pair whose neighbours are to be read, after one of them or from the first.
+type item struct {
+	pair
+	after string
 }
 
-// advance is the observer of marks: it does one step of a mark's wave. Every run writes the
-// mark's state, so concurrent runs of one mark conflict.
+// suspect is a record whose path from a seed may no longer exist.
+type suspect struct {
+	record  record
+	root    bool // itself not justified; otherwise its parent is suspect too
+	reached bool // by another path: it has a new record
+}
+
+// run is one run of the wave.
+type run struct {
+	c        *Closure
+	tx       *percolator.Tx
+	records  map[pair]*record // read or written by the run; nil if there is none
+	suspects map[pair]*suspect
+	reached  []pair // whose records the run writes
+	front    []item // reached, to be spread
+	created  int    // records of nodes that had none
+	full     bool   // the run must not create more
+	// waiting has the suspects from which the marks spread, once they are reached.
+	waiting map[pair]bool
+	left    [kinds][]task // to later runs
+}
+
+// advance is the observer: one run of the wave.
 func (c *Closure) advance(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
-	w := wave{c: c, tx: tx, records: map[string]*record{}}
-	var kind int
-	err := tuple.Unpack(n.Row, &kind, &w.mark)
+	r := run{c: c, tx: tx, records: map[pair]*record{}, suspects: map[pair]*suspect{},
+		waiting: map[pair]bool{}}
+	var tasks [kinds][]task
+	var more [kinds]bool
+	for kind := range kinds {
+		var err error
+		if tasks[kind], more[kind], err = r.take(ctx, kind); err != nil {
+			return err
+		}
+	}
+	if err := r.suspect(ctx, tasks[removed], tasks[check]); err != nil {
+		return err
+	}
+	for _, step := range []func() error{
+		func() error { return r.seeds(ctx, tasks[spread]) },
+		func() error { return r.follow(ctx, tasks[added]) },
+		func() error { return r.rescue(ctx) },
+		func() error { return r.flood(ctx) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	r.write(!r.full && !more[added] && !more[spread])
+	tx.Set(n.Row, c.wave, nil) // so that overlapping runs conflict
+	if slices.Contains(more[:], true) {
+		tx.Notify(n.Row, c.wake)
+	}
+	return nil
+}
+
+// take removes tasks of the kind, about as many as the run may create records, and reports
+// whether there are more.
+func (r *run) take(ctx context.Context, kind int) (tasks []task, more bool, err error) {
+	for cell, err := range r.tx.Scan(ctx, r.c.rows(rowTasks, kind), r.c.tasks) {
+		if err != nil {
+			return nil, false, err
+		}
+		if len(tasks) >= r.c.cfg.Batch {
+			return tasks, true, nil
+		}
+		now, err := parseTasks(cell.Value)
+		if err != nil {
+			return nil, false, err
+		}
+		tasks = append(tasks, now...)
+		r.tx.Delete(cell.Row, r.c.tasks)
+	}
+	return tasks, false, nil
+}
+
+// suspect finds the suspects of the tasks: first of one, then of twice as many each time, until
+// there are as many as the run may create records. It leaves the other tasks to later runs.
+func (r *run) suspect(ctx context.Context, removes, checks []task) error {
+	for n := 1; len(removes)+len(checks) > 0 && len(r.suspects) < r.c.cfg.Batch; n *= 2 {
+		var named []pair
+		for _, t := range checks[:min(n, len(checks))] {
+			named = append(named, pair{t.a, t.b})
+		}
+		checks = checks[min(n, len(checks)):]
+		now := removes[:min(n, len(removes), chunk)]
+		removes = removes[len(now):]
+		places := make([]place, len(now))
+		for i, t := range now {
+			places[i] = place{t.b, t.after}
+		}
+		pages, err := r.pages(ctx, rowRecord, places, max(1, n/max(1, len(now))))
+		if err != nil {
+			return err
+		}
+		for i, t := range now {
+			for _, mark := range pages[i].names {
+				p := pair{mark, t.b}
+				if rec := r.records[p]; rec.depth > 0 && rec.parent == t.a {
+					named = append(named, p)
+				}
+			}
+			if pages[i].more {
+				removes = append(removes, task{t.a, t.b, pages[i].last()})
+			}
+		}
+		roots, err := r.unjustified(ctx, named)
+		if err != nil {
+			return err
+		}
+		if err := r.expand(ctx, roots); err != nil {
+			return err
+		}
+	}
+	r.left[removed], r.left[check] = removes, checks
+	return nil
+}
+
+// unjustified returns those of the pairs that have a record that is not justified.
+func (r *run) unjustified(ctx context.Context, named []pair) ([]pair, error) {
+	if err := r.load(ctx, named); err != nil {
+		return nil, err
+	}
+	var parents []pair
+	var support []percolator.CellKey // of each record, a seed or an edge
+	named = slices.DeleteFunc(named, func(p pair) bool { return r.records[p] == nil })
+	for _, p := range named {
+		if rec := r.records[p]; rec.depth > 0 {
+			parents = append(parents, pair{p.mark, rec.parent})
+			support = append(support, r.c.edgeKey(rec.parent, p.node))
+		} else {
+			support = append(support, r.c.seedKey(p))
+		}
+	}
+	if err := r.load(ctx, parents); err != nil {
+		return nil, err
+	}
+	exist, err := r.exist(ctx, support)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if w.state, _, err = c.states.Get(ctx, tx, n.Row); err != nil {
-		return err
+	var roots []pair
+	for i, p := range named {
+		rec := r.records[p]
+		parent := r.records[pair{p.mark, rec.parent}]
+		if !exist[i] || rec.depth > 0 && (parent == nil || parent.depth >= rec.depth) {
+			roots = append(roots, p)
+		}
 	}
-	more, err := w.takeChecks(ctx)
-	if err != nil {
-		return err
-	}
-	for q, step := range []func(context.Context, []waiting) error{w.cut, w.derive, w.spread} {
-		if w.state.Queues[q].Waiting == 0 {
+	return roots, nil
+}
+
+// expand adds the roots to the suspects, and their children, and so on.
+func (r *run) expand(ctx context.Context, roots []pair) error {
+	var level []item
+	for _, p := range roots {
+		if s := r.suspects[p]; s != nil {
+			s.root = true
 			continue
 		}
-		taken, err := w.take(ctx, q)
+		r.suspects[p] = &suspect{record: *r.records[p], root: true}
+		level = append(level, item{pair: p})
+	}
+	for len(level) > 0 {
+		var next []item
+		rest, err := r.neighbours(ctx, rowOut, level, func(it item, ends []string) bool {
+			for _, end := range ends {
+				p := pair{it.mark, end}
+				rec := r.records[p]
+				if rec != nil && rec.depth > 0 && rec.parent == it.node && r.suspects[p] == nil {
+					r.suspects[p] = &suspect{record: *rec}
+					next = append(next, item{pair: p})
+				}
+			}
+			return true
+		})
 		if err != nil {
 			return err
 		}
-		if err := step(ctx, taken); err != nil {
+		if len(r.suspects) > maxSuspects {
+			return fmt.Errorf("closure: deletions affect more than %d nodes of mark %q: add the "+
+				"edges again, and delete edges farther from the seeds first", maxSuspects,
+				level[0].mark)
+		}
+		level = slices.Concat(next, rest)
+	}
+	return nil
+}
+
+// seeds spreads from nodes of tasks, and from suspects that are seeds.
+func (r *run) seeds(ctx context.Context, tasks []task) error {
+	var pairs []pair
+	for _, t := range tasks {
+		pairs = append(pairs, pair{t.a, t.b})
+	}
+	if err := r.load(ctx, pairs); err != nil {
+		return err
+	}
+	var unreached []pair
+	for i, p := range pairs {
+		switch {
+		case r.isReached(p):
+			r.front = append(r.front, item{p, tasks[i].after})
+		case r.suspects[p] != nil:
+			r.waiting[p] = true
+		default:
+			unreached = append(unreached, p)
+		}
+	}
+	for p := range r.suspects {
+		unreached = append(unreached, p)
+	}
+	keys := make([]percolator.CellKey, len(unreached))
+	for i, p := range unreached {
+		keys[i] = r.c.seedKey(p)
+	}
+	exist, err := r.exist(ctx, keys)
+	for i, p := range unreached {
+		if exist[i] && !r.isReached(p) && !r.reach(p, record{}) {
+			r.left[spread] = append(r.left[spread], task{a: p.mark, b: p.node})
+		}
+	}
+	return err
+}
+
+// follow spreads along added edges.
+func (r *run) follow(ctx context.Context, tasks []task) error {
+	keys := make([]percolator.CellKey, len(tasks))
+	for i, t := range tasks {
+		keys[i] = r.c.edgeKey(t.a, t.b)
+	}
+	exist, err := r.exist(ctx, keys)
+	if err != nil {
+		return err
+	}
+	var queue []task
+	for i, t := range tasks {
+		if exist[i] {
+			queue = append(queue, t)
+		}
+	}
+	for len(queue) > 0 && !r.full {
+		now := queue[:min(len(queue), chunk)]
+		queue = queue[len(now):]
+		places := make([]place, len(now))
+		for i, t := range now {
+			places[i] = place{t.a, t.after}
+		}
+		pages, err := r.pages(ctx, rowRecord, places, pageSize/len(now))
+		if err != nil {
 			return err
 		}
-		break
+		var targets []pair
+		for i, t := range now {
+			for _, mark := range pages[i].names {
+				targets = append(targets, pair{mark, t.b})
+			}
+		}
+		if err := r.load(ctx, targets); err != nil {
+			return err
+		}
+		for i, t := range now {
+			switch {
+			case !r.followed(t, pages[i].names):
+				queue = append(queue, t)
+			case pages[i].more:
+				queue = append(queue, task{t.a, t.b, pages[i].last()})
+			}
+		}
 	}
-	for q := range w.queued {
-		w.put(q)
-		more = more || w.state.Queues[q].Waiting > 0
-	}
-	switch {
-	case more:
-		tx.Notify(n.Row, c.wake)
-		fallthrough
-	case w.state.Size > 0:
-		c.states.Set(tx, n.Row, w.state)
-	default: // a deletion is a write too: runs stay serial
-		c.states.Delete(tx, n.Row)
-	}
+	r.left[added] = queue
 	return nil
 }
 
-// takeChecks moves requested checks to the queues of cuts and derivations, and reports whether
-// there may be more.
-func (w *wave) takeChecks(ctx context.Context) (more bool, err error) {
-	var nodes []string
-	rows := w.c.rows(rowCheck, w.mark).Limit(w.c.cfg.Batch)
-	for cell, err := range w.tx.Scan(ctx, rows, w.c.check) {
+// followed spreads marks along an edge; it reports false if the run is full before the last.
+func (r *run) followed(t task, marks []string) bool {
+	for _, mark := range marks {
+		source, target := pair{mark, t.a}, pair{mark, t.b}
+		switch {
+		case !r.isReached(source):
+			r.waiting[source] = true
+		case !r.isReached(target) && !r.reach(target, record{r.records[source].depth + 1, t.a}):
+			return false
+		}
+	}
+	return true
+}
+
+// rescue spreads to suspects from records that are not suspect.
+func (r *run) rescue(ctx context.Context) error {
+	var items []item
+	for p := range r.suspects {
+		items = append(items, item{pair: p})
+	}
+	for len(items) > 0 && !r.full {
+		rest, err := r.neighbours(ctx, rowIn, items, func(it item, ends []string) bool {
+			best := record{depth: -1}
+			for _, end := range ends {
+				source := pair{it.mark, end}
+				if r.isReached(source) {
+					if depth := r.records[source].depth + 1; best.depth < 0 || depth < best.depth {
+						best = record{depth, end}
+					}
+				}
+			}
+			return r.isReached(it.pair) || best.depth < 0 || r.reach(it.pair, best)
+		})
 		if err != nil {
-			return false, err
+			return err
 		}
-		var node string
-		if err := last(cell.Row, &node); err != nil {
-			return false, err
-		}
-		nodes = append(nodes, node)
-		w.tx.Delete(cell.Row, w.c.check)
-	}
-	if err := w.load(ctx, nodes); err != nil {
-		return false, err
-	}
-	for _, node := range nodes {
-		q := cuts // cut checks whether the record is justified
-		if w.records[node] == nil {
-			q = derivations
-		}
-		w.queued[q] = append(w.queued[q], waiting{node: node})
-	}
-	return len(nodes) == w.c.cfg.Batch, nil
-}
-
-// cut deletes records that are not justified, and queues cuts of their children and derivations
-// of their nodes.
-func (w *wave) cut(ctx context.Context, taken []waiting) error {
-	justified, err := w.justified(ctx, taken)
-	if err != nil {
-		return err
-	}
-	var gone []waiting // nodes without a record, whose children are cut
-	for _, n := range taken {
-		switch {
-		case n.after != "":
-			gone = append(gone, n) // an earlier run deleted its record
-		case w.records[n.node] != nil && !justified[n.node]:
-			w.set(n.node, nil)
-			w.queued[derivations] = append(w.queued[derivations], n)
-			gone = append(gone, n)
-		}
-	}
-	ends, err := w.neighbours(ctx, rowOut, gone, cuts)
-	if err != nil {
-		return err
-	}
-	for i, n := range gone {
-		for _, child := range ends[i] {
-			if r := w.records[child]; r != nil && r.depth > 0 && r.parent == n.node {
-				w.queued[cuts] = append(w.queued[cuts], waiting{node: child})
-			}
-		}
+		items = slices.DeleteFunc(rest, func(it item) bool { return r.isReached(it.pair) })
 	}
 	return nil
 }
 
-// derive creates records for nodes without one that are seeds or have an edge from a node with
-// a record.
-func (w *wave) derive(ctx context.Context, taken []waiting) error {
-	if err := w.load(ctx, names(taken)); err != nil {
-		return err
-	}
-	seeds, err := w.seeds(ctx, names(taken))
-	if err != nil {
-		return err
-	}
-	var rest []waiting
-	for _, n := range taken {
-		switch {
-		case w.records[n.node] != nil:
-		case seeds[n.node]:
-			w.set(n.node, &record{})
-		default:
-			rest = append(rest, n)
-		}
-	}
-	ends, err := w.neighbours(ctx, rowIn, rest, derivations)
-	if err != nil {
-		return err
-	}
-	for i, n := range rest {
-		var best *record
-		for _, source := range ends[i] {
-			if r := w.records[source]; r != nil && (best == nil || r.depth+1 < best.depth) {
-				best = &record{depth: r.depth + 1, parent: source}
+// flood spreads from all nodes that were reached, and leaves to later runs what it cannot.
+func (r *run) flood(ctx context.Context) error {
+	for len(r.front) > 0 && !r.full {
+		level := r.front
+		r.front = nil
+		rest, err := r.neighbours(ctx, rowOut, level, func(it item, ends []string) bool {
+			for _, end := range ends {
+				p := pair{it.mark, end}
+				if !r.isReached(p) && !r.reach(p, record{r.records[it.pair].depth + 1, it.node}) {
+					return false
+				}
 			}
-		}
-		if best != nil && w.records[n.node] == nil {
-			w.set(n.node, best)
-		}
-	}
-	return nil
-}
-
-// spread creates records for the successors without one of the taken nodes.
-func (w *wave) spread(ctx context.Context, taken []waiting) error {
-	justified, err := w.justified(ctx, taken)
-	if err != nil {
-		return err
-	}
-	var sources []waiting
-	for _, n := range taken {
-		switch {
-		case w.records[n.node] == nil:
-		case justified[n.node]:
-			sources = append(sources, n)
-		default:
-			w.queued[cuts] = append(w.queued[cuts], waiting{node: n.node})
-		}
-	}
-	ends, err := w.neighbours(ctx, rowOut, sources, spreads)
-	if err != nil {
-		return err
-	}
-	for i, n := range sources {
-		for _, end := range ends[i] {
-			if w.records[end] == nil {
-				w.set(end, &record{depth: w.records[n.node].depth + 1, parent: n.node})
-			}
-		}
-	}
-	return nil
-}
-
-// justified reports which of the nodes have a justified record: that of a seed, or one with an
-// edge from a record of smaller depth. It reads the records that the queue does not have.
-func (w *wave) justified(ctx context.Context, taken []waiting) (map[string]bool, error) {
-	var unknown []string
-	for _, n := range taken {
-		if n.record != nil {
-			w.records[n.node] = n.record
-		} else {
-			unknown = append(unknown, n.node)
-		}
-	}
-	if err := w.load(ctx, unknown); err != nil {
-		return nil, err
-	}
-	var seeds, parents []string
-	var children []waiting
-	var edges []percolator.CellKey
-	for _, n := range taken {
-		switch r := w.records[n.node]; {
-		case r == nil:
-		case r.depth == 0:
-			seeds = append(seeds, n.node)
-		default:
-			children = append(children, n)
-			if n.record == nil {
-				parents = append(parents, r.parent)
-			}
-			edges = append(edges, percolator.CellKey{
-				Row: tuple.Pack(rowIn, n.node, r.parent), Column: w.c.edge,
-			})
-		}
-	}
-	if err := w.load(ctx, parents); err != nil {
-		return nil, err
-	}
-	justified, err := w.seeds(ctx, seeds)
-	if err != nil {
-		return nil, err
-	}
-	exist, err := existing(ctx, w.tx, edges)
-	if err != nil {
-		return nil, err
-	}
-	for i, n := range children {
-		r := w.records[n.node]
-		above := w.records[r.parent]
-		justified[n.node] = exist[i] &&
-			(n.record != nil || above != nil && above.depth < r.depth)
-	}
-	return justified, nil
-}
-
-// seeds reports which of the nodes are seeds.
-func (w *wave) seeds(ctx context.Context, nodes []string) (map[string]bool, error) {
-	keys := make([]percolator.CellKey, len(nodes))
-	for i, node := range nodes {
-		keys[i] = percolator.CellKey{Row: tuple.Pack(rowSeed, w.mark, node), Column: w.c.seed}
-	}
-	seeds := map[string]bool{}
-	exist, err := existing(ctx, w.tx, keys)
-	for i, node := range nodes {
-		seeds[node] = exist[i]
-	}
-	return seeds, err
-}
-
-// neighbours reads the neighbours of the nodes and their records. It queues nodes with further
-// neighbours again.
-func (w *wave) neighbours(ctx context.Context, kind int, nodes []waiting,
-	queue int) ([][]string, error) {
-	ends, more, err := w.c.neighbours(ctx, w.tx, kind, nodes)
-	if err != nil {
-		return nil, err
-	}
-	var all []string
-	for i, n := range nodes {
-		all = append(all, ends[i]...)
-		if more[i] {
-			n.after = ends[i][len(ends[i])-1]
-			w.queued[queue] = append(w.queued[queue], n)
-		}
-	}
-	return ends, w.load(ctx, all)
-}
-
-// load reads the records of the nodes that are not read yet.
-func (w *wave) load(ctx context.Context, nodes []string) error {
-	var missing, rows []string
-	for _, node := range nodes {
-		if _, ok := w.records[node]; !ok {
-			w.records[node] = nil
-			missing = append(missing, node)
-			rows = append(rows, tuple.Pack(rowRecord, w.mark, node))
-		}
-	}
-	cells, err := w.c.records.GetMulti(ctx, w.tx, rows...)
-	if err != nil {
-		return err
-	}
-	for i, node := range missing { // the cells are in the order of the rows
-		if len(cells) > 0 && cells[0].Row == rows[i] {
-			w.records[node] = &cells[0].Value
-			cells = cells[1:]
-		}
-	}
-	return nil
-}
-
-// set writes a record and queues its spread; with nil it deletes the record.
-func (w *wave) set(node string, r *record) {
-	w.records[node] = r
-	for _, row := range []string{
-		tuple.Pack(rowRecord, w.mark, node), tuple.Pack(rowMarks, node, w.mark),
-	} {
-		if r != nil {
-			w.c.records.Set(w.tx, row, *r)
-		} else {
-			w.c.records.Delete(w.tx, row)
-		}
-	}
-	if r == nil {
-		w.state.Size--
-		w.state.Cuts++
-		return
-	}
-	w.state.Size++
-	w.queued[spreads] = append(w.queued[spreads], waiting{node: node, record: r})
-}
-
-// take removes the first blocks of a queue: one, or several with at most Config.Batch nodes.
-func (w *wave) take(ctx context.Context, q int) ([]waiting, error) {
-	state := &w.state.Queues[q]
-	var taken []waiting
-	rows := percolator.Rows(w.c.cfg.Name).Prefix(tuple.Prefix(rowBlock, w.mark, q)).
-		From(tuple.Pack(rowBlock, w.mark, q, state.First)).Limit(edgesPerNode)
-	for b, err := range w.c.blocks.Scan(ctx, w.tx, rows) {
+			return true
+		})
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if len(taken) > 0 && len(taken)+len(b.Value.nodes) > w.c.cfg.Batch {
-			break
+		r.front = append(r.front, rest...)
+	}
+	for _, it := range r.front {
+		r.left[spread] = append(r.left[spread], task{it.mark, it.node, it.after})
+	}
+	return nil
+}
+
+// isReached reports whether the pair has a record that is not suspect, or a new one.
+func (r *run) isReached(p pair) bool {
+	s := r.suspects[p]
+	return r.records[p] != nil && (s == nil || s.reached)
+}
+
+// reach gives the pair a record and spreads it; it reports false if the run is full.
+func (r *run) reach(p pair, rec record) bool {
+	if s := r.suspects[p]; s != nil {
+		s.reached = true
+	} else if r.full = r.created == r.c.cfg.Batch; r.full {
+		return false
+	} else {
+		r.created++
+	}
+	r.records[p] = &rec
+	r.reached = append(r.reached, p)
+	r.front = append(r.front, item{pair: p})
+	return true
+}
+
+// write writes the new records, and the tasks for later runs. If complete, it deletes the
+// records of the suspects that were not reached. Otherwise a later run finds these again, below
+// those that are not justified, or no longer.
+func (r *run) write(complete bool) {
+	for _, p := range r.reached {
+		r.c.records.Set(r.tx, tuple.Pack(rowRecord, p.node, p.mark), *r.records[p])
+		if r.suspects[p] == nil {
+			r.tx.Set(tuple.Pack(rowReached, p.mark, p.node), r.c.reached, nil)
 		}
-		for _, n := range b.Value.nodes {
-			if b.Value.cuts != w.state.Cuts {
-				n.record = nil // it or its parent's record may have changed
+	}
+	for p, s := range r.suspects {
+		switch {
+		case s.reached:
+		case complete:
+			r.tx.Delete(tuple.Pack(rowReached, p.mark, p.node), r.c.reached)
+			r.c.records.Delete(r.tx, tuple.Pack(rowRecord, p.node, p.mark))
+		default:
+			if s.root || r.suspects[pair{p.mark, s.record.parent}].reached {
+				r.left[check] = append(r.left[check], task{a: p.mark, b: p.node})
 			}
-			taken = append(taken, n)
-		}
-		w.c.blocks.Delete(w.tx, b.Row)
-		state.First++
-	}
-	state.Waiting -= len(taken)
-	return taken, nil
-}
-
-// put appends the nodes queued by this run to the queue.
-func (w *wave) put(q int) {
-	state := &w.state.Queues[q]
-	b := block{cuts: w.state.Cuts}
-	bytes := 0
-	end := func() {
-		if len(b.nodes) > 0 {
-			w.c.blocks.Set(w.tx, tuple.Pack(rowBlock, w.mark, q, state.Next), b)
-			state.Next++
-			b.nodes, bytes = nil, 0
+			if r.waiting[p] {
+				r.left[spread] = append(r.left[spread], task{a: p.mark, b: p.node})
+			}
 		}
 	}
-	for _, n := range w.queued[q] {
-		if len(b.nodes) == w.c.cfg.Batch || bytes >= blockBytes {
-			end()
-		}
-		b.nodes, bytes = append(b.nodes, n), bytes+len(n.node)+len(n.after)
-		if n.record != nil {
-			bytes += len(n.record.parent)
-		}
+	for kind, tasks := range r.left {
+		r.c.put(r.tx, kind, tasks)
 	}
-	end()
-	state.Waiting += len(w.queued[q])
-}
-
-func names(nodes []waiting) []string {
-	all := make([]string, len(nodes))
-	for i, n := range nodes {
-		all[i] = n.node
-	}
-	return all
 }

@@ -467,4 +467,12 @@ var properties = []property{
 		assertion: "MERGE-CUT-OFF: .*"},
 	{tag: "recover_unverified_ends", pkg: "internal/cli", test: "^TestRecoverVerify$",
 		assertion: "UNVERIFIED: .*"},
+	{tag: "closure_full", pkg: "recipes/closure", test: "^TestNewWayReplacesOld$",
+		assertion: "CLOSURE-MISSES: .*"},
+	{tag: "closure_one_way", pkg: "recipes/closure", test: "^TestOneOfTwoWays$",
+		assertion: "CLOSURE-MISSES: .*"},
+	{tag: "closure_cycle", pkg: "recipes/closure", test: "^TestCyclesDoNotHoldThemselves$",
+		assertion: "CLOSURE-SHOWS: .*"},
+	{tag: "closure_half_done", pkg: "recipes/closure", test: "^TestEqualsBatch$",
+		assertion: "CLOSURE-(SHOWS|LACKS): .*"},
 }
