@@ -25,9 +25,9 @@ type Severity int32
 
 const (
 	Severity_SEVERITY_UNSPECIFIED Severity = 0
-	Severity_SEVERITY_INFO        Severity = 1 // worth knowing
-	Severity_SEVERITY_WARNING     Severity = 2 // will harm, or does so slowly
-	Severity_SEVERITY_CRITICAL    Severity = 3 // harms now: something is not served
+	Severity_SEVERITY_INFO        Severity = 1 // for information
+	Severity_SEVERITY_WARNING     Severity = 2 // a future or slowly growing problem
+	Severity_SEVERITY_CRITICAL    Severity = 3 // a present problem: something is not served
 )
 
 // Enum value maps for Severity.
@@ -78,10 +78,10 @@ type DescribeProcessRequest_Kind int32
 const (
 	DescribeProcessRequest_KIND_UNSPECIFIED DescribeProcessRequest_Kind = 0
 	DescribeProcessRequest_KIND_BUILD       DescribeProcessRequest_Kind = 1 // text: the build with its modules, Go's settings, the machine
-	DescribeProcessRequest_KIND_METRICS     DescribeProcessRequest_Kind = 2 // text, as /metrics has it
-	DescribeProcessRequest_KIND_GOROUTINES  DescribeProcessRequest_Kind = 3 // text: all stacks, those that are equal counted
-	DescribeProcessRequest_KIND_HEAP        DescribeProcessRequest_Kind = 4 // a profile as pprof reads it
-	DescribeProcessRequest_KIND_CPU         DescribeProcessRequest_Kind = 5 // a profile of the next seconds; one runs at a time
+	DescribeProcessRequest_KIND_METRICS     DescribeProcessRequest_Kind = 2 // text in the format of /metrics
+	DescribeProcessRequest_KIND_GOROUTINES  DescribeProcessRequest_Kind = 3 // text: all stacks, with counts of equal ones
+	DescribeProcessRequest_KIND_HEAP        DescribeProcessRequest_Kind = 4 // a pprof profile
+	DescribeProcessRequest_KIND_CPU         DescribeProcessRequest_Kind = 5 // a pprof profile of the next seconds; one at a time
 )
 
 // Enum value maps for DescribeProcessRequest_Kind.
@@ -135,7 +135,7 @@ type BackfillRequest_Action int32
 
 const (
 	BackfillRequest_ACTION_READ   BackfillRequest_Action = 0
-	BackfillRequest_ACTION_START  BackfillRequest_Action = 1 // one that runs already goes on
+	BackfillRequest_ACTION_START  BackfillRequest_Action = 1 // no effect on a running one
 	BackfillRequest_ACTION_CANCEL BackfillRequest_Action = 2
 )
 
@@ -180,14 +180,14 @@ func (BackfillRequest_Action) EnumDescriptor() ([]byte, []int) {
 	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{36, 0}
 }
 
-// Token lets whoever knows its secret log in to the console.
+// Token allows the holder of its secret to log in to the console.
 type Token struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Role          string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"` // reader or operator
 	CreatedUnixMs int64                  `protobuf:"varint,3,opt,name=created_unix_ms,json=createdUnixMs,proto3" json:"created_unix_ms,omitempty"`
 	ExpiresUnixMs int64                  `protobuf:"varint,4,opt,name=expires_unix_ms,json=expiresUnixMs,proto3" json:"expires_unix_ms,omitempty"`
-	Hash          []byte                 `protobuf:"bytes,5,opt,name=hash,proto3" json:"hash,omitempty"` // SHA-256 of the secret; left out of lists
+	Hash          []byte                 `protobuf:"bytes,5,opt,name=hash,proto3" json:"hash,omitempty"` // SHA-256 of the secret; omitted in lists
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -257,7 +257,7 @@ func (x *Token) GetHash() []byte {
 	return nil
 }
 
-// TokenRecord is what meta keeps.
+// TokenRecord is stored in meta.
 type TokenRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tokens        []*Token               `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"`
@@ -307,7 +307,7 @@ type CreateTokenRequest struct {
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Role          string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
 	TtlMs         int64                  `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	Hash          []byte                 `protobuf:"bytes,4,opt,name=hash,proto3" json:"hash,omitempty"` // a token that is there with the same name and hash is no error
+	Hash          []byte                 `protobuf:"bytes,4,opt,name=hash,proto3" json:"hash,omitempty"` // an existing token with the same name and hash is not an error
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -452,7 +452,7 @@ func (*TokensRequest) Descriptor() ([]byte, []int) {
 
 type TokensResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Tokens        []*Token               `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"` // in the order of names; expired ones too, until they are removed
+	Tokens        []*Token               `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"` // sorted by name; includes expired ones until they are removed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -574,8 +574,8 @@ func (*RevokeTokenResponse) Descriptor() ([]byte, []int) {
 	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{7}
 }
 
-// Grant lets the holder of a certificate of that name use a table, as far as its own role goes too. A table with a grant admits
-// no other clients but operators.
+// Grant allows the holder of a certificate with that name to use a table, within the certificate's role. Other clients, except
+// operators, cannot use a table with grants.
 type Grant struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Table         uint32                 `protobuf:"varint,1,opt,name=table,proto3" json:"table,omitempty"`
@@ -648,7 +648,7 @@ type SetGrantRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Table         string                 `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Role          string                 `protobuf:"bytes,3,opt,name=role,proto3" json:"role,omitempty"` // reader or writer; empty: the grant is taken back
+	Role          string                 `protobuf:"bytes,3,opt,name=role,proto3" json:"role,omitempty"` // reader or writer; empty: revoke the grant
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -742,7 +742,7 @@ func (*SetGrantResponse) Descriptor() ([]byte, []int) {
 
 type GrantsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Table         string                 `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"` // empty: of all tables
+	Table         string                 `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"` // empty: all tables
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -786,7 +786,7 @@ func (x *GrantsRequest) GetTable() string {
 
 type GrantsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Grants        []*Grant               `protobuf:"bytes,1,rep,name=grants,proto3" json:"grants,omitempty"` // in the order of tables and names
+	Grants        []*Grant               `protobuf:"bytes,1,rep,name=grants,proto3" json:"grants,omitempty"` // sorted by table and name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1237,15 +1237,15 @@ type ClusterStatusResponse struct {
 	UnixMs               int64                  `protobuf:"varint,1,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`                              // of the node that answers, at the end
 	NodeId               uint64                 `protobuf:"varint,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`                              // of the node that answers
 	Nodes                []*NodeReport          `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`                                               // in order of their ids
-	NodesUnavailable     string                 `protobuf:"bytes,4,opt,name=nodes_unavailable,json=nodesUnavailable,proto3" json:"nodes_unavailable,omitempty"` // why the node table could not be read from meta; empty: it was. See NodesResponse
+	NodesUnavailable     string                 `protobuf:"bytes,4,opt,name=nodes_unavailable,json=nodesUnavailable,proto3" json:"nodes_unavailable,omitempty"` // the error of reading the node table from meta, or empty; see NodesResponse
 	Observers            []*ObserverState       `protobuf:"bytes,5,rep,name=observers,proto3" json:"observers,omitempty"`
-	ObserversUnavailable string                 `protobuf:"bytes,6,opt,name=observers_unavailable,json=observersUnavailable,proto3" json:"observers_unavailable,omitempty"` // why they are missing; empty: they are not
-	Findings             []*Finding             `protobuf:"bytes,7,rep,name=findings,proto3" json:"findings,omitempty"`                                                     // what is wrong; the worst comes first
-	// How many more nodes may fail, whichever they are, with every tablet still having a quorum; -1: some have none now.
+	ObserversUnavailable string                 `protobuf:"bytes,6,opt,name=observers_unavailable,json=observersUnavailable,proto3" json:"observers_unavailable,omitempty"` // why they are missing, or empty
+	Findings             []*Finding             `protobuf:"bytes,7,rep,name=findings,proto3" json:"findings,omitempty"`                                                     // the worst first
+	// The number of further nodes, whichever they are, that may fail while every tablet keeps a quorum; -1: some have none now.
 	Survives            int32             `protobuf:"varint,8,opt,name=survives,proto3" json:"survives,omitempty"`
-	Jobs                []*Job            `protobuf:"bytes,12,rep,name=jobs,proto3" json:"jobs,omitempty"`                                                          // what the cluster and its clients work on: those that run first
-	Recoveries          []*Recovery       `protobuf:"bytes,20,rep,name=recoveries,proto3" json:"recoveries,omitempty"`                                              // from the loss of a quorum, which were not verified yet
-	RestoresUnavailable string            `protobuf:"bytes,13,opt,name=restores_unavailable,json=restoresUnavailable,proto3" json:"restores_unavailable,omitempty"` // why tables that are being restored could not be read from meta; empty: they were
+	Jobs                []*Job            `protobuf:"bytes,12,rep,name=jobs,proto3" json:"jobs,omitempty"`                                                          // jobs of the cluster and its clients, running ones first
+	Recoveries          []*Recovery       `protobuf:"bytes,20,rep,name=recoveries,proto3" json:"recoveries,omitempty"`                                              // unverified recoveries from the loss of a quorum
+	RestoresUnavailable string            `protobuf:"bytes,13,opt,name=restores_unavailable,json=restoresUnavailable,proto3" json:"restores_unavailable,omitempty"` // the error of reading the tables being restored from meta, or empty
 	Schedules           []*BackupSchedule `protobuf:"bytes,14,rep,name=schedules,proto3" json:"schedules,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
@@ -1365,16 +1365,16 @@ func (x *ClusterStatusResponse) GetSchedules() []*BackupSchedule {
 	return nil
 }
 
-// Recovery is one recovery of the cluster from the loss of a quorum.
+// Recovery is a recovery of the cluster from the loss of a quorum.
 type Recovery struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Plan           string                 `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`                                              // its id
-	By             string                 `protobuf:"bytes,2,opt,name=by,proto3" json:"by,omitempty"`                                                  // who has applied the plan
+	By             string                 `protobuf:"bytes,2,opt,name=by,proto3" json:"by,omitempty"`                                                  // who applied the plan
 	UnixMs         int64                  `protobuf:"varint,3,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`                           // when the plan was made
-	Dead           []uint64               `protobuf:"fixed64,4,rep,packed,name=dead,proto3" json:"dead,omitempty"`                                     // nodes that it has declared dead
-	HighestTs      uint64                 `protobuf:"varint,5,opt,name=highest_ts,json=highestTs,proto3" json:"highest_ts,omitempty"`                  // the highest timestamp that was seen in any store
-	Tablets        []uint64               `protobuf:"varint,6,rep,packed,name=tablets,proto3" json:"tablets,omitempty"`                                // whose groups were made anew
-	VerifiedUnixMs int64                  `protobuf:"varint,7,opt,name=verified_unix_ms,json=verifiedUnixMs,proto3" json:"verified_unix_ms,omitempty"` // 0: not verified yet
+	Dead           []uint64               `protobuf:"fixed64,4,rep,packed,name=dead,proto3" json:"dead,omitempty"`                                     // nodes that it declared dead
+	HighestTs      uint64                 `protobuf:"varint,5,opt,name=highest_ts,json=highestTs,proto3" json:"highest_ts,omitempty"`                  // the highest timestamp in any store
+	Tablets        []uint64               `protobuf:"varint,6,rep,packed,name=tablets,proto3" json:"tablets,omitempty"`                                // with a new group
+	VerifiedUnixMs int64                  `protobuf:"varint,7,opt,name=verified_unix_ms,json=verifiedUnixMs,proto3" json:"verified_unix_ms,omitempty"` // 0: not verified
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -1548,7 +1548,7 @@ func (x *FinishRecoveryResponse) GetRecovery() *Recovery {
 
 type ReportJobRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"` // its id tells it from others; state is running, done or failed
+	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"` // identified by its id; state is running, done or failed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1629,10 +1629,10 @@ func (*ReportJobResponse) Descriptor() ([]byte, []int) {
 type NodeReport struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	Node               *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	Status             *NodeStatusResponse    `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`                                                    // unset: it has not answered
+	Status             *NodeStatusResponse    `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`                                                    // unset: no answer
 	Error              string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`                                                      // why not
-	CertificateRefused bool                   `protobuf:"varint,6,opt,name=certificate_refused,json=certificateRefused,proto3" json:"certificate_refused,omitempty"` // the reason is that it and the answering node do not accept each other's certificates
-	ClockAheadMs       int64                  `protobuf:"varint,4,opt,name=clock_ahead_ms,json=clockAheadMs,proto3" json:"clock_ahead_ms,omitempty"`                 // of its clock before the answering node's, as far as the round trip allows to tell
+	CertificateRefused bool                   `protobuf:"varint,6,opt,name=certificate_refused,json=certificateRefused,proto3" json:"certificate_refused,omitempty"` // it and the answering node do not accept each other's certificates
+	ClockAheadMs       int64                  `protobuf:"varint,4,opt,name=clock_ahead_ms,json=clockAheadMs,proto3" json:"clock_ahead_ms,omitempty"`                 // lead of its clock over the answering node's, as far as the round trip permits
 	RoundTripMs        int64                  `protobuf:"varint,5,opt,name=round_trip_ms,json=roundTripMs,proto3" json:"round_trip_ms,omitempty"`
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
@@ -1710,14 +1710,14 @@ func (x *NodeReport) GetRoundTripMs() int64 {
 	return 0
 }
 
-// Finding is one thing that is wrong with a cluster, and what to do about it.
+// Finding is a problem of a cluster and its remedy.
 type Finding struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Severity      Severity               `protobuf:"varint,1,opt,name=severity,proto3,enum=percolator.v1.Severity" json:"severity,omitempty"`
-	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`       // of a fixed set: node-away, no-quorum, ...; see docs/operating/alerts.md
-	Subject       string                 `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"` // what it is about: "node 3", "observer index"
-	Text          string                 `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`       // what is wrong
-	Remedy        string                 `protobuf:"bytes,5,opt,name=remedy,proto3" json:"remedy,omitempty"`   // what to do
+	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`       // one of a fixed set: node-away, no-quorum, ...; see docs/operating/alerts.md
+	Subject       string                 `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"` // such as "node 3" or "observer index"
+	Text          string                 `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`       // the problem
+	Remedy        string                 `protobuf:"bytes,5,opt,name=remedy,proto3" json:"remedy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1789,12 +1789,12 @@ func (x *Finding) GetRemedy() string {
 
 type RestoreTableRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // of the table; begin creates it, unless it is there and empty, or being restored with the same mark
-	// Begin may be repeated with more of them. The last one has none: reads below now are refused
-	// from then on, and cells may be restored.
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // of the table; begin creates it, unless it exists and is empty, or is being restored with the same mark
+	// Begin may be repeated with more split keys. The last repetition has none: from then on reads below the present time are
+	// refused, and cells may be restored.
 	SplitKeys [][]byte     `protobuf:"bytes,2,rep,name=split_keys,json=splitKeys,proto3" json:"split_keys,omitempty"`
 	Mark      *RestoreMark `protobuf:"bytes,3,opt,name=mark,proto3" json:"mark,omitempty"`
-	// End it: reads below now are refused from then on, and the table can be opened. One that is ended already is no error.
+	// Ends the restore: from then on reads below the present time are refused, and the table can be opened. Idempotent.
 	Finish        bool `protobuf:"varint,4,opt,name=finish,proto3" json:"finish,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1861,7 +1861,7 @@ func (x *RestoreTableRequest) GetFinish() bool {
 type RestoreTableResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TableId       uint32                 `protobuf:"varint,1,opt,name=table_id,json=tableId,proto3" json:"table_id,omitempty"`
-	Resumed       bool                   `protobuf:"varint,2,opt,name=resumed,proto3" json:"resumed,omitempty"` // begin: an earlier restore with the same mark has not been ended
+	Resumed       bool                   `protobuf:"varint,2,opt,name=resumed,proto3" json:"resumed,omitempty"` // begin: an earlier restore with the same mark has not ended
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1914,8 +1914,8 @@ type RestoreCellsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // of the table
 	Mark          *RestoreMark           `protobuf:"bytes,2,opt,name=mark,proto3" json:"mark,omitempty"`
-	Cells         *RestoreRequest        `protobuf:"bytes,3,opt,name=cells,proto3" json:"cells,omitempty"`     // of rows of that table, in the order of cells; the ids of tables are filled in
-	Pending       []*PendingNotification `protobuf:"bytes,4,rep,name=pending,proto3" json:"pending,omitempty"` // timers that are set for rows of that table; the ids of tables are filled in
+	Cells         *RestoreRequest        `protobuf:"bytes,3,opt,name=cells,proto3" json:"cells,omitempty"`     // of that table, sorted by cell; the node sets the table ids
+	Pending       []*PendingNotification `protobuf:"bytes,4,rep,name=pending,proto3" json:"pending,omitempty"` // timers of that table; the node sets the table ids
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2018,7 +2018,7 @@ type ControlObserverRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Paused        *bool                  `protobuf:"varint,2,opt,name=paused,proto3,oneof" json:"paused,omitempty"`
-	Limit         *uint32                `protobuf:"varint,3,opt,name=limit,proto3,oneof" json:"limit,omitempty"` // most runs at once in one process; 0: as registered
+	Limit         *uint32                `protobuf:"varint,3,opt,name=limit,proto3,oneof" json:"limit,omitempty"` // maximum concurrent runs per process; 0: as registered
 	Retire        bool                   `protobuf:"varint,4,opt,name=retire,proto3" json:"retire,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2180,7 +2180,7 @@ func (x *BackfillRequest) GetAction() BackfillRequest_Action {
 
 type BackfillResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Backfill      *Backfill              `protobuf:"bytes,1,opt,name=backfill,proto3" json:"backfill,omitempty"` // unset: there was none
+	Backfill      *Backfill              `protobuf:"bytes,1,opt,name=backfill,proto3" json:"backfill,omitempty"` // unset: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2222,7 +2222,7 @@ func (x *BackfillResponse) GetBackfill() *Backfill {
 	return nil
 }
 
-// A node of the cluster, as meta and the node that answers know it.
+// A node of the cluster, from meta and the answering node's gossip.
 type Node struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	NodeId        uint64                 `protobuf:"varint,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
@@ -2233,17 +2233,17 @@ type Node struct {
 	Http          string                 `protobuf:"bytes,6,opt,name=http,proto3" json:"http,omitempty"`
 	Labels        map[string]string      `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	State         NodeState              `protobuf:"varint,8,opt,name=state,proto3,enum=percolator.v1.NodeState" json:"state,omitempty"`
-	Alive         bool                   `protobuf:"varint,9,opt,name=alive,proto3" json:"alive,omitempty"` // gossip says so
+	Alive         bool                   `protobuf:"varint,9,opt,name=alive,proto3" json:"alive,omitempty"` // by gossip
 	LeadsMeta     bool                   `protobuf:"varint,10,opt,name=leads_meta,json=leadsMeta,proto3" json:"leads_meta,omitempty"`
-	Replicas      uint32                 `protobuf:"varint,11,opt,name=replicas,proto3" json:"replicas,omitempty"` // as gossip says
+	Replicas      uint32                 `protobuf:"varint,11,opt,name=replicas,proto3" json:"replicas,omitempty"` // by gossip
 	Leaders       uint32                 `protobuf:"varint,12,opt,name=leaders,proto3" json:"leaders,omitempty"`
 	SizeBytes     uint64                 `protobuf:"varint,13,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
-	Load          uint64                 `protobuf:"varint,14,opt,name=load,proto3" json:"load,omitempty"` // operations per second, lately
+	Load          uint64                 `protobuf:"varint,14,opt,name=load,proto3" json:"load,omitempty"` // recent operations per second
 	Version       string                 `protobuf:"bytes,15,opt,name=version,proto3" json:"version,omitempty"`
 	DiskFree      uint64                 `protobuf:"varint,16,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"`                // bytes
-	DrainReplicas uint32                 `protobuf:"varint,18,opt,name=drain_replicas,json=drainReplicas,proto3" json:"drain_replicas,omitempty"` // that it held when its last drain was ordered; 0: not known
-	Blocked       string                 `protobuf:"bytes,17,opt,name=blocked,proto3" json:"blocked,omitempty"`                                   // draining: why it does not go on; empty: it does
-	Start         uint64                 `protobuf:"fixed64,40,opt,name=start,proto3" json:"start,omitempty"`                                     // between nodes: the number of the start that has registered
+	DrainReplicas uint32                 `protobuf:"varint,18,opt,name=drain_replicas,json=drainReplicas,proto3" json:"drain_replicas,omitempty"` // that it had when its last drain was requested; 0: unknown
+	Blocked       string                 `protobuf:"bytes,17,opt,name=blocked,proto3" json:"blocked,omitempty"`                                   // draining: why it does not progress, or empty
+	Start         uint64                 `protobuf:"fixed64,40,opt,name=start,proto3" json:"start,omitempty"`                                     // between nodes: the number of the registered start
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2413,7 +2413,7 @@ func (x *Node) GetStart() uint64 {
 
 type NodesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Leaders       bool                   `protobuf:"varint,1,opt,name=leaders,proto3" json:"leaders,omitempty"` // ask all nodes which tablets they lead
+	Leaders       bool                   `protobuf:"varint,1,opt,name=leaders,proto3" json:"leaders,omitempty"` // query all nodes for the tablets that they lead
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2458,11 +2458,11 @@ func (x *NodesRequest) GetLeaders() bool {
 type NodesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Nodes []*Node                `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
-	// Why the node table could not be read from meta; empty: it was. Nodes are then those that the answering node knows: the
-	// table as it read it age_ms ago (-1: never), what gossip says, and whoever has replicas by its tablet map.
+	// The error of reading the node table from meta, or empty. After an error, nodes are those known to the answering node: from
+	// the table that it read age_ms ago (-1: never), from gossip, and from the replicas in its tablet map.
 	Unavailable   string          `protobuf:"bytes,2,opt,name=unavailable,proto3" json:"unavailable,omitempty"`
 	AgeMs         int64           `protobuf:"varint,3,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
-	Leaders       []*TabletLeader `protobuf:"bytes,4,rep,name=leaders,proto3" json:"leaders,omitempty"` // if asked for: of tablets whose leader has answered
+	Leaders       []*TabletLeader `protobuf:"bytes,4,rep,name=leaders,proto3" json:"leaders,omitempty"` // if requested: of tablets whose leader has answered
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2525,7 +2525,7 @@ func (x *NodesResponse) GetLeaders() []*TabletLeader {
 	return nil
 }
 
-// TabletLeader says that a node leads a tablet, by its own account a moment ago.
+// TabletLeader is a tablet's leader, by that node's own report a moment ago.
 type TabletLeader struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TabletId      uint64                 `protobuf:"varint,1,opt,name=tablet_id,json=tabletId,proto3" json:"tablet_id,omitempty"`
@@ -2578,7 +2578,7 @@ func (x *TabletLeader) GetNodeId() uint64 {
 	return 0
 }
 
-// Moves everything away from the node; with undo it may hold replicas again.
+// Moves all replicas and leaders off the node; undo allows it replicas again.
 type DrainNodeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	NodeId        uint64                 `protobuf:"varint,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
@@ -2675,13 +2675,13 @@ func (x *DrainNodeResponse) GetNode() *Node {
 	return nil
 }
 
-// Moves one replica of a tablet; answered when meta has taken the order on, not when it is done.
+// Moves one replica of a tablet. Answered when meta has recorded the request, before it is executed.
 type MoveTabletRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TabletId      uint64                 `protobuf:"varint,1,opt,name=tablet_id,json=tabletId,proto3" json:"tablet_id,omitempty"`
 	FromNode      uint64                 `protobuf:"varint,2,opt,name=from_node,json=fromNode,proto3" json:"from_node,omitempty"`
 	ToNode        uint64                 `protobuf:"varint,3,opt,name=to_node,json=toNode,proto3" json:"to_node,omitempty"`
-	Leader        bool                   `protobuf:"varint,4,opt,name=leader,proto3" json:"leader,omitempty"` // move the leadership only; from_node is not looked at
+	Leader        bool                   `protobuf:"varint,4,opt,name=leader,proto3" json:"leader,omitempty"` // move only the leadership; from_node is ignored
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2791,7 +2791,7 @@ func (x *MoveTabletResponse) GetTablet() *TabletDescriptor {
 type MergeTabletsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Table         string                 `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
-	Row           []byte                 `protobuf:"bytes,2,opt,name=row,proto3" json:"row,omitempty"` // where the tablet begins; one that does not is no error
+	Row           []byte                 `protobuf:"bytes,2,opt,name=row,proto3" json:"row,omitempty"` // the first row of the tablet; if no tablet begins there, nothing is done
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2842,7 +2842,7 @@ func (x *MergeTabletsRequest) GetRow() []byte {
 
 type MergeTabletsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Tablet        *TabletDescriptor      `protobuf:"bytes,1,opt,name=tablet,proto3" json:"tablet,omitempty"` // that holds the row now
+	Tablet        *TabletDescriptor      `protobuf:"bytes,1,opt,name=tablet,proto3" json:"tablet,omitempty"` // the tablet that now contains the row
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2931,7 +2931,7 @@ func (x *DescribeTabletRequest) GetTabletId() uint64 {
 type DescribeTabletResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tablet        *TabletDescriptor      `protobuf:"bytes,1,opt,name=tablet,proto3" json:"tablet,omitempty"`
-	Replicas      []*ReplicaStatus       `protobuf:"bytes,2,rep,name=replicas,proto3" json:"replicas,omitempty"` // in the order of the descriptor's
+	Replicas      []*ReplicaStatus       `protobuf:"bytes,2,rep,name=replicas,proto3" json:"replicas,omitempty"` // in the order of the descriptor
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3040,7 +3040,7 @@ func (x *ReplicaStatus) GetError() string {
 	return ""
 }
 
-// Compares the replicas of one tablet at one place of its log.
+// Compares the replicas of one tablet at one entry of its log.
 type VerifyTabletRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TabletId      uint64                 `protobuf:"varint,1,opt,name=tablet_id,json=tabletId,proto3" json:"tablet_id,omitempty"`
@@ -3197,29 +3197,29 @@ func (x *ReplicaChecksum) GetError() string {
 	return ""
 }
 
-// What holds for the whole cluster, whatever flags a node was started with; kept in meta. In a request
-// only what is present is meant.
+// Settings of the whole cluster, which override nodes' flags; stored in meta. A request changes only the fields that are
+// present.
 type Policy struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
-	Version         uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`                                                // grows with every change; 0: the cluster has no policy of its own yet
+	Version         uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`                                                // grows with every change; 0: no policy stored yet
 	Replicas        *uint64                `protobuf:"varint,2,opt,name=replicas,proto3,oneof" json:"replicas,omitempty"`                                        // target number of replicas of a tablet
 	HistoryMs       *uint64                `protobuf:"varint,3,opt,name=history_ms,json=historyMs,proto3,oneof" json:"history_ms,omitempty"`                     // how long old versions stay readable
 	MaxHoldMs       *uint64                `protobuf:"varint,4,opt,name=max_hold_ms,json=maxHoldMs,proto3,oneof" json:"max_hold_ms,omitempty"`                   // the age up to which an open snapshot keeps history; 0: ten times history
 	NoCollection    *bool                  `protobuf:"varint,5,opt,name=no_collection,json=noCollection,proto3,oneof" json:"no_collection,omitempty"`            // history is never collected
-	GoneAfterMs     *uint64                `protobuf:"varint,6,opt,name=gone_after_ms,json=goneAfterMs,proto3,oneof" json:"gone_after_ms,omitempty"`             // how long a node may be away before its replicas are replaced
+	GoneAfterMs     *uint64                `protobuf:"varint,6,opt,name=gone_after_ms,json=goneAfterMs,proto3,oneof" json:"gone_after_ms,omitempty"`             // downtime of a node after which its replicas are replaced
 	SplitBytes      *uint64                `protobuf:"varint,7,opt,name=split_bytes,json=splitBytes,proto3,oneof" json:"split_bytes,omitempty"`                  // a larger tablet is split
 	SplitLoad       *uint64                `protobuf:"varint,8,opt,name=split_load,json=splitLoad,proto3,oneof" json:"split_load,omitempty"`                     // a tablet with more operations a second is split
-	SplitMaxTablets *uint64                `protobuf:"varint,9,opt,name=split_max_tablets,json=splitMaxTablets,proto3,oneof" json:"split_max_tablets,omitempty"` // the most tablets, however they are made
-	NoSplits        *bool                  `protobuf:"varint,10,opt,name=no_splits,json=noSplits,proto3,oneof" json:"no_splits,omitempty"`                       // tablets are split on request only
-	Grants          []*Grant               `protobuf:"bytes,30,rep,name=grants,proto3" json:"grants,omitempty"`                                                  // changed by SetGrant alone
-	ForgetAfterMs   *uint64                `protobuf:"varint,11,opt,name=forget_after_ms,json=forgetAfterMs,proto3,oneof" json:"forget_after_ms,omitempty"`      // how long a node without replicas may be away before its record goes; 0: for ever
-	// Bounds of one client's identity; 0: none. Operators and nodes have none.
+	SplitMaxTablets *uint64                `protobuf:"varint,9,opt,name=split_max_tablets,json=splitMaxTablets,proto3,oneof" json:"split_max_tablets,omitempty"` // maximum number of tablets
+	NoSplits        *bool                  `protobuf:"varint,10,opt,name=no_splits,json=noSplits,proto3,oneof" json:"no_splits,omitempty"`                       // tablets are split only on request
+	Grants          []*Grant               `protobuf:"bytes,30,rep,name=grants,proto3" json:"grants,omitempty"`                                                  // changed only by SetGrant
+	ForgetAfterMs   *uint64                `protobuf:"varint,11,opt,name=forget_after_ms,json=forgetAfterMs,proto3,oneof" json:"forget_after_ms,omitempty"`      // downtime after which the record of a node without replicas is removed; 0: never
+	// Limits of one client identity; 0: none. They do not apply to operators and nodes.
 	ClientMaxTables  *uint64         `protobuf:"varint,20,opt,name=client_max_tables,json=clientMaxTables,proto3,oneof" json:"client_max_tables,omitempty"`    // tables that it has created
 	ClientMaxTablets *uint64         `protobuf:"varint,21,opt,name=client_max_tablets,json=clientMaxTablets,proto3,oneof" json:"client_max_tablets,omitempty"` // tablets of these tables
-	ClientRate       *uint64         `protobuf:"varint,22,opt,name=client_rate,json=clientRate,proto3,oneof" json:"client_rate,omitempty"`                     // cells a second that it reads or writes by one node
+	ClientRate       *uint64         `protobuf:"varint,22,opt,name=client_rate,json=clientRate,proto3,oneof" json:"client_rate,omitempty"`                     // cells per second that it reads or writes through one node
 	ClientTableRate  *uint64         `protobuf:"varint,23,opt,name=client_table_rate,json=clientTableRate,proto3,oneof" json:"client_table_rate,omitempty"`    // likewise, in one table
-	HttpLogin        *bool           `protobuf:"varint,13,opt,name=http_login,json=httpLogin,proto3,oneof" json:"http_login,omitempty"`                        // over HTTP nothing but health is told to who has not logged in
-	Agreed           *ClusterVersion `protobuf:"bytes,12,opt,name=agreed,proto3" json:"agreed,omitempty"`                                                      // which versions its nodes have agreed on; changed by FinalizeUpgrade alone
+	HttpLogin        *bool           `protobuf:"varint,13,opt,name=http_login,json=httpLogin,proto3,oneof" json:"http_login,omitempty"`                        // HTTP requires a login, except for health
+	Agreed           *ClusterVersion `protobuf:"bytes,12,opt,name=agreed,proto3" json:"agreed,omitempty"`                                                      // the versions that the nodes have agreed on; changed only by FinalizeUpgrade
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -3382,7 +3382,7 @@ func (x *Policy) GetAgreed() *ClusterVersion {
 
 type ClusterPolicyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Set           *Policy                `protobuf:"bytes,1,opt,name=set,proto3" json:"set,omitempty"` // what is to change; unset: nothing
+	Set           *Policy                `protobuf:"bytes,1,opt,name=set,proto3" json:"set,omitempty"` // settings to change; unset: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3427,7 +3427,7 @@ func (x *ClusterPolicyRequest) GetSet() *Policy {
 type ClusterPolicyResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Policy        *Policy                `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
-	Holds         []*BackupHold          `protobuf:"bytes,2,rep,name=holds,proto3" json:"holds,omitempty"` // what is held for backups, without tokens; if the request sets nothing
+	Holds         []*BackupHold          `protobuf:"bytes,2,rep,name=holds,proto3" json:"holds,omitempty"` // for backups, without tokens; only if the request sets nothing
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3479,8 +3479,8 @@ func (x *ClusterPolicyResponse) GetHolds() []*BackupHold {
 type HoldBackupRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Hold  *BackupHold            `protobuf:"bytes,1,opt,name=hold,proto3" json:"hold,omitempty"` // unset: none
-	// What ends in the same step. With its token a hold need not be there any more; without, which takes an operator,
-	// it must be.
+	// Holds to release in the same step. A hold with its token need not exist any more; one without, which only an operator may
+	// release, must.
 	Release       []*BackupHold `protobuf:"bytes,2,rep,name=release,proto3" json:"release,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3532,7 +3532,7 @@ func (x *HoldBackupRequest) GetRelease() []*BackupHold {
 
 type HoldBackupResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Bound         uint64                 `protobuf:"varint,1,opt,name=bound,proto3" json:"bound,omitempty"` // reads below it are refused already; if it is above what was to be held, nothing is
+	Bound         uint64                 `protobuf:"varint,1,opt,name=bound,proto3" json:"bound,omitempty"` // reads below it are already refused; if it is above the requested timestamp, nothing is held
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3574,7 +3574,7 @@ func (x *HoldBackupResponse) GetBound() uint64 {
 	return 0
 }
 
-// PendingNotification is a durable timer, or a weak notification that waits: one that is due already.
+// PendingNotification is a durable timer, or a pending weak notification, which is like a timer that is due.
 type PendingNotification struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Table         uint32                 `protobuf:"varint,1,opt,name=table,proto3" json:"table,omitempty"`
@@ -3645,10 +3645,10 @@ func (x *PendingNotification) GetDueUnixMs() int64 {
 
 type PendingNotificationsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	At            uint64                 `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`       // timers as of this timestamp; 0: the weak notifications of a column that wait now
+	At            uint64                 `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`       // timers as of this timestamp; 0: the pending weak notifications of a column
 	Table         uint32                 `protobuf:"varint,2,opt,name=table,proto3" json:"table,omitempty"` // of the column
 	Column        []byte                 `protobuf:"bytes,3,opt,name=column,proto3" json:"column,omitempty"`
-	After         []byte                 `protobuf:"bytes,4,opt,name=after,proto3" json:"after,omitempty"` // goes on behind the row of the last answer; empty: from the beginning
+	After         []byte                 `protobuf:"bytes,4,opt,name=after,proto3" json:"after,omitempty"` // continue after this row, that of the last answer; empty: from the start
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3714,7 +3714,7 @@ func (x *PendingNotificationsRequest) GetAfter() []byte {
 type PendingNotificationsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pending       []*PendingNotification `protobuf:"bytes,1,rep,name=pending,proto3" json:"pending,omitempty"`
-	After         []byte                 `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"` // goes on there; empty: there are no more
+	After         []byte                 `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"` // for the next request; empty: no more
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3763,25 +3763,25 @@ func (x *PendingNotificationsResponse) GetAfter() []byte {
 	return nil
 }
 
-// BackupSchedule has the node that leads meta make backups by the clock. Its first fields are an operator's, the others are
-// set by whoever runs it. Times are by the clocks of the nodes that led meta.
+// BackupSchedule makes the node that leads meta create backups periodically. An operator sets the first fields, the node that
+// runs it the others. Times are by the clocks of the nodes that led meta.
 type BackupSchedule struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Location      string                 `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"`                             // a directory that every node has, or the URL of a bucket
-	FirstUnixMs   int64                  `protobuf:"varint,3,opt,name=first_unix_ms,json=firstUnixMs,proto3" json:"first_unix_ms,omitempty"` // backups are due then, and every_ms after each other
+	Location      string                 `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"`                             // a directory that every node can access, or the URL of a bucket
+	FirstUnixMs   int64                  `protobuf:"varint,3,opt,name=first_unix_ms,json=firstUnixMs,proto3" json:"first_unix_ms,omitempty"` // time of the first backup; the others follow every every_ms
 	EveryMs       int64                  `protobuf:"varint,4,opt,name=every_ms,json=everyMs,proto3" json:"every_ms,omitempty"`
-	FullEveryMs   int64                  `protobuf:"varint,5,opt,name=full_every_ms,json=fullEveryMs,proto3" json:"full_every_ms,omitempty"`        // backups less than that after the last full one are incremental; 0: all are full
-	KeepMs        int64                  `protobuf:"varint,6,opt,name=keep_ms,json=keepMs,proto3" json:"keep_ms,omitempty"`                         // backups are removed that no restore of a time since then needs; 0: none
+	FullEveryMs   int64                  `protobuf:"varint,5,opt,name=full_every_ms,json=fullEveryMs,proto3" json:"full_every_ms,omitempty"`        // backups within that time after the last full one are incremental; 0: all are full
+	KeepMs        int64                  `protobuf:"varint,6,opt,name=keep_ms,json=keepMs,proto3" json:"keep_ms,omitempty"`                         // retention: backups that no restore of a time within it needs are removed; 0: none
 	Tables        []string               `protobuf:"bytes,7,rep,name=tables,proto3" json:"tables,omitempty"`                                        // empty: all
-	Rate          uint64                 `protobuf:"varint,8,opt,name=rate,proto3" json:"rate,omitempty"`                                           // most bytes of rows and values a second; 0: no limit
-	Run           bool                   `protobuf:"varint,9,opt,name=run,proto3" json:"run,omitempty"`                                             // an operator has asked for a backup now
-	TriedUnixMs   int64                  `protobuf:"varint,10,opt,name=tried_unix_ms,json=triedUnixMs,proto3" json:"tried_unix_ms,omitempty"`       // the begin of the last attempt
-	Error         string                 `protobuf:"bytes,11,opt,name=error,proto3" json:"error,omitempty"`                                         // why it failed; empty: it did not
-	SuccessUnixMs int64                  `protobuf:"varint,12,opt,name=success_unix_ms,json=successUnixMs,proto3" json:"success_unix_ms,omitempty"` // the timestamp of the last backup; 0: there was none
-	FullUnixMs    int64                  `protobuf:"varint,13,opt,name=full_unix_ms,json=fullUnixMs,proto3" json:"full_unix_ms,omitempty"`          // the same of the last full one
+	Rate          uint64                 `protobuf:"varint,8,opt,name=rate,proto3" json:"rate,omitempty"`                                           // maximum bytes of rows and values per second; 0: no limit
+	Run           bool                   `protobuf:"varint,9,opt,name=run,proto3" json:"run,omitempty"`                                             // an operator has requested a backup now
+	TriedUnixMs   int64                  `protobuf:"varint,10,opt,name=tried_unix_ms,json=triedUnixMs,proto3" json:"tried_unix_ms,omitempty"`       // start of the last attempt
+	Error         string                 `protobuf:"bytes,11,opt,name=error,proto3" json:"error,omitempty"`                                         // of the last attempt, or empty
+	SuccessUnixMs int64                  `protobuf:"varint,12,opt,name=success_unix_ms,json=successUnixMs,proto3" json:"success_unix_ms,omitempty"` // timestamp of the last backup; 0: none
+	FullUnixMs    int64                  `protobuf:"varint,13,opt,name=full_unix_ms,json=fullUnixMs,proto3" json:"full_unix_ms,omitempty"`          // likewise of the last full one
 	Backup        string                 `protobuf:"bytes,14,opt,name=backup,proto3" json:"backup,omitempty"`                                       // the name of the last backup
-	PruneError    string                 `protobuf:"bytes,15,opt,name=prune_error,json=pruneError,proto3" json:"prune_error,omitempty"`             // why old backups could not be removed after it; empty: they were
+	PruneError    string                 `protobuf:"bytes,15,opt,name=prune_error,json=pruneError,proto3" json:"prune_error,omitempty"`             // of removing old backups after it, or empty
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3923,7 +3923,7 @@ func (x *BackupSchedule) GetPruneError() string {
 
 type BackupScheduleRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Schedules     []*BackupSchedule      `protobuf:"bytes,1,rep,name=schedules,proto3" json:"schedules,omitempty"` // in the order of names
+	Schedules     []*BackupSchedule      `protobuf:"bytes,1,rep,name=schedules,proto3" json:"schedules,omitempty"` // sorted by name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3967,9 +3967,9 @@ func (x *BackupScheduleRecord) GetSchedules() []*BackupSchedule {
 
 type BackupSchedulesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Set           *BackupSchedule        `protobuf:"bytes,1,opt,name=set,proto3" json:"set,omitempty"`       // makes or replaces the schedule of that name; what it has done stays
-	Remove        string                 `protobuf:"bytes,2,opt,name=remove,proto3" json:"remove,omitempty"` // the schedule of that name; its backups stay
-	Run           string                 `protobuf:"bytes,3,opt,name=run,proto3" json:"run,omitempty"`       // the schedule of that name makes a backup now
+	Set           *BackupSchedule        `protobuf:"bytes,1,opt,name=set,proto3" json:"set,omitempty"`       // creates or replaces the schedule of that name, and keeps its results
+	Remove        string                 `protobuf:"bytes,2,opt,name=remove,proto3" json:"remove,omitempty"` // removes the schedule of that name; its backups stay
+	Run           string                 `protobuf:"bytes,3,opt,name=run,proto3" json:"run,omitempty"`       // starts a backup of the schedule of that name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4027,7 +4027,7 @@ func (x *BackupSchedulesRequest) GetRun() string {
 
 type BackupSchedulesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Schedules     []*BackupSchedule      `protobuf:"bytes,1,rep,name=schedules,proto3" json:"schedules,omitempty"` // all, in the order of names
+	Schedules     []*BackupSchedule      `protobuf:"bytes,1,rep,name=schedules,proto3" json:"schedules,omitempty"` // all, sorted by name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4108,7 +4108,7 @@ func (*FinalizeUpgradeRequest) Descriptor() ([]byte, []int) {
 type FinalizeUpgradeResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Agreed        *ClusterVersion        `protobuf:"bytes,1,opt,name=agreed,proto3" json:"agreed,omitempty"`
-	Changed       bool                   `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"` // false: there was nothing to finish
+	Changed       bool                   `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"` // false: nothing to finalize
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4276,7 +4276,7 @@ func (*ClientsRequest) Descriptor() ([]byte, []int) {
 type ClientsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Clients       []*ClientConnection    `protobuf:"bytes,1,rep,name=clients,proto3" json:"clients,omitempty"`         // by node, then by id
-	Unavailable   []string               `protobuf:"bytes,2,rep,name=unavailable,proto3" json:"unavailable,omitempty"` // nodes that have not answered, with the reason
+	Unavailable   []string               `protobuf:"bytes,2,rep,name=unavailable,proto3" json:"unavailable,omitempty"` // nodes without an answer, with the reason
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4325,7 +4325,7 @@ func (x *ClientsResponse) GetUnavailable() []string {
 	return nil
 }
 
-// What is to be closed: all connections of an identity, on all nodes, or one connection.
+// The connections to close: all of an identity on all nodes, or one.
 type DisconnectClientRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Identity      string                 `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`            // the name in the certificate; in plain text the host
@@ -4389,7 +4389,7 @@ func (x *DisconnectClientRequest) GetId() uint64 {
 type DisconnectClientResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Closed        uint32                 `protobuf:"varint,1,opt,name=closed,proto3" json:"closed,omitempty"`          // connections
-	Unavailable   []string               `protobuf:"bytes,2,rep,name=unavailable,proto3" json:"unavailable,omitempty"` // nodes that have not answered, with the reason
+	Unavailable   []string               `protobuf:"bytes,2,rep,name=unavailable,proto3" json:"unavailable,omitempty"` // nodes without an answer, with the reason
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

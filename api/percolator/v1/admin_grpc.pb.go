@@ -55,70 +55,69 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// What operators order and ask. Any node takes any call. Package cluster/admin implements it.
+// Administration of the cluster. Any node accepts any call. Package cluster/admin implements it.
 type AdminClient interface {
-	// Pauses, resumes, limits or retires an observer, cluster-wide; answers when every tablet and every node that is alive
-	// honours it.
+	// Pauses, resumes, limits or retires an observer in the whole cluster. Answers when the change is in force on every tablet
+	// and live node.
 	ControlObserver(ctx context.Context, in *ControlObserverRequest, opts ...grpc.CallOption) (*ControlObserverResponse, error)
 	// Starts, reads or cancels a back-fill: every existing row of the observed column is marked changed, once.
 	Backfill(ctx context.Context, in *BackfillRequest, opts ...grpc.CallOption) (*BackfillResponse, error)
-	// Lists the cluster's nodes, as meta and the node that answers know them.
+	// Lists the cluster's nodes, from meta and the answering node's gossip.
 	Nodes(ctx context.Context, in *NodesRequest, opts ...grpc.CallOption) (*NodesResponse, error)
-	// Moves everything away from a node, or takes that order back.
+	// Moves all replicas and leaders off a node, or cancels that.
 	DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error)
 	// Moves one replica of a tablet, or its leadership.
 	MoveTablet(ctx context.Context, in *MoveTabletRequest, opts ...grpc.CallOption) (*MoveTabletResponse, error)
-	// Merges the tablet that begins at a row of a table with the one before it. Replicas are moved together first.
+	// Merges the tablet that begins at a row of a table into the preceding one. Replicas are first moved to the same nodes.
 	MergeTablets(ctx context.Context, in *MergeTabletsRequest, opts ...grpc.CallOption) (*MergeTabletsResponse, error)
-	// Describes a tablet: as the tablet map has it, and as each of its replicas does.
+	// Describes a tablet: its descriptor in the tablet map, and the status of each replica.
 	DescribeTablet(ctx context.Context, in *DescribeTabletRequest, opts ...grpc.CallOption) (*DescribeTabletResponse, error)
 	// Compares the replicas of a tablet.
 	VerifyTablet(ctx context.Context, in *VerifyTabletRequest, opts ...grpc.CallOption) (*VerifyTabletResponse, error)
-	// Removes the record of a node that has gone and holds nothing; its directory is not let in again.
+	// Removes the record of a dead node without replicas; its directory can never join again.
 	ForgetNode(ctx context.Context, in *ForgetNodeRequest, opts ...grpc.CallOption) (*ForgetNodeResponse, error)
-	// Reads the cluster's policy, and changes what the request sets of it; answers when every node that is alive has it.
+	// Reads the cluster's policy, and changes the settings in the request. Answers when every live node has it.
 	ClusterPolicy(ctx context.Context, in *ClusterPolicyRequest, opts ...grpc.CallOption) (*ClusterPolicyResponse, error)
-	// Has the cluster use all that its nodes know, once all of them know the same: from then on no earlier build is let in.
+	// Enables the features of the version that all nodes support. From then on earlier builds cannot join.
 	FinalizeUpgrade(ctx context.Context, in *FinalizeUpgradeRequest, opts ...grpc.CallOption) (*FinalizeUpgradeResponse, error)
-	// Begins and ends the restore of a table from a backup: in between the table can't be opened by name.
+	// Begins and ends the restore of a table from a backup. In between the table cannot be opened by name.
 	RestoreTable(ctx context.Context, in *RestoreTableRequest, opts ...grpc.CallOption) (*RestoreTableResponse, error)
 	// Writes records of a backup into a table that is being restored.
 	RestoreCells(ctx context.Context, in *RestoreCellsRequest, opts ...grpc.CallOption) (*RestoreCellsResponse, error)
-	// Holds history for the next increment upon a backup, and ends such holds. ClusterPolicy lists them.
+	// Holds history for the next increment of a backup, and releases such holds. ClusterPolicy lists them.
 	HoldBackup(ctx context.Context, in *HoldBackupRequest, opts ...grpc.CallOption) (*HoldBackupResponse, error)
-	// PendingNotifications lists timers, or weak notifications that wait, for a backup, a page at a time.
+	// Lists timers, or pending weak notifications, for a backup, a page at a time.
 	PendingNotifications(ctx context.Context, in *PendingNotificationsRequest, opts ...grpc.CallOption) (*PendingNotificationsResponse, error)
-	// BackupSchedules sets, removes or runs a schedule of backups, and lists all.
+	// Sets, removes or runs a schedule of backups, and lists all schedules.
 	BackupSchedules(ctx context.Context, in *BackupSchedulesRequest, opts ...grpc.CallOption) (*BackupSchedulesResponse, error)
-	// Describes the whole cluster: what each node says of itself, the observers, and what is wrong. It answers without a quorum
-	// too, within some seconds.
+	// Describes the whole cluster: nodes, observers and findings. It answers within a few seconds, also without a quorum.
 	ClusterStatus(ctx context.Context, in *ClusterStatusRequest, opts ...grpc.CallOption) (*ClusterStatusResponse, error)
-	// Describes the process of the node that answers, for who looks into it: a profile, its goroutines, its metrics.
+	// Returns diagnostics of the answering node's process: a profile, its goroutines, its metrics.
 	DescribeProcess(ctx context.Context, in *DescribeProcessRequest, opts ...grpc.CallOption) (*DescribeProcessResponse, error)
-	// Changes how much the node that answers logs, until it is started again.
+	// Sets the log level of the answering node until it restarts.
 	SetLogLevel(ctx context.Context, in *SetLogLevelRequest, opts ...grpc.CallOption) (*SetLogLevelResponse, error)
-	// Tells the node that answers how far a client's job has come, for ClusterStatus. The node keeps the newest report.
+	// Reports the progress of a client's job to the answering node, for ClusterStatus. The node keeps the latest report.
 	ReportJob(ctx context.Context, in *ReportJobRequest, opts ...grpc.CallOption) (*ReportJobResponse, error)
-	// Makes a token to log in to the console with. Whoever asks has made the secret; only its hash is sent and kept.
+	// Creates a token for logging in to the console. The caller creates the secret; only its hash is sent and stored.
 	CreateToken(ctx context.Context, in *CreateTokenRequest, opts ...grpc.CallOption) (*CreateTokenResponse, error)
-	// Lists the tokens, without what would recognize them.
+	// Lists the tokens without their hashes.
 	Tokens(ctx context.Context, in *TokensRequest, opts ...grpc.CallOption) (*TokensResponse, error)
 	// Removes a token; every node refuses it from then on.
 	RevokeToken(ctx context.Context, in *RevokeTokenRequest, opts ...grpc.CallOption) (*RevokeTokenResponse, error)
-	// Lets a client's certificate use a table that only those named may use, or takes that back; answers when every node that is
-	// alive goes by it.
+	// Grants a client's certificate access to a table, which becomes restricted to its grants, or revokes a grant. Answers when
+	// the change is in force on every live node.
 	SetGrant(ctx context.Context, in *SetGrantRequest, opts ...grpc.CallOption) (*SetGrantResponse, error)
 	// Lists the grants.
 	Grants(ctx context.Context, in *GrantsRequest, opts ...grpc.CallOption) (*GrantsResponse, error)
-	// Has an observer run again for every notification that is parked.
+	// Runs an observer again for all of its parked notifications.
 	ReplayParked(ctx context.Context, in *ReplayParkedRequest, opts ...grpc.CallOption) (*ReplayParkedResponse, error)
-	// Has an observer run again for one row whose notification is parked.
+	// Runs an observer again for one row with a parked notification.
 	ReplayRow(ctx context.Context, in *ReplayRowRequest, opts ...grpc.CallOption) (*ReplayRowResponse, error)
-	// Records that a cluster which was recovered from the loss of a quorum was verified.
+	// Records that the cluster was verified after a recovery from the loss of a quorum.
 	FinishRecovery(ctx context.Context, in *FinishRecoveryRequest, opts ...grpc.CallOption) (*FinishRecoveryResponse, error)
-	// Clients lists the connections of clients to all nodes.
+	// Lists the connections of clients to all nodes.
 	Clients(ctx context.Context, in *ClientsRequest, opts ...grpc.CallOption) (*ClientsResponse, error)
-	// DisconnectClient closes connections of a client, which may connect again at once.
+	// Closes connections of a client, which may reconnect at once.
 	DisconnectClient(ctx context.Context, in *DisconnectClientRequest, opts ...grpc.CallOption) (*DisconnectClientResponse, error)
 }
 
@@ -434,70 +433,69 @@ func (c *adminClient) DisconnectClient(ctx context.Context, in *DisconnectClient
 // All implementations must embed UnimplementedAdminServer
 // for forward compatibility.
 //
-// What operators order and ask. Any node takes any call. Package cluster/admin implements it.
+// Administration of the cluster. Any node accepts any call. Package cluster/admin implements it.
 type AdminServer interface {
-	// Pauses, resumes, limits or retires an observer, cluster-wide; answers when every tablet and every node that is alive
-	// honours it.
+	// Pauses, resumes, limits or retires an observer in the whole cluster. Answers when the change is in force on every tablet
+	// and live node.
 	ControlObserver(context.Context, *ControlObserverRequest) (*ControlObserverResponse, error)
 	// Starts, reads or cancels a back-fill: every existing row of the observed column is marked changed, once.
 	Backfill(context.Context, *BackfillRequest) (*BackfillResponse, error)
-	// Lists the cluster's nodes, as meta and the node that answers know them.
+	// Lists the cluster's nodes, from meta and the answering node's gossip.
 	Nodes(context.Context, *NodesRequest) (*NodesResponse, error)
-	// Moves everything away from a node, or takes that order back.
+	// Moves all replicas and leaders off a node, or cancels that.
 	DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error)
 	// Moves one replica of a tablet, or its leadership.
 	MoveTablet(context.Context, *MoveTabletRequest) (*MoveTabletResponse, error)
-	// Merges the tablet that begins at a row of a table with the one before it. Replicas are moved together first.
+	// Merges the tablet that begins at a row of a table into the preceding one. Replicas are first moved to the same nodes.
 	MergeTablets(context.Context, *MergeTabletsRequest) (*MergeTabletsResponse, error)
-	// Describes a tablet: as the tablet map has it, and as each of its replicas does.
+	// Describes a tablet: its descriptor in the tablet map, and the status of each replica.
 	DescribeTablet(context.Context, *DescribeTabletRequest) (*DescribeTabletResponse, error)
 	// Compares the replicas of a tablet.
 	VerifyTablet(context.Context, *VerifyTabletRequest) (*VerifyTabletResponse, error)
-	// Removes the record of a node that has gone and holds nothing; its directory is not let in again.
+	// Removes the record of a dead node without replicas; its directory can never join again.
 	ForgetNode(context.Context, *ForgetNodeRequest) (*ForgetNodeResponse, error)
-	// Reads the cluster's policy, and changes what the request sets of it; answers when every node that is alive has it.
+	// Reads the cluster's policy, and changes the settings in the request. Answers when every live node has it.
 	ClusterPolicy(context.Context, *ClusterPolicyRequest) (*ClusterPolicyResponse, error)
-	// Has the cluster use all that its nodes know, once all of them know the same: from then on no earlier build is let in.
+	// Enables the features of the version that all nodes support. From then on earlier builds cannot join.
 	FinalizeUpgrade(context.Context, *FinalizeUpgradeRequest) (*FinalizeUpgradeResponse, error)
-	// Begins and ends the restore of a table from a backup: in between the table can't be opened by name.
+	// Begins and ends the restore of a table from a backup. In between the table cannot be opened by name.
 	RestoreTable(context.Context, *RestoreTableRequest) (*RestoreTableResponse, error)
 	// Writes records of a backup into a table that is being restored.
 	RestoreCells(context.Context, *RestoreCellsRequest) (*RestoreCellsResponse, error)
-	// Holds history for the next increment upon a backup, and ends such holds. ClusterPolicy lists them.
+	// Holds history for the next increment of a backup, and releases such holds. ClusterPolicy lists them.
 	HoldBackup(context.Context, *HoldBackupRequest) (*HoldBackupResponse, error)
-	// PendingNotifications lists timers, or weak notifications that wait, for a backup, a page at a time.
+	// Lists timers, or pending weak notifications, for a backup, a page at a time.
 	PendingNotifications(context.Context, *PendingNotificationsRequest) (*PendingNotificationsResponse, error)
-	// BackupSchedules sets, removes or runs a schedule of backups, and lists all.
+	// Sets, removes or runs a schedule of backups, and lists all schedules.
 	BackupSchedules(context.Context, *BackupSchedulesRequest) (*BackupSchedulesResponse, error)
-	// Describes the whole cluster: what each node says of itself, the observers, and what is wrong. It answers without a quorum
-	// too, within some seconds.
+	// Describes the whole cluster: nodes, observers and findings. It answers within a few seconds, also without a quorum.
 	ClusterStatus(context.Context, *ClusterStatusRequest) (*ClusterStatusResponse, error)
-	// Describes the process of the node that answers, for who looks into it: a profile, its goroutines, its metrics.
+	// Returns diagnostics of the answering node's process: a profile, its goroutines, its metrics.
 	DescribeProcess(context.Context, *DescribeProcessRequest) (*DescribeProcessResponse, error)
-	// Changes how much the node that answers logs, until it is started again.
+	// Sets the log level of the answering node until it restarts.
 	SetLogLevel(context.Context, *SetLogLevelRequest) (*SetLogLevelResponse, error)
-	// Tells the node that answers how far a client's job has come, for ClusterStatus. The node keeps the newest report.
+	// Reports the progress of a client's job to the answering node, for ClusterStatus. The node keeps the latest report.
 	ReportJob(context.Context, *ReportJobRequest) (*ReportJobResponse, error)
-	// Makes a token to log in to the console with. Whoever asks has made the secret; only its hash is sent and kept.
+	// Creates a token for logging in to the console. The caller creates the secret; only its hash is sent and stored.
 	CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenResponse, error)
-	// Lists the tokens, without what would recognize them.
+	// Lists the tokens without their hashes.
 	Tokens(context.Context, *TokensRequest) (*TokensResponse, error)
 	// Removes a token; every node refuses it from then on.
 	RevokeToken(context.Context, *RevokeTokenRequest) (*RevokeTokenResponse, error)
-	// Lets a client's certificate use a table that only those named may use, or takes that back; answers when every node that is
-	// alive goes by it.
+	// Grants a client's certificate access to a table, which becomes restricted to its grants, or revokes a grant. Answers when
+	// the change is in force on every live node.
 	SetGrant(context.Context, *SetGrantRequest) (*SetGrantResponse, error)
 	// Lists the grants.
 	Grants(context.Context, *GrantsRequest) (*GrantsResponse, error)
-	// Has an observer run again for every notification that is parked.
+	// Runs an observer again for all of its parked notifications.
 	ReplayParked(context.Context, *ReplayParkedRequest) (*ReplayParkedResponse, error)
-	// Has an observer run again for one row whose notification is parked.
+	// Runs an observer again for one row with a parked notification.
 	ReplayRow(context.Context, *ReplayRowRequest) (*ReplayRowResponse, error)
-	// Records that a cluster which was recovered from the loss of a quorum was verified.
+	// Records that the cluster was verified after a recovery from the loss of a quorum.
 	FinishRecovery(context.Context, *FinishRecoveryRequest) (*FinishRecoveryResponse, error)
-	// Clients lists the connections of clients to all nodes.
+	// Lists the connections of clients to all nodes.
 	Clients(context.Context, *ClientsRequest) (*ClientsResponse, error)
-	// DisconnectClient closes connections of a client, which may connect again at once.
+	// Closes connections of a client, which may reconnect at once.
 	DisconnectClient(context.Context, *DisconnectClientRequest) (*DisconnectClientResponse, error)
 	mustEmbedUnimplementedAdminServer()
 }

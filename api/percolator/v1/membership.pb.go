@@ -21,14 +21,14 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What this node knows of the start of a node of its cluster that asks.
+// What this node knows about the start of the calling node, a member of its cluster.
 type HelloResponse_Start int32
 
 const (
-	HelloResponse_START_UNSPECIFIED HelloResponse_Start = 0 // it is not of this cluster, or said nothing of its starts
-	HelloResponse_START_CONFIRMED   HelloResponse_Start = 1 // no later one is known, and this one is noted, durably
-	HelloResponse_START_UNKNOWN     HelloResponse_Start = 2 // the last one that is known is none of its directory's: that is an old copy
-	HelloResponse_START_BEHIND      HelloResponse_Start = 3 // an earlier start's Raft log had come further: the directory is an old copy of the same run
+	HelloResponse_START_UNSPECIFIED HelloResponse_Start = 0 // it is not a member of this cluster, or sent no starts
+	HelloResponse_START_CONFIRMED   HelloResponse_Start = 1 // no later one is known, and this one is durably recorded
+	HelloResponse_START_UNKNOWN     HelloResponse_Start = 2 // the last known start is not in the directory, which is an old copy
+	HelloResponse_START_BEHIND      HelloResponse_Start = 3 // an earlier start's Raft log was at a higher position: the directory is an old copy of the same run
 )
 
 // Enum value maps for HelloResponse_Start.
@@ -149,10 +149,10 @@ type HelloRequest struct {
 	Expect      uint32                 `protobuf:"varint,3,opt,name=expect,proto3" json:"expect,omitempty"`
 	ClusterId   string                 `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // empty: fresh
 	Incarnation uint64                 `protobuf:"varint,20,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// Of a node that comes back: random numbers of its directory's last starts, the present one at the end.
+	// Of a returning node: random numbers of its directory's last starts, the present one last.
 	Starts        []uint64       `protobuf:"fixed64,21,rep,packed,name=starts,proto3" json:"starts,omitempty"`
 	Versions      *BuildVersions `protobuf:"bytes,22,opt,name=versions,proto3" json:"versions,omitempty"`
-	LogReached    uint64         `protobuf:"fixed64,23,opt,name=log_reached,json=logReached,proto3" json:"log_reached,omitempty"` // how far its Raft log had come when it was started; 0: an earlier build
+	LogReached    uint64         `protobuf:"fixed64,23,opt,name=log_reached,json=logReached,proto3" json:"log_reached,omitempty"` // position of its Raft log at its start; 0: an earlier build
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -251,11 +251,11 @@ type HelloResponse struct {
 	Addresses     *NodeAddresses         `protobuf:"bytes,4,opt,name=addresses,proto3" json:"addresses,omitempty"`
 	Expect        uint32                 `protobuf:"varint,5,opt,name=expect,proto3" json:"expect,omitempty"`
 	Version       string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
-	Fresh         []*Node                `protobuf:"bytes,7,rep,name=fresh,proto3" json:"fresh,omitempty"`                  // other fresh nodes that it has heard of, by address
+	Fresh         []*Node                `protobuf:"bytes,7,rep,name=fresh,proto3" json:"fresh,omitempty"`                  // other fresh nodes that it knows, by address
 	UnixMs        int64                  `protobuf:"varint,8,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"` // the node's clock
 	Start         HelloResponse_Start    `protobuf:"varint,20,opt,name=start,proto3,enum=percolator.v1.HelloResponse_Start" json:"start,omitempty"`
-	Agreed        *ClusterVersion        `protobuf:"bytes,21,opt,name=agreed,proto3" json:"agreed,omitempty"`                             // as this node knows it; unset: it is fresh
-	LogReached    uint64                 `protobuf:"fixed64,22,opt,name=log_reached,json=logReached,proto3" json:"log_reached,omitempty"` // START_BEHIND: how far
+	Agreed        *ClusterVersion        `protobuf:"bytes,21,opt,name=agreed,proto3" json:"agreed,omitempty"`                             // as known to this node; unset: it is fresh
+	LogReached    uint64                 `protobuf:"fixed64,22,opt,name=log_reached,json=logReached,proto3" json:"log_reached,omitempty"` // START_BEHIND: that position
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -369,13 +369,13 @@ func (x *HelloResponse) GetLogReached() uint64 {
 
 type JoinRequest struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
-	ClusterId   string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // empty: fresh; else the node comes back
+	ClusterId   string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // empty: fresh; else a returning node
 	NodeId      uint64                 `protobuf:"varint,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	Incarnation uint64                 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	Addresses   *NodeAddresses         `protobuf:"bytes,4,opt,name=addresses,proto3" json:"addresses,omitempty"`
 	Labels      map[string]string      `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Version     string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
-	// Random numbers of the directory's starts: the last that it knows to be registered, those after it, and at the end this one.
+	// Random numbers of the directory's starts: the last one known to be registered, later ones, and finally this one.
 	Starts        []uint64       `protobuf:"fixed64,7,rep,packed,name=starts,proto3" json:"starts,omitempty"`
 	Versions      *BuildVersions `protobuf:"bytes,8,opt,name=versions,proto3" json:"versions,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -472,7 +472,7 @@ type JoinResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	Nodes         []*Node                `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
-	Meta          *TabletDescriptor      `protobuf:"bytes,3,opt,name=meta,proto3" json:"meta,omitempty"` // where to ask
+	Meta          *TabletDescriptor      `protobuf:"bytes,3,opt,name=meta,proto3" json:"meta,omitempty"` // the location of meta
 	Agreed        *ClusterVersion        `protobuf:"bytes,4,opt,name=agreed,proto3" json:"agreed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -540,9 +540,9 @@ type FoundRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Founder       uint64                 `protobuf:"varint,1,opt,name=founder,proto3" json:"founder,omitempty"` // node id
 	Expect        uint32                 `protobuf:"varint,2,opt,name=expect,proto3" json:"expect,omitempty"`
-	Nodes         []uint64               `protobuf:"varint,3,rep,packed,name=nodes,proto3" json:"nodes,omitempty"` // all that the founder sees, itself included
+	Nodes         []uint64               `protobuf:"varint,3,rep,packed,name=nodes,proto3" json:"nodes,omitempty"` // all known to the founder, including itself
 	Attempt       uint64                 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`    // grows with each attempt of the founder
-	Withdraw      bool                   `protobuf:"varint,5,opt,name=withdraw,proto3" json:"withdraw,omitempty"`  // the founder gives this attempt up, and all before it: it will make no use of promises given for them
+	Withdraw      bool                   `protobuf:"varint,5,opt,name=withdraw,proto3" json:"withdraw,omitempty"`  // the founder abandons this attempt and all before it, and will not use promises given for them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -615,7 +615,7 @@ func (x *FoundRequest) GetWithdraw() bool {
 type FoundResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Granted       bool                   `protobuf:"varint,1,opt,name=granted,proto3" json:"granted,omitempty"`
-	Founder       uint64                 `protobuf:"varint,2,opt,name=founder,proto3" json:"founder,omitempty"` // whom this node has promised it to
+	Founder       uint64                 `protobuf:"varint,2,opt,name=founder,proto3" json:"founder,omitempty"` // the node that has this node's promise
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

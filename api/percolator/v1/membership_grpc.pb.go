@@ -28,13 +28,13 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// How nodes become one cluster. Served beside Percolator, on the same listener; with certificates only to nodes.
+// How nodes form a cluster. Served on the same listener as Percolator; with certificates only to nodes.
 type MembershipClient interface {
-	// Hello tells who answers. A node that belongs to no cluster yet answers as well.
+	// Hello identifies the answering node, which may not belong to a cluster yet.
 	Hello(ctx context.Context, in *HelloRequest, opts ...grpc.CallOption) (*HelloResponse, error)
 	// Join makes the caller, or its next incarnation, a node of the cluster.
 	Join(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (*JoinResponse, error)
-	// Found asks a fresh node to let the caller found the cluster that both of them expect.
+	// Found requests a fresh node's promise that the caller may found the cluster that both expect.
 	Found(ctx context.Context, in *FoundRequest, opts ...grpc.CallOption) (*FoundResponse, error)
 }
 
@@ -80,13 +80,13 @@ func (c *membershipClient) Found(ctx context.Context, in *FoundRequest, opts ...
 // All implementations must embed UnimplementedMembershipServer
 // for forward compatibility.
 //
-// How nodes become one cluster. Served beside Percolator, on the same listener; with certificates only to nodes.
+// How nodes form a cluster. Served on the same listener as Percolator; with certificates only to nodes.
 type MembershipServer interface {
-	// Hello tells who answers. A node that belongs to no cluster yet answers as well.
+	// Hello identifies the answering node, which may not belong to a cluster yet.
 	Hello(context.Context, *HelloRequest) (*HelloResponse, error)
 	// Join makes the caller, or its next incarnation, a node of the cluster.
 	Join(context.Context, *JoinRequest) (*JoinResponse, error)
-	// Found asks a fresh node to let the caller found the cluster that both of them expect.
+	// Found requests a fresh node's promise that the caller may found the cluster that both expect.
 	Found(context.Context, *FoundRequest) (*FoundResponse, error)
 	mustEmbedUnimplementedMembershipServer()
 }

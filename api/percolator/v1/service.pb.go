@@ -331,7 +331,7 @@ type LocateRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Table         uint32                 `protobuf:"varint,1,opt,name=table,proto3" json:"table,omitempty"`
 	Row           []byte                 `protobuf:"bytes,2,opt,name=row,proto3" json:"row,omitempty"`
-	Limit         uint32                 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"` // descriptors from the one that holds row, in range order
+	Limit         uint32                 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"` // maximum number of descriptors, in range order from the one that contains row
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -431,11 +431,11 @@ func (x *LocateResponse) GetTablets() []*TabletDescriptor {
 	return nil
 }
 
-// RestoreMark is in the record of a table from the beginning of its restore to the end.
+// RestoreMark identifies a restore in the record of its table.
 type RestoreMark struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Source        string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"` // which backup
-	At            uint64                 `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`        // the timestamp whose state is restored: no record is newer
+	Source        string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"` // the backup
+	At            uint64                 `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`        // the timestamp of the restored state: no record is newer
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -490,12 +490,12 @@ type Table struct {
 	Name      string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	SplitKeys [][]byte               `protobuf:"bytes,3,rep,name=split_keys,json=splitKeys,proto3" json:"split_keys,omitempty"`
 	DroppedTs uint64                 `protobuf:"varint,4,opt,name=dropped_ts,json=droppedTs,proto3" json:"dropped_ts,omitempty"`
-	Restoring *RestoreMark           `protobuf:"bytes,5,opt,name=restoring,proto3" json:"restoring,omitempty"` // set: it is being restored, and can't be opened until that is done
-	Restored  *RestoreMark           `protobuf:"bytes,6,opt,name=restored,proto3" json:"restored,omitempty"`   // of the restore that is done; unset: there was none
-	Hidden    bool                   `protobuf:"varint,7,opt,name=hidden,proto3" json:"hidden,omitempty"`      // it has grants, none of them the caller's: only its id is told
-	// Split keys that a CreateTable has asked for and at which no tablet begins yet. The same CreateTable goes on with them.
+	Restoring *RestoreMark           `protobuf:"bytes,5,opt,name=restoring,proto3" json:"restoring,omitempty"` // set while it is being restored and cannot be opened
+	Restored  *RestoreMark           `protobuf:"bytes,6,opt,name=restored,proto3" json:"restored,omitempty"`   // of its completed restore; unset: none
+	Hidden    bool                   `protobuf:"varint,7,opt,name=hidden,proto3" json:"hidden,omitempty"`      // it has grants, but none for the caller, who gets only its id
+	// Requested split keys at which no tablet begins yet. Repeating the CreateTable continues with them.
 	PendingSplitKeys [][]byte `protobuf:"bytes,8,rep,name=pending_split_keys,json=pendingSplitKeys,proto3" json:"pending_split_keys,omitempty"`
-	// The identity of the client that created the table, whose bounds it counts for; empty: it counts for no client.
+	// The identity of the client that created the table, against whose limits it counts; empty: none.
 	Owner         string `protobuf:"bytes,9,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -598,9 +598,9 @@ type CreateTableRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Name      string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	SplitKeys [][]byte               `protobuf:"bytes,2,rep,name=split_keys,json=splitKeys,proto3" json:"split_keys,omitempty"`
-	// The node may answer before all tablets are made: the caller asks again while split keys of the request are pending.
+	// The node may answer before all tablets exist: the caller repeats the request while its split keys are pending.
 	Stepwise bool `protobuf:"varint,3,opt,name=stepwise,proto3" json:"stepwise,omitempty"`
-	// Set by the node that serves the client, whatever the client sends: its identity, if it is bounded.
+	// The client's identity, if limits apply to it. Set by the node that serves the client; the client's own value is ignored.
 	Owner         string `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -711,8 +711,8 @@ func (x *CreateTableResponse) GetTable() *Table {
 type DropTableRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// The table that is meant, as TablesResponse told; another that has the name by now is not dropped. 0 if none had it:
-	// what is left to do of an earlier drop of that name is done.
+	// The table's id from TablesResponse; a different table that has the name by now is not dropped. 0 if no table had the name:
+	// completes an unfinished earlier drop of that name.
 	Id            uint32 `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1056,14 +1056,14 @@ func (x *SplitTabletRequest) GetRow() []byte {
 
 type NodeStatusRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The answer has node_id, incarnation and unix_ms alone, and is made at once.
+	// Answer at once, with only node_id, incarnation and unix_ms.
 	Brief bool `protobuf:"varint,1,opt,name=brief,proto3" json:"brief,omitempty"`
-	// Of tablets, only those are asked that the node believes to lead, or of which it knows no leader; whatever else costs a
-	// question to another node is left out.
+	// Query only tablets that the node believes to lead, or of which it knows no leader; omit everything else that needs a
+	// request to another node.
 	Leading bool `protobuf:"varint,2,opt,name=leading,proto3" json:"leading,omitempty"`
-	// The answer has node_id, incarnation and observers alone.
+	// Answer with only node_id, incarnation and observers.
 	Observers bool `protobuf:"varint,3,opt,name=observers,proto3" json:"observers,omitempty"`
-	// The answer has node_id, incarnation and clients alone.
+	// Answer with only node_id, incarnation and clients.
 	Clients       bool `protobuf:"varint,10,opt,name=clients,proto3" json:"clients,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1142,34 +1142,34 @@ type NodeStatusResponse struct {
 	OracleServed  uint64                 `protobuf:"varint,11,opt,name=oracle_served,json=oracleServed,proto3" json:"oracle_served,omitempty"`
 	OracleBatches uint64                 `protobuf:"varint,12,opt,name=oracle_batches,json=oracleBatches,proto3" json:"oracle_batches,omitempty"`
 	LogBatches    uint64                 `protobuf:"varint,13,opt,name=log_batches,json=logBatches,proto3" json:"log_batches,omitempty"`    // synced writes to the Raft log
-	LogRequests   uint64                 `protobuf:"varint,14,opt,name=log_requests,json=logRequests,proto3" json:"log_requests,omitempty"` // appends that they held
+	LogRequests   uint64                 `protobuf:"varint,14,opt,name=log_requests,json=logRequests,proto3" json:"log_requests,omitempty"` // appends in these writes
 	Addresses     []string               `protobuf:"bytes,15,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	History       *HistoryStatus         `protobuf:"bytes,16,opt,name=history,proto3" json:"history,omitempty"`
 	DiskFree      uint64                 `protobuf:"varint,17,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"`               // bytes
 	DiskUsed      uint64                 `protobuf:"varint,18,opt,name=disk_used,json=diskUsed,proto3" json:"disk_used,omitempty"`               // bytes, of the node's directory
-	WriteBlocked  string                 `protobuf:"bytes,19,opt,name=write_blocked,json=writeBlocked,proto3" json:"write_blocked,omitempty"`    // why the node takes no writes; empty: it does
+	WriteBlocked  string                 `protobuf:"bytes,19,opt,name=write_blocked,json=writeBlocked,proto3" json:"write_blocked,omitempty"`    // why the node refuses writes, or empty
 	Placement     *PlacementStatus       `protobuf:"bytes,20,opt,name=placement,proto3" json:"placement,omitempty"`                              // unset: another node leads meta
-	Linked        []string               `protobuf:"bytes,21,rep,name=linked,proto3" json:"linked,omitempty"`                                    // observers that some node which is alive runs
+	Linked        []string               `protobuf:"bytes,21,rep,name=linked,proto3" json:"linked,omitempty"`                                    // observers that a live node runs
 	UnixMs        int64                  `protobuf:"varint,22,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`                     // the node's clock
 	Meta          *MetaSight             `protobuf:"bytes,23,opt,name=meta,proto3" json:"meta,omitempty"`                                        // unset: the node does not serve yet
-	LinkedAgeMs   int64                  `protobuf:"varint,24,opt,name=linked_age_ms,json=linkedAgeMs,proto3" json:"linked_age_ms,omitempty"`    // how old linked is; -1: not known, meta has not answered
+	LinkedAgeMs   int64                  `protobuf:"varint,24,opt,name=linked_age_ms,json=linkedAgeMs,proto3" json:"linked_age_ms,omitempty"`    // age of linked; -1: unknown, meta has not answered
 	Certificates  []*CertificateStatus   `protobuf:"bytes,25,rep,name=certificates,proto3" json:"certificates,omitempty"`                        // the node's own and its authority's; none: plain text
-	PolicyDiffers []string               `protobuf:"bytes,28,rep,name=policy_differs,json=policyDiffers,proto3" json:"policy_differs,omitempty"` // settings that the node was given and that the cluster's policy overrules
-	Failed        string                 `protobuf:"bytes,30,opt,name=failed,proto3" json:"failed,omitempty"`                                    // why replicas of this node do not serve; empty: they do
-	Damaged       string                 `protobuf:"bytes,31,opt,name=damaged,proto3" json:"damaged,omitempty"`                                  // what of the node's store is damaged, for good; empty: nothing is known to be
-	Registering   string                 `protobuf:"bytes,40,opt,name=registering,proto3" json:"registering,omitempty"`                          // what keeps observers from being registered with every tablet; empty: they are
-	Log           *LogStatus             `protobuf:"bytes,41,opt,name=log,proto3" json:"log,omitempty"`                                          // unset: it is in memory
+	PolicyDiffers []string               `protobuf:"bytes,28,rep,name=policy_differs,json=policyDiffers,proto3" json:"policy_differs,omitempty"` // the node's settings that the cluster's policy overrides
+	Failed        string                 `protobuf:"bytes,30,opt,name=failed,proto3" json:"failed,omitempty"`                                    // why replicas of this node do not serve, or empty
+	Damaged       string                 `protobuf:"bytes,31,opt,name=damaged,proto3" json:"damaged,omitempty"`                                  // the permanent damage of the node's store, or empty
+	Registering   string                 `protobuf:"bytes,40,opt,name=registering,proto3" json:"registering,omitempty"`                          // why observers are not registered with every tablet yet, or empty
+	Log           *LogStatus             `protobuf:"bytes,41,opt,name=log,proto3" json:"log,omitempty"`                                          // unset: in memory
 	Versions      *BuildVersions         `protobuf:"bytes,42,opt,name=versions,proto3" json:"versions,omitempty"`
-	Agreed        *ClusterVersion        `protobuf:"bytes,43,opt,name=agreed,proto3" json:"agreed,omitempty"` // as the node knows it
-	Splits        *SplitsStatus          `protobuf:"bytes,44,opt,name=splits,proto3" json:"splits,omitempty"` // unset: another node leads meta, or the policy is that no tablet is split
-	Jobs          []*Job                 `protobuf:"bytes,60,rep,name=jobs,proto3" json:"jobs,omitempty"`     // that clients have reported to this node
-	// Certificates of before there were roles, which count as operators': of clients that have called this node within a
-	// day, and beside its own.
+	Agreed        *ClusterVersion        `protobuf:"bytes,43,opt,name=agreed,proto3" json:"agreed,omitempty"` // as known to the node
+	Splits        *SplitsStatus          `protobuf:"bytes,44,opt,name=splits,proto3" json:"splits,omitempty"` // unset: another node leads meta, or the policy disables splits
+	Jobs          []*Job                 `protobuf:"bytes,60,rep,name=jobs,proto3" json:"jobs,omitempty"`     // reported by clients to this node
+	// Certificates without a client role, which count as operators': of clients that called this node within a day, and the one
+	// in the folder of its own certificate.
 	Roleless      []*RolelessCertificate `protobuf:"bytes,61,rep,name=roleless,proto3" json:"roleless,omitempty"`
-	Revoked       *RevokedStatus         `protobuf:"bytes,62,opt,name=revoked,proto3" json:"revoked,omitempty"`                          // unset: it is of an earlier build, or in plain text
-	Stale         *StaleStatus           `protobuf:"bytes,63,opt,name=stale,proto3" json:"stale,omitempty"`                              // unset: no replica has been found to be stale since the process started
-	MaxTablets    uint64                 `protobuf:"varint,70,opt,name=max_tablets,json=maxTablets,proto3" json:"max_tablets,omitempty"` // that the policy allows, as the node knows it; 0: it is of an earlier build
-	Clients       []*ClientConnection    `protobuf:"bytes,71,rep,name=clients,proto3" json:"clients,omitempty"`                          // of this node, if they were asked for
+	Revoked       *RevokedStatus         `protobuf:"bytes,62,opt,name=revoked,proto3" json:"revoked,omitempty"`                          // unset: an earlier build, or plain text
+	Stale         *StaleStatus           `protobuf:"bytes,63,opt,name=stale,proto3" json:"stale,omitempty"`                              // unset: no stale replica found since the process started
+	MaxTablets    uint64                 `protobuf:"varint,70,opt,name=max_tablets,json=maxTablets,proto3" json:"max_tablets,omitempty"` // the policy's limit, as known to the node; 0: an earlier build
+	Clients       []*ClientConnection    `protobuf:"bytes,71,rep,name=clients,proto3" json:"clients,omitempty"`                          // of this node, if requested
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1477,13 +1477,13 @@ func (x *NodeStatusResponse) GetClients() []*ClientConnection {
 	return nil
 }
 
-// StaleStatus is about a node's replicas whose logs lack what they have acknowledged, since its directory is an older copy,
-// or its disk has lost synced writes.
+// StaleStatus counts a node's stale replicas, whose logs lack entries that they have acknowledged, because its directory is an
+// older copy or its disk has lost synced writes.
 type StaleStatus struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
-	Waiting uint32                 `protobuf:"varint,1,opt,name=waiting,proto3" json:"waiting,omitempty"` // that take no part in their groups, and wait to be removed and made anew
+	Waiting uint32                 `protobuf:"varint,1,opt,name=waiting,proto3" json:"waiting,omitempty"` // inactive ones that wait to be replaced
 	Found   uint32                 `protobuf:"varint,2,opt,name=found,proto3" json:"found,omitempty"`     // since the process started
-	// Tablets of an older copy that have no other replica, which nothing can be made anew from; they are served as they are.
+	// Tablets whose only replica is in an older copy, so that it cannot be replaced; they are served as they are.
 	Alone         []uint64 `protobuf:"varint,3,rep,packed,name=alone,proto3" json:"alone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1544,16 +1544,16 @@ func (x *StaleStatus) GetAlone() []uint64 {
 type ClientConnection struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	NodeId          uint64                 `protobuf:"varint,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	Id              uint64                 `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`    // of the connection, on this node since its start
-	Name            string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"` // in the client's certificate; empty: the connection is in plain text
+	Id              uint64                 `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`    // of the connection, unique on this node since its start
+	Name            string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"` // in the client's certificate; empty: plain text
 	Role            string                 `protobuf:"bytes,4,opt,name=role,proto3" json:"role,omitempty"`
-	By              string                 `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`     // what says who it is: certificate, or plain text
+	By              string                 `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`     // how it is identified: certificate, or plain text
 	From            string                 `protobuf:"bytes,6,opt,name=from,proto3" json:"from,omitempty"` // its address
 	ConnectedUnixMs int64                  `protobuf:"varint,7,opt,name=connected_unix_ms,json=connectedUnixMs,proto3" json:"connected_unix_ms,omitempty"`
 	Operations      uint64                 `protobuf:"varint,8,opt,name=operations,proto3" json:"operations,omitempty"` // on tablets, since then
-	Cells           uint64                 `protobuf:"varint,9,opt,name=cells,proto3" json:"cells,omitempty"`           // that these have read or written; at least one each
-	Rate            uint64                 `protobuf:"varint,10,opt,name=rate,proto3" json:"rate,omitempty"`            // of cells a second, lately
-	Refused         uint64                 `protobuf:"varint,11,opt,name=refused,proto3" json:"refused,omitempty"`      // operations that a bound of its identity's rate has refused
+	Cells           uint64                 `protobuf:"varint,9,opt,name=cells,proto3" json:"cells,omitempty"`           // read or written by these; at least one each
+	Rate            uint64                 `protobuf:"varint,10,opt,name=rate,proto3" json:"rate,omitempty"`            // recent cells per second
+	Refused         uint64                 `protobuf:"varint,11,opt,name=refused,proto3" json:"refused,omitempty"`      // operations refused because of its identity's rate limit
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1665,11 +1665,11 @@ func (x *ClientConnection) GetRefused() uint64 {
 	return 0
 }
 
-// RevokedStatus is the list of revoked certificates that a node goes by.
+// RevokedStatus describes a node's list of revoked certificates.
 type RevokedStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Count         uint32                 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
-	Digest        string                 `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"` // the same where the same certificates are revoked
+	Digest        string                 `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"` // equal if the same certificates are revoked
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1718,12 +1718,12 @@ func (x *RevokedStatus) GetDigest() string {
 	return ""
 }
 
-// RolelessCertificate is a client's certificate without a role.
+// RolelessCertificate is a client's certificate without a client role.
 type RolelessCertificate struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                                  // in it
-	SeenUnixMs    int64                  `protobuf:"varint,2,opt,name=seen_unix_ms,json=seenUnixMs,proto3" json:"seen_unix_ms,omitempty"` // the last call; 0: none is known
-	File          string                 `protobuf:"bytes,3,opt,name=file,proto3" json:"file,omitempty"`                                  // in which the node has it, without its folder; empty: it has not
+	SeenUnixMs    int64                  `protobuf:"varint,2,opt,name=seen_unix_ms,json=seenUnixMs,proto3" json:"seen_unix_ms,omitempty"` // the last call; 0: none known
+	File          string                 `protobuf:"bytes,3,opt,name=file,proto3" json:"file,omitempty"`                                  // the node's file with it, without its folder; empty: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1779,24 +1779,24 @@ func (x *RolelessCertificate) GetFile() string {
 	return ""
 }
 
-// Job is work of the cluster, or of a client on all of it, that takes its time.
+// Job is long-running work of the cluster or of a client.
 type Job struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`                                            // backup, restore, backfill, drain, move, or table: the tablets of a table's split keys
-	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`                                                // tells jobs of one kind apart
-	Subject       string                 `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"`                                      // what it is about, in words
-	State         string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`                                          // running, done, failed; silent: nothing has been heard of it lately; blocked; unfinished: see detail
-	Detail        string                 `protobuf:"bytes,5,opt,name=detail,proto3" json:"detail,omitempty"`                                        // why, and what to do; may be empty
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`                                                // unique among jobs of one kind
+	Subject       string                 `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"`                                      // description
+	State         string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`                                          // running, done, failed; silent: no recent report; blocked; unfinished: see detail
+	Detail        string                 `protobuf:"bytes,5,opt,name=detail,proto3" json:"detail,omitempty"`                                        // reason and remedy; may be empty
 	Done          uint64                 `protobuf:"varint,6,opt,name=done,proto3" json:"done,omitempty"`                                           // of total
-	Total         uint64                 `protobuf:"varint,7,opt,name=total,proto3" json:"total,omitempty"`                                         // 0: not known
-	Unit          string                 `protobuf:"bytes,8,opt,name=unit,proto3" json:"unit,omitempty"`                                            // that done and total count
+	Total         uint64                 `protobuf:"varint,7,opt,name=total,proto3" json:"total,omitempty"`                                         // 0: unknown
+	Unit          string                 `protobuf:"bytes,8,opt,name=unit,proto3" json:"unit,omitempty"`                                            // of done and total
 	Bytes         uint64                 `protobuf:"varint,9,opt,name=bytes,proto3" json:"bytes,omitempty"`                                         // so far; 0: not counted
 	Records       uint64                 `protobuf:"varint,10,opt,name=records,proto3" json:"records,omitempty"`                                    // likewise
-	By            string                 `protobuf:"bytes,11,opt,name=by,proto3" json:"by,omitempty"`                                               // who has started it, as they say; may be empty
-	StartedUnixMs int64                  `protobuf:"varint,12,opt,name=started_unix_ms,json=startedUnixMs,proto3" json:"started_unix_ms,omitempty"` // 0: not known
-	SeenUnixMs    int64                  `protobuf:"varint,13,opt,name=seen_unix_ms,json=seenUnixMs,proto3" json:"seen_unix_ms,omitempty"`          // the last sign of life; 0: not known
-	NodeId        uint64                 `protobuf:"varint,14,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`                        // the node that it reports to, or that it is about; 0: none
-	Tables        []string               `protobuf:"bytes,15,rep,name=tables,proto3" json:"tables,omitempty"`                                       // that it is about, if it is not about all
+	By            string                 `protobuf:"bytes,11,opt,name=by,proto3" json:"by,omitempty"`                                               // who started it, as reported; may be empty
+	StartedUnixMs int64                  `protobuf:"varint,12,opt,name=started_unix_ms,json=startedUnixMs,proto3" json:"started_unix_ms,omitempty"` // 0: unknown
+	SeenUnixMs    int64                  `protobuf:"varint,13,opt,name=seen_unix_ms,json=seenUnixMs,proto3" json:"seen_unix_ms,omitempty"`          // the last report; 0: unknown
+	NodeId        uint64                 `protobuf:"varint,14,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`                        // the node that it reports to or concerns; 0: none
+	Tables        []string               `protobuf:"bytes,15,rep,name=tables,proto3" json:"tables,omitempty"`                                       // that it concerns, unless all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1936,18 +1936,18 @@ func (x *Job) GetTables() []string {
 	return nil
 }
 
-// LogStatus is about the Raft log of all tablets of a node.
+// LogStatus describes the Raft log of all tablets of a node.
 type LogStatus struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
-	Dir             string                 `protobuf:"bytes,1,opt,name=dir,proto3" json:"dir,omitempty"`                                                   // as the node was given it; empty: it is inside of the node's directory
-	DiskFree        uint64                 `protobuf:"varint,2,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"`                        // bytes, where the log is
+	Dir             string                 `protobuf:"bytes,1,opt,name=dir,proto3" json:"dir,omitempty"`                                                   // as configured; empty: inside the node's directory
+	DiskFree        uint64                 `protobuf:"varint,2,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"`                        // bytes, on the log's file system
 	Segments        uint64                 `protobuf:"varint,3,opt,name=segments,proto3" json:"segments,omitempty"`                                        // files
 	Bytes           uint64                 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`                                              // of these files
-	LiveBytes       uint64                 `protobuf:"varint,5,opt,name=live_bytes,json=liveBytes,proto3" json:"live_bytes,omitempty"`                     // of them, of entries that are kept
+	LiveBytes       uint64                 `protobuf:"varint,5,opt,name=live_bytes,json=liveBytes,proto3" json:"live_bytes,omitempty"`                     // of live entries in them
 	Written         uint64                 `protobuf:"varint,6,opt,name=written,proto3" json:"written,omitempty"`                                          // bytes, since the start
 	Syncs           uint64                 `protobuf:"varint,7,opt,name=syncs,proto3" json:"syncs,omitempty"`                                              // since the start
-	Unchecked       uint64                 `protobuf:"varint,8,opt,name=unchecked,proto3" json:"unchecked,omitempty"`                                      // bytes behind the last checkpoint: what a start applies again
-	CheckpointAgeMs int64                  `protobuf:"varint,9,opt,name=checkpoint_age_ms,json=checkpointAgeMs,proto3" json:"checkpoint_age_ms,omitempty"` // 0: nothing is behind it
+	Unchecked       uint64                 `protobuf:"varint,8,opt,name=unchecked,proto3" json:"unchecked,omitempty"`                                      // bytes after the last checkpoint, which a restart applies again
+	CheckpointAgeMs int64                  `protobuf:"varint,9,opt,name=checkpoint_age_ms,json=checkpointAgeMs,proto3" json:"checkpoint_age_ms,omitempty"` // 0: nothing after it
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -2125,14 +2125,14 @@ func (x *ObserversResponse) GetObservers() []*ObserverState {
 	return nil
 }
 
-// CertificateStatus is when a certificate that a node uses ends.
+// CertificateStatus describes the validity of a node's certificate.
 type CertificateStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	File          string                 `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"` // without its folder
 	ExpiresUnixMs int64                  `protobuf:"varint,2,opt,name=expires_unix_ms,json=expiresUnixMs,proto3" json:"expires_unix_ms,omitempty"`
-	Problem       string                 `protobuf:"bytes,3,opt,name=problem,proto3" json:"problem,omitempty"`    // it has ended, will soon, or does not fit; empty: nothing is wrong
-	Critical      bool                   `protobuf:"varint,4,opt,name=critical,proto3" json:"critical,omitempty"` // because of the problem new connections fail, or will once the node starts again
-	Issuer        string                 `protobuf:"bytes,5,opt,name=issuer,proto3" json:"issuer,omitempty"`      // of the node's own certificate: which authority has signed it, by its key
+	Problem       string                 `protobuf:"bytes,3,opt,name=problem,proto3" json:"problem,omitempty"`    // it has expired, expires soon, or does not cover the node's address; empty: none
+	Critical      bool                   `protobuf:"varint,4,opt,name=critical,proto3" json:"critical,omitempty"` // because of the problem new connections fail, or will after a restart
+	Issuer        string                 `protobuf:"bytes,5,opt,name=issuer,proto3" json:"issuer,omitempty"`      // of the node's own certificate: the authority that signed it, by its key
 	Trusted       []string               `protobuf:"bytes,6,rep,name=trusted,proto3" json:"trusted,omitempty"`    // likewise: the authorities whose certificates the node accepts
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2210,12 +2210,12 @@ func (x *CertificateStatus) GetTrusted() []string {
 	return nil
 }
 
-// MetaSight is what a node knows of the meta tablet by itself.
+// MetaSight is a node's own view of the meta tablet.
 type MetaSight struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	AnsweredAgoMs int64                  `protobuf:"varint,1,opt,name=answered_ago_ms,json=answeredAgoMs,proto3" json:"answered_ago_ms,omitempty"` // since meta's last answer to this node; -1: there was none
-	Error         string                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`                                         // why the last question had none; empty: it had one
-	LeaderNode    uint64                 `protobuf:"varint,3,opt,name=leader_node,json=leaderNode,proto3" json:"leader_node,omitempty"`            // who is believed to lead it; 0: nobody is
+	AnsweredAgoMs int64                  `protobuf:"varint,1,opt,name=answered_ago_ms,json=answeredAgoMs,proto3" json:"answered_ago_ms,omitempty"` // time since meta's last answer to this node; -1: none
+	Error         string                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`                                         // of the last request to meta, or empty
+	LeaderNode    uint64                 `protobuf:"varint,3,opt,name=leader_node,json=leaderNode,proto3" json:"leader_node,omitempty"`            // the presumed leader; 0: unknown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2275,15 +2275,15 @@ func (x *MetaSight) GetLeaderNode() uint64 {
 type ObserverState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Info          *ObserverInfo          `protobuf:"bytes,1,opt,name=info,proto3" json:"info,omitempty"`
-	Linked        bool                   `protobuf:"varint,2,opt,name=linked,proto3" json:"linked,omitempty"`               // a process that this node knows runs it
+	Linked        bool                   `protobuf:"varint,2,opt,name=linked,proto3" json:"linked,omitempty"`               // a process known to this node runs it
 	Notifications uint64                 `protobuf:"varint,3,opt,name=notifications,proto3" json:"notifications,omitempty"` // waiting or running
 	Parked        uint64                 `protobuf:"varint,4,opt,name=parked,proto3" json:"parked,omitempty"`
 	Intents       uint64                 `protobuf:"varint,5,opt,name=intents,proto3" json:"intents,omitempty"`
-	OldestTs      uint64                 `protobuf:"varint,6,opt,name=oldest_ts,json=oldestTs,proto3" json:"oldest_ts,omitempty"` // of those that wait; 0: none
-	Status        *ObserverStatus        `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`                      // of the runs on all nodes, added up; limit is a process's; unset: no node that answered runs it
-	Backfill      *Backfill              `protobuf:"bytes,8,opt,name=backfill,proto3" json:"backfill,omitempty"`                  // the last one; unset: there was none
-	Nodes         []uint64               `protobuf:"varint,9,rep,packed,name=nodes,proto3" json:"nodes,omitempty"`                // that status adds up: those that run it and have answered
-	Silent        []uint64               `protobuf:"varint,10,rep,packed,name=silent,proto3" json:"silent,omitempty"`             // nodes that are alive and have not answered: what they run is missing
+	OldestTs      uint64                 `protobuf:"varint,6,opt,name=oldest_ts,json=oldestTs,proto3" json:"oldest_ts,omitempty"` // of the waiting ones; 0: none
+	Status        *ObserverStatus        `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`                      // sum over the nodes; limit is per process; unset: no answering node runs it
+	Backfill      *Backfill              `protobuf:"bytes,8,opt,name=backfill,proto3" json:"backfill,omitempty"`                  // the last one; unset: none
+	Nodes         []uint64               `protobuf:"varint,9,rep,packed,name=nodes,proto3" json:"nodes,omitempty"`                // included in status: those that run it and have answered
+	Silent        []uint64               `protobuf:"varint,10,rep,packed,name=silent,proto3" json:"silent,omitempty"`             // live nodes that have not answered, whose runs are missing
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2392,12 +2392,12 @@ func (x *ObserverState) GetSilent() []uint64 {
 type Backfill struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Ts            uint64                 `protobuf:"varint,2,opt,name=ts,proto3" json:"ts,omitempty"`                         // start: rows that exist at it are marked
+	Ts            uint64                 `protobuf:"varint,2,opt,name=ts,proto3" json:"ts,omitempty"`                         // start: rows that exist at this timestamp are marked
 	Rows          uint64                 `protobuf:"varint,3,opt,name=rows,proto3" json:"rows,omitempty"`                     // marked so far
 	NextRow       []byte                 `protobuf:"bytes,4,opt,name=next_row,json=nextRow,proto3" json:"next_row,omitempty"` // rows before it are done
 	Done          bool                   `protobuf:"varint,5,opt,name=done,proto3" json:"done,omitempty"`
 	Cancelled     bool                   `protobuf:"varint,6,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
-	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"` // why it does not go on, if it does not
+	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"` // why it has stopped, or empty
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2483,11 +2483,11 @@ func (x *Backfill) GetError() string {
 
 type HoldHistoryRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
-	Holder string                 `protobuf:"bytes,1,opt,name=holder,proto3" json:"holder,omitempty"`             // any text that no other process uses; a later request of the same holder replaces the earlier
-	Oldest uint64                 `protobuf:"varint,2,opt,name=oldest,proto3" json:"oldest,omitempty"`            // nothing readable at this timestamp or later is collected; 0: give the hold back
-	TtlMs  uint32                 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // the hold's end, unless repeated; capped
-	// A secret of the holder: a hold is replaced and given back only with the token that it was taken with. The name alone
-	// is no secret, operators see it. At most 64 bytes; empty for clients that know of no tokens.
+	Holder string                 `protobuf:"bytes,1,opt,name=holder,proto3" json:"holder,omitempty"`             // any text unique to the process; a later request of the same holder replaces the earlier one
+	Oldest uint64                 `protobuf:"varint,2,opt,name=oldest,proto3" json:"oldest,omitempty"`            // nothing readable at this timestamp or later is collected; 0: release the hold
+	TtlMs  uint32                 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // duration of the hold, unless repeated; capped
+	// A secret of the holder: replacing or releasing a hold requires the token of its creation. The holder's name is not secret,
+	// because operators see it. At most 64 bytes; empty for clients without tokens.
 	Token         []byte `protobuf:"bytes,4,opt,name=token,proto3" json:"token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2553,7 +2553,7 @@ func (x *HoldHistoryRequest) GetToken() []byte {
 
 type HoldHistoryResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Bound         uint64                 `protobuf:"varint,1,opt,name=bound,proto3" json:"bound,omitempty"`                          // reads below it are refused already
+	Bound         uint64                 `protobuf:"varint,1,opt,name=bound,proto3" json:"bound,omitempty"`                          // reads below it are already refused
 	TtlMs         uint32                 `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`             // as granted
 	HistoryMs     uint64                 `protobuf:"varint,3,opt,name=history_ms,json=historyMs,proto3" json:"history_ms,omitempty"` // how long history is kept without a hold
 	unknownFields protoimpl.UnknownFields
@@ -2630,10 +2630,10 @@ type ObserverStatus struct {
 	Waiting       uint32                 `protobuf:"varint,15,opt,name=waiting,proto3" json:"waiting,omitempty"` // for a backoff
 	Stuck         uint32                 `protobuf:"varint,16,opt,name=stuck,proto3" json:"stuck,omitempty"`
 	Paused        bool                   `protobuf:"varint,17,opt,name=paused,proto3" json:"paused,omitempty"`
-	Limit         uint32                 `protobuf:"varint,18,opt,name=limit,proto3" json:"limit,omitempty"`         // most runs at once, in force
-	Contended     uint32                 `protobuf:"varint,24,opt,name=contended,proto3" json:"contended,omitempty"` // cells whose runs have come to nothing some dozens of times in a row, mostly by conflicts
-	Unserved      uint32                 `protobuf:"varint,26,opt,name=unserved,proto3" json:"unserved,omitempty"`   // likewise, mostly because the function or a node has said that something is unavailable
-	Rows          []*ObserverRow         `protobuf:"bytes,25,rep,name=rows,proto3" json:"rows,omitempty"`            // those worth a look, some dozens at most; the ones that have run longest come first
+	Limit         uint32                 `protobuf:"varint,18,opt,name=limit,proto3" json:"limit,omitempty"`         // maximum concurrent runs in force
+	Contended     uint32                 `protobuf:"varint,24,opt,name=contended,proto3" json:"contended,omitempty"` // cells with dozens of consecutive unsuccessful runs, mostly because of conflicts
+	Unserved      uint32                 `protobuf:"varint,26,opt,name=unserved,proto3" json:"unserved,omitempty"`   // likewise, mostly because the function or a node reported something unavailable
+	Rows          []*ObserverRow         `protobuf:"bytes,25,rep,name=rows,proto3" json:"rows,omitempty"`            // a few dozen conspicuous rows, the longest running first
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2815,15 +2815,15 @@ func (x *ObserverStatus) GetRows() []*ObserverRow {
 	return nil
 }
 
-// A row whose observer runs for long, or again and again, on the node that tells of it.
+// A row whose observer runs for long, or repeatedly, on the reporting node.
 type ObserverRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Row           []byte                 `protobuf:"bytes,1,opt,name=row,proto3" json:"row,omitempty"`
-	RunningMs     uint64                 `protobuf:"varint,2,opt,name=running_ms,json=runningMs,proto3" json:"running_ms,omitempty"` // how long its run has gone on; 0: it does not run, or has just begun
-	Overdue       bool                   `protobuf:"varint,3,opt,name=overdue,proto3" json:"overdue,omitempty"`                      // the run is past its deadline and has been given up
-	Retries       uint32                 `protobuf:"varint,4,opt,name=retries,proto3" json:"retries,omitempty"`                      // runs in a row that came to nothing: conflicts, and nodes that did not answer; 0: few
+	RunningMs     uint64                 `protobuf:"varint,2,opt,name=running_ms,json=runningMs,proto3" json:"running_ms,omitempty"` // duration of its run so far; 0: not running, or just started
+	Overdue       bool                   `protobuf:"varint,3,opt,name=overdue,proto3" json:"overdue,omitempty"`                      // the run has exceeded its deadline and was abandoned
+	Retries       uint32                 `protobuf:"varint,4,opt,name=retries,proto3" json:"retries,omitempty"`                      // consecutive unsuccessful runs: conflicts, and nodes without an answer; 0: few
 	Runs          uint32                 `protobuf:"varint,5,opt,name=runs,proto3" json:"runs,omitempty"`                            // runs within ten seconds; 0: few
-	Unserved      uint32                 `protobuf:"varint,6,opt,name=unserved,proto3" json:"unserved,omitempty"`                    // of retries, how many were no conflicts
+	Unserved      uint32                 `protobuf:"varint,6,opt,name=unserved,proto3" json:"unserved,omitempty"`                    // those of retries that were not conflicts
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2900,17 +2900,17 @@ func (x *ObserverRow) GetUnserved() uint32 {
 	return 0
 }
 
-// History collection, as the node that leads meta sees it.
+// History collection, as seen by the node that leads meta.
 type HistoryStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Bound         uint64                 `protobuf:"varint,1,opt,name=bound,proto3" json:"bound,omitempty"`                         // the least of all tablets
-	Safepoint     uint64                 `protobuf:"varint,2,opt,name=safepoint,proto3" json:"safepoint,omitempty"`                 // the least of all tablets
+	Bound         uint64                 `protobuf:"varint,1,opt,name=bound,proto3" json:"bound,omitempty"`                         // the lowest of all tablets
+	Safepoint     uint64                 `protobuf:"varint,2,opt,name=safepoint,proto3" json:"safepoint,omitempty"`                 // the lowest of all tablets
 	Target        uint64                 `protobuf:"varint,3,opt,name=target,proto3" json:"target,omitempty"`                       // the bound that is being published or confirmed; 0: none
-	BlockedBy     string                 `protobuf:"bytes,4,opt,name=blocked_by,json=blockedBy,proto3" json:"blocked_by,omitempty"` // what keeps the bound or its confirmation back; empty: nothing
-	Collected     uint64                 `protobuf:"varint,5,opt,name=collected,proto3" json:"collected,omitempty"`                 // entries deleted since the leaders began
+	BlockedBy     string                 `protobuf:"bytes,4,opt,name=blocked_by,json=blockedBy,proto3" json:"blocked_by,omitempty"` // what blocks the bound or its confirmation, or empty
+	Collected     uint64                 `protobuf:"varint,5,opt,name=collected,proto3" json:"collected,omitempty"`                 // entries deleted since the leaders' elections
 	Holds         uint32                 `protobuf:"varint,6,opt,name=holds,proto3" json:"holds,omitempty"`                         // live holds
 	OldestHold    uint64                 `protobuf:"varint,7,opt,name=oldest_hold,json=oldestHold,proto3" json:"oldest_hold,omitempty"`
-	BackupHolds   []*BackupHold          `protobuf:"bytes,8,rep,name=backup_holds,json=backupHolds,proto3" json:"backup_holds,omitempty"` // also those that are older than max_hold_ms and hold nothing any more
+	BackupHolds   []*BackupHold          `protobuf:"bytes,8,rep,name=backup_holds,json=backupHolds,proto3" json:"backup_holds,omitempty"` // also those that are older than max_hold_ms and have no effect
 	MaxHoldMs     uint64                 `protobuf:"varint,9,opt,name=max_hold_ms,json=maxHoldMs,proto3" json:"max_hold_ms,omitempty"`    // age up to which a timestamp is held
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3009,15 +3009,15 @@ func (x *HistoryStatus) GetMaxHoldMs() uint64 {
 	return 0
 }
 
-// History that is held for the next increment upon a backup: until that is made, until it is released, or until it is
-// older than the policy's collection-max-hold.
+// A hold on history for the next increment of a backup, until that is created, the hold is released, or it is older than the
+// policy's collection-max-hold.
 type BackupHold struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Backup string                 `protobuf:"bytes,1,opt,name=backup,proto3" json:"backup,omitempty"` // its name
 	At     uint64                 `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`        // nothing readable at this timestamp or later is collected
-	// In requests: a secret of who makes the backup, with which its next increment ends the hold. 1 to 64 bytes.
+	// In requests: a secret of the backup's creator, with which the next increment releases the hold. 1 to 64 bytes.
 	Token         []byte `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`
-	By            string `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"` // the name in the certificate of who asked for it, which the node fills in; empty: it had none
+	By            string `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"` // the name in the caller's certificate, set by the node; empty: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3080,15 +3080,15 @@ func (x *BackupHold) GetBy() string {
 	return ""
 }
 
-// Where replicas are and ought to be, as the node that leads meta sees it.
+// Automatic splits and merges by the node that leads meta.
 type SplitsStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	BySize        uint64                 `protobuf:"varint,1,opt,name=by_size,json=bySize,proto3" json:"by_size,omitempty"`             // tablets that were split since this node leads meta, for they were too large
-	ByLoad        uint64                 `protobuf:"varint,2,opt,name=by_load,json=byLoad,proto3" json:"by_load,omitempty"`             // likewise, for they were too busy
+	BySize        uint64                 `protobuf:"varint,1,opt,name=by_size,json=bySize,proto3" json:"by_size,omitempty"`             // tablets split because of their size since this node leads meta
+	ByLoad        uint64                 `protobuf:"varint,2,opt,name=by_load,json=byLoad,proto3" json:"by_load,omitempty"`             // likewise, because of their load
 	MaxBytes      uint64                 `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`       // a larger tablet is split
-	MaxLoad       uint64                 `protobuf:"varint,4,opt,name=max_load,json=maxLoad,proto3" json:"max_load,omitempty"`          // one with more operations a second is
-	MaxTablets    uint32                 `protobuf:"varint,5,opt,name=max_tablets,json=maxTablets,proto3" json:"max_tablets,omitempty"` // while there are fewer
-	Merged        uint64                 `protobuf:"varint,6,opt,name=merged,proto3" json:"merged,omitempty"`                           // boundaries between tablets that were taken away since this node leads meta
+	MaxLoad       uint64                 `protobuf:"varint,4,opt,name=max_load,json=maxLoad,proto3" json:"max_load,omitempty"`          // a tablet with more operations per second is split
+	MaxTablets    uint32                 `protobuf:"varint,5,opt,name=max_tablets,json=maxTablets,proto3" json:"max_tablets,omitempty"` // limit of automatic splits
+	Merged        uint64                 `protobuf:"varint,6,opt,name=merged,proto3" json:"merged,omitempty"`                           // boundaries between tablets removed since this node leads meta
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3165,17 +3165,18 @@ func (x *SplitsStatus) GetMerged() uint64 {
 	return 0
 }
 
+// Placement of replicas, as seen by the node that leads meta.
 type PlacementStatus struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
-	Target          uint32                 `protobuf:"varint,1,opt,name=target,proto3" json:"target,omitempty"`                                                                                                           // replicas of each tablet: as configured, or fewer as long as there are too few nodes
+	Target          uint32                 `protobuf:"varint,1,opt,name=target,proto3" json:"target,omitempty"`                                                                                                           // replicas of each tablet: as configured, or fewer while there are too few nodes
 	UnderReplicated uint32                 `protobuf:"varint,2,opt,name=under_replicated,json=underReplicated,proto3" json:"under_replicated,omitempty"`                                                                  // tablets with fewer voters on live nodes than that
 	Changing        uint32                 `protobuf:"varint,3,opt,name=changing,proto3" json:"changing,omitempty"`                                                                                                       // tablets whose replicas are being changed
-	Orders          uint32                 `protobuf:"varint,4,opt,name=orders,proto3" json:"orders,omitempty"`                                                                                                           // moves that an operator has ordered and that are not done
-	Moves           uint64                 `protobuf:"varint,5,opt,name=moves,proto3" json:"moves,omitempty"`                                                                                                             // replicas that were moved or added, since this node leads meta
-	Transfers       uint64                 `protobuf:"varint,6,opt,name=transfers,proto3" json:"transfers,omitempty"`                                                                                                     // leaders that were moved, likewise
-	Failures        uint64                 `protobuf:"varint,7,opt,name=failures,proto3" json:"failures,omitempty"`                                                                                                       // steps that failed and are repeated, likewise
-	Blocked         []string               `protobuf:"bytes,8,rep,name=blocked,proto3" json:"blocked,omitempty"`                                                                                                          // what does not go on, and why; a few
-	BlockedNodes    map[uint64]string      `protobuf:"bytes,9,rep,name=blocked_nodes,json=blockedNodes,proto3" json:"blocked_nodes,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // nodes that drain and can't go on with it, and why
+	Orders          uint32                 `protobuf:"varint,4,opt,name=orders,proto3" json:"orders,omitempty"`                                                                                                           // unfinished moves requested by operators
+	Moves           uint64                 `protobuf:"varint,5,opt,name=moves,proto3" json:"moves,omitempty"`                                                                                                             // replicas moved or added since this node leads meta
+	Transfers       uint64                 `protobuf:"varint,6,opt,name=transfers,proto3" json:"transfers,omitempty"`                                                                                                     // leaders moved, likewise
+	Failures        uint64                 `protobuf:"varint,7,opt,name=failures,proto3" json:"failures,omitempty"`                                                                                                       // failed steps, which are repeated, likewise
+	Blocked         []string               `protobuf:"bytes,8,rep,name=blocked,proto3" json:"blocked,omitempty"`                                                                                                          // a few of the blocked changes, with the reasons
+	BlockedNodes    map[uint64]string      `protobuf:"bytes,9,rep,name=blocked_nodes,json=blockedNodes,proto3" json:"blocked_nodes,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // nodes whose drain is blocked, with the reason
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }

@@ -37,25 +37,25 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// What a remote client needs.
+// The service for remote clients.
 type PercolatorClient interface {
-	// Tablet operations, many in flight, answered in any order and matched by id.
+	// Executes tablet operations, many in flight, answered in any order and matched by id.
 	Operations(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[OperationBatch, OperationResults], error)
-	// Timestamps from the oracle: first, first+1, ..., first+count-1.
+	// Returns timestamps from the oracle: first, first+1, ..., first+count-1.
 	Timestamps(ctx context.Context, in *TimestampsRequest, opts ...grpc.CallOption) (*TimestampsResponse, error)
-	// The tablets that hold [row, ...) of a table, from the tablet map; at most limit.
+	// Returns at most limit tablets of a table from the one that contains row on, from the tablet map.
 	Locate(ctx context.Context, in *LocateRequest, opts ...grpc.CallOption) (*LocateResponse, error)
 	CreateTable(ctx context.Context, in *CreateTableRequest, opts ...grpc.CallOption) (*CreateTableResponse, error)
 	DropTable(ctx context.Context, in *DropTableRequest, opts ...grpc.CallOption) (*DropTableResponse, error)
 	Tables(ctx context.Context, in *TablesRequest, opts ...grpc.CallOption) (*TablesResponse, error)
 	GetCatalogue(ctx context.Context, in *CatalogueRequest, opts ...grpc.CallOption) (*Catalogue, error)
-	// Positive knowledge of dead workers (design section 4, invariant 7).
+	// Reports whether a worker is known to be dead (design section 4, invariant 7).
 	WorkerDead(ctx context.Context, in *WorkerDeadRequest, opts ...grpc.CallOption) (*WorkerDeadResponse, error)
 	SplitTablet(ctx context.Context, in *SplitTabletRequest, opts ...grpc.CallOption) (*SplitResponse, error)
 	NodeStatus(ctx context.Context, in *NodeStatusRequest, opts ...grpc.CallOption) (*NodeStatusResponse, error)
-	// The observers of the catalogue, with what waits for them and what this node runs of them.
+	// Returns the observers of the catalogue, with their pending notifications and their runs on this node.
 	Observers(ctx context.Context, in *ObserversRequest, opts ...grpc.CallOption) (*ObserversResponse, error)
-	// Keeps history from being collected above a timestamp, for a while (a capped lease, advisory).
+	// Prevents the collection of history from a timestamp on for a limited time (a capped, advisory lease).
 	HoldHistory(ctx context.Context, in *HoldHistoryRequest, opts ...grpc.CallOption) (*HoldHistoryResponse, error)
 }
 
@@ -194,25 +194,25 @@ func (c *percolatorClient) HoldHistory(ctx context.Context, in *HoldHistoryReque
 // All implementations must embed UnimplementedPercolatorServer
 // for forward compatibility.
 //
-// What a remote client needs.
+// The service for remote clients.
 type PercolatorServer interface {
-	// Tablet operations, many in flight, answered in any order and matched by id.
+	// Executes tablet operations, many in flight, answered in any order and matched by id.
 	Operations(grpc.BidiStreamingServer[OperationBatch, OperationResults]) error
-	// Timestamps from the oracle: first, first+1, ..., first+count-1.
+	// Returns timestamps from the oracle: first, first+1, ..., first+count-1.
 	Timestamps(context.Context, *TimestampsRequest) (*TimestampsResponse, error)
-	// The tablets that hold [row, ...) of a table, from the tablet map; at most limit.
+	// Returns at most limit tablets of a table from the one that contains row on, from the tablet map.
 	Locate(context.Context, *LocateRequest) (*LocateResponse, error)
 	CreateTable(context.Context, *CreateTableRequest) (*CreateTableResponse, error)
 	DropTable(context.Context, *DropTableRequest) (*DropTableResponse, error)
 	Tables(context.Context, *TablesRequest) (*TablesResponse, error)
 	GetCatalogue(context.Context, *CatalogueRequest) (*Catalogue, error)
-	// Positive knowledge of dead workers (design section 4, invariant 7).
+	// Reports whether a worker is known to be dead (design section 4, invariant 7).
 	WorkerDead(context.Context, *WorkerDeadRequest) (*WorkerDeadResponse, error)
 	SplitTablet(context.Context, *SplitTabletRequest) (*SplitResponse, error)
 	NodeStatus(context.Context, *NodeStatusRequest) (*NodeStatusResponse, error)
-	// The observers of the catalogue, with what waits for them and what this node runs of them.
+	// Returns the observers of the catalogue, with their pending notifications and their runs on this node.
 	Observers(context.Context, *ObserversRequest) (*ObserversResponse, error)
-	// Keeps history from being collected above a timestamp, for a while (a capped lease, advisory).
+	// Prevents the collection of history from a timestamp on for a limited time (a capped, advisory lease).
 	HoldHistory(context.Context, *HoldHistoryRequest) (*HoldHistoryResponse, error)
 	mustEmbedUnimplementedPercolatorServer()
 }
