@@ -21,7 +21,7 @@ import (
 // Deferred calls of main do not run. register registers the program's observers and tables;
 // it may be nil.
 func Main(register func(r *percolator.Registry), opts ...Option) {
-	// A signal is dropped while the channel is full: one drains the node, a second stops it.
+	// The first signal drains the node, the second stops it; more are dropped.
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	line := &shell.App{
@@ -42,8 +42,7 @@ func Main(register func(r *percolator.Registry), opts ...Option) {
 	os.Exit(cli.Run(context.Background(), line, os.Args[1:]))
 }
 
-// start opens a node. The runtime's memory limit is set before, since the sizes of the store
-// follow from the same bound.
+// start sets the runtime's memory limit, from which the store's sizes also follow, and opens a node.
 func start(ctx context.Context, cfg node.Config) (shell.RunningNode, error) {
 	memory.Hold(memory.Find(cfg.Memory))
 	n, err := node.Open(ctx, cfg)
@@ -58,12 +57,11 @@ type Option func(*options)
 
 type options struct{ line *shell.App }
 
-// OnStart runs fn on a goroutine of its own beside the node of the commands start and dev,
-// once the node serves. The node's tables and observers exist by then, unless meta has not
-// answered within ten seconds: an operation may then fail with ErrNoTable. fn may return nil
-// at once, or run, as a server does, until ctx is canceled. That happens before the node is
-// drained; the drain waits for fn to return, for at most half of its timeout. An error of fn
-// ends the node and the process.
+// OnStart runs fn on its own goroutine once the node of the commands start and dev serves. The node's
+// tables and observers exist by then, unless meta did not answer within 10 s: then operations may fail
+// with ErrNoTable. fn may return nil at once, or run, like a server, until ctx is canceled. ctx is
+// canceled before the node is drained; the drain waits for fn for at most half of its timeout. An
+// error of fn stops the node and ends the process.
 func OnStart(fn func(ctx context.Context, n *node.Node) error) Option {
 	return func(o *options) {
 		o.line.OnStart = append(o.line.OnStart, func(ctx context.Context, n shell.RunningNode) error {
@@ -73,10 +71,10 @@ func OnStart(fn func(ctx context.Context, n *node.Node) error) Option {
 }
 
 // Flags adds flags to the commands start and dev. Like theirs, they can also be set in the
-// environment (PERCOLATOR_…) and in the configuration file. define is called once for each
-// command and must give a flag the same default each time. Values are parsed before
-// observers are registered and before functions of OnStart run. A flag of percolator with the
-// same name is then called percolator-NAME.
+// environment (PERCOLATOR_…) and in the configuration file. define is called once per command and
+// must use the same defaults each time. Values are parsed before observers are registered and
+// before functions of OnStart run. A flag of percolator with the same name is renamed to
+// percolator-NAME.
 func Flags(define func(flags *flag.FlagSet)) Option {
 	return func(o *options) {
 		before := o.line.Flags
@@ -102,22 +100,22 @@ type Invocation struct {
 // --timeout, …). Later calls return the same handle, which is closed when the command ends.
 func (i *Invocation) DB(ctx context.Context) (*percolator.DB, error) { return i.call.DB(ctx) }
 
-// Usage returns an error about wrong arguments or flags. A command that returns it ends the
-// process with code 2 and a pointer to the help.
+// Usage returns an error for invalid arguments or flags. If a command returns it, the process prints a
+// pointer to the help and exits with code 2.
 func (i *Invocation) Usage(format string, args ...any) error {
 	return i.call.Usage(format, args...)
 }
 
-// Command adds a command. use is its name and its arguments, such as "crawl DIR [HOST...]",
-// and fixes the number of arguments; short is a line of help; flags define its flags. The
-// context of run is canceled by a signal. An error is printed, and the process exits with
-// code 1, or 3 if the error wraps percolator.ErrUnavailable.
+// Command adds a command. use is its name and arguments, such as "crawl DIR [HOST...]", and
+// determines the number of arguments; short is a line of help; flags define its flags. A signal
+// cancels the context of run. If run returns an error, the process prints it and exits with code 1,
+// or 3 if the error wraps percolator.ErrUnavailable.
 //
-// The program's commands are a group of their own. A command of percolator with the same name, in
-// this release or a later one, does not replace them: it is called as "percolator NAME" below the
-// program, as in "reports percolator status". Its other commands and their advice expect their own
-// names, so a program should not take one of today's without need. Main panics if two commands of
-// the program have the same name, or one is called "percolator" or "help".
+// Help lists the program's commands in a separate group. If percolator has a command of the same
+// name, in this release or a later one, the program's replaces it, and percolator's becomes a
+// subcommand of "percolator", as in "reports percolator status". Advice printed by percolator does not
+// consider this, so avoid the names of existing commands. Main panics if two commands of the program
+// have the same name, or one is named "percolator" or "help".
 func Command(use, short string, run func(ctx context.Context, call *Invocation) error,
 	flags ...func(flags *flag.FlagSet)) Option {
 	return func(o *options) {

@@ -20,7 +20,7 @@ import (
 	"github.com/percolator-go/percolator/internal/version"
 )
 
-// This file has the command tree and runs one command line.
+// The command tree, and the execution of one command line.
 
 // Run executes one command line of the program, without the program's name, and returns its exit
 // code.
@@ -30,7 +30,7 @@ func Run(ctx context.Context, a *shell.App, args []string) int {
 			error) {
 			c, err := rpc.Dial(ctx, addrs, cfg)
 			if err != nil {
-				return nil, err // not c: a nil *rpc.Client is no nil Transport
+				return nil, err // not c: a nil *rpc.Client in a Transport is not nil
 			}
 			return c, nil
 		}
@@ -54,8 +54,7 @@ func Run(ctx context.Context, a *shell.App, args []string) int {
 	return report(c.Deps, cmd, err)
 }
 
-// withDefault puts the program's default command in front of a command line that names
-// none.
+// withDefault inserts the program's default command into a command line without one.
 func withDefault(a *shell.App, args []string) []string {
 	if a.Default == "" || len(args) > 0 && (args[0] == "" || args[0][0] != '-' ||
 		slices.Contains([]string{"-h", "--help", "-v", "--version"}, args[0])) {
@@ -67,9 +66,9 @@ func withDefault(a *shell.App, args []string) []string {
 // commandLine is one execution of a command line.
 type commandLine struct {
 	*shell.Deps
-	// entered is set when the arguments were accepted and a command has begun.
+	// entered is set once the arguments are accepted and the command runs.
 	entered bool
-	noTopic error  // why help was refused: there is no such command
+	noTopic error  // help was requested for a command that does not exist
 	config  string // --config
 }
 
@@ -95,7 +94,7 @@ named by --config.`,
 		RunE:              shell.NeedsSubcommand,
 		PersistentPreRunE: c.enter,
 	}
-	// completionCommand replaces it: that completes tables and observers too
+	// completionCommand replaces cobra's: it also completes tables and observers
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -169,7 +168,7 @@ func (c *commandLine) refuseTopics(root *cobra.Command) {
 	}
 }
 
-// enter runs before every command and fills in the flags that the command line left out.
+// enter runs before every command and sets the flags that the command line omits.
 func (c *commandLine) enter(cmd *cobra.Command, _ []string) error {
 	if isCompletion(cmd) {
 		c.entered = true
@@ -185,15 +184,14 @@ func (c *commandLine) enter(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
-// isCompletion reports whether a shell runs the command to complete a line. That reads no
-// settings, and must not fail because of them.
+// isCompletion reports whether a shell runs the command to complete a line. Then invalid settings must
+// not make it fail.
 func isCompletion(cmd *cobra.Command) bool {
 	return cmd.Name() == cobra.ShellCompRequestCmd || cmd.Name() == cobra.ShellCompNoDescRequestCmd
 }
 
-// finish sets what follows from the usage lines of cmd and its subcommands: the number of
-// arguments, and how they are completed. It also puts this program's name in front of
-// examples, and makes list an alias of ls.
+// finish derives from the usage lines of cmd and its subcommands the number of arguments and their
+// completion. It also prefixes examples with this program's name, and makes list an alias of ls.
 func (c *commandLine) finish(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		c.finish(sub)
@@ -215,8 +213,8 @@ func (c *commandLine) finish(cmd *cobra.Command) {
 	c.completeArguments(cmd)
 }
 
-// versionCommand prints the version of this program and asks no node; `status` shows a
-// node's.
+// versionCommand returns the command that prints the version of this program, without connecting;
+// `status` shows a node's.
 func versionCommand(d *shell.Deps) *cobra.Command {
 	return d.WithOutput(&cobra.Command{
 		Use:     "version",

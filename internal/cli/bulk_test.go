@@ -169,12 +169,12 @@ func TestBadLines(t *testing.T) {
 		`{"row":"r","columns":{"a":"1"}} {}`:                            "more follows",
 		`{"row":"r","columns":{"a":"1"}`:                                "unexpected EOF",
 		`not json`:                                                      "invalid character",
-		`{"row":"r","row":"s","columns":{"a":"1"}}`:                     `row comes twice`,
-		`{"row":"r","columns":{"a":"1","b":"2","a":"3"}}`:               `a comes twice`,
-		`{"row":"r","columns":{"a":"1"},"columns":{"b":"1"}}`:           `columns comes twice`,
-		`{"row":"r","columns":{"a":{"base64":"YQ==","base64":"Yg=="}}}`: `comes twice`,
-		`{"row":"r","columns":{"a":"1"},"base64_columns":{"YQ==":"2"}}`: `a comes twice`,
-		`{"Row":"r","columns":{"a":"1"}}`:                               `Row is not known here`,
+		`{"row":"r","row":"s","columns":{"a":"1"}}`:                     `row occurs twice`,
+		`{"row":"r","columns":{"a":"1","b":"2","a":"3"}}`:               `a occurs twice`,
+		`{"row":"r","columns":{"a":"1"},"columns":{"b":"1"}}`:           `columns occurs twice`,
+		`{"row":"r","columns":{"a":{"base64":"YQ==","base64":"Yg=="}}}`: `occurs twice`,
+		`{"row":"r","columns":{"a":"1"},"base64_columns":{"YQ==":"2"}}`: `a occurs twice`,
+		`{"Row":"r","columns":{"a":"1"}}`:                               `unknown name Row`,
 		`[]`:                                                            "`jq -c '.[]' FILE`",
 		`[{"row":"r","columns":{"a":"1"}}`:                              "`jq -c '.[]' FILE`",
 		`{`:                                                             "`jq -c . FILE`",
@@ -185,7 +185,7 @@ func TestBadLines(t *testing.T) {
 		`{"row":"r","columns":{"` + strings.Repeat("x", 2000) +
 			`":"1"}}`: "column of 2000 bytes",
 		`{"row":"r","columns":{"a":"` + strings.Repeat("x", 4<<20+1) +
-			`"}}`: "4194305 bytes is over the limit",
+			`"}}`: "4194305 bytes exceeds the limit",
 		`{"row":"r","columns":{"a":"` + strings.Repeat("x", 5<<20) + `"}}` +
 			"\x01": "over --max-line",
 	} {
@@ -317,13 +317,13 @@ func TestProgressOfSomethingElse(t *testing.T) {
 	b.must(shell.ExitFailed, "line 51", "load", "t", "@in")
 	b.must(shell.ExitFailed, "into another table", "load", "u", "@in")
 	b.file("in", strings.Replace(text, "a00000", "a0000x", 1)+"bad\n")
-	b.must(shell.ExitFailed, "of another file", "load", "t", "@in")
+	b.must(shell.ExitFailed, "to another file", "load", "t", "@in")
 	b.file("in", text[:100])
 	b.must(shell.ExitFailed, "--restart", "load", "t", "@in")
 	b.file("in", text+lines(1))
 	b.must(shell.ExitDone, "resuming after line 50", "load", "t", "@in") // it has only grown
 	b.file("in.progress", "{")
-	b.must(shell.ExitFailed, "--restart begins anew", "load", "t", "@in")
+	b.must(shell.ExitFailed, "--restart starts over", "load", "t", "@in")
 	b.must(shell.ExitDone, "51 rows loaded", "load", "t", "@in", "--restart")
 	if b.text("in.progress") != "" {
 		t.Error("a whole load leaves its progress file")
@@ -354,7 +354,7 @@ func TestExportGoesOn(t *testing.T) {
 	b.must(shell.ExitDone, "", "load", "t", "-")
 	// What no state counts is cut off: half a line after a kill.
 	b.file("out.part", b.text("out.part")+`{"row":"z`)
-	b.must(shell.ExitFailed, "of another export", "export", "t", "@out", "--prefix", "a")
+	b.must(shell.ExitFailed, "to another export", "export", "t", "@out", "--prefix", "a")
 	b.must(shell.ExitUsage, "--at", "export", "t", "@out", "--at", "1h")
 	b.must(shell.ExitDone, "resuming after", "export", "t", "@out")
 	if b.text("out") != text {
@@ -410,7 +410,7 @@ func TestExportOfASnapshotThatIsGone(t *testing.T) {
 	b.must(shell.ExitFailed, "not now", "export", "t", "@out")
 	b.inject = nil
 	b.cluster.SetBound(b.cluster.Timestamps(1))
-	b.must(shell.ExitFailed, "--restart begins a new one", "export", "t", "@out")
+	b.must(shell.ExitFailed, "--restart starts a new one", "export", "t", "@out")
 	b.must(shell.ExitDone, "10 rows", "export", "t", "@out", "--restart")
 	if b.text("out") != lines(10) {
 		t.Error("the file is not the table")

@@ -16,17 +16,16 @@ import (
 	"github.com/percolator-go/percolator/internal/cli/shell"
 )
 
-// This file has completion in a shell: the script, and the answer to a press of the tab
-// key.
+// Shell completion: the script, and the proposals for a press of the tab key.
 
-// completionTimeout limits how long a press of the tab key waits for a node.
+// completionTimeout limits the wait for a node after a press of the tab key.
 const completionTimeout = 500 * time.Millisecond
 
-// shells are those that a script can be printed for.
+// shells lists the supported shells.
 var shells = []string{"bash", "zsh", "fish", "powershell"}
 
-// completionCommand prints a script. The script asks this program for everything, so it
-// need not be renewed with it.
+// completionCommand returns the command that prints a script. The script runs this program for every
+// completion, so it need not be updated with it.
 func completionCommand(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "completion {" + strings.Join(shells, "|") + "}",
@@ -63,7 +62,7 @@ bash needs the package bash-completion. With -o json the script is a field of an
 	return d.WithOutput(cmd)
 }
 
-// completionScript has cobra write the script for a shell.
+// completionScript returns cobra's script for a shell.
 func completionScript(cmd *cobra.Command, name string) (string, error) {
 	var script bytes.Buffer
 	var err error
@@ -77,13 +76,13 @@ func completionScript(cmd *cobra.Command, name string) (string, error) {
 	case "powershell":
 		err = root.GenPowerShellCompletionWithDesc(&script)
 	default:
-		err = shell.Usagef(cmd, "shell %q: known are %s", name, strings.Join(shells, ", "))
+		err = shell.Usagef(cmd, "unknown shell %q: use %s", name, strings.Join(shells, ", "))
 	}
 	return script.String(), err
 }
 
-// completeArguments tells cobra how the command's arguments and flags are completed. The
-// names of arguments in usage lines decide, so a new command needs nothing here.
+// completeArguments registers the completion of the command's arguments and flags with cobra. It
+// depends only on the names of arguments in usage lines, so new commands need no change here.
 func (c *commandLine) completeArguments(cmd *cobra.Command) {
 	if words := strings.Fields(cmd.Use); len(words) > 1 && cmd.ValidArgsFunction == nil &&
 		len(cmd.ValidArgs) == 0 {
@@ -112,8 +111,8 @@ func (c *commandLine) completeArguments(cmd *cobra.Command) {
 	})
 }
 
-// proposals returns all values of an argument; the shell selects by what was typed. It
-// returns nothing on failure: there is no place to report it.
+// proposals returns all values of an argument; the shell filters them by the typed prefix. It returns
+// nothing on failure, which cannot be reported.
 func (c *commandLine) proposals(cmd *cobra.Command,
 	argument string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var found []string
@@ -142,14 +141,14 @@ func (c *commandLine) proposals(cmd *cobra.Command,
 		found = nil
 	}
 	slices.Sort(found)
-	// Names that would have to be quoted are not proposed.
+	// Omit names that would have to be quoted.
 	return slices.DeleteFunc(found, func(name string) bool {
 		return shell.Quote(name) != name
 	}), cobra.ShellCompDirectiveNoFileComp
 }
 
-// ask connects to the node that the flags, the environment or the configuration file name,
-// and asks it, within completionTimeout.
+// ask connects to the node of the flags, the environment or the configuration file and calls question,
+// within completionTimeout.
 func (c *commandLine) ask(cmd *cobra.Command,
 	question func(context.Context, *shell.Session) error) error {
 	ctx := cmd.Context()

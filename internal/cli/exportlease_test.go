@@ -75,7 +75,7 @@ func TestExportHoldsHistory(t *testing.T) {
 	// A bound above the snapshot says at once that it is gone.
 	l.bound = 1 << 62
 	if code, stderr := l.export(t, b.dir+"/late"); code != shell.ExitFailed ||
-		!strings.Contains(stderr, "--restart begins a new one") {
+		!strings.Contains(stderr, "--restart starts a new one") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }

@@ -41,7 +41,7 @@ func TestNodeByAddress(t *testing.T) {
 		{"none is alive", []*pb.Node{former, gone, other}, 0,
 			[]string{
 				"node 1 (incarnation 3, drained, away), node 2 (incarnation 1, gone, away)",
-				"by its id",
+				"use the node's id",
 			}},
 		{"two are alive", []*pb.Node{former, here, also}, 0,
 			[]string{

@@ -24,11 +24,11 @@ func TestWithoutMeta(t *testing.T) {
 		stderr []string
 	}{
 		{[]string{"node", "ls"}, []string{"127.0.0.1:7800", "unknown   away"},
-			[]string{"meta does not answer (no quorum)", "the table of all nodes 1m5s ago"}},
+			[]string{"meta does not answer (no quorum)", "the node table 1m5s ago"}},
 		{[]string{"status"}, []string{
 			"DOES NOT ANSWER, the last time was 1m5s ago: no quorum; no leader is known",
 			"3, leader of 1, 2 locks; 1 WITHOUT A LEADER, the first for 30s",
-		}, []string{"the table of all nodes 1m5s ago"}},
+		}, []string{"the node table 1m5s ago"}},
 		{[]string{"tablet", "ls"}, []string{"table 16/m", "none"},
 			[]string{"does not answer: percolator: no quorum"}},
 	} {

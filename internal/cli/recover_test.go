@@ -131,7 +131,7 @@ func TestRecoverCommands(t *testing.T) {
 	run(shell.ExitUsage, "--dir", "inspect")
 	run(shell.ExitFailed, "not a node's directory", "inspect", "--dir", at)
 	run(shell.ExitFailed, "plan: "+at+" is not a node's directory", "plan", "--dir", at)
-	run(shell.ExitUsage, "give the files that `recover inspect` has printed", "plan")
+	run(shell.ExitUsage, "pass the files printed by `recover inspect`", "plan")
 	run(shell.ExitUsage, `"x" is not a number`, "plan", "--dead", "x", "--dir", at)
 	run(shell.ExitUsage, `is out of range`, "plan", "--dead", "99999999999999999999", "--dir", at)
 	if left, err := os.ReadDir(at); err != nil || len(left) > 0 {
@@ -144,10 +144,10 @@ func TestRecoverCommands(t *testing.T) {
 	if err := os.WriteFile(plan+"0", []byte("listen: here"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run(shell.ExitFailed, "plan.json0 is no inspection, as `recover inspect` prints it: ", "plan", plan+"0")
-	run(shell.ExitFailed, "plan.json0 is no plan, as `recover plan` writes it: ", "apply", plan+"0", "--dir", dir)
+	run(shell.ExitFailed, "plan.json0 is not a valid inspection, as `recover inspect` prints it: ", "plan", plan+"0")
+	run(shell.ExitFailed, "plan.json0 is not a valid plan, as `recover plan` writes it: ", "apply", plan+"0", "--dir", dir)
 	run(shell.ExitFailed, "a quorum may be alive", "plan", inspection, "--dead", "7", "--out", plan)
-	run(shell.ExitFailed, "something answers at its address", "plan", inspection, "--dead", "7,9", "--out", plan)
+	run(shell.ExitFailed, "but a service answers at its address", "plan", inspection, "--dead", "7,9", "--out", plan)
 	stdout := run(shell.ExitDone, "apply it to the directories of nodes", "plan", inspection, "--dead", "7,9", "--no-probe",
 		"--out", plan)
 	if strings.Count(stdout, "  recover  ") != 2 {
@@ -165,7 +165,7 @@ func TestRecoverCommands(t *testing.T) {
 	if err := st.Close(); err != nil {
 		t.Fatal(err)
 	}
-	run(shell.ExitDone, "is applied to", "apply", plan, "--dir", dir)
-	run(shell.ExitDone, "was applied to", "apply", plan, "--dir", dir)
+	run(shell.ExitDone, "applied plan", "apply", plan, "--dir", dir)
+	run(shell.ExitDone, "was already applied to", "apply", plan, "--dir", dir)
 	run(shell.ExitFailed, "has run since", "apply", plan+"2", "--dir", dir)
 }

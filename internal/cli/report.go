@@ -14,7 +14,7 @@ import (
 	"github.com/percolator-go/percolator/node/config"
 )
 
-// report writes the error to standard error, with what to do next, and returns the exit code.
+// report writes the error and its remedy to standard error, and returns the exit code.
 func report(d *shell.Deps, cmd *cobra.Command, err error) int {
 	if usage, ok := errors.AsType[*shell.UsageError](err); ok {
 		if usage.Cmd != nil {
@@ -34,14 +34,14 @@ func report(d *shell.Deps, cmd *cobra.Command, err error) int {
 	}
 	code, hint := d.Conn.Classify(err)
 	own := &shell.HintError{Hint: hint}
-	errors.As(err, &own) // a command's advice knows more than that for all
+	errors.As(err, &own) // a command's own advice is more specific
 	if own.Hint != "" {
 		d.Out.Next("%s", d.Out.Advice(own.Hint, own.Operands...))
 	}
 	return code
 }
 
-// complain prints the error: one line for each fault of a configuration.
+// complain prints the error, with one line per fault of a configuration.
 func complain(p *shell.Printer, cmd *cobra.Command, err error) {
 	if faults := configFaults(err); len(faults) > 0 {
 		_, _ = fmt.Fprintf(p.Stderr, "%s: the node cannot start with these settings:\n",
@@ -56,8 +56,8 @@ func complain(p *shell.Printer, cmd *cobra.Command, err error) {
 		}
 		return
 	}
-	text := p.WithOwnName(coded.Text(err)) // the command's name stands for the package's
-	// Joined errors have a line each, indented so that none of them can pass for advice.
+	text := p.WithOwnName(coded.Text(err)) // the command's name replaces the package's
+	// Joined errors have a line each, indented so that none can be mistaken for advice.
 	_, _ = fmt.Fprintf(p.Stderr, "%s: %s\n", cmd.CommandPath(),
 		strings.ReplaceAll(text, "\n", "\n      "))
 }

@@ -19,14 +19,14 @@ import (
 	"github.com/percolator-go/percolator/internal/policy"
 )
 
-// This file sets the flags that a command line leaves out.
+// Settings from the environment and the configuration file.
 
-// envPrefix begins the name of every setting in the environment.
+// envPrefix is the prefix of every setting in the environment.
 const envPrefix = "PERCOLATOR_"
 
-// fill sets the command's flags that the command line left out, from the environment and
-// the file (invariant 2). One file and one environment serve all commands, so settings of
-// other commands are ignored.
+// fill sets the command's flags that the command line omits, from the environment and the file
+// (invariant 2). All commands share one file and one environment, so settings of other commands are
+// ignored.
 func (c *commandLine) fill(cmd *cobra.Command) error {
 	known := map[string]bool{}
 	collectFlags(cmd.Root(), known)
@@ -44,7 +44,7 @@ func (c *commandLine) fill(cmd *cobra.Command) error {
 				shell.Suggestion(key, known))
 		}
 	}
-	maps.Copy(settings, env) // it overrides the file
+	maps.Copy(settings, env) // the environment overrides the file
 	var fault error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		value, given := settings[f.Name]
@@ -68,7 +68,7 @@ func (c *commandLine) fill(cmd *cobra.Command) error {
 	return fault
 }
 
-// collectFlags gathers the names of all flags of the command and those below it.
+// collectFlags adds the names of all flags of the command and its subcommands.
 func collectFlags(cmd *cobra.Command, known map[string]bool) {
 	add := func(f *pflag.Flag) { known[f.Name] = true }
 	cmd.LocalFlags().VisitAll(add)
@@ -82,8 +82,7 @@ func collectFlags(cmd *cobra.Command, known map[string]bool) {
 	delete(known, "yes")
 }
 
-// environment returns the settings in an environment by flag name. An empty variable is as
-// good as none.
+// environment returns the settings in an environment by flag name. It ignores empty variables.
 func environment(environ []string) map[string]string {
 	env := map[string]string{}
 	for _, entry := range environ {
@@ -96,7 +95,7 @@ func environment(environ []string) map[string]string {
 	return env
 }
 
-// renameFormer gives settings under a former name their present one, unless that is set too.
+// renameFormer replaces former names of settings by the current ones, unless those are set too.
 func renameFormer(settings map[string]string) {
 	for _, key := range slices.Collect(maps.Keys(settings)) {
 		current := policy.CurrentName(key)
@@ -143,8 +142,8 @@ func loadFile(into map[string]string, name string, known map[string]bool) error 
 	return nil
 }
 
-// flatten joins nested keys by dashes and writes values as a command line would. Below
-// "labels" keys are data.
+// flatten joins nested keys by dashes and formats values as on a command line. Keys below "labels" are
+// data.
 func flatten(prefix string, from map[string]any, into map[string]string) {
 	for _, key := range slices.Sorted(maps.Keys(from)) {
 		name := key
@@ -172,7 +171,7 @@ func flatten(prefix string, from map[string]any, into map[string]string) {
 	}
 }
 
-// pairs writes a map as k=v,k=v.
+// pairs formats a map as k=v,k=v.
 func pairs(m map[string]any) string {
 	var list []string
 	for _, key := range slices.Sorted(maps.Keys(m)) {

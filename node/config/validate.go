@@ -214,7 +214,7 @@ func (c *Config) checkCluster(k *checker) {
 	}
 	k.within("Expect", c.Expect, 0, maxExpect)
 	if c.Expect > 1 && len(c.Join) == 0 {
-		k.add("Expect", "several nodes are to begin a cluster, and Join does not say where they are", "give all of them the same Join (--join)")
+		k.add("Expect", "several nodes shall found a cluster, but Join is empty", "give all of them the same Join (--join)")
 	}
 	if (len(c.Join) > 0 || c.Expect > 1) && (c.Listen == "" || c.Peer == "" || c.Gossip == "") {
 		k.add("Join", "a node of a cluster needs Listen, Peer and Gossip",

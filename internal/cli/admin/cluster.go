@@ -17,9 +17,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// The commands about the policy, which holds for the whole cluster and is kept by meta.
+// The commands for the cluster's policy, which meta stores.
 
-// ClusterCommand holds the commands about what holds for the whole cluster.
+// ClusterCommand groups the commands for settings of the whole cluster.
 func ClusterCommand(d *shell.Deps) *cobra.Command {
 	return shell.Group("cluster", "Show and change the cluster's policy, and finish upgrades", "cluster show",
 		clusterShow(d), clusterSet(d), clusterFinalize(d))
@@ -44,7 +44,7 @@ fails and names those that do not. It may be repeated.`,
 		}
 		text := "the cluster is at version %d; there was nothing to finish"
 		if r.Changed {
-			text = "the cluster is at version %d; earlier builds are not let in any more"
+			text = "the cluster is at version %d; earlier builds can no longer join"
 		}
 		return s.Out.Answer(r, text, r.GetAgreed().GetActive())
 	})
@@ -115,7 +115,7 @@ func parsePolicy(args []string) (*pb.Policy, error) {
 				shell.Printable(name), shell.Suggestion(name, known))
 		}
 		if _, twice := s.Get(set); twice {
-			return nil, fmt.Errorf("%s is given twice", s.Name)
+			return nil, fmt.Errorf("%s is set twice", s.Name)
 		}
 		value, err := parseSetting(s, text)
 		if err != nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/percolator-go/percolator/internal/cli/shell"
 )
 
-// The commands about grants: which clients may use a table. They change the cluster's
-// policy, which meta keeps.
+// The commands for grants, which determine the clients that may use a table. They change the
+// cluster's policy, which meta stores.
 
-// GrantCommand allows a client to use a restricted table.
+// GrantCommand returns the command that allows a client to use a restricted table.
 func GrantCommand(d *shell.Deps) *cobra.Command {
 	var table string
 	cmd := &cobra.Command{
@@ -37,7 +37,7 @@ command returns, every live node enforces the grant.`,
 	})
 }
 
-// RevokeCommand takes a grant back.
+// RevokeCommand returns the command that revokes a grant.
 func RevokeCommand(d *shell.Deps) *cobra.Command {
 	var table string
 	cmd := &cobra.Command{
@@ -55,14 +55,14 @@ clients again, and the command says so.`,
 		}
 		left, err := s.Admin.Grants(ctx, &pb.GrantsRequest{Table: table})
 		if err == nil && len(left.GetGrants()) == 0 {
-			s.Out.Note("table %s has no grant left: it is open to all clients again", table)
+			s.Out.Note("table %s has no more grants: it is open to all clients again", table)
 		}
 		return s.Out.Done("%s no longer has a grant of table %s", shell.Printable(args[0]),
 			shell.Printable(table))
 	})
 }
 
-// needsTable refuses a command without --table.
+// needsTable returns a check that fails without --table.
 func needsTable(table *string) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
 		if *table == "" {
@@ -72,7 +72,7 @@ func needsTable(table *string) func(*cobra.Command, []string) error {
 	}
 }
 
-// GrantsCommand lists the grants.
+// GrantsCommand returns the command that lists the grants.
 func GrantsCommand(d *shell.Deps) *cobra.Command {
 	var table string
 	cmd := &cobra.Command{

@@ -14,17 +14,16 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// The commands about the cluster's nodes. Meta records what they order, and placement
-// carries it out; only `drain --wait` watches.
+// The commands for the cluster's nodes. They record a request in meta, which placement executes; only
+// `drain --wait` waits for it.
 
-// NodeCommand holds the commands about the cluster's nodes.
+// NodeCommand groups the commands for the cluster's nodes.
 func NodeCommand(d *shell.Deps) *cobra.Command {
 	return shell.Group("node", "List, drain and forget the cluster's nodes", "node ls",
 		nodeList(d), nodeDrain(d), nodeForget(d), nodeLogLevel(d))
 }
 
-// nodeList shows the node table, which meta keeps, beside what the answering node has
-// heard of each by gossip.
+// nodeList lists meta's node table, with the state of each node in the answering node's gossip.
 func nodeList(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls",
@@ -54,7 +53,7 @@ func listNodes(ctx context.Context, s *shell.Session, _ []string) error {
 	}
 	for _, n := range nodes.GetNodes() {
 		if n.Blocked != "" {
-			if err := s.Out.Print("node %d waits with its drain: %s", n.NodeId,
+			if err := s.Out.Print("the drain of node %d is blocked: %s", n.NodeId,
 				n.Blocked); err != nil {
 				return err
 			}
@@ -66,7 +65,8 @@ func listNodes(ctx context.Context, s *shell.Session, _ []string) error {
 // drainPoll is the pause between the requests of --wait.
 const drainPoll = 500 * time.Millisecond
 
-// nodeDrain empties a node, so that it can be stopped for good.
+// nodeDrain returns the command that moves everything off a node, so that it can be stopped
+// permanently.
 func nodeDrain(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drain NODE",
@@ -112,11 +112,10 @@ replicas again.`,
 	return d.WithClient(cmd)
 }
 
-// drainSays is how often --wait says how far a drain is.
+// drainSays is the interval of --wait's progress reports.
 const drainSays = 5 * time.Second
 
-// awaitDrained polls until the node is drained, and reports how far the drain is, and what it
-// waits for.
+// awaitDrained polls until the node is drained, and reports the drain's progress and what blocks it.
 func awaitDrained(ctx context.Context, s *shell.Session, id uint64) error {
 	told, left, said := "", uint32(0), time.Time{}
 	for {
@@ -133,14 +132,14 @@ func awaitDrained(ctx context.Context, s *shell.Session, id uint64) error {
 				return fmt.Errorf("the drain of node %d was undone", id)
 			case n.Blocked != told:
 				if told = n.Blocked; told != "" {
-					s.Out.Note("node %d waits: %s", id, told)
+					s.Out.Note("node %d is blocked: %s", id, told)
 				}
 			case n.Replicas != left && time.Since(said) >= drainSays:
 				left, said = n.Replicas, time.Now()
 				if all := max(n.DrainReplicas, left); n.DrainReplicas > 0 {
 					s.Out.Note("node %d: %d of %d replicas have been moved", id, all-left, all)
 				} else { // ordered by a build that did not count them
-					s.Out.Note("node %d: %d replicas are still on it", id, left)
+					s.Out.Note("node %d: %d replicas remain", id, left)
 				}
 			}
 		}
@@ -150,7 +149,7 @@ func awaitDrained(ctx context.Context, s *shell.Session, id uint64) error {
 	}
 }
 
-// nodeForget removes a node that is gone from the node table.
+// nodeForget returns the command that removes a dead node from the node table.
 func nodeForget(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "forget NODE --yes",
@@ -163,7 +162,7 @@ The cluster refuses a node that is started on its directory. Dead nodes without 
 forgotten automatically after a day (cluster set forget-after=…).`,
 		Example: "node forget 4711 --yes",
 	}
-	d.Confirmed(cmd, "node %s is never let in again on the directory that it has")
+	d.Confirmed(cmd, "node %s can never join again with its present directory")
 	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
 		id, err := s.NodeID(ctx, args[0])
 		if err != nil {
@@ -179,7 +178,7 @@ forgotten automatically after a day (cluster set forget-after=…).`,
 // logLevels are the levels of a node's log.
 var logLevels = []string{"debug", "info", "warn", "error"}
 
-// nodeLogLevel changes the level of the node that answers.
+// nodeLogLevel returns the command that changes the log level of the answering node.
 func nodeLogLevel(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "log-level LEVEL",

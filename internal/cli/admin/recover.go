@@ -21,9 +21,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// `recover` recovers a cluster that has permanently lost a quorum. Package salvage does the work
-// on the directories of stopped nodes; this file has the commands for it, and recoververify.go
-// the one that verifies the cluster afterwards.
+// `recover` recovers a cluster that has permanently lost a quorum. Package salvage works on the
+// directories of stopped nodes; recoververify.go verifies the cluster afterwards.
 
 // probeTimeout bounds the attempt to connect to an address of a node that is declared dead.
 const probeTimeout = time.Second
@@ -59,9 +58,9 @@ func (f *dirFlags) open(cmd *cobra.Command, fn func(*store.Store) error) error {
 	if f.dir == "" {
 		return shell.Usagef(cmd, "name the directory of a stopped node with --dir")
 	}
-	// Opening would make a store where there is none.
+	// Opening would create a store if there is none.
 	if _, err := os.Stat(filepath.Join(f.dir, "VERSION")); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s is not a node's directory: it has no file VERSION", f.dir)
+		return fmt.Errorf("%s is not a node's directory: it contains no VERSION file", f.dir)
 	} else if err != nil {
 		return err
 	}
@@ -129,11 +128,11 @@ do not show whether there were any.`,
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&p.dirs, "dir", nil, "directories of stopped nodes on this machine")
-	flags.Int64SliceVar(&p.dead, "dead", nil, "ids of nodes that will never come back")
+	flags.Int64SliceVar(&p.dead, "dead", nil, "ids of permanently lost nodes")
 	flags.BoolVar(&p.gaps, "accept-gaps", false,
-		"make empty tablets for rows that no survivor holds; without it they are named, and no plan is made")
+		"create empty tablets for rows without a surviving replica; without it they are listed, and no plan is made")
 	flags.BoolVar(&p.noProbe, "no-probe", false,
-		"do not probe the addresses of the dead nodes: they belong to something else now")
+		"do not probe the addresses of the dead nodes, because other services use them now")
 	flags.StringVar(&p.out, "out", "plan.json", "file to write the plan to; an existing file is not replaced")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return p.run(cmd, d, args) }
 	return d.WithOutput(cmd)
@@ -141,7 +140,7 @@ do not show whether there were any.`,
 
 func (p *planning) run(cmd *cobra.Command, d *shell.Deps, files []string) error {
 	if len(files) == 0 && len(p.dirs) == 0 {
-		return shell.Usagef(cmd, "give the files that `recover inspect` has printed, or directories with --dir")
+		return shell.Usagef(cmd, "pass the files printed by `recover inspect`, or directories with --dir")
 	}
 	var all []*salvage.Inspection
 	for _, name := range files {
@@ -181,23 +180,23 @@ func (p *planning) run(cmd *cobra.Command, d *shell.Deps, files []string) error 
 	return p.print(d.Out, plan)
 }
 
-// adviseRecovery adds what to do about a plan that was not made.
+// adviseRecovery adds a remedy to an error of planning.
 func adviseRecovery(err error) error {
 	switch {
 	case errors.Is(err, salvage.ErrMayLive):
 		return shell.WithHint(err, "inspect these nodes' directories too, or, if they are permanently lost, name each with --dead")
 	case errors.Is(err, salvage.ErrNothingLost):
 		return shell.WithHint(err, "no plan was written: start the inspected nodes, and replace the dead ones with new nodes; "+
-			"`percolator doctor` says what is left to do")
+			"`percolator doctor` lists the remaining steps")
 	case errors.Is(err, salvage.ErrUnfit):
-		return shell.WithHint(err, "inspect each surviving node's present directory once")
+		return shell.WithHint(err, "inspect the current directory of each surviving node once")
 	case errors.Is(err, salvage.ErrGap):
 		return shell.WithHint(err, "restore a backup, or accept the loss of these rows with --accept-gaps")
 	}
 	return err
 }
 
-// probe refuses a plan if something answers at an address of a node that it declares dead.
+// probe returns an error if a service answers at an address of a node that the plan declares dead.
 func probe(ctx context.Context, all []*salvage.Inspection, plan *salvage.Plan) error {
 	for node, addrs := range plan.DeadAt(all) {
 		for _, addr := range addrs {
@@ -208,22 +207,22 @@ func probe(ctx context.Context, all []*salvage.Inspection, plan *salvage.Plan) e
 				continue
 			}
 			_ = c.Close()
-			return shell.WithHint(coded.Errorf("", "%w: node %d is declared dead, and something answers at its address %s",
+			return shell.WithHint(coded.Errorf("", "%w: node %d is declared dead, but a service answers at its address %s",
 				salvage.ErrMayLive, node, addr), "if that node runs, its data is not lost: stop it and inspect its "+
-				"directory; if the address belongs to something else now, give --no-probe")
+				"directory; if another service uses the address now, pass --no-probe")
 		}
 	}
 	return nil
 }
 
-// readJSON reads a file that `recover` has written; what says what it has to be.
+// readJSON reads a file written by `recover`; what describes the expected contents.
 func readJSON(name string, to any, what string) error {
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return err
 	}
 	if err := json.Unmarshal(text, to); err != nil {
-		return fmt.Errorf("%s is no %s: %w", name, what, err)
+		return fmt.Errorf("%s is not a valid %s: %w", name, what, err)
 	}
 	return nil
 }
@@ -249,12 +248,12 @@ type plannedJSON struct {
 	Action      string    `json:"action"` // keep, recover or create
 	Node        uint64    `json:"node,omitempty"`
 	Lost        []uint64  `json:"lost,omitempty"`        // voters that are dead
-	After       uint64    `json:"after,omitempty"`       // entry of the log after which nothing is known
-	Uncommitted uint64    `json:"uncommitted,omitempty"` // entries that are kept and not known to be committed
-	Newest      time.Time `json:"newest,omitzero"`       // write of the replica
+	After       uint64    `json:"after,omitempty"`       // last entry of the surviving log
+	Uncommitted uint64    `json:"uncommitted,omitempty"` // kept entries that are not known to be committed
+	Newest      time.Time `json:"newest,omitzero"`       // time of the replica's newest write
 }
 
-// print lists the action on each tablet and says what may be lost.
+// print lists the action on each tablet and the possible losses.
 func (p *planning) print(out *shell.Printer, plan *salvage.Plan) error {
 	list := out.Listing("TABLET, FROM, BEFORE, ACTION, NODE, LAST ENTRY, MAYBE UNCOMMITTED, NEWEST WRITE", 0, 5, 6)
 	lost, created := 0, 0
@@ -286,12 +285,12 @@ func (p *planning) print(out *shell.Printer, plan *salvage.Plan) error {
 	if err := list.End(); err != nil {
 		return err
 	}
-	out.Note("%d of %d tablets go on from one replica each: writes that only dead nodes have acknowledged, "+
+	out.Note("%d of %d tablets continue from one replica each: writes that only dead nodes acknowledged, "+
 		"after these entries, are lost", lost, len(plan.Tablets))
 	if created > 0 {
-		out.Note("%d tablets have lost all of their rows, and begin empty", created)
+		out.Note("%d tablets have lost all of their rows and start empty", created)
 	}
-	out.Note("plan %s is in %s; apply it to the directories of nodes %d before any of them is started",
+	out.Note("wrote plan %s to %s; apply it to the directories of nodes %d before starting any of them",
 		plan.ID, p.out, plan.Nodes())
 	return nil
 }
@@ -317,12 +316,12 @@ cluster refuses their directories.`,
 		}
 		err := f.open(cmd, func(st *store.Store) error { return salvage.Apply(st, plan, shell.WhoAmI()) })
 		if errors.Is(err, salvage.ErrApplied) {
-			return d.Out.Done("plan %s was applied to %s before", plan.ID, f.dir)
+			return d.Out.Done("plan %s was already applied to %s", plan.ID, f.dir)
 		}
 		if err != nil {
 			return err
 		}
-		return d.Out.Done("plan %s is applied to %s; when it is applied to the directories of all of nodes %d, start "+
+		return d.Out.Done("applied plan %s to %s; once it has been applied to the directories of all nodes %d, start "+
 			"them, and run `recover verify`", plan.ID, f.dir, plan.Nodes())
 	}
 	return d.WithOutput(cmd)

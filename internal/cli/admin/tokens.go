@@ -11,10 +11,10 @@ import (
 	"github.com/percolator-go/percolator/internal/cli/shell"
 )
 
-// The commands about tokens, with which people log in to the console. The secret is made
-// here and printed once; the cluster keeps its hash.
+// The commands for tokens, with which people log in to the console. The secret is created here and
+// printed once; the cluster stores its hash.
 
-// TokenCommand holds the commands about tokens.
+// TokenCommand groups the commands for tokens.
 func TokenCommand(d *shell.Deps) *cobra.Command {
 	return shell.Group("token", "Create, list and revoke tokens for logging in to the console",
 		"token create ann --role operator\ntoken ls\ntoken revoke ann",
@@ -28,7 +28,7 @@ type tokenJSON struct {
 	Created time.Time `json:"created"`
 	Expires time.Time `json:"expires"`
 	Expired bool      `json:"expired"`
-	Token   string    `json:"token,omitempty"` // of create alone
+	Token   string    `json:"token,omitempty"` // only in the output of create
 }
 
 func newTokenJSON(t *pb.Token) tokenJSON {

@@ -17,10 +17,10 @@ import (
 	"github.com/percolator-go/percolator/internal/coded"
 )
 
-// `backup` copies tables into a directory or a bucket; package backup does the work. This
-// file has its commands and how far they say they are; restore.go has the way back.
+// The `backup` commands and their progress. Package backup copies the tables into a directory or a
+// bucket; restore.go restores them.
 
-// BackupCommand holds the commands about backups.
+// BackupCommand groups the commands for backups.
 func BackupCommand(d *shell.Deps) *cobra.Command {
 	return shell.Group("backup", "Make, schedule, list, verify and remove backups",
 		"backup create /backups\n"+
@@ -40,7 +40,7 @@ LOCATION is a directory, or a bucket: s3://NAME?region=REGION, with the usual AW
 (AWS_ACCESS_KEY_ID, ~/.aws, a role). For other S3-compatible servers add &endpoint=URL&use_path_style=true;
 &prefix=FOLDER/ selects a part of a bucket.`
 
-// copyFlags are what all that copy have in common.
+// copyFlags are the common flags of the commands that copy data.
 type copyFlags struct {
 	workers int
 	rate    shell.ByteSize
@@ -54,7 +54,7 @@ func (f *copyFlags) register(cmd *cobra.Command) {
 	flags.BoolVar(&f.quiet, "quiet", false, "do not print progress")
 }
 
-// options are the flags as package backup takes them, with progress in m.
+// options converts the flags to options of package backup, which report progress to m.
 func (f *copyFlags) options(cmd *cobra.Command, m *shell.Meter) (backup.Options, error) {
 	o := backup.Options{Workers: f.workers, Rate: int64(min(f.rate, math.MaxInt64))}
 	if f.workers < 1 {
@@ -98,7 +98,7 @@ type backupJSON struct {
 	Error   string    `json:"error,omitempty"`
 }
 
-// newBackupJSON describes a whole backup.
+// newBackupJSON describes a complete backup.
 func newBackupJSON(m *backup.Manifest) *backupJSON {
 	b := &backupJSON{
 		Name: m.Name, State: "whole", Cluster: m.Cluster, Parent: m.Parent, Since: m.Since, At: m.At,
@@ -111,11 +111,11 @@ func newBackupJSON(m *backup.Manifest) *backupJSON {
 	return b
 }
 
-// createRate is meant to leave a loaded cluster of two cores, on which the command runs too, at
-// least 0.8 of its transactions (docs/performance.md).
+// createRate leaves a loaded cluster of two cores, which also run the command, at least 0.8 of its
+// throughput (docs/performance.md).
 const createRate = 8 << 20
 
-// backupCreate makes a backup, or goes on with one.
+// backupCreate returns the command that creates a backup or resumes an interrupted one.
 func backupCreate(d *shell.Deps) *cobra.Command {
 	copying := copyFlags{rate: createRate}
 	o := backup.CreateOptions{}
@@ -163,7 +163,7 @@ runs at a low priority (nice 10).` + locationHelp,
 				}
 				b := newBackupJSON(made)
 				if !made.HasPending {
-					d.Out.Note("timers and weak notifications are left out: they need an operator's certificate and nodes of this build")
+					d.Out.Note("timers and weak notifications are omitted: they need an operator's certificate and nodes of this build")
 				}
 				m.Name = "backup"
 				m.End(shell.Tally{Rows: b.Records, Bytes: b.Bytes}, made.Name)
@@ -177,7 +177,7 @@ runs at a low priority (nice 10).` + locationHelp,
 
 const timeLayout = "2006-01-02 15:04:05.000"
 
-// explainCreate adds how to go on.
+// explainCreate adds a remedy to an error of create.
 func explainCreate(d *shell.Deps, err error) error {
 	switch {
 	case errors.Is(err, backup.ErrHistoryGone):
@@ -186,10 +186,10 @@ func explainCreate(d *shell.Deps, err error) error {
 		errors.Is(err, backup.ErrDamaged):
 		return err
 	}
-	return d.Conn.WithResumeHint(err, "the ranges that are done")
+	return d.Conn.WithResumeHint(err, "the completed ranges")
 }
 
-// backupList asks no node.
+// backupList returns the command that lists backups, without connecting to a node.
 func backupList(d *shell.Deps) *cobra.Command {
 	return d.WithOutput(&cobra.Command{
 		Use:   "ls LOCATION",
@@ -212,7 +212,7 @@ func listBackups(ctx context.Context, l *backup.Location, out *shell.Printer) er
 		return err
 	}
 	if len(listed) == 0 {
-		return coded.Errorf("", "%w: the location holds no backups", backup.ErrNotFound)
+		return coded.Errorf("", "%w: the location contains no backups", backup.ErrNotFound)
 	}
 	list := out.Listing("BACKUP, STATE, UPON, TABLES, RECORDS, SIZE", 4, 5)
 	for _, b := range listed {
@@ -235,7 +235,7 @@ func listBackups(ctx context.Context, l *backup.Location, out *shell.Printer) er
 	return list.End()
 }
 
-// backupRelease ends holds, as an operator does: without their tokens.
+// backupRelease returns the command that releases holds. As an operator's request it needs no token.
 func backupRelease(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "release BACKUP...",
@@ -257,7 +257,7 @@ cluster's history are then collected, and a later increment is refused. ` + "`cl
 	})
 }
 
-// backupVerify asks no node.
+// backupVerify returns the command that verifies backups, without connecting to a node.
 func backupVerify(d *shell.Deps) *cobra.Command {
 	var copying copyFlags
 	cmd := &cobra.Command{
@@ -292,7 +292,7 @@ wrong, or if there is no whole backup.` + locationHelp,
 
 func reportVerified(v *backup.Verified, out *shell.Printer) error {
 	for _, name := range v.Unfinished {
-		out.Note("%s is unfinished: nothing of it was verified", shell.Printable(name))
+		out.Note("%s is unfinished and was not verified", shell.Printable(name))
 	}
 	var size, records int64
 	for _, m := range v.Backups {
@@ -312,7 +312,7 @@ func reportVerified(v *backup.Verified, out *shell.Printer) error {
 		"%d backups, %d records, %s: %d faults", len(v.Backups), records, shell.ByteText(size), len(faults))
 	if len(v.Faults) > 0 {
 		err = errors.Join(err, shell.WithHint(errors.Join(v.Faults...),
-			"a backup with a fault, and those made upon it, can't be trusted: make a full one, and keep this for what can be saved of it"))
+			"do not rely on a damaged backup or its increments: make a full one, and keep this one for salvage"))
 	}
 	return err
 }

@@ -13,8 +13,7 @@ import (
 	"github.com/percolator-go/percolator/internal/cli/shell"
 )
 
-// This file has the commands for scheduled backups, which the cluster makes itself, and for the
-// removal of old backups.
+// The commands for scheduled backups, which the cluster creates, and for the removal of old backups.
 
 // backupSchedule groups the commands for schedules.
 func backupSchedule(d *shell.Deps) *cobra.Command {
@@ -26,7 +25,7 @@ func backupSchedule(d *shell.Deps) *cobra.Command {
 		scheduleSet(d), scheduleList(d), scheduleRun(d), scheduleRemove(d))
 }
 
-// durationInDays is a flag for a duration, in which days may come first: 30d, 1d12h.
+// durationInDays is a flag for a duration that may begin with days: 30d, 1d12h.
 type durationInDays time.Duration
 
 // Set implements pflag.Value.
@@ -89,7 +88,7 @@ shared by all of them, such as a network file system, and credentials must be in
 	})
 }
 
-// orderSchedule sends an order about schedules and prints what was done.
+// orderSchedule sends a request to change schedules and prints the result.
 func orderSchedule(ctx context.Context, s *shell.Session, req *pb.BackupSchedulesRequest, done, name string) error {
 	if _, err := s.Admin.BackupSchedules(ctx, req); err != nil {
 		return err
@@ -105,7 +104,7 @@ func scheduleRun(d *shell.Deps) *cobra.Command {
 		Example: "backup schedule run nightly",
 	}
 	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
-		return orderSchedule(ctx, s, &pb.BackupSchedulesRequest{Run: args[0]}, "schedule %s runs within ten seconds", args[0])
+		return orderSchedule(ctx, s, &pb.BackupSchedulesRequest{Run: args[0]}, "schedule %s will run within ten seconds", args[0])
 	})
 }
 
@@ -116,7 +115,7 @@ func scheduleRemove(d *shell.Deps) *cobra.Command {
 		Example: "backup schedule rm nightly",
 	}
 	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
-		return orderSchedule(ctx, s, &pb.BackupSchedulesRequest{Remove: args[0]}, "schedule %s is removed", args[0])
+		return orderSchedule(ctx, s, &pb.BackupSchedulesRequest{Remove: args[0]}, "removed schedule %s", args[0])
 	})
 }
 
@@ -157,7 +156,7 @@ func scheduleList(d *shell.Deps) *cobra.Command {
 			case b.PruneError != "":
 				state = "cannot prune: " + shell.Shortened(b.PruneError, shell.ValueWidth)
 			case b.Run:
-				state = "about to run"
+				state = "starting"
 			case b.SuccessUnixMs == 0:
 				state = "none yet"
 			}
@@ -183,7 +182,7 @@ func newScheduleJSON(b *pb.BackupSchedule) *scheduleJSON {
 	return j
 }
 
-// daysText is a duration that may be long; "-" for none.
+// daysText formats a duration in days and hours; "-" for 0.
 func daysText(ms int64) string {
 	d, day := time.Duration(ms)*time.Millisecond, 24*time.Hour
 	switch {
@@ -195,7 +194,7 @@ func daysText(ms int64) string {
 	return strings.TrimSuffix(strings.TrimSuffix(d.String(), "0s"), "0m")
 }
 
-// unixText is a time; "-" for none.
+// unixText formats a time; "-" for 0.
 func unixText(ms int64) string {
 	if ms == 0 {
 		return "-"
@@ -203,7 +202,7 @@ func unixText(ms int64) string {
 	return time.UnixMilli(ms).UTC().Format(timeLayout)
 }
 
-// backupPrune asks no node.
+// backupPrune returns the command that removes old backups, without connecting to a node.
 func backupPrune(d *shell.Deps) *cobra.Command {
 	var keep durationInDays
 	cmd := &cobra.Command{

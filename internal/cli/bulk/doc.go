@@ -1,7 +1,7 @@
 // Package bulk has the commands that move many rows: load, export, backup and restore.
 //
 // Invariants:
-//  1. A progress file never claims more than is durable.
+//  1. A progress file never counts data that is not durable.
 //  2. An interrupted command continues when it is run again; no row is ever half written.
 //  3. FILE of an export is complete or absent.
 //

@@ -22,9 +22,9 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// `export` writes the rows of one snapshot, which a lease keeps readable meanwhile.
+// `export` writes the rows of one snapshot, which a lease keeps readable.
 
-// standardStream is how FILE names standard input or output.
+// standardStream is the FILE argument for standard input or output.
 const standardStream = "-"
 
 // An export renews a lease that keeps its snapshot readable. The lease is short, so that
@@ -36,7 +36,7 @@ const (
 	exportBackoff = 100 * time.Millisecond
 )
 
-// bulkFlags are what load and export share.
+// bulkFlags are the common flags of load and export.
 type bulkFlags struct {
 	restart bool
 	quiet   bool
@@ -132,8 +132,8 @@ type exportState struct {
 	Bytes   int64             `json:"bytes"` // of FILE.part; the rest is truncated
 }
 
-// begunAs reports whether the state belongs to the same request.
-func (s *exportState) begunAs(want *exportState) bool {
+// sameRequest reports whether the state belongs to the same request.
+func (s *exportState) sameRequest(want *exportState) bool {
 	return s.isOf(want.job) && s.Prefix == want.Prefix && s.From == want.From && s.Before == want.Before &&
 		slices.Equal(s.Columns, want.Columns)
 }
@@ -156,7 +156,7 @@ type export struct {
 	parts  shell.Extent
 	saved  time.Time // when state was made durable
 	leased time.Time // when the lease was renewed
-	token  []byte    // of the lease: nobody else gives it back
+	token  []byte    // of the lease, needed to release it
 }
 
 // run exports over one session.
@@ -185,17 +185,17 @@ func (e *export) run(ctx context.Context, s *shell.Session) (err error) {
 // open resumes an interrupted export to FILE, or begins one.
 func (e *export) open() (err error) {
 	there := false
-	if !e.restart { // an old state may be what is broken
+	if !e.restart { // with --restart an old state may be damaged
 		var old exportState
 		if there, err = loadProgress(e.progressName(), &old); err != nil {
 			return err
 		}
 		// Halves of two different exports would make a file that only looks complete.
-		if there && !old.begunAs(&e.want) {
+		if there && !old.sameRequest(&e.want) {
 			return shell.WithHint(fmt.Errorf(
-				"%s is of another export (table %s): this one differs in its cluster, table, range "+
+				"%s belongs to another export (table %s), of a different cluster, table, range "+
 					"or columns", e.progressName(), shell.Printable(old.Table)),
-				"run that one's command to go on with it, or give --restart to begin this one anew")
+				"run the command of that export to resume it, or pass --restart to start this one over")
 		}
 		if there {
 			e.state = old
@@ -203,8 +203,8 @@ func (e *export) open() (err error) {
 	}
 	if !there && !e.overwrite {
 		if _, err := os.Stat(e.name); err == nil {
-			return shell.WithHint(fmt.Errorf("%s is there already", e.name),
-				"give another FILE, or --overwrite to replace it once the export is done")
+			return shell.WithHint(fmt.Errorf("%s already exists", e.name),
+				"choose another FILE, or pass --overwrite to replace it when the export completes")
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -222,34 +222,32 @@ func (e *export) snapshot(ctx context.Context) (*percolator.Snapshot, error) {
 		return shell.OpenSnapshot(ctx, e.DB, e.Out, *e.at)
 	}
 	if *e.at != "" {
-		return nil, shell.Usagef(nil, "--at: %s goes on at the snapshot %d that it was begun with; "+
-			"leave --at out, or give --restart", e.partName(), e.state.TS)
+		return nil, shell.Usagef(nil, "--at: the export in %s resumes at its original snapshot %d; "+
+			"omit --at, or pass --restart", e.partName(), e.state.TS)
 	}
 	e.Out.Note("resuming after %d rows, at the snapshot of %s UTC", e.state.Rows,
 		shell.Clock(mvcc.Timestamp(e.state.TS)))
 	return e.DB.SnapshotAt(ctx, percolator.Timestamp(e.state.TS))
 }
 
-// write scans and writes what is left, and ends the export.
+// write scans and writes the remaining rows and completes the export.
 func (e *export) write(ctx context.Context, snapshot *percolator.Snapshot) error {
 	defer func() { _ = snapshot.Close() }()
 	e.state.TS = uint64(snapshot.StartTS())
 	e.meter = e.Out.NewMeter("export", e.tally(), e.quiet)
 	e.parts = e.rangeExtent(ctx)
-	// Take the lease before the first row: it also tells whether the snapshot is still
-	// there.
+	// Acquire the lease before the first row: it fails if the snapshot is no longer readable.
 	if err := e.lease(ctx, exportLease); err != nil {
 		return err
 	}
-	// Release it after a failure too: the next run takes a new one. After a kill it
-	// expires.
+	// Also release it after a failure: the next run acquires a new one. After a kill it expires.
 	defer func() { _ = e.lease(context.WithoutCancel(ctx), 0) }()
-	// From here on FILE.progress names the snapshot, also if not a single row follows.
+	// From here on FILE.progress contains the snapshot, even if no row follows.
 	if err := e.save(); err != nil {
 		return err
 	}
 	err := e.scan(ctx, snapshot)
-	// After a failure too: what was written need not be written again.
+	// Also after a failure, so that the next run does not write these rows again.
 	if saving := e.save(); err == nil {
 		err = saving
 	}
@@ -309,7 +307,7 @@ func (e *export) scanOnce(ctx context.Context, snapshot *percolator.Snapshot) er
 	return e.row(ctx, lines, row)
 }
 
-// row writes one row, and renews progress and lease when they are due.
+// row writes one row, and saves progress and renews the lease when due.
 func (e *export) row(ctx context.Context, lines *rowWriter, cells []percolator.Cell) error {
 	line, err := lines.append(cells)
 	if err != nil {
@@ -333,7 +331,7 @@ func (e *export) row(ctx context.Context, lines *rowWriter, cells []percolator.C
 	return nil
 }
 
-// save makes what was written durable, then the state that counts it.
+// save makes the written rows durable, then the state that counts them.
 func (e *export) save() error {
 	if err := e.w.Flush(); err != nil || e.part == nil {
 		return err
@@ -342,8 +340,7 @@ func (e *export) save() error {
 	if err == nil {
 		err = saveProgress(e.progressName(), e.state)
 	}
-	// Taken after the save: a disk slower than --checkpoint would be synced for every row
-	// else.
+	// Read after the save: otherwise a disk slower than --checkpoint would be synced for every row.
 	e.saved = time.Now()
 	return err
 }
@@ -382,7 +379,7 @@ func (e *export) lease(ctx context.Context, ttl time.Duration) error {
 	}
 	answer, err := e.Transport.HoldHistory(ctx, request)
 	if err != nil {
-		return nil //nolint:nilerror // the scan fails if the snapshot goes
+		return nil //nolint:nilerror // the scan fails if the snapshot becomes unreadable
 	}
 	if ttl > 0 && answer.GetBound() > e.state.TS {
 		return e.explain(percolator.ErrSnapshotTooOld)
@@ -390,14 +387,14 @@ func (e *export) lease(ctx context.Context, ttl time.Duration) error {
 	return nil
 }
 
-// holder names this export's lease for operators. An earlier run's of the same name ends
-// by itself.
+// holder returns the name of this export's lease for operators. An earlier run's lease of the same
+// name expires.
 func (e *export) holder() string {
 	return fmt.Sprintf("%d of table %d", e.state.TS, e.want.TableID)
 }
 
-// explain adds how to continue after an error: run it again, or begin anew if the snapshot
-// is gone.
+// explain adds how to continue after an error: run the command again, or start over if the snapshot is
+// no longer readable.
 func (e *export) explain(err error) error {
 	if e.part == nil {
 		return err
@@ -405,12 +402,12 @@ func (e *export) explain(err error) error {
 	if !errors.Is(err, percolator.ErrSnapshotTooOld) {
 		return e.Conn.WithResumeHint(err, fmt.Sprintf("%d rows", e.state.Rows))
 	}
-	return shell.WithHint(coded.Errorf("", "%s was begun at the snapshot of %s UTC: %w", e.partName(),
+	return shell.WithHint(coded.Errorf("", "%s was started at the snapshot of %s UTC: %w", e.partName(),
 		shell.Clock(mvcc.Timestamp(e.state.TS)), err),
-		"--restart begins a new one; `cluster set history=…` keeps more")
+		"--restart starts a new one; `cluster set history=…` keeps history longer")
 }
 
-// tally is the export's progress. How many rows there are is unknown.
+// tally returns the export's progress. The total number of rows is unknown.
 func (e *export) tally() shell.Tally {
 	t := shell.Tally{Rows: e.state.Rows, Bytes: e.state.Bytes, Tablets: len(e.parts)}
 	if e.state.Row != nil {
@@ -419,7 +416,7 @@ func (e *export) tally() shell.Tally {
 	return t
 }
 
-// rangeExtent is that of the rows that are exported.
+// rangeExtent returns the tablets of the exported rows.
 func (e *export) rangeExtent(ctx context.Context) shell.Extent {
 	w := &e.want
 	all := e.Extent(ctx, mvcc.Span{

@@ -18,10 +18,10 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// This file has the load command, and reads and checks lines; loadrun.go writes them.
+// The load command, and the reading and checking of lines; loadrun.go writes them.
 
-// Bounds of a transaction of load: rows, and bytes of them. A larger one is no faster,
-// and meets more conflicts.
+// Limits of a transaction of load, in rows and bytes. Larger ones are no faster and conflict more
+// often.
 const (
 	loadBatchRows  = 64
 	loadBatchBytes = 512 << 10
@@ -31,15 +31,15 @@ const (
 type loadFlags struct {
 	bulkFlags
 	workers int // concurrent transactions
-	backlog int // notifications that may wait, as LoaderConfig.Backlog has it
+	backlog int // see LoaderConfig.Backlog
 	batch   int // maximum rows in a transaction
-	skipBad int // over the whole file, those of earlier runs included
-	maxLine int // bytes: bounds memory, whatever the file is
+	skipBad int // in the whole file, including earlier runs
+	maxLine int // in bytes; limits memory
 	dryRun  bool
 }
 
-// LoadCommand writes the cells in a file. Rows and columns that the file does not name
-// stay as they are.
+// LoadCommand returns the command that writes the cells in a file. It does not change other rows and
+// columns.
 func LoadCommand(d *shell.Deps) *cobra.Command {
 	l := &loading{out: d.Out, conn: d.Conn, busy: map[string]int{}}
 	cmd := &cobra.Command{
@@ -71,7 +71,7 @@ input: the load cannot be resumed, and progress shows the rows read, not those l
 				return shell.Usagef(cmd, "--workers, --batch and --max-line are at least 1, "+
 					"--skip-bad at least 0")
 			}
-			// Open the file before connecting: most mistakes are in its name.
+			// Open the file before connecting, because a wrong name is the most common mistake.
 			if l.input, err = openInput(fileArgument(args), d.App.Stdin); err != nil {
 				return err
 			}
@@ -99,7 +99,7 @@ input: the load cannot be resumed, and progress shows the rows read, not those l
 type loadInput struct {
 	name string
 	file *os.File // nil: standard input
-	size int64    // 0: not known
+	size int64    // 0: unknown
 	from io.Reader
 }
 
@@ -121,7 +121,7 @@ func openInput(name string, stdin io.Reader) (*loadInput, error) {
 		return nil, err
 	}
 	input := &loadInput{name: name, file: file, from: file}
-	if info.Mode().IsRegular() { // a pipe with a name has no size, and is gone once it was read
+	if info.Mode().IsRegular() { // a named pipe has no size and can be read only once
 		input.size = info.Size()
 	}
 	return input, nil
@@ -137,24 +137,24 @@ func (i *loadInput) close() error {
 	return i.file.Close()
 }
 
-// lineReader reads lines of bounded length and knows where it is.
+// lineReader reads lines of bounded length and records its position.
 type lineReader struct {
 	from   *bufio.Reader
 	max    int
-	offset int64 // behind the last line read
+	offset int64 // after the last line read
 	line   int64 // its number, from 1
 	text   []byte
 }
 
-// next reads a line, without its newline; the bytes are valid until the next call. io.EOF
-// after the last one. A line that is too long is passed over and reported as bad.
+// next returns a line without its newline, valid until the next call, and io.EOF after the last one.
+// It skips a line that is too long and reports it as bad.
 func (l *lineReader) next() ([]byte, error) {
 	l.text = l.text[:0]
 	size := 0
 	for {
 		part, err := l.from.ReadSlice('\n')
 		size += len(part)
-		// Of a line that is too long only the length is kept.
+		// Keep only the length of a line that is too long.
 		if size <= l.max+1 {
 			l.text = append(l.text, part...)
 		}
@@ -179,7 +179,7 @@ func (l *lineReader) next() ([]byte, error) {
 	}
 }
 
-// byteOrderMark begins the files of some programs that write UTF-8.
+// byteOrderMark is the first bytes of UTF-8 files of some programs.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // trimNewline removes "\n" or "\r\n" from the end of a line.
@@ -193,7 +193,7 @@ func trimNewline(line []byte) []byte {
 	return line
 }
 
-// rowReader reads rows, passing over blank lines.
+// rowReader reads rows and skips blank lines.
 type rowReader struct {
 	lines  lineReader
 	limits mvcc.Limits
@@ -206,8 +206,8 @@ func newRowReader(from io.Reader, maxLine int) *rowReader {
 	}
 }
 
-// next reads a row. Errors that wrap errBadLine are of the line just read, and reading
-// may go on; io.EOF is the end.
+// next reads a row. An error that wraps errBadLine concerns the line just read, and reading may
+// continue; io.EOF is the end.
 func (r *rowReader) next() (*rowCells, error) {
 	for {
 		text, err := r.lines.next()
@@ -220,7 +220,7 @@ func (r *rowReader) next() (*rowCells, error) {
 	}
 }
 
-// check is --dry-run: it reads all of the file and names the first bad lines.
+// check implements --dry-run: it reads the whole file and prints the first bad lines.
 func (l *loading) check(ctx context.Context) error {
 	const named = 10
 	ctx, end := l.conn.Interruptible(ctx)
@@ -236,8 +236,8 @@ func (l *loading) check(ctx context.Context) error {
 		if err = cmp.Or(ctx.Err(), err); err != nil && !errors.Is(err, errBadLine) {
 			return l.conn.CutShort(ctx, err)
 		}
-		// All of them are counted, the first few named: a file that is wrong throughout
-		// must not scroll by for minutes.
+		// Count all of them but print only the first few: a file of bad lines must not scroll by for
+		// minutes.
 		t.Bytes = rows.lines.offset
 		if err == nil {
 			t.Rows++
@@ -251,9 +251,9 @@ func (l *loading) check(ctx context.Context) error {
 		return err
 	}
 	if t.Skipped > int64(l.skipBad) {
-		return shell.WithHint(fmt.Errorf("%s: %d bad lines, more than the %d that --skip-bad allows for",
+		return shell.WithHint(fmt.Errorf("%s: %d bad lines, more than the %d that --skip-bad allows",
 			l.input.name, t.Skipped, l.skipBad),
-			"mend them, or give --skip-bad to pass over them")
+			"correct them, or pass --skip-bad to skip them")
 	}
 	return nil
 }
@@ -273,8 +273,7 @@ func (l *loading) answer(t shell.Tally) error {
 	}{l.input.name, t.Rows, t.Bytes, t.Skipped, l.dryRun}, text, args...)
 }
 
-// permanent reports whether the repository refuses the row for good, so that writing it
-// again is no use.
+// permanent reports whether the database will always refuse the row, so that a retry cannot succeed.
 func permanent(err error) bool {
 	return errors.Is(err, percolator.ErrTooLarge) || errors.Is(err, percolator.ErrInvalid) ||
 		errors.Is(err, percolator.ErrNotifyOnly)

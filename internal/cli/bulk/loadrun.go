@@ -18,20 +18,20 @@ import (
 	"github.com/percolator-go/percolator/internal/coded"
 )
 
-// One run of load. The reader queues batches, which workers of a Loader commit in any order. At
-// a checkpoint the reader waits until all of them are committed: everything before its position
-// is then the progress. After a failure the next run begins at the last checkpoint.
+// One run of load. The reader queues batches, which workers of a Loader commit in any order. At a
+// checkpoint the reader waits until all of them are committed, and records its position as the
+// progress. After a failure the next run continues from the last checkpoint.
 
-// loadState is the content of FILE.progress: up to where everything is committed.
+// loadState is the content of FILE.progress: the position up to which everything is committed.
 type loadState struct {
 	job
 
-	// bytes of FILE whose lines are all committed, or passed over as bad
+	// bytes of FILE whose lines are all committed or skipped as bad
 	Offset  int64 `json:"offset"`
 	Line    int64 `json:"line"` // their number
 	Rows    int64 `json:"rows"` // committed
 	Skipped int64 `json:"skipped"`
-	// of the file's first bytes and the last ones before Offset: is it still that file?
+	// of the file's first bytes and the last ones before Offset, to detect another file
 	Digest string `json:"digest"`
 }
 
@@ -40,7 +40,7 @@ type loadBatch struct {
 	rows   []*rowCells
 	lines  []int64 // their numbers
 	size   int     // bytes in the transaction
-	offset int64   // behind its last line
+	offset int64   // after its last line
 }
 
 // loading is one run of load.
@@ -58,12 +58,12 @@ type loading struct {
 	saved  time.Time
 
 	mu    sync.Mutex
-	moved *sync.Cond     // a batch has ended
-	busy  map[string]int // rows under way: two transactions of one row must keep their order
-	done  shell.Tally    // what this run and earlier ones have committed
+	moved *sync.Cond     // signalled when a batch has ended
+	busy  map[string]int // rows being written: two transactions of one row must keep their order
+	done  shell.Tally    // committed by this run and earlier ones
 }
 
-// run loads the file. If it fails, the progress file says where to resume.
+// run loads the file. If it fails, the progress file contains the position from which to resume.
 func (l *loading) run(ctx context.Context, s *shell.Session) error {
 	l.db, l.saved = s.DB, time.Now()
 	l.moved = sync.NewCond(&l.mu)
@@ -87,7 +87,7 @@ func (l *loading) run(ctx context.Context, s *shell.Session) error {
 		err = closing
 	}
 	if cause := context.Cause(ctx); cause != nil {
-		err = cause // what the reader met then was a consequence
+		err = cause // the reader's error was a consequence
 	}
 	return l.end(err)
 }
@@ -99,7 +99,7 @@ func (l *loading) begin(ctx context.Context, s *shell.Session) (err error) {
 		return err
 	}
 	if !l.input.resumable() || l.restart {
-		return nil // the old file is replaced at the first checkpoint
+		return nil // the first checkpoint replaces the old file
 	}
 	var old loadState
 	there, err := loadProgress(l.progressName(), &old)
@@ -111,14 +111,14 @@ func (l *loading) begin(ctx context.Context, s *shell.Session) (err error) {
 			"--restart loads all of the file; what is there already is written once more")
 	}
 	if !old.isOf(l.state.job) {
-		return wrong(fmt.Sprintf("is of a load into another table (%s) or cluster",
+		return wrong(fmt.Sprintf("belongs to a load into another table (%s) or cluster",
 			shell.Printable(old.Table)))
 	}
-	// Lines that were counted must still be those lines: an offset into another file
-	// would leave out what nobody loaded.
+	// The counted lines must be unchanged: an offset into another file would skip lines that were
+	// never loaded.
 	digest, err := fileDigest(l.input.file, old.Offset)
 	if err != nil || digest != old.Digest {
-		return wrong("is of another file: what it counts as loaded has changed")
+		return wrong("belongs to another file: the part already loaded has changed")
 	}
 	if _, err := l.input.file.Seek(old.Offset, io.SeekStart); err != nil {
 		return err
@@ -130,7 +130,7 @@ func (l *loading) begin(ctx context.Context, s *shell.Session) (err error) {
 	return nil
 }
 
-// read cuts the file into batches and queues them.
+// read splits the file into batches and queues them.
 func (l *loading) read(ctx context.Context) error {
 	rows := newRowReader(l.input.from, l.maxLine)
 	lines := &rows.lines
@@ -148,7 +148,7 @@ func (l *loading) read(ctx context.Context) error {
 			if errors.Is(err, io.EOF) {
 				offset, line, err = lines.offset, lines.line, nil
 			}
-			// Load the good lines before a bad one, so that the next run begins there.
+			// Load the good lines before a bad one, so that the next run starts at it.
 			if err := l.submit(ctx, b); err != nil {
 				return err
 			}
@@ -174,23 +174,23 @@ func (l *loading) read(ctx context.Context) error {
 	}
 }
 
-// passOver counts a bad line and names it. It returns the error that ends the load if
-// there are too many.
+// passOver counts and prints a bad line. It returns the error that ends the load if there are too
+// many.
 func (l *loading) passOver(line int64, why error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.done.Skipped >= int64(l.skipBad) {
 		return shell.WithHint(coded.Errorf("", "%s line %d: %w", l.input.name, line, why),
-			fmt.Sprintf("mend the line and run the command again: it goes on where it was "+
-				"(--skip-bad %d passes over it)", l.done.Skipped+1))
+			fmt.Sprintf("correct the line and run the command again, which resumes "+
+				"(--skip-bad %d skips it)", l.done.Skipped+1))
 	}
 	l.done.Skipped++
 	l.out.Note("skipped %s line %d: %v", l.input.name, line, why)
 	return nil
 }
 
-// submit queues a batch once nothing under way touches its rows: workers commit in any
-// order, and of two lines of one row the later one counts.
+// submit queues a batch once no queued batch contains its rows: workers commit in any order, but of
+// two lines of one row the later one must win.
 func (l *loading) submit(ctx context.Context, b loadBatch) error {
 	if len(b.rows) == 0 {
 		return nil
@@ -219,7 +219,7 @@ func (l *loading) await(ctx context.Context, ready func() bool) error {
 	return ctx.Err()
 }
 
-// buffer returns the batch's transaction. Of two lines of a row the later one counts.
+// buffer returns the batch's transaction. Of two lines of a row the later one wins.
 func (b loadBatch) buffer(table string) func(context.Context, *percolator.Tx) error {
 	return func(_ context.Context, tx *percolator.Tx) error {
 		for _, row := range b.rows {
@@ -235,14 +235,13 @@ func (l *loading) ended(ctx context.Context, b loadBatch, err error) {
 	switch {
 	case err == nil:
 	case errors.Is(err, percolator.ErrCommitUnknown):
-		// Write the same values again. This attempt resolves the locks of the earlier one
-		// first.
+		// Write the same values again. This attempt first resolves the locks of the earlier one.
 		err = l.db.Transact(ctx, b.buffer(l.table), percolator.Name("load"))
 	case permanent(err):
 		committed, err = l.oneByOne(ctx, b)
 	}
 	if err != nil {
-		l.fail(err) // its rows stay busy: there is no further checkpoint
+		l.fail(err) // its rows stay busy, so there is no further checkpoint
 		return
 	}
 	l.mu.Lock()
@@ -258,8 +257,8 @@ func (l *loading) ended(ctx context.Context, b loadBatch, err error) {
 	l.meter.Show(done)
 }
 
-// oneByOne passes over the rows that the repository refuses, and writes the others, in order:
-// a row may be in the batch twice.
+// oneByOne writes the batch's rows in order, each in its own transaction, and skips those that the
+// database refuses. A row may occur twice.
 func (l *loading) oneByOne(ctx context.Context, b loadBatch) (committed int, err error) {
 	for i := range b.rows {
 		single := loadBatch{rows: b.rows[i : i+1]}
@@ -276,7 +275,7 @@ func (l *loading) oneByOne(ctx context.Context, b loadBatch) (committed int, err
 	return committed, nil
 }
 
-// settle waits until everything queued is committed, which makes the reader's position the
+// settle waits until everything queued is committed, and then records the reader's position as the
 // progress.
 func (l *loading) settle(ctx context.Context, offset, line int64) error {
 	if err := l.await(ctx, func() bool { return len(l.busy) == 0 }); err != nil {
@@ -297,7 +296,7 @@ func (l *loading) save() (err error) {
 	if l.state.Digest, err = fileDigest(l.input.file, l.state.Offset); err == nil {
 		err = saveProgress(l.progressName(), l.state)
 	}
-	// Taken after the save: a slow disk must not be busy with progress alone.
+	// Read after the save, so that a slow disk is not busy with progress alone.
 	l.saved = time.Now()
 	return err
 }
@@ -333,8 +332,8 @@ func (l *loading) tally() shell.Tally {
 
 func (l *loading) progressName() string { return l.input.name + ".progress" }
 
-// fileDigest tells whether a file is still the one whose first offset bytes were loaded:
-// it takes the first and the last 64 KiB of them. A file that has only grown is the same.
+// fileDigest returns a digest of the first and the last 64 KiB of the file's first offset bytes, to
+// detect another file. A file that has only grown has the same digest.
 func fileDigest(f *os.File, offset int64) (string, error) {
 	const part = 64 << 10
 	h := sha256.New()

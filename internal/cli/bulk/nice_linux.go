@@ -6,15 +6,14 @@ import (
 	"syscall"
 )
 
-// background is the niceness of a process that gives way to others: it gets a tenth of what they
-// get while all want more than there is.
+// background is the niceness of a background process: under contention it gets about a tenth of the
+// processor time of a normal one.
 const background = 10
 
-// giveWay lets other processes of the machine go before this one. What can't be changed stays:
-// it is a courtesy.
+// giveWay lowers the priority of this process, as far as permitted.
 func giveWay() {
-	// Linux keeps the niceness of threads. Those that are started later inherit it from the
-	// ones that start them; the second look finds those that were started during the first.
+	// Linux keeps niceness per thread. New threads inherit it from those that start them; the second
+	// pass covers threads started during the first.
 	for range 2 {
 		threads, _ := os.ReadDir("/proc/self/task")
 		for _, t := range threads {

@@ -13,9 +13,9 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// `restore` writes tables of a backup into a cluster; package backup does the work.
+// `restore` writes tables of a backup into a cluster, by package backup.
 
-// RestoreCommand begins or resumes a restore.
+// RestoreCommand returns the command that starts or resumes a restore.
 func RestoreCommand(d *shell.Deps) *cobra.Command {
 	var copying copyFlags
 	o := backup.RestoreOptions{}
@@ -48,7 +48,7 @@ discards it.` + locationHelp,
 	at := flags.String("at", "", "a timestamp, a time (2026-01-31T12:00:00Z) or an age "+
 		"(5m, 1d) that the backup covers; default: the backup's own")
 	tables := flags.StringArray("table", nil, "only this table, as NAME or OLD=NEW; repeatable")
-	noPolicy := flags.Bool("no-policy", false, "leave the cluster's policy as it is")
+	noPolicy := flags.Bool("no-policy", false, "do not change the cluster's policy")
 	flags.BoolVar(&o.Notify, "notify", false, "have observers run for changes that they had not "+
 		"seen")
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
@@ -99,10 +99,10 @@ func runRestore(ctx context.Context, d *shell.Deps, s *shell.Session, l *backup.
 		errors.Is(err, backup.ErrNotFound):
 		return err
 	case errors.Is(err, backup.ErrDamaged):
-		return shell.WithHint(err, "`backup verify` finds all that is damaged; an earlier backup may "+
-			"be whole; `table drop` gives up what was restored so far")
+		return shell.WithHint(err, "`backup verify` finds all damage; an earlier backup may "+
+			"be intact; `table drop` discards the tables restored so far")
 	case err != nil:
-		return d.Conn.WithResumeHint(err, "what is there already; until then the tables can't be opened")
+		return d.Conn.WithResumeHint(err, "the rows restored so far; until it completes the tables cannot be opened")
 	}
 	m.Name = "restore"
 	m.End(shell.Tally{Rows: r.Records}, r.Backup)
@@ -110,15 +110,15 @@ func runRestore(ctx context.Context, d *shell.Deps, s *shell.Session, l *backup.
 		d.Out.Note("table %s was restored by an earlier run and is left unchanged", shell.Printable(name))
 	}
 	for _, name := range r.LeftOut {
-		d.Out.Note("table %s was dropped before the backup ended, and is left out", shell.Printable(name))
+		d.Out.Note("table %s was dropped before the backup ended, and is omitted", shell.Printable(name))
 	}
 	for _, g := range r.Granted {
-		d.Out.Note("table %s is for the clients that have a grant, as in the backup: %s",
+		d.Out.Note("table %s is restricted to its grants, as in the backup: %s",
 			shell.Printable(g.Table), grantText(g.Grants))
 	}
 	for _, name := range r.Ungranted {
-		d.Out.Note("the backup does not say who may use table %s, which is open to all clients now; "+
-			"%s names some", shell.Printable(name), d.Out.Advice("`grant`"))
+		d.Out.Note("the backup contains no grants of table %s, which is now open to all clients; "+
+			"%s restricts it", shell.Printable(name), d.Out.Advice("`grant`"))
 	}
 	return d.Out.Answer(struct {
 		Backup   string   `json:"backup"`
@@ -135,11 +135,12 @@ func runRestore(ctx context.Context, d *shell.Deps, s *shell.Session, l *backup.
 		shell.Clock(mvcc.Timestamp(r.At)), r.Records)
 }
 
-// noteSettings tells what of the cluster's policy is not as it was, or not as in the backup.
+// noteSettings prints the settings of the cluster's policy that changed, or that differ from the
+// backup.
 func noteSettings(d *shell.Deps, settings []backup.Setting) {
 	for _, s := range settings {
 		if !s.Kept {
-			d.Out.Note("the cluster's policy: %s=%s -> %s, as in the backup (--no-policy leaves it)",
+			d.Out.Note("the cluster's policy: %s=%s -> %s, as in the backup (--no-policy keeps it)",
 				s.Name, s.From, s.To)
 			continue
 		}

@@ -14,15 +14,15 @@ import (
 	"github.com/percolator-go/percolator/internal/coded"
 )
 
-// load and export record their progress as JSON in FILE.progress, so that the same command
-// resumes after any kind of end, crashes included. The file is replaced atomically; whatever it
-// claims must already be durable.
+// load and export record their progress as JSON in FILE.progress, so that the same command resumes
+// after a failure or crash. The file is replaced atomically; everything that it counts must already be
+// durable.
 
-// progressBytes limits the size of a progress file, which takes a few hundred bytes and a row
-// of up to 4 KiB.
+// progressBytes limits the size of a progress file, which contains a few hundred bytes and a row of up
+// to 4 KiB.
 const progressBytes = 1 << 20
 
-// job names what a progress file belongs to.
+// job identifies the cluster and table of a progress file.
 type job struct {
 	Version int    `json:"version"` // 1
 	Cluster string `json:"cluster"`
@@ -30,7 +30,8 @@ type job struct {
 	TableID uint32 `json:"table_id"`
 }
 
-// isOf reports whether the progress is of the same cluster and table, whatever its name is now.
+// isOf reports whether the progress is of the same cluster and table, whatever the table's current
+// name.
 func (j job) isOf(other job) bool {
 	other.Table = j.Table
 	return j == other
@@ -43,7 +44,7 @@ func saveProgress(name string, state any) error {
 	if err == nil {
 		err = errors.Join(json.NewEncoder(f).Encode(state), f.Sync(), f.Close())
 	}
-	// After a power loss the old state or the new one is there, never a name without its bytes.
+	// Sync before the rename: after a power loss the file contains the old state or the new one.
 	if err == nil {
 		err = os.Rename(next, name)
 	}
@@ -56,18 +57,18 @@ func saveProgress(name string, state any) error {
 	return nil
 }
 
-// loadProgress reads state and reports whether there was any.
+// loadProgress reads state and reports whether the file exists.
 func loadProgress(name string, state any) (there bool, err error) {
 	f, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	if err == nil { // a file of that name may be somebody else's, of any size
+	if err == nil { // an unrelated file of that name may have any size
 		err = errors.Join(json.NewDecoder(io.LimitReader(f, progressBytes)).Decode(state), f.Close())
 	}
 	if err != nil {
 		return false, shell.WithHint(coded.Errorf("", "progress file %s: %w", name, err),
-			"--restart begins anew, and replaces it")
+			"--restart starts over and replaces it")
 	}
 	return true, nil
 }
@@ -93,17 +94,17 @@ func openPart(name string, durable int64) (part *os.File, err error) {
 	}()
 	// The kernel releases the lock however this process ends.
 	if err := syscall.Flock(int(part.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, shell.WithHint(coded.Errorf("", "%s: another process writes it: %w", name, err),
-			"wait until it is done")
+		return nil, shell.WithHint(coded.Errorf("", "%s: another process is writing it: %w", name, err),
+			"wait until it has finished")
 	}
 	end, err := part.Seek(0, io.SeekEnd)
 	if err != nil {
 		return nil, err
 	}
-	// Shorter than was synced: somebody has changed it, or it is another file.
+	// Shorter than recorded: the file was changed or replaced.
 	if end < durable {
 		return nil, shell.WithHint(fmt.Errorf("%s has %d bytes, but its progress file counts %d", name, end, durable),
-			"--restart begins anew")
+			"--restart starts over")
 	}
 	if err := part.Truncate(durable); err != nil {
 		return nil, err

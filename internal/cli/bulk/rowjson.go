@@ -18,15 +18,15 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// A row on a line of its own, as export writes and load reads it:
+// Format of a row, one per line, in the files of export and load:
 //
 //	{"row":"bob","columns":{"balance":"10","photo":{"base64":"/9j/"}}}
 //
-// Rows and values are text where they are UTF-8 and {"base64": "…"} where not. A JSON key
-// can't be marked so: columns whose names are not UTF-8 stand in "base64_columns", their
-// names in base64. A number is text as it is written. A value of null deletes the cell.
+// Rows and values are text if they are UTF-8 and {"base64": "…"} otherwise. JSON keys cannot be objects:
+// columns whose names are not UTF-8 are in "base64_columns", with their names in base64. A number is
+// the text of its digits. null deletes the cell.
 
-// errBadLine is wrapped by every fault of a line itself, whatever the repository holds.
+// errBadLine is wrapped by every error about a line's contents.
 var errBadLine = errors.New("bad line")
 
 // rowCells is one row of a file.
@@ -35,14 +35,14 @@ type rowCells struct {
 	cells []columnChange
 }
 
-// columnChange is what happens to one column; a deletion has no value.
+// columnChange is the change of one column; a deletion has no value.
 type columnChange struct {
 	column string
 	value  []byte
 	remove bool
 }
 
-// size is about what the row takes in a transaction.
+// size returns the approximate size of the row in a transaction, in bytes.
 func (r *rowCells) size() int {
 	n := 0
 	for _, c := range r.cells {
@@ -51,7 +51,7 @@ func (r *rowCells) size() int {
 	return n
 }
 
-// buffer puts the row's changes into a transaction.
+// buffer adds the row's changes to a transaction.
 func (r *rowCells) buffer(tx *percolator.Tx, table string) {
 	for _, c := range r.cells {
 		column := percolator.Column{Table: table, Name: c.column}
@@ -63,13 +63,11 @@ func (r *rowCells) buffer(tx *percolator.Tx, table string) {
 	}
 }
 
-// strictBytes is a byte string of a line. Unlike shell.JSONBytes it accepts nothing that it
-// would have to guess at: a typing error in a file of millions of lines must not become
-// an empty value.
+// strictBytes is a byte string of a line. Unlike shell.JSONBytes it rejects everything ambiguous: a
+// typing error in a file of millions of lines must not become an empty value.
 type strictBytes []byte
 
-// UnmarshalJSON accepts a string, a number, which is text as it is written, and
-// {"base64": "…"}.
+// UnmarshalJSON accepts a string, a number, whose digits are the text, and {"base64": "…"}.
 func (b *strictBytes) UnmarshalJSON(data []byte) error {
 	if len(data) > 0 && data[0] == '"' {
 		var text string
@@ -96,8 +94,8 @@ func (b *strictBytes) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// parseRow reads a line. Its errors wrap errBadLine and say what is wrong; it applies the
-// repository's default limits, so that most faults are found before anything is sent.
+// parseRow parses a line. Its errors wrap errBadLine. It applies the database's default limits, so that
+// most faults are found before anything is sent.
 func parseRow(line []byte, limits mvcc.Limits) (*rowCells, error) {
 	var parsed struct {
 		Row     *strictBytes            `json:"row"`
@@ -106,13 +104,12 @@ func parseRow(line []byte, limits mvcc.Limits) (*rowCells, error) {
 	}
 	if !utf8.Valid(line) {
 		return nil, coded.Errorf("",
-			`%w: not UTF-8; bytes that are no text are written {"base64": "…"}`, errBadLine)
+			`%w: not UTF-8; write bytes that are not text as {"base64": "…"}`, errBadLine)
 	}
 	if err := cmp.Or(checkLayout(line), checkNames(line)); err != nil {
 		return nil, coded.Errorf("", "%w: %w", errBadLine, err)
 	}
-	// An unknown field is a typing error or of a later version; either way its data would
-	// be lost silently.
+	// An unknown field is a typing error or from a later version; its data would be lost silently.
 	decoder := json.NewDecoder(bytes.NewReader(line))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&parsed); err != nil {
@@ -126,7 +123,7 @@ func parseRow(line []byte, limits mvcc.Limits) (*rowCells, error) {
 		return nil, coded.Errorf("", `%w: no "row"`, errBadLine)
 	}
 	row := &rowCells{row: string(*parsed.Row)}
-	// In the order of their names, so that the same file makes the same transactions.
+	// In the order of their names, so that the same file produces the same transactions.
 	for _, name := range slices.Sorted(maps.Keys(parsed.Columns)) {
 		row.add(name, parsed.Columns[name])
 	}
@@ -136,14 +133,14 @@ func parseRow(line []byte, limits mvcc.Limits) (*rowCells, error) {
 			return nil, coded.Errorf("", "%w: column %q is not base64", errBadLine, name)
 		}
 		if _, twice := parsed.Columns[string(raw)]; twice {
-			return nil, coded.Errorf("", "%w: column %s comes twice", errBadLine, shell.Printable(string(raw)))
+			return nil, coded.Errorf("", "%w: column %s occurs twice", errBadLine, shell.Printable(string(raw)))
 		}
 		row.add(string(raw), parsed.Base64[name])
 	}
 	return row, row.check(line, limits)
 }
 
-// checkLayout refuses JSON that is not one object a line, and says how to make it so.
+// checkLayout rejects JSON that is not one object per line, and explains how to convert it.
 func checkLayout(line []byte) error {
 	switch line = bytes.TrimSpace(line); {
 	case len(line) > 0 && line[0] == '[':
@@ -155,7 +152,7 @@ func checkLayout(line []byte) error {
 	return nil
 }
 
-// add adds a column; no value deletes it.
+// add adds a column; nil deletes it.
 func (r *rowCells) add(column string, value *strictBytes) {
 	if value == nil {
 		r.cells = append(r.cells, columnChange{column: column, remove: true})
@@ -164,7 +161,7 @@ func (r *rowCells) add(column string, value *strictBytes) {
 	r.cells = append(r.cells, columnChange{column: column, value: *value})
 }
 
-// check refuses what could not be stored, and text that the JSON decoder has changed.
+// check rejects rows that cannot be stored, and text that the JSON decoder has changed.
 func (r *rowCells) check(line []byte, limits mvcc.Limits) error {
 	if len(r.cells) == 0 {
 		return coded.Errorf("", "%w: row %s has no columns", errBadLine, shell.Shortened(r.row, shell.ValueWidth))
@@ -179,7 +176,7 @@ func (r *rowCells) check(line []byte, limits mvcc.Limits) error {
 	for _, c := range r.cells {
 		bad = bad || lossy([]byte(c.column)) || lossy(c.value)
 		if limits.Value > 0 && len(c.value) > limits.Value {
-			return coded.Errorf("", "%w: column %s: a value of %d bytes is over the limit of %d",
+			return coded.Errorf("", "%w: column %s: a value of %d bytes exceeds the limit of %d",
 				errBadLine, shell.Printable(c.column), len(c.value), limits.Value)
 		}
 		if err := limits.CheckCell(mvcc.Cell{Row: r.row, Column: c.column}); err != nil {
@@ -188,7 +185,7 @@ func (r *rowCells) check(line []byte, limits mvcc.Limits) error {
 	}
 	if bad {
 		return coded.Errorf("",
-			`%w: half of a surrogate pair is no text; bytes are written {"base64": "…"}`,
+			`%w: half of a surrogate pair is not text; write bytes as {"base64": "…"}`,
 			errBadLine)
 	}
 	return nil
@@ -207,7 +204,7 @@ func newRowWriter() *rowWriter {
 	return w
 }
 
-// rowLine is a row as encoding/json writes it: names in order.
+// rowLine is the JSON form of a row.
 type rowLine struct {
 	Row     any            `json:"row"`
 	Columns map[string]any `json:"columns,omitempty"`
@@ -231,7 +228,7 @@ func (w *rowWriter) append(cells []percolator.Cell) ([]byte, error) {
 	return shell.EscapeJSON(w.line.Bytes()), nil
 }
 
-// lineBytes returns text where it is UTF-8, else marked base64.
+// lineBytes returns s as text if it is UTF-8, else as an object with base64.
 func lineBytes(s string) any {
 	if utf8.ValidString(s) {
 		return s
@@ -239,9 +236,9 @@ func lineBytes(s string) any {
 	return map[string][]byte{"base64": []byte(s)}
 }
 
-// checkNames refuses two mistakes that encoding/json accepts, losing data silently: a
-// name that occurs twice in an object, of which it keeps the last, and one of our names
-// in other letters ("Row"). Other faults are left to the decoder.
+// checkNames rejects two mistakes by which encoding/json silently loses data: a name that occurs twice
+// in an object, of which it keeps the last, and a known name in different case ("Row"). It leaves
+// other faults to the decoder.
 func checkNames(line []byte) error {
 	decoder := json.NewDecoder(bytes.NewReader(line))
 	first, err := decoder.Token()
@@ -251,8 +248,8 @@ func checkNames(line []byte) error {
 	if first != json.Delim('{') {
 		return errors.New(`the line is not an object: {"row": …, "columns": {…}}`)
 	}
-	objects := []map[string]bool{{}} // the names seen in each object that is open; nil: an array
-	name := true                     // a name comes next, where an object is open
+	objects := []map[string]bool{{}} // the names seen in each open object; nil: an array
+	name := true                     // the next token in an open object is a name
 	for len(objects) > 0 {
 		token, err := decoder.Token()
 		if err != nil {
@@ -269,10 +266,10 @@ func checkNames(line []byte) error {
 		case top != nil && name:
 			key, _ := token.(string)
 			if top[key] {
-				return fmt.Errorf("%s comes twice", shell.Printable(key))
+				return fmt.Errorf("%s occurs twice", shell.Printable(key))
 			}
 			if top[key] = true; !known(len(objects), key) {
-				return fmt.Errorf("%s is not known here", shell.Printable(key))
+				return fmt.Errorf("unknown name %s", shell.Printable(key))
 			}
 			name = false
 		default:
@@ -282,8 +279,7 @@ func checkNames(line []byte) error {
 	return nil
 }
 
-// known reports whether name is allowed at depth. Names at depth 2 are those of columns,
-// and any is.
+// known reports whether name is allowed at depth. At depth 2 are columns' names: all are allowed.
 func known(depth int, name string) bool {
 	switch depth {
 	case 1:
@@ -291,5 +287,5 @@ func known(depth int, name string) bool {
 	case 2:
 		return true
 	}
-	return name == "base64" || !strings.EqualFold(name, "base64") // others the decoder refuses
+	return name == "base64" || !strings.EqualFold(name, "base64") // the decoder rejects others
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/percolator-go/percolator/internal/coded"
 )
 
-// The commands that read and write cells go through the library: reads in one snapshot,
-// writes in one transaction.
+// The commands that read and write cells use the library: reads in one snapshot, writes in one
+// transaction.
 
-// GetCommand prints a single value bare, so that a shell can use it; everything else goes
-// into a table.
+// GetCommand returns the command that reads cells of a row. It prints a single value as is, so that a
+// shell can use it, and everything else as a table.
 func GetCommand(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get TABLE ROW [COLUMN...]",
@@ -56,7 +56,7 @@ func get(ctx context.Context, s *percolator.Snapshot, out *shell.Printer, table,
 		return err
 	}
 	if len(columns) == 1 && !out.JSON() && len(cells) == 1 {
-		to := out.Raw // a file or a pipe gets the value as it is
+		to := out.Raw // a file or a pipe gets the value unescaped
 		if out.AtTerminal(to) {
 			to = out.Stdout
 		}
@@ -67,9 +67,9 @@ func get(ctx context.Context, s *percolator.Snapshot, out *shell.Printer, table,
 		return err
 	}
 	if len(cells) == 0 || len(cells) < len(columns) {
-		what := fmt.Sprintf("holds %d of the %d cells asked for", len(cells), len(columns))
-		if len(columns) == 0 { // the whole row was asked for: there is nothing to count
-			what = "holds no cells"
+		what := fmt.Sprintf("contains %d of the %d requested cells", len(cells), len(columns))
+		if len(columns) == 0 { // the whole row was requested
+			what = "contains no cells"
 		} else if all, err := readRow(ctx, s, table, row, nil); err == nil && len(all) > 0 {
 			var names []string
 			for _, c := range all {
@@ -79,14 +79,14 @@ func get(ctx context.Context, s *percolator.Snapshot, out *shell.Printer, table,
 		}
 		return shell.WithHint(
 			coded.Errorf("", "%w: row %s of table %s %s", shell.ErrNoValue, shell.Printable(row), table, what),
-			"`history TABLE ROW` shows what the row ever held",
+			"`history TABLE ROW` shows the row's former contents",
 			shell.Operand{What: "TABLE", Value: table}, shell.Operand{What: "ROW", Value: row})
 	}
 	return nil
 }
 
-// readRow reads the named columns in one message, or scans all of the row: one row never
-// spans two tablets.
+// readRow reads the named columns in one message, or scans the whole row. A row never spans two
+// tablets.
 func readRow(ctx context.Context, s *percolator.Snapshot, table, row string,
 	columns []string) ([]percolator.Cell, error) {
 	if len(columns) > 0 {
@@ -106,7 +106,7 @@ func readRow(ctx context.Context, s *percolator.Snapshot, table, row string,
 	return cells, nil
 }
 
-// oneRow is the range that holds one row.
+// oneRow returns the range of one row.
 func oneRow(table, row string) percolator.RowRange {
 	return percolator.Rows(table).From(row).Before(row + "\x00")
 }
@@ -124,8 +124,8 @@ func printCells(out *shell.Printer, cells []percolator.Cell, width int) error {
 	return list.End()
 }
 
-// SetCommand writes without reading, so it conflicts only with concurrent writers of the
-// same cells.
+// SetCommand returns the command that writes cells. It does not read, so it conflicts only with
+// concurrent writers of the same cells.
 func SetCommand(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "set TABLE ROW COLUMN VALUE [COLUMN VALUE...]",
@@ -176,12 +176,12 @@ func parseWrites(cmd *cobra.Command, f *shell.InputFlags, args []string,
 			return nil, err
 		}
 		if given[column] {
-			return nil, shell.Usagef(cmd, "column %s is given twice: give it one value",
+			return nil, shell.Usagef(cmd, "column %s is set twice",
 				shell.Printable(column))
 		}
 		given[column] = true
 		if len(args) == 2 && args[i+1] == "-" {
-			// Larger than any limit, so that the node reports which one is exceeded.
+			// Larger than any limit, so that the node reports the exceeded one.
 			value, err := io.ReadAll(io.LimitReader(stdin, 8<<20))
 			if err != nil {
 				return nil, coded.Errorf("", "standard input: %w", err)
@@ -197,8 +197,8 @@ func parseWrites(cmd *cobra.Command, f *shell.InputFlags, args []string,
 	return writes, nil
 }
 
-// DeleteCommand deletes the named columns. Deleting all of a row needs --all, so that
-// leaving the columns out by mistake does not empty it.
+// DeleteCommand returns the command that deletes the named columns. Deleting a whole row needs --all,
+// so that omitting the columns by mistake does not delete it.
 func DeleteCommand(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "delete TABLE ROW {COLUMN... | --all}",
@@ -214,7 +214,7 @@ func DeleteCommand(d *shell.Deps) *cobra.Command {
 		}
 		table, row, columns := args[0], names[0], names[1:]
 		if *all == (len(columns) > 0) {
-			return shell.Usagef(cmd, "name columns, or give --all for every column of the row")
+			return shell.Usagef(cmd, "name columns, or pass --all for every column of the row")
 		}
 		return transact(d, cmd, func(ctx context.Context, tx *percolator.Tx) error {
 			for _, c := range shell.ColumnsOf(table, columns) {
@@ -243,10 +243,11 @@ func transact(d *shell.Deps, cmd *cobra.Command, fn func(context.Context, *perco
 	})
 }
 
-// scanChunk is how many cells of a scan are laid out together.
+// scanChunk is the number of cells of a scan that are formatted together.
 const scanChunk = 1000
 
-// ScanCommand reads one row more than --limit, to know whether it has shown all.
+// ScanCommand returns the command that reads rows. It reads one row more than --limit, to detect
+// whether it has shown all.
 func ScanCommand(d *shell.Deps) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
@@ -297,9 +298,8 @@ func ScanCommand(d *shell.Deps) *cobra.Command {
 	return d.WithClient(cmd)
 }
 
-// printScan prints as it reads, so that a long scan holds one chunk of cells at a time. It
-// returns those of the named columns that no row has; none if it ended at the limit, for the
-// rows behind it may have them.
+// printScan prints while it reads, so that a long scan holds one chunk of cells at a time. It returns
+// the named columns that no row has; none if it ended at the limit, because later rows may have them.
 func printScan(out *shell.Printer, cells iter.Seq2[percolator.Cell, error], columns []string,
 	limit, width int) (missing []string, err error) {
 	missing = slices.Clone(columns)
@@ -333,15 +333,15 @@ func printScan(out *shell.Printer, cells iter.Seq2[percolator.Cell, error], colu
 	return missing, err
 }
 
-// sampleRows is how many rows of a range are looked at, and sampleCells how many of their
-// cells, for the columns that there are.
+// sampleRows and sampleCells limit the rows and cells of a range that are read to find the names of
+// its columns.
 const (
 	sampleRows  = 100
 	sampleCells = 1000
 )
 
-// noteMissing says that no row of a range has the named columns, and which columns the range's
-// first cells have. It says nothing of an empty range, or of one that cannot be read.
+// noteMissing prints that no row of a range has the named columns, and which columns the range's first
+// cells have. It prints nothing for an empty or unreadable range.
 func noteMissing(out *shell.Printer, cells iter.Seq2[percolator.Cell, error], missing []string) {
 	var names []string
 	known, looked := map[string]bool{}, 0

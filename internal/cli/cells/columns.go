@@ -10,21 +10,21 @@ import (
 	"github.com/percolator-go/percolator/internal/cli/shell"
 )
 
-// The deletion of a column goes through the library, as delete does: the certificate needs the
-// same role and grant, and nothing else is audited.
+// Deletion of a column uses the library, like delete: it needs the same role and grant, and is audited
+// in the same way.
 
 // deleteChunk is the number of rows between two reports of progress.
 const deleteChunk = 1000
 
-// ColumnCommand holds the commands about columns.
+// ColumnCommand groups the commands for columns.
 func ColumnCommand(d *shell.Deps) *cobra.Command {
 	return shell.Group("column", "Delete a column of many rows",
 		"column delete bank photo --yes",
 		columnDelete(d))
 }
 
-// columnDelete deletes in many transactions, so that running it again after a failure continues:
-// what is deleted is not found again.
+// columnDelete returns the command that deletes a column in many transactions. Running it again after
+// a failure continues, because deleted cells are not found again.
 func columnDelete(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete TABLE COLUMN --yes",
@@ -54,11 +54,11 @@ There is no time limit unless --timeout is given. The same command continues aft
 			done, err := deleteColumn(ctx, s.DB, rows, percolator.Column{Table: args[0], Name: name}, meter)
 			if err != nil {
 				return shell.WithHint(fmt.Errorf("%w, after %d deleted cells", err, done.Cells),
-					"the same command continues")
+					"run the same command again to continue")
 			}
 			return d.Out.Answer(struct {
 				Cells int `json:"cells"`
-			}{done.Cells}, "%d cells are deleted", done.Cells)
+			}{done.Cells}, "deleted %d cells", done.Cells)
 		})
 	}
 	return d.WithClient(cmd)

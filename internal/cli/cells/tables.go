@@ -12,9 +12,9 @@ import (
 	"github.com/percolator-go/percolator/internal/cli/shell"
 )
 
-// The commands about tables go through the library, as a program's own calls would.
+// The commands for tables use the library.
 
-// TableCommand holds the commands about tables.
+// TableCommand groups the commands for tables.
 func TableCommand(d *shell.Deps) *cobra.Command {
 	return shell.Group("table", "Create, drop and list tables",
 		"table create bank\ntable ls",
@@ -56,8 +56,7 @@ split-max-tablets. ` + "`table drop`" + ` discards them.`,
 	return d.WithClient(cmd)
 }
 
-// tableDrop needs confirmation, since it can't be undone. --if-exists makes it
-// idempotent.
+// tableDrop needs confirmation, because it cannot be undone. --if-exists makes it idempotent.
 func tableDrop(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drop NAME --yes",
@@ -68,25 +67,25 @@ table's name.`,
 		Example: "table drop bank --yes\ntable drop bank --if-exists --yes",
 	}
 	ifExists := cmd.Flags().Bool("if-exists", false, "succeed if the table does not exist")
-	d.Confirmed(cmd, "dropping table %s removes all its rows for good")
+	d.Confirmed(cmd, "dropping table %s permanently removes all its rows")
 	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
-		// Asked for the note alone: a drop does not wait for it, and may be allowed without.
+		// Only for the note: an error does not prevent the drop, which may be allowed without this
+		// permission.
 		granted, _ := s.Admin.Grants(ctx, &pb.GrantsRequest{Table: args[0]})
 		err := s.DB.DropTable(ctx, args[0])
 		if err != nil && !(*ifExists && errors.Is(err, percolator.ErrNoTable)) {
 			return err
 		}
 		if n := len(granted.GetGrants()); n > 0 && err == nil {
-			d.Out.Note("the grants of table %s, %d in all, are dropped with it: a table that is made "+
-				"under its name is for all clients, until %s names some", shell.Printable(args[0]), n,
+			d.Out.Note("the %[2]d grants of table %[1]s are dropped with it: a new table "+
+				"of this name is open to all clients, until %[3]s restricts it", shell.Printable(args[0]), n,
 				d.Out.Advice("`grant`"))
 		}
 		return d.Out.Done("table %s is dropped", args[0])
 	})
 }
 
-// tableList shows the split keys that tables were created with, not where tablets begin
-// now: that is `tablet ls`.
+// tableList lists tables with the split keys of their creation. `tablet ls` lists the current tablets.
 func tableList(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ls",

@@ -90,7 +90,7 @@ own values.`,
 	order := cmd.Flags().String("sort", "range", "order: range, or load: the busiest first")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if *order != "range" && *order != "load" {
-			return shell.Usagef(cmd, "--sort %s: known are range and load", shell.Printable(*order))
+			return shell.Usagef(cmd, "--sort %s: use range or load", shell.Printable(*order))
 		}
 		return nil
 	}

@@ -14,26 +14,25 @@ import (
 	"github.com/percolator-go/percolator/internal/rpc"
 )
 
-// This file keeps the audit log in a file of its own (--audit-log), beside the node's log. It
-// owns the file. Lines come from many goroutines, of which one writes at a time: there are
-// few acts.
+// The audit log's own file (--audit-log), in addition to the node's log. Lines come from many
+// goroutines, which write one at a time: audited actions are rare.
 
-// maxRefusedLines bounds the lines a second about what was refused: anybody with a
-// certificate causes those, and could fill the disk.
+// maxRefusedLines limits the lines per second for refused requests: any holder of a certificate can
+// cause them, and could fill the disk.
 const maxRefusedLines = 100
 
-// auditTee is a log's handler that also has what is audited written to the file.
+// auditTee is a slog.Handler that also writes audit records to the file.
 type auditTee struct {
 	slog.Handler
 	file *auditFile
 }
 
-// Handle implements slog.Handler. A file that cannot be written does not keep operators from
-// acting, who may be about to mend that; the log says so.
+// Handle implements slog.Handler. If the file cannot be written it only logs that, so that operators
+// can still act, perhaps to repair it.
 func (t auditTee) Handle(ctx context.Context, r slog.Record) error {
 	if r.Message == rpc.AuditMessage {
 		if err := t.file.write(ctx, r); err != nil {
-			lost := slog.NewRecord(r.Time, slog.LevelError, "the audit log's file can't be written", 0)
+			lost := slog.NewRecord(r.Time, slog.LevelError, "cannot write the audit log's file", 0)
 			lost.AddAttrs(slog.String("file", t.file.path), slog.Any("error", err))
 			_ = t.Handler.Handle(ctx, lost)
 		}
@@ -41,7 +40,7 @@ func (t auditTee) Handle(ctx context.Context, r slog.Record) error {
 	return t.Handler.Handle(ctx, r)
 }
 
-// WithAttrs implements slog.Handler. Lines of the file have the act's own attributes only.
+// WithAttrs implements slog.Handler. Lines of the file contain only the action's own attributes.
 func (t auditTee) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return auditTee{t.Handler.WithAttrs(attrs), t.file}
 }
@@ -51,12 +50,12 @@ func (t auditTee) WithGroup(name string) slog.Handler {
 	return auditTee{t.Handler.WithGroup(name), t.file}
 }
 
-// auditFile is a file with a line of JSON for each act.
+// auditFile is a file with a line of JSON per action.
 type auditFile struct {
 	path string
 
 	mu        sync.Mutex
-	file      *os.File // nil: it could not be opened
+	file      *os.File // nil: not open
 	line      bytes.Buffer
 	encode    slog.Handler // puts a record into line
 	torn      bool         // the file may not end with a whole line
@@ -65,15 +64,15 @@ type auditFile struct {
 	unwritten int // lines since the last one
 }
 
-// openAudit opens the file, and makes it if there is none.
+// openAudit opens the file, and creates it if it does not exist.
 func openAudit(path string) (*auditFile, error) {
 	f := &auditFile{path: path}
 	f.encode = slog.NewJSONHandler(&f.line, nil)
 	return f, f.reopen()
 }
 
-// write appends a line. What was done is on the disk when it returns; what was refused need
-// not be.
+// write appends a line. Lines for executed actions are durable when it returns; those for refused
+// requests may not be.
 func (f *auditFile) write(ctx context.Context, r slog.Record) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -91,7 +90,7 @@ func (f *auditFile) write(ctx context.Context, r slog.Record) error {
 			return nil
 		}
 	}
-	r = r.Clone() // others have it too
+	r = r.Clone() // shared with other handlers
 	if f.unwritten > 0 {
 		r.AddAttrs(slog.Int("refusals_unwritten", f.unwritten))
 	}
@@ -118,8 +117,7 @@ func (f *auditFile) write(ctx context.Context, r slog.Record) error {
 	return f.file.Sync()
 }
 
-// reopen makes the path the file that is written to: it may have been moved away or removed
-// since the last line, as whoever rotates logs does.
+// reopen opens the path again if log rotation has moved or removed the file since the last line.
 func (f *auditFile) reopen() error {
 	there, err := os.Stat(f.path)
 	switch {
@@ -137,7 +135,7 @@ func (f *auditFile) reopen() error {
 	if err != nil {
 		return err
 	}
-	// A process that was killed, or a disk that was full, may have left half a line.
+	// A killed process or a full disk may have left a partial line.
 	last := []byte{'\n'}
 	if end, err := file.Seek(0, io.SeekEnd); err == nil && end > 0 {
 		_, err = file.ReadAt(last, end-1)
@@ -151,7 +149,7 @@ func (f *auditFile) reopen() error {
 	return err
 }
 
-// close closes the file. Nothing is written after it.
+// close closes the file. Nothing is written afterwards.
 func (f *auditFile) close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

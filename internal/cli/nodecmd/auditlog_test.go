@@ -105,7 +105,7 @@ func TestAuditLogHasAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	act("e")
-	if got := log.String(); !strings.Contains(got, "can't be written") || !strings.Contains(got, "method=e") {
+	if got := log.String(); !strings.Contains(got, "cannot write the audit log") || !strings.Contains(got, "method=e") {
 		t.Error(got)
 	}
 	if _, err := openAudit(path); err == nil {

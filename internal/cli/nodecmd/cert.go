@@ -12,9 +12,9 @@ import (
 	"github.com/percolator-go/percolator/internal/coded"
 )
 
-// The commands about certificates make and read files. They talk to no node.
+// The commands for certificates create and read files. They connect to no node.
 
-// CertCommand holds the commands about certificates.
+// CertCommand groups the commands for certificates.
 func CertCommand(d *shell.Deps) *cobra.Command {
 	cmd := shell.Group("cert", "Make the certificates of a cluster",
 		"cert create-ca\n"+
@@ -82,7 +82,8 @@ func addCADir(cmd *cobra.Command, req *certs.Request) {
 		"folder with ca.crt and ca.key (default: --certs); other required files are copied from it")
 }
 
-// creating makes a command that makes files, and tells which: for NAME, if it takes one.
+// creating completes a command that creates files and prints their names. Its argument, if any, is
+// NAME.
 func creating(d *shell.Deps, cmd *cobra.Command, req *certs.Request, lifetime time.Duration,
 	create func(certs.Request) (certs.Created, error),
 ) *cobra.Command {
@@ -126,8 +127,8 @@ func certShow(d *shell.Deps) *cobra.Command {
 	return d.WithOutput(cmd)
 }
 
-// showCertificates prints a table, or an object a line. A file that can't be used fails the
-// command, so that a script can watch over them.
+// showCertificates prints a table, or an object per line. An unusable file fails the command, so that
+// scripts can monitor the files.
 func showCertificates(out *shell.Printer, infos []certs.Info) error {
 	var bad []string
 	list := out.Listing("FILE, ROLE, NAME, VALID UNTIL, STATE, HOSTS")
@@ -212,7 +213,7 @@ The active key cannot be dropped. drop --force removes an added key that is not 
 		n, err := certs.RotateGossipKey(*dir, step, *force)
 		if errors.Is(err, certs.ErrNotUsed) {
 			return shell.WithHint(err,
-				"`cert gossip-key use` first; drop --force takes the new key back")
+				"`cert gossip-key use` first; drop --force removes the new key")
 		}
 		if err != nil {
 			return err

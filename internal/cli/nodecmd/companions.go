@@ -10,18 +10,18 @@ import (
 	"github.com/percolator-go/percolator/internal/cli/shell"
 )
 
-// errLingers reports that a function beside the node ignores that its context has ended.
-var errLingers = errors.New("a function beside the node has not returned")
+// errLingers reports that a function of app.OnStart has not returned although its context has ended.
+var errLingers = errors.New("a function of app.OnStart has not returned")
 
-// companions are the functions that run beside a node, each on a goroutine.
+// companions are the running functions of app.OnStart, each on a goroutine.
 type companions struct {
 	group *errgroup.Group
-	// failing ends when one of them has failed, or when they are to end.
+	// failing ends when one of them fails, or when stop is called.
 	failing context.Context
 	end     context.CancelFunc
 }
 
-// accompany starts the functions. stop must be called.
+// accompany starts the functions. The caller must call stop.
 func accompany(ctx context.Context, node shell.RunningNode,
 	fns []func(context.Context, shell.RunningNode) error) *companions {
 	running, end := context.WithCancel(ctx)
@@ -31,7 +31,7 @@ func accompany(ctx context.Context, node shell.RunningNode,
 		c.group.Go(func() error {
 			err := fn(c.failing, node)
 			if running.Err() != nil && errors.Is(err, running.Err()) {
-				return nil // as it was told
+				return nil // it ended because ctx did
 			}
 			return err
 		})
@@ -39,8 +39,8 @@ func accompany(ctx context.Context, node shell.RunningNode,
 	return c
 }
 
-// stop ends them and returns the first failure. Those that have not returned in time are left
-// to end with the process.
+// stop cancels the functions and returns the first failure. Those that have not returned in time end
+// with the process.
 func (c *companions) stop(within time.Duration) error {
 	c.end()
 	ended := make(chan error, 1)

@@ -23,8 +23,8 @@ import (
 	"github.com/percolator-go/percolator/node/config"
 )
 
-// This file has the commands that run a node in this process, start and dev, and their
-// flags. A signal drains the node, a second one stops it.
+// The commands that run a node in this process, start and dev, and their flags. A signal drains the
+// node, a second one stops it.
 
 // StartCommand runs a node of a cluster.
 func StartCommand(d *shell.Deps) *cobra.Command {
@@ -80,10 +80,10 @@ on loopback addresses (--insecure).`,
 		if n.cfg.InsecureForce {
 			n.cfg.Insecure = true
 		}
-		// Without addresses the node would begin a cluster of its own.
+		// Without addresses the node would found a new cluster.
 		if cmd.Flags().Changed("join") && len(n.cfg.Join) == 0 {
-			return shell.Usagef(cmd, "--join names no address: name nodes to join, or leave it out to "+
-				"begin a cluster")
+			return shell.Usagef(cmd, "--join contains no address: name nodes to join, or omit it to "+
+				"found a new cluster")
 		}
 		for _, s := range policy.Settings() {
 			if cmd.Flags().Changed(s.Name) {
@@ -112,7 +112,7 @@ func DevCommand(d *shell.Deps) *cobra.Command {
 			return err
 		}
 		n.cfg.Dir, n.cfg.Insecure, n.cfg.Replicas = dir, true, 1
-		n.cfg.Peer, n.cfg.Gossip = "", "" // it stays alone
+		n.cfg.Peer, n.cfg.Gossip = "", "" // a single node
 		err = serve(cmd.Context(), d.App, d.Out, n)
 		return errors.Join(err, os.RemoveAll(dir))
 	}
@@ -158,14 +158,14 @@ func serve(ctx context.Context, app *shell.App, out *shell.Printer, n *nodeFlags
 	if err := announce(out, node, n.cfg.HTTPTLS, n.ready); err != nil {
 		return errors.Join(err, beside.stop(n.cfg.DrainTimeout), node.Close(ctx))
 	}
-	tellManager(logger, daemon.SdNotifyReady+"\nSTATUS=serving clients on "+node.Addr())
+	notifyManager(logger, daemon.SdNotifyReady+"\nSTATUS=serving clients on "+node.Addr())
 	var failed error
 	select {
 	case <-opening.Done():
 	case failed = <-failure(node):
-	case <-beside.failing.Done(): // stop says why
+	case <-beside.failing.Done(): // stop returns the error
 	}
-	tellManager(logger, daemon.SdNotifyStopping+"\nSTATUS=draining")
+	notifyManager(logger, daemon.SdNotifyStopping+"\nSTATUS=draining")
 	err = stop(context.WithoutCancel(ctx), out, node, beside, &n.cfg, forced)
 	if n.ready != "" {
 		err = errors.Join(err, os.Remove(n.ready))
@@ -173,16 +173,16 @@ func serve(ctx context.Context, app *shell.App, out *shell.Printer, n *nodeFlags
 	return errors.Join(failed, err)
 }
 
-// tellManager tells the service manager what the node does, if there is one: systemd names
+// notifyManager reports the state of the node to the service manager, if there is one: systemd passes
 // a socket in NOTIFY_SOCKET. See sd_notify(3).
-func tellManager(logger *slog.Logger, state string) {
+func notifyManager(logger *slog.Logger, state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
-		logger.Warn("the service manager was not told", "state", state, "err", err)
+		logger.Warn("cannot notify the service manager", "state", state, "err", err)
 	}
 }
 
-// failure delivers the error that makes a node give up, such as a second process that runs
-// as the same node.
+// failure returns a channel that delivers the error for which a node must stop, such as a second
+// process with its identity.
 func failure(node shell.RunningNode) <-chan error {
 	if f, ok := node.(interface{ Failed() <-chan error }); ok {
 		return f.Failed()
@@ -190,7 +190,7 @@ func failure(node shell.RunningNode) <-chan error {
 	return nil
 }
 
-// sameSignal is the time in which further signals count as the first: timeout(1) and others
+// sameSignal is the time within which further signals count as the same one: timeout(1) and others
 // signal the process and then its process group.
 const sameSignal = 50 * time.Millisecond
 
@@ -217,18 +217,18 @@ func watch(signals <-chan os.Signal, cancel context.CancelFunc) <-chan struct{} 
 	return forced
 }
 
-// errForced is returned when a second signal has stopped the node.
+// errForced reports that a second signal stopped the node.
 var errForced = errors.New("stopped before it was drained")
 
-// stop ends what runs beside the node, then drains and closes it; a second signal cuts
-// all of that short.
+// stop ends the functions of app.OnStart, then drains and closes the node; a second signal aborts
+// that.
 func stop(ctx context.Context, out *shell.Printer, node shell.RunningNode, beside *companions,
 	cfg *config.Config, forced <-chan struct{}) error {
 	out.Note("draining; a second signal stops at once")
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	done := make(chan error, 1)
-	go func() { // ends with Close, or with the process after a second signal
+	go func() { // ends with Close or, after a second signal, with the process
 		drain, end := context.WithTimeout(ctx, cfg.DrainTimeout)
 		defer end()
 		failed := beside.stop(cfg.DrainTimeout / 2) // the other half is for the drain
@@ -252,7 +252,7 @@ func stop(ctx context.Context, out *shell.Printer, node shell.RunningNode, besid
 	}
 }
 
-// readyJSON is where a node serves: what -o json prints, and what the ready file holds.
+// readyJSON contains the addresses of a serving node, for -o json and the ready file.
 type readyJSON struct {
 	Addr string `json:"addr"`
 	HTTP string `json:"http"`
@@ -286,7 +286,7 @@ func announce(out *shell.Printer, node shell.RunningNode, secure bool, ready str
 	if err != nil {
 		return err
 	}
-	// Rename it into place: a reader must not see half of it.
+	// Rename it into place, so that readers never see a partial file.
 	partial := ready + ".partial"
 	if err := os.WriteFile(partial, append(text, '\n'), 0o644); err != nil {
 		return err
@@ -294,7 +294,7 @@ func announce(out *shell.Printer, node shell.RunningNode, secure bool, ready str
 	return os.Rename(partial, ready)
 }
 
-// LabelsFlag is the flag whose keys in a configuration file are data.
+// LabelsFlag is the flag whose keys in a configuration file are data, not names of flags.
 const LabelsFlag = "labels"
 
 // founds ends the help of flags that are settings of the cluster's policy.
@@ -357,8 +357,8 @@ func (n *nodeFlags) register(flags *pflag.FlagSet) {
 		"file to which the node writes its addresses as JSON once it serves; removed when it stops")
 }
 
-// registerUpkeep adds the flags of background work on the data. 0 stands for the actor's
-// own default, which may depend on other settings.
+// registerUpkeep adds the flags of background work on the data. 0 means the actor's own default, which
+// may depend on other settings.
 func (n *nodeFlags) registerUpkeep(flags *pflag.FlagSet) {
 	h, s, p := &n.cfg.Collection, &n.cfg.Splits, &n.cfg.Placement
 	flags.DurationVar(&h.Interval, "collection-interval", h.Interval,
@@ -421,7 +421,7 @@ func (n *nodeFlags) registerTuning(flags *pflag.FlagSet) {
 func (n *nodeFlags) logger(stderr io.Writer) (*slog.Logger, error) {
 	level := &slog.LevelVar{}
 	if err := level.UnmarshalText([]byte(n.logLevel)); err != nil {
-		return nil, shell.Usagef(nil, "--log-level %s: known are debug, info, warn and error", n.logLevel)
+		return nil, shell.Usagef(nil, "--log-level %s: use debug, info, warn or error", n.logLevel)
 	}
 	n.cfg.LogLevel = level
 	options := &slog.HandlerOptions{Level: level}
@@ -431,11 +431,11 @@ func (n *nodeFlags) logger(stderr io.Writer) (*slog.Logger, error) {
 	case "json":
 		return slog.New(slog.NewJSONHandler(stderr, options)), nil
 	}
-	return nil, shell.Usagef(nil, "--log-format %s: known are text and json", n.logFormat)
+	return nil, shell.Usagef(nil, "--log-format %s: use text or json", n.logFormat)
 }
 
-// flagNames are the flags whose names do not follow from the field's. A field with an
-// empty name has no flag.
+// flagNames contains the flags whose names do not follow from the field's. A field with an empty name
+// has no flag.
 var flagNames = map[string]string{
 	"Limits.Value":            "max-value",
 	"Notifications.ScanPause": "scan-pause",
@@ -465,8 +465,7 @@ var flagNames = map[string]string{
 	"Limits.Inline":           "",
 }
 
-// SettingName returns the flag of a field of config.Config, or the field itself if it has
-// none.
+// SettingName returns the flag of a field of config.Config, or the field's name if it has none.
 func SettingName(field string) string {
 	name, special := flagNames[field]
 	switch {
@@ -501,7 +500,7 @@ func banner(cfg *config.Config) string {
 		return "insecure: plain text without authentication, for this machine only\n"
 	}
 	line := strings.Repeat("!", 78)
-	return fmt.Sprintf("%s\n!! INSECURE: whoever reaches %s reads and changes everything.\n"+
+	return fmt.Sprintf("%s\n!! INSECURE: anyone who can reach %s can read and change everything.\n"+
 		"!! No encryption, no authentication. For trusted networks and tests only.\n%s\n", line,
 		cfg.Listen, line)
 }

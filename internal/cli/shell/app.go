@@ -20,16 +20,16 @@ const (
 	ExitUnavailable = 3
 )
 
-// App is what a command line needs from outside. Start is required.
+// App contains the dependencies of a command line. Start is required.
 type App struct {
 	// Name is the program's name in help and messages.
 	Name string
-	// Version is percolator's, Program that of a program of another module that links it.
+	// Version is the version of percolator, Program that of another module's program that links it.
 	Version, Program string
 	// Observers registers the observers that this program links; it may be nil.
 	Observers func(*percolator.Registry)
-	// Commands are the program's own; Default is the one that runs where a command line
-	// names none. Flags defines flags of start and dev. OnStart run beside their node.
+	// Commands are the program's own; Default is the one to run if a command line names none. Flags
+	// defines flags of start and dev. OnStart are the functions that run with their node.
 	Commands []Command
 	Default  string
 	Flags    func(*flag.FlagSet)
@@ -38,7 +38,7 @@ type App struct {
 	Start func(ctx context.Context, cfg config.Config) (RunningNode, error)
 	// Connect reaches a running node.
 	Connect func(ctx context.Context, addrs []string, cfg rpc.ClientConfig) (txn.Transport, error)
-	// Environ is the environment as os.Environ has it.
+	// Environ is the environment, in the form of os.Environ.
 	Environ []string
 	Stdin   io.Reader
 	Stdout  io.Writer
@@ -52,11 +52,10 @@ type App struct {
 
 // RunningNode is the part of a node that the command line uses.
 type RunningNode interface {
-	// Addr is the address that serves remote clients, HTTPAddr the HTTP one, empty if
-	// there is none.
+	// Addr returns the address for remote clients, HTTPAddr that of HTTP; empty if there is none.
 	Addr() string
 	HTTPAddr() string
-	// Drain finishes what is under way, as far as ctx allows.
+	// Drain finishes running work until ctx ends.
 	Drain(ctx context.Context) error
 	Close(ctx context.Context) error
 }

@@ -18,13 +18,13 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// This file decodes arguments and flags: rows, columns and values, which may hold any
-// bytes, numbers of bytes, and the limits of listings.
+// Decoding of arguments and flags: rows, columns and values, which may contain any bytes, sizes in
+// bytes, and the limits of listings.
 
-// How rows, columns and values are written on the command line.
+// Encodings of rows, columns and values on the command line.
 const (
-	escapeText   = "text"   // as they are
-	EscapeGo     = "go"     // as in a Go string literal, with or without its quotes: a\x00b
+	escapeText   = "text"   // unchanged
+	EscapeGo     = "go"     // a Go string literal, with or without its quotes: a\x00b
 	escapeHex    = "hex"    // 610062
 	escapeBase64 = "base64" // YQBi
 )
@@ -32,14 +32,14 @@ const (
 // Escapes are the values of --escape.
 var Escapes = []string{escapeText, EscapeGo, escapeHex, escapeBase64}
 
-// InputFlags are the flags that say how byte strings are written in the arguments.
+// InputFlags are the flags for the encoding of byte strings in the arguments.
 type InputFlags struct {
 	escape string
 	hex    bool
 }
 
-// AddInput adds the flags; every command with a ROW has them, so that what one prints
-// another reads.
+// AddInput adds the flags. Every command with a ROW has them, so that one can read what another
+// prints.
 func AddInput(cmd *cobra.Command) *InputFlags {
 	f := &InputFlags{}
 	cmd.Flags().StringVar(&f.escape, "escape", escapeText,
@@ -74,7 +74,7 @@ func (f *InputFlags) All(args []string) ([]string, error) {
 	return decoded, nil
 }
 
-// Unescape turns an argument into bytes. Its errors show how it should have been written.
+// Unescape decodes an argument. Its errors show the correct form.
 func Unescape(how, arg string) (string, error) {
 	switch how {
 	case escapeText:
@@ -98,11 +98,10 @@ func Unescape(how, arg string) (string, error) {
 		}
 		return string(raw), nil
 	}
-	return "", fmt.Errorf("--escape %s: known are %s", how, strings.Join(Escapes, ", "))
+	return "", fmt.Errorf("--escape %s: unknown encoding; use %s", how, strings.Join(Escapes, ", "))
 }
 
-// unquote reads a Go string literal with or without its quotes. Without them a bare quote
-// stands for itself.
+// unquote decodes a Go string literal with or without its quotes. Without them a quote is literal.
 func unquote(arg string) (string, error) {
 	if len(arg) >= 2 && arg[0] == '"' && arg[len(arg)-1] == '"' {
 		return strconv.Unquote(arg)
@@ -147,7 +146,7 @@ func AddLimit(cmd *cobra.Command, value *int, least int, usage string) {
 func (f limitFlag) Set(text string) error {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < f.least || n > math.MaxInt32-1 {
-		return fmt.Errorf("give %d to %d", f.least, math.MaxInt32-1)
+		return fmt.Errorf("must be from %d to %d", f.least, math.MaxInt32-1)
 	}
 	*f.value = n
 	return nil
@@ -172,7 +171,7 @@ var _ pflag.Value = (*ByteSize)(nil)
 // byteUnits are powers of 1024, smallest first.
 var byteUnits = []string{"B", "KiB", "MiB", "GiB", "TiB"}
 
-// Set implements pflag.Value. It takes a whole number with an optional unit.
+// Set implements pflag.Value. It accepts a whole number with an optional unit.
 func (b *ByteSize) Set(text string) error {
 	number := strings.TrimRight(text, "BKMGTi ")
 	unit := strings.TrimSpace(text[len(number):])
@@ -186,7 +185,7 @@ func (b *ByteSize) Set(text string) error {
 		}
 		over, low := bits.Mul64(n, 1<<(10*i))
 		if over != 0 {
-			return fmt.Errorf("%q is too much", text)
+			return fmt.Errorf("%q is too large", text)
 		}
 		*b = ByteSize(low)
 		return nil
@@ -194,7 +193,7 @@ func (b *ByteSize) Set(text string) error {
 	return fmt.Errorf("%q: units are %s", text, strings.Join(byteUnits, ", "))
 }
 
-// String is the shortest text that Set reads as the same number.
+// String returns the shortest text that Set parses to the same number.
 func (b *ByteSize) String() string {
 	n, i := uint64(*b), 0
 	for n != 0 && n%1024 == 0 && i < len(byteUnits)-1 {
@@ -218,8 +217,7 @@ func ColumnsOf(table string, names []string) []percolator.Column {
 	return columns
 }
 
-// rangeFlags select the rows that scan and export read. Bounds are written like rows
-// (--escape).
+// rangeFlags select the rows that scan and export read. Bounds use the encoding of rows (--escape).
 type rangeFlags struct{ prefix, from, before string }
 
 // AddRange adds --prefix, --from and --before.
@@ -232,8 +230,8 @@ func AddRange(cmd *cobra.Command) *rangeFlags {
 	return f
 }
 
-// Rows narrows the table's rows by what was given; bounds are prefix, from and before,
-// decoded.
+// Rows returns the table's rows within the flags' bounds; bounds are the decoded prefix, from and
+// before.
 func (f *rangeFlags) Rows(table string, in *InputFlags) (rows percolator.RowRange, bounds []string,
 	err error) {
 	rows = percolator.Rows(table)
@@ -252,7 +250,7 @@ func (f *rangeFlags) Rows(table string, in *InputFlags) (rows percolator.RowRang
 	return rows, bounds, nil
 }
 
-// Suggestion returns a question that names a setting of similar spelling, or nothing.
+// Suggestion returns a question with a known name of similar spelling, or "".
 func Suggestion(key string, known map[string]bool) string {
 	best, least := "", 3
 	for _, name := range slices.Sorted(maps.Keys(known)) {

@@ -14,16 +14,16 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// atTime is the value of --at: a timestamp, a time of day, or an age. The zero atTime is the
-// value of an absent flag.
+// atTime is the value of --at: a timestamp, a time or an age. The zero value is that of an absent
+// flag.
 type atTime struct {
 	TS      mvcc.Timestamp
-	ByClock bool          // ts is that of a time of day
-	isAge   bool          // the timestamp is that of now, less age
+	ByClock bool          // TS was computed from a time
+	isAge   bool          // the timestamp is the present one minus age
 	age     time.Duration // at least 0
 }
 
-// Layouts of a time of day. RFC 3339 lets a space stand for the T.
+// Accepted layouts of a time. RFC 3339 permits a space instead of the T.
 var (
 	zonedLayouts = []string{time.RFC3339Nano, "2006-01-02 15:04:05Z07:00",
 		"2006-01-02T15:04Z07:00", "2006-01-02 15:04Z07:00"}
@@ -34,7 +34,7 @@ var (
 // maxMillis is the last millisecond since the Unix epoch that a timestamp can hold.
 const maxMillis = math.MaxUint64 >> mvcc.LogicalBits
 
-// ParseAt parses the value of --at. Errors: a UsageError that names the accepted forms.
+// ParseAt parses the value of --at. Errors: a UsageError with the accepted forms.
 func ParseAt(cmd *cobra.Command, at string) (atTime, error) {
 	if at == "" {
 		return atTime{}, nil
@@ -69,7 +69,7 @@ func ParseAt(cmd *cobra.Command, at string) (atTime, error) {
 
 var ageInDays = regexp.MustCompile(`^([0-9]{1,5})d(.*)$`)
 
-// ParseAge parses a duration, in which days of 24 hours may come first (1d12h), and "now".
+// ParseAge parses a duration that may begin with days of 24 hours (1d12h), and "now".
 func ParseAge(text string) (age time.Duration, ok bool) {
 	if text == "now" {
 		return 0, true
@@ -89,8 +89,8 @@ func ParseAge(text string) (age time.Duration, ok bool) {
 	return time.Duration(days)*24*time.Hour + d, true
 }
 
-// Resolve returns the timestamp that is meant, and notes what a clock that is behind the
-// cluster's timestamps leaves out. fresh returns a fresh timestamp.
+// Resolve returns the timestamp, and prints a note if this machine's clock is so far behind the
+// cluster's timestamps that the snapshot may lack recent commits. fresh returns a new timestamp.
 func (a atTime) Resolve(out *Printer, fresh func() (mvcc.Timestamp, error)) (mvcc.Timestamp, error) {
 	if !a.isAge && !a.ByClock {
 		return a.TS, nil
@@ -103,8 +103,8 @@ func (a atTime) Resolve(out *Printer, fresh func() (mvcc.Timestamp, error)) (mvc
 	return a.timestamp(now), nil
 }
 
-// timestamp returns the timestamp that is meant, given a fresh one. An age counts back from
-// the oracle's clock, not this machine's; one that reaches back beyond 1970 is timestamp 1.
+// timestamp returns the timestamp, given the present one. An age is subtracted from the oracle's clock,
+// not this machine's; a result before 1970 is timestamp 1.
 func (a atTime) timestamp(now mvcc.Timestamp) mvcc.Timestamp {
 	switch {
 	case !a.isAge:
@@ -115,13 +115,13 @@ func (a atTime) timestamp(now mvcc.Timestamp) mvcc.Timestamp {
 	return max(1, mvcc.TimestampAt(max(0, now.Millis()-a.age.Milliseconds())))
 }
 
-// AddAt adds --at, which reads an earlier snapshot within the history that is kept.
+// AddAt adds --at, which reads an earlier snapshot within the history retention.
 func AddAt(cmd *cobra.Command) *string {
 	return cmd.Flags().String("at", "",
 		"read as of a timestamp, a time (2026-01-31T12:00:00Z), an age (5m, 1d) or now")
 }
 
-// OpenSnapshot opens the snapshot that --at names; an empty at means now.
+// OpenSnapshot opens the snapshot of --at; an empty at means now.
 func OpenSnapshot(ctx context.Context, db *percolator.DB, out *Printer,
 	at string) (*percolator.Snapshot, error) {
 	parsed, err := ParseAt(nil, at)
@@ -138,7 +138,7 @@ func OpenSnapshot(ctx context.Context, db *percolator.DB, out *Printer,
 	return db.SnapshotAt(ctx, percolator.Timestamp(ts))
 }
 
-// oracleNow returns a fresh timestamp.
+// oracleNow returns a new timestamp.
 func oracleNow(ctx context.Context, db *percolator.DB) (mvcc.Timestamp, error) {
 	now, err := db.Snapshot(ctx)
 	if err != nil {
@@ -147,13 +147,12 @@ func oracleNow(ctx context.Context, db *percolator.DB) (mvcc.Timestamp, error) {
 	return mvcc.Timestamp(now.StartTS()), now.Close()
 }
 
-// aheadNoted is how far timestamps may be ahead of this machine's clock without a note: what
-// synchronized clocks, and the oracle under load, differ by.
+// aheadNoted is the lead of timestamps over this machine's clock above which a note is printed. Less is
+// normal between synchronized clocks, and for the oracle under load.
 const aheadNoted = 200 * time.Millisecond
 
-// noteAhead says that a state as of a time by the clock may lack what was committed before
-// that time, if the timestamp, a fresh one, is ahead of the clock: commits have later
-// timestamps than the time at which they were made.
+// noteAhead prints that a snapshot as of a time may lack commits before that time, if the present
+// timestamp is ahead of this machine's clock: then commits have later timestamps than their time.
 func (p *Printer) noteAhead(at atTime, now mvcc.Timestamp, clock time.Time) {
 	ahead := time.Duration(now.Millis()-clock.UnixMilli()) * time.Millisecond
 	if !at.ByClock || ahead <= aheadNoted {

@@ -22,10 +22,9 @@ import (
 	"github.com/percolator-go/percolator/node/config"
 )
 
-// This file connects commands to a node, and ends them early. What they ask is in
-// session.go.
+// Connecting commands to a node, and ending them early. session.go contains their requests.
 
-// usualTimeout is --timeout unless given.
+// usualTimeout is the default of --timeout.
 const usualTimeout = 15 * time.Second
 
 // ErrTimeout ends a command after --timeout, errInterrupted after a signal.
@@ -34,19 +33,19 @@ var (
 	errInterrupted = errors.New("interrupted")
 )
 
-// Connector connects a command to a node. It holds the flags for that, and ends commands
-// early on a signal.
+// Connector connects a command to a node. It contains the flags for that, and ends commands early on a
+// signal.
 type Connector struct {
 	app           *App
 	out           *Printer
 	addrs         []string
 	insecure      bool
-	certs         string // a folder of them
+	certs         string // a folder
 	cert, key, ca string
 	proxy         bool
 	Timeout       time.Duration
-	// reached is set once a node has answered: later failures have another reason than
-	// that no node runs.
+	// reached is set once a node has answered, so that later failures are not blamed on a node that
+	// does not run.
 	reached bool
 	// noQuorum is set if a command has failed while tablets had no quorum.
 	noQuorum bool
@@ -75,9 +74,8 @@ func (c *Connector) Run(cmd *cobra.Command, fn func(context.Context, *Session) e
 	return c.Talk(cmd, fn, false)
 }
 
-// RunLong is like run for commands that may take hours: --timeout limits only the
-// connection, and what fn itself limits by it. Operations that nobody serves still fail, by
-// txn.Config.OperationTimeout.
+// RunLong is Run for commands that may take hours: --timeout limits only connecting, and what fn
+// itself limits by it. Operations that no node serves still fail after txn.Config.OperationTimeout.
 func (c *Connector) RunLong(cmd *cobra.Command, fn func(context.Context, *Session) error) error {
 	return c.Talk(cmd, fn, true)
 }
@@ -115,7 +113,7 @@ func (c *Connector) Connect(ctx context.Context, cmd *cobra.Command) (*Session, 
 		return nil, err
 	}
 	c.out.Flags = givenFlags(cmd)
-	// Who gives more time than usual waits for a node to be started.
+	// A longer timeout than the default also waits for a node to be started.
 	if c.Timeout > usualTimeout {
 		cfg.DialTimeout, cfg.AwaitStart = c.Timeout, true
 	}
@@ -184,8 +182,8 @@ func (c *Connector) Interruptible(parent context.Context) (ctx context.Context, 
 	}
 }
 
-// CutShort adds to err why ctx ended before the command did: a signal, or --timeout, for
-// which it names the addresses.
+// CutShort adds to err why ctx ended before the command did: a signal, or --timeout, with the
+// addresses.
 func (c *Connector) CutShort(ctx context.Context, err error) error {
 	switch cause := context.Cause(ctx); {
 	case err == nil || ctx.Err() == nil || errors.Is(err, cause):
@@ -198,20 +196,19 @@ func (c *Connector) CutShort(ctx context.Context, err error) error {
 	return err
 }
 
-// Config decides between certificates and plain text. Plain text needs no flag on
-// loopback addresses.
+// Config chooses between certificates and plain text, which needs no flag on loopback addresses.
 func (c *Connector) Config(cmd *cobra.Command) (rpc.ClientConfig, error) {
 	cfg := rpc.ClientConfig{Insecure: c.insecure, CertFile: c.cert, KeyFile: c.key, CAFile: c.ca, Proxy: c.proxy}
 	files := c.cert != "" || c.key != "" || c.ca != ""
 	switch {
 	case len(c.addrs) == 0:
-		return cfg, Usagef(cmd, "--addr names no address")
+		return cfg, Usagef(cmd, "--addr contains no address")
 	case c.insecure && (files || c.certs != ""):
 		return cfg, Usagef(cmd, "--insecure%s and certificates%s exclude each other",
 			Origin(cmd, "insecure"), Origin(cmd, "certs"))
 	case c.certs != "" && files:
 		return cfg, Usagef(cmd, "--certs names a folder, --cert, --key and --ca name files: "+
-			"give one or the other")
+			"use one or the other")
 	case c.certs != "":
 		cfg = folderConfig(c.certs)
 		cfg.Proxy = c.proxy
@@ -234,8 +231,8 @@ func (c *Connector) Config(cmd *cobra.Command) (rpc.ClientConfig, error) {
 	return cfg, nil
 }
 
-// folderConfig uses a client's files in a folder; where there is no client's certificate,
-// a node's, which may do more.
+// folderConfig uses a client's files in a folder or, without a client's certificate, a node's, which
+// has all permissions.
 func folderConfig(dir string) rpc.ClientConfig {
 	s := certs.ClientSource(dir)
 	if node := certs.NodeSource(dir); !Exists(s.Cert) && Exists(node.Cert) {
@@ -250,7 +247,7 @@ func Exists(name string) bool {
 	return err == nil
 }
 
-// WhoAmI is who runs this process, for operators; empty where that is not known.
+// WhoAmI returns the user and host of this process, for operators, or "" if unknown.
 func WhoAmI() string {
 	host, err := os.Hostname()
 	who, also := user.Current()
@@ -260,12 +257,12 @@ func WhoAmI() string {
 	return who.Username + "@" + host
 }
 
-// OriginKey is that of a flag's annotation that says where its value comes from, if it was
-// not on the command line.
+// OriginKey is the key of a flag's annotation with the origin of a value that was not on the command
+// line.
 const OriginKey = "origin"
 
-// Origin says in parentheses where the value of a flag comes from that was not on the
-// command line; empty: it was, or is the default.
+// Origin returns, in parentheses, the origin of a flag's value, or "" if it was on the command line or
+// is the default.
 func Origin(cmd *cobra.Command, flag string) string {
 	if f := cmd.Flags().Lookup(flag); f != nil && len(f.Annotations[OriginKey]) > 0 {
 		return fmt.Sprintf(" (from %s)", f.Annotations[OriginKey][0])

@@ -13,19 +13,19 @@ import (
 	"github.com/percolator-go/percolator/internal/coded"
 )
 
-// What can't be undone needs confirmation (invariant 7): --yes or, at a terminal, the
-// name of what will be destroyed. A script gets a usage error, not a prompt that would
-// hang it. The prompt comes before the command connects, so that typing does not count
-// against --timeout.
+// Confirmation of irreversible actions (invariant 7): --yes or, at a terminal, typing the name of what
+// will be destroyed. A script gets a usage error, not a prompt that would block it. The prompt precedes
+// the connection, so that typing does not count against --timeout.
 
-// maxTyped bounds what is read at a prompt, in bytes.
+// maxTyped limits the bytes read at a prompt.
 const maxTyped = 64 << 10
 
-// errNotConfirmed is returned when something other than the name was typed.
+// errNotConfirmed reports that something other than the name was typed.
 var errNotConfirmed = errors.New("not confirmed")
 
-// Confirmed gives the command --yes and has it ask before it runs. cost says what it
-// destroys, with %s for its first argument; it begins the prompt and the usage error.
+// Confirmed adds --yes to the command and makes it ask for confirmation before it runs. cost describes
+// what it destroys, with %s for its first argument; it is the first part of the prompt and of the usage
+// error.
 func (d *Deps) Confirmed(cmd *cobra.Command, cost string) *cobra.Command {
 	yes := cmd.Flags().Bool("yes", false, "do not ask for confirmation")
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
@@ -39,7 +39,7 @@ func (d *Deps) Confirmed(cmd *cobra.Command, cost string) *cobra.Command {
 
 // confirm returns nil if the name is typed at the terminal.
 func (d *Deps) confirm(cmd *cobra.Command, name, cost string) error {
-	refused := Usagef(cmd, "%s: give --yes to confirm", cost)
+	refused := Usagef(cmd, "%s: pass --yes to confirm", cost)
 	if !d.Out.AtTerminal(d.App.Stdin) {
 		return refused
 	}
@@ -51,7 +51,7 @@ func (d *Deps) confirm(cmd *cobra.Command, name, cost string) error {
 	defer end()
 	typed, err := readLine(ctx, d.App.Stdin)
 	if err != nil {
-		_, _ = io.WriteString(d.Out.Stderr, "\n") // nothing was typed: ends the prompt's line
+		_, _ = io.WriteString(d.Out.Stderr, "\n") // nothing was typed: end the prompt's line
 	}
 	switch {
 	case errors.Is(err, io.EOF): // nobody is at this terminal, or /dev/null looks like one

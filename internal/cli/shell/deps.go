@@ -7,25 +7,25 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Deps is what the commands of one command line share.
+// Deps are the dependencies shared by the commands of one command line.
 type Deps struct {
 	App  *App
 	Out  *Printer
 	Conn *Connector
 }
 
-// NewDeps returns what the commands of one command line of the program share.
+// NewDeps returns the shared dependencies for one command line of the program.
 func NewDeps(a *App) *Deps {
 	out := newPrinter(a)
 	return &Deps{App: a, Out: out, Conn: &Connector{app: a, out: out}}
 }
 
-// NeedsSubcommand is the action of commands that only group others.
+// NeedsSubcommand is the action of commands that only group others. It always fails.
 func NeedsSubcommand(cmd *cobra.Command, _ []string) error {
 	return &UsageError{Cmd: cmd, Err: errors.New("a subcommand is needed"), Help: true}
 }
 
-// Group returns a command that only holds others.
+// Group returns a command that only groups others.
 func Group(use, short, example string, subs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short, Example: example, RunE: NeedsSubcommand,
@@ -34,19 +34,19 @@ func Group(use, short, example string, subs ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// WithOutput gives the command -o.
+// WithOutput adds -o to the command.
 func (d *Deps) WithOutput(cmd *cobra.Command) *cobra.Command {
 	d.Out.register(cmd.Flags())
 	return cmd
 }
 
-// WithClient gives the command the flags of every command that talks to a node.
+// WithClient adds the flags of commands that connect to a node.
 func (d *Deps) WithClient(cmd *cobra.Command) *cobra.Command {
 	d.Conn.register(cmd.Flags())
 	return d.WithOutput(cmd)
 }
 
-// ClientCommand makes a command that connects, within --timeout, and then runs fn.
+// ClientCommand makes the command connect, within --timeout, and then run fn.
 func (d *Deps) ClientCommand(cmd *cobra.Command,
 	fn func(context.Context, *Session, []string) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

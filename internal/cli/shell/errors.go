@@ -11,22 +11,22 @@ import (
 	"github.com/percolator-go/percolator/internal/inspect"
 )
 
-// This file has the errors of commands, and the exit code for any error.
+// Errors of commands, and the exit code for any error.
 
-// UsageError is a mistake in the command line: exit code 2.
+// UsageError reports a mistake in the command line: exit code 2.
 type UsageError struct {
-	Cmd  *cobra.Command // whose help to point at; may be nil
+	Cmd  *cobra.Command // the command whose help to refer to; may be nil
 	Err  error
 	Help bool // print the whole help instead of pointing at it
 }
 
-// Error is the cause's text.
+// Error returns the cause's text.
 func (e *UsageError) Error() string { return e.Err.Error() }
 
-// Text is the cause's text without its package's name.
+// Text returns the cause's text without its package's name.
 func (e *UsageError) Text() string { return coded.Text(e.Err) }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *UsageError) Unwrap() error { return e.Err }
 
 // Usagef returns a UsageError with a formatted text.
@@ -46,17 +46,16 @@ func WithHint(err error, hint string, operands ...Operand) error {
 	return &HintError{err, hint, operands}
 }
 
-// Error is the cause's text; report prints the hint on a line of its own.
+// Error returns the cause's text; report prints the hint on a separate line.
 func (e *HintError) Error() string { return e.err.Error() }
 
-// Text is the cause's text without its package's name.
+// Text returns the cause's text without its package's name.
 func (e *HintError) Text() string { return coded.Text(e.err) }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *HintError) Unwrap() error { return e.err }
 
-// Classify chooses the exit code of a failure, and the advice where that is the same for
-// all commands.
+// Classify returns the exit code of an error, and the advice that is common to all commands.
 func (c *Connector) Classify(err error) (code int, hint string) {
 	if errors.Is(err, errInterrupted) && !errors.Is(err, percolator.ErrCommitUnknown) {
 		return ExitFailed, ""
@@ -73,8 +72,8 @@ func (c *Connector) Classify(err error) (code int, hint string) {
 func (c *Connector) WithResumeHint(err error, where string) error {
 	_, first := c.Classify(err)
 	switch {
-	case errors.Is(err, context.Canceled), // a signal: whatever else the error says came of that
-		errors.Is(err, percolator.ErrCommitUnknown): // it writes the same once more
+	case errors.Is(err, context.Canceled), // a signal: other errors are consequences
+		errors.Is(err, percolator.ErrCommitUnknown): // the command writes the same again
 		first = ""
 	case first != "":
 		first += "; then "
@@ -82,5 +81,5 @@ func (c *Connector) WithResumeHint(err error, where string) error {
 	return WithHint(err, first+"run the same command again: it resumes after "+where)
 }
 
-// ErrNoValue is returned when a cell or row that was asked for does not exist.
+// ErrNoValue reports that a requested cell or row does not exist.
 var ErrNoValue = errors.New("no value")

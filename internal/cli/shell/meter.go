@@ -12,44 +12,43 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file shows the progress of long commands on standard error.
+// Progress of long commands on standard error.
 
-// How often progress is shown: in place on a terminal, as a line of its own elsewhere.
+// Intervals of progress lines: updated in place on a terminal, appended elsewhere.
 const (
 	meterTerminal = 200 * time.Millisecond
 	meterLog      = 10 * time.Second
 )
 
-// Meter shows the progress of a long command. It may be used concurrently. It draws only
-// when progress is reported, so a figure that stands still means that nothing happens.
+// Meter shows the progress of a long command. It may be used concurrently. It draws only when progress
+// is reported, so an unchanging line means that there is none.
 type Meter struct {
 	mu       sync.Mutex
 	w        io.Writer
-	Name     string // what goes on: begins every line
+	Name     string // first part of every line
 	quiet    bool   // --quiet: nothing is drawn
 	terminal bool   // lines are drawn over each other
 	every    time.Duration
 	start    time.Time // of this run, for its speed
-	shown    time.Time // when a line was drawn last
-	base     Tally     // what an earlier run had done: no part of this one's speed
+	shown    time.Time // time of the last line
+	base     Tally     // progress of an earlier run, which does not count for the speed
 	width    int       // of the line on the terminal
 }
 
-// Tally is how far something has come. Total is in bytes if bytes are known, else in
-// rows; 0: not known.
+// Tally is the progress of a job. Total is in bytes if bytes are known, else in rows; 0: unknown.
 type Tally struct {
 	Rows, Bytes, Skipped, Total int64
 
-	// Of a job that goes through a table of which neither is known beforehand: how many of its
-	// tablets it has passed.
+	// For a job over a table whose total is unknown: the number of completed tablets, and of all.
 	Passed, Tablets int
 }
 
-// Extent is where the tablets of some rows of a table end, as they were when a job began to go
-// through them. Splits meanwhile do not count.
+// Extent contains the tablets of a range of rows at the start of a job over them. Later splits are
+// ignored.
 type Extent []mvcc.Span
 
-// Extent asks for the tablets. A job whose extent is not known is not held up for that.
+// Extent queries the tablets of the rows. On failure it returns nil, because a job does not need its
+// extent.
 func (s *Session) Extent(ctx context.Context, rows mvcc.Span) (out Extent) {
 	tablets, err := s.Tablets(ctx)
 	if err != nil {
@@ -63,7 +62,7 @@ func (s *Session) Extent(ctx context.Context, rows mvcc.Span) (out Extent) {
 	return out
 }
 
-// Passed is how many of the tablets have no row from next on.
+// Passed returns the number of tablets without rows from next on.
 func (e Extent) Passed(next string) int {
 	return sort.Search(len(e), func(i int) bool { return !e[i].HasEnd || e[i].End > next })
 }
@@ -74,8 +73,7 @@ func (p *Printer) NewMeter(name string, base Tally, quiet bool) *Meter {
 		w: p.rawErr, Name: OneLine(name), quiet: quiet, every: meterLog, base: base,
 		start: time.Now(),
 	}
-	// A file or a pipe gets few lines, since it is read later by somebody who looks for
-	// an error.
+	// A file or a pipe gets few lines, because it is read later, to find errors.
 	if p.AtTerminal(p.rawErr) {
 		m.terminal, m.every = true, meterTerminal
 	}
@@ -95,7 +93,7 @@ func (m *Meter) Show(t Tally) {
 	m.draw(m.line(t, now))
 }
 
-// End draws the last line, with the time in all.
+// End draws the last line, with the total time.
 func (m *Meter) End(t Tally, how string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -103,8 +101,8 @@ func (m *Meter) End(t Tally, how string) {
 		return
 	}
 	now := time.Now()
-	t.Total, t.Tablets = 0, 0 // nothing is left to estimate
-	if m.terminal {           // the last line drawn is longer than what replaces it: wipe it out
+	t.Total, t.Tablets = 0, 0 // no estimate
+	if m.terminal {           // clear the longer line before it
 		_, _ = fmt.Fprintf(m.w, "\r%*s\r", m.width, "")
 	}
 	_, _ = fmt.Fprintf(m.w, "%s, %s, %s\n", m.line(t, now),
@@ -135,7 +133,7 @@ func (m *Meter) line(t Tally, now time.Time) string {
 	if t.Tablets > 0 {
 		line += fmt.Sprintf(", %d of %d tablets", t.Passed, t.Tablets)
 	}
-	// Estimated by bytes where they are known: the number of rows mostly is not.
+	// Estimate by bytes if they are known, because the total number of rows usually is not.
 	at, before := t.Bytes, m.base.Bytes
 	if at == 0 {
 		at, before = t.Rows, m.base.Rows

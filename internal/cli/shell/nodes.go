@@ -14,14 +14,14 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// NoteStale tells how old the list is, if it does not come from meta.
+// NoteStale prints the age of the list if it does not come from meta.
 func NoteStale(out *Printer, nodes *pb.NodesResponse) {
 	if nodes.GetUnavailable() == "" {
 		return
 	}
-	table := "it never read the table of all nodes: nodes that are away may be missing"
+	table := "it never read the node table: nodes that are down may be missing"
 	if nodes.AgeMs >= 0 {
-		table = "it read the table of all nodes " +
+		table = "it read the node table " +
 			Span(time.Duration(nodes.AgeMs)*time.Millisecond) + " ago"
 	}
 	out.Note("this list comes from the answering node's cache, since meta does not answer "+
@@ -35,9 +35,9 @@ func NodeLine(n *pb.Node) []any {
 	switch {
 	case n.State != pb.NodeState_NODE_STATE_UNSPECIFIED:
 	case n.Alive:
-		state = "joining" // gossip knows it, meta does not yet
+		state = "joining" // in gossip, but not yet in meta
 	default:
-		state = "unknown" // it holds replicas, and meta does not answer
+		state = "unknown" // it has replicas, but meta does not answer
 	}
 	zone := n.Labels["zone"]
 	zone = cmp.Or(zone, "-")
@@ -54,13 +54,12 @@ func NodeLine(n *pb.Node) []any {
 		n.Load, ByteText(int64(n.DiskFree)), n.Version)
 }
 
-// errWhichNode is returned for an address that several nodes have had.
+// errWhichNode reports an address that several nodes have had.
 var errWhichNode = errors.New("several nodes have this address")
 
-// NodeID returns the id of the node that name denotes: an id, or an address for clients.
-// Several nodes may have had an address in turn, and their records stay; it denotes the
-// one that is alive. An address that several nodes had is refused if none of them, or
-// more than one, is alive.
+// NodeID returns the id of the node that name denotes: an id, or an address for clients. If several
+// nodes have had the address, it denotes the one that is alive, and errWhichNode is returned unless
+// exactly one is.
 func (s *Session) NodeID(ctx context.Context, name string) (uint64, error) {
 	if id, err := strconv.ParseUint(name, 10, 64); err == nil {
 		return id, nil
@@ -96,5 +95,5 @@ func (s *Session) NodeID(ctx context.Context, name string) (uint64, error) {
 	}
 	return 0, WithHint(coded.Errorf("", "%w, and %d of them are alive: %s: %s",
 		errWhichNode, len(alive), Printable(name), strings.Join(candidates, ", ")),
-		"name the one that is meant by its id")
+		"use the node's id")
 }

@@ -18,9 +18,9 @@ import (
 	"github.com/percolator-go/percolator/internal/pbjson"
 )
 
-// This file writes the answers of commands: lines, JSON objects and tables.
+// Output of commands: lines, JSON objects and tables.
 
-// The forms of output.
+// The output formats.
 const (
 	OutputTable = "table"
 	OutputJSON  = "json"
@@ -49,18 +49,18 @@ func (p *Printer) register(flags *pflag.FlagSet) {
 	flags.StringVarP(&p.format, "output", "o", OutputTable, "table, or json: one object a line")
 }
 
-// Check refuses an unknown form before anything is asked or changed.
+// Check rejects an unknown format before the command does anything.
 func (p *Printer) Check(cmd *cobra.Command) error {
 	if cmd.Flags().Lookup("output") == nil || p.format == OutputTable || p.JSON() {
 		return nil
 	}
-	return Usagef(cmd, "--output %s: known are %s and %s", p.format, OutputTable, OutputJSON)
+	return Usagef(cmd, "--output %s: use %s or %s", p.format, OutputTable, OutputJSON)
 }
 
 // JSON reports whether -o json was given.
 func (p *Printer) JSON() bool { return p.format == OutputJSON }
 
-// Object writes one JSON object on a line; a message of the protocol as protobuf's JSON.
+// Object writes one JSON object on a line; a protobuf message as package pbjson does.
 func (p *Printer) Object(v any) error {
 	var line bytes.Buffer
 	if m, ok := v.(proto.Message); ok {
@@ -100,7 +100,7 @@ func (p *Printer) Answer(v any, format string, args ...any) error {
 	return p.Print(format, args...)
 }
 
-// Done confirms a change that has nothing else to show.
+// Done prints the confirmation of a change without other output.
 func (p *Printer) Done(format string, args ...any) error {
 	return p.Answer(struct {
 		Done bool `json:"done"`
@@ -117,7 +117,7 @@ func (p *Printer) Next(format string, args ...any) {
 	_, _ = io.WriteString(p.Stderr, "  next: "+OneLine(fmt.Sprintf(format, args...))+"\n")
 }
 
-// NoteCut says that a listing ended early.
+// NoteCut prints that a listing ended at its limit.
 func (p *Printer) NoteCut(limit int) { p.Note("the first %d; --limit shows more", limit) }
 
 // AtTerminal reports whether a stream is a character device, as a terminal is.
@@ -133,17 +133,17 @@ func (p *Printer) AtTerminal(stream any) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// Listing is an answer of many entries: with -o json an object for each as it comes, else
-// a table that end prints.
+// Listing is an answer with many entries: with -o json an object for each as it is added, else a table
+// that End prints.
 type Listing struct {
 	out     *Printer
 	grid    Grid
 	Entries int
-	err     error // the first of writing; end returns it
+	err     error // the first error of writing, returned by End
 }
 
-// Listing begins a listing with the columns named in header, separated by commas. numbers
-// are those that are set flush right.
+// Listing starts a listing with the comma-separated columns in header. numbers are the indices of the
+// right-aligned ones.
 func (p *Printer) Listing(header string, numbers ...int) *Listing {
 	grid := Grid{rows: [][]string{strings.Split(header, ", ")}, right: numbers}
 	return &Listing{out: p, grid: grid}
@@ -170,10 +170,10 @@ func (l *Listing) End() error {
 // Grid lays text out in columns, two spaces apart. The zero value is empty.
 type Grid struct {
 	rows  [][]string
-	right []int // columns of numbers, set flush right
+	right []int // right-aligned columns
 }
 
-// Add appends a row. Rows may differ in length. What is not printable is escaped, newlines too.
+// Add appends a row. Rows may differ in length. It escapes unprintable characters and newlines.
 func (g *Grid) Add(cells ...any) {
 	row := make([]string, len(cells))
 	for i, cell := range cells {

@@ -13,13 +13,13 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// This file has the commands and flags that a program adds to the command line it links.
+// The commands and flags that a program adds to the command line.
 
 // Command is a command of the program's own. Use is its name and arguments, as in
 // "crawl URL...".
 type Command struct {
 	Use, Short string
-	Flags      func(*flag.FlagSet) // nil: none but those of every client
+	Flags      func(*flag.FlagSet) // nil: only those of every client command
 	Run        func(context.Context, *Invocation) error
 }
 
@@ -31,11 +31,11 @@ type Invocation struct {
 
 	cmd     *cobra.Command
 	conn    *Connector
-	session *Session // nil: it has not connected
+	session *Session // nil: not connected
 }
 
-// DB connects by the flags of the command, as --addr, when it is first called. The
-// handle ends with the command.
+// DB connects on its first call, by the command's flags, such as --addr. The handle is closed when the
+// command ends.
 func (i *Invocation) DB(ctx context.Context) (*percolator.DB, error) {
 	if i.session == nil {
 		bounded, cancel := context.WithTimeoutCause(ctx, i.conn.Timeout, ErrTimeout)
@@ -49,7 +49,7 @@ func (i *Invocation) DB(ctx context.Context) (*percolator.DB, error) {
 	return i.session.DB, nil
 }
 
-// Usage returns an error about the arguments.
+// Usage returns a UsageError.
 func (i *Invocation) Usage(format string, args ...any) error {
 	return Usagef(i.cmd, format, args...)
 }

@@ -5,10 +5,10 @@ import (
 	"github.com/percolator-go/percolator/internal/inspect"
 )
 
-// RangeOut is where a tablet begins and where the next one does.
+// RangeOut is the range of a tablet in JSON.
 type RangeOut struct {
 	Start PositionOut  `json:"start"`
-	End   *PositionOut `json:"end,omitempty"` // nil: to the end of everything
+	End   *PositionOut `json:"end,omitempty"` // nil: no end
 }
 
 // PositionOut is a bound of a range in JSON.
@@ -26,7 +26,7 @@ func NewRangeOut(d *pb.TabletDescriptor, names *inspect.Names) RangeOut {
 	return out
 }
 
-// Text writes both ends of the range.
+// Text formats both ends of the range.
 func (r *RangeOut) Text() (from, before string) {
 	if r.End == nil {
 		return r.Start.Text(), "the end"
@@ -34,7 +34,7 @@ func (r *RangeOut) Text() (from, before string) {
 	return r.Start.Text(), r.End.Text()
 }
 
-// Text writes a place in the order of all rows; a table alone is its first row.
+// Text formats a position in the order of all rows; a table without a row is its first row.
 func (p PositionOut) Text() string {
 	if p.Row == "" {
 		return p.Table

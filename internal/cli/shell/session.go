@@ -12,8 +12,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// This file has the session, one connection to a node, and the requests that several
-// commands make over it: tables and their ids, the tablet map, the content of a row.
+// Session, a connection to a node, and the requests that several commands share: tables and their ids,
+// the tablet map, the content of a row.
 
 // Session is a command's connection to a running node, and the printer for its answer.
 type Session struct {
@@ -25,11 +25,11 @@ type Session struct {
 	DB        *percolator.DB
 }
 
-// ErrNoAnswer is returned when a tablet answers something other than what was asked.
+// ErrNoAnswer reports that a tablet's answer does not fit the request.
 var ErrNoAnswer = errors.New("invalid answer from the node")
 
-// Now returns the oracle's time. Ages and expiries are computed from it, never from this
-// machine's clock.
+// Now returns the oracle's time, from which ages and expiries are computed, never from this machine's
+// clock.
 func (s *Session) Now(ctx context.Context) (mvcc.Timestamp, error) {
 	return s.Client.Timestamp(ctx)
 }
@@ -49,8 +49,7 @@ func (s *Session) Schema(ctx context.Context) (*inspect.Names, *pb.Catalogue, er
 	return names, catalogue, err
 }
 
-// NamesIfKnown is like names, but returns nil if meta does not answer: tables are shown
-// by their numbers then.
+// NamesIfKnown is Names, but returns nil if meta does not answer. Then tables are shown by number.
 func (s *Session) NamesIfKnown(ctx context.Context) (*inspect.Names, error) {
 	asking, cancel := context.WithTimeout(ctx, NodesPatience)
 	defer cancel()
@@ -68,8 +67,8 @@ func (s *Session) NamesIfKnown(ctx context.Context) (*inspect.Names, error) {
 	return nil, err
 }
 
-// Identify returns the ids of the cluster and the table. A name may denote another table
-// later.
+// Identify returns the ids of the cluster and the table, because a name may later denote another
+// table.
 func (s *Session) Identify(ctx context.Context,
 	table string) (cluster string, id uint32, err error) {
 	names, err := s.Names(ctx)
@@ -84,7 +83,7 @@ func (s *Session) Identify(ctx context.Context,
 	return status.GetClusterId(), uint32(found), err
 }
 
-// locatePage is how many descriptors one message fetches.
+// locatePage is the number of descriptors per message.
 const locatePage = 256
 
 // Tablets pages through the tablet map.
@@ -105,5 +104,5 @@ func (s *Session) Tablets(ctx context.Context) ([]*pb.TabletDescriptor, error) {
 	}
 }
 
-// NodesPatience limits the wait for the list of nodes, for which the node asks meta.
+// NodesPatience limits the wait for the list of nodes, which the node reads from meta.
 const NodesPatience = 3 * time.Second
