@@ -143,8 +143,8 @@ func (p *planner) byNeed() []*Tablet {
 func (p *planner) live(t *Tablet, nodes []uint64) []uint64 {
 	return slices.DeleteFunc(slices.Clone(nodes), func(id uint64) bool {
 		n := p.nodes[id]
-		unheard := t.Status != nil && id != t.leader() && !t.progress(id).GetActive()
-		return n == nil || !n.Alive || unheard
+		silent := t.Status != nil && id != t.leader() && !t.progress(id).GetActive()
+		return n == nil || !n.Alive || silent
 	})
 }
 

@@ -112,7 +112,7 @@ func (l *logins) act(w http.ResponseWriter, req *http.Request, body []byte) {
 		refuse(w, err)
 		return
 	}
-	tellJSON(w, http.StatusOK, out)
+	sendJSON(w, http.StatusOK, out)
 }
 
 func actionNames() []string {

@@ -113,13 +113,13 @@ func (l *logins) serve(mux *http.ServeMux) {
 		if errors.As(err, &refusal) && refusal.Code == CodeLogin {
 			l.setCookie(w, "", time.Unix(0, 0)) // otherwise each request would count as a guess
 		}
-		l.tellUser(w, user, problem)
+		l.sendUser(w, user, problem)
 	}))
 	mux.HandleFunc("POST /api/v1/login", l.changing(l.login))
 	mux.HandleFunc("POST /api/v1/logout", l.changing(
 		func(w http.ResponseWriter, _ *http.Request, _ []byte) {
 			l.setCookie(w, "", time.Unix(0, 0))
-			l.tellUser(w, User{}, "")
+			l.sendUser(w, User{}, "")
 		}))
 }
 
@@ -140,7 +140,7 @@ func (l *logins) login(w http.ResponseWriter, req *http.Request, body []byte) {
 	}
 	l.logger.Info("console: logged in", "name", user.Name, "role", user.Role, "from", req.RemoteAddr)
 	l.setCookie(w, asked.Token, user.Expires)
-	l.tellUser(w, user, "")
+	l.sendUser(w, user, "")
 }
 
 func (l *logins) cookieName() string {
@@ -292,8 +292,8 @@ func (l *logins) changing(next func(http.ResponseWriter, *http.Request, []byte))
 	}
 }
 
-// tellUser sends the user.
-func (l *logins) tellUser(w http.ResponseWriter, u User, problem string) {
+// sendUser sends the user.
+func (l *logins) sendUser(w http.ResponseWriter, u User, problem string) {
 	expires := int64(0)
 	if !u.Expires.IsZero() {
 		expires = u.Expires.UnixMilli()
@@ -319,10 +319,10 @@ func tell(w http.ResponseWriter, status int, what map[string]any) {
 	if err != nil { // of texts and numbers
 		status, body = http.StatusInternalServerError, []byte("{}")
 	}
-	tellJSON(w, status, body)
+	sendJSON(w, status, body)
 }
 
-func tellJSON(w http.ResponseWriter, status int, body []byte) {
+func sendJSON(w http.ResponseWriter, status int, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = w.Write(append(body, '\n'))

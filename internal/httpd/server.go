@@ -147,10 +147,10 @@ func handler(o Options, watch *clusterWatch) http.Handler {
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, req *http.Request) {
 		if err := o.Ready(req.Context()); err != nil {
-			text(w, http.StatusServiceUnavailable, noted(err.Error(), o.Notes))
+			text(w, http.StatusServiceUnavailable, appendNotes(err.Error(), o.Notes))
 			return
 		}
-		text(w, http.StatusOK, noted("ready", o.Notes))
+		text(w, http.StatusOK, appendNotes("ready", o.Notes))
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Metrics,
 		promhttp.HandlerOpts{Timeout: 10 * time.Second}))
@@ -176,8 +176,8 @@ func handler(o Options, watch *clusterWatch) http.Handler {
 	return guard(onlyOwnHost(o.Hosts, placed(logins.only(mux))))
 }
 
-// noted appends a line for each note.
-func noted(answer string, notes func() []string) string {
+// appendNotes appends a line for each note.
+func appendNotes(answer string, notes func() []string) string {
 	if notes == nil {
 		return answer
 	}

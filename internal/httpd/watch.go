@@ -222,7 +222,7 @@ func (w *clusterWatch) serve(mux *http.ServeMux, l *logins) {
 func (w *clusterWatch) once(rw http.ResponseWriter, req *http.Request, l *logins) {
 	news, err := w.now(req.Context(), w.every)
 	if news.at.IsZero() {
-		unheard(rw, err)
+		refuseEvents(rw, err)
 		return
 	}
 	rw.Header().Set("Content-Type", "application/json")
@@ -242,7 +242,7 @@ func (w *clusterWatch) stream(rw http.ResponseWriter, req *http.Request, l *logi
 	}
 	told, leave, ok := w.listen()
 	if !ok {
-		unheard(rw, errListeners)
+		refuseEvents(rw, errListeners)
 		return
 	}
 	defer leave()
@@ -274,7 +274,7 @@ var errListeners = fmt.Errorf(
 	"%d requests listen already, or the node is stopping: close some, or ask another node",
 	maxListeners)
 
-func unheard(w http.ResponseWriter, err error) {
+func refuseEvents(w http.ResponseWriter, err error) {
 	w.Header().Set("Retry-After", "5")
 	text(w, http.StatusServiceUnavailable, err.Error())
 }

@@ -177,7 +177,7 @@ func (t *trial) restoreAll(ctx context.Context, from *cluster.Cluster, db *perco
 			"restore", t.location, "--quiet", "--rate", t.rate(), "--table", tableName + "=" + name,
 			"--at", fmt.Sprint(ts),
 		}
-		if _, err := t.tormented(ctx, to, args...); err != nil {
+		if _, err := t.runUnderFaults(ctx, to, args...); err != nil {
 			return err
 		}
 		got, err := digestNow(ctx, restored, name)

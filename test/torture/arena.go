@@ -124,8 +124,8 @@ func (a *arena) hold(ctx context.Context) error {
 	return a.wait(ctx, min(2*time.Second+a.random(6*time.Second), a.left()))
 }
 
-// strikeAll injects the fault repeatedly until the time is up, with a few healthy seconds in between.
-func (a *arena) strikeAll(ctx context.Context, f fault) error {
+// injectAll injects the fault repeatedly until the time is up, with a few healthy seconds in between.
+func (a *arena) injectAll(ctx context.Context, f fault) error {
 	for a.left() > 0 && ctx.Err() == nil {
 		err := f.strike(ctx, a)
 		if err == nil {

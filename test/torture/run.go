@@ -85,7 +85,7 @@ func (a *arena) round(ctx context.Context, f fault, r *result) {
 	defer stopProbe()
 	probes, struck := make(chan probed, 1), make(chan error, 1)
 	go func() { probes <- probe(probing, a, caller) }()
-	go func() { struck <- a.strikeAll(ctx, f) }()
+	go func() { struck <- a.injectAll(ctx, f) }()
 	load := f.load
 	if load == nil {
 		load = loadAll

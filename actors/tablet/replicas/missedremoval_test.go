@@ -21,7 +21,7 @@ func TestMissedRemoval(t *testing.T) {
 		r.owner.meta[2] = of(2, 5, "a", "m", 7) // of the same epoch: cannot be
 		r.owner.meta[3] = of(3, 6, "m", "z", 1)
 		r.owner.mu.Unlock()
-		<-time.After(2 * unheardFor)
+		<-time.After(2 * silentFor)
 		synctest.Wait()
 		if r.replica(2) != 1 || r.replica(3) != 1 {
 			t.Fatalf("replicas %d and %d", r.replica(2), r.replica(3))
@@ -56,7 +56,7 @@ func TestOneReadingForAll(t *testing.T) {
 			r.owner.meta[d.TabletId] = d
 		}
 		r.owner.mu.Unlock()
-		<-time.After(unheardFor + 4*inspectInterval)
+		<-time.After(silentFor + 4*inspectInterval)
 		synctest.Wait()
 		r.owner.mu.Lock()
 		defer r.owner.mu.Unlock()
@@ -80,7 +80,7 @@ func TestWaitingIsNotRemoved(t *testing.T) {
 		r.owner.mu.Lock()
 		r.owner.meta[3] = of(3, 4, "m", "z")
 		r.owner.mu.Unlock()
-		<-time.After(2 * unheardFor)
+		<-time.After(2 * silentFor)
 		synctest.Wait()
 		if r.replica(3) != 100 {
 			t.Error("a replica that was just added is destroyed for good")

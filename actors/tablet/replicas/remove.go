@@ -18,7 +18,7 @@ import (
 // A replica that was down while it was removed receives no more messages. After a while meta is
 // queried.
 const (
-	unheardFor = time.Minute
+	silentFor = time.Minute
 	askAgain   = 5 * time.Minute
 	askAtOnce  = 256
 	askTimeout = 5 * time.Second
@@ -62,15 +62,15 @@ func (s *Set) destroy(id, replica uint64) error {
 	return nil
 }
 
-// unheard returns replicas, by tablet, that have not received a message for long, at most
+// silent returns replicas, by tablet, that have not received a message for long, at most
 // askAtOnce of them.
-func (s *Set) unheard(now time.Time) map[uint64]uint64 {
+func (s *Set) silent(now time.Time) map[uint64]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := map[uint64]uint64{}
 	for id, h := range s.held {
 		// Each is only queried now and then, since meta may not be up to date yet.
-		if h.id == 0 || h.busy || now.Sub(h.heard) < unheardFor || now.Sub(h.asked) < askAgain {
+		if h.id == 0 || h.busy || now.Sub(h.heard) < silentFor || now.Sub(h.asked) < askAgain {
 			continue
 		}
 		h.asked = now
@@ -84,8 +84,8 @@ func (s *Set) unheard(now time.Time) map[uint64]uint64 {
 // askAbout has those replicas, by tablet, destroyed that meta's records of later epochs do
 // not list. It reads meta once for all: quiescent replicas receive no messages either, and
 // there may be thousands.
-func (s *Set) askAbout(unheard map[uint64]uint64) {
-	if len(unheard) == 0 {
+func (s *Set) askAbout(silent map[uint64]uint64) {
+	if len(silent) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(s.life, askTimeout)
@@ -94,7 +94,7 @@ func (s *Set) askAbout(unheard map[uint64]uint64) {
 	if err != nil {
 		return // they are queried again
 	}
-	for id, replica := range unheard {
+	for id, replica := range silent {
 		if s.missedRemoval(id, replica, described) {
 			s.logger.Info("a replica missed that it was removed", "tablet", id, "replica", replica)
 			s.removed(id, replica)

@@ -172,7 +172,7 @@ func (s *Set) inspect() {
 		case <-s.life.Done():
 			return
 		case <-tick.C:
-			s.askAbout(s.unheard(time.Now()))
+			s.askAbout(s.silent(time.Now()))
 			s.arrivals.dropIdle(time.Now())
 			s.openClosed()
 		}

@@ -83,8 +83,8 @@ func (t *trial) pause() time.Duration {
 	return t.duration/10 + time.Duration(t.random.Int64N(int64(t.duration/5)))
 }
 
-// tormented runs a command, kills it and nodes alternately, and runs it again until it succeeds.
-func (t *trial) tormented(ctx context.Context, c *cluster.Cluster, args ...string) (string, error) {
+// runUnderFaults runs a command, kills it and nodes alternately, and runs it again until it succeeds.
+func (t *trial) runUnderFaults(ctx context.Context, c *cluster.Cluster, args ...string) (string, error) {
 	p, err := t.launch(ctx, c, args...)
 	if err != nil {
 		return "", err
@@ -136,7 +136,7 @@ func (t *trial) killNode(ctx context.Context, c *cluster.Cluster) error {
 // backUp makes a backup and returns its timestamp.
 func (t *trial) backUp(ctx context.Context, c *cluster.Cluster, more ...string) (percolator.Timestamp, error) {
 	args := append([]string{"backup", "create", t.location, "--quiet", "--rate", t.rate(), "-o", "json"}, more...)
-	out, err := t.tormented(ctx, c, args...)
+	out, err := t.runUnderFaults(ctx, c, args...)
 	if err != nil {
 		return 0, err
 	}
