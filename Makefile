@@ -65,7 +65,7 @@ bench: ## the figures of docs/performance.md, as ratios in one run; ARGS are pas
 bench-costs: ## overhead of metrics, console and traces on a node, in turns; ARGS are passed on
 	$(GO) run ./bench -only costs -callers 64 -rounds 9 -duration 2s $(ARGS)
 
-bench-peers: ## comparison with an embedded etcd, in one run; ARGS='-documents 20000': with PostgreSQL (Debian: apt-get install postgresql)
+bench-peers: ## comparison with an embedded etcd, in one run; ARGS='-documents 20000' or ARGS=-closure: with PostgreSQL (Debian: apt-get install postgresql)
 	cd bench/peers && $(GO) run . $(ARGS)
 
 bench-cluster: build ## transactions on three processes; ARGS='-builds base,bin' compares builds in turns

@@ -2,12 +2,14 @@
 // changed since, with an embedded etcd: both in this process, without a network, on fresh
 // directories, with every commit synced, in turns within one run. With -documents it compares
 // the clustering of documents, a hundred per transaction, with workers over a queue in
-// PostgreSQL, which must be installed (Debian: apt-get install postgresql); it starts servers of
-// its own, as the user postgres if it runs as root. It is a module of its own so that the main
-// module depends on neither.
+// PostgreSQL, and with -closure checks of permissions by recipes/closure with recursive queries
+// there. PostgreSQL must be installed (Debian: apt-get install postgresql); the program starts
+// servers of its own, as the user postgres if it runs as root. It is a module of its own so that
+// the main module depends on neither.
 //
 //	go run .                      in this directory, or: make bench-peers
 //	go run . -documents 20000     or: make bench-peers ARGS='-documents 20000'
+//	go run . -closure             or: make bench-peers ARGS=-closure
 package main
 
 import (
@@ -70,7 +72,16 @@ func main() {
 	documents := flag.Int("documents", 0,
 		"cluster this many documents instead (try 20000), compared with PostgreSQL")
 	loads := flag.String("loads", "", "with -documents: only the ways of loading whose name contains this")
+	closures := flag.Bool("closure", false,
+		"check who may read what through nested groups instead, compared with PostgreSQL")
 	flag.Parse()
+	if *closures {
+		if err := runClosure(context.Background(), *duration, *dir); err != nil {
+			fmt.Fprintln(os.Stderr, "peers:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if *documents > 0 {
 		err := profiled(*profile, func() error {
 			return runDocuments(context.Background(), *only, *loads, *documents, *rounds, *dir)

@@ -37,3 +37,22 @@ func TestDocuments(t *testing.T) {
 		})
 	}
 }
+
+// TestClosure compares the answers of each kind.
+func TestClosure(t *testing.T) {
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	err = runClosure(t.Context(), 50*time.Millisecond, dir)
+	if errors.Is(err, errNoPostgres) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

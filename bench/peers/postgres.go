@@ -34,23 +34,14 @@ func postgresBin() (string, error) {
 	return filepath.Dir(found[len(found)-1]), nil
 }
 
-// inPostgres is a server of its own, and workers in this process.
-type inPostgres struct {
+// postgres is a server of its own.
+type postgres struct {
 	server *exec.Cmd
 	pool   *pgxpool.Pool
-	stop   context.CancelFunc
-	wg     sync.WaitGroup
-	left   chan struct{} // a worker has found the queue empty
-	mu     sync.Mutex
-	failed error
 }
 
-const postgresSchema = `
-CREATE TABLE documents (name text PRIMARY KEY, body bytea NOT NULL, cluster text);
-CREATE TABLE queue (name text PRIMARY KEY);
-CREATE TABLE keys (key bytea PRIMARY KEY, document text NOT NULL);`
-
-func openPostgres(ctx context.Context, dir string) (_ clusterer, err error) {
+// startPostgres starts a server in the directory, and makes the schema.
+func startPostgres(ctx context.Context, dir, schema string) (_ *postgres, err error) {
 	bin, err := postgresBin()
 	if err != nil {
 		return nil, err
@@ -67,7 +58,7 @@ func openPostgres(ctx context.Context, dir string) (_ clusterer, err error) {
 		return nil, fmt.Errorf("initdb: %w: %s", err, out)
 	}
 	log := &bytes.Buffer{}
-	s := &inPostgres{left: make(chan struct{}, 1)}
+	s := &postgres{}
 	// A socket in the directory, and no port: no other program reaches this server.
 	s.server = exec.Command(filepath.Join(bin, "postgres"), "-D", data, "-k", dir,
 		"-c", "listen_addresses=")
@@ -90,9 +81,39 @@ func openPostgres(ctx context.Context, dir string) (_ clusterer, err error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
-	if _, err := s.pool.Exec(ctx, postgresSchema); err != nil {
+	_, err = s.pool.Exec(ctx, schema)
+	return s, err
+}
+
+func (s *postgres) close(context.Context) error {
+	if s.pool != nil {
+		s.pool.Close()
+	}
+	// SIGINT is a fast shutdown.
+	return errors.Join(s.server.Process.Signal(syscall.SIGINT), s.server.Wait())
+}
+
+const postgresSchema = `
+CREATE TABLE documents (name text PRIMARY KEY, body bytea NOT NULL, cluster text);
+CREATE TABLE queue (name text PRIMARY KEY);
+CREATE TABLE keys (key bytea PRIMARY KEY, document text NOT NULL);`
+
+// inPostgres is a server with workers in this process.
+type inPostgres struct {
+	*postgres
+	stop   context.CancelFunc
+	wg     sync.WaitGroup
+	left   chan struct{} // a worker has found the queue empty
+	mu     sync.Mutex
+	failed error
+}
+
+func openPostgres(ctx context.Context, dir string) (clusterer, error) {
+	server, err := startPostgres(ctx, dir, postgresSchema)
+	if err != nil {
 		return nil, err
 	}
+	s := &inPostgres{postgres: server, left: make(chan struct{}, 1)}
 	work, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	for range batchesAtOnce {
@@ -124,7 +145,7 @@ func unprivileged(dir string) (*syscall.SysProcAttr, error) {
 }
 
 // ready waits until the server answers.
-func (s *inPostgres) ready(ctx context.Context) error {
+func (s *postgres) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for {
@@ -251,7 +272,7 @@ func (s *inPostgres) count(ctx context.Context) (n int, err error) {
 }
 
 // cpu adds up the server's processes; those that have ended count as the first one's children.
-func (s *inPostgres) cpu() (sum time.Duration, err error) {
+func (s *postgres) cpu() (sum time.Duration, err error) {
 	first := s.server.Process.Pid
 	all, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -282,14 +303,8 @@ func (s *inPostgres) cpu() (sum time.Duration, err error) {
 	return sum, nil
 }
 
-func (s *inPostgres) close(context.Context) error {
-	if s.stop != nil {
-		s.stop()
-	}
+func (s *inPostgres) close(ctx context.Context) error {
+	s.stop()
 	s.wg.Wait()
-	if s.pool != nil {
-		s.pool.Close()
-	}
-	// SIGINT is a fast shutdown.
-	return errors.Join(s.server.Process.Signal(syscall.SIGINT), s.server.Wait())
+	return s.postgres.close(ctx)
 }

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/node"
+	"github.com/percolator-go/percolator/recipes/closure"
+)
+
+// Checks whether a user may read a document, through nested teams and nested folders: by a
+// closure, which one read answers, and by a recursive query in PostgreSQL, which is computed each
+// time. Both are servers reached through a local socket. All kinds must give the same answers.
+
+// access is who may read what: edges from users to teams, to folders, to documents.
+type access struct {
+	edges  [][2]string
+	users  []string
+	checks [][2]string // a user and a document
+}
+
+// makeAccess makes 100 users in 2 of 50 teams, each team with 3 of 200 folders, and 2,000
+// documents. Every other team is in an earlier one, and every folder but the first ten.
+func makeAccess() (a access) {
+	random := rand.New(rand.NewPCG(1, 1))
+	edge := func(from string, i int, to string, j int) {
+		a.edges = append(a.edges, [2]string{fmt.Sprint(from, i), fmt.Sprint(to, j)})
+	}
+	for i := range 100 {
+		a.users = append(a.users, fmt.Sprint("user", i))
+		edge("user", i, "team", random.IntN(50))
+		edge("user", i, "team", random.IntN(50))
+	}
+	for i := range 50 {
+		if i%2 == 1 {
+			edge("team", i, "team", random.IntN(i))
+		}
+		for range 3 {
+			edge("team", i, "folder", random.IntN(200))
+		}
+	}
+	for i := 10; i < 200; i++ {
+		edge("folder", random.IntN(i), "folder", i)
+	}
+	for i := range 2000 {
+		edge("folder", random.IntN(200), "document", i)
+	}
+	slices.SortFunc(a.edges, func(a, b [2]string) int { return slices.Compare(a[:], b[:]) })
+	a.edges = slices.Compact(a.edges)
+	for range 2000 {
+		a.checks = append(a.checks, [2]string{
+			a.users[random.IntN(len(a.users))], fmt.Sprint("document", random.IntN(2000)),
+		})
+	}
+	return a
+}
+
+// checker answers checks.
+type checker interface {
+	check(ctx context.Context, user, document string) (bool, error)
+	close(ctx context.Context) error
+}
+
+var checkers = []struct {
+	name string
+	open func(ctx context.Context, dir string, a access) (checker, error)
+}{
+	{"recipes/closure", openClosure},
+	{"PostgreSQL, from the user", func(ctx context.Context, dir string, a access) (checker, error) {
+		return openRecursive(ctx, dir, a, `WITH RECURSIVE reached (node) AS (
+			SELECT $1::text UNION SELECT target FROM edges JOIN reached ON source = node)
+			SELECT EXISTS (SELECT FROM reached WHERE node = $2)`)
+	}},
+	{"PostgreSQL, from the document", func(ctx context.Context, dir string, a access) (checker, error) {
+		return openRecursive(ctx, dir, a, `WITH RECURSIVE reached (node) AS (
+			SELECT $2::text UNION SELECT source FROM edges JOIN reached ON target = node)
+			SELECT EXISTS (SELECT FROM reached WHERE node = $1)`)
+	}},
+}
+
+// throughClosure is a node in this process, and a client of it through a socket.
+type throughClosure struct {
+	node    *node.Node
+	db      *percolator.DB
+	closure *closure.Closure
+}
+
+func openClosure(ctx context.Context, dir string, a access) (checker, error) {
+	c := closure.New(closure.Config{Name: "access"})
+	cfg := node.DefaultConfig()
+	cfg.Dir, cfg.Listen, cfg.HTTP, cfg.Insecure = dir, "127.0.0.1:0", "", true
+	cfg.Observers = func(r *percolator.Registry) { c.Register(r) }
+	n, err := node.Open(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	s := &throughClosure{node: n, closure: c}
+	if s.db, err = percolator.Dial(ctx, []string{n.Addr()}, percolator.ClientConfig{Insecure: true}); err != nil {
+		return nil, errors.Join(err, n.Close(ctx))
+	}
+	err = s.db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+		for _, user := range a.users {
+			c.Mark(tx, user, user)
+		}
+		c.AddEdges(tx, a.edges...)
+		return nil
+	})
+	return s, errors.Join(err, s.db.WaitIdle(ctx))
+}
+
+func (s *throughClosure) check(ctx context.Context, user, document string) (ok bool, err error) {
+	snapshot, err := s.db.Snapshot(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, snapshot.Close()) }()
+	return s.closure.Has(ctx, snapshot, user, document)
+}
+
+func (s *throughClosure) close(ctx context.Context) error {
+	return errors.Join(s.db.Close(), s.node.Close(ctx))
+}
+
+// recursive asks PostgreSQL.
+type recursive struct {
+	*postgres
+	query string
+}
+
+func openRecursive(ctx context.Context, dir string, a access, query string) (checker, error) {
+	s, err := startPostgres(ctx, dir, `
+		CREATE TABLE edges (source text, target text, PRIMARY KEY (source, target));
+		CREATE INDEX ON edges (target, source);`)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([][]any, len(a.edges))
+	for i, e := range a.edges {
+		rows[i] = []any{e[0], e[1]}
+	}
+	_, err = s.pool.CopyFrom(ctx, pgx.Identifier{"edges"}, []string{"source", "target"},
+		pgx.CopyFromRows(rows))
+	if err == nil {
+		_, err = s.pool.Exec(ctx, "ANALYZE edges")
+	}
+	return &recursive{s, query}, err
+}
+
+func (s *recursive) check(ctx context.Context, user, document string) (ok bool, err error) {
+	err = s.pool.QueryRow(ctx, s.query, user, document).Scan(&ok)
+	return ok, err
+}
+
+// runClosure measures the checks of each kind with one caller and with 16.
+func runClosure(ctx context.Context, d time.Duration, dir string) error {
+	a := makeAccess()
+	fmt.Printf("%d users, %d edges; %v each\n\n", len(a.users), len(a.edges), d)
+	fmt.Printf("%-30s %8s %12s %12s %14s\n", "", "allowed", "p50", "p99", "16 callers")
+	var allowed []int
+	for _, kind := range checkers {
+		sub, err := os.MkdirTemp(dir, "")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = os.RemoveAll(sub) }()
+		if err := os.Chmod(sub, 0o755); err != nil {
+			return err
+		}
+		c, err := kind.open(ctx, sub, a)
+		if err != nil {
+			return err
+		}
+		count, err := answers(ctx, c, a)
+		alone, err1 := measureChecks(ctx, c, a, 1, d)
+		many, err2 := measureChecks(ctx, c, a, 16, d)
+		if err := errors.Join(err, err1, err2, c.close(ctx)); err != nil {
+			return err
+		}
+		slices.Sort(alone)
+		fmt.Printf("%-30s %8d %12v %12v %12.0f/s\n", kind.name, count,
+			alone[len(alone)/2].Round(time.Microsecond),
+			alone[len(alone)*99/100].Round(time.Microsecond), float64(len(many))/d.Seconds())
+		if allowed = append(allowed, count); allowed[0] != count {
+			return fmt.Errorf("%s allows %d of %d checks, %s %d", kind.name, count, len(a.checks),
+				checkers[0].name, allowed[0])
+		}
+	}
+	return nil
+}
+
+// answers returns how many checks are allowed.
+func answers(ctx context.Context, c checker, a access) (allowed int, err error) {
+	for _, p := range a.checks {
+		ok, err := c.check(ctx, p[0], p[1])
+		if err != nil {
+			return 0, err
+		}
+		if ok {
+			allowed++
+		}
+	}
+	return allowed, nil
+}
+
+// measureChecks returns how long each check took.
+func measureChecks(ctx context.Context, c checker, a access, callers int,
+	d time.Duration) (all []time.Duration, err error) {
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	var next atomic.Int64
+	end := time.Now().Add(d)
+	for range callers {
+		group.Go(func() {
+			var took []time.Duration
+			var failed error
+			for failed == nil && time.Now().Before(end) {
+				p := a.checks[int(next.Add(1))%len(a.checks)]
+				start := time.Now()
+				_, failed = c.check(ctx, p[0], p[1])
+				took = append(took, time.Since(start))
+			}
+			mu.Lock()
+			all, err = append(all, took...), errors.Join(err, failed)
+			mu.Unlock()
+		})
+	}
+	group.Wait()
+	return all, err
+}
