@@ -148,20 +148,21 @@ func (r *Registry) Weak(name string, col Column, fn ObserverFunc, opts ...Observ
 
 // Table registers a table that the node creates when it starts, as DB.CreateTable does. The
 // node creates the tables of observers without it; register one of those to set its split
-// keys. Err reports an invalid registration.
+// keys. Registering a table again adds its split keys. Err reports an invalid registration.
 func (r *Registry) Table(spec TableSpec) {
-	fault := func(text string) {
-		r.errs = append(r.errs, txn.Errorf("%w: table %q: %s", ErrInvalid, spec.Name, text))
+	if spec.Name == "" {
+		r.errs = append(r.errs, txn.Errorf("%w: table %q: no name", ErrInvalid, spec.Name))
+		return
 	}
-	switch {
-	case spec.Name == "":
-		fault("no name")
-	case slices.ContainsFunc(r.tables, func(t TableSpec) bool { return t.Name == spec.Name }):
-		fault("registered twice")
-	default:
-		spec.SplitKeys = slices.Clone(spec.SplitKeys)
-		r.tables = append(r.tables, spec)
+	same := func(t TableSpec) bool { return t.Name == spec.Name }
+	if i := slices.IndexFunc(r.tables, same); i >= 0 {
+		keys := slices.Concat(r.tables[i].SplitKeys, spec.SplitKeys)
+		slices.Sort(keys)
+		r.tables[i].SplitKeys = slices.Compact(keys)
+		return
 	}
+	spec.SplitKeys = slices.Clone(spec.SplitKeys)
+	r.tables = append(r.tables, spec)
 }
 
 // StrongBatch registers a strong observer that handles several changes in one transaction:

@@ -30,14 +30,19 @@ import (
 // ErrNoDatabase is returned by Step outside an observer's run.
 var ErrNoDatabase = errors.New("calls: not in an observer's run")
 
-// Log records the results of steps in a table of its own, which the application creates, as by
-// Registry.Table. It is stateless, and its methods are safe for concurrent use.
+// Log records the results of steps in a table of its own. It is stateless, and its methods are
+// safe for concurrent use.
 type Log struct {
 	result percolator.Column
 }
 
 // NewLog returns a Log that uses the table.
 func NewLog(table string) Log { return Log{percolator.Column{Table: table, Name: "result"}} }
+
+// Register registers the table.
+func (l Log) Register(r *percolator.Registry) {
+	r.Table(percolator.TableSpec{Name: l.result.Table})
+}
 
 // Run is one run of an observer for one change. It is not safe for concurrent use.
 type Run struct {

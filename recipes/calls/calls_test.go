@@ -72,7 +72,7 @@ func observe(charge, ship *service) percolator.ObserverFunc {
 
 func register(charge, ship *service) func(*percolator.Registry) {
 	return func(r *percolator.Registry) {
-		r.Table(percolator.TableSpec{Name: "calls"})
+		log.Register(r)
 		r.Strong("fulfil", order, observe(charge, ship))
 	}
 }
@@ -96,7 +96,7 @@ func Example() {
 		return nil
 	}
 	_ = func(r *percolator.Registry) {
-		r.Table(percolator.TableSpec{Name: "calls"})
+		log.Register(r)
 		r.Strong("fulfil", order, fulfil)
 	}
 }

@@ -156,7 +156,7 @@ func New(cfg Config) *Closure {
 	}
 }
 
-// Register registers the closure's observer with the options; the node creates its table.
+// Register registers the closure's observer, with the options, and its table.
 func (c *Closure) Register(r *percolator.Registry, opts ...percolator.ObserverOption) {
 	r.Weak(c.cfg.Name+".wave", c.wake, c.advance, opts...)
 }

@@ -81,9 +81,9 @@ func New[V any](cfg Config[V]) *Queue[V] {
 	}
 }
 
-// Register registers the queue's observer. The node creates the table of updates when it opens;
-// the application creates the table of results, as by Registry.Table.
+// Register registers the queue's observer and the tables of updates and of results.
 func (q *Queue[V]) Register(r *percolator.Registry, opts ...percolator.ObserverOption) {
+	r.Table(percolator.TableSpec{Name: q.cfg.Result.Column.Table})
 	r.Weak(q.cfg.Name, q.wake, q.Drain, opts...)
 }
 

@@ -38,7 +38,10 @@ func New(name string, shards int) Table {
 	return Table{name: name, shards: shards}
 }
 
-// Spec returns the spec of the table, with a split key per shard, for Registry.Table.
+// Register registers the table with the split keys of Spec.
+func (t Table) Register(r *percolator.Registry) { r.Table(t.Spec()) }
+
+// Spec returns the spec of the table, with a split key per shard.
 func (t Table) Spec() percolator.TableSpec {
 	spec := percolator.TableSpec{Name: t.name}
 	for shard := 1; shard < t.shards; shard++ {

@@ -20,7 +20,7 @@ var (
 
 // Events are written by their time, over eight tablets, and read in its order.
 func Example() {
-	register := func(r *percolator.Registry) { r.Table(events.Spec()) }
+	register := events.Register // what app.Main is given
 	write := func(tx *percolator.Tx, day, number int, what string) {
 		tx.Set(events.Row(day, number), text, []byte(what))
 	}
@@ -38,7 +38,7 @@ func Example() {
 
 func TestScanMerges(t *testing.T) {
 	t.Parallel()
-	n := percolatortest.Start(t, func(r *percolator.Registry) { r.Table(events.Spec()) })
+	n := percolatortest.Start(t, events.Register)
 	other := percolator.Column{Table: "events", Name: "more"}
 	used := map[any]bool{}
 	n.Transact(t, func(_ context.Context, tx *percolator.Tx) error {

@@ -28,8 +28,7 @@ type Index struct {
 type Config struct {
 	// Name is the name of the observer, unique in the cluster.
 	Name string
-	// Table is the table of the index, which the application creates, as by Registry.Table.
-	// Defaults to Name.
+	// Table is the table of the index. Defaults to Name.
 	Table string
 	// Column is the indexed column.
 	Column percolator.Column
@@ -62,8 +61,9 @@ func New(cfg Config) *Index {
 	}
 }
 
-// Register adds the index's observer.
+// Register registers the index's observer and table.
 func (x *Index) Register(r *percolator.Registry, opts ...percolator.ObserverOption) {
+	r.Table(percolator.TableSpec{Name: x.cfg.Table})
 	r.Strong(x.cfg.Name, x.cfg.Column,
 		func(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
 			return x.Update(ctx, tx, n.Row)

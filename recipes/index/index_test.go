@@ -25,10 +25,7 @@ func byTag() *index.Index {
 }
 
 func register(x *index.Index) func(*percolator.Registry) {
-	return func(r *percolator.Registry) {
-		r.Table(percolator.TableSpec{Name: "by_tag"})
-		x.Register(r)
-	}
+	return func(r *percolator.Registry) { x.Register(r) }
 }
 
 // Pages are found by their tags.

@@ -35,8 +35,8 @@ type Jobs struct {
 	jobs  []Job
 }
 
-// New returns the jobs. The table is reserved for them and is created with their observers. New
-// panics with percolator.ErrInvalid if a job is invalid.
+// New returns the jobs. The table is reserved for them. New panics with percolator.ErrInvalid if
+// a job is invalid.
 func New(table string, jobs ...Job) *Jobs {
 	for _, j := range jobs {
 		if table == "" || j.Name == "" || j.Every < MinEvery || j.Do == nil {
@@ -47,7 +47,7 @@ func New(table string, jobs ...Job) *Jobs {
 	return &Jobs{table: table, jobs: jobs}
 }
 
-// Register adds an observer for each job. Call Start once the node serves, as by app.OnStart.
+// Register registers an observer for each job, and the table. Call Start once the node serves, as by app.OnStart.
 func (js *Jobs) Register(r *percolator.Registry, opts ...percolator.ObserverOption) {
 	for _, j := range js.jobs {
 		r.Weak(j.Name, js.wake(j), func(ctx context.Context, tx *percolator.Tx,

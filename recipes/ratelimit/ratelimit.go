@@ -28,7 +28,7 @@ type Limit struct {
 
 // Config configures a Limit.
 type Config struct {
-	Table string        // table of the buckets; the application creates it, as by Registry.Table
+	Table string        // table of the buckets
 	Every time.Duration // time in which one token returns to a bucket that is not full
 	Burst int           // tokens of a full bucket
 	// Shards is the number of buckets per key, which share Burst and the rate. Defaults to 1.
@@ -53,6 +53,11 @@ func New(cfg Config) *Limit {
 	}
 	col := percolator.Column{Table: cfg.Table, Name: "bucket"}
 	return &Limit{cfg: cfg, bucket: percolator.Typed(col, percolator.JSON[bucket]())}
+}
+
+// Register registers the table of the buckets.
+func (l *Limit) Register(r *percolator.Registry) {
+	r.Table(percolator.TableSpec{Name: l.cfg.Table})
 }
 
 // Take takes n tokens of the key, if the transaction commits, and returns 0. If there are not

@@ -32,7 +32,7 @@ func Example() {
 		return nil // sends it
 	}
 	_ = func(r *percolator.Registry) {
-		r.Table(percolator.TableSpec{Name: "limits"})
+		perHost.Register(r)
 		r.Strong("send", outbox, send)
 	}
 }

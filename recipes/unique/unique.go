@@ -37,11 +37,15 @@ type Constraint struct {
 	owner percolator.TypedColumn[string]
 }
 
-// New returns a Constraint that uses the table. The application creates the table, as by
-// Registry.Table.
+// New returns a Constraint that uses the table.
 func New(table string) Constraint {
 	col := percolator.Column{Table: table, Name: "owner"}
 	return Constraint{owner: percolator.Typed(col, percolator.Text[string]())}
+}
+
+// Register registers the table.
+func (c Constraint) Register(r *percolator.Registry) {
+	r.Table(percolator.TableSpec{Name: c.owner.Column.Table})
 }
 
 // Claim makes owner the owner of the value, if the transaction commits. Claiming again is
