@@ -17,7 +17,7 @@ import (
 // consolePages are the console's, and what each has to show of a sound cluster.
 var consolePages = map[string]string{
 	"overview": "Nodes that may fail", "nodes": "round trip", "tablets": "replicas on nodes",
-	"observers": "Waiting: changed rows", "locks": "percolator lock ls",
+	"observers": "Waiting: changed rows", "locks": "lock ls",
 	"internals": "Raft log", "oracle": "Timestamp oracle", "jobs": "Collection of old versions", "cells": "Row prefix",
 	"heat": "Tablet load, last hour", "mailboxes": "batch sizes", "trace": "The transaction that wrote a cell",
 }
@@ -62,7 +62,7 @@ func TestConsole(t *testing.T) {
 	if err := set(ctx, asked.DB(), "row", column, []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	v.finds(ctx, health.ObserverParked, "percolator notify replay broken --all-parked")
+	v.finds(ctx, health.ObserverParked, "notify replay broken --all-parked")
 	v.goes("cells?table=input&row=row", "Parked: broken")
 	says("its error on the row's page", "no: a row may not be called "+evil)
 	v.looks("parked-row")
@@ -72,7 +72,7 @@ func TestConsole(t *testing.T) {
 	v.logsIn(ctx, asked)
 	v.presses("observers?name=broken", "Replay broken, row row", "", "Done: 1 will run again.")
 	leaveOldLock(ctx, t, asked)
-	v.finds(ctx, health.LockOld, "percolator lock resolve --all")
+	v.finds(ctx, health.LockOld, "lock resolve --all")
 
 	r.crash(0)
 	v.finds(ctx, health.NodeAway, "Start it again")

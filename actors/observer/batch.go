@@ -174,6 +174,9 @@ func (b *batch) check(ctx context.Context, tx Txn) error {
 			due[i], b.outs[i] = r.debounceElapsed(b.ts[i])
 		}
 		if due[i] {
+			due[i], b.outs[i] = r.loopPaused()
+		}
+		if due[i] {
 			due[i], b.outs[i] = r.charge(ctx, b.ts[i])
 		}
 		return nil
@@ -196,6 +199,7 @@ func (b *batch) execute(tx Txn) {
 		r, ts := b.runs[i], b.ts[i]
 		changes, due = append(changes, r.notification(ts)), append(due, r)
 		stats.started(tx.StartTS(), ts)
+		r.noteCause(tx.StartTS())
 		// Each change's trace has its own run span; the transaction belongs to the first.
 		if r.span = r.traces.Run(ts, r.obs.spec.Name); lead.span == nil {
 			lead = r

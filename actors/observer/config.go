@@ -20,6 +20,7 @@ const (
 	DefaultFailureBase   = 100 * time.Millisecond
 	DefaultFailureMax    = time.Minute
 	DefaultRetryMax      = 500 * time.Millisecond
+	DefaultLoopRuns      = 100
 
 	retryBase = 2 * time.Millisecond
 )
@@ -79,6 +80,9 @@ type Config struct {
 	// RetryMax limits the jittered backoff after a conflict or an unavailable node. It starts at
 	// retryBase.
 	RetryMax time.Duration
+	// LoopRuns is the number of runs of one row within 10 s, each caused by the last, after which the next
+	// ones wait with growing pauses. Defaults to 100; negative disables it.
+	LoopRuns int
 	// Traces maps changes to their traces; nil disables tracing of runs.
 	Traces *tracing.Book
 	Logger *slog.Logger
@@ -99,6 +103,9 @@ func (c Config) withDefaults() Config {
 	positive(&c.FailureBase, DefaultFailureBase)
 	positive(&c.FailureMax, DefaultFailureMax)
 	positive(&c.RetryMax, DefaultRetryMax)
+	if c.LoopRuns == 0 {
+		c.LoopRuns = DefaultLoopRuns
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

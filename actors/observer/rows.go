@@ -29,6 +29,10 @@ type Row struct {
 	Retries  int
 	Unserved int // retries that were not conflicts
 	Runs     int // runs in the last seconds, if at least frequentRuns
+	// Cycle names the observers by which the row sets itself off, if its runs are slowed down for that, as
+	// "ping → pong → ping". Pause is the current pause between them.
+	Cycle string
+	Pause time.Duration
 }
 
 // Rows returns, for each observer in the order of registration, at most MaxRows rows whose run
@@ -60,10 +64,17 @@ func (a *dispatcherActor) rows() (all [][]Row) {
 				rows = append(rows, Row{Row: name, Runs: runs})
 			}
 		}
+		for name, c := range a.loops.rows(l, now) {
+			i := slices.IndexFunc(rows, func(r Row) bool { return r.Row == name })
+			if i < 0 {
+				i, rows = len(rows), append(rows, Row{Row: name})
+			}
+			rows[i].Cycle, rows[i].Pause = c.cycle, c.pause
+		}
 		// The worst come first, so that MaxRows cuts off the others.
 		slices.SortFunc(rows, func(a, b Row) int {
 			return cmp.Or(cmp.Compare(b.Running, a.Running), cmp.Compare(b.Retries, a.Retries),
-				cmp.Compare(b.Runs, a.Runs), cmp.Compare(a.Row, b.Row))
+				cmp.Compare(b.Cycle, a.Cycle), cmp.Compare(b.Runs, a.Runs), cmp.Compare(a.Row, b.Row))
 		})
 		all = append(all, rows[:min(len(rows), MaxRows)])
 	}

@@ -42,6 +42,8 @@ type run struct {
 	phase    *atomic.Int32
 	tx       Txn            // nil before it has started
 	origin   mvcc.Timestamp // origin of the change, set by check
+	cause    mvcc.Timestamp // start timestamp of the transaction that wrote the change, set by check; 0: unknown
+	loops    *loops
 	traces   *tracing.Book
 	span     *tracing.Span // of the user's function and the commit; nil: not traced
 	// overdue is called once if the function has not returned Grace after its deadline.
@@ -138,6 +140,9 @@ func (r *run) do() outcome {
 		due, out = r.debounceElapsed(ts)
 	}
 	if due {
+		due, out = r.loopPaused()
+	}
+	if due {
 		due, out = r.charge(ctx, ts)
 	}
 	if !due {
@@ -153,6 +158,7 @@ func (r *run) do() outcome {
 // execute calls the user's function for the change at ts, acknowledges and commits.
 func (r *run) execute(tx Txn, ts mvcc.Timestamp) outcome {
 	tx.SetOrigin(r.origin)
+	r.noteCause(tx.StartTS())
 	r.obs.stats.sizes.Observe(1)
 	r.obs.stats.started(tx.StartTS(), ts)
 	defer r.obs.stats.took.Since(time.Now())
@@ -164,6 +170,23 @@ func (r *run) execute(tx Txn, ts mvcc.Timestamp) outcome {
 		return r.traced(r.blamed(tx, err))
 	}
 	return r.traced(r.commit(tx))
+}
+
+// loopPaused reports whether the run may start now. If its row sets itself off, the outcome has the
+// remaining pause.
+func (r *run) loopPaused() (bool, outcome) {
+	if left := r.loops.left(loopKey{r.obs, r.cell}, r.cause, time.Now()); left > 0 {
+		return false, outcome{kind: early, rest: left}
+	}
+	return true, outcome{}
+}
+
+// noteCause records what the run was caused by, before its effects can cause another.
+func (r *run) noteCause(start mvcc.Timestamp) {
+	if cycle := r.loops.began(loopKey{r.obs, r.cell}, start, r.cause, time.Now()); cycle != "" {
+		r.obs.logger.Warn("observer: a row sets itself off; its runs now wait, each longer than the last",
+			"observer", r.obs.spec.Name, "row", r.cell.Row, "cycle", cycle, "runs", r.loops.limit, "within", loopWindow)
+	}
 }
 
 // blamed returns the outcome of a run whose function failed with err for this change.
@@ -227,7 +250,7 @@ func (r *run) compare(ctx context.Context, cell,
 		origin = acked.Origin
 	}
 	// An older tablet does not report the origin; any cause is then possible.
-	r.origin = max(origin, 1)
+	r.origin, r.cause = max(origin, 1), cell.StartTS
 	if due, ts := isDue(changed, ack, r.known); due {
 		return true, ts, outcome{}
 	}

@@ -96,7 +96,9 @@ func applyState(t *testing.T, d *datadriven.TestData, o *pb.ObserverState) {
 	d.MaybeScanArgs(t, "retries", &row.Retries)
 	d.MaybeScanArgs(t, "unserved", &row.Unserved)
 	d.MaybeScanArgs(t, "runs", &row.Runs)
-	if row.RunningMs+uint64(row.Retries)+uint64(row.Runs) > 0 {
+	d.MaybeScanArgs(t, "cycle", &row.Cycle)
+	d.MaybeScanArgs(t, "pausems", &row.PauseMs)
+	if row.RunningMs+uint64(row.Retries)+uint64(row.Runs)+row.PauseMs > 0 {
 		o.Status.Rows = []*pb.ObserverRow{{Row: []byte("Joe"), RunningMs: 1}, row}
 	}
 	o.Info.Retired, o.Info.Paused = d.HasArg("retired"), d.HasArg("paused")

@@ -51,6 +51,7 @@ const (
 	ObserverContended   = "observer-contended"   // runs that keep losing conflicts
 	ObserverUnserved    = "observer-unserved"    // runs that keep failing as unavailable
 	ObserverRepeating   = "observer-repeating"   // repeated runs for the same rows
+	ObserverLoop        = "observer-loop"        // rows that set themselves off
 
 	Unverified = "recovered-unverified" // recovered from a lost quorum, but not verified
 )
@@ -63,7 +64,7 @@ func Kinds() []string {
 		RolelessClient, VersionsMixed, UpgradeOpen, SettingsDiffer, MetaSilent, NoQuorum, NoLeader,
 		TabletsMany, NoSpare, PlacementBlocked, HistoryHeld, BackupHeld, BackupLate, RestoreUnfinished,
 		LockOld, ObserverUnlinked, ObserverPaused, ObserverBehind, ObserverParked, ObserverStuck,
-		ObserverContended, ObserverUnserved, ObserverRepeating, Unverified,
+		ObserverContended, ObserverUnserved, ObserverRepeating, ObserverLoop, Unverified,
 	}
 }
 

@@ -2,7 +2,9 @@ package health
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -77,7 +79,17 @@ func (e *examination) fruitless(name, subject string, s *pb.ObserverStatus) {
 			"The runs are retried automatically. Check the services that the function needs; the log lists "+
 				"the failed runs.")
 	}
-	if n := repeated(s); n > 0 {
+	loops := map[string][]string{} // rows by cycle
+	for _, r := range s.GetRows() {
+		if r.GetCycle() != "" {
+			loops[r.Cycle] = append(loops[r.Cycle], inspect.Shortened(string(r.Row), inspect.ValueWidth))
+		}
+	}
+	for _, cycle := range slices.Sorted(maps.Keys(loops)) {
+		e.add(warning, ObserverLoop, subject, fmt.Sprintf("It sets itself off, %s, for %s, so that these runs are "+
+			"slowed down: %s.", cycle, plural(len(loops[cycle]), "row"), join(loops[cycle])), remedy(inspect.AdviceLoop, name))
+	}
+	if n := repeated(s); n > 0 && len(loops) == 0 {
 		e.add(info, ObserverRepeating, subject, "It runs for "+plural(n, "row")+
 			" hundreds of times within 10 s.", remedy(inspect.AdviceRepeating, name))
 	}

@@ -69,6 +69,9 @@ type ObserverRow struct {
 	Overdue   bool         `json:"overdue,omitempty"`    // past its deadline, and given up
 	Retries   uint32       `json:"retries,omitempty"`    // consecutive runs that failed
 	Runs      uint32       `json:"runs,omitempty"`       // within ten seconds
+	// Cycle names the observers by which the row sets itself off, PauseMS is the pause between its runs.
+	Cycle   string `json:"cycle,omitempty"`
+	PauseMS uint64 `json:"pause_ms,omitempty"`
 }
 
 // NewObserver converts what meta and the nodes report of an observer.
@@ -90,7 +93,7 @@ func NewObserver(s *pb.ObserverState, now mvcc.Timestamp) *Observer {
 	}
 	for _, r := range n.GetRows() {
 		o.Rows = append(o.Rows, ObserverRow{
-			pbjson.Bytes(r.Row), r.RunningMs, r.Overdue, r.Retries, r.Runs,
+			pbjson.Bytes(r.Row), r.RunningMs, r.Overdue, r.Retries, r.Runs, r.Cycle, r.PauseMs,
 		})
 	}
 	// Prefer the limit in force to the catalogue's, which may be older.

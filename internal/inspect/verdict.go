@@ -53,6 +53,8 @@ const (
 		"ends such a run; `observer ls -o json` lists the rows"
 	AdviceContended = "limit its concurrent runs, `observer limit OBSERVER 1`, or spread the cells that they all " +
 		"write over more rows"
+	AdviceLoop = "have it write the observed column only if the value changes; `trace TABLE ROW` shows the cycle, " +
+		"`observer pause OBSERVER` stops it"
 	AdviceRepeating = "check whether it, or an observer that it triggers, writes the column that it observes: such a " +
 		"loop never ends; `observer ls -o json` lists the rows, `observer pause OBSERVER` stops it"
 	// AdviceRows is for a row of TABLE that was not found.
@@ -87,7 +89,7 @@ func (w *Why) judge() {
 		w.unnoticed()
 	case w.Change == nil && w.Run == nil:
 		w.unwritten()
-	case w.going.GetRuns() > 0:
+	case w.going.GetRuns() > 0, w.going.GetCycle() != "":
 		w.underway()
 	default:
 		w.ran()
@@ -270,6 +272,9 @@ func (w *Why) underway() bool {
 	ran := time.Duration(r.GetRunningMs()) * time.Millisecond
 	began := Clock(mvcc.TimestampAt(mvcc.Timestamp(w.Now).Millis() - ran.Milliseconds()))
 	switch {
+	case r.GetCycle() != "":
+		w.say(whyRepeating, AdviceLoop, "It sets itself off (%s), so that its runs for this row now wait %s each time.",
+			r.Cycle, Span(time.Duration(r.PauseMs)*time.Millisecond))
 	case r.GetOverdue():
 		w.say(whyRunning, AdviceStuck, "It has been running for %s, since %s UTC, and does not return: it is past its "+
 			"deadline and ignores the end of its context.", Span(ran), began)

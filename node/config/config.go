@@ -91,6 +91,9 @@ type Config struct {
 	// Default DefaultObserverWorkers: runs mostly wait for reads and for the disk, so the number may
 	// be far above the number of processors.
 	ObserverWorkers int
+	// ObserverLoopRuns is the number of runs of one row within 10 s, each caused by the last, after which
+	// further ones wait, each twice as long as the last, up to 10 s. Default 100; -1 disables it.
+	ObserverLoopRuns int
 	// Observers registers the program's observers (§2.4); nil: none.
 	Observers func(*percolator.Registry)
 
@@ -265,6 +268,8 @@ const (
 	// (`go run ./bench -only clustering`), since runs share each disk sync. More workers cost memory,
 	// and conflicts between runs that write the same cells.
 	DefaultObserverWorkers = 128
+	// DefaultObserverLoopRuns is far above what a row needs that settles by its own effects.
+	DefaultObserverLoopRuns = 100
 	// AutoHTTP is AutoPort.
 	AutoHTTP = AutoPort
 )
@@ -281,12 +286,12 @@ func DefaultConfig() Config {
 		HTTP:            AutoHTTP,
 		History:         10 * time.Minute,
 		Scanners:        2,
-		ObserverWorkers: DefaultObserverWorkers,
-		Limits:          mvcc.DefaultLimits(),
-		LockTTL:         10 * time.Second,
-		DrainTimeout:    30 * time.Second,
-		MaxClockAhead:   5 * time.Second,
-		Trace:           Trace{Sample: 0.01},
-		Notifications:   Notifications{ScanPause: 200 * time.Millisecond, ScanPage: 256},
+		ObserverWorkers: DefaultObserverWorkers, ObserverLoopRuns: DefaultObserverLoopRuns,
+		Limits:        mvcc.DefaultLimits(),
+		LockTTL:       10 * time.Second,
+		DrainTimeout:  30 * time.Second,
+		MaxClockAhead: 5 * time.Second,
+		Trace:         Trace{Sample: 0.01},
+		Notifications: Notifications{ScanPause: 200 * time.Millisecond, ScanPage: 256},
 	}
 }

@@ -288,6 +288,7 @@ const (
 func (c *Config) checkWork(k *checker) {
 	k.within("Scanners", c.Scanners, 0, 256)
 	k.within("ObserverWorkers", c.ObserverWorkers, 0, 1<<16)
+	k.within("ObserverLoopRuns", c.ObserverLoopRuns, -1, 1<<20)
 	k.duration("History", c.History, time.Second, 365*24*time.Hour)
 	k.duration("Collection.Interval", c.Collection.Interval, 0, time.Hour)
 	k.duration("Collection.ForceAfter", c.Collection.ForceAfter, 0, 365*24*time.Hour)

@@ -49,7 +49,7 @@ func (h *Host) Start(ctx context.Context, r *percolator.Registry) error {
 	crashes.advance(h.cfg.Client.OracleTime()) // the previous process may have died of its last run
 	dispatcher, err := observer.Spawn(h.cfg.System, observer.Config{
 		Observers: registered, Client: observer.NewClient(h.cfg.Client),
-		Workers: h.cfg.Node.ObserverWorkers, Logger: h.cfg.Node.Logger,
+		Workers: h.cfg.Node.ObserverWorkers, LoopRuns: h.cfg.Node.ObserverLoopRuns, Logger: h.cfg.Node.Logger,
 		FailureBase: h.cfg.Node.Notifications.FailurePause,
 		FailureMax:  h.cfg.Node.Notifications.FailurePauseMax,
 		// An observer's function finds the database in its context (percolator.DBFrom).
@@ -226,6 +226,7 @@ func observerRows(rows []observer.Row) []*pb.ObserverRow {
 		out = append(out, &pb.ObserverRow{
 			Row: wire.Bytes(r.Row), RunningMs: uint64(r.Running.Milliseconds()), Overdue: r.Overdue,
 			Retries: uint32(r.Retries), Unserved: uint32(r.Unserved), Runs: uint32(r.Runs),
+			Cycle: r.Cycle, PauseMs: uint64(r.Pause.Milliseconds()),
 		})
 	}
 	return out

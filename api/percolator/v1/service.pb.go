@@ -2824,6 +2824,8 @@ type ObserverRow struct {
 	Retries       uint32                 `protobuf:"varint,4,opt,name=retries,proto3" json:"retries,omitempty"`                      // consecutive unsuccessful runs: conflicts, and nodes without an answer; 0: few
 	Runs          uint32                 `protobuf:"varint,5,opt,name=runs,proto3" json:"runs,omitempty"`                            // runs within ten seconds; 0: few
 	Unserved      uint32                 `protobuf:"varint,6,opt,name=unserved,proto3" json:"unserved,omitempty"`                    // those of retries that were not conflicts
+	Cycle         string                 `protobuf:"bytes,7,opt,name=cycle,proto3" json:"cycle,omitempty"`                           // the observers by which the row sets itself off, as "ping → pong → ping"; its runs are slowed down
+	PauseMs       uint64                 `protobuf:"varint,8,opt,name=pause_ms,json=pauseMs,proto3" json:"pause_ms,omitempty"`       // the current pause between them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2896,6 +2898,20 @@ func (x *ObserverRow) GetRuns() uint32 {
 func (x *ObserverRow) GetUnserved() uint32 {
 	if x != nil {
 		return x.Unserved
+	}
+	return 0
+}
+
+func (x *ObserverRow) GetCycle() string {
+	if x != nil {
+		return x.Cycle
+	}
+	return ""
+}
+
+func (x *ObserverRow) GetPauseMs() uint64 {
+	if x != nil {
+		return x.PauseMs
 	}
 	return 0
 }
@@ -3516,7 +3532,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x05limit\x18\x12 \x01(\rR\x05limit\x12\x1c\n" +
 	"\tcontended\x18\x18 \x01(\rR\tcontended\x12\x1a\n" +
 	"\bunserved\x18\x1a \x01(\rR\bunserved\x12.\n" +
-	"\x04rows\x18\x19 \x03(\v2\x1a.percolator.v1.ObserverRowR\x04rows\"\xa2\x01\n" +
+	"\x04rows\x18\x19 \x03(\v2\x1a.percolator.v1.ObserverRowR\x04rows\"\xd3\x01\n" +
 	"\vObserverRow\x12\x10\n" +
 	"\x03row\x18\x01 \x01(\fR\x03row\x12\x1d\n" +
 	"\n" +
@@ -3524,7 +3540,9 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\aoverdue\x18\x03 \x01(\bR\aoverdue\x12\x18\n" +
 	"\aretries\x18\x04 \x01(\rR\aretries\x12\x12\n" +
 	"\x04runs\x18\x05 \x01(\rR\x04runs\x12\x1a\n" +
-	"\bunserved\x18\x06 \x01(\rR\bunserved\"\xad\x02\n" +
+	"\bunserved\x18\x06 \x01(\rR\bunserved\x12\x14\n" +
+	"\x05cycle\x18\a \x01(\tR\x05cycle\x12\x19\n" +
+	"\bpause_ms\x18\b \x01(\x04R\apauseMs\"\xad\x02\n" +
 	"\rHistoryStatus\x12\x14\n" +
 	"\x05bound\x18\x01 \x01(\x04R\x05bound\x12\x1c\n" +
 	"\tsafepoint\x18\x02 \x01(\x04R\tsafepoint\x12\x16\n" +

@@ -345,6 +345,8 @@ func (n *nodeFlags) register(flags *pflag.FlagSet) {
 		"number of goroutines that scan for changed cells; 0: none")
 	flags.IntVar(&c.ObserverWorkers, "observer-workers", c.ObserverWorkers,
 		"maximum concurrent observer runs; 0: none")
+	flags.IntVar(&c.ObserverLoopRuns, "observer-loop-runs", c.ObserverLoopRuns,
+		"slow a row down after so many runs within 10s by its own effects; -1: never")
 	flags.IntVar(&c.Limits.Value, "max-value", c.Limits.Value,
 		"largest value in bytes, at most 6 MiB")
 	n.registerTuning(flags)
