@@ -37,7 +37,7 @@ RACE_SKIP_OTHER := BadLines|ForgettingMakesRoom|NothingCommandsTheTerminal
 RACE_SKIP       ?= ^Test($(RACE_SKIP_NODE)|$(RACE_SKIP_STORE)|$(RACE_SKIP_LOG)|$(RACE_SKIP_RPC)|$(RACE_SKIP_ACTOR)|$(RACE_SKIP_OTHER))$$
 
 .DEFAULT_GOAL := build
-.PHONY: help build check test race bench bench-peers bench-cluster bench-backup backup-kill bench-start pauses demo generate lint vet fuzz broken corpus webindex-kill webindex-torture supplychain-kill history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long random modules memory device release release-check deploy-check upgrade
+.PHONY: help build check test race bench bench-peers bench-cluster bench-etcd bench-backup backup-kill bench-start pauses demo generate lint vet fuzz broken corpus webindex-kill webindex-torture supplychain-kill history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long random modules memory device release release-check deploy-check upgrade
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ bench-costs: ## overhead of metrics, console and traces on a node, in turns; ARG
 
 bench-peers: ## comparison with an embedded etcd, in one run; ARGS='-documents 20000' or ARGS=-closure: with PostgreSQL (Debian: apt-get install postgresql)
 	cd bench/peers && $(GO) run . $(ARGS)
+
+bench-etcd: build ## one and 64 callers on three processes, beside three of etcd; ARGS='-builds ../../base,../../bin -callers 1'
+	cd bench/peers && $(GO) run ./cluster $(ARGS)
 
 bench-cluster: build ## transactions on three processes; ARGS='-builds base,bin' compares builds in turns
 	$(GO) run ./bench/cluster $(ARGS)
