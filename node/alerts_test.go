@@ -454,9 +454,8 @@ func fillDisk(ctx context.Context, t *testing.T) (before, after scrape) {
 }
 
 func slowDisk(ctx context.Context, t *testing.T) (before, after scrape) {
-	n := open(t, t.TempDir(), func(c *node.Config) {
-		c.HTTP, c.Store.SyncDelay = "127.0.0.1:0", 150*time.Millisecond
-	})
+	n := openWith(t, t.TempDir(), nodeparts.Parts{SyncDelay: 150 * time.Millisecond},
+		func(c *node.Config) { c.HTTP = "127.0.0.1:0" })
 	before = scrapeAll(ctx, t, n)
 	if err := workload.Prepare(ctx, n.DB(), 1); err != nil {
 		t.Fatal(err)

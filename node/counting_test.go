@@ -7,6 +7,7 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/nodeparts"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/test/workload"
 )
@@ -24,11 +25,11 @@ func TestExactCounting(t *testing.T) {
 				if !lockd {
 					count.Batch = 50
 				}
-				n := open(t, "", func(c *node.Config) {
+				parts := nodeparts.Parts{DuplicateHints: hints == "twice"}
+				n := openWith(t, "", parts, func(c *node.Config) {
 					c.Observers = func(r *percolator.Registry) { count.Register(r) }
 					c.Scanners = 8
 					c.Notifications.NoHints = hints == "off"
-					c.Notifications.DuplicateHints = hints == "twice"
 					c.Notifications.NoLockd = !lockd
 				})
 				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -32,3 +32,21 @@ func ExampleBatchConfig() {
 	fmt.Println(cfg.Batch.Tablet.MaxMessages, cfg.Batch.Tablet.Linger)
 	// Output: 256 1ms
 }
+
+// A program with an embedded node that writes nothing to disk.
+func ExampleOpen() {
+	ctx := context.Background()
+	cfg := node.DefaultConfig()
+	cfg.Listen, cfg.HTTP, cfg.Insecure, cfg.Store.InMemory = "", "", true, true
+	n, err := node.Open(ctx, cfg)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	err = n.DB().CreateTable(ctx, percolator.TableSpec{Name: "people"})
+	fmt.Println(err, n.State().LeadsMeta)
+	fmt.Println(n.Close(ctx))
+	// Output:
+	// <nil> true
+	// <nil>
+}

@@ -48,7 +48,7 @@ func (l *localOracle) start(life context.Context, system *actor.ActorSystem,
 	})
 	// The oracle confirms its leadership through Mark and Confirmed below.
 	o, err := oracle.Spawn(system, l, oracle.Config{
-		Batch: cfg.Batch.Oracle, Clock: clock, Logger: cfg.Logger, Dispatcher: turns,
+		Batch: actorkit.BatchConfig(cfg.Batch.Oracle), Clock: clock, Logger: cfg.Logger, Dispatcher: turns,
 		Judge:  l.judge.Judge,
 		Voters: func() int { return len(l.otherVoters()) },
 	})

@@ -52,14 +52,9 @@ type Placement = config.Placement
 // Limits bounds the sizes of rows, columns, values and batches, in bytes.
 type Limits = config.Limits
 
-// BatchConfig configures the batching of one kind of actor (Config.Batch). Its fields, whose zero
-// values mean the defaults, are
-//
-//	MaxMessages int           // maximum number of messages in a batch
-//	MaxBytes    int           // size in bytes at which a batch is closed
-//	Linger      time.Duration // how long a batch waits for more messages; default 0
-//	QueueLimit  int           // maximum number of unanswered calls; more fail with ErrOverloaded
-type BatchConfig = actorkit.BatchConfig
+// BatchConfig configures the batching of one kind of actor (Config.Batch). Its fields are
+// documented in package node/config.
+type BatchConfig = config.BatchConfig
 
 // DefaultConfig returns the defaults.
 func DefaultConfig() Config { return config.DefaultConfig() }
@@ -210,7 +205,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 		return err
 	}
 	locks, err := lockd.Spawn(n.system, lockd.Config{
-		Batch: n.cfg.Batch.Lockd, Logger: n.cfg.Logger,
+		Batch: actorkit.BatchConfig(n.cfg.Batch.Lockd), Logger: n.cfg.Logger,
 	})
 	if err != nil {
 		return err
@@ -224,7 +219,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 		policy: n.policy, logger: n.cfg.Logger,
 	}
 	n.client = txn.NewClient(wrap(n.transport, n.parts), txn.Config{
-		Limits: n.cfg.Limits, LockTTL: n.cfg.LockTTL, Logger: n.cfg.Logger,
+		Limits: mvcc.Limits(n.cfg.Limits), LockTTL: n.cfg.LockTTL, Logger: n.cfg.Logger,
 		Tracer: n.tracing.tracer,
 	})
 	n.openParts()
@@ -303,7 +298,7 @@ func (n *Node) openParts() {
 		Status: n.status.of, Now: n.now,
 	})
 	n.observers = hosting.New(hosting.Config{
-		Node: n.cfg, Self: n.identity, Worker: workerOf(n.identity), Life: n.life, System: n.system,
+		Node: n.cfg, DuplicateHints: n.parts.DuplicateHints, Self: n.identity, Worker: workerOf(n.identity), Life: n.life, System: n.system,
 		Client: n.client, Schema: n.meta.Schema, Catalogue: n.meta.Observers,
 		Backfills: n.meta.Backfills, Router: n.router, Peers: n.peerNodes, Policy: n.policy,
 		Survey: n.survey, Locks: n.lockd.Load(), Observed: n.tablets.idleHints.Observed,
@@ -360,6 +355,9 @@ func (n *Node) startBackground() {
 
 // Status describes the node: its identity, tablets, oracle and observers. Tablets that do not
 // answer within 1 s are omitted.
+//
+// Deprecated: use State, or percolator.DB.Admin for observers. It returns a message of the protocol
+// between nodes.
 func (n *Node) Status() *pb.NodeStatusResponse {
 	status, _ := n.status.get(context.Background(), false) // possibly incomplete
 	return status

@@ -29,7 +29,7 @@ func openStore(cfg Config, parts nodeparts.Parts) (*store.Store, error) {
 		Memory:   bound.Bytes, Dir: cfg.Dir, LogDir: cfg.LogDir, InMemory: cfg.Store.InMemory,
 		Logger:       cfg.Logger,
 		MemTableSize: cfg.Store.MemTableSize, MinFreeBytes: cfg.Store.MinFreeBytes,
-		SyncDelay: cfg.Store.SyncDelay,
+		SyncDelay: parts.SyncDelay,
 	})
 }
 

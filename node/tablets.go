@@ -96,7 +96,7 @@ var (
 func (t *tablets) open(stopped func() bool) {
 	logger := t.cfg.Logger
 	t.starting, t.all = map[uint64]bool{}, make(chan struct{})
-	t.logs = writers.Spawn(t.system, t.store, t.cfg.Batch.Log, logger, actorkit.On(t.turns))
+	t.logs = writers.Spawn(t.system, t.store, actorkit.BatchConfig(t.cfg.Batch.Log), logger, actorkit.On(t.turns))
 	// Twice as many readers as processors, because they sometimes wait for the disk.
 	t.readers = reads.NewPool(2 * runtime.GOMAXPROCS(0))
 	t.sums = tablet.NewChecksums(t.store, logger)
@@ -370,7 +370,7 @@ func (t *tablets) setHint(hint func([]mvcc.Cell)) {
 // returns; requests reach it only once it is attached to the router.
 func (t *tablets) OpenReplica(id uint64, stale bool) error {
 	cfg := tablet.Config{
-		Batch: t.cfg.Batch.Tablet, Limits: t.cfg.Limits, Logger: t.cfg.Logger, Dispatcher: t.turns,
+		Batch: actorkit.BatchConfig(t.cfg.Batch.Tablet), Limits: mvcc.Limits(t.cfg.Limits), Logger: t.cfg.Logger, Dispatcher: t.turns,
 		Snapshots: t.snapshot, Checksums: t.sums, NodeID: t.node, Ticker: t.ticker, IdleHints: &t.idleHints,
 		Metrics: &t.metrics, Traces: t.traces, Stale: stale,
 		Origins: func() bool { return t.gate.Writes(version.Origins) },

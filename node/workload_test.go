@@ -8,12 +8,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percolator-go/percolator/internal/nodeparts"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/test/workload"
 )
 
 // open starts a node in a directory of its own; in memory if dir is empty.
 func open(t testing.TB, dir string, change func(*node.Config)) *node.Node {
+	t.Helper()
+	return openWith(t, dir, nodeparts.Parts{}, change)
+}
+
+// openWith is open with some parts of the node replaced.
+func openWith(t testing.TB, dir string, parts nodeparts.Parts, change func(*node.Config)) *node.Node {
 	t.Helper()
 	cfg := node.DefaultConfig()
 	cfg.Dir, cfg.Listen, cfg.HTTP, cfg.Insecure = dir, "127.0.0.1:0", "", true
@@ -25,7 +32,7 @@ func open(t testing.TB, dir string, change func(*node.Config)) *node.Node {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	n, err := node.Open(ctx, cfg)
+	n, err := nodeparts.Open[node.Node](ctx, cfg, parts)
 	if err != nil {
 		t.Fatal(err)
 	}

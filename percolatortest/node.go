@@ -27,6 +27,7 @@ const (
 // Restart and Crash. Methods with a testing.TB fail that test on any error.
 type Node struct {
 	cfg     node.Config
+	twice   bool // each hint is sent twice
 	timeout time.Duration
 	log     *testLog
 	faults  faults
@@ -42,6 +43,7 @@ type Option func(*options)
 
 type options struct {
 	cfg     node.Config
+	twice   bool // each hint is sent twice
 	timeout time.Duration
 	tables  []percolator.TableSpec
 }
@@ -60,9 +62,7 @@ func Config(change func(*node.Config)) Option { return func(o *options) { change
 // DuplicateHints delivers the hint of every change twice and disables advisory locks, so
 // that the same notification is found more than once at the same time.
 func DuplicateHints() Option {
-	return Config(func(c *node.Config) {
-		c.Notifications.DuplicateHints, c.Notifications.NoLockd = true, true
-	})
+	return func(o *options) { o.twice, o.cfg.Notifications.NoLockd = true, true }
 }
 
 // WithTables is Tables.
@@ -95,7 +95,7 @@ func Start(t testing.TB, register func(*percolator.Registry), opts ...Option) *N
 	for _, opt := range opts {
 		opt(&o)
 	}
-	n := &Node{cfg: o.cfg, timeout: o.timeout, log: &testLog{t: t}}
+	n := &Node{cfg: o.cfg, twice: o.twice, timeout: o.timeout, log: &testLog{t: t}}
 	n.cfg.Dir, n.cfg.Listen, n.cfg.HTTP, n.cfg.Insecure, n.cfg.Store.InMemory = "", "", "", true,
 		true
 	if n.cfg.Logger == nil {
@@ -175,7 +175,7 @@ func (n *Node) open(t testing.TB) {
 	n.life = l
 	n.mu.Unlock()
 	opened, err := nodeparts.Open[node.Node](ctx, n.cfg, nodeparts.Parts{
-		Store: n.store, Oracle: l.oracle,
+		Store: n.store, Oracle: l.oracle, DuplicateHints: n.twice,
 		Transport: func(t txn.Transport) txn.Transport { l.Transport = t; return l },
 	})
 	if err != nil {

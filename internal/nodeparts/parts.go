@@ -28,6 +28,10 @@ type Parts struct {
 	// Store is used instead of one that the node opens. Close leaves it open, so that
 	// another node may go on with it.
 	Store *store.Store
+	// SyncDelay is added after each sync of the store that the node opens.
+	SyncDelay time.Duration
+	// DuplicateHints has each hint of a dirty cell sent twice.
+	DuplicateHints bool
 	// Transport wraps the transport of the node's own DB and of its observers; remote
 	// clients' is left as it is.
 	Transport func(txn.Transport) txn.Transport

@@ -5,13 +5,18 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
-	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/rpc"
 )
 
 // Limits bounds the sizes of rows, columns, values and batches, in bytes.
-type Limits = mvcc.Limits
+type Limits struct {
+	Row    int // of a row. Defaults to 4 KiB, at most 4 KiB
+	Column int // of a column's name. Defaults to 1 KiB, at most 1 KiB
+	Value  int // of a value. Defaults to 4 MiB, at most 6 MiB
+	Batch  int // of all rows, columns and values of one operation. Defaults to 8 MiB, at most 8 MiB
+	Inline int // longer values are stored apart from their cells. Defaults to 1 KiB, at most 64 KiB
+}
 
 // Config configures a node. Start from DefaultConfig; the zero value is not valid. node.Open reads
 // a Config once; it may be changed afterwards.
@@ -208,15 +213,27 @@ type Collection struct {
 	Off bool
 }
 
-// Batch holds the BatchConfig of each kind of actor. Zero fields use actorkit's defaults.
+// BatchConfig configures the batching of one kind of actor. A zero field selects its default.
+type BatchConfig struct {
+	// MaxMessages is the maximum number of messages in a batch.
+	MaxMessages int
+	// MaxBytes is the total size of its messages, in bytes, at which a batch is complete.
+	MaxBytes int
+	// Linger is how long a batch waits for more messages. Defaults to 0.
+	Linger time.Duration
+	// QueueLimit is the maximum number of unanswered calls; further ones fail with ErrOverloaded.
+	QueueLimit int
+}
+
+// Batch holds the BatchConfig of each kind of actor.
 type Batch struct {
-	Tablet actorkit.BatchConfig // operations on one tablet
-	Oracle actorkit.BatchConfig // requests for timestamps
-	Log    actorkit.BatchConfig // appends and applies of all tablets of the node
-	Lockd  actorkit.BatchConfig // advisory row locks
+	Tablet BatchConfig // operations on one tablet
+	Oracle BatchConfig // requests for timestamps
+	Log    BatchConfig // appends and applies of all tablets of the node
+	Lockd  BatchConfig // advisory row locks
 	// Client applies to clients that Dial; a node's own client sends each operation straight to an
 	// actor's mailbox, which batches it.
-	Client actorkit.BatchConfig
+	Client BatchConfig
 }
 
 // Notifications configures the search for dirty cells. Hints and lockd only save time: correctness
@@ -224,8 +241,6 @@ type Batch struct {
 type Notifications struct {
 	// NoHints disables hints of tablet leaders to scanners about new N entries; scans find them.
 	NoHints bool
-	// DuplicateHints sends every hint twice; for tests.
-	DuplicateHints bool
 	// NoLockd disables advisory row locks in scanners.
 	NoLockd bool
 	// ScanPause is the pause of a scanner after a scan that found nothing.
@@ -244,15 +259,13 @@ type Notifications struct {
 
 // Store configures the embedded store.
 type Store struct {
-	// InMemory keeps nothing on disk; for tests.
+	// InMemory keeps nothing on disk: all data is lost when the node closes.
 	InMemory bool
 	// MemTableSize is the size of Badger's memtable in bytes. Default: derived from Memory, at most
 	// 16 MiB.
 	MemTableSize int64
 	// MinFreeBytes is the free disk space below which the node refuses writes. 0: the store's default.
 	MinFreeBytes uint64
-	// SyncDelay is added after each sync; for benchmarks.
-	SyncDelay time.Duration
 }
 
 // Defaults shared with other packages.
@@ -287,7 +300,7 @@ func DefaultConfig() Config {
 		History:         10 * time.Minute,
 		Scanners:        2,
 		ObserverWorkers: DefaultObserverWorkers, ObserverLoopRuns: DefaultObserverLoopRuns,
-		Limits:        mvcc.DefaultLimits(),
+		Limits:        Limits(mvcc.DefaultLimits()),
 		LockTTL:       10 * time.Second,
 		DrainTimeout:  30 * time.Second,
 		MaxClockAhead: 5 * time.Second,

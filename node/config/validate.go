@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/rpc"
 )
 
@@ -326,7 +325,7 @@ func (c *Config) checkWork(k *checker) {
 	k.batch("Client", c.Batch.Client)
 }
 
-func (c *checker) batch(name string, b actorkit.BatchConfig) {
+func (c *checker) batch(name string, b BatchConfig) {
 	c.within("Batch."+name+".MaxMessages", b.MaxMessages, 0, 1<<20)
 	c.within("Batch."+name+".MaxBytes", b.MaxBytes, 0, 64<<20)
 	c.within("Batch."+name+".QueueLimit", b.QueueLimit, 0, 1<<24)
@@ -352,7 +351,6 @@ func (c *Config) checkLimits(k *checker) {
 	if c.Store.MemTableSize < 0 {
 		k.add("Store.MemTableSize", "negative", "")
 	}
-	k.duration("Store.SyncDelay", c.Store.SyncDelay, 0, time.Second)
 }
 
 // leastMemory is the minimum of Config.Memory, in bytes.

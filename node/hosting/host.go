@@ -34,6 +34,8 @@ import (
 type Config struct {
 	// Node is the configuration of the node.
 	Node config.Config
+	// DuplicateHints has each hint sent twice.
+	DuplicateHints bool
 	// Self is the identity of the node, Worker its name in the catalogue.
 	Self   join.Identity
 	Worker mvcc.Worker

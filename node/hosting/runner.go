@@ -17,7 +17,6 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/notify"
 	"github.com/percolator-go/percolator/internal/wire"
-	"github.com/percolator-go/percolator/node/config"
 )
 
 // runner holds the parts that find dirty cells and run observers (§2.4): the dispatcher, which
@@ -109,7 +108,7 @@ func (h *Host) startScanners(x *runner) error {
 		Owner:  owner,
 		Walker: scanner.NewWalker(h.cfg.Client.Transport()), Resolver: h.cfg.Client,
 		Survey: h.cfg.Survey, Observed: h.cfg.Observed,
-		Hints: hintsOf(tune), Scanners: h.cfg.Node.Scanners, Page: tune.ScanPage,
+		Hints: h.hints(), Scanners: h.cfg.Node.Scanners, Page: tune.ScanPage,
 		PaceMin: tune.ScanPause, Logger: h.cfg.Node.Logger,
 		PaceMax: tune.ScanPauseMax, Young: tune.Young,
 		// After several quick restarts the oracle is far ahead of the clock, by which locks that
@@ -145,12 +144,12 @@ func (h *Host) startScanners(x *runner) error {
 	return nil
 }
 
-// hintsOf returns the hint mode of the configuration.
-func hintsOf(t config.Notifications) scanner.Hints {
+// hints returns the hint mode of the configuration.
+func (h *Host) hints() scanner.Hints {
 	switch {
-	case t.NoHints:
+	case h.cfg.Node.Notifications.NoHints:
 		return scanner.HintsOff
-	case t.DuplicateHints:
+	case h.cfg.DuplicateHints:
 		return scanner.HintsTwice
 	}
 	return scanner.HintsOn

@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/policy"
@@ -404,7 +403,7 @@ func (n *nodeFlags) registerTuning(flags *pflag.FlagSet) {
 		"free disk space below which writes stop; 0: the store's default")
 	for _, b := range []struct {
 		name string
-		cfg  *actorkit.BatchConfig
+		cfg  *config.BatchConfig
 	}{
 		{"tablet", &c.Batch.Tablet}, {"oracle", &c.Batch.Oracle}, {"log", &c.Batch.Log},
 		{"lockd", &c.Batch.Lockd}, {"client", &c.Batch.Client},
@@ -460,7 +459,6 @@ var flagNames = map[string]string{
 	"Placement.Busy":          "",
 	"Placement.Rest":          "",
 	"Collection.ForceAfter":   "",
-	"Store.SyncDelay":         "",
 	"Limits.Row":              "",
 	"Limits.Column":           "",
 	"Limits.Batch":            "",
