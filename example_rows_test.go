@@ -35,6 +35,7 @@ var (
 	author = percolator.Column{Table: "books", Name: "author"}
 )
 
+// A Row has all cells of a row.
 func ExampleScanRows() {
 	ctx := context.Background()
 	db, closeDB, err := shelf(ctx)

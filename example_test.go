@@ -119,7 +119,7 @@ func ExampleDB_WaitFor() {
 		return
 	}
 	for _, u := range unfinished {
-		fmt.Println(u.Observer, "parked:", u.Parked, "held:", u.Held)
+		fmt.Println(u.Name, "parked:", u.Parked, "held:", u.Held)
 	}
 	s, err := db.Snapshot(ctx)
 	if err != nil {

@@ -144,14 +144,16 @@ func ExampleMaxRetries() {
 
 // A middleware logs the runs of all observers in one place.
 func ExampleRegistry_Use() {
-	r := percolator.NewRegistry()
-	r.Use(func(o percolator.ObserverSpec, next percolator.BatchFunc) percolator.BatchFunc {
+	var logged percolator.Middleware = func(o percolator.ObserverSpec,
+		next percolator.BatchFunc) percolator.BatchFunc {
 		return func(ctx context.Context, tx *percolator.Tx, changes []percolator.Notification) error {
 			err := next(ctx, tx, changes)
 			fmt.Println(o.Name, len(changes), err)
 			return err
 		}
-	})
+	}
+	r := percolator.NewRegistry()
+	r.Use(logged)
 	r.Strong("index", text, index)
 	_ = r.Observers()[0].Func(context.Background(), nil, percolator.Notification{Row: "a"})
 	// Output: index 1 <nil>
