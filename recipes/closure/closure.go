@@ -80,10 +80,10 @@
 // # Limits
 //
 // Deletions wait for the additions that were committed before them, of all marks. A run holds
-// the suspects of at least one mark in memory, a few hundred bytes each. If these are more than
-// about a million, or take longer than the observer's deadline (percolator.Deadline), the run
-// fails, and the wave is parked: add the deleted edge again, replay it, and delete edges farther
-// from the seeds first.
+// the suspects of at least one mark, and the records of their neighbours, in memory: a few
+// hundred bytes each. If the suspects are more than about a million, or take longer than the
+// observer's deadline (percolator.Deadline), the run fails, and the wave is parked: add the
+// deleted edge again, replay it, and delete edges farther from the seeds first.
 package closure
 
 import (

@@ -327,12 +327,21 @@ func TestEqualsBatch(t *testing.T) {
 	}
 }
 
-// TestEdgesInMany adds and deletes more edges in one transaction than a notification tells of.
-func TestEdgesInMany(t *testing.T) {
-	t.Parallel()
-	c := closure.New(closure.Config{Name: "graph"})
+// TestDenseGraph adds and deletes all edges of a graph in one transaction, with runs that create,
+// and read, all that there is or very little.
+func TestDenseGraph(t *testing.T) {
+	for _, batch := range []int{0, 1} {
+		t.Run(fmt.Sprint(batch), func(t *testing.T) {
+			t.Parallel()
+			denseGraph(t, closure.New(closure.Config{Name: "graph", Batch: batch}))
+		})
+	}
+}
+
+func denseGraph(t *testing.T, c *closure.Closure) {
+	t.Helper()
 	n := percolatortest.Start(t, func(r *percolator.Registry) { c.Register(r) })
-	g := &graph{edges: map[[2]string]bool{}, seeds: map[[2]string]bool{{"m0", "n0"}: true}}
+	g := &graph{edges: map[[2]string]bool{}, seeds: map[[2]string]bool{}}
 	var edges [][2]string
 	for from := range 12 {
 		for to := range 12 {
@@ -341,8 +350,12 @@ func TestEdgesInMany(t *testing.T) {
 	}
 	change := func(there bool, edges ...[2]string) {
 		n.Transact(t, func(_ context.Context, tx *percolator.Tx) error {
+			for m := range 4 {
+				seed := [2]string{fmt.Sprintf("m%d", m), fmt.Sprintf("n%d", m)}
+				c.Mark(tx, seed[0], seed[1])
+				g.seeds[seed] = true
+			}
 			if there {
-				c.Mark(tx, "m0", "n0")
 				c.AddEdges(tx, edges...)
 			} else {
 				c.DeleteEdges(tx, edges...)

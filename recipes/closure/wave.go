@@ -14,6 +14,9 @@ const (
 	chunk = 512
 	// pageSize is the maximum number of neighbours that are read at once, of all these nodes.
 	pageSize = 16 << 10
+	// readsPerRecord is how many neighbours and marks a run reads for each record that it may
+	// create, not counting those of suspects.
+	readsPerRecord = 64
 	// maxSuspects bounds the memory of a run.
 	maxSuspects = 1 << 20
 )
@@ -43,7 +46,8 @@ type run struct {
 	reached  []pair // whose records the run writes
 	front    []item // reached, to be spread
 	created  int    // records of nodes that had none
-	full     bool   // the run must not create more
+	read     int    // neighbours and marks
+	full     bool   // the run must not create or read more
 	// waiting has the suspects from which the marks spread, once they are reached.
 	waiting map[pair]bool
 	left    [kinds][]task // to later runs
@@ -64,15 +68,18 @@ func (c *Closure) advance(ctx context.Context, tx *percolator.Tx, n percolator.N
 	if err := r.suspect(ctx, tasks[removed], tasks[check]); err != nil {
 		return err
 	}
-	for _, step := range []func() error{
-		func() error { return r.seeds(ctx, tasks[spread]) },
-		func() error { return r.follow(ctx, tasks[added]) },
-		func() error { return r.rescue(ctx) },
-		func() error { return r.flood(ctx) },
-	} {
-		if err := step(); err != nil {
-			return err
-		}
+	r.read = 0
+	if err := r.seeds(ctx, tasks[spread]); err != nil {
+		return err
+	}
+	if err := r.follow(ctx, tasks[added]); err != nil {
+		return err
+	}
+	if err := r.rescue(ctx); err != nil {
+		return err
+	}
+	if err := r.flood(ctx); err != nil {
+		return err
 	}
 	r.write(!r.full && !more[added] && !more[spread])
 	tx.Set(n.Row, c.wave, nil) // so that overlapping runs conflict
@@ -105,7 +112,8 @@ func (r *run) take(ctx context.Context, kind int) (tasks []task, more bool, err 
 // suspect finds the suspects of the tasks: first of one, then of twice as many each time, until
 // there are as many as the run may create records. It leaves the other tasks to later runs.
 func (r *run) suspect(ctx context.Context, removes, checks []task) error {
-	for n := 1; len(removes)+len(checks) > 0 && len(r.suspects) < r.c.cfg.Batch; n *= 2 {
+	for n := 1; len(removes)+len(checks) > 0 && len(r.suspects) < r.c.cfg.Batch &&
+		!r.readEnough(); n *= 2 {
 		var named []pair
 		for _, t := range checks[:min(n, len(checks))] {
 			named = append(named, pair{t.a, t.b})
@@ -122,6 +130,7 @@ func (r *run) suspect(ctx context.Context, removes, checks []task) error {
 			return err
 		}
 		for i, t := range now {
+			r.read += len(pages[i].names)
 			for _, mark := range pages[i].names {
 				p := pair{mark, t.b}
 				if rec := r.records[p]; rec.depth > 0 && rec.parent == t.a {
@@ -268,6 +277,9 @@ func (r *run) follow(ctx context.Context, tasks []task) error {
 		}
 	}
 	for len(queue) > 0 && !r.full {
+		if r.full = r.readEnough(); r.full {
+			break
+		}
 		now := queue[:min(len(queue), chunk)]
 		queue = queue[len(now):]
 		places := make([]place, len(now))
@@ -288,6 +300,7 @@ func (r *run) follow(ctx context.Context, tasks []task) error {
 			return err
 		}
 		for i, t := range now {
+			r.read += len(pages[i].names)
 			switch {
 			case !r.followed(t, pages[i].names):
 				queue = append(queue, t)
@@ -347,6 +360,10 @@ func (r *run) flood(ctx context.Context) error {
 		level := r.front
 		r.front = nil
 		rest, err := r.neighbours(ctx, rowOut, level, func(it item, ends []string) bool {
+			if r.full = r.readEnough(); r.full {
+				return false
+			}
+			r.read += len(ends)
 			for _, end := range ends {
 				p := pair{it.mark, end}
 				if !r.isReached(p) && !r.reach(p, record{r.records[it.pair].depth + 1, it.node}) {
@@ -365,6 +382,9 @@ func (r *run) flood(ctx context.Context) error {
 	}
 	return nil
 }
+
+// readEnough reports whether the run has read as much as it may.
+func (r *run) readEnough() bool { return r.read >= readsPerRecord*r.c.cfg.Batch }
 
 // isReached reports whether the pair has a record that is not suspect, or a new one.
 func (r *run) isReached(p pair) bool {
