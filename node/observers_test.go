@@ -187,6 +187,17 @@ func TestPauseSurvivesRestart(t *testing.T) {
 			!s.Status.Paused || s.Status.Limit != 3 || s.Status.Queued != 0 {
 			t.Errorf("after %d restarts: %v", restart, s)
 		}
+		soon(within(t, time.Minute), t, "the leaders' statuses count them", func() (bool, any) {
+			notifications, all := uint64(0), n.Status().GetTablets()
+			for _, s := range all {
+				for _, p := range s.Pending {
+					if p.Name == "counter" && p.OldestTs > 0 {
+						notifications += p.Notifications
+					}
+				}
+			}
+			return notifications == rows, all
+		})
 		checkCounts(t, n.DB(), rows, times(1))
 		if restart == 0 {
 			if err := n.Close(within(t, time.Minute)); err != nil {

@@ -93,6 +93,7 @@ func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 	if t.leading && t.id != MetaTabletID {
 		s.Garbage = t.history.Entries()
 		s.OldestLockTs = uint64(t.memory.OldestLock(oldestOf))
+		s.Pending = t.memory.Pending()
 	}
 	if t.failed == nil {
 		s.Replicas = t.group.Progress()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/percolator-go/percolator/internal/metrics"
+	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/recent"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -47,7 +48,7 @@ func (w *Window) Points(observer string) []*wire.Point { return w.points.Read(ob
 func (w *Window) Run(ctx context.Context) {
 	tick := time.NewTicker(recent.Every)
 	defer tick.Stop()
-	w.points.Add(w.Now(), w.figures())
+	w.points.Add(w.Now(), w.figures(ctx))
 	w.lately.Add(w.Now(), w.totals(true, true))
 	for {
 		select {
@@ -55,7 +56,7 @@ func (w *Window) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		w.points.Add(w.Now(), w.figures())
+		w.points.Add(w.Now(), w.figures(ctx))
 		if w.heat.Due(w.Now()) {
 			w.sample(ctx)
 			w.lately.Add(w.Now(), w.totals(true, true))
@@ -70,11 +71,12 @@ func (w *Window) sample(ctx context.Context) {
 	w.heat.Sample(w.Now(), w.Tablets.LeadingStatuses(ctx))
 }
 
-// figures returns this process's own counters, which ask nobody anything. They only grow,
-// but for the backlog and the findings; recent.Points makes rates of them. Operations are
-// those of remote clients, and transactions those of this process and of remote clients whose
-// deciding commit this node served, so the sum over all nodes counts nothing twice.
-func (w *Window) figures() (out recent.Figures) {
+// figures returns this node's counters, which grow, and its backlog, the age of the oldest
+// notification and the findings. Operations are those of remote clients, transactions those of
+// this process and of remote clients whose deciding commit this node served, and ages those of the
+// tablets that it leads, so that the sum over all nodes counts nothing twice. It sends messages
+// only to tablets of this node.
+func (w *Window) figures(ctx context.Context) (out recent.Figures) {
 	if server := w.Server(); server != nil {
 		stats := server.Stats()
 		for _, took := range stats.Operations {
@@ -89,11 +91,23 @@ func (w *Window) figures() (out recent.Figures) {
 	for _, s := range w.Observers.Status() {
 		out.Backlog += uint64(s.Queued) + uint64(s.Waiting) + uint64(s.Running)
 		out.Observers[s.Name] = recent.ObserverFigures{
-			Runs: s.Runs, Failures: s.Failures, Conflicts: s.Conflicts,
+			Runs: s.Runs, Failures: s.Failures, Conflicts: s.Conflicts, OldestMS: new(uint64),
 		}
 	}
-	// Nobody judges the cluster for the line's sake: the point is missing where nobody has
-	// looked since the one before.
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	for _, tablet := range w.Tablets.LeadingStatuses(ctx) {
+		for _, p := range tablet.GetPending() {
+			o := out.Observers[p.GetName()]
+			age := uint64(max(0, w.Now().UnixMilli()-mvcc.Timestamp(p.GetOldestTs()).Millis()))
+			if o.OldestMS == nil || age > *o.OldestMS {
+				o.OldestMS = &age
+			}
+			out.Observers[p.GetName()] = o
+		}
+	}
+	// The number of findings is known only if the cluster's status was requested since the last
+	// point.
 	if f := w.found.Load(); f != nil && w.Now().Sub(f.at) <= recent.Every {
 		out.Findings = &f.n
 	}

@@ -283,6 +283,22 @@ func (m *Memory) OldestLock(most int) (oldest mvcc.Timestamp) {
 // Locked reports whether any lock exists, other than reservations.
 func (m *Memory) Locked() bool { return m.locks.applied > 0 }
 
+// Pending returns the observers with notifications that are not parked, without those whose
+// notifications are not counted yet.
+func (m *Memory) Pending() (pending []*pb.ObserverPending) {
+	for _, o := range m.Catalogue.Message.GetObservers() {
+		c := m.columns[wire.NotifyColumn(o)]
+		if c == nil || c.uncounted || c.pending <= 0 {
+			continue
+		}
+		pending = append(pending, &pb.ObserverPending{
+			Name: o.Name, Notifications: uint64(c.pending), Parked: uint64(c.parked),
+			OldestTs: uint64(c.ages.oldest()),
+		})
+	}
+	return pending
+}
+
 // Changes returns a number that changes whenever the result of Waiting may.
 func (m *Memory) Changes() uint64 { return m.changes }
 

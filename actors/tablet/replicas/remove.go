@@ -18,7 +18,7 @@ import (
 // A replica that was down while it was removed receives no more messages. After a while meta is
 // queried.
 const (
-	silentFor = time.Minute
+	silentFor  = time.Minute
 	askAgain   = 5 * time.Minute
 	askAtOnce  = 256
 	askTimeout = 5 * time.Second

@@ -5244,6 +5244,7 @@ type StatusResponse struct {
 	OldestLockTs     uint64                 `protobuf:"varint,27,opt,name=oldest_lock_ts,json=oldestLockTs,proto3" json:"oldest_lock_ts,omitempty"` // start of the transaction with the oldest lock, of the first thousand; 0: none, or not the leader
 	FrozenFor        *TabletDescriptor      `protobuf:"bytes,28,opt,name=frozen_for,json=frozenFor,proto3" json:"frozen_for,omitempty"`             // the tablet that will take over the rows, as of the freeze; unset: none, or not visible here
 	Took             *TabletDescriptor      `protobuf:"bytes,29,opt,name=took,proto3" json:"took,omitempty"`                                        // the frozen tablet whose rows this one took over, until released; unset: none
+	Pending          []*ObserverPending     `protobuf:"bytes,35,rep,name=pending,proto3" json:"pending,omitempty"`                                  // observers with notifications that are not parked, from the leader, as far as counted
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -5477,6 +5478,13 @@ func (x *StatusResponse) GetFrozenFor() *TabletDescriptor {
 func (x *StatusResponse) GetTook() *TabletDescriptor {
 	if x != nil {
 		return x.Took
+	}
+	return nil
+}
+
+func (x *StatusResponse) GetPending() []*ObserverPending {
+	if x != nil {
+		return x.Pending
 	}
 	return nil
 }
@@ -6884,7 +6892,7 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x05match\x18\x02 \x01(\x04R\x05match\x12\x16\n" +
 	"\x06active\x18\x03 \x01(\bR\x06active\x12\x1a\n" +
 	"\bsnapshot\x18\x04 \x01(\bR\bsnapshot\x12\x14\n" +
-	"\x05stale\x18\x05 \x01(\bR\x05stale\"\xd1\a\n" +
+	"\x05stale\x18\x05 \x01(\bR\x05stale\"\x8b\b\n" +
 	"\x0eStatusResponse\x127\n" +
 	"\x06tablet\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x06tablet\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\bR\x06leader\x12\x12\n" +
@@ -6921,7 +6929,8 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x0eoldest_lock_ts\x18\x1b \x01(\x04R\foldestLockTs\x12>\n" +
 	"\n" +
 	"frozen_for\x18\x1c \x01(\v2\x1f.percolator.v1.TabletDescriptorR\tfrozenFor\x123\n" +
-	"\x04took\x18\x1d \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x04took\"\xda\x01\n" +
+	"\x04took\x18\x1d \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x04took\x128\n" +
+	"\apending\x18# \x03(\v2\x1e.percolator.v1.ObserverPendingR\apending\"\xda\x01\n" +
 	"\x0eMutationResult\x12-\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x15.percolator.v1.StatusR\x06status\x12\x1b\n" +
 	"\tcommit_ts\x18\x02 \x01(\x04R\bcommitTs\x12-\n" +
@@ -7227,62 +7236,63 @@ var file_percolator_v1_data_proto_depIdxs = []int32{
 	76,  // 82: percolator.v1.StatusResponse.replicas:type_name -> percolator.v1.ReplicaProgress
 	16,  // 83: percolator.v1.StatusResponse.frozen_for:type_name -> percolator.v1.TabletDescriptor
 	16,  // 84: percolator.v1.StatusResponse.took:type_name -> percolator.v1.TabletDescriptor
-	2,   // 85: percolator.v1.MutationResult.status:type_name -> percolator.v1.Status
-	13,  // 86: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
-	7,   // 87: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell
-	20,  // 88: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
-	23,  // 89: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
-	26,  // 90: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
-	27,  // 91: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
-	28,  // 92: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
-	29,  // 93: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
-	30,  // 94: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
-	31,  // 95: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
-	32,  // 96: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
-	33,  // 97: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
-	34,  // 98: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
-	35,  // 99: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
-	37,  // 100: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
-	39,  // 101: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
-	42,  // 102: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
-	44,  // 103: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
-	47,  // 104: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
-	50,  // 105: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
-	58,  // 106: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
-	65,  // 107: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
-	66,  // 108: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
-	75,  // 109: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
-	56,  // 110: percolator.v1.TabletRequest.collect:type_name -> percolator.v1.CollectRequest
-	68,  // 111: percolator.v1.TabletRequest.change_replicas:type_name -> percolator.v1.ChangeReplicasRequest
-	71,  // 112: percolator.v1.TabletRequest.transfer_leader:type_name -> percolator.v1.TransferLeaderRequest
-	73,  // 113: percolator.v1.TabletRequest.checksum:type_name -> percolator.v1.ChecksumRequest
-	38,  // 114: percolator.v1.TabletRequest.restore:type_name -> percolator.v1.RestoreRequest
-	60,  // 115: percolator.v1.TabletRequest.merge:type_name -> percolator.v1.MergeRequest
-	81,  // 116: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
-	22,  // 117: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
-	25,  // 118: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
-	78,  // 119: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
-	41,  // 120: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
-	43,  // 121: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
-	46,  // 122: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
-	49,  // 123: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
-	54,  // 124: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
-	59,  // 125: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
-	67,  // 126: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
-	77,  // 127: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
-	57,  // 128: percolator.v1.TabletResponse.collect:type_name -> percolator.v1.CollectResponse
-	70,  // 129: percolator.v1.TabletResponse.change_replicas:type_name -> percolator.v1.ChangeReplicasResponse
-	72,  // 130: percolator.v1.TabletResponse.transfer_leader:type_name -> percolator.v1.TransferLeaderResponse
-	74,  // 131: percolator.v1.TabletResponse.checksum:type_name -> percolator.v1.ChecksumResponse
-	61,  // 132: percolator.v1.TabletResponse.merge:type_name -> percolator.v1.MergeResponse
-	5,   // 133: percolator.v1.Error.code:type_name -> percolator.v1.Error.Code
-	16,  // 134: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
-	6,   // 135: percolator.v1.Error.reason:type_name -> percolator.v1.Error.Reason
-	136, // [136:136] is the sub-list for method output_type
-	136, // [136:136] is the sub-list for method input_type
-	136, // [136:136] is the sub-list for extension type_name
-	136, // [136:136] is the sub-list for extension extendee
-	0,   // [0:136] is the sub-list for field type_name
+	55,  // 85: percolator.v1.StatusResponse.pending:type_name -> percolator.v1.ObserverPending
+	2,   // 86: percolator.v1.MutationResult.status:type_name -> percolator.v1.Status
+	13,  // 87: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
+	7,   // 88: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell
+	20,  // 89: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
+	23,  // 90: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
+	26,  // 91: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
+	27,  // 92: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
+	28,  // 93: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
+	29,  // 94: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
+	30,  // 95: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
+	31,  // 96: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
+	32,  // 97: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
+	33,  // 98: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
+	34,  // 99: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
+	35,  // 100: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
+	37,  // 101: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
+	39,  // 102: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
+	42,  // 103: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
+	44,  // 104: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
+	47,  // 105: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
+	50,  // 106: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
+	58,  // 107: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
+	65,  // 108: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
+	66,  // 109: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
+	75,  // 110: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
+	56,  // 111: percolator.v1.TabletRequest.collect:type_name -> percolator.v1.CollectRequest
+	68,  // 112: percolator.v1.TabletRequest.change_replicas:type_name -> percolator.v1.ChangeReplicasRequest
+	71,  // 113: percolator.v1.TabletRequest.transfer_leader:type_name -> percolator.v1.TransferLeaderRequest
+	73,  // 114: percolator.v1.TabletRequest.checksum:type_name -> percolator.v1.ChecksumRequest
+	38,  // 115: percolator.v1.TabletRequest.restore:type_name -> percolator.v1.RestoreRequest
+	60,  // 116: percolator.v1.TabletRequest.merge:type_name -> percolator.v1.MergeRequest
+	81,  // 117: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
+	22,  // 118: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
+	25,  // 119: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
+	78,  // 120: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
+	41,  // 121: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
+	43,  // 122: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
+	46,  // 123: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
+	49,  // 124: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
+	54,  // 125: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
+	59,  // 126: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
+	67,  // 127: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
+	77,  // 128: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
+	57,  // 129: percolator.v1.TabletResponse.collect:type_name -> percolator.v1.CollectResponse
+	70,  // 130: percolator.v1.TabletResponse.change_replicas:type_name -> percolator.v1.ChangeReplicasResponse
+	72,  // 131: percolator.v1.TabletResponse.transfer_leader:type_name -> percolator.v1.TransferLeaderResponse
+	74,  // 132: percolator.v1.TabletResponse.checksum:type_name -> percolator.v1.ChecksumResponse
+	61,  // 133: percolator.v1.TabletResponse.merge:type_name -> percolator.v1.MergeResponse
+	5,   // 134: percolator.v1.Error.code:type_name -> percolator.v1.Error.Code
+	16,  // 135: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
+	6,   // 136: percolator.v1.Error.reason:type_name -> percolator.v1.Error.Reason
+	137, // [137:137] is the sub-list for method output_type
+	137, // [137:137] is the sub-list for method input_type
+	137, // [137:137] is the sub-list for extension type_name
+	137, // [137:137] is the sub-list for extension extendee
+	0,   // [0:137] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_data_proto_init() }
