@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/policy"
 	"github.com/percolator-go/percolator/node"
 )
 
@@ -219,6 +221,13 @@ func TestAdminTablets(t *testing.T) {
 			t.Errorf("moved to a node that is not there: %v", err)
 		}
 	})
+}
+
+// TestPolicyHasAllSettings: percolator.Policy has a field for each setting, besides its version.
+func TestPolicyHasAllSettings(t *testing.T) {
+	if got, want := reflect.TypeFor[percolator.Policy]().NumField()-1, len(policy.Settings()); got != want {
+		t.Errorf("percolator.Policy has %d settings, the cluster's policy %d", got, want)
+	}
 }
 
 // TestAdminPolicy: SetPolicy changes what the function has changed, and nothing else.
