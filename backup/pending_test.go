@@ -27,6 +27,8 @@ type sleepers struct {
 func startSleepers(t *testing.T) *sleepers {
 	s := &sleepers{ran: map[string]bool{}}
 	s.Node = percolatortest.Start(t, func(r *percolator.Registry) {
+		// Another observer of the column has run for what waits for the sleeper.
+		r.Weak("awake", wake, func(context.Context, *percolator.Tx, percolator.Notification) error { return nil })
 		r.Weak("sleeper", wake, func(_ context.Context, _ *percolator.Tx, n percolator.Notification) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()

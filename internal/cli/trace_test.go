@@ -131,3 +131,34 @@ func TestTraceOfALoop(t *testing.T) {
 		t.Errorf("UNFOLDED: %d lines:\n%.2000s%s", lines, stdout, stderr)
 	}
 }
+
+// TestInspectionOfSeveralObservers: a change leads to a run of each observer of its column, each
+// with a notification of its own, and why and notify ls say whose it is.
+func TestInspectionOfSeveralObservers(t *testing.T) {
+	cluster := tracedCluster()
+	scanRecords(cluster, new(int))
+	audit := &pb.ObserverInfo{
+		Name: "audit", Table: 16, TableName: "bank", Column: []byte("bal"), OwnEntry: true,
+	}
+	cluster.catalogue.Observers = append(cluster.catalogue.Observers, audit)
+	cluster.observers = append(cluster.observers, &pb.ObserverState{Info: audit, Linked: true})
+	parked := &pb.HistoryEntry{
+		Group: uint32(mvcc.GroupNotify), Cell: &pb.Cell{Table: 16, Row: []byte("Bob"), Class: 1, Column: []byte("audit")},
+		Ts: 9, Notify: &pb.Notify{Ts: 9, Attempts: 3, ParkedTs: 11, Error: "no ink"},
+	}
+	cluster.rows["Bob"] = []*pb.HistoryEntry{
+		parseEntry(t, "Bob", "W bal 9 7 put $2"), parseEntry(t, "Bob", "A count 12 10"), parked,
+	}
+	for want, args := range map[string][]string{
+		"count on Bob.bal  committed": {"trace", "bank", "Bob"},
+		"audit on Bob.bal  parked":    {"trace", "bank", "Bob"},
+		"It was given up at 11":       {"why", "bank", "Bob", "audit"},
+		"It ran at 10":                {"why", "bank", "Bob", "count"},
+		"parked @ 11 after 3 runs":    {"history", "bank", "Bob"},
+	} {
+		code, stdout, stderr := runApp(t, cluster, nil, args...)
+		if code != shell.ExitDone || !strings.Contains(stdout, want) {
+			t.Errorf("%s lacks %q (exit code %d):\n%s%s", strings.Join(args, " "), want, code, stdout, stderr)
+		}
+	}
+}

@@ -28,7 +28,7 @@ const (
 )
 
 // counting is the workload of observers; its observer is linked in every node.
-var counting = workload.Counting{Rows: 20_000, Shards: 8}
+var counting = workload.Counting{Rows: 20_000, Shards: 8, Twin: true}
 
 // workers are those of each workload, by name; two, if there is none.
 var workers = map[string]int{

@@ -20,6 +20,8 @@ type Counting struct {
 	// never conflict
 	Shards int
 	Batch  int // maximum rows per run; 0: one
+	// Twin registers a second observer of the same column, by which each row must be seen once too.
+	Twin bool
 	// Inside, if set, is called in every run before it writes; its error fails the run.
 	Inside func(ctx context.Context, row string, tx *percolator.Tx) error
 }
@@ -43,6 +45,13 @@ func (w Counting) trace() percolator.Column {
 
 // Register registers the observer.
 func (w Counting) Register(r *percolator.Registry, opts ...percolator.ObserverOption) {
+	if w.Twin {
+		r.Strong(w.table()+" twin", w.changed(), func(_ context.Context, tx *percolator.Tx,
+			n percolator.Notification) error {
+			tx.Set(fmt.Sprintf("twin/%s/%020d", n.Row, tx.StartTS()), w.trace(), []byte("1"))
+			return nil
+		}, opts...)
+	}
 	if w.Batch == 0 {
 		r.Strong(w.table(), w.changed(), w.observe, opts...)
 		return
@@ -112,20 +121,44 @@ func (w Counting) Check(ctx context.Context, db *percolator.DB) error {
 		return err
 	}
 	defer func() { _ = s.Close() }()
-	traces := map[string]int{}
-	for cell, err := range s.Scan(ctx, percolator.Rows(w.table()).Prefix("trace/"), w.trace()) {
-		if err != nil {
-			return err
+	if err := w.checkTraces(ctx, s, "trace/"); err != nil {
+		return err
+	}
+	if w.Twin {
+		if err := w.checkTraces(ctx, s, "twin/"); err != nil {
+			return fmt.Errorf("by the second observer of the column: %w", err)
 		}
-		row := strings.TrimPrefix(cell.Row, "trace/")
-		traces[row[:strings.LastIndexByte(row, '/')]]++
+	}
+	return w.checkCounters(ctx, s, w.Rows)
+}
+
+// checkTraces checks that an observer has committed one run for each row.
+func (w Counting) checkTraces(ctx context.Context, s *percolator.Snapshot, prefix string) error {
+	traces, _, err := w.traces(ctx, s, prefix)
+	if err != nil {
+		return err
 	}
 	for i := range w.Rows {
 		if n := traces[w.Row(i)]; n != 1 {
 			return fmt.Errorf("workload: exact counting: row %s was committed %d times, want once (%d of %d rows have traces)", w.Row(i), n, len(traces), w.Rows)
 		}
 	}
-	return w.checkCounters(ctx, s, w.Rows)
+	return nil
+}
+
+// traces counts an observer's committed runs, by row and in total.
+func (w Counting) traces(ctx context.Context, s *percolator.Snapshot,
+	prefix string) (byRow map[string]int, sum int, err error) {
+	byRow = map[string]int{}
+	for cell, err := range s.Scan(ctx, percolator.Rows(w.table()).Prefix(prefix), w.trace()) {
+		if err != nil {
+			return nil, 0, err
+		}
+		row := strings.TrimPrefix(cell.Row, prefix)
+		byRow[row[:strings.LastIndexByte(row, '/')]]++
+		sum++
+	}
+	return byRow, sum, nil
 }
 
 // checkCounters sums the counters.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 
 	percolator "github.com/percolator-go/percolator"
@@ -75,14 +74,9 @@ func (f *fed) check(ctx context.Context, db *percolator.DB) error {
 		return err
 	}
 	defer func() { _ = s.Close() }()
-	traces, sum := map[string]int{}, 0
-	for cell, err := range s.Scan(ctx, percolator.Rows(f.table()).Prefix("trace/"), f.trace()) {
-		if err != nil {
-			return err
-		}
-		row := strings.TrimPrefix(cell.Row, "trace/")
-		traces[row[:strings.LastIndexByte(row, '/')]]++
-		sum++
+	traces, sum, err := f.traces(ctx, s, "trace/")
+	if err != nil {
+		return err
 	}
 	found := map[string]bool{}
 	for cell, err := range s.Scan(ctx, percolator.Rows(f.table()).Prefix("row/"), f.changed()) {
@@ -93,6 +87,15 @@ func (f *fed) check(ctx context.Context, db *percolator.DB) error {
 	}
 	if err := f.compare(found, traces); err != nil {
 		return err
+	}
+	if f.Twin {
+		twin, _, err := f.traces(ctx, s, "twin/")
+		if err == nil {
+			err = f.compare(found, twin)
+		}
+		if err != nil {
+			return fmt.Errorf("by the second observer of the column: %w", err)
+		}
 	}
 	return f.checkCounters(ctx, s, sum)
 }

@@ -166,9 +166,13 @@ async function row(known, question) {
     const apart = e.value === undefined ? long.get(`${e.start_ts} ${bytes(e.column)}`) : undefined;
     return apart ? {...e, value: apart.value, bytes: apart.bytes} : e;
   }).sort((a, b) => compare(b.commit_ts, a.commit_ts));
-  const column = (e) => (e.class === "ack" ? `ack of ${bytes(e.column)}` : bytes(e.column));
-  const observer = (e) => known.status.observers.find(({info}) => info.table_name === name &&
-    bytes(info.column) === bytes(e.column))?.info.name;
+  // A notification is at the observed cell, or, of an observer with entries of its own, at its
+  // acknowledgment.
+  const column = (e) => (e.class === "ack"
+    ? `${e.group === "notify" ? "notification" : "ack"} of ${bytes(e.column)}` : bytes(e.column));
+  const observer = (e) => (e.class === "ack" ? bytes(e.column)
+    : known.status.observers.find(({info}) => info.table_name === name && !info.own_entry &&
+      bytes(info.column) === bytes(e.column))?.info.name);
   const stopped = of("notify").filter((e) => e.parked_ts);
   return [
     element("h2", {}, `${name}/${key}`),
