@@ -58,6 +58,11 @@ func (n *adminNode) ReplayRow(ctx context.Context, observer, row string) error {
 	return n.client.ReplayRow(ctx, observer, row)
 }
 
+// ObserverRun implements admin.Node.
+func (n *adminNode) ObserverRun(ctx context.Context, observer, row string) *pb.ObserverRun {
+	return n.observers.RunEverywhere(ctx, observer, row)
+}
+
 // Restore implements admin.Node.
 func (n *adminNode) Restore(ctx context.Context, records []mvcc.RestoredCell) error {
 	return n.client.Restore(ctx, records)

@@ -82,7 +82,12 @@ func (r *responder) respond(ctx context.Context, p peerRequest) *wire.PeerRespon
 	switch body := p.req.Body.(type) {
 	case *wire.PeerRequest_Status:
 		var status *pb.NodeStatusResponse
-		if body.Status.GetObservers() {
+		if name := body.Status.GetRunObserver(); name != "" {
+			status = &pb.NodeStatusResponse{
+				NodeId: r.self.NodeID, Incarnation: r.self.Incarnation,
+				Run: r.observers.Run(name, string(body.Status.GetRunRow())),
+			}
+		} else if body.Status.GetObservers() {
 			status = &pb.NodeStatusResponse{
 				NodeId: r.self.NodeID, Incarnation: r.self.Incarnation, Observers: r.observers.Status(),
 			}

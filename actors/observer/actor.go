@@ -57,6 +57,7 @@ type dispatcherActor struct {
 	running    int      // batches that hold a slot
 	stuck      int
 	loops      *loops
+	effects    *effectsBook
 	armed      time.Time // when the timer fires; zero if unset
 	timer      *time.Timer
 	draining   []chan struct{} // while it is not empty no run starts
@@ -68,6 +69,7 @@ func newDispatcherActor(ctx context.Context, cfg Config, stopped chan struct{}) 
 		cfg: cfg, base: cfg.Context(ctx), stopped: stopped,
 		props:   actor.PropsFromProducer(func() actor.Actor { return invocation{} }),
 		entries: make(map[mvcc.Cell]*entry), runs: make(map[*run]*entry), loops: newLoops(cfg.LoopRuns),
+		effects: newEffectsBook(),
 	}
 	for _, o := range cfg.Observers {
 		l := &registeredObserver{spec: o.Spec, logger: cfg.Logger, limit: o.Spec.Concurrency,

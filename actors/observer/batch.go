@@ -258,7 +258,9 @@ func (b *batch) commit(tx Txn, lead *run, failed map[*run]error) error {
 		return err
 	}
 	lead.obs.stats.commits.Add(uint64(len(cells)))
+	effects := tx.Effects()
 	for _, i := range b.due {
+		b.runs[i].noteEffects(effects, len(b.due))
 		b.outs[i] = outcome{kind: committed} // the failed ones are set below
 	}
 	// Cells changed since then stay dirty; a hint or a scan finds them.

@@ -61,6 +61,8 @@ type Txn interface {
 	// SetOrigin sets the origin of the transaction's writes: the user commit that caused them
 	// (docs/adr/0042).
 	SetOrigin(origin mvcc.Timestamp)
+	// Effects returns what the user has read and written.
+	Effects() txn.Effects
 	// Trace makes subsequent operations children of the span; nil stops tracing.
 	Trace(s *tracing.Span)
 	// User returns the transaction for user code, which can neither commit nor roll it back.
@@ -90,7 +92,7 @@ func (t transaction) GetRecords(ctx context.Context,
 
 // Begin implements Client.
 func (c client) Begin(ctx context.Context, observer string) (Txn, error) {
-	t, err := c.c.BeginLazy(ctx, txn.Options{Name: observer, Bytes: runBytes})
+	t, err := c.c.BeginLazy(ctx, txn.Options{Name: observer, Bytes: runBytes, Effects: true})
 	if err != nil {
 		return nil, err
 	}

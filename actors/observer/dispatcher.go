@@ -22,6 +22,7 @@ type Dispatcher struct {
 	observers []*registeredObserver
 	// byTarget points to an immutable map; Relink replaces it.
 	byTarget *atomic.Pointer[map[notify.Target]*registeredObserver]
+	effects  *effectsBook
 	cancel   context.CancelFunc // ends all runs' contexts
 	stopped  chan struct{}      // closed when the actor has stopped
 }
@@ -37,7 +38,7 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Dispatcher, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	d.cancel = cancel
 	a := newDispatcherActor(ctx, cfg, d.stopped)
-	d.observers, d.byTarget = a.order, &a.byTarget
+	d.observers, d.byTarget, d.effects = a.order, &a.byTarget, a.effects
 	// Always the same instance: a restart after a panic must keep the state of current runs.
 	pid, err := system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor {
 		return a

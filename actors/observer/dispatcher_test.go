@@ -14,6 +14,7 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/notify"
 	"github.com/percolator-go/percolator/internal/tracing"
+	"github.com/percolator-go/percolator/internal/txn"
 )
 
 // fakeClient is a transaction layer in which every cell is always dirty at its notify
@@ -101,6 +102,7 @@ func (t *fakeTxn) SetCell(c mvcc.Cell, _ []byte)                 { t.acked = app
 func (t *fakeTxn) Rollback(context.Context) error                { return nil }
 func (t *fakeTxn) Failed() error                                 { return nil }
 func (t *fakeTxn) User() *percolator.Tx                          { return nil }
+func (t *fakeTxn) Effects() txn.Effects                          { return txn.Effects{} }
 func (t *fakeTxn) Trace(*tracing.Span)                           {}
 func (t *fakeTxn) SetOrigin(mvcc.Timestamp)                      {}
 func (t *fakeTxn) Rest() <-chan struct{}                         { return t.client.rest }

@@ -44,6 +44,7 @@ type run struct {
 	origin   mvcc.Timestamp // origin of the change, set by check
 	cause    mvcc.Timestamp // start timestamp of the transaction that wrote the change, set by check; 0: unknown
 	loops    *loops
+	effects  *effectsBook
 	traces   *tracing.Book
 	span     *tracing.Span // of the user's function and the commit; nil: not traced
 	// overdue is called once if the function has not returned Grace after its deadline.
@@ -187,6 +188,11 @@ func (r *run) noteCause(start mvcc.Timestamp) {
 		r.obs.logger.Warn("observer: a row sets itself off; its runs now wait, each longer than the last",
 			"observer", r.obs.spec.Name, "row", r.cell.Row, "cycle", cycle, "runs", r.loops.limit, "within", loopWindow)
 	}
+}
+
+// noteEffects records what the run has read and written.
+func (r *run) noteEffects(e txn.Effects, batch int) {
+	r.effects.add(r.obs.spec.Name, r.cell.Row, Effects{Start: r.tx.StartTS(), Batch: batch, Effects: e})
 }
 
 // blamed returns the outcome of a run whose function failed with err for this change.
@@ -383,6 +389,7 @@ func (r *run) commit(tx Txn) outcome {
 		}
 		return r.classify(start, err, true)
 	}
+	r.noteEffects(tx.Effects(), 1)
 	r.obs.stats.commits.Add(1)
 	if !r.obs.spec.Weak {
 		return outcome{kind: committed, start: start, left: tx.Left()}

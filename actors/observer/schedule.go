@@ -76,7 +76,7 @@ func (a *dispatcherActor) begin(e *entry) *run {
 		obs: e.obs, cell: e.cell, known: e.known, attempts: e.attempts, client: a.cfg.Client,
 		timeout: a.cfg.CommitTimeout, grace: a.cfg.Grace, base: a.base, retries: e.retries,
 		began: time.Now(), rest: e.rest(),
-		suspect: a.cfg.Suspect(), charged: e.charged, traces: a.cfg.Traces, loops: a.loops,
+		suspect: a.cfg.Suspect(), charged: e.charged, traces: a.cfg.Traces, loops: a.loops, effects: a.effects,
 	}
 	if e.obs.frequent.add(e.cell.Row, r.began) {
 		a.cfg.Logger.Warn("observer: it runs for the same row repeatedly; if it writes the column that it observes, or an observer"+

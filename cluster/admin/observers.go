@@ -75,6 +75,12 @@ func (s *Service) ReplayRow(ctx context.Context,
 	return &pb.ReplayRowResponse{Replayed: 1}, nil
 }
 
+// ObserverRun implements pb.AdminServer.
+func (s *Service) ObserverRun(ctx context.Context,
+	req *pb.ObserverRunRequest) (*pb.ObserverRunResponse, error) {
+	return &pb.ObserverRunResponse{Run: s.cfg.Node.ObserverRun(ctx, req.GetName(), wire.String(req.GetRow()))}, nil
+}
+
 // startBackfill records a back-fill and wakes the node that leads meta, which runs it.
 func (s *Service) startBackfill(ctx context.Context, name string) (*pb.Backfill, error) {
 	// The back-fill leaves changes after its timestamp to their own notifications, which tablets

@@ -58,6 +58,8 @@ type Node interface {
 	ReplayParked(ctx context.Context, observer string) (replayed uint64, err error)
 	// ReplayRow makes an observer run again for one parked row.
 	ReplayRow(ctx context.Context, observer, row string) error
+	// ObserverRun returns the last run of an observer for a row that a node remembers; nil if none does.
+	ObserverRun(ctx context.Context, observer, row string) *pb.ObserverRun
 	// Restore writes records of a backup.
 	Restore(ctx context.Context, records []mvcc.RestoredCell) error
 	// SetTimers sets timers of a restore in one transaction.

@@ -54,6 +54,7 @@ type fakeCluster struct {
 	wide      bool  // rows have more than an answer holds, unless it is asked for cells
 	fail      error // every method returns it
 	whole     *pb.ClusterStatusResponse
+	run       *pb.ObserverRun
 	policy    *pb.Policy // nil: an empty one
 	schedules []*pb.BackupSchedule
 	noMeta    string // why meta does not answer; empty: it does
@@ -218,6 +219,11 @@ func (f fakeAdmin) ClusterStatus(context.Context,
 		return f.whole, nil
 	}
 	return nil, f.fail
+}
+
+func (f fakeAdmin) ObserverRun(context.Context,
+	*pb.ObserverRunRequest) (*pb.ObserverRunResponse, error) {
+	return &pb.ObserverRunResponse{Run: f.run}, f.fail
 }
 
 func (f fakeAdmin) Clients(context.Context, *pb.ClientsRequest) (*pb.ClientsResponse, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/coded"
@@ -28,6 +29,7 @@ type Why struct {
 	Observer     *Observer     `json:"observer,omitempty"` // nil: the catalogue does not know the name
 	Change       *Change       `json:"change,omitempty"`   // the newest of the observed cell, deletions too
 	Run          *Change       `json:"run,omitempty"`      // the last; its start_ts is the acknowledgment (§2.4)
+	Effects      *Effects      `json:"effects,omitempty"`  // of Run; nil: no node remembers it
 	Notification *Notification `json:"notification,omitempty"`
 	Locks        []Obstacle    `json:"locks,omitempty"` // those that the run meets first, then intents
 
@@ -43,6 +45,73 @@ type Change struct {
 	CommitTS uint64 `json:"commit_ts"`
 	StartTS  uint64 `json:"start_ts"`
 	Kind     string `json:"kind"` // put or delete
+}
+
+// Effects are what a run has read and written.
+type Effects struct {
+	Read      []TableColumn `json:"read"`
+	MoreRead  bool          `json:"more_read,omitempty"` // Read are the first columns
+	Wrote     []TableColumn `json:"wrote"`
+	MoreWrote bool          `json:"more_wrote,omitempty"`
+	Cells     uint64        `json:"cells"`           // that were written
+	Batch     uint32        `json:"batch,omitempty"` // changes that the run handled together, if more than one
+}
+
+// TableColumn is a column of a table. Without a column it stands for all, of a scan.
+type TableColumn struct {
+	Table  string       `json:"table"`
+	Column pbjson.Bytes `json:"column,omitempty"`
+}
+
+// newEffects converts the effects of a run; nil stays nil.
+func newEffects(r *pb.ObserverRun) *Effects {
+	if r == nil {
+		return nil
+	}
+	columns := func(in []*pb.TableColumn) []TableColumn {
+		out := []TableColumn{}
+		for _, c := range in {
+			out = append(out, TableColumn{c.GetTable(), pbjson.Bytes(c.GetColumn())})
+		}
+		return out
+	}
+	e := &Effects{columns(r.Read), r.MoreRead, columns(r.Wrote), r.MoreWrote, r.Cells, r.Batch}
+	if e.Batch == 1 {
+		e.Batch = 0
+	}
+	return e
+}
+
+// Text says what the run has read and written.
+func (e *Effects) Text() string {
+	names := func(columns []TableColumn, more bool) string {
+		var list []string
+		for _, c := range columns {
+			column := "all columns"
+			if c.Column != "" {
+				column = Printable(string(c.Column))
+			}
+			list = append(list, Printable(c.Table)+"/"+column)
+		}
+		if more {
+			list = append(list, "…")
+		}
+		return strings.Join(list, ", ")
+	}
+	read, wrote := "read nothing", "wrote nothing"
+	if len(e.Read) > 0 {
+		read = "read " + names(e.Read, e.MoreRead)
+	}
+	if e.Cells > 0 {
+		wrote = fmt.Sprintf("wrote %d cells of %s", e.Cells, names(e.Wrote, e.MoreWrote))
+	} else if len(e.Wrote) > 0 {
+		wrote = "notified " + names(e.Wrote, e.MoreWrote)
+	}
+	text := read + "; " + wrote
+	if e.Batch > 0 {
+		text += fmt.Sprintf(", for %d changes together", e.Batch)
+	}
+	return text
 }
 
 // Notification is the notification of a row.
@@ -173,9 +242,22 @@ func Explain(ctx context.Context, client *txn.Client, cmds Commands, table, row,
 			return nil, err
 		}
 	}
+	w.readEffects(ctx, client)
 	w.judge()
 	w.Next = cmds.Advice(w.Next, Operand{"OBSERVER", observer}, Operand{"TABLE", table}, Operand{"ROW", row})
 	return w, nil
+}
+
+// readEffects asks the nodes what the last run has read and written.
+func (w *Why) readEffects(ctx context.Context, client *txn.Client) {
+	if w.Observer == nil || w.Run == nil {
+		return
+	}
+	// An earlier build does not know the question, and a node may have forgotten: both say nothing.
+	answer, err := client.Admin().ObserverRun(ctx, &pb.ObserverRunRequest{Name: w.name, Row: []byte(w.Row)})
+	if err == nil && answer.GetRun().GetStartTs() == w.Run.StartTS {
+		w.Effects = newEffects(answer.Run)
+	}
 }
 
 // read selects what concerns the observer from the row's entries, and reads the fate of
@@ -312,6 +394,9 @@ func (w *Why) Evidence() (facts [][2]string) {
 		addf("last run", "began at %s, committed at %d", w.when(w.acknowledged()), w.Run.CommitTS)
 	case !weak:
 		addf("last run", "none is acknowledged")
+	}
+	if w.Effects != nil {
+		addf("effects", "%s", w.Effects.Text())
 	}
 	switch n := w.Notification; {
 	case n != nil:

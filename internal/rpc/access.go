@@ -81,6 +81,7 @@ var calls = map[string]access{
 	// A writer can do the same row by row.
 	pb.Admin_ReplayParked_FullMethodName: {role: certs.Writer, audited: true},
 	pb.Admin_ReplayRow_FullMethodName:    {role: certs.Writer, audited: true},
+	pb.Admin_ObserverRun_FullMethodName:  {role: certs.Reader},
 	// It changes nothing, but reads the whole tablet on each replica.
 	pb.Admin_VerifyTablet_FullMethodName:   {role: certs.Operator},
 	pb.Admin_RestoreTable_FullMethodName:   {role: certs.Operator},

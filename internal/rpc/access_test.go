@@ -35,7 +35,7 @@ var leastRoles = map[string]certs.Role{
 	"ClusterStatus": certs.Reader, "ReportJob": certs.Reader, "SetLogLevel": certs.Operator,
 	"DescribeProcess": certs.Operator,
 	"CreateToken":     certs.Operator, "Tokens": certs.Operator, "RevokeToken": certs.Operator,
-	"ReplayParked": certs.Writer, "ReplayRow": certs.Writer, "FinalizeUpgrade": certs.Operator,
+	"ReplayParked": certs.Writer, "ReplayRow": certs.Writer, "ObserverRun": certs.Reader, "FinalizeUpgrade": certs.Operator,
 	"FinishRecovery": certs.Operator,
 	"Clients":        certs.Operator, "DisconnectClient": certs.Operator,
 	"SetGrant": certs.Operator, "Grants": certs.Reader,

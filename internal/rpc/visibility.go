@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -77,6 +78,8 @@ func (g *Guard) refuseNamed(ctx context.Context, who Caller, req any) (*pb.Error
 		return g.refuseObserver(ctx, who, r.Name, "ReplayParked", certs.Writer)
 	case *pb.ReplayRowRequest:
 		return g.refuseObserver(ctx, who, r.Name, "ReplayRow", certs.Writer)
+	case *pb.ObserverRunRequest:
+		return g.refuseObserver(ctx, who, r.Name, "ObserverRun", certs.Reader)
 	}
 	return nil, nil
 }
@@ -108,7 +111,7 @@ func (h visibilityFilter) narrow(req, resp any) (any, *pb.Error) {
 	switch m.(type) {
 	case *pb.TablesResponse, *pb.LocateResponse, *pb.Catalogue, *pb.NodeStatusResponse,
 		*pb.ObserversResponse, *pb.ClusterStatusResponse, *pb.DescribeTabletResponse,
-		*pb.GrantsResponse, *pb.ClusterPolicyResponse:
+		*pb.GrantsResponse, *pb.ClusterPolicyResponse, *pb.ObserverRunResponse:
 	default:
 		return resp, nil
 	}
@@ -121,6 +124,11 @@ func (h visibilityFilter) narrow(req, resp any) (any, *pb.Error) {
 			if h.has(mvcc.TableID(t.Id)) {
 				r.Tables[i] = &pb.Table{Id: t.Id, Hidden: true, DroppedTs: t.DroppedTs}
 			}
+		}
+	case *pb.ObserverRunResponse:
+		hidden := func(c *pb.TableColumn) bool { return slices.Contains(slices.Collect(maps.Values(h)), c.GetTable()) }
+		if r.Run != nil {
+			r.Run.Read, r.Run.Wrote = slices.DeleteFunc(r.Run.Read, hidden), slices.DeleteFunc(r.Run.Wrote, hidden)
 		}
 	case *pb.LocateResponse:
 		if asked, ok := req.(*pb.LocateRequest); ok {

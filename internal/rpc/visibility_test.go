@@ -273,6 +273,9 @@ func TestGrantsNarrowCalls(t *testing.T) {
 		{pb.Admin_ReplayRow_FullMethodName, func(name string) proto.Message {
 			return &pb.ReplayRowRequest{Name: name, Row: []byte("r")}
 		}, certs.Writer},
+		{pb.Admin_ObserverRun_FullMethodName, func(name string) proto.Message {
+			return &pb.ObserverRunRequest{Name: name, Row: []byte("r")}
+		}, certs.Reader},
 	} {
 		for caller, grant := range map[string]certs.Role{
 			"none": "", "reads": certs.Reader, "writes": certs.Writer,
@@ -334,5 +337,17 @@ func TestHoldsAreByCallers(t *testing.T) {
 		pb.Admin_HoldBackup_FullMethodName, req, func() (any, error) { return nil, nil })
 	if err != nil || req.Hold.By != "ann" {
 		t.Errorf("HOLD-BY: %v, %v", req, err)
+	}
+}
+
+// TestColumnsOfHiddenTables: what a run has read and written is told without the tables that are hidden.
+func TestColumnsOfHiddenTables(t *testing.T) {
+	run := &pb.ObserverRunResponse{Run: &pb.ObserverRun{
+		Read:  []*pb.TableColumn{{Table: "SECRET", Column: []byte("c")}, {Table: "open"}},
+		Wrote: []*pb.TableColumn{{Table: "SECRET"}},
+	}}
+	m, refused := visibilityFilter{7: "SECRET"}.narrow(&pb.ObserverRunRequest{}, run)
+	if told, ok := m.(*pb.ObserverRunResponse); !ok || refused != nil || len(told.Run.Read) != 1 || len(told.Run.Wrote) != 0 {
+		t.Errorf("TOLD: %v, %v", m, refused)
 	}
 }

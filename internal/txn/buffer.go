@@ -112,6 +112,7 @@ func (t *Txn) buffer(k Key, kind mvcc.Kind, value []byte) {
 		t.Refuse(err)
 		return
 	}
+	t.effects.noteWrite(k, kind)
 	t.guard.Lock()
 	defer t.guard.Unlock()
 	if t.tooLate() {

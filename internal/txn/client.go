@@ -131,6 +131,9 @@ func (c *Client) newTxn(ctx context.Context, o Options) *Txn {
 	if o.Bytes > 0 {
 		t.limit = o.Bytes
 	}
+	if o.Effects {
+		t.effects = &effectsLog{}
+	}
 	if t.counted = c.stats.named(o.Name); t.counted != nil {
 		t.counted.begun.Add(1)
 	}

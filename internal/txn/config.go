@@ -43,6 +43,8 @@ type Options struct {
 	Bytes int
 	// Runs is the maximum number of runs of Client.Run; 0: no limit.
 	Runs int
+	// Effects records which columns are read and written, for Txn.Effects.
+	Effects bool
 }
 
 // Config configures a Client. Zero fields mean the defaults.

@@ -29,6 +29,8 @@ type Txn struct {
 	// sets it.
 	rest chan struct{}
 	left atomic.Uint64 // see Left
+
+	effects *effectsLog // nil: not recorded
 }
 
 // Rest returns a channel that is closed when the commit's background work has ended, or nil if
@@ -84,6 +86,7 @@ func (t *Txn) Get(ctx context.Context, k Key) (value []byte, ok bool, err error)
 	if err := t.beginRead(ctx); err != nil {
 		return nil, false, err
 	}
+	t.effects.noteRead(k.Table, k.Column)
 	cell, err := t.c.cell(ctx, k)
 	if err != nil {
 		t.fail(err)
@@ -116,6 +119,9 @@ func (t *Txn) Get(ctx context.Context, k Key) (value []byte, ok bool, err error)
 func (t *Txn) GetMulti(ctx context.Context, keys []Key) ([]Value, error) {
 	if err := t.beginRead(ctx); err != nil {
 		return nil, err
+	}
+	for _, k := range keys {
+		t.effects.noteRead(k.Table, k.Column)
 	}
 	var done error // set if the transaction has ended concurrently
 	values, err := t.getMulti(ctx, keys, func(cell mvcc.Cell) (Value, bool) {
@@ -158,6 +164,10 @@ func (t *Txn) Scan(ctx context.Context, s ScanSpec) iter.Seq2[mvcc.ReadCell, err
 			yield(mvcc.ReadCell{}, err)
 			return
 		}
+		if len(s.Columns) == 0 {
+			t.effects.noteRead(s.Table, "")
+		}
+		t.effects.noteRead(s.Table, s.Columns...)
 		var done error // set if the transaction has ended concurrently
 		buffered := func(span mvcc.Span, columns []string) (in []bufferedWrite) {
 			in, done = t.bufferedIn(span, columns)

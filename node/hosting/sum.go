@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/txn"
 )
 
 // An observer runs on every node whose program links it. This file asks all live nodes at once
@@ -63,6 +64,50 @@ func (h *Host) sum(ctx context.Context) *observerSums {
 		slices.Sort(nodes)
 	}
 	return sums
+}
+
+// Run returns what the last run of an observer for a row has read and written in this process; nil if it
+// is not remembered.
+func (h *Host) Run(name, row string) *pb.ObserverRun {
+	x := h.runs.Load()
+	if x == nil {
+		return nil
+	}
+	e, ok := x.dispatcher.Effects(name, row)
+	if !ok {
+		return nil
+	}
+	columns := func(l txn.ColumnList) (out []*pb.TableColumn) {
+		for _, c := range l.Columns {
+			out = append(out, &pb.TableColumn{Table: c.Table, Column: []byte(c.Column)})
+		}
+		return out
+	}
+	return &pb.ObserverRun{
+		StartTs: uint64(e.Start), Cells: uint64(e.Cells), Batch: uint32(e.Batch), Read: columns(e.Read),
+		Wrote: columns(e.Wrote), MoreRead: e.Read.More, MoreWrote: e.Wrote.More,
+	}
+}
+
+// RunEverywhere returns the newest Run of all live nodes that answer within runsTimeout.
+func (h *Host) RunEverywhere(ctx context.Context, name, row string) *pb.ObserverRun {
+	ctx, cancel := context.WithTimeout(ctx, runsTimeout)
+	defer cancel()
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	newest := h.Run(name, row)
+	for _, node := range h.cfg.Peers.Alive() {
+		asking.Go(func() {
+			s, err := h.cfg.Peers.Status(ctx, node, &pb.NodeStatusRequest{RunObserver: name, RunRow: []byte(row)})
+			mu.Lock()
+			defer mu.Unlock()
+			if run := s.GetRun(); err == nil && run.GetStartTs() > newest.GetStartTs() {
+				newest = run
+			}
+		})
+	}
+	asking.Wait()
+	return newest
 }
 
 // add adds the status of a node's observers. Counters are summed; the limit is the highest,

@@ -128,7 +128,7 @@ func (x DescribeProcessRequest_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DescribeProcessRequest_Kind.Descriptor instead.
 func (DescribeProcessRequest_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{17, 0}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{19, 0}
 }
 
 type BackfillRequest_Action int32
@@ -177,7 +177,7 @@ func (x BackfillRequest_Action) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BackfillRequest_Action.Descriptor instead.
 func (BackfillRequest_Action) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{36, 0}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{38, 0}
 }
 
 // Token allows the holder of its secret to log in to the console.
@@ -1012,6 +1012,102 @@ func (x *ReplayRowResponse) GetReplayed() uint64 {
 	return 0
 }
 
+type ObserverRunRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // of the observer
+	Row           []byte                 `protobuf:"bytes,2,opt,name=row,proto3" json:"row,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObserverRunRequest) Reset() {
+	*x = ObserverRunRequest{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObserverRunRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObserverRunRequest) ProtoMessage() {}
+
+func (x *ObserverRunRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObserverRunRequest.ProtoReflect.Descriptor instead.
+func (*ObserverRunRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ObserverRunRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ObserverRunRequest) GetRow() []byte {
+	if x != nil {
+		return x.Row
+	}
+	return nil
+}
+
+type ObserverRunResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           *ObserverRun           `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"` // unset: no node that answers remembers one
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObserverRunResponse) Reset() {
+	*x = ObserverRunResponse{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObserverRunResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObserverRunResponse) ProtoMessage() {}
+
+func (x *ObserverRunResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObserverRunResponse.ProtoReflect.Descriptor instead.
+func (*ObserverRunResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ObserverRunResponse) GetRun() *ObserverRun {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
 type DescribeProcessRequest struct {
 	state         protoimpl.MessageState      `protogen:"open.v1"`
 	Kind          DescribeProcessRequest_Kind `protobuf:"varint,1,opt,name=kind,proto3,enum=percolator.v1.DescribeProcessRequest_Kind" json:"kind,omitempty"`
@@ -1022,7 +1118,7 @@ type DescribeProcessRequest struct {
 
 func (x *DescribeProcessRequest) Reset() {
 	*x = DescribeProcessRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[17]
+	mi := &file_percolator_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1034,7 +1130,7 @@ func (x *DescribeProcessRequest) String() string {
 func (*DescribeProcessRequest) ProtoMessage() {}
 
 func (x *DescribeProcessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[17]
+	mi := &file_percolator_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1047,7 +1143,7 @@ func (x *DescribeProcessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeProcessRequest.ProtoReflect.Descriptor instead.
 func (*DescribeProcessRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DescribeProcessRequest) GetKind() DescribeProcessRequest_Kind {
@@ -1073,7 +1169,7 @@ type DescribeProcessResponse struct {
 
 func (x *DescribeProcessResponse) Reset() {
 	*x = DescribeProcessResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[18]
+	mi := &file_percolator_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1085,7 +1181,7 @@ func (x *DescribeProcessResponse) String() string {
 func (*DescribeProcessResponse) ProtoMessage() {}
 
 func (x *DescribeProcessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[18]
+	mi := &file_percolator_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1098,7 +1194,7 @@ func (x *DescribeProcessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeProcessResponse.ProtoReflect.Descriptor instead.
 func (*DescribeProcessResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DescribeProcessResponse) GetContent() []byte {
@@ -1117,7 +1213,7 @@ type SetLogLevelRequest struct {
 
 func (x *SetLogLevelRequest) Reset() {
 	*x = SetLogLevelRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[19]
+	mi := &file_percolator_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1129,7 +1225,7 @@ func (x *SetLogLevelRequest) String() string {
 func (*SetLogLevelRequest) ProtoMessage() {}
 
 func (x *SetLogLevelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[19]
+	mi := &file_percolator_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1142,7 +1238,7 @@ func (x *SetLogLevelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetLogLevelRequest.ProtoReflect.Descriptor instead.
 func (*SetLogLevelRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SetLogLevelRequest) GetLevel() string {
@@ -1161,7 +1257,7 @@ type SetLogLevelResponse struct {
 
 func (x *SetLogLevelResponse) Reset() {
 	*x = SetLogLevelResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[20]
+	mi := &file_percolator_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1173,7 +1269,7 @@ func (x *SetLogLevelResponse) String() string {
 func (*SetLogLevelResponse) ProtoMessage() {}
 
 func (x *SetLogLevelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[20]
+	mi := &file_percolator_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1186,7 +1282,7 @@ func (x *SetLogLevelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetLogLevelResponse.ProtoReflect.Descriptor instead.
 func (*SetLogLevelResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SetLogLevelResponse) GetBefore() string {
@@ -1204,7 +1300,7 @@ type ClusterStatusRequest struct {
 
 func (x *ClusterStatusRequest) Reset() {
 	*x = ClusterStatusRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[21]
+	mi := &file_percolator_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1216,7 +1312,7 @@ func (x *ClusterStatusRequest) String() string {
 func (*ClusterStatusRequest) ProtoMessage() {}
 
 func (x *ClusterStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[21]
+	mi := &file_percolator_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1229,7 +1325,7 @@ func (x *ClusterStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatusRequest.ProtoReflect.Descriptor instead.
 func (*ClusterStatusRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 type ClusterStatusResponse struct {
@@ -1253,7 +1349,7 @@ type ClusterStatusResponse struct {
 
 func (x *ClusterStatusResponse) Reset() {
 	*x = ClusterStatusResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[22]
+	mi := &file_percolator_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1265,7 +1361,7 @@ func (x *ClusterStatusResponse) String() string {
 func (*ClusterStatusResponse) ProtoMessage() {}
 
 func (x *ClusterStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[22]
+	mi := &file_percolator_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1278,7 +1374,7 @@ func (x *ClusterStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatusResponse.ProtoReflect.Descriptor instead.
 func (*ClusterStatusResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ClusterStatusResponse) GetUnixMs() int64 {
@@ -1381,7 +1477,7 @@ type Recovery struct {
 
 func (x *Recovery) Reset() {
 	*x = Recovery{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[23]
+	mi := &file_percolator_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1393,7 +1489,7 @@ func (x *Recovery) String() string {
 func (*Recovery) ProtoMessage() {}
 
 func (x *Recovery) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[23]
+	mi := &file_percolator_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1406,7 +1502,7 @@ func (x *Recovery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recovery.ProtoReflect.Descriptor instead.
 func (*Recovery) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Recovery) GetPlan() string {
@@ -1467,7 +1563,7 @@ type FinishRecoveryRequest struct {
 
 func (x *FinishRecoveryRequest) Reset() {
 	*x = FinishRecoveryRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[24]
+	mi := &file_percolator_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1479,7 +1575,7 @@ func (x *FinishRecoveryRequest) String() string {
 func (*FinishRecoveryRequest) ProtoMessage() {}
 
 func (x *FinishRecoveryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[24]
+	mi := &file_percolator_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1492,7 +1588,7 @@ func (x *FinishRecoveryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishRecoveryRequest.ProtoReflect.Descriptor instead.
 func (*FinishRecoveryRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *FinishRecoveryRequest) GetPlan() string {
@@ -1511,7 +1607,7 @@ type FinishRecoveryResponse struct {
 
 func (x *FinishRecoveryResponse) Reset() {
 	*x = FinishRecoveryResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[25]
+	mi := &file_percolator_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1523,7 +1619,7 @@ func (x *FinishRecoveryResponse) String() string {
 func (*FinishRecoveryResponse) ProtoMessage() {}
 
 func (x *FinishRecoveryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[25]
+	mi := &file_percolator_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1536,7 +1632,7 @@ func (x *FinishRecoveryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishRecoveryResponse.ProtoReflect.Descriptor instead.
 func (*FinishRecoveryResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *FinishRecoveryResponse) GetRecovery() *Recovery {
@@ -1555,7 +1651,7 @@ type ReportJobRequest struct {
 
 func (x *ReportJobRequest) Reset() {
 	*x = ReportJobRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[26]
+	mi := &file_percolator_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1567,7 +1663,7 @@ func (x *ReportJobRequest) String() string {
 func (*ReportJobRequest) ProtoMessage() {}
 
 func (x *ReportJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[26]
+	mi := &file_percolator_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1580,7 +1676,7 @@ func (x *ReportJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportJobRequest.ProtoReflect.Descriptor instead.
 func (*ReportJobRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReportJobRequest) GetJob() *Job {
@@ -1598,7 +1694,7 @@ type ReportJobResponse struct {
 
 func (x *ReportJobResponse) Reset() {
 	*x = ReportJobResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[27]
+	mi := &file_percolator_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1610,7 +1706,7 @@ func (x *ReportJobResponse) String() string {
 func (*ReportJobResponse) ProtoMessage() {}
 
 func (x *ReportJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[27]
+	mi := &file_percolator_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1623,7 +1719,7 @@ func (x *ReportJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportJobResponse.ProtoReflect.Descriptor instead.
 func (*ReportJobResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 type NodeReport struct {
@@ -1640,7 +1736,7 @@ type NodeReport struct {
 
 func (x *NodeReport) Reset() {
 	*x = NodeReport{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[28]
+	mi := &file_percolator_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1652,7 +1748,7 @@ func (x *NodeReport) String() string {
 func (*NodeReport) ProtoMessage() {}
 
 func (x *NodeReport) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[28]
+	mi := &file_percolator_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1665,7 +1761,7 @@ func (x *NodeReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReport.ProtoReflect.Descriptor instead.
 func (*NodeReport) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *NodeReport) GetNode() *Node {
@@ -1724,7 +1820,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[29]
+	mi := &file_percolator_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1736,7 +1832,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[29]
+	mi := &file_percolator_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1749,7 +1845,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Finding) GetSeverity() Severity {
@@ -1802,7 +1898,7 @@ type RestoreTableRequest struct {
 
 func (x *RestoreTableRequest) Reset() {
 	*x = RestoreTableRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[30]
+	mi := &file_percolator_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1814,7 +1910,7 @@ func (x *RestoreTableRequest) String() string {
 func (*RestoreTableRequest) ProtoMessage() {}
 
 func (x *RestoreTableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[30]
+	mi := &file_percolator_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1827,7 +1923,7 @@ func (x *RestoreTableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreTableRequest.ProtoReflect.Descriptor instead.
 func (*RestoreTableRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RestoreTableRequest) GetName() string {
@@ -1868,7 +1964,7 @@ type RestoreTableResponse struct {
 
 func (x *RestoreTableResponse) Reset() {
 	*x = RestoreTableResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[31]
+	mi := &file_percolator_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1880,7 +1976,7 @@ func (x *RestoreTableResponse) String() string {
 func (*RestoreTableResponse) ProtoMessage() {}
 
 func (x *RestoreTableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[31]
+	mi := &file_percolator_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1893,7 +1989,7 @@ func (x *RestoreTableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreTableResponse.ProtoReflect.Descriptor instead.
 func (*RestoreTableResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RestoreTableResponse) GetTableId() uint32 {
@@ -1922,7 +2018,7 @@ type RestoreCellsRequest struct {
 
 func (x *RestoreCellsRequest) Reset() {
 	*x = RestoreCellsRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[32]
+	mi := &file_percolator_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1934,7 +2030,7 @@ func (x *RestoreCellsRequest) String() string {
 func (*RestoreCellsRequest) ProtoMessage() {}
 
 func (x *RestoreCellsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[32]
+	mi := &file_percolator_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1947,7 +2043,7 @@ func (x *RestoreCellsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreCellsRequest.ProtoReflect.Descriptor instead.
 func (*RestoreCellsRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RestoreCellsRequest) GetName() string {
@@ -1986,7 +2082,7 @@ type RestoreCellsResponse struct {
 
 func (x *RestoreCellsResponse) Reset() {
 	*x = RestoreCellsResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[33]
+	mi := &file_percolator_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1998,7 +2094,7 @@ func (x *RestoreCellsResponse) String() string {
 func (*RestoreCellsResponse) ProtoMessage() {}
 
 func (x *RestoreCellsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[33]
+	mi := &file_percolator_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2011,7 +2107,7 @@ func (x *RestoreCellsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreCellsResponse.ProtoReflect.Descriptor instead.
 func (*RestoreCellsResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 type ControlObserverRequest struct {
@@ -2026,7 +2122,7 @@ type ControlObserverRequest struct {
 
 func (x *ControlObserverRequest) Reset() {
 	*x = ControlObserverRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[34]
+	mi := &file_percolator_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2038,7 +2134,7 @@ func (x *ControlObserverRequest) String() string {
 func (*ControlObserverRequest) ProtoMessage() {}
 
 func (x *ControlObserverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[34]
+	mi := &file_percolator_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2051,7 +2147,7 @@ func (x *ControlObserverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlObserverRequest.ProtoReflect.Descriptor instead.
 func (*ControlObserverRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ControlObserverRequest) GetName() string {
@@ -2091,7 +2187,7 @@ type ControlObserverResponse struct {
 
 func (x *ControlObserverResponse) Reset() {
 	*x = ControlObserverResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[35]
+	mi := &file_percolator_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2103,7 +2199,7 @@ func (x *ControlObserverResponse) String() string {
 func (*ControlObserverResponse) ProtoMessage() {}
 
 func (x *ControlObserverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[35]
+	mi := &file_percolator_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2116,7 +2212,7 @@ func (x *ControlObserverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlObserverResponse.ProtoReflect.Descriptor instead.
 func (*ControlObserverResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ControlObserverResponse) GetInfo() *ObserverInfo {
@@ -2136,7 +2232,7 @@ type BackfillRequest struct {
 
 func (x *BackfillRequest) Reset() {
 	*x = BackfillRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[36]
+	mi := &file_percolator_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2148,7 +2244,7 @@ func (x *BackfillRequest) String() string {
 func (*BackfillRequest) ProtoMessage() {}
 
 func (x *BackfillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[36]
+	mi := &file_percolator_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2161,7 +2257,7 @@ func (x *BackfillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillRequest.ProtoReflect.Descriptor instead.
 func (*BackfillRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *BackfillRequest) GetName() string {
@@ -2187,7 +2283,7 @@ type BackfillResponse struct {
 
 func (x *BackfillResponse) Reset() {
 	*x = BackfillResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[37]
+	mi := &file_percolator_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2199,7 +2295,7 @@ func (x *BackfillResponse) String() string {
 func (*BackfillResponse) ProtoMessage() {}
 
 func (x *BackfillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[37]
+	mi := &file_percolator_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2212,7 +2308,7 @@ func (x *BackfillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillResponse.ProtoReflect.Descriptor instead.
 func (*BackfillResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *BackfillResponse) GetBackfill() *Backfill {
@@ -2250,7 +2346,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[38]
+	mi := &file_percolator_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2262,7 +2358,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[38]
+	mi := &file_percolator_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2275,7 +2371,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Node) GetNodeId() uint64 {
@@ -2420,7 +2516,7 @@ type NodesRequest struct {
 
 func (x *NodesRequest) Reset() {
 	*x = NodesRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[39]
+	mi := &file_percolator_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2432,7 +2528,7 @@ func (x *NodesRequest) String() string {
 func (*NodesRequest) ProtoMessage() {}
 
 func (x *NodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[39]
+	mi := &file_percolator_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2445,7 +2541,7 @@ func (x *NodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesRequest.ProtoReflect.Descriptor instead.
 func (*NodesRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *NodesRequest) GetLeaders() bool {
@@ -2469,7 +2565,7 @@ type NodesResponse struct {
 
 func (x *NodesResponse) Reset() {
 	*x = NodesResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[40]
+	mi := &file_percolator_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2481,7 +2577,7 @@ func (x *NodesResponse) String() string {
 func (*NodesResponse) ProtoMessage() {}
 
 func (x *NodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[40]
+	mi := &file_percolator_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2494,7 +2590,7 @@ func (x *NodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesResponse.ProtoReflect.Descriptor instead.
 func (*NodesResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *NodesResponse) GetNodes() []*Node {
@@ -2536,7 +2632,7 @@ type TabletLeader struct {
 
 func (x *TabletLeader) Reset() {
 	*x = TabletLeader{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[41]
+	mi := &file_percolator_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2548,7 +2644,7 @@ func (x *TabletLeader) String() string {
 func (*TabletLeader) ProtoMessage() {}
 
 func (x *TabletLeader) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[41]
+	mi := &file_percolator_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2561,7 +2657,7 @@ func (x *TabletLeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletLeader.ProtoReflect.Descriptor instead.
 func (*TabletLeader) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *TabletLeader) GetTabletId() uint64 {
@@ -2589,7 +2685,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[42]
+	mi := &file_percolator_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2601,7 +2697,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[42]
+	mi := &file_percolator_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2614,7 +2710,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DrainNodeRequest) GetNodeId() uint64 {
@@ -2640,7 +2736,7 @@ type DrainNodeResponse struct {
 
 func (x *DrainNodeResponse) Reset() {
 	*x = DrainNodeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[43]
+	mi := &file_percolator_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2652,7 +2748,7 @@ func (x *DrainNodeResponse) String() string {
 func (*DrainNodeResponse) ProtoMessage() {}
 
 func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[43]
+	mi := &file_percolator_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2665,7 +2761,7 @@ func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
 func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DrainNodeResponse) GetNode() *Node {
@@ -2688,7 +2784,7 @@ type MoveTabletRequest struct {
 
 func (x *MoveTabletRequest) Reset() {
 	*x = MoveTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[44]
+	mi := &file_percolator_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2700,7 +2796,7 @@ func (x *MoveTabletRequest) String() string {
 func (*MoveTabletRequest) ProtoMessage() {}
 
 func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[44]
+	mi := &file_percolator_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2713,7 +2809,7 @@ func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTabletRequest.ProtoReflect.Descriptor instead.
 func (*MoveTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *MoveTabletRequest) GetTabletId() uint64 {
@@ -2753,7 +2849,7 @@ type MoveTabletResponse struct {
 
 func (x *MoveTabletResponse) Reset() {
 	*x = MoveTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[45]
+	mi := &file_percolator_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2765,7 +2861,7 @@ func (x *MoveTabletResponse) String() string {
 func (*MoveTabletResponse) ProtoMessage() {}
 
 func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[45]
+	mi := &file_percolator_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2778,7 +2874,7 @@ func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTabletResponse.ProtoReflect.Descriptor instead.
 func (*MoveTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{45}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *MoveTabletResponse) GetTablet() *TabletDescriptor {
@@ -2798,7 +2894,7 @@ type MergeTabletsRequest struct {
 
 func (x *MergeTabletsRequest) Reset() {
 	*x = MergeTabletsRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[46]
+	mi := &file_percolator_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2810,7 +2906,7 @@ func (x *MergeTabletsRequest) String() string {
 func (*MergeTabletsRequest) ProtoMessage() {}
 
 func (x *MergeTabletsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[46]
+	mi := &file_percolator_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2823,7 +2919,7 @@ func (x *MergeTabletsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeTabletsRequest.ProtoReflect.Descriptor instead.
 func (*MergeTabletsRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{46}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *MergeTabletsRequest) GetTable() string {
@@ -2849,7 +2945,7 @@ type MergeTabletsResponse struct {
 
 func (x *MergeTabletsResponse) Reset() {
 	*x = MergeTabletsResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[47]
+	mi := &file_percolator_v1_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2861,7 +2957,7 @@ func (x *MergeTabletsResponse) String() string {
 func (*MergeTabletsResponse) ProtoMessage() {}
 
 func (x *MergeTabletsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[47]
+	mi := &file_percolator_v1_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2874,7 +2970,7 @@ func (x *MergeTabletsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeTabletsResponse.ProtoReflect.Descriptor instead.
 func (*MergeTabletsResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{47}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *MergeTabletsResponse) GetTablet() *TabletDescriptor {
@@ -2893,7 +2989,7 @@ type DescribeTabletRequest struct {
 
 func (x *DescribeTabletRequest) Reset() {
 	*x = DescribeTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[48]
+	mi := &file_percolator_v1_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2905,7 +3001,7 @@ func (x *DescribeTabletRequest) String() string {
 func (*DescribeTabletRequest) ProtoMessage() {}
 
 func (x *DescribeTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[48]
+	mi := &file_percolator_v1_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2918,7 +3014,7 @@ func (x *DescribeTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTabletRequest.ProtoReflect.Descriptor instead.
 func (*DescribeTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{48}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *DescribeTabletRequest) GetTabletId() uint64 {
@@ -2938,7 +3034,7 @@ type DescribeTabletResponse struct {
 
 func (x *DescribeTabletResponse) Reset() {
 	*x = DescribeTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[49]
+	mi := &file_percolator_v1_admin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2950,7 +3046,7 @@ func (x *DescribeTabletResponse) String() string {
 func (*DescribeTabletResponse) ProtoMessage() {}
 
 func (x *DescribeTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[49]
+	mi := &file_percolator_v1_admin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2963,7 +3059,7 @@ func (x *DescribeTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTabletResponse.ProtoReflect.Descriptor instead.
 func (*DescribeTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{49}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *DescribeTabletResponse) GetTablet() *TabletDescriptor {
@@ -2991,7 +3087,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[50]
+	mi := &file_percolator_v1_admin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3003,7 +3099,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[50]
+	mi := &file_percolator_v1_admin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3016,7 +3112,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{50}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ReplicaStatus) GetNodeId() uint64 {
@@ -3050,7 +3146,7 @@ type VerifyTabletRequest struct {
 
 func (x *VerifyTabletRequest) Reset() {
 	*x = VerifyTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[51]
+	mi := &file_percolator_v1_admin_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3062,7 +3158,7 @@ func (x *VerifyTabletRequest) String() string {
 func (*VerifyTabletRequest) ProtoMessage() {}
 
 func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[51]
+	mi := &file_percolator_v1_admin_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3075,7 +3171,7 @@ func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletRequest.ProtoReflect.Descriptor instead.
 func (*VerifyTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{51}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *VerifyTabletRequest) GetTabletId() uint64 {
@@ -3095,7 +3191,7 @@ type VerifyTabletResponse struct {
 
 func (x *VerifyTabletResponse) Reset() {
 	*x = VerifyTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[52]
+	mi := &file_percolator_v1_admin_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3107,7 +3203,7 @@ func (x *VerifyTabletResponse) String() string {
 func (*VerifyTabletResponse) ProtoMessage() {}
 
 func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[52]
+	mi := &file_percolator_v1_admin_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3120,7 +3216,7 @@ func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletResponse.ProtoReflect.Descriptor instead.
 func (*VerifyTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{52}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *VerifyTabletResponse) GetReplicas() []*ReplicaChecksum {
@@ -3148,7 +3244,7 @@ type ReplicaChecksum struct {
 
 func (x *ReplicaChecksum) Reset() {
 	*x = ReplicaChecksum{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[53]
+	mi := &file_percolator_v1_admin_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3160,7 +3256,7 @@ func (x *ReplicaChecksum) String() string {
 func (*ReplicaChecksum) ProtoMessage() {}
 
 func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[53]
+	mi := &file_percolator_v1_admin_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3173,7 +3269,7 @@ func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaChecksum.ProtoReflect.Descriptor instead.
 func (*ReplicaChecksum) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{53}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ReplicaChecksum) GetNodeId() uint64 {
@@ -3226,7 +3322,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[54]
+	mi := &file_percolator_v1_admin_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3238,7 +3334,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[54]
+	mi := &file_percolator_v1_admin_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3251,7 +3347,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{54}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Policy) GetVersion() uint64 {
@@ -3389,7 +3485,7 @@ type ClusterPolicyRequest struct {
 
 func (x *ClusterPolicyRequest) Reset() {
 	*x = ClusterPolicyRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[55]
+	mi := &file_percolator_v1_admin_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3401,7 +3497,7 @@ func (x *ClusterPolicyRequest) String() string {
 func (*ClusterPolicyRequest) ProtoMessage() {}
 
 func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[55]
+	mi := &file_percolator_v1_admin_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3414,7 +3510,7 @@ func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicyRequest.ProtoReflect.Descriptor instead.
 func (*ClusterPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{55}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ClusterPolicyRequest) GetSet() *Policy {
@@ -3434,7 +3530,7 @@ type ClusterPolicyResponse struct {
 
 func (x *ClusterPolicyResponse) Reset() {
 	*x = ClusterPolicyResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[56]
+	mi := &file_percolator_v1_admin_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3446,7 +3542,7 @@ func (x *ClusterPolicyResponse) String() string {
 func (*ClusterPolicyResponse) ProtoMessage() {}
 
 func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[56]
+	mi := &file_percolator_v1_admin_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3459,7 +3555,7 @@ func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicyResponse.ProtoReflect.Descriptor instead.
 func (*ClusterPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{56}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ClusterPolicyResponse) GetPolicy() *Policy {
@@ -3488,7 +3584,7 @@ type HoldBackupRequest struct {
 
 func (x *HoldBackupRequest) Reset() {
 	*x = HoldBackupRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[57]
+	mi := &file_percolator_v1_admin_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3500,7 +3596,7 @@ func (x *HoldBackupRequest) String() string {
 func (*HoldBackupRequest) ProtoMessage() {}
 
 func (x *HoldBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[57]
+	mi := &file_percolator_v1_admin_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3513,7 +3609,7 @@ func (x *HoldBackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldBackupRequest.ProtoReflect.Descriptor instead.
 func (*HoldBackupRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{57}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *HoldBackupRequest) GetHold() *BackupHold {
@@ -3539,7 +3635,7 @@ type HoldBackupResponse struct {
 
 func (x *HoldBackupResponse) Reset() {
 	*x = HoldBackupResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[58]
+	mi := &file_percolator_v1_admin_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3551,7 +3647,7 @@ func (x *HoldBackupResponse) String() string {
 func (*HoldBackupResponse) ProtoMessage() {}
 
 func (x *HoldBackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[58]
+	mi := &file_percolator_v1_admin_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3564,7 +3660,7 @@ func (x *HoldBackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldBackupResponse.ProtoReflect.Descriptor instead.
 func (*HoldBackupResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{58}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *HoldBackupResponse) GetBound() uint64 {
@@ -3587,7 +3683,7 @@ type PendingNotification struct {
 
 func (x *PendingNotification) Reset() {
 	*x = PendingNotification{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[59]
+	mi := &file_percolator_v1_admin_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3599,7 +3695,7 @@ func (x *PendingNotification) String() string {
 func (*PendingNotification) ProtoMessage() {}
 
 func (x *PendingNotification) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[59]
+	mi := &file_percolator_v1_admin_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3612,7 +3708,7 @@ func (x *PendingNotification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingNotification.ProtoReflect.Descriptor instead.
 func (*PendingNotification) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{59}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *PendingNotification) GetTable() uint32 {
@@ -3655,7 +3751,7 @@ type PendingNotificationsRequest struct {
 
 func (x *PendingNotificationsRequest) Reset() {
 	*x = PendingNotificationsRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[60]
+	mi := &file_percolator_v1_admin_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3667,7 +3763,7 @@ func (x *PendingNotificationsRequest) String() string {
 func (*PendingNotificationsRequest) ProtoMessage() {}
 
 func (x *PendingNotificationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[60]
+	mi := &file_percolator_v1_admin_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3680,7 +3776,7 @@ func (x *PendingNotificationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingNotificationsRequest.ProtoReflect.Descriptor instead.
 func (*PendingNotificationsRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{60}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *PendingNotificationsRequest) GetAt() uint64 {
@@ -3721,7 +3817,7 @@ type PendingNotificationsResponse struct {
 
 func (x *PendingNotificationsResponse) Reset() {
 	*x = PendingNotificationsResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[61]
+	mi := &file_percolator_v1_admin_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3733,7 +3829,7 @@ func (x *PendingNotificationsResponse) String() string {
 func (*PendingNotificationsResponse) ProtoMessage() {}
 
 func (x *PendingNotificationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[61]
+	mi := &file_percolator_v1_admin_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3746,7 +3842,7 @@ func (x *PendingNotificationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingNotificationsResponse.ProtoReflect.Descriptor instead.
 func (*PendingNotificationsResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{61}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *PendingNotificationsResponse) GetPending() []*PendingNotification {
@@ -3788,7 +3884,7 @@ type BackupSchedule struct {
 
 func (x *BackupSchedule) Reset() {
 	*x = BackupSchedule{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[62]
+	mi := &file_percolator_v1_admin_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3800,7 +3896,7 @@ func (x *BackupSchedule) String() string {
 func (*BackupSchedule) ProtoMessage() {}
 
 func (x *BackupSchedule) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[62]
+	mi := &file_percolator_v1_admin_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3813,7 +3909,7 @@ func (x *BackupSchedule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupSchedule.ProtoReflect.Descriptor instead.
 func (*BackupSchedule) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{62}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *BackupSchedule) GetName() string {
@@ -3930,7 +4026,7 @@ type BackupScheduleRecord struct {
 
 func (x *BackupScheduleRecord) Reset() {
 	*x = BackupScheduleRecord{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[63]
+	mi := &file_percolator_v1_admin_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3942,7 +4038,7 @@ func (x *BackupScheduleRecord) String() string {
 func (*BackupScheduleRecord) ProtoMessage() {}
 
 func (x *BackupScheduleRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[63]
+	mi := &file_percolator_v1_admin_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3955,7 +4051,7 @@ func (x *BackupScheduleRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupScheduleRecord.ProtoReflect.Descriptor instead.
 func (*BackupScheduleRecord) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{63}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *BackupScheduleRecord) GetSchedules() []*BackupSchedule {
@@ -3976,7 +4072,7 @@ type BackupSchedulesRequest struct {
 
 func (x *BackupSchedulesRequest) Reset() {
 	*x = BackupSchedulesRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[64]
+	mi := &file_percolator_v1_admin_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3988,7 +4084,7 @@ func (x *BackupSchedulesRequest) String() string {
 func (*BackupSchedulesRequest) ProtoMessage() {}
 
 func (x *BackupSchedulesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[64]
+	mi := &file_percolator_v1_admin_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4001,7 +4097,7 @@ func (x *BackupSchedulesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupSchedulesRequest.ProtoReflect.Descriptor instead.
 func (*BackupSchedulesRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{64}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *BackupSchedulesRequest) GetSet() *BackupSchedule {
@@ -4034,7 +4130,7 @@ type BackupSchedulesResponse struct {
 
 func (x *BackupSchedulesResponse) Reset() {
 	*x = BackupSchedulesResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[65]
+	mi := &file_percolator_v1_admin_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4046,7 +4142,7 @@ func (x *BackupSchedulesResponse) String() string {
 func (*BackupSchedulesResponse) ProtoMessage() {}
 
 func (x *BackupSchedulesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[65]
+	mi := &file_percolator_v1_admin_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4059,7 +4155,7 @@ func (x *BackupSchedulesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupSchedulesResponse.ProtoReflect.Descriptor instead.
 func (*BackupSchedulesResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{65}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *BackupSchedulesResponse) GetSchedules() []*BackupSchedule {
@@ -4077,7 +4173,7 @@ type FinalizeUpgradeRequest struct {
 
 func (x *FinalizeUpgradeRequest) Reset() {
 	*x = FinalizeUpgradeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[66]
+	mi := &file_percolator_v1_admin_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4089,7 +4185,7 @@ func (x *FinalizeUpgradeRequest) String() string {
 func (*FinalizeUpgradeRequest) ProtoMessage() {}
 
 func (x *FinalizeUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[66]
+	mi := &file_percolator_v1_admin_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4102,7 +4198,7 @@ func (x *FinalizeUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinalizeUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*FinalizeUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{66}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{68}
 }
 
 type FinalizeUpgradeResponse struct {
@@ -4115,7 +4211,7 @@ type FinalizeUpgradeResponse struct {
 
 func (x *FinalizeUpgradeResponse) Reset() {
 	*x = FinalizeUpgradeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[67]
+	mi := &file_percolator_v1_admin_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4127,7 +4223,7 @@ func (x *FinalizeUpgradeResponse) String() string {
 func (*FinalizeUpgradeResponse) ProtoMessage() {}
 
 func (x *FinalizeUpgradeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[67]
+	mi := &file_percolator_v1_admin_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4140,7 +4236,7 @@ func (x *FinalizeUpgradeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinalizeUpgradeResponse.ProtoReflect.Descriptor instead.
 func (*FinalizeUpgradeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{67}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *FinalizeUpgradeResponse) GetAgreed() *ClusterVersion {
@@ -4166,7 +4262,7 @@ type ForgetNodeRequest struct {
 
 func (x *ForgetNodeRequest) Reset() {
 	*x = ForgetNodeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[68]
+	mi := &file_percolator_v1_admin_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4178,7 +4274,7 @@ func (x *ForgetNodeRequest) String() string {
 func (*ForgetNodeRequest) ProtoMessage() {}
 
 func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[68]
+	mi := &file_percolator_v1_admin_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4191,7 +4287,7 @@ func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeRequest.ProtoReflect.Descriptor instead.
 func (*ForgetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{68}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ForgetNodeRequest) GetNodeId() uint64 {
@@ -4209,7 +4305,7 @@ type ForgetNodeResponse struct {
 
 func (x *ForgetNodeResponse) Reset() {
 	*x = ForgetNodeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[69]
+	mi := &file_percolator_v1_admin_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4221,7 +4317,7 @@ func (x *ForgetNodeResponse) String() string {
 func (*ForgetNodeResponse) ProtoMessage() {}
 
 func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[69]
+	mi := &file_percolator_v1_admin_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4234,7 +4330,7 @@ func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeResponse.ProtoReflect.Descriptor instead.
 func (*ForgetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{69}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{71}
 }
 
 type ClientsRequest struct {
@@ -4245,7 +4341,7 @@ type ClientsRequest struct {
 
 func (x *ClientsRequest) Reset() {
 	*x = ClientsRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[70]
+	mi := &file_percolator_v1_admin_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4257,7 +4353,7 @@ func (x *ClientsRequest) String() string {
 func (*ClientsRequest) ProtoMessage() {}
 
 func (x *ClientsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[70]
+	mi := &file_percolator_v1_admin_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4270,7 +4366,7 @@ func (x *ClientsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientsRequest.ProtoReflect.Descriptor instead.
 func (*ClientsRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{70}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{72}
 }
 
 type ClientsResponse struct {
@@ -4283,7 +4379,7 @@ type ClientsResponse struct {
 
 func (x *ClientsResponse) Reset() {
 	*x = ClientsResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[71]
+	mi := &file_percolator_v1_admin_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4295,7 +4391,7 @@ func (x *ClientsResponse) String() string {
 func (*ClientsResponse) ProtoMessage() {}
 
 func (x *ClientsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[71]
+	mi := &file_percolator_v1_admin_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4308,7 +4404,7 @@ func (x *ClientsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientsResponse.ProtoReflect.Descriptor instead.
 func (*ClientsResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{71}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *ClientsResponse) GetClients() []*ClientConnection {
@@ -4337,7 +4433,7 @@ type DisconnectClientRequest struct {
 
 func (x *DisconnectClientRequest) Reset() {
 	*x = DisconnectClientRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[72]
+	mi := &file_percolator_v1_admin_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4349,7 +4445,7 @@ func (x *DisconnectClientRequest) String() string {
 func (*DisconnectClientRequest) ProtoMessage() {}
 
 func (x *DisconnectClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[72]
+	mi := &file_percolator_v1_admin_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4362,7 +4458,7 @@ func (x *DisconnectClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisconnectClientRequest.ProtoReflect.Descriptor instead.
 func (*DisconnectClientRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{72}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *DisconnectClientRequest) GetIdentity() string {
@@ -4396,7 +4492,7 @@ type DisconnectClientResponse struct {
 
 func (x *DisconnectClientResponse) Reset() {
 	*x = DisconnectClientResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[73]
+	mi := &file_percolator_v1_admin_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4408,7 +4504,7 @@ func (x *DisconnectClientResponse) String() string {
 func (*DisconnectClientResponse) ProtoMessage() {}
 
 func (x *DisconnectClientResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[73]
+	mi := &file_percolator_v1_admin_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4421,7 +4517,7 @@ func (x *DisconnectClientResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisconnectClientResponse.ProtoReflect.Descriptor instead.
 func (*DisconnectClientResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{73}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *DisconnectClientResponse) GetClosed() uint32 {
@@ -4487,7 +4583,12 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03row\x18\x02 \x01(\fR\x03row\"/\n" +
 	"\x11ReplayRowResponse\x12\x1a\n" +
-	"\breplayed\x18\x01 \x01(\x04R\breplayed\"\xe4\x01\n" +
+	"\breplayed\x18\x01 \x01(\x04R\breplayed\":\n" +
+	"\x12ObserverRunRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
+	"\x03row\x18\x02 \x01(\fR\x03row\"C\n" +
+	"\x13ObserverRunResponse\x12,\n" +
+	"\x03run\x18\x01 \x01(\v2\x1a.percolator.v1.ObserverRunR\x03run\"\xe4\x01\n" +
 	"\x16DescribeProcessRequest\x12>\n" +
 	"\x04kind\x18\x01 \x01(\x0e2*.percolator.v1.DescribeProcessRequest.KindR\x04kind\x12\x18\n" +
 	"\aseconds\x18\x02 \x01(\rR\aseconds\"p\n" +
@@ -4769,7 +4870,7 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSEVERITY_INFO\x10\x01\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x02\x12\x15\n" +
-	"\x11SEVERITY_CRITICAL\x10\x032\xb9\x14\n" +
+	"\x11SEVERITY_CRITICAL\x10\x032\x8f\x15\n" +
 	"\x05Admin\x12`\n" +
 	"\x0fControlObserver\x12%.percolator.v1.ControlObserverRequest\x1a&.percolator.v1.ControlObserverResponse\x12K\n" +
 	"\bBackfill\x12\x1e.percolator.v1.BackfillRequest\x1a\x1f.percolator.v1.BackfillResponse\x12B\n" +
@@ -4800,7 +4901,8 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\bSetGrant\x12\x1e.percolator.v1.SetGrantRequest\x1a\x1f.percolator.v1.SetGrantResponse\x12E\n" +
 	"\x06Grants\x12\x1c.percolator.v1.GrantsRequest\x1a\x1d.percolator.v1.GrantsResponse\x12W\n" +
 	"\fReplayParked\x12\".percolator.v1.ReplayParkedRequest\x1a#.percolator.v1.ReplayParkedResponse\x12N\n" +
-	"\tReplayRow\x12\x1f.percolator.v1.ReplayRowRequest\x1a .percolator.v1.ReplayRowResponse\x12]\n" +
+	"\tReplayRow\x12\x1f.percolator.v1.ReplayRowRequest\x1a .percolator.v1.ReplayRowResponse\x12T\n" +
+	"\vObserverRun\x12!.percolator.v1.ObserverRunRequest\x1a\".percolator.v1.ObserverRunResponse\x12]\n" +
 	"\x0eFinishRecovery\x12$.percolator.v1.FinishRecoveryRequest\x1a%.percolator.v1.FinishRecoveryResponse\x12H\n" +
 	"\aClients\x12\x1d.percolator.v1.ClientsRequest\x1a\x1e.percolator.v1.ClientsResponse\x12c\n" +
 	"\x10DisconnectClient\x12&.percolator.v1.DisconnectClientRequest\x1a'.percolator.v1.DisconnectClientResponseBDZBgithub.com/percolator-go/percolator/api/percolator/v1;percolatorv1b\x06proto3"
@@ -4818,7 +4920,7 @@ func file_percolator_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_percolator_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
+var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 77)
 var file_percolator_v1_admin_proto_goTypes = []any{
 	(Severity)(0),                        // 0: percolator.v1.Severity
 	(DescribeProcessRequest_Kind)(0),     // 1: percolator.v1.DescribeProcessRequest.Kind
@@ -4840,193 +4942,199 @@ var file_percolator_v1_admin_proto_goTypes = []any{
 	(*ReplayParkedResponse)(nil),         // 17: percolator.v1.ReplayParkedResponse
 	(*ReplayRowRequest)(nil),             // 18: percolator.v1.ReplayRowRequest
 	(*ReplayRowResponse)(nil),            // 19: percolator.v1.ReplayRowResponse
-	(*DescribeProcessRequest)(nil),       // 20: percolator.v1.DescribeProcessRequest
-	(*DescribeProcessResponse)(nil),      // 21: percolator.v1.DescribeProcessResponse
-	(*SetLogLevelRequest)(nil),           // 22: percolator.v1.SetLogLevelRequest
-	(*SetLogLevelResponse)(nil),          // 23: percolator.v1.SetLogLevelResponse
-	(*ClusterStatusRequest)(nil),         // 24: percolator.v1.ClusterStatusRequest
-	(*ClusterStatusResponse)(nil),        // 25: percolator.v1.ClusterStatusResponse
-	(*Recovery)(nil),                     // 26: percolator.v1.Recovery
-	(*FinishRecoveryRequest)(nil),        // 27: percolator.v1.FinishRecoveryRequest
-	(*FinishRecoveryResponse)(nil),       // 28: percolator.v1.FinishRecoveryResponse
-	(*ReportJobRequest)(nil),             // 29: percolator.v1.ReportJobRequest
-	(*ReportJobResponse)(nil),            // 30: percolator.v1.ReportJobResponse
-	(*NodeReport)(nil),                   // 31: percolator.v1.NodeReport
-	(*Finding)(nil),                      // 32: percolator.v1.Finding
-	(*RestoreTableRequest)(nil),          // 33: percolator.v1.RestoreTableRequest
-	(*RestoreTableResponse)(nil),         // 34: percolator.v1.RestoreTableResponse
-	(*RestoreCellsRequest)(nil),          // 35: percolator.v1.RestoreCellsRequest
-	(*RestoreCellsResponse)(nil),         // 36: percolator.v1.RestoreCellsResponse
-	(*ControlObserverRequest)(nil),       // 37: percolator.v1.ControlObserverRequest
-	(*ControlObserverResponse)(nil),      // 38: percolator.v1.ControlObserverResponse
-	(*BackfillRequest)(nil),              // 39: percolator.v1.BackfillRequest
-	(*BackfillResponse)(nil),             // 40: percolator.v1.BackfillResponse
-	(*Node)(nil),                         // 41: percolator.v1.Node
-	(*NodesRequest)(nil),                 // 42: percolator.v1.NodesRequest
-	(*NodesResponse)(nil),                // 43: percolator.v1.NodesResponse
-	(*TabletLeader)(nil),                 // 44: percolator.v1.TabletLeader
-	(*DrainNodeRequest)(nil),             // 45: percolator.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),            // 46: percolator.v1.DrainNodeResponse
-	(*MoveTabletRequest)(nil),            // 47: percolator.v1.MoveTabletRequest
-	(*MoveTabletResponse)(nil),           // 48: percolator.v1.MoveTabletResponse
-	(*MergeTabletsRequest)(nil),          // 49: percolator.v1.MergeTabletsRequest
-	(*MergeTabletsResponse)(nil),         // 50: percolator.v1.MergeTabletsResponse
-	(*DescribeTabletRequest)(nil),        // 51: percolator.v1.DescribeTabletRequest
-	(*DescribeTabletResponse)(nil),       // 52: percolator.v1.DescribeTabletResponse
-	(*ReplicaStatus)(nil),                // 53: percolator.v1.ReplicaStatus
-	(*VerifyTabletRequest)(nil),          // 54: percolator.v1.VerifyTabletRequest
-	(*VerifyTabletResponse)(nil),         // 55: percolator.v1.VerifyTabletResponse
-	(*ReplicaChecksum)(nil),              // 56: percolator.v1.ReplicaChecksum
-	(*Policy)(nil),                       // 57: percolator.v1.Policy
-	(*ClusterPolicyRequest)(nil),         // 58: percolator.v1.ClusterPolicyRequest
-	(*ClusterPolicyResponse)(nil),        // 59: percolator.v1.ClusterPolicyResponse
-	(*HoldBackupRequest)(nil),            // 60: percolator.v1.HoldBackupRequest
-	(*HoldBackupResponse)(nil),           // 61: percolator.v1.HoldBackupResponse
-	(*PendingNotification)(nil),          // 62: percolator.v1.PendingNotification
-	(*PendingNotificationsRequest)(nil),  // 63: percolator.v1.PendingNotificationsRequest
-	(*PendingNotificationsResponse)(nil), // 64: percolator.v1.PendingNotificationsResponse
-	(*BackupSchedule)(nil),               // 65: percolator.v1.BackupSchedule
-	(*BackupScheduleRecord)(nil),         // 66: percolator.v1.BackupScheduleRecord
-	(*BackupSchedulesRequest)(nil),       // 67: percolator.v1.BackupSchedulesRequest
-	(*BackupSchedulesResponse)(nil),      // 68: percolator.v1.BackupSchedulesResponse
-	(*FinalizeUpgradeRequest)(nil),       // 69: percolator.v1.FinalizeUpgradeRequest
-	(*FinalizeUpgradeResponse)(nil),      // 70: percolator.v1.FinalizeUpgradeResponse
-	(*ForgetNodeRequest)(nil),            // 71: percolator.v1.ForgetNodeRequest
-	(*ForgetNodeResponse)(nil),           // 72: percolator.v1.ForgetNodeResponse
-	(*ClientsRequest)(nil),               // 73: percolator.v1.ClientsRequest
-	(*ClientsResponse)(nil),              // 74: percolator.v1.ClientsResponse
-	(*DisconnectClientRequest)(nil),      // 75: percolator.v1.DisconnectClientRequest
-	(*DisconnectClientResponse)(nil),     // 76: percolator.v1.DisconnectClientResponse
-	nil,                                  // 77: percolator.v1.Node.LabelsEntry
-	(*ObserverState)(nil),                // 78: percolator.v1.ObserverState
-	(*Job)(nil),                          // 79: percolator.v1.Job
-	(*NodeStatusResponse)(nil),           // 80: percolator.v1.NodeStatusResponse
-	(*RestoreMark)(nil),                  // 81: percolator.v1.RestoreMark
-	(*RestoreRequest)(nil),               // 82: percolator.v1.RestoreRequest
-	(*ObserverInfo)(nil),                 // 83: percolator.v1.ObserverInfo
-	(*Backfill)(nil),                     // 84: percolator.v1.Backfill
-	(NodeState)(0),                       // 85: percolator.v1.NodeState
-	(*TabletDescriptor)(nil),             // 86: percolator.v1.TabletDescriptor
-	(*StatusResponse)(nil),               // 87: percolator.v1.StatusResponse
-	(*ChecksumResponse)(nil),             // 88: percolator.v1.ChecksumResponse
-	(*ClusterVersion)(nil),               // 89: percolator.v1.ClusterVersion
-	(*BackupHold)(nil),                   // 90: percolator.v1.BackupHold
-	(*ClientConnection)(nil),             // 91: percolator.v1.ClientConnection
+	(*ObserverRunRequest)(nil),           // 20: percolator.v1.ObserverRunRequest
+	(*ObserverRunResponse)(nil),          // 21: percolator.v1.ObserverRunResponse
+	(*DescribeProcessRequest)(nil),       // 22: percolator.v1.DescribeProcessRequest
+	(*DescribeProcessResponse)(nil),      // 23: percolator.v1.DescribeProcessResponse
+	(*SetLogLevelRequest)(nil),           // 24: percolator.v1.SetLogLevelRequest
+	(*SetLogLevelResponse)(nil),          // 25: percolator.v1.SetLogLevelResponse
+	(*ClusterStatusRequest)(nil),         // 26: percolator.v1.ClusterStatusRequest
+	(*ClusterStatusResponse)(nil),        // 27: percolator.v1.ClusterStatusResponse
+	(*Recovery)(nil),                     // 28: percolator.v1.Recovery
+	(*FinishRecoveryRequest)(nil),        // 29: percolator.v1.FinishRecoveryRequest
+	(*FinishRecoveryResponse)(nil),       // 30: percolator.v1.FinishRecoveryResponse
+	(*ReportJobRequest)(nil),             // 31: percolator.v1.ReportJobRequest
+	(*ReportJobResponse)(nil),            // 32: percolator.v1.ReportJobResponse
+	(*NodeReport)(nil),                   // 33: percolator.v1.NodeReport
+	(*Finding)(nil),                      // 34: percolator.v1.Finding
+	(*RestoreTableRequest)(nil),          // 35: percolator.v1.RestoreTableRequest
+	(*RestoreTableResponse)(nil),         // 36: percolator.v1.RestoreTableResponse
+	(*RestoreCellsRequest)(nil),          // 37: percolator.v1.RestoreCellsRequest
+	(*RestoreCellsResponse)(nil),         // 38: percolator.v1.RestoreCellsResponse
+	(*ControlObserverRequest)(nil),       // 39: percolator.v1.ControlObserverRequest
+	(*ControlObserverResponse)(nil),      // 40: percolator.v1.ControlObserverResponse
+	(*BackfillRequest)(nil),              // 41: percolator.v1.BackfillRequest
+	(*BackfillResponse)(nil),             // 42: percolator.v1.BackfillResponse
+	(*Node)(nil),                         // 43: percolator.v1.Node
+	(*NodesRequest)(nil),                 // 44: percolator.v1.NodesRequest
+	(*NodesResponse)(nil),                // 45: percolator.v1.NodesResponse
+	(*TabletLeader)(nil),                 // 46: percolator.v1.TabletLeader
+	(*DrainNodeRequest)(nil),             // 47: percolator.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),            // 48: percolator.v1.DrainNodeResponse
+	(*MoveTabletRequest)(nil),            // 49: percolator.v1.MoveTabletRequest
+	(*MoveTabletResponse)(nil),           // 50: percolator.v1.MoveTabletResponse
+	(*MergeTabletsRequest)(nil),          // 51: percolator.v1.MergeTabletsRequest
+	(*MergeTabletsResponse)(nil),         // 52: percolator.v1.MergeTabletsResponse
+	(*DescribeTabletRequest)(nil),        // 53: percolator.v1.DescribeTabletRequest
+	(*DescribeTabletResponse)(nil),       // 54: percolator.v1.DescribeTabletResponse
+	(*ReplicaStatus)(nil),                // 55: percolator.v1.ReplicaStatus
+	(*VerifyTabletRequest)(nil),          // 56: percolator.v1.VerifyTabletRequest
+	(*VerifyTabletResponse)(nil),         // 57: percolator.v1.VerifyTabletResponse
+	(*ReplicaChecksum)(nil),              // 58: percolator.v1.ReplicaChecksum
+	(*Policy)(nil),                       // 59: percolator.v1.Policy
+	(*ClusterPolicyRequest)(nil),         // 60: percolator.v1.ClusterPolicyRequest
+	(*ClusterPolicyResponse)(nil),        // 61: percolator.v1.ClusterPolicyResponse
+	(*HoldBackupRequest)(nil),            // 62: percolator.v1.HoldBackupRequest
+	(*HoldBackupResponse)(nil),           // 63: percolator.v1.HoldBackupResponse
+	(*PendingNotification)(nil),          // 64: percolator.v1.PendingNotification
+	(*PendingNotificationsRequest)(nil),  // 65: percolator.v1.PendingNotificationsRequest
+	(*PendingNotificationsResponse)(nil), // 66: percolator.v1.PendingNotificationsResponse
+	(*BackupSchedule)(nil),               // 67: percolator.v1.BackupSchedule
+	(*BackupScheduleRecord)(nil),         // 68: percolator.v1.BackupScheduleRecord
+	(*BackupSchedulesRequest)(nil),       // 69: percolator.v1.BackupSchedulesRequest
+	(*BackupSchedulesResponse)(nil),      // 70: percolator.v1.BackupSchedulesResponse
+	(*FinalizeUpgradeRequest)(nil),       // 71: percolator.v1.FinalizeUpgradeRequest
+	(*FinalizeUpgradeResponse)(nil),      // 72: percolator.v1.FinalizeUpgradeResponse
+	(*ForgetNodeRequest)(nil),            // 73: percolator.v1.ForgetNodeRequest
+	(*ForgetNodeResponse)(nil),           // 74: percolator.v1.ForgetNodeResponse
+	(*ClientsRequest)(nil),               // 75: percolator.v1.ClientsRequest
+	(*ClientsResponse)(nil),              // 76: percolator.v1.ClientsResponse
+	(*DisconnectClientRequest)(nil),      // 77: percolator.v1.DisconnectClientRequest
+	(*DisconnectClientResponse)(nil),     // 78: percolator.v1.DisconnectClientResponse
+	nil,                                  // 79: percolator.v1.Node.LabelsEntry
+	(*ObserverRun)(nil),                  // 80: percolator.v1.ObserverRun
+	(*ObserverState)(nil),                // 81: percolator.v1.ObserverState
+	(*Job)(nil),                          // 82: percolator.v1.Job
+	(*NodeStatusResponse)(nil),           // 83: percolator.v1.NodeStatusResponse
+	(*RestoreMark)(nil),                  // 84: percolator.v1.RestoreMark
+	(*RestoreRequest)(nil),               // 85: percolator.v1.RestoreRequest
+	(*ObserverInfo)(nil),                 // 86: percolator.v1.ObserverInfo
+	(*Backfill)(nil),                     // 87: percolator.v1.Backfill
+	(NodeState)(0),                       // 88: percolator.v1.NodeState
+	(*TabletDescriptor)(nil),             // 89: percolator.v1.TabletDescriptor
+	(*StatusResponse)(nil),               // 90: percolator.v1.StatusResponse
+	(*ChecksumResponse)(nil),             // 91: percolator.v1.ChecksumResponse
+	(*ClusterVersion)(nil),               // 92: percolator.v1.ClusterVersion
+	(*BackupHold)(nil),                   // 93: percolator.v1.BackupHold
+	(*ClientConnection)(nil),             // 94: percolator.v1.ClientConnection
 }
 var file_percolator_v1_admin_proto_depIdxs = []int32{
 	3,  // 0: percolator.v1.TokenRecord.tokens:type_name -> percolator.v1.Token
 	3,  // 1: percolator.v1.CreateTokenResponse.token:type_name -> percolator.v1.Token
 	3,  // 2: percolator.v1.TokensResponse.tokens:type_name -> percolator.v1.Token
 	11, // 3: percolator.v1.GrantsResponse.grants:type_name -> percolator.v1.Grant
-	1,  // 4: percolator.v1.DescribeProcessRequest.kind:type_name -> percolator.v1.DescribeProcessRequest.Kind
-	31, // 5: percolator.v1.ClusterStatusResponse.nodes:type_name -> percolator.v1.NodeReport
-	78, // 6: percolator.v1.ClusterStatusResponse.observers:type_name -> percolator.v1.ObserverState
-	32, // 7: percolator.v1.ClusterStatusResponse.findings:type_name -> percolator.v1.Finding
-	79, // 8: percolator.v1.ClusterStatusResponse.jobs:type_name -> percolator.v1.Job
-	26, // 9: percolator.v1.ClusterStatusResponse.recoveries:type_name -> percolator.v1.Recovery
-	65, // 10: percolator.v1.ClusterStatusResponse.schedules:type_name -> percolator.v1.BackupSchedule
-	26, // 11: percolator.v1.FinishRecoveryResponse.recovery:type_name -> percolator.v1.Recovery
-	79, // 12: percolator.v1.ReportJobRequest.job:type_name -> percolator.v1.Job
-	41, // 13: percolator.v1.NodeReport.node:type_name -> percolator.v1.Node
-	80, // 14: percolator.v1.NodeReport.status:type_name -> percolator.v1.NodeStatusResponse
-	0,  // 15: percolator.v1.Finding.severity:type_name -> percolator.v1.Severity
-	81, // 16: percolator.v1.RestoreTableRequest.mark:type_name -> percolator.v1.RestoreMark
-	81, // 17: percolator.v1.RestoreCellsRequest.mark:type_name -> percolator.v1.RestoreMark
-	82, // 18: percolator.v1.RestoreCellsRequest.cells:type_name -> percolator.v1.RestoreRequest
-	62, // 19: percolator.v1.RestoreCellsRequest.pending:type_name -> percolator.v1.PendingNotification
-	83, // 20: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
-	2,  // 21: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
-	84, // 22: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
-	77, // 23: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
-	85, // 24: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
-	41, // 25: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
-	44, // 26: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
-	41, // 27: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
-	86, // 28: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	86, // 29: percolator.v1.MergeTabletsResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	86, // 30: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	53, // 31: percolator.v1.DescribeTabletResponse.replicas:type_name -> percolator.v1.ReplicaStatus
-	87, // 32: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
-	56, // 33: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
-	88, // 34: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
-	11, // 35: percolator.v1.Policy.grants:type_name -> percolator.v1.Grant
-	89, // 36: percolator.v1.Policy.agreed:type_name -> percolator.v1.ClusterVersion
-	57, // 37: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
-	57, // 38: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
-	90, // 39: percolator.v1.ClusterPolicyResponse.holds:type_name -> percolator.v1.BackupHold
-	90, // 40: percolator.v1.HoldBackupRequest.hold:type_name -> percolator.v1.BackupHold
-	90, // 41: percolator.v1.HoldBackupRequest.release:type_name -> percolator.v1.BackupHold
-	62, // 42: percolator.v1.PendingNotificationsResponse.pending:type_name -> percolator.v1.PendingNotification
-	65, // 43: percolator.v1.BackupScheduleRecord.schedules:type_name -> percolator.v1.BackupSchedule
-	65, // 44: percolator.v1.BackupSchedulesRequest.set:type_name -> percolator.v1.BackupSchedule
-	65, // 45: percolator.v1.BackupSchedulesResponse.schedules:type_name -> percolator.v1.BackupSchedule
-	89, // 46: percolator.v1.FinalizeUpgradeResponse.agreed:type_name -> percolator.v1.ClusterVersion
-	91, // 47: percolator.v1.ClientsResponse.clients:type_name -> percolator.v1.ClientConnection
-	37, // 48: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
-	39, // 49: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
-	42, // 50: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
-	45, // 51: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
-	47, // 52: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
-	49, // 53: percolator.v1.Admin.MergeTablets:input_type -> percolator.v1.MergeTabletsRequest
-	51, // 54: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
-	54, // 55: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
-	71, // 56: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
-	58, // 57: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
-	69, // 58: percolator.v1.Admin.FinalizeUpgrade:input_type -> percolator.v1.FinalizeUpgradeRequest
-	33, // 59: percolator.v1.Admin.RestoreTable:input_type -> percolator.v1.RestoreTableRequest
-	35, // 60: percolator.v1.Admin.RestoreCells:input_type -> percolator.v1.RestoreCellsRequest
-	60, // 61: percolator.v1.Admin.HoldBackup:input_type -> percolator.v1.HoldBackupRequest
-	63, // 62: percolator.v1.Admin.PendingNotifications:input_type -> percolator.v1.PendingNotificationsRequest
-	67, // 63: percolator.v1.Admin.BackupSchedules:input_type -> percolator.v1.BackupSchedulesRequest
-	24, // 64: percolator.v1.Admin.ClusterStatus:input_type -> percolator.v1.ClusterStatusRequest
-	20, // 65: percolator.v1.Admin.DescribeProcess:input_type -> percolator.v1.DescribeProcessRequest
-	22, // 66: percolator.v1.Admin.SetLogLevel:input_type -> percolator.v1.SetLogLevelRequest
-	29, // 67: percolator.v1.Admin.ReportJob:input_type -> percolator.v1.ReportJobRequest
-	5,  // 68: percolator.v1.Admin.CreateToken:input_type -> percolator.v1.CreateTokenRequest
-	7,  // 69: percolator.v1.Admin.Tokens:input_type -> percolator.v1.TokensRequest
-	9,  // 70: percolator.v1.Admin.RevokeToken:input_type -> percolator.v1.RevokeTokenRequest
-	12, // 71: percolator.v1.Admin.SetGrant:input_type -> percolator.v1.SetGrantRequest
-	14, // 72: percolator.v1.Admin.Grants:input_type -> percolator.v1.GrantsRequest
-	16, // 73: percolator.v1.Admin.ReplayParked:input_type -> percolator.v1.ReplayParkedRequest
-	18, // 74: percolator.v1.Admin.ReplayRow:input_type -> percolator.v1.ReplayRowRequest
-	27, // 75: percolator.v1.Admin.FinishRecovery:input_type -> percolator.v1.FinishRecoveryRequest
-	73, // 76: percolator.v1.Admin.Clients:input_type -> percolator.v1.ClientsRequest
-	75, // 77: percolator.v1.Admin.DisconnectClient:input_type -> percolator.v1.DisconnectClientRequest
-	38, // 78: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
-	40, // 79: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
-	43, // 80: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
-	46, // 81: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
-	48, // 82: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
-	50, // 83: percolator.v1.Admin.MergeTablets:output_type -> percolator.v1.MergeTabletsResponse
-	52, // 84: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
-	55, // 85: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
-	72, // 86: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
-	59, // 87: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
-	70, // 88: percolator.v1.Admin.FinalizeUpgrade:output_type -> percolator.v1.FinalizeUpgradeResponse
-	34, // 89: percolator.v1.Admin.RestoreTable:output_type -> percolator.v1.RestoreTableResponse
-	36, // 90: percolator.v1.Admin.RestoreCells:output_type -> percolator.v1.RestoreCellsResponse
-	61, // 91: percolator.v1.Admin.HoldBackup:output_type -> percolator.v1.HoldBackupResponse
-	64, // 92: percolator.v1.Admin.PendingNotifications:output_type -> percolator.v1.PendingNotificationsResponse
-	68, // 93: percolator.v1.Admin.BackupSchedules:output_type -> percolator.v1.BackupSchedulesResponse
-	25, // 94: percolator.v1.Admin.ClusterStatus:output_type -> percolator.v1.ClusterStatusResponse
-	21, // 95: percolator.v1.Admin.DescribeProcess:output_type -> percolator.v1.DescribeProcessResponse
-	23, // 96: percolator.v1.Admin.SetLogLevel:output_type -> percolator.v1.SetLogLevelResponse
-	30, // 97: percolator.v1.Admin.ReportJob:output_type -> percolator.v1.ReportJobResponse
-	6,  // 98: percolator.v1.Admin.CreateToken:output_type -> percolator.v1.CreateTokenResponse
-	8,  // 99: percolator.v1.Admin.Tokens:output_type -> percolator.v1.TokensResponse
-	10, // 100: percolator.v1.Admin.RevokeToken:output_type -> percolator.v1.RevokeTokenResponse
-	13, // 101: percolator.v1.Admin.SetGrant:output_type -> percolator.v1.SetGrantResponse
-	15, // 102: percolator.v1.Admin.Grants:output_type -> percolator.v1.GrantsResponse
-	17, // 103: percolator.v1.Admin.ReplayParked:output_type -> percolator.v1.ReplayParkedResponse
-	19, // 104: percolator.v1.Admin.ReplayRow:output_type -> percolator.v1.ReplayRowResponse
-	28, // 105: percolator.v1.Admin.FinishRecovery:output_type -> percolator.v1.FinishRecoveryResponse
-	74, // 106: percolator.v1.Admin.Clients:output_type -> percolator.v1.ClientsResponse
-	76, // 107: percolator.v1.Admin.DisconnectClient:output_type -> percolator.v1.DisconnectClientResponse
-	78, // [78:108] is the sub-list for method output_type
-	48, // [48:78] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	80, // 4: percolator.v1.ObserverRunResponse.run:type_name -> percolator.v1.ObserverRun
+	1,  // 5: percolator.v1.DescribeProcessRequest.kind:type_name -> percolator.v1.DescribeProcessRequest.Kind
+	33, // 6: percolator.v1.ClusterStatusResponse.nodes:type_name -> percolator.v1.NodeReport
+	81, // 7: percolator.v1.ClusterStatusResponse.observers:type_name -> percolator.v1.ObserverState
+	34, // 8: percolator.v1.ClusterStatusResponse.findings:type_name -> percolator.v1.Finding
+	82, // 9: percolator.v1.ClusterStatusResponse.jobs:type_name -> percolator.v1.Job
+	28, // 10: percolator.v1.ClusterStatusResponse.recoveries:type_name -> percolator.v1.Recovery
+	67, // 11: percolator.v1.ClusterStatusResponse.schedules:type_name -> percolator.v1.BackupSchedule
+	28, // 12: percolator.v1.FinishRecoveryResponse.recovery:type_name -> percolator.v1.Recovery
+	82, // 13: percolator.v1.ReportJobRequest.job:type_name -> percolator.v1.Job
+	43, // 14: percolator.v1.NodeReport.node:type_name -> percolator.v1.Node
+	83, // 15: percolator.v1.NodeReport.status:type_name -> percolator.v1.NodeStatusResponse
+	0,  // 16: percolator.v1.Finding.severity:type_name -> percolator.v1.Severity
+	84, // 17: percolator.v1.RestoreTableRequest.mark:type_name -> percolator.v1.RestoreMark
+	84, // 18: percolator.v1.RestoreCellsRequest.mark:type_name -> percolator.v1.RestoreMark
+	85, // 19: percolator.v1.RestoreCellsRequest.cells:type_name -> percolator.v1.RestoreRequest
+	64, // 20: percolator.v1.RestoreCellsRequest.pending:type_name -> percolator.v1.PendingNotification
+	86, // 21: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
+	2,  // 22: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
+	87, // 23: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
+	79, // 24: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
+	88, // 25: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
+	43, // 26: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
+	46, // 27: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
+	43, // 28: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
+	89, // 29: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	89, // 30: percolator.v1.MergeTabletsResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	89, // 31: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	55, // 32: percolator.v1.DescribeTabletResponse.replicas:type_name -> percolator.v1.ReplicaStatus
+	90, // 33: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
+	58, // 34: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
+	91, // 35: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
+	11, // 36: percolator.v1.Policy.grants:type_name -> percolator.v1.Grant
+	92, // 37: percolator.v1.Policy.agreed:type_name -> percolator.v1.ClusterVersion
+	59, // 38: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
+	59, // 39: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
+	93, // 40: percolator.v1.ClusterPolicyResponse.holds:type_name -> percolator.v1.BackupHold
+	93, // 41: percolator.v1.HoldBackupRequest.hold:type_name -> percolator.v1.BackupHold
+	93, // 42: percolator.v1.HoldBackupRequest.release:type_name -> percolator.v1.BackupHold
+	64, // 43: percolator.v1.PendingNotificationsResponse.pending:type_name -> percolator.v1.PendingNotification
+	67, // 44: percolator.v1.BackupScheduleRecord.schedules:type_name -> percolator.v1.BackupSchedule
+	67, // 45: percolator.v1.BackupSchedulesRequest.set:type_name -> percolator.v1.BackupSchedule
+	67, // 46: percolator.v1.BackupSchedulesResponse.schedules:type_name -> percolator.v1.BackupSchedule
+	92, // 47: percolator.v1.FinalizeUpgradeResponse.agreed:type_name -> percolator.v1.ClusterVersion
+	94, // 48: percolator.v1.ClientsResponse.clients:type_name -> percolator.v1.ClientConnection
+	39, // 49: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
+	41, // 50: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
+	44, // 51: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
+	47, // 52: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
+	49, // 53: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
+	51, // 54: percolator.v1.Admin.MergeTablets:input_type -> percolator.v1.MergeTabletsRequest
+	53, // 55: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
+	56, // 56: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
+	73, // 57: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
+	60, // 58: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
+	71, // 59: percolator.v1.Admin.FinalizeUpgrade:input_type -> percolator.v1.FinalizeUpgradeRequest
+	35, // 60: percolator.v1.Admin.RestoreTable:input_type -> percolator.v1.RestoreTableRequest
+	37, // 61: percolator.v1.Admin.RestoreCells:input_type -> percolator.v1.RestoreCellsRequest
+	62, // 62: percolator.v1.Admin.HoldBackup:input_type -> percolator.v1.HoldBackupRequest
+	65, // 63: percolator.v1.Admin.PendingNotifications:input_type -> percolator.v1.PendingNotificationsRequest
+	69, // 64: percolator.v1.Admin.BackupSchedules:input_type -> percolator.v1.BackupSchedulesRequest
+	26, // 65: percolator.v1.Admin.ClusterStatus:input_type -> percolator.v1.ClusterStatusRequest
+	22, // 66: percolator.v1.Admin.DescribeProcess:input_type -> percolator.v1.DescribeProcessRequest
+	24, // 67: percolator.v1.Admin.SetLogLevel:input_type -> percolator.v1.SetLogLevelRequest
+	31, // 68: percolator.v1.Admin.ReportJob:input_type -> percolator.v1.ReportJobRequest
+	5,  // 69: percolator.v1.Admin.CreateToken:input_type -> percolator.v1.CreateTokenRequest
+	7,  // 70: percolator.v1.Admin.Tokens:input_type -> percolator.v1.TokensRequest
+	9,  // 71: percolator.v1.Admin.RevokeToken:input_type -> percolator.v1.RevokeTokenRequest
+	12, // 72: percolator.v1.Admin.SetGrant:input_type -> percolator.v1.SetGrantRequest
+	14, // 73: percolator.v1.Admin.Grants:input_type -> percolator.v1.GrantsRequest
+	16, // 74: percolator.v1.Admin.ReplayParked:input_type -> percolator.v1.ReplayParkedRequest
+	18, // 75: percolator.v1.Admin.ReplayRow:input_type -> percolator.v1.ReplayRowRequest
+	20, // 76: percolator.v1.Admin.ObserverRun:input_type -> percolator.v1.ObserverRunRequest
+	29, // 77: percolator.v1.Admin.FinishRecovery:input_type -> percolator.v1.FinishRecoveryRequest
+	75, // 78: percolator.v1.Admin.Clients:input_type -> percolator.v1.ClientsRequest
+	77, // 79: percolator.v1.Admin.DisconnectClient:input_type -> percolator.v1.DisconnectClientRequest
+	40, // 80: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
+	42, // 81: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
+	45, // 82: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
+	48, // 83: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
+	50, // 84: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
+	52, // 85: percolator.v1.Admin.MergeTablets:output_type -> percolator.v1.MergeTabletsResponse
+	54, // 86: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
+	57, // 87: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
+	74, // 88: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
+	61, // 89: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
+	72, // 90: percolator.v1.Admin.FinalizeUpgrade:output_type -> percolator.v1.FinalizeUpgradeResponse
+	36, // 91: percolator.v1.Admin.RestoreTable:output_type -> percolator.v1.RestoreTableResponse
+	38, // 92: percolator.v1.Admin.RestoreCells:output_type -> percolator.v1.RestoreCellsResponse
+	63, // 93: percolator.v1.Admin.HoldBackup:output_type -> percolator.v1.HoldBackupResponse
+	66, // 94: percolator.v1.Admin.PendingNotifications:output_type -> percolator.v1.PendingNotificationsResponse
+	70, // 95: percolator.v1.Admin.BackupSchedules:output_type -> percolator.v1.BackupSchedulesResponse
+	27, // 96: percolator.v1.Admin.ClusterStatus:output_type -> percolator.v1.ClusterStatusResponse
+	23, // 97: percolator.v1.Admin.DescribeProcess:output_type -> percolator.v1.DescribeProcessResponse
+	25, // 98: percolator.v1.Admin.SetLogLevel:output_type -> percolator.v1.SetLogLevelResponse
+	32, // 99: percolator.v1.Admin.ReportJob:output_type -> percolator.v1.ReportJobResponse
+	6,  // 100: percolator.v1.Admin.CreateToken:output_type -> percolator.v1.CreateTokenResponse
+	8,  // 101: percolator.v1.Admin.Tokens:output_type -> percolator.v1.TokensResponse
+	10, // 102: percolator.v1.Admin.RevokeToken:output_type -> percolator.v1.RevokeTokenResponse
+	13, // 103: percolator.v1.Admin.SetGrant:output_type -> percolator.v1.SetGrantResponse
+	15, // 104: percolator.v1.Admin.Grants:output_type -> percolator.v1.GrantsResponse
+	17, // 105: percolator.v1.Admin.ReplayParked:output_type -> percolator.v1.ReplayParkedResponse
+	19, // 106: percolator.v1.Admin.ReplayRow:output_type -> percolator.v1.ReplayRowResponse
+	21, // 107: percolator.v1.Admin.ObserverRun:output_type -> percolator.v1.ObserverRunResponse
+	30, // 108: percolator.v1.Admin.FinishRecovery:output_type -> percolator.v1.FinishRecoveryResponse
+	76, // 109: percolator.v1.Admin.Clients:output_type -> percolator.v1.ClientsResponse
+	78, // 110: percolator.v1.Admin.DisconnectClient:output_type -> percolator.v1.DisconnectClientResponse
+	80, // [80:111] is the sub-list for method output_type
+	49, // [49:80] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_admin_proto_init() }
@@ -5036,15 +5144,15 @@ func file_percolator_v1_admin_proto_init() {
 	}
 	file_percolator_v1_data_proto_init()
 	file_percolator_v1_service_proto_init()
-	file_percolator_v1_admin_proto_msgTypes[34].OneofWrappers = []any{}
-	file_percolator_v1_admin_proto_msgTypes[54].OneofWrappers = []any{}
+	file_percolator_v1_admin_proto_msgTypes[36].OneofWrappers = []any{}
+	file_percolator_v1_admin_proto_msgTypes[56].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_admin_proto_rawDesc), len(file_percolator_v1_admin_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   75,
+			NumMessages:   77,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

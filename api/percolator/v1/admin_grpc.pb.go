@@ -46,6 +46,7 @@ const (
 	Admin_Grants_FullMethodName               = "/percolator.v1.Admin/Grants"
 	Admin_ReplayParked_FullMethodName         = "/percolator.v1.Admin/ReplayParked"
 	Admin_ReplayRow_FullMethodName            = "/percolator.v1.Admin/ReplayRow"
+	Admin_ObserverRun_FullMethodName          = "/percolator.v1.Admin/ObserverRun"
 	Admin_FinishRecovery_FullMethodName       = "/percolator.v1.Admin/FinishRecovery"
 	Admin_Clients_FullMethodName              = "/percolator.v1.Admin/Clients"
 	Admin_DisconnectClient_FullMethodName     = "/percolator.v1.Admin/DisconnectClient"
@@ -113,6 +114,8 @@ type AdminClient interface {
 	ReplayParked(ctx context.Context, in *ReplayParkedRequest, opts ...grpc.CallOption) (*ReplayParkedResponse, error)
 	// Runs an observer again for one row with a parked notification.
 	ReplayRow(ctx context.Context, in *ReplayRowRequest, opts ...grpc.CallOption) (*ReplayRowResponse, error)
+	// ObserverRun says what the last run of an observer for a row has read and written, as far as a node remembers.
+	ObserverRun(ctx context.Context, in *ObserverRunRequest, opts ...grpc.CallOption) (*ObserverRunResponse, error)
 	// Records that the cluster was verified after a recovery from the loss of a quorum.
 	FinishRecovery(ctx context.Context, in *FinishRecoveryRequest, opts ...grpc.CallOption) (*FinishRecoveryResponse, error)
 	// Lists the connections of clients to all nodes.
@@ -399,6 +402,16 @@ func (c *adminClient) ReplayRow(ctx context.Context, in *ReplayRowRequest, opts 
 	return out, nil
 }
 
+func (c *adminClient) ObserverRun(ctx context.Context, in *ObserverRunRequest, opts ...grpc.CallOption) (*ObserverRunResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ObserverRunResponse)
+	err := c.cc.Invoke(ctx, Admin_ObserverRun_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminClient) FinishRecovery(ctx context.Context, in *FinishRecoveryRequest, opts ...grpc.CallOption) (*FinishRecoveryResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(FinishRecoveryResponse)
@@ -491,6 +504,8 @@ type AdminServer interface {
 	ReplayParked(context.Context, *ReplayParkedRequest) (*ReplayParkedResponse, error)
 	// Runs an observer again for one row with a parked notification.
 	ReplayRow(context.Context, *ReplayRowRequest) (*ReplayRowResponse, error)
+	// ObserverRun says what the last run of an observer for a row has read and written, as far as a node remembers.
+	ObserverRun(context.Context, *ObserverRunRequest) (*ObserverRunResponse, error)
 	// Records that the cluster was verified after a recovery from the loss of a quorum.
 	FinishRecovery(context.Context, *FinishRecoveryRequest) (*FinishRecoveryResponse, error)
 	// Lists the connections of clients to all nodes.
@@ -587,6 +602,9 @@ func (UnimplementedAdminServer) ReplayParked(context.Context, *ReplayParkedReque
 }
 func (UnimplementedAdminServer) ReplayRow(context.Context, *ReplayRowRequest) (*ReplayRowResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReplayRow not implemented")
+}
+func (UnimplementedAdminServer) ObserverRun(context.Context, *ObserverRunRequest) (*ObserverRunResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ObserverRun not implemented")
 }
 func (UnimplementedAdminServer) FinishRecovery(context.Context, *FinishRecoveryRequest) (*FinishRecoveryResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method FinishRecovery not implemented")
@@ -1104,6 +1122,24 @@ func _Admin_ReplayRow_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Admin_ObserverRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ObserverRunRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).ObserverRun(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_ObserverRun_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).ObserverRun(ctx, req.(*ObserverRunRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Admin_FinishRecovery_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(FinishRecoveryRequest)
 	if err := dec(in); err != nil {
@@ -1272,6 +1308,10 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReplayRow",
 			Handler:    _Admin_ReplayRow_Handler,
+		},
+		{
+			MethodName: "ObserverRun",
+			Handler:    _Admin_ObserverRun_Handler,
 		},
 		{
 			MethodName: "FinishRecovery",

@@ -1064,7 +1064,10 @@ type NodeStatusRequest struct {
 	// Answer with only node_id, incarnation and observers.
 	Observers bool `protobuf:"varint,3,opt,name=observers,proto3" json:"observers,omitempty"`
 	// Answer with only node_id, incarnation and clients.
-	Clients       bool `protobuf:"varint,10,opt,name=clients,proto3" json:"clients,omitempty"`
+	Clients bool `protobuf:"varint,10,opt,name=clients,proto3" json:"clients,omitempty"`
+	// The answer has node_id, incarnation and run alone: what this observer's last run for this row has read and written.
+	RunObserver   string `protobuf:"bytes,11,opt,name=run_observer,json=runObserver,proto3" json:"run_observer,omitempty"`
+	RunRow        []byte `protobuf:"bytes,12,opt,name=run_row,json=runRow,proto3" json:"run_row,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1127,6 +1130,20 @@ func (x *NodeStatusRequest) GetClients() bool {
 	return false
 }
 
+func (x *NodeStatusRequest) GetRunObserver() string {
+	if x != nil {
+		return x.RunObserver
+	}
+	return ""
+}
+
+func (x *NodeStatusRequest) GetRunRow() []byte {
+	if x != nil {
+		return x.RunRow
+	}
+	return nil
+}
+
 type NodeStatusResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
@@ -1170,6 +1187,7 @@ type NodeStatusResponse struct {
 	Stale         *StaleStatus           `protobuf:"bytes,63,opt,name=stale,proto3" json:"stale,omitempty"`                              // unset: no stale replica found since the process started
 	MaxTablets    uint64                 `protobuf:"varint,70,opt,name=max_tablets,json=maxTablets,proto3" json:"max_tablets,omitempty"` // the policy's limit, as known to the node; 0: an earlier build
 	Clients       []*ClientConnection    `protobuf:"bytes,71,rep,name=clients,proto3" json:"clients,omitempty"`                          // of this node, if requested
+	Run           *ObserverRun           `protobuf:"bytes,72,opt,name=run,proto3" json:"run,omitempty"`                                  // if requested, and remembered
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1473,6 +1491,13 @@ func (x *NodeStatusResponse) GetMaxTablets() uint64 {
 func (x *NodeStatusResponse) GetClients() []*ClientConnection {
 	if x != nil {
 		return x.Clients
+	}
+	return nil
+}
+
+func (x *NodeStatusResponse) GetRun() *ObserverRun {
+	if x != nil {
+		return x.Run
 	}
 	return nil
 }
@@ -2815,6 +2840,151 @@ func (x *ObserverStatus) GetRows() []*ObserverRow {
 	return nil
 }
 
+// What a run that has committed has read and written: columns, the first 16 of either kind.
+type ObserverRun struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	StartTs       uint64                 `protobuf:"varint,1,opt,name=start_ts,json=startTs,proto3" json:"start_ts,omitempty"`
+	Read          []*TableColumn         `protobuf:"bytes,2,rep,name=read,proto3" json:"read,omitempty"`
+	Wrote         []*TableColumn         `protobuf:"bytes,3,rep,name=wrote,proto3" json:"wrote,omitempty"`
+	MoreRead      bool                   `protobuf:"varint,4,opt,name=more_read,json=moreRead,proto3" json:"more_read,omitempty"`
+	MoreWrote     bool                   `protobuf:"varint,5,opt,name=more_wrote,json=moreWrote,proto3" json:"more_wrote,omitempty"`
+	Cells         uint64                 `protobuf:"varint,6,opt,name=cells,proto3" json:"cells,omitempty"` // that were written
+	Batch         uint32                 `protobuf:"varint,7,opt,name=batch,proto3" json:"batch,omitempty"` // changes that the run handled together; read and wrote are of all of them
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObserverRun) Reset() {
+	*x = ObserverRun{}
+	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObserverRun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObserverRun) ProtoMessage() {}
+
+func (x *ObserverRun) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObserverRun.ProtoReflect.Descriptor instead.
+func (*ObserverRun) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *ObserverRun) GetStartTs() uint64 {
+	if x != nil {
+		return x.StartTs
+	}
+	return 0
+}
+
+func (x *ObserverRun) GetRead() []*TableColumn {
+	if x != nil {
+		return x.Read
+	}
+	return nil
+}
+
+func (x *ObserverRun) GetWrote() []*TableColumn {
+	if x != nil {
+		return x.Wrote
+	}
+	return nil
+}
+
+func (x *ObserverRun) GetMoreRead() bool {
+	if x != nil {
+		return x.MoreRead
+	}
+	return false
+}
+
+func (x *ObserverRun) GetMoreWrote() bool {
+	if x != nil {
+		return x.MoreWrote
+	}
+	return false
+}
+
+func (x *ObserverRun) GetCells() uint64 {
+	if x != nil {
+		return x.Cells
+	}
+	return 0
+}
+
+func (x *ObserverRun) GetBatch() uint32 {
+	if x != nil {
+		return x.Batch
+	}
+	return 0
+}
+
+type TableColumn struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Table         string                 `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
+	Column        []byte                 `protobuf:"bytes,2,opt,name=column,proto3" json:"column,omitempty"` // unset: all, by a scan
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TableColumn) Reset() {
+	*x = TableColumn{}
+	mi := &file_percolator_v1_service_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TableColumn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TableColumn) ProtoMessage() {}
+
+func (x *TableColumn) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TableColumn.ProtoReflect.Descriptor instead.
+func (*TableColumn) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *TableColumn) GetTable() string {
+	if x != nil {
+		return x.Table
+	}
+	return ""
+}
+
+func (x *TableColumn) GetColumn() []byte {
+	if x != nil {
+		return x.Column
+	}
+	return nil
+}
+
 // A row whose observer runs for long, or repeatedly, on the reporting node.
 type ObserverRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2832,7 +3002,7 @@ type ObserverRow struct {
 
 func (x *ObserverRow) Reset() {
 	*x = ObserverRow{}
-	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	mi := &file_percolator_v1_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2844,7 +3014,7 @@ func (x *ObserverRow) String() string {
 func (*ObserverRow) ProtoMessage() {}
 
 func (x *ObserverRow) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	mi := &file_percolator_v1_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2857,7 +3027,7 @@ func (x *ObserverRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverRow.ProtoReflect.Descriptor instead.
 func (*ObserverRow) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{37}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ObserverRow) GetRow() []byte {
@@ -2934,7 +3104,7 @@ type HistoryStatus struct {
 
 func (x *HistoryStatus) Reset() {
 	*x = HistoryStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[38]
+	mi := &file_percolator_v1_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2946,7 +3116,7 @@ func (x *HistoryStatus) String() string {
 func (*HistoryStatus) ProtoMessage() {}
 
 func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[38]
+	mi := &file_percolator_v1_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2959,7 +3129,7 @@ func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryStatus.ProtoReflect.Descriptor instead.
 func (*HistoryStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{38}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *HistoryStatus) GetBound() uint64 {
@@ -3040,7 +3210,7 @@ type BackupHold struct {
 
 func (x *BackupHold) Reset() {
 	*x = BackupHold{}
-	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	mi := &file_percolator_v1_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3052,7 +3222,7 @@ func (x *BackupHold) String() string {
 func (*BackupHold) ProtoMessage() {}
 
 func (x *BackupHold) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	mi := &file_percolator_v1_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3065,7 +3235,7 @@ func (x *BackupHold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupHold.ProtoReflect.Descriptor instead.
 func (*BackupHold) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{39}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *BackupHold) GetBackup() string {
@@ -3111,7 +3281,7 @@ type SplitsStatus struct {
 
 func (x *SplitsStatus) Reset() {
 	*x = SplitsStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[40]
+	mi := &file_percolator_v1_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3123,7 +3293,7 @@ func (x *SplitsStatus) String() string {
 func (*SplitsStatus) ProtoMessage() {}
 
 func (x *SplitsStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[40]
+	mi := &file_percolator_v1_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3136,7 +3306,7 @@ func (x *SplitsStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitsStatus.ProtoReflect.Descriptor instead.
 func (*SplitsStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{40}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SplitsStatus) GetBySize() uint64 {
@@ -3199,7 +3369,7 @@ type PlacementStatus struct {
 
 func (x *PlacementStatus) Reset() {
 	*x = PlacementStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[41]
+	mi := &file_percolator_v1_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3211,7 +3381,7 @@ func (x *PlacementStatus) String() string {
 func (*PlacementStatus) ProtoMessage() {}
 
 func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[41]
+	mi := &file_percolator_v1_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3224,7 +3394,7 @@ func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementStatus.ProtoReflect.Descriptor instead.
 func (*PlacementStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{41}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PlacementStatus) GetTarget() uint32 {
@@ -3357,13 +3527,15 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x04dead\x18\x01 \x01(\bR\x04dead\"<\n" +
 	"\x12SplitTabletRequest\x12\x14\n" +
 	"\x05table\x18\x01 \x01(\tR\x05table\x12\x10\n" +
-	"\x03row\x18\x02 \x01(\fR\x03row\"{\n" +
+	"\x03row\x18\x02 \x01(\fR\x03row\"\xb7\x01\n" +
 	"\x11NodeStatusRequest\x12\x14\n" +
 	"\x05brief\x18\x01 \x01(\bR\x05brief\x12\x18\n" +
 	"\aleading\x18\x02 \x01(\bR\aleading\x12\x1c\n" +
 	"\tobservers\x18\x03 \x01(\bR\tobservers\x12\x18\n" +
 	"\aclients\x18\n" +
-	" \x01(\bR\aclients\"\xba\f\n" +
+	" \x01(\bR\aclients\x12!\n" +
+	"\frun_observer\x18\v \x01(\tR\vrunObserver\x12\x17\n" +
+	"\arun_row\x18\f \x01(\fR\x06runRow\"\xe8\f\n" +
 	"\x12NodeStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -3408,7 +3580,8 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x05stale\x18? \x01(\v2\x1a.percolator.v1.StaleStatusR\x05stale\x12\x1f\n" +
 	"\vmax_tablets\x18F \x01(\x04R\n" +
 	"maxTablets\x129\n" +
-	"\aclients\x18G \x03(\v2\x1f.percolator.v1.ClientConnectionR\aclients\"S\n" +
+	"\aclients\x18G \x03(\v2\x1f.percolator.v1.ClientConnectionR\aclients\x12,\n" +
+	"\x03run\x18H \x01(\v2\x1a.percolator.v1.ObserverRunR\x03run\"S\n" +
 	"\vStaleStatus\x12\x18\n" +
 	"\awaiting\x18\x01 \x01(\rR\awaiting\x12\x14\n" +
 	"\x05found\x18\x02 \x01(\rR\x05found\x12\x14\n" +
@@ -3532,7 +3705,19 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x05limit\x18\x12 \x01(\rR\x05limit\x12\x1c\n" +
 	"\tcontended\x18\x18 \x01(\rR\tcontended\x12\x1a\n" +
 	"\bunserved\x18\x1a \x01(\rR\bunserved\x12.\n" +
-	"\x04rows\x18\x19 \x03(\v2\x1a.percolator.v1.ObserverRowR\x04rows\"\xd3\x01\n" +
+	"\x04rows\x18\x19 \x03(\v2\x1a.percolator.v1.ObserverRowR\x04rows\"\xf2\x01\n" +
+	"\vObserverRun\x12\x19\n" +
+	"\bstart_ts\x18\x01 \x01(\x04R\astartTs\x12.\n" +
+	"\x04read\x18\x02 \x03(\v2\x1a.percolator.v1.TableColumnR\x04read\x120\n" +
+	"\x05wrote\x18\x03 \x03(\v2\x1a.percolator.v1.TableColumnR\x05wrote\x12\x1b\n" +
+	"\tmore_read\x18\x04 \x01(\bR\bmoreRead\x12\x1d\n" +
+	"\n" +
+	"more_wrote\x18\x05 \x01(\bR\tmoreWrote\x12\x14\n" +
+	"\x05cells\x18\x06 \x01(\x04R\x05cells\x12\x14\n" +
+	"\x05batch\x18\a \x01(\rR\x05batch\";\n" +
+	"\vTableColumn\x12\x14\n" +
+	"\x05table\x18\x01 \x01(\tR\x05table\x12\x16\n" +
+	"\x06column\x18\x02 \x01(\fR\x06column\"\xd3\x01\n" +
 	"\vObserverRow\x12\x10\n" +
 	"\x03row\x18\x01 \x01(\fR\x03row\x12\x1d\n" +
 	"\n" +
@@ -3613,7 +3798,7 @@ func file_percolator_v1_service_proto_rawDescGZIP() []byte {
 	return file_percolator_v1_service_proto_rawDescData
 }
 
-var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_percolator_v1_service_proto_goTypes = []any{
 	(*Operation)(nil),           // 0: percolator.v1.Operation
 	(*OperationBatch)(nil),      // 1: percolator.v1.OperationBatch
@@ -3652,85 +3837,90 @@ var file_percolator_v1_service_proto_goTypes = []any{
 	(*HoldHistoryRequest)(nil),  // 34: percolator.v1.HoldHistoryRequest
 	(*HoldHistoryResponse)(nil), // 35: percolator.v1.HoldHistoryResponse
 	(*ObserverStatus)(nil),      // 36: percolator.v1.ObserverStatus
-	(*ObserverRow)(nil),         // 37: percolator.v1.ObserverRow
-	(*HistoryStatus)(nil),       // 38: percolator.v1.HistoryStatus
-	(*BackupHold)(nil),          // 39: percolator.v1.BackupHold
-	(*SplitsStatus)(nil),        // 40: percolator.v1.SplitsStatus
-	(*PlacementStatus)(nil),     // 41: percolator.v1.PlacementStatus
-	nil,                         // 42: percolator.v1.PlacementStatus.BlockedNodesEntry
-	(*TabletRequest)(nil),       // 43: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),      // 44: percolator.v1.TabletResponse
-	(*TabletDescriptor)(nil),    // 45: percolator.v1.TabletDescriptor
-	(*Worker)(nil),              // 46: percolator.v1.Worker
-	(*StatusResponse)(nil),      // 47: percolator.v1.StatusResponse
-	(*BuildVersions)(nil),       // 48: percolator.v1.BuildVersions
-	(*ClusterVersion)(nil),      // 49: percolator.v1.ClusterVersion
-	(*ObserverInfo)(nil),        // 50: percolator.v1.ObserverInfo
-	(*Catalogue)(nil),           // 51: percolator.v1.Catalogue
-	(*SplitResponse)(nil),       // 52: percolator.v1.SplitResponse
+	(*ObserverRun)(nil),         // 37: percolator.v1.ObserverRun
+	(*TableColumn)(nil),         // 38: percolator.v1.TableColumn
+	(*ObserverRow)(nil),         // 39: percolator.v1.ObserverRow
+	(*HistoryStatus)(nil),       // 40: percolator.v1.HistoryStatus
+	(*BackupHold)(nil),          // 41: percolator.v1.BackupHold
+	(*SplitsStatus)(nil),        // 42: percolator.v1.SplitsStatus
+	(*PlacementStatus)(nil),     // 43: percolator.v1.PlacementStatus
+	nil,                         // 44: percolator.v1.PlacementStatus.BlockedNodesEntry
+	(*TabletRequest)(nil),       // 45: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),      // 46: percolator.v1.TabletResponse
+	(*TabletDescriptor)(nil),    // 47: percolator.v1.TabletDescriptor
+	(*Worker)(nil),              // 48: percolator.v1.Worker
+	(*StatusResponse)(nil),      // 49: percolator.v1.StatusResponse
+	(*BuildVersions)(nil),       // 50: percolator.v1.BuildVersions
+	(*ClusterVersion)(nil),      // 51: percolator.v1.ClusterVersion
+	(*ObserverInfo)(nil),        // 52: percolator.v1.ObserverInfo
+	(*Catalogue)(nil),           // 53: percolator.v1.Catalogue
+	(*SplitResponse)(nil),       // 54: percolator.v1.SplitResponse
 }
 var file_percolator_v1_service_proto_depIdxs = []int32{
-	43, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
+	45, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
 	0,  // 1: percolator.v1.OperationBatch.operations:type_name -> percolator.v1.Operation
-	44, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
+	46, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
 	2,  // 3: percolator.v1.OperationResults.results:type_name -> percolator.v1.OperationResult
-	45, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
+	47, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
 	8,  // 5: percolator.v1.Table.restoring:type_name -> percolator.v1.RestoreMark
 	8,  // 6: percolator.v1.Table.restored:type_name -> percolator.v1.RestoreMark
 	9,  // 7: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
 	9,  // 8: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
-	46, // 9: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
-	47, // 10: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
+	48, // 9: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
+	49, // 10: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
 	36, // 11: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
-	38, // 12: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
-	41, // 13: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
+	40, // 12: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
+	43, // 13: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
 	31, // 14: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
 	30, // 15: percolator.v1.NodeStatusResponse.certificates:type_name -> percolator.v1.CertificateStatus
 	27, // 16: percolator.v1.NodeStatusResponse.log:type_name -> percolator.v1.LogStatus
-	48, // 17: percolator.v1.NodeStatusResponse.versions:type_name -> percolator.v1.BuildVersions
-	49, // 18: percolator.v1.NodeStatusResponse.agreed:type_name -> percolator.v1.ClusterVersion
-	40, // 19: percolator.v1.NodeStatusResponse.splits:type_name -> percolator.v1.SplitsStatus
+	50, // 17: percolator.v1.NodeStatusResponse.versions:type_name -> percolator.v1.BuildVersions
+	51, // 18: percolator.v1.NodeStatusResponse.agreed:type_name -> percolator.v1.ClusterVersion
+	42, // 19: percolator.v1.NodeStatusResponse.splits:type_name -> percolator.v1.SplitsStatus
 	26, // 20: percolator.v1.NodeStatusResponse.jobs:type_name -> percolator.v1.Job
 	25, // 21: percolator.v1.NodeStatusResponse.roleless:type_name -> percolator.v1.RolelessCertificate
 	24, // 22: percolator.v1.NodeStatusResponse.revoked:type_name -> percolator.v1.RevokedStatus
 	22, // 23: percolator.v1.NodeStatusResponse.stale:type_name -> percolator.v1.StaleStatus
 	23, // 24: percolator.v1.NodeStatusResponse.clients:type_name -> percolator.v1.ClientConnection
-	32, // 25: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
-	50, // 26: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
-	36, // 27: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
-	33, // 28: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
-	37, // 29: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
-	39, // 30: percolator.v1.HistoryStatus.backup_holds:type_name -> percolator.v1.BackupHold
-	42, // 31: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
-	1,  // 32: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
-	4,  // 33: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
-	6,  // 34: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
-	10, // 35: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
-	12, // 36: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
-	14, // 37: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
-	16, // 38: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
-	17, // 39: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
-	19, // 40: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
-	20, // 41: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
-	28, // 42: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
-	34, // 43: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
-	3,  // 44: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
-	5,  // 45: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
-	7,  // 46: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
-	11, // 47: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
-	13, // 48: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
-	15, // 49: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
-	51, // 50: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
-	18, // 51: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
-	52, // 52: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
-	21, // 53: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
-	29, // 54: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
-	35, // 55: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
-	44, // [44:56] is the sub-list for method output_type
-	32, // [32:44] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	37, // 25: percolator.v1.NodeStatusResponse.run:type_name -> percolator.v1.ObserverRun
+	32, // 26: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
+	52, // 27: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
+	36, // 28: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
+	33, // 29: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
+	39, // 30: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
+	38, // 31: percolator.v1.ObserverRun.read:type_name -> percolator.v1.TableColumn
+	38, // 32: percolator.v1.ObserverRun.wrote:type_name -> percolator.v1.TableColumn
+	41, // 33: percolator.v1.HistoryStatus.backup_holds:type_name -> percolator.v1.BackupHold
+	44, // 34: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
+	1,  // 35: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
+	4,  // 36: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
+	6,  // 37: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
+	10, // 38: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
+	12, // 39: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
+	14, // 40: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
+	16, // 41: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
+	17, // 42: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
+	19, // 43: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
+	20, // 44: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
+	28, // 45: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
+	34, // 46: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
+	3,  // 47: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
+	5,  // 48: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
+	7,  // 49: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
+	11, // 50: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
+	13, // 51: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
+	15, // 52: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
+	53, // 53: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
+	18, // 54: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
+	54, // 55: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
+	21, // 56: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
+	29, // 57: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
+	35, // 58: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
+	47, // [47:59] is the sub-list for method output_type
+	35, // [35:47] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_service_proto_init() }
@@ -3745,7 +3935,7 @@ func file_percolator_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_service_proto_rawDesc), len(file_percolator_v1_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   43,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,7 +22,8 @@ func WhyCommand(d *shell.Deps) *cobra.Command {
 		Long: `Explain why an observer did or did not run for a row, what to do about it, and on what
 evidence: the observer's state, the newest change of the
 observed cell, the acknowledgment of the last run, the notification, locks in the way with what
-has become of their transactions, and the node's queues.
+has become of their transactions, and the node's queues. Where a node still remembers the last run, it
+also says which columns that has read and written ("effects").
 
 The argument order of earlier versions, TABLE ROW OBSERVER, is also accepted.
 
