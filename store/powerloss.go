@@ -28,28 +28,21 @@ func (s *Store) Reopen(dice *rand.Rand) (*Store, error) {
 	}
 	n := newStore(s.opts)
 	n.stamp.version = s.Version()
-	left, err := s.copyRemains(n, dice)
+	// Without a checkpoint during the copy. The state goes first, so that the log contains the
+	// entries of all effects in the copy.
+	s.checkpoints.taking.Lock()
+	left, err := s.remains(dice)
+	if err == nil {
+		n.log, err = s.log.Reopen(dice != nil)
+	}
+	s.checkpoints.taking.Unlock()
 	if err != nil {
-		return nil, fmt.Errorf("store: copy the state after the crash: %w", err)
+		return nil, fmt.Errorf("store: copy the files as a crash would leave them: %w", err)
 	}
 	if err := n.openState(left); err != nil {
 		return nil, err
 	}
 	return n, nil
-}
-
-// copyRemains opens n's log with the remains of s's, and returns the remains of the state. It
-// excludes checkpoints during the copy. It copies the state first, so that the log contains
-// the entries of all effects in the copy.
-func (s *Store) copyRemains(n *Store, dice *rand.Rand) (*remains, error) {
-	s.checkpoints.taking.Lock()
-	defer s.checkpoints.taking.Unlock()
-	left, err := s.remains(dice)
-	if err != nil {
-		return nil, err
-	}
-	n.log, err = s.log.Reopen(dice != nil)
-	return left, err
 }
 
 // markDurable records that everything visible now is durable, and pins these versions.
@@ -67,10 +60,9 @@ func (s *Store) markDurable() {
 func (s *Store) beginCrashes(left *remains) error {
 	d := s.state
 	if left == nil {
-		s.checkpoints.durable = d.seq.pin()
-		return nil
+		left = &remains{durable: d.seq.visible, visible: d.seq.visible}
 	}
-	if err := d.fill(left); err != nil {
+	if err := left.write(d.db); err != nil {
 		return fmt.Errorf("store: fill the state: %w", err)
 	}
 	d.writer.chunks = hasChunks(d.db, left.visible)
@@ -98,10 +90,9 @@ type remains struct {
 
 // keyVersion is one version of a key.
 type keyVersion struct {
-	seq        uint64
-	key, value []byte
-	meta       byte
-	deleted    bool
+	seq     uint64
+	entry   *badger.Entry
+	deleted bool
 }
 
 // remains copies the part of the state that survives: all of it if dice is nil.
@@ -122,15 +113,15 @@ func (s *Store) remains(dice *rand.Rand) (*remains, error) {
 		if dice != nil && (bytes.Equal(item.Key(), chosen) || !survives(item.Version())) {
 			continue
 		}
-		v := keyVersion{
-			seq: item.Version(), key: item.KeyCopy(nil),
-			meta: item.UserMeta(), deleted: item.IsDeletedOrExpired(),
-		}
-		if v.value, err = item.ValueCopy(nil); err != nil {
+		chosen = item.KeyCopy(nil)
+		value, err := item.ValueCopy(nil)
+		if err != nil {
 			return nil, err
 		}
-		chosen = v.key
-		left.versions = append(left.versions, v)
+		left.versions = append(left.versions, keyVersion{
+			item.Version(), &badger.Entry{Key: chosen, Value: value, UserMeta: item.UserMeta()},
+			item.IsDeletedOrExpired(),
+		})
 	}
 	if dice != nil {
 		left.durable = left.visible
@@ -166,21 +157,17 @@ func survivors(dice *rand.Rand, durable, visible uint64) func(version uint64) bo
 	return func(version uint64) bool { return version <= durable }
 }
 
-// fill writes the remains of a state into an empty database.
-func (d *database) fill(left *remains) error {
-	slices.SortStableFunc(left.versions, func(a, b keyVersion) int {
-		return cmp.Compare(a.seq, b.seq)
-	})
-	b := d.db.NewManagedWriteBatch()
+// write writes the versions into an empty database, in the order of their commits.
+func (r *remains) write(db *badger.DB) error {
+	slices.SortStableFunc(r.versions, func(a, b keyVersion) int { return cmp.Compare(a.seq, b.seq) })
+	b := db.NewManagedWriteBatch()
 	defer b.Cancel()
-	for _, v := range left.versions {
-		var err error
+	for _, v := range r.versions {
+		write := b.SetEntryAt
 		if v.deleted {
-			err = b.DeleteAt(v.key, v.seq)
-		} else {
-			err = b.SetEntryAt(&badger.Entry{Key: v.key, Value: v.value, UserMeta: v.meta}, v.seq)
+			write = func(e *badger.Entry, seq uint64) error { return b.DeleteAt(e.Key, seq) }
 		}
-		if err != nil {
+		if err := write(v.entry, v.seq); err != nil {
 			return err
 		}
 	}
