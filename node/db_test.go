@@ -51,3 +51,32 @@ func TestHandlesAreTheirOwners(t *testing.T) {
 		}
 	}
 }
+
+// TestMaxRetriesOfNewTable: a run that finds that its table was dropped and created again is no
+// retry after a conflict.
+func TestMaxRetriesOfNewTable(t *testing.T) {
+	ctx := within(t, time.Minute)
+	col := percolator.Column{Table: "t", Name: "c"}
+	n := open(t, "", nil)
+	db, err := percolator.Dial(ctx, []string{n.Addr()}, percolator.ClientConfig{Insecure: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	runs := 0
+	set := func() error {
+		return db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+			runs++
+			tx.Set("a", col, nil)
+			return nil
+		}, percolator.MaxRetries(0))
+	}
+	spec := percolator.TableSpec{Name: "t"}
+	if err := errors.Join(n.DB().CreateTable(ctx, spec), set(), n.DB().DropTable(ctx, "t"),
+		n.DB().CreateTable(ctx, spec)); err != nil {
+		t.Fatal(err)
+	}
+	if err := set(); err != nil || runs != 3 {
+		t.Errorf("%d runs, want 3, the second with the dropped table: %v", runs, err)
+	}
+}

@@ -161,14 +161,14 @@ func (c *Client) runAgain(ctx context.Context, o Options, span *tracing.Span,
 		if !again {
 			return ts, err
 		}
-		if runs == o.Runs {
-			return 0, &RetryError{Retries: runs - 1, Err: err}
-		}
 		if errors.Is(err, errTableGone) { // dropped and created again since the name was looked up?
 			if renamed {
 				return 0, err
 			}
 			renamed = true
+			runs-- // no other transaction was in the way
+		} else if runs == o.Runs {
+			return 0, &RetryError{Retries: runs - 1, Err: err}
 		}
 		// fn runs again with a new start timestamp and reads again: its buffered writes came
 		// from its earlier reads (invariant 9 of design section 4).
