@@ -54,7 +54,11 @@ func TestWaitForNamesWhatWaitsForNobody(t *testing.T) {
 	expect := func(at percolator.Timestamp, want string) {
 		t.Helper()
 		left, err := db.WaitFor(ctx, at)
-		if got := fmt.Sprint(left); err != nil || got != want {
+		counts := []string{}
+		for _, o := range left {
+			counts = append(counts, fmt.Sprintf("{%s %d %d}", o.Name, o.Parked, o.Held))
+		}
+		if got := fmt.Sprint(counts); err != nil || got != want {
 			t.Errorf("left are %s, %v; want %s", got, err, want)
 		}
 	}

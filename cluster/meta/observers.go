@@ -230,8 +230,8 @@ func observer(c *pb.Catalogue, name string) (*pb.ObserverInfo, error) {
 }
 
 // ForgetObserver removes a retired observer from the catalogue, together with the record of its
-// back-fill; its name and its notify entries can then be used again. The caller has removed its notifications
-// after every tablet applied the retirement. An observer already removed is no error.
+// back-fill; its name and its notify entries can then be used again. The caller has removed its
+// notifications after every tablet applied the retirement. An observer already removed is no error.
 func (obs *Observers) ForgetObserver(ctx context.Context, name string) error {
 	return obs.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		o, err := observer(c, name)

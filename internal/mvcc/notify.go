@@ -154,8 +154,8 @@ func (e *effects) end(table TableID, origin, end Timestamp) {
 }
 
 // acknowledge clears the notifications that the committed acknowledgments are for, as
-// ClearNotify does (docs/adr/0048): those of the acknowledgments' observers alone. It comes after all other effects of the operation: a
-// cell that the transaction itself has changed stays dirty.
+// ClearNotify does (docs/adr/0048): those of the acknowledgments' observers alone. It comes after
+// all other effects of the operation: a cell that the transaction itself has changed stays dirty.
 func (e *effects) acknowledge(v View) error {
 	if len(e.acks) == 0 {
 		return nil
