@@ -55,7 +55,7 @@ func (a *Admin) Nodes(ctx context.Context) ([]ClusterNode, error) {
 }
 
 // Tablets returns the tablets that hold rows of the table, in row order. A tablet that splits or
-// moves meanwhile is returned as it was before or is afterwards. It returns ErrNoTable. Role:
+// moves during the call is returned in its state before or after that. It returns ErrNoTable. Role:
 // reader.
 func (a *Admin) Tablets(ctx context.Context, table string) ([]Tablet, error) {
 	if err := a.db.check(); err != nil {

@@ -80,7 +80,7 @@ func (a *Admin) timers(ctx context.Context, at mvcc.Timestamp,
 
 // CancelTimer removes a timer that Timers has returned. It returns false if there is no such timer:
 // it has fired, was cancelled, or has another due time now, as while the node of its row is down;
-// Timers then returns it anew. Role: operator.
+// then Timers returns it again. Role: operator.
 func (a *Admin) CancelTimer(ctx context.Context, t Timer) (cancelled bool, err error) {
 	err = a.db.Transact(ctx, func(ctx context.Context, tx *Tx) error {
 		at, err := tx.t.Start(ctx)

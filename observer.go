@@ -130,11 +130,11 @@ func Deadline(d time.Duration) ObserverOption { return func(o *ObserverSpec) { o
 // MaxAttempts sets the number of failed runs after which a notification is parked. Defaults to 10.
 func MaxAttempts(n int) ObserverOption { return func(o *ObserverSpec) { o.MaxAttempts = n } }
 
-// Strong registers an observer of a data column: at most one of its transactions commits
-// per change, and several changes may be collapsed into one run (§2.4). A column may have
-// several observers, of one program or of several. Each sees every change and works by
-// itself: one that is slow, paused or has a change parked does not delay the others, and
-// nothing orders their runs. Err reports an invalid registration.
+// Strong registers an observer of a data column: at most one of its transactions commits per
+// change, and several changes may be collapsed into one run (§2.4). A column may have several
+// observers, of one program or of several. Each sees every change and runs independently: one that
+// is slow, paused or has a change parked does not delay the others, and nothing orders their runs.
+// Err reports an invalid registration.
 func (r *Registry) Strong(name string, col Column, fn ObserverFunc, opts ...ObserverOption) {
 	r.add(ObserverSpec{Name: name, Column: col, Func: fn}, opts)
 }

@@ -16,7 +16,7 @@ type Pending struct {
 	// Parked is the number of notifications that failed too often. They run again after a
 	// replay or a newer change.
 	Parked uint64
-	// Observers has the counts of every observer of the cluster.
+	// Observers contains the counts of every observer of the cluster.
 	Observers []ObserverPending
 }
 

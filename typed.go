@@ -59,8 +59,8 @@ func (e *CodecError) Error() string {
 func (e *CodecError) Unwrap() error { return e.Err }
 
 // Typed returns a TypedColumn with the codec, such as Typed(col, Integer[int]()). Without a codec,
-// as in Typed[[]float32](col), values are stored as JSON, or as they are if T is []byte. Typed
-// panics if it is given several codecs.
+// as in Typed[[]float32](col), values are stored as JSON, or unchanged if T is []byte. Typed panics
+// if it is given several codecs.
 func Typed[T any](col Column, codec ...Codec[T]) TypedColumn[T] {
 	switch len(codec) {
 	case 0:
@@ -187,10 +187,10 @@ func Integer[T ~int | ~int8 | ~int16 | ~int32 | ~int64 |
 	return integerCodec[T]{}
 }
 
-// Bytes returns a codec that stores byte slices as they are. A decoded value belongs to the caller.
+// Bytes returns a codec that stores byte slices unchanged. A decoded value belongs to the caller.
 func Bytes() Codec[[]byte] { return bytesCodec{} }
 
-// Text returns a codec that stores strings as they are. It accepts any bytes.
+// Text returns a codec that stores strings unchanged. It accepts any bytes.
 func Text[T ~string]() Codec[T] { return textCodec[T]{} }
 
 type jsonCodec[T any] struct{}

@@ -38,7 +38,7 @@ type CreateOptions struct {
 	Resumed func(name string)
 }
 
-// Create makes a backup, or resumes the interrupted one, and returns its manifest.
+// Create creates a backup, or resumes an interrupted one, and returns its manifest.
 func Create(ctx context.Context, c *txn.Client, l *Location, o CreateOptions) (*Manifest, error) {
 	m := &backupRun{work: newWork(c, l, o.Options), options: o}
 	defer m.unpin()

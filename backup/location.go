@@ -118,7 +118,7 @@ func (l *Location) write(ctx context.Context, name string, ifAbsent bool,
 	return l.sync(name)
 }
 
-// sync makes a file of a directory, and its name, durable.
+// sync makes a file and its directory entry durable.
 func (l *Location) sync(name string) error {
 	if l.dir == "" {
 		return nil

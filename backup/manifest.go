@@ -59,8 +59,8 @@ type Manifest struct {
 	// Policy is the cluster's policy as JSON; absent if it had none.
 	Policy json.RawMessage `json:"policy,omitempty"`
 	Files  []File          `json:"files"` // in the order of tables and ranges, which cover each table
-	// HasPending means that Pending has the timers and weak notifications of the tables. Backups
-	// of earlier builds, and by certificates other than an operator's, have none.
+	// HasPending reports that Pending contains the timers and weak notifications of the tables.
+	// Backups of earlier builds, and by certificates other than an operator's, contain none.
 	HasPending bool   `json:"has_pending,omitempty"`
 	Pending    []File `json:"pending,omitempty"`
 
@@ -107,7 +107,7 @@ func (m *Manifest) Size() (size, records int64) {
 	return size, records
 }
 
-// has reports whether the backup has the table with the id.
+// has reports whether the backup contains the table with the id.
 func (m *Manifest) has(id uint32) bool {
 	return slices.ContainsFunc(m.Tables, func(t Table) bool { return t.ID == id })
 }

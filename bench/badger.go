@@ -19,7 +19,7 @@ const (
 	readTxn       = "read txn"
 )
 
-// keysPerCaller is the number of cells that each caller uses in turn.
+// keysPerCaller is the number of cells that each caller uses in rotation.
 const keysPerCaller = 2000
 
 // kinds returns the kinds in the order of measurement: the ones compared most are adjacent.

@@ -95,7 +95,7 @@ func measure(ctx context.Context, o options, k kind, callers int) (figure, error
 	return f, errors.Join(err, stop(), s.close())
 }
 
-// load has the callers repeat the operation for the duration, after a short warm-up.
+// load makes the callers repeat the operation for the duration, after a short warm-up.
 func load(ctx context.Context, s subject, callers int, d time.Duration) (f figure, err error) {
 	f.Figure, err = turns.Repeat(ctx, callers, d/5, d, s.do)
 	f.tablet, f.synced = s.batches()

@@ -40,8 +40,8 @@ type Members interface {
 	Alive() []Member
 	// Member returns one of them, false if the node is not believed to be alive.
 	Member(node uint64) (Member, bool)
-	// Dead reports whether the incarnation is known to have ended: it was seen to die, or a
-	// later one was seen. An incarnation that was never heard of is not known dead (design
+	// Dead reports whether the incarnation is known to have ended: gossip reported its death, or a
+	// later one exists. An incarnation that was never a member is not known to be dead (design
 	// section 4, invariant 7).
 	Dead(w mvcc.Worker) bool
 	// Watch calls fn after a member has come, gone or changed, until cancel is called. fn must

@@ -75,8 +75,8 @@ func (p *PeerNodes) IsAlive(node uint64) bool {
 	return alive
 }
 
-// NoteEvent tells the link which incarnations of the node have ended, and counts lost nodes.
-// The event is about another node, and this node has a link.
+// NoteEvent reports to the link which incarnations of the node have ended, and counts lost nodes.
+// The event must concern another node, and this node must have a link.
 func (p *PeerNodes) NoteEvent(e MemberEvent) {
 	if e.Alive {
 		p.link.Down(e.Member.NodeID, e.Member.Incarnation-1) // earlier incarnations have ended
@@ -86,7 +86,7 @@ func (p *PeerNodes) NoteEvent(e MemberEvent) {
 	p.link.Down(e.Member.NodeID, e.Member.Incarnation)
 }
 
-// Lost returns how many times gossip has reported that another node has died or left.
+// Lost returns the number of times that gossip has reported another node dead or gone.
 func (p *PeerNodes) Lost() uint64 { return p.lost.Load() }
 
 // Call sends a request to a node and waits for the response. A response that is an error is

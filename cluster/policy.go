@@ -45,7 +45,7 @@ type PolicyView struct {
 type PolicyConfig struct {
 	// Own is the policy that the configuration of this node describes.
 	Own *pb.Policy
-	// Given has the names of the settings that were chosen rather than defaulted.
+	// Given contains the names of the settings that were set explicitly.
 	Given map[string]bool
 	// CheckHistory returns an error if an observer may run longer than history is kept.
 	CheckHistory func(history time.Duration) error
@@ -104,8 +104,8 @@ func (p *PolicyView) Read(ctx context.Context) (*pb.Policy, error) {
 	return p.Now(), p.Learn(read)
 }
 
-// Learn keeps a policy if it is newer than the known one, and then calls changed. It tells the
-// gate every time, since the store may have failed to record a version before.
+// Learn keeps a policy if it is newer than the known one, and then calls changed. It passes the
+// versions to the gate every time, because the store may have failed to record one before.
 func (p *PolicyView) Learn(read *pb.Policy) error {
 	before := p.Now().GetVersion()
 	if p.note(read); p.Now().GetVersion() != before {

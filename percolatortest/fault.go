@@ -132,7 +132,7 @@ func (i *Injection) take(observer string, start uint64) bool {
 	return true
 }
 
-// faults has the injections of a node, which survive its restarts.
+// faults contains the injections of a node, which survive its restarts.
 type faults struct {
 	mu   sync.Mutex
 	list []*Injection

@@ -18,19 +18,19 @@ func (n *Node) Transact(t testing.TB, fn func(context.Context, *percolator.Tx) e
 	}
 }
 
-// Set writes one cell, in a transaction of its own. It creates the table if it is missing.
+// Set writes one cell, in a separate transaction. It creates the table if it is missing.
 func (n *Node) Set(t testing.TB, row string, col percolator.Column, value string) {
 	t.Helper()
 	n.mutate(t, col, func(tx *percolator.Tx) { tx.Set(row, col, []byte(value)) })
 }
 
-// Delete deletes one cell, in a transaction of its own.
+// Delete deletes one cell, in a separate transaction.
 func (n *Node) Delete(t testing.TB, row string, col percolator.Column) {
 	t.Helper()
 	n.mutate(t, col, func(tx *percolator.Tx) { tx.Delete(row, col) })
 }
 
-// Notify triggers the observer of a weak column for the row, in a transaction of its own.
+// Notify triggers the observer of a weak column for the row, in a separate transaction.
 func (n *Node) Notify(t testing.TB, row string, col percolator.Column) {
 	t.Helper()
 	n.mutate(t, col, func(tx *percolator.Tx) { tx.Notify(row, col) })

@@ -69,7 +69,7 @@ func (l *locks) keep(o *op) bool {
 	return true
 }
 
-// full reports whether the kept locks have to be written.
+// full reports whether the kept locks must be written.
 func (l *locks) full() bool { return len(l.kept) > maxKeptLocks || l.bytes > maxKeptLockBytes }
 
 // findLocks records which locks Badger has. Open calls it.

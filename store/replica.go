@@ -58,7 +58,7 @@ func (b *Batch) InitialLog(tablet, index, term uint64) {
 	b.barrier = true
 }
 
-// Stage stores an entry of a snapshot for the tablet under a key of its own, which no read of the
+// Stage stores an entry of a snapshot for the tablet under a separate key, which no read of the
 // rows finds. The batch keeps the value.
 func (b *Batch) Stage(tablet uint64, e Entry) { b.Put(stagedKey(tablet, e.Key), e.Value) }
 

@@ -219,9 +219,9 @@ func (s *Store) prepareBadger(b badger.Options) error {
 // StateWriter returns the writer of the state.
 func (s *Store) StateWriter() *Writer { return s.state.writer }
 
-// Close stops the background work, makes a last checkpoint, so that the next Open has
-// nothing to apply again, and closes the database and the log. Every Snap must be closed
-// before, and no Commit or Append may be under way. A second Close returns ErrClosed.
+// Close stops the background work, makes a last checkpoint, so that the next Open need not apply
+// entries again, and closes the database and the log. Every Snap must be closed before, and no
+// Commit or Append may be running. A second Close returns ErrClosed.
 func (s *Store) Close() error {
 	if !s.closed.CompareAndSwap(false, true) {
 		return ErrClosed

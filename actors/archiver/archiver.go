@@ -39,8 +39,8 @@ type Made struct {
 // Config configures a Job. Schedules and Make are required; other zero fields take their defaults.
 type Config struct {
 	Schedules Schedules
-	// Make makes one backup, or resumes an interrupted one, and then removes those that the
-	// retention does not need. If no increment is possible it makes a full backup.
+	// Make creates a backup, or resumes an interrupted one, and then removes backups beyond the
+	// retention. If no increment is possible it creates a full backup.
 	Make func(ctx context.Context, s *pb.BackupSchedule, incremental bool) (Made, error)
 	// Pause is the time between two reads of the schedules. Defaults to DefaultPause.
 	Pause  time.Duration

@@ -44,7 +44,7 @@ func (w *work) list(ctx context.Context) ([]*pb.BackupSchedule, error) {
 	return all, err
 }
 
-// make makes one backup and records the outcome.
+// make creates a backup and records the outcome.
 func (w *work) make(ctx context.Context, s *pb.BackupSchedule) {
 	began, log := w.cfg.Now(), w.cfg.Logger.With("schedule", s.Name, "location", s.Location)
 	made, err := w.cfg.Make(ctx, s, incremental(s, began))

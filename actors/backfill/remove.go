@@ -63,8 +63,8 @@ func (w *worker) remove(ctx context.Context, o *pb.ObserverInfo, c *pb.Catalogue
 	return progressDone
 }
 
-// clearGroup removes up to removeBatch notifications of the observer, or intents of its column,
-// and returns how many it found.
+// clearGroup removes up to removeBatch notifications of the observer, or intents of its column, and
+// returns the number found.
 func (w *worker) clearGroup(ctx context.Context, o *pb.ObserverInfo,
 	group mvcc.Group) (removed int, err error) {
 	ctx, cancel := context.WithCancel(ctx)

@@ -25,7 +25,7 @@ const (
 	progressFailed                  // the step is to be tried again
 )
 
-// pause returns how long to wait before the next step.
+// pause returns the time to wait before the next step.
 func (w *worker) pause(p progress) time.Duration {
 	switch p {
 	case progressMore:

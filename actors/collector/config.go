@@ -70,13 +70,13 @@ type Config struct {
 	Client Client
 	Record Record
 	Drops  Drops // nil if tables are never dropped
-	// Overview saves a request to each tablet while there is nothing to collect. If it is
-	// nil every tablet is asked.
+	// Overview saves a request to each tablet while there is nothing to collect. If it is nil every
+	// tablet is queried.
 	Overview Overview
 
 	History  time.Duration // how long old versions stay readable
 	Interval time.Duration // pause between turns; default History/10, at most 10 s
-	// ForceAfter is how long a cycle waits for a live transaction that began below its
+	// ForceAfter is the time for which a cycle waits for a live transaction that began below its
 	// bound; default History, at most 1 min.
 	ForceAfter time.Duration
 	// MaxHold is the greatest age of a lease's timestamp at which the lease still holds

@@ -57,8 +57,8 @@ func (c *cycle) confirm(ctx context.Context, rec *wire.Collection,
 		rec.Target)
 }
 
-// resolve resolves locks and intents and returns how many it could. It returns an error
-// only if none was resolved.
+// resolve resolves locks and intents and returns the number resolved. It returns an error only if
+// none was resolved.
 func (c *cycle) resolve(ctx context.Context, rec *wire.Collection,
 	unsettled []*pb.LockInfo) (resolved int, err error) {
 	now, err := c.cfg.Client.Timestamp(ctx)

@@ -47,8 +47,8 @@ func (c *cycle) turn(ctx context.Context) {
 	c.status.update(func(s *pb.HistoryStatus) { s.BlockedBy = blocked })
 }
 
-// steps does the steps of the cycle in order until one fails, the cycle is complete, or
-// there is nothing to collect.
+// steps executes the steps of the cycle in order until one fails, the cycle is complete, or there
+// is nothing to collect.
 func (c *cycle) steps(ctx context.Context) error {
 	rec, leases, err := c.cfg.Record.Collection(ctx)
 	if err != nil {

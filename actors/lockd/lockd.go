@@ -58,7 +58,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Stats has the number of locks held now and counters since the service started.
+// Stats contains the present number of locks and counters since the service started.
 type Stats struct {
 	Held     uint64            // locks now
 	Granted  uint64            // renewals included

@@ -25,9 +25,8 @@ const (
 	retryBase = 2 * time.Millisecond
 )
 
-// hintsAhead is how many cells of an observer, or four for each of its runs if that is more,
-// may wait before hints are refused. More cells are a backlog, which scanners hand out in
-// order.
+// hintsAhead is the number of waiting cells of an observer, or four for each of its runs if that is
+// more, above which hints are refused. More cells are a backlog, which scanners hand out in order.
 const hintsAhead = 256
 
 // Errors of this package.

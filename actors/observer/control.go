@@ -8,8 +8,8 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// onDispatcher is a message that has the dispatcher call do on its goroutine. Other goroutines change
-// or read the dispatcher's state through it.
+// onDispatcher is a message that makes the dispatcher call do on its goroutine. Other goroutines
+// change or read the dispatcher's state through it.
 type onDispatcher struct {
 	do   func(a *dispatcherActor)
 	done chan struct{} // closed when do has returned

@@ -11,11 +11,10 @@ import (
 // batch, or waits for the clock. All of it runs on the actor's goroutine; a retry sent by
 // a timer can be in flight.
 
-// maxLead limits how far timestamps may run ahead of physical time. A millisecond has
-// 262,144 of them, so only callers that ask for far more than they can use reach the limit;
-// then all callers wait for the clock. Without it one client could take years of
-// timestamps, and everything that is measured by them (expiries, leases, history) would
-// stop until the clock caught up.
+// maxLead limits the lead of timestamps of physical time. A millisecond has 262,144 of them, so
+// only callers that ask for far more than they can use reach the limit; then all callers wait for
+// the clock. Without it one client could take years of timestamps, and everything that is measured
+// by them (expiries, leases, history) would stop until the clock caught up.
 const maxLead = 50 * time.Millisecond
 
 const (
@@ -36,7 +35,7 @@ func (r *receiver) awaitClock() {
 	time.AfterFunc(aheadPause, func() { root.Send(self, retry{of}) })
 }
 
-// onRetry confirms leadership anew for the batch that has waited.
+// onRetry confirms leadership again for the waiting batch.
 func (r *receiver) onRetry(m retry) {
 	if r.underWay(m.of) {
 		r.ask()

@@ -225,8 +225,8 @@ func (j *Judge) recordTransfer() {
 	j.transfers, j.failures, j.transferredAt = j.transfers+1, 0, time.Now()
 }
 
-// pause waits if the leadership has come back soon after a transfer, or if attempts have
-// failed, so that two nodes do not pass it back and forth at full speed.
+// pause waits if the leadership returned soon after a transfer, or if attempts failed, so that two
+// nodes do not pass it back and forth without pause.
 func (j *Judge) pause() error {
 	j.mu.Lock()
 	if time.Since(j.transferredAt) > judgeForget {

@@ -60,8 +60,8 @@ func (e *markTooLow) Error() string {
 	return fmt.Sprintf("oracle: the mark must be raised to %d", e.raiseTo)
 }
 
-// tooFarAhead reports that the timestamps would be more than maxLead ahead of physical
-// time. room is how many would not.
+// tooFarAhead reports that the timestamps would be more than maxLead ahead of physical time. room
+// is the number that would not.
 type tooFarAhead struct{ room mvcc.Timestamp }
 
 // Error implements error.
@@ -100,13 +100,13 @@ func (m *memory) take(term uint64, mark, total mvcc.Timestamp) (first mvcc.Times
 	return first, nil
 }
 
-// lead returns by how many timestamps the mark is raised ahead of the last one: by those of
+// lead returns the number of timestamps by which the mark is raised above the last one: those of
 // three seconds.
 func lead() mvcc.Timestamp { return mvcc.TimestampAt(3000) }
 
-// raise returns the timestamp to which the caller has to raise the mark ahead of need, or
-// 0 if the mark is high enough or being raised. While the clock is frozen it asks for a
-// raise again after each attempt, because the disk may have room by then.
+// raise returns the timestamp to which the caller has to raise the mark ahead of need, or 0 if the
+// mark is high enough or being raised. While the clock is frozen it requests a raise again after
+// each attempt, because the disk may have space by then.
 func (m *memory) raise() mvcc.Timestamp {
 	if m.raising || !m.frozen && m.last+lead()/2 <= m.mark {
 		return 0

@@ -23,8 +23,8 @@ func (c *Offsets) Forget() {
 	c.before, c.offset = c.offset, map[uint64]time.Duration{}
 }
 
-// Last returns what is known, and, for nodes that have not been read anew since the last
-// Forget, what was known before.
+// Last returns the current knowledge and, for nodes that have not been read since the last Forget,
+// the earlier one.
 func (c *Offsets) Last() map[uint64]time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

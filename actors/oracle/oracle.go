@@ -36,9 +36,9 @@ type Meta interface {
 	// then calls then once, on any goroutine, with the term and the mark. A raiseTo of 0
 	// only reads the mark. After ErrNoRoom the mark is unchanged.
 	Mark(raiseTo uint64, then func(term, mark uint64, err error))
-	// Confirmed confirms leadership without asking other nodes, which only the sole voter
-	// of the meta tablet can do. If ok is false it cannot, or does not lead, and Mark has
-	// to be called instead.
+	// Confirmed confirms leadership without messages to other nodes, which only the sole voter of
+	// the meta tablet can do. If ok is false it cannot, or does not lead, and the caller must call
+	// Mark.
 	Confirmed() (term, mark uint64, ok bool)
 }
 
@@ -47,15 +47,15 @@ type Config struct {
 	Batch  actorkit.BatchConfig
 	Clock  func() time.Time // with a monotonic reading; default time.Now
 	Logger *slog.Logger
-	// Judge decides, before the first timestamps of a term, whether timestamps may follow
-	// this node's clock (design section 6). It must not block; it calls then once, on any
-	// goroutine. An error fails the waiting requests, and the next batch is judged anew. If
-	// Judge is nil every clock is accepted. The only voter of the meta tablet is not
-	// judged, because no other node could lead.
+	// Judge decides, before the first timestamps of a term, whether timestamps may follow this
+	// node's clock (design section 6). It must not block; it calls then once, on any goroutine. An
+	// error fails the waiting requests, and the next batch is judged again. If Judge is nil every
+	// clock is accepted. The only voter of the meta tablet is not judged, because no other node
+	// could lead.
 	Judge func(term uint64, then func(error))
-	// Voters returns how many other nodes vote in the meta tablet, as far as this one
-	// knows. The clock is judged again when their number has grown. Voters must not block.
-	// If it is nil the clock is judged once per term.
+	// Voters returns the number of other nodes that vote in the meta tablet, as known to this one.
+	// The clock is judged again when their number has grown. Voters must not block. If it is nil
+	// the clock is judged once per term.
 	Voters func() int
 	// Dispatcher runs the actor's turns. If it is nil the library's default does.
 	Dispatcher *actorkit.Dispatcher
@@ -77,10 +77,10 @@ type stats struct {
 	waits                 metrics.Durations
 }
 
-// Batches returns how many requests were taken from the mailbox at once.
+// Batches returns the histogram of requests per batch.
 func (o *Oracle) Batches() metrics.Histogram { return o.stats.mailbox.Read() }
 
-// Waits returns how long requests wait in the mailbox.
+// Waits returns the histogram of requests' times in the mailbox.
 func (o *Oracle) Waits() metrics.Histogram { return o.stats.waits.Read() }
 
 // Stats returns the last timestamp issued, how many were issued, and in how many batches.
@@ -102,10 +102,10 @@ func (s *stats) recordIssued(first, total mvcc.Timestamp) {
 	s.batches.Add(1)
 }
 
-// Now issues the n timestamps first, …, first+n-1 at once if the meta tablet can confirm
-// its leadership without asking other nodes and the mark is high enough. Otherwise ok is
-// false, and the caller has to use the port. Now may be called from any goroutine. It waits
-// for nothing but the memory's lock.
+// Now issues the n timestamps first, …, first+n-1 at once if the meta tablet can confirm its
+// leadership without messages to other nodes and the mark is high enough. Otherwise ok is false,
+// and the caller must use the port. Now may be called from any goroutine. It waits for nothing but
+// the memory's lock.
 func (o *Oracle) Now(n int) (first mvcc.Timestamp, ok bool) {
 	if n < 1 || n > MaxCount {
 		return 0, false
@@ -158,8 +158,8 @@ func Spawn(system *actor.ActorSystem, meta Meta, cfg Config) (*Oracle, error) {
 	return o, nil
 }
 
-// receiver is the actor. It handles one batch at a time; the requests that arrive meanwhile
-// form the next (§2.3: the batching increases with the load).
+// receiver is the actor. It handles one batch at a time; requests that arrive during it form the
+// next (§2.3: the batching increases with the load).
 type receiver struct {
 	cfg    Config
 	meta   Meta
@@ -175,9 +175,9 @@ type receiver struct {
 	judged  judged
 }
 
-// closed is a batch that takes no more calls. The answers of the meta tablet and of the
-// judge refer to the batch for which they were requested and serve no other, in this
-// incarnation of the actor or the next (invariant 3).
+// closed is a batch that accepts no more calls. The answers of the meta tablet and of the judge
+// refer to the batch for which they were requested and serve no other, in this incarnation of the
+// actor or the next (invariant 3).
 type closed struct {
 	calls []*Call
 	spent bool // the clock is frozen and the reserve spent: only a raised mark helps
@@ -372,8 +372,8 @@ func (r *receiver) serve(m *confirmed) {
 	}
 }
 
-// take takes timestamps from the memory under its lock, which is released even by a panic.
-// raiseTo is what the mark has to be raised to ahead of need, or 0.
+// take takes timestamps from the memory under its lock, which is released even by a panic. raiseTo
+// is the value to which the mark must be raised ahead of need, or 0.
 func (r *receiver) take(m *confirmed, total mvcc.Timestamp) (first, raiseTo mvcc.Timestamp,
 	err error) {
 	r.memory.Lock()

@@ -37,8 +37,8 @@ type Meta interface {
 	// ForgetNode removes the record of a node that is recorded as absent and holds no
 	// replica.
 	ForgetNode(ctx context.Context, id uint64) error
-	// SetNodeGone records the oracle time since which the node's incarnation has not been
-	// heard of. A since of 0 records that it is back.
+	// SetNodeGone records the oracle time since which the node's incarnation has been silent. A
+	// since of 0 records that it has returned.
 	SetNodeGone(ctx context.Context, id, incarnation, since uint64) (*wire.NodeRecord, error)
 }
 
@@ -90,16 +90,15 @@ type Config struct {
 	// Replicas is the number of replicas of each tablet: 1, 3 or 5. Tablets have fewer
 	// while there are too few nodes.
 	Replicas int
-	// GoneAfter is how long a node may be absent, in oracle time, before its replicas are
-	// replaced.
+	// GoneAfter is the downtime of a node, in oracle time, after which its replicas are replaced.
 	GoneAfter time.Duration
-	// ForgetAfter is how long a node without replicas may be absent before its record is
-	// removed. Zero keeps records forever.
+	// ForgetAfter is the downtime after which the record of a node without replicas is removed.
+	// Zero keeps records forever.
 	ForgetAfter time.Duration
 	Interval    time.Duration // pause between turns when there is nothing to do
 	Busy        time.Duration // pause between turns otherwise
-	// Rest is how long after a step a tablet is not balanced again; after an operator's
-	// order it is ten times as long.
+	// Rest is the time after a step during which a tablet is not balanced again; ten times as long
+	// after an operator's request.
 	Rest   time.Duration
 	Logger *slog.Logger
 }

@@ -87,8 +87,8 @@ func awayFor(r *wire.NodeRecord, now mvcc.Timestamp, d time.Duration) bool {
 	return r.GoneSince != 0 && mvcc.Timestamp(r.GoneSince).Millis()+d.Milliseconds() <= now.Millis()
 }
 
-// recordPresence records in meta since when, in oracle time, a node has not been heard of,
-// or that it is back (invariant 3). It returns the record as it is afterwards.
+// recordPresence records in meta the oracle time since which a node has been silent, or that it has
+// returned (invariant 3). It returns the new record.
 func (w *work) recordPresence(ctx context.Context, r *wire.NodeRecord, heard bool,
 	now mvcc.Timestamp) (*wire.NodeRecord, error) {
 	since := uint64(0)
@@ -106,8 +106,8 @@ func (w *work) recordPresence(ctx context.Context, r *wire.NodeRecord, heard boo
 	return r, nil
 }
 
-// addHeardByLeaders adds the nodes that tablets' leaders have heard from lately. A
-// quiescent leader hears from nobody and says nothing.
+// addHeardByLeaders adds the nodes from which tablets' leaders have recently received messages. A
+// quiescent leader receives none and reports none.
 func addHeardByLeaders(tablets []Tablet, heard map[uint64]bool) {
 	for _, t := range tablets {
 		if t.Status == nil || t.Status.Quiescent {
@@ -130,9 +130,9 @@ func removeDamaged(damaged []uint64, heard map[uint64]bool) {
 	}
 }
 
-// tablets merges the tablet map with what leaders say, which is newer, and returns the
-// tablets in range order, meta first. Of two replicas that claim to lead a tablet it
-// believes the one with the higher term. news has the descriptors that the map lacks.
+// tablets merges the tablet map with the leaders' reports, which are newer, and returns the tablets
+// in range order, meta first. Of two replicas that claim to lead a tablet it believes the one with
+// the higher term. news contains the descriptors that the map lacks.
 func (w *work) tablets(
 	now time.Time, descriptors []*pb.TabletDescriptor, statuses []*pb.StatusResponse,
 ) (out []Tablet, news []*pb.TabletDescriptor) {

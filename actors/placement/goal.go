@@ -10,15 +10,15 @@ import (
 // This file finds each tablet's goal: the nodes on which it ought to have voters. It is
 // part of the planner: pure, and used on the goroutine that calls Make.
 
-// mustLeave reports whether the node's replicas have to move elsewhere. Nothing is known
-// of a node without a record, so its replicas stay.
+// mustLeave reports whether the node's replicas must be moved elsewhere. Replicas stay on a node
+// without a record, about which nothing is known.
 func (p *planner) mustLeave(node uint64) bool {
 	n := p.nodes[node]
 	return n != nil && !n.mayHold()
 }
 
-// width returns how many voters a tablet that has so many ought to have. When nodes are
-// missing a tablet keeps the replicas that it has.
+// width returns the number of voters that a tablet with the given number should have. When nodes
+// are missing a tablet keeps its replicas.
 func (p *planner) width(voters int) int {
 	return max(p.plan.Target, oddFloor(min(voters, p.s.Replicas)))
 }
@@ -96,8 +96,8 @@ func (p *planner) keepLeavingVoters(s shape, goal, leave []uint64, width int) ([
 	return goal, short
 }
 
-// removalPriority orders nodes that have to be left: replicas on nodes of a higher
-// priority are worth less and go first.
+// removalPriority orders the nodes to leave: replicas on nodes of a higher priority are removed
+// first.
 func (p *planner) removalPriority(node uint64) int {
 	switch n := p.nodes[node]; {
 	case n == nil || n.Gone:
@@ -161,7 +161,7 @@ func (p *planner) worstVoter(t *Tablet, goal []uint64, ordered uint64) (node uin
 	return node
 }
 
-// inZone returns how many of the other nodes are in the node's zone.
+// inZone returns the number of the other nodes in the node's zone.
 func (p *planner) inZone(node uint64, others []uint64) (n int) {
 	for _, o := range others {
 		if o != node && p.zone(o) == p.zone(node) {

@@ -32,15 +32,15 @@ type Plan struct {
 	Ended           []*pb.MoveTabletRequest // orders that are done, or have become impossible
 }
 
-// Target returns how many replicas each tablet gets if so many are configured and so many
-// nodes may hold them. It is odd.
+// Target returns the number of replicas per tablet, given the configured number and the number of
+// nodes that may hold them. It is odd.
 func Target(configured, nodes int) int { return oddFloor(min(configured, nodes)) }
 
 // maxBlocked limits the length of Plan.Blocked.
 const maxBlocked = 8
 
-// planner makes one plan. Its tallies begin with what is there and follow each decision, so
-// that later decisions see the earlier ones as if carried out.
+// planner makes one plan. Its tallies start with the present state and follow each decision, so
+// that later decisions see earlier ones as if executed.
 type planner struct {
 	s                 *State
 	plan              *Plan

@@ -61,8 +61,8 @@ func (t *Tablet) progress(node uint64) *pb.ReplicaProgress {
 	return nil
 }
 
-// maxLag is how many log entries a replica that counts as caught up may lack. It is not
-// zero because writes go on meanwhile.
+// maxLag is the number of log entries that a caught-up replica may lack. It is not zero because
+// writes continue.
 const maxLag = 256
 
 // caughtUp reports whether the replica on the node has enough of the log to vote.

@@ -10,9 +10,9 @@ import (
 // This file plans the single next step from a tablet's replicas, or its leader, to its
 // goal. It is part of the planner: pure, and used on the goroutine that calls Make.
 
-// planReplicaStep plans the next step from the tablet's replicas to its goal. In order:
-// learners that nobody wants are removed, missing replicas are added as learners, and
-// learners that have caught up replace voters.
+// planReplicaStep plans the next step from the tablet's replicas to its goal. In order: unneeded
+// learners are removed, missing replicas are added as learners, and learners that have caught up
+// replace voters.
 func (p *planner) planReplicaStep(g *target) {
 	surplus := slices.DeleteFunc(without(g.learners, g.goal...), func(n uint64) bool {
 		// Keep a learner that a goal short of voters can use later.
@@ -50,11 +50,10 @@ func (p *planner) addLearners(g *target, nodes []uint64) {
 	p.change(g, pb.ReplicaChange_KIND_ADD_LEARNER, nodes, "a new replica")
 }
 
-// swapVoters plans one joint change that promotes learners which have caught up and
-// demotes voters. While some learners lag it swaps as many as are ready, each for the
-// voter that is worth least. If the leader is to be demoted, leadership is transferred
-// first. The change is planned only if a quorum of the old and of the new voters is live
-// (invariant 2).
+// swapVoters plans one joint change that promotes learners which have caught up and demotes voters.
+// While some learners lag it swaps as many as are ready, each for the least valuable voter. If the
+// leader is to be demoted, leadership is transferred first. The change is planned only if a quorum
+// of the old and of the new voters is live (invariant 2).
 func (p *planner) swapVoters(g *target, promote, demote []uint64) {
 	ready := slices.DeleteFunc(slices.Clone(promote), func(n uint64) bool {
 		return !g.caughtUp(n) || !p.nodes[n].Alive
@@ -149,7 +148,7 @@ func (p *planner) successor(g *target) (node uint64) {
 	return 0
 }
 
-// draining returns those of the nodes whose replicas have to move elsewhere.
+// draining returns those of the nodes whose replicas must be moved elsewhere.
 func (p *planner) draining(nodes []uint64) []uint64 {
 	return slices.DeleteFunc(slices.Clone(nodes), func(n uint64) bool { return !p.mustLeave(n) })
 }

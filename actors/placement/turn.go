@@ -51,8 +51,8 @@ func (w *work) turn(ctx context.Context, now time.Time) (did, waits bool) {
 	return did, waits
 }
 
-// pause returns how long to wait before the next turn. While a change is incomplete the
-// pause doubles with every fourth turn that does nothing, from Busy up to Interval.
+// pause returns the time to wait before the next turn. While a change is incomplete the pause
+// doubles with every fourth turn that does nothing, from Busy up to Interval.
 func (w *work) pause(did, waits bool) time.Duration {
 	if did {
 		w.idleTurns = 0

@@ -244,8 +244,8 @@ func (s *ClusterSurvey) Answer(q *wire.SurveyRequest) *wire.Survey {
 	return a
 }
 
-// SetTargets sets what this node's scanners look for, as other nodes are told from now on. The
-// caller must not change the slice any more.
+// SetTargets sets the columns that this node's scanners scan, as reported to other nodes from now
+// on. The caller must not change the slice afterwards.
 func (s *ClusterSurvey) SetTargets(targets []notify.Target) {
 	s.targets.Store(&targets)
 	s.cfg.IdleHints.Touch()

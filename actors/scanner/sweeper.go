@@ -191,7 +191,7 @@ func (w *sweeper) old(entries []*pb.WalkEntry) []mvcc.LockInfo {
 	return out
 }
 
-// lockInfo converts an entry to what a transaction that meets it gets.
+// lockInfo converts an entry to the information for a transaction that encounters the lock.
 func lockInfo(e *pb.WalkEntry) mvcc.LockInfo {
 	if in := e.GetIntent(); in != nil {
 		return mvcc.LockInfo{Cell: wire.Cell(e.GetCell()), Intent: true, Lock: mvcc.Lock{
@@ -203,7 +203,7 @@ func lockInfo(e *pb.WalkEntry) mvcc.LockInfo {
 	return mvcc.LockInfo{Cell: wire.Cell(e.GetCell()), Lock: wire.Lock(e.GetLock())}
 }
 
-// resolve has the locks resolved, a few at once, and reports whether any was.
+// resolve resolves the locks, a few concurrently, and reports whether any was resolved.
 func (w *sweeper) resolve(ctx context.Context, locks []mvcc.LockInfo) bool {
 	answers := make([]sweepAnswer, len(locks))
 	var group errgroup.Group

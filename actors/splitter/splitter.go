@@ -110,7 +110,7 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Splitter, error) {
 	return &Splitter{turns, w}, nil
 }
 
-// Status returns how many tablets it has split since it started, and its limits.
+// Status returns the number of tablets split since the splitter started, and its limits.
 func (s *Splitter) Status() *pb.SplitsStatus {
 	w := s.work
 	return &pb.SplitsStatus{

@@ -92,8 +92,8 @@ func (w *work) split(ctx context.Context, s *pb.StatusResponse, row string) bool
 	return true
 }
 
-// candidates returns the status of the tablets that may have to be split, and the number
-// of all user tablets known. It asks only tablets that are large or busy in the overview.
+// candidates returns the status of the tablets that may have to be split, and the number of all
+// user tablets known. It queries only tablets that are large or busy in the overview.
 func (w *work) candidates(ctx context.Context) (out []*pb.StatusResponse, total int, err error) {
 	all, err := w.cfg.Overview.Leaders(ctx)
 	if err != nil {

@@ -25,8 +25,8 @@ func (e *evaluation) raiseMark(call *Call, to uint64) {
 	e.ownEntry(own)
 }
 
-// ownEntry proposes a command in an entry of its own. It first proposes what was evaluated
-// before, so that the log has the order of evaluation.
+// ownEntry proposes a command in a separate entry. It first proposes earlier evaluated commands, so
+// that the log keeps the order of evaluation.
 func (e *evaluation) ownEntry(p *proposal) (proposed bool) {
 	e.propose(e.proposal)
 	proposed = e.propose(p)

@@ -57,8 +57,8 @@ func (e *evaluation) collectResponse(unsettled []*pb.LockInfo, confirmed bool) *
 	}}}
 }
 
-// raise proposes a higher bound or safepoint in an entry of its own. Evaluation uses it
-// immediately: everything evaluated from now on follows it in the log.
+// raise proposes a higher bound or safepoint in a separate entry. Evaluation uses it immediately:
+// everything evaluated from now on follows it in the log.
 func (e *evaluation) raise(call *Call, bound, safepoint mvcc.Timestamp) {
 	e.memory.Raise(nil, bound, safepoint)
 	// A read worker may open a Txn that already shows the deletions, with a view captured

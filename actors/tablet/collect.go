@@ -23,9 +23,9 @@ func (t *Tablet) beginPass() {
 	}
 }
 
-// onCollectStep continues the pass under way: it executes a step, has a read worker continue
-// the survey, or ends the pass. After a pass it begins the next one if the safepoint has
-// risen.
+// onCollectStep continues the pass under way: it executes a step, starts the next part of the
+// survey on a read worker, or ends the pass. After a pass it begins the next one if the safepoint
+// has risen.
 func (t *Tablet) onCollectStep() {
 	h := &t.history
 	p, work := h.Due()

@@ -20,7 +20,7 @@ type Config struct {
 	// Pipeline is the number of proposals in flight at which further mutations wait and share
 	// the next entry. Defaults to DefaultPipeline.
 	Pipeline int
-	// MaxWait limits how long an operation without a deadline waits inside the tablet.
+	// MaxWait limits the time for which an operation without a deadline waits inside the tablet.
 	// Defaults to 10 s.
 	MaxWait time.Duration
 	// Indexed is the number of entries of the notify group, and of the intent group, kept in

@@ -133,8 +133,8 @@ func (t *Tablet) tryExclusive() {
 
 var errNotProposed = errors.New("it could not propose the change; try again")
 
-// endExclusive has the deferred mutations evaluated again, under the current range and
-// replicas, in a turn of their own, since mutate may be the caller.
+// endExclusive evaluates the deferred mutations again, under the current range and replicas, in a
+// separate turn, since mutate may be the caller.
 func (t *Tablet) endExclusive() {
 	x := t.barrier.op
 	t.cfg.Logger.Debug("mutations were deferred", "tablet", t.id, "split", x.split != nil, "merge", x.merge != nil,

@@ -10,8 +10,8 @@ import (
 // Start and end of a replica's leadership, and its final stop. All of it runs in the
 // tablet's turns.
 
-// tryLead begins to serve if this replica is elected and an entry of its own term is
-// visible. It is called wherever either may have become true.
+// tryLead starts serving if this replica is elected and an entry of its own term is visible. It is
+// called wherever either may have become true.
 func (t *Tablet) tryLead() {
 	if !t.leading && t.failed == nil && t.group.MayLead() {
 		t.lead()

@@ -46,16 +46,16 @@ type Outlook struct {
 	Catalogue uint64 // version of the catalogue
 }
 
-// Taking describes an entry by which a tablet takes the rows of another (docs/adr/0053).
+// Taking describes a log entry that merges another tablet into this one (docs/adr/0053).
 type Taking struct {
 	Right       *pb.TabletDescriptor // the frozen tablet
 	Before      *pb.TabletDescriptor // the tablet that takes its rows, before the entry
 	Index, Term uint64               // of the entry before it
 }
 
-// Inspect returns the outlook of the tablet's replica, and calls effect for each effect of
-// the unapplied entries, in order. It changes nothing. A replica that waits for its first
-// snapshot has a Stored of epoch 0.
+// Inspect returns the outlook of the tablet's replica, and calls effect for each effect of the
+// unapplied entries, in order. It changes nothing. For a replica that waits for its first snapshot,
+// Stored has epoch 0.
 func Inspect(st *store.Store, id uint64, effect func(*wire.Effect)) (*Outlook, error) {
 	before, err := storedState(st, id)
 	if err != nil {

@@ -52,8 +52,8 @@ type state struct {
 	frozenAt uint64               // index of the freezing entry; 0: one from before this replica was opened
 }
 
-// put adds the whole state to the batch, except the applied index, which has a record of its
-// own, since it changes with every entry.
+// put adds the whole state to the batch, except the applied index, which is in a separate record,
+// because it changes with every entry.
 func (s *state) put(b *store.Batch, id uint64) {
 	m := &wire.TabletState{
 		Tablet: s.descriptor, Bound: uint64(s.appliedBound), Safepoint: uint64(s.appliedSafepoint),

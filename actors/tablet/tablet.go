@@ -126,7 +126,7 @@ func (t *Tablet) Receive(c actor.Context) {
 	t.inHand = t.inHand[:0]
 }
 
-// endTurn tells the ticker whether the replica needs ticks, and publishes this turn's changes
+// endTurn reports to the ticker whether the replica needs ticks, and publishes this turn's changes
 // to IdleHints.
 func (t *Tablet) endTurn() {
 	// A replica that failed keeps its last state. One that was removed needs no more ticks.

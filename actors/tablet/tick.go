@@ -235,8 +235,8 @@ func (k *Ticker) detach(tablet uint64, b *tickState) {
 	}
 }
 
-// keep has the replica ticked while it is awake. The replica calls it after each turn; without
-// a change it takes no lock.
+// keep registers the replica for ticks while it is awake. The replica calls it after each turn;
+// without a change it takes no lock.
 func (k *Ticker) keep(tablet uint64, b *tickState, awake bool) {
 	switch {
 	case b.awake == awake:
@@ -249,8 +249,8 @@ func (k *Ticker) keep(tablet uint64, b *tickState, awake bool) {
 	b.awake = awake
 }
 
-// addAwake has the replica ticked from now on, and starts the clock if it is stopped. rest
-// reverses it.
+// addAwake registers the replica for ticks, and starts the clock if it is stopped. rest reverses
+// it.
 func (k *Ticker) addAwake(tablet uint64, b *tickState) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -162,7 +162,7 @@ func (b *bench) command(ctx context.Context, rate string) *exec.Cmd {
 	return cmd
 }
 
-// alone makes one full backup without a load.
+// alone creates one full backup without a load.
 func (b *bench) alone(ctx context.Context) error {
 	before, err := b.used()
 	if err != nil {
@@ -203,7 +203,7 @@ func (b *bench) used() (all time.Duration, err error) {
 	return all, nil
 }
 
-// beside measures the load during a backup, which is killed at the end.
+// beside measures the load during a backup, which it kills at the end.
 func (b *bench) beside(ctx context.Context, rate string) (perSecond []float64, err error) {
 	within, cancel := context.WithCancel(ctx)
 	cmd := b.command(within, rate)
@@ -228,7 +228,7 @@ func (b *bench) beside(ctx context.Context, rate string) (perSecond []float64, e
 	return perSecond, err
 }
 
-// load has the callers read and write rows for the duration.
+// load makes the callers read and write rows for the duration.
 func (b *bench) load(ctx context.Context) (perSecond []float64, err error) {
 	seed, v := uint64(time.Now().UnixNano()), value(rand.New(rand.NewPCG(0, 0)))
 	random := make([]*rand.Rand, b.callers)

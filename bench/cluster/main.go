@@ -185,7 +185,7 @@ func nodeAt(ctx context.Context, binary, addr string) (uint64, error) {
 	return 0, fmt.Errorf("node ls does not show %s", addr)
 }
 
-// repeat has the callers run transactions for the duration. Each caller has its own rows, so that
+// repeat makes the callers run transactions for the duration. Each caller has its own rows, so that
 // transactions do not conflict.
 func repeat(ctx context.Context, db *percolator.DB, o options, w workload) (turns.Figure, error) {
 	return turns.Repeat(ctx, o.callers, turns.Warmup, o.duration, func(ctx context.Context, caller, i int) error {

@@ -66,7 +66,7 @@ func commit(ctx context.Context, o options, w workload, d *disk.Disk, binary,
 	return f, err
 }
 
-// load has the client commit the transactions and returns the bytes written before.
+// load makes the client commit the transactions and returns the bytes written before.
 func load(ctx context.Context, client *txn.Client, o options, size int, d *disk.Disk,
 	f *figure) (before int64, err error) {
 	db := handle.NewDB(client)

@@ -45,7 +45,7 @@ func (f figure) values() []float64 {
 	}
 }
 
-// measure runs one workload with one build on a file system of its own.
+// measure runs one workload with one build on a fresh file system.
 func measure(ctx context.Context, o options, w workload, build string) (f figure, err error) {
 	dir, err := os.MkdirTemp(o.dir, "percolator-device-")
 	if err != nil {

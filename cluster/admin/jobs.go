@@ -200,8 +200,8 @@ func unfinishedRestore(t *pb.Table) *pb.Job {
 	}
 }
 
-// splitJobs returns the jobs with those of tables that have pending split keys in place of the
-// nodes' reports for such tables: the tablet map has the progress.
+// splitJobs returns the jobs, in which those of tables with pending split keys replace the nodes'
+// reports for such tables: the tablet map contains the progress.
 func splitJobs(jobs []*pb.Job, tables []*pb.Table, tablets []*pb.TabletDescriptor) []*pb.Job {
 	reports := map[string]*pb.Job{}
 	jobs = slices.DeleteFunc(jobs, func(j *pb.Job) bool {
@@ -239,7 +239,7 @@ func splitJobs(jobs []*pb.Job, tables []*pb.Table, tablets []*pb.TabletDescripto
 	return jobs
 }
 
-// backfillJob has the number of the table's tablets passed so far as progress.
+// backfillJob reports the number of the table's completed tablets as progress.
 func backfillJob(table uint32, b *pb.Backfill, tablets []*pb.TabletDescriptor) *pb.Job {
 	j := &pb.Job{
 		Kind: jobBackfill, Id: b.Name, Subject: "observer " + b.Name, State: jobRunning,

@@ -91,7 +91,7 @@ type Node interface {
 	NodeStatus(ctx context.Context, node uint64) (*pb.NodeStatusResponse, error)
 	// Clients returns the connections of clients to a node, this one or another.
 	Clients(ctx context.Context, node uint64) ([]*pb.ClientConnection, error)
-	// Disconnect closes connections of clients to a node, and returns how many.
+	// Disconnect closes connections of clients to a node, and returns their number.
 	Disconnect(ctx context.Context, node uint64, req *pb.DisconnectClientRequest) (uint32, error)
 	// ObserverStates returns the pending work of observers, and what all nodes do about it.
 	ObserverStates(ctx context.Context) ([]*pb.ObserverState, error)

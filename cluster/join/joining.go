@@ -404,8 +404,8 @@ func (d *Membership) warn(text, subject string, args ...any) {
 	d.tell(slog.LevelWarn, text, subject, args)
 }
 
-// tell logs text unless it did so about the subject less than logPause ago. Older entries are
-// dropped, so that its memory stays small.
+// tell logs text unless it did so about the subject less than logPause ago. It drops older entries,
+// to bound its memory.
 func (d *Membership) tell(level slog.Level, text, subject string, args []any) {
 	now, key := time.Now(), text+" "+subject
 	d.mu.Lock()

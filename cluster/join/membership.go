@@ -60,12 +60,12 @@ type MembershipConfig struct {
 	Addresses *pb.NodeAddresses
 	Labels    map[string]string
 	Version   string
-	// Gate has the versions supported by this build and those agreed on by the cluster.
+	// Gate contains the versions supported by this build and those agreed on by the cluster.
 	Gate *version.Gate
 	// Voters are the nodes that this one votes with, according to the Raft groups in its store;
 	// it may be among them.
 	Voters []uint64
-	// Waiting is called with the reason why a returning node has to wait; it may be nil.
+	// Waiting is called with the reason why a returning node must wait; it may be nil.
 	Waiting func(why string)
 	// Discards is called when the replicas of this node must be discarded, as Self.Discards then
 	// reports; it may be nil. It may block until ctx ends.

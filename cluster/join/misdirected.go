@@ -62,8 +62,7 @@ func (d *Membership) logMisdirected(all []helloResult) {
 // founds a cluster responds as fresh for a moment.
 const loneAfter = 5 * time.Second
 
-// logWaiting logs why there is no cluster to join. Addresses reported by logMisdirected are left
-// out.
+// logWaiting logs why there is no cluster to join. It omits addresses reported by logMisdirected.
 func (d *Membership) logWaiting(all []helloResult) {
 	var fresh, silent []string
 	var why error

@@ -220,8 +220,8 @@ func (m *Merges) bringTogether(ctx context.Context, left, right *pb.TabletDescri
 	return refused
 }
 
-// merge freezes the right tablet, waits until all of its replicas are frozen, and makes the left
-// one take its rows. After a failure in between, settle determines the outcome.
+// merge freezes the right tablet, waits until all of its replicas are frozen, and merges it into
+// the left one. After a failure in between, settle determines the outcome.
 func (m *Merges) merge(ctx context.Context, left, right *pb.TabletDescriptor) (*pb.TabletDescriptor, error) {
 	frozen, err := m.freezeAndTake(ctx, left, right)
 	// The tablet must not stay frozen because the caller's context ended.

@@ -128,9 +128,9 @@ func Awaits(c *pb.Catalogue, o *pb.ObserverInfo) bool {
 // write.
 const maxSharing = 64
 
-// join prepares a new entry to stand beside the other observers of its column: the one that
-// comes while another one has its notify entries at the observed cells gets its own. Retired
-// observers count until they are forgotten: until then their entries may exist.
+// join prepares a new entry of a column with other observers: if another one has its notify entries
+// at the observed cells, the new one gets separate entries. Retired observers count until they are
+// forgotten: until then their entries may exist.
 func (obs *Observers) join(ctx context.Context, c *pb.Catalogue, o *pb.ObserverInfo) error {
 	var others, active []*pb.ObserverInfo
 	for _, have := range c.Observers {

@@ -25,13 +25,13 @@ import (
 // node that leads meta (node/registration.go). Several goroutines may do so concurrently: a
 // tablet keeps the newest version it received, and the recorded version only increases.
 
-// ErrUntold is the error of a change of the catalogue, or of Sync, that is durable in meta but
-// did not reach every tablet in time. The next Sync continues the distribution.
+// ErrUntold reports that a change of the catalogue, or Sync, is durable in meta but did not reach
+// every tablet in time. The next Sync continues the distribution.
 var ErrUntold = errors.New("meta: not every tablet has the newest observers and " +
 	"dropped tables")
 
-// rowTold is the row with the newest catalogue version that every tablet is known to have, as 8
-// bytes, big-endian.
+// rowTold is the row with the newest catalogue version that every tablet is known to have applied,
+// as 8 bytes, big-endian.
 const rowTold = "told"
 
 // publisher sends catalogues to tablets.

@@ -25,7 +25,7 @@ type Self struct {
 
 // Config tunes Peers. Zero fields get the defaults. All bounds are per remote node.
 type Config struct {
-	// System runs the outboxes. Nil: Peers creates a system of its own, of a few MiB.
+	// System runs the outboxes. Nil: Peers creates its own system, of a few MiB.
 	System *actor.ActorSystem
 	// BatchMessages and BatchBytes limit a batch; defaults and maxima 1,000 and 16 MiB.
 	BatchMessages, BatchBytes int

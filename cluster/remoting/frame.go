@@ -16,8 +16,8 @@ import (
 // This file has the frames of a stream. They are checked before they are decoded, because a
 // few encoded bytes can take hundreds in memory. All functions are pure.
 
-// The stream has the name that protoactor's remote gave it, so that nodes of earlier builds
-// understand it (docs/adr/0064).
+// The stream has the name that protoactor's remote used, for compatibility with earlier builds
+// (docs/adr/0064).
 const (
 	serviceName = "remote.Remoting"
 	streamName  = "Receive"

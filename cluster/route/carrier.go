@@ -48,7 +48,7 @@ func NewCarrier(router *Router, self uint64, peers Caller, members cluster.Membe
 	return &Carrier{router: router, self: self, peers: peers, members: members, gate: gate}
 }
 
-// overloadedRetry is the pause that a caller is told to make after a full queue.
+// overloadedRetry is the RetryAfter of a full queue.
 const overloadedRetry = 5 * time.Millisecond
 
 // attemptTimeout limits one request to another node. When gossip notices a dead node,

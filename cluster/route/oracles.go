@@ -22,8 +22,8 @@ import (
 // OraclePort takes requests for timestamps to this node's oracle.
 type OraclePort = actorkit.Port[*pb.TimestampsRequest, *pb.TimestampsResponse]
 
-// NotLeader is the error of an oracle whose node does not lead meta. No timestamp was given
-// out. Leader is the node that leads, 0 if that is not known.
+// NotLeader is the error of an oracle whose node does not lead meta. No timestamp was issued.
+// Leader is the node that leads, or 0 if unknown.
 type NotLeader struct{ Leader uint64 }
 
 // Error names the leader.
@@ -62,7 +62,7 @@ func (o *Oracles) Now(count int) (first mvcc.Timestamp, ok bool) {
 // Seen returns the greatest timestamp that was received here or passed to Saw.
 func (o *Oracles) Seen() mvcc.Timestamp { return o.clock.seen() }
 
-// Saw records a timestamp that the oracle has given out.
+// Saw records a timestamp that the oracle has issued.
 func (o *Oracles) Saw(ts mvcc.Timestamp) { o.clock.saw(ts) }
 
 // oracleAttempt limits one request to one node. The node may have to confirm its

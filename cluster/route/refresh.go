@@ -17,7 +17,7 @@ import (
 // refreshPace is the minimum interval between two reads of the tablet map from meta.
 const refreshPace = 50 * time.Millisecond
 
-// refresh is the state of Router.Refresh. last and err belong to whoever holds turn.
+// refresh is the state of Router.Refresh. last and err belong to the holder of turn.
 type refresh struct {
 	// read returns the map as meta has it; nil: it cannot be read.
 	read func(context.Context) ([]*pb.TabletDescriptor, error)
@@ -34,8 +34,8 @@ func (r *Router) ReadFrom(read func(context.Context) ([]*pb.TabletDescriptor, er
 
 var errNoMap = errors.New("route: there is nowhere to read the tablet map from")
 
-// Refresh reads the tablet map from meta. A caller that comes during a reading shares its
-// result. Readings are at least refreshPace apart: a caller that comes too soon waits.
+// Refresh reads the tablet map from meta. A call during a read shares its result. Reads are at
+// least refreshPace apart: an earlier call waits.
 func (r *Router) Refresh(ctx context.Context) error {
 	n, came := &r.refresh, time.Now()
 	if n.read == nil {

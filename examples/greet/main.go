@@ -19,7 +19,7 @@ func main() {
 	})
 }
 
-// greet runs after a change of a name, in a transaction of its own.
+// greet runs in a separate transaction after a change of a name.
 func greet(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
 	who, ok, err := tx.Get(ctx, n.Row, name)
 	if err != nil {

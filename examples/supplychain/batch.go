@@ -10,7 +10,7 @@ import (
 	"github.com/percolator-go/percolator/tuple"
 )
 
-// batch is the whole computation anew, from packages and advisories alone.
+// batch repeats the whole computation from packages and advisories alone.
 type batch struct {
 	dependents map[string][]string
 	seeds      map[string][]string // of advisories
@@ -63,9 +63,9 @@ func (b *batch) reach(seeds ...string) map[string]bool {
 	return found
 }
 
-// verify compares all that observers have made of packages and advisories with a batch, in
-// one snapshot, name by name: what each advisory reaches, also one that was withdrawn, by
-// which edges, and the verdicts. It counts what it has compared.
+// verify compares the observers' results with a batch computation in one snapshot, name by name:
+// the packages that each advisory reaches, also a withdrawn one, the edges, and the verdicts. It
+// counts the compared values.
 func verify(ctx context.Context, r percolator.Reader) (advised, names int, err error) {
 	b, err := compute(ctx, r)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// figures loads lists into a throw-away node in this process, and measures cascades beside
-// a batch computation.
+// figures loads lists into a temporary node in this process, and compares cascades with a batch
+// computation.
 func figures(ctx context.Context, call *app.Invocation, verifying bool) (err error) {
 	dir, err := os.MkdirTemp("", "supplychain-")
 	if err != nil {

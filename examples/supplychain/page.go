@@ -18,7 +18,7 @@ import (
 const contentPolicy = "default-src 'none'; base-uri 'none'; form-action 'none'; " +
 	"frame-ancestors 'none'"
 
-// shown is how many names the page of an advisory lists.
+// shown is the number of names on the page of an advisory.
 const shown = 1000
 
 var pages = template.Must(template.New("").Parse(`<!DOCTYPE html>
@@ -53,8 +53,8 @@ func serve(ctx context.Context, db *percolator.DB, addr string) error {
 	return nil
 }
 
-// handler answers with the list of advisories, and with how far each has spread. Pages
-// load themselves again each second.
+// handler serves the list of advisories, and the affected packages of each. Pages reload every
+// second.
 func handler(db *percolator.DB) http.Handler {
 	mux := http.NewServeMux()
 	show := func(pattern string, fill func(*http.Request, percolator.Reader) (view, error)) {

@@ -108,7 +108,7 @@ func (b *Batcher[T]) Gather() {
 // when there are concurrent senders again.
 const maxSoloRounds = 6
 
-// adaptGather learns from the size of a gathered batch how often the next are to be.
+// adaptGather adjusts the frequency of gathering to the size of the last gathered batch.
 func (b *Batcher[T]) adaptGather() {
 	if !b.gathering {
 		return

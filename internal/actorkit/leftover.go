@@ -5,7 +5,7 @@ import "github.com/asynkron/protoactor-go/actor"
 // Leftover is a message whose sender waits for an answer: a Call, or a message that holds
 // calls.
 type Leftover interface {
-	// Dead tells the sender that no actor has handled the message.
+	// Dead informs the sender that no actor has handled the message.
 	Dead()
 }
 

@@ -11,6 +11,6 @@ import "os"
 // inherit it.
 var chosen = os.Getenv("BROKEN")
 
-// On reports whether the property of that name, which is its patch's file name without
-// ".patch", is to be broken.
+// On reports whether the property of that name, which is its patch's file name without ".patch",
+// must be broken.
 func On(property string) bool { return chosen == property }

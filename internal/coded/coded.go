@@ -53,9 +53,8 @@ type message string
 // Error is the message.
 func (m message) Error() string { return string(m) }
 
-// Text returns err's text without the name of the package that begins it: that of an error
-// of this package, or of any other that has a method Text, else err.Error(). Joined errors
-// have a line each.
+// Text returns err's text without the leading name of its package, for an error of this package or
+// any other with a method Text, else err.Error(). Joined errors have a line each.
 func Text(err error) string {
 	if e, ok := err.(interface{ Text() string }); ok {
 		return e.Text()

@@ -56,7 +56,7 @@ func New(cfg Config) *Limiter {
 	return &Limiter{cfg: cfg, waiting: map[netip.Addr]int{}, shares: map[netip.Addr]int{}}
 }
 
-// Closed returns how many pending connections have been closed to make room for others.
+// Closed returns the number of pending connections closed to make room for others.
 func (l *Limiter) Closed() uint64 { return l.closed.Load() }
 
 // Listen returns a listener whose connections are Conns, pending at first.

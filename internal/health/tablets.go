@@ -38,8 +38,8 @@ func (e *examination) many() {
 			"client-max-tables and client-max-tablets limit each client.")
 }
 
-// quorums reports tablets without a quorum of replicas on nodes that answer, and returns how many
-// more nodes may fail: see Examine.
+// quorums reports tablets without a quorum of replicas on nodes that answer, and returns the number
+// of further nodes that may fail; see Examine.
 func (e *examination) quorums() int32 {
 	if len(e.tablets) == 0 {
 		return 0 // no tablet is known yet
@@ -156,7 +156,7 @@ func (e *examination) badReplicas() (stale, unready map[uint64]map[uint64]bool) 
 	return stale, unready
 }
 
-// spare returns how many more voters of a tablet may fail; a negative number means that it has no
+// spare returns the number of further voters of a tablet that may fail; negative if it has no
 // quorum. Replicas in bad do not count as live. During a configuration change both the old and the
 // new configuration need a quorum.
 func spare(replicas []*pb.Replica, up, bad map[uint64]bool) int {
@@ -296,7 +296,7 @@ func (e *examination) restores() {
 	}
 }
 
-// recoveries reports recoveries from a lost quorum that nobody has verified.
+// recoveries reports unverified recoveries from a lost quorum.
 func (e *examination) recoveries() {
 	for _, r := range e.status.GetRecoveries() {
 		e.add(warning, Unverified, "recovery "+r.GetPlan(),

@@ -58,8 +58,8 @@ type Step struct {
 	Error      string `json:"error,omitempty"`
 	SameAs     int    `json:"same_as,omitempty"` // an earlier step of the same transaction
 	Asked      bool   `json:"asked,omitempty"`   // it, or a run that repeats it, made the requested change
-	// Repeats is the number of later runs of the observer on the cell that it set off itself, perhaps by
-	// other observers; they have no steps of their own. RepeatedTS is the start of the last.
+	// Repeats is the number of later runs of the observer on the cell that it set off itself,
+	// perhaps by other observers; they are not separate steps. RepeatedTS is the start of the last.
 	Repeats    int    `json:"repeats,omitempty"`
 	RepeatedTS uint64 `json:"repeated_ts,omitempty"`
 
@@ -419,7 +419,7 @@ func (r *Step) waits(n *pb.Notify) {
 	}
 }
 
-// Notes returns what has no field of its own in a table of steps, but for the written cells.
+// Notes returns the values without a field in a table of steps, except the written cells.
 func (r *Step) Notes() []string {
 	notes := []string{}
 	addf := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
@@ -473,7 +473,7 @@ func (t *Chain) Notes() []string {
 	return notes
 }
 
-// Next returns the command that explains the first step that has not committed; "" if there is none.
+// Next returns the command that explains the first step that has not committed; "" for none.
 func (t *Chain) Next(cmds Commands) string {
 	for _, s := range t.Steps {
 		if s.State != Committed {

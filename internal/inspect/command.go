@@ -10,8 +10,8 @@ import (
 
 // This file writes commands for pasting into a shell.
 
-// Commands writes the commands that advice suggests. Names in them may have been chosen by anyone,
-// so each can be pasted into a shell as it is.
+// Commands formats the commands in advice. Names in them may have been chosen by anyone, so each
+// can be pasted into a shell as it is.
 type Commands struct {
 	Program string // the name by which the user calls this program
 	// Flags are those by which the user has reached the cluster, such as "--addr db1"; they end the commands
@@ -96,8 +96,8 @@ func (c Commands) Advice(text string, operands ...Operand) string {
 	})
 }
 
-// WithOwnName has the commands in a node's text, which calls the program percolator, name this one, with
-// the flags by which the user has reached the cluster.
+// WithOwnName replaces the program name percolator in the commands of a node's text by this
+// program's name and the user's connection flags.
 func (c Commands) WithOwnName(text string) string {
 	return commandTemplate.ReplaceAllStringFunc(text, func(quoted string) string {
 		command, ours := strings.CutPrefix(strings.Trim(quoted, "`"), "percolator ")
@@ -108,13 +108,12 @@ func (c Commands) WithOwnName(text string) string {
 	})
 }
 
-// typable reports whether a name can be pasted as it is: any other is escaped on its way to the
-// terminal, and what is pasted would be another name.
+// typable reports whether a name can be pasted unchanged. Others are escaped on their way to the
+// terminal, so pasting them would yield another name.
 func typable(name string) bool { return Escape(name, "") == name }
 
-// Quote writes a word for a POSIX shell: as it is if no character of it means anything
-// there, else in single quotes, inside of which nothing does but the quote itself. No word can
-// hold a NUL.
+// Quote quotes a word for a POSIX shell: unchanged if no character is special there, else in single
+// quotes, in which only the quote itself is special. A word cannot contain a NUL.
 func Quote(word string) string {
 	special := func(r rune) bool {
 		return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) &&

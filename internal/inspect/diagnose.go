@@ -13,7 +13,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Diagnosis is what is known beside an error.
+// Diagnosis contains the context of an error.
 type Diagnosis struct {
 	Answered bool // a node has answered before
 	NoQuorum bool // and says that tablets have no quorum

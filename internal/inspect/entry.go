@@ -25,7 +25,7 @@ type Entry struct {
 	StartTS  uint64       `json:"start_ts,omitempty"`
 	CommitTS uint64       `json:"commit_ts,omitempty"`
 	Kind     string       `json:"kind,omitempty"`
-	// nil also if the value has a data entry of its own
+	// also nil if the value has a separate data entry
 	Value    *pbjson.Bytes `json:"value,omitempty"`
 	Primary  *Cell         `json:"primary,omitempty"`
 	Expiry   uint64        `json:"expiry,omitempty"`
@@ -90,7 +90,7 @@ func KindName(kind pb.Kind) string {
 	return "put"
 }
 
-// InlineValue returns the value stored in a record; nil if it is elsewhere or there is none.
+// InlineValue returns the value stored in a record; nil if it has none or it is elsewhere.
 func InlineValue(kind pb.Kind, long bool, value []byte) *pbjson.Bytes {
 	if long || kind == pb.Kind_KIND_DELETE || kind == pb.Kind_KIND_LOCK {
 		return nil

@@ -39,7 +39,7 @@ func ObservedColumns(c *pb.Catalogue, table mvcc.TableID) map[string]string {
 	return observed
 }
 
-// block is what one Percolator column holds: the paper's columns beside each other.
+// block is the contents of one Percolator column: the paper's columns side by side.
 type block struct {
 	column string
 	// orphan: acknowledgments of an observer that the catalogue does not know. Column is
@@ -120,7 +120,7 @@ func (v *Figure4) table(b *block) FigureTable {
 	return FigureTable{lines, b.notes}
 }
 
-// stamped is how the figure writes a cell: "7: $3", and "7:" when there is nothing at 7.
+// stamped formats a cell like the figure: "7: $3", and "7:" when there is nothing at 7.
 func stamped(ts uint64, text string) string {
 	return strings.TrimRight(fmt.Sprintf("%d: %s", ts, text), " ")
 }
@@ -268,7 +268,7 @@ func (v *Figure4) lockText(cell *pb.Cell, l *pb.Lock) string {
 	return text
 }
 
-// note adds to a block who holds a lock or an intent and until when, and why runs failed.
+// note adds to a block the holder and expiry of a lock or an intent, and the reason of failed runs.
 func (b *block) note(e *pb.HistoryEntry) {
 	note := ""
 	switch mvcc.Group(e.Group) {
@@ -290,7 +290,8 @@ func (b *block) note(e *pb.HistoryEntry) {
 	}
 }
 
-// WorkerText says who wrote a lock, as far as the lock tells (invariant 7 of design section 4).
+// WorkerText describes the writer of a lock, as far as the lock identifies it (invariant 7 of
+// design section 4).
 func WorkerText(w *pb.Worker) string {
 	if w.GetNode() == 0 {
 		return "a remote client"

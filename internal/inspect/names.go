@@ -13,7 +13,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// metaName stands for the meta tablet's own table in output.
+// metaName is the name of the meta tablet's table in output.
 const metaName = "(meta)"
 
 // Names translates between tables and their ids. Nil knows none.

@@ -30,13 +30,13 @@ type Observer struct {
 	Retired bool         `json:"retired,omitempty"`
 	Waiting uint64       `json:"waiting"` // notifications that are not parked, intents among them
 	Parked  uint64       `json:"parked"`
-	// of those that wait; left out if none does
+	// of the waiting ones; omitted if none
 	OldestTS    uint64 `json:"oldest_ts,omitempty"`
 	OldestAgeMS int64  `json:"oldest_age_ms,omitempty"` // by the oracle's time
 	// most runs at once in a process: in force, else as set; 0: as registered
 	Limit uint32 `json:"limit"`
 
-	// begun: each ends in one of the next three, or finds nobody to serve it
+	// started: each ends in one of the next three, or no node could serve it
 	Runs        uint64 `json:"runs"`
 	Commits     uint64 `json:"commits"`
 	Conflicts   uint64 `json:"conflicts"`   // run again, and not counted against the observer
@@ -54,7 +54,7 @@ type Observer struct {
 	Unserved  uint32 `json:"unserved"`  // likewise, mostly because something is unavailable
 
 	Nodes []uint64 `json:"nodes,omitempty"` // that run it, and are in these figures
-	// that are alive and have not answered: what they do is missing
+	// live nodes without an answer, whose figures are missing
 	Silent []uint64 `json:"silent_nodes,omitempty"`
 
 	Rows []ObserverRow `json:"rows,omitempty"` // those worth a look, some dozens at most
@@ -120,7 +120,7 @@ func observerState(s *pb.ObserverState) string {
 	return ObserverRunning
 }
 
-// AtOnce is how many runs all nodes allow at once; 0: not known.
+// AtOnce is the maximum number of concurrent runs on all nodes; 0: unknown.
 func (o *Observer) AtOnce() uint32 { return o.Limit * uint32(max(1, len(o.Nodes))) }
 
 // States of a back-fill.

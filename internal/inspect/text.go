@@ -15,8 +15,8 @@ import (
 
 // This file formats bytes, timestamps and durations for people.
 
-// Printable returns s as it is if that is unambiguous, else as a Go string literal, which
-// --escape go reads back.
+// Printable returns s unchanged if that is unambiguous, else as a Go string literal, which --escape
+// go reads back.
 func Printable(s string) string {
 	if s == "" {
 		return `""`
@@ -83,7 +83,7 @@ func Span(d time.Duration) string {
 	return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
 }
 
-// Ago returns how long before now ts was allocated, by the oracle's clock.
+// Ago returns the time since ts was allocated, by the oracle's clock.
 func Ago(ts, now mvcc.Timestamp) string {
 	return Span(time.Duration(max(0, now.Millis()-ts.Millis())) * time.Millisecond)
 }

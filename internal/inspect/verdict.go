@@ -65,8 +65,8 @@ const (
 	adviceReplay  = "`notify replay OBSERVER ROW` runs it for this row, `observer replay OBSERVER` for all"
 )
 
-// judge sets the verdict. What has to be fixed first comes first: a parked notification stays
-// parked when the observer is resumed, and a paused observer does not run when a lock goes.
+// judge sets the verdict. The problem to fix first has priority: a parked notification stays parked
+// when the observer is resumed, and a paused observer does not run when a lock is released.
 func (w *Why) judge() {
 	switch o := w.Observer; {
 	case o == nil && w.Run != nil:
@@ -151,9 +151,8 @@ func (w *Why) waiting() {
 		w.when(w.Notification.TS), state)
 }
 
-// inTheWay returns the lock that a run would have to wait for or settle, preferably a live
-// one; nil if there is none. The run's own lock on its acknowledgment counts too: while it is
-// there the run is not through.
+// inTheWay returns the lock that a run would have to wait for or resolve, preferably a live one, or
+// nil. The run's own lock on its acknowledgment counts too: while it exists the run has not ended.
 func (w *Why) inTheWay() *Obstacle {
 	blocks := func(o *Obstacle) bool { return o.On != OnIntent }
 	return cmp.Or(w.lock(func(o *Obstacle) bool { return blocks(o) && o.State == FateAlive }), w.lock(blocks))

@@ -344,8 +344,8 @@ func (w *Why) acknowledged() uint64 {
 	return w.Run.StartTS
 }
 
-// due reports whether the observer has to run, as the framework decides it (§2.4); weak
-// ones by the notification alone.
+// due reports whether the observer must run, by the framework's rule (§2.4); weak ones by the
+// notification alone.
 func (w *Why) due() bool {
 	n := w.Notification
 	if w.Observer.Weak {

@@ -12,16 +12,16 @@ import (
 // CollectView is what CollectCells reads.
 type CollectView interface {
 	View
-	// HistoryOf iterates H of the cells, which are in descending order: of each the
-	// records with commit_ts ≥ TS, the oldest first, up to and including the first above
-	// upTo. Deletions in flight are left out; so may be records in flight.
+	// HistoryOf iterates over the records in H of the cells, which are in descending order: of each
+	// those with commit_ts ≥ TS, oldest first, up to and including the first above upTo. Deletions
+	// in flight are omitted; so may be records in flight.
 	HistoryOf(cells []CellAt, upTo Timestamp) iter.Seq2[CellWrite, error]
 	Observers
 }
 
 // Observers is what collection needs to know of observers and tables.
 type Observers interface {
-	// Acks names the observers that have, or had before they were retired, acks beside the column.
+	// Acks names the observers, present or retired, with acks for the column.
 	Acks(t TableID, column string) []string
 	// AckOf is the inverse, as View has it.
 	AckOf(t TableID, observer string) (w Watch, ok bool)
@@ -63,7 +63,7 @@ type CollectStep struct {
 	// Kept is what was looked at and is garbage, but not yet, as far as the step's limits
 	// let it be seen.
 	Kept []Garbage
-	// Looked is how many entries the step has looked at: what it cost.
+	// Looked is the number of entries that the step has read: its cost.
 	Looked int
 }
 
@@ -119,10 +119,10 @@ func (s *collecting) keepRecord(c Cell, w *Write, from Timestamp) {
 	}
 }
 
-// older deletes from H what is followed by a record at or below the safepoint: a read at
-// the safepoint, or above it, sees that one or a later one. The entries come as History
-// gives them. It returns where a later step must go on: behind the last cell that is done
-// with, or nil if all of them are.
+// older deletes records from H that a record at or below the safepoint supersedes: reads at or
+// above the safepoint see that one or a later one. The entries are in the order of History. It
+// returns the position from which a later step must continue, after the last complete cell, or nil
+// if all are complete.
 func (s *collecting) older(entries iter.Seq2[CellWrite, error]) (below *Cell, err error) {
 	var prev CellWrite // the record before, about which the one after it decides
 	have := false
@@ -156,9 +156,8 @@ func (s *collecting) older(entries iter.Seq2[CellWrite, error]) (below *Cell, er
 	return nil, s.lastOlder(&prev)
 }
 
-// resumeAt is where to go on after a step that ended inside a cell: with it if there may
-// be more to delete, else behind it, for what is newer than a record that stays does so
-// too.
+// resumeAt returns the position from which to continue after a step that ended inside a cell: at
+// the cell if it may contain more to delete, else after it, since all later records stay too.
 func resumeAt(c Cell, more bool) *Cell {
 	if more {
 		c.Column += "\x00" // the next address there is: below it is the cell itself
@@ -193,10 +192,10 @@ func (s *collecting) lastOlder(cw *CellWrite) error {
 	return nil
 }
 
-// newest deletes a cell's newest record if it is a delete that nobody can miss (invariant
-// 11): at or below the safepoint, nothing older left in H that it hides, no lock that
-// will be committed on top of it, and no notification of any observer that has yet to see it.
-// The acks of that cell go with it. In a dropped table any record goes.
+// newest deletes a cell's newest record if it is a delete that no reader can miss (invariant 11):
+// it is at or below the safepoint, hides no older record in H, no lock will be committed above it,
+// and no observer has a pending notification of it. It also deletes the cell's acks. In a dropped
+// table it deletes any record.
 func (s *collecting) newest(c Cell) error {
 	s.Looked++
 	w, ok, err := s.view.Newest(c)
@@ -258,7 +257,7 @@ func (s *collecting) free(c Cell, w *Write) (bool, error) {
 	return true, nil
 }
 
-// dirty reports whether an observer of the observed cell has a notification of it.
+// dirty reports whether an observer of the observed cell has a notification for it.
 func (s *collecting) dirty(c Cell) (bool, error) {
 	if _, dirty, err := s.view.Notification(c); err != nil || dirty {
 		return dirty, err
@@ -323,8 +322,8 @@ func (s *collecting) strayAck(ack Cell, w *Write) error {
 	return nil
 }
 
-// locked deletes the cell's newest committed lock below the safepoint. Whoever could conflict
-// with it began before it, and is refused by the bound.
+// locked deletes the cell's newest committed lock below the safepoint. Transactions that could
+// conflict with it began before it, and the bound refuses them.
 func (s *collecting) locked(c Cell) error {
 	s.Looked++
 	w, there, err := s.view.PastLock(c, 0)

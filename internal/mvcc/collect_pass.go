@@ -18,11 +18,11 @@ func SortGarbage(list []Garbage) []Garbage {
 	})
 }
 
-// CollectCells deletes what may be deleted of the list, which is in the order of
-// SortGarbage, at the view's safepoint: of each cell the oldest first. It returns how
-// many of the list, from its beginning, are done with: the next step takes the rest,
-// whose first TS may have been raised, so that it does not search where it has deleted.
-// What the list has and is not garbage, any more or yet, stays.
+// CollectCells deletes collectable records of the list, which is in the order of SortGarbage, at
+// the view's safepoint: of each cell the oldest first. It returns the number of complete cells at
+// the start of the list: the next step continues after them, with a first TS that may have been
+// raised to skip the deleted records. Entries of the list that are not garbage, no longer or not
+// yet, are skipped.
 func CollectCells(v CollectView, list []Garbage, limits CollectLimits) (CollectStep, int, error) {
 	s := newCollecting(v, limits)
 	var cells []CellAt

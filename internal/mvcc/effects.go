@@ -86,9 +86,9 @@ func (e *effects) notifyAll(v View, c Cell, how Observation, ts, origin Timestam
 	return nil
 }
 
-// notify raises the notify cell's N entry to ts. A newer change starts the count of failures
-// anew and unparks; a pending replay stays pending. Of an entry that is as new already only
-// the origins may change.
+// notify raises the notify cell's N entry to ts. A newer change resets the count of failures and
+// unparks; a pending replay stays pending. In an entry that is already as new, only the origins may
+// change.
 func (e *effects) notify(v View, c Cell, ts, origin Timestamp) error {
 	old, ok, err := v.Notification(c)
 	if err != nil {

@@ -80,7 +80,7 @@ func within(what string, size, limit int) error {
 	return nil
 }
 
-// checkStart refuses start timestamps that the oracle never gives out.
+// checkStart rejects start timestamps that the oracle never issues.
 func checkStart(start Timestamp) error {
 	if start == 0 || start == MaxTimestamp {
 		return fmt.Errorf("%w: start timestamp %d", ErrInvalid, start)

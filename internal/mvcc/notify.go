@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxNotifyError is how many bytes of a failed run's error are kept.
+// maxNotifyError is the number of bytes kept of a failed run's error.
 const maxNotifyError = 1 << 10
 
 // NotifyCells marks cells of weak columns dirty at once for all their observers (§2.4,
@@ -46,10 +46,9 @@ func notifiable(v View, c Cell) bool {
 	return known && w.Own && slices.Contains(v.Observed(c.Table, w.Column).Own, c.Column)
 }
 
-// replay marks the notify cell to be run for once more; what has failed or was parked before
-// counts anew. An entry that is as new stands for a change after the replay was asked
-// for, or for the replay itself: its run covers both, and a late copy must not unpark
-// what has failed since.
+// replay marks the notify cell for one more run and resets failures and parking. An entry that is
+// as new stands for a change after the request for the replay, or for the replay itself: its run
+// covers both, and a late duplicate must not unpark failures since.
 func (e *effects) replay(v View, c Cell, ts, origin Timestamp) error {
 	n, ok, err := v.Notification(c)
 	if err != nil || (ok && n.TS >= ts) {
@@ -62,9 +61,9 @@ func (e *effects) replay(v View, c Cell, ts, origin Timestamp) error {
 	return nil
 }
 
-// notifyWeak marks the weak cell for a transaction that has committed, for each of its
-// observers. When all observers were retired meanwhile nobody wants to know, and an entry that
-// nobody clears would wait for a later observer of the column.
+// notifyWeak marks the weak cell, for a committed transaction, for each of its observers. If all
+// observers have been retired since, it does nothing: an entry that no observer clears would wait
+// for a later observer of the column.
 func (e *effects) notifyWeak(v View, c Cell, ts, origin Timestamp) error {
 	if c.Class != ClassData {
 		return nil
@@ -141,7 +140,8 @@ func (e *effects) leave(c Cell, ts Timestamp) {
 	e.left, e.leftTS = append(e.left, c), max(e.leftTS, ts)
 }
 
-// end notes a run whose notification is cleared, if its end is told. Those of a batch are one.
+// end records the end of a run whose notification is cleared, if it is known. The cells of a batch
+// share one.
 func (e *effects) end(table TableID, origin, end Timestamp) {
 	if origin == 0 || end == 0 {
 		return

@@ -70,9 +70,9 @@ func CheckOnePhase(v View, r OnePhaseRequest) (Result, error) {
 	return Result{}, nil
 }
 
-// admitOnePhase is admit for a one-phase commit, which may be a copy of one that is done.
-// Below the bound only the transaction's own records count: history that would tell a
-// conflict from one's own commit may be collected.
+// admitOnePhase is admit for a one-phase commit, which may be a copy of one that is done. Below the
+// bound only the transaction's own records count, because the history that distinguishes a conflict
+// from its own commit may be collected.
 func admitOnePhase(v View, c Cell, start Timestamp, lock Lock, locked bool) (Result, error) {
 	if start >= v.Bound() {
 		return admit(v, c, start, lock, locked)

@@ -159,8 +159,8 @@ type NotifyRequest struct {
 	Origin Timestamp // what the transaction goes back to; 0: itself
 }
 
-// ClearNotifyRequest removes the N entry if N.ts ≤ UpTo (invariant 12), and, of a run that
-// has written, if the entry goes back no further than what it has written.
+// ClearNotifyRequest removes the N entry if N.ts ≤ UpTo (invariant 12) and, for a run that has
+// written, if the entry's origin is not older than that of its writes.
 type ClearNotifyRequest struct {
 	Cell   Cell
 	UpTo   Timestamp
@@ -241,8 +241,8 @@ type ScanRequest struct {
 	ResumeTS Timestamp
 	// KeysOnly leaves the values out. It and WrittenBefore do not apply to Records.
 	KeysOnly bool
-	// WrittenBefore, if not 0, leaves out the cells whose visible record has it or a higher
-	// commit timestamp; ScanResult.Oldest is the lowest of those.
+	// WrittenBefore, if not 0, omits the cells whose visible record has a commit timestamp at or
+	// above it; ScanResult.Oldest is the lowest of those.
 	WrittenBefore Timestamp
 }
 
@@ -270,10 +270,10 @@ type ScanResult struct {
 
 // Bounds of what is shown of a row at once.
 const (
-	// MaxHistory is how many entries of one group are shown; one more in an answer says
+	// MaxHistory is the maximum number of entries shown of one group; an answer with one more means
 	// that there are more.
 	MaxHistory = 4096
-	// HistoryBytes is how many bytes of values are shown, apart from each group's first.
+	// HistoryBytes is the maximum number of bytes of values shown, apart from each group's first.
 	HistoryBytes = 4 << 20
 )
 

@@ -8,10 +8,10 @@ import "cmp"
 // set off, directly or not, is found as what has its timestamp or a lower one as origin.
 // An origin may be too low, which makes somebody wait longer, and never too high.
 
-// Origins are those of the changes that a notification stands for. Two halves of them are
-// enough: what a run has seen must go from the least one, or a cell that changes all the
-// time would keep it for ever. The first half takes no more changes, so that the next run
-// has seen all of it; the other half is then the first.
+// Origins are the origins of the changes that a notification stands for, in two halves: a run must
+// be able to remove the least one of those it has seen, else a cell that changes all the time would
+// keep it for ever. The first half accepts no more changes, so that the next run has seen all of
+// it; then the other half becomes the first.
 type Origins struct {
 	First Timestamp // the least of the changes up to Until; 0: the notification's TS
 	Until Timestamp // 0: the notification's TS, there is one half only
@@ -45,13 +45,13 @@ func (n *Notify) changed(ts, origin Timestamp) {
 	n.shorten()
 }
 
-// staleOrigin is by how many milliseconds an origin must be older than the newest change to
-// be taken out by itself: until then whoever waits for it waits as long for other reasons,
-// and a cell that changes all the time is not written once more after each run.
+// staleOrigin is the age in milliseconds, relative to the newest change, from which an origin is
+// removed by a separate write. Below it, waiting for it takes as long for other reasons, and a cell
+// that changes all the time is not rewritten after each run.
 const staleOrigin = 20
 
-// covered takes out the changes up to a timestamp below TS, as far as it is known which
-// those are. It reports whether that is worth a write.
+// covered removes the changes up to a timestamp below TS, as far as they are known, and reports
+// whether that is worth a write.
 func (n *Notify) covered(upTo Timestamp) bool {
 	if n.Origins.Later == 0 || upTo < n.Origins.Until ||
 		n.TS.Millis()-n.Origins.First.Millis() < staleOrigin {
@@ -62,7 +62,7 @@ func (n *Notify) covered(upTo Timestamp) bool {
 	return true
 }
 
-// shorten leaves out what the notification says anyway, as nearly all of them do.
+// shorten omits the origins that equal the notification's own timestamp, as nearly all do.
 func (n *Notify) shorten() {
 	if n.Origins.Later == 0 && n.Origins.First == n.TS {
 		n.Origins.First = 0

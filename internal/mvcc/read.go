@@ -66,9 +66,8 @@ func visible(v View, c Cell, newest Write, at Timestamp) (Write, bool, error) {
 	return older(v, c, at)
 }
 
-// older is the newest record in H with commit_ts ≤ at. It is a function of its own
-// because the iteration's variables are on the heap, which the common path need not pay
-// for.
+// older is the newest record in H with commit_ts ≤ at. It is a separate function because the
+// iteration's variables are on the heap, which the common path need not pay for.
 func older(v View, c Cell, at Timestamp) (Write, bool, error) {
 	for w, err := range v.Older(c, at) {
 		return w, err == nil, err

@@ -60,10 +60,10 @@ func conflicts(newest Write, start Timestamp) bool {
 	return newest.CommitTS >= start
 }
 
-// admit decides whether transaction start, which has no lock of its own on the cell, may
-// write or lock it (Figure 6 lines 31 to 34, and invariants 2, 4, 5 and 13). Four lookups: the
-// lock, which the caller has made, the newest record, the newest committed lock, the rollback
-// record. What is permanent is answered before what may pass.
+// admit decides whether transaction start, which has no lock of its own on the cell, may write or
+// lock it (Figure 6 lines 31 to 34, and invariants 2, 4, 5 and 13). Four lookups: the lock, by the
+// caller, the newest record, the newest committed lock, the rollback record. Permanent refusals
+// precede temporary ones.
 func admit(v View, c Cell, start Timestamp, lock Lock, locked bool) (Result, error) {
 	if weak(v, c) {
 		return Result{Status: StatusNotifyOnly, ConflictAt: c}, nil
@@ -140,7 +140,7 @@ func weak(v View, c Cell) bool {
 	return c.Class == ClassData && v.Observed(c.Table, c.Column).How == ObservedWeak
 }
 
-// met describes a lock to whoever met it, without its value.
+// met returns the description of a lock for a transaction that encountered it, without its value.
 func met(c Cell, l Lock) LockInfo {
 	l.Value = nil
 	return LockInfo{Cell: c, Lock: l}

@@ -49,9 +49,9 @@ func Rollback(v View, r RollbackRequest) (Result, []Mutation, error) {
 	return Result{}, e.list, nil
 }
 
-// rollbackIntent erases the intent and leaves a record at its cell. An intent says
-// nothing about its transaction's outcome, so below the safepoint the record is merely
-// left out: the bound keeps a late intent away there.
+// rollbackIntent erases the intent and leaves a record at its cell. An intent does not determine
+// its transaction's outcome, so below the safepoint the record is merely omitted: the bound refuses
+// a late intent there.
 func rollbackIntent(v View, c Cell, start Timestamp, e *effects) error {
 	_, there, err := v.Intent(c, start)
 	if err != nil {
@@ -99,7 +99,7 @@ func CheckTxnStatus(v View, r CheckTxnStatusRequest) (Result, []Mutation, error)
 	return Result{Status: StatusRolledBack}, e.list, nil
 }
 
-// checkPrimaryLock decides by the primary's lock: while it is there, nothing else counts.
+// checkPrimaryLock decides by the primary's lock: while it exists, nothing else counts.
 func checkPrimaryLock(r *CheckTxnStatusRequest, lock *Lock) (Result, []Mutation, error) {
 	if lock.Token != 0 {
 		return Result{Status: StatusLocked, Locks: []LockInfo{met(r.Primary, *lock)}}, nil, nil

@@ -2,12 +2,12 @@ package mvcc
 
 import "slices"
 
-// maxUnshown is how many cells in a row a page may look at without showing one: deleted,
-// too new or not asked for. It bounds the work of one page when MaxBytes never does.
+// maxUnshown is the number of consecutive cells that a page may read without returning one:
+// deleted, too new or not requested. It bounds the work of one page when MaxBytes never does.
 const maxUnshown = 1 << 14
 
-// cellBytes is what a page counts for a cell beside its row, column and value: tiny cells
-// take memory too.
+// cellBytes is the size of a cell in a page in addition to its row, column and value, because tiny
+// cells also use memory.
 const cellBytes = 64
 
 // Scan reads one page of a span (invariant 1). Locks on cells that the scan would show

@@ -16,8 +16,8 @@ type SurveyView interface {
 	Observers
 }
 
-// SurveyPlace is how far a survey has come. The zero value is its beginning. It names
-// cells, not entries, so that it holds whatever is written and deleted meanwhile.
+// SurveyPlace is the position of a survey. The zero value is its beginning. It contains cells, not
+// entries, so that it stays valid whatever is written and deleted.
 type SurveyPlace struct {
 	stage stage
 	cell  *CellAt // the last one done with; nil: none. In the stage of H a survey goes down.
@@ -40,9 +40,9 @@ const (
 // Done reports whether the survey is at its end.
 func (p SurveyPlace) Done() bool { return p.stage == stageEnd }
 
-// Survey looks for garbage in the span, from the place on, and returns what it finds, and
-// where to go on, after at most the given number of finds and of entries looked at. It
-// also returns how many entries, about, the finds stand for.
+// Survey searches for garbage in the span from a position on, limited by the number of finds and of
+// entries read. It returns the finds, the position to continue from, and the approximate number of
+// garbage entries.
 func Survey(v SurveyView, span Span, at SurveyPlace, finds,
 	looked int) (list []Garbage, entries int, next SurveyPlace, err error) {
 	s := survey{view: v, finds: finds, left: looked}
@@ -74,7 +74,7 @@ func (s *survey) look() { s.left-- }
 // full reports whether this call has done its share.
 func (s *survey) full() bool { return s.left <= 0 || len(s.list) >= s.finds }
 
-// found adds garbage that stands for a number of entries.
+// found adds a find that stands for a number of garbage entries.
 func (s *survey) found(g Group, c Cell, ts, from Timestamp, entries int) {
 	s.list = append(s.list, Garbage{Group: g, Cell: c, TS: ts, From: from})
 	s.entries += entries
@@ -188,8 +188,8 @@ func (s *survey) stray(ack Cell) (bool, error) {
 	return !there, err
 }
 
-// keys finds committed locks and rollback records; and notifications and raw cells of a
-// dropped table, which go as they are.
+// keys finds committed locks and rollback records, and in a dropped table also notifications and
+// raw cells, which are deleted without further conditions.
 func (s *survey) keys(g Group, span Span, after *CellAt) (*CellAt, error) {
 	if g != GroupLocked && g != GroupRollback && !s.view.Dropped(span.Table) {
 		return nil, nil

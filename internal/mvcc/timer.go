@@ -22,8 +22,8 @@ const TimerShards = 8
 type Timer struct {
 	Target Cell  // of a weak column: it is notified
 	Due    int64 // not before, in milliseconds since the Unix epoch by the oracle's time
-	// After is how many milliseconds it is due after the commit of its own record, which is
-	// not known when it is written; 0: Due says all.
+	// After is the delay in milliseconds from the commit of the timer's own record, whose time is
+	// unknown when it is written; 0: only Due counts.
 	After int64
 }
 
@@ -72,8 +72,8 @@ func TimerOf(c Cell, value []byte) (t Timer, ok bool) {
 	return t, written == c
 }
 
-// TimerTarget returns the table of the cell that a timer notifies: whoever may write that may
-// set the timer. ok is false if the cell is none of a timer.
+// TimerTarget returns the table of the cell that a timer notifies: clients that may write it may
+// set the timer. ok is false if the cell is not a timer's.
 func TimerTarget(c Cell) (table TableID, ok bool) {
 	if c.Table != TimerTable || c.Class != ClassData || c.Column != timerColumn ||
 		len(c.Row) != timerRow || c.Row[0] >= TimerShards {

@@ -9,7 +9,7 @@ type Timestamp uint64
 // LogicalBits is the width of a Timestamp's counter.
 const LogicalBits = 18
 
-// MaxTimestamp is the greatest timestamp there is; it is never given out.
+// MaxTimestamp is the greatest timestamp. It is never issued.
 const MaxTimestamp = Timestamp(1<<64 - 1)
 
 // Millis is the physical part: milliseconds since the Unix epoch.
@@ -51,8 +51,8 @@ func (c Cell) IsAck() bool { return c.Class == ClassAck }
 // Kind says what a write does to a cell.
 type Kind uint8
 
-// The kinds of writes. KindLock is none: the cell stays as it is, and conflicts as if it had
-// been written (invariant 13).
+// The kinds of writes. KindLock is not a write: the cell does not change, but conflicts as if it
+// were written (invariant 13).
 const (
 	KindPut    Kind = 1
 	KindDelete Kind = 2
@@ -86,16 +86,16 @@ type Lock struct {
 	Long    bool // the value is in D at StartTS
 	Value   []byte
 	Origin  Timestamp // of a run's lock; 0: the transaction is a user's
-	// Token is not zero for the reservation of a one-phase commit. Such a lock lives in
-	// the leader's memory only, is never encoded, and goes by itself: nobody may resolve
-	// it, readers and writers wait for it in the tablet.
+	// Token is not zero for the reservation of a one-phase commit. Such a lock lives in the
+	// leader's memory only, is never encoded, and is released by the tablet alone: nothing may
+	// resolve it, and readers and writers wait for it in the tablet.
 	Token uint64
 	// CommitTS is set on a reservation once the oracle has answered: readers below it
 	// need not wait.
 	CommitTS Timestamp
 }
 
-// LockInfo is a lock together with the cell it is on: what a reader or writer that met it is told.
+// LockInfo is a lock with its cell, as reported to a reader or writer that encountered it.
 type LockInfo struct {
 	Cell Cell
 	Lock Lock // Value is left out
@@ -164,9 +164,9 @@ const (
 	ObservedWeak
 )
 
-// Observation says how a column is observed, and where its notifications are. Each observer has
-// notify entries of its own (docs/adr/0065): one observer at the observed cells, each further one
-// at its acknowledgment cells in the same rows.
+// Observation describes the observers of a column and the location of their notifications. Each
+// observer has separate notify entries (docs/adr/0065): one observer at the observed cells, each
+// further one at its acknowledgment cells in the same rows.
 type Observation struct {
 	How Observed
 	// Plain says that an observer has its notify entries at the observed cells. PlainOf names

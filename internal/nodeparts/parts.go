@@ -25,8 +25,8 @@ import (
 // only reads them. The functions are called on its goroutines, some at the same time, from
 // Open until the node's Close returns.
 type Parts struct {
-	// Store is used instead of one that the node opens. Close leaves it open, so that
-	// another node may go on with it.
+	// Store is used instead of one that the node opens. Close leaves it open, so that another node
+	// can use it.
 	Store *store.Store
 	// SyncDelay is added after each sync of the store that the node opens.
 	SyncDelay time.Duration
@@ -42,9 +42,9 @@ type Parts struct {
 	Versions version.Range
 	// Clock is the oracle's; nil: time.Now.
 	Clock func() time.Time
-	// Stopped has Raft's clock on this node stand still while it says so; nil: never.
+	// Stopped stops Raft's clock on this node while it returns true; nil: never.
 	Stopped func() bool
-	// Traces has what becomes of the node's spans, instead of the configured exporter.
+	// Traces receives the node's spans, instead of the configured exporter.
 	Traces trace.TracerProvider
 	// Link carries messages to the other nodes; nil: the remoting, if the configuration
 	// asks for other nodes. The node closes it.

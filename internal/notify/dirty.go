@@ -71,8 +71,8 @@ type Target struct {
 	Class  mvcc.Class
 	Column string
 	Weak   bool
-	// Debounce is how long a cell must be unchanged before its run. Until then scanners mostly
-	// leave it to the hints.
+	// Debounce is the time for which a cell must be unchanged before its run. Until then scanners
+	// mostly leave it to the hints.
 	Debounce time.Duration
 	// Enough is the maximum number of cells that the dispatcher can use: those of all
 	// concurrent runs and the candidates for the next runs. Scanners submit no more.

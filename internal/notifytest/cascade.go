@@ -12,11 +12,11 @@ import (
 // This file has a cascade of observers for tests of who waits for a commit's effects. It
 // keeps nothing between calls: what it checks is in the repository alone.
 
-// cascadeDepth is how many observers follow each other.
+// cascadeDepth is the number of observers in a chain.
 const cascadeDepth = 5
 
-// cascadeColumn is what the observer of a level observes. Those of weak levels are notified
-// beside the value.
+// cascadeColumn is the column that the observer of a level observes. Weak levels are notified in
+// addition to the value.
 func cascadeColumn(level int) percolator.Column {
 	return percolator.Column{Table: "cascade" + strconv.Itoa(level), Name: "value"}
 }
@@ -49,9 +49,9 @@ func children(level int, row string) []string {
 	return []string{"a" + row}
 }
 
-// RegisterCascade registers its observers: each copies its row's value into rows of the next
-// level, a fan of them on some levels. Of five, two are weak, and one writes by a transaction
-// of its own.
+// RegisterCascade registers the cascade's observers: each copies its row's value into rows of the
+// next level, into several of them on some levels. Of every five observers two are weak, and one
+// writes in a separate transaction.
 func RegisterCascade(r *percolator.Registry) {
 	for level := range cascadeDepth {
 		name := "cascade" + strconv.Itoa(level)
@@ -84,8 +84,8 @@ func cascade(level int) percolator.ObserverFunc {
 	}
 }
 
-// raise sets a row's value to at least the given one, and notifies its observer. What a weak
-// observer has read may be older than what is there.
+// raise sets a row's value to at least the given one, and notifies its observer. A weak observer's
+// read may be older than the present value.
 func raise(ctx context.Context, tx *percolator.Tx, level int, row string, value []byte) error {
 	old, err := number(ctx, tx, level, row)
 	if err != nil {
@@ -125,7 +125,7 @@ func Begin(ctx context.Context, db *percolator.DB, row string) (to int,
 // ErrEarly reports that an effect is not there.
 var ErrEarly = errors.New("notifytest: EFFECT-MISSING")
 
-// Arrived returns ErrEarly unless everything is there that a commit of Begin has set off.
+// Arrived returns ErrEarly unless all effects of a commit of Begin are present.
 func Arrived(ctx context.Context, db *percolator.DB, row string, value int) error {
 	_, err := LastEffect(ctx, db, row, value)
 	return err

@@ -48,7 +48,7 @@ func (c *Cluster) Mark(cell mvcc.Cell, n mvcc.Notify) {
 	c.Apply([]mvcc.Mutation{{Group: mvcc.GroupNotify, Cell: cell, Notify: &n}})
 }
 
-// Dirty is how many entries the notify group has.
+// Dirty is the number of entries in the notify group.
 func (c *Cluster) Dirty() (n int) {
 	c.Look(func(v *mvcctest.MemView) {
 		for range v.Notifications() {

@@ -12,10 +12,10 @@ import (
 	"sync"
 )
 
-// The kernel hands out ports from 32768 on by itself (ip(7), ip_local_port_range); below
-// it only those who ask for a port by its number take it. Tests of many packages run at
-// once and start nodes later than they choose their ports: a block of ports belongs to
-// the process that listens on the first of them.
+// The kernel assigns ports from 32768 on (ip(7), ip_local_port_range); lower ones are used only by
+// processes that request them by number. Tests of many packages run concurrently and start nodes
+// later than they choose their ports, so a block of ports belongs to the process that listens on
+// its first port.
 const (
 	lowest = 20000
 	blocks = 187

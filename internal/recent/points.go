@@ -95,9 +95,9 @@ func between(before, after Figures, at time.Time, took time.Duration) *wire.Poin
 	transactions := after.Transactions.Minus(before.Transactions)
 	seconds := max(took.Seconds(), 1e-3)
 	point := &wire.Point{
-		UnixMs:           at.UnixMilli(),
-		OperationsPerS:   float64(operations.Count()) / seconds,
-		OperationP99Ms:   operations.Quantile(0.99) * 1000,
+		UnixMs:         at.UnixMilli(),
+		OperationsPerS: float64(operations.Count()) / seconds,
+		OperationP99Ms: operations.Quantile(0.99) * 1000,
 		TransactionsPerS: float64(transactions.Count()+
 			after.ClientTransactions-before.ClientTransactions) / seconds,
 		TransactionP99Ms: transactions.Quantile(0.99) * 1000,

@@ -118,7 +118,7 @@ func dial(ctx context.Context, addrs []string, cfg ClientConfig,
 	return c, nil
 }
 
-// allRefusedAfter is how long Dial retries addresses that refuse connections or belong to
+// allRefusedAfter is the time for which Dial retries addresses that refuse connections or belong to
 // another service: the time that a starting node has to open its listener.
 const allRefusedAfter = 700 * time.Millisecond
 

@@ -173,7 +173,7 @@ type ServerConfig struct {
 	// bytes; default 256 MiB. One connection may use an eighth of it. Beyond it the server
 	// stops reading the stream.
 	Memory int64
-	// WriteTimeout is how long a client may take to read one message of answers (up to 4 MiB,
+	// WriteTimeout is the time within which a client must read one message of answers (up to 4 MiB,
 	// or a single answer) before its connection is closed; default 30 s.
 	WriteTimeout time.Duration
 	// Latest returns a timestamp that the oracle has allocated: at least ts if the oracle has

@@ -13,8 +13,8 @@ import (
 // Refusal of timestamps that the oracle has not allocated. There is no state; the checks run
 // on the streams' workers, and Latest may wait for the oracle.
 
-// maxLockTTL is how far ahead of the oracle's time a remote client's lock may expire. It
-// exceeds every allowed configuration.
+// maxLockTTL limits the expiry of a remote client's lock, from the oracle's time on. It exceeds
+// every allowed configuration.
 const maxLockTTL = time.Hour + time.Minute
 
 // future calls the function future with the latest allocated timestamp, as far as the request

@@ -29,7 +29,7 @@ const (
 	Create  = "create"  // no replica remains: an empty one is created
 )
 
-// Plan has the action for each tablet.
+// Plan contains the action for each tablet.
 type Plan struct {
 	Format  int       `json:"format"`
 	ID      string    `json:"id"`
@@ -116,7 +116,7 @@ func (c *candidate) before(o *candidate) bool {
 		cmp.Compare(c.Committed, o.Committed), cmp.Compare(o.node, c.node)) < 0
 }
 
-// planner makes one plan.
+// planner computes one plan.
 type planner struct {
 	opts     Options
 	all      []*Inspection

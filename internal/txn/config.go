@@ -57,11 +57,11 @@ type Config struct {
 	// OperationTimeout bounds the retries of one operation, after which it fails with
 	// ErrUnavailable; default 20 s.
 	OperationTimeout time.Duration
-	// SettleTimeout bounds how long a commit whose reply was lost, or that was abandoned after
-	// it was sent, tries to determine its outcome; default 5 s. It is independent of the
-	// caller's context (invariant 8).
+	// SettleTimeout limits the time for which a commit with a lost reply, or abandoned after it was
+	// sent, tries to determine its outcome; default 5 s. It is independent of the caller's context
+	// (invariant 8).
 	SettleTimeout time.Duration
-	// LeaseTTL is how long a lease on history outlives a dead client; default 30 s.
+	// LeaseTTL is the lifetime of a lease on history after its client has died; default 30 s.
 	LeaseTTL time.Duration
 	// ReadCacheBytes is the maximum size of each transaction's read cache; default 16 MiB.
 	ReadCacheBytes int

@@ -214,8 +214,8 @@ func (o *oracle) ask(ctx context.Context, count int) (mvcc.Timestamp, int, error
 	return first, n, nil
 }
 
-// basisAge returns how much newer a timestamp must be to become the basis of estimate, so that
-// the clock is not read for each. Estimates set the expiry of locks, for which a sixteenth of
+// basisAge returns the minimum distance of a timestamp from the basis of estimate to replace it, so
+// that the clock is not read for each. Estimates set the expiry of locks, for which a sixteenth of
 // LockTTL is accurate enough.
 func (c *Config) basisAge() time.Duration { return min(time.Second, c.LockTTL/16) }
 

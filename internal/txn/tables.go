@@ -144,7 +144,7 @@ func (m *meta) CreateTable(ctx context.Context, name string, splitKeys []string)
 }
 
 // createTable repeats the request until none of its split keys is pending. After the first
-// successful step, only ctx bounds the retries if it has a deadline; otherwise each step has
+// successful step, only ctx limits the retries if it has a deadline; otherwise each step has
 // OperationTimeout.
 func (m *meta) createTable(ctx context.Context, req *pb.CreateTableRequest) error {
 	cfg := *m.cfg

@@ -135,7 +135,7 @@ const (
 	AccessChange
 )
 
-// AnswerSize says how much memory the answer of an operation may need.
+// AnswerSize is the memory that the answer of an operation may need.
 type AnswerSize uint8
 
 // Sizes of answers.

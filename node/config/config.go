@@ -115,10 +115,11 @@ type Config struct {
 	LockTTL time.Duration
 	// DrainTimeout bounds Drain's wait for observers and background commits.
 	DrainTimeout time.Duration
-	// MaxClockAhead bounds how far this node's clock may be ahead of the median of all nodes while it
+	// MaxClockAhead limits the lead of this node's clock over the median of all nodes while it
 	// issues timestamps; beyond it the node transfers meta's leadership if another node can take it
-	// (design section 6). A fresh node whose clock differs by more in either direction neither joins
-	// nor founds a cluster. A few seconds suffice: synchronised clocks differ by milliseconds.
+	// (design section 6). A fresh node whose clock differs by more in either direction neither
+	// joins nor founds a cluster. A few seconds suffice: synchronised clocks differ by
+	// milliseconds.
 	MaxClockAhead time.Duration
 	// Notifications configures the search for dirty cells (§2.4).
 	Notifications Notifications
@@ -173,8 +174,8 @@ type Splits struct {
 	// MaxTablets bounds the number of tablets in the cluster; default 1024. Like MaxBytes, MaxLoad and
 	// Off it sets the policy of a new cluster.
 	MaxTablets int
-	// MergeAfter is how long two neighboring tablets must have been small before they are merged;
-	// default 5 min.
+	// MergeAfter is the time for which two neighboring tablets must have been small before they are
+	// merged; default 5 min.
 	MergeAfter time.Duration
 	// Off disables automatic splits and merges.
 	Off bool
@@ -183,10 +184,10 @@ type Splits struct {
 // Placement configures the placement of replicas and leaders (design section 9). Zero fields use
 // the defaults of actors/placement.
 type Placement struct {
-	// GoneAfter is how long a node may be away before its replicas are recreated on other nodes;
-	// default 5 min.
+	// GoneAfter is the downtime after which a node's replicas are recreated on other nodes; default
+	// 5 min.
 	GoneAfter time.Duration
-	// ForgetAfter is how long a node without replicas may be away before its record is removed; its
+	// ForgetAfter is the downtime after which the record of a node without replicas is removed; its
 	// directory cannot rejoin after that. Default 24 h.
 	ForgetAfter time.Duration
 	// Interval is the time between turns without work; default 5 s.
@@ -204,8 +205,8 @@ type Placement struct {
 type Collection struct {
 	// Interval is the time between collections; default a tenth of History, at most 10 s.
 	Interval time.Duration
-	// ForceAfter is how long collection waits for a live transaction that is older than History before
-	// it rolls it back; default History, at most 1 min.
+	// ForceAfter is the time for which collection waits for a live transaction older than History
+	// before it rolls it back; default History, at most 1 min.
 	ForceAfter time.Duration
 	// MaxHold is the age up to which an open snapshot prevents collection; default ten times History.
 	MaxHold time.Duration

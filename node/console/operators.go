@@ -71,9 +71,9 @@ func New(cfg Config) *Console { return &Console{cfg} }
 // ErrStarting is the error of a node that does not serve yet.
 var ErrStarting = errors.New("node: starting, or waiting to join a cluster")
 
-// Closed reports whether HTTP answers a request only to those who have logged in. The policy
-// is there once the node serves; before, nobody can log in and HTTP tells little, but for
-// profiles: they are for this machine only.
+// Closed reports whether HTTP answers a request only after a login. The policy is known once the
+// node serves; before, no user can log in and HTTP serves little, except profiles, which are for
+// this machine only.
 func (c *Console) Closed(req *http.Request) bool {
 	if c.cfg.Parts() == nil {
 		return c.cfg.Login || strings.HasPrefix(req.URL.Path, "/debug/pprof/") &&

@@ -361,8 +361,8 @@ var errNoReader = errors.New("node: rows and values require a login or, on a nod
 	"a loopback address: log in, or use `percolator scan` and `percolator history`")
 
 // MayRead returns an error if users who have not logged in may not read rows and values. A node
-// without certificates cannot identify users, so it decides by its listening address: whoever
-// reaches a loopback address can usually read the node's files too.
+// without certificates cannot identify users, so it decides by its listening address: a user who
+// can reach a loopback address can usually read the node's files too.
 func (c *Console) MayRead(*http.Request) error {
 	if c.cfg.Files == nil && config.IsLoopback(c.cfg.Addr) {
 		return nil

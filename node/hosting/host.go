@@ -95,8 +95,8 @@ func New(cfg Config) *Host {
 	return h
 }
 
-// Register enters observers in the catalogue that Start could not enter, and tells tablets
-// that did not answer, until ctx ends. It runs on a goroutine of its own.
+// Register enters observers in the catalogue that Start could not enter, and distributes the
+// catalogue to tablets that did not answer, until ctx ends. It runs on its own goroutine.
 func (h *Host) Register(ctx context.Context) { h.registration.run(ctx) }
 
 // CheckTablets makes Register check whether every tablet knows the catalogue.
@@ -126,10 +126,10 @@ func (h *Host) Scans() *scanner.Stats {
 	return nil
 }
 
-// ApplyCatalogue reads the cluster's policy and the newest catalogue, and starts, stops
-// and limits this node's observers as the catalogue says. Whoever learns of a newer
-// version calls it. Calls take turns, and each reads the catalogue in its turn, so that
-// an older version is never applied last. The error may wrap meta.ErrUntold.
+// ApplyCatalogue reads the cluster's policy and the newest catalogue, and starts, stops and limits
+// this node's observers as the catalogue says. It is called for each newer version. Calls take
+// turns, and each reads the catalogue in its turn, so that an older version is never applied last.
+// The error may wrap meta.ErrUntold.
 func (h *Host) ApplyCatalogue(ctx context.Context) error {
 	if _, err := h.cfg.Policy.Read(ctx); err != nil {
 		return err
@@ -183,9 +183,8 @@ func forgotten(c *pb.Catalogue, registered []observer.Registered) []*pb.Observer
 	return out
 }
 
-// ApplyEverywhere returns when every node that is alive has applied the newest
-// catalogue, or with an error when ctx ends. A node that dies meanwhile, or is away now,
-// reads the catalogue before it runs anything.
+// ApplyEverywhere returns when every node that is alive has applied the newest catalogue, or with
+// an error when ctx ends. A node that is or goes down reads the catalogue before it runs anything.
 func (h *Host) ApplyEverywhere(ctx context.Context) error {
 	// This node first: if meta does not answer it, the others need not be asked.
 	if err := h.ApplyCatalogue(ctx); err != nil {
@@ -236,8 +235,8 @@ func (h *Host) WakeBackfills() {
 	}
 }
 
-// waiting lists the catalogue's observers with the notifications that wait for them. It
-// asks meta and the tablets; what nodes are doing for the observers is left out.
+// waiting returns the catalogue's observers with their pending notifications. It queries meta and
+// the tablets, and omits the observers' activity on nodes.
 func (h *Host) waiting(ctx context.Context) ([]*pb.ObserverState, error) {
 	c, err := h.cfg.Catalogue.Catalogue(ctx)
 	if err != nil {
@@ -270,9 +269,9 @@ func (h *Host) waiting(ctx context.Context) ([]*pb.ObserverState, error) {
 	return out, nil
 }
 
-// States returns what waits for observers, for the metrics: as of now, or, if meta and
-// the tablets do not answer within a second, as it was last found. age is how long ago
-// that was; ok is false if it was never found.
+// States returns the work that waits for observers, for the metrics: the present one or, if meta
+// and the tablets do not answer within 1 s, the last one known, with its age. ok is false if none
+// is known.
 func (h *Host) States() (states []*pb.ObserverState, age time.Duration, ok bool) {
 	ctx, cancel := context.WithTimeout(h.cfg.Life, time.Second)
 	defer cancel()

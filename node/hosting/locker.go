@@ -103,7 +103,7 @@ func (l *locker) Unlock(owner uint64, keys ...string) {
 	}
 }
 
-// unlockTimeout bounds how long an unlock waits for its answer.
+// unlockTimeout limits the wait for the answer to an unlock.
 const unlockTimeout = 5 * time.Second
 
 // keyBytes returns the keys as the message has them.

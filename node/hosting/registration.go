@@ -77,8 +77,8 @@ func (r *registration) begin(ctx context.Context,
 	return out, nil
 }
 
-// attempt makes the tables that are missing, enters the observers that have one, and
-// tells every tablet. It returns the links of the observers that it has entered, by name.
+// attempt creates missing tables, enters the observers with a table, and distributes the catalogue
+// to every tablet. It returns the links of the entered observers, by name.
 func (r *registration) attempt(ctx context.Context) (map[string]observer.Link, error) {
 	// Tables that are there are entered even if others could not be made.
 	tables, missing := r.tables(ctx)
@@ -125,10 +125,9 @@ func linkOf(c *pb.Catalogue, o *pb.ObserverInfo) (link observer.Link, ok bool) {
 	return observer.Link{}, false
 }
 
-// tables makes what is missing of the registered tables, and returns the tables of the
-// observers that are left, by name. What has to be made may take at most half of the
-// remaining time: entering the observers whose tables are there must not fail for want
-// of it.
+// tables creates the missing registered tables, and returns the tables of the remaining observers,
+// by name. Creation may use at most half of the remaining time, so that entering the observers with
+// existing tables does not time out.
 func (r *registration) tables(ctx context.Context) (map[string]mvcc.TableID, error) {
 	out := map[string]mvcc.TableID{}
 	missing := r.unmade // those that are there may lack split keys
@@ -193,14 +192,14 @@ func (r *registration) why() string {
 	return r.pending.Error()
 }
 
-// retry leaves to run what could not be told in time.
+// retry leaves to run what could not be distributed in time.
 func (r *registration) retry(err error) {
 	r.note(err)
 	r.woken.Wake()
 }
 
-// run goes on with what is left until ctx ends. While nothing is missing it waits to
-// be woken.
+// run continues with the remaining work until ctx ends. While nothing is missing it waits to be
+// woken.
 func (r *registration) run(ctx context.Context) {
 	for wait := registerPause; ; {
 		// Something is missing: try again by itself. Nothing is: rest until woken.
@@ -225,8 +224,8 @@ func (r *registration) run(ctx context.Context) {
 	}
 }
 
-// once makes one attempt. Observers that have got a table by it are linked to it at once.
-// It leaves out that tablets are untold when apply says so: Sync has said it already.
+// once makes one attempt. It links observers whose table it created. It does not report ErrUntold
+// if apply does: Sync has reported it already.
 func (r *registration) once(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, registerAttempt)
 	defer cancel()

@@ -50,11 +50,11 @@ func (h *Host) LinkAnew(ctx context.Context) error {
 	return h.ApplyEverywhere(ctx)
 }
 
-// relink registers and links the observers of this node whose table was re-created, or was
-// missing when the node started, and links those that were entered since, or have other notify
-// entries now. It returns the newest catalogue that it has read. Retired observers stay retired.
-// The error is meta.ErrUntold if some tablets do not know of the observers yet; they are told
-// later. The caller holds applying.
+// relink registers and links the observers of this node whose table was re-created, or was missing
+// when the node started, and links those that were entered since, or have other notify entries now.
+// It returns the newest catalogue that it has read. Retired observers stay retired. The error is
+// meta.ErrUntold if some tablets have not applied the catalogue yet; that is retried later. The
+// caller holds applying.
 func (h *Host) relink(ctx context.Context, x *runner,
 	c *pb.Catalogue) (*pb.Catalogue, error) {
 	links := map[string]observer.Link{}
@@ -129,7 +129,7 @@ func (h *Host) rescan(ctx context.Context, x *runner) error {
 }
 
 // WatchTables periodically checks whether a table of this node's observers was re-created, and
-// reads the policy. It runs on a goroutine of its own until ctx ends.
+// reads the policy. It runs on its own goroutine until ctx ends.
 func (h *Host) WatchTables(ctx context.Context) {
 	for txn.Sleep(ctx, relinkPause+rand.N(relinkPause/10)) == nil {
 		attempt, cancel := context.WithTimeout(ctx, relinkTimeout)

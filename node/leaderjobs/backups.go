@@ -45,7 +45,7 @@ func (l *Jobs) Schedules() []*pb.BackupSchedule {
 	return l.archiver.Last()
 }
 
-// makeBackup makes one backup of a schedule, and removes those that its retention does not need.
+// makeBackup creates one backup of a schedule, and removes backups beyond its retention.
 func (l *Jobs) makeBackup(ctx context.Context, s *pb.BackupSchedule,
 	incremental bool) (made archiver.Made, err error) {
 	location, err := backup.OpenNew(ctx, s.Location)

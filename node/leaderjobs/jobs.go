@@ -27,9 +27,9 @@ import (
 	"github.com/percolator-go/percolator/node/config"
 )
 
-// job is background work of the node that leads meta; each job is an actor of its own.
-// Two nodes may run the same job for a moment when the leadership changes, so jobs change
-// meta only by conditional writes.
+// job is background work of the node that leads meta; each job is a separate actor. Two nodes may
+// run the same job for a moment when the leadership changes, so jobs change meta only by
+// conditional writes.
 type job interface {
 	// Stop ends the job and waits for it until ctx ends.
 	Stop(ctx context.Context) error
@@ -53,11 +53,11 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Jobs are the jobs that run while this node leads meta: placement, collection of history,
-// splits, merges, back-fills, timers and backups. It owns which of them run, and by which
-// policy. One goroutine calls Follow and End, which wait for jobs; any goroutine may wake a
-// job or read its status. A job that did not end in time may still be in its turn while the
-// node no longer leads; none starts beside it.
+// Jobs are the jobs that run while this node leads meta: placement, collection of history, splits,
+// merges, back-fills, timers and backups. It owns the set of running jobs and their policy. One
+// goroutine calls Follow and End, which wait for jobs; any goroutine may wake a job or read its
+// status. A job that did not end in time may still be in its turn while the node no longer leads;
+// none starts beside it.
 type Jobs struct {
 	cfg      Config
 	statuses *StatusCache
@@ -115,9 +115,9 @@ const (
 // policyTimeout bounds one attempt to read the policy.
 const policyTimeout = 2 * time.Second
 
-// Follow starts the jobs when this node has come to lead meta and ends them when it no
-// longer does. After a change of the cluster's policy it restarts them. Errors are
-// logged; what could not be started is tried again by the next call.
+// Follow starts the jobs when this node starts to lead meta and stops them when it no longer does.
+// After a change of the cluster's policy it restarts them. Errors are logged; the next call retries
+// failed starts.
 func (l *Jobs) Follow(ctx context.Context, leads bool) {
 	changed := l.started && l.policy.GetVersion() != l.cfg.Policy.Now().GetVersion()
 	if ctx.Err() != nil || leads == l.started && !changed {
@@ -150,9 +150,8 @@ func (l *Jobs) Follow(ctx context.Context, leads bool) {
 	l.started = true
 }
 
-// start starts all jobs by the policy as it is now. If one fails, those that were started
-// are stopped again. When start is first called, the node's observers and listeners may
-// not run yet.
+// start starts all jobs with the current policy. If one fails, it stops those already started. On
+// the first call the node's observers and listeners may not run yet.
 func (l *Jobs) start(ctx context.Context) (err error) {
 	reading, cancel := context.WithTimeout(ctx, policyTimeout)
 	defer cancel()

@@ -75,9 +75,9 @@ type placedCluster struct {
 	*lastAnswers
 }
 
-// lastAnswers is what placement keeps of the nodes' answers to its last poll. It begins
-// anew with each start of the job. During a poll several goroutines write to it, one at a
-// time; placement reads it between polls. A node that has not answered is in neither list.
+// lastAnswers holds the nodes' answers to placement's last poll. It is new with each start of the
+// job. During a poll several goroutines write to it, one at a time; placement reads it between
+// polls. A node that has not answered is in neither list.
 type lastAnswers struct {
 	clocks  *oracle.Offsets
 	full    []uint64 // nodes that take no writes for want of disk space
@@ -85,9 +85,9 @@ type lastAnswers struct {
 	polls   int      // how many there were
 }
 
-// wholePoll is the number of polls of which one is about all replicas. The others are
-// about those tablets that nodes know themselves to lead: most replicas follow, and have
-// nothing to tell. The whole poll finds a leader that its node does not know of.
+// wholePoll is the number of polls of which one covers all replicas. The others cover only the
+// tablets that nodes know themselves to lead, because most replicas follow and have nothing to
+// report. The whole poll finds a leader that its node does not know.
 const wholePoll = 12
 
 // Alive implements placement.Cluster.

@@ -21,7 +21,7 @@ type Exporter struct {
 	placement admin.LastAnswer[*pb.PlacementStatus]
 }
 
-// NewExporter returns an Exporter of the sources. Nobody collects before the node serves.
+// NewExporter returns an Exporter of the sources. It must not be collected before the node serves.
 func NewExporter(s Sources) *Exporter { return &Exporter{Sources: s} }
 
 // Gatherer returns the metrics of the node, of Go and of the process.
@@ -60,7 +60,7 @@ func (e *Exporter) Collect(out chan<- prometheus.Metric) {
 	e.collectMembers(out)
 }
 
-// age returns how long ago the timestamp was issued; 0 for none. If the newest timestamp seen
+// age returns the time since the timestamp was issued, or 0 for none. If the newest timestamp seen
 // is ahead of this node's clock, age counts from there.
 func (e *Exporter) age(ts uint64) time.Duration {
 	if ts == 0 {

@@ -14,9 +14,9 @@ import (
 // history: the leader knows the actual reason.
 const LeaderKnows = "the node that leads meta knows"
 
-// history is how far the collection of history has come. The bound and the safepoint are the
-// lowest of this node's replicas. Only the collector, which runs where meta is led, knows what
-// blocks collection, and the leases.
+// history is the progress of the collection of history. The bound and the safepoint are the lowest
+// of this node's replicas. Only the collector, which runs where meta is led, knows what blocks
+// collection, and the leases.
 type history struct {
 	*pb.HistoryStatus
 	bound, safepoint, held time.Duration

@@ -7,8 +7,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// mailbox has the figures of the mailboxes of all actors of a kind that work in batches:
-// Config.Batch tunes how much of what waits is handled together.
+// mailbox contains the figures of the mailboxes of all actors of a kind with batches; Config.Batch
+// tunes their size.
 type mailbox struct {
 	actor string
 	// queued counts messages that wait or are in hand, of all actors of the kind; longest of

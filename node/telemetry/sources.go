@@ -84,6 +84,6 @@ type Jobs interface {
 	Timers() *timers.Stats
 	// Schedules returns the schedules of backups; nil if the archiver does not run here.
 	Schedules() []*pb.BackupSchedule
-	// Offsets returns how far the clocks of the nodes were ahead at placement's last poll.
+	// Offsets returns the leads of the nodes' clocks at placement's last poll.
 	Offsets() map[uint64]time.Duration
 }

@@ -16,7 +16,7 @@ var families = slices.Clone(exposition.TxnFamilies)
 // Families returns all metrics that a node declares.
 func Families() []exposition.Family { return slices.Clone(families) }
 
-// table has the metrics that are read from one source of type S.
+// table contains the metrics read from one source of type S.
 type table[S any] []row[S]
 
 // row sends one metric of a source. The labels are in the order of the declaration.

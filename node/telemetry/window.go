@@ -16,9 +16,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Window is the last hour of this node (package recent). It owns the three records of it, and
-// adds to them on a goroutine of the node's background; the questions of the console and of
-// other nodes read them on goroutines of their own.
+// Window is the last hour of this node (package recent). It owns the three records of it, and adds
+// to them on a goroutine of the node's background; requests of the console and of other nodes read
+// them on their own goroutines.
 type Window struct {
 	*Sources
 
@@ -114,8 +114,8 @@ func (w *Window) figures(ctx context.Context) (out recent.Figures) {
 	return out
 }
 
-// Answer returns what is asked for of this node, by its own console or by another node's. A
-// part that was not asked for is left out, because histograms and heat are not small.
+// Answer returns the requested records of this node, to its own console or another node's. It omits
+// others, because histograms and heat are large.
 func (w *Window) Answer(ctx context.Context, req *wire.RecentRequest) *wire.Recent {
 	out := &wire.Recent{}
 	if req.GetPoints() {
@@ -167,9 +167,9 @@ type NodeRecent struct {
 // longer, and says so, rather than wait for a node that is stopped or cut off.
 const recentTimeout = 2 * time.Second
 
-// Everywhere asks all live nodes at once, and answers for this one by itself. The answers are
-// in the order of the nodes; silent names those that did not answer, with why. A node
-// that gossip takes for dead is not asked and not named: the overview tells of it.
+// Everywhere queries all live nodes concurrently, and reads this node's records directly. The
+// answers are in the order of the nodes; silent names those that did not answer, with why. It omits
+// nodes that gossip reports dead, which the overview shows.
 func (w *Window) Everywhere(ctx context.Context, req *wire.RecentRequest) (answers []NodeRecent,
 	silent []string) {
 	ctx, cancel := context.WithTimeout(ctx, recentTimeout)

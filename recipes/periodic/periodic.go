@@ -85,8 +85,8 @@ func (js *Jobs) Next(ctx context.Context, r percolator.Reader, name string) (due
 	return time.Unix(0, ns), ok, err
 }
 
-// wake returns the weak column of a job; each job has its own, so that its observer hears of no
-// other job.
+// wake returns the weak column of a job; each job has its own, so that its observer gets no
+// notifications of other jobs.
 func (js *Jobs) wake(j Job) percolator.Column {
 	return percolator.Column{Table: js.table, Name: "wake " + j.Name}
 }

@@ -21,7 +21,7 @@ func (l *Log) Reopen(powerFails bool) (*Log, error) {
 	return Open(l.dir, o)
 }
 
-// copy returns copies of the files as they are, or as they were synced.
+// copy returns copies of the files in their present or synced state.
 func (m *memFS) copy(syncedOnly bool) *memFS {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -133,7 +133,7 @@ func (t *trial) killNode(ctx context.Context, c *cluster.Cluster) error {
 	return c.Ready(ctx)
 }
 
-// backUp makes a backup and returns its timestamp.
+// backUp creates a backup and returns its timestamp.
 func (t *trial) backUp(ctx context.Context, c *cluster.Cluster, more ...string) (percolator.Timestamp, error) {
 	args := append([]string{"backup", "create", t.location, "--quiet", "--rate", t.rate(), "-o", "json"}, more...)
 	out, err := t.runUnderFaults(ctx, c, args...)

@@ -215,7 +215,7 @@ func (b *Browser) wait(what string, ready func() bool) {
 	}
 }
 
-// Await waits until an expression is true, and returns how long that took.
+// Await waits until an expression is true, and returns the time that took.
 func (b *Browser) Await(what, expression string) time.Duration {
 	b.t.Helper()
 	began := time.Now()
@@ -271,7 +271,8 @@ func (b *Browser) Flaws(name string) (flaws []string) {
 // readable is the contrast of level AA of WCAG 2, for texts that are not large.
 const readable = 4.5
 
-// cut finds what is wider than its place: one would have to scroll sideways, or does not see it.
+// cut finds elements that are wider than their container, so that they need scrolling or are
+// truncated.
 const cut = `[...document.querySelectorAll('*')].filter((e) => {
 	const {overflowX, display} = getComputedStyle(e)
 	if (e.matches('input, select, option') || display === 'inline') return false

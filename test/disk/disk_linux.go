@@ -128,9 +128,9 @@ func (d *Disk) Sync() error {
 // sectorBytes is the unit of the kernel's counters, whatever the device's own sectors are.
 const sectorBytes = 512
 
-// Written is how many bytes were written to the device, by data and by the file system's
-// journal alike. The counter belongs to the loop device, which outlives the mount: only
-// differences mean something.
+// Written is the number of bytes written to the device, as data and by the file system's journal.
+// The counter belongs to the loop device, which outlives the mount: only differences mean
+// something.
 func (d *Disk) Written() (int64, error) {
 	var at unix.Stat_t
 	if err := unix.Stat(d.mount, &at); err != nil {

@@ -30,7 +30,7 @@ const (
 // counting is the workload of observers; its observer is linked in every node.
 var counting = workload.Counting{Rows: 20_000, Shards: 8, Twin: true}
 
-// workers are those of each workload, by name; two, if there is none.
+// workers are the workers of each workload, by name; default two.
 var workers = map[string]int{
 	"bank": 4, "list append": 6, "register": 6, "set": 3, "monotonic": 3, "oracle": 4,
 	"lost update": 3, "long fork": 4,
@@ -41,7 +41,7 @@ func prepare(ctx context.Context, db *percolator.DB) error {
 	return errors.Join(workload.Prepare(ctx, db, tablets), workload.OpenBank(ctx, db))
 }
 
-// loadAll runs all workloads for the duration, each over clients of its own.
+// loadAll runs all workloads for the duration, each with its own clients.
 func loadAll(ctx context.Context, a *arena) (Counts, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.o.duration+checking)
 	defer cancel()
@@ -96,7 +96,7 @@ func loadOne(ctx context.Context, a *arena, w workload.Workload,
 	return Counts{Done: uint64(f.Done), Unknown: uint64(f.Unknown)}, err
 }
 
-// keep writes a history beside the logs.
+// keep writes a history next to the logs.
 func (a *arena) keep(name string, history any) error {
 	data, err := json.Marshal(history)
 	if err != nil {

@@ -21,8 +21,8 @@ func busy(err error) bool {
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, percolator.ErrInvalid)
 }
 
-// walk asks every tablet itself what it is, from the first to the last: the map that
-// nodes have cached may be older.
+// walk queries every tablet itself, from the first to the last, because the maps cached by nodes
+// may be older.
 func walk(ctx context.Context, db *percolator.DB) (found []*pb.TabletDescriptor, err error) {
 	at := wire.Position{Table: mvcc.MetaTable}
 	for {
@@ -55,8 +55,8 @@ func (a *arena) splitSomewhere(ctx context.Context) error {
 	return nil
 }
 
-// mergeSomewhere merges two tablets of the workloads' table, once there are many: what is
-// refused, or cannot be done while something else goes on, is no failure.
+// mergeSomewhere merges two tablets of the workloads' table, once there are many. A refusal, such
+// as because of another change, is not a failure.
 func (a *arena) mergeSomewhere(ctx context.Context) error {
 	const many = 4
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)

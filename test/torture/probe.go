@@ -26,7 +26,7 @@ type probed struct {
 	examples []error
 }
 
-// probe has callers write cells of all tablets in turn until ctx ends.
+// probe makes callers write cells of all tablets in rotation until ctx ends.
 func probe(ctx context.Context, a *arena, db *percolator.DB) (all probed) {
 	var (
 		wg sync.WaitGroup

@@ -66,7 +66,7 @@ func run(ctx context.Context, o options, f fault, dir string) *result {
 	return r
 }
 
-// round has the workloads run under the fault.
+// round runs the workloads under the fault.
 func (a *arena) round(ctx context.Context, f fault, r *result) {
 	if f.strike == nil {
 		var err error

@@ -17,8 +17,8 @@ import (
 	"github.com/percolator-go/percolator/test/torture/soak"
 )
 
-// observersEnv says which observers a node links beside those that count, or instead of them. (What begins
-// with PERCOLATOR_ is a node's setting.)
+// observersEnv selects the observers that a node links in addition to the counting ones, or instead
+// of them. (Variables with the prefix PERCOLATOR_ are settings of a node.)
 const observersEnv = "TORTURE_OBSERVERS"
 
 // observers registers the observers of this process, a node.

@@ -16,8 +16,8 @@ import (
 type Counting struct {
 	Table string // "counting"; the observer's name too
 	Rows  int
-	// number of counters, with rows spread over them; 1 is contended. 0: only traces, which
-	// never conflict
+	// Shards is the number of counters, over which the rows are spread; 1 is contended. 0: only
+	// traces, which never conflict.
 	Shards int
 	Batch  int // maximum rows per run; 0: one
 	// Twin registers a second observer of the same column, by which each row must be seen once too.
@@ -92,7 +92,7 @@ func (w Counting) observe(ctx context.Context, tx *percolator.Tx, n percolator.N
 // Row returns the name of the i-th row.
 func (w Counting) Row(i int) string { return fmt.Sprintf("row/%08d", i) }
 
-// Load changes every row once, each in a transaction of its own.
+// Load changes every row once, each in a separate transaction.
 func (w Counting) Load(ctx context.Context, db *percolator.DB) error {
 	if err := db.CreateTable(ctx, percolator.TableSpec{Name: w.table()}); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 // The workload of waits for effects. It checks only the repository, so that its observers may run
 // anywhere.
 
-// Effects has a chain of three observers from row to row, strong, weak and strong, and its workers
+// Effects runs a chain of three observers from row to row, strong, weak and strong. Its workers
 // wait for the effects of their commits (DB.WaitFor), which must then be visible.
 type Effects struct{}
 
@@ -100,7 +100,7 @@ func beginAndWait(ctx context.Context, db *percolator.DB, row string) error {
 	return err
 }
 
-// numberAt is the number in a cell; 0 if there is none.
+// numberAt returns the number in a cell, or 0 if there is none.
 func numberAt(ctx context.Context, r percolator.Reader, row string,
 	col percolator.Column) (int, error) {
 	text, ok, err := r.Get(ctx, row, col)

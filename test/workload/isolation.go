@@ -12,7 +12,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// LostUpdate has all workers increment the same few cells: every acknowledged increment is
+// LostUpdate makes all workers increment the same few cells: every acknowledged increment is
 // counted once, and one of unknown outcome at most once.
 func LostUpdate(ctx context.Context, db *percolator.DB, l Load) error {
 	const counters = 3
@@ -74,8 +74,8 @@ func settled(ctx context.Context, db *percolator.DB, row string) (int, error) {
 	return number(ctx, s, row)
 }
 
-// LongFork has writers set two cells in turn, each alone, and readers read both: if one
-// reader sees x's write without y's, none may see y's without x's.
+// LongFork makes writers set two cells alternately, in separate transactions, and readers read
+// both: if one reader sees x's write without y's, none may see y's without x's.
 func LongFork(ctx context.Context, db *percolator.DB, l Load) error {
 	type seen struct{ x, y int }
 	var round atomic.Int64
@@ -120,7 +120,7 @@ func LongFork(ctx context.Context, db *percolator.DB, l Load) error {
 	})
 }
 
-// ReadYourWrites has each transaction read, scan and delete what it has just written.
+// ReadYourWrites makes each transaction read, scan and delete its own writes.
 func ReadYourWrites(ctx context.Context, db *percolator.DB, l Load) error {
 	return l.run(ctx, func(ctx context.Context, worker int, rng *rand.Rand) error {
 		own, db := row("own", worker), l.db(db, worker)

@@ -18,8 +18,8 @@ type Load struct {
 	// Pause is the longest pause of a worker between two operations; 0: none. With virtual
 	// time it must be positive: that time advances only while all goroutines wait.
 	Pause time.Duration
-	// Others are more handles of the same repository: workers use all in turn. The final
-	// checks read through the workload's own.
+	// Others are further handles of the same database: workers use all in rotation. The final
+	// checks use the workload's own.
 	Others []*percolator.DB
 	// Fresh, if set, creates a handle without history, as in a new process; done closes it.
 	Fresh func() (db *percolator.DB, done func())
@@ -45,8 +45,8 @@ func (l Load) db(own *percolator.DB, worker int) *percolator.DB {
 	return own
 }
 
-// run has the workers repeat fn until the time is up; it joins their errors. Errors that
-// only say "busy" end nothing.
+// run makes the workers repeat fn until the time is up, and joins their errors. Errors that only
+// report overload are ignored.
 func (l Load) run(ctx context.Context, fn func(ctx context.Context, worker int,
 	rng *rand.Rand) error) error {
 	ctx, cancel := context.WithTimeout(ctx, l.Duration)
@@ -88,8 +88,8 @@ func (l Load) rest(ctx context.Context, rng *rand.Rand) {
 	}
 }
 
-// excused are errors that a workload meets under faults and contention; none of them
-// breaks a promise.
+// excused are errors that a workload may get under faults and contention; none of them violates a
+// guarantee.
 func excused(err error) bool {
 	for _, ok := range []error{
 		percolator.ErrConflict, percolator.ErrLocked, percolator.ErrCommitUnknown,

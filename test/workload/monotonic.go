@@ -49,7 +49,7 @@ type stepDone struct {
 	call, ret     time.Duration
 }
 
-// step makes one step, in one attempt.
+// step executes one step, in one attempt.
 func (m *steps) step(ctx context.Context, db *percolator.DB) error {
 	m.mu.Lock()
 	m.last++

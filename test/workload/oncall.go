@@ -11,10 +11,10 @@ import (
 // Guard protects a cell that a transaction relies on and does not write.
 type Guard func(tx *percolator.Tx, row string, col percolator.Column)
 
-// OnCall has pairs of doctors go on and off call, each only off while it reads that the other one
-// is on, so that one of each pair is always on call. Snapshot isolation alone does not ensure
-// that, since the two write different cells. Before a doctor goes off, the guard of its position
-// in the pair protects the other one's cell.
+// OnCall makes pairs of doctors go on and off call. Each goes off only if it reads that the other
+// one is on, so that one of each pair is always on call. Snapshot isolation alone does not ensure
+// that, since the two write different cells. Before a doctor goes off, the guard of its position in
+// the pair protects the other one's cell.
 func OnCall(name string, guards [2]Guard) func(context.Context, *percolator.DB, Load) error {
 	const pairs = 3
 	return func(ctx context.Context, db *percolator.DB, l Load) error {

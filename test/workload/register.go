@@ -24,10 +24,10 @@ const (
 	patience = time.Minute
 )
 
-// Register has workers read, write and replace single cells, and then decides whether
-// each was a linearizable register (package linear): every transaction's timestamps are
-// of its own time, so that a read that begins after a write's acknowledgment sees it,
-// whichever leader answers.
+// Register makes workers read, write and replace single cells, and then checks that each is a
+// linearizable register (package linear): every transaction gets its timestamps between its call
+// and return, so that a read that begins after a write's acknowledgment sees it, whichever leader
+// answers.
 func Register(ctx context.Context, db *percolator.DB, l Load) error {
 	h, err := newRegisters(ctx, db)
 	if err != nil {

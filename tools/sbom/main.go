@@ -54,7 +54,7 @@ func write(w io.Writer, path string) error {
 	return cdx.NewBOMEncoder(w, cdx.BOMFileFormatJSON).SetPretty(true).Encode(bom)
 }
 
-// component describes a module, or the one that stands in its place.
+// component describes a module or its replacement.
 func component(m *debug.Module) cdx.Component {
 	if m.Replace != nil {
 		m = m.Replace

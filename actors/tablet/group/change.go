@@ -37,8 +37,8 @@ const FirstReplica = 1
 // ErrBadChange is wrapped by the errors of changes that can never be made.
 var ErrBadChange = errors.New("tablet: change of replicas refused")
 
-// errChanged means that the replicas have changed since the change was asked for, so that
-// its steps do not apply any more.
+// errChanged reports that the replicas have changed since the change was requested, so that its
+// steps no longer apply.
 var errChanged = errors.New("its replicas have changed meanwhile; try again")
 
 // Change is a change of the replicas under way. One of a single replica is one entry; one
@@ -71,9 +71,9 @@ func (c *Change) Applied(d *pb.TabletDescriptor) (complete bool) {
 	return len(c.steps) == 0
 }
 
-// oneByOne leaves of several steps that change no voter the first that is not made yet;
-// the others follow, each in an entry of its own. To raft, several in one entry are a
-// joint configuration, which the descriptor would not show.
+// oneByOne returns, of several steps that change no voter, only the first that is not done yet; the
+// others follow, each in a separate entry. Raft treats several in one entry as a joint
+// configuration, which the descriptor would not show.
 func (c *Change) oneByOne(d *pb.TabletDescriptor) {
 	for _, s := range c.steps {
 		if s.Kind == pb.ReplicaChange_KIND_PROMOTE || s.Kind == pb.ReplicaChange_KIND_DEMOTE {
@@ -90,10 +90,10 @@ func (c *Change) oneByOne(d *pb.TabletDescriptor) {
 	}
 }
 
-// Next returns the descriptor that the next entry of the change makes. It is worked out
-// anew each time, since the replicas may have changed, or a learner fallen behind, while
-// other entries drained: an error, which is for whoever asked, ends the change. A nil
-// descriptor without an error means not yet: try again after the next tick.
+// Next returns the descriptor after the next entry of the change. It is recomputed each time,
+// because the replicas may have changed, or a learner fallen behind, while other entries drained:
+// an error, which is for the requester, ends the change. A nil descriptor without an error means
+// not yet: try again after the next tick.
 func (g *Group) Next(c *Change) (*pb.TabletDescriptor, error) {
 	c.oneByOne(g.descriptor)
 	next := leaveJoint(g.descriptor)
@@ -142,8 +142,8 @@ func (g *Group) Lagging(steps []*pb.ReplicaChange) (err error) {
 	return err
 }
 
-// NextDescriptor returns the descriptor after the first entry of a change; done says that
-// there is nothing to do. Its errors wrap ErrBadChange.
+// NextDescriptor returns the descriptor after the first entry of a change; done reports that there
+// is nothing to do. Its errors wrap ErrBadChange.
 func NextDescriptor(d *pb.TabletDescriptor,
 	steps []*pb.ReplicaChange) (next *pb.TabletDescriptor, done bool, err error) {
 	if len(steps) == 0 || len(steps) > maxChanges {
@@ -168,7 +168,7 @@ func NextDescriptor(d *pb.TabletDescriptor,
 	return next, done, nil
 }
 
-// applyStep makes one step of a change in the descriptor. changed is false if it was made
+// applyStep applies one step of a change to the descriptor. changed is false if it was applied
 // before.
 func applyStep(d *pb.TabletDescriptor, s *pb.ReplicaChange, joint bool) (changed bool, err error) {
 	r := wire.ReplicaOn(d, s.NodeId)

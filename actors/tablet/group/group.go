@@ -18,9 +18,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// ElectionTicks is how long a follower waits for its leader, at least and in raft's sense:
-// the wait is drawn anew each time, up to twice as long. A leader sends heartbeats every
-// heartbeatTicks.
+// ElectionTicks is raft's minimum election timeout: each timeout is drawn at random, up to twice as
+// long. A leader sends heartbeats every heartbeatTicks.
 const (
 	ElectionTicks  = 10
 	heartbeatTicks = 2
@@ -46,7 +45,7 @@ type Host interface {
 	Down(node uint64) bool
 	// Full reports whether writes already wait for room on the disk.
 	Full() bool
-	// NoRoom returns why nothing may be taken on that would have to be written, or nil.
+	// NoRoom returns the error for which nothing that must be written can be accepted, or nil.
 	NoRoom() error
 }
 
@@ -101,7 +100,7 @@ type Group struct {
 	err      error                  // ends the replica
 }
 
-// New makes the group of a replica as it is in its storage.
+// New creates the group of a replica from its storage.
 func New(cfg Config) (*Group, error) {
 	g := &Group{
 		cfg: cfg, members: newMembers(cfg.Replica, cfg.Descriptor, cfg.ConfState),
@@ -134,9 +133,9 @@ func New(cfg Config) (*Group, error) {
 	return g, err
 }
 
-// Ready is what is to be done next, all of it, before the group is asked for another one.
-// Term, leadership and role may have changed with it: a leader that is one no more steps
-// down before it looks at the rest.
+// Ready contains the work to do before the group is asked for the next Ready. Term, leadership and
+// role may have changed with it: a replica that has lost leadership steps down before it processes
+// the rest.
 type Ready struct {
 	LeaderChanged bool   // another replica leads, or nobody is known to
 	Reads         []Read // until the next Ready
@@ -163,8 +162,7 @@ type Read struct{ ID, Index uint64 }
 // HasMessages reports whether there are messages that no Ready has brought yet.
 func (g *Group) HasMessages() bool { return len(g.messages) > 0 }
 
-// Ready returns what is to be done; ok is false if there is nothing. After an error the
-// replica must not go on.
+// Ready returns the work to do; ok is false if there is none. After an error the replica must stop.
 func (g *Group) Ready() (out Ready, ok bool, err error) {
 	if ok = g.raft.HasReady(); ok {
 		rd := g.raft.Ready()
@@ -221,9 +219,9 @@ func (g *Group) observe(rd *raft.Ready) (leaderChanged bool) {
 	return true
 }
 
-// append makes of a MsgStorageAppend what is to be written, and adds a truncation that
-// has become due. A commit index that moves alone waits for the next entries. With them it
-// must be in the log, though raft does not repeat it (invariant 1).
+// append converts a MsgStorageAppend to an Append, and adds a due truncation. A commit index that
+// advances alone waits for the next entries. It must be written with them, although raft does not
+// repeat it (invariant 1).
 func (g *Group) append(m *raftpb.Message) *Append {
 	voted := g.noteHardState(m)
 	if len(m.Entries) == 0 && len(m.Responses) == 0 && !voted {
@@ -258,8 +256,8 @@ func (g *Group) noteHardState(m *raftpb.Message) (voted bool) {
 	return voted
 }
 
-// Appended says that an Append is durable. Like Applied it is called in the order of the
-// Readys; after an error the replica must not go on.
+// Appended reports that an Append is durable. Like Applied it is called in the order of the Readys;
+// after an error the replica must stop.
 func (g *Group) Appended(done []*raftpb.Message) error { return g.respond(done) }
 
 // Applied says that the effects of the entry, and of all before it, can be read.

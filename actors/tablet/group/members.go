@@ -104,7 +104,7 @@ func Voters(d *pb.TabletDescriptor) (out []*pb.Replica) {
 	return out
 }
 
-// Replica returns the descriptor's replica with the id; nil if there is none.
+// Replica returns the descriptor's replica with the id, or nil.
 func Replica(d *pb.TabletDescriptor, id uint64) *pb.Replica {
 	for _, r := range d.GetReplicas() {
 		if r.ReplicaId == id {

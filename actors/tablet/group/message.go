@@ -35,17 +35,18 @@ func Decode(m *wire.RaftMessage) *Incoming {
 // lastContact is where another replica was heard from last, and when, in this one's ticks.
 type lastContact struct{ node, at uint64 }
 
-// maxHeard bounds the replicas that this one remembers to have heard of, beside the group's.
+// maxHeard limits the remembered senders that are not in the group.
 const maxHeard = 64
 
-// active reports whether the other replica has been heard of lately, is not stale, and its
-// node is not believed dead.
+// active reports whether the other replica has sent a message recently, is not stale, and is on a
+// node that is not believed dead.
 func (g *Group) active(replica uint64) bool {
 	h, ok := g.heard[replica]
 	return ok && !g.stalePeers[replica] && g.clock-h.at <= ElectionTicks && !g.cfg.Host.Down(h.node)
 }
 
-// hear notes where the message has come from. Those that are of the group no more make room.
+// hear records the sender of the message. Replicas that have left the group are dropped first if
+// there are too many.
 func (g *Group) hear(in *Incoming) {
 	if _, known := g.heard[in.FromReplica]; !known && len(g.heard) >= maxHeard {
 		maps.DeleteFunc(g.heard, func(id uint64, _ lastContact) bool {
@@ -87,10 +88,9 @@ func (g *Group) Step(in *Incoming) (removedBy *pb.TabletDescriptor) {
 	return nil
 }
 
-// forUs checks sender and receiver. Who writes to an earlier replica of this node's knows
-// of a later one; a sender that is of the group no more is told so, for the others' word
-// of it may not have reached it. An envelope without a message asks whether this replica
-// is awake.
+// forUs checks sender and receiver. A sender that writes to an earlier replica of this node knows
+// of a later one. A sender that has left the group is informed, because it may not have received
+// its removal. An envelope without a message asks whether this replica is awake.
 func (g *Group) forUs(in *Incoming) bool {
 	switch {
 	case in.ToReplica != g.cfg.Replica:
@@ -111,7 +111,7 @@ func (g *Group) forUs(in *Incoming) bool {
 		in.Raft.GetTo() == in.ToReplica)
 }
 
-// sound reports whether raft can take the message without a panic.
+// sound reports whether raft can process the message without a panic.
 func (g *Group) sound(m *raftpb.Message) bool {
 	if m.GetTerm() == 0 {
 		return false // it would pass for a message of this replica's own
@@ -147,9 +147,8 @@ func soundEntries(m *raftpb.Message) bool {
 	return term <= m.GetTerm()
 }
 
-// unwritable reports whether raft must not see the message now, since its answer would
-// have to wait for room on the disk: it is sent again. A node without room is no place for
-// a leader either.
+// unwritable reports whether raft must not see the message now, because its answer would have to
+// wait for disk space: it will be sent again. A node without space is also unsuitable as a leader.
 func (g *Group) unwritable(m *raftpb.Message) bool {
 	switch m.GetType() {
 	case raftpb.MsgApp, raftpb.MsgTimeoutNow:
@@ -160,8 +159,8 @@ func (g *Group) unwritable(m *raftpb.Message) bool {
 	return false
 }
 
-// transmit has a message sent to another replica's node. It may be lost. A snapshot is
-// the caller's to send.
+// transmit queues a message for another replica's node. It may be lost. Sending a snapshot is left
+// to the caller.
 func (g *Group) transmit(m *raftpb.Message) (s Snapshot) {
 	if g.stale {
 		return s
@@ -183,9 +182,9 @@ func (g *Group) transmit(m *raftpb.Message) (s Snapshot) {
 	return s
 }
 
-// post adds the message to the next Ready. The descriptor goes along while the other has not
-// been heard of lately: its node may have to make the replica first, also one that it had and
-// that an older copy of its directory does not know.
+// post adds the message to the next Ready. It includes the descriptor while the other replica has
+// not sent a message recently: its node may have to create the replica first, even one that it had
+// before, which an older copy of its directory does not know.
 func (g *Group) post(m *raftpb.Message, quiesce bool) {
 	data, err := proto.Marshal(m)
 	if err != nil {
@@ -223,9 +222,9 @@ type Snapshot struct {
 	Message  *raftpb.Message // the MsgSnap
 }
 
-// beginSnapshot returns the snapshot that a MsgSnap asks for; zero if one is under way
-// from an earlier term of this leader, whose end is this one's, or if nobody knows where
-// the replica is.
+// beginSnapshot returns the snapshot that a MsgSnap requests. It returns zero if one from an
+// earlier term of this leader is being sent, whose end counts for this one, or if the replica's
+// node is unknown.
 func (g *Group) beginSnapshot(m *raftpb.Message) (s Snapshot) {
 	to := m.GetTo()
 	if _, underWay := g.snapshots[to]; underWay {

@@ -49,8 +49,8 @@ func (g *Group) Start(boost bool) {
 	}
 }
 
-// campaign asks for votes, where this replica may; first whether it would get them
-// (PreVote), so that it disturbs nobody.
+// campaign starts an election if this replica may, with PreVote, so that an election it cannot win
+// disturbs no other replica.
 func (g *Group) campaign() {
 	if err := g.raft.Campaign(); err != nil {
 		g.cfg.Logger.Warn("no election", "tablet", g.cfg.Tablet, "error", err)
@@ -81,8 +81,8 @@ func (g *Group) unquiesce() { g.quiesced = false }
 
 func (g *Group) rest() { g.idleTicks, g.quiesced = 0, true }
 
-// SeekLeader wakes a follower that somebody has taken for the leader, and has it ask the
-// others whether there is one.
+// SeekLeader wakes a follower that another replica has mistaken for the leader, and makes it ask
+// the others for the leader.
 func (g *Group) SeekLeader() {
 	if g.quiesced && !g.elected && !g.solo {
 		g.Wake()
@@ -100,8 +100,8 @@ func (g *Group) wakeOthers() {
 	}
 }
 
-// Tick is the passing of one interval. transferFailed says that a transfer of the
-// leadership has come to nothing.
+// Tick advances the clock by one interval. transferFailed reports that a leadership transfer
+// failed.
 func (g *Group) Tick() (transferFailed bool) {
 	g.clock++
 	if g.stale {
@@ -161,11 +161,11 @@ func (g *Group) MaybeQuiesce(busy bool) {
 	g.rest()
 }
 
-// idle reports whether this leader has nothing under way, and all replicas have all there
-// is: those whose node is believed dead are not waited for, they will say when they are
-// back, as long as the others are a quorum. Without one the leader stays awake, until raft
-// finds that nobody answers and ends its leadership. complete are the others that have
-// everything: only they may be told that all is committed.
+// idle reports whether this leader has nothing in flight and all replicas have all entries.
+// Replicas on dead nodes are ignored, and report when they return, as long as the others form a
+// quorum. Without a quorum the leader stays awake until raft's CheckQuorum ends its leadership.
+// complete are the other replicas with all entries: only they may be told that everything is
+// committed.
 func (g *Group) idle() (complete []uint64, idle bool) {
 	if !g.elected || g.visible != g.last || g.Transferring() || IsJoint(g.descriptor) ||
 		!g.hasQuorum() {
@@ -196,9 +196,9 @@ func (g *Group) answeredAtRest(m *raftpb.Message) bool {
 	return m.GetType() == raftpb.MsgHeartbeatResp || len(m.GetContext()) > 0 && g.complete(m)
 }
 
-// NodeDown says that the node is believed dead. If it led, the first of the other voters
-// asks for votes at once, the rest when that has come to nothing. A leader at rest that is
-// left without a quorum wakes: it is to find out and to lead no more.
+// NodeDown reports that the node is believed dead. If it led, the first of the other voters
+// campaigns at once, and the others if that fails. A quiescent leader left without a quorum wakes,
+// so that CheckQuorum makes it step down.
 func (g *Group) NodeDown(node uint64) {
 	if g.stale {
 		return
@@ -238,11 +238,11 @@ func (g *Group) NodeUp(node uint64) {
 	}
 }
 
-// TicksWithoutLeader is for how many ticks this replica has known of no leader. One
-// without a leader does not rest, so its clock goes on.
+// TicksWithoutLeader is the number of ticks for which this replica has known no leader. A replica
+// without a leader is not quiescent, so its clock runs.
 func (g *Group) TicksWithoutLeader() uint64 { return g.clock - g.leaderLost }
 
-// Progress is how far this leader has brought each replica; nil from one that does not lead.
+// Progress returns the progress of each replica, or nil from a replica that does not lead.
 func (g *Group) Progress() []*pb.ReplicaProgress {
 	if !g.elected {
 		return nil

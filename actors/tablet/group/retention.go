@@ -1,16 +1,15 @@
 package group
 
-// This file has how much of the log is kept: it owns what has been dropped, how large the
-// rest is, and which snapshots under way need it. Ready asks it for a truncation with each
-// append.
+// Retention of the log: the dropped entries, the size of the rest, and the snapshots that need it.
+// Ready requests a truncation with each append.
 
 import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// keptEntries is how many applied entries stay in the log, and keptBytes how many bytes
-// of them; they are dropped in lots of truncateEvery, or truncateBytes.
+// keptEntries and keptBytes limit the applied entries that stay in the log; truncateEvery and
+// truncateBytes are the minimum dropped at once.
 const (
 	keptEntries   = 256
 	keptBytes     = 4 << 20
@@ -18,9 +17,8 @@ const (
 	truncateBytes = 16 << 20
 )
 
-// What replicas that lag may keep from being dropped, and what snapshots under way may:
-// so many entries, or bytes, up to the newest. Beyond it nobody is waited for: who lags
-// more gets a snapshot.
+// Limits of the log kept for lagging replicas and for snapshots being sent, in entries and bytes
+// before the newest. A follower further behind receives a snapshot.
 const (
 	laggardEntries  = 16 << 10
 	laggardBytes    = 32 << 20
@@ -28,15 +26,15 @@ const (
 	snapshotBytes   = 96 << 20
 )
 
-// retention is how much of the log is kept: what has been dropped, how large the rest is,
-// and which snapshots need the entries behind them.
+// retention tracks the kept part of the log: the dropped entries, the size of the rest, and the
+// snapshots that need later entries.
 type retention struct {
 	truncated uint64 // entries up to here are being dropped
 	sizes     logSizes
 	snapshots map[uint64]uint64 // under way: their index, by replica; nil until there is one
 }
 
-// holdLog keeps the log behind a snapshot for the replica until SnapshotEnded.
+// holdLog keeps the log after a snapshot for the replica until SnapshotEnded.
 func (r *retention) holdLog(replica, index uint64) {
 	if r.snapshots == nil {
 		r.snapshots = map[uint64]uint64{}
@@ -44,8 +42,8 @@ func (r *retention) holdLog(replica, index uint64) {
 	r.snapshots[replica] = index
 }
 
-// truncateTo is the entry up to which the log is to be truncated with the next append:
-// one whose effects are durable by a checkpoint. 0: there is nothing to do.
+// truncateTo returns the entry up to which to truncate the log with the next append, whose effects
+// a checkpoint has made durable, or 0 for none.
 func (g *Group) truncateTo() (uint64, error) {
 	if g.visible < g.truncated+keptEntries+truncateEvery && g.sizes.total < truncateBytes {
 		return 0, nil
@@ -64,10 +62,10 @@ func (g *Group) truncateTo() (uint64, error) {
 	return to, nil
 }
 
-// unneededUpTo is the last entry that no other replica and no snapshot under way needs any
-// more, as far as they may keep the log at all: whether a replica is dead or slow, it
-// costs so much once, then a snapshot. Who does not lead knows of nobody, and keeps as
-// little as it may: were it to lead, it would send more snapshots, nothing worse.
+// unneededUpTo returns the last entry that no other replica and no running snapshot needs, within
+// the limits of the kept log: a dead or slow replica costs that much, and then a snapshot. A
+// follower knows no other replica's progress, and keeps the minimum: if it becomes leader, it only
+// sends more snapshots.
 func (g *Group) unneededUpTo() uint64 {
 	needed := g.visible
 	if g.raft.BasicStatus().RaftState == raft.StateLeader {
@@ -90,8 +88,7 @@ func (g *Group) unneededUpTo() uint64 {
 	return needed
 }
 
-// heldFrom is the first index behind which there are at most so many entries, and bytes,
-// in the log.
+// heldFrom returns the first index after which the log contains at most the given entries and bytes.
 func (g *Group) heldFrom(entries uint64, bytes int) uint64 {
 	if g.visible-g.truncated <= entries && g.sizes.total <= bytes {
 		return g.truncated
@@ -99,15 +96,14 @@ func (g *Group) heldFrom(entries uint64, bytes int) uint64 {
 	return max(g.truncated, g.visible-g.sizes.lastWithin(g.visible, entries, bytes))
 }
 
-// logSizes are the sizes of the log's entries that were appended since the replica was
-// opened, by index.
+// logSizes holds the sizes, by index, of the log's entries appended since the replica was opened.
 type logSizes struct {
 	first uint64 // index of sizes[0]
 	sizes []int
 	total int
 }
 
-// append notes one entry; one that is there already is overwritten, with all behind it.
+// append records one entry. It replaces an existing one and all that follow it.
 func (l *logSizes) append(index uint64, size int) {
 	if len(l.sizes) == 0 || index < l.first {
 		l.first, l.sizes, l.total = index, l.sizes[:0], 0
@@ -120,7 +116,7 @@ func (l *logSizes) append(index uint64, size int) {
 	l.total += size
 }
 
-// truncate forgets the entries up to an index.
+// truncate drops the entries up to an index.
 func (l *logSizes) truncate(index uint64) {
 	for len(l.sizes) > 0 && l.first <= index {
 		l.total -= l.sizes[0]
@@ -128,8 +124,8 @@ func (l *logSizes) truncate(index uint64) {
 	}
 }
 
-// lastWithin is how many of the entries up to an index, counted from the last, are within
-// so many entries and bytes together. Those whose size is not known take nothing.
+// lastWithin returns the number of entries up to an index, counted from the last, that are within
+// the limits of entries and bytes. Entries of unknown size count as empty.
 func (l *logSizes) lastWithin(index, entries uint64, bytes int) (n uint64) {
 	for i := index; n < entries && i >= l.first && i-l.first < uint64(len(l.sizes)); i-- {
 		if bytes -= l.sizes[i-l.first]; bytes < 0 {

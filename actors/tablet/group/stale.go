@@ -17,11 +17,11 @@ import (
 // compares that with its log. No late or duplicate message misleads it: in one term its log
 // never becomes shorter than what it has acknowledged.
 
-// Stale reports whether this replica's log lacks what it has acknowledged. The caller makes
+// Stale reports whether this replica's log lacks entries that it has acknowledged. The caller makes
 // that durable, and sets Config.Stale when it creates the Group again.
 func (g *Group) Stale() bool { return g.stale }
 
-// rejectStale reports whether this replica is stale, and if so tells the sender.
+// rejectStale reports whether this replica is stale, and if so informs the sender.
 func (g *Group) rejectStale(in *Incoming) bool {
 	if !g.stale && g.forgot(in) {
 		g.stale = true

@@ -11,9 +11,9 @@ import (
 // transferLimit limits the wait for the new leader after a transfer, in ticks.
 const transferLimit = 3 * ElectionTicks
 
-// TransferTarget returns the voter that has most of the log, among those that were heard of
-// lately, on the node if it is not 0; 0: there is none. A replica that votes
-// only in the new configuration may lead; one that is leaving (Outgoing) may not.
+// TransferTarget returns the voter with the most advanced log among those that sent a message
+// recently, on the node if it is not 0; 0: none. A replica that votes only in the new configuration
+// may lead; one that is leaving (Outgoing) may not.
 func (g *Group) TransferTarget(node uint64) (target uint64) {
 	best := uint64(0)
 	g.raft.WithProgress(func(id uint64, typ raft.ProgressType, p tracker.Progress) {
@@ -41,9 +41,9 @@ func (g *Group) Transfer(to uint64) {
 // Transferring reports whether a transfer is under way.
 func (g *Group) Transferring() bool { return g.transferTicks > 0 }
 
-// handOverFirst has another replica leave the joint configuration if this one does not
-// vote in the new one: then there is no moment without a leader. After some tries it does
-// so itself.
+// handOverFirst makes another replica leave the joint configuration if this one does not vote in
+// the new one, so that there is always a leader. After a few attempts it leaves the configuration
+// itself.
 func (g *Group) handOverFirst(c *Change) bool {
 	if !Replica(g.descriptor, g.cfg.Replica).GetOutgoing() || c.handovers >= maxHandovers {
 		return false
@@ -60,8 +60,8 @@ func (g *Group) handOverFirst(c *Change) bool {
 	return true
 }
 
-// tickTransfer gives a transfer up that raft has given up, or that has left nobody
-// leading for too long.
+// tickTransfer abandons a transfer that raft has abandoned, or that has left the group without a
+// leader for too long.
 func (g *Group) tickTransfer() (failed bool) {
 	if !g.Transferring() {
 		return false
@@ -75,9 +75,9 @@ func (g *Group) tickTransfer() (failed bool) {
 	return true
 }
 
-// leaveFullNode has another voter lead while entries of this leader wait for room on its
-// disk: nothing that is proposed here would be applied, and reads of it wait. The voters
-// are tried in turn, as any of them may be without room too.
+// leaveFullNode transfers the leadership to another voter while entries of this leader wait for
+// space on its disk: nothing proposed here would be applied, and its reads wait. It tries the
+// voters in turn, because each of them may lack space too.
 func (g *Group) leaveFullNode() {
 	if !g.elected || !g.cfg.Host.Full() || g.Transferring() ||
 		g.raft.BasicStatus().LeadTransferee != 0 {

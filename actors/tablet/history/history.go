@@ -91,8 +91,7 @@ const (
 	LongestRest = time.Minute
 )
 
-// resurvey returns how far the safepoint must rise before the tablet is surveyed for little
-// garbage.
+// resurvey returns the rise of the safepoint after which the tablet is surveyed for little garbage.
 func (h *History) resurvey() time.Duration {
 	return min(max(shortestRest, restTimes*h.surveyCost), LongestRest)
 }
@@ -124,7 +123,7 @@ func (h *History) Note(muts []mvcc.Mutation) {
 
 // Begin begins a pass if the applied safepoint has reached any garbage and no pass is under way.
 // dropped is the timestamp of the last drop of one of the tablet's tables, as of the safepoint; 0
-// if there is none.
+// for none.
 func (h *History) Begin(safepoint, dropped mvcc.Timestamp) {
 	if h.pass != nil || safepoint == 0 {
 		return

@@ -31,7 +31,7 @@ func (b *entryBound) took(ts mvcc.Timestamp) {
 // wrote records an entry that is about to be proposed.
 func (b *entryBound) wrote(ts mvcc.Timestamp) { b.own = max(b.own, ts) }
 
-// none reports whether certainly no entry has the timestamp or a later one.
+// none reports whether there is certainly no entry at or above the timestamp.
 func (b *entryBound) none(ts mvcc.Timestamp) bool {
 	return b.given != 0 && ts >= b.given && ts > b.own
 }

@@ -167,9 +167,9 @@ func (m *Memory) Took(ts mvcc.Timestamp) {
 // View returns the view for mutations over a Snap of the newest visible state.
 func (m *Memory) View(snap *store.Snap) *EvalView { return &EvalView{Snap: snap, memory: m} }
 
-// InFlight returns the number of a proposal in flight that one-phase commits of the cell must
-// wait for, or 0 if there is none. Such a commit is checked now and evaluated when its
-// timestamp arrives: what it was checked against may be lost in between.
+// InFlight returns the number of a proposal in flight that one-phase commits of the cell must wait
+// for, or 0 if there is none. Such a commit is checked now and evaluated when its timestamp
+// arrives: the state that it was checked against may change in between.
 func (m *Memory) InFlight(c mvcc.Cell, start mvcc.Timestamp) (proposal uint64) {
 	return m.overlay.touches(c, start)
 }

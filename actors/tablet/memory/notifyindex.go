@@ -75,8 +75,7 @@ func (m *Memory) column(key columnKey) (*notifyColumn, error) {
 	return c, nil
 }
 
-// load reads the column's entries in the span, or has a worker count them if there are too
-// many.
+// load reads the column's entries in the span, or lets a worker count them if there are too many.
 func (m *Memory) load(c *notifyColumn, key columnKey, span mvcc.Span) error {
 	// The Snap has all that is visible, and thereby everything: nothing of the column is in
 	// flight yet (package comment, invariant 3).
@@ -107,9 +106,9 @@ func (m *Memory) load(c *notifyColumn, key columnKey, span mvcc.Span) error {
 	return nil
 }
 
-// loadObserved loads all observed columns of the tablet: whoever scans one of them consults
-// IdleHints before the next scan, and for that all of them must be counted. A leader does not
-// load them when its leadership begins, so that it serves sooner.
+// loadObserved loads all observed columns of the tablet: a scanner of one of them consults
+// IdleHints before its next scan, which needs the counts of all. A leader does not load them when
+// its leadership begins, so that it serves sooner.
 func (m *Memory) loadObserved() error {
 	for key := range m.Catalogue.indexed {
 		if !m.holds(key.Table) {

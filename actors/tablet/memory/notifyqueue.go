@@ -89,7 +89,7 @@ func (q *notifyQueue) add(n mvcc.CellNotify) {
 	q.tree.Set(evaluate.Queued{Place: q.next, Notify: n})
 }
 
-// drop removes the row's notification, if it has a place.
+// drop removes the row's notification, if it is in the queue.
 func (q *notifyQueue) drop(row string) {
 	if place, there := q.places[row]; there {
 		q.tree.Delete(evaluate.Queued{Place: place})

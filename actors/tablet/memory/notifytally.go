@@ -45,7 +45,7 @@ func (t *tally) count(snap *store.Snap, key columnKey, span mvcc.Span, most int)
 	})
 }
 
-// merge adds the other's counts: one has the entries as of the load, the other the changes
+// merge adds the other's counts: one contains the entries as of the load, the other the changes
 // since.
 func (t *tally) merge(o *tally) {
 	t.pending += o.pending

@@ -150,7 +150,7 @@ func (e *cellEffects) put(entry overlayEntry) {
 	}
 }
 
-// remove removes the entry; the last one takes its place.
+// remove removes the entry and moves the last one to its position.
 func (e *cellEffects) remove(at int) {
 	last := len(e.entries) - 1
 	if e.index != nil {

@@ -70,8 +70,7 @@ func (j *job) Run() {
 	}
 }
 
-// openSnap opens the Snap that the calls are answered from. Only histories show locks as they
-// are in the store.
+// openSnap opens the Snap for answering the calls. Only histories read locks from the store.
 func (j *job) openSnap() *store.Snap {
 	for _, call := range j.calls {
 		if call.Req.GetHistory() != nil {
@@ -139,7 +138,7 @@ func (j *job) beside(req *pb.TabletRequest) int {
 	return n
 }
 
-// evaluate answers one read. A panic fails only that read.
+// evaluate evaluates one read. A panic fails only that read.
 func (j *job) evaluate(call *Call) (r *pb.TabletResponse, met *mvcc.Lock, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -35,8 +35,8 @@ type arrivals struct {
 	last map[uint64]string
 }
 
-// arrival is a snapshot that is arriving. mu of arrivals guards its fields; snapshot belongs to
-// whoever has set busy.
+// arrival is a snapshot that is arriving. mu of arrivals guards its fields; snapshot belongs to the
+// goroutine that has set busy.
 type arrival struct {
 	id       string
 	snapshot *snapshot.Arrival // nil: the first piece is being checked
@@ -164,9 +164,9 @@ func (x *arrivals) begin(c *wire.SnapshotChunk, a *arrival) {
 	x.stage(c, a)
 }
 
-// stage writes a piece on a worker, and has the snapshot installed after the last one. It answers
-// once the piece is written: the sender sends the next one only then, so that one piece of each
-// snapshot is in memory.
+// stage writes a piece on a worker, and installs the snapshot after the last one. It answers once
+// the piece is written: the sender sends the next one only then, so that one piece of each snapshot
+// is in memory.
 func (x *arrivals) stage(c *wire.SnapshotChunk, a *arrival) {
 	err := a.snapshot.Take(c, func(err error) {
 		switch {
@@ -204,8 +204,8 @@ func (x *arrivals) fail(id uint64, a *arrival, cause error) {
 	x.answer(a, refusal(cause))
 }
 
-// endLocked has the staged entries dropped, in a task of the tablet, by which time an installation
-// that uses them has ended. Until then no other snapshot for the tablet begins.
+// endLocked drops the staged entries in a task of the tablet, by which time an installation that
+// uses them has ended. Until then no other snapshot for the tablet begins.
 func (x *arrivals) endLocked(id uint64, a *arrival) {
 	a.ending = true
 	x.set.enqueue(id, func() { x.drop(id) })

@@ -87,7 +87,7 @@ func (s *Set) gone(tablet uint64) {
 	}
 }
 
-// needed reports whether a replica here needs this one to take its rows.
+// needed reports whether another replica here needs this one for a merge.
 func (s *Set) needed(r *snapshot.Replica) (bool, error) {
 	if r.FrozenFor == nil {
 		return false, nil

@@ -27,7 +27,7 @@ func (q *queue) start(workers int) {
 	}
 }
 
-// push has a worker run the task. After close it never runs.
+// push runs the task on a worker. After close it never runs.
 func (q *queue) push(task func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -24,15 +24,15 @@ const (
 	askTimeout = 5 * time.Second
 )
 
-// RemovedHere has the tablet's current replica here destroyed. Its actor calls it when it
-// has applied its own removal.
+// RemovedHere destroys the tablet's current replica here. Its actor calls it after it has applied
+// its own removal.
 func (s *Set) RemovedHere(id uint64) {
 	if replica := s.current(id); replica != 0 {
 		s.removed(id, replica)
 	}
 }
 
-// removed has the replica destroyed, or a lower one that is here.
+// removed destroys the replica, or a lower one that is here.
 func (s *Set) removed(id, replica uint64) {
 	s.enqueue(id, func() {
 		if err := s.destroy(id, replica); err != nil {

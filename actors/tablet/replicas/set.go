@@ -23,7 +23,7 @@ import (
 // one tablet are called one at a time, again except for Deliver.
 type Owner interface {
 	// OpenReplica starts the actor of a replica in the store. A stale one lacks entries that it has
-	// acknowledged, and must take no part in its group.
+	// acknowledged, and must stay inactive in its group.
 	OpenReplica(tablet uint64, stale bool) error
 	// StopReplica ends the actor, if it runs; its callers are answered.
 	StopReplica(tablet uint64) error
@@ -221,7 +221,7 @@ func (s *Set) next(tablet uint64) {
 	}
 }
 
-// holdLocked returns the record of a tablet, and adds one if there is none.
+// holdLocked returns the record of a tablet, and adds one if it has none.
 func (s *Set) holdLocked(tablet uint64) *replica {
 	h := s.held[tablet]
 	if h == nil {

@@ -157,7 +157,8 @@ func (p *Pair) Send(w *Write) {
 	p.system.Root.Send(to, w)
 }
 
-// Commit has the state actor apply a batch in order and waits for it. Actors must not call it.
+// Commit applies a batch through the state actor, in order, and waits for it. Actors must not call
+// it.
 func (p *Pair) Commit(b *store.Batch) error { return p.wait(&Write{Batch: b}) }
 
 // wait sends the write and waits for its outcome.

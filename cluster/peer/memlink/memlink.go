@@ -28,13 +28,13 @@ var ErrUnreachable = errors.New("memlink: no such node")
 // maxWaiting bounds what waits for one node; beyond it batches are dropped.
 const maxWaiting = 1 << 16
 
-// Network connects links. All methods may be used concurrently, by tests and by the
-// goroutines of links. In flight are batches that wait in their target's link, and those
-// that Filter delays, each in a timer; the mutex guards who is connected and what is cut.
+// Network connects links. All methods may be used concurrently, by tests and by the goroutines of
+// links. Batches in flight wait in their target's link or, if Filter delays them, in a timer; the
+// mutex guards the connections and partitions.
 type Network struct {
-	// Filter, if set, is asked about each batch: after how long each copy of it arrives. It
-	// is lost if there is none. What is delayed is overtaken by what is not. It may be
-	// called concurrently, and must not change the batch. Set it before the first Send.
+	// Filter, if set, returns for each batch the delay of each of its copies; without a copy the
+	// batch is lost. Delays may reorder batches. It may be called concurrently, and must not change
+	// the batch. Set it before the first Send.
 	Filter func(from, to uint64, b *wire.PeerBatch) (copies []time.Duration)
 
 	mu    sync.Mutex
@@ -50,8 +50,7 @@ func NewNetwork() *Network {
 	return &Network{links: make(map[uint64]*link), cut: make(map[direction]bool)}
 }
 
-// Link connects a node. One that the node had before is off the network from now on: the
-// node has begun anew.
+// Link connects a node. It disconnects an earlier link of the node, which has restarted.
 func (n *Network) Link(node uint64) peer.Link {
 	l := &link{network: n, node: node, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	n.mu.Lock()
@@ -110,15 +109,15 @@ func (n *Network) Heal() {
 	clear(n.cut)
 }
 
-// Lost returns how many batches did not arrive.
+// Lost returns the number of batches that did not arrive.
 func (n *Network) Lost() uint64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.lost
 }
 
-// send delivers a batch as often as Filter says. It returns ErrUnreachable if there is no
-// such node.
+// send delivers a batch as often as Filter requires. It returns ErrUnreachable if there is no such
+// node.
 func (n *Network) send(from, to uint64, b *wire.PeerBatch) error {
 	copies := []time.Duration{0}
 	if n.Filter != nil {
@@ -210,7 +209,7 @@ func (l *link) Receive(fn func(*wire.PeerBatch)) {
 	l.receive = fn
 }
 
-// Down implements peer.Link: there is nothing to drop.
+// Down implements peer.Link. It does nothing.
 func (l *link) Down(uint64, uint64) {}
 
 // Close implements peer.Link.

@@ -34,7 +34,7 @@ func register(r *percolator.Registry) {
 	r.StrongBatch("words", body.Column, countWords, percolator.Batch(100))
 }
 
-// leave takes a doctor off call if the other one stays. It only reads the other's cell, so
+// leave takes a doctor off call if the other one stays. It only reads the other doctor's cell, so
 // without Lock two doctors who leave at the same time would both succeed.
 func leave(ctx context.Context, db *percolator.DB, who, other string) error {
 	return db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {

@@ -52,15 +52,15 @@ func Compute(all iter.Seq2[Raw, error]) (*Index, error) {
 	return c.out, nil
 }
 
-// computation goes over the pages again and again: pages by themselves, ranks, clusters,
-// links, documents.
+// computation processes the pages in several passes: pages alone, ranks, clusters, links,
+// documents.
 type computation struct {
 	out   *Index
 	pages map[string]page.Page // without their texts
 	ranks map[string]int       // in thousandths; of every page and every target
 }
 
-// add takes what a page says by itself.
+// add processes the contents of one page.
 func (c *computation) add(url string, p page.Page) {
 	content := "page " + p.Hash
 	if p.Redirect != "" {

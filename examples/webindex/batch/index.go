@@ -36,7 +36,7 @@ func newIndex() *Index {
 	}
 }
 
-// Digest stands for a text, which is too long to keep; "" for the empty one.
+// Digest is a hash of a text that is too long to keep; "" for an empty text.
 func Digest(text []byte) string {
 	if len(text) == 0 {
 		return ""
@@ -63,7 +63,7 @@ func (x *Index) Clusters() int {
 	return len(heads)
 }
 
-// Difference is one entry that is not what it should be. "" stands for an absent entry.
+// Difference is one wrong entry. "" means an absent entry.
 type Difference struct{ What, Key, Want, Have string }
 
 // String is one line.
@@ -109,7 +109,7 @@ func Diff(want, have *Index, limit int) (n int, first []Difference) {
 	return n, first
 }
 
-// mark tells an empty value from none.
+// mark distinguishes an empty value from an absent one.
 func mark(m map[string]string, key string) string {
 	value, there := m[key]
 	if there && value == "" {

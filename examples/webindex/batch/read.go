@@ -44,8 +44,8 @@ func Read(ctx context.Context, from Source) (*Index, error) {
 	return x, nil
 }
 
-// readPages reads the cells of pages that Compute has an opinion on; the others are the
-// observers' bookkeeping.
+// readPages reads the cells of pages that Compute computes; the others are the observers'
+// bookkeeping.
 func (x *Index) readPages(ctx context.Context, from Source) error {
 	cols := []percolator.Column{
 		schema.Pages(schema.Title), schema.Pages(schema.Text), schema.Pages(schema.Content),

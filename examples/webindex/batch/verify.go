@@ -15,9 +15,9 @@ type Result struct {
 	First                  []Difference // the first of them
 }
 
-// Verify computes the index of the tree below dir (of its first limit pages; 0: of all),
-// reads what the database holds, and compares. It returns at most show differences. An
-// error means that it could not tell.
+// Verify computes the index of the tree below dir (of its first limit pages; 0: all), reads the
+// index in the database, and compares both. It returns at most show differences. An error means
+// that the comparison was impossible.
 func Verify(ctx context.Context, dir string, limit int, r percolator.Reader,
 	show int) (Result, error) {
 	want, err := Files(dir, limit)

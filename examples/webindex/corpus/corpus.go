@@ -13,8 +13,7 @@ import (
 // generation is part of the marker: raise it when what is generated from the same sources changes.
 const generation = "2"
 
-// DefaultDir is where Generate keeps its tree unless told otherwise: below the user's
-// cache directory.
+// DefaultDir is the default directory of Generate: below the user's cache directory.
 func DefaultDir() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -23,9 +22,9 @@ func DefaultDir() (string, error) {
 	return filepath.Join(cache, "percolator-webindex", "pages"), nil
 }
 
-// Generate makes sure that dir holds the default corpus of the installed toolchain, and
-// writes it if it does not. dir, and a marker file beside it, are Generate's own: a tree
-// of another toolchain is replaced.
+// Generate ensures that dir contains the default corpus of the installed toolchain, and writes it
+// if necessary. It owns dir and a marker file next to it: it replaces the tree of another
+// toolchain.
 func Generate(ctx context.Context, dir string) error {
 	root, label, err := toolchain(ctx)
 	if err != nil || complete(dir, label) {
@@ -38,9 +37,8 @@ func Generate(ctx context.Context, dir string) error {
 	return write(ctx, dir, label, files)
 }
 
-// Sample writes a part of the default corpus to dir: of the documentation's pages one in
-// n, those of the same path on both hosts together. dir and a marker beside it are
-// Sample's own.
+// Sample writes a part of the default corpus to dir: one in n of the documentation's pages, with
+// those of the same path on both hosts together. It owns dir and a marker next to it.
 func Sample(ctx context.Context, dir string, n int) error {
 	root, label, err := toolchain(ctx)
 	if err != nil {
@@ -84,7 +82,7 @@ func render(ctx context.Context, root string) (map[string][]byte, error) {
 	return s.files, nil
 }
 
-// marker is the file beside dir that says what dir completely holds.
+// marker is the file next to dir that describes its complete contents.
 func marker(dir string) string { return filepath.Clean(dir) + ".complete" }
 
 // complete reports whether dir completely holds what the label says.

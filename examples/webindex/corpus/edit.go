@@ -20,9 +20,9 @@ var ErrNothingToEdit = errors.New("corpus: no pages to edit")
 // Edits says what Edit did, in pages.
 type Edits struct{ Changed, Added, Removed int }
 
-// Edit copies the tree src to dst with share (0 to 1) of its pages edited, at least one:
-// most are changed, some removed, some added. dst and a marker beside it are Edit's own.
-// The same tree, share and seed give the same edits; dst is written anew each time.
+// Edit copies the tree src to dst with share (0 to 1) of its pages edited, at least one: most are
+// changed, some removed, some added. Edit owns dst and a marker next to it, and rewrites dst each
+// time. The same tree, share and seed give the same edits.
 func Edit(ctx context.Context, src, dst string, share float64, seed uint64) (Edits, error) {
 	if share <= 0 || share > 1 {
 		return Edits{}, fmt.Errorf("corpus: a share of %v to edit is not within (0, 1]", share)

@@ -39,8 +39,7 @@ func goroot(ctx context.Context) (string, error) {
 	return "", errors.New("corpus: no Go toolchain found: put the go command into PATH, or give a tree of pages by --pages")
 }
 
-// packages reads the exported packages below src, by import path, as they are on one
-// fixed platform.
+// packages reads the exported packages below src, by import path, for one fixed platform.
 func packages(ctx context.Context, src string) (map[string]*pkg, error) {
 	platform := build.Default
 	platform.GOOS, platform.GOARCH, platform.CgoEnabled, platform.UseAllFiles = "linux", "amd64",
@@ -97,7 +96,7 @@ func skip(name string) bool {
 	return strings.HasPrefix(name, "_") || strings.HasPrefix(name, ".")
 }
 
-// load parses one package. Files are given by name, those for other platforms and tests left out.
+// load parses one package. Files are by name, without tests and those for other platforms.
 func load(dir, path string, names []string) (*pkg, error) {
 	p := &pkg{fset: token.NewFileSet(), imports: map[string]string{}, file: map[string]string{}}
 	var files []*ast.File
@@ -137,8 +136,8 @@ func (p *pkg) nameImports(all map[string]*pkg) {
 	}
 }
 
-// nameFiles gives every function, type and method its page. Names that differ in case
-// alone are told apart by a number, for file systems that do not.
+// nameFiles assigns a page to every function, type and method. Names that differ only in case get a
+// number, for case-insensitive file systems.
 func (p *pkg) nameFiles() {
 	taken := map[string]bool{"index.html": true}
 	for s := range p.symbols() {
@@ -151,7 +150,7 @@ func (p *pkg) nameFiles() {
 	}
 }
 
-// symbol is what has a page of its own.
+// symbol is an item with its own page.
 type symbol struct {
 	name string // "Func", "Type" or "Type.Method"
 	kind string

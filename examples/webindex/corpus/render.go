@@ -40,8 +40,8 @@ func document(title, body string) []byte {
 		"</title></head>\n<body>\n" + body + "</body>\n</html>\n")
 }
 
-// href is the way from a page in directory dir to a symbol's page, or to the package's if
-// sym is ""; "" if there is none.
+// href returns the relative link from a page in directory dir to a symbol's page, or to the
+// package's page if sym is "", or "" if there is none.
 func (r *renderer) href(dir, path, sym string) string {
 	p := r.all[path]
 	if p == nil {
@@ -137,7 +137,7 @@ func (r *renderer) symbol(p *pkg, s symbol) ([]byte, error) {
 	return document(path+"."+s.name, b.String()), nil
 }
 
-// values renders groups of constants and variables, which have no pages of their own.
+// values renders groups of constants and variables, which have no separate pages.
 func (r *renderer) values(b *strings.Builder, p *pkg, dir string, groups ...[]*doc.Value) error {
 	for _, group := range groups {
 		for _, v := range group {

@@ -82,8 +82,8 @@ func announce(ctx context.Context, t Tx, hash string) error {
 		second(t.Prefix(ctx, schema.Prefix(hash), schema.MemberKind())))
 }
 
-// relink runs after a URL's canonical URL changed and has the links of every page that
-// links to it hung anew.
+// relink runs after a URL's canonical URL changed, and updates the links of every page that links
+// to it.
 func relink(ctx context.Context, t Tx, url string) error {
 	return fan(ctx, t, schema.Pages(schema.Reinvert),
 		second(t.Prefix(ctx, schema.Prefix(url), schema.LinkFrom())))

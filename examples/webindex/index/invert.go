@@ -102,14 +102,14 @@ func (h *hanger) takeDown() {
 	}
 }
 
-// remove takes one link down.
+// remove removes one link.
 func (h *hanger) remove(canon, target string) {
 	h.t.Delete(schema.Row(canon, h.source, target), schema.Anchor())
 	h.publish(canon)
 }
 
-// publish has the canonical page published anew, by a weak notification: popular pages
-// are hung upon by many at once.
+// publish triggers the publication of the canonical page by a weak notification, because many pages
+// link to a popular page at once.
 func (h *hanger) publish(canon string) {
 	if !h.published[canon] {
 		h.published[canon] = true

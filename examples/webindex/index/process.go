@@ -62,9 +62,9 @@ func move(t Tx, from, to, stub string) {
 	}
 }
 
-// relabel stores the page's links and its entries among those that link to a URL. It has
-// the rank computed again of every target that came or went, and of the page itself if
-// their number changed: all targets have another share then.
+// relabel stores the page's links and its entries among the pages that link to a URL. It triggers
+// the rank of every added or removed target and, if their number changed, of the page itself: then
+// the share of all targets changes.
 func relabel(t Tx, old values, url string, links []page.Link) {
 	if !put(t, old, url, schema.Pages(schema.Links), schema.EncodeLinks(links)) {
 		return

@@ -35,9 +35,8 @@ func publish(ctx context.Context, t Tx, url string) error {
 	return nil
 }
 
-// reelect has the canonical page of a cluster elected again, given the membership of one
-// of its pages. A cluster of one page is left alone: it is elected when the second one
-// joins.
+// reelect triggers the election of a cluster's canonical page, given the membership of one of its
+// pages. A cluster of one page is skipped: it is elected when the second one joins.
 func reelect(ctx context.Context, t Tx, membership string) error {
 	if membership == "" {
 		return nil

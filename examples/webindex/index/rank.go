@@ -118,12 +118,12 @@ func rank(ctx context.Context, t Tx, url string) error {
 	return pass(ctx, t, url)
 }
 
-// final is the rank as it is stored, in thousandths.
+// final returns the stored form of a rank, in thousandths.
 func (r scores) final() int { return int(r[schema.Rounds] * 1000 / unit) }
 
-// pass has the rank of all targets computed again, by weak notifications: popular pages
-// are linked to by many that change at once (§2.4). They travel with the change of share;
-// a page has a bounded number of targets.
+// pass triggers the rank of all targets by weak notifications, because many changing pages link to
+// popular ones (§2.4). They are committed with the change of share; a page has a bounded number of
+// targets.
 func pass(ctx context.Context, t Tx, url string) error {
 	v, err := row(ctx, t, url, schema.Pages(schema.Links))
 	if err != nil {

@@ -159,10 +159,10 @@ func leave(t Tx, before, next, url string) {
 	t.Notify(hash, schema.Clusters(schema.Elect))
 }
 
-// join begins a membership ("HASH kind" or ""). The first page of a cluster founds it: it
-// is the canonical one, and nobody else needs to know (Figure 2). All others are
-// registered now and read the canonical page by their next run (rule 2); a page also has
-// the canonical one elected again.
+// join starts a membership ("HASH kind" or ""). The first page of a cluster founds it and is its
+// canonical page; no other needs a notification (Figure 2). Others are registered now and read the
+// canonical page in their next run (rule 2); a page also triggers the election of the canonical
+// one.
 func join(ctx context.Context, t Tx, membership, url string) (founded bool, err error) {
 	if membership == "" {
 		return false, nil
@@ -201,9 +201,9 @@ func nobody(ctx context.Context, t Tx, hash string) (bool, error) {
 	return true, nil
 }
 
-// canonical is the cluster's canonical page, "" if it is not known yet. A cluster whose
-// canonical cell was just removed gets an empty one: a page that takes the cluster for a
-// new one then learns that it has a member.
+// canonical returns the cluster's canonical page, or "" if it is unknown. It writes an empty
+// canonical cell if that was just removed, so that a page that considers the cluster new conflicts
+// with it.
 func canonical(ctx context.Context, t Tx, hash string) (string, error) {
 	v, err := row(ctx, t, hash, schema.Clusters(schema.Canonical))
 	if err != nil {

@@ -18,13 +18,13 @@ type Tx interface {
 	Set(row string, col percolator.Column, value []byte)
 	Delete(row string, col percolator.Column)
 	Notify(row string, col percolator.Column)
-	// NotifyNow notifies at once, in a transaction of its own, whatever becomes of this one.
+	// NotifyNow notifies at once, in a separate transaction, whether or not this one commits.
 	NotifyNow(ctx context.Context, rows []string, col percolator.Column) error
-	// Chunk is how many rows to give to NotifyNow at once.
+	// Chunk is the number of rows for one call of NotifyNow.
 	Chunk() int
 }
 
-// chunk is how many notifications one transaction carries at most.
+// chunk is the maximum number of notifications in one transaction.
 const chunk = 256
 
 // tx is the real thing.
@@ -77,7 +77,7 @@ func (v values) get(row string, col percolator.Column) []byte {
 	return v[percolator.CellKey{Row: row, Column: col}]
 }
 
-// has tells an empty value from none.
+// has distinguishes an empty value from an absent one.
 func (v values) has(row string, col percolator.Column) bool {
 	_, ok := v[percolator.CellKey{Row: row, Column: col}]
 	return ok

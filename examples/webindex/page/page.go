@@ -14,7 +14,7 @@ import (
 const (
 	MaxSize = 2 << 20 // a larger file is not a page
 	MaxText = 1 << 20 // title and text are cut, each
-	// a link to a longer URL is left out, a file with a longer one is not a page
+	// a link to a longer URL is omitted; a file with a longer one is not a page
 	MaxURL         = 1000
 	MaxLinks       = 1000 // distinct targets; the first in the document are kept
 	MaxAnchors     = 8    // anchor texts per target; the first in the document are kept
@@ -33,8 +33,8 @@ type Page struct {
 	Title string
 	// Text is the body's text, white space collapsed.
 	Text string
-	// Links are in the order in which their targets first occur. Links to the page itself
-	// are left out.
+	// Links are in the order in which their targets first occur. Links to the page itself are
+	// omitted.
 	Links []Link
 }
 
@@ -100,7 +100,7 @@ func (r *reader) walk(root *html.Node) {
 	}
 }
 
-// visit takes what one node says and reports whether its children are to be visited.
+// visit processes one node and reports whether its children are to be visited.
 func (r *reader) visit(n *html.Node) bool {
 	if n.Type == html.TextNode {
 		r.add(&r.text, n.Data)
@@ -139,7 +139,7 @@ func (r *reader) add(to *strings.Builder, text string) {
 	to.WriteByte(' ')
 }
 
-// refresh takes the first redirect: content="0; url=TARGET".
+// refresh records the first redirect: content="0; url=TARGET".
 func (r *reader) refresh(n *html.Node) {
 	if r.redirect != "" || !strings.EqualFold(attr(n, "http-equiv"), redirectMarker) {
 		return
@@ -157,7 +157,7 @@ func (r *reader) refresh(n *html.Node) {
 	}
 }
 
-// link takes one anchor. The bounds keep what comes first in the document.
+// link records one anchor. Beyond the limits, later anchors are dropped.
 func (r *reader) link(n *html.Node) {
 	href, there := lookup(n, "href")
 	if !there {

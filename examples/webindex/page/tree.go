@@ -29,9 +29,9 @@ func (f File) Read() ([]byte, error) {
 	return raw, nil
 }
 
-// Tree lists the pages below dir, whose first level of directories are the hosts, by URL.
-// Files that are not pages (see FileURL) and those over MaxSize are left out and counted.
-// Of two files with the same URL the first by path counts.
+// Tree lists the pages below dir, whose first level of directories are the hosts, by URL. Files
+// that are not pages (see FileURL) and those over MaxSize are omitted and counted. Of two files
+// with the same URL the first by path counts.
 func Tree(dir string) (pages []File, skipped int, err error) {
 	found := map[string]File{}
 	err = filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {

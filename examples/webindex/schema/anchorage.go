@@ -9,7 +9,7 @@ import (
 // Anchorage sums up the links that hang on a canonical URL, for its Document: add the
 // rows of anchors in order.
 type Anchorage struct {
-	// Sources is how many pages these links are on.
+	// Sources is the number of pages with these links.
 	Sources int
 	last    string
 	sum     hash.Hash
@@ -26,7 +26,7 @@ func (a *Anchorage) Add(row string, texts []byte) {
 	a.sum.Write([]byte{'\n'})
 }
 
-// Digest stands for all that was added.
+// Digest is the digest of all added entries.
 func (a *Anchorage) Digest() string {
 	a.begin()
 	return hex.EncodeToString(a.sum.Sum(nil)[:12])

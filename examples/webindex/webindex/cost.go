@@ -25,7 +25,7 @@ func cpu() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// ranked is how often rank has run.
+// ranked is the number of runs of rank.
 func ranked(all []observerRuns) uint64 {
 	for _, o := range all {
 		if o.name == "rank" {

@@ -30,9 +30,8 @@ func (l *loader) counts() changes {
 	return changes{l.loaded.Load(), l.unchanged.Load(), l.removed.Load()}
 }
 
-// load brings the database to what the tree holds: new and changed pages are written,
-// pages that are gone are removed. It returns when all of it is committed; observers go
-// on after that.
+// load makes the database equal to the tree: it writes new and changed pages and deletes missing
+// ones. It returns when all of that is committed; observers continue afterwards.
 func (l *loader) load(ctx context.Context) (err error) {
 	files, skipped, err := page.Tree(l.dir)
 	if err != nil {

@@ -112,7 +112,7 @@ func start(ctx context.Context, o options) error {
 	})))
 }
 
-// gcPercent is how much the heap may grow before it is collected, as a share of what is in use.
+// gcPercent is the growth of the heap, as a percentage, that triggers a collection.
 const gcPercent = 50
 
 // limitGarbage has garbage collected at gcPercent, unless GOGC in the environment says

@@ -10,7 +10,7 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 )
 
-// plainEvery is how often a line is printed where there is no terminal to draw a bar on.
+// plainEvery is the interval between lines where there is no terminal for a progress bar.
 const plainEvery = 2 * time.Second
 
 // progress shows how far a known amount of work has come, with its rate and the time

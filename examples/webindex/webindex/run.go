@@ -218,8 +218,8 @@ func (a *application) crawl(ctx context.Context, dir string) error {
 	return a.check(ctx, dir)
 }
 
-// fill loads the tree and waits until it is indexed and exported. It returns how long the
-// load took.
+// fill loads the tree and waits until it is indexed and exported. It returns the duration of the
+// load.
 func (a *application) fill(ctx context.Context, l *loader) (loaded time.Duration, err error) {
 	began := time.Now()
 	err = l.load(ctx)

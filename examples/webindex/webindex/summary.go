@@ -59,8 +59,8 @@ func since(before, after []observerRuns) []observerRuns {
 	return out
 }
 
-// settle waits until no notification is left to run, and shows meanwhile what has run and
-// how many still wait.
+// settle waits until no notification is left to run, and meanwhile shows the number of runs and of
+// waiting notifications.
 func (a *application) settle(ctx context.Context) error {
 	began := time.Now()
 	idle := make(chan error, 1)
@@ -186,7 +186,7 @@ func (s *summary) percentile(p int) time.Duration {
 	return s.delays[(len(s.delays)-1)*p/100]
 }
 
-// String is the summary as it is printed.
+// String returns the printed form of the summary.
 func (s *summary) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "loaded %d pages (%d unchanged, %d removed) in %s; indexed after %s\n",

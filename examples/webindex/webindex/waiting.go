@@ -8,8 +8,8 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/webindex/search"
 )
 
-// statusAge is how old what the search page says about the index may be: asking costs a
-// walk over the tablets.
+// statusAge is the maximum age of the index's state on the search page: querying it costs a walk
+// over the tablets.
 const statusAge = time.Second
 
 // waiting remembers what is waiting to be indexed.
@@ -19,7 +19,7 @@ type waiting struct {
 	last  search.Status
 }
 
-// indexed is how far the index has come.
+// indexed is the progress of the index.
 func (a *application) indexed(ctx context.Context) (search.Status, error) {
 	a.status.mu.Lock()
 	defer a.status.mu.Unlock()

@@ -28,7 +28,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// runLimit is how long a broken build may take to be caught. Compilation does not count.
+// runLimit limits the time to catch a broken build, without compilation.
 const runLimit = 2 * time.Minute
 
 // property is one patch and how the loss that it makes is noticed.
@@ -103,7 +103,7 @@ func run(ctx context.Context, only []string) error {
 	return errors.Join(faults...)
 }
 
-// complete makes sure that every patch is in the table, and has a patch for each line of it.
+// complete checks that every patch is in the table and that the table names only existing patches.
 func complete(root string) error {
 	names, err := filepath.Glob(filepath.Join(root, patches, "*.patch"))
 	if err != nil {
@@ -159,7 +159,7 @@ func (p *property) check(ctx context.Context, dir string) (line string, err erro
 }
 
 // build compiles the tests of the properties' packages into dir, as <last element>.test. The linker
-// leaves out what only debuggers read.
+// omits debug information.
 func build(ctx context.Context, root, dir string, chosen []property) error {
 	list, err := overlay(root, filepath.Join(dir, "src"))
 	if err != nil {

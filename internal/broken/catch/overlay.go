@@ -22,8 +22,8 @@ var (
 	clause = regexp.MustCompile(`(?m)^package \w+$`)
 )
 
-// imported is put behind the package clause of each patched file, on the same line, so that
-// no patch has to and no two patches meet there.
+// imported is inserted after the package clause of each patched file, on the same line, so that
+// patches need no import and do not conflict there.
 const imported = `; import "github.com/percolator-go/percolator/internal/broken"`
 
 // overlay applies all patches of the repository at root to copies of the files in dir, and

@@ -7,9 +7,8 @@ const histories = "^TestHistories$"
 // few keeps it short.
 var few = []string{"HISTORIES=5000"}
 
-// properties names for every patch in testdata/broken the test that notices its loss,
-// and at which assertion. The first ones take longest, so that the others are tried
-// beside them.
+// properties names for every patch in testdata/broken the test and assertion that must fail. The
+// slowest ones are first, so that the others run concurrently.
 var properties = []property{
 	{tag: "sweep_own_targets", pkg: "node", test: "^TestSweptWithoutItsObserver$/^not_linked$",
 		assertion: "UNSWEPT: .*"},

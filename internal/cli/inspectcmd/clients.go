@@ -19,7 +19,7 @@ import (
 // The commands about clients: who is connected to which nodes, what they do, and how they are
 // cut off. The node that answers asks all others.
 
-// ClientCommand holds the commands about clients.
+// ClientCommand groups the commands for clients.
 func ClientCommand(d *shell.Deps) *cobra.Command {
 	return shell.Group("client", "List clients and disconnect them", "client ls\nclient disconnect shop",
 		clientList(d), clientDisconnect(d))
@@ -131,7 +131,7 @@ func listConnections(s *shell.Session, all []*pb.ClientConnection) error {
 	return list.End()
 }
 
-// noteUnavailable tells which nodes are missing in an answer.
+// noteUnavailable prints the nodes that are missing in an answer.
 func noteUnavailable(s *shell.Session, nodes []string) {
 	for _, why := range nodes {
 		s.Out.Note("not asked, or without an answer: %s", shell.Printable(why))

@@ -24,7 +24,7 @@ import (
 // `debug zip` gathers what is needed to examine a cluster from afar. It asks each node
 // directly, one after the other, at the address that the node advertises.
 
-// DebugCommand holds the commands for developers.
+// DebugCommand groups the commands for developers.
 func DebugCommand(d *shell.Deps) *cobra.Command {
 	return shell.Group("debug", "Collect diagnostics for developers", "debug zip percolator.zip",
 		debugZip(d))
@@ -194,7 +194,7 @@ func (g *gathering) node(ctx context.Context, n *pb.Node) error {
 	return errors.Join(failed, transport.Close())
 }
 
-// message adds a message as JSON, or notes why there is none.
+// message adds a message as JSON, or records why there is none.
 func (g *gathering) message(file string, m proto.Message, err error) error {
 	if err != nil {
 		g.errors = append(g.errors, fmt.Sprintf("%s: %v", file, err))

@@ -16,7 +16,7 @@ import (
 // `doctor` says what is wrong with a cluster. The node that answers asks the others and
 // judges (internal/health); here it is only printed.
 
-// DoctorCommand asks any node for the state of the whole cluster.
+// DoctorCommand returns the command that lists the problems of the whole cluster.
 func DoctorCommand(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",

@@ -15,7 +15,7 @@ import (
 // `history` reads one row in every group, as it is stored. This file reads the entries
 // and converts them to JSON; package inspect lays them out for people.
 
-// HistoryCommand shows all that is stored of a row.
+// HistoryCommand returns the command that shows all stored entries of a row.
 func HistoryCommand(d *shell.Deps) *cobra.Command {
 	view, limit := &inspect.Figure4{}, 0
 	cmd := &cobra.Command{
@@ -46,8 +46,8 @@ It ignores locks and does not resolve them, so it changes nothing.`,
 	return d.WithClient(cmd)
 }
 
-// history reads the row from its tablet, and from meta the observers whose notify and ack
-// columns are shown beside it.
+// history reads the row from its tablet, and from meta the observers whose notify and ack columns
+// are shown with it.
 func history(ctx context.Context, s *shell.Session, table string, view *inspect.Figure4, limit int) error {
 	names, catalogue, err := s.Schema(ctx)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 
 // `jobs` says what the cluster works on. The node that answers gathers it from all of them.
 
-// JobsCommand lists jobs.
+// JobsCommand returns the command that lists jobs.
 func JobsCommand(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "jobs",
@@ -31,7 +31,7 @@ keys are unfinished can be used; the same ` + "`table create`" + ` completes the
 	return d.ClientCommand(cmd, listJobs)
 }
 
-// listJobs prints a line for each job, and why some do not go on.
+// listJobs prints a line for each job, and why some do not progress.
 func listJobs(ctx context.Context, s *shell.Session, _ []string) error {
 	status, err := s.Admin.ClusterStatus(ctx, &pb.ClusterStatusRequest{})
 	if err != nil {

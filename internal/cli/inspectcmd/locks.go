@@ -23,13 +23,13 @@ import (
 // The commands about locks walk the lock groups of the tablets, and the intent groups of
 // weak columns. Listing changes nothing; resolving uses the coordinator's own protocol.
 
-// LockCommand holds the commands about locks.
+// LockCommand groups the commands for locks.
 func LockCommand(d *shell.Deps) *cobra.Command {
 	return shell.Group("lock", "List and resolve locks", "lock ls\nlock resolve --all",
 		lockList(d), lockResolve(d))
 }
 
-// lockList shows expired locks too: no reader has met them yet, or none could resolve
+// lockList also lists expired locks: no reader has encountered them yet, or none could resolve
 // them.
 func lockList(d *shell.Deps) *cobra.Command {
 	var limit int
@@ -154,8 +154,8 @@ func newLockJSON(e *pb.WalkEntry, names *inspect.Names) (out lockJSON, line []an
 	}
 }
 
-// resolver is one run of lock resolve: its flags, what it has read at the beginning, and
-// what became of the locks.
+// resolver is one run of lock resolve: its flags, the data that it read at the start, and the
+// outcomes of the locks.
 type resolver struct {
 	all, force, yes bool
 	// olderThan is by the oracle's time, from the start timestamp. It keeps --all from
@@ -172,8 +172,8 @@ type resolver struct {
 	settled func(*resolvedJSON) // is told what became of each lock; may be nil
 }
 
-// lockResolve resolves locks as a reader that meets them does. Only --force can make a
-// live transaction fail.
+// lockResolve resolves locks like a reader that encounters them. Only --force can make a live
+// transaction fail.
 func lockResolve(d *shell.Deps) *cobra.Command {
 	v := &resolver{}
 	cmd := &cobra.Command{
@@ -227,8 +227,8 @@ decides either way. --force requires --yes.`,
 // resolvedJSON is what became of one lock.
 type resolvedJSON struct {
 	lockJSON
-	// Outcome is committed or rolled_back (resolved), alive (left), or gone: somebody
-	// else was faster.
+	// Outcome is committed or rolled_back (resolved), alive (left), or gone: another client was
+	// faster.
 	Outcome  string `json:"outcome"`
 	CommitTS uint64 `json:"commit_ts,omitempty"`
 	Forced   bool   `json:"forced,omitempty"`

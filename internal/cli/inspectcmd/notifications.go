@@ -18,7 +18,7 @@ import (
 // The commands about notifications walk the notify group of the tablets, as scanners do,
 // and mark single rows as changed. observer replay (backfill.go) is about all rows.
 
-// NotifyCommand holds the commands about notifications.
+// NotifyCommand groups the commands for notifications.
 func NotifyCommand(d *shell.Deps) *cobra.Command {
 	return shell.Group("notify", "List and replay notifications",
 		"notify ls --parked\nnotify replay count --all-parked", notifyList(d),
@@ -74,8 +74,8 @@ type notifyJSON struct {
 	*inspect.Notification
 }
 
-// run walks the notify group column by column, as it is stored: the observed column comes
-// first in its keys.
+// run walks the notify group column by column, in the order of its keys, which begin with the
+// observed column.
 func (l *notifyLister) run(ctx context.Context, s *shell.Session, cmd *cobra.Command,
 	args []string) error {
 	names, catalogue, err := s.Schema(ctx)
@@ -159,8 +159,7 @@ func withObservers(err error) error {
 	return err
 }
 
-// notifyReplay has an observer run again for one row or all parked ones, whatever it has
-// acknowledged.
+// notifyReplay runs an observer again for one row or all parked ones, whatever it has acknowledged.
 func notifyReplay(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay OBSERVER {ROW | --all-parked}",

@@ -19,7 +19,7 @@ import (
 // The commands about observers read and change the catalogue, which meta keeps, and show
 // what the nodes run of it. backfill.go replays all rows of an observer.
 
-// ObserverCommand holds the commands about observers.
+// ObserverCommand groups the commands for observers.
 func ObserverCommand(d *shell.Deps) *cobra.Command {
 	return shell.Group("observer", "List, pause, limit, replay and retire observers",
 		"observer ls\nobserver pause count\nobserver replay count --wait",
@@ -103,7 +103,7 @@ func observerLine(o *inspect.Observer) []any {
 	}
 }
 
-// observerPause stops runs, not changes: what is written meanwhile waits.
+// observerPause stops runs, not writes: later changes wait.
 func observerPause(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pause OBSERVER",

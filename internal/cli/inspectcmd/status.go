@@ -16,7 +16,7 @@ import (
 
 // `status` describes the node that answers, from what that node knows.
 
-// StatusCommand describes the node at --addr.
+// StatusCommand returns the command that describes the node at --addr.
 func StatusCommand(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "status",
@@ -123,7 +123,7 @@ func statusTable(s *pb.NodeStatusResponse, nodes []*pb.Node, now time.Time) *she
 	return g
 }
 
-// logFiles returns the size of the Raft log, and its directory if it has one of its own.
+// logFiles returns the size of the Raft log, and its directory, if separate.
 func logFiles(l *pb.LogStatus) string {
 	text := fmt.Sprintf("%s in %d segments, %s to be applied again after a crash",
 		shell.ByteText(int64(l.Bytes)), l.Segments, shell.ByteText(int64(l.Unchecked)))
@@ -180,7 +180,7 @@ func tabletsText(tablets []*pb.StatusResponse) string {
 	return text
 }
 
-// keptHistory says how far back reads may go, and what holds up collection.
+// keptHistory describes the readable history and what blocks its collection.
 func keptHistory(s *pb.NodeStatusResponse) string {
 	h := s.GetHistory()
 	text := "all is kept"

@@ -17,7 +17,7 @@ import (
 // The commands about tablets ask the answering node, which has the tablet map from meta.
 // verify.go compares replicas.
 
-// TabletCommand holds the commands about tablets.
+// TabletCommand groups the commands for tablets.
 func TabletCommand(d *shell.Deps) *cobra.Command {
 	return shell.Group("tablet", "List, split, merge and move tablets",
 		"tablet ls\ntablet split bank m",
@@ -75,7 +75,7 @@ tablets of dropped tables.`,
 	return d.WithClient(cmd)
 }
 
-// tabletList shows the tablet map, which meta keeps, beside what replicas say.
+// tabletList lists the tablet map of meta with the reports of replicas.
 func tabletList(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls",
@@ -121,7 +121,7 @@ type tabletReplica struct {
 	tabletHere
 }
 
-// best returns what the leader says, or else the answering node's replica; nil: nobody.
+// best returns the leader's report, else the one of the answering node's replica, or nil.
 func (t *tabletJSON) best() *tabletHere {
 	if t.leads != nil {
 		return t.leads
@@ -191,8 +191,7 @@ func listTablets(ctx context.Context, s *shell.Session, byLoad bool) error {
 	return list.End()
 }
 
-// busiest orders tablets by what they do a second, the most first; those of which nothing is
-// known come last.
+// busiest orders tablets by operations per second, descending; those without figures come last.
 func busiest(a, b *tabletJSON) int {
 	load := func(t *tabletJSON) int64 {
 		if h := t.best(); h != nil {

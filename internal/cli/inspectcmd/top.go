@@ -55,10 +55,10 @@ type topObserver struct {
 	Parked   uint64 `json:"parked"`
 }
 
-// clearScreen moves a terminal's cursor to the upper left and clears what is there.
+// clearScreen moves a terminal's cursor to the upper left and clears the screen.
 const clearScreen = "\x1b[H\x1b[2J"
 
-// TopCommand shows the busiest nodes, tablets, observers and clients.
+// TopCommand returns the command that shows the busiest nodes, tablets, observers and clients.
 func TopCommand(d *shell.Deps) *cobra.Command {
 	interval, rows, once := 2*time.Second, 10, false
 	cmd := &cobra.Command{
@@ -106,7 +106,7 @@ exits. Only operators see clients.`,
 	return d.WithClient(cmd)
 }
 
-// sampleLoad asks the cluster what it does, within --timeout. Of tablets, observers and clients it
+// sampleLoad queries the cluster's load, within --timeout. Of tablets, observers and clients it
 // keeps the first rows.
 func sampleLoad(ctx context.Context, s *shell.Session, rows int) (*topOut, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Conn.Timeout)

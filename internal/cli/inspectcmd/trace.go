@@ -14,7 +14,7 @@ import (
 
 // `trace` shows the chain that package inspect finds; traceview.go lays it out.
 
-// TraceCommand shows the chain of transactions that led to a change.
+// TraceCommand returns the command that shows the chain of transactions that led to a change.
 func TraceCommand(d *shell.Deps) *cobra.Command {
 	t := &inspect.Chain{}
 	cmd := &cobra.Command{

@@ -20,7 +20,7 @@ type chainView struct {
 	table string
 }
 
-// shownWrites is how many written cells a line of the table names.
+// shownWrites is the number of written cells in one line of the table.
 const shownWrites = 4
 
 // print prints the steps that there are, and then where the chain may have more.
@@ -70,7 +70,7 @@ func (t *chainView) address(c *inspect.Cell) string {
 	return text
 }
 
-// details are what has no column of its own.
+// details returns the values without a column in the table.
 func (t *chainView) details(step *inspect.Step) []string {
 	var wrote, texts []string
 	for _, w := range step.Wrote[:min(len(step.Wrote), shownWrites)] {

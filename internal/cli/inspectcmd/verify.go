@@ -13,7 +13,7 @@ import (
 
 // `verify` compares replicas by checksums, which the nodes compute.
 
-// VerifyCommand compares the replicas of all tablets.
+// VerifyCommand returns the command that compares the replicas of all tablets.
 func VerifyCommand(d *shell.Deps) *cobra.Command {
 	return d.WithClient(&cobra.Command{
 		Use:   "verify",

@@ -13,8 +13,8 @@ import (
 // `why` answers the commonest question about observers. Package inspect answers it; here the
 // answer is printed.
 
-// WhyCommand reads what is stored and what the nodes know. It changes nothing: an expired
-// lock is reported, not resolved.
+// WhyCommand returns the command that explains why an observer did or did not run for a row. It
+// changes nothing: an expired lock is reported, not resolved.
 func WhyCommand(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "why OBSERVER ROW",

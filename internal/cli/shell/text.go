@@ -43,7 +43,7 @@ func ByteText(n int64) string {
 	return fmt.Sprintf("%.1f %ciB", v, units[unit])
 }
 
-// MaxNames is how many columns a message names.
+// MaxNames is the maximum number of columns in a message.
 const MaxNames = 20
 
 // ColumnNames lists columns for a message.

@@ -15,8 +15,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Mem is the View of a tablet over a MemView, which may also contain rows of other tablets.
-// Its observers have no name, unless they have notify entries of their own.
+// Mem is the View of a tablet over a MemView, which may also contain rows of other tablets. Its
+// observers have no name, unless they have separate notify entries.
 type Mem struct {
 	*mvcctest.MemView
 	Tablet   *pb.TabletDescriptor

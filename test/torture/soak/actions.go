@@ -238,7 +238,7 @@ func (s *soak) control(ctx context.Context, name string, paused bool) error {
 	return err
 }
 
-// ended waits for the runs that had begun before the pause, and returns how many there have been.
+// ended waits for the runs that began before the pause, and returns the total number of runs.
 func (s *soak) ended(ctx context.Context, name string) (runs uint64, err error) {
 	err = until(ctx, quiesceTimeout, func() (bool, error) {
 		o, err := s.observer(ctx, name)

@@ -124,7 +124,8 @@ func leastBound(status []*pb.StatusResponse) percolator.Timestamp {
 	return percolator.Timestamp(least)
 }
 
-// usage is what the files of a directory occupy, and how many there are. A file may go meanwhile.
+// usage returns the disk usage and number of files in a directory. Files may disappear during the
+// walk.
 func usage(dir string) (bytes, files int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {

@@ -15,10 +15,9 @@ type allowance struct {
 	plus  int64
 }
 
-// allowances of the figures that are bounded; the others are only reported. The additions
-// are for what comes and goes: memtables that wait to be flushed, a compaction's output
-// beside its input, tablets that splits have made, and what has been written since the
-// oldest snapshot that is held open.
+// allowances of the limited figures; the others are only reported. They cover temporary usage:
+// memtables to be flushed, a compaction's output next to its input, tablets created by splits, and
+// data written since the oldest open snapshot.
 var allowances = map[figure]allowance{
 	heap:        {1.5, 64 << 20},
 	anonymous:   {1.5, 128 << 20},

@@ -88,10 +88,10 @@ func (c *contents) derived() map[percolator.Column]map[string]string {
 	return out
 }
 
-// maxDifferences bounds how many are told.
+// maxDifferences limits the reported differences.
 const maxDifferences = 10
 
-// differences compares what is there with what is derived from the documents.
+// differences compares the stored data with that derived from the documents.
 func (c *contents) differences() []string {
 	var out []string
 	want := c.derived()

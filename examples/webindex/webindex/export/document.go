@@ -12,7 +12,8 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 
-// maxAnchors is how many distinct anchor texts of a page are exported: the most frequent ones.
+// maxAnchors is the number of a page's distinct anchor texts that are exported, the most frequent
+// ones.
 const maxAnchors = 200
 
 // Document is what the full-text index knows of a canonical page.

@@ -12,16 +12,15 @@ import (
 	recipe "github.com/percolator-go/percolator/recipes/export"
 )
 
-// atOnce is how many changes a run of the observer takes at most, and so how many documents
-// are in memory.
+// atOnce is the maximum number of changes in a run of the observer, and so of documents in memory.
 const atOnce = 512
 
 // patience is how often a page that has moved on is looked at again before that counts as a
 // failed run: for some four minutes, as the writers of documents may be behind during a load.
 const patience = 500
 
-// errNotStarted reports that nobody writes the full-text index, or nobody does any more. It wraps
-// percolator.ErrUnavailable, so that the observer tries again and nothing is parked.
+// errNotStarted reports that the full-text index has no writer, not yet or no longer. It wraps
+// percolator.ErrUnavailable, so that the observer retries and nothing is parked.
 var errNotStarted = fmt.Errorf("export: the exporter does not run: %w", percolator.ErrUnavailable)
 
 // Change is a version of a page's document, or says that the page is gone.
@@ -192,8 +191,8 @@ func (x *Exporter) Stats() Stats {
 // Index is the index; nil before Start. It is closed by Close.
 func (x *Exporter) Index() *Index { return x.index }
 
-// Close closes the index, after the batch that is being written. Exports that come later are
-// told to come again. Harmless when repeated, or without Start.
+// Close closes the index after the current batch. Later exports get errNotStarted. It may be
+// repeated, or called without Start.
 func (x *Exporter) Close() error {
 	x.turn <- struct{}{}
 	defer func() { <-x.turn }()

@@ -45,8 +45,8 @@ func (x *Exporter) start(index *Index, s sink, linger time.Duration) {
 }
 
 // Fill exports every canonical page to an index that has not been filled yet. It may run
-// beside the observer: versions decide. Pages that are just changing are left out, and
-// then complete is false: call it again when the repository is idle.
+// concurrently with the observer: versions decide. It omits pages that are being changed; then
+// complete is false, and it must be called again when the database is idle.
 func (x *Exporter) Fill(ctx context.Context, db *percolator.DB) (complete bool, err error) {
 	if filled, err := x.index.filled(); filled || err != nil {
 		return filled, err

@@ -14,7 +14,7 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 
-// lockTimeout is how long to wait for another process to close the index.
+// lockTimeout limits the wait for another process to close the index.
 const lockTimeout = "5s"
 
 // Keys of what the index says about itself.
@@ -28,9 +28,9 @@ var (
 // time; searches may run concurrently.
 type Index struct{ bleve bleve.Index }
 
-// openIndex opens the index of the cluster in dir. One that is missing, of another format
-// or of another cluster is begun anew; one that can't be opened is an error: nothing is
-// thrown away on a guess.
+// openIndex opens the index of the cluster in dir. It replaces an index that is missing, of another
+// format or of another cluster. If it cannot open the index it returns an error and deletes
+// nothing.
 func openIndex(dir, cluster string, anew bool) (*Index, error) {
 	if anew {
 		if err := os.RemoveAll(dir); err != nil {

@@ -35,8 +35,7 @@ const (
 // underscores, without English stop words, stemmed.
 const Analyzer = "page"
 
-// format is changed whenever entries are made in another way: an index of another format
-// is filled anew.
+// format must change whenever entries are made differently: an index of another format is refilled.
 const format = "1"
 
 // newMapping says how entries are indexed.

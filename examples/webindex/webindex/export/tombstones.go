@@ -7,7 +7,7 @@ import (
 	"github.com/blevesearch/bleve/v2"
 )
 
-// buryAtOnce is how many tombstones one batch drops.
+// buryAtOnce is the number of tombstones that one batch removes.
 const buryAtOnce = 1000
 
 // bury drops the tombstones, before anything is exported (invariant 3).

@@ -31,11 +31,10 @@ func (r Result) String() string {
 	return b.String()
 }
 
-// Verify compares the index with the repository as of a snapshot: exactly the canonical
-// pages with content, each with the content that it has there. It reads the pages
-// themselves and not doc, which is to be right as well. It is meant for an idle
-// repository: what changes meanwhile is a difference. At most show differences are
-// described.
+// Verify compares the index with the database as of a snapshot: it must contain exactly the
+// canonical pages with content, each with that content. It reads the pages and not doc, which it
+// thereby checks too. The database must be idle: concurrent changes appear as differences. It
+// describes at most show differences.
 func (x *Index) Verify(ctx context.Context, r percolator.Reader, show int) (Result, error) {
 	v := verifier{index: x, show: show, hung: map[string]*tally{}}
 	for c, err := range r.Scan(ctx, percolator.Rows(schema.TableAnchors), schema.Anchor()) {

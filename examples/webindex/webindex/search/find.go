@@ -60,7 +60,7 @@ type found struct {
 	results []Result
 }
 
-// find runs a query. An errQuery is for whoever typed it.
+// find runs a query. An errQuery is shown to the user.
 func (s *Server) find(ctx context.Context, terms []term, number int) (found, error) {
 	index := s.cfg.Index.Bleve()
 	q, err := build(terms, index.Mapping().AnalyzerNamed(export.Analyzer))
@@ -100,7 +100,7 @@ func (s *Server) find(ctx context.Context, terms []term, number int) (found, err
 	return f, nil
 }
 
-// result is the document as it is shown.
+// result is a document for display.
 func result(d export.Document, hit *search.DocumentMatch) Result {
 	r := Result{
 		Title:   title(d.Title, d.URL, hit.Locations[export.FieldTitle]),

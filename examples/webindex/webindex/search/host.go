@@ -7,10 +7,9 @@ import (
 	"strings"
 )
 
-// onlyOwnHost refuses requests for hosts other than localhost, addresses and the name
-// that is served. A page of any site could have a name of its own resolve to this
-// machine, and read what is served here in the browser of whoever visits it (DNS
-// rebinding).
+// onlyOwnHost refuses requests for hosts other than localhost, addresses and the served name.
+// Otherwise a page of any site could make its own name resolve to this machine and read the answers
+// in a visitor's browser (DNS rebinding).
 func onlyOwnHost(served string, next http.Handler) http.Handler {
 	served = hostOf(served)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -24,7 +24,7 @@ const (
 	maxTerms = 16  // words and phrases
 )
 
-// Weights of the fields in the text score, and of rank beside it.
+// Weights of the fields in the text score, and of the rank.
 const (
 	weightTitle   = 4
 	weightAnchors = 2.5
@@ -33,8 +33,7 @@ const (
 	rankShare     = 0.25
 )
 
-// errQuery reports that the query can't be understood or is too long; the text is for whoever
-// typed it.
+// errQuery reports that the query cannot be parsed or is too long; the text is shown to the user.
 var errQuery = errors.New("search: bad query")
 
 // queryError is an errQuery with its reason.
@@ -58,7 +57,7 @@ type term struct {
 	not   bool
 }
 
-// fieldNames are the fields as they are typed.
+// fieldNames are the names of fields in queries.
 var fieldNames = map[string]string{
 	"title": export.FieldTitle, "text": export.FieldText, "anchor": export.FieldAnchors,
 	"url": export.FieldURL,
@@ -116,8 +115,7 @@ func next(text string) (t term, rest string, err error) {
 	return t, rest[end:], nil
 }
 
-// build makes Bleve's query of the terms. Words that the analyzer leaves out, such as
-// "the", are left out here too.
+// build makes Bleve's query of the terms. It omits words that the analyzer omits, such as "the".
 func build(terms []term, analyzer analysis.Analyzer) (query.Query, error) {
 	q := bleve.NewBooleanQuery()
 	kind := bleve.NewTermQuery(export.KindPage)

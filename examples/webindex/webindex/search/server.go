@@ -37,7 +37,7 @@ const security = "default-src 'none'; style-src 'self'; form-action 'self'; base
 //go:embed assets
 var assets embed.FS
 
-// Status is how far the index has come.
+// Status describes the progress of the index.
 type Status struct {
 	Pages   uint64        // documents in the index
 	Waiting uint64        // notifications, of all observers

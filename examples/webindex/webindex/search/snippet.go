@@ -132,8 +132,8 @@ func mark(text string, from, to int, at []span) []Segment {
 	return out
 }
 
-// title is the title with its matches marked, cut to a size that fits a page; the URL
-// where there is none.
+// title returns the title with its matches marked, truncated to fit the page, or the URL if there
+// is no title.
 func title(text, url string, found search.TermLocationMap) []Segment {
 	if strings.TrimSpace(text) == "" {
 		text, found = url, nil
