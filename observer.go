@@ -44,7 +44,8 @@ type Notification struct {
 // writes the same cell in both transactions conflicts with itself on every run. To be
 // retried later without a failed run, for example because another row has to be processed
 // first, return an error that wraps ErrUnavailable: only every 64th consecutive one counts
-// (MaxConflicts).
+// (MaxConflicts). If a service outside refuses the function, for any row, return the error of
+// RetryAfter: the whole observer waits, and nothing counts.
 type ObserverFunc func(ctx context.Context, tx *Tx, n Notification) error
 
 // BatchFunc handles several changes in one transaction: the framework acknowledges and
@@ -54,6 +55,10 @@ type ObserverFunc func(ctx context.Context, tx *Tx, n Notification) error
 // changes, and so on down to single changes. Only the error of a single change counts as a
 // failed run, as the error of an ObserverFunc does. A function that can tell which changes
 // fail returns a *PartialError, and the others commit.
+//
+// The error of RetryAfter keeps the batch whole: the observer waits. After an error that wraps
+// ErrUnavailable the batches of the observer are at most half as large, in this process, until
+// runs commit: each commit doubles their size again.
 type BatchFunc func(ctx context.Context, tx *Tx, changes []Notification) error
 
 // PartialError is the error of a BatchFunc that failed for some changes of its batch. Its

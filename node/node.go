@@ -106,6 +106,7 @@ type Node struct {
 	requests   requestQueue
 	jobs       *leaderjobs.Jobs
 	observers  *hosting.Host
+	hosting    atomic.Pointer[hosting.Host] // observers, for requests of other nodes
 	health     *metaHealth
 
 	exporter *telemetry.Exporter
@@ -304,6 +305,7 @@ func (n *Node) openParts() {
 		Survey: n.survey, Locks: n.lockd.Load(), Observed: n.tablets.idleHints.Observed,
 		SetHint: n.tablets.setHint, Traces: n.tablets.traces, WakeBackfills: n.jobs.WakeBackfills,
 	})
+	n.hosting.Store(n.observers)
 	n.health = newMetaHealth(func(ctx context.Context) error {
 		_, err := n.meta.Observers.Catalogue(ctx)
 		return err

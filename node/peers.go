@@ -19,6 +19,7 @@ import (
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/node/hosting"
 )
 
 // Communication with other nodes: membership (gossip), the link (remoting), and the handler of
@@ -100,7 +101,7 @@ func (n *Node) openLink(link func(peer.Self) (peer.Link, error)) error {
 	}
 	h := &peerHandler{
 		self: n.identity, now: n.now, router: n.router, tablets: n.tablets, oracle: n.oracle,
-		survey: n.survey, lockd: &n.lockd, clients: &n.clients, waiting: n.requests,
+		survey: n.survey, lockd: &n.lockd, clients: &n.clients, hosting: &n.hosting, waiting: n.requests,
 		opened: n.peersOpen,
 	}
 	n.peers = peer.New(way, self, h, peer.Config{
@@ -173,6 +174,7 @@ type peerHandler struct {
 	survey  *scanner.ClusterSurvey
 	lockd   *atomic.Pointer[lockd.Lockd]
 	clients *rpc.Clients
+	hosting *atomic.Pointer[hosting.Host] // nil until the node has one
 	waiting requestQueue
 	opened  <-chan struct{} // closed when the node's carrier exists
 }
@@ -233,6 +235,11 @@ func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerReques
 		reply(&wire.PeerResponse{Body: &wire.PeerResponse_Disconnect{
 			Disconnect: &pb.DisconnectClientResponse{Closed: closed},
 		}})
+	case *wire.PeerRequest_Outside:
+		if host := h.hosting.Load(); host != nil {
+			host.HearRefused(body.Outside)
+		}
+		reply(&wire.PeerResponse{})
 	case *wire.PeerRequest_Survey:
 		// The survey answers from memory.
 		reply(&wire.PeerResponse{

@@ -58,6 +58,7 @@ type dispatcherActor struct {
 	stuck      int
 	loops      *loops
 	effects    *effectsBook
+	opens      time.Time // when the first observer held up by a service outside may run; or zero
 	armed      time.Time // when the timer fires; zero if unset
 	timer      *time.Timer
 	draining   []chan struct{} // while it is not empty no run starts
@@ -77,6 +78,7 @@ func newDispatcherActor(ctx context.Context, cfg Config, stopped chan struct{}) 
 		positive(&l.spec.MaxConflicts, percolator.DefaultMaxConflicts)
 		l.link.Store(&o.Link)
 		l.inForce.Store(int64(min(l.limit, cfg.Workers)))
+		l.outside.reset()
 		a.order = append(a.order, l)
 	}
 	a.retarget()
@@ -98,6 +100,8 @@ func (a *dispatcherActor) Receive(c actor.Context) {
 		a.reported(m.run, m.out)
 	case *wake:
 		a.wake()
+	case *refusal:
+		a.heard(m)
 	case *onDispatcher:
 		m.run(a)
 	case *drain:

@@ -7,7 +7,9 @@ package observer
 // later batches are limited to half its size. A failing cell thus runs alone after log2(size)
 // more batches, and only then does its run count as failed (failed in outcome.go). A function
 // that names the failing cells (percolator.PartialError) avoids the splits: the other cells are
-// committed.
+// committed. A batch refused by a service outside (outside.go) is not split. If the function
+// reports that something is unavailable, no cell is to blame as far as is known: the size of the
+// observer's batches is halved, and each commit doubles it again.
 
 import (
 	"cmp"
@@ -34,12 +36,33 @@ const (
 )
 
 // largest returns the size of the largest batch that may include the entry. A change whose runs
-// have failed runs alone, so that it fails no other cell.
+// have failed runs alone, so that it fails no other cell, and so does one whose next run counts
+// as failed if it has no result.
 func (l *registeredObserver) largest(e *entry) int {
-	if l.alone == e || e.attempts > 0 || (e.known != nil && e.known.Attempts > 0) {
+	if l.alone == e || e.attempts > 0 || (e.known != nil && e.known.Attempts > 0) ||
+		(e.retries+1)%l.spec.MaxConflicts == 0 {
 		return 1
 	}
-	return cmp.Or(e.most, max(l.spec.Batch, 1))
+	size := max(l.spec.Batch, 1)
+	return min(cmp.Or(e.most, size), cmp.Or(l.size, size))
+}
+
+// resize adapts the size of the observer's batches to the end of a batch: half the size if the
+// function reported that something is unavailable, twice the size after a commit.
+func (l *registeredObserver) resize(b *batch) {
+	for _, out := range b.outs {
+		switch {
+		case out.kind == unavailable && out.postponed && out.share > 0:
+			half := (len(b.due) + 1) / 2
+			l.size = min(half, cmp.Or(l.size, half))
+			return
+		case out.kind == committed && l.size > 0:
+			if l.size *= 2; l.size >= l.spec.Batch {
+				l.size = 0
+			}
+			return
+		}
+	}
 }
 
 // batchPeers removes from the queue the cells that run together with e: those of its tablet and
@@ -74,11 +97,20 @@ func (a *dispatcherActor) divide(e *entry, out outcome) {
 		a.forget(e)
 	case transient(out.err):
 		e.retried(out.err)
-		half := backoff(retryBase, a.cfg.RetryMax, e.retries-1) / 2
-		a.delay(e, half+time.Duration(out.share*float64(half)))
+		a.delay(e, a.retryIn(e, out))
 	default:
 		a.enqueue(e)
 	}
+}
+
+// retryIn returns the backoff of an entry whose run is to be repeated: random, so that
+// conflicting runs do not coincide again, and the same for the cells of a batch.
+func (a *dispatcherActor) retryIn(e *entry, out outcome) time.Duration {
+	d := backoff(retryBase, a.cfg.RetryMax, e.retries-1)
+	if out.share == 0 {
+		return jitter(d)
+	}
+	return d/2 + time.Duration(out.share*float64(d/2))
 }
 
 // disband queues the cells of a batch whose function does not return, each for a run of its own.
@@ -215,9 +247,12 @@ func (b *batch) execute(tx Txn) {
 	defer b.trace()
 	tx.Trace(lead.span)
 	failed, err := failures(lead.user(tx, changes), due)
-	if err == nil {
-		err = tx.Failed() // it may have caused the failures of the changes
+	if err != nil {
+		lead.drop(tx)
+		b.give(b.verdict(lead, err))
+		return
 	}
+	err = tx.Failed() // it may have caused the failures of the changes
 	if err != nil || len(failed) == len(b.due) {
 		lead.drop(tx)
 	} else {
@@ -279,24 +314,55 @@ func (b *batch) commit(tx Txn, lead *run, failed map[*run]error) error {
 	return nil
 }
 
-// fail sets the outcome of all due runs, or of all runs if check has not finished.
+// fail sets the outcome of all due runs, or of all runs if check has not finished, because of an
+// error that does not come from the user's function.
 func (b *batch) fail(err error) {
 	if b.due == nil {
 		for i := range b.runs {
 			b.due = append(b.due, i)
 		}
 	}
-	out := outcome{kind: divided, err: err, most: (len(b.due) + 1) / 2, share: rand.Float64()}
+	b.give(b.split(err))
+}
+
+// split returns the outcome of runs that are repeated in batches of at most half the size.
+func (b *batch) split(err error) outcome {
+	out := outcome{kind: divided, err: err, most: (len(b.due) + 1) / 2, share: share()}
 	switch {
 	case errors.Is(err, errAbandoned):
 		out.kind = abandoned
 	case b.lead.base.Err() != nil:
 		out.kind = interrupted
 	}
+	return out
+}
+
+// verdict returns the outcome of runs whose function failed with err. A function that was refused
+// by a service outside, or reported that something is unavailable, fails no change.
+func (b *batch) verdict(lead *run, err error) outcome {
+	out := b.split(err)
+	wait, refusal := refusalOf(err)
+	var late *deadlineError
+	switch {
+	case out.kind != divided:
+	case refusal:
+		return outcome{kind: refused, err: err, wait: wait}
+	case !errors.As(err, &late) && transient(err) && !conflicting(err) &&
+		!errors.Is(err, percolator.ErrClosed) && !lead.owns(err):
+		return outcome{kind: unavailable, err: err, postponed: true, share: out.share}
+	}
+	return out
+}
+
+// share returns a random number above 0 and at most 1.
+func share() float64 { return 1 - rand.Float64() }
+
+// give sets the outcome of all due runs.
+func (b *batch) give(out outcome) {
 	for _, i := range b.due {
 		b.outs[i] = out
 	}
-	if out.kind == interrupted {
+	if out.kind == interrupted || out.kind == refused {
 		_ = each(len(b.due), func(i int) error {
 			b.runs[b.due[i]].uncharge()
 			return nil

@@ -70,8 +70,8 @@ func (r *run) charge(ctx context.Context, ts mvcc.Timestamp) (goOn bool, out out
 	return true, outcome{}
 }
 
-// uncharge removes the recorded attempt when the process shuts down before the run has ended. An
-// attempt that follows others stays.
+// uncharge removes the recorded attempt of a run that counts as nothing: the process shuts down,
+// or a service outside refused the run. An attempt that follows others stays.
 func (r *run) uncharge() {
 	if r.charged.attempts != 1 {
 		return
@@ -81,4 +81,5 @@ func (r *run) uncharge() {
 	_ = r.client.FailNotify(ctx, mvcc.FailNotifyRequest{
 		Cell: r.cell, TS: r.charged.ts, Observer: r.obs.spec.Name,
 	})
+	r.charged = recorded{}
 }

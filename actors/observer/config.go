@@ -82,6 +82,10 @@ type Config struct {
 	// LoopRuns is the number of runs of one row within 10 s, each caused by the last, after which the next
 	// ones wait with growing pauses. Defaults to 100; negative disables it.
 	LoopRuns int
+	// Refused announces to the other nodes that a service outside refuses the observer for d. It
+	// must not block. It is called at most a hundred times per second and observer. Nil means that
+	// there are no other nodes.
+	Refused func(observer string, d time.Duration)
 	// Traces maps changes to their traces; nil disables tracing of runs.
 	Traces *tracing.Book
 	Logger *slog.Logger
@@ -93,6 +97,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Suspect == nil {
 		c.Suspect = func() mvcc.Timestamp { return 0 }
+	}
+	if c.Refused == nil {
+		c.Refused = func(string, time.Duration) {}
 	}
 	positive(&c.Workers, DefaultWorkers)
 	positive(&c.Queue, DefaultQueue)

@@ -75,6 +75,7 @@ func (a *dispatcherActor) adjust(l *registeredObserver, info *pb.ObserverInfo) {
 	if l.held.Swap(held) == held {
 		return
 	}
+	l.outside.reset()
 	a.cfg.Logger.Info("observer: settings applied", "observer", l.spec.Name, "paused", info.GetPaused(),
 		"retired", info.GetRetired(), "limit", l.limit)
 	if held {

@@ -44,6 +44,8 @@ type registeredObserver struct {
 	frequent frequent // rows that run repeatedly
 
 	parking chan struct{} // one element per call of the spec's OnParked
+	size    int           // of its batches at most; 0 for the spec's
+	outside outside       // what a service outside admits
 }
 
 // target returns the column of the observer's notify cells; ok is false if its table does not
@@ -68,9 +70,11 @@ func (l *registeredObserver) ack(cell mvcc.Cell) mvcc.Cell {
 	return notify.AckCell(cell, l.spec.Name)
 }
 
-// free reports whether the observer may start another run. Stuck runs are replaced, up to limit
-// of them.
-func (l *registeredObserver) free() bool { return l.running-min(l.stuck, l.limit) < l.limit }
+// active returns the number of current runs. Stuck runs are replaced, up to limit of them.
+func (l *registeredObserver) active() int { return l.running - min(l.stuck, l.limit) }
+
+// free reports whether the observer may start another run.
+func (l *registeredObserver) free() bool { return l.active() < l.limit }
 
 // enough returns the number of queued cells that the observer can use: twice the number of its
 // concurrent runs, or more if a batch or the highest priority is chosen from them. It is safe for

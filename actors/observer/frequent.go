@@ -51,6 +51,13 @@ func (f *frequent) add(row string, now time.Time) (warn bool) {
 	return true
 }
 
+// undo takes a counted run back.
+func (f *frequent) undo(row string) {
+	if f.counts[row] > 0 {
+		f.counts[row]--
+	}
+}
+
 // rotate starts a new window.
 func (f *frequent) rotate(now time.Time) {
 	f.last = map[string]int{}

@@ -21,13 +21,14 @@ type outcome struct {
 	ts       mvcc.Timestamp // timestamp of the notification for which a failure was counted
 	attempts uint32         // failures so far, if failed or parked
 	rest     time.Duration  // remaining debounce of the cell, if early
-	err      error          // if conflict, unavailable, failed, parked or divided
+	err      error          // if conflict, unavailable, failed, parked, divided or refused
+	wait     time.Duration  // as given to percolator.RetryAfter, if refused
 	// If unavailable: the function itself returned ErrUnavailable, perhaps in order to wait; no
 	// node needed by the run was unavailable.
 	postponed bool
-	// If divided: the largest batch that may include the cell from now on, and a random number
-	// below 1 shared by the whole batch.
-	most  int
+	// If divided: the largest batch that may include the cell from now on.
+	most int
+	// If divided, or postponed in a batch: a random number below 1 shared by the whole batch.
 	share float64
 }
 
@@ -44,13 +45,14 @@ const (
 	interrupted                    // the dispatcher stopped
 	early                          // the cell changed within the observer's debounce
 	divided                        // its batch was split; run again in a smaller one
+	refused                        // a service outside refused it; run again when its observer may
 )
 
 // String returns the kind's name in traces.
 func (k outcomeKind) String() string {
 	return [...]string{
 		"committed", "clean", "conflict", "unavailable", "failed", "parked", "abandoned",
-		"interrupted", "early", "divided",
+		"interrupted", "early", "divided", "refused",
 	}[k]
 }
 
@@ -97,17 +99,21 @@ func failures(err error, runs []*run) (map[*run]error, error) {
 }
 
 // classify converts an error of the user's function, or of the run's own transaction if own is set,
-// into an outcome. Conflicts of other transactions that the function starts count as its
+// into an outcome. A refusal by a service outside counts as nothing, even after the deadline.
+// Conflicts of other transactions that the function starts count as its
 // failures, because they may conflict with its own run each time. Unavailable nodes are never a
 // failure. Every MaxConflicts-th consecutive repetition counts as one, unless the run's own
 // transaction found no node to serve it.
 func (r *run) classify(start mvcc.Timestamp, err error, own bool) outcome {
 	var late *deadlineError
+	wait, refusal := refusalOf(err)
 	switch {
 	case errors.Is(err, errAbandoned):
 		return outcome{kind: abandoned, err: err}
 	case r.base.Err() != nil:
 		return outcome{kind: interrupted, err: err}
+	case refusal:
+		return outcome{kind: refused, err: err, wait: wait}
 	case errors.As(err, &late): // regardless of what it returned
 		return r.failed(start, err)
 	case !transient(err), !own && conflicting(err), !own && errors.Is(err, percolator.ErrClosed):

@@ -198,7 +198,7 @@ func (r *run) noteEffects(e txn.Effects, batch int) {
 // blamed returns the outcome of a run whose function failed with err for this change.
 func (r *run) blamed(tx Txn, err error) outcome {
 	out := r.classify(tx.StartTS(), err, r.owns(err))
-	if out.kind == interrupted {
+	if out.kind == interrupted || out.kind == refused {
 		r.uncharge()
 	}
 	out.start = tx.StartTS()

@@ -39,10 +39,18 @@ func (a *dispatcherActor) schedule(c actor.Context) {
 // When slow or stuck runs use up the pool, each observer may still have one run, so that no
 // observer starves another.
 func (a *dispatcherActor) turn() *registeredObserver {
-	full := a.running-min(a.stuck, a.cfg.MaxStuck) >= a.cfg.Workers
+	full, now := a.running-min(a.stuck, a.cfg.MaxStuck) >= a.cfg.Workers, time.Now()
+	a.opens = time.Time{}
 	for i := range a.order {
 		at := (a.next + i) % len(a.order)
-		if l := a.order[at]; l.ready() && l.free() && (!full || l.running == 0) {
+		l := a.order[at]
+		switch {
+		case !l.ready() || !l.free() || (full && l.running > 0):
+		case !l.outside.admits(now, l.active()):
+			if opens := l.outside.opens(l.active()); a.opens.IsZero() || opens.Before(a.opens) {
+				a.opens = opens
+			}
+		default:
 			a.next = at + 1
 			return l
 		}
@@ -62,6 +70,7 @@ func (a *dispatcherActor) start(c actor.Context, e *entry) {
 		m.phase, m.overdue, m.decided = r.phase, r.overdue, r.decided
 		r.batchPeers = append(r.batchPeers, m)
 	}
+	e.obs.outside.started(r.began, e.obs.active(), int(e.obs.inForce.Load()))
 	a.batches++
 	a.running++
 	e.obs.running++
@@ -114,6 +123,8 @@ func (a *dispatcherActor) finish(b *batch) {
 	if slices.ContainsFunc(b.outs, func(o outcome) bool { return o.kind == divided }) {
 		obs.stats.divided.Add(1)
 	}
+	obs.resize(b)
+	a.answered(b)
 	for i, r := range b.runs {
 		e, ok := a.runs[r]
 		if !ok {
@@ -145,7 +156,9 @@ func (a *dispatcherActor) settle(e *entry, out outcome) {
 				"observer: the runs of a row keep losing conflicts or meeting unavailable nodes", "observer",
 				e.obs.spec.Name, "row", e.cell.Row, "retries", e.retries, "error", fmt.Sprint(out.err))
 		}
-		a.delay(e, jitter(backoff(retryBase, a.cfg.RetryMax, e.retries-1)))
+		a.delay(e, a.retryIn(e, out))
+	case refused:
+		a.putBack(e)
 	case divided:
 		a.divide(e, out)
 	case failed:
@@ -235,12 +248,16 @@ func (a *dispatcherActor) reported(r *run, out outcome) {
 	}
 }
 
-// arm sets the timer to the end of the first backoff or debounce.
+// arm sets the timer to the end of the first backoff or debounce, or to the time from which an
+// observer that waits for a service outside may run.
 func (a *dispatcherActor) arm(c actor.Context) {
-	if len(a.waiting) == 0 || a.ended {
+	first := a.opens
+	if len(a.waiting) > 0 && (first.IsZero() || a.waiting[0].due.Before(first)) {
+		first = a.waiting[0].due
+	}
+	if first.IsZero() || a.ended {
 		return
 	}
-	first := a.waiting[0].due
 	if !a.armed.IsZero() && !first.Before(a.armed) {
 		return
 	}

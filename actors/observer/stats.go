@@ -44,12 +44,15 @@ type Stats struct {
 	Took    metrics.Histogram // of runs, from the call of the function to their end
 	Sizes   metrics.Histogram // changes per call of the function
 	Divided uint64            // batches that were split in halves
+
+	Refused uint64  // runs repeated because a service outside refused them
+	Outside Outside // the wait for a service outside
 }
 
 // counters are the live form of Stats.
 type counters struct {
 	runs, commits, conflicts, unavailable, failures, parked, skipped, collapsed atomic.Uint64
-	divided                                                                     atomic.Uint64
+	divided, refused                                                            atomic.Uint64
 
 	queued, waiting, running, stuck, contended, unserved atomic.Int64
 
@@ -77,6 +80,8 @@ func (c *counters) ended(out outcome) {
 		}
 	case unavailable:
 		c.unavailable.Add(1)
+	case refused:
+		c.refused.Add(1)
 	case failed:
 		c.failures.Add(1)
 	case parked: // the run has failed too
@@ -103,5 +108,6 @@ func (l *registeredObserver) read() Stats {
 		Unserved: int(c.unserved.Load()), Paused: l.held.Load() && !l.retired.Load(),
 		Limit: int(l.inForce.Load()), Latency: c.latency.Read(), Took: c.took.Read(),
 		Sizes: c.sizes.Read(), Divided: c.divided.Load(),
+		Refused: c.refused.Load(), Outside: l.waitsOutside(time.Now()),
 	}
 }

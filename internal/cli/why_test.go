@@ -91,6 +91,10 @@ func applyState(t *testing.T, d *datadriven.TestData, o *pb.ObserverState) {
 	d.MaybeScanArgs(t, "limit", &o.Status.Limit)
 	d.MaybeScanArgs(t, "queued", &o.Status.Queued)
 	d.MaybeScanArgs(t, "stuck", &o.Status.Stuck)
+	if d.HasArg("outside") {
+		o.Status.Outside = &pb.OutsideWait{Error: "429 slow down"}
+		d.ScanArgs(t, "outside", &o.Status.Outside.WaitedMs, &o.Status.Outside.NextMs)
+	}
 	row := &pb.ObserverRow{Row: []byte("Bob"), Overdue: d.HasArg("overdue")}
 	d.MaybeScanArgs(t, "runningms", &row.RunningMs)
 	d.MaybeScanArgs(t, "retries", &row.Retries)

@@ -50,6 +50,7 @@ const (
 	ObserverStuck       = "observer-stuck"       // runs past their deadline
 	ObserverContended   = "observer-contended"   // runs that keep losing conflicts
 	ObserverUnserved    = "observer-unserved"    // runs that keep failing as unavailable
+	ObserverOutside     = "observer-outside"     // a service outside refuses its runs
 	ObserverRepeating   = "observer-repeating"   // repeated runs for the same rows
 	ObserverLoop        = "observer-loop"        // rows that set themselves off
 
@@ -64,7 +65,7 @@ func Kinds() []string {
 		RolelessClient, VersionsMixed, UpgradeOpen, SettingsDiffer, MetaSilent, NoQuorum, NoLeader,
 		TabletsMany, NoSpare, PlacementBlocked, HistoryHeld, BackupHeld, BackupLate, RestoreUnfinished,
 		LockOld, ObserverUnlinked, ObserverPaused, ObserverBehind, ObserverParked, ObserverStuck,
-		ObserverContended, ObserverUnserved, ObserverRepeating, ObserverLoop, Unverified,
+		ObserverContended, ObserverUnserved, ObserverOutside, ObserverRepeating, ObserverLoop, Unverified,
 	}
 }
 

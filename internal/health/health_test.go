@@ -408,6 +408,9 @@ func observerKinds() []kindCase {
 			r.Observers[0].OldestTs = ago(2 * time.Minute)
 			r.Observers[0].Status.Rows = []*pb.ObserverRow{{Runs: 2000}}
 		}, "observer count", "does not trigger itself", 1},
+		{ObserverOutside, warning, func(r *pb.ClusterStatusResponse) {
+			r.Observers[0].Status.Outside = &pb.OutsideWait{WaitedMs: 61_000, NextMs: 2000, Error: "429 slow down"}
+		}, "observer count", "UTC (1m1s), next attempt in 2s: 429 slow down", 1},
 		{ObserverBehind, warning, func(r *pb.ClusterStatusResponse) {
 			r.Observers[0].OldestTs = ago(2 * time.Minute)
 			r.Observers[0].Status.Unserved = 1

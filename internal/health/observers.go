@@ -9,6 +9,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/inspect"
+	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
 // Findings about observers: waiting work, and why it waits.
@@ -32,6 +33,7 @@ func (e *examination) observer(o *pb.ObserverState) {
 			behindRemedy(o.GetStatus()))
 	}
 	e.fruitless(name, subject, o.GetStatus())
+	e.outside(name, subject, o.GetStatus().GetOutside())
 	if o.GetParked() > 0 {
 		e.add(warning, ObserverParked, subject,
 			plural(o.GetParked(), "notification")+" parked after too many failures.",
@@ -49,6 +51,8 @@ func behindRemedy(s *pb.ObserverStatus) string {
 	switch {
 	case repeated(s) > 0:
 		return "Make sure that it does not trigger itself (observer-repeating) before adding nodes."
+	case s.GetOutside() != nil:
+		return "Restore the service that its runs wait for (observer-outside); more nodes do not help."
 	case s.GetUnserved() > 0:
 		return "Restore the service that its runs wait for (observer-unserved); more nodes do not help."
 	}
@@ -100,6 +104,23 @@ func (e *examination) fruitless(name, subject string, s *pb.ObserverStatus) {
 func remedy(advice, observer string) string {
 	text := inspect.Commands{Program: "percolator"}.Advice(advice, inspect.Operand{What: "OBSERVER", Value: observer})
 	return strings.ToUpper(text[:1]) + text[1:] + "."
+}
+
+// outsideMatters is the wait for a service outside from which it is a finding: shorter ones follow
+// from the limit of a rate.
+const outsideMatters = 1000 // ms
+
+// outside reports the wait for a service outside that has refused the observer's runs.
+func (e *examination) outside(name, subject string, w *pb.OutsideWait) {
+	if max(w.GetWaitedMs(), w.GetNextMs()) < outsideMatters {
+		return
+	}
+	out := inspect.NewOutside(w, mvcc.TimestampAt(e.status.GetUnixMs()))
+	text := "It is " + out.String() + "."
+	if out.Error != "" {
+		text = "It is " + out.String() + ": " + inspect.FirstLine(out.Error)
+	}
+	e.add(warning, ObserverOutside, subject, text, remedy(inspect.AdviceOutside, name))
 }
 
 // wait returns "1 notification waits" or "5 notifications wait".

@@ -69,7 +69,9 @@ func hostile() (*pb.ClusterStatusResponse, []*pb.Table) {
 		Observers: []*pb.ObserverState{
 			observer("o"+evil, func(o *pb.ObserverState) { o.Info.Paused = true }),
 			observer("unlinked one", func(o *pb.ObserverState) { o.Linked = false }),
-			observer("three", func(*pb.ObserverState) {}),
+			observer("three", func(o *pb.ObserverState) {
+				o.Status.Outside = &pb.OutsideWait{WaitedMs: 61_000, NextMs: 5000, Error: evil}
+			}),
 			observer("four", func(o *pb.ObserverState) { o.Info.Retired, o.Info.Paused = true, true }),
 			observer("five", func(o *pb.ObserverState) {
 				o.Parked, o.Backfill = 3, &pb.Backfill{Rows: 77, Error: evil}
@@ -198,7 +200,7 @@ func hostilePages() map[string][]string {
 		"nodes": {evil, "silent: " + evil, "javascript:window.pwned",
 			"percolator node forget 9007199254740993 --yes"},
 		"tablets": {"docs" + evil + "/" + evil, `\xff<img`, "no leader", "3.0 GiB", "(meta)"},
-		"observers": {"paused", "unlinked", "running", "retiring", "77 rows", "t" + evil + "/" + evil,
+		"observers": {"paused", "waiting for an outside service since ", "next attempt in 5 s: " + evil, "unlinked", "running", "retiring", "77 rows", "t" + evil + "/" + evil,
 			"1\u202f500", evil},
 		"observers?name=unlinked%20one": {"percolator observer pause 'unlinked one'", "Failures", "0.5/s"},
 		"observers?name=five": {"notify replay five --all-parked", "Parked", "3.0/s", "7 min 0 s",

@@ -1,6 +1,9 @@
 package inspect
 
 import (
+	"fmt"
+	"time"
+
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/pbjson"
@@ -14,6 +17,7 @@ const (
 	ObserverRetiring = "retiring" // its notifications are being removed
 	ObserverPaused   = "paused"
 	ObserverUnlinked = "unlinked" // no process that the node knows has registered it
+	ObserverWaiting  = "waiting"  // for a service outside that has refused its runs
 	ObserverRunning  = "running"
 )
 
@@ -53,6 +57,9 @@ type Observer struct {
 	Contended uint32 `json:"contended"` // cells whose runs keep losing conflicts
 	Unserved  uint32 `json:"unserved"`  // likewise, mostly because something is unavailable
 
+	Refused uint64   `json:"refused,omitempty"` // run again, because a service outside refused them
+	Outside *Outside `json:"outside,omitempty"` // the wait for that service; left out if there is none
+
 	Nodes []uint64 `json:"nodes,omitempty"` // that run it, and are in these figures
 	// live nodes without an answer, whose figures are missing
 	Silent []uint64 `json:"silent_nodes,omitempty"`
@@ -74,6 +81,33 @@ type ObserverRow struct {
 	PauseMS uint64 `json:"pause_ms,omitempty"`
 }
 
+// Outside is the wait of an observer for a service outside that has refused its runs.
+type Outside struct {
+	SinceMS   int64  `json:"since_unix_ms"` // of the first refusal
+	NextInMS  uint64 `json:"next_in_ms"`    // until the next attempt; 0: it is under way, or about to start
+	Error     string `json:"error,omitempty"`
+	forMillis uint64
+}
+
+// NewOutside converts what the nodes report at a time; nil if the observer does not wait.
+func NewOutside(w *pb.OutsideWait, now mvcc.Timestamp) *Outside {
+	if w == nil {
+		return nil
+	}
+	return &Outside{now.Millis() - int64(w.WaitedMs), w.NextMs, w.Error, w.WaitedMs}
+}
+
+// String describes the wait: "waiting for an outside service since …, next attempt in …".
+func (o *Outside) String() string {
+	next := "next attempt in " + Span(time.Duration(o.NextInMS)*time.Millisecond)
+	if o.NextInMS == 0 {
+		next = "next attempt now"
+	}
+	return fmt.Sprintf("waiting for an outside service since %s UTC (%s), %s",
+		time.UnixMilli(o.SinceMS).UTC().Format(time.DateTime),
+		Span(time.Duration(o.forMillis)*time.Millisecond), next)
+}
+
 // NewObserver converts what meta and the nodes report of an observer.
 func NewObserver(s *pb.ObserverState, now mvcc.Timestamp) *Observer {
 	info, n := s.GetInfo(), s.GetStatus()
@@ -90,6 +124,7 @@ func NewObserver(s *pb.ObserverState, now mvcc.Timestamp) *Observer {
 		Running: n.GetRunning(),
 		Queued:  n.GetQueued(), Backoff: n.GetWaiting(), Stuck: n.GetStuck(),
 		Contended: n.GetContended(), Unserved: n.GetUnserved(), Backfill: NewBackfill(s.GetBackfill()),
+		Refused: n.GetRefused(), Outside: NewOutside(n.GetOutside(), now),
 	}
 	for _, r := range n.GetRows() {
 		o.Rows = append(o.Rows, ObserverRow{
@@ -116,6 +151,8 @@ func observerState(s *pb.ObserverState) string {
 		return ObserverPaused
 	case !s.GetLinked():
 		return ObserverUnlinked
+	case s.GetStatus().GetOutside() != nil:
+		return ObserverWaiting
 	}
 	return ObserverRunning
 }

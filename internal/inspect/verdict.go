@@ -29,6 +29,7 @@ const (
 	whyAbandoned    = "abandoned_lock" // by one that is decided, or whose time is over
 	whyRunning      = "running"        // its run has gone on for long
 	whyContended    = "contended"      // its runs keep losing conflicts, or something is unavailable
+	whyOutside      = "outside"        // a service outside has refused its observer's runs
 	whyRepeating    = "repeating"      // it runs again and again
 	whyFailing      = "failing"        // runs have failed, and more are to come
 	whyLimited      = "limited"        // as many as may run at once are running
@@ -41,7 +42,7 @@ const (
 func Verdicts() string {
 	return strings.Join([]string{
 		whyUnknown, whyOtherTable, whyRetiring, whyNeverWritten, whyUncommitted, whyRan, whyBefore, whyUnobserved,
-		whyParked, whyPaused, whyUnlinked, whyLocked, whyAbandoned, whyRunning, whyContended, whyRepeating,
+		whyParked, whyPaused, whyUnlinked, whyLocked, whyAbandoned, whyRunning, whyOutside, whyContended, whyRepeating,
 		whyFailing, whyLimited, whyWaiting, whyIntent, whyNothing,
 	}, ", ")
 }
@@ -57,6 +58,8 @@ const (
 		"`observer pause OBSERVER` stops it"
 	AdviceRepeating = "check whether it, or an observer that it triggers, writes the column that it observes: such a " +
 		"loop never ends; `observer ls -o json` lists the rows, `observer pause OBSERVER` stops it"
+	AdviceOutside = "restore the service that its function calls, or raise the rate that it admits; nothing is " +
+		"parked meanwhile, and `observer pause OBSERVER` and `observer resume OBSERVER` try at once"
 	// AdviceRows is for a row of TABLE that was not found.
 	AdviceRows = "`scan TABLE --limit 10` shows rows that exist; --escape go or --hex writes any bytes"
 
@@ -120,6 +123,9 @@ func (w *Why) held() {
 	case lock != nil:
 		w.say(whyAbandoned, adviceResolve, "A lock of transaction %d is left on %s (%s); the observer's run settles "+
 			"it when it meets it.", lock.StartTS, lock.where(), w.fateText(lock))
+	case o.Outside != nil && w.going.GetRunningMs() == 0:
+		w.say(whyOutside, AdviceOutside, "The change waits because the observer is %s; the refusal was: %s",
+			o.Outside, FirstLine(o.Outside.Error))
 	case w.underway():
 	case n.Attempts > 0:
 		w.say(whyFailing, "fix the cause; after too many failures it is parked",

@@ -486,6 +486,7 @@ type PeerRequest struct {
 	//	*PeerRequest_Survey
 	//	*PeerRequest_Recent
 	//	*PeerRequest_Disconnect
+	//	*PeerRequest_Outside
 	Body          isPeerRequest_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -623,6 +624,15 @@ func (x *PeerRequest) GetDisconnect() *v1.DisconnectClientRequest {
 	return nil
 }
 
+func (x *PeerRequest) GetOutside() *OutsideRefusal {
+	if x != nil {
+		if x, ok := x.Body.(*PeerRequest_Outside); ok {
+			return x.Outside
+		}
+	}
+	return nil
+}
+
 type isPeerRequest_Body interface {
 	isPeerRequest_Body()
 }
@@ -663,6 +673,10 @@ type PeerRequest_Disconnect struct {
 	Disconnect *v1.DisconnectClientRequest `protobuf:"bytes,30,opt,name=disconnect,proto3,oneof"`
 }
 
+type PeerRequest_Outside struct {
+	Outside *OutsideRefusal `protobuf:"bytes,40,opt,name=outside,proto3,oneof"`
+}
+
 func (*PeerRequest_Tablet) isPeerRequest_Body() {}
 
 func (*PeerRequest_Timestamps) isPeerRequest_Body() {}
@@ -680,6 +694,8 @@ func (*PeerRequest_Survey) isPeerRequest_Body() {}
 func (*PeerRequest_Recent) isPeerRequest_Body() {}
 
 func (*PeerRequest_Disconnect) isPeerRequest_Body() {}
+
+func (*PeerRequest_Outside) isPeerRequest_Body() {}
 
 type PeerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -980,6 +996,60 @@ func (x *Honoured) GetVersion() uint64 {
 	return 0
 }
 
+// Tells a node that a service outside refuses an observer's runs, on all nodes. The answer is empty. Earlier builds refuse
+// the message, and wait when they are refused themselves.
+type OutsideRefusal struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Observer      string                 `protobuf:"bytes,1,opt,name=observer,proto3" json:"observer,omitempty"`
+	WaitMs        uint64                 `protobuf:"varint,2,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"` // from the receipt
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OutsideRefusal) Reset() {
+	*x = OutsideRefusal{}
+	mi := &file_peer_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OutsideRefusal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OutsideRefusal) ProtoMessage() {}
+
+func (x *OutsideRefusal) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OutsideRefusal.ProtoReflect.Descriptor instead.
+func (*OutsideRefusal) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *OutsideRefusal) GetObserver() string {
+	if x != nil {
+		return x.Observer
+	}
+	return ""
+}
+
+func (x *OutsideRefusal) GetWaitMs() uint64 {
+	if x != nil {
+		return x.WaitMs
+	}
+	return 0
+}
+
 // Queries which of the tablets that a node leads have no work for observers.
 type SurveyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -991,7 +1061,7 @@ type SurveyRequest struct {
 
 func (x *SurveyRequest) Reset() {
 	*x = SurveyRequest{}
-	mi := &file_peer_proto_msgTypes[11]
+	mi := &file_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1003,7 +1073,7 @@ func (x *SurveyRequest) String() string {
 func (*SurveyRequest) ProtoMessage() {}
 
 func (x *SurveyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[11]
+	mi := &file_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1016,7 +1086,7 @@ func (x *SurveyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurveyRequest.ProtoReflect.Descriptor instead.
 func (*SurveyRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{11}
+	return file_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SurveyRequest) GetIncarnation() uint64 {
@@ -1047,7 +1117,7 @@ type Survey struct {
 
 func (x *Survey) Reset() {
 	*x = Survey{}
-	mi := &file_peer_proto_msgTypes[12]
+	mi := &file_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1059,7 +1129,7 @@ func (x *Survey) String() string {
 func (*Survey) ProtoMessage() {}
 
 func (x *Survey) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[12]
+	mi := &file_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1072,7 +1142,7 @@ func (x *Survey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Survey.ProtoReflect.Descriptor instead.
 func (*Survey) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{12}
+	return file_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Survey) GetIncarnation() uint64 {
@@ -1121,7 +1191,7 @@ type SurveyTarget struct {
 
 func (x *SurveyTarget) Reset() {
 	*x = SurveyTarget{}
-	mi := &file_peer_proto_msgTypes[13]
+	mi := &file_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1133,7 +1203,7 @@ func (x *SurveyTarget) String() string {
 func (*SurveyTarget) ProtoMessage() {}
 
 func (x *SurveyTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[13]
+	mi := &file_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1146,7 +1216,7 @@ func (x *SurveyTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurveyTarget.ProtoReflect.Descriptor instead.
 func (*SurveyTarget) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{13}
+	return file_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SurveyTarget) GetTable() uint32 {
@@ -1189,7 +1259,7 @@ type RaftMessage struct {
 
 func (x *RaftMessage) Reset() {
 	*x = RaftMessage{}
-	mi := &file_peer_proto_msgTypes[14]
+	mi := &file_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1201,7 +1271,7 @@ func (x *RaftMessage) String() string {
 func (*RaftMessage) ProtoMessage() {}
 
 func (x *RaftMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[14]
+	mi := &file_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1214,7 +1284,7 @@ func (x *RaftMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaftMessage.ProtoReflect.Descriptor instead.
 func (*RaftMessage) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{14}
+	return file_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RaftMessage) GetTabletId() uint64 {
@@ -1305,7 +1375,7 @@ type SnapshotChunk struct {
 
 func (x *SnapshotChunk) Reset() {
 	*x = SnapshotChunk{}
-	mi := &file_peer_proto_msgTypes[15]
+	mi := &file_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1317,7 +1387,7 @@ func (x *SnapshotChunk) String() string {
 func (*SnapshotChunk) ProtoMessage() {}
 
 func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[15]
+	mi := &file_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1330,7 +1400,7 @@ func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotChunk.ProtoReflect.Descriptor instead.
 func (*SnapshotChunk) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{15}
+	return file_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SnapshotChunk) GetTabletId() uint64 {
@@ -1409,7 +1479,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_peer_proto_msgTypes[16]
+	mi := &file_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1421,7 +1491,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[16]
+	mi := &file_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1434,7 +1504,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{16}
+	return file_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SnapshotHeader) GetMessage() []byte {
@@ -1483,7 +1553,7 @@ type SnapshotAnswer struct {
 
 func (x *SnapshotAnswer) Reset() {
 	*x = SnapshotAnswer{}
-	mi := &file_peer_proto_msgTypes[17]
+	mi := &file_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1495,7 +1565,7 @@ func (x *SnapshotAnswer) String() string {
 func (*SnapshotAnswer) ProtoMessage() {}
 
 func (x *SnapshotAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[17]
+	mi := &file_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1508,7 +1578,7 @@ func (x *SnapshotAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotAnswer.ProtoReflect.Descriptor instead.
 func (*SnapshotAnswer) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{17}
+	return file_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SnapshotAnswer) GetNext() uint64 {
@@ -1544,7 +1614,7 @@ type LinkedObservers struct {
 
 func (x *LinkedObservers) Reset() {
 	*x = LinkedObservers{}
-	mi := &file_peer_proto_msgTypes[18]
+	mi := &file_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1556,7 +1626,7 @@ func (x *LinkedObservers) String() string {
 func (*LinkedObservers) ProtoMessage() {}
 
 func (x *LinkedObservers) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[18]
+	mi := &file_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1569,7 +1639,7 @@ func (x *LinkedObservers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkedObservers.ProtoReflect.Descriptor instead.
 func (*LinkedObservers) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{18}
+	return file_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LinkedObservers) GetNodeId() uint64 {
@@ -1617,7 +1687,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_peer_proto_msgTypes[19]
+	mi := &file_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1629,7 +1699,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[19]
+	mi := &file_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1642,7 +1712,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{19}
+	return file_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *NodeRecord) GetNodeId() uint64 {
@@ -1753,7 +1823,7 @@ type ForgottenNodes struct {
 
 func (x *ForgottenNodes) Reset() {
 	*x = ForgottenNodes{}
-	mi := &file_peer_proto_msgTypes[20]
+	mi := &file_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1765,7 +1835,7 @@ func (x *ForgottenNodes) String() string {
 func (*ForgottenNodes) ProtoMessage() {}
 
 func (x *ForgottenNodes) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[20]
+	mi := &file_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1778,7 +1848,7 @@ func (x *ForgottenNodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgottenNodes.ProtoReflect.Descriptor instead.
 func (*ForgottenNodes) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{20}
+	return file_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ForgottenNodes) GetNodes() []uint64 {
@@ -1823,7 +1893,7 @@ const file_peer_proto_rawDesc = "" +
 	"PeerServer\x12\x1b\n" +
 	"\tmember_id\x18\x01 \x01(\tR\bmemberId\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\"\r\n" +
-	"\vPeerWelcome\"\xeb\x04\n" +
+	"\vPeerWelcome\"\xa8\x05\n" +
 	"\vPeerRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -1841,7 +1911,8 @@ const file_peer_proto_rawDesc = "" +
 	"\x06recent\x18\x11 \x01(\v2\x1e.percolator.wire.RecentRequestH\x00R\x06recent\x12H\n" +
 	"\n" +
 	"disconnect\x18\x1e \x01(\v2&.percolator.v1.DisconnectClientRequestH\x00R\n" +
-	"disconnectB\x06\n" +
+	"disconnect\x12;\n" +
+	"\aoutside\x18( \x01(\v2\x1f.percolator.wire.OutsideRefusalH\x00R\aoutsideB\x06\n" +
 	"\x04body\"\xea\x04\n" +
 	"\fPeerResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12*\n" +
@@ -1864,7 +1935,10 @@ const file_peer_proto_rawDesc = "" +
 	"\x0fHonourCatalogue\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\"$\n" +
 	"\bHonoured\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x04R\aversion\"K\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\"E\n" +
+	"\x0eOutsideRefusal\x12\x1a\n" +
+	"\bobserver\x18\x01 \x01(\tR\bobserver\x12\x17\n" +
+	"\await_ms\x18\x02 \x01(\x04R\x06waitMs\"K\n" +
 	"\rSurveyRequest\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\x04R\vincarnation\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\"\xb1\x01\n" +
@@ -1953,7 +2027,7 @@ func file_peer_proto_rawDescGZIP() []byte {
 	return file_peer_proto_rawDescData
 }
 
-var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_peer_proto_goTypes = []any{
 	(*PeerBatch)(nil),                   // 0: percolator.wire.PeerBatch
 	(*PeerFrame)(nil),                   // 1: percolator.wire.PeerFrame
@@ -1966,76 +2040,78 @@ var file_peer_proto_goTypes = []any{
 	(*PeerResponse)(nil),                // 8: percolator.wire.PeerResponse
 	(*HonourCatalogue)(nil),             // 9: percolator.wire.HonourCatalogue
 	(*Honoured)(nil),                    // 10: percolator.wire.Honoured
-	(*SurveyRequest)(nil),               // 11: percolator.wire.SurveyRequest
-	(*Survey)(nil),                      // 12: percolator.wire.Survey
-	(*SurveyTarget)(nil),                // 13: percolator.wire.SurveyTarget
-	(*RaftMessage)(nil),                 // 14: percolator.wire.RaftMessage
-	(*SnapshotChunk)(nil),               // 15: percolator.wire.SnapshotChunk
-	(*SnapshotHeader)(nil),              // 16: percolator.wire.SnapshotHeader
-	(*SnapshotAnswer)(nil),              // 17: percolator.wire.SnapshotAnswer
-	(*LinkedObservers)(nil),             // 18: percolator.wire.LinkedObservers
-	(*NodeRecord)(nil),                  // 19: percolator.wire.NodeRecord
-	(*ForgottenNodes)(nil),              // 20: percolator.wire.ForgottenNodes
-	nil,                                 // 21: percolator.wire.NodeRecord.LabelsEntry
-	(*v1.TabletRequest)(nil),            // 22: percolator.v1.TabletRequest
-	(*v1.TimestampsRequest)(nil),        // 23: percolator.v1.TimestampsRequest
-	(*LockdRequest)(nil),                // 24: percolator.wire.LockdRequest
-	(*v1.NodeStatusRequest)(nil),        // 25: percolator.v1.NodeStatusRequest
-	(*RecentRequest)(nil),               // 26: percolator.wire.RecentRequest
-	(*v1.DisconnectClientRequest)(nil),  // 27: percolator.v1.DisconnectClientRequest
-	(*v1.Error)(nil),                    // 28: percolator.v1.Error
-	(*v1.TabletResponse)(nil),           // 29: percolator.v1.TabletResponse
-	(*v1.TimestampsResponse)(nil),       // 30: percolator.v1.TimestampsResponse
-	(*LockdResponse)(nil),               // 31: percolator.wire.LockdResponse
-	(*v1.NodeStatusResponse)(nil),       // 32: percolator.v1.NodeStatusResponse
-	(*Recent)(nil),                      // 33: percolator.wire.Recent
-	(*v1.DisconnectClientResponse)(nil), // 34: percolator.v1.DisconnectClientResponse
-	(*v1.TabletDescriptor)(nil),         // 35: percolator.v1.TabletDescriptor
-	(*Effect)(nil),                      // 36: percolator.wire.Effect
-	(v1.NodeState)(0),                   // 37: percolator.v1.NodeState
-	(*v1.BuildVersions)(nil),            // 38: percolator.v1.BuildVersions
+	(*OutsideRefusal)(nil),              // 11: percolator.wire.OutsideRefusal
+	(*SurveyRequest)(nil),               // 12: percolator.wire.SurveyRequest
+	(*Survey)(nil),                      // 13: percolator.wire.Survey
+	(*SurveyTarget)(nil),                // 14: percolator.wire.SurveyTarget
+	(*RaftMessage)(nil),                 // 15: percolator.wire.RaftMessage
+	(*SnapshotChunk)(nil),               // 16: percolator.wire.SnapshotChunk
+	(*SnapshotHeader)(nil),              // 17: percolator.wire.SnapshotHeader
+	(*SnapshotAnswer)(nil),              // 18: percolator.wire.SnapshotAnswer
+	(*LinkedObservers)(nil),             // 19: percolator.wire.LinkedObservers
+	(*NodeRecord)(nil),                  // 20: percolator.wire.NodeRecord
+	(*ForgottenNodes)(nil),              // 21: percolator.wire.ForgottenNodes
+	nil,                                 // 22: percolator.wire.NodeRecord.LabelsEntry
+	(*v1.TabletRequest)(nil),            // 23: percolator.v1.TabletRequest
+	(*v1.TimestampsRequest)(nil),        // 24: percolator.v1.TimestampsRequest
+	(*LockdRequest)(nil),                // 25: percolator.wire.LockdRequest
+	(*v1.NodeStatusRequest)(nil),        // 26: percolator.v1.NodeStatusRequest
+	(*RecentRequest)(nil),               // 27: percolator.wire.RecentRequest
+	(*v1.DisconnectClientRequest)(nil),  // 28: percolator.v1.DisconnectClientRequest
+	(*v1.Error)(nil),                    // 29: percolator.v1.Error
+	(*v1.TabletResponse)(nil),           // 30: percolator.v1.TabletResponse
+	(*v1.TimestampsResponse)(nil),       // 31: percolator.v1.TimestampsResponse
+	(*LockdResponse)(nil),               // 32: percolator.wire.LockdResponse
+	(*v1.NodeStatusResponse)(nil),       // 33: percolator.v1.NodeStatusResponse
+	(*Recent)(nil),                      // 34: percolator.wire.Recent
+	(*v1.DisconnectClientResponse)(nil), // 35: percolator.v1.DisconnectClientResponse
+	(*v1.TabletDescriptor)(nil),         // 36: percolator.v1.TabletDescriptor
+	(*Effect)(nil),                      // 37: percolator.wire.Effect
+	(v1.NodeState)(0),                   // 38: percolator.v1.NodeState
+	(*v1.BuildVersions)(nil),            // 39: percolator.v1.BuildVersions
 }
 var file_peer_proto_depIdxs = []int32{
 	7,  // 0: percolator.wire.PeerBatch.requests:type_name -> percolator.wire.PeerRequest
 	8,  // 1: percolator.wire.PeerBatch.responses:type_name -> percolator.wire.PeerResponse
-	14, // 2: percolator.wire.PeerBatch.raft:type_name -> percolator.wire.RaftMessage
+	15, // 2: percolator.wire.PeerBatch.raft:type_name -> percolator.wire.RaftMessage
 	2,  // 3: percolator.wire.PeerFrame.delivery:type_name -> percolator.wire.PeerDelivery
 	4,  // 4: percolator.wire.PeerFrame.hello:type_name -> percolator.wire.PeerHello
 	6,  // 5: percolator.wire.PeerFrame.welcome:type_name -> percolator.wire.PeerWelcome
 	3,  // 6: percolator.wire.PeerDelivery.envelope:type_name -> percolator.wire.PeerEnvelope
 	0,  // 7: percolator.wire.PeerEnvelope.batch:type_name -> percolator.wire.PeerBatch
 	5,  // 8: percolator.wire.PeerHello.server:type_name -> percolator.wire.PeerServer
-	22, // 9: percolator.wire.PeerRequest.tablet:type_name -> percolator.v1.TabletRequest
-	23, // 10: percolator.wire.PeerRequest.timestamps:type_name -> percolator.v1.TimestampsRequest
-	24, // 11: percolator.wire.PeerRequest.lockd:type_name -> percolator.wire.LockdRequest
-	15, // 12: percolator.wire.PeerRequest.snapshot:type_name -> percolator.wire.SnapshotChunk
-	25, // 13: percolator.wire.PeerRequest.status:type_name -> percolator.v1.NodeStatusRequest
+	23, // 9: percolator.wire.PeerRequest.tablet:type_name -> percolator.v1.TabletRequest
+	24, // 10: percolator.wire.PeerRequest.timestamps:type_name -> percolator.v1.TimestampsRequest
+	25, // 11: percolator.wire.PeerRequest.lockd:type_name -> percolator.wire.LockdRequest
+	16, // 12: percolator.wire.PeerRequest.snapshot:type_name -> percolator.wire.SnapshotChunk
+	26, // 13: percolator.wire.PeerRequest.status:type_name -> percolator.v1.NodeStatusRequest
 	9,  // 14: percolator.wire.PeerRequest.honour:type_name -> percolator.wire.HonourCatalogue
-	11, // 15: percolator.wire.PeerRequest.survey:type_name -> percolator.wire.SurveyRequest
-	26, // 16: percolator.wire.PeerRequest.recent:type_name -> percolator.wire.RecentRequest
-	27, // 17: percolator.wire.PeerRequest.disconnect:type_name -> percolator.v1.DisconnectClientRequest
-	28, // 18: percolator.wire.PeerResponse.error:type_name -> percolator.v1.Error
-	29, // 19: percolator.wire.PeerResponse.tablet:type_name -> percolator.v1.TabletResponse
-	30, // 20: percolator.wire.PeerResponse.timestamps:type_name -> percolator.v1.TimestampsResponse
-	31, // 21: percolator.wire.PeerResponse.lockd:type_name -> percolator.wire.LockdResponse
-	17, // 22: percolator.wire.PeerResponse.snapshot:type_name -> percolator.wire.SnapshotAnswer
-	32, // 23: percolator.wire.PeerResponse.status:type_name -> percolator.v1.NodeStatusResponse
-	10, // 24: percolator.wire.PeerResponse.honour:type_name -> percolator.wire.Honoured
-	12, // 25: percolator.wire.PeerResponse.survey:type_name -> percolator.wire.Survey
-	33, // 26: percolator.wire.PeerResponse.recent:type_name -> percolator.wire.Recent
-	34, // 27: percolator.wire.PeerResponse.disconnect:type_name -> percolator.v1.DisconnectClientResponse
-	13, // 28: percolator.wire.Survey.scanned:type_name -> percolator.wire.SurveyTarget
-	35, // 29: percolator.wire.RaftMessage.tablet:type_name -> percolator.v1.TabletDescriptor
-	16, // 30: percolator.wire.SnapshotChunk.header:type_name -> percolator.wire.SnapshotHeader
-	36, // 31: percolator.wire.SnapshotChunk.entries:type_name -> percolator.wire.Effect
-	21, // 32: percolator.wire.NodeRecord.labels:type_name -> percolator.wire.NodeRecord.LabelsEntry
-	37, // 33: percolator.wire.NodeRecord.state:type_name -> percolator.v1.NodeState
-	38, // 34: percolator.wire.NodeRecord.versions:type_name -> percolator.v1.BuildVersions
-	35, // [35:35] is the sub-list for method output_type
-	35, // [35:35] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	12, // 15: percolator.wire.PeerRequest.survey:type_name -> percolator.wire.SurveyRequest
+	27, // 16: percolator.wire.PeerRequest.recent:type_name -> percolator.wire.RecentRequest
+	28, // 17: percolator.wire.PeerRequest.disconnect:type_name -> percolator.v1.DisconnectClientRequest
+	11, // 18: percolator.wire.PeerRequest.outside:type_name -> percolator.wire.OutsideRefusal
+	29, // 19: percolator.wire.PeerResponse.error:type_name -> percolator.v1.Error
+	30, // 20: percolator.wire.PeerResponse.tablet:type_name -> percolator.v1.TabletResponse
+	31, // 21: percolator.wire.PeerResponse.timestamps:type_name -> percolator.v1.TimestampsResponse
+	32, // 22: percolator.wire.PeerResponse.lockd:type_name -> percolator.wire.LockdResponse
+	18, // 23: percolator.wire.PeerResponse.snapshot:type_name -> percolator.wire.SnapshotAnswer
+	33, // 24: percolator.wire.PeerResponse.status:type_name -> percolator.v1.NodeStatusResponse
+	10, // 25: percolator.wire.PeerResponse.honour:type_name -> percolator.wire.Honoured
+	13, // 26: percolator.wire.PeerResponse.survey:type_name -> percolator.wire.Survey
+	34, // 27: percolator.wire.PeerResponse.recent:type_name -> percolator.wire.Recent
+	35, // 28: percolator.wire.PeerResponse.disconnect:type_name -> percolator.v1.DisconnectClientResponse
+	14, // 29: percolator.wire.Survey.scanned:type_name -> percolator.wire.SurveyTarget
+	36, // 30: percolator.wire.RaftMessage.tablet:type_name -> percolator.v1.TabletDescriptor
+	17, // 31: percolator.wire.SnapshotChunk.header:type_name -> percolator.wire.SnapshotHeader
+	37, // 32: percolator.wire.SnapshotChunk.entries:type_name -> percolator.wire.Effect
+	22, // 33: percolator.wire.NodeRecord.labels:type_name -> percolator.wire.NodeRecord.LabelsEntry
+	38, // 34: percolator.wire.NodeRecord.state:type_name -> percolator.v1.NodeState
+	39, // 35: percolator.wire.NodeRecord.versions:type_name -> percolator.v1.BuildVersions
+	36, // [36:36] is the sub-list for method output_type
+	36, // [36:36] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_peer_proto_init() }
@@ -2061,6 +2137,7 @@ func file_peer_proto_init() {
 		(*PeerRequest_Survey)(nil),
 		(*PeerRequest_Recent)(nil),
 		(*PeerRequest_Disconnect)(nil),
+		(*PeerRequest_Outside)(nil),
 	}
 	file_peer_proto_msgTypes[8].OneofWrappers = []any{
 		(*PeerResponse_Tablet)(nil),
@@ -2079,7 +2156,7 @@ func file_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_proto_rawDesc), len(file_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   22,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

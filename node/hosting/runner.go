@@ -55,7 +55,7 @@ func (h *Host) Start(ctx context.Context, r *percolator.Registry) error {
 		Context: func(ctx context.Context) context.Context {
 			return handle.WithDB(ctx, handle.NewDB(h.cfg.Client))
 		},
-		Suspect: crashes.get, Traces: h.cfg.Traces,
+		Suspect: crashes.get, Traces: h.cfg.Traces, Refused: h.tellRefused,
 	})
 	if err != nil {
 		return err
@@ -256,6 +256,7 @@ func (x *runner) status() []*pb.ObserverStatus {
 			Waiting: uint32(s.Waiting),
 			Stuck:   uint32(s.Stuck), Paused: s.Paused, Limit: uint32(s.Limit),
 			Contended: uint32(s.Contended), Unserved: uint32(s.Unserved),
+			Refused: s.Refused, Outside: outsideWait(s.Outside, time.Now()),
 			Rows: observerRows(rows[i]),
 		})
 	}

@@ -111,7 +111,8 @@ func (h *Host) RunEverywhere(ctx context.Context, name, row string) *pb.Observer
 }
 
 // add adds the status of a node's observers. Counters are summed; the limit is the highest,
-// since it holds for each node; the rows that have run longest stay. The other fields are those
+// since it holds for each node; the wait for a service outside is the longest, up to the first
+// attempt of a node; the rows that have run longest stay. The other fields are those
 // of the node that was added first.
 func (s *observerSums) add(node uint64, here []*pb.ObserverStatus) {
 	for _, o := range here {
@@ -130,6 +131,7 @@ func (s *observerSums) add(node uint64, here []*pb.ObserverStatus) {
 		sum.Running, sum.Queued = sum.Running+o.Running, sum.Queued+o.Queued
 		sum.Waiting, sum.Stuck = sum.Waiting+o.Waiting, sum.Stuck+o.Stuck
 		sum.Contended, sum.Unserved = sum.Contended+o.Contended, sum.Unserved+o.Unserved
+		sum.Refused, sum.Outside = sum.Refused+o.Refused, mergeOutside(sum.Outside, o.Outside)
 		sum.Limit = max(sum.Limit, o.Limit)
 		sum.Rows = append(sum.Rows, o.Rows...)
 		slices.SortStableFunc(sum.Rows, func(a, b *pb.ObserverRow) int {

@@ -37,6 +37,11 @@ var observerTable = table[*pb.ObserverStatus]{
 		(*pb.ObserverStatus).GetContended, "observer"),
 	gauge("observer_unserved", "Cells whose runs keep failing because something is unavailable.",
 		(*pb.ObserverStatus).GetUnserved, "observer"),
+	counter("observer_refused_total", "Runs repeated because a service outside refused them.",
+		(*pb.ObserverStatus).GetRefused, "observer"),
+	gauge("observer_outside_wait_seconds",
+		"Time since a service outside first refused the observer's runs; 0 unless it waits.",
+		func(o *pb.ObserverStatus) float64 { return float64(o.Outside.GetWaitedMs()) / 1000 }, "observer"),
 	gauge("observer_limit", "Limit on concurrent runs in force on this node.",
 		(*pb.ObserverStatus).GetLimit, "observer"),
 }

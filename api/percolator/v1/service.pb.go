@@ -2658,6 +2658,8 @@ type ObserverStatus struct {
 	Limit         uint32                 `protobuf:"varint,18,opt,name=limit,proto3" json:"limit,omitempty"`         // maximum concurrent runs in force
 	Contended     uint32                 `protobuf:"varint,24,opt,name=contended,proto3" json:"contended,omitempty"` // cells with dozens of consecutive unsuccessful runs, mostly because of conflicts
 	Unserved      uint32                 `protobuf:"varint,26,opt,name=unserved,proto3" json:"unserved,omitempty"`   // likewise, mostly because the function or a node reported something unavailable
+	Refused       uint64                 `protobuf:"varint,40,opt,name=refused,proto3" json:"refused,omitempty"`     // runs repeated because a service outside refused them
+	Outside       *OutsideWait           `protobuf:"bytes,41,opt,name=outside,proto3" json:"outside,omitempty"`      // unset: it does not wait for a service outside
 	Rows          []*ObserverRow         `protobuf:"bytes,25,rep,name=rows,proto3" json:"rows,omitempty"`            // a few dozen conspicuous rows, the longest running first
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2833,6 +2835,20 @@ func (x *ObserverStatus) GetUnserved() uint32 {
 	return 0
 }
 
+func (x *ObserverStatus) GetRefused() uint64 {
+	if x != nil {
+		return x.Refused
+	}
+	return 0
+}
+
+func (x *ObserverStatus) GetOutside() *OutsideWait {
+	if x != nil {
+		return x.Outside
+	}
+	return nil
+}
+
 func (x *ObserverStatus) GetRows() []*ObserverRow {
 	if x != nil {
 		return x.Rows
@@ -2985,6 +3001,67 @@ func (x *TableColumn) GetColumn() []byte {
 	return nil
 }
 
+// An observer's wait for a service outside that has refused its runs. Times are durations, since clocks differ.
+type OutsideWait struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	WaitedMs      uint64                 `protobuf:"varint,1,opt,name=waited_ms,json=waitedMs,proto3" json:"waited_ms,omitempty"` // since the first refusal
+	NextMs        uint64                 `protobuf:"varint,2,opt,name=next_ms,json=nextMs,proto3" json:"next_ms,omitempty"`       // until the next attempt; 0: it is in flight, or about to start
+	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`                        // the refusal; empty on nodes that were only told of it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OutsideWait) Reset() {
+	*x = OutsideWait{}
+	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OutsideWait) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OutsideWait) ProtoMessage() {}
+
+func (x *OutsideWait) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OutsideWait.ProtoReflect.Descriptor instead.
+func (*OutsideWait) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *OutsideWait) GetWaitedMs() uint64 {
+	if x != nil {
+		return x.WaitedMs
+	}
+	return 0
+}
+
+func (x *OutsideWait) GetNextMs() uint64 {
+	if x != nil {
+		return x.NextMs
+	}
+	return 0
+}
+
+func (x *OutsideWait) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 // A row whose observer runs for long, or repeatedly, on the reporting node.
 type ObserverRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3002,7 +3079,7 @@ type ObserverRow struct {
 
 func (x *ObserverRow) Reset() {
 	*x = ObserverRow{}
-	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	mi := &file_percolator_v1_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3014,7 +3091,7 @@ func (x *ObserverRow) String() string {
 func (*ObserverRow) ProtoMessage() {}
 
 func (x *ObserverRow) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	mi := &file_percolator_v1_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3027,7 +3104,7 @@ func (x *ObserverRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverRow.ProtoReflect.Descriptor instead.
 func (*ObserverRow) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{39}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ObserverRow) GetRow() []byte {
@@ -3104,7 +3181,7 @@ type HistoryStatus struct {
 
 func (x *HistoryStatus) Reset() {
 	*x = HistoryStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[40]
+	mi := &file_percolator_v1_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3116,7 +3193,7 @@ func (x *HistoryStatus) String() string {
 func (*HistoryStatus) ProtoMessage() {}
 
 func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[40]
+	mi := &file_percolator_v1_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3129,7 +3206,7 @@ func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryStatus.ProtoReflect.Descriptor instead.
 func (*HistoryStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{40}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *HistoryStatus) GetBound() uint64 {
@@ -3210,7 +3287,7 @@ type BackupHold struct {
 
 func (x *BackupHold) Reset() {
 	*x = BackupHold{}
-	mi := &file_percolator_v1_service_proto_msgTypes[41]
+	mi := &file_percolator_v1_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3222,7 +3299,7 @@ func (x *BackupHold) String() string {
 func (*BackupHold) ProtoMessage() {}
 
 func (x *BackupHold) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[41]
+	mi := &file_percolator_v1_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3235,7 +3312,7 @@ func (x *BackupHold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupHold.ProtoReflect.Descriptor instead.
 func (*BackupHold) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{41}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *BackupHold) GetBackup() string {
@@ -3281,7 +3358,7 @@ type SplitsStatus struct {
 
 func (x *SplitsStatus) Reset() {
 	*x = SplitsStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[42]
+	mi := &file_percolator_v1_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3293,7 +3370,7 @@ func (x *SplitsStatus) String() string {
 func (*SplitsStatus) ProtoMessage() {}
 
 func (x *SplitsStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[42]
+	mi := &file_percolator_v1_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3306,7 +3383,7 @@ func (x *SplitsStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitsStatus.ProtoReflect.Descriptor instead.
 func (*SplitsStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{42}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SplitsStatus) GetBySize() uint64 {
@@ -3369,7 +3446,7 @@ type PlacementStatus struct {
 
 func (x *PlacementStatus) Reset() {
 	*x = PlacementStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[43]
+	mi := &file_percolator_v1_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3381,7 +3458,7 @@ func (x *PlacementStatus) String() string {
 func (*PlacementStatus) ProtoMessage() {}
 
 func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[43]
+	mi := &file_percolator_v1_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3394,7 +3471,7 @@ func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementStatus.ProtoReflect.Descriptor instead.
 func (*PlacementStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{43}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PlacementStatus) GetTarget() uint32 {
@@ -3682,7 +3759,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x05bound\x18\x01 \x01(\x04R\x05bound\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\rR\x05ttlMs\x12\x1d\n" +
 	"\n" +
-	"history_ms\x18\x03 \x01(\x04R\thistoryMs\"\xba\x04\n" +
+	"history_ms\x18\x03 \x01(\x04R\thistoryMs\"\x8a\x05\n" +
 	"\x0eObserverStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05table\x18\x02 \x01(\tR\x05table\x12\x16\n" +
@@ -3704,7 +3781,9 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x06paused\x18\x11 \x01(\bR\x06paused\x12\x14\n" +
 	"\x05limit\x18\x12 \x01(\rR\x05limit\x12\x1c\n" +
 	"\tcontended\x18\x18 \x01(\rR\tcontended\x12\x1a\n" +
-	"\bunserved\x18\x1a \x01(\rR\bunserved\x12.\n" +
+	"\bunserved\x18\x1a \x01(\rR\bunserved\x12\x18\n" +
+	"\arefused\x18( \x01(\x04R\arefused\x124\n" +
+	"\aoutside\x18) \x01(\v2\x1a.percolator.v1.OutsideWaitR\aoutside\x12.\n" +
 	"\x04rows\x18\x19 \x03(\v2\x1a.percolator.v1.ObserverRowR\x04rows\"\xf2\x01\n" +
 	"\vObserverRun\x12\x19\n" +
 	"\bstart_ts\x18\x01 \x01(\x04R\astartTs\x12.\n" +
@@ -3717,7 +3796,11 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x05batch\x18\a \x01(\rR\x05batch\";\n" +
 	"\vTableColumn\x12\x14\n" +
 	"\x05table\x18\x01 \x01(\tR\x05table\x12\x16\n" +
-	"\x06column\x18\x02 \x01(\fR\x06column\"\xd3\x01\n" +
+	"\x06column\x18\x02 \x01(\fR\x06column\"Y\n" +
+	"\vOutsideWait\x12\x1b\n" +
+	"\twaited_ms\x18\x01 \x01(\x04R\bwaitedMs\x12\x17\n" +
+	"\anext_ms\x18\x02 \x01(\x04R\x06nextMs\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\"\xd3\x01\n" +
 	"\vObserverRow\x12\x10\n" +
 	"\x03row\x18\x01 \x01(\fR\x03row\x12\x1d\n" +
 	"\n" +
@@ -3798,7 +3881,7 @@ func file_percolator_v1_service_proto_rawDescGZIP() []byte {
 	return file_percolator_v1_service_proto_rawDescData
 }
 
-var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_percolator_v1_service_proto_goTypes = []any{
 	(*Operation)(nil),           // 0: percolator.v1.Operation
 	(*OperationBatch)(nil),      // 1: percolator.v1.OperationBatch
@@ -3839,44 +3922,45 @@ var file_percolator_v1_service_proto_goTypes = []any{
 	(*ObserverStatus)(nil),      // 36: percolator.v1.ObserverStatus
 	(*ObserverRun)(nil),         // 37: percolator.v1.ObserverRun
 	(*TableColumn)(nil),         // 38: percolator.v1.TableColumn
-	(*ObserverRow)(nil),         // 39: percolator.v1.ObserverRow
-	(*HistoryStatus)(nil),       // 40: percolator.v1.HistoryStatus
-	(*BackupHold)(nil),          // 41: percolator.v1.BackupHold
-	(*SplitsStatus)(nil),        // 42: percolator.v1.SplitsStatus
-	(*PlacementStatus)(nil),     // 43: percolator.v1.PlacementStatus
-	nil,                         // 44: percolator.v1.PlacementStatus.BlockedNodesEntry
-	(*TabletRequest)(nil),       // 45: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),      // 46: percolator.v1.TabletResponse
-	(*TabletDescriptor)(nil),    // 47: percolator.v1.TabletDescriptor
-	(*Worker)(nil),              // 48: percolator.v1.Worker
-	(*StatusResponse)(nil),      // 49: percolator.v1.StatusResponse
-	(*BuildVersions)(nil),       // 50: percolator.v1.BuildVersions
-	(*ClusterVersion)(nil),      // 51: percolator.v1.ClusterVersion
-	(*ObserverInfo)(nil),        // 52: percolator.v1.ObserverInfo
-	(*Catalogue)(nil),           // 53: percolator.v1.Catalogue
-	(*SplitResponse)(nil),       // 54: percolator.v1.SplitResponse
+	(*OutsideWait)(nil),         // 39: percolator.v1.OutsideWait
+	(*ObserverRow)(nil),         // 40: percolator.v1.ObserverRow
+	(*HistoryStatus)(nil),       // 41: percolator.v1.HistoryStatus
+	(*BackupHold)(nil),          // 42: percolator.v1.BackupHold
+	(*SplitsStatus)(nil),        // 43: percolator.v1.SplitsStatus
+	(*PlacementStatus)(nil),     // 44: percolator.v1.PlacementStatus
+	nil,                         // 45: percolator.v1.PlacementStatus.BlockedNodesEntry
+	(*TabletRequest)(nil),       // 46: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),      // 47: percolator.v1.TabletResponse
+	(*TabletDescriptor)(nil),    // 48: percolator.v1.TabletDescriptor
+	(*Worker)(nil),              // 49: percolator.v1.Worker
+	(*StatusResponse)(nil),      // 50: percolator.v1.StatusResponse
+	(*BuildVersions)(nil),       // 51: percolator.v1.BuildVersions
+	(*ClusterVersion)(nil),      // 52: percolator.v1.ClusterVersion
+	(*ObserverInfo)(nil),        // 53: percolator.v1.ObserverInfo
+	(*Catalogue)(nil),           // 54: percolator.v1.Catalogue
+	(*SplitResponse)(nil),       // 55: percolator.v1.SplitResponse
 }
 var file_percolator_v1_service_proto_depIdxs = []int32{
-	45, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
+	46, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
 	0,  // 1: percolator.v1.OperationBatch.operations:type_name -> percolator.v1.Operation
-	46, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
+	47, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
 	2,  // 3: percolator.v1.OperationResults.results:type_name -> percolator.v1.OperationResult
-	47, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
+	48, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
 	8,  // 5: percolator.v1.Table.restoring:type_name -> percolator.v1.RestoreMark
 	8,  // 6: percolator.v1.Table.restored:type_name -> percolator.v1.RestoreMark
 	9,  // 7: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
 	9,  // 8: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
-	48, // 9: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
-	49, // 10: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
+	49, // 9: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
+	50, // 10: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
 	36, // 11: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
-	40, // 12: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
-	43, // 13: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
+	41, // 12: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
+	44, // 13: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
 	31, // 14: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
 	30, // 15: percolator.v1.NodeStatusResponse.certificates:type_name -> percolator.v1.CertificateStatus
 	27, // 16: percolator.v1.NodeStatusResponse.log:type_name -> percolator.v1.LogStatus
-	50, // 17: percolator.v1.NodeStatusResponse.versions:type_name -> percolator.v1.BuildVersions
-	51, // 18: percolator.v1.NodeStatusResponse.agreed:type_name -> percolator.v1.ClusterVersion
-	42, // 19: percolator.v1.NodeStatusResponse.splits:type_name -> percolator.v1.SplitsStatus
+	51, // 17: percolator.v1.NodeStatusResponse.versions:type_name -> percolator.v1.BuildVersions
+	52, // 18: percolator.v1.NodeStatusResponse.agreed:type_name -> percolator.v1.ClusterVersion
+	43, // 19: percolator.v1.NodeStatusResponse.splits:type_name -> percolator.v1.SplitsStatus
 	26, // 20: percolator.v1.NodeStatusResponse.jobs:type_name -> percolator.v1.Job
 	25, // 21: percolator.v1.NodeStatusResponse.roleless:type_name -> percolator.v1.RolelessCertificate
 	24, // 22: percolator.v1.NodeStatusResponse.revoked:type_name -> percolator.v1.RevokedStatus
@@ -3884,43 +3968,44 @@ var file_percolator_v1_service_proto_depIdxs = []int32{
 	23, // 24: percolator.v1.NodeStatusResponse.clients:type_name -> percolator.v1.ClientConnection
 	37, // 25: percolator.v1.NodeStatusResponse.run:type_name -> percolator.v1.ObserverRun
 	32, // 26: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
-	52, // 27: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
+	53, // 27: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
 	36, // 28: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
 	33, // 29: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
-	39, // 30: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
-	38, // 31: percolator.v1.ObserverRun.read:type_name -> percolator.v1.TableColumn
-	38, // 32: percolator.v1.ObserverRun.wrote:type_name -> percolator.v1.TableColumn
-	41, // 33: percolator.v1.HistoryStatus.backup_holds:type_name -> percolator.v1.BackupHold
-	44, // 34: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
-	1,  // 35: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
-	4,  // 36: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
-	6,  // 37: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
-	10, // 38: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
-	12, // 39: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
-	14, // 40: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
-	16, // 41: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
-	17, // 42: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
-	19, // 43: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
-	20, // 44: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
-	28, // 45: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
-	34, // 46: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
-	3,  // 47: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
-	5,  // 48: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
-	7,  // 49: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
-	11, // 50: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
-	13, // 51: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
-	15, // 52: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
-	53, // 53: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
-	18, // 54: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
-	54, // 55: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
-	21, // 56: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
-	29, // 57: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
-	35, // 58: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
-	47, // [47:59] is the sub-list for method output_type
-	35, // [35:47] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	39, // 30: percolator.v1.ObserverStatus.outside:type_name -> percolator.v1.OutsideWait
+	40, // 31: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
+	38, // 32: percolator.v1.ObserverRun.read:type_name -> percolator.v1.TableColumn
+	38, // 33: percolator.v1.ObserverRun.wrote:type_name -> percolator.v1.TableColumn
+	42, // 34: percolator.v1.HistoryStatus.backup_holds:type_name -> percolator.v1.BackupHold
+	45, // 35: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
+	1,  // 36: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
+	4,  // 37: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
+	6,  // 38: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
+	10, // 39: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
+	12, // 40: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
+	14, // 41: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
+	16, // 42: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
+	17, // 43: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
+	19, // 44: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
+	20, // 45: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
+	28, // 46: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
+	34, // 47: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
+	3,  // 48: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
+	5,  // 49: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
+	7,  // 50: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
+	11, // 51: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
+	13, // 52: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
+	15, // 53: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
+	54, // 54: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
+	18, // 55: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
+	55, // 56: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
+	21, // 57: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
+	29, // 58: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
+	35, // 59: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
+	48, // [48:60] is the sub-list for method output_type
+	36, // [36:48] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_service_proto_init() }
@@ -3935,7 +4020,7 @@ func file_percolator_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_service_proto_rawDesc), len(file_percolator_v1_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   45,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -41,7 +41,8 @@ CONTENDED are cells whose runs keep failing, because they lose conflicts or node
 with -o json, rows tells which they are, and which runs go
 on for long (` + "`why`" + ` explains one row).
 
-States: running; paused (` + "`observer resume`" + `); unlinked, if no process that the node
+States: running; waiting for an outside service, which has refused its runs, until the next
+attempt; paused (` + "`observer resume`" + `); unlinked, if no process that the node
 knows has registered it; retiring.`,
 		Example: "observer ls\nobserver ls -o json",
 	}
@@ -92,6 +93,9 @@ func observerLine(o *inspect.Observer) []any {
 		if o.Limit != 0 {
 			running += "/" + fmt.Sprint(o.AtOnce())
 		}
+	}
+	if o.State == inspect.ObserverWaiting {
+		state = o.Outside.String()
 	}
 	if b := o.Backfill; b != nil && b.State == inspect.BackfillRunning {
 		state += fmt.Sprintf(", replay at %d rows", b.Rows)

@@ -8,11 +8,19 @@ import {observerCharts} from "./lines.js";
 import {action, command} from "./session.js";
 
 // state returns an observer's state, with the command line's words and precedence.
-function state(o) {
+function state(o, now) {
   if (o.info.retired) return {value: "retiring", class: "quiet"};
   if (o.info.paused) return {value: "paused", class: "warning strong"};
   if (!o.linked) return {value: "unlinked", class: "critical strong"};
+  if (o.status?.outside) return {value: outside(o.status.outside, now), class: "warning strong"};
   return {value: "running", class: "good"};
+}
+
+// outside describes an observer's wait for a service outside.
+function outside(w, now) {
+  const next = w.next_ms > 0 ? `in ${span(w.next_ms)}` : "now";
+  return `waiting for an outside service since ${moment(now - w.waited_ms)} UTC, next attempt ${next}` +
+    (w.error === "" ? "" : `: ${message(w.error)}`);
 }
 
 // commands returns the commands for an observer.
@@ -154,7 +162,7 @@ function where(o) {
 
 // one returns the page of one observer.
 async function one(o, status, question) {
-  const {value, class: look} = state(o), {name} = o.info, f = figures(o, status);
+  const {value, class: look} = state(o, status.unix_ms), {name} = o.info, f = figures(o, status);
   const tile = (title, figure) => element("div", {}, element("dt", {}, title),
     element("dd", {class: figure.class}, figure.value ?? figure));
   let hour;
@@ -188,7 +196,7 @@ export async function observers({status}, question) {
   const chosen = status.observers.find((o) => o.info.name === question.get("name"));
   if (chosen) return one(chosen, status, question);
   const list = status.observers.map((o) => {
-    const {value, class: look} = state(o), f = figures(o, status), {name} = o.info;
+    const {value, class: look} = state(o, status.unix_ms), f = figures(o, status), {name} = o.info;
     return [
       {value: [element("a", {href: address("observers", {name}), "data-key": `observer ${name}`}, name),
         element("small", {class: "quiet"},
@@ -205,7 +213,7 @@ export async function observers({status}, question) {
     status.observers_unavailable && element("p", {class: "critical"},
       `Counts are unavailable: ${status.observers_unavailable}`),
     table("Observers", [
-      "~name and column", "state", "#waiting", "#oldest", "#running", "#runs",
+      "~name and column", "~state", "#waiting", "#oldest", "#running", "#runs",
       "#conflicts", "#failures", "#parked", "#stuck", "#contended", "~replay of every row", "!control",
     ], list, status.observers_unavailable ? "unknown"
       : "none: programs register observers when they start their nodes"),

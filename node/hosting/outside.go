@@ -1,0 +1,66 @@
+package hosting
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/percolator-go/percolator/actors/observer"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// A service outside that refuses an observer's runs refuses those of all nodes. The refused node
+// tells the others in one message each, which may be lost: a node that does not receive it is
+// refused itself. Nothing is stored, and no answer is needed.
+
+// refusedTimeout bounds the time in which the message about a refusal may be sent.
+const refusedTimeout = time.Second
+
+// tellRefused tells the other nodes that a service outside refuses the observer for d. The
+// dispatcher calls it, and it does not block.
+func (h *Host) tellRefused(name string, d time.Duration) {
+	req := &wire.PeerRequest{Body: &wire.PeerRequest_Outside{
+		Outside: &wire.OutsideRefusal{Observer: name, WaitMs: uint64(d.Milliseconds())},
+	}}
+	deadline := time.Now().Add(refusedTimeout)
+	for _, node := range h.cfg.Peers.Alive() {
+		h.cfg.Peers.Tell(node, deadline, proto.CloneOf(req), func(*wire.PeerResponse, error) {})
+	}
+}
+
+// HearRefused notes what another node says by tellRefused. It does not block.
+func (h *Host) HearRefused(m *wire.OutsideRefusal) {
+	if x := h.runs.Load(); x != nil {
+		ms := min(m.GetWaitMs(), uint64(time.Hour.Milliseconds()))
+		x.dispatcher.Refused(m.GetObserver(), time.Duration(ms)*time.Millisecond)
+	}
+}
+
+// outsideWait converts a wait to a message; nil if there is none.
+func outsideWait(o observer.Outside, now time.Time) *pb.OutsideWait {
+	if o.Since.IsZero() {
+		return nil
+	}
+	return &pb.OutsideWait{
+		WaitedMs: uint64(max(now.Sub(o.Since), time.Millisecond).Milliseconds()),
+		NextMs:   uint64(max(o.Until.Sub(now), 0).Milliseconds()), Error: o.Error,
+	}
+}
+
+// mergeOutside returns the wait of an observer that waits on two nodes; either may be nil.
+func mergeOutside(a, b *pb.OutsideWait) *pb.OutsideWait {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	}
+	out := &pb.OutsideWait{
+		WaitedMs: max(a.WaitedMs, b.WaitedMs), NextMs: min(a.NextMs, b.NextMs), Error: a.Error,
+	}
+	if out.Error == "" {
+		out.Error = b.Error
+	}
+	return out
+}
