@@ -2,15 +2,20 @@
 // each key has a bucket of tokens that refills at a constant rate, and each operation takes
 // some of them.
 //
-// A bucket is a cell that a transaction reads and writes, so that taking tokens commits
-// atomically with the rest of the transaction. Its clock is the transaction's start timestamp;
-// the clocks of nodes do not matter. Transactions that take from the same bucket conflict. For
-// a hot key, set Shards: each shard has a part of the tokens, which makes the limit less exact,
-// since a caller may be refused while other shards have tokens left.
+// An observer that calls a service outside takes tokens by Acquire, before the call and in a
+// transaction of its own: a call cannot be undone, so its token must stay taken even if the run's
+// transaction conflicts and the run is repeated. Take takes tokens in the caller's transaction,
+// for a limit on what transactions write.
+//
+// A bucket is a cell that a transaction reads and writes. Its clock is the transaction's start
+// timestamp; the clocks of nodes do not matter. Transactions that take from the same bucket
+// conflict. For a hot key, set Shards: each shard has a part of the tokens, which makes the limit
+// less exact, since a caller may be refused while other shards have tokens left.
 package ratelimit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -60,10 +65,44 @@ func (l *Limit) Register(r *percolator.Registry) {
 	r.Table(percolator.TableSpec{Name: l.cfg.Table})
 }
 
+// Errors of Acquire.
+var (
+	// ErrLimited reports that the bucket has not enough tokens.
+	ErrLimited = errors.New("ratelimit: not enough tokens")
+	// ErrNoDatabase is returned outside an observer's run.
+	ErrNoDatabase = errors.New("ratelimit: not in an observer's run")
+)
+
+// Acquire takes n tokens of the key in a transaction of its own, within an observer's run. If
+// there are not enough, it takes none and returns ErrLimited as a percolator.RetryAfterError with
+// the time until there are: an observer that returns it waits for them on all nodes, and its
+// batch stays together. An observer with many keys, which must not wait for one of them, postpones
+// the row instead, as by Tx.NotifyAfter for the error's Wait.
+//
+// Tokens stay taken if the run fails afterwards. Acquire returns percolator.ErrInvalid if n is
+// negative or exceeds the capacity of a bucket.
+func (l *Limit) Acquire(ctx context.Context, key string, n int) error {
+	db := percolator.DBFrom(ctx)
+	if db == nil {
+		return ErrNoDatabase
+	}
+	var wait time.Duration
+	err := db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) (err error) {
+		wait, err = l.Take(ctx, tx, key, n)
+		return err
+	})
+	if err != nil || wait == 0 {
+		return err
+	}
+	return percolator.RetryAfter(fmt.Errorf("%w of %q", ErrLimited, key), wait)
+}
+
 // Take takes n tokens of the key, if the transaction commits, and returns 0. If there are not
-// enough tokens, it takes none and returns the time after which to retry. An observer then
-// returns an error that wraps percolator.ErrUnavailable, or calls Tx.NotifyAfter. Take returns
+// enough tokens, it takes none and returns the time after which to retry. Take returns
 // percolator.ErrInvalid if n is negative or exceeds the capacity of a bucket.
+//
+// Do not call a service outside in the same transaction: if it conflicts, the call is repeated
+// with the token of one. Use Acquire.
 func (l *Limit) Take(ctx context.Context, tx *percolator.Tx, key string,
 	n int) (wait time.Duration, err error) {
 	most := float64(l.cfg.Burst) / float64(l.cfg.Shards)

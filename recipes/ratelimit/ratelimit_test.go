@@ -15,19 +15,15 @@ import (
 
 var outbox = percolator.Column{Table: "mail", Name: "outbox"}
 
-// An observer sends no more than ten mails a second to one host, in the whole cluster. What
-// is too many is tried again later, and counts as no failure.
+// An observer sends no more than ten mails per second, from all nodes together. Beyond that it
+// waits, which counts as no failure.
 func Example() {
-	perHost := ratelimit.New(ratelimit.Config{
+	limit := ratelimit.New(ratelimit.Config{
 		Table: "limits", Every: 100 * time.Millisecond, Burst: 10,
 	})
 	send := func(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
-		wait, err := perHost.Take(ctx, tx, "host of "+n.Row, 1)
-		if err != nil {
+		if err := limit.Acquire(ctx, "mails", 1); err != nil {
 			return err
-		}
-		if wait > 0 {
-			return fmt.Errorf("%w: too many mails, in %v again", percolator.ErrUnavailable, wait)
 		}
 		return nil // sends it
 	}
@@ -128,6 +124,45 @@ func TestFaults(t *testing.T) {
 			}()
 			ratelimit.New(cfg)
 		}()
+	}
+}
+
+// TestAcquire calls a service outside from an observer whose own transactions conflict: it is
+// called once per token, and never more often than the bucket allows.
+func TestAcquire(t *testing.T) {
+	t.Parallel()
+	limit := ratelimit.New(ratelimit.Config{Table: "limits", Every: 20 * time.Millisecond, Burst: 1})
+	var mu sync.Mutex
+	var calls []time.Time
+	n := percolatortest.Start(t, func(r *percolator.Registry) {
+		r.Table(percolator.TableSpec{Name: "limits"})
+		r.Strong("send", outbox, func(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
+			if err := limit.Acquire(ctx, "mails", 1); err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			calls = append(calls, tx.StartTS().Time())
+			return nil
+		})
+	})
+	n.Inject(t, percolatortest.Fault{Kind: percolatortest.CommitConflicts, Observer: "send", Times: 3})
+	began := time.Now()
+	for i := range 20 {
+		n.Set(t, fmt.Sprint(i), outbox, "mail")
+	}
+	n.RunUntilIdle(t)
+	mu.Lock()
+	defer mu.Unlock()
+	took := time.Since(began)
+	if len(calls) != 23 || took < 22*20*time.Millisecond {
+		t.Errorf("%d calls in %v", len(calls), took)
+	}
+	if st := n.Stats(t, "send"); st.Failures != 0 || len(n.Parked(t, "send")) != 0 {
+		t.Errorf("%+v", st)
+	}
+	if err := limit.Acquire(t.Context(), "mails", 1); !errors.Is(err, ratelimit.ErrNoDatabase) {
+		t.Error(err)
 	}
 }
 
