@@ -29,7 +29,7 @@ func Steps[T any](ctx context.Context, l Log, tx *percolator.Tx, changes []perco
 		if runs[i], err = l.Run(ctx, tx, n); err != nil {
 			return nil, err
 		}
-		rows[i] = tuple.Pack(runs[i].row(n.TS, name)...)
+		rows[i] = tuple.Pack(runs[i].row(n.CommitTS, name)...)
 		of[rows[i]] = i
 	}
 	recorded, err := result.GetMulti(ctx, tx, rows...)

@@ -28,7 +28,7 @@ func Example() {
 		return nil // sends it
 	}
 	_ = func(r *percolator.Registry) {
-		perHost.Register(r)
+		limit.Register(r)
 		r.Strong("send", outbox, send)
 	}
 }

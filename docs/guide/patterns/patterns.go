@@ -2,11 +2,16 @@
 package patterns
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"net/http"
 	"strings"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/recipes/calls"
 	"github.com/percolator-go/percolator/tuple"
 )
 
@@ -21,6 +26,11 @@ var (
 	refresh = percolator.Column{Table: "readers", Name: "refresh"} // weak
 	body    = percolator.Typed(percolator.Column{Table: "texts", Name: "body"}, percolator.Text[string]())
 	words   = percolator.Typed(percolator.Column{Table: "texts", Name: "words"}, percolator.Integer[int]())
+)
+
+var (
+	vectors = percolator.Typed(percolator.Column{Table: "texts", Name: "vector"}, percolator.JSON[[]float32]())
+	bought  = calls.NewLog("bought")
 )
 
 // page is the number of rows that one run of spread notifies.
@@ -102,4 +112,70 @@ func countWords(ctx context.Context, tx *percolator.Tx, changes []percolator.Not
 		words.Set(tx, text.Row, len(strings.Fields(text.Value)))
 	}
 	return nil
+}
+
+// embedder buys the embeddings of texts from a service.
+type embedder struct{ url string }
+
+func (e embedder) register(r *percolator.Registry) {
+	bought.Register(r)
+	r.StrongBatch("embed", body.Column, e.embed, percolator.Batch(32), percolator.Concurrency(8))
+}
+
+// embed buys the embeddings of up to 32 texts in one call. The result is recorded before the run
+// commits, so that a repeated run does not buy it again.
+func (e embedder) embed(ctx context.Context, tx *percolator.Tx, changes []percolator.Notification) error {
+	texts := make(map[string]string, len(changes))
+	rows := make([]string, len(changes))
+	for i, n := range changes {
+		rows[i] = n.Row
+	}
+	found, err := body.GetMulti(ctx, tx, rows...)
+	if err != nil {
+		return err
+	}
+	for _, t := range found {
+		texts[t.Row] = t.Value
+	}
+	got, err := calls.Steps(ctx, bought, tx, changes, "embed", percolator.JSON[[]float32](),
+		func(ctx context.Context, missing []int, keys []string) ([][]float32, error) {
+			ask := make([]string, len(missing))
+			for k, i := range missing {
+				ask[k] = texts[changes[i].Row]
+			}
+			return e.post(ctx, ask, keys)
+		})
+	if err != nil {
+		return err
+	}
+	for i, n := range changes {
+		vectors.Set(tx, n.Row, got[i])
+	}
+	return nil
+}
+
+// post makes one call. If the service refuses it, the observer waits as long as the service says,
+// on all nodes.
+func (e embedder) post(ctx context.Context, texts, keys []string) (vectors [][]float32, err error) {
+	question, err := json.Marshal(map[string]any{"texts": texts, "keys": keys})
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url, bytes.NewReader(question))
+	if err != nil {
+		return nil, err
+	}
+	answer, err := http.DefaultClient.Do(req)
+	if err != nil { // nobody answers: try again soon
+		return nil, percolator.RetryAfter(err, 0)
+	}
+	defer answer.Body.Close()
+	if err := calls.Refusal(answer); err != nil {
+		return nil, err
+	}
+	if answer.StatusCode != http.StatusOK { // counts as a failed run
+		return nil, fmt.Errorf("embed: the service answered %s", answer.Status)
+	}
+	err = json.NewDecoder(answer.Body).Decode(&vectors)
+	return vectors, err
 }
