@@ -111,7 +111,7 @@ func (p *PeerNodes) Tell(node uint64, deadline time.Time, req *wire.PeerRequest,
 	then func(*wire.PeerResponse, error)) {
 	// ErrNotSent lets the coordinator try another node: nothing has left this one.
 	if p.link == nil {
-		then(nil, fmt.Errorf("%w: no way to node %d", txn.ErrNotSent, node))
+		then(nil, fmt.Errorf("%w: node %d is unreachable", txn.ErrNotSent, node))
 		return
 	}
 	p.link.Tell(node, deadline, req, then)

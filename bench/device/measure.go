@@ -64,7 +64,7 @@ func measure(ctx context.Context, o options, w workload, build string) (f figure
 	return commit(ctx, o, w, d, filepath.Join(build, "percolator"), data)
 }
 
-// written syncs the disk and returns its counter.
+// written syncs the disk and returns its counter of bytes written.
 func written(d *disk.Disk) (int64, error) {
 	if err := d.Sync(); err != nil {
 		return 0, err

@@ -65,7 +65,7 @@ func profileCPU(ctx context.Context, w io.Writer, d time.Duration) error {
 			int(d.Seconds()))
 	}
 	if err := pprof.StartCPUProfile(w); err != nil {
-		return refuse("%v; try again when that has ended", err)
+		return refuse("%v; retry when it has finished", err)
 	}
 	// Stop writes the samples, even after the caller has gone.
 	defer pprof.StopCPUProfile()

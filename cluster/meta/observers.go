@@ -112,7 +112,7 @@ func find(c *pb.Catalogue, o *pb.ObserverInfo) (known bool, err error) {
 func retiring(retired, o *pb.ObserverInfo) error {
 	return errors.Join(errRetiring, refuse(pb.Error_CODE_UNAVAILABLE,
 		"observer %q of %s.%q is being retired, and its notifications are still being removed: "+
-			"try again later, or leave observer %q out",
+			"retry later, or do not register observer %q",
 		retired.Name, retired.TableName, retired.Column, o.Name))
 }
 

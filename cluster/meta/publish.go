@@ -27,8 +27,8 @@ import (
 
 // ErrUntold reports that a change of the catalogue, or Sync, is durable in meta but did not reach
 // every tablet in time. The next Sync continues the distribution.
-var ErrUntold = errors.New("meta: not every tablet has the newest observers and " +
-	"dropped tables")
+var ErrUntold = errors.New("meta: some tablets have not applied the newest " +
+	"catalogue of observers and dropped tables yet")
 
 // rowTold is the row with the newest catalogue version that every tablet is known to have applied,
 // as 8 bytes, big-endian.

@@ -31,7 +31,7 @@ func (o *others) Call(ctx context.Context, node uint64,
 	answer := o.nodes[node]
 	o.mu.Unlock()
 	if answer == nil {
-		return nil, fmt.Errorf("%w: no way to node %d", txn.ErrNotSent, node)
+		return nil, fmt.Errorf("%w: node %d is unreachable", txn.ErrNotSent, node)
 	}
 	r, err := answer(req)
 	if errors.Is(err, errSilent) {

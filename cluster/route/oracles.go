@@ -137,7 +137,7 @@ func (o *Oracles) askNode(ctx context.Context, node uint64, req *pb.TimestampsRe
 func (o *Oracles) askPeer(ctx context.Context, node uint64,
 	req *pb.TimestampsRequest) (*pb.TimestampsResponse, error) {
 	if o.carrier.peers == nil {
-		return nil, fmt.Errorf("%w: %w: no way to node %d", errNoOracle, txn.ErrNotSent, node)
+		return nil, fmt.Errorf("%w: %w: node %d is unreachable", errNoOracle, txn.ErrNotSent, node)
 	}
 	ctx, cancel := context.WithTimeout(ctx, oracleAttempt)
 	defer cancel()

@@ -134,7 +134,7 @@ func (c *computation) way(url, canon string) {
 	}
 }
 
-// invert hangs every link on the canonical URL of its target.
+// invert adds every link to the canonical URL of its target.
 func (c *computation) invert() {
 	for source, p := range c.pages {
 		for _, l := range p.Links {

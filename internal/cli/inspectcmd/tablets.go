@@ -234,7 +234,7 @@ func newTabletJSON(d *pb.TabletDescriptor, names *inspect.Names, leader uint64,
 	return t
 }
 
-// newTabletHere converts what a replica says.
+// newTabletHere converts a replica's status.
 func newTabletHere(s *pb.StatusResponse) *tabletHere {
 	return &tabletHere{
 		Leader: s.Leader, Applied: s.AppliedIndex, Locks: s.Locks, Reads: s.Reads,
