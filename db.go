@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // DB is a handle to a repository. It behaves the same in a node's process and over the
@@ -21,12 +22,33 @@ type DB struct {
 func newDB(c *txn.Client) *DB { return &DB{c: c} }
 
 // CreateTable creates a table. It is idempotent: if the table exists, only missing split
-// keys are added.
+// keys are added. With an expiry it returns ErrInvalid until all nodes of the cluster support
+// that and the upgrade is finalized.
 func (db *DB) CreateTable(ctx context.Context, spec TableSpec) error {
 	if err := db.check(); err != nil {
 		return err
 	}
-	return db.c.CreateTable(ctx, spec.Name, spec.SplitKeys)
+	expiry, err := wire.ExpiryPB(spec.Expiry.After, spec.Expiry.Columns)
+	if err != nil {
+		return txn.Invalid("%v", err)
+	}
+	if expiry == nil {
+		return db.c.CreateTable(ctx, spec.Name, spec.SplitKeys)
+	}
+	return db.c.CreateExpiring(ctx, spec.Name, spec.SplitKeys, expiry)
+}
+
+// SetExpiry replaces the expiry of a table; the zero Expiry ends it. It needs a certificate of the
+// role operator. Cells that are already older are deleted soon after.
+func (db *DB) SetExpiry(ctx context.Context, table string, e Expiry) error {
+	if err := db.check(); err != nil {
+		return err
+	}
+	expiry, err := wire.ExpiryPB(e.After, e.Columns)
+	if err != nil {
+		return txn.Invalid("%v", err)
+	}
+	return db.c.SetExpiry(ctx, table, expiry)
 }
 
 // DropTable removes a table and its contents. It returns ErrNoTable if the table does not
@@ -53,6 +75,8 @@ func (db *DB) Tables(ctx context.Context) ([]TableSpec, error) {
 		for _, k := range t.SplitKeys {
 			specs[i].SplitKeys = append(specs[i].SplitKeys, string(k))
 		}
+		e := &specs[i].Expiry
+		e.After, e.Columns = wire.Expiry(t.Expiry)
 	}
 	return specs, nil
 }

@@ -52,8 +52,10 @@ func ExampleTableSpec() {
 		return
 	}
 	tables, err := db.Tables(ctx)
-	fmt.Println(tables, err)
-	// Output: [{users [g p]}] <nil>
+	for _, t := range tables {
+		fmt.Println(t.Name, t.SplitKeys, err)
+	}
+	// Output: users [g p] <nil>
 }
 
 // Begin and Commit, for a program that retries in its own way. The commit timestamp says when.
@@ -333,4 +335,25 @@ func ExampleTyped() {
 	asIs, _ := image.Codec.Encode([]byte("GIF89a"))
 	fmt.Println(string(asJSON), string(asIs))
 	// Output: [0.5,2] GIF89a
+}
+
+// Sessions end an hour after their last change; the addresses of users are kept for 30 days, and
+// their names for ever.
+func ExampleExpiry() {
+	ctx := context.Background()
+	db, done := openExample()
+	defer done()
+	err := db.CreateTable(ctx, percolator.TableSpec{
+		Name: "sessions", Expiry: percolator.Expiry{After: time.Hour},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	err = db.SetExpiry(ctx, "users", percolator.Expiry{
+		Columns: map[string]time.Duration{"address": 30 * 24 * time.Hour},
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
 }

@@ -42,4 +42,22 @@ type TableSpec struct {
 	// SplitKeys are the rows at which the table is pre-split; each becomes the first row of
 	// a tablet. Optional.
 	SplitKeys []string
+	// Expiry is the age at which cells expire. CreateTable sets it on a new table only; an
+	// existing one keeps its own, which DB.SetExpiry replaces.
+	Expiry Expiry
+}
+
+// Expiry is the age at which cells of a table expire. The zero value is "never".
+//
+// The cluster deletes expired cells in transactions of its own, as DB.DeleteColumn does: the
+// observers of the column see a deletion, readers see a cell until it is deleted, and a snapshot
+// that has seen it goes on seeing it. A cell is deleted only in a version that was committed that
+// long ago, so one that is written in time stays. It is deleted later than due: by up to a
+// twentieth of the age, at most an hour, and as long as the deletions themselves take.
+type Expiry struct {
+	// After is the age of the columns that Columns does not name: at least one second, or 0 for
+	// "never". Ages are rounded up to milliseconds.
+	After time.Duration
+	// Columns are the ages of single columns; 0 means "never".
+	Columns map[string]time.Duration
 }

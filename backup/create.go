@@ -318,7 +318,9 @@ func (m *backupRun) describe(ctx context.Context, p *plan) error {
 			return coded.Errorf("", "%w %q is being restored from %s: finish the restore or drop the table before the backup",
 				ErrTable, t.Name, t.Restoring.Source)
 		}
-		head.Tables = append(head.Tables, Table{ID: t.Id, Name: t.Name, SplitKeys: t.SplitKeys})
+		head.Tables = append(head.Tables, Table{
+			ID: t.Id, Name: t.Name, SplitKeys: t.SplitKeys, Expiry: expiryOf(t.Expiry),
+		})
 		if p.Ranges, err = m.ranges(ctx, p.Ranges, t.Id); err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
@@ -75,6 +76,42 @@ type Table struct {
 	// Grants are empty for a table open to all clients, and null in backups of earlier builds,
 	// which ignore them.
 	Grants []Grant `json:"grants"`
+	// Expiry is the table's expiry; nil if its cells do not expire.
+	Expiry *Expiry `json:"expiry,omitempty"`
+}
+
+// Expiry is the age in milliseconds at which cells of a table expire; 0 means "never".
+type Expiry struct {
+	After   uint64         `json:"after_ms,omitempty"` // of the columns that are not listed
+	Columns []ColumnExpiry `json:"columns,omitempty"`
+}
+
+// ColumnExpiry is the expiry of one column.
+type ColumnExpiry struct {
+	Column []byte `json:"column"`
+	After  uint64 `json:"after_ms"`
+}
+
+func expiryOf(m *pb.TableExpiry) *Expiry {
+	if m == nil {
+		return nil
+	}
+	e := &Expiry{After: m.AfterMs}
+	for _, c := range m.Columns {
+		e.Columns = append(e.Columns, ColumnExpiry{c.Column, c.AfterMs})
+	}
+	return e
+}
+
+func (e *Expiry) message() *pb.TableExpiry {
+	if e == nil {
+		return nil
+	}
+	m := &pb.TableExpiry{AfterMs: e.After}
+	for _, c := range e.Columns {
+		m.Columns = append(m.Columns, &pb.ColumnExpiry{Column: c.Column, AfterMs: c.After})
+	}
+	return m
 }
 
 // Range is a range of rows of one table, copied by one worker.

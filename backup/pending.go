@@ -222,17 +222,21 @@ func (r *restoreRun) withPending() *Manifest {
 	return r.chain[i]
 }
 
-// allowed returns an error if timers must be restored and some nodes may run a build that drops
-// them.
+// allowed returns an error if timers or an expiry must be restored and some nodes may run a build
+// that drops them.
 func (r *restoreRun) allowed(ctx context.Context) error {
-	if len(r.withPending().Pending) == 0 {
+	timers, expiry := len(r.withPending().Pending) > 0, len(r.result.Expiring) > 0
+	if !timers && !expiry {
 		return nil
 	}
 	policy, err := r.client.Admin().ClusterPolicy(ctx, &pb.ClusterPolicyRequest{})
 	if err != nil {
 		return coded.Errorf("", "backup: read the cluster's policy: %w", err)
 	}
-	if agreed := wire.Agreed(policy.GetPolicy().GetAgreed()); agreed.Active < version.Pending.Since {
+	if err := wire.ExpiryActive(policy.GetPolicy()); err != nil && expiry {
+		return coded.Errorf("", "backup: %w; NoExpiry restores the tables without it", err)
+	}
+	if agreed := wire.Agreed(policy.GetPolicy().GetAgreed()); timers && agreed.Active < version.Pending.Since {
 		return coded.Errorf("", "backup: %w", version.NotActive(version.Pending, agreed))
 	}
 	return nil

@@ -41,6 +41,8 @@ type RestoreOptions struct {
 	// Notify finally marks observed cells whose last change their observers had not processed at
 	// At, so that they run. Without it an observer runs only when a cell changes again.
 	Notify bool
+	// NoExpiry restores tables without their expiry, so that cells which are too old by now stay.
+	NoExpiry bool
 }
 
 // Restored is the result of Restore.
@@ -54,9 +56,12 @@ type Restored struct {
 	// backup does not contain; they are open to all clients.
 	Granted   []TableGrants
 	Ungranted []string
-	Records   int64
-	Pending   int64 // timers set for timers and weak notifications of the backup
-	Notified  int64
+	// Expiring are the tables that were restored with an expiry: cells that are too old by now are
+	// deleted soon.
+	Expiring []string
+	Records  int64
+	Pending  int64 // timers set for timers and weak notifications of the backup
+	Notified int64
 }
 
 // Restore writes the state at a timestamp into empty or new tables. It resumes an interrupted
@@ -203,6 +208,12 @@ func (r *restoreRun) choose() error {
 		}
 		to = cmp.Or(to, t.Name)
 		x := target{Table: t, to: to}
+		if r.options.NoExpiry {
+			x.Expiry = nil
+		}
+		if x.Expiry != nil {
+			r.result.Expiring = append(r.result.Expiring, to)
+		}
 		// The first backup of the chain that contains it.
 		i := slices.IndexFunc(r.chain, func(m *Manifest) bool { return m.has(t.ID) })
 		x.chain = r.chain[i:]
@@ -366,7 +377,7 @@ func (r *restoreRun) begin(ctx context.Context) error {
 			n := min(len(keys), splitsAtOnce)
 			last = n == 0
 			answer, err := r.table(ctx, &pb.RestoreTableRequest{
-				Name: t.to, Mark: r.mark, SplitKeys: keys[:n],
+				Name: t.to, Mark: r.mark, SplitKeys: keys[:n], Expiry: t.Expiry.message(),
 			})
 			if err != nil {
 				return err

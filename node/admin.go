@@ -71,6 +71,9 @@ func (n *adminNode) Restore(ctx context.Context, records []mvcc.RestoredCell) er
 // WakeBackups implements admin.Node.
 func (n *adminNode) WakeBackups() { n.jobs.WakeArchiver() }
 
+// WakeExpiry implements admin.Node.
+func (n *adminNode) WakeExpiry() { n.jobs.WakeExpiry() }
+
 // WakeBackfills implements admin.Node.
 func (n *adminNode) WakeBackfills() { n.observers.WakeBackfills() }
 

@@ -99,6 +99,7 @@ func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusRespo
 	}
 	// From the tablets' answers above.
 	out.History = s.history(out.Tablets)
+	out.Expiry = s.jobs.Expiry()
 	s.disk(out)
 	out.PolicyDiffers, out.MaxTablets = s.policy.Overruled(), s.policy.Now().GetSplitMaxTablets()
 	return out, asker.Err()

@@ -47,7 +47,7 @@ func (s *Service) RestoreTable(ctx context.Context,
 	for i, k := range req.SplitKeys {
 		keys[i] = string(k)
 	}
-	id, resumed, err := s.cfg.Restores.Begin(ctx, req.Name, keys, mark)
+	id, resumed, err := s.cfg.Restores.Begin(ctx, req.Name, keys, req.Expiry, mark)
 	if err == nil && len(keys) == 0 {
 		// Later than the timestamp of any transaction that has seen the table without the mark.
 		if now, err = s.cfg.Node.Timestamp(ctx); err == nil {

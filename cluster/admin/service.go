@@ -73,6 +73,9 @@ type Node interface {
 	// WakeBackups makes this node check for due backups, if it leads meta. Without it that
 	// follows within seconds.
 	WakeBackups()
+	// WakeExpiry makes this node read the tables' expiry, if it leads meta. Without it that follows
+	// within seconds.
+	WakeExpiry()
 	// WakeBackfills makes the node that leads meta check for back-fills soon. It is a hint.
 	WakeBackfills()
 	// ApplyCatalogue returns when every live node has applied the newest catalogue and policy.

@@ -37,7 +37,13 @@ const (
 // record once a tablet starts at each key. It may be repeated after any failure.
 func (s *Schema) CreateTable(ctx context.Context, name string,
 	splitKeys []string) (*pb.Table, error) {
-	req := &pb.CreateTableRequest{Name: name}
+	return s.CreateExpiring(ctx, name, splitKeys, nil)
+}
+
+// CreateExpiring is CreateTable with the expiry of a new table. An existing one keeps its own.
+func (s *Schema) CreateExpiring(ctx context.Context, name string, splitKeys []string,
+	expiry *pb.TableExpiry) (*pb.Table, error) {
+	req := &pb.CreateTableRequest{Name: name, Expiry: expiry}
 	for _, key := range splitKeys {
 		req.SplitKeys = append(req.SplitKeys, wire.Bytes(key))
 	}
@@ -57,6 +63,9 @@ func (s *Schema) CreateTableStep(ctx context.Context,
 	if name := req.GetName(); name == "" || len(name) > maxTableName {
 		return nil, refuse(pb.Error_CODE_INVALID, "a table's name has 1 to %d bytes, not %d",
 			maxTableName, len(name))
+	}
+	if err := checkExpiry(req.GetExpiry()); err != nil {
+		return nil, err
 	}
 	if n := len(req.GetSplitKeys()); n > maxSplitKeys {
 		return nil, refuse(pb.Error_CODE_TOO_LARGE,
@@ -133,6 +142,9 @@ func (s *Schema) createTable(ctx context.Context, req *pb.CreateTableRequest) (*
 	} else if id, _, err = s.counted(ctx, rowNextTable, uint64(mvcc.FirstUserTable), 1); err != nil {
 		return nil, err
 	}
+	if err := s.allowExpiry(ctx, req.Expiry); err != nil {
+		return nil, err
+	}
 	keys := keysOf(req.SplitKeys)
 	if err := s.room(ctx, req.Owner, uint32(id), append([]string{""}, keys...)...); err != nil {
 		return nil, err
@@ -140,7 +152,9 @@ func (s *Schema) createTable(ctx context.Context, req *pb.CreateTableRequest) (*
 	if reserved, err = s.reserveTable(ctx, req.Name); err != nil {
 		return nil, err
 	}
-	t := &pb.Table{Id: binary.BigEndian.Uint32(reserved), Name: req.Name, Owner: req.Owner}
+	t := &pb.Table{
+		Id: binary.BigEndian.Uint32(reserved), Name: req.Name, Owner: req.Owner, Expiry: req.Expiry,
+	}
 	for _, key := range keys {
 		t.PendingSplitKeys = append(t.PendingSplitKeys, wire.Bytes(key))
 	}

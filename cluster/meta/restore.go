@@ -27,10 +27,10 @@ type Restores struct{ schema *Schema }
 
 // Begin marks a table as being restored, creating it if necessary, and waits until every tablet
 // has the mark. It returns the table's id and whether it already had the mark. The caller must
-// ensure that a table without a mark is empty.
+// ensure that a table without a mark is empty. The expiry is that of a new table.
 func (r *Restores) Begin(ctx context.Context, name string, splitKeys []string,
-	mark *pb.RestoreMark) (id uint32, resumed bool, err error) {
-	if _, err := r.schema.CreateTable(ctx, name, splitKeys); err != nil {
+	expiry *pb.TableExpiry, mark *pb.RestoreMark) (id uint32, resumed bool, err error) {
+	if _, err := r.schema.CreateExpiring(ctx, name, splitKeys, expiry); err != nil {
 		return 0, false, err
 	}
 	err = r.changeTable(ctx, name, func(c *pb.Catalogue, t *pb.Table) error {

@@ -167,7 +167,7 @@ var layers = []layer{
 		pb, "internal/connlimit", "internal/mvcc", "internal/pbjson", "internal/wire",
 	}},
 	{of: "node/telemetry", may: []string{
-		pb, "actors/lockd", "actors/observer", "actors/oracle", "actors/tablet",
+		pb, "actors/expirer", "actors/lockd", "actors/observer", "actors/oracle", "actors/tablet",
 		"actors/tablet/replicas", "actors/tablet/snapshot", "actors/tablet/writers", "actors/timers",
 		"cluster", "cluster/admin", "cluster/peer", "cluster/remoting", "cluster/route",
 		"internal/exposition", "internal/httpd", "internal/metrics", "internal/mvcc",
@@ -216,7 +216,7 @@ var layers = []layer{
 		root, pb, "internal/cli/...", "internal/coded", "internal/policy", "internal/rpc", "internal/txn", "internal/version", "node/config",
 	}},
 	{of: "node/leaderjobs", may: []string{
-		pb, "actors/archiver", "actors/backfill", "actors/collector", "actors/merger",
+		pb, "actors/archiver", "actors/backfill", "actors/collector", "actors/expirer", "actors/merger",
 		"actors/oracle", "actors/placement", "actors/splitter", "actors/timers", "backup", "cluster",
 		"cluster/meta", "cluster/route", "internal/mvcc", "internal/policy", "internal/txn",
 		"internal/version", "node/config",

@@ -169,6 +169,7 @@ var evilLines = [][]string{
 	{"get", evilName, "none" + evilRow}, {"scan", evilName},
 	{"scan", evilName, "--at", evilName}, {"set", evilName, evilRow, evilRow, evilRow},
 	{"delete", evilName, evilRow, evilRow}, {"column", "delete", evilName, evilRow, "--yes"},
+	{"table", "set", evilName, "--expire-after", evilRow + "=30d"}, {"table", "set", evilName, "--expire-after", evilRow},
 	{"backup", "create", "@" + strings.ReplaceAll(evilName, "/", ""), "--table", evilName},
 	{"backup", "ls", "@" + strings.ReplaceAll(evilName, "/", "")},
 	{"backup", "verify", "@" + strings.ReplaceAll(evilName, "/", ""), evilName},

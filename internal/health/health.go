@@ -41,6 +41,7 @@ const (
 	HistoryHeld         = "history-held"         // a reader holds old versions
 	BackupHeld          = "backup-held"          // a backup's next increment holds old versions
 	BackupLate          = "backup-late"          // scheduled backups fail or are late
+	ExpiryLate          = "expiry-late"          // expired cells are not deleted
 	RestoreUnfinished   = "restore-unfinished"   // a half-restored table that no process restores
 	LockOld             = "lock-old"             // a lock that nobody has resolved
 	ObserverUnlinked    = "observer-unlinked"    // work waits, but no process runs the observer
@@ -63,7 +64,7 @@ func Kinds() []string {
 		NodeAway, NodeSilent, NodeUnregistered, DrainBlocked, WritesRefused, DiskLow, StoreDamaged,
 		ReplicaFailed, OldCopy, ClockOff, CertificateEnding, CertificateMismatch, RevokedDiffer,
 		RolelessClient, VersionsMixed, UpgradeOpen, SettingsDiffer, MetaSilent, NoQuorum, NoLeader,
-		TabletsMany, NoSpare, PlacementBlocked, HistoryHeld, BackupHeld, BackupLate, RestoreUnfinished,
+		TabletsMany, NoSpare, PlacementBlocked, HistoryHeld, BackupHeld, BackupLate, ExpiryLate, RestoreUnfinished,
 		LockOld, ObserverUnlinked, ObserverPaused, ObserverBehind, ObserverParked, ObserverStuck,
 		ObserverContended, ObserverUnserved, ObserverOutside, ObserverRepeating, ObserverLoop, Unverified,
 	}
@@ -90,6 +91,8 @@ const (
 	leaderless = 3 * time.Second
 	// oldHold is the age of a hold on old versions that is reported.
 	oldHold = time.Hour
+	// lateExpiry is the lag of expiry, beyond the time between two searches, that is reported.
+	lateExpiry = 10 * time.Minute
 	// manyTablets is the reported share of the policy's limit on tablets.
 	manyTablets = 0.8
 	// maxNamed bounds the tablets or nodes that one sentence names.
@@ -105,6 +108,7 @@ func Thresholds() map[string]float64 {
 		"percolator_tablets_leaderless_longest_seconds": leaderless.Seconds(),
 		"percolator_clock_offset_seconds":               clockWarn.Seconds(),
 		"percolator_tablets_limit_ratio":                manyTablets,
+		"percolator_expiry_excess_lag_seconds":          lateExpiry.Seconds(),
 	}
 }
 
@@ -146,6 +150,7 @@ func Examine(status *pb.ClusterStatusResponse,
 	e.history()
 	e.restores()
 	e.schedules()
+	e.expiry()
 	e.recoveries()
 	e.locks()
 	for _, o := range status.GetObservers() {

@@ -299,6 +299,12 @@ func clusterKinds() []kindCase {
 				{Name: "nightly", SuccessUnixMs: now, EveryMs: 3600_000, PruneError: "denied"},
 			}
 		}, "backup schedule nightly", "removed: denied.", 1},
+		{ExpiryLate, warning, func(r *pb.ClusterStatusResponse) {
+			r.Nodes[0].Status.Expiry = &pb.ExpiryStatus{Rules: []*pb.ExpiryRule{
+				{TableName: "events", Others: true, LagMs: 4200_000, ToleratedMs: 3600_000},
+				{TableName: "events", Column: []byte("ip"), LagMs: 4200_001, ToleratedMs: 3600_000, Error: "no quorum"},
+			}}
+		}, "table events", "column ip have been due for 1h10m: no quorum.", 1},
 		{SettingsDiffer, info, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[1].Status.PolicyDiffers = []string{"--replicas 5"}
 		}, "node 2", "--replicas 5", 1},

@@ -85,6 +85,7 @@ var calls = map[string]access{
 	// It changes nothing, but reads the whole tablet on each replica.
 	pb.Admin_VerifyTablet_FullMethodName:   {role: certs.Operator},
 	pb.Admin_RestoreTable_FullMethodName:   {role: certs.Operator},
+	pb.Admin_SetTableExpiry_FullMethodName: {role: certs.Operator},
 	pb.Admin_FinishRecovery_FullMethodName: {role: certs.Operator},
 	pb.Admin_RestoreCells_FullMethodName:   {role: certs.Operator, quiet: true},
 	// A reader of all tables may report the progress of its export, and hold history for the

@@ -31,7 +31,7 @@ var leastRoles = map[string]certs.Role{
 
 	"ControlObserver": certs.Operator, "Nodes": certs.Reader, "DrainNode": certs.Operator,
 	"MoveTablet": certs.Operator, "MergeTablets": certs.Operator, "DescribeTablet": certs.Reader, "VerifyTablet": certs.Operator,
-	"ForgetNode": certs.Operator, "RestoreTable": certs.Operator, "RestoreCells": certs.Operator,
+	"ForgetNode": certs.Operator, "RestoreTable": certs.Operator, "SetTableExpiry": certs.Operator, "RestoreCells": certs.Operator,
 	"ClusterStatus": certs.Reader, "ReportJob": certs.Reader, "SetLogLevel": certs.Operator,
 	"DescribeProcess": certs.Operator,
 	"CreateToken":     certs.Operator, "Tokens": certs.Operator, "RevokeToken": certs.Operator,

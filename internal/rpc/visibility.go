@@ -295,6 +295,11 @@ func (h visibilityFilter) status(s *pb.NodeStatusResponse, subjects map[string]b
 		return unnamed[name] || subjects["observer "+name]
 	})
 	s.Jobs = h.jobs(s.Jobs, subjects)
+	if s.Expiry != nil {
+		s.Expiry.Rules = slices.DeleteFunc(s.Expiry.Rules, func(r *pb.ExpiryRule) bool {
+			return h.has(mvcc.TableID(r.Table))
+		})
+	}
 }
 
 // observers removes the observers of hidden tables, and adds them to subjects unless it is

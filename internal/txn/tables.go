@@ -123,6 +123,12 @@ func (m *meta) Tables(ctx context.Context) ([]*pb.Table, error) {
 
 // CreateTable creates a table, or adds split keys to one that exists.
 func (m *meta) CreateTable(ctx context.Context, name string, splitKeys []string) error {
+	return m.createWith(ctx, name, splitKeys, nil)
+}
+
+// createWith is CreateTable with the expiry of a new table.
+func (m *meta) createWith(ctx context.Context, name string, splitKeys []string,
+	expiry *pb.TableExpiry) error {
 	if name == "" || len(name) > maxTableName || !utf8.ValidString(name) {
 		return Invalid("table name %q is not 1 to %d bytes of UTF-8", name, maxTableName)
 	}
@@ -134,7 +140,7 @@ func (m *meta) CreateTable(ctx context.Context, name string, splitKeys []string)
 			return &LimitError{Limit: "split key", Size: len(k), Max: m.cfg.Limits.Row}
 		}
 	}
-	req := &pb.CreateTableRequest{Name: name, Stepwise: true}
+	req := &pb.CreateTableRequest{Name: name, Stepwise: true, Expiry: expiry}
 	for _, k := range splitKeys {
 		req.SplitKeys = append(req.SplitKeys, wire.Bytes(k))
 	}

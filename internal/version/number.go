@@ -72,11 +72,15 @@ var Named = Feature{"the release's name in VERSION", 5}
 // one has yet to see.
 var SeveralObservers = Feature{"several observers of one column", 6}
 
+// Expiry is the expiry of cells by age, in the record of a table. A node without it creates the
+// table without expiry, and deletes nothing while it leads meta.
+var Expiry = Feature{"expiry by age", 6}
+
 // Features returns all features, oldest first. A new feature gets the next number, or the
 // newest one while no release supports that.
 func Features() []Feature {
 	return []Feature{
-		Backups, Batches, Locks, Origins, Timers, Merges, Pending, Named, SeveralObservers,
+		Backups, Batches, Locks, Origins, Timers, Merges, Pending, Named, SeveralObservers, Expiry,
 	}
 }
 

@@ -152,7 +152,11 @@ func (r *registration) tables(ctx context.Context) (map[string]mvcc.TableID, err
 		ctx = half
 	}
 	for _, spec := range missing {
-		t, err := r.schema.CreateTable(ctx, spec.Name, spec.SplitKeys)
+		expiry, err := wire.ExpiryPB(spec.Expiry.After, spec.Expiry.Columns)
+		if err != nil {
+			return out, fmt.Errorf("hosting: table %q: %w", spec.Name, err)
+		}
+		t, err := r.schema.CreateExpiring(ctx, spec.Name, spec.SplitKeys, expiry)
 		if err != nil {
 			return out, fmt.Errorf("hosting: table %q: %w", spec.Name, err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/percolator-go/percolator/actors/archiver"
 	"github.com/percolator-go/percolator/actors/backfill"
 	"github.com/percolator-go/percolator/actors/collector"
+	"github.com/percolator-go/percolator/actors/expirer"
 	"github.com/percolator-go/percolator/actors/merger"
 	"github.com/percolator-go/percolator/actors/oracle"
 	"github.com/percolator-go/percolator/actors/placement"
@@ -54,8 +55,8 @@ type Config struct {
 }
 
 // Jobs are the jobs that run while this node leads meta: placement, collection of history, splits,
-// merges, back-fills, timers and backups. It owns the set of running jobs and their policy. One
-// goroutine calls Follow and End, which wait for jobs; any goroutine may wake a job or read its
+// merges, back-fills, timers, backups and expiry. It owns the set of running jobs and their policy.
+// One goroutine calls Follow and End, which wait for jobs; any goroutine may wake a job or read its
 // status. A job that did not end in time may still be in its turn while the node no longer leads;
 // none starts beside it.
 type Jobs struct {
@@ -63,6 +64,7 @@ type Jobs struct {
 	statuses *StatusCache
 	clocks   oracle.Offsets // as placement has measured them
 	timers   timers.Stats   // of all timers jobs of the process
+	expired  expirer.Stats  // of all expirers of the process
 
 	// The worker's own.
 	started bool
@@ -76,6 +78,7 @@ type Jobs struct {
 	splitter  *splitter.Splitter   // nil: tablets are not split from here
 	merger    *merger.Merger       // nil: nor merged
 	archiver  *archiver.Job        // nil: no backups are made from here
+	expirer   *expirer.Job         // nil: nothing is expired from here
 }
 
 // New returns Jobs of which none runs.
@@ -161,7 +164,7 @@ func (l *Jobs) start(ctx context.Context) (err error) {
 	// All are tried, so that the log names everything that cannot start. One that the
 	// policy or the configuration forbids returns nil and does not run.
 	err = errors.Join(l.startBackfills(), l.startCollector(), l.startSplitter(), l.startMerger(),
-		l.startPlacement(), l.startTimers(), l.startArchiver())
+		l.startPlacement(), l.startTimers(), l.startArchiver(), l.startExpirer())
 	if err != nil {
 		// Not under ctx, which may be what has ended.
 		ctx, cancel := context.WithTimeout(context.Background(), jobsTimeout)
@@ -185,7 +188,7 @@ func (l *Jobs) began(j job, set func()) {
 func (l *Jobs) End(ctx context.Context) error {
 	l.mu.Lock()
 	l.backfills, l.collector, l.placement = nil, nil, nil
-	l.splitter, l.merger, l.archiver = nil, nil, nil
+	l.splitter, l.merger, l.archiver, l.expirer = nil, nil, nil, nil
 	l.mu.Unlock()
 	l.started = false
 	var late []job

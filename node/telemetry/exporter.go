@@ -51,6 +51,7 @@ func (e *Exporter) Collect(out chan<- prometheus.Metric) {
 	e.collectHistory(out, status)
 	e.collectPlacement(out, status.Placement)
 	timersTable.send(out, e.Jobs.Timers())
+	e.collectExpiry(out)
 	e.collectBackups(out)
 	e.collectObservers(out, status.Observers)
 	e.collectCluster(out)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/percolator-go/percolator/actors/expirer"
 	"github.com/percolator-go/percolator/actors/timers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
@@ -105,6 +106,35 @@ var timersTable = table[*timers.Stats]{
 	gauge("timers_pending",
 		"Durable timers that wait, counted at most once a minute and up to 10,000. Only the node that leads meta exports a number.",
 		func(s *timers.Stats) float64 { return float64(s.Pending.Load()) }),
+}
+
+// expiry is the state of the expiry of cells. Its counters are those of all jobs of this process.
+type expiry struct {
+	*expirer.Stats
+	lag, excess time.Duration
+}
+
+var expiryTable = table[expiry]{
+	counter("expired_cells_total", "Cells deleted because they had reached their table's age of expiry.",
+		func(e expiry) uint64 { return e.Deleted.Load() }),
+	counter("expiry_passes_total", "Complete searches of a table for expired cells.",
+		func(e expiry) uint64 { return e.Passes.Load() }),
+	gauge("expiry_lag_seconds",
+		"How long the oldest expired cell has been due, at most. Only the node that leads meta exports a number.",
+		func(e expiry) float64 { return e.lag.Seconds() }),
+	gauge("expiry_excess_lag_seconds",
+		"By how much the lag of a rule exceeds the time between two searches, the worst of all rules. Only the node that leads meta exports a number.",
+		func(e expiry) float64 { return e.excess.Seconds() }),
+}
+
+// collectExpiry exports the state of the expiry.
+func (e *Exporter) collectExpiry(out chan<- prometheus.Metric) {
+	x := expiry{Stats: e.Jobs.Expired()}
+	for _, r := range e.Jobs.Expiry().GetRules() {
+		x.lag = max(x.lag, millis(int64(r.LagMs)))
+		x.excess = max(x.excess, millis(int64(r.LagMs)-int64(r.ToleratedMs)))
+	}
+	expiryTable.send(out, x)
 }
 
 // The schedules of backups, as the node that leads meta has last read them.

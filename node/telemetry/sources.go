@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/percolator-go/percolator/actors/expirer"
 	"github.com/percolator-go/percolator/actors/lockd"
 	"github.com/percolator-go/percolator/actors/observer"
 	"github.com/percolator-go/percolator/actors/oracle"
@@ -82,6 +83,9 @@ type Observers interface {
 // Jobs are the jobs of meta's leader.
 type Jobs interface {
 	Timers() *timers.Stats
+	Expired() *expirer.Stats
+	// Expiry returns the rules of expiry; nil if the job does not run here.
+	Expiry() *pb.ExpiryStatus
 	// Schedules returns the schedules of backups; nil if the archiver does not run here.
 	Schedules() []*pb.BackupSchedule
 	// Offsets returns the leads of the nodes' clocks at placement's last poll.

@@ -177,7 +177,7 @@ func (x BackfillRequest_Action) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BackfillRequest_Action.Descriptor instead.
 func (BackfillRequest_Action) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{38, 0}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{40, 0}
 }
 
 // Token allows the holder of its secret to log in to the console.
@@ -1883,6 +1883,102 @@ func (x *Finding) GetRemedy() string {
 	return ""
 }
 
+type SetTableExpiryRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`     // of the table
+	Id            uint32                 `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`        // of the table that is meant; another one that has the name by now is refused
+	Expiry        *TableExpiry           `protobuf:"bytes,3,opt,name=expiry,proto3" json:"expiry,omitempty"` // unset: nothing expires any more
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetTableExpiryRequest) Reset() {
+	*x = SetTableExpiryRequest{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetTableExpiryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetTableExpiryRequest) ProtoMessage() {}
+
+func (x *SetTableExpiryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetTableExpiryRequest.ProtoReflect.Descriptor instead.
+func (*SetTableExpiryRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *SetTableExpiryRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SetTableExpiryRequest) GetId() uint32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *SetTableExpiryRequest) GetExpiry() *TableExpiry {
+	if x != nil {
+		return x.Expiry
+	}
+	return nil
+}
+
+type SetTableExpiryResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetTableExpiryResponse) Reset() {
+	*x = SetTableExpiryResponse{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetTableExpiryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetTableExpiryResponse) ProtoMessage() {}
+
+func (x *SetTableExpiryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetTableExpiryResponse.ProtoReflect.Descriptor instead.
+func (*SetTableExpiryResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{33}
+}
+
 type RestoreTableRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // of the table; begin creates it, unless it exists and is empty, or is being restored with the same mark
@@ -1891,14 +1987,15 @@ type RestoreTableRequest struct {
 	SplitKeys [][]byte     `protobuf:"bytes,2,rep,name=split_keys,json=splitKeys,proto3" json:"split_keys,omitempty"`
 	Mark      *RestoreMark `protobuf:"bytes,3,opt,name=mark,proto3" json:"mark,omitempty"`
 	// Ends the restore: from then on reads below the present time are refused, and the table can be opened. Idempotent.
-	Finish        bool `protobuf:"varint,4,opt,name=finish,proto3" json:"finish,omitempty"`
+	Finish        bool         `protobuf:"varint,4,opt,name=finish,proto3" json:"finish,omitempty"`
+	Expiry        *TableExpiry `protobuf:"bytes,5,opt,name=expiry,proto3" json:"expiry,omitempty"` // begin: of a table that it creates
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RestoreTableRequest) Reset() {
 	*x = RestoreTableRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[32]
+	mi := &file_percolator_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1910,7 +2007,7 @@ func (x *RestoreTableRequest) String() string {
 func (*RestoreTableRequest) ProtoMessage() {}
 
 func (x *RestoreTableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[32]
+	mi := &file_percolator_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1923,7 +2020,7 @@ func (x *RestoreTableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreTableRequest.ProtoReflect.Descriptor instead.
 func (*RestoreTableRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RestoreTableRequest) GetName() string {
@@ -1954,6 +2051,13 @@ func (x *RestoreTableRequest) GetFinish() bool {
 	return false
 }
 
+func (x *RestoreTableRequest) GetExpiry() *TableExpiry {
+	if x != nil {
+		return x.Expiry
+	}
+	return nil
+}
+
 type RestoreTableResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TableId       uint32                 `protobuf:"varint,1,opt,name=table_id,json=tableId,proto3" json:"table_id,omitempty"`
@@ -1964,7 +2068,7 @@ type RestoreTableResponse struct {
 
 func (x *RestoreTableResponse) Reset() {
 	*x = RestoreTableResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[33]
+	mi := &file_percolator_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1976,7 +2080,7 @@ func (x *RestoreTableResponse) String() string {
 func (*RestoreTableResponse) ProtoMessage() {}
 
 func (x *RestoreTableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[33]
+	mi := &file_percolator_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1989,7 +2093,7 @@ func (x *RestoreTableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreTableResponse.ProtoReflect.Descriptor instead.
 func (*RestoreTableResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RestoreTableResponse) GetTableId() uint32 {
@@ -2018,7 +2122,7 @@ type RestoreCellsRequest struct {
 
 func (x *RestoreCellsRequest) Reset() {
 	*x = RestoreCellsRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[34]
+	mi := &file_percolator_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2030,7 +2134,7 @@ func (x *RestoreCellsRequest) String() string {
 func (*RestoreCellsRequest) ProtoMessage() {}
 
 func (x *RestoreCellsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[34]
+	mi := &file_percolator_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2043,7 +2147,7 @@ func (x *RestoreCellsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreCellsRequest.ProtoReflect.Descriptor instead.
 func (*RestoreCellsRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RestoreCellsRequest) GetName() string {
@@ -2082,7 +2186,7 @@ type RestoreCellsResponse struct {
 
 func (x *RestoreCellsResponse) Reset() {
 	*x = RestoreCellsResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[35]
+	mi := &file_percolator_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2094,7 +2198,7 @@ func (x *RestoreCellsResponse) String() string {
 func (*RestoreCellsResponse) ProtoMessage() {}
 
 func (x *RestoreCellsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[35]
+	mi := &file_percolator_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2107,7 +2211,7 @@ func (x *RestoreCellsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreCellsResponse.ProtoReflect.Descriptor instead.
 func (*RestoreCellsResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 type ControlObserverRequest struct {
@@ -2122,7 +2226,7 @@ type ControlObserverRequest struct {
 
 func (x *ControlObserverRequest) Reset() {
 	*x = ControlObserverRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[36]
+	mi := &file_percolator_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2134,7 +2238,7 @@ func (x *ControlObserverRequest) String() string {
 func (*ControlObserverRequest) ProtoMessage() {}
 
 func (x *ControlObserverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[36]
+	mi := &file_percolator_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2147,7 +2251,7 @@ func (x *ControlObserverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlObserverRequest.ProtoReflect.Descriptor instead.
 func (*ControlObserverRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ControlObserverRequest) GetName() string {
@@ -2187,7 +2291,7 @@ type ControlObserverResponse struct {
 
 func (x *ControlObserverResponse) Reset() {
 	*x = ControlObserverResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[37]
+	mi := &file_percolator_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2199,7 +2303,7 @@ func (x *ControlObserverResponse) String() string {
 func (*ControlObserverResponse) ProtoMessage() {}
 
 func (x *ControlObserverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[37]
+	mi := &file_percolator_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2212,7 +2316,7 @@ func (x *ControlObserverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlObserverResponse.ProtoReflect.Descriptor instead.
 func (*ControlObserverResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ControlObserverResponse) GetInfo() *ObserverInfo {
@@ -2232,7 +2336,7 @@ type BackfillRequest struct {
 
 func (x *BackfillRequest) Reset() {
 	*x = BackfillRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[38]
+	mi := &file_percolator_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2244,7 +2348,7 @@ func (x *BackfillRequest) String() string {
 func (*BackfillRequest) ProtoMessage() {}
 
 func (x *BackfillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[38]
+	mi := &file_percolator_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2257,7 +2361,7 @@ func (x *BackfillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillRequest.ProtoReflect.Descriptor instead.
 func (*BackfillRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *BackfillRequest) GetName() string {
@@ -2283,7 +2387,7 @@ type BackfillResponse struct {
 
 func (x *BackfillResponse) Reset() {
 	*x = BackfillResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[39]
+	mi := &file_percolator_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2295,7 +2399,7 @@ func (x *BackfillResponse) String() string {
 func (*BackfillResponse) ProtoMessage() {}
 
 func (x *BackfillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[39]
+	mi := &file_percolator_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2308,7 +2412,7 @@ func (x *BackfillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillResponse.ProtoReflect.Descriptor instead.
 func (*BackfillResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *BackfillResponse) GetBackfill() *Backfill {
@@ -2346,7 +2450,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[40]
+	mi := &file_percolator_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2358,7 +2462,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[40]
+	mi := &file_percolator_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2371,7 +2475,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Node) GetNodeId() uint64 {
@@ -2516,7 +2620,7 @@ type NodesRequest struct {
 
 func (x *NodesRequest) Reset() {
 	*x = NodesRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[41]
+	mi := &file_percolator_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2528,7 +2632,7 @@ func (x *NodesRequest) String() string {
 func (*NodesRequest) ProtoMessage() {}
 
 func (x *NodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[41]
+	mi := &file_percolator_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2541,7 +2645,7 @@ func (x *NodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesRequest.ProtoReflect.Descriptor instead.
 func (*NodesRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *NodesRequest) GetLeaders() bool {
@@ -2565,7 +2669,7 @@ type NodesResponse struct {
 
 func (x *NodesResponse) Reset() {
 	*x = NodesResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[42]
+	mi := &file_percolator_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2577,7 +2681,7 @@ func (x *NodesResponse) String() string {
 func (*NodesResponse) ProtoMessage() {}
 
 func (x *NodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[42]
+	mi := &file_percolator_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2590,7 +2694,7 @@ func (x *NodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesResponse.ProtoReflect.Descriptor instead.
 func (*NodesResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *NodesResponse) GetNodes() []*Node {
@@ -2632,7 +2736,7 @@ type TabletLeader struct {
 
 func (x *TabletLeader) Reset() {
 	*x = TabletLeader{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[43]
+	mi := &file_percolator_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2644,7 +2748,7 @@ func (x *TabletLeader) String() string {
 func (*TabletLeader) ProtoMessage() {}
 
 func (x *TabletLeader) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[43]
+	mi := &file_percolator_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2657,7 +2761,7 @@ func (x *TabletLeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletLeader.ProtoReflect.Descriptor instead.
 func (*TabletLeader) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *TabletLeader) GetTabletId() uint64 {
@@ -2685,7 +2789,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[44]
+	mi := &file_percolator_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2697,7 +2801,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[44]
+	mi := &file_percolator_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2710,7 +2814,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *DrainNodeRequest) GetNodeId() uint64 {
@@ -2736,7 +2840,7 @@ type DrainNodeResponse struct {
 
 func (x *DrainNodeResponse) Reset() {
 	*x = DrainNodeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[45]
+	mi := &file_percolator_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2748,7 +2852,7 @@ func (x *DrainNodeResponse) String() string {
 func (*DrainNodeResponse) ProtoMessage() {}
 
 func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[45]
+	mi := &file_percolator_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2761,7 +2865,7 @@ func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
 func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{45}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *DrainNodeResponse) GetNode() *Node {
@@ -2784,7 +2888,7 @@ type MoveTabletRequest struct {
 
 func (x *MoveTabletRequest) Reset() {
 	*x = MoveTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[46]
+	mi := &file_percolator_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2796,7 +2900,7 @@ func (x *MoveTabletRequest) String() string {
 func (*MoveTabletRequest) ProtoMessage() {}
 
 func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[46]
+	mi := &file_percolator_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2809,7 +2913,7 @@ func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTabletRequest.ProtoReflect.Descriptor instead.
 func (*MoveTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{46}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *MoveTabletRequest) GetTabletId() uint64 {
@@ -2849,7 +2953,7 @@ type MoveTabletResponse struct {
 
 func (x *MoveTabletResponse) Reset() {
 	*x = MoveTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[47]
+	mi := &file_percolator_v1_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2861,7 +2965,7 @@ func (x *MoveTabletResponse) String() string {
 func (*MoveTabletResponse) ProtoMessage() {}
 
 func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[47]
+	mi := &file_percolator_v1_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2874,7 +2978,7 @@ func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTabletResponse.ProtoReflect.Descriptor instead.
 func (*MoveTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{47}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *MoveTabletResponse) GetTablet() *TabletDescriptor {
@@ -2894,7 +2998,7 @@ type MergeTabletsRequest struct {
 
 func (x *MergeTabletsRequest) Reset() {
 	*x = MergeTabletsRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[48]
+	mi := &file_percolator_v1_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2906,7 +3010,7 @@ func (x *MergeTabletsRequest) String() string {
 func (*MergeTabletsRequest) ProtoMessage() {}
 
 func (x *MergeTabletsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[48]
+	mi := &file_percolator_v1_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2919,7 +3023,7 @@ func (x *MergeTabletsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeTabletsRequest.ProtoReflect.Descriptor instead.
 func (*MergeTabletsRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{48}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *MergeTabletsRequest) GetTable() string {
@@ -2945,7 +3049,7 @@ type MergeTabletsResponse struct {
 
 func (x *MergeTabletsResponse) Reset() {
 	*x = MergeTabletsResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[49]
+	mi := &file_percolator_v1_admin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2957,7 +3061,7 @@ func (x *MergeTabletsResponse) String() string {
 func (*MergeTabletsResponse) ProtoMessage() {}
 
 func (x *MergeTabletsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[49]
+	mi := &file_percolator_v1_admin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2970,7 +3074,7 @@ func (x *MergeTabletsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeTabletsResponse.ProtoReflect.Descriptor instead.
 func (*MergeTabletsResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{49}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *MergeTabletsResponse) GetTablet() *TabletDescriptor {
@@ -2989,7 +3093,7 @@ type DescribeTabletRequest struct {
 
 func (x *DescribeTabletRequest) Reset() {
 	*x = DescribeTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[50]
+	mi := &file_percolator_v1_admin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3001,7 +3105,7 @@ func (x *DescribeTabletRequest) String() string {
 func (*DescribeTabletRequest) ProtoMessage() {}
 
 func (x *DescribeTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[50]
+	mi := &file_percolator_v1_admin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3014,7 +3118,7 @@ func (x *DescribeTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTabletRequest.ProtoReflect.Descriptor instead.
 func (*DescribeTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{50}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *DescribeTabletRequest) GetTabletId() uint64 {
@@ -3034,7 +3138,7 @@ type DescribeTabletResponse struct {
 
 func (x *DescribeTabletResponse) Reset() {
 	*x = DescribeTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[51]
+	mi := &file_percolator_v1_admin_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3046,7 +3150,7 @@ func (x *DescribeTabletResponse) String() string {
 func (*DescribeTabletResponse) ProtoMessage() {}
 
 func (x *DescribeTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[51]
+	mi := &file_percolator_v1_admin_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3059,7 +3163,7 @@ func (x *DescribeTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTabletResponse.ProtoReflect.Descriptor instead.
 func (*DescribeTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{51}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *DescribeTabletResponse) GetTablet() *TabletDescriptor {
@@ -3087,7 +3191,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[52]
+	mi := &file_percolator_v1_admin_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3099,7 +3203,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[52]
+	mi := &file_percolator_v1_admin_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3112,7 +3216,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{52}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ReplicaStatus) GetNodeId() uint64 {
@@ -3146,7 +3250,7 @@ type VerifyTabletRequest struct {
 
 func (x *VerifyTabletRequest) Reset() {
 	*x = VerifyTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[53]
+	mi := &file_percolator_v1_admin_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3158,7 +3262,7 @@ func (x *VerifyTabletRequest) String() string {
 func (*VerifyTabletRequest) ProtoMessage() {}
 
 func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[53]
+	mi := &file_percolator_v1_admin_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3171,7 +3275,7 @@ func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletRequest.ProtoReflect.Descriptor instead.
 func (*VerifyTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{53}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *VerifyTabletRequest) GetTabletId() uint64 {
@@ -3191,7 +3295,7 @@ type VerifyTabletResponse struct {
 
 func (x *VerifyTabletResponse) Reset() {
 	*x = VerifyTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[54]
+	mi := &file_percolator_v1_admin_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3203,7 +3307,7 @@ func (x *VerifyTabletResponse) String() string {
 func (*VerifyTabletResponse) ProtoMessage() {}
 
 func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[54]
+	mi := &file_percolator_v1_admin_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3216,7 +3320,7 @@ func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletResponse.ProtoReflect.Descriptor instead.
 func (*VerifyTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{54}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *VerifyTabletResponse) GetReplicas() []*ReplicaChecksum {
@@ -3244,7 +3348,7 @@ type ReplicaChecksum struct {
 
 func (x *ReplicaChecksum) Reset() {
 	*x = ReplicaChecksum{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[55]
+	mi := &file_percolator_v1_admin_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3256,7 +3360,7 @@ func (x *ReplicaChecksum) String() string {
 func (*ReplicaChecksum) ProtoMessage() {}
 
 func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[55]
+	mi := &file_percolator_v1_admin_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3269,7 +3373,7 @@ func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaChecksum.ProtoReflect.Descriptor instead.
 func (*ReplicaChecksum) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{55}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ReplicaChecksum) GetNodeId() uint64 {
@@ -3322,7 +3426,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[56]
+	mi := &file_percolator_v1_admin_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3334,7 +3438,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[56]
+	mi := &file_percolator_v1_admin_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3347,7 +3451,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{56}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Policy) GetVersion() uint64 {
@@ -3485,7 +3589,7 @@ type ClusterPolicyRequest struct {
 
 func (x *ClusterPolicyRequest) Reset() {
 	*x = ClusterPolicyRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[57]
+	mi := &file_percolator_v1_admin_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3497,7 +3601,7 @@ func (x *ClusterPolicyRequest) String() string {
 func (*ClusterPolicyRequest) ProtoMessage() {}
 
 func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[57]
+	mi := &file_percolator_v1_admin_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3510,7 +3614,7 @@ func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicyRequest.ProtoReflect.Descriptor instead.
 func (*ClusterPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{57}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ClusterPolicyRequest) GetSet() *Policy {
@@ -3530,7 +3634,7 @@ type ClusterPolicyResponse struct {
 
 func (x *ClusterPolicyResponse) Reset() {
 	*x = ClusterPolicyResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[58]
+	mi := &file_percolator_v1_admin_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3542,7 +3646,7 @@ func (x *ClusterPolicyResponse) String() string {
 func (*ClusterPolicyResponse) ProtoMessage() {}
 
 func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[58]
+	mi := &file_percolator_v1_admin_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3555,7 +3659,7 @@ func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicyResponse.ProtoReflect.Descriptor instead.
 func (*ClusterPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{58}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ClusterPolicyResponse) GetPolicy() *Policy {
@@ -3584,7 +3688,7 @@ type HoldBackupRequest struct {
 
 func (x *HoldBackupRequest) Reset() {
 	*x = HoldBackupRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[59]
+	mi := &file_percolator_v1_admin_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3596,7 +3700,7 @@ func (x *HoldBackupRequest) String() string {
 func (*HoldBackupRequest) ProtoMessage() {}
 
 func (x *HoldBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[59]
+	mi := &file_percolator_v1_admin_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3609,7 +3713,7 @@ func (x *HoldBackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldBackupRequest.ProtoReflect.Descriptor instead.
 func (*HoldBackupRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{59}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *HoldBackupRequest) GetHold() *BackupHold {
@@ -3635,7 +3739,7 @@ type HoldBackupResponse struct {
 
 func (x *HoldBackupResponse) Reset() {
 	*x = HoldBackupResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[60]
+	mi := &file_percolator_v1_admin_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3647,7 +3751,7 @@ func (x *HoldBackupResponse) String() string {
 func (*HoldBackupResponse) ProtoMessage() {}
 
 func (x *HoldBackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[60]
+	mi := &file_percolator_v1_admin_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3660,7 +3764,7 @@ func (x *HoldBackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldBackupResponse.ProtoReflect.Descriptor instead.
 func (*HoldBackupResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{60}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *HoldBackupResponse) GetBound() uint64 {
@@ -3683,7 +3787,7 @@ type PendingNotification struct {
 
 func (x *PendingNotification) Reset() {
 	*x = PendingNotification{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[61]
+	mi := &file_percolator_v1_admin_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3695,7 +3799,7 @@ func (x *PendingNotification) String() string {
 func (*PendingNotification) ProtoMessage() {}
 
 func (x *PendingNotification) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[61]
+	mi := &file_percolator_v1_admin_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3708,7 +3812,7 @@ func (x *PendingNotification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingNotification.ProtoReflect.Descriptor instead.
 func (*PendingNotification) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{61}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *PendingNotification) GetTable() uint32 {
@@ -3751,7 +3855,7 @@ type PendingNotificationsRequest struct {
 
 func (x *PendingNotificationsRequest) Reset() {
 	*x = PendingNotificationsRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[62]
+	mi := &file_percolator_v1_admin_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3763,7 +3867,7 @@ func (x *PendingNotificationsRequest) String() string {
 func (*PendingNotificationsRequest) ProtoMessage() {}
 
 func (x *PendingNotificationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[62]
+	mi := &file_percolator_v1_admin_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3776,7 +3880,7 @@ func (x *PendingNotificationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingNotificationsRequest.ProtoReflect.Descriptor instead.
 func (*PendingNotificationsRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{62}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *PendingNotificationsRequest) GetAt() uint64 {
@@ -3817,7 +3921,7 @@ type PendingNotificationsResponse struct {
 
 func (x *PendingNotificationsResponse) Reset() {
 	*x = PendingNotificationsResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[63]
+	mi := &file_percolator_v1_admin_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3829,7 +3933,7 @@ func (x *PendingNotificationsResponse) String() string {
 func (*PendingNotificationsResponse) ProtoMessage() {}
 
 func (x *PendingNotificationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[63]
+	mi := &file_percolator_v1_admin_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3842,7 +3946,7 @@ func (x *PendingNotificationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingNotificationsResponse.ProtoReflect.Descriptor instead.
 func (*PendingNotificationsResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{63}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *PendingNotificationsResponse) GetPending() []*PendingNotification {
@@ -3884,7 +3988,7 @@ type BackupSchedule struct {
 
 func (x *BackupSchedule) Reset() {
 	*x = BackupSchedule{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[64]
+	mi := &file_percolator_v1_admin_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3896,7 +4000,7 @@ func (x *BackupSchedule) String() string {
 func (*BackupSchedule) ProtoMessage() {}
 
 func (x *BackupSchedule) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[64]
+	mi := &file_percolator_v1_admin_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3909,7 +4013,7 @@ func (x *BackupSchedule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupSchedule.ProtoReflect.Descriptor instead.
 func (*BackupSchedule) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{64}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *BackupSchedule) GetName() string {
@@ -4026,7 +4130,7 @@ type BackupScheduleRecord struct {
 
 func (x *BackupScheduleRecord) Reset() {
 	*x = BackupScheduleRecord{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[65]
+	mi := &file_percolator_v1_admin_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4038,7 +4142,7 @@ func (x *BackupScheduleRecord) String() string {
 func (*BackupScheduleRecord) ProtoMessage() {}
 
 func (x *BackupScheduleRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[65]
+	mi := &file_percolator_v1_admin_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4051,7 +4155,7 @@ func (x *BackupScheduleRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupScheduleRecord.ProtoReflect.Descriptor instead.
 func (*BackupScheduleRecord) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{65}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *BackupScheduleRecord) GetSchedules() []*BackupSchedule {
@@ -4072,7 +4176,7 @@ type BackupSchedulesRequest struct {
 
 func (x *BackupSchedulesRequest) Reset() {
 	*x = BackupSchedulesRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[66]
+	mi := &file_percolator_v1_admin_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4084,7 +4188,7 @@ func (x *BackupSchedulesRequest) String() string {
 func (*BackupSchedulesRequest) ProtoMessage() {}
 
 func (x *BackupSchedulesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[66]
+	mi := &file_percolator_v1_admin_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4097,7 +4201,7 @@ func (x *BackupSchedulesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupSchedulesRequest.ProtoReflect.Descriptor instead.
 func (*BackupSchedulesRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{66}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *BackupSchedulesRequest) GetSet() *BackupSchedule {
@@ -4130,7 +4234,7 @@ type BackupSchedulesResponse struct {
 
 func (x *BackupSchedulesResponse) Reset() {
 	*x = BackupSchedulesResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[67]
+	mi := &file_percolator_v1_admin_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4142,7 +4246,7 @@ func (x *BackupSchedulesResponse) String() string {
 func (*BackupSchedulesResponse) ProtoMessage() {}
 
 func (x *BackupSchedulesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[67]
+	mi := &file_percolator_v1_admin_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4155,7 +4259,7 @@ func (x *BackupSchedulesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupSchedulesResponse.ProtoReflect.Descriptor instead.
 func (*BackupSchedulesResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{67}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *BackupSchedulesResponse) GetSchedules() []*BackupSchedule {
@@ -4173,7 +4277,7 @@ type FinalizeUpgradeRequest struct {
 
 func (x *FinalizeUpgradeRequest) Reset() {
 	*x = FinalizeUpgradeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[68]
+	mi := &file_percolator_v1_admin_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4185,7 +4289,7 @@ func (x *FinalizeUpgradeRequest) String() string {
 func (*FinalizeUpgradeRequest) ProtoMessage() {}
 
 func (x *FinalizeUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[68]
+	mi := &file_percolator_v1_admin_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4198,7 +4302,7 @@ func (x *FinalizeUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinalizeUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*FinalizeUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{68}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{70}
 }
 
 type FinalizeUpgradeResponse struct {
@@ -4211,7 +4315,7 @@ type FinalizeUpgradeResponse struct {
 
 func (x *FinalizeUpgradeResponse) Reset() {
 	*x = FinalizeUpgradeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[69]
+	mi := &file_percolator_v1_admin_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4223,7 +4327,7 @@ func (x *FinalizeUpgradeResponse) String() string {
 func (*FinalizeUpgradeResponse) ProtoMessage() {}
 
 func (x *FinalizeUpgradeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[69]
+	mi := &file_percolator_v1_admin_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4236,7 +4340,7 @@ func (x *FinalizeUpgradeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinalizeUpgradeResponse.ProtoReflect.Descriptor instead.
 func (*FinalizeUpgradeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{69}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *FinalizeUpgradeResponse) GetAgreed() *ClusterVersion {
@@ -4262,7 +4366,7 @@ type ForgetNodeRequest struct {
 
 func (x *ForgetNodeRequest) Reset() {
 	*x = ForgetNodeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[70]
+	mi := &file_percolator_v1_admin_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4274,7 +4378,7 @@ func (x *ForgetNodeRequest) String() string {
 func (*ForgetNodeRequest) ProtoMessage() {}
 
 func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[70]
+	mi := &file_percolator_v1_admin_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4287,7 +4391,7 @@ func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeRequest.ProtoReflect.Descriptor instead.
 func (*ForgetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{70}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ForgetNodeRequest) GetNodeId() uint64 {
@@ -4305,7 +4409,7 @@ type ForgetNodeResponse struct {
 
 func (x *ForgetNodeResponse) Reset() {
 	*x = ForgetNodeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[71]
+	mi := &file_percolator_v1_admin_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4317,7 +4421,7 @@ func (x *ForgetNodeResponse) String() string {
 func (*ForgetNodeResponse) ProtoMessage() {}
 
 func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[71]
+	mi := &file_percolator_v1_admin_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4330,7 +4434,7 @@ func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeResponse.ProtoReflect.Descriptor instead.
 func (*ForgetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{71}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{73}
 }
 
 type ClientsRequest struct {
@@ -4341,7 +4445,7 @@ type ClientsRequest struct {
 
 func (x *ClientsRequest) Reset() {
 	*x = ClientsRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[72]
+	mi := &file_percolator_v1_admin_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4353,7 +4457,7 @@ func (x *ClientsRequest) String() string {
 func (*ClientsRequest) ProtoMessage() {}
 
 func (x *ClientsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[72]
+	mi := &file_percolator_v1_admin_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4366,7 +4470,7 @@ func (x *ClientsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientsRequest.ProtoReflect.Descriptor instead.
 func (*ClientsRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{72}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{74}
 }
 
 type ClientsResponse struct {
@@ -4379,7 +4483,7 @@ type ClientsResponse struct {
 
 func (x *ClientsResponse) Reset() {
 	*x = ClientsResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[73]
+	mi := &file_percolator_v1_admin_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4391,7 +4495,7 @@ func (x *ClientsResponse) String() string {
 func (*ClientsResponse) ProtoMessage() {}
 
 func (x *ClientsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[73]
+	mi := &file_percolator_v1_admin_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4404,7 +4508,7 @@ func (x *ClientsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientsResponse.ProtoReflect.Descriptor instead.
 func (*ClientsResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{73}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ClientsResponse) GetClients() []*ClientConnection {
@@ -4433,7 +4537,7 @@ type DisconnectClientRequest struct {
 
 func (x *DisconnectClientRequest) Reset() {
 	*x = DisconnectClientRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[74]
+	mi := &file_percolator_v1_admin_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4445,7 +4549,7 @@ func (x *DisconnectClientRequest) String() string {
 func (*DisconnectClientRequest) ProtoMessage() {}
 
 func (x *DisconnectClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[74]
+	mi := &file_percolator_v1_admin_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4458,7 +4562,7 @@ func (x *DisconnectClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisconnectClientRequest.ProtoReflect.Descriptor instead.
 func (*DisconnectClientRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{74}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *DisconnectClientRequest) GetIdentity() string {
@@ -4492,7 +4596,7 @@ type DisconnectClientResponse struct {
 
 func (x *DisconnectClientResponse) Reset() {
 	*x = DisconnectClientResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[75]
+	mi := &file_percolator_v1_admin_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4504,7 +4608,7 @@ func (x *DisconnectClientResponse) String() string {
 func (*DisconnectClientResponse) ProtoMessage() {}
 
 func (x *DisconnectClientResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[75]
+	mi := &file_percolator_v1_admin_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4517,7 +4621,7 @@ func (x *DisconnectClientResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisconnectClientResponse.ProtoReflect.Descriptor instead.
 func (*DisconnectClientResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{75}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *DisconnectClientResponse) GetClosed() uint32 {
@@ -4651,13 +4755,19 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x18\n" +
 	"\asubject\x18\x03 \x01(\tR\asubject\x12\x12\n" +
 	"\x04text\x18\x04 \x01(\tR\x04text\x12\x16\n" +
-	"\x06remedy\x18\x05 \x01(\tR\x06remedy\"\x90\x01\n" +
+	"\x06remedy\x18\x05 \x01(\tR\x06remedy\"o\n" +
+	"\x15SetTableExpiryRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\rR\x02id\x122\n" +
+	"\x06expiry\x18\x03 \x01(\v2\x1a.percolator.v1.TableExpiryR\x06expiry\"\x18\n" +
+	"\x16SetTableExpiryResponse\"\xc4\x01\n" +
 	"\x13RestoreTableRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
 	"\n" +
 	"split_keys\x18\x02 \x03(\fR\tsplitKeys\x12.\n" +
 	"\x04mark\x18\x03 \x01(\v2\x1a.percolator.v1.RestoreMarkR\x04mark\x12\x16\n" +
-	"\x06finish\x18\x04 \x01(\bR\x06finish\"K\n" +
+	"\x06finish\x18\x04 \x01(\bR\x06finish\x122\n" +
+	"\x06expiry\x18\x05 \x01(\v2\x1a.percolator.v1.TableExpiryR\x06expiry\"K\n" +
 	"\x14RestoreTableResponse\x12\x19\n" +
 	"\btable_id\x18\x01 \x01(\rR\atableId\x12\x18\n" +
 	"\aresumed\x18\x02 \x01(\bR\aresumed\"\xcc\x01\n" +
@@ -4870,7 +4980,7 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSEVERITY_INFO\x10\x01\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x02\x12\x15\n" +
-	"\x11SEVERITY_CRITICAL\x10\x032\x8f\x15\n" +
+	"\x11SEVERITY_CRITICAL\x10\x032\xee\x15\n" +
 	"\x05Admin\x12`\n" +
 	"\x0fControlObserver\x12%.percolator.v1.ControlObserverRequest\x1a&.percolator.v1.ControlObserverResponse\x12K\n" +
 	"\bBackfill\x12\x1e.percolator.v1.BackfillRequest\x1a\x1f.percolator.v1.BackfillResponse\x12B\n" +
@@ -4884,7 +4994,8 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"ForgetNode\x12 .percolator.v1.ForgetNodeRequest\x1a!.percolator.v1.ForgetNodeResponse\x12Z\n" +
 	"\rClusterPolicy\x12#.percolator.v1.ClusterPolicyRequest\x1a$.percolator.v1.ClusterPolicyResponse\x12`\n" +
-	"\x0fFinalizeUpgrade\x12%.percolator.v1.FinalizeUpgradeRequest\x1a&.percolator.v1.FinalizeUpgradeResponse\x12W\n" +
+	"\x0fFinalizeUpgrade\x12%.percolator.v1.FinalizeUpgradeRequest\x1a&.percolator.v1.FinalizeUpgradeResponse\x12]\n" +
+	"\x0eSetTableExpiry\x12$.percolator.v1.SetTableExpiryRequest\x1a%.percolator.v1.SetTableExpiryResponse\x12W\n" +
 	"\fRestoreTable\x12\".percolator.v1.RestoreTableRequest\x1a#.percolator.v1.RestoreTableResponse\x12W\n" +
 	"\fRestoreCells\x12\".percolator.v1.RestoreCellsRequest\x1a#.percolator.v1.RestoreCellsResponse\x12Q\n" +
 	"\n" +
@@ -4920,7 +5031,7 @@ func file_percolator_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_percolator_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 77)
+var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 79)
 var file_percolator_v1_admin_proto_goTypes = []any{
 	(Severity)(0),                        // 0: percolator.v1.Severity
 	(DescribeProcessRequest_Kind)(0),     // 1: percolator.v1.DescribeProcessRequest.Kind
@@ -4957,184 +5068,191 @@ var file_percolator_v1_admin_proto_goTypes = []any{
 	(*ReportJobResponse)(nil),            // 32: percolator.v1.ReportJobResponse
 	(*NodeReport)(nil),                   // 33: percolator.v1.NodeReport
 	(*Finding)(nil),                      // 34: percolator.v1.Finding
-	(*RestoreTableRequest)(nil),          // 35: percolator.v1.RestoreTableRequest
-	(*RestoreTableResponse)(nil),         // 36: percolator.v1.RestoreTableResponse
-	(*RestoreCellsRequest)(nil),          // 37: percolator.v1.RestoreCellsRequest
-	(*RestoreCellsResponse)(nil),         // 38: percolator.v1.RestoreCellsResponse
-	(*ControlObserverRequest)(nil),       // 39: percolator.v1.ControlObserverRequest
-	(*ControlObserverResponse)(nil),      // 40: percolator.v1.ControlObserverResponse
-	(*BackfillRequest)(nil),              // 41: percolator.v1.BackfillRequest
-	(*BackfillResponse)(nil),             // 42: percolator.v1.BackfillResponse
-	(*Node)(nil),                         // 43: percolator.v1.Node
-	(*NodesRequest)(nil),                 // 44: percolator.v1.NodesRequest
-	(*NodesResponse)(nil),                // 45: percolator.v1.NodesResponse
-	(*TabletLeader)(nil),                 // 46: percolator.v1.TabletLeader
-	(*DrainNodeRequest)(nil),             // 47: percolator.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),            // 48: percolator.v1.DrainNodeResponse
-	(*MoveTabletRequest)(nil),            // 49: percolator.v1.MoveTabletRequest
-	(*MoveTabletResponse)(nil),           // 50: percolator.v1.MoveTabletResponse
-	(*MergeTabletsRequest)(nil),          // 51: percolator.v1.MergeTabletsRequest
-	(*MergeTabletsResponse)(nil),         // 52: percolator.v1.MergeTabletsResponse
-	(*DescribeTabletRequest)(nil),        // 53: percolator.v1.DescribeTabletRequest
-	(*DescribeTabletResponse)(nil),       // 54: percolator.v1.DescribeTabletResponse
-	(*ReplicaStatus)(nil),                // 55: percolator.v1.ReplicaStatus
-	(*VerifyTabletRequest)(nil),          // 56: percolator.v1.VerifyTabletRequest
-	(*VerifyTabletResponse)(nil),         // 57: percolator.v1.VerifyTabletResponse
-	(*ReplicaChecksum)(nil),              // 58: percolator.v1.ReplicaChecksum
-	(*Policy)(nil),                       // 59: percolator.v1.Policy
-	(*ClusterPolicyRequest)(nil),         // 60: percolator.v1.ClusterPolicyRequest
-	(*ClusterPolicyResponse)(nil),        // 61: percolator.v1.ClusterPolicyResponse
-	(*HoldBackupRequest)(nil),            // 62: percolator.v1.HoldBackupRequest
-	(*HoldBackupResponse)(nil),           // 63: percolator.v1.HoldBackupResponse
-	(*PendingNotification)(nil),          // 64: percolator.v1.PendingNotification
-	(*PendingNotificationsRequest)(nil),  // 65: percolator.v1.PendingNotificationsRequest
-	(*PendingNotificationsResponse)(nil), // 66: percolator.v1.PendingNotificationsResponse
-	(*BackupSchedule)(nil),               // 67: percolator.v1.BackupSchedule
-	(*BackupScheduleRecord)(nil),         // 68: percolator.v1.BackupScheduleRecord
-	(*BackupSchedulesRequest)(nil),       // 69: percolator.v1.BackupSchedulesRequest
-	(*BackupSchedulesResponse)(nil),      // 70: percolator.v1.BackupSchedulesResponse
-	(*FinalizeUpgradeRequest)(nil),       // 71: percolator.v1.FinalizeUpgradeRequest
-	(*FinalizeUpgradeResponse)(nil),      // 72: percolator.v1.FinalizeUpgradeResponse
-	(*ForgetNodeRequest)(nil),            // 73: percolator.v1.ForgetNodeRequest
-	(*ForgetNodeResponse)(nil),           // 74: percolator.v1.ForgetNodeResponse
-	(*ClientsRequest)(nil),               // 75: percolator.v1.ClientsRequest
-	(*ClientsResponse)(nil),              // 76: percolator.v1.ClientsResponse
-	(*DisconnectClientRequest)(nil),      // 77: percolator.v1.DisconnectClientRequest
-	(*DisconnectClientResponse)(nil),     // 78: percolator.v1.DisconnectClientResponse
-	nil,                                  // 79: percolator.v1.Node.LabelsEntry
-	(*ObserverRun)(nil),                  // 80: percolator.v1.ObserverRun
-	(*ObserverState)(nil),                // 81: percolator.v1.ObserverState
-	(*Job)(nil),                          // 82: percolator.v1.Job
-	(*NodeStatusResponse)(nil),           // 83: percolator.v1.NodeStatusResponse
-	(*RestoreMark)(nil),                  // 84: percolator.v1.RestoreMark
-	(*RestoreRequest)(nil),               // 85: percolator.v1.RestoreRequest
-	(*ObserverInfo)(nil),                 // 86: percolator.v1.ObserverInfo
-	(*Backfill)(nil),                     // 87: percolator.v1.Backfill
-	(NodeState)(0),                       // 88: percolator.v1.NodeState
-	(*TabletDescriptor)(nil),             // 89: percolator.v1.TabletDescriptor
-	(*StatusResponse)(nil),               // 90: percolator.v1.StatusResponse
-	(*ChecksumResponse)(nil),             // 91: percolator.v1.ChecksumResponse
-	(*ClusterVersion)(nil),               // 92: percolator.v1.ClusterVersion
-	(*BackupHold)(nil),                   // 93: percolator.v1.BackupHold
-	(*ClientConnection)(nil),             // 94: percolator.v1.ClientConnection
+	(*SetTableExpiryRequest)(nil),        // 35: percolator.v1.SetTableExpiryRequest
+	(*SetTableExpiryResponse)(nil),       // 36: percolator.v1.SetTableExpiryResponse
+	(*RestoreTableRequest)(nil),          // 37: percolator.v1.RestoreTableRequest
+	(*RestoreTableResponse)(nil),         // 38: percolator.v1.RestoreTableResponse
+	(*RestoreCellsRequest)(nil),          // 39: percolator.v1.RestoreCellsRequest
+	(*RestoreCellsResponse)(nil),         // 40: percolator.v1.RestoreCellsResponse
+	(*ControlObserverRequest)(nil),       // 41: percolator.v1.ControlObserverRequest
+	(*ControlObserverResponse)(nil),      // 42: percolator.v1.ControlObserverResponse
+	(*BackfillRequest)(nil),              // 43: percolator.v1.BackfillRequest
+	(*BackfillResponse)(nil),             // 44: percolator.v1.BackfillResponse
+	(*Node)(nil),                         // 45: percolator.v1.Node
+	(*NodesRequest)(nil),                 // 46: percolator.v1.NodesRequest
+	(*NodesResponse)(nil),                // 47: percolator.v1.NodesResponse
+	(*TabletLeader)(nil),                 // 48: percolator.v1.TabletLeader
+	(*DrainNodeRequest)(nil),             // 49: percolator.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),            // 50: percolator.v1.DrainNodeResponse
+	(*MoveTabletRequest)(nil),            // 51: percolator.v1.MoveTabletRequest
+	(*MoveTabletResponse)(nil),           // 52: percolator.v1.MoveTabletResponse
+	(*MergeTabletsRequest)(nil),          // 53: percolator.v1.MergeTabletsRequest
+	(*MergeTabletsResponse)(nil),         // 54: percolator.v1.MergeTabletsResponse
+	(*DescribeTabletRequest)(nil),        // 55: percolator.v1.DescribeTabletRequest
+	(*DescribeTabletResponse)(nil),       // 56: percolator.v1.DescribeTabletResponse
+	(*ReplicaStatus)(nil),                // 57: percolator.v1.ReplicaStatus
+	(*VerifyTabletRequest)(nil),          // 58: percolator.v1.VerifyTabletRequest
+	(*VerifyTabletResponse)(nil),         // 59: percolator.v1.VerifyTabletResponse
+	(*ReplicaChecksum)(nil),              // 60: percolator.v1.ReplicaChecksum
+	(*Policy)(nil),                       // 61: percolator.v1.Policy
+	(*ClusterPolicyRequest)(nil),         // 62: percolator.v1.ClusterPolicyRequest
+	(*ClusterPolicyResponse)(nil),        // 63: percolator.v1.ClusterPolicyResponse
+	(*HoldBackupRequest)(nil),            // 64: percolator.v1.HoldBackupRequest
+	(*HoldBackupResponse)(nil),           // 65: percolator.v1.HoldBackupResponse
+	(*PendingNotification)(nil),          // 66: percolator.v1.PendingNotification
+	(*PendingNotificationsRequest)(nil),  // 67: percolator.v1.PendingNotificationsRequest
+	(*PendingNotificationsResponse)(nil), // 68: percolator.v1.PendingNotificationsResponse
+	(*BackupSchedule)(nil),               // 69: percolator.v1.BackupSchedule
+	(*BackupScheduleRecord)(nil),         // 70: percolator.v1.BackupScheduleRecord
+	(*BackupSchedulesRequest)(nil),       // 71: percolator.v1.BackupSchedulesRequest
+	(*BackupSchedulesResponse)(nil),      // 72: percolator.v1.BackupSchedulesResponse
+	(*FinalizeUpgradeRequest)(nil),       // 73: percolator.v1.FinalizeUpgradeRequest
+	(*FinalizeUpgradeResponse)(nil),      // 74: percolator.v1.FinalizeUpgradeResponse
+	(*ForgetNodeRequest)(nil),            // 75: percolator.v1.ForgetNodeRequest
+	(*ForgetNodeResponse)(nil),           // 76: percolator.v1.ForgetNodeResponse
+	(*ClientsRequest)(nil),               // 77: percolator.v1.ClientsRequest
+	(*ClientsResponse)(nil),              // 78: percolator.v1.ClientsResponse
+	(*DisconnectClientRequest)(nil),      // 79: percolator.v1.DisconnectClientRequest
+	(*DisconnectClientResponse)(nil),     // 80: percolator.v1.DisconnectClientResponse
+	nil,                                  // 81: percolator.v1.Node.LabelsEntry
+	(*ObserverRun)(nil),                  // 82: percolator.v1.ObserverRun
+	(*ObserverState)(nil),                // 83: percolator.v1.ObserverState
+	(*Job)(nil),                          // 84: percolator.v1.Job
+	(*NodeStatusResponse)(nil),           // 85: percolator.v1.NodeStatusResponse
+	(*TableExpiry)(nil),                  // 86: percolator.v1.TableExpiry
+	(*RestoreMark)(nil),                  // 87: percolator.v1.RestoreMark
+	(*RestoreRequest)(nil),               // 88: percolator.v1.RestoreRequest
+	(*ObserverInfo)(nil),                 // 89: percolator.v1.ObserverInfo
+	(*Backfill)(nil),                     // 90: percolator.v1.Backfill
+	(NodeState)(0),                       // 91: percolator.v1.NodeState
+	(*TabletDescriptor)(nil),             // 92: percolator.v1.TabletDescriptor
+	(*StatusResponse)(nil),               // 93: percolator.v1.StatusResponse
+	(*ChecksumResponse)(nil),             // 94: percolator.v1.ChecksumResponse
+	(*ClusterVersion)(nil),               // 95: percolator.v1.ClusterVersion
+	(*BackupHold)(nil),                   // 96: percolator.v1.BackupHold
+	(*ClientConnection)(nil),             // 97: percolator.v1.ClientConnection
 }
 var file_percolator_v1_admin_proto_depIdxs = []int32{
 	3,  // 0: percolator.v1.TokenRecord.tokens:type_name -> percolator.v1.Token
 	3,  // 1: percolator.v1.CreateTokenResponse.token:type_name -> percolator.v1.Token
 	3,  // 2: percolator.v1.TokensResponse.tokens:type_name -> percolator.v1.Token
 	11, // 3: percolator.v1.GrantsResponse.grants:type_name -> percolator.v1.Grant
-	80, // 4: percolator.v1.ObserverRunResponse.run:type_name -> percolator.v1.ObserverRun
+	82, // 4: percolator.v1.ObserverRunResponse.run:type_name -> percolator.v1.ObserverRun
 	1,  // 5: percolator.v1.DescribeProcessRequest.kind:type_name -> percolator.v1.DescribeProcessRequest.Kind
 	33, // 6: percolator.v1.ClusterStatusResponse.nodes:type_name -> percolator.v1.NodeReport
-	81, // 7: percolator.v1.ClusterStatusResponse.observers:type_name -> percolator.v1.ObserverState
+	83, // 7: percolator.v1.ClusterStatusResponse.observers:type_name -> percolator.v1.ObserverState
 	34, // 8: percolator.v1.ClusterStatusResponse.findings:type_name -> percolator.v1.Finding
-	82, // 9: percolator.v1.ClusterStatusResponse.jobs:type_name -> percolator.v1.Job
+	84, // 9: percolator.v1.ClusterStatusResponse.jobs:type_name -> percolator.v1.Job
 	28, // 10: percolator.v1.ClusterStatusResponse.recoveries:type_name -> percolator.v1.Recovery
-	67, // 11: percolator.v1.ClusterStatusResponse.schedules:type_name -> percolator.v1.BackupSchedule
+	69, // 11: percolator.v1.ClusterStatusResponse.schedules:type_name -> percolator.v1.BackupSchedule
 	28, // 12: percolator.v1.FinishRecoveryResponse.recovery:type_name -> percolator.v1.Recovery
-	82, // 13: percolator.v1.ReportJobRequest.job:type_name -> percolator.v1.Job
-	43, // 14: percolator.v1.NodeReport.node:type_name -> percolator.v1.Node
-	83, // 15: percolator.v1.NodeReport.status:type_name -> percolator.v1.NodeStatusResponse
+	84, // 13: percolator.v1.ReportJobRequest.job:type_name -> percolator.v1.Job
+	45, // 14: percolator.v1.NodeReport.node:type_name -> percolator.v1.Node
+	85, // 15: percolator.v1.NodeReport.status:type_name -> percolator.v1.NodeStatusResponse
 	0,  // 16: percolator.v1.Finding.severity:type_name -> percolator.v1.Severity
-	84, // 17: percolator.v1.RestoreTableRequest.mark:type_name -> percolator.v1.RestoreMark
-	84, // 18: percolator.v1.RestoreCellsRequest.mark:type_name -> percolator.v1.RestoreMark
-	85, // 19: percolator.v1.RestoreCellsRequest.cells:type_name -> percolator.v1.RestoreRequest
-	64, // 20: percolator.v1.RestoreCellsRequest.pending:type_name -> percolator.v1.PendingNotification
-	86, // 21: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
-	2,  // 22: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
-	87, // 23: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
-	79, // 24: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
-	88, // 25: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
-	43, // 26: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
-	46, // 27: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
-	43, // 28: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
-	89, // 29: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	89, // 30: percolator.v1.MergeTabletsResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	89, // 31: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	55, // 32: percolator.v1.DescribeTabletResponse.replicas:type_name -> percolator.v1.ReplicaStatus
-	90, // 33: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
-	58, // 34: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
-	91, // 35: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
-	11, // 36: percolator.v1.Policy.grants:type_name -> percolator.v1.Grant
-	92, // 37: percolator.v1.Policy.agreed:type_name -> percolator.v1.ClusterVersion
-	59, // 38: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
-	59, // 39: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
-	93, // 40: percolator.v1.ClusterPolicyResponse.holds:type_name -> percolator.v1.BackupHold
-	93, // 41: percolator.v1.HoldBackupRequest.hold:type_name -> percolator.v1.BackupHold
-	93, // 42: percolator.v1.HoldBackupRequest.release:type_name -> percolator.v1.BackupHold
-	64, // 43: percolator.v1.PendingNotificationsResponse.pending:type_name -> percolator.v1.PendingNotification
-	67, // 44: percolator.v1.BackupScheduleRecord.schedules:type_name -> percolator.v1.BackupSchedule
-	67, // 45: percolator.v1.BackupSchedulesRequest.set:type_name -> percolator.v1.BackupSchedule
-	67, // 46: percolator.v1.BackupSchedulesResponse.schedules:type_name -> percolator.v1.BackupSchedule
-	92, // 47: percolator.v1.FinalizeUpgradeResponse.agreed:type_name -> percolator.v1.ClusterVersion
-	94, // 48: percolator.v1.ClientsResponse.clients:type_name -> percolator.v1.ClientConnection
-	39, // 49: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
-	41, // 50: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
-	44, // 51: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
-	47, // 52: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
-	49, // 53: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
-	51, // 54: percolator.v1.Admin.MergeTablets:input_type -> percolator.v1.MergeTabletsRequest
-	53, // 55: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
-	56, // 56: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
-	73, // 57: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
-	60, // 58: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
-	71, // 59: percolator.v1.Admin.FinalizeUpgrade:input_type -> percolator.v1.FinalizeUpgradeRequest
-	35, // 60: percolator.v1.Admin.RestoreTable:input_type -> percolator.v1.RestoreTableRequest
-	37, // 61: percolator.v1.Admin.RestoreCells:input_type -> percolator.v1.RestoreCellsRequest
-	62, // 62: percolator.v1.Admin.HoldBackup:input_type -> percolator.v1.HoldBackupRequest
-	65, // 63: percolator.v1.Admin.PendingNotifications:input_type -> percolator.v1.PendingNotificationsRequest
-	69, // 64: percolator.v1.Admin.BackupSchedules:input_type -> percolator.v1.BackupSchedulesRequest
-	26, // 65: percolator.v1.Admin.ClusterStatus:input_type -> percolator.v1.ClusterStatusRequest
-	22, // 66: percolator.v1.Admin.DescribeProcess:input_type -> percolator.v1.DescribeProcessRequest
-	24, // 67: percolator.v1.Admin.SetLogLevel:input_type -> percolator.v1.SetLogLevelRequest
-	31, // 68: percolator.v1.Admin.ReportJob:input_type -> percolator.v1.ReportJobRequest
-	5,  // 69: percolator.v1.Admin.CreateToken:input_type -> percolator.v1.CreateTokenRequest
-	7,  // 70: percolator.v1.Admin.Tokens:input_type -> percolator.v1.TokensRequest
-	9,  // 71: percolator.v1.Admin.RevokeToken:input_type -> percolator.v1.RevokeTokenRequest
-	12, // 72: percolator.v1.Admin.SetGrant:input_type -> percolator.v1.SetGrantRequest
-	14, // 73: percolator.v1.Admin.Grants:input_type -> percolator.v1.GrantsRequest
-	16, // 74: percolator.v1.Admin.ReplayParked:input_type -> percolator.v1.ReplayParkedRequest
-	18, // 75: percolator.v1.Admin.ReplayRow:input_type -> percolator.v1.ReplayRowRequest
-	20, // 76: percolator.v1.Admin.ObserverRun:input_type -> percolator.v1.ObserverRunRequest
-	29, // 77: percolator.v1.Admin.FinishRecovery:input_type -> percolator.v1.FinishRecoveryRequest
-	75, // 78: percolator.v1.Admin.Clients:input_type -> percolator.v1.ClientsRequest
-	77, // 79: percolator.v1.Admin.DisconnectClient:input_type -> percolator.v1.DisconnectClientRequest
-	40, // 80: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
-	42, // 81: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
-	45, // 82: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
-	48, // 83: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
-	50, // 84: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
-	52, // 85: percolator.v1.Admin.MergeTablets:output_type -> percolator.v1.MergeTabletsResponse
-	54, // 86: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
-	57, // 87: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
-	74, // 88: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
-	61, // 89: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
-	72, // 90: percolator.v1.Admin.FinalizeUpgrade:output_type -> percolator.v1.FinalizeUpgradeResponse
-	36, // 91: percolator.v1.Admin.RestoreTable:output_type -> percolator.v1.RestoreTableResponse
-	38, // 92: percolator.v1.Admin.RestoreCells:output_type -> percolator.v1.RestoreCellsResponse
-	63, // 93: percolator.v1.Admin.HoldBackup:output_type -> percolator.v1.HoldBackupResponse
-	66, // 94: percolator.v1.Admin.PendingNotifications:output_type -> percolator.v1.PendingNotificationsResponse
-	70, // 95: percolator.v1.Admin.BackupSchedules:output_type -> percolator.v1.BackupSchedulesResponse
-	27, // 96: percolator.v1.Admin.ClusterStatus:output_type -> percolator.v1.ClusterStatusResponse
-	23, // 97: percolator.v1.Admin.DescribeProcess:output_type -> percolator.v1.DescribeProcessResponse
-	25, // 98: percolator.v1.Admin.SetLogLevel:output_type -> percolator.v1.SetLogLevelResponse
-	32, // 99: percolator.v1.Admin.ReportJob:output_type -> percolator.v1.ReportJobResponse
-	6,  // 100: percolator.v1.Admin.CreateToken:output_type -> percolator.v1.CreateTokenResponse
-	8,  // 101: percolator.v1.Admin.Tokens:output_type -> percolator.v1.TokensResponse
-	10, // 102: percolator.v1.Admin.RevokeToken:output_type -> percolator.v1.RevokeTokenResponse
-	13, // 103: percolator.v1.Admin.SetGrant:output_type -> percolator.v1.SetGrantResponse
-	15, // 104: percolator.v1.Admin.Grants:output_type -> percolator.v1.GrantsResponse
-	17, // 105: percolator.v1.Admin.ReplayParked:output_type -> percolator.v1.ReplayParkedResponse
-	19, // 106: percolator.v1.Admin.ReplayRow:output_type -> percolator.v1.ReplayRowResponse
-	21, // 107: percolator.v1.Admin.ObserverRun:output_type -> percolator.v1.ObserverRunResponse
-	30, // 108: percolator.v1.Admin.FinishRecovery:output_type -> percolator.v1.FinishRecoveryResponse
-	76, // 109: percolator.v1.Admin.Clients:output_type -> percolator.v1.ClientsResponse
-	78, // 110: percolator.v1.Admin.DisconnectClient:output_type -> percolator.v1.DisconnectClientResponse
-	80, // [80:111] is the sub-list for method output_type
-	49, // [49:80] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	86, // 17: percolator.v1.SetTableExpiryRequest.expiry:type_name -> percolator.v1.TableExpiry
+	87, // 18: percolator.v1.RestoreTableRequest.mark:type_name -> percolator.v1.RestoreMark
+	86, // 19: percolator.v1.RestoreTableRequest.expiry:type_name -> percolator.v1.TableExpiry
+	87, // 20: percolator.v1.RestoreCellsRequest.mark:type_name -> percolator.v1.RestoreMark
+	88, // 21: percolator.v1.RestoreCellsRequest.cells:type_name -> percolator.v1.RestoreRequest
+	66, // 22: percolator.v1.RestoreCellsRequest.pending:type_name -> percolator.v1.PendingNotification
+	89, // 23: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
+	2,  // 24: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
+	90, // 25: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
+	81, // 26: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
+	91, // 27: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
+	45, // 28: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
+	48, // 29: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
+	45, // 30: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
+	92, // 31: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	92, // 32: percolator.v1.MergeTabletsResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	92, // 33: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	57, // 34: percolator.v1.DescribeTabletResponse.replicas:type_name -> percolator.v1.ReplicaStatus
+	93, // 35: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
+	60, // 36: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
+	94, // 37: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
+	11, // 38: percolator.v1.Policy.grants:type_name -> percolator.v1.Grant
+	95, // 39: percolator.v1.Policy.agreed:type_name -> percolator.v1.ClusterVersion
+	61, // 40: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
+	61, // 41: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
+	96, // 42: percolator.v1.ClusterPolicyResponse.holds:type_name -> percolator.v1.BackupHold
+	96, // 43: percolator.v1.HoldBackupRequest.hold:type_name -> percolator.v1.BackupHold
+	96, // 44: percolator.v1.HoldBackupRequest.release:type_name -> percolator.v1.BackupHold
+	66, // 45: percolator.v1.PendingNotificationsResponse.pending:type_name -> percolator.v1.PendingNotification
+	69, // 46: percolator.v1.BackupScheduleRecord.schedules:type_name -> percolator.v1.BackupSchedule
+	69, // 47: percolator.v1.BackupSchedulesRequest.set:type_name -> percolator.v1.BackupSchedule
+	69, // 48: percolator.v1.BackupSchedulesResponse.schedules:type_name -> percolator.v1.BackupSchedule
+	95, // 49: percolator.v1.FinalizeUpgradeResponse.agreed:type_name -> percolator.v1.ClusterVersion
+	97, // 50: percolator.v1.ClientsResponse.clients:type_name -> percolator.v1.ClientConnection
+	41, // 51: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
+	43, // 52: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
+	46, // 53: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
+	49, // 54: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
+	51, // 55: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
+	53, // 56: percolator.v1.Admin.MergeTablets:input_type -> percolator.v1.MergeTabletsRequest
+	55, // 57: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
+	58, // 58: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
+	75, // 59: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
+	62, // 60: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
+	73, // 61: percolator.v1.Admin.FinalizeUpgrade:input_type -> percolator.v1.FinalizeUpgradeRequest
+	35, // 62: percolator.v1.Admin.SetTableExpiry:input_type -> percolator.v1.SetTableExpiryRequest
+	37, // 63: percolator.v1.Admin.RestoreTable:input_type -> percolator.v1.RestoreTableRequest
+	39, // 64: percolator.v1.Admin.RestoreCells:input_type -> percolator.v1.RestoreCellsRequest
+	64, // 65: percolator.v1.Admin.HoldBackup:input_type -> percolator.v1.HoldBackupRequest
+	67, // 66: percolator.v1.Admin.PendingNotifications:input_type -> percolator.v1.PendingNotificationsRequest
+	71, // 67: percolator.v1.Admin.BackupSchedules:input_type -> percolator.v1.BackupSchedulesRequest
+	26, // 68: percolator.v1.Admin.ClusterStatus:input_type -> percolator.v1.ClusterStatusRequest
+	22, // 69: percolator.v1.Admin.DescribeProcess:input_type -> percolator.v1.DescribeProcessRequest
+	24, // 70: percolator.v1.Admin.SetLogLevel:input_type -> percolator.v1.SetLogLevelRequest
+	31, // 71: percolator.v1.Admin.ReportJob:input_type -> percolator.v1.ReportJobRequest
+	5,  // 72: percolator.v1.Admin.CreateToken:input_type -> percolator.v1.CreateTokenRequest
+	7,  // 73: percolator.v1.Admin.Tokens:input_type -> percolator.v1.TokensRequest
+	9,  // 74: percolator.v1.Admin.RevokeToken:input_type -> percolator.v1.RevokeTokenRequest
+	12, // 75: percolator.v1.Admin.SetGrant:input_type -> percolator.v1.SetGrantRequest
+	14, // 76: percolator.v1.Admin.Grants:input_type -> percolator.v1.GrantsRequest
+	16, // 77: percolator.v1.Admin.ReplayParked:input_type -> percolator.v1.ReplayParkedRequest
+	18, // 78: percolator.v1.Admin.ReplayRow:input_type -> percolator.v1.ReplayRowRequest
+	20, // 79: percolator.v1.Admin.ObserverRun:input_type -> percolator.v1.ObserverRunRequest
+	29, // 80: percolator.v1.Admin.FinishRecovery:input_type -> percolator.v1.FinishRecoveryRequest
+	77, // 81: percolator.v1.Admin.Clients:input_type -> percolator.v1.ClientsRequest
+	79, // 82: percolator.v1.Admin.DisconnectClient:input_type -> percolator.v1.DisconnectClientRequest
+	42, // 83: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
+	44, // 84: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
+	47, // 85: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
+	50, // 86: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
+	52, // 87: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
+	54, // 88: percolator.v1.Admin.MergeTablets:output_type -> percolator.v1.MergeTabletsResponse
+	56, // 89: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
+	59, // 90: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
+	76, // 91: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
+	63, // 92: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
+	74, // 93: percolator.v1.Admin.FinalizeUpgrade:output_type -> percolator.v1.FinalizeUpgradeResponse
+	36, // 94: percolator.v1.Admin.SetTableExpiry:output_type -> percolator.v1.SetTableExpiryResponse
+	38, // 95: percolator.v1.Admin.RestoreTable:output_type -> percolator.v1.RestoreTableResponse
+	40, // 96: percolator.v1.Admin.RestoreCells:output_type -> percolator.v1.RestoreCellsResponse
+	65, // 97: percolator.v1.Admin.HoldBackup:output_type -> percolator.v1.HoldBackupResponse
+	68, // 98: percolator.v1.Admin.PendingNotifications:output_type -> percolator.v1.PendingNotificationsResponse
+	72, // 99: percolator.v1.Admin.BackupSchedules:output_type -> percolator.v1.BackupSchedulesResponse
+	27, // 100: percolator.v1.Admin.ClusterStatus:output_type -> percolator.v1.ClusterStatusResponse
+	23, // 101: percolator.v1.Admin.DescribeProcess:output_type -> percolator.v1.DescribeProcessResponse
+	25, // 102: percolator.v1.Admin.SetLogLevel:output_type -> percolator.v1.SetLogLevelResponse
+	32, // 103: percolator.v1.Admin.ReportJob:output_type -> percolator.v1.ReportJobResponse
+	6,  // 104: percolator.v1.Admin.CreateToken:output_type -> percolator.v1.CreateTokenResponse
+	8,  // 105: percolator.v1.Admin.Tokens:output_type -> percolator.v1.TokensResponse
+	10, // 106: percolator.v1.Admin.RevokeToken:output_type -> percolator.v1.RevokeTokenResponse
+	13, // 107: percolator.v1.Admin.SetGrant:output_type -> percolator.v1.SetGrantResponse
+	15, // 108: percolator.v1.Admin.Grants:output_type -> percolator.v1.GrantsResponse
+	17, // 109: percolator.v1.Admin.ReplayParked:output_type -> percolator.v1.ReplayParkedResponse
+	19, // 110: percolator.v1.Admin.ReplayRow:output_type -> percolator.v1.ReplayRowResponse
+	21, // 111: percolator.v1.Admin.ObserverRun:output_type -> percolator.v1.ObserverRunResponse
+	30, // 112: percolator.v1.Admin.FinishRecovery:output_type -> percolator.v1.FinishRecoveryResponse
+	78, // 113: percolator.v1.Admin.Clients:output_type -> percolator.v1.ClientsResponse
+	80, // 114: percolator.v1.Admin.DisconnectClient:output_type -> percolator.v1.DisconnectClientResponse
+	83, // [83:115] is the sub-list for method output_type
+	51, // [51:83] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_admin_proto_init() }
@@ -5144,15 +5262,15 @@ func file_percolator_v1_admin_proto_init() {
 	}
 	file_percolator_v1_data_proto_init()
 	file_percolator_v1_service_proto_init()
-	file_percolator_v1_admin_proto_msgTypes[36].OneofWrappers = []any{}
-	file_percolator_v1_admin_proto_msgTypes[56].OneofWrappers = []any{}
+	file_percolator_v1_admin_proto_msgTypes[38].OneofWrappers = []any{}
+	file_percolator_v1_admin_proto_msgTypes[58].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_admin_proto_rawDesc), len(file_percolator_v1_admin_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   77,
+			NumMessages:   79,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -30,6 +30,7 @@ const (
 	Admin_ForgetNode_FullMethodName           = "/percolator.v1.Admin/ForgetNode"
 	Admin_ClusterPolicy_FullMethodName        = "/percolator.v1.Admin/ClusterPolicy"
 	Admin_FinalizeUpgrade_FullMethodName      = "/percolator.v1.Admin/FinalizeUpgrade"
+	Admin_SetTableExpiry_FullMethodName       = "/percolator.v1.Admin/SetTableExpiry"
 	Admin_RestoreTable_FullMethodName         = "/percolator.v1.Admin/RestoreTable"
 	Admin_RestoreCells_FullMethodName         = "/percolator.v1.Admin/RestoreCells"
 	Admin_HoldBackup_FullMethodName           = "/percolator.v1.Admin/HoldBackup"
@@ -81,6 +82,8 @@ type AdminClient interface {
 	ClusterPolicy(ctx context.Context, in *ClusterPolicyRequest, opts ...grpc.CallOption) (*ClusterPolicyResponse, error)
 	// Enables the features of the version that all nodes support. From then on earlier builds cannot join.
 	FinalizeUpgrade(ctx context.Context, in *FinalizeUpgradeRequest, opts ...grpc.CallOption) (*FinalizeUpgradeResponse, error)
+	// SetTableExpiry replaces the expiry of a table.
+	SetTableExpiry(ctx context.Context, in *SetTableExpiryRequest, opts ...grpc.CallOption) (*SetTableExpiryResponse, error)
 	// Begins and ends the restore of a table from a backup. In between the table cannot be opened by name.
 	RestoreTable(ctx context.Context, in *RestoreTableRequest, opts ...grpc.CallOption) (*RestoreTableResponse, error)
 	// Writes records of a backup into a table that is being restored.
@@ -236,6 +239,16 @@ func (c *adminClient) FinalizeUpgrade(ctx context.Context, in *FinalizeUpgradeRe
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(FinalizeUpgradeResponse)
 	err := c.cc.Invoke(ctx, Admin_FinalizeUpgrade_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) SetTableExpiry(ctx context.Context, in *SetTableExpiryRequest, opts ...grpc.CallOption) (*SetTableExpiryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetTableExpiryResponse)
+	err := c.cc.Invoke(ctx, Admin_SetTableExpiry_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -471,6 +484,8 @@ type AdminServer interface {
 	ClusterPolicy(context.Context, *ClusterPolicyRequest) (*ClusterPolicyResponse, error)
 	// Enables the features of the version that all nodes support. From then on earlier builds cannot join.
 	FinalizeUpgrade(context.Context, *FinalizeUpgradeRequest) (*FinalizeUpgradeResponse, error)
+	// SetTableExpiry replaces the expiry of a table.
+	SetTableExpiry(context.Context, *SetTableExpiryRequest) (*SetTableExpiryResponse, error)
 	// Begins and ends the restore of a table from a backup. In between the table cannot be opened by name.
 	RestoreTable(context.Context, *RestoreTableRequest) (*RestoreTableResponse, error)
 	// Writes records of a backup into a table that is being restored.
@@ -554,6 +569,9 @@ func (UnimplementedAdminServer) ClusterPolicy(context.Context, *ClusterPolicyReq
 }
 func (UnimplementedAdminServer) FinalizeUpgrade(context.Context, *FinalizeUpgradeRequest) (*FinalizeUpgradeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method FinalizeUpgrade not implemented")
+}
+func (UnimplementedAdminServer) SetTableExpiry(context.Context, *SetTableExpiryRequest) (*SetTableExpiryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetTableExpiry not implemented")
 }
 func (UnimplementedAdminServer) RestoreTable(context.Context, *RestoreTableRequest) (*RestoreTableResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RestoreTable not implemented")
@@ -830,6 +848,24 @@ func _Admin_FinalizeUpgrade_Handler(srv interface{}, ctx context.Context, dec fu
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServer).FinalizeUpgrade(ctx, req.(*FinalizeUpgradeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_SetTableExpiry_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetTableExpiryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).SetTableExpiry(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_SetTableExpiry_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).SetTableExpiry(ctx, req.(*SetTableExpiryRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1244,6 +1280,10 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "FinalizeUpgrade",
 			Handler:    _Admin_FinalizeUpgrade_Handler,
+		},
+		{
+			MethodName: "SetTableExpiry",
+			Handler:    _Admin_SetTableExpiry_Handler,
 		},
 		{
 			MethodName: "RestoreTable",

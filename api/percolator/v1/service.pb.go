@@ -496,7 +496,8 @@ type Table struct {
 	// Requested split keys at which no tablet begins yet. Repeating the CreateTable continues with them.
 	PendingSplitKeys [][]byte `protobuf:"bytes,8,rep,name=pending_split_keys,json=pendingSplitKeys,proto3" json:"pending_split_keys,omitempty"`
 	// The identity of the client that created the table, against whose limits it counts; empty: none.
-	Owner         string `protobuf:"bytes,9,opt,name=owner,proto3" json:"owner,omitempty"`
+	Owner         string       `protobuf:"bytes,9,opt,name=owner,proto3" json:"owner,omitempty"`
+	Expiry        *TableExpiry `protobuf:"bytes,10,opt,name=expiry,proto3" json:"expiry,omitempty"` // unset: nothing expires
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -594,6 +595,118 @@ func (x *Table) GetOwner() string {
 	return ""
 }
 
+func (x *Table) GetExpiry() *TableExpiry {
+	if x != nil {
+		return x.Expiry
+	}
+	return nil
+}
+
+// TableExpiry is the age at which the cells of a table expire (docs/adr/0068).
+type TableExpiry struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AfterMs       uint64                 `protobuf:"varint,1,opt,name=after_ms,json=afterMs,proto3" json:"after_ms,omitempty"` // of columns that are not listed; 0: never
+	Columns       []*ColumnExpiry        `protobuf:"bytes,2,rep,name=columns,proto3" json:"columns,omitempty"`                 // by name
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TableExpiry) Reset() {
+	*x = TableExpiry{}
+	mi := &file_percolator_v1_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TableExpiry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TableExpiry) ProtoMessage() {}
+
+func (x *TableExpiry) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TableExpiry.ProtoReflect.Descriptor instead.
+func (*TableExpiry) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *TableExpiry) GetAfterMs() uint64 {
+	if x != nil {
+		return x.AfterMs
+	}
+	return 0
+}
+
+func (x *TableExpiry) GetColumns() []*ColumnExpiry {
+	if x != nil {
+		return x.Columns
+	}
+	return nil
+}
+
+type ColumnExpiry struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Column        []byte                 `protobuf:"bytes,1,opt,name=column,proto3" json:"column,omitempty"`
+	AfterMs       uint64                 `protobuf:"varint,2,opt,name=after_ms,json=afterMs,proto3" json:"after_ms,omitempty"` // 0: never
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ColumnExpiry) Reset() {
+	*x = ColumnExpiry{}
+	mi := &file_percolator_v1_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ColumnExpiry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ColumnExpiry) ProtoMessage() {}
+
+func (x *ColumnExpiry) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ColumnExpiry.ProtoReflect.Descriptor instead.
+func (*ColumnExpiry) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ColumnExpiry) GetColumn() []byte {
+	if x != nil {
+		return x.Column
+	}
+	return nil
+}
+
+func (x *ColumnExpiry) GetAfterMs() uint64 {
+	if x != nil {
+		return x.AfterMs
+	}
+	return 0
+}
+
 type CreateTableRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Name      string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -601,14 +714,15 @@ type CreateTableRequest struct {
 	// The node may answer before all tablets exist: the caller repeats the request while its split keys are pending.
 	Stepwise bool `protobuf:"varint,3,opt,name=stepwise,proto3" json:"stepwise,omitempty"`
 	// The client's identity, if limits apply to it. Set by the node that serves the client; the client's own value is ignored.
-	Owner         string `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
+	Owner         string       `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
+	Expiry        *TableExpiry `protobuf:"bytes,5,opt,name=expiry,proto3" json:"expiry,omitempty"` // of a new table; an existing one keeps its own
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateTableRequest) Reset() {
 	*x = CreateTableRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[10]
+	mi := &file_percolator_v1_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -620,7 +734,7 @@ func (x *CreateTableRequest) String() string {
 func (*CreateTableRequest) ProtoMessage() {}
 
 func (x *CreateTableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[10]
+	mi := &file_percolator_v1_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -633,7 +747,7 @@ func (x *CreateTableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTableRequest.ProtoReflect.Descriptor instead.
 func (*CreateTableRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{10}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CreateTableRequest) GetName() string {
@@ -664,6 +778,13 @@ func (x *CreateTableRequest) GetOwner() string {
 	return ""
 }
 
+func (x *CreateTableRequest) GetExpiry() *TableExpiry {
+	if x != nil {
+		return x.Expiry
+	}
+	return nil
+}
+
 type CreateTableResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Table         *Table                 `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
@@ -673,7 +794,7 @@ type CreateTableResponse struct {
 
 func (x *CreateTableResponse) Reset() {
 	*x = CreateTableResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[11]
+	mi := &file_percolator_v1_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -685,7 +806,7 @@ func (x *CreateTableResponse) String() string {
 func (*CreateTableResponse) ProtoMessage() {}
 
 func (x *CreateTableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[11]
+	mi := &file_percolator_v1_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -698,7 +819,7 @@ func (x *CreateTableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTableResponse.ProtoReflect.Descriptor instead.
 func (*CreateTableResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{11}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CreateTableResponse) GetTable() *Table {
@@ -720,7 +841,7 @@ type DropTableRequest struct {
 
 func (x *DropTableRequest) Reset() {
 	*x = DropTableRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[12]
+	mi := &file_percolator_v1_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -732,7 +853,7 @@ func (x *DropTableRequest) String() string {
 func (*DropTableRequest) ProtoMessage() {}
 
 func (x *DropTableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[12]
+	mi := &file_percolator_v1_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -745,7 +866,7 @@ func (x *DropTableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropTableRequest.ProtoReflect.Descriptor instead.
 func (*DropTableRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{12}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DropTableRequest) GetName() string {
@@ -770,7 +891,7 @@ type DropTableResponse struct {
 
 func (x *DropTableResponse) Reset() {
 	*x = DropTableResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[13]
+	mi := &file_percolator_v1_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -782,7 +903,7 @@ func (x *DropTableResponse) String() string {
 func (*DropTableResponse) ProtoMessage() {}
 
 func (x *DropTableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[13]
+	mi := &file_percolator_v1_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -795,7 +916,7 @@ func (x *DropTableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropTableResponse.ProtoReflect.Descriptor instead.
 func (*DropTableResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{13}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{15}
 }
 
 type TablesRequest struct {
@@ -806,7 +927,7 @@ type TablesRequest struct {
 
 func (x *TablesRequest) Reset() {
 	*x = TablesRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[14]
+	mi := &file_percolator_v1_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -818,7 +939,7 @@ func (x *TablesRequest) String() string {
 func (*TablesRequest) ProtoMessage() {}
 
 func (x *TablesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[14]
+	mi := &file_percolator_v1_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -831,7 +952,7 @@ func (x *TablesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TablesRequest.ProtoReflect.Descriptor instead.
 func (*TablesRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{14}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{16}
 }
 
 type TablesResponse struct {
@@ -843,7 +964,7 @@ type TablesResponse struct {
 
 func (x *TablesResponse) Reset() {
 	*x = TablesResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[15]
+	mi := &file_percolator_v1_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -855,7 +976,7 @@ func (x *TablesResponse) String() string {
 func (*TablesResponse) ProtoMessage() {}
 
 func (x *TablesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[15]
+	mi := &file_percolator_v1_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -868,7 +989,7 @@ func (x *TablesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TablesResponse.ProtoReflect.Descriptor instead.
 func (*TablesResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{15}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TablesResponse) GetTables() []*Table {
@@ -886,7 +1007,7 @@ type CatalogueRequest struct {
 
 func (x *CatalogueRequest) Reset() {
 	*x = CatalogueRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[16]
+	mi := &file_percolator_v1_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -898,7 +1019,7 @@ func (x *CatalogueRequest) String() string {
 func (*CatalogueRequest) ProtoMessage() {}
 
 func (x *CatalogueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[16]
+	mi := &file_percolator_v1_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -911,7 +1032,7 @@ func (x *CatalogueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CatalogueRequest.ProtoReflect.Descriptor instead.
 func (*CatalogueRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{16}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{18}
 }
 
 type WorkerDeadRequest struct {
@@ -923,7 +1044,7 @@ type WorkerDeadRequest struct {
 
 func (x *WorkerDeadRequest) Reset() {
 	*x = WorkerDeadRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[17]
+	mi := &file_percolator_v1_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -935,7 +1056,7 @@ func (x *WorkerDeadRequest) String() string {
 func (*WorkerDeadRequest) ProtoMessage() {}
 
 func (x *WorkerDeadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[17]
+	mi := &file_percolator_v1_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -948,7 +1069,7 @@ func (x *WorkerDeadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerDeadRequest.ProtoReflect.Descriptor instead.
 func (*WorkerDeadRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{17}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WorkerDeadRequest) GetWorker() *Worker {
@@ -967,7 +1088,7 @@ type WorkerDeadResponse struct {
 
 func (x *WorkerDeadResponse) Reset() {
 	*x = WorkerDeadResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[18]
+	mi := &file_percolator_v1_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -979,7 +1100,7 @@ func (x *WorkerDeadResponse) String() string {
 func (*WorkerDeadResponse) ProtoMessage() {}
 
 func (x *WorkerDeadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[18]
+	mi := &file_percolator_v1_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -992,7 +1113,7 @@ func (x *WorkerDeadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerDeadResponse.ProtoReflect.Descriptor instead.
 func (*WorkerDeadResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{18}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WorkerDeadResponse) GetDead() bool {
@@ -1012,7 +1133,7 @@ type SplitTabletRequest struct {
 
 func (x *SplitTabletRequest) Reset() {
 	*x = SplitTabletRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[19]
+	mi := &file_percolator_v1_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1024,7 +1145,7 @@ func (x *SplitTabletRequest) String() string {
 func (*SplitTabletRequest) ProtoMessage() {}
 
 func (x *SplitTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[19]
+	mi := &file_percolator_v1_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1037,7 +1158,7 @@ func (x *SplitTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitTabletRequest.ProtoReflect.Descriptor instead.
 func (*SplitTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{19}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SplitTabletRequest) GetTable() string {
@@ -1074,7 +1195,7 @@ type NodeStatusRequest struct {
 
 func (x *NodeStatusRequest) Reset() {
 	*x = NodeStatusRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[20]
+	mi := &file_percolator_v1_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1086,7 +1207,7 @@ func (x *NodeStatusRequest) String() string {
 func (*NodeStatusRequest) ProtoMessage() {}
 
 func (x *NodeStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[20]
+	mi := &file_percolator_v1_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1099,7 +1220,7 @@ func (x *NodeStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatusRequest.ProtoReflect.Descriptor instead.
 func (*NodeStatusRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{20}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *NodeStatusRequest) GetBrief() bool {
@@ -1188,13 +1309,14 @@ type NodeStatusResponse struct {
 	MaxTablets    uint64                 `protobuf:"varint,70,opt,name=max_tablets,json=maxTablets,proto3" json:"max_tablets,omitempty"` // the policy's limit, as known to the node; 0: an earlier build
 	Clients       []*ClientConnection    `protobuf:"bytes,71,rep,name=clients,proto3" json:"clients,omitempty"`                          // of this node, if requested
 	Run           *ObserverRun           `protobuf:"bytes,72,opt,name=run,proto3" json:"run,omitempty"`                                  // if requested, and remembered
+	Expiry        *ExpiryStatus          `protobuf:"bytes,75,opt,name=expiry,proto3" json:"expiry,omitempty"`                            // unset: another node leads meta
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeStatusResponse) Reset() {
 	*x = NodeStatusResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[21]
+	mi := &file_percolator_v1_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1206,7 +1328,7 @@ func (x *NodeStatusResponse) String() string {
 func (*NodeStatusResponse) ProtoMessage() {}
 
 func (x *NodeStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[21]
+	mi := &file_percolator_v1_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1219,7 +1341,7 @@ func (x *NodeStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatusResponse.ProtoReflect.Descriptor instead.
 func (*NodeStatusResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{21}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *NodeStatusResponse) GetClusterId() string {
@@ -1502,6 +1624,13 @@ func (x *NodeStatusResponse) GetRun() *ObserverRun {
 	return nil
 }
 
+func (x *NodeStatusResponse) GetExpiry() *ExpiryStatus {
+	if x != nil {
+		return x.Expiry
+	}
+	return nil
+}
+
 // StaleStatus counts a node's stale replicas, whose logs lack entries that they have acknowledged, because its directory is an
 // older copy or its disk has lost synced writes.
 type StaleStatus struct {
@@ -1516,7 +1645,7 @@ type StaleStatus struct {
 
 func (x *StaleStatus) Reset() {
 	*x = StaleStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[22]
+	mi := &file_percolator_v1_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1528,7 +1657,7 @@ func (x *StaleStatus) String() string {
 func (*StaleStatus) ProtoMessage() {}
 
 func (x *StaleStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[22]
+	mi := &file_percolator_v1_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1541,7 +1670,7 @@ func (x *StaleStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StaleStatus.ProtoReflect.Descriptor instead.
 func (*StaleStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{22}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StaleStatus) GetWaiting() uint32 {
@@ -1585,7 +1714,7 @@ type ClientConnection struct {
 
 func (x *ClientConnection) Reset() {
 	*x = ClientConnection{}
-	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	mi := &file_percolator_v1_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1597,7 +1726,7 @@ func (x *ClientConnection) String() string {
 func (*ClientConnection) ProtoMessage() {}
 
 func (x *ClientConnection) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	mi := &file_percolator_v1_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1610,7 +1739,7 @@ func (x *ClientConnection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientConnection.ProtoReflect.Descriptor instead.
 func (*ClientConnection) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{23}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ClientConnection) GetNodeId() uint64 {
@@ -1701,7 +1830,7 @@ type RevokedStatus struct {
 
 func (x *RevokedStatus) Reset() {
 	*x = RevokedStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[24]
+	mi := &file_percolator_v1_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1713,7 +1842,7 @@ func (x *RevokedStatus) String() string {
 func (*RevokedStatus) ProtoMessage() {}
 
 func (x *RevokedStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[24]
+	mi := &file_percolator_v1_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1726,7 +1855,7 @@ func (x *RevokedStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokedStatus.ProtoReflect.Descriptor instead.
 func (*RevokedStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{24}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RevokedStatus) GetCount() uint32 {
@@ -1755,7 +1884,7 @@ type RolelessCertificate struct {
 
 func (x *RolelessCertificate) Reset() {
 	*x = RolelessCertificate{}
-	mi := &file_percolator_v1_service_proto_msgTypes[25]
+	mi := &file_percolator_v1_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1767,7 +1896,7 @@ func (x *RolelessCertificate) String() string {
 func (*RolelessCertificate) ProtoMessage() {}
 
 func (x *RolelessCertificate) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[25]
+	mi := &file_percolator_v1_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1780,7 +1909,7 @@ func (x *RolelessCertificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolelessCertificate.ProtoReflect.Descriptor instead.
 func (*RolelessCertificate) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{25}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RolelessCertificate) GetName() string {
@@ -1828,7 +1957,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_percolator_v1_service_proto_msgTypes[26]
+	mi := &file_percolator_v1_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1840,7 +1969,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[26]
+	mi := &file_percolator_v1_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1853,7 +1982,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{26}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Job) GetKind() string {
@@ -1979,7 +2108,7 @@ type LogStatus struct {
 
 func (x *LogStatus) Reset() {
 	*x = LogStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[27]
+	mi := &file_percolator_v1_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1991,7 +2120,7 @@ func (x *LogStatus) String() string {
 func (*LogStatus) ProtoMessage() {}
 
 func (x *LogStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[27]
+	mi := &file_percolator_v1_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2004,7 +2133,7 @@ func (x *LogStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogStatus.ProtoReflect.Descriptor instead.
 func (*LogStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{27}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *LogStatus) GetDir() string {
@@ -2078,7 +2207,7 @@ type ObserversRequest struct {
 
 func (x *ObserversRequest) Reset() {
 	*x = ObserversRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[28]
+	mi := &file_percolator_v1_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2090,7 +2219,7 @@ func (x *ObserversRequest) String() string {
 func (*ObserversRequest) ProtoMessage() {}
 
 func (x *ObserversRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[28]
+	mi := &file_percolator_v1_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2103,7 +2232,7 @@ func (x *ObserversRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserversRequest.ProtoReflect.Descriptor instead.
 func (*ObserversRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{28}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{30}
 }
 
 type ObserversResponse struct {
@@ -2115,7 +2244,7 @@ type ObserversResponse struct {
 
 func (x *ObserversResponse) Reset() {
 	*x = ObserversResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[29]
+	mi := &file_percolator_v1_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2127,7 +2256,7 @@ func (x *ObserversResponse) String() string {
 func (*ObserversResponse) ProtoMessage() {}
 
 func (x *ObserversResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[29]
+	mi := &file_percolator_v1_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2140,7 +2269,7 @@ func (x *ObserversResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserversResponse.ProtoReflect.Descriptor instead.
 func (*ObserversResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{29}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ObserversResponse) GetObservers() []*ObserverState {
@@ -2165,7 +2294,7 @@ type CertificateStatus struct {
 
 func (x *CertificateStatus) Reset() {
 	*x = CertificateStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[30]
+	mi := &file_percolator_v1_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2177,7 +2306,7 @@ func (x *CertificateStatus) String() string {
 func (*CertificateStatus) ProtoMessage() {}
 
 func (x *CertificateStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[30]
+	mi := &file_percolator_v1_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2190,7 +2319,7 @@ func (x *CertificateStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertificateStatus.ProtoReflect.Descriptor instead.
 func (*CertificateStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{30}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CertificateStatus) GetFile() string {
@@ -2247,7 +2376,7 @@ type MetaSight struct {
 
 func (x *MetaSight) Reset() {
 	*x = MetaSight{}
-	mi := &file_percolator_v1_service_proto_msgTypes[31]
+	mi := &file_percolator_v1_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2259,7 +2388,7 @@ func (x *MetaSight) String() string {
 func (*MetaSight) ProtoMessage() {}
 
 func (x *MetaSight) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[31]
+	mi := &file_percolator_v1_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2272,7 +2401,7 @@ func (x *MetaSight) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaSight.ProtoReflect.Descriptor instead.
 func (*MetaSight) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{31}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *MetaSight) GetAnsweredAgoMs() int64 {
@@ -2315,7 +2444,7 @@ type ObserverState struct {
 
 func (x *ObserverState) Reset() {
 	*x = ObserverState{}
-	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	mi := &file_percolator_v1_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2327,7 +2456,7 @@ func (x *ObserverState) String() string {
 func (*ObserverState) ProtoMessage() {}
 
 func (x *ObserverState) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	mi := &file_percolator_v1_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2340,7 +2469,7 @@ func (x *ObserverState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverState.ProtoReflect.Descriptor instead.
 func (*ObserverState) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{32}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ObserverState) GetInfo() *ObserverInfo {
@@ -2429,7 +2558,7 @@ type Backfill struct {
 
 func (x *Backfill) Reset() {
 	*x = Backfill{}
-	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	mi := &file_percolator_v1_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2441,7 +2570,7 @@ func (x *Backfill) String() string {
 func (*Backfill) ProtoMessage() {}
 
 func (x *Backfill) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	mi := &file_percolator_v1_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2454,7 +2583,7 @@ func (x *Backfill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backfill.ProtoReflect.Descriptor instead.
 func (*Backfill) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{33}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Backfill) GetName() string {
@@ -2520,7 +2649,7 @@ type HoldHistoryRequest struct {
 
 func (x *HoldHistoryRequest) Reset() {
 	*x = HoldHistoryRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[34]
+	mi := &file_percolator_v1_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2532,7 +2661,7 @@ func (x *HoldHistoryRequest) String() string {
 func (*HoldHistoryRequest) ProtoMessage() {}
 
 func (x *HoldHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[34]
+	mi := &file_percolator_v1_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2545,7 +2674,7 @@ func (x *HoldHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldHistoryRequest.ProtoReflect.Descriptor instead.
 func (*HoldHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{34}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *HoldHistoryRequest) GetHolder() string {
@@ -2587,7 +2716,7 @@ type HoldHistoryResponse struct {
 
 func (x *HoldHistoryResponse) Reset() {
 	*x = HoldHistoryResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	mi := &file_percolator_v1_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2599,7 +2728,7 @@ func (x *HoldHistoryResponse) String() string {
 func (*HoldHistoryResponse) ProtoMessage() {}
 
 func (x *HoldHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	mi := &file_percolator_v1_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2612,7 +2741,7 @@ func (x *HoldHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldHistoryResponse.ProtoReflect.Descriptor instead.
 func (*HoldHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{35}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *HoldHistoryResponse) GetBound() uint64 {
@@ -2667,7 +2796,7 @@ type ObserverStatus struct {
 
 func (x *ObserverStatus) Reset() {
 	*x = ObserverStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[36]
+	mi := &file_percolator_v1_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2679,7 +2808,7 @@ func (x *ObserverStatus) String() string {
 func (*ObserverStatus) ProtoMessage() {}
 
 func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[36]
+	mi := &file_percolator_v1_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2692,7 +2821,7 @@ func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverStatus.ProtoReflect.Descriptor instead.
 func (*ObserverStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{36}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ObserverStatus) GetName() string {
@@ -2872,7 +3001,7 @@ type ObserverRun struct {
 
 func (x *ObserverRun) Reset() {
 	*x = ObserverRun{}
-	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	mi := &file_percolator_v1_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2884,7 +3013,7 @@ func (x *ObserverRun) String() string {
 func (*ObserverRun) ProtoMessage() {}
 
 func (x *ObserverRun) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	mi := &file_percolator_v1_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2897,7 +3026,7 @@ func (x *ObserverRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverRun.ProtoReflect.Descriptor instead.
 func (*ObserverRun) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{37}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ObserverRun) GetStartTs() uint64 {
@@ -2959,7 +3088,7 @@ type TableColumn struct {
 
 func (x *TableColumn) Reset() {
 	*x = TableColumn{}
-	mi := &file_percolator_v1_service_proto_msgTypes[38]
+	mi := &file_percolator_v1_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2971,7 +3100,7 @@ func (x *TableColumn) String() string {
 func (*TableColumn) ProtoMessage() {}
 
 func (x *TableColumn) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[38]
+	mi := &file_percolator_v1_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2984,7 +3113,7 @@ func (x *TableColumn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableColumn.ProtoReflect.Descriptor instead.
 func (*TableColumn) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{38}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *TableColumn) GetTable() string {
@@ -3013,7 +3142,7 @@ type OutsideWait struct {
 
 func (x *OutsideWait) Reset() {
 	*x = OutsideWait{}
-	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	mi := &file_percolator_v1_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3025,7 +3154,7 @@ func (x *OutsideWait) String() string {
 func (*OutsideWait) ProtoMessage() {}
 
 func (x *OutsideWait) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	mi := &file_percolator_v1_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3038,7 +3167,7 @@ func (x *OutsideWait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutsideWait.ProtoReflect.Descriptor instead.
 func (*OutsideWait) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{39}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *OutsideWait) GetWaitedMs() uint64 {
@@ -3079,7 +3208,7 @@ type ObserverRow struct {
 
 func (x *ObserverRow) Reset() {
 	*x = ObserverRow{}
-	mi := &file_percolator_v1_service_proto_msgTypes[40]
+	mi := &file_percolator_v1_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3091,7 +3220,7 @@ func (x *ObserverRow) String() string {
 func (*ObserverRow) ProtoMessage() {}
 
 func (x *ObserverRow) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[40]
+	mi := &file_percolator_v1_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3104,7 +3233,7 @@ func (x *ObserverRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverRow.ProtoReflect.Descriptor instead.
 func (*ObserverRow) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{40}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ObserverRow) GetRow() []byte {
@@ -3181,7 +3310,7 @@ type HistoryStatus struct {
 
 func (x *HistoryStatus) Reset() {
 	*x = HistoryStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[41]
+	mi := &file_percolator_v1_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3193,7 +3322,7 @@ func (x *HistoryStatus) String() string {
 func (*HistoryStatus) ProtoMessage() {}
 
 func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[41]
+	mi := &file_percolator_v1_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3206,7 +3335,7 @@ func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryStatus.ProtoReflect.Descriptor instead.
 func (*HistoryStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{41}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *HistoryStatus) GetBound() uint64 {
@@ -3287,7 +3416,7 @@ type BackupHold struct {
 
 func (x *BackupHold) Reset() {
 	*x = BackupHold{}
-	mi := &file_percolator_v1_service_proto_msgTypes[42]
+	mi := &file_percolator_v1_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3299,7 +3428,7 @@ func (x *BackupHold) String() string {
 func (*BackupHold) ProtoMessage() {}
 
 func (x *BackupHold) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[42]
+	mi := &file_percolator_v1_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3312,7 +3441,7 @@ func (x *BackupHold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupHold.ProtoReflect.Descriptor instead.
 func (*BackupHold) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{42}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *BackupHold) GetBackup() string {
@@ -3343,6 +3472,152 @@ func (x *BackupHold) GetBy() string {
 	return ""
 }
 
+// ExpiryStatus is the progress of the expiry of cells, as the node that leads meta sees it.
+type ExpiryStatus struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rules         []*ExpiryRule          `protobuf:"bytes,1,rep,name=rules,proto3" json:"rules,omitempty"` // by table and column
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExpiryStatus) Reset() {
+	*x = ExpiryStatus{}
+	mi := &file_percolator_v1_service_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExpiryStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExpiryStatus) ProtoMessage() {}
+
+func (x *ExpiryStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExpiryStatus.ProtoReflect.Descriptor instead.
+func (*ExpiryStatus) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *ExpiryStatus) GetRules() []*ExpiryRule {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+// ExpiryRule is the expiry of a column, or of the columns of a table that have no rule of their own.
+type ExpiryRule struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Table         uint32                 `protobuf:"varint,1,opt,name=table,proto3" json:"table,omitempty"` // its id
+	TableName     string                 `protobuf:"bytes,2,opt,name=table_name,json=tableName,proto3" json:"table_name,omitempty"`
+	Column        []byte                 `protobuf:"bytes,3,opt,name=column,proto3" json:"column,omitempty"`
+	Others        bool                   `protobuf:"varint,4,opt,name=others,proto3" json:"others,omitempty"` // column is not set: the columns without a rule
+	AfterMs       uint64                 `protobuf:"varint,5,opt,name=after_ms,json=afterMs,proto3" json:"after_ms,omitempty"`
+	LagMs         uint64                 `protobuf:"varint,6,opt,name=lag_ms,json=lagMs,proto3" json:"lag_ms,omitempty"`                   // how long the oldest expired cell has been due, at most; 0: none is known to be due
+	ToleratedMs   uint64                 `protobuf:"varint,7,opt,name=tolerated_ms,json=toleratedMs,proto3" json:"tolerated_ms,omitempty"` // the lag of a job that works as it should
+	Error         string                 `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`                                 // of the last attempt; empty: it succeeded
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExpiryRule) Reset() {
+	*x = ExpiryRule{}
+	mi := &file_percolator_v1_service_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExpiryRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExpiryRule) ProtoMessage() {}
+
+func (x *ExpiryRule) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExpiryRule.ProtoReflect.Descriptor instead.
+func (*ExpiryRule) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *ExpiryRule) GetTable() uint32 {
+	if x != nil {
+		return x.Table
+	}
+	return 0
+}
+
+func (x *ExpiryRule) GetTableName() string {
+	if x != nil {
+		return x.TableName
+	}
+	return ""
+}
+
+func (x *ExpiryRule) GetColumn() []byte {
+	if x != nil {
+		return x.Column
+	}
+	return nil
+}
+
+func (x *ExpiryRule) GetOthers() bool {
+	if x != nil {
+		return x.Others
+	}
+	return false
+}
+
+func (x *ExpiryRule) GetAfterMs() uint64 {
+	if x != nil {
+		return x.AfterMs
+	}
+	return 0
+}
+
+func (x *ExpiryRule) GetLagMs() uint64 {
+	if x != nil {
+		return x.LagMs
+	}
+	return 0
+}
+
+func (x *ExpiryRule) GetToleratedMs() uint64 {
+	if x != nil {
+		return x.ToleratedMs
+	}
+	return 0
+}
+
+func (x *ExpiryRule) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 // Automatic splits and merges by the node that leads meta.
 type SplitsStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3358,7 +3633,7 @@ type SplitsStatus struct {
 
 func (x *SplitsStatus) Reset() {
 	*x = SplitsStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[43]
+	mi := &file_percolator_v1_service_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3370,7 +3645,7 @@ func (x *SplitsStatus) String() string {
 func (*SplitsStatus) ProtoMessage() {}
 
 func (x *SplitsStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[43]
+	mi := &file_percolator_v1_service_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3383,7 +3658,7 @@ func (x *SplitsStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitsStatus.ProtoReflect.Descriptor instead.
 func (*SplitsStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{43}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SplitsStatus) GetBySize() uint64 {
@@ -3446,7 +3721,7 @@ type PlacementStatus struct {
 
 func (x *PlacementStatus) Reset() {
 	*x = PlacementStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[44]
+	mi := &file_percolator_v1_service_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3458,7 +3733,7 @@ func (x *PlacementStatus) String() string {
 func (*PlacementStatus) ProtoMessage() {}
 
 func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[44]
+	mi := &file_percolator_v1_service_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3471,7 +3746,7 @@ func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementStatus.ProtoReflect.Descriptor instead.
 func (*PlacementStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{44}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PlacementStatus) GetTarget() uint32 {
@@ -3569,7 +3844,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\atablets\x18\x01 \x03(\v2\x1f.percolator.v1.TabletDescriptorR\atablets\"5\n" +
 	"\vRestoreMark\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x0e\n" +
-	"\x02at\x18\x02 \x01(\x04R\x02at\"\xb7\x02\n" +
+	"\x02at\x18\x02 \x01(\x04R\x02at\"\xeb\x02\n" +
 	"\x05Table\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
@@ -3581,13 +3856,22 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\brestored\x18\x06 \x01(\v2\x1a.percolator.v1.RestoreMarkR\brestored\x12\x16\n" +
 	"\x06hidden\x18\a \x01(\bR\x06hidden\x12,\n" +
 	"\x12pending_split_keys\x18\b \x03(\fR\x10pendingSplitKeys\x12\x14\n" +
-	"\x05owner\x18\t \x01(\tR\x05owner\"y\n" +
+	"\x05owner\x18\t \x01(\tR\x05owner\x122\n" +
+	"\x06expiry\x18\n" +
+	" \x01(\v2\x1a.percolator.v1.TableExpiryR\x06expiry\"_\n" +
+	"\vTableExpiry\x12\x19\n" +
+	"\bafter_ms\x18\x01 \x01(\x04R\aafterMs\x125\n" +
+	"\acolumns\x18\x02 \x03(\v2\x1b.percolator.v1.ColumnExpiryR\acolumns\"A\n" +
+	"\fColumnExpiry\x12\x16\n" +
+	"\x06column\x18\x01 \x01(\fR\x06column\x12\x19\n" +
+	"\bafter_ms\x18\x02 \x01(\x04R\aafterMs\"\xad\x01\n" +
 	"\x12CreateTableRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
 	"\n" +
 	"split_keys\x18\x02 \x03(\fR\tsplitKeys\x12\x1a\n" +
 	"\bstepwise\x18\x03 \x01(\bR\bstepwise\x12\x14\n" +
-	"\x05owner\x18\x04 \x01(\tR\x05owner\"A\n" +
+	"\x05owner\x18\x04 \x01(\tR\x05owner\x122\n" +
+	"\x06expiry\x18\x05 \x01(\v2\x1a.percolator.v1.TableExpiryR\x06expiry\"A\n" +
 	"\x13CreateTableResponse\x12*\n" +
 	"\x05table\x18\x01 \x01(\v2\x14.percolator.v1.TableR\x05table\"6\n" +
 	"\x10DropTableRequest\x12\x12\n" +
@@ -3612,7 +3896,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\aclients\x18\n" +
 	" \x01(\bR\aclients\x12!\n" +
 	"\frun_observer\x18\v \x01(\tR\vrunObserver\x12\x17\n" +
-	"\arun_row\x18\f \x01(\fR\x06runRow\"\xe8\f\n" +
+	"\arun_row\x18\f \x01(\fR\x06runRow\"\x9d\r\n" +
 	"\x12NodeStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -3658,7 +3942,8 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\vmax_tablets\x18F \x01(\x04R\n" +
 	"maxTablets\x129\n" +
 	"\aclients\x18G \x03(\v2\x1f.percolator.v1.ClientConnectionR\aclients\x12,\n" +
-	"\x03run\x18H \x01(\v2\x1a.percolator.v1.ObserverRunR\x03run\"S\n" +
+	"\x03run\x18H \x01(\v2\x1a.percolator.v1.ObserverRunR\x03run\x123\n" +
+	"\x06expiry\x18K \x01(\v2\x1b.percolator.v1.ExpiryStatusR\x06expiry\"S\n" +
 	"\vStaleStatus\x12\x18\n" +
 	"\awaiting\x18\x01 \x01(\rR\awaiting\x12\x14\n" +
 	"\x05found\x18\x02 \x01(\rR\x05found\x12\x14\n" +
@@ -3828,7 +4113,20 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x06backup\x18\x01 \x01(\tR\x06backup\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x04R\x02at\x12\x14\n" +
 	"\x05token\x18\x03 \x01(\fR\x05token\x12\x0e\n" +
-	"\x02by\x18\x04 \x01(\tR\x02by\"\xb1\x01\n" +
+	"\x02by\x18\x04 \x01(\tR\x02by\"?\n" +
+	"\fExpiryStatus\x12/\n" +
+	"\x05rules\x18\x01 \x03(\v2\x19.percolator.v1.ExpiryRuleR\x05rules\"\xdc\x01\n" +
+	"\n" +
+	"ExpiryRule\x12\x14\n" +
+	"\x05table\x18\x01 \x01(\rR\x05table\x12\x1d\n" +
+	"\n" +
+	"table_name\x18\x02 \x01(\tR\ttableName\x12\x16\n" +
+	"\x06column\x18\x03 \x01(\fR\x06column\x12\x16\n" +
+	"\x06others\x18\x04 \x01(\bR\x06others\x12\x19\n" +
+	"\bafter_ms\x18\x05 \x01(\x04R\aafterMs\x12\x15\n" +
+	"\x06lag_ms\x18\x06 \x01(\x04R\x05lagMs\x12!\n" +
+	"\ftolerated_ms\x18\a \x01(\x04R\vtoleratedMs\x12\x14\n" +
+	"\x05error\x18\b \x01(\tR\x05error\"\xb1\x01\n" +
 	"\fSplitsStatus\x12\x17\n" +
 	"\aby_size\x18\x01 \x01(\x04R\x06bySize\x12\x17\n" +
 	"\aby_load\x18\x02 \x01(\x04R\x06byLoad\x12\x1b\n" +
@@ -3881,7 +4179,7 @@ func file_percolator_v1_service_proto_rawDescGZIP() []byte {
 	return file_percolator_v1_service_proto_rawDescData
 }
 
-var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_percolator_v1_service_proto_goTypes = []any{
 	(*Operation)(nil),           // 0: percolator.v1.Operation
 	(*OperationBatch)(nil),      // 1: percolator.v1.OperationBatch
@@ -3893,119 +4191,128 @@ var file_percolator_v1_service_proto_goTypes = []any{
 	(*LocateResponse)(nil),      // 7: percolator.v1.LocateResponse
 	(*RestoreMark)(nil),         // 8: percolator.v1.RestoreMark
 	(*Table)(nil),               // 9: percolator.v1.Table
-	(*CreateTableRequest)(nil),  // 10: percolator.v1.CreateTableRequest
-	(*CreateTableResponse)(nil), // 11: percolator.v1.CreateTableResponse
-	(*DropTableRequest)(nil),    // 12: percolator.v1.DropTableRequest
-	(*DropTableResponse)(nil),   // 13: percolator.v1.DropTableResponse
-	(*TablesRequest)(nil),       // 14: percolator.v1.TablesRequest
-	(*TablesResponse)(nil),      // 15: percolator.v1.TablesResponse
-	(*CatalogueRequest)(nil),    // 16: percolator.v1.CatalogueRequest
-	(*WorkerDeadRequest)(nil),   // 17: percolator.v1.WorkerDeadRequest
-	(*WorkerDeadResponse)(nil),  // 18: percolator.v1.WorkerDeadResponse
-	(*SplitTabletRequest)(nil),  // 19: percolator.v1.SplitTabletRequest
-	(*NodeStatusRequest)(nil),   // 20: percolator.v1.NodeStatusRequest
-	(*NodeStatusResponse)(nil),  // 21: percolator.v1.NodeStatusResponse
-	(*StaleStatus)(nil),         // 22: percolator.v1.StaleStatus
-	(*ClientConnection)(nil),    // 23: percolator.v1.ClientConnection
-	(*RevokedStatus)(nil),       // 24: percolator.v1.RevokedStatus
-	(*RolelessCertificate)(nil), // 25: percolator.v1.RolelessCertificate
-	(*Job)(nil),                 // 26: percolator.v1.Job
-	(*LogStatus)(nil),           // 27: percolator.v1.LogStatus
-	(*ObserversRequest)(nil),    // 28: percolator.v1.ObserversRequest
-	(*ObserversResponse)(nil),   // 29: percolator.v1.ObserversResponse
-	(*CertificateStatus)(nil),   // 30: percolator.v1.CertificateStatus
-	(*MetaSight)(nil),           // 31: percolator.v1.MetaSight
-	(*ObserverState)(nil),       // 32: percolator.v1.ObserverState
-	(*Backfill)(nil),            // 33: percolator.v1.Backfill
-	(*HoldHistoryRequest)(nil),  // 34: percolator.v1.HoldHistoryRequest
-	(*HoldHistoryResponse)(nil), // 35: percolator.v1.HoldHistoryResponse
-	(*ObserverStatus)(nil),      // 36: percolator.v1.ObserverStatus
-	(*ObserverRun)(nil),         // 37: percolator.v1.ObserverRun
-	(*TableColumn)(nil),         // 38: percolator.v1.TableColumn
-	(*OutsideWait)(nil),         // 39: percolator.v1.OutsideWait
-	(*ObserverRow)(nil),         // 40: percolator.v1.ObserverRow
-	(*HistoryStatus)(nil),       // 41: percolator.v1.HistoryStatus
-	(*BackupHold)(nil),          // 42: percolator.v1.BackupHold
-	(*SplitsStatus)(nil),        // 43: percolator.v1.SplitsStatus
-	(*PlacementStatus)(nil),     // 44: percolator.v1.PlacementStatus
-	nil,                         // 45: percolator.v1.PlacementStatus.BlockedNodesEntry
-	(*TabletRequest)(nil),       // 46: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),      // 47: percolator.v1.TabletResponse
-	(*TabletDescriptor)(nil),    // 48: percolator.v1.TabletDescriptor
-	(*Worker)(nil),              // 49: percolator.v1.Worker
-	(*StatusResponse)(nil),      // 50: percolator.v1.StatusResponse
-	(*BuildVersions)(nil),       // 51: percolator.v1.BuildVersions
-	(*ClusterVersion)(nil),      // 52: percolator.v1.ClusterVersion
-	(*ObserverInfo)(nil),        // 53: percolator.v1.ObserverInfo
-	(*Catalogue)(nil),           // 54: percolator.v1.Catalogue
-	(*SplitResponse)(nil),       // 55: percolator.v1.SplitResponse
+	(*TableExpiry)(nil),         // 10: percolator.v1.TableExpiry
+	(*ColumnExpiry)(nil),        // 11: percolator.v1.ColumnExpiry
+	(*CreateTableRequest)(nil),  // 12: percolator.v1.CreateTableRequest
+	(*CreateTableResponse)(nil), // 13: percolator.v1.CreateTableResponse
+	(*DropTableRequest)(nil),    // 14: percolator.v1.DropTableRequest
+	(*DropTableResponse)(nil),   // 15: percolator.v1.DropTableResponse
+	(*TablesRequest)(nil),       // 16: percolator.v1.TablesRequest
+	(*TablesResponse)(nil),      // 17: percolator.v1.TablesResponse
+	(*CatalogueRequest)(nil),    // 18: percolator.v1.CatalogueRequest
+	(*WorkerDeadRequest)(nil),   // 19: percolator.v1.WorkerDeadRequest
+	(*WorkerDeadResponse)(nil),  // 20: percolator.v1.WorkerDeadResponse
+	(*SplitTabletRequest)(nil),  // 21: percolator.v1.SplitTabletRequest
+	(*NodeStatusRequest)(nil),   // 22: percolator.v1.NodeStatusRequest
+	(*NodeStatusResponse)(nil),  // 23: percolator.v1.NodeStatusResponse
+	(*StaleStatus)(nil),         // 24: percolator.v1.StaleStatus
+	(*ClientConnection)(nil),    // 25: percolator.v1.ClientConnection
+	(*RevokedStatus)(nil),       // 26: percolator.v1.RevokedStatus
+	(*RolelessCertificate)(nil), // 27: percolator.v1.RolelessCertificate
+	(*Job)(nil),                 // 28: percolator.v1.Job
+	(*LogStatus)(nil),           // 29: percolator.v1.LogStatus
+	(*ObserversRequest)(nil),    // 30: percolator.v1.ObserversRequest
+	(*ObserversResponse)(nil),   // 31: percolator.v1.ObserversResponse
+	(*CertificateStatus)(nil),   // 32: percolator.v1.CertificateStatus
+	(*MetaSight)(nil),           // 33: percolator.v1.MetaSight
+	(*ObserverState)(nil),       // 34: percolator.v1.ObserverState
+	(*Backfill)(nil),            // 35: percolator.v1.Backfill
+	(*HoldHistoryRequest)(nil),  // 36: percolator.v1.HoldHistoryRequest
+	(*HoldHistoryResponse)(nil), // 37: percolator.v1.HoldHistoryResponse
+	(*ObserverStatus)(nil),      // 38: percolator.v1.ObserverStatus
+	(*ObserverRun)(nil),         // 39: percolator.v1.ObserverRun
+	(*TableColumn)(nil),         // 40: percolator.v1.TableColumn
+	(*OutsideWait)(nil),         // 41: percolator.v1.OutsideWait
+	(*ObserverRow)(nil),         // 42: percolator.v1.ObserverRow
+	(*HistoryStatus)(nil),       // 43: percolator.v1.HistoryStatus
+	(*BackupHold)(nil),          // 44: percolator.v1.BackupHold
+	(*ExpiryStatus)(nil),        // 45: percolator.v1.ExpiryStatus
+	(*ExpiryRule)(nil),          // 46: percolator.v1.ExpiryRule
+	(*SplitsStatus)(nil),        // 47: percolator.v1.SplitsStatus
+	(*PlacementStatus)(nil),     // 48: percolator.v1.PlacementStatus
+	nil,                         // 49: percolator.v1.PlacementStatus.BlockedNodesEntry
+	(*TabletRequest)(nil),       // 50: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),      // 51: percolator.v1.TabletResponse
+	(*TabletDescriptor)(nil),    // 52: percolator.v1.TabletDescriptor
+	(*Worker)(nil),              // 53: percolator.v1.Worker
+	(*StatusResponse)(nil),      // 54: percolator.v1.StatusResponse
+	(*BuildVersions)(nil),       // 55: percolator.v1.BuildVersions
+	(*ClusterVersion)(nil),      // 56: percolator.v1.ClusterVersion
+	(*ObserverInfo)(nil),        // 57: percolator.v1.ObserverInfo
+	(*Catalogue)(nil),           // 58: percolator.v1.Catalogue
+	(*SplitResponse)(nil),       // 59: percolator.v1.SplitResponse
 }
 var file_percolator_v1_service_proto_depIdxs = []int32{
-	46, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
+	50, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
 	0,  // 1: percolator.v1.OperationBatch.operations:type_name -> percolator.v1.Operation
-	47, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
+	51, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
 	2,  // 3: percolator.v1.OperationResults.results:type_name -> percolator.v1.OperationResult
-	48, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
+	52, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
 	8,  // 5: percolator.v1.Table.restoring:type_name -> percolator.v1.RestoreMark
 	8,  // 6: percolator.v1.Table.restored:type_name -> percolator.v1.RestoreMark
-	9,  // 7: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
-	9,  // 8: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
-	49, // 9: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
-	50, // 10: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
-	36, // 11: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
-	41, // 12: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
-	44, // 13: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
-	31, // 14: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
-	30, // 15: percolator.v1.NodeStatusResponse.certificates:type_name -> percolator.v1.CertificateStatus
-	27, // 16: percolator.v1.NodeStatusResponse.log:type_name -> percolator.v1.LogStatus
-	51, // 17: percolator.v1.NodeStatusResponse.versions:type_name -> percolator.v1.BuildVersions
-	52, // 18: percolator.v1.NodeStatusResponse.agreed:type_name -> percolator.v1.ClusterVersion
-	43, // 19: percolator.v1.NodeStatusResponse.splits:type_name -> percolator.v1.SplitsStatus
-	26, // 20: percolator.v1.NodeStatusResponse.jobs:type_name -> percolator.v1.Job
-	25, // 21: percolator.v1.NodeStatusResponse.roleless:type_name -> percolator.v1.RolelessCertificate
-	24, // 22: percolator.v1.NodeStatusResponse.revoked:type_name -> percolator.v1.RevokedStatus
-	22, // 23: percolator.v1.NodeStatusResponse.stale:type_name -> percolator.v1.StaleStatus
-	23, // 24: percolator.v1.NodeStatusResponse.clients:type_name -> percolator.v1.ClientConnection
-	37, // 25: percolator.v1.NodeStatusResponse.run:type_name -> percolator.v1.ObserverRun
-	32, // 26: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
-	53, // 27: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
-	36, // 28: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
-	33, // 29: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
-	39, // 30: percolator.v1.ObserverStatus.outside:type_name -> percolator.v1.OutsideWait
-	40, // 31: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
-	38, // 32: percolator.v1.ObserverRun.read:type_name -> percolator.v1.TableColumn
-	38, // 33: percolator.v1.ObserverRun.wrote:type_name -> percolator.v1.TableColumn
-	42, // 34: percolator.v1.HistoryStatus.backup_holds:type_name -> percolator.v1.BackupHold
-	45, // 35: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
-	1,  // 36: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
-	4,  // 37: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
-	6,  // 38: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
-	10, // 39: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
-	12, // 40: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
-	14, // 41: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
-	16, // 42: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
-	17, // 43: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
-	19, // 44: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
-	20, // 45: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
-	28, // 46: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
-	34, // 47: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
-	3,  // 48: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
-	5,  // 49: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
-	7,  // 50: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
-	11, // 51: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
-	13, // 52: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
-	15, // 53: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
-	54, // 54: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
-	18, // 55: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
-	55, // 56: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
-	21, // 57: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
-	29, // 58: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
-	35, // 59: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
-	48, // [48:60] is the sub-list for method output_type
-	36, // [36:48] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	10, // 7: percolator.v1.Table.expiry:type_name -> percolator.v1.TableExpiry
+	11, // 8: percolator.v1.TableExpiry.columns:type_name -> percolator.v1.ColumnExpiry
+	10, // 9: percolator.v1.CreateTableRequest.expiry:type_name -> percolator.v1.TableExpiry
+	9,  // 10: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
+	9,  // 11: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
+	53, // 12: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
+	54, // 13: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
+	38, // 14: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
+	43, // 15: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
+	48, // 16: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
+	33, // 17: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
+	32, // 18: percolator.v1.NodeStatusResponse.certificates:type_name -> percolator.v1.CertificateStatus
+	29, // 19: percolator.v1.NodeStatusResponse.log:type_name -> percolator.v1.LogStatus
+	55, // 20: percolator.v1.NodeStatusResponse.versions:type_name -> percolator.v1.BuildVersions
+	56, // 21: percolator.v1.NodeStatusResponse.agreed:type_name -> percolator.v1.ClusterVersion
+	47, // 22: percolator.v1.NodeStatusResponse.splits:type_name -> percolator.v1.SplitsStatus
+	28, // 23: percolator.v1.NodeStatusResponse.jobs:type_name -> percolator.v1.Job
+	27, // 24: percolator.v1.NodeStatusResponse.roleless:type_name -> percolator.v1.RolelessCertificate
+	26, // 25: percolator.v1.NodeStatusResponse.revoked:type_name -> percolator.v1.RevokedStatus
+	24, // 26: percolator.v1.NodeStatusResponse.stale:type_name -> percolator.v1.StaleStatus
+	25, // 27: percolator.v1.NodeStatusResponse.clients:type_name -> percolator.v1.ClientConnection
+	39, // 28: percolator.v1.NodeStatusResponse.run:type_name -> percolator.v1.ObserverRun
+	45, // 29: percolator.v1.NodeStatusResponse.expiry:type_name -> percolator.v1.ExpiryStatus
+	34, // 30: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
+	57, // 31: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
+	38, // 32: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
+	35, // 33: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
+	41, // 34: percolator.v1.ObserverStatus.outside:type_name -> percolator.v1.OutsideWait
+	42, // 35: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
+	40, // 36: percolator.v1.ObserverRun.read:type_name -> percolator.v1.TableColumn
+	40, // 37: percolator.v1.ObserverRun.wrote:type_name -> percolator.v1.TableColumn
+	44, // 38: percolator.v1.HistoryStatus.backup_holds:type_name -> percolator.v1.BackupHold
+	46, // 39: percolator.v1.ExpiryStatus.rules:type_name -> percolator.v1.ExpiryRule
+	49, // 40: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
+	1,  // 41: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
+	4,  // 42: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
+	6,  // 43: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
+	12, // 44: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
+	14, // 45: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
+	16, // 46: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
+	18, // 47: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
+	19, // 48: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
+	21, // 49: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
+	22, // 50: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
+	30, // 51: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
+	36, // 52: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
+	3,  // 53: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
+	5,  // 54: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
+	7,  // 55: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
+	13, // 56: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
+	15, // 57: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
+	17, // 58: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
+	58, // 59: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
+	20, // 60: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
+	59, // 61: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
+	23, // 62: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
+	31, // 63: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
+	37, // 64: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
+	53, // [53:65] is the sub-list for method output_type
+	41, // [41:53] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_service_proto_init() }
@@ -4020,7 +4327,7 @@ func file_percolator_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_service_proto_rawDesc), len(file_percolator_v1_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   46,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -32,8 +32,8 @@ OLD=NEW restores it under another name.
 Values keep the timestamps that they were committed at, so the cluster's clocks must not be
 behind the backup's. Reads as of a time before the restore ended are refused. Observers do not
 run for what is restored; with --notify they run for changes that they had not seen at that
-timestamp. Observers themselves come with the programs that have them. Grants come back with their
-tables.
+timestamp. Observers themselves come with the programs that have them. Grants and the
+expiry of cells come back with their tables; cells that are too old by now are then deleted, unless --no-expiry is given.
 
 A table cannot be opened until it is complete: attempts fail with an error that it is being
 restored. Running the same command again resumes an interrupted restore; ` + "`table drop`" + `
@@ -49,6 +49,7 @@ discards it.` + locationHelp,
 		"(5m, 1d) that the backup covers; default: the backup's own")
 	tables := flags.StringArray("table", nil, "only this table, as NAME or OLD=NEW; repeatable")
 	noPolicy := flags.Bool("no-policy", false, "do not change the cluster's policy")
+	flags.BoolVar(&o.NoExpiry, "no-expiry", false, "restore tables without their expiry, so that no cell of them expires")
 	flags.BoolVar(&o.Notify, "notify", false, "have observers run for changes that they had not "+
 		"seen")
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
@@ -115,6 +116,10 @@ func runRestore(ctx context.Context, d *shell.Deps, s *shell.Session, l *backup.
 	for _, g := range r.Granted {
 		d.Out.Note("table %s is restricted to its grants, as in the backup: %s",
 			shell.Printable(g.Table), grantText(g.Grants))
+	}
+	for _, name := range r.Expiring {
+		d.Out.Note("table %s has the expiry of the backup: cells that are too old by now are deleted soon",
+			shell.Printable(name))
 	}
 	for _, name := range r.Ungranted {
 		d.Out.Note("the backup contains no grants of table %s, which is now open to all clients; "+

@@ -16,9 +16,9 @@ import (
 
 // TableCommand groups the commands for tables.
 func TableCommand(d *shell.Deps) *cobra.Command {
-	return shell.Group("table", "Create, drop and list tables",
+	return shell.Group("table", "Create, change, drop and list tables",
 		"table create bank\ntable ls",
-		tableCreate(d), tableDrop(d), tableList(d))
+		tableCreate(d), tableSet(d), tableDrop(d), tableList(d))
 }
 
 // tableCreate is idempotent, as CreateTable is, so that a script may run twice.
@@ -31,13 +31,21 @@ func tableCreate(d *shell.Deps) *cobra.Command {
 With many splits the tablets are created in groups, and ` + "`jobs`" + ` shows the progress. There is no time
 limit unless --timeout is given; the command fails if no tablet can be created for 30 seconds. After a
 failure the same command creates the remaining tablets; until then they count towards
-split-max-tablets. ` + "`table drop`" + ` discards them.`,
-		Example: "table create bank\ntable create bank --split g --split p",
+split-max-tablets. ` + "`table drop`" + ` discards them.
+
+With --expire-after, cells are deleted once they are that old, in all columns or in COLUMN; see
+` + "`table set`" + `, which changes that of an existing table.`,
+		Example: "table create bank\ntable create bank --split g --split p\n" +
+			"table create events --expire-after 90d --expire-after ip=30d",
 	}
-	in := shell.AddInput(cmd)
+	in, expiry := shell.AddInput(cmd), addExpiry(cmd)
 	splits := cmd.Flags().StringArray("split", nil, "a row at which a tablet begins; repeatable")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		keys, err := in.All(*splits)
+		if err != nil {
+			return err
+		}
+		expire, err := expiry.parse(cmd, in)
 		if err != nil {
 			return err
 		}
@@ -46,7 +54,7 @@ split-max-tablets. ` + "`table drop`" + ` discards them.`,
 			run = d.Conn.RunLong
 		}
 		return run(cmd, func(ctx context.Context, s *shell.Session) error {
-			spec := percolator.TableSpec{Name: args[0], SplitKeys: keys}
+			spec := percolator.TableSpec{Name: args[0], SplitKeys: keys, Expiry: expire}
 			if err := s.DB.CreateTable(ctx, spec); err != nil {
 				return err
 			}
@@ -97,7 +105,7 @@ func tableList(d *shell.Deps) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		list := d.Out.Listing("TABLE, SPLITS")
+		list := d.Out.Listing("TABLE, EXPIRES AFTER, SPLITS")
 		for _, t := range tables {
 			splits, keys := make([]shell.JSONBytes, len(t.SplitKeys)), make([]string, len(t.SplitKeys))
 			for i, key := range t.SplitKeys {
@@ -111,8 +119,10 @@ func tableList(d *shell.Deps) *cobra.Command {
 			list.Add(struct {
 				Name      string            `json:"name"`
 				Splits    []shell.JSONBytes `json:"split_keys"`
+				Expiry    []expiryOut       `json:"expiry,omitempty"`
 				Restoring string            `json:"restoring,omitempty"`
-			}{t.Name, splits, from}, shell.Printable(t.Name), strings.TrimSpace(shown))
+			}{t.Name, splits, expiryOuts(t.Expiry), from}, shell.Printable(t.Name), expiryText(t.Expiry),
+				strings.TrimSpace(shown))
 		}
 		return list.End()
 	})

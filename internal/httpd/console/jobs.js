@@ -1,7 +1,7 @@
 // The Jobs page: the cluster's background work and its progress.
 
 import {bar, element, table, whole} from "./dom.js";
-import {count, nodeName, plural, shell, size, span} from "./format.js";
+import {bytes, count, nodeName, plural, shell, size, span} from "./format.js";
 import {command} from "./session.js";
 
 const states = {
@@ -52,6 +52,12 @@ export function jobs({status, totals}) {
     element("p", {}, `${count(collecting.reduce((n, h) => n + h.collected, 0))} entries collected ` +
       "since their leaders started; ",
       count(totals.garbage), " waiting."),
+      element("h2", {}, "Expiry of cells"),
+      table("Expiry", ["~table", "~column", "#expires after", "#due for", "~error"],
+        answered.flatMap((r) => r.status.expiry?.rules ?? []).map((r) => [
+          r.table_name, r.others ? "all others" : bytes(r.column), span(r.after_ms),
+          {value: span(r.lag_ms), class: r.lag_ms - r.tolerated_ms > 600000 ? "warning strong" : null}, r.error,
+        ]), "no table has an expiry"),
       element("h2", {}, "Commands"),
       element("p", {}, "As text: ", command("percolator jobs"), ". Start and cancel replays of rows on ",
       element("a", {href: "#/observers", "data-key": "observers"}, "Observers"),

@@ -1,0 +1,145 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/node"
+)
+
+// TestExpiryFailOver: cells expire although the node that leads meta dies in the middle of their
+// deletion. Their observer sees every one as a deletion, a snapshot keeps what it has seen, and a
+// row that is written again and again stays.
+func TestExpiryFailOver(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	const rows, age = 4000, 5 * time.Second
+	event := percolator.Column{Table: "events", Name: "event"}
+	gone := percolator.Column{Table: "ends", Name: "gone"}
+	r := three(ctx, t, 1, func(_ int, c *node.Config) {
+		c.Observers = func(r *percolator.Registry) {
+			r.Table(percolator.TableSpec{Name: "events", Expiry: percolator.Expiry{After: age}})
+			r.Table(percolator.TableSpec{Name: "ends"})
+			r.Strong("ends", event, func(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
+				_, ok, err := tx.Get(ctx, n.Row, event)
+				if err == nil && !ok {
+					tx.Set(n.Row, gone, nil)
+				}
+				return err
+			})
+		}
+	})
+	r.lead(ctx, cluster.MetaTablet, 2)
+	db := r.nodes[0].DB()
+	write := func(names ...string) error {
+		return db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+			for _, name := range names {
+				tx.Set(name, event, []byte("x"))
+			}
+			return nil
+		})
+	}
+	for i := 0; i < rows; i += 500 {
+		var names []string
+		for j := range 500 {
+			names = append(names, fmt.Sprintf("r%04d", i+j))
+		}
+		if err := write(names...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, err := db.Snapshot(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = before.Close() }()
+	count := func(r percolator.Reader, col percolator.Column) (n int, err error) {
+		for _, e := range r.Scan(ctx, percolator.Rows(col.Table).KeysOnly(), col) {
+			if e != nil {
+				return n, e
+			}
+			n++
+		}
+		return n, nil
+	}
+	seen, err := count(before, event)
+	if err != nil || seen < rows {
+		t.Fatalf("%d rows in the snapshot: %v", seen, err)
+	}
+	crashed := false
+	comesTrue(ctx, t, "all but the row that is written anew has expired", func() bool {
+		if err := write("stays"); err != nil {
+			return false
+		}
+		s, err := db.Snapshot(ctx)
+		if err != nil {
+			return false
+		}
+		defer func() { _ = s.Close() }()
+		left, err := count(s, event)
+		if err != nil {
+			return false
+		}
+		if _, ok, err := s.Get(ctx, "stays", event); err == nil && !ok {
+			t.Error("EXPIRED-WRONGLY: a row that is written again and again has expired")
+		}
+		if left < rows && !crashed {
+			crashed = true
+			r.crash(2)
+		}
+		ends, err := count(s, gone)
+		return err == nil && left == 1 && ends == rows
+	})
+	if again, err := count(before, event); err != nil || again != seen {
+		t.Errorf("SNAPSHOT-CHANGED: it had %d rows, and has %d: %v", seen, again, err)
+	}
+}
+
+// TestExpiryIsChanged: CreateTable leaves the expiry of an existing table alone, SetExpiry replaces
+// it, and both are refused where they make no sense.
+func TestExpiryIsChanged(t *testing.T) {
+	t.Parallel()
+	n := open(t, t.TempDir(), nil)
+	db, ctx := n.DB(), t.Context()
+	first := percolator.Expiry{After: time.Hour, Columns: map[string]time.Duration{"ip": 90 * time.Minute, "id": 0}}
+	expect := func(want percolator.Expiry) {
+		t.Helper()
+		tables, err := db.Tables(ctx)
+		if err != nil || len(tables) != 1 || !reflect.DeepEqual(tables[0].Expiry, want) {
+			t.Errorf("the tables are %+v (%v), want the expiry %+v", tables, err, want)
+		}
+	}
+	for _, spec := range []percolator.TableSpec{
+		{Name: "events", Expiry: first}, {Name: "events"}, {Name: "events", Expiry: percolator.Expiry{After: time.Minute}},
+	} {
+		if err := db.CreateTable(ctx, spec); err != nil {
+			t.Fatal(err)
+		}
+		expect(first)
+	}
+	second := percolator.Expiry{Columns: map[string]time.Duration{"": 30 * 24 * time.Hour}}
+	for _, e := range []percolator.Expiry{second, {}} {
+		if err := db.SetExpiry(ctx, "events", e); err != nil {
+			t.Fatal(err)
+		}
+		expect(e)
+	}
+	for want, err := range map[error]error{
+		percolator.ErrNoTable: db.SetExpiry(ctx, "none", second),
+		percolator.ErrInvalid: errors.Join(
+			db.SetExpiry(ctx, "events", percolator.Expiry{After: time.Millisecond}),
+			db.CreateTable(ctx, percolator.TableSpec{Name: "t", Expiry: percolator.Expiry{After: -time.Hour}})),
+	} {
+		if !errors.Is(err, want) {
+			t.Errorf("%v, want %v", err, want)
+		}
+	}
+	expect(percolator.Expiry{})
+}
