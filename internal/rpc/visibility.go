@@ -253,9 +253,10 @@ func (h visibilityFilter) clip(d *pb.TabletDescriptor) *pb.TabletDescriptor {
 	return d
 }
 
-// tablet returns a replica's status, without rows if it holds hidden ones, or nil if it holds
-// only hidden ones.
+// tablet returns a replica's status, without rows if it holds hidden ones and without the names of
+// observers, or nil if it holds only hidden rows.
 func (h visibilityFilter) tablet(s *pb.StatusResponse) *pb.StatusResponse {
+	s.Pending = nil
 	end, bounded := wire.EndOf(s.GetTablet())
 	for id := range h {
 		if id >= s.GetTablet().GetStartTable() && (!bounded || mvcc.TableID(id) <= end.Table) {
