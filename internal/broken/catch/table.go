@@ -339,6 +339,8 @@ var properties = []property{
 		assertion: "SILENCE-IS-DEATH: .*"},
 	{tag: "export_early_ack", pkg: "examples/webindex/webindex/export", test: "^TestAcknowledgedIsDurable$",
 		assertion: "assertion acknowledged-export-is-durable"},
+	{tag: "index_revives", pkg: "examples/pipeline/vectors", test: "^TestLateChangeAfterDrop$",
+		assertion: "REVIVED: .*"},
 	{tag: "load_gap", pkg: "internal/cli", test: "^TestProgressHasNoGaps$",
 		assertion: "LOAD-GAP: .*"},
 	{tag: "any_role", pkg: "internal/certs", test: "^TestRoles$",
