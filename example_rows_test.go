@@ -140,7 +140,7 @@ func ExampleDB_DeleteRange() {
 }
 
 // DeleteColumn drops a column that nothing reads any more. The other columns remain.
-func ExampleDB_DeleteColumn() {
+func ExampleDB_DeleteColumnRange() {
 	ctx := context.Background()
 	db, closeDB, err := shelf(ctx)
 	if err != nil {
@@ -148,7 +148,7 @@ func ExampleDB_DeleteColumn() {
 		return
 	}
 	defer closeDB()
-	d, err := db.DeleteColumn(ctx, percolator.Rows("books").Prefix("novel/"), author)
+	d, err := db.DeleteColumnRange(ctx, percolator.Rows("books").Prefix("novel/"), author)
 	if err != nil {
 		fmt.Println(err)
 		return

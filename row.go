@@ -116,7 +116,14 @@ func (db *DB) DeleteRange(ctx context.Context, rows RowRange) (Deleted, error) {
 	return db.deleteCells(ctx, rows, "delete range")
 }
 
-// DeleteColumn deletes the cells of one column in a range of rows, like DeleteRange: in a
+// DeleteColumn is DeleteColumnRange without the progress: after an error, another call continues
+// with the cells that remain.
+func (db *DB) DeleteColumn(ctx context.Context, rows RowRange, col Column) error {
+	_, err := db.DeleteColumnRange(ctx, rows, col)
+	return err
+}
+
+// DeleteColumnRange deletes the cells of one column in a range of rows, like DeleteRange: in a
 // sequence of transactions, each of up to 1,000 cells or 2 s of search. The cells of other
 // columns remain. It reads no values.
 //
@@ -124,9 +131,9 @@ func (db *DB) DeleteRange(ctx context.Context, rows RowRange) (Deleted, error) {
 // nothing, a lock of a running transaction is waited for, and snapshots see the old value as
 // long as the history is retained. Transactions that read such a cell and write it conflict.
 //
-// The progress, its continuation and the errors are those of DeleteRange. DeleteColumn returns
-// ErrInvalid if col belongs to another table.
-func (db *DB) DeleteColumn(ctx context.Context, rows RowRange, col Column) (Deleted, error) {
+// The progress, its continuation and the errors are those of DeleteRange. DeleteColumnRange
+// returns ErrInvalid if col belongs to another table.
+func (db *DB) DeleteColumnRange(ctx context.Context, rows RowRange, col Column) (Deleted, error) {
 	return db.deleteCells(ctx, rows, "delete column", col)
 }
 

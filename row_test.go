@@ -328,7 +328,7 @@ func TestDeleteColumn(t *testing.T) {
 		return txntest.Fault{}
 	})
 	rows := percolator.Rows("t").From("n0100")
-	d, err := w.db.DeleteColumn(ctx, rows, col("b"))
+	d, err := w.db.DeleteColumnRange(ctx, rows, col("b"))
 	if err == nil || d.Done || d.Cells == 0 || d.Rows != d.Cells {
 		t.Fatalf("after its context has ended: %+v, %v", d, err)
 	}
@@ -339,7 +339,7 @@ func TestDeleteColumn(t *testing.T) {
 		t.Errorf("deleted %+v, which is no prefix of the range: %.200q", d, left)
 	}
 	other, _ := w.client(t, 2)
-	if d, err = other.DeleteColumn(t.Context(), rows, col("b")); err != nil || !d.Done {
+	if d, err = other.DeleteColumnRange(t.Context(), rows, col("b")); err != nil || !d.Done {
 		t.Errorf("the second call: %+v, %v", d, err)
 	}
 	for i, row := range w.keys(t, w.db) {
@@ -348,13 +348,11 @@ func TestDeleteColumn(t *testing.T) {
 		}
 	}
 	for _, bad := range []error{
-		second(w.db.DeleteColumn(t.Context(), rows, percolator.Column{Table: "other", Name: "b"})),
-		second(w.db.DeleteColumn(t.Context(), rows.Reverse(), col("b"))),
+		w.db.DeleteColumn(t.Context(), rows, percolator.Column{Table: "other", Name: "b"}),
+		w.db.DeleteColumn(t.Context(), rows.Reverse(), col("b")),
 	} {
 		if !errors.Is(bad, percolator.ErrInvalid) {
 			t.Errorf("%v, want ErrInvalid", bad)
 		}
 	}
 }
-
-func second(_ percolator.Deleted, err error) error { return err }

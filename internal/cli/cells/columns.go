@@ -68,7 +68,7 @@ There is no time limit unless --timeout is given. The same command continues aft
 func deleteColumn(ctx context.Context, db *percolator.DB, rows percolator.RowRange, col percolator.Column,
 	meter *shell.Meter) (all percolator.Deleted, err error) {
 	for !all.Done {
-		d, err := db.DeleteColumn(ctx, rows.Limit(deleteChunk), col)
+		d, err := db.DeleteColumnRange(ctx, rows.Limit(deleteChunk), col)
 		all.Rows, all.Cells, all.Done = all.Rows+d.Rows, all.Cells+d.Cells, d.Done
 		if err != nil {
 			return all, err
