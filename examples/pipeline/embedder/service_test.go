@@ -63,7 +63,9 @@ func TestPaidOncePerKey(t *testing.T) {
 			t.Errorf("status %d, want %d", status, want)
 		}
 	}
+	s.mu.Lock()
 	s.cfg.Failures = 0
+	s.mu.Unlock()
 	status, got, _ := ask(t, url, Question{Texts: []string{"a", "b"}, Keys: []string{"1", "3"}})
 	if status != http.StatusOK || len(got) != 2 || !slices.Equal(got[1], Embed("b")) {
 		t.Errorf("status %d, vectors %v", status, got)
