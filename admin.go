@@ -42,7 +42,7 @@ type ObserverInfo struct {
 	Paused bool
 	// Retired means that its notifications are being removed; it disappears afterwards.
 	Retired bool
-	// Limit is the maximum number of concurrent runs in each process; 0: as registered.
+	// Limit is the maximum number of concurrent runs in each process; 0 means as registered.
 	Limit int
 }
 
@@ -51,7 +51,7 @@ type Observer struct {
 	ObserverInfo
 	Pending ObserverPending
 	Runs    RunStats
-	// Replay is the last replay of all its rows; nil: there was none.
+	// Replay is the last replay of all its rows; nil means there was none.
 	Replay *Replay
 }
 

@@ -16,7 +16,7 @@ type Tablet struct {
 	// the end of the table.
 	From, Before string
 	// Nodes are the ids of the nodes with replicas. Leader is that of the node that leads the
-	// tablet; 0: no node that has answered leads it.
+	// tablet; 0 means no node that has answered leads it.
 	Nodes  []uint64
 	Leader uint64
 }

@@ -101,7 +101,7 @@ type ObserverSpec struct {
 	MaxConflicts int
 	Priority     func(Notification) int // of a queued row, highest first; nil: order of arrival
 	Debounce     time.Duration          // time without changes before a run; 0: none
-	// OnParked is called before a notification is parked; nil: nothing is called.
+	// OnParked is called before a notification is parked; nil means nothing is called.
 	OnParked func(ctx context.Context, p Parked) error
 }
 

@@ -115,7 +115,7 @@ func (s *onNode) do(ctx context.Context, caller, i int) error {
 		return s.db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
 			_, ok, err := tx.Get(ctx, row(caller, i%readKeys), column)
 			if err == nil && !ok {
-				err = errors.New("a cell is missing")
+				err = errors.New("read found no cell in a row that was written")
 			}
 			return err
 		})

@@ -7,8 +7,8 @@ import (
 	"runtime/pprof"
 )
 
-// profiles names the profiles' files; empty: no profile. A profile covers all measurements, so
-// -only and -callers should select one kind.
+// profiles names the profiles' files; empty means no profile. A profile covers all measurements,
+// so -only and -callers should select one kind.
 type profiles struct{ cpu, allocs, block, mutex string }
 
 // Sampling rates: one blocking event per microsecond blocked, and one contention in ten.

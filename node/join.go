@@ -59,15 +59,15 @@ type joining struct {
 // joiningParts are the parts of joining that tests replace, and its inputs from the rest of the
 // node.
 type joiningParts struct {
-	// contact calls other nodes' membership services and serves this node's at the address; nil:
-	// gRPC.
+	// contact calls other nodes' membership services and serves this node's at the address; nil
+	// means gRPC.
 	contact func(listen string, door pb.MembershipServer) join.Contact
 	// noGossip means that a test provides the members: no address for gossip is bound.
 	noGossip bool
-	// clock is the node's; nil: time.Now.
+	// clock is the node's; nil means time.Now.
 	clock func() time.Time
 	gate  *version.Gate
-	// http is the bound address of the HTTP listener; empty: none.
+	// http is the bound address of the HTTP listener; empty means none.
 	http string
 	// waiting is called with the reason for which the node waits.
 	waiting func(why string)

@@ -87,7 +87,8 @@ func (t *tablets) transferOne(ctx context.Context, id uint64) error {
 	return err
 }
 
-// recordLeader records in the router the leader of a tablet that self has transferred; 0: unknown.
+// recordLeader records in the router the leader of a tablet that self has transferred; 0 means
+// unknown.
 func recordLeader(r *route.Router, id, self, leader uint64) {
 	if leader == self {
 		return

@@ -70,7 +70,7 @@ func (l *localOracle) stop() (err error) {
 	return err
 }
 
-// port returns the oracle's port; nil: it does not run.
+// port returns the oracle's port; nil means it does not run.
 func (l *localOracle) port() *oracle.Port {
 	if o := l.running.Load(); o != nil {
 		return o.Port()
@@ -136,8 +136,8 @@ func (l *localOracle) otherVoters() (out []uint64) {
 	return out
 }
 
-// transferMeta transfers meta's leadership to the node. It waits for the new leader and
-// returns it; 0: it is not known, or this node has no replica of meta.
+// transferMeta transfers meta's leadership to the node. It waits for the new leader and returns
+// it; 0 means it is not known, or this node has no replica of meta.
 func (l *localOracle) transferMeta(ctx context.Context, node uint64) (leader uint64, err error) {
 	port := l.router.Port(cluster.MetaTablet)
 	if port == nil {

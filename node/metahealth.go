@@ -92,7 +92,7 @@ func (h *metaHealth) unanswered() error {
 		time.Since(h.answered).Round(time.Second), why)
 }
 
-// status returns what is known, for node statuses, without asking meta.
+// status returns the known state of meta, for node statuses, without a request to meta.
 func (h *metaHealth) status() *pb.MetaSight {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -51,7 +51,8 @@ type tablets struct {
 	oracle    *localOracle
 	policy    *cluster.PolicyView
 	gate      *version.Gate
-	// ask intercepts each request of a tablet to the oracle, see nodeparts.Parts.Oracle; nil: none.
+	// ask intercepts each request of a tablet to the oracle, see nodeparts.Parts.Oracle; nil means
+	// none.
 	ask    func(ask func(), fail func(error))
 	traces *tracing.Book
 	moved  func() // called when meta's leader or the cluster's members have changed
@@ -289,7 +290,8 @@ func (t *tablets) Leading(d *pb.TabletDescriptor) {
 	}
 }
 
-// Following implements tablet.Host: the replica follows the one on node; 0: it knows no leader.
+// Following implements tablet.Host: the replica follows the one on node; 0 means it knows no
+// leader.
 func (t *tablets) Following(id, node uint64) {
 	t.router.SetFollowing(id, node)
 	if id == cluster.MetaTablet {
@@ -358,8 +360,8 @@ func (t *tablets) Hint(cells []mvcc.Cell) {
 	}
 }
 
-// setHint sets the function to call with cells that become dirty; nil: none. A call of the previous
-// function may still be running when setHint returns.
+// setHint sets the function to call with cells that become dirty; nil means none. A call of the
+// previous function may still be running when setHint returns.
 func (t *tablets) setHint(hint func([]mvcc.Cell)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -61,7 +61,7 @@ func openTracing(cfg Config, parts nodeparts.Parts, self join.Identity) (spans, 
 		attribute.String("service.instance.id", strconv.FormatUint(self.NodeID, 10)),
 	), resource.WithFromEnv())
 	if err != nil {
-		return spans{}, fmt.Errorf("node: the environment describes traces wrongly: %w", err)
+		return spans{}, fmt.Errorf("node: invalid OTEL_RESOURCE_ATTRIBUTES or OTEL_SERVICE_NAME: %w", err)
 	}
 	// The parent decides, so that a trace is whole: a node samples the traces that begin on
 	// it only, and at most maxRoots of them a second.

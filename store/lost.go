@@ -77,7 +77,8 @@ func sameEntry(a, b *badger.Item) bool {
 	return a.Version() == b.Version() && bytes.Equal(a.Key(), b.Key())
 }
 
-// replacedTable returns the name of a replaced table, of the one with the key if there is one.
+// replacedTable returns the name of a table in old that is not in now, if possible of the one that
+// contained the key.
 func (d *database) replacedTable(old, now *heldTables, key []byte) (name string) {
 	for id, t := range old.tables {
 		if _, has := now.tables[id]; has {

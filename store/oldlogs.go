@@ -52,8 +52,8 @@ func (s *Store) removeOldLogs(b badger.Options, newest uint64) error {
 	return nil
 }
 
-// versionOfLog returns the greatest version in a log file, which it copies to dir. b are the
-// options that the file is to be opened with.
+// versionOfLog returns the greatest version in a log file. It opens a copy of the file in dir, with
+// the options b.
 func versionOfLog(b badger.Options, path, dir string) (version uint64, err error) {
 	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, dirMode)); err != nil {
 		return 0, err

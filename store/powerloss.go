@@ -72,7 +72,7 @@ func (s *Store) beginCrashes(left *remains) error {
 	return nil
 }
 
-// snaps is the number of open Snaps.
+// snaps returns the number of open Snaps.
 func (s *Store) snaps() int {
 	n := s.state.seq.pinned()
 	if s.opts.Crashes {

@@ -32,7 +32,7 @@ type Made struct {
 	Name string
 	At   time.Time // the time of its timestamp
 	Full bool
-	// PruneErr is the error of removing old backups afterwards; nil: they were removed.
+	// PruneErr is the error of removing old backups afterwards; nil means they were removed.
 	PruneErr error
 }
 

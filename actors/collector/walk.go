@@ -91,7 +91,7 @@ func (c *cycle) collect(
 			return nil, nil, err
 		}
 		if resp.GetCollect() == nil {
-			return nil, nil, fmt.Errorf("collector: tablet %d sent a response of another type",
+			return nil, nil, fmt.Errorf("collector: tablet %d sent a response of an unexpected type",
 				d.GetTabletId())
 		}
 		now, err := c.tablet(ctx, at)

@@ -47,8 +47,8 @@ func (l *registeredObserver) largest(e *entry) int {
 	return min(cmp.Or(e.most, size), cmp.Or(l.size, size))
 }
 
-// resize adapts the size of the observer's batches to the end of a batch: half the size if the
-// function reported that something is unavailable, twice the size after a commit.
+// resize adapts the size of the observer's batches to the end of a batch: it halves the size if
+// the function returned ErrUnavailable, and doubles it after a commit.
 func (l *registeredObserver) resize(b *batch) {
 	for _, out := range b.outs {
 		switch {
@@ -142,7 +142,7 @@ func newBatch(lead *run) *batch {
 	return b
 }
 
-// do is run.do for several cells.
+// do is like run.do for several cells.
 func (b *batch) do() {
 	ctx, cancel := context.WithTimeout(b.lead.base, b.lead.timeout)
 	defer cancel()
@@ -357,7 +357,7 @@ func (b *batch) verdict(lead *run, err error) outcome {
 // share returns a random number above 0 and at most 1.
 func share() float64 { return 1 - rand.Float64() }
 
-// give sets the outcome of all due runs.
+// give sets the outcome of all due runs to out.
 func (b *batch) give(out outcome) {
 	for _, i := range b.due {
 		b.outs[i] = out

@@ -42,7 +42,7 @@ type Registered struct {
 	Link
 }
 
-// Link says where an observer's notify entries are.
+// Link is the location of an observer's notify entries.
 type Link struct {
 	Table mvcc.TableID // 0 if it does not exist yet: no cell is admitted until Relink
 	// Own says that the entries are at the observer's acknowledgment cells, because another
@@ -82,8 +82,8 @@ type Config struct {
 	// LoopRuns is the number of runs of one row within 10 s, each caused by the last, after which the next
 	// ones wait with growing pauses. Defaults to 100; negative disables it.
 	LoopRuns int
-	// Refused announces to the other nodes that a service outside refuses the observer for d. It
-	// must not block. It is called at most a hundred times per second and observer. Nil means that
+	// Refused announces to the other nodes that an external service refuses the observer for d. It
+	// must not block. It is called at most 100 times per second for each observer. Nil means that
 	// there are no other nodes.
 	Refused func(observer string, d time.Duration)
 	// Traces maps changes to their traces; nil disables tracing of runs.

@@ -13,7 +13,7 @@ import (
 // keptEffects limits the rows of all observers whose effects are kept: about 2 MB.
 const keptEffects = 4096
 
-// Effects are those of a row's last run that committed in this process.
+// Effects are the effects of a row's last run that committed in this process.
 type Effects struct {
 	Start mvcc.Timestamp
 	Batch int // changes that the run handled together
@@ -50,7 +50,7 @@ func (b *effectsBook) add(observer, row string, e Effects) {
 	b.of[key] = e
 }
 
-// Effects returns those of the last run of a row; false if they are not kept.
+// Effects returns the effects of the last run of a row; ok is false if they are not kept.
 func (d *Dispatcher) Effects(observer, row string) (Effects, bool) {
 	d.effects.mu.Lock()
 	defer d.effects.mu.Unlock()

@@ -51,7 +51,7 @@ func (f *frequent) add(row string, now time.Time) (warn bool) {
 	return true
 }
 
-// undo takes a counted run back.
+// undo subtracts a counted run.
 func (f *frequent) undo(row string) {
 	if f.counts[row] > 0 {
 		f.counts[row]--

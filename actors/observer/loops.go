@@ -38,7 +38,7 @@ type loopKey struct {
 	cell mvcc.Cell
 }
 
-// caused is a run and what caused it. The mutex of its loops guards the fields below first.
+// caused is a run with its cause. The mutex of its loops guards the fields below first.
 type caused struct {
 	key   loopKey
 	start mvcc.Timestamp
@@ -71,8 +71,8 @@ func newLoops(limit int) *loops {
 	}
 }
 
-// before returns the last run of the row from which the cause descends, and the observers from it to the
-// cause; nil: there is none.
+// before returns the last run of the row from which the cause descends, and the observers from it
+// to the cause; nil means there is none.
 func (l *loops) before(key loopKey, cause mvcc.Timestamp) (last *caused, path []string) {
 	switch s := l.slowed[key]; {
 	case s == nil:
@@ -113,7 +113,7 @@ func (l *loops) started(start mvcc.Timestamp) []*caused {
 	return nil
 }
 
-// left returns how long a run for a change with the cause has yet to wait.
+// left returns the remaining wait of a run for a change with the cause.
 func (l *loops) left(key loopKey, cause mvcc.Timestamp, now time.Time) time.Duration {
 	if l == nil || l.limit <= 0 || cause == 0 {
 		return 0
@@ -170,8 +170,8 @@ func (l *loops) began(key loopKey, start, cause mvcc.Timestamp, now time.Time) (
 	return cycle
 }
 
-// slow keeps the newest run of a slowed row, in place of the row that has rested longest if there are too
-// many.
+// slow records the newest run of a slowed row. If there are too many, it drops the row that has
+// been idle longest.
 func (l *loops) slow(c *caused) {
 	if l.slowed[c.key] == nil && len(l.slowed) >= maxLoops {
 		oldest := slices.MinFunc(slices.Collect(maps.Values(l.slowed)), func(a, b *caused) int {
@@ -182,8 +182,8 @@ func (l *loops) slow(c *caused) {
 	l.slowed[c.key] = c
 }
 
-// rows returns the slowed rows of an observer with their cycles. A row that has not run for more than
-// twice its pause is slowed no more.
+// rows returns the slowed rows of an observer with their cycles. A row that has not run for more
+// than twice its pause is no longer slowed.
 func (l *loops) rows(obs *registeredObserver, now time.Time) map[string]*caused {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -57,14 +57,16 @@ const (
 	maxRefusal = 256
 )
 
-// Outside describes an observer's wait for a service outside. It is zero if there is none.
+// Outside describes an observer's wait for an external service. It is zero if the observer does
+// not wait.
 type Outside struct {
 	Since time.Time // of the first refusal since a run was admitted
 	Until time.Time // no run starts before
 	Error string    // the refusal; empty on a node that was only told of it
 }
 
-// refusal is a message: a service outside refuses the observer for d, as another node says.
+// refusal is the message by which another node announces that an external service refuses the
+// observer for d.
 type refusal struct {
 	observer string
 	d        time.Duration
@@ -79,14 +81,15 @@ func refusalOf(err error) (time.Duration, bool) {
 	return r.Wait, true
 }
 
-// outside is what a service outside admits of an observer's runs. It limits an observer without
-// such a service only for an instant after the start of the process.
+// outside limits an observer's runs to what its external service admits. An observer without such
+// a service is limited only briefly after the start of the process.
 type outside struct {
 	until time.Time // no run starts before
 	since time.Time // of the first refusal since a run was admitted; zero: none
 	waits int       // waits since then
-	// window limits the runs in flight; 0: no limit of its own. It was doubled last at grown, and
-	// doubles again after that many admitted runs, counted by round, or after every.
+	// window is the maximum number of concurrent runs; 0 means that only the observer's own limit
+	// applies. It was last doubled at grown. It doubles again when round, the number of runs
+	// admitted since, reaches the window, or after the interval every.
 	window, round int
 	grown         time.Time
 	every         time.Duration
@@ -113,7 +116,7 @@ func (o *outside) reset() {
 	o.shown.Store(nil)
 }
 
-// admits reports whether a run may start beside active ones.
+// admits reports whether another run may start while active ones are in progress.
 func (o *outside) admits(now time.Time, active int) bool {
 	if o.window > 0 && !o.grown.IsZero() && now.Sub(o.grown) >= o.every {
 		o.grow(now)
@@ -122,7 +125,7 @@ func (o *outside) admits(now time.Time, active int) bool {
 		(o.window == 0 || active < o.window)
 }
 
-// opens returns the time from which admits may return true.
+// opens returns the earliest time at which admits may return true.
 func (o *outside) opens(active int) time.Time {
 	at := o.until
 	if next := o.last.Add(o.gap); o.gap > 0 && next.After(at) {
@@ -134,7 +137,8 @@ func (o *outside) opens(active int) time.Time {
 	return at
 }
 
-// started notes the start of a run beside active ones; there may be limit of them.
+// started records the start of a run while active ones are in progress; limit is the observer's
+// maximum.
 func (o *outside) started(now time.Time, active, limit int) {
 	switch {
 	case o.from.Before(o.until): // the first one since the wait
@@ -164,7 +168,7 @@ func (o *outside) learn() {
 	}
 }
 
-// admitted notes that the service has not refused a run.
+// admitted records that the service has admitted a run.
 func (o *outside) admitted(now time.Time) {
 	o.served++
 	if o.until.After(now) {
@@ -190,15 +194,16 @@ func (o *outside) admitted(now time.Time) {
 	}
 }
 
-// grow doubles the limit of runs in flight.
+// grow doubles the window.
 func (o *outside) grow(now time.Time) {
 	if o.window, o.round, o.grown = 2*o.window, 0, now; o.window > percolator.DefaultConcurrency {
 		o.window = 0
 	}
 }
 
-// refuse notes that the service refuses runs for d, and returns d within its bounds. news reports
-// whether the wait is much longer than before. A wait that ended more than stale ago is over.
+// refuse records that the service refuses runs for d, and returns d clamped to minWait and
+// maxWait, or a backoff if d is not positive. news reports whether the wait is much longer than before. A wait that ended more than
+// stale ago is over.
 func (o *outside) refuse(now time.Time, d, stale time.Duration) (wait time.Duration, news bool) {
 	if o.since.IsZero() || now.Sub(o.until) > stale {
 		o.since, o.waits = now, 0
@@ -219,7 +224,7 @@ func (o *outside) refuse(now time.Time, d, stale time.Duration) (wait time.Durat
 	return d, news
 }
 
-// show publishes the wait, with the refusal unless that is nil.
+// show publishes the wait with cause, or with the previous cause if cause is nil.
 func (o *outside) show(cause error) {
 	shown := Outside{Since: o.since, Until: o.until}
 	if before := o.shown.Load(); before != nil {
@@ -232,7 +237,7 @@ func (o *outside) show(cause error) {
 	o.shown.Store(&shown)
 }
 
-// answered notes what a service outside has said to the runs of a batch.
+// answered records the external service's answers to the runs of a batch.
 func (a *dispatcherActor) answered(b *batch) {
 	l := b.lead.obs
 	var first *outcome
@@ -254,7 +259,8 @@ func (a *dispatcherActor) answered(b *batch) {
 	}
 }
 
-// refuse begins or extends the wait of an observer. cause is nil if another node was refused.
+// refuse makes the observer wait for d, or extends its wait, because the external service refused
+// a run with cause. A nil cause means that the run was another node's.
 func (a *dispatcherActor) refuse(l *registeredObserver, d time.Duration, cause error) {
 	o := &l.outside
 	wait, news := o.refuse(time.Now(), d, l.spec.Deadline+a.cfg.Grace)
@@ -272,14 +278,14 @@ func (a *dispatcherActor) refuse(l *registeredObserver, d time.Duration, cause e
 	}
 }
 
-// Refused notes that a service outside refuses the observer for d, as another node says. It does
-// not block.
+// Refused records that another node's run was refused by an external service: the observer waits
+// for d. It does not block.
 func (d *Dispatcher) Refused(observer string, wait time.Duration) {
 	d.system.Root.Send(d.port.PID(), &refusal{observer, wait})
 }
 
-// heard begins the wait of which another node tells. This node waits a little longer than the
-// refused one, which tries first.
+// heard starts a wait that another node has announced. This node waits a little longer, so that
+// the refused node retries first.
 func (a *dispatcherActor) heard(m *refusal) {
 	d := min(max(m.d, minWait), maxWait)
 	for _, l := range a.order {
@@ -303,8 +309,8 @@ func (a *dispatcherActor) putBack(e *entry) {
 	}
 }
 
-// waitsOutside returns the observer's wait for a service outside. Once the wait is over, it
-// lasts while there are runs that try or are about to.
+// waitsOutside returns the observer's wait for an external service. It stays set after the wait
+// while trial runs are in progress or about to start.
 func (l *registeredObserver) waitsOutside(now time.Time) Outside {
 	shown := l.outside.shown.Load()
 	if shown == nil ||

@@ -127,7 +127,8 @@ func (e *deadlineError) Error() string {
 // Unwrap returns the function's own error.
 func (e *deadlineError) Unwrap() error { return e.cause }
 
-// do runs to an outcome. Each step other than the user's function is limited by the step timeout.
+// do performs the run and sets its outcome. Each step other than the user's function is limited by
+// the step timeout.
 func (r *run) do() outcome {
 	ctx, cancel := context.WithTimeout(r.base, r.timeout)
 	defer cancel()
@@ -182,7 +183,7 @@ func (r *run) loopPaused() (bool, outcome) {
 	return true, outcome{}
 }
 
-// noteCause records what the run was caused by, before its effects can cause another.
+// noteCause records the cause of the run before its effects can cause another run.
 func (r *run) noteCause(start mvcc.Timestamp) {
 	if cycle := r.loops.began(loopKey{r.obs, r.cell}, start, r.cause, time.Now()); cycle != "" {
 		r.obs.logger.Warn("observer: a row sets itself off; its runs now wait, each longer than the last",
@@ -190,7 +191,7 @@ func (r *run) noteCause(start mvcc.Timestamp) {
 	}
 }
 
-// noteEffects records what the run has read and written.
+// noteEffects records the reads and writes of the run.
 func (r *run) noteEffects(e txn.Effects, batch int) {
 	r.effects.add(r.obs.spec.Name, r.cell.Row, Effects{Start: r.tx.StartTS(), Batch: batch, Effects: e})
 }

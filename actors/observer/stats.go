@@ -49,7 +49,7 @@ type Stats struct {
 	Outside Outside // the wait for a service outside
 }
 
-// counters are the live form of Stats.
+// counters holds the live counters behind Stats.
 type counters struct {
 	runs, commits, conflicts, unavailable, failures, parked, skipped, collapsed atomic.Uint64
 	divided, refused                                                            atomic.Uint64

@@ -39,7 +39,7 @@ type ClusterSurvey struct {
 
 var _ Survey = (*ClusterSurvey)(nil)
 
-// SurveyConfig is what a ClusterSurvey needs of its node. All fields are required.
+// SurveyConfig configures a ClusterSurvey. All fields are required.
 type SurveyConfig struct {
 	Node, Incarnation uint64
 	IdleHints         IdleHints

@@ -33,7 +33,7 @@ func (w walker) Walk(ctx context.Context, tablet *pb.TabletDescriptor,
 			e.Message, e.Code)
 	}
 	if resp.GetWalk() == nil {
-		return nil, fmt.Errorf("scanner: walk of tablet %d: a response of another type",
+		return nil, fmt.Errorf("scanner: walk of tablet %d: response of an unexpected type",
 			tablet.GetTabletId())
 	}
 	return resp.GetWalk(), nil

@@ -48,7 +48,7 @@ func (e *evaluation) collect(call *Call, r *pb.CollectRequest) {
 	}
 }
 
-// collectResponse is the response to each of the three steps, with the bound and the
+// collectResponse returns the response to each of the three steps, with the bound and the
 // safepoint that evaluation uses.
 func (e *evaluation) collectResponse(unsettled []*pb.LockInfo, confirmed bool) *pb.TabletResponse {
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Collect{Collect: &pb.CollectResponse{

@@ -41,13 +41,14 @@ type Config struct {
 	// SoleVoter is where the meta tablet publishes that it leads as its group's only voter;
 	// nil for other tablets.
 	SoleVoter *SoleVoter
-	// Snapshots sends the tablet's state to replicas that are too far behind; nil: no snapshots.
+	// Snapshots sends the tablet's state to replicas that are too far behind; nil means no
+	// snapshots.
 	Snapshots *snapshot.Sender
-	// Checksums computes the checksums that replicas are compared by; nil: none.
+	// Checksums computes the checksums that replicas are compared by; nil means none.
 	Checksums *Checksums
-	// Metrics are the node's tablet metrics; nil: not measured.
+	// Metrics are the node's tablet metrics; nil disables measurement.
 	Metrics *Metrics
-	// Traces holds the traces of the node's tablets; nil: no tracing.
+	// Traces holds the traces of the node's tablets; nil means no tracing.
 	Traces *tracing.Book
 	// Origins reports whether all nodes support records with origins (version.Origins); nil
 	// means that they do.

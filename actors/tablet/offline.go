@@ -38,7 +38,7 @@ type Outlook struct {
 	Born []*pb.TabletDescriptor
 	// Takings are the unapplied entries in the log by which the tablet takes another's rows.
 	Takings []Taking
-	// Frozen is the tablet that this one is frozen for as of Last; nil: none.
+	// Frozen is the tablet that this one is frozen for as of Last; nil means none.
 	Frozen    *pb.TabletDescriptor
 	Mark      uint64 // the oracle's, in the meta tablet
 	Bound     mvcc.Timestamp

@@ -24,7 +24,7 @@ func (v *SoleVoter) Confirmed() (term, mark uint64, ok bool) {
 	return l.term, l.mark, true
 }
 
-// withdraw withdraws what is published. It does nothing on a nil SoleVoter.
+// withdraw resets the published state. It does nothing on a nil SoleVoter.
 func (v *SoleVoter) withdraw() {
 	if v != nil {
 		v.leads.Store(nil)

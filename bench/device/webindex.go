@@ -75,7 +75,7 @@ func transactions(summary []byte) (int, error) {
 		sum += n
 	}
 	if sum == 0 || !table {
-		return 0, errors.New("the web index's summary names no transactions")
+		return 0, errors.New("no number of transactions in the summary that webindex printed")
 	}
 	return sum, nil
 }

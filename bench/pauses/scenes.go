@@ -85,7 +85,7 @@ func (s *stage) await(ctx context.Context, what string, ok func() bool) error {
 	defer cancel()
 	for !ok() {
 		if err := rest(ctx, 100*time.Millisecond); err != nil {
-			return fmt.Errorf("timed out: %s", what)
+			return fmt.Errorf("timed out after 1 min: waiting until %s", what)
 		}
 	}
 	return nil

@@ -175,7 +175,7 @@ func runClosure(ctx context.Context, d time.Duration, dir string) error {
 			return err
 		}
 		if allowed >= 0 && count != allowed {
-			return fmt.Errorf("%s allows %d of %d checks, %s %d", kind.name, count, len(a.checks),
+			return fmt.Errorf("%s allows %d of %d checks, but %s allows %d", kind.name, count, len(a.checks),
 				checkers[0].name, allowed)
 		}
 		allowed = count

@@ -181,7 +181,7 @@ func latest(jobs []*pb.Job) (out []*pb.Job) {
 	return out
 }
 
-// ended is 1 for a finished job, which is listed after the running ones.
+// ended returns 1 for a finished job, which is listed after running ones, and 0 for a running one.
 func ended(j *pb.Job) int {
 	if j.State == jobDone || j.State == jobFailed {
 		return 1
@@ -189,7 +189,7 @@ func ended(j *pb.Job) int {
 	return 0
 }
 
-// unfinishedRestore is a restore without a client: its table cannot be opened.
+// unfinishedRestore returns a restore without a client: its table cannot be opened.
 func unfinishedRestore(t *pb.Table) *pb.Job {
 	return &pb.Job{
 		Kind: jobRestore, Id: fmt.Sprintf("table %d", t.Id), Subject: "table " + t.Name,

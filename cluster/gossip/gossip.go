@@ -34,8 +34,8 @@ type Config struct {
 	// table's. Every Timing.Rejoin this node tries to join those at which it knows no
 	// member. Known must not block; it may be nil.
 	Known func() []string
-	// Gate holds the versions that the cluster has agreed on: members whose builds do not
-	// support them are refused. Nil: no member is refused for its version.
+	// Gate holds the versions that the cluster has agreed on: members whose builds do not support
+	// them are refused. Nil means no member is refused for its version.
 	Gate *version.Gate
 	// Replaced is called once, on the watchers' goroutine, when a later incarnation of this
 	// node appears: a process on a copy of its directory, or on the directory itself after

@@ -196,8 +196,8 @@ func (s *Self) Identity() Identity {
 // incarnations can always increase.
 const maxOutlived = 1 << 48
 
-// Outlive makes the next start a later incarnation than that of another process, on a copy of
-// this directory. As long as that process lives, the others consider any earlier one dead.
+// Outlive makes the incarnation of the next start greater than that of another process, which runs
+// on a copy of this directory. Other nodes consider incarnations below the running one dead.
 func (s *Self) Outlive(incarnation uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,7 +25,7 @@ type Self struct {
 
 // Config tunes Peers. Zero fields get the defaults. All bounds are per remote node.
 type Config struct {
-	// System runs the outboxes. Nil: Peers creates its own system, of a few MiB.
+	// System runs the outboxes. Nil means Peers creates its own system, of a few MiB.
 	System *actor.ActorSystem
 	// BatchMessages and BatchBytes limit a batch; defaults and maxima 1,000 and 16 MiB.
 	BatchMessages, BatchBytes int
@@ -42,10 +42,10 @@ type Config struct {
 	// than 64 KiB beyond half of it, is replaced by CODE_UNKNOWN.
 	AnswerBytes int
 	// Gate holds the versions that the cluster has agreed on: batches of builds that do not
-	// support them are dropped. Nil: no batch is dropped for its version.
+	// support them are dropped. Nil means no batch is dropped for its version.
 	Gate *version.Gate
-	// Reached returns the durable position of this node's Raft log, which each batch carries
-	// for the other nodes to remember (join.Self.Reached). Nil: batches carry none.
+	// Reached returns the durable position of this node's Raft log, which each batch carries for
+	// the other nodes to remember (join.Self.Reached). Nil means batches carry none.
 	Reached func() uint64
 	Logger  *slog.Logger
 }

@@ -20,7 +20,7 @@ import (
 // outcome is unknown.
 var ErrLost = errors.New("peer: connection lost before the answer")
 
-// Handler handles what other nodes send.
+// Handler handles messages from other nodes.
 type Handler interface {
 	// Request handles a request of another node and calls reply once, on any goroutine. It
 	// must not block. The message belongs to the handler. An answer after the deadline is

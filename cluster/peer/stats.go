@@ -9,21 +9,21 @@ type Stats struct {
 	Late       uint64 // answers that arrived after their request was settled
 	Overloaded uint64 // requests that failed because too much was in flight
 	Raft       uint64 // Raft messages accepted for sending
-	// RaftDropped are Raft messages dropped because the queue was full.
+	// RaftDropped is the number of Raft messages dropped because the queue was full.
 	RaftDropped uint64
-	// Batches and Messages were passed to the link; Unsent are the batches that it could not
-	// send.
+	// Batches and Messages are the numbers passed to the link, Unsent is the number of batches
+	// that it could not send.
 	Batches, Messages, Unsent uint64
 	Handled                   uint64 // requests of other nodes
 	Refused                   uint64 // requests of other nodes beyond the bounds
 	AnswersDropped            uint64 // answers replaced by CODE_UNKNOWN
-	// Foreign are batches of another cluster, for another node, of an ended incarnation,
-	// or with too many messages.
+	// Foreign is the number of rejected batches: those of another cluster, for another node, of an
+	// ended incarnation, or with too many messages.
 	Foreign uint64
 	Panics  uint64 // of the handler
 }
 
-// counts are the counters behind Stats.
+// counts holds the live counters behind Stats.
 type counts struct {
 	requests, answers, late, overloaded, raft, raftDropped atomic.Uint64
 	batches, messages, unsent                              atomic.Uint64

@@ -73,7 +73,7 @@ func (w *waiting) expire(cause error) {
 	w.fail(fmt.Errorf("peer: node %d: %w", w.box.node, cause))
 }
 
-// timeout is expire, for the timer.
+// timeout fails the request with context.DeadlineExceeded. The timer calls it.
 func (w *waiting) timeout() { w.expire(context.DeadlineExceeded) }
 
 // finish removes the settled request from the outbox and calls its callback.

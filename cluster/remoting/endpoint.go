@@ -72,7 +72,7 @@ type outgoing struct {
 	then  func(error)
 }
 
-// run connects, sends what waits until the connection ends, and reports the end.
+// run connects, sends queued batches until the connection ends, and reports its end.
 func (e *endpoint) run() {
 	// Nothing is sent before the function set by Lost has been called for the last connection.
 	if e.former != nil {

@@ -98,7 +98,7 @@ const (
 	maxNumber                                      = 3
 )
 
-// message is an encoded message as its fields by number; nil: the field is absent.
+// message is an encoded message as its fields by number; nil means the field is absent.
 type message [maxNumber + 1][]byte
 
 // split returns the fields of an encoded message, each of which must be a string, bytes or a
@@ -169,9 +169,9 @@ func checkBatch(frame []byte) error {
 	case err != nil:
 		return fmt.Errorf("delivery: %w", err)
 	case string(m[deliveryType]) != batchType:
-		return fmt.Errorf("type %.64q", m[deliveryType])
+		return fmt.Errorf("message type is %.64q, want a batch", m[deliveryType])
 	case string(m[deliveryTarget]) != receiver:
-		return fmt.Errorf("target %.64q", m[deliveryTarget])
+		return fmt.Errorf("batch for the unknown target %.64q", m[deliveryTarget])
 	}
 	batch, err := inner(m[deliveryEnvelope], envelopeBatch)
 	switch {

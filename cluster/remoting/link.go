@@ -75,7 +75,7 @@ type Link struct {
 
 var _ peer.Link = (*Link)(nil)
 
-// target is what is known of one other node, with or without a connection.
+// target is the state of one other node, with or without a connection.
 type target struct {
 	endpoint *endpoint       // nil if there is none now
 	ended    <-chan struct{} // of the last endpoint; nil: there was none

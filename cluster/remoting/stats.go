@@ -8,20 +8,21 @@ type Stats struct {
 	// Connected and Lost are the connections to other nodes that were made and that ended,
 	// Failed the attempts that failed.
 	Connected, Lost, Failed uint64
-	// Refused are frames and calls that were refused, Handshakes connections
-	// without a node's certificate, that did not finish their handshake, or beyond the bound.
+	// Refused is the number of refused frames and calls, Handshakes that of connections without a
+	// node's certificate, that did not finish their handshake, or beyond the bound.
 	Refused, Handshakes uint64
-	// Displaced are connections without a stream that were closed to make room for others.
+	// Displaced is the number of connections without a stream that were closed to make room for
+	// others.
 	Displaced uint64
 	Panics    uint64 // of the receiver, each of which has ended a stream
 }
 
-// counts are the counters behind Stats.
+// counts holds the live counters behind Stats.
 type counts struct {
 	sent, received, connected, lost, failed, refused, handshakes, panics atomic.Uint64
 }
 
-// Stats returns what has been counted since Open.
+// Stats returns the counts since Open.
 func (l *Link) Stats() Stats {
 	c := &l.counts
 	return Stats{

@@ -19,7 +19,7 @@ const refreshPace = 50 * time.Millisecond
 
 // refresh is the state of Router.Refresh. last and err belong to the holder of turn.
 type refresh struct {
-	// read returns the map as meta has it; nil: it cannot be read.
+	// read returns the map as meta has it; nil means it cannot be read.
 	read func(context.Context) ([]*pb.TabletDescriptor, error)
 	turn chan struct{} // capacity 1: held while the map is read
 	last time.Time     // when the last reading ended, and how

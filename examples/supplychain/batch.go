@@ -49,7 +49,7 @@ func compute(ctx context.Context, r percolator.Reader) (*batch, error) {
 	return b, nil
 }
 
-// reach is all that the seeds reach.
+// reach returns the packages reachable from the seeds.
 func (b *batch) reach(seeds ...string) map[string]bool {
 	found := map[string]bool{}
 	for waiting := slices.Clone(seeds); len(waiting) > 0; {

@@ -150,7 +150,7 @@ func (b *batch) examples() []string {
 	return found
 }
 
-// processorTime is what this process has used.
+// processorTime returns the processor time used by this process.
 func processorTime() time.Duration {
 	var used syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {

@@ -118,7 +118,7 @@ func parse(r io.Reader, fn func(named) error) error {
 	return errors.Join(lines.Err(), end())
 }
 
-// relations are the names in a field such as "libc6 (>= 2.34), debconf | cdebconf:any".
+// relations returns the names in a field such as "libc6 (>= 2.34), debconf | cdebconf:any".
 func relations(value string) []string {
 	var names []string
 	for _, r := range strings.FieldsFunc(value, func(c rune) bool { return c == ',' || c == '|' }) {

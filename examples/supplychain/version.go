@@ -26,7 +26,7 @@ func splitVersion(v string) (epoch int, upstream, revision string) {
 	return epoch, v, ""
 }
 
-// comparePart compares what is no digits and what is digits in turns.
+// comparePart compares alternating runs of non-digits and digits.
 func comparePart(a, b string) int {
 	for a != "" || b != "" {
 		for notDigit(a) || notDigit(b) {

@@ -52,7 +52,7 @@ func (d *Dispatcher) Schedule(turns func()) {
 	d.mu.Unlock()
 }
 
-// run runs what the worker is handed until the worker is no longer kept.
+// run executes the tasks handed to the worker until the worker is released.
 func (d *Dispatcher) run(t *worker, turns func()) {
 	for turns != nil {
 		turns()

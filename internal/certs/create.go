@@ -41,8 +41,8 @@ const (
 // Request describes a certificate to create.
 type Request struct {
 	Dir string // destination folder, created if missing
-	// CA is the folder with ca.crt and ca.key; empty: Dir. The cluster's other shared files are
-	// copied from it.
+	// CA is the folder with ca.crt and ca.key; empty means Dir. The cluster's other shared files
+	// are copied from it.
 	CA       string
 	Name     string        // shown in logs and refusals
 	Hosts    []string      // DNS names and IP addresses of the node

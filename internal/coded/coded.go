@@ -18,7 +18,7 @@ type coded struct {
 	wraps        error // nil: none
 }
 
-// Error is the message after the package's name.
+// Error returns the message after the package's name.
 func (e *coded) Error() string {
 	if e.pkg == "" {
 		return e.message
@@ -26,10 +26,10 @@ func (e *coded) Error() string {
 	return e.pkg + ": " + e.message
 }
 
-// Text is the message, without the package's name.
+// Text returns the message, without the package's name.
 func (e *coded) Text() string { return e.message }
 
-// Unwrap is what was formatted, which wraps the causes.
+// Unwrap returns the formatted error, which wraps the causes.
 func (e *coded) Unwrap() error { return e.wraps }
 
 // New returns a code with its message. An empty pkg adds no name.
@@ -50,7 +50,7 @@ func Errorf(pkg, format string, args ...any) error {
 // message is the Text of an error where an error is formatted.
 type message string
 
-// Error is the message.
+// Error returns the message.
 func (m message) Error() string { return string(m) }
 
 // Text returns err's text without the leading name of its package, for an error of this package or
@@ -79,7 +79,7 @@ type marked struct{ err, code error }
 // Mark returns err with a code that its text does not show.
 func Mark(err, code error) error { return &marked{err, code} }
 
-// Error is the text of the marked error.
+// Error returns the text of the marked error.
 func (e *marked) Error() string { return e.err.Error() }
 
 // Text is that of the marked error.

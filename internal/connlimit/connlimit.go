@@ -33,8 +33,8 @@ type Config struct {
 	Pending int
 	// Admitted is the maximum number of admitted connections.
 	Admitted int
-	// Share is the maximum number of admitted connections from one address; 0: no bound. It is for
-	// listeners without authentication.
+	// Share is the maximum number of admitted connections from one address; 0 means no bound. It
+	// is for listeners without authentication.
 	Share int
 }
 

@@ -30,7 +30,7 @@ type crawl struct {
 
 	loaded, edited atomic.Int64
 	// slowest is the longest duration of a transaction since it was last read, in nanoseconds.
-	// began is the start of the transaction in flight; nil: none.
+	// began is the start of the transaction in flight; nil means none.
 	slowest atomic.Int64
 	began   atomic.Pointer[time.Time]
 }

@@ -21,7 +21,8 @@ import (
 type action struct {
 	method            string
 	request, response func() proto.Message
-	// refuse returns why the console refuses the request; empty: it does not. nil: it refuses none.
+	// refuse returns the reason for which the console refuses the request, or "". A nil refuse
+	// refuses none.
 	refuse func(proto.Message) string
 }
 

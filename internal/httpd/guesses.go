@@ -50,7 +50,8 @@ func newGuesses(now func() time.Time) *guesses {
 	}
 }
 
-// known returns the error of a token that was found invalid in this minute; nil: look it up.
+// known returns the error of a token that was found invalid in this minute. Nil means that the
+// token must be looked up.
 func (g *guesses) known(token string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

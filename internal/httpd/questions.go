@@ -17,8 +17,8 @@ import (
 
 // Question is one kind of request of a page, GET /api/v1/NAME.
 type Question struct {
-	// Answer returns the value to send as JSON. An error that wraps ErrQuestion means a bad request;
-	// others mean a failure of the cluster.
+	// Answer returns the value to send as JSON. An error that wraps ErrQuestion is the client's
+	// fault (status 400); any other is the cluster's.
 	Answer func(ctx context.Context, form url.Values) (any, error)
 	// Data marks answers with rows or values, which Options.MayRead authorizes.
 	Data bool

@@ -24,13 +24,13 @@ type Options struct {
 	// Addr is the host:port to bind; port 0 picks a free one.
 	Addr string
 	// Hosts returns the host names, with or without ports, that requests may use in addition to
-	// localhost and IP addresses; others are refused. nil: none.
+	// localhost and IP addresses; others are refused. Nil means none.
 	Hosts func() []string
 	// Program is the name of the binary in the commands that pages show; default percolator.
 	Program string
-	// Operators authorizes and performs actions; nil: there are none.
+	// Operators authorizes and performs actions; nil means there are none.
 	Operators Operators
-	// TLS enables TLS and logins by an accepted client certificate; nil: plain text.
+	// TLS enables TLS and logins by an accepted client certificate; nil means plain text.
 	TLS *tls.Config
 	// PlainLogins accepts tokens in plain text from other machines.
 	PlainLogins bool
@@ -38,21 +38,23 @@ type Options struct {
 	Profiles bool
 	// Status returns the node's status.
 	Status func(ctx context.Context) *pb.NodeStatusResponse
-	// Cluster returns the status and the tables of the cluster, as far as known, or an error. It is
-	// called while there are listeners, one call at a time; nil: not supported.
+	// Cluster returns the status and the tables of the cluster, as far as known, or an error. It
+	// is called while there are listeners, one call at a time; nil means not supported.
 	Cluster func(ctx context.Context) (*pb.ClusterStatusResponse, []*pb.Table, error)
 	// Questions are the other requests of pages, by name.
 	Questions map[string]Question
-	// MayRead returns why users who have not logged in may not read rows and values; nil: everybody may.
+	// MayRead returns why users who have not logged in may not read rows and values; nil means
+	// everybody may.
 	MayRead func(*http.Request) error
-	// Closed reports whether a request requires a login. It is called for all requests except health
-	// and the console's files, and for each event of a stream; nil: none requires one.
+	// Closed reports whether a request requires a login. It is called for all requests except
+	// health and the console's files, and for each event of a stream; nil means none requires one.
 	Closed func(*http.Request) bool
-	// View returns the view of a user; the zero User has not logged in. nil: nothing is hidden.
+	// View returns the view of a user; the zero User has not logged in. Nil means nothing is
+	// hidden.
 	View func(User) View
 	// Ready returns nil while the node serves, otherwise why it does not.
 	Ready func(ctx context.Context) error
-	// Notes returns remarks for probes; nil: none.
+	// Notes returns remarks for probes; nil means none.
 	Notes func() []string
 	// MaxPending bounds the connections without a request in flight: during the handshake, with a
 	// partial request, idle, or with a health check. Above it another one is closed, see package

@@ -25,7 +25,7 @@ import (
 // tabletPage is the maximum number of tablets in one answer.
 const tabletPage = 200
 
-// tabletTotals sums up all tablets.
+// tabletTotals has the sums over all tablets.
 type tabletTotals struct {
 	Tablets int    `json:"tablets"`
 	Led     int    `json:"led"` // by nodes that answer
@@ -82,7 +82,7 @@ func tellsMore(a, b *pb.StatusResponse) bool {
 		cmp.Compare(a.GetTablet().GetEpoch(), b.GetTablet().GetEpoch())) > 0
 }
 
-// trouble returns the severity of a tablet's problems; 0: none.
+// trouble returns the severity of a tablet's problems; 0 means none.
 func (t tablet) trouble() uint64 {
 	if !t.GetLeader() {
 		return 1<<32 + t.away

@@ -15,7 +15,7 @@ import (
 
 // View filters answers for one user.
 type View interface {
-	// Key returns a key that is equal for views that hide the same; empty: nothing is hidden.
+	// Key returns a key that is equal for views that hide the same; empty means nothing is hidden.
 	Key() string
 	// Hides reports whether the table is hidden.
 	Hides(table uint32) bool

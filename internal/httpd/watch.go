@@ -42,7 +42,7 @@ type clusterWatch struct {
 	last      clusterNews
 }
 
-// clusterNews is one status. It is immutable.
+// clusterNews is one status of the cluster. It is immutable.
 type clusterNews struct {
 	at     time.Time
 	status *pb.ClusterStatusResponse // nil: see err
@@ -119,7 +119,7 @@ func (w *clusterWatch) listen() (news chan clusterNews, leave func(), ok bool) {
 }
 
 // run polls until ctx ends, one poll at a time. A poll that takes longer than the interval is
-// followed by the next at once.
+// followed by the next one immediately.
 func (w *clusterWatch) run(ctx context.Context) {
 	tick := time.NewTicker(w.every)
 	defer tick.Stop()

@@ -206,9 +206,9 @@ func (r *Step) key() stepKey {
 	return stepKey{r.Observer, *r.On}
 }
 
-// repeated returns the earlier step that a step repeats: a run of the same observer on the same cell
-// that the step descends from, or, below such a repetition, one that the parent's earlier run set off.
-// nil: none.
+// repeated returns the earlier step that a step repeats: a run of the same observer on the same
+// cell that the step descends from, or, below such a repetition, one that the parent's earlier run
+// set off. Nil means none.
 func (t *Chain) repeated(step *Step, parent int, again bool) *Step {
 	if step.Observer == "" {
 		return nil

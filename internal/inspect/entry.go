@@ -79,7 +79,7 @@ func ClassName(class uint32) string {
 	return "data"
 }
 
-// KindName names what a write does.
+// KindName returns the name of a kind of write.
 func KindName(kind pb.Kind) string {
 	switch kind {
 	case pb.Kind_KIND_DELETE:

@@ -57,7 +57,7 @@ type historyLine struct {
 	acks                      map[string]string
 }
 
-// at is the line of a timestamp, new if nothing has happened there yet.
+// at returns the line of a timestamp, new if nothing has happened there yet.
 func (b *block) at(ts uint64) *historyLine {
 	l := b.lines[ts]
 	if l == nil {
@@ -245,7 +245,7 @@ func (v *Figure4) value(value string) string {
 	return Shortened(value, width)
 }
 
-// writeText is a write record in the figure's words.
+// writeText returns a write record in the figure's words.
 func writeText(w *pb.Write) string {
 	if w.GetKind() == pb.Kind_KIND_DELETE {
 		return fmt.Sprintf("deleted @ %d", w.GetStartTs())
@@ -253,7 +253,7 @@ func writeText(w *pb.Write) string {
 	return fmt.Sprintf("data @ %d", w.GetStartTs())
 }
 
-// lockText is a lock in the figure's words: "I am primary", or "primary @ Bob.bal".
+// lockText returns a lock in the figure's words: "I am primary", or "primary @ Bob.bal".
 func (v *Figure4) lockText(cell *pb.Cell, l *pb.Lock) string {
 	text := "I am primary"
 	if !SameCell(cell, l.GetPrimary()) {

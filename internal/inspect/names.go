@@ -81,7 +81,7 @@ func (n *Names) Address(from, c *pb.Cell) string {
 	return text
 }
 
-// ColumnText is a column's name in tables; an acknowledgment column shows as ack_O.
+// ColumnText returns a column's name in tables; an acknowledgment column shows as ack_O.
 func ColumnText(c *pb.Cell) string { return AckPrefix(c) + Printable(string(c.GetColumn())) }
 
 // AckPrefix begins the names of acknowledgment columns.

@@ -37,7 +37,7 @@ type Observer struct {
 	// of the waiting ones; omitted if none
 	OldestTS    uint64 `json:"oldest_ts,omitempty"`
 	OldestAgeMS int64  `json:"oldest_age_ms,omitempty"` // by the oracle's time
-	// most runs at once in a process: in force, else as set; 0: as registered
+	// most runs at once in a process: in force, else as set; 0 means as registered
 	Limit uint32 `json:"limit"`
 
 	// started: each ends in one of the next three, or no node could serve it
@@ -89,7 +89,7 @@ type Outside struct {
 	forMillis uint64
 }
 
-// NewOutside converts what the nodes report at a time; nil if the observer does not wait.
+// NewOutside converts the nodes' reports as of a time; nil if the observer does not wait.
 func NewOutside(w *pb.OutsideWait, now mvcc.Timestamp) *Outside {
 	if w == nil {
 		return nil
@@ -157,7 +157,7 @@ func observerState(s *pb.ObserverState) string {
 	return ObserverRunning
 }
 
-// AtOnce is the maximum number of concurrent runs on all nodes; 0: unknown.
+// AtOnce returns the maximum number of concurrent runs on all nodes; 0 means unknown.
 func (o *Observer) AtOnce() uint32 { return o.Limit * uint32(max(1, len(o.Nodes))) }
 
 // States of a back-fill.

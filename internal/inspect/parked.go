@@ -35,8 +35,8 @@ type ParkedRow struct {
 	Error    string       `json:"error"` // of the last run, at most 1 KiB
 }
 
-// ReadParked returns a page of an observer's parked notifications of rows after after; nil: from
-// the first. An empty page may still set More.
+// ReadParked returns a page of an observer's parked notifications of rows after after; nil means
+// from the first. An empty page may still set More.
 func ReadParked(ctx context.Context, client *txn.Client, of *pb.ObserverInfo,
 	after *string) (*ParkedPage, error) {
 	at, err := client.Timestamp(ctx)

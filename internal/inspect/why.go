@@ -47,7 +47,7 @@ type Change struct {
 	Kind     string `json:"kind"` // put or delete
 }
 
-// Effects are what a run has read and written.
+// Effects are the reads and writes of a run.
 type Effects struct {
 	Read      []TableColumn `json:"read"`
 	MoreRead  bool          `json:"more_read,omitempty"` // Read are the first columns
@@ -82,7 +82,7 @@ func newEffects(r *pb.ObserverRun) *Effects {
 	return e
 }
 
-// Text says what the run has read and written.
+// Text returns a description of the run's reads and writes.
 func (e *Effects) Text() string {
 	names := func(columns []TableColumn, more bool) string {
 		var list []string
@@ -248,7 +248,7 @@ func Explain(ctx context.Context, client *txn.Client, cmds Commands, table, row,
 	return w, nil
 }
 
-// readEffects asks the nodes what the last run has read and written.
+// readEffects queries the nodes for the reads and writes of the last run.
 func (w *Why) readEffects(ctx context.Context, client *txn.Client) {
 	if w.Observer == nil || w.Run == nil {
 		return
@@ -329,7 +329,8 @@ func (w *Why) fate(ctx context.Context, client *txn.Client, o *Obstacle, primary
 	return nil
 }
 
-// changedAt returns when the cell last changed, acknowledged what the last run acknowledged; 0: never.
+// changedAt returns when the cell last changed, acknowledged what the last run acknowledged; 0
+// means never.
 func (w *Why) changedAt() uint64 {
 	if w.Change == nil {
 		return 0

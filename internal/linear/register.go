@@ -35,7 +35,7 @@ type Op struct {
 	Unknown bool
 }
 
-// String is a line for a report.
+// String returns a line for a report.
 func (o Op) String() string {
 	what := fmt.Sprintf("read %d", o.Found)
 	switch o.Kind {

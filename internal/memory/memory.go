@@ -14,7 +14,7 @@ type Bound struct {
 	From  string // source: "--memory", "cgroup", "machine" or "nowhere"
 }
 
-// Find returns the bound. set is the operator's setting in bytes; 0: none.
+// Find returns the bound. set is the operator's setting in bytes; 0 means none.
 func Find(set uint64) Bound { return find(set, memlimit.FromCgroup, memlimit.FromSystem) }
 
 func find(set uint64, cgroup, system memlimit.Provider) Bound {
@@ -45,7 +45,7 @@ func Hold(b Bound) {
 	}
 }
 
-// Held returns the runtime's memory limit in bytes; 0: no limit.
+// Held returns the runtime's memory limit in bytes; 0 means no limit.
 func Held() uint64 {
 	if now := debug.SetMemoryLimit(-1); now != math.MaxInt64 {
 		return uint64(now)

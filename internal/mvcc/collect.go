@@ -19,11 +19,11 @@ type CollectView interface {
 	Observers
 }
 
-// Observers is what collection needs to know of observers and tables.
+// Observers describes observers and tables to the collection.
 type Observers interface {
 	// Acks names the observers, present or retired, with acks for the column.
 	Acks(t TableID, column string) []string
-	// AckOf is the inverse, as View has it.
+	// AckOf is the inverse of Acks, as in View.
 	AckOf(t TableID, observer string) (w Watch, ok bool)
 	// Dropped reports whether the table was dropped at or below the safepoint.
 	Dropped(t TableID) bool
@@ -36,8 +36,8 @@ type CellAt struct {
 	TS   Timestamp
 }
 
-// Garbage is something that may be deleted once the safepoint has reached From, if
-// nothing is in the way by then.
+// Garbage is an entry that may be deleted once the safepoint has reached From, unless a lock or
+// notification still needs it.
 type Garbage struct {
 	// Group is H for write records of the cell, its newest record and long values
 	// included; K for its newest committed lock; R for a rollback record; N or M for an
@@ -49,8 +49,8 @@ type Garbage struct {
 	From Timestamp
 }
 
-// CollectLimits bounds one step. A step ends with the entry with which it reaches one of
-// them, or a few later.
+// CollectLimits bounds one step. A step ends at the entry that reaches a limit, or a few entries
+// later.
 type CollectLimits struct {
 	Entries int // deletions
 	Bytes   int // of their keys
@@ -60,14 +60,14 @@ type CollectLimits struct {
 // CollectStep is the result of one step of collection.
 type CollectStep struct {
 	Mutations []Mutation // deletions only
-	// Kept is what was looked at and is garbage, but not yet, as far as the step's limits
-	// let it be seen.
+	// Kept lists the garbage that the step has read and that cannot be deleted yet. It is
+	// incomplete if the step has reached a limit.
 	Kept []Garbage
-	// Looked is the number of entries that the step has read: its cost.
+	// Looked is the number of entries read, which is the cost of the step.
 	Looked int
 }
 
-// collecting is one step under way.
+// collecting is a step in progress.
 type collecting struct {
 	CollectStep
 	view      CollectView
@@ -75,7 +75,7 @@ type collecting struct {
 	safepoint Timestamp
 	bytes     int
 	gone      map[CellAt]struct{} // entries of H that this step deletes
-	// of the cell in whose midst the step ended: nothing below it is left; 0: in none
+	// of the cell in whose midst the step ended: nothing below it is left; 0 means in none
 	floor Timestamp
 }
 
@@ -99,8 +99,8 @@ func (s *collecting) drop(g Group, c Cell, ts Timestamp) {
 // keyOverhead is what a key has besides row and column, about.
 const keyOverhead = 24
 
-// dropRecord deletes a write record together with the value that it names. A value is
-// never deleted by its own key: that of a lock, or of the newest record, may be as old.
+// dropRecord deletes a write record together with the value that it names. A value is never
+// deleted by its own key alone: that of a lock, or of the newest record, may be as old.
 func (s *collecting) dropRecord(g Group, c Cell, ts Timestamp, w *Write) {
 	s.drop(g, c, ts)
 	if w.Long {
@@ -111,8 +111,8 @@ func (s *collecting) dropRecord(g Group, c Cell, ts Timestamp, w *Write) {
 	}
 }
 
-// keepRecord notes a record that stays. It becomes garbage at from; 0 means that nothing
-// is known to make it garbage.
+// keepRecord adds a record that remains to Kept, as garbage from the timestamp from on; 0 means
+// that it may never become garbage.
 func (s *collecting) keepRecord(c Cell, w *Write, from Timestamp) {
 	if from != 0 {
 		s.Kept = append(s.Kept, Garbage{Group: GroupHistory, Cell: c, TS: w.CommitTS, From: from})
@@ -120,9 +120,9 @@ func (s *collecting) keepRecord(c Cell, w *Write, from Timestamp) {
 }
 
 // older deletes records from H that a record at or below the safepoint supersedes: reads at or
-// above the safepoint see that one or a later one. The entries are in the order of History. It
-// returns the position from which a later step must continue, after the last complete cell, or nil
-// if all are complete.
+// above the safepoint see the superseding record or a later one. The entries are in the order of
+// History. It returns the position from which a later step must continue, after the last complete
+// cell, or nil if all are complete.
 func (s *collecting) older(entries iter.Seq2[CellWrite, error]) (below *Cell, err error) {
 	var prev CellWrite // the record before, about which the one after it decides
 	have := false
@@ -165,8 +165,8 @@ func resumeAt(c Cell, more bool) *Cell {
 	return &c
 }
 
-// decide deletes the record if the one after it, at next, is at or below the safepoint,
-// else keeps it.
+// decide deletes the record if its successor, at next, is at or below the safepoint, and keeps it
+// otherwise.
 func (s *collecting) decide(cw *CellWrite, next Timestamp) (deleted bool) {
 	// In a dropped table nobody reads, the newest at or below the safepoint goes as well.
 	if next <= s.safepoint || (cw.Write.CommitTS <= s.safepoint && s.view.Dropped(cw.Cell.Table)) {
@@ -177,8 +177,8 @@ func (s *collecting) decide(cw *CellWrite, next Timestamp) (deleted bool) {
 	return false
 }
 
-// lastOlder decides about the last entry of a cell that HistoryOf gives. If it is above
-// the safepoint there may be others above it; else the one after it is in W.
+// lastOlder decides about the last entry of a cell that HistoryOf yields. If that is above the
+// safepoint, others above it may follow in H; otherwise its successor is in W.
 func (s *collecting) lastOlder(cw *CellWrite) error {
 	if cw.Write.CommitTS > s.safepoint {
 		s.keepRecord(cw.Cell, &cw.Write, cw.Write.CommitTS+1)
@@ -232,8 +232,8 @@ func (s *collecting) newest(c Cell) error {
 	return nil
 }
 
-// free reports whether the cell's newest record, which is given, is at or below the
-// safepoint with nothing below it, no lock on it, and no notification of it.
+// free reports whether the cell's newest record, w, may be deleted: it is at or below the
+// safepoint, H has no record below it, and the cell has no lock and no notification.
 func (s *collecting) free(c Cell, w *Write) (bool, error) {
 	if w.CommitTS > s.safepoint {
 		return false, nil
@@ -298,8 +298,8 @@ func (s *collecting) acks(c Cell) (ok bool, acks []CellWrite, err error) {
 	return true, acks, nil
 }
 
-// strayAck deletes the ack of a cell that is not there, nor about to be: what a replay of
-// a deleted row leaves behind.
+// strayAck deletes the ack of a cell that has no record, lock or notification. The replay of a deleted
+// row leaves one.
 func (s *collecting) strayAck(ack Cell, w *Write) error {
 	of, ok := s.view.AckOf(ack.Table, ack.Column)
 	if !ok || w.CommitTS > s.safepoint {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// SortGarbage brings garbage into the order that CollectCells takes, cells in descending
-// order, and joins what is listed twice.
+// SortGarbage sorts garbage into the order that CollectCells requires, cells in descending order,
+// and merges duplicates.
 func SortGarbage(list []Garbage) []Garbage {
 	slices.SortFunc(list, func(a, b Garbage) int {
 		return cmp.Or(b.Cell.Compare(a.Cell), cmp.Compare(a.Group, b.Group),
@@ -53,7 +53,7 @@ func CollectCells(v CollectView, list []Garbage, limits CollectLimits) (CollectS
 	return s.CollectStep, len(list), nil
 }
 
-// one decides about what is not in H.
+// one handles garbage outside H.
 func (s *collecting) one(g *Garbage) error {
 	switch g.Group {
 	case GroupRollback:
@@ -71,7 +71,7 @@ func (s *collecting) one(g *Garbage) error {
 	}
 }
 
-// GarbageOf appends what an operation's mutations have made, or will make, superfluous:
+// GarbageOf appends the entries that an operation's mutations have made, or will make, garbage:
 // the records that they moved to H, a delete, a committed lock, a rollback record.
 func GarbageOf(list []Garbage, muts []Mutation) []Garbage {
 	for i := range muts {

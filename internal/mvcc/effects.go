@@ -47,9 +47,9 @@ func (e *effects) unlock(c Cell) {
 	e.list = append(e.list, Mutation{Group: GroupLock, Cell: c, Delete: true})
 }
 
-// write makes w the newest record, moves the one before it to H, and marks an observed
-// cell dirty, all in the same mutations (Figure 6 lines 55 to 57; invariant 12). Origin is
-// what the transaction goes back to; 0: itself.
+// write makes w the newest record, moves the one before it to H, and marks an observed cell dirty,
+// all in the same mutations (Figure 6 lines 55 to 57; invariant 12). Origin is what the
+// transaction goes back to; 0 means itself.
 func (e *effects) write(v View, c Cell, w, previous *Write, origin Timestamp) error {
 	if previous != nil {
 		e.list = append(e.list, Mutation{

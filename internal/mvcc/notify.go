@@ -104,7 +104,7 @@ func foreign(v View, c Cell, observer string) bool {
 	return of != "" && of != observer
 }
 
-// cleared is the result of an operation that may have cleared notifications.
+// cleared returns the result of an operation that may have cleared notifications.
 func (e *effects) cleared(commitTS Timestamp) Result {
 	return Result{CommitTS: commitTS, Ended: e.ended, Left: e.left, LeftTS: e.leftTS}
 }
@@ -190,10 +190,9 @@ func (e *effects) acknowledge(v View) error {
 	return nil
 }
 
-// FailNotify records a failed run of the change at TS; an entry that has been renewed or
-// cleared since is left alone. Copies that come late do not count back: Attempts never
-// falls, and what is parked stays parked, except that Attempts 0 starts over. The status
-// is always StatusOK.
+// FailNotify records a failed run of the change at TS. It does not change an entry that has been
+// renewed or cleared since. A late duplicate has no effect: Attempts never decreases, and a parked
+// entry stays parked, except that Attempts 0 resets both. The status is always StatusOK.
 func FailNotify(v View, r FailNotifyRequest) (Result, []Mutation, error) {
 	n, there, err := v.Notification(r.Cell)
 	if err != nil || !there || n.TS != r.TS || foreign(v, r.Cell, r.Observer) {

@@ -117,7 +117,7 @@ func checkPrimary(primary Cell, writes []CellWriteRequest) error {
 	return nil
 }
 
-// valueOf is the value that a write leaves: a delete and a lock have none.
+// valueOf returns the value that a write leaves: a delete and a lock have none.
 func valueOf(w *CellWriteRequest) []byte {
 	if w.Kind != KindPut {
 		return nil

@@ -58,7 +58,8 @@ func readAt(v View, c Cell, newest Write, at Timestamp) (ReadResult, error) {
 	return res, nil
 }
 
-// visible is the newest record with commit_ts ≤ at. Only a read below the newest one looks into H.
+// visible returns the newest record with commit_ts ≤ at. Only a read below the newest one looks
+// into H.
 func visible(v View, c Cell, newest Write, at Timestamp) (Write, bool, error) {
 	if newest.CommitTS <= at {
 		return newest, true, nil
@@ -66,7 +67,7 @@ func visible(v View, c Cell, newest Write, at Timestamp) (Write, bool, error) {
 	return older(v, c, at)
 }
 
-// older is the newest record in H with commit_ts ≤ at. It is a separate function because the
+// older returns the newest record in H with commit_ts ≤ at. It is a separate function because the
 // iteration's variables are on the heap, which the common path need not pay for.
 func older(v View, c Cell, at Timestamp) (Write, bool, error) {
 	for w, err := range v.Older(c, at) {

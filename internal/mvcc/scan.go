@@ -52,7 +52,7 @@ func Scan(v View, r ScanRequest) (ScanResult, error) {
 	return p.end(), nil
 }
 
-// span is the request's span from the row of Resume on.
+// span returns the request's span from the row of Resume on.
 func (r *ScanRequest) span() Span {
 	s := r.Span
 	if r.Resume == nil {

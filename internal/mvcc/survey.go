@@ -7,11 +7,11 @@ type SurveyView interface {
 	// Newest and Cells are View's.
 	Newest(c Cell) (Write, bool, error)
 	Cells(s Span, reverse bool) iter.Seq2[CellWrite, error]
-	// History iterates H with rows in the span: cells in descending order, those before
-	// below only (nil: all), and of each cell the oldest record first.
+	// History iterates H with rows in the span: cells in descending order, those before below only
+	// (nil means all), and of each cell the oldest record first.
 	History(s Span, below *Cell) iter.Seq2[CellWrite, error]
 	// Keys iterates the keys of group K, R, N or M with rows in the span, in the group's own
-	// order, those after after only (nil: all).
+	// order, those after after only (nil means all).
 	Keys(g Group, s Span, after *CellAt) iter.Seq2[CellAt, error]
 	Observers
 }
@@ -80,8 +80,8 @@ func (s *survey) found(g Group, c Cell, ts, from Timestamp, entries int) {
 	s.entries += entries
 }
 
-// walk goes through one stage. It returns the cell after which the call has done its
-// share; nil: the stage is done.
+// walk goes through one stage. It returns the cell after which the call has done its share; nil
+// means the stage is done.
 func (s *survey) walk(span Span, at SurveyPlace) (*CellAt, error) {
 	switch at.stage {
 	case stageHistory:

@@ -23,7 +23,7 @@ type Timer struct {
 	Target Cell  // of a weak column: it is notified
 	Due    int64 // not before, in milliseconds since the Unix epoch by the oracle's time
 	// After is the delay in milliseconds from the commit of the timer's own record, whose time is
-	// unknown when it is written; 0: only Due counts.
+	// unknown when it is written; 0 means only Due counts.
 	After int64
 }
 
@@ -90,7 +90,7 @@ func TimerDue(row string) int64 {
 	return int64(min(binary.BigEndian.Uint64(due[:]), math.MaxInt64))
 }
 
-// TimerSpan is the range of a shard's timers that are due from and before the times.
+// TimerSpan returns the range of a shard's timers that are due from and before the times.
 func TimerSpan(shard int, from, before int64) Span {
 	at := func(due int64) string {
 		return string(binary.BigEndian.AppendUint64([]byte{byte(shard)}, uint64(max(due, 0))))

@@ -12,10 +12,10 @@ const LogicalBits = 18
 // MaxTimestamp is the greatest timestamp. It is never issued.
 const MaxTimestamp = Timestamp(1<<64 - 1)
 
-// Millis is the physical part: milliseconds since the Unix epoch.
+// Millis returns the physical part: milliseconds since the Unix epoch.
 func (t Timestamp) Millis() int64 { return int64(t >> LogicalBits) }
 
-// TimestampAt is the first timestamp of the given millisecond since the Unix epoch.
+// TimestampAt returns the first timestamp of the given millisecond since the Unix epoch.
 func TimestampAt(millis int64) Timestamp { return Timestamp(millis) << LogicalBits }
 
 // TableID names a table inside the store. Ids are never reused. MetaTable is the cluster's own.
@@ -48,7 +48,7 @@ type Cell struct {
 // IsAck reports whether the cell holds an acknowledgment.
 func (c Cell) IsAck() bool { return c.Class == ClassAck }
 
-// Kind says what a write does to a cell.
+// Kind is the kind of a write.
 type Kind uint8
 
 // The kinds of writes. KindLock is not a write: the cell does not change, but conflicts as if it
@@ -169,8 +169,8 @@ const (
 // further one at its acknowledgment cells in the same rows.
 type Observation struct {
 	How Observed
-	// Plain says that an observer has its notify entries at the observed cells. PlainOf names
-	// it, also after it was retired, until it is forgotten; empty: unknown.
+	// Plain says that an observer has its notify entries at the observed cells. PlainOf names it,
+	// also after it was retired, until it is forgotten; empty means unknown.
 	Plain   bool
 	PlainOf string
 	// Own names the observers whose notify entries are at their acknowledgment cells. The

@@ -28,28 +28,28 @@ func (c Cell) KeyBytes() int {
 
 func escapedBytes(s string) int { return len(s) + strings.Count(s, "\x00") + 2 }
 
-// effects is the weight of n effects on the cell.
+// effects returns the weight of n effects on the cell.
 func (c Cell) effects(n int) int { return n * (c.KeyBytes() + effectWeight) }
 
-// address is the weight of the cell's address in a value.
+// address returns the weight of the cell's address in a value.
 func (c Cell) address() int { return addressWeight + len(c.Row) + len(c.Column) }
 
-// valueWeight is that of a value of n bytes under the cell's key, cut into chunks if it
+// valueWeight returns the weight of a value of n bytes under the cell's key, cut into chunks if it
 // is long.
 func (c Cell) valueWeight(n int) int { return n + c.effects(n/weightChunk) }
 
-// PrewriteWeight is that of prewriting a value of n bytes: the lock, and the value apart
-// from it if it is long.
+// PrewriteWeight returns the weight of prewriting a value of n bytes: the lock, and the value
+// apart from it if it is long.
 func (c Cell) PrewriteWeight(n int, primary Cell) int {
 	return c.effects(2) + primary.address() + c.valueWeight(n)
 }
 
-// DecisionWeight is that of committing, resolving or rolling back the cell: the lock's
-// end, the new record, the one that it moves to the history, and a notification. Short
-// values are in the records.
+// DecisionWeight returns the weight of committing, resolving or rolling back the cell: the lock's
+// end, the new record, the one that it moves to the history, and a notification. Short values are
+// in the records.
 func (c Cell) DecisionWeight(l Limits) int { return c.effects(4) + 2*l.Inline + c.notified(l) }
 
-// OnePhaseWeight is that of writing a value of n bytes and committing it at once.
+// OnePhaseWeight returns the weight of writing a value of n bytes and committing it at once.
 func (c Cell) OnePhaseWeight(n int, l Limits) int {
 	return c.effects(4) + l.Inline + c.notified(l) + c.valueWeight(n)
 }
@@ -64,12 +64,12 @@ func (c Cell) notified(l Limits) int {
 	return maxNotifyError
 }
 
-// IntentWeight is that of a weak notification in a prewrite.
+// IntentWeight returns the weight of a weak notification in a prewrite.
 func (c Cell) IntentWeight(primary Cell) int { return c.effects(1) + primary.address() }
 
-// IntentDecisionWeight is that of committing, resolving or rolling back an intent.
+// IntentDecisionWeight returns the weight of committing, resolving or rolling back an intent.
 func (c Cell) IntentDecisionWeight() int { return c.effects(2) + maxNotifyError }
 
-// NotifyWeight is that of a notification, which keeps the error of a failed run if it is
-// newer already.
+// NotifyWeight returns the weight of a notification, which keeps the error of a failed run if it
+// is newer already.
 func (c Cell) NotifyWeight() int { return c.effects(1) + maxNotifyError }

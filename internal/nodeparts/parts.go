@@ -38,23 +38,23 @@ type Parts struct {
 	// Oracle gets each request of a tablet to the oracle: it calls ask, at once or later
 	// on any goroutine, or fail. It must not block.
 	Oracle func(ask func(), fail func(error))
-	// Versions are those that the node knows, as another build would; zero: this build's.
+	// Versions are those that the node knows, as another build would; zero means this build's.
 	Versions version.Range
-	// Clock is the oracle's; nil: time.Now.
+	// Clock is the oracle's; nil means time.Now.
 	Clock func() time.Time
-	// Stopped stops Raft's clock on this node while it returns true; nil: never.
+	// Stopped stops Raft's clock on this node while it returns true; nil means never.
 	Stopped func() bool
 	// Traces receives the node's spans, instead of the configured exporter.
 	Traces trace.TracerProvider
-	// Link carries messages to the other nodes; nil: the remoting, if the configuration
-	// asks for other nodes. The node closes it.
+	// Link carries messages to the other nodes; nil means the remoting, if the configuration asks
+	// for other nodes. The node closes it.
 	Link func(self peer.Self) (peer.Link, error)
-	// Members is who the other nodes are, from this one on; nil: gossip, if the
-	// configuration asks for other nodes.
+	// Members is who the other nodes are, from this one on; nil means gossip, if the configuration
+	// asks for other nodes.
 	Members func(self cluster.Member) (cluster.Members, error)
-	// Contact reaches other nodes before this one belongs to a cluster, by the addresses
-	// that they listen at, and makes the door known to them at its own; nil: gRPC.
-	// Nothing is bound then, and Listen, if it is empty, must not be needed.
+	// Contact reaches other nodes before this one belongs to a cluster, by the addresses that they
+	// listen at, and makes the door known to them at its own; nil means gRPC. Nothing is bound
+	// then, and Listen, if it is empty, must not be needed.
 	Contact func(listen string, door pb.MembershipServer) join.Contact
 }
 

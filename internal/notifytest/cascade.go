@@ -15,8 +15,8 @@ import (
 // cascadeDepth is the number of observers in a chain.
 const cascadeDepth = 5
 
-// cascadeColumn is the column that the observer of a level observes. Weak levels are notified in
-// addition to the value.
+// cascadeColumn returns the column that the observer of a level observes. Weak levels are notified
+// in addition to the value.
 func cascadeColumn(level int) percolator.Column {
 	return percolator.Column{Table: "cascade" + strconv.Itoa(level), Name: "value"}
 }
@@ -29,7 +29,7 @@ func kick(level int) percolator.Column {
 // weakLevel reports whether the level's observer is weak.
 func weakLevel(level int) bool { return level == 1 || level == 3 }
 
-// CascadeTables are the tables of the cascade, each of two tablets.
+// CascadeTables returns the tables of the cascade, each of two tablets.
 func CascadeTables() []percolator.TableSpec {
 	var out []percolator.TableSpec
 	for level := range cascadeDepth + 1 {
@@ -40,7 +40,7 @@ func CascadeTables() []percolator.TableSpec {
 	return out
 }
 
-// children are the rows of the next level that a run for a row writes: one, or one in each
+// children returns the rows of the next level that a run for a row writes: one, or one in each
 // tablet.
 func children(level int, row string) []string {
 	if level%2 == 0 && level < cascadeDepth-1 {

@@ -37,7 +37,7 @@ func (c *Cluster) Observed(table mvcc.TableID, column string, weak bool,
 	return own
 }
 
-// Notification is a cell's entry in the notify group.
+// Notification returns a cell's entry in the notify group.
 func (c *Cluster) Notification(cell mvcc.Cell) (n mvcc.Notify, ok bool) {
 	c.Look(func(v *mvcctest.MemView) { n, ok, _ = v.Notification(cell) })
 	return n, ok
@@ -48,7 +48,7 @@ func (c *Cluster) Mark(cell mvcc.Cell, n mvcc.Notify) {
 	c.Apply([]mvcc.Mutation{{Group: mvcc.GroupNotify, Cell: cell, Notify: &n}})
 }
 
-// Dirty is the number of entries in the notify group.
+// Dirty returns the number of entries in the notify group.
 func (c *Cluster) Dirty() (n int) {
 	c.Look(func(v *mvcctest.MemView) {
 		for range v.Notifications() {
@@ -86,7 +86,7 @@ func (c *Cluster) Fill(table mvcc.TableID, column string, rows int, name func(i 
 	c.Apply(list)
 }
 
-// Places is the cluster as scanners see it.
+// Places returns the cluster as scanners see it.
 func (c *Cluster) Places() Places { return Places{c} }
 
 // Places implements scanner.Places.

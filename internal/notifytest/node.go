@@ -125,12 +125,12 @@ func (n *Node) register(cfg NodeConfig) []observer.Registered {
 	return out
 }
 
-// Cell is the address of a cell of an observed table.
+// Cell returns the address of a cell of an observed table.
 func (n *Node) Cell(table, row, column string) mvcc.Cell {
 	return mvcc.Cell{Table: n.Tables[table], Row: row, Column: column}
 }
 
-// Stats is the counters of the observer.
+// Stats returns the counters of the observer.
 func (n *Node) Stats(name string) observer.Stats {
 	for _, s := range n.Dispatcher.Stats() {
 		if s.Name == name {

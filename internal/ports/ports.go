@@ -57,13 +57,13 @@ func Run(count int) (base int, err error) {
 		lowest+blocks*block, err)
 }
 
-// Addr is an address of 127.0.0.1 that is free as those of Run are.
+// Addr returns an address of 127.0.0.1 that is free as those of Run are.
 func Addr() (string, error) {
 	port, err := Run(1)
 	return Local(port), err
 }
 
-// Local is the address of a port of 127.0.0.1.
+// Local returns the address of a port of 127.0.0.1.
 func Local(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 // claim reserves a free block.

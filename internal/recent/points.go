@@ -28,7 +28,7 @@ type Figures struct {
 	ClientTransactions uint64
 	// Backlog is the current number of cells queued or running in this node's observers.
 	Backlog uint64
-	// Findings is the current number of the cluster's findings; nil: not checked.
+	// Findings is the current number of the cluster's findings; nil means not checked.
 	Findings *uint32
 	// Observers are the counters of each observer, at most MaxObservers of them.
 	Observers map[string]ObserverFigures
@@ -41,7 +41,7 @@ const MaxObservers = 64
 type ObserverFigures struct {
 	Runs, Failures, Conflicts uint64
 	// OldestMS is the current age of the oldest notification of the tablets that the node leads,
-	// in milliseconds; 0: there is none; nil: unknown.
+	// in milliseconds; 0 means there is none; nil means unknown.
 	OldestMS *uint64
 }
 

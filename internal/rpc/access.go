@@ -29,8 +29,8 @@ import (
 // access is the permission that one call requires.
 type access struct {
 	role certs.Role // the minimum role
-	// asks reports whether the request changes nothing, or only what belongs to its caller:
-	// then Reader suffices. nil: every request requires role.
+	// asks reports whether the request changes nothing, or only state of its own caller; then
+	// Reader suffices. If asks is nil, every request requires role.
 	asks func(req any) bool
 	// audited calls are written to the audit log although writers may make them. quiet calls
 	// require an operator but are logged only if refused, because they are frequent.
@@ -232,8 +232,8 @@ func (c Caller) checkRevoked(ctx context.Context, cfg *ServerConfig) error {
 	return status.Error(codes.Unauthenticated, "percolator: this certificate was revoked by its authority: ask for another one")
 }
 
-// refuse returns an error unless the caller has the required role. An empty role means
-// Operator, so that what has no entry is restricted to operators.
+// refuse returns an error unless the caller has the required role. An empty role means Operator,
+// so that methods without an entry are restricted to operators.
 func (c Caller) refuse(what string, role certs.Role) *pb.Error {
 	if role == "" {
 		role = certs.Operator
@@ -251,8 +251,8 @@ func (c Caller) refuse(what string, role certs.Role) *pb.Error {
 			"`percolator cert create-client NAME --role %s --ca-dir CA` has made", what, role, c.Name, c.Role, role)}
 }
 
-// refuseOperation returns an error unless the caller has the role for the operation. It may
-// weaken the operation of a reader.
+// refuseOperation returns an error unless the caller has the role for the operation. It replaces a
+// reader's status check by one that rolls back only an expired transaction.
 func (c Caller) refuseOperation(req *pb.TabletRequest) *pb.Error {
 	op := wire.OperationOf(req)
 	if op.Clients == wire.AccessNone { // admit has the better message

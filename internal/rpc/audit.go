@@ -129,15 +129,15 @@ func outcomeOf(err error) (outcome, why string) {
 	return "failed", err.Error()
 }
 
-// AuditOffline writes the audit line of an act performed while no node ran. method names the
-// act, name its author.
+// AuditOffline writes the audit record of an operation performed while no node was running. method
+// is the operation, name the person or program that performed it.
 func AuditOffline(ctx context.Context, logger *slog.Logger, method, name string, req proto.Message) {
 	who := Caller{Role: certs.Operator, Name: name, By: "offline"}
 	audit(ctx, logger, who, method, req, "done", "")
 }
 
 // audit writes one line regardless of the log's level, so that changing the level cannot hide
-// acts.
+// operations.
 func audit(ctx context.Context, logger *slog.Logger, who Caller, method string, req any,
 	outcome, why string) {
 	r := slog.NewRecord(time.Now(), slog.LevelInfo, AuditMessage, 0)

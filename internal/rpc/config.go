@@ -134,20 +134,20 @@ type ServerConfig struct {
 	// TLS is the configuration of encrypted connections; nil means plain text. To require
 	// client certificates set ClientAuth and ClientCAs, or use certs.Files.
 	TLS *tls.Config
-	// Policy returns the cluster's policy as last read by the node, and the time of that read.
-	// Its grants restrict clients to tables. nil: no restriction.
+	// Policy returns the cluster's policy as last read by the node, and the time of that read. Its
+	// grants restrict clients to tables. Nil means no restriction.
 	Policy func() (*pb.Policy, time.Time)
-	// Revoked reports whether a certificate was revoked after its TLS handshake. The server
-	// closes such a connection at its next call or operation. nil: no certificate is revoked.
+	// Revoked reports whether a certificate was revoked after its TLS handshake. The server closes
+	// such a connection at its next call or operation. Nil means no certificate is revoked.
 	Revoked func(*x509.Certificate) bool
 	// LeaderOf returns the address for clients of the node that leads a tablet; "" if this node
-	// leads it, or no leader is known. nil: clients are not told.
+	// leads it, or no leader is known. Nil means clients are not told.
 	LeaderOf func(tablet uint64) string
-	// LegacyCerts records clients whose certificates have no role; nil: they are only logged.
+	// LegacyCerts records clients whose certificates have no role; nil means they are only logged.
 	LegacyCerts *LegacyCerts
-	// Clients lists the server's connections and limits their rates; nil: a private one.
+	// Clients lists the server's connections and limits their rates; nil means a private one.
 	Clients *Clients
-	// Admin implements the Admin service; nil: its calls are refused.
+	// Admin implements the Admin service; nil means its calls are refused.
 	Admin pb.AdminServer
 	// Register adds services for nodes. With TLS their calls require a certificate with the
 	// node role.
@@ -166,7 +166,7 @@ type ServerConfig struct {
 	// MaxPending is the maximum number of connections that have made no call, such as those in
 	// a handshake; default 512. A further one closes another; see package connlimit.
 	MaxPending int
-	// MaxIdle is the time after which a connection without a call or stream is closed; 0:
+	// MaxIdle is the time after which a connection without a call or stream is closed; 0 means
 	// never.
 	MaxIdle time.Duration
 	// Memory is the approximate maximum memory of all clients' operations and answers, in
@@ -178,11 +178,11 @@ type ServerConfig struct {
 	WriteTimeout time.Duration
 	// Latest returns a timestamp that the oracle has allocated: at least ts if the oracle has
 	// allocated ts. Requests with timestamps above it are refused. It returns an error if the
-	// oracle cannot be queried. nil: timestamps are not checked.
+	// oracle cannot be queried. Nil means timestamps are not checked.
 	Latest func(ctx context.Context, ts mvcc.Timestamp) (mvcc.Timestamp, error)
-	// Resolve ends the lock on the cell of the transaction that began at start if it has
-	// expired, for clients that may read the cell but not end the lock. live reports whether
-	// the transaction is alive. nil: such clients wait for others to end the lock.
+	// Resolve ends the lock on the cell of the transaction that began at start if it has expired,
+	// for clients that may read the cell but not end the lock. live reports whether the
+	// transaction is alive. Nil means such clients wait for others to end the lock.
 	Resolve func(ctx context.Context, cell mvcc.Cell, start mvcc.Timestamp) (live bool, err error)
 	Logger  *slog.Logger
 

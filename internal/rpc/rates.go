@@ -25,7 +25,7 @@ type rates struct {
 	buckets map[bucketOf]*rate.Limiter
 }
 
-// bucketOf is the key of a bucket: an identity and a table; 0: all tables.
+// bucketOf is the key of a bucket: an identity and a table; 0 means all tables.
 type bucketOf struct {
 	identity string
 	table    uint32

@@ -102,7 +102,7 @@ func (g *Guard) refuseObserver(ctx context.Context, who Caller, name, what strin
 	return nil, nil
 }
 
-// narrow returns the answer without what is hidden, or an error if nothing may be returned.
+// narrow returns the answer without hidden parts, or an error if nothing may be returned.
 func (h visibilityFilter) narrow(req, resp any) (any, *pb.Error) {
 	m, ok := resp.(proto.Message)
 	if len(h) == 0 || !ok || m == nil {
@@ -157,7 +157,7 @@ func (h visibilityFilter) narrow(req, resp any) (any, *pb.Error) {
 	case *pb.DescribeTabletResponse:
 		if r.Tablet = h.clip(r.Tablet); r.Tablet == nil {
 			return nil, &pb.Error{Code: pb.Error_CODE_PERMISSION,
-				Message: "the tablet is of tables that are for those who have a grant"}
+				Message: "the tables of this tablet are restricted to clients with a grant"}
 		}
 		for _, one := range r.Replicas {
 			if one.Status != nil {
@@ -190,7 +190,7 @@ func (g *grants) answer(who Caller, resp *pb.TabletResponse) *pb.TabletResponse 
 	if resp.GetStatus() != nil {
 		status := h.tablet(resp.GetStatus())
 		if status == nil {
-			return failed(pb.Error_CODE_PERMISSION, "the tablet is of tables that are for those who have a grant")
+			return failed(pb.Error_CODE_PERMISSION, "the tables of this tablet are restricted to clients with a grant")
 		}
 		resp.Result = &pb.TabletResponse_Status{Status: status}
 	}
@@ -278,7 +278,7 @@ func (h visibilityFilter) subjects() map[string]bool {
 	return out
 }
 
-// status removes what is hidden from a node's status.
+// status removes hidden tables from a node's status.
 func (h visibilityFilter) status(s *pb.NodeStatusResponse, subjects map[string]bool) {
 	if s == nil {
 		return
@@ -346,7 +346,7 @@ func (g *grants) refuseTable(who Caller, table uint32, what string, needs certs.
 			called, grantsAge)}
 	case !has.Includes(needs):
 		return &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: fmt.Sprintf(
-			"table %s is for those who have a grant, and %q has none that allows %s: an operator "+
+			"table %s is restricted to clients with a grant, and %q has none that allows %s: an operator "+
 				"gives it by `percolator grant %s %s --table %s`", called, who.Name, what,
 			needs, who.Name, name)}
 	}

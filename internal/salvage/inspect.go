@@ -74,12 +74,12 @@ type Replica struct {
 	// Stale reports that its log lacks entries that it has acknowledged, so that it does not vote.
 	Stale bool `json:"stale,omitempty"`
 	// Frozen is the tablet into which this one is about to be merged, as of the last entry of the
-	// log; 0: none.
+	// log; 0 means none.
 	Frozen uint64 `json:"frozen,omitempty"`
 	// Takings are the unapplied entries of the log that merge another tablet into this one.
 	Takings []Taking `json:"takings,omitempty"`
-	// Born is the tablet from which an unapplied entry will split this one off; 0: the replica is
-	// in the store.
+	// Born is the tablet from which an unapplied entry will split this one off; 0 means the
+	// replica is in the store.
 	Born uint64 `json:"born,omitempty"`
 }
 

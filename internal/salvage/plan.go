@@ -39,7 +39,7 @@ type Plan struct {
 	Stores  []Store   `json:"stores"`
 	Tablets []Tablet  `json:"tablets"` // in the order of their ranges
 	Highest uint64    `json:"highest_ts"`
-	// Mark is the new value of the oracle's mark; 0: the meta tablet is kept, with its mark.
+	// Mark is the new value of the oracle's mark; 0 means the meta tablet is kept, with its mark.
 	Mark   uint64      `json:"mark,omitempty"`
 	Floors meta.Floors `json:"floors"`
 	// Obsolete are tablets whose remaining replicas are removed, since their rows belong to other

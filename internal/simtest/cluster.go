@@ -35,8 +35,8 @@ type Config struct {
 	Observers func(*percolator.Registry)
 	// Tune changes the nodes' configuration.
 	Tune func(*node.Config)
-	// Detect is the silence after which a node is reported dead; 0: between 800 ms and 2.5 s, by the
-	// seed.
+	// Detect is the silence after which a node is reported dead; 0 means between 800 ms and 2.5 s,
+	// by the seed.
 	Detect time.Duration
 	// Delay is the maximum delay of a batch between nodes, and of a client's messages, without
 	// faults. Defaults to 2 ms.

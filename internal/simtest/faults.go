@@ -69,7 +69,7 @@ func (e Event) String() string {
 	return text
 }
 
-// Schedule is a list of events in the order of their beginnings.
+// Schedule is a list of events, ordered by start time.
 type Schedule []Event
 
 // String returns a line for each event.

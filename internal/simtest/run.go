@@ -24,12 +24,13 @@ type Options struct {
 	Faults time.Duration
 	// Gap is the maximum time between the beginnings of two faults. Defaults to 4 s.
 	Gap time.Duration
-	// Shares are the relative frequencies of the kinds of events; nil: the default for all kinds.
+	// Shares are the relative frequencies of the kinds of events; nil means the default for all
+	// kinds.
 	Shares map[Kind]int
 	// Schedule replaces the seed's schedule, if it is not nil.
 	Schedule Schedule
-	// Workloads are the names of the workloads to run; nil: registers and list appends, and others
-	// chosen by the seed.
+	// Workloads are the names of the workloads to run; nil means registers and list appends, and
+	// others chosen by the seed.
 	Workloads []string
 	// Workers is the number of workers per workload. Defaults to 4.
 	Workers int

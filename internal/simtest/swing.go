@@ -71,7 +71,8 @@ func (c *Cluster) march(ctx context.Context, e Event) {
 	}
 }
 
-// marchers returns a node with a replica of the tablet that does not lead it, and one without; 0: none.
+// marchers returns a node with a replica of the tablet that does not lead it, and one without; 0
+// means none.
 func (c *Cluster) marchers(leader *machine, tablet *pb.TabletDescriptor) (from, to uint64) {
 	for _, m := range c.list() {
 		l := m.up()

@@ -200,7 +200,7 @@ func (r *router) notify(ctx context.Context, as *pb.NotifyRequest, cells []mvcc.
 		case res.Status == pb.Status_STATUS_OK:
 			return nil
 		case res.Status != pb.Status_STATUS_NOTIFY_ONLY:
-			return Errorf("%w: notify answered %v", ErrUnavailable, res.Status)
+			return Errorf("%w: unexpected status of notify: %v", ErrUnavailable, res.Status)
 		case as.Replay:
 			cell := wire.Cell(res.ConflictAt)
 			return Errorf("%w: row %q column %q: nothing observes it", ErrNotifyOnly, cell.Row,

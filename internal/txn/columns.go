@@ -65,7 +65,7 @@ func (l *effectsLog) noteWrite(k Key, kind mvcc.Kind) {
 	l.wrote.add(k.Table, k.Column)
 }
 
-// Effects returns what was read and written so far. Without Options.Effects it is empty.
+// Effects returns the reads and writes so far. Without Options.Effects it is empty.
 func (t *Txn) Effects() (e Effects) {
 	if t.effects == nil {
 		return e

@@ -141,7 +141,7 @@ func (t *Txn) commitNotifies(ctx context.Context) (mvcc.Timestamp, error) {
 	if permanent(err) || errors.Is(err, ErrNotifyOnly) {
 		return 0, err
 	}
-	return 0, Errorf("%w: some notifications may have been made: %w", ErrCommitUnknown, err)
+	return 0, Errorf("%w: some notifications may have been written: %w", ErrCommitUnknown, err)
 }
 
 // refusal returns why a tablet refused a commit's writes, or nil if it did not.

@@ -41,7 +41,7 @@ type Options struct {
 	// Bytes is the approximate maximum size of the write buffer, in bytes; default the
 	// client's TransactionBytes.
 	Bytes int
-	// Runs is the maximum number of runs of Client.Run; 0: no limit.
+	// Runs is the maximum number of runs of Client.Run; 0 means no limit.
 	Runs int
 	// Effects records which columns are read and written, for Txn.Effects.
 	Effects bool

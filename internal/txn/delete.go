@@ -39,7 +39,7 @@ type Deleted struct {
 	Done        bool   // the search has reached the end of the range
 	Next        string // unless Done: the row at which to continue
 	// Oldest is the lowest commit timestamp among the cells that Cutoff has left alone, or a lower
-	// one of a column in Except; 0: there was none.
+	// one of a column in Except; 0 means there was none.
 	Oldest mvcc.Timestamp
 }
 

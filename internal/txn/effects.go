@@ -200,10 +200,9 @@ func (w *effectsWalk) held() map[string]*pb.ObserverPending {
 	return sum
 }
 
-// Settled reports whether the snapshot includes all effects of the tables' observers for
-// commits up to its timestamp. Without tables it means all observers. False may also mean
-// unknown. One walk is enough: the timestamp is a fixed point, and a tablet knows what has
-// ended after it.
+// Settled reports whether the snapshot includes all effects of the tables' observers for commits
+// up to its timestamp. Without tables it means all observers. False may also mean unknown. One
+// walk is enough: the timestamp is a fixed point, and a tablet records which runs ended after it.
 func (s *Snapshot) Settled(ctx context.Context, tables ...string) (bool, error) {
 	if s.ended.Load() {
 		return false, Errorf("%w: snapshot", ErrClosed)

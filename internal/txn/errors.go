@@ -63,7 +63,7 @@ func (e *LimitError) Error() string {
 	return pkg + ": " + e.Text()
 }
 
-// Text is the message without the package's name.
+// Text returns the message without the package's name.
 func (e *LimitError) Text() string {
 	return fmt.Sprintf("%s of %d bytes is over the limit of %d", e.Limit, e.Size, e.Max)
 }
@@ -75,7 +75,7 @@ func (e *LimitError) Unwrap() error { return ErrTooLarge }
 func (e *LimitError) As(target any) bool { return publicLimit != nil && publicLimit(e, target) }
 
 // publicLimit stores e in a target of type **percolator.LimitError, and returns false for other
-// targets; nil: package percolator is not linked.
+// targets; nil means package percolator is not linked.
 var publicLimit func(e *LimitError, target any) bool
 
 // SetPublicLimit sets the function behind LimitError.As, for package percolator's initialization.
@@ -95,7 +95,7 @@ type RetryError struct {
 // Error returns the number of retries and the error of the last run.
 func (e *RetryError) Error() string { return pkg + ": " + e.Text() }
 
-// Text is the message without the package's name.
+// Text returns the message without the package's name.
 func (e *RetryError) Text() string {
 	return fmt.Sprintf("not committed after %d retries: %s", e.Retries, coded.Text(e.Err))
 }
@@ -112,7 +112,7 @@ type OverloadedError struct {
 // Error returns the server's message.
 func (e *OverloadedError) Error() string { return pkg + ": " + e.Text() }
 
-// Text is the server's message, without the package's name.
+// Text returns the server's message, without the package's name.
 func (e *OverloadedError) Text() string { return coded.Text(ErrOverloaded) + ": " + e.Message }
 
 // Unwrap returns ErrOverloaded.

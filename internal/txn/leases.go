@@ -120,7 +120,7 @@ func (l *leases) run(ctx context.Context) {
 	}
 }
 
-// look acquires, renews or releases the lease and returns the delay until the next call; 0:
+// look acquires, renews or releases the lease and returns the delay until the next call; 0 means
 // the next opened snapshot triggers it.
 func (l *leases) look(ctx context.Context) time.Duration {
 	oldest := l.oldest(0)

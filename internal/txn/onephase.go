@@ -137,7 +137,7 @@ func (o *onePhase) result(ctx context.Context, res *pb.MutationResult, rounds in
 		return 0, false, err
 	}
 	// After an unexpected answer the outcome is unknown.
-	return 0, false, lost(Errorf("the tablet answered %v", res))
+	return 0, false, lost(Errorf("unexpected response to a one-phase commit: %v", res))
 }
 
 // fits reports whether the commit fits into one message to d.

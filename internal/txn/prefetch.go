@@ -96,7 +96,7 @@ func (p *prefetcher) learn(name string, r *tracedRow) {
 	}
 }
 
-// add changes a column's score, and removes the column at zero.
+// add adds points to the column's score, and removes the column when its score reaches 0.
 func (p *pattern) add(column string, points int) {
 	for i := range p.columns {
 		if g := &p.columns[i]; g.column == column {

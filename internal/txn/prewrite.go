@@ -106,7 +106,7 @@ func (p *twoPhase) prewriteResult(ctx context.Context, res *pb.MutationResult,
 		err := p.c.resolver.clearAway(ctx, wire.Result(res).Locks, rounds)
 		return err == nil, err
 	}
-	return false, cmp.Or(refusal(res), Errorf("%w: prewrite answered %v", ErrUnavailable, res))
+	return false, cmp.Or(refusal(res), Errorf("%w: unexpected response to a prewrite: %v", ErrUnavailable, res))
 }
 
 // prewriteRequest builds the message. The locks expire LockTTL from now by oracle time,

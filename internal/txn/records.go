@@ -26,7 +26,7 @@ type RecordScan struct {
 	// Since, if not 0, adds every older record above it, including deletes. The caller must
 	// hold its history too.
 	Since mvcc.Timestamp
-	// Reverse scans in descending order. Limit is the approximate maximum number of rows; 0:
+	// Reverse scans in descending order. Limit is the approximate maximum number of rows; 0 means
 	// no limit.
 	Reverse bool
 	Limit   int

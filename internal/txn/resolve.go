@@ -40,7 +40,8 @@ type resolver struct {
 
 	mu          sync.Mutex
 	resolutions map[resolutionKey]*resolution
-	// decided maps start_ts to commit_ts; 0: rolled back. It has at most maxDecisions entries.
+	// decided maps start_ts to commit_ts; 0 means rolled back. It has at most maxDecisions
+	// entries.
 	decided map[mvcc.Timestamp]mvcc.Timestamp
 }
 
@@ -248,7 +249,7 @@ func (r *resolver) ask(ctx context.Context, l mvcc.LockInfo, dead bool,
 		// collection decides
 		return 0, true, nil
 	default:
-		return 0, false, Errorf("%w: status check answered %v", ErrUnavailable, res.Status)
+		return 0, false, Errorf("%w: unexpected status of a status check: %v", ErrUnavailable, res.Status)
 	}
 }
 
@@ -282,9 +283,9 @@ func applied(res *pb.MutationResult) error {
 	case pb.Status_STATUS_OK:
 		return nil
 	case pb.Status_STATUS_COMMITTED, pb.Status_STATUS_COMMIT_TS_TOO_LOW:
-		return Errorf("%w: answered %v", errContradicted, res)
+		return Errorf("%w: response %v", errContradicted, res)
 	}
-	return Errorf("%w: a decision was answered %v", ErrUnavailable, res.Status)
+	return Errorf("%w: unexpected status of a decision: %v", ErrUnavailable, res.Status)
 }
 
 // resolveRequest returns a function that builds the messages which apply a decision.
@@ -437,7 +438,7 @@ func (r *resolver) rollBack(ctx context.Context, primary mvcc.Cell,
 				return 0, err
 			}
 		default: // below the safepoint nothing can be inferred
-			return 0, Errorf("rollback answered %v", res.Status)
+			return 0, Errorf("unexpected status of a rollback: %v", res.Status)
 		}
 	}
 }

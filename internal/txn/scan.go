@@ -165,7 +165,7 @@ func (s *scanner) takeLocked(ctx context.Context, page *pb.ScanResponse) ([]*pb.
 	return nil, err
 }
 
-// leftOut records the commit timestamp of a cell that `before` omits; 0: of none.
+// leftOut records the commit timestamp of a cell that `before` omits; 0 means of none.
 func (s *scanner) leftOut(ts mvcc.Timestamp) {
 	if ts != 0 && (s.oldest == 0 || ts < s.oldest) {
 		s.oldest = ts

@@ -44,7 +44,7 @@ const (
 )
 
 // nameCounters are the counters behind NameStats and the latencies by outcome: Committed,
-// Conflicted (including LockedOut) or Failed; nil: not measured.
+// Conflicted (including LockedOut) or Failed; nil disables measurement.
 type nameCounters struct {
 	begun, committed, conflicts, failed atomic.Uint64
 	nanos                               atomic.Int64

@@ -64,7 +64,7 @@ type Transport interface {
 type ServerError struct {
 	Code    pb.Error_Code
 	Message string
-	// RetryAfter is the retry delay of a request refused for overload or low disk space; 0:
+	// RetryAfter is the retry delay of a request refused for overload or low disk space; 0 means
 	// unknown whether a retry helps.
 	RetryAfter time.Duration
 }
@@ -72,7 +72,7 @@ type ServerError struct {
 // Error returns the node's message. Run and errors.Is use the code.
 func (e *ServerError) Error() string { return pkg + ": " + e.Message }
 
-// Text is the node's message.
+// Text returns the node's message.
 func (e *ServerError) Text() string { return e.Message }
 
 // AtOnce is implemented by a Transport in the oracle's process, which can return timestamps

@@ -308,7 +308,7 @@ func (p *twoPhase) judgePrimary(res *pb.MutationResult, done *decision) (tooLow 
 	// Including "not found": the lock is gone, and a status check must read the record that
 	// decided it.
 	default:
-		return false, lost(Errorf("the primary's tablet answered %v", res))
+		return false, lost(Errorf("unexpected response to the primary's commit: %v", res))
 	}
 }
 
@@ -350,7 +350,7 @@ func (p *twoPhase) commitRest(ctx context.Context, commitTS mvcc.Timestamp, cell
 			return p.commitRequest(commitTS, cells, intents)
 		}, func(res *pb.MutationResult) error {
 			if res.Status != pb.Status_STATUS_OK && res.Status != pb.Status_STATUS_COMMITTED {
-				return Errorf("a secondary's commit was answered %v", res.Status)
+				return Errorf("unexpected status of a secondary's commit: %v", res.Status)
 			}
 			p.t.sawLeft(res)
 			return nil

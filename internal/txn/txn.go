@@ -22,10 +22,10 @@ type Txn struct {
 	counted  *nameCounters  // by the transaction's name; nil if it has none
 	began    metrics.Moment // for its latency
 	ownsSpan bool           // the transaction ends span
-	// origin is the timestamp of the user's commit that caused the observer run
-	// (docs/adr/0042); 0: not in a run.
+	// origin is the timestamp of the user's commit that caused the observer run (docs/adr/0042); 0
+	// means not in a run.
 	origin mvcc.Timestamp
-	// rest is closed when the commit's background work has ended; nil: there was none. Commit
+	// rest is closed when the commit's background work has ended; nil means there was none. Commit
 	// sets it.
 	rest chan struct{}
 	left atomic.Uint64 // see Left

@@ -133,8 +133,8 @@ type Agreed struct {
 	// Minimum is the version that every node must support. Nodes record it in their
 	// directories, so that earlier builds refuse to open them.
 	Minimum Number
-	// Active is the version whose features are used. It is raised to Minimum after all nodes
-	// have recorded that. 0: unknown, in a node that has not reached meta yet.
+	// Active is the version whose features are used. It is raised to Minimum after all nodes have
+	// recorded that. 0 means unknown, in a node that has not reached meta yet.
 	Active Number
 }
 

@@ -15,8 +15,8 @@ const (
 	httpOffset   = 3
 )
 
-// HTTPAddr returns the address of the HTTP listener, with AutoHTTP resolved; empty: none. With
-// Certs the derived address is a loopback one unless InsecureHTTP is set: HTTP is plain text.
+// HTTPAddr returns the address of the HTTP listener, with AutoHTTP resolved; empty means none.
+// With Certs the derived address is a loopback one unless InsecureHTTP is set: HTTP is plain text.
 func (c *Config) HTTPAddr() string {
 	addr := c.besideListen(c.HTTP, httpOffset)
 	if _, port, err := net.SplitHostPort(addr); err == nil && c.HTTP == AutoHTTP && c.Certs != "" &&
@@ -26,11 +26,11 @@ func (c *Config) HTTPAddr() string {
 	return addr
 }
 
-// PeerAddr returns the address of the listener for other nodes, with AutoPort resolved; empty: the
-// node runs alone.
+// PeerAddr returns the address of the listener for other nodes, with AutoPort resolved; empty
+// means the node runs alone.
 func (c *Config) PeerAddr() string { return c.besideListen(c.Peer, peerOffset) }
 
-// GossipAddr returns the address for gossip, with AutoPort resolved; empty: none.
+// GossipAddr returns the address for gossip, with AutoPort resolved; empty means none.
 func (c *Config) GossipAddr() string { return c.besideListen(c.Gossip, gossipOffset) }
 
 // besideListen resolves an automatic address: Listen's host with the port raised by offset; a free
@@ -72,11 +72,11 @@ func (c *Config) AdvertisedAddr(bound string, listen bool) (string, error) {
 	}
 	host, port, err := net.SplitHostPort(bound)
 	if err != nil {
-		return "", fmt.Errorf("config: %q is no host:port", bound)
+		return "", fmt.Errorf("config: %q is not of the form host:port", bound)
 	}
 	if c.Advertise != "" {
 		if host, _, err = net.SplitHostPort(c.Advertise); err != nil {
-			return "", fmt.Errorf("config: %q is no host:port", c.Advertise)
+			return "", fmt.Errorf("config: %q is not of the form host:port", c.Advertise)
 		}
 		return net.JoinHostPort(host, port), nil
 	}

@@ -82,7 +82,8 @@ type Config struct {
 	InsecureHTTP bool
 	// Logger receives the node's log; nil discards it.
 	Logger *slog.Logger
-	// LogLevel is the level of Logger's handler, which operators can change at run time; nil: fixed.
+	// LogLevel is the level of Logger's handler, which operators can change at run time; nil means
+	// fixed.
 	LogLevel *slog.LevelVar
 	// History is how long old versions stay readable. It sets the policy of a new cluster, see Given.
 	// Every observer's deadline must be shorter than the cluster's history (design section 4);
@@ -99,7 +100,7 @@ type Config struct {
 	// ObserverLoopRuns is the number of runs of one row within 10 s, each caused by the last, after which
 	// further ones wait, each twice as long as the last, up to 10 s. Default 100; -1 disables it.
 	ObserverLoopRuns int
-	// Observers registers the program's observers (§2.4); nil: none.
+	// Observers registers the program's observers (§2.4); nil means none.
 	Observers func(*percolator.Registry)
 
 	// Given lists the policy settings (Replicas, History, parts of Collection, Splits and Placement)
@@ -250,11 +251,11 @@ type Notifications struct {
 	ScanPauseMax time.Duration
 	// ScanPage is the number of N entries per request.
 	ScanPage int
-	// Young is the age below which scanners leave a notification to its hint. 0: the scanners'
-	// default.
+	// Young is the age below which scanners leave a notification to its hint. 0 means the
+	// scanners' default.
 	Young time.Duration
-	// FailurePause is the pause after the first failed run; it doubles up to FailurePauseMax. 0: the
-	// observers' defaults.
+	// FailurePause is the pause after the first failed run; it doubles up to FailurePauseMax. 0
+	// means the observers' defaults.
 	FailurePause, FailurePauseMax time.Duration
 }
 
@@ -265,7 +266,8 @@ type Store struct {
 	// MemTableSize is the size of Badger's memtable in bytes. Default: derived from Memory, at most
 	// 16 MiB.
 	MemTableSize int64
-	// MinFreeBytes is the free disk space below which the node refuses writes. 0: the store's default.
+	// MinFreeBytes is the free disk space below which the node refuses writes. 0 means the store's
+	// default.
 	MinFreeBytes uint64
 }
 

@@ -268,7 +268,8 @@ func (c *Config) checkProtection(k *checker) {
 	}
 }
 
-// own returns an explicitly set address; derived ones are reported for Listen.
+// own returns an explicitly set address, or "" for one derived from Listen, whose faults are
+// reported for Listen.
 func (*Config) own(addr string) string {
 	if addr == AutoPort {
 		return ""
@@ -360,11 +361,11 @@ const leastMemory = 256 << 20
 func portOf(addr string) (int, error) {
 	_, text, err := net.SplitHostPort(addr)
 	if err != nil {
-		return 0, fmt.Errorf("%q is no host:port", addr)
+		return 0, fmt.Errorf("%q is not of the form host:port", addr)
 	}
 	port, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
-		return 0, fmt.Errorf("%q is no port number", text)
+		return 0, fmt.Errorf("%q is not a port number", text)
 	}
 	return int(port), nil
 }

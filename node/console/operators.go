@@ -31,7 +31,7 @@ type Config struct {
 	Addr string
 	// Login demands a login before the policy of the cluster is known.
 	Login bool
-	// Files are the certificates of the node; nil: plain text.
+	// Files are the certificates of the node; nil means plain text.
 	Files *certs.Files
 	// SeenClient notes a client that has used its certificate.
 	SeenClient func(rpc.Caller)

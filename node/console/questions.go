@@ -73,8 +73,8 @@ func (c *Console) refuseGranted(table string, all bool) error {
 			if g.TableName == table {
 				called = fmt.Sprintf("table %q is", table)
 			}
-			return fmt.Errorf("%w: %s for those who have a grant: use the command line with their "+
-				"certificate", percolator.ErrInvalid, called)
+			return fmt.Errorf("%w: %s restricted to clients with a grant: use the command line with the "+
+				"certificate of one", percolator.ErrInvalid, called)
 		}
 	}
 	return nil
@@ -140,8 +140,8 @@ func (c *Console) parked(ctx context.Context, form url.Values) (any, error) {
 		return nil, err
 	}
 	if c.refuseGranted(of.GetTableName(), false) != nil {
-		return nil, fmt.Errorf("%w: observer %q is of a table for those who have a grant: use the command "+
-			"line with their certificate", percolator.ErrInvalid, of.GetName())
+		return nil, fmt.Errorf("%w: observer %q is of a table restricted to clients with a grant: use the "+
+			"command line with the certificate of one", percolator.ErrInvalid, of.GetName())
 	}
 	var after *string
 	if form.Has("after") {
@@ -211,7 +211,7 @@ func (c *Console) trace(ctx context.Context, form url.Values) (any, error) {
 	return map[string]any{"steps": steps, "notes": chain.Notes(), "next": chain.Next(commands)}, nil
 }
 
-// timestampOf parses a timestamp; empty: the latest.
+// timestampOf parses a timestamp; empty means the latest.
 func timestampOf(text string) (uint64, error) {
 	if text == "" {
 		return math.MaxUint64, nil

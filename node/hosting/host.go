@@ -56,8 +56,8 @@ type Config struct {
 	Locks *lockd.Lockd
 	// Observed returns the columns of a tablet led here that observers of any node watch.
 	Observed func(tablet uint64) []notify.Target
-	// SetHint sets the function that the tablets led here call with cells that have become
-	// dirty; nil: none.
+	// SetHint sets the function that the tablets led here call with cells that have become dirty;
+	// nil means none.
 	SetHint func(hint func([]mvcc.Cell))
 	// Traces links the spans of a run to the transaction that set it off.
 	Traces *tracing.Book

@@ -186,7 +186,7 @@ func (r *registration) note(err error) {
 	}
 }
 
-// why says what is missing; empty if nothing is.
+// why returns a description of what is missing; "" if nothing is.
 func (r *registration) why() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -66,8 +66,8 @@ func (h *Host) sum(ctx context.Context) *observerSums {
 	return sums
 }
 
-// Run returns what the last run of an observer for a row has read and written in this process; nil if it
-// is not remembered.
+// Run returns the reads and writes of the last run of an observer for a row in this process; nil
+// if it is not remembered.
 func (h *Host) Run(name, row string) *pb.ObserverRun {
 	x := h.runs.Load()
 	if x == nil {

@@ -80,7 +80,7 @@ func (e *Exporter) collectDisk(out chan<- prometheus.Metric, status *pb.NodeStat
 var certExpiry = gauge("certs_expiry_timestamp_seconds",
 	"When a certificate in use expires, in Unix time.", the[int64], "file")
 
-// collectCerts exports when each certificate expires.
+// collectCerts exports the expiry time of each certificate.
 func (e *Exporter) collectCerts(out chan<- prometheus.Metric, status *pb.NodeStatusResponse) {
 	for _, c := range status.GetCertificates() {
 		certExpiry(out, time.UnixMilli(c.ExpiresUnixMs).Unix(), c.File)

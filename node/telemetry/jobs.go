@@ -40,7 +40,7 @@ var historyTable = table[history]{
 		func(h history) float64 { return h.held.Seconds() }),
 }
 
-// collectHistory exports how far collection has come.
+// collectHistory exports the progress of collection.
 func (e *Exporter) collectHistory(out chan<- prometheus.Metric, status *pb.NodeStatusResponse) {
 	h := status.GetHistory()
 	historyTable.send(out, history{

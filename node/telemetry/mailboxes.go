@@ -11,10 +11,10 @@ import (
 // tunes their size.
 type mailbox struct {
 	actor string
-	// queued counts messages that wait or are in hand, of all actors of the kind; longest of
-	// the actor with the most.
+	// queued counts waiting and current messages of all actors of the kind, longest those of the
+	// actor with the most.
 	queued, longest int
-	// took is the time to carry out a batch, of log and state, which have no waits.
+	// took is the duration of a batch. Only log and state have it, and they have no waits.
 	batches, waits, took metrics.Histogram
 }
 
@@ -75,7 +75,7 @@ func (s *Sources) mailboxes() []mailbox {
 	return out
 }
 
-// collectMailboxes exports the mailboxes, and how long the two writers take.
+// collectMailboxes exports the mailboxes and the durations of the two writers' batches.
 func (e *Exporter) collectMailboxes(out chan<- prometheus.Metric) {
 	for _, box := range e.mailboxes() {
 		mailboxTable.send(out, box, box.actor)

@@ -63,7 +63,7 @@ var runTable = table[observer.Stats]{
 		func(s observer.Stats) uint64 { return s.Divided }, "observer"),
 }
 
-// state is what the whole cluster says of an observer, or has last said if it does not answer.
+// state is the cluster-wide state of an observer, as of the last answer.
 //
 // Each node asks for itself, so that all nodes export the same figures: take their maximum
 // rather than their sum. They are the most expensive figures of a scrape: questions to meta,
@@ -95,8 +95,8 @@ var (
 	}
 )
 
-// collectObservers exports what this node does for observers, and what the cluster says of
-// them, for which it may wait a second.
+// collectObservers exports this node's counters of observers and their cluster-wide state, for
+// which it may wait a second.
 func (e *Exporter) collectObservers(out chan<- prometheus.Metric, here []*pb.ObserverStatus) {
 	for _, o := range here {
 		observerTable.send(out, o, o.Name)

@@ -75,8 +75,8 @@ type Tablets interface {
 type Observers interface {
 	Status() []*pb.ObserverStatus
 	Stats() []observer.Stats
-	// States returns what waits in the whole cluster, and the age of that answer; ok is
-	// false before the first answer.
+	// States returns the notifications that wait in the whole cluster, and the age of that answer;
+	// ok is false before the first answer.
 	States() (states []*pb.ObserverState, age time.Duration, ok bool)
 }
 
@@ -88,6 +88,6 @@ type Jobs interface {
 	Expiry() *pb.ExpiryStatus
 	// Schedules returns the schedules of backups; nil if the archiver does not run here.
 	Schedules() []*pb.BackupSchedule
-	// Offsets returns the leads of the nodes' clocks at placement's last poll.
+	// Offsets returns the offsets of the nodes' clocks at placement's last poll.
 	Offsets() map[uint64]time.Duration
 }

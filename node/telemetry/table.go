@@ -65,10 +65,10 @@ func declare(kind prometheus.ValueType, name, help string, labels []string) expo
 	return f
 }
 
-// the is the source of a metric that is a value itself.
+// the returns its argument: it is the source of a metric whose value is passed directly.
 func the[N any](v N) N { return v }
 
-// oneIf returns 1 for true.
+// oneIf returns 1 for true and 0 for false.
 func oneIf(yes bool) float64 {
 	if yes {
 		return 1

@@ -124,8 +124,8 @@ func (e *Exporter) collectTablets(out chan<- prometheus.Metric, tablets []*pb.St
 	measuredTable.send(out, e.Tablets.Measured())
 }
 
-// quorum is what this node knows of meta's quorum. These series exist whatever the other nodes
-// do, so that alerts can rest on them.
+// quorum is this node's view of meta's quorum. Its series exist whatever the state of the other
+// nodes, so that alerts can rely on them.
 //
 // Gathering the status asks meta with a short bound, and the outcome counts here: a scrape
 // shows meta as it is now rather than at the last probe.

@@ -26,7 +26,7 @@ type Window struct {
 	heat   *recent.Heat
 	lately recent.Lately
 
-	// found is the number of findings in the last answer to somebody who asked for them.
+	// found is the number of findings in the last status of the cluster that a user requested.
 	found atomic.Pointer[findings]
 }
 
@@ -38,7 +38,7 @@ type findings struct {
 // NewWindow returns a Window that is empty before Run.
 func NewWindow(s *Sources) *Window { return &Window{Sources: s, heat: recent.NewHeat(s.Now())} }
 
-// NoteFindings records how many findings a status of the cluster had.
+// NoteFindings records the number of findings in a status of the cluster.
 func (w *Window) NoteFindings(n int) { w.found.Store(&findings{w.Now(), uint32(n)}) }
 
 // Points returns the points of this node, with those of the named observer; "" for none.
@@ -64,7 +64,7 @@ func (w *Window) Run(ctx context.Context) {
 	}
 }
 
-// sample takes what the tablets that are led here have done.
+// sample records the operations of the tablets led here.
 func (w *Window) sample(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -131,7 +131,7 @@ func (w *Window) Answer(ctx context.Context, req *wire.RecentRequest) *wire.Rece
 	return out
 }
 
-// totals returns what this process has counted of its mailboxes, and of contended rows.
+// totals returns this process's counters of mailboxes and of contended rows.
 func (w *Window) totals(mailboxes, contended bool) (out recent.Totals) {
 	if mailboxes {
 		for _, box := range w.mailboxes() {

@@ -143,7 +143,7 @@ func New(cfg Config) *Closure {
 		cfg.Batch = DefaultBatch
 	}
 	if cfg.Name == "" || cfg.Batch < 1 || cfg.Batch > MaxBatch {
-		panic(fmt.Errorf("%w: closure %q: it needs a name, and a batch of 1 to %d",
+		panic(fmt.Errorf("%w: closure %q: Name is required and Batch must be between 1 and %d",
 			percolator.ErrInvalid, cfg.Name, MaxBatch))
 	}
 	column := func(name string) percolator.Column {

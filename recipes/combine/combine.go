@@ -71,8 +71,8 @@ func New[V any](cfg Config[V]) *Queue[V] {
 	}
 	if cfg.Name == "" || cfg.Result.Codec == nil || cfg.Combine == nil || cfg.Buckets < 1 ||
 		cfg.Batch < 1 {
-		panic(fmt.Errorf("%w: combine queue %q: it needs a name, a result with a codec, a function, and "+
-			"positive buckets and batch", percolator.ErrInvalid, cfg.Name))
+		panic(fmt.Errorf("%w: combine queue %q: Name, Result.Codec and Combine are required, "+
+			"and Buckets and Batch must be positive", percolator.ErrInvalid, cfg.Name))
 	}
 	return &Queue[V]{
 		cfg:    cfg,

@@ -55,7 +55,7 @@ type Config[V any] struct {
 // percolator.ErrInvalid if Read or Apply is nil.
 func Register[V any](r *percolator.Registry, cfg Config[V], opts ...percolator.ObserverOption) {
 	if cfg.Read == nil || cfg.Apply == nil {
-		panic(fmt.Errorf("%w: export %q: it needs functions to read and to apply",
+		panic(fmt.Errorf("%w: export %q: Read and Apply are required",
 			percolator.ErrInvalid, cfg.Name))
 	}
 	r.StrongBatch(cfg.Name, cfg.Column, cfg.run, opts...)

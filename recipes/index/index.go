@@ -46,7 +46,7 @@ const (
 // New returns an Index. It panics with percolator.ErrInvalid if cfg is invalid.
 func New(cfg Config) *Index {
 	if cfg.Name == "" || cfg.Column.Table == "" {
-		panic(fmt.Errorf("%w: index %q: it needs a name and a column", percolator.ErrInvalid, cfg.Name))
+		panic(fmt.Errorf("%w: index %q: Name and Column are required", percolator.ErrInvalid, cfg.Name))
 	}
 	if cfg.Table == "" {
 		cfg.Table = cfg.Name

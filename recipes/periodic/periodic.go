@@ -40,7 +40,8 @@ type Jobs struct {
 func New(table string, jobs ...Job) *Jobs {
 	for _, j := range jobs {
 		if table == "" || j.Name == "" || j.Every < MinEvery || j.Do == nil {
-			panic(fmt.Errorf("%w: periodic job %q in table %q: every %v, at least %v, with a function",
+			panic(fmt.Errorf("%w: periodic job %q in table %q: table, Name and Do are required, "+
+				"and Every, %v, must be at least %v",
 				percolator.ErrInvalid, j.Name, table, j.Every, MinEvery))
 		}
 	}

@@ -53,7 +53,8 @@ func New(cfg Config) *Limit {
 		cfg.Shards = 1
 	}
 	if cfg.Table == "" || cfg.Every <= 0 || cfg.Shards < 1 || cfg.Burst < cfg.Shards {
-		panic(fmt.Errorf("%w: rate limit in table %q: every %v, burst %d, shards %d",
+		panic(fmt.Errorf("%w: rate limit in table %q: Table is required, Every (%v) must be positive, "+
+			"and Burst (%d) at least Shards (%d), which must be positive",
 			percolator.ErrInvalid, cfg.Table, cfg.Every, cfg.Burst, cfg.Shards))
 	}
 	col := percolator.Column{Table: cfg.Table, Name: "bucket"}
@@ -107,7 +108,7 @@ func (l *Limit) Take(ctx context.Context, tx *percolator.Tx, key string,
 	n int) (wait time.Duration, err error) {
 	most := float64(l.cfg.Burst) / float64(l.cfg.Shards)
 	if n < 0 || float64(n) > most {
-		return 0, fmt.Errorf("%w: ratelimit: %d tokens of %q: a bucket has %v", percolator.ErrInvalid,
+		return 0, fmt.Errorf("%w: ratelimit: %d tokens of %q requested; must be between 0 and %v, the capacity of a bucket", percolator.ErrInvalid,
 			n, key, most)
 	}
 	row := tuple.Pack(key, rand.IntN(l.cfg.Shards))

@@ -21,7 +21,7 @@ import (
 // Timeout bounds a test in the browser, its start included.
 const Timeout = 2 * time.Minute
 
-// Screenshots names the folder that Screenshot writes to, in the environment; empty: none.
+// Screenshots names the folder that Screenshot writes to, in the environment; empty means none.
 const Screenshots = "PERCOLATOR_SCREENSHOTS"
 
 // Keys that Press accepts among texts.

@@ -27,7 +27,7 @@ type Config struct {
 	Zones int     // label nodes zone=z0, z1, … in turn; 0: no labels
 	TLS   bool    // generate certificates and use them; otherwise --insecure
 	CPUs  float64 // CPU quota of each node; 0: none
-	// memory limit of each node, in bytes, above which the kernel kills it; 0: none. Needs
+	// memory limit of each node, in bytes, above which the kernel kills it; 0 means none. Needs
 	// root
 	Memory int64
 	// SyncDelay is added to every sync of each node, from its start. Needs strace.

@@ -77,7 +77,7 @@ func Make(dir string, size int64, mkfs ...string) (*Disk, error) {
 	return d, nil
 }
 
-// Dir is where the file system is mounted.
+// Dir returns the directory at which the file system is mounted.
 func (d *Disk) Dir() string { return d.mount }
 
 // Mount mounts it again after Unmount: the power is back. It does so on another loop
@@ -128,8 +128,8 @@ func (d *Disk) Sync() error {
 // sectorBytes is the unit of the kernel's counters, whatever the device's own sectors are.
 const sectorBytes = 512
 
-// Written is the number of bytes written to the device, as data and by the file system's journal.
-// The counter belongs to the loop device, which outlives the mount: only differences mean
+// Written returns the number of bytes written to the device, as data and by the file system's
+// journal. The counter belongs to the loop device, which outlives the mount: only differences mean
 // something.
 func (d *Disk) Written() (int64, error) {
 	var at unix.Stat_t

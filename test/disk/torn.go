@@ -77,7 +77,7 @@ func mix(rng *rand.Rand, durable, end []byte) []byte {
 	return b
 }
 
-// removedLogs are the log files of memtables that were removed, in their order.
+// removedLogs returns the log files of memtables that were removed, in their order.
 func removedLogs(durable, end map[string][]byte) (names []string) {
 	for id := range 10_000 {
 		name := fmt.Sprintf("%05d.mem", id)

@@ -195,7 +195,7 @@ func (a *arena) replicated(ctx context.Context) error {
 	}
 }
 
-// members are the nodes as the cluster knows them.
+// members returns the nodes as the cluster knows them.
 func (a *arena) members(ctx context.Context) ([]*pb.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -227,7 +227,7 @@ func (a *arena) process(n *pb.Node) *cluster.Process {
 	return nil
 }
 
-// leader is the node that leads most tablets, oracle the one that leads meta.
+// leader returns the node that leads most tablets, oracle the one that leads meta.
 func (a *arena) leader(ctx context.Context) *cluster.Process {
 	return a.best(ctx, func(n *pb.Node) uint32 { return n.Leaders })
 }

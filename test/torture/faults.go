@@ -16,10 +16,10 @@ type fault struct {
 	env     []string
 	// tune changes the cluster's configuration, unless nil.
 	tune func(a *arena, cfg *cluster.Config)
-	// load runs the load on the cluster; nil: all workloads.
+	// load runs the load on the cluster; nil means all workloads.
 	load func(ctx context.Context, a *arena) (Counts, error)
-	// strike injects the fault once, and repairs it before it returns: afterwards all nodes
-	// run, or are being started. nil: load injects the faults itself.
+	// strike injects the fault once, and repairs it before it returns: afterwards all nodes run,
+	// or are being started. Nil means load injects the faults itself.
 	strike func(ctx context.Context, a *arena) error
 }
 

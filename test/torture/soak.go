@@ -7,14 +7,14 @@ import (
 	"github.com/percolator-go/percolator/test/torture/soak"
 )
 
-// soak is how the run soaks.
+// soak returns the options of the soak run.
 func (a *arena) soak() soak.Options {
 	o := a.o.soak
 	o.Duration = a.o.duration
 	return o
 }
 
-// soaked is the load of the fault "soak", which also does all the harm.
+// soaked runs the load of the fault "soak", which also injects all faults.
 func soaked(ctx context.Context, a *arena) (Counts, error) {
 	r, err := soak.Run(ctx, soak.Target{
 		Cluster: a.c, DB: a.db, Rand: a.rng, Log: a.log,

@@ -16,8 +16,8 @@ import (
 type Counting struct {
 	Table string // "counting"; the observer's name too
 	Rows  int
-	// Shards is the number of counters, over which the rows are spread; 1 is contended. 0: only
-	// traces, which never conflict.
+	// Shards is the number of counters, over which the rows are spread; 1 is contended. 0 means
+	// only traces, which never conflict.
 	Shards int
 	Batch  int // maximum rows per run; 0: one
 	// Twin registers a second observer of the same column, by which each row must be seen once too.

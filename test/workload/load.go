@@ -15,7 +15,7 @@ type Load struct {
 	Workers  int
 	Duration time.Duration
 	Seed     uint64
-	// Pause is the longest pause of a worker between two operations; 0: none. With virtual
+	// Pause is the longest pause of a worker between two operations; 0 means none. With virtual
 	// time it must be positive: that time advances only while all goroutines wait.
 	Pause time.Duration
 	// Others are further handles of the same database: workers use all in rotation. The final
@@ -88,8 +88,8 @@ func (l Load) rest(ctx context.Context, rng *rand.Rand) {
 	}
 }
 
-// excused are errors that a workload may get under faults and contention; none of them violates a
-// guarantee.
+// excused reports whether err is one that a workload may get under faults and contention; none of
+// them violates a guarantee.
 func excused(err error) bool {
 	for _, ok := range []error{
 		percolator.ErrConflict, percolator.ErrLocked, percolator.ErrCommitUnknown,

@@ -46,7 +46,7 @@ func OnCall(name string, guards [2]Guard) func(context.Context, *percolator.DB, 
 	}
 }
 
-// doctor is the row of one; those of a pair are in different tablets, or not.
+// doctor returns the row of one; those of a pair are in different tablets, or not.
 func doctor(name string, pair, i int) string { return row(name, pair+i*(3+2*pair)) }
 
 // Unguarded does nothing.

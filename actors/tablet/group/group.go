@@ -39,7 +39,7 @@ type Storage interface {
 	Checkpoint() (uint64, error)
 }
 
-// Host is what a group asks of the node that it is on.
+// Host is the interface of a group to its node.
 type Host interface {
 	// Down reports whether the node is believed dead.
 	Down(node uint64) bool
@@ -49,7 +49,7 @@ type Host interface {
 	NoRoom() error
 }
 
-// Config is what a group is made of.
+// Config configures a Group.
 type Config struct {
 	Tablet, Replica, Node uint64
 	Descriptor            *pb.TabletDescriptor
@@ -295,7 +295,7 @@ func (g *Group) ReadIndex(id uint64) {
 	}
 }
 
-// Term is the term of raft's state.
+// Term returns the current Raft term.
 func (g *Group) Term() uint64 { return g.term }
 
 // Elected reports whether this replica leads, as raft has it.
@@ -318,17 +318,17 @@ func (g *Group) LogBounds() (first, last uint64) {
 	return first, last
 }
 
-// Visible is the last entry whose effects can be read.
+// Visible returns the index of the last entry whose effects can be read.
 func (g *Group) Visible() uint64 { return g.visible }
 
-// Replayed is the last entry that may be in the state already, since it was in the log
-// when the group was made: until it is visible, the state may be ahead of Visible.
+// Replayed returns the index of the last entry that may be in the state already, since it was in
+// the log when the group was made: until it is visible, the state may be ahead of Visible.
 func (g *Group) Replayed() uint64 { return g.replayed }
 
 // LeaderKnown reports whether any replica is known to lead.
 func (g *Group) LeaderKnown() bool { return g.leader != 0 }
 
-// LeaderNode is the node of the replica that leads, as far as is known; else 0.
+// LeaderNode returns the node of the replica that leads, as far as is known; else 0.
 func (g *Group) LeaderNode() uint64 { return g.nodes[g.leader] }
 
 // raftLogger gives raft's words to slog. Raft's own chatter is for debugging; its panics

@@ -63,7 +63,7 @@ func (g *Group) hasQuorum() bool {
 	return true
 }
 
-// ConfState is the configuration that a descriptor describes. While a change of voters is
+// ConfState returns the configuration that a descriptor describes. While a change of voters is
 // under way it has two sets of them.
 func ConfState(d *pb.TabletDescriptor) *raftpb.ConfState {
 	joint := IsJoint(d)

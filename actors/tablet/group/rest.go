@@ -238,8 +238,8 @@ func (g *Group) NodeUp(node uint64) {
 	}
 }
 
-// TicksWithoutLeader is the number of ticks for which this replica has known no leader. A replica
-// without a leader is not quiescent, so its clock runs.
+// TicksWithoutLeader returns the number of ticks for which this replica has known no leader. A
+// replica without a leader is not quiescent, so its clock runs.
 func (g *Group) TicksWithoutLeader() uint64 { return g.clock - g.leaderLost }
 
 // Progress returns the progress of each replica, or nil from a replica that does not lead.

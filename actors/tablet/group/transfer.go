@@ -12,8 +12,8 @@ import (
 const transferLimit = 3 * ElectionTicks
 
 // TransferTarget returns the voter with the most advanced log among those that sent a message
-// recently, on the node if it is not 0; 0: none. A replica that votes only in the new configuration
-// may lead; one that is leaving (Outgoing) may not.
+// recently, on the node if it is not 0; 0 means none. A replica that votes only in the new
+// configuration may lead; one that is leaving (Outgoing) may not.
 func (g *Group) TransferTarget(node uint64) (target uint64) {
 	best := uint64(0)
 	g.raft.WithProgress(func(id uint64, typ raft.ProgressType, p tracker.Progress) {

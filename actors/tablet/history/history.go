@@ -108,7 +108,7 @@ func (h *History) Entries() uint64 {
 // idle reports whether there is certainly nothing to collect, now or later.
 func (h *History) idle() bool { return !h.unknown && h.pass == nil && h.all && len(h.known) == 0 }
 
-// Note records what the visible effects of a proposal have made superfluous.
+// Note records garbage left by the visible effects of a proposal.
 func (h *History) Note(muts []mvcc.Mutation) {
 	h.scratch = mvcc.GarbageOf(h.scratch[:0], muts)
 	for i := range h.scratch {
@@ -145,7 +145,7 @@ func (h *History) Begin(safepoint, dropped mvcc.Timestamp) {
 	h.arm(0)
 }
 
-// Work is what the tablet must do for a pass.
+// Work is the tablet's work for a pass.
 type Work int
 
 // The kinds of work.

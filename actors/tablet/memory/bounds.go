@@ -14,8 +14,8 @@ import (
 // that the oracle has assigned since; of those that it has written itself it keeps the
 // greatest.
 type entryBound struct {
-	// first timestamp assigned to this leadership; 0: none yet. A tablet without entries at the
-	// start of the leadership needs none.
+	// first timestamp assigned to this leadership; 0 means none yet. A tablet without entries at
+	// the start of the leadership needs none.
 	given mvcc.Timestamp
 	// greatest timestamp of an entry written by this leadership
 	own mvcc.Timestamp

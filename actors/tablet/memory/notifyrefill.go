@@ -18,7 +18,7 @@ const refillDivisor = 4
 type refilling struct {
 	next string // the row at which the next one begins
 	// changed are the rows that have changed since the running refill opened its Snap, whose
-	// entries may be outdated; nil: none is running.
+	// entries may be outdated; nil means none is running.
 	changed map[string]bool
 }
 

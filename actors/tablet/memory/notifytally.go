@@ -72,7 +72,7 @@ type ageBucket struct {
 	least mvcc.Timestamp // 0: unknown
 }
 
-// width is the time in one bucket, in milliseconds.
+// width returns the time in one bucket, in milliseconds.
 func (a *ages) width() int64 { return 1000 << a.double }
 
 // add adds a timestamp (n is 1) or removes one (-1).

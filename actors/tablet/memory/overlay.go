@@ -16,8 +16,8 @@ import (
 // is visible or lost.
 type overlay struct {
 	cells map[mvcc.Cell]*cellEffects
-	// An operation looks up the same cell several times: recent is the last cell looked up,
-	// and found its effects in flight; nil: none.
+	// An operation looks up the same cell several times: recent is the last cell looked up, and
+	// found its effects in flight; nil means none.
 	recent mvcc.Cell
 	found  *cellEffects
 	spare  []*cellEffects // empty, for reuse

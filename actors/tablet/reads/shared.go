@@ -44,7 +44,7 @@ type Config struct {
 // NewShared returns the Shared of a tablet that does not lead.
 func NewShared(c Config) *Shared { return &Shared{Config: c} }
 
-// SetTerm records that the tablet leads in the term; 0: it does not lead.
+// SetTerm records that the tablet leads in the term; 0 means it does not lead.
 func (s *Shared) SetTerm(term uint64) { s.term.Store(term) }
 
 // Term returns the term in which the tablet leads, or 0.

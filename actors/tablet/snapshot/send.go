@@ -91,8 +91,8 @@ type job struct {
 	done   func(error)
 }
 
-// NewSender starts the workers; Close joins them. rate is the total limit in bytes per
-// second, atOnce the number of concurrent snapshots; 0: the default.
+// NewSender starts the workers; Close joins them. rate is the total limit in bytes per second,
+// atOnce the number of concurrent snapshots; 0 means the default.
 func NewSender(st *store.Store, ask Ask, rate uint64, atOnce int) *Sender {
 	s := &Sender{
 		store: st, ask: ask, rate: cmp.Or(rate, defaultRate), pieceBytes: defaultPiece,

@@ -31,7 +31,7 @@ type writer struct {
 	givenUp  bool        // writes no longer wait for disk space
 }
 
-// retry triggers another attempt to write what waits for disk space.
+// retry triggers another attempt to write entries that wait for disk space.
 type retry struct{}
 
 // giveUp is the message of Pair.GiveUp.
@@ -66,9 +66,9 @@ func (r *writer) Receive(c actor.Context) {
 	}
 }
 
-// flush writes what waits for disk space and then what was collected. What does not fit
-// stays, and so does everything after it: Raft does not emit it again, and later writes
-// depend on it.
+// flush writes the entries that wait for disk space and then the collected ones. Entries that do
+// not fit stay, and so do all later ones: Raft does not emit them again, and later writes depend
+// on them.
 func (r *writer) flush() {
 	writes := r.batch.Take()
 	if len(r.waiting) > 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/page"
 )
 
-// Files computes the index of the tree of HTML below dir, of its first limit pages by
-// URL; 0: of all.
+// Files computes the index of the HTML files below dir: of the first limit pages in the order of
+// URLs, or of all pages if limit is 0.
 func Files(dir string, limit int) (*Index, error) {
 	files, _, err := page.Tree(dir)
 	if err != nil {
@@ -30,13 +30,14 @@ func Files(dir string, limit int) (*Index, error) {
 	})
 }
 
-// Raw is a page that was not parsed yet.
+// Raw is a page before parsing.
 type Raw struct {
 	URL  string // in normal form
 	HTML []byte
 }
 
-// Compute computes the index of the pages, given in any order, each URL once.
+// Compute computes the index of the pages. Their order does not matter; their URLs must be
+// distinct.
 func Compute(all iter.Seq2[Raw, error]) (*Index, error) {
 	c := computation{out: newIndex(), pages: map[string]page.Page{}}
 	for raw, err := range all {
@@ -73,8 +74,8 @@ func (c *computation) add(url string, p page.Page) {
 	c.pages[url] = p
 }
 
-// destination is where the redirects from url lead: a URL without a redirect, or the
-// least URL of a loop. ok is false if that is too far.
+// destination follows the redirects from url. It returns the first URL without a redirect or, with
+// loop set, the least URL of a loop. ok is false if the chain of redirects is too long.
 func (c *computation) destination(url string) (end string, loop, ok bool) {
 	trail := []string{url}
 	for at := url; ; {
@@ -93,8 +94,8 @@ func (c *computation) destination(url string) (end string, loop, ok bool) {
 	}
 }
 
-// cluster groups pages by content, gives stubs to the group they lead to, and picks every
-// group's canonical page.
+// cluster groups pages by content, assigns each stub to the group of its destination, and chooses
+// the canonical page of every group.
 func (c *computation) cluster() {
 	groups := map[string][]string{} // hash -> pages with that content
 	for url, p := range c.pages {
@@ -127,14 +128,14 @@ func (c *computation) cluster() {
 	}
 }
 
-// way notes the canonical URL of a URL, if it is another one.
+// way records the canonical URL of a URL if the two differ.
 func (c *computation) way(url, canon string) {
 	if url != canon {
 		c.out.Ways[url] = canon
 	}
 }
 
-// invert adds every link to the canonical URL of its target.
+// invert records every link under the canonical URL of its target.
 func (c *computation) invert() {
 	for source, p := range c.pages {
 		for _, l := range p.Links {

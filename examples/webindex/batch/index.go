@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Index is all that the web index says. Keys of more than one part are joined as the
+// Index is the complete contents of the web index. Keys of more than one part are joined as the
 // tables' rows are.
 type Index struct {
 	Pages   map[string]Entry  // by URL
@@ -19,7 +19,7 @@ type Index struct {
 	Docs    map[string]string // canonical page with content -> its schema.Document
 }
 
-// Entry is what the index says about one page.
+// Entry is the indexed data of one page.
 type Entry struct {
 	Content string // "page HASH" or "stub TARGET"
 	Title   string // Digest
@@ -36,7 +36,7 @@ func newIndex() *Index {
 	}
 }
 
-// Digest is a hash of a text that is too long to keep; "" for an empty text.
+// Digest returns a hash of the text, which is too long to keep; "" for an empty text.
 func Digest(text []byte) string {
 	if len(text) == 0 {
 		return ""
@@ -45,13 +45,13 @@ func Digest(text []byte) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// fingerprint is the digest of the anchors of a document.
+// fingerprint returns the digest of the anchors of a document.
 func fingerprint(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:12])
 }
 
-// Clusters is the number of canonical URLs that pages have.
+// Clusters returns the number of distinct canonical URLs of pages.
 func (x *Index) Clusters() int {
 	heads := map[string]bool{}
 	for url := range x.Pages {
@@ -66,7 +66,7 @@ func (x *Index) Clusters() int {
 // Difference is one wrong entry. "" means an absent entry.
 type Difference struct{ What, Key, Want, Have string }
 
-// String is one line.
+// String formats the difference as one line.
 func (d Difference) String() string {
 	show := func(s string) string {
 		if s == "" {
@@ -77,8 +77,8 @@ func (d Difference) String() string {
 	return d.What + " " + d.Key + ": want " + show(d.Want) + ", have " + show(d.Have)
 }
 
-// Diff compares two indexes. It returns the number of differences and the first of them,
-// by kind and key, at most limit.
+// Diff compares two indexes. It returns the number of differences and at most limit of them,
+// ordered by kind and key.
 func Diff(want, have *Index, limit int) (n int, first []Difference) {
 	add := func(what string, want, have map[string]string) {
 		keys := map[string]bool{}
@@ -118,7 +118,7 @@ func mark(m map[string]string, key string) string {
 	return value
 }
 
-// entries are the pages in a form that Diff can compare and print.
+// entries returns the pages in a form that Diff can compare and print.
 func (x *Index) entries() map[string]string {
 	m := make(map[string]string, len(x.Pages))
 	for url, e := range x.Pages {

@@ -13,9 +13,9 @@ import (
 // one is a rank of 1 while it is computed: 20 binary digits are behind the point.
 const one = 1 << 20
 
-// rank computes all ranks, round by round over the whole graph, where the observers go
-// page by page. All numbers are integers below 2^53, so that floating-point arithmetic on
-// them is exact on every machine.
+// rank computes all ranks, one round after the other over the whole graph; the observers instead
+// compute one page at a time. All numbers are integers below 2^53, so that floating-point
+// arithmetic on them is exact on every machine.
 func (c *computation) rank() {
 	now := map[string]float64{}
 	for source, p := range c.pages {
@@ -48,8 +48,8 @@ func (c *computation) rank() {
 	}
 }
 
-// significant keeps the leading schema.Digits binary digits of an integer; 19/32 of a
-// step and more go up.
+// significant rounds an integer to its leading schema.Digits binary digits; a fraction of 19/32 or
+// more is rounded up.
 func significant(x float64) float64 {
 	fraction, exponent := math.Frexp(x)
 	if exponent <= schema.Digits {
@@ -59,7 +59,7 @@ func significant(x float64) float64 {
 		exponent-schema.Digits)
 }
 
-// document makes the documents of the canonical pages with content.
+// document builds the documents of the canonical pages with content.
 func (c *computation) document() {
 	rows := map[string][]string{} // canonical URL -> rows of anchors, in order
 	for _, row := range slices.Sorted(maps.Keys(c.out.Anchors)) {

@@ -13,14 +13,14 @@ import (
 // Source yields the cells of some columns of one table, by row.
 type Source func(ctx context.Context, cols ...percolator.Column) iter.Seq2[percolator.Cell, error]
 
-// FromReader reads a snapshot of a database.
+// FromReader returns a Source that reads a snapshot of a database.
 func FromReader(r percolator.Reader) Source {
 	return func(ctx context.Context, cols ...percolator.Column) iter.Seq2[percolator.Cell, error] {
 		return r.Scan(ctx, percolator.Rows(cols[0].Table), cols...)
 	}
 }
 
-// Read collects what the index holds. All of it comes from one snapshot if the source is one.
+// Read reads the stored index. The result is consistent if the source is a single snapshot.
 func Read(ctx context.Context, from Source) (*Index, error) {
 	x := newIndex()
 	if err := x.readPages(ctx, from); err != nil {
@@ -44,8 +44,8 @@ func Read(ctx context.Context, from Source) (*Index, error) {
 	return x, nil
 }
 
-// readPages reads the cells of pages that Compute computes; the others are the observers'
-// bookkeeping.
+// readPages reads those columns of pages that Compute computes; the other columns are the
+// observers' bookkeeping.
 func (x *Index) readPages(ctx context.Context, from Source) error {
 	cols := []percolator.Column{
 		schema.Pages(schema.Title), schema.Pages(schema.Text), schema.Pages(schema.Content),

@@ -15,9 +15,9 @@ type Result struct {
 	First                  []Difference // the first of them
 }
 
-// Verify computes the index of the tree below dir (of its first limit pages; 0: all), reads the
-// index in the database, and compares both. It returns at most show differences. An error means
-// that the comparison was impossible.
+// Verify computes the index of the first limit pages below dir (0 means all), reads the index in
+// the database, and compares the two. It returns at most show differences. An error means that the
+// comparison could not be made.
 func Verify(ctx context.Context, dir string, limit int, r percolator.Reader,
 	show int) (Result, error) {
 	want, err := Files(dir, limit)
@@ -33,7 +33,7 @@ func Verify(ctx context.Context, dir string, limit int, r percolator.Reader,
 	return res, nil
 }
 
-// String is the counts, then one line per difference.
+// String returns the counts, then one line per difference.
 func (r Result) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "verify: %d pages, %d clusters, %d links computed from the files: %d differences",

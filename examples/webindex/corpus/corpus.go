@@ -13,7 +13,7 @@ import (
 // generation is part of the marker: raise it when what is generated from the same sources changes.
 const generation = "2"
 
-// DefaultDir is the default directory of Generate: below the user's cache directory.
+// DefaultDir returns the default directory of Generate, which is below the user's cache directory.
 func DefaultDir() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -57,7 +57,8 @@ func Sample(ctx context.Context, dir string, n int) error {
 	return write(ctx, dir, fmt.Sprintf("one in %d of %s", n, label), files)
 }
 
-// toolchain is where the Go toolchain is, and a label for what is made of it.
+// toolchain returns the root directory of the Go toolchain, and a label that identifies the corpus
+// made from it.
 func toolchain(ctx context.Context) (root, label string, err error) {
 	if root, err = goroot(ctx); err != nil {
 		return "", "", err
@@ -69,7 +70,7 @@ func toolchain(ctx context.Context) (root, label string, err error) {
 	return root, generation + " " + root + " " + string(version), nil
 }
 
-// render makes the default corpus of the toolchain, by path below the tree's root.
+// render renders the default corpus of the toolchain. The keys are paths below the tree's root.
 func render(ctx context.Context, root string) (map[string][]byte, error) {
 	all, err := packages(ctx, filepath.Join(root, "src"))
 	if err != nil {
@@ -82,10 +83,11 @@ func render(ctx context.Context, root string) (map[string][]byte, error) {
 	return s.files, nil
 }
 
-// marker is the file next to dir that describes its complete contents.
+// marker returns the path of the marker file, which is next to dir and describes its complete
+// contents.
 func marker(dir string) string { return filepath.Clean(dir) + ".complete" }
 
-// complete reports whether dir completely holds what the label says.
+// complete reports whether dir contains the complete corpus that the label identifies.
 func complete(dir, label string) bool {
 	have, err := os.ReadFile(marker(dir))
 	if err != nil || string(have) != label {
@@ -95,8 +97,8 @@ func complete(dir, label string) bool {
 	return err == nil && info.IsDir()
 }
 
-// write puts the files, by slash-separated path below dir, into a new tree and moves it
-// to dir (invariant 2).
+// write creates a new tree with the files, whose keys are slash-separated paths below dir, and
+// renames it to dir (invariant 2).
 func write(ctx context.Context, dir, label string, files map[string][]byte) error {
 	part := filepath.Clean(dir) + ".part"
 	if err := errors.Join(os.RemoveAll(part), os.MkdirAll(part, 0o755)); err != nil {

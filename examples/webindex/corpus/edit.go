@@ -17,7 +17,7 @@ import (
 // ErrNothingToEdit reports that the tree has no pages.
 var ErrNothingToEdit = errors.New("corpus: no pages to edit")
 
-// Edits says what Edit did, in pages.
+// Edits counts the pages that Edit has changed, removed and added.
 type Edits struct{ Changed, Added, Removed int }
 
 // Edit copies the tree src to dst with share (0 to 1) of its pages edited, at least one: most are
@@ -45,8 +45,8 @@ func Edit(ctx context.Context, src, dst string, share float64, seed uint64) (Edi
 	return e.done, write(ctx, dst, fmt.Sprintf("edit %v %d of %s", share, seed, src), e.files)
 }
 
-// editor changes a tree in memory. All that it decides comes from rng, in a fixed order,
-// over sorted names: the same tree, share and seed give the same edits on every machine.
+// editor changes a tree in memory. Its only source of choice is rng, used in a fixed order over
+// sorted names: the same tree, share and seed give the same edits on every machine.
 type editor struct {
 	files map[string][]byte
 	pages []string // the pages that are there, edited or not
@@ -65,10 +65,10 @@ func newEditor(files map[string][]byte, seed uint64) *editor {
 	return e
 }
 
-// pick is any page. Pages may be picked and edited more than once.
+// pick returns a random page. A page may be picked and edited more than once.
 func (e *editor) pick() string { return e.pages[e.rng.IntN(len(e.pages))] }
 
-// pickURL is the URL of any page.
+// pickURL returns the URL of a random page.
 func (e *editor) pickURL() string {
 	host, path, _ := strings.Cut(e.pick(), "/")
 	return (&url.URL{Scheme: "http", Host: host, Path: "/" + path}).String()
@@ -107,7 +107,7 @@ func (e *editor) edit(i int) {
 	e.files[page] = content
 }
 
-// remove drops the page, unless it is the last.
+// remove deletes the page, unless it is the only one.
 func (e *editor) remove(page string) {
 	if len(e.pages) == 1 {
 		return
@@ -117,7 +117,7 @@ func (e *editor) remove(page string) {
 	e.pages = slices.DeleteFunc(e.pages, func(p string) bool { return p == page })
 }
 
-// added is a new page: a duplicate of another, a stub, or one that links to others.
+// added returns a new page: a duplicate of another, a stub, or a page with links.
 func (e *editor) added(op, i int, other []byte) []byte {
 	switch {
 	case op == 10 && i%2 == 0:

@@ -31,8 +31,8 @@ type site struct {
 	files map[string][]byte
 }
 
-// pick decides without a random generator, so that one more package elsewhere changes
-// nothing here: it is a fixed pseudo-random number of the name, below n.
+// pick returns a pseudo-random number below n that depends only on name, so that adding a package
+// does not change the choices for others.
 func pick(name string, n int) int {
 	h := fnv.New64a()
 	h.Write([]byte(name))
@@ -40,8 +40,8 @@ func pick(name string, n int) int {
 	return int((x ^ x>>29) % uint64(n))
 }
 
-// stub is a redirect stub as servers and authors write them, with a link for those who do
-// not follow it.
+// stub returns a redirect stub of the usual form, with a link for clients that do not follow the
+// redirect.
 func stub(target string) []byte {
 	t := html.EscapeString(target)
 	return []byte("<!DOCTYPE html>\n<html><head><meta http-equiv=\"refresh\" content=\"0; url=" +
@@ -50,7 +50,7 @@ func stub(target string) []byte {
 		"</a>.</body></html>\n")
 }
 
-// newSite renders the documentation onto the main host and adds the rest.
+// newSite renders the documentation for the main host and adds the other pages.
 func newSite(all map[string]*pkg) (*site, error) {
 	s := &site{all: all, files: map[string][]byte{}}
 	r := renderer{all: all, emit: func(rel string, content []byte) {
@@ -93,7 +93,7 @@ func (s *site) mirror() []string {
 	return mirrored
 }
 
-// news are pages of the mirror alone, which link to its copies.
+// news adds pages that exist only on the mirror and link to its copies.
 func (s *site) news(mirrored []string) {
 	var list strings.Builder
 	list.WriteString("<h1>Mirror</h1>\n<ul>\n")
@@ -116,7 +116,7 @@ func (s *site) news(mirrored []string) {
 		anchor("http://"+MainHost+"/", "The original"))
 }
 
-// shortcuts are stubs on the main host: /s/fmt.html leads to the package's page,
+// shortcuts adds stubs on the main host: /s/fmt.html redirects to the package's page,
 // /old/fmt.html to /s/fmt.html.
 func (s *site) shortcuts() {
 	var list strings.Builder
@@ -132,8 +132,9 @@ func (s *site) shortcuts() {
 		anchor("../odd/index.html", "Odd ones")+"\n")
 }
 
-// loops are the odd redirects: a loop of three with a way in, a page that leads to
-// itself, two that lead nowhere, and a chain that is longer than anybody follows.
+// loops adds unusual redirects: a loop of three with a page that redirects into it, a page that
+// redirects to itself, two whose targets do not exist, and a chain longer than the limit of
+// redirects.
 func (s *site) loops() {
 	const chain = 24
 	odd := MainHost + "/odd/"

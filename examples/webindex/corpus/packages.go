@@ -26,7 +26,7 @@ type pkg struct {
 	users   []string          // import paths of the packages that import it
 }
 
-// goroot is the directory of the toolchain, whose sources the corpus is made of.
+// goroot returns the directory of the toolchain, from whose sources the corpus is made.
 func goroot(ctx context.Context) (string, error) {
 	if out, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output(); err == nil {
 		if dir := strings.TrimSpace(string(out)); dir != "" {
@@ -87,7 +87,7 @@ func packages(ctx context.Context, src string) (map[string]*pkg, error) {
 	return found, nil
 }
 
-// skip reports whether a directory holds nothing that is documented.
+// skip reports whether a directory contains no documented package.
 func skip(name string) bool {
 	switch name {
 	case "cmd", "vendor", "internal", "testdata":
@@ -125,7 +125,7 @@ func load(dir, path string, names []string) (*pkg, error) {
 	return p, nil
 }
 
-// nameImports adds the imports that go by their package's own name.
+// nameImports adds the imports that have no name of their own, under their package's name.
 func (p *pkg) nameImports(all map[string]*pkg) {
 	for _, path := range p.doc.Imports {
 		if q := all[path]; q != nil {

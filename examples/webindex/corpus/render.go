@@ -22,18 +22,19 @@ type renderer struct {
 	emit func(rel string, content []byte) // rel is below the host's directory
 }
 
-// up leads from a page in dir (below the host) to the host's directory.
+// up returns the relative path from a page in dir, which is below the host, to the host's
+// directory.
 func up(dir string) string { return strings.Repeat("../", strings.Count(dir, "/")+1) }
 
-// pkgDir is where a package's pages are, below the host.
+// pkgDir returns the directory of a package's pages, relative to the host's.
 func pkgDir(path string) string { return "pkg/" + path }
 
-// anchor is a link.
+// anchor returns the HTML of a link.
 func anchor(href, text string) string {
 	return `<a href="` + html.EscapeString(href) + `">` + html.EscapeString(text) + `</a>`
 }
 
-// document is a page's frame.
+// document returns a complete HTML page with the title and body.
 func document(title, body string) []byte {
 	return []byte("<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>" +
 		html.EscapeString(title) +
@@ -210,7 +211,7 @@ func (r *renderer) declaration(b *strings.Builder, p *pkg, dir string, decl ast.
 	return nil
 }
 
-// name is the page of an unqualified name: the package's own or a predeclared one.
+// name returns the page of an unqualified name, which is the package's own or predeclared.
 func (r *renderer) name(p *pkg, dir, name string) string {
 	if ast.IsExported(name) {
 		return r.href(dir, p.doc.ImportPath, name)

@@ -9,9 +9,9 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 
-// elect runs when pages joined or left a cluster, or the rank of one of its pages
-// changed. It always writes canonical (rule 1), which also makes it conflict with a page
-// that founds the cluster.
+// elect runs when pages joined or left a cluster, or the rank of one of its pages changed. It
+// writes canonical even if that does not change (rule 1), so that it conflicts with the
+// transaction of a page that creates the cluster.
 func elect(ctx context.Context, t Tx, hash string) error {
 	old, err := row(ctx, t, hash, schema.Clusters(schema.Canonical),
 		schema.Clusters(schema.Elected))
@@ -49,8 +49,8 @@ func elect(ctx context.Context, t Tx, hash string) error {
 	return nil
 }
 
-// poll collects the pages of a cluster and finds the one of the highest rank, of equals
-// the one with the least URL.
+// poll returns the pages of a cluster and the one with the highest rank; of equal ranks, the one
+// with the least URL.
 type poll struct{ pages []string }
 
 func (p *poll) best(ctx context.Context, t Tx) (best string, err error) {
@@ -76,14 +76,14 @@ func (p *poll) best(ctx context.Context, t Tx) (best string, err error) {
 	return best, nil
 }
 
-// announce runs after elect changed the canonical page and has every member look it up.
+// announce runs after elect has changed the canonical page, and notifies every member to read it.
 func announce(ctx context.Context, t Tx, hash string) error {
 	return fan(ctx, t, schema.Pages(schema.Resolve),
 		second(t.Prefix(ctx, schema.Prefix(hash), schema.MemberKind())))
 }
 
-// relink runs after a URL's canonical URL changed, and updates the links of every page that links
-// to it.
+// relink runs after a URL's canonical URL changed, and notifies every page that links to it to
+// store its links again.
 func relink(ctx context.Context, t Tx, url string) error {
 	return fan(ctx, t, schema.Pages(schema.Reinvert),
 		second(t.Prefix(ctx, schema.Prefix(url), schema.LinkFrom())))

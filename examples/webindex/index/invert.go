@@ -10,18 +10,18 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 
-// digest is a short fingerprint of a value.
+// digest returns a short hash of a value.
 func digest(value []byte) string {
 	sum := sha256.Sum256(value)
 	return hex.EncodeToString(sum[:12])
 }
 
-// hanging is where a link hangs, and with which anchor texts.
+// hanging is the URL under which a link is stored, with its anchor texts.
 type hanging struct{ canon, texts string }
 
-// invert runs when a page's links changed, or the canonical URL of one of their targets.
-// It hangs every link of the page on that URL and takes down what no longer belongs
-// there. It always writes inverted (rule 1), which says what hangs.
+// invert runs when a page's links changed, or the canonical URL of one of their targets. It stores
+// every link of the page under that URL and deletes entries of former links. It always writes
+// inverted (rule 1), which lists the stored entries.
 func invert(ctx context.Context, t Tx, url string) error {
 	old, err := row(ctx, t, url, schema.Pages(schema.Links), schema.Pages(schema.Inverted),
 		schema.Pages(schema.Hung))
@@ -51,7 +51,7 @@ func invert(ctx context.Context, t Tx, url string) error {
 	return nil
 }
 
-// canonicals looks up the canonical URLs of the links' targets.
+// canonicals reads the canonical URLs of the links' targets.
 func canonicals(ctx context.Context, t Tx, links []page.Link) (map[string]string, error) {
 	keys := make([]percolator.CellKey, len(links))
 	canon := make(map[string]string, len(links))
@@ -69,7 +69,7 @@ func canonicals(ctx context.Context, t Tx, links []page.Link) (map[string]string
 	return canon, nil
 }
 
-// hanger hangs one page's links.
+// hanger stores the links of one page.
 type hanger struct {
 	t         Tx
 	source    string
@@ -78,8 +78,8 @@ type hanger struct {
 	published map[string]bool    // canonical URLs that are notified
 }
 
-// hang brings one link to where it belongs. What hangs there already, with the same
-// texts, is left alone.
+// hang stores one link under its target's canonical URL. It does not write an entry that exists
+// with the same texts.
 func (h *hanger) hang(l page.Link, canon string) {
 	texts := schema.EncodeAnchors(l.Anchors)
 	now := hanging{canon, digest(texts)}
@@ -95,14 +95,14 @@ func (h *hanger) hang(l page.Link, canon string) {
 	h.lines = append(h.lines, schema.Row(l.Target, now.canon, now.texts))
 }
 
-// takeDown removes what is left of what hung before.
+// takeDown deletes the previously stored entries that hang has not kept.
 func (h *hanger) takeDown() {
 	for target, was := range h.was {
 		h.remove(was.canon, target)
 	}
 }
 
-// remove removes one link.
+// remove deletes the entry of one link.
 func (h *hanger) remove(canon, target string) {
 	h.t.Delete(schema.Row(canon, h.source, target), schema.Anchor())
 	h.publish(canon)
@@ -117,7 +117,7 @@ func (h *hanger) publish(canon string) {
 	}
 }
 
-// decodeInverted reads what hangs of a page, by target.
+// decodeInverted decodes a page's stored entries, by target.
 func decodeInverted(value []byte) map[string]hanging {
 	hangs := map[string]hanging{}
 	for _, line := range schema.Lines(value) {

@@ -8,8 +8,8 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 
-// process runs when a page was loaded, changed or removed. It parses the page, registers
-// it where its links and its redirect lead (rule 2), and passes on what changed.
+// process runs when a page was loaded, changed or removed. It parses the page, registers it at the
+// targets of its links and of its redirect (rule 2), and notifies the observers of what changed.
 func process(ctx context.Context, t Tx, url string) error {
 	old, err := row(ctx, t, url, schema.Pages(schema.Raw), schema.Pages(schema.Title),
 		schema.Pages(schema.Text),
@@ -44,7 +44,7 @@ func process(ctx context.Context, t Tx, url string) error {
 	return nil
 }
 
-// redirect is the target of a stub's content, or "".
+// redirect returns the target of a stub, given its content, or "" if the page is not a stub.
 func redirect(content string) string {
 	if kind := schema.Parts(content); len(kind) == 2 && kind[0] == schema.KindStub {
 		return kind[1]
@@ -52,7 +52,7 @@ func redirect(content string) string {
 	return ""
 }
 
-// move changes the stub's entry among those that redirect to a URL.
+// move replaces the stub's entry in the table of stubs by target.
 func move(t Tx, from, to, stub string) {
 	if from != "" {
 		t.Delete(schema.Row(from, stub), schema.StubFrom())

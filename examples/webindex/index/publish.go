@@ -6,10 +6,10 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 
-// publish runs when anything changed that a search shows of the page: content, rank,
-// canonical URL, anchors. Whoever changed it notified this row in the same transaction,
-// so there is nobody to look up. It always deletes moved (rule 1) and writes doc only if
-// that changes, so that an export runs only if there is something to export.
+// publish runs when anything changed that a search shows of the page: content, rank, canonical
+// URL, anchors. The transaction of each such change notifies this row. It always deletes moved
+// (rule 1) and writes doc only if that changes, so that an export runs only if there is something
+// to export.
 //
 // It also has the canonical page of the page's cluster elected again after the page's
 // rank changed. That it does so by a later transaction than the change is rule 3: a page
@@ -52,7 +52,7 @@ func reelect(ctx context.Context, t Tx, membership string) error {
 	return err
 }
 
-// document is the page's doc: nil unless it is a canonical page with content.
+// document returns the page's doc; nil unless it is a canonical page with content.
 func document(ctx context.Context, t Tx, old values, url string) ([]byte, error) {
 	content := string(old.get(url, schema.Pages(schema.Content)))
 	if content == "" || redirect(content) != "" || old.has(url, schema.Pages(schema.Canon)) {

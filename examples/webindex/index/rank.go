@@ -18,12 +18,12 @@ const unit = 1 << 20
 // errShare reports that a cell of the column share that no run of rank has written.
 var errShare = errors.New("index: not a share")
 
-// scores are a URL's rank after each round, or the share of it that the URL passes on to
-// each of its targets.
+// scores has one element per round: a URL's rank after the round, or the share of it that each
+// target receives.
 type scores [schema.Rounds + 1]uint64
 
-// round keeps the leading schema.Digits binary digits. What is passed on is rounded as
-// well: that is the threshold below which changes stop.
+// round rounds to the leading schema.Digits binary digits. Shares are rounded too, so that small
+// changes do not propagate.
 func round(x uint64) uint64 {
 	n := bits.Len64(x) - schema.Digits
 	if n <= 0 {
@@ -32,7 +32,7 @@ func round(x uint64) uint64 {
 	return (x + 13<<n>>5) >> n << n // up from 19/32 of a step on
 }
 
-// after is the rank after each round of a URL that is passed these shares.
+// after returns the ranks, after each round, of a URL that receives the shares.
 func after(passed scores) (r scores) {
 	r[0] = unit
 	for k := 1; k < len(r); k++ {
@@ -41,7 +41,7 @@ func after(passed scores) (r scores) {
 	return r
 }
 
-// share is what a URL of that rank passes on to each of n targets.
+// share returns the share that each of n targets receives from a URL with these ranks.
 func (r scores) share(n int) (s scores) {
 	for k := range s {
 		s[k] = round(r[k] / uint64(n))
@@ -49,7 +49,7 @@ func (r scores) share(n int) (s scores) {
 	return s
 }
 
-// encodeShare is the value of the column share: a number a round.
+// encodeShare encodes the value of the column share: one number per round.
 func encodeShare(s scores) []byte {
 	var b []byte
 	for _, x := range s[:schema.Rounds] { // after the last round nothing is passed on
@@ -58,7 +58,7 @@ func encodeShare(s scores) []byte {
 	return b[1:]
 }
 
-// addShare adds what a source passes on.
+// addShare adds the share received from a source.
 func (r *scores) addShare(value []byte) error {
 	parts := schema.Parts(string(value))
 	if len(parts) != schema.Rounds {
@@ -74,9 +74,9 @@ func (r *scores) addShare(value []byte) error {
 	return nil
 }
 
-// rank runs when the pages that link here changed, or what one of them passes on, or the
-// number of the page's targets. It computes all rounds anew from what the sources pass on
-// now. It always writes share (rule 1).
+// rank runs when the set of pages that link here, the share of one of them, or the number of the
+// page's targets changed. It computes all rounds again from the current shares of the sources. It
+// always writes share (rule 1).
 //
 // The targets depend on share. They are looked up in links by the same transaction,
 // although rule 3 wants a later one: it would have to be one for every change. Instead
@@ -135,7 +135,7 @@ func pass(ctx context.Context, t Tx, url string) error {
 	return nil
 }
 
-// inherited adds up what all pages pass on that link to the URL.
+// inherited returns the sum of the shares of all pages that link to the URL.
 func inherited(ctx context.Context, t Tx, url string) (sum scores, err error) {
 	sources := second(t.Prefix(ctx, schema.Prefix(url), schema.LinkFrom()))
 	err = lookup(ctx, t, sources, schema.Pages(schema.Share), func(_ string, value []byte) error {
@@ -144,8 +144,8 @@ func inherited(ctx context.Context, t Tx, url string) (sum scores, err error) {
 	return sum, err
 }
 
-// lookup reads one column of many rows, some hundred at a time, and calls do for the
-// cells that exist, by their order in rows.
+// lookup reads one column of many rows, a few hundred per request, and calls do for each existing
+// cell with its index in rows.
 func lookup(ctx context.Context, t Tx, rows iter.Seq2[string, error], col percolator.Column,
 	do func(row string, value []byte) error) error {
 	var keys []percolator.CellKey

@@ -17,10 +17,10 @@ type observer struct {
 	batch       int // rows in each, at most
 }
 
-// observers are all of them, in the order of the pipeline. Those that go over a hot spot
-// run on few workers: while they lag, notifications collapse (§2.4), and one run serves
-// many. What follows from ranks runs on few as well: while ranks still change, most of it
-// would be for nothing.
+// observers returns all observers, in the order of the pipeline. Observers that write contended
+// rows have few workers: while they lag, notifications collapse (§2.4), and one run handles many.
+// Observers of ranks have few workers too, because most of their runs would be superseded while
+// ranks still change.
 //
 // All take small batches, since half of what a run costs is its transaction. A batch is
 // several runs, each of which sees what those before it have written, and keeps the rules as
@@ -56,7 +56,7 @@ func Register(r *percolator.Registry) {
 	}
 }
 
-// all runs the observer for each of a batch of rows, in the transaction that they share.
+// all runs the observer for each row of a batch, in one transaction.
 func (o observer) all(ctx context.Context, t *percolator.Tx,
 	changes []percolator.Notification) error {
 	for _, n := range changes {

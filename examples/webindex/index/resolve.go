@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 
-// way is where a URL leads.
+// way is the destination of a URL, with the redirects that lead to it.
 type way struct {
 	path string // the URLs on the way and how it ends; "" for a URL without a page
 	hash string // of the page with content at its end, or ""
@@ -48,8 +48,8 @@ func follow(ctx context.Context, t Tx, url, content string) (way, error) {
 	return way{path: schema.Row(append(hops, hash)...), hash: hash}, nil
 }
 
-// refile runs when the page's content changed: it resolves the page and has everything
-// resolved that redirects to it.
+// refile runs when the page's content changed: it resolves the page and notifies every page that
+// redirects to it to be resolved again.
 //
 // That can't be left to a comparison of old and new way, hop by hop: the content may have
 // changed there and back, and a stub may have been resolved in between. The content was
@@ -78,7 +78,7 @@ func refile(ctx context.Context, t Tx, url string) error {
 	return resolve(ctx, t, url)
 }
 
-// each yields the rows, without an error among them.
+// each yields the rows, with nil errors.
 func each(rows []string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for _, row := range rows {
@@ -89,9 +89,9 @@ func each(rows []string) iter.Seq2[string, error] {
 	}
 }
 
-// resolve runs when the content of a page on the page's way changed, or the canonical
-// page of its cluster; also as part of refile. It owns all that depends on where the page
-// leads, its membership included. It always writes path (rule 1).
+// resolve runs when the content of a page on the page's way changed, or the canonical page of its
+// cluster; also as part of refile. It alone writes the data that depends on the page's
+// destination, including its membership in a cluster. It always writes path (rule 1).
 func resolve(ctx context.Context, t Tx, url string) error {
 	old, err := row(ctx, t, url, schema.Pages(schema.Content), schema.Pages(schema.Filed),
 		schema.Pages(schema.Cluster),

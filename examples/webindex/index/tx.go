@@ -8,8 +8,8 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// Tx is what the observers need of a transaction. *percolator.Tx is one by way of wrap;
-// tests have another.
+// Tx is the part of a transaction that the observers use. wrap makes one from a *percolator.Tx;
+// tests have another implementation.
 type Tx interface {
 	GetMulti(ctx context.Context, keys ...percolator.CellKey) ([]percolator.Cell, error)
 	// Prefix yields the cells of one column in the rows that begin with prefix, by row.
@@ -20,14 +20,14 @@ type Tx interface {
 	Notify(row string, col percolator.Column)
 	// NotifyNow notifies at once, in a separate transaction, whether or not this one commits.
 	NotifyNow(ctx context.Context, rows []string, col percolator.Column) error
-	// Chunk is the number of rows for one call of NotifyNow.
+	// Chunk is the maximum number of rows per call of NotifyNow.
 	Chunk() int
 }
 
 // chunk is the maximum number of notifications in one transaction.
 const chunk = 256
 
-// tx is the real thing.
+// tx implements Tx with a *percolator.Tx.
 type tx struct{ *percolator.Tx }
 
 func (t tx) Prefix(ctx context.Context, prefix string,
@@ -46,9 +46,9 @@ func (t tx) NotifyNow(ctx context.Context, rows []string, col percolator.Column)
 	}, percolator.Name("webindex.notify"))
 }
 
-// fan notifies all rows, any number of them: full chunks at once, so that no transaction
-// grows with the popularity of a page, the rest with the transaction. If that fails, the
-// observer runs again and notifies some rows twice.
+// fan notifies all rows, any number of them: full chunks immediately, so that the size of the
+// transaction does not grow with the popularity of a page, and the remaining rows when the
+// transaction commits. If that fails, the observer runs again and notifies some rows twice.
 func fan(ctx context.Context, t Tx, col percolator.Column, rows iter.Seq2[string, error]) error {
 	var wait []string
 	for row, err := range rows {
@@ -69,21 +69,21 @@ func fan(ctx context.Context, t Tx, col percolator.Column, rows iter.Seq2[string
 	return nil
 }
 
-// values are cells by their key.
+// values maps cells to their values.
 type values map[percolator.CellKey][]byte
 
-// get is the cell's value, nil if it does not exist.
+// get returns the cell's value, or nil if it does not exist.
 func (v values) get(row string, col percolator.Column) []byte {
 	return v[percolator.CellKey{Row: row, Column: col}]
 }
 
-// has distinguishes an empty value from an absent one.
+// has reports whether the cell exists, possibly with an empty value.
 func (v values) has(row string, col percolator.Column) bool {
 	_, ok := v[percolator.CellKey{Row: row, Column: col}]
 	return ok
 }
 
-// read gets cells in one go.
+// read reads the cells in one request per tablet.
 func read(ctx context.Context, t Tx, keys []percolator.CellKey) (values, error) {
 	if len(keys) == 0 {
 		return nil, nil
@@ -108,8 +108,8 @@ func row(ctx context.Context, t Tx, row string, cols ...percolator.Column) (valu
 	return read(ctx, t, keys)
 }
 
-// put makes the cell hold value, or nothing if that is empty, and writes only what
-// changes. old holds what was read.
+// put sets the cell to value, or deletes it if value is empty. It writes nothing if old, which
+// holds the cells that were read, has the same value.
 func put(t Tx, old values, row string, col percolator.Column, value []byte) (changed bool) {
 	before := old.get(row, col)
 	if bytes.Equal(before, value) && old.has(row, col) == (len(value) > 0) {
@@ -119,7 +119,8 @@ func put(t Tx, old values, row string, col percolator.Column, value []byte) (cha
 	return true
 }
 
-// write makes the cell hold value, or nothing if that is empty, and always counts as a write.
+// write sets the cell to value, or deletes it if value is empty. It always writes, even if nothing
+// changes.
 func write(t Tx, row string, col percolator.Column, value []byte) {
 	if len(value) == 0 {
 		t.Delete(row, col)

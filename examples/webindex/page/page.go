@@ -23,34 +23,33 @@ const (
 	redirectMarker = "refresh"
 )
 
-// Page is what one HTML page says.
+// Page is the content of one HTML page.
 type Page struct {
-	// Redirect is the URL that the page is a redirect stub for (<meta
-	// http-equiv="refresh">), or "". A stub has no links.
+	// Redirect is the target URL of a redirect stub (<meta http-equiv="refresh">), or "". A stub
+	// has no links.
 	Redirect string
 	// Hash is the SHA-256 of the page's bytes, in hex.
 	Hash  string
 	Title string
 	// Text is the body's text, white space collapsed.
 	Text string
-	// Links are in the order in which their targets first occur. Links to the page itself are
-	// omitted.
+	// Links is ordered by the first occurrence of the target. It omits links to the page itself.
 	Links []Link
 }
 
-// Link is all that a page says about one target.
+// Link is a target with all links of the page to it.
 type Link struct {
 	Target  string   // in normal form
 	Anchors []string // texts of the anchors, in document order; may be empty strings
 }
 
-// Hash is the content hash of a page's bytes: SHA-256 in hex.
+// Hash returns the SHA-256 of a page's bytes, in hex.
 func Hash(raw []byte) string {
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:])
 }
 
-// Parse reads the page at self, which must be in normal form.
+// Parse parses the page with the URL self, which must be normalized.
 func Parse(self string, raw []byte) Page {
 	p := Page{Hash: Hash(raw)}
 	base, err := url.Parse(self)
@@ -83,7 +82,8 @@ type reader struct {
 	targets     map[string]int // target -> index in links
 }
 
-// walk visits the tree in document order, without recursion: depth is the page's choice.
+// walk visits the nodes in document order. It is not recursive, because the page determines the
+// depth.
 func (r *reader) walk(root *html.Node) {
 	for n := root; n != nil; {
 		if r.visit(n) && n.FirstChild != nil {
@@ -100,7 +100,7 @@ func (r *reader) walk(root *html.Node) {
 	}
 }
 
-// visit processes one node and reports whether its children are to be visited.
+// visit processes one node and reports whether to visit its children.
 func (r *reader) visit(n *html.Node) bool {
 	if n.Type == html.TextNode {
 		r.add(&r.text, n.Data)
@@ -157,7 +157,7 @@ func (r *reader) refresh(n *html.Node) {
 	}
 }
 
-// link records one anchor. Beyond the limits, later anchors are dropped.
+// link records one anchor. Anchors beyond the limits are dropped.
 func (r *reader) link(n *html.Node) {
 	href, there := lookup(n, "href")
 	if !there {
@@ -181,7 +181,7 @@ func (r *reader) link(n *html.Node) {
 	}
 }
 
-// innerText is the text below the node, up to MaxText.
+// innerText returns the text below the node, truncated to MaxText.
 func innerText(n *html.Node) string {
 	var b strings.Builder
 	for d := range n.Descendants() {
@@ -192,7 +192,7 @@ func innerText(n *html.Node) string {
 	return b.String()
 }
 
-// attr is the attribute's value, or "".
+// attr returns the attribute's value, or "" if there is none.
 func attr(n *html.Node, name string) string {
 	value, _ := lookup(n, name)
 	return value
@@ -207,10 +207,10 @@ func lookup(n *html.Node, name string) (string, bool) {
 	return "", false
 }
 
-// collapse makes every run of white space one space and drops it at the ends.
+// collapse replaces each run of white space by one space and trims both ends.
 func collapse(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// cut keeps at most limit bytes, whole characters only, and makes the rest valid UTF-8.
+// cut returns at most limit bytes of the text, without a partial character, as valid UTF-8.
 func cut(s string, limit int) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if len(s) <= limit {

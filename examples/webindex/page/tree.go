@@ -30,8 +30,8 @@ func (f File) Read() ([]byte, error) {
 }
 
 // Tree lists the pages below dir, whose first level of directories are the hosts, by URL. Files
-// that are not pages (see FileURL) and those over MaxSize are omitted and counted. Of two files
-// with the same URL the first by path counts.
+// that are not pages (see FileURL) and those over MaxSize are omitted and counted. Of several
+// files with the same URL it lists the one with the least path.
 func Tree(dir string) (pages []File, skipped int, err error) {
 	found := map[string]File{}
 	err = filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {

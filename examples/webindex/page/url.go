@@ -6,9 +6,10 @@ import (
 	"strings"
 )
 
-// Normalize is the normal form of an absolute http or https URL: scheme "http", host in
-// lower case without the default port, no user, no fragment, dots resolved, "index.html"
-// where the path ends in a slash. ok is false for anything else and beyond MaxURL.
+// Normalize returns the normalized form of an absolute http or https URL: scheme "http",
+// lower-case host without the default port, no user information or fragment, dot segments
+// resolved, and "index.html" added to a path that ends in a slash. ok is false for any other URL,
+// and for one longer than MaxURL.
 func Normalize(raw string) (normal string, ok bool) {
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -17,7 +18,7 @@ func Normalize(raw string) (normal string, ok bool) {
 	return normalize(u)
 }
 
-// resolve is the normal form of a reference found in a page.
+// resolve returns the normalized URL of a reference in a page.
 func resolve(base *url.URL, ref string) (string, bool) {
 	u, err := base.Parse(strings.TrimSpace(ref))
 	if err != nil {
@@ -46,12 +47,12 @@ func normalize(u *url.URL) (string, bool) {
 	return s, true
 }
 
-// unsafe are the characters that row keys need for themselves (invariant 3).
+// unsafe reports whether r is reserved in row keys (invariant 3).
 func unsafe(r rune) bool { return r <= ' ' || r == 0x7f }
 
-// FileURL is the URL of the file at the slash-separated path rel below the tree's root:
-// its first element is the host. ok is false for what is not a page by its name: no host,
-// not .html or .htm, a host that is none, a URL beyond MaxURL.
+// FileURL returns the URL of the file at the slash-separated path rel, whose first element is the
+// host. ok is false if rel does not name a page: it has no valid host, does not end in .html or
+// .htm, or the URL is longer than MaxURL.
 func FileURL(rel string) (string, bool) {
 	host, rest, found := strings.Cut(rel, "/")
 	ext := strings.ToLower(path.Ext(rest))

@@ -6,8 +6,8 @@ import (
 	"hash"
 )
 
-// Anchorage sums up the links that hang on a canonical URL, for its Document: add the
-// rows of anchors in order.
+// Anchorage accumulates the links to a canonical URL, for its Document. Call Add for the rows of
+// anchors in order.
 type Anchorage struct {
 	// Sources is the number of pages with these links.
 	Sources int
@@ -26,7 +26,7 @@ func (a *Anchorage) Add(row string, texts []byte) {
 	a.sum.Write([]byte{'\n'})
 }
 
-// Digest is the digest of all added entries.
+// Digest returns the digest of all added entries.
 func (a *Anchorage) Digest() string {
 	a.begin()
 	return hex.EncodeToString(a.sum.Sum(nil)[:12])

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Document is the value of the column doc: what a canonical page's entry in a full-text
-// index is made of, as a version. Two equal values mean the same title, text, anchors and
-// rank, so that who has exported one need not export the other.
+// Document is the value of the column doc: the version of a canonical page's entry in a full-text
+// index. Equal values mean equal title, text, anchors and rank, so a version that was exported
+// need not be exported again.
 type Document struct {
 	// of the page's bytes, and so of title and text; also the row of its cluster, and the
 	// prefix of its members
@@ -18,7 +18,7 @@ type Document struct {
 	Anchors string // digest of the anchor texts that hang on the page
 }
 
-// Encode is the cell's value.
+// Encode returns the cell's value.
 func (d Document) Encode() []byte {
 	return []byte(Row(d.Hash, strconv.Itoa(d.Rank), strconv.Itoa(d.Linking), d.Anchors))
 }
@@ -40,7 +40,8 @@ func DecodeDocument(value []byte) (Document, error) {
 	return Document{Hash: parts[0], Rank: rank, Linking: linking, Anchors: parts[3]}, nil
 }
 
-// RankOf is the rank that a cell of the column rank says: thousandths, BaseRank for an absent cell.
+// RankOf decodes the value of a cell of the column rank, in thousandths. An absent cell has
+// BaseRank.
 func RankOf(value []byte) (int, error) {
 	if len(value) == 0 {
 		return BaseRank, nil

@@ -6,10 +6,10 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/page"
 )
 
-// Row joins the parts of a row key. No part may hold a space.
+// Row joins the parts of a row key with spaces. A part must not contain a space.
 func Row(parts ...string) string { return strings.Join(parts, " ") }
 
-// Prefix is what all rows begin with whose first part is this one.
+// Prefix returns the common prefix of all rows whose first part is part.
 func Prefix(part string) string { return part + " " }
 
 // Parts undoes Row.
@@ -21,7 +21,7 @@ const (
 	KindStub = "stub"
 )
 
-// EncodeLinks writes one line per link. Anchor texts hold no tab and no line break.
+// EncodeLinks encodes one link per line. Anchor texts must not contain tabs or line breaks.
 func EncodeLinks(links []page.Link) []byte {
 	var b strings.Builder
 	for _, l := range links {
@@ -44,10 +44,10 @@ func DecodeLinks(value []byte) []page.Link {
 	return links
 }
 
-// EncodeAnchors is the text of a row of anchors.
+// EncodeAnchors encodes the value of a row of anchors.
 func EncodeAnchors(texts []string) []byte { return []byte(strings.Join(texts, "\n")) }
 
-// EncodeLines writes one line per item.
+// EncodeLines encodes one item per line.
 func EncodeLines(items []string) []byte {
 	if len(items) == 0 {
 		return nil

@@ -53,29 +53,29 @@ const (
 	AnchorText = "text" // of anchors
 )
 
-// Tables are the names of all tables.
+// Tables returns the names of all tables.
 func Tables() []string {
 	return []string{TablePages, TableLinks, TableStubs, TableClusters, TableMembers, TableAnchors}
 }
 
-// Pages is the column of that name in pages.
+// Pages returns the named column of the table pages.
 func Pages(name string) percolator.Column {
 	return percolator.Column{Table: TablePages, Name: name}
 }
 
-// Clusters is the column of that name in clusters.
+// Clusters returns the named column of the table clusters.
 func Clusters(name string) percolator.Column {
 	return percolator.Column{Table: TableClusters, Name: name}
 }
 
-// LinkFrom is the column of links.
+// LinkFrom returns the column of links.
 func LinkFrom() percolator.Column { return percolator.Column{Table: TableLinks, Name: From} }
 
-// StubFrom is the column of stubs.
+// StubFrom returns the column of stubs.
 func StubFrom() percolator.Column { return percolator.Column{Table: TableStubs, Name: From} }
 
-// MemberKind is the column of members.
+// MemberKind returns the column of members.
 func MemberKind() percolator.Column { return percolator.Column{Table: TableMembers, Name: Kind} }
 
-// Anchor is the column of anchors.
+// Anchor returns the column of anchors.
 func Anchor() percolator.Column { return percolator.Column{Table: TableAnchors, Name: AnchorText} }

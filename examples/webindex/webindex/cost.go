@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// cost is what a crawl has cost.
+// cost is the cost of a crawl: its duration, processor time and runs of rank.
 type cost struct {
 	changed int64         // pages that were loaded or removed
 	took    time.Duration // until they were indexed
@@ -15,8 +15,8 @@ type cost struct {
 	initial uint64        // runs of rank in the first crawl; 0 in the first crawl itself
 }
 
-// cpu is the processor time that this process has used so far, user and system; 0 if the
-// system does not say.
+// cpu returns the user and system processor time used by this process, or 0 if it cannot be
+// determined.
 func cpu() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -25,7 +25,7 @@ func cpu() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// ranked is the number of runs of rank.
+// ranked returns the number of runs of rank.
 func ranked(all []observerRuns) uint64 {
 	for _, o := range all {
 		if o.name == "rank" {
@@ -35,7 +35,7 @@ func ranked(all []observerRuns) uint64 {
 	return 0
 }
 
-// String is a line for the speed, if there was anything to do, and one for the ranks.
+// String returns a line with the speed, if pages were loaded, and one with the rank computations.
 func (c cost) String() string {
 	text := ""
 	if c.changed > 0 && c.took > 0 {

@@ -11,9 +11,8 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 
-// loader loads one tree of pages (§2.4's loader transactions). It may be stopped at any
-// moment and started again: what is loaded already, by content hash, is not written again
-// and so wakes no observer.
+// loader loads one tree of pages (§2.4's loader transactions). It may be interrupted and started
+// again: pages whose content hash is unchanged are not written again, so they trigger no observer.
 type loader struct {
 	*application
 	dir  string
@@ -25,13 +24,13 @@ type loader struct {
 // changes counts pages.
 type changes struct{ loaded, unchanged, removed int64 }
 
-// counts are the numbers so far.
+// counts returns the numbers of pages so far.
 func (l *loader) counts() changes {
 	return changes{l.loaded.Load(), l.unchanged.Load(), l.removed.Load()}
 }
 
 // load makes the database equal to the tree: it writes new and changed pages and deletes missing
-// ones. It returns when all of that is committed; observers continue afterwards.
+// ones. It returns when all writes are committed; observers may still be running then.
 func (l *loader) load(ctx context.Context) (err error) {
 	files, skipped, err := page.Tree(l.dir)
 	if err != nil {
@@ -76,8 +75,8 @@ func (l *loader) load(ctx context.Context) (err error) {
 	return nil
 }
 
-// have reads which pages are loaded, by URL with their content hashes; about 200 bytes of
-// memory each.
+// have reads the URLs of the loaded pages with their content hashes. It uses about 200 bytes of
+// memory per page.
 func (l *loader) have(ctx context.Context) (map[string]string, error) {
 	snapshot, err := l.db.Snapshot(ctx)
 	if err != nil {
@@ -96,7 +95,7 @@ func (l *loader) have(ctx context.Context) (map[string]string, error) {
 	return have, nil
 }
 
-// put is the transaction that loads one page.
+// put loads one page in a transaction.
 func (l *loader) put(url string, raw []byte, sum string, bar *progress) func(context.Context,
 	*percolator.Tx) error {
 	counted := false // by this function's own worker: conflicts run it again
@@ -112,7 +111,7 @@ func (l *loader) put(url string, raw []byte, sum string, bar *progress) func(con
 	}
 }
 
-// remove is the transaction that removes one page.
+// remove deletes one page in a transaction.
 func (l *loader) remove(url string) func(context.Context, *percolator.Tx) error {
 	counted := false
 	return func(_ context.Context, tx *percolator.Tx) error {

@@ -33,7 +33,7 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/index"
 )
 
-// options are the command line.
+// options holds the command line's options.
 type options struct {
 	pages   string
 	corpus  string
@@ -50,7 +50,7 @@ type options struct {
 	reindex bool
 }
 
-// share is a part of a whole, such as 1% or 0.01.
+// share is a fraction, written as 1% or 0.01.
 type share float64
 
 // String implements flag.Value.
@@ -115,9 +115,9 @@ func start(ctx context.Context, o options) error {
 // gcPercent is the growth of the heap, as a percentage, that triggers a collection.
 const gcPercent = 50
 
-// limitGarbage has garbage collected at gcPercent, unless GOGC in the environment says
-// otherwise. Most of the heap are the arenas in which Badger builds its tables: large,
-// without pointers, cheap to collect around, and doubled by Go's default.
+// limitGarbage sets the garbage collector's percentage to gcPercent, unless GOGC is set. Most of
+// the heap consists of the arenas in which Badger builds its tables. They are large and contain no
+// pointers, so frequent collections are cheap, while Go's default would double the heap.
 func limitGarbage() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)

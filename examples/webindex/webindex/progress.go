@@ -13,9 +13,8 @@ import (
 // plainEvery is the interval between lines where there is no terminal for a progress bar.
 const plainEvery = 2 * time.Second
 
-// progress shows how far a known amount of work has come, with its rate and the time
-// left: as a bar on a terminal, as plain lines elsewhere. Its methods may be used
-// concurrently.
+// progress displays the progress of a known amount of work, with its rate and the remaining time:
+// as a bar on a terminal, as plain lines elsewhere. Its methods may be used concurrently.
 type progress struct {
 	name  string
 	total int
@@ -30,7 +29,7 @@ type progress struct {
 	last time.Time
 }
 
-// newProgress begins now. quiet shows nothing.
+// newProgress returns a progress that starts now. With quiet it displays nothing.
 func newProgress(name string, total int, quiet bool) *progress {
 	now := time.Now()
 	p := &progress{name: name, total: total, quiet: quiet, began: now, last: now}
@@ -48,13 +47,13 @@ func newProgress(name string, total int, quiet bool) *progress {
 	return p
 }
 
-// terminal reports whether f is something to draw on.
+// terminal reports whether f is a terminal.
 func terminal(f *os.File) bool {
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// add counts n more done.
+// add adds n to the completed work.
 func (p *progress) add(n int) {
 	if p.bar != nil {
 		p.bar.IncrBy(n)
@@ -77,7 +76,7 @@ func (p *progress) print() {
 		p.name, p.done, p.total, 100*p.done/max(p.total, 1), rate, left.Round(time.Second))
 }
 
-// end leaves the last state on the screen.
+// end displays the final state.
 func (p *progress) end() {
 	if p.bar != nil {
 		p.bar.SetTotal(-1, true) // also if the work was broken off

@@ -51,7 +51,7 @@ type application struct {
 	initial uint64 // runs of rank in the first crawl
 }
 
-// run is the whole command. The throw-away directory goes with it, unless it is killed.
+// run runs the command. It removes the temporary directory when it returns.
 func run(ctx context.Context, o options, logger *slog.Logger) (err error) {
 	if o.corpus != "" {
 		if _, err := os.Stat(o.corpus); err != nil {
@@ -95,13 +95,13 @@ func run(ctx context.Context, o options, logger *slog.Logger) (err error) {
 	return nil
 }
 
-// edited is where the edited tree goes.
+// edited returns the directory of the edited tree.
 func (o options) edited() string { return filepath.Clean(o.dir) + ".edited" }
 
-// fullText is where the full-text index is.
+// fullText returns the directory of the full-text index.
 func (o options) fullText() string { return filepath.Clean(o.dir) + ".search" }
 
-// open starts the node with the observers linked in; then the export and the search page.
+// open starts the node with the observers, then the export and the search page.
 func (a *application) open(ctx context.Context, logger *slog.Logger) error {
 	a.export = export.New()
 	cfg := node.DefaultConfig()
@@ -135,7 +135,7 @@ func (a *application) open(ctx context.Context, logger *slog.Logger) error {
 	return nil
 }
 
-// serve begins to export and, if asked to, serves the search page.
+// serve starts the export and, if requested, the search page.
 func (a *application) serve(ctx context.Context, logger *slog.Logger) error {
 	err := a.export.Start(ctx, export.Config{
 		Dir: a.fullText(), Cluster: a.node.Status().GetClusterId(), DB: a.db, Anew: a.reindex,
@@ -161,8 +161,8 @@ func (a *application) serve(ctx context.Context, logger *slog.Logger) error {
 	return nil
 }
 
-// close stops everything, also if ctx has ended: first the search page, which reads the
-// rest; the export last, which the node's observers wait for.
+// close stops everything, even if ctx has ended: the search page first, because it reads the rest,
+// and the export last, because the node's observers wait for it.
 func (a *application) close(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
@@ -172,7 +172,7 @@ func (a *application) close(ctx context.Context) (err error) {
 	return errors.Join(err, a.node.Close(ctx), a.export.Close())
 }
 
-// index loads the pages, and the edited pages if asked to.
+// index loads the pages and, if requested, the edited pages.
 func (a *application) index(ctx context.Context) error {
 	if err := a.crawl(ctx, a.pages); err != nil || a.edit == 0 {
 		return err

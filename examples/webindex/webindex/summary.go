@@ -13,7 +13,7 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/webindex/export"
 )
 
-// observerRuns is what one observer has done.
+// observerRuns has the counters of one observer.
 type observerRuns struct {
 	name                     string
 	runs, commits, conflicts uint64
@@ -36,7 +36,7 @@ func (a *application) runs() []observerRuns {
 	return all
 }
 
-// parked reports whether an observer has given up on something.
+// parked reports whether a notification of an observer is parked.
 func parked(all []observerRuns) bool {
 	return slices.ContainsFunc(all, func(o observerRuns) bool { return o.parked > 0 })
 }
@@ -59,8 +59,8 @@ func since(before, after []observerRuns) []observerRuns {
 	return out
 }
 
-// settle waits until no notification is left to run, and meanwhile shows the number of runs and of
-// waiting notifications.
+// settle waits until no notification is left to run, and displays the numbers of runs and of
+// waiting notifications meanwhile.
 func (a *application) settle(ctx context.Context) error {
 	began := time.Now()
 	idle := make(chan error, 1)
@@ -89,7 +89,7 @@ func (a *application) settle(ctx context.Context) error {
 	}
 }
 
-// summary is what is printed after a crawl.
+// summary is the summary printed after a crawl.
 type summary struct {
 	changes                changes
 	pages, clusters, links int
@@ -101,13 +101,13 @@ type summary struct {
 	cost    cost
 }
 
-// dated is what the summary needs to know of one page: when its parts were written.
+// dated has the commit times of the parts of one page.
 type dated struct {
 	content, canon             bool
 	loaded, links, filed, hung percolator.Timestamp
 }
 
-// summarize reads the index. Delays are of the pages that were loaded after from.
+// summarize reads the index. It computes delays only for pages loaded after from.
 func (a *application) summarize(ctx context.Context, from percolator.Timestamp) (*summary, error) {
 	snapshot, err := a.db.Snapshot(ctx)
 	if err != nil {
@@ -140,7 +140,7 @@ func (a *application) summarize(ctx context.Context, from percolator.Timestamp) 
 	return s, nil
 }
 
-// take notes one cell of the page.
+// take records the commit time of one cell of the page.
 func (d *dated) take(c percolator.Cell, heads map[string]bool) {
 	switch c.Column.Name {
 	case schema.Sum:
@@ -159,8 +159,8 @@ func (d *dated) take(c percolator.Cell, heads map[string]bool) {
 	}
 }
 
-// add counts one page. It is indexed when it is filed under its content and, if its links
-// changed, they hang.
+// add counts one page. A page is indexed once it belongs to the cluster of its content and, if its
+// links changed, they are stored.
 func (s *summary) add(heads map[string]bool, row string, d dated, from percolator.Timestamp) {
 	if !d.content {
 		return
@@ -178,7 +178,7 @@ func (s *summary) add(heads map[string]bool, row string, d dated, from percolato
 	}
 }
 
-// percentile is the delay that p percent of the pages did not exceed.
+// percentile returns the delay that p percent of the pages did not exceed.
 func (s *summary) percentile(p int) time.Duration {
 	if len(s.delays) == 0 {
 		return 0

@@ -12,14 +12,14 @@ import (
 // over the tablets.
 const statusAge = time.Second
 
-// waiting remembers what is waiting to be indexed.
+// waiting caches the number and age of the notifications that wait.
 type waiting struct {
 	mu    sync.Mutex
 	asked time.Time
 	last  search.Status
 }
 
-// indexed is the progress of the index.
+// indexed returns the progress of the index.
 func (a *application) indexed(ctx context.Context) (search.Status, error) {
 	a.status.mu.Lock()
 	defer a.status.mu.Unlock()

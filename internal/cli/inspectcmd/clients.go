@@ -68,7 +68,7 @@ With --connections, print a line for each connection.`,
 	})
 }
 
-// identities adds up connections by identity; what does most comes first.
+// identities sums the connections by identity, ordered by load, highest first.
 func identities(all []*pb.ClientConnection) (out []*clientOut) {
 	by := map[string]*clientOut{}
 	for _, c := range all {

@@ -58,7 +58,7 @@ func listJobs(ctx context.Context, s *shell.Session, _ []string) error {
 	return s.Out.Print("%s", strings.TrimSuffix(details.String(), "\n"))
 }
 
-// jobLine is the line of one job.
+// jobLine returns the line of one job.
 func jobLine(j *pb.Job, now time.Time) []any {
 	done, ago := "-", func(unixMs int64) string {
 		if unixMs == 0 {

@@ -374,7 +374,7 @@ func (v *resolver) rollBack(ctx context.Context, l mvcc.LockInfo) error {
 		// decided now; it stays alive.
 		return nil
 	default:
-		return coded.Errorf("", "%w: rollback answered %v", shell.ErrNoAnswer, status)
+		return coded.Errorf("", "%w: unexpected status of a rollback: %v", shell.ErrNoAnswer, status)
 	}
 }
 

@@ -130,7 +130,7 @@ func (l *notifyLister) run(ctx context.Context, s *shell.Session, cmd *cobra.Com
 	return list.End()
 }
 
-// line is an entry's line in the table.
+// line returns an entry's line in the table.
 func (l *notifyLister) line(observer string, cell *pb.Cell, n *pb.Notify) []any {
 	state, since := "waiting", n.GetTs()
 	if n.GetReplay() {

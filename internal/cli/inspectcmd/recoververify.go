@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/internal/inspect"
 )
 
-// RecoverVerify checks a recovered cluster and resolves what the recovery left.
+// RecoverVerify checks a recovered cluster and resolves the locks that the recovery left.
 func RecoverVerify(d *shell.Deps) *cobra.Command {
 	return d.WithClient(&cobra.Command{
 		Use:   "verify",

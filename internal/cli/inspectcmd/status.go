@@ -43,7 +43,7 @@ func StatusCommand(d *shell.Deps) *cobra.Command {
 	})
 }
 
-// versionText is the build, and what it and the cluster know.
+// versionText describes the build, the versions that it supports, and the cluster's version.
 func versionText(s *pb.NodeStatusResponse) string {
 	if s.Agreed == nil {
 		return s.Version

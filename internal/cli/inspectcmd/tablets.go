@@ -244,7 +244,7 @@ func newTabletHere(s *pb.StatusResponse) *tabletHere {
 	}
 }
 
-// line is the tablet's line in the table.
+// line returns the tablet's line in the table.
 func (t *tabletJSON) line() []any {
 	var nodes []string
 	for _, n := range t.Nodes {

@@ -61,7 +61,7 @@ func (t *chainView) what(step *inspect.Step) string {
 	return text
 }
 
-// address is a cell's, with its table if that is not the one that was asked about.
+// address returns the cell's address, with its table unless that is the requested one.
 func (t *chainView) address(c *inspect.Cell) string {
 	text := shell.Shortened(string(c.Row), shell.ValueWidth/2) + "." + shell.Printable(string(c.Column))
 	if c.Table != t.table {
@@ -96,7 +96,7 @@ func (t *chainView) details(step *inspect.Step) []string {
 	return texts
 }
 
-// timeText is a duration that may not be known.
+// timeText returns a duration that may not be known.
 func timeText(ms *int64) string {
 	if ms == nil {
 		return "-"

@@ -122,7 +122,7 @@ func (v *verifyJSON) differs() bool {
 	return false
 }
 
-// line is the tablet's line in the table.
+// line returns the tablet's line in the table.
 func (v *verifyJSON) line() []any {
 	from, before := v.Text()
 	line := []any{v.Tablet, from, before, len(v.Replicas)}

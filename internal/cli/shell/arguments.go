@@ -205,7 +205,7 @@ func (b *ByteSize) String() string {
 	return strconv.FormatUint(n, 10) + byteUnits[i]
 }
 
-// Type is the placeholder in the help.
+// Type returns the placeholder in the help.
 func (b *ByteSize) Type() string { return "bytes" }
 
 // ColumnsOf returns the named columns of a table.

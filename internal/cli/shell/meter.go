@@ -35,7 +35,8 @@ type Meter struct {
 	width    int       // of the line on the terminal
 }
 
-// Tally is the progress of a job. Total is in bytes if bytes are known, else in rows; 0: unknown.
+// Tally is the progress of a job. Total is in bytes if bytes are known, else in rows; 0 means
+// unknown.
 type Tally struct {
 	Rows, Bytes, Skipped, Total int64
 

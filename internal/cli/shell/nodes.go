@@ -29,7 +29,7 @@ func NoteStale(out *Printer, nodes *pb.NodesResponse) {
 		nodes.Unavailable, table)
 }
 
-// NodeLine is a node's line in the table.
+// NodeLine returns a node's line in the table.
 func NodeLine(n *pb.Node) []any {
 	state := wire.NodeStateName(n.State)
 	switch {

@@ -33,7 +33,7 @@ type Printer struct {
 	format         string    // -o
 	Stdout, Stderr io.Writer // text only (terminal.go)
 	Raw, rawErr    io.Writer // the same streams
-	// terminal decides whether a stream is a terminal; nil: those that are character devices.
+	// terminal decides whether a stream is a terminal; nil means those that are character devices.
 	terminal func(stream any) bool
 }
 

@@ -52,7 +52,7 @@ func (c *Cluster) Process(node, incarnation uint64) *Process {
 	return &Process{cluster: c, worker: mvcc.Worker{Node: node, Incarnation: incarnation}}
 }
 
-// Inject sets the function that returns the fault of every further operation; nil: no faults.
+// Inject sets the function that returns the fault of every further operation; nil means no faults.
 func (p *Process) Inject(f func(*pb.TabletRequest) Fault) {
 	if f == nil {
 		p.hook.Store(nil)

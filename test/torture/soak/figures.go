@@ -115,7 +115,7 @@ func (s *soak) status(ctx context.Context) ([]*pb.StatusResponse, error) {
 	return out, nil
 }
 
-// leastBound is the least bound of the tablets: reads below it must be refused.
+// leastBound returns the least bound of the tablets: reads below it must be refused.
 func leastBound(status []*pb.StatusResponse) percolator.Timestamp {
 	least := ^uint64(0)
 	for _, t := range status {

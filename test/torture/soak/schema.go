@@ -213,8 +213,8 @@ func measure(ctx context.Context, tx *percolator.Tx, n percolator.Notification) 
 	return nil
 }
 
-// docRow is a document's row, mirrorRow that of its mirror: the digits turned round, so
-// that neighbours live far apart.
+// docRow returns a document's row, mirrorRow that of its mirror: the digits turned round, so that
+// neighbours live far apart.
 func docRow(id int) string { return fmt.Sprintf("d%05d", id) }
 
 func mirrorRow(row string) string {

@@ -16,7 +16,7 @@ import (
 // ones.
 const maxAnchors = 200
 
-// Document is what the full-text index knows of a canonical page.
+// Document is a canonical page as stored in the full-text index.
 type Document struct {
 	URL   string
 	Title string
@@ -30,8 +30,8 @@ type Document struct {
 // its way.
 var errMoved = errors.New("export: the page is newer than its document")
 
-// read collects a page's document from one snapshot; doc is the value of its cell there.
-// errMoved reports that see invariant 1.
+// read collects a page's document from one snapshot; doc is the value of its cell there. It
+// returns errMoved if the page has changed since doc was written (invariant 1).
 func read(ctx context.Context, r percolator.Reader, url string,
 	doc schema.Document) (Document, error) {
 	d := Document{URL: url, Document: doc}
@@ -90,7 +90,7 @@ func (t *tally) add(texts []byte) {
 	}
 }
 
-// top are the most frequent texts; equals by their text.
+// top returns the most frequent texts, equally frequent ones in lexical order.
 func (t tally) top() []string {
 	all := slices.SortedFunc(maps.Keys(t), func(a, b string) int {
 		return cmp.Or(cmp.Compare(t[b], t[a]), cmp.Compare(a, b))

@@ -23,10 +23,10 @@ const patience = 500
 // percolator.ErrUnavailable, so that the observer retries and nothing is parked.
 var errNotStarted = fmt.Errorf("export: the exporter does not run: %w", percolator.ErrUnavailable)
 
-// Change is a version of a page's document, or says that the page is gone.
+// Change is a version of a page's document, or its deletion.
 type Change = recipe.Change[Document]
 
-// sink is what the exporter needs of *Index; tests have another.
+// sink is the part of *Index that the exporter uses; tests have another implementation.
 type sink interface {
 	version(url string) (percolator.Timestamp, error)
 	apply(changes []Change) error
@@ -45,7 +45,7 @@ type Stats struct {
 	Failed   uint64 // batches that Bleve refused
 }
 
-// Since subtracts earlier counters.
+// Since returns the counts since an earlier reading.
 func (s Stats) Since(before Stats) Stats {
 	return Stats{
 		Written: s.Written - before.Written, Removed: s.Removed - before.Removed,
@@ -72,8 +72,8 @@ type Exporter struct {
 	written, removed, batches, repeated, stale, moved, failed atomic.Uint64
 }
 
-// New returns an exporter that has not started. Register its observer before the node
-// opens, and start it after.
+// New returns an exporter that has not started. Register its observer before the node opens, and
+// call Start afterwards.
 func New() *Exporter { return &Exporter{turn: make(chan struct{}, 1)} }
 
 // Register registers the observer. It is called once per registry.
@@ -92,9 +92,9 @@ func (x *Exporter) config() recipe.Config[Document] {
 	}
 }
 
-// read reads a page's document. A page that has moved on is tried again later: a writer is
-// about to change doc. That is no failure of the run, so the error wraps
-// percolator.ErrUnavailable.
+// read reads a page's document. If the page has changed since doc was written, doc is about to
+// change too: the error then wraps percolator.ErrUnavailable, so that the run is retried and does
+// not count as failed.
 func (x *Exporter) read(ctx context.Context, r percolator.Reader, url string,
 	value []byte) (Document, error) {
 	doc, err := schema.DecodeDocument(value)
@@ -109,14 +109,14 @@ func (x *Exporter) read(ctx context.Context, r percolator.Reader, url string,
 	return d, err
 }
 
-// Apply returns when changes of different pages, or newer versions of these, are durable. It
-// may be repeated, and come late. An error that wraps percolator.ErrUnavailable: try again
-// later.
+// Apply returns nil once the changes, which are of distinct pages, or newer versions of them, are
+// durable. Repeated and outdated changes are harmless. An error that wraps
+// percolator.ErrUnavailable means that the caller should retry later.
 func (x *Exporter) Apply(ctx context.Context, changes []Change) error {
 	return x.apply(ctx, changes, false)
 }
 
-// apply is Apply. If linger is set others may come, and share the next batch.
+// apply implements Apply. If linger is set, it delays the batch so that later changes can join it.
 func (x *Exporter) apply(ctx context.Context, changes []Change, linger bool) error {
 	select {
 	case x.turn <- struct{}{}:
@@ -141,7 +141,7 @@ func (x *Exporter) apply(ctx context.Context, changes []Change, linger bool) err
 	return x.write(news)
 }
 
-// news are the changes that the index does not have.
+// news returns the changes that the index does not contain.
 func (x *Exporter) news(changes []Change) (news []Change, err error) {
 	for _, c := range changes {
 		version, err := x.sink.version(c.Row)
@@ -159,8 +159,8 @@ func (x *Exporter) news(changes []Change) (news []Change, err error) {
 	return news, nil
 }
 
-// write writes one batch. While in doubt also an empty one: it says whether what the index
-// shows is durable.
+// write writes one batch. If the last batch failed, it writes even an empty one, which makes what
+// the index shows durable.
 func (x *Exporter) write(changes []Change) error {
 	err := x.sink.apply(changes)
 	x.doubt, x.last = err != nil, time.Now()
@@ -179,7 +179,7 @@ func (x *Exporter) write(changes []Change) error {
 	return nil
 }
 
-// Stats are the counters.
+// Stats returns the counters.
 func (x *Exporter) Stats() Stats {
 	return Stats{
 		Written: x.written.Load(), Removed: x.removed.Load(), Batches: x.batches.Load(),
@@ -188,11 +188,11 @@ func (x *Exporter) Stats() Stats {
 	}
 }
 
-// Index is the index; nil before Start. It is closed by Close.
+// Index returns the index; nil before Start. Close closes it.
 func (x *Exporter) Index() *Index { return x.index }
 
-// Close closes the index after the current batch. Later exports get errNotStarted. It may be
-// repeated, or called without Start.
+// Close closes the index after the current batch. Later exports fail with errNotStarted. Close may
+// be called repeatedly, and without Start.
 func (x *Exporter) Close() error {
 	x.turn <- struct{}{}
 	defer func() { <-x.turn }()

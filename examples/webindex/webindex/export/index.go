@@ -62,8 +62,8 @@ func openIndex(dir, cluster string, anew bool) (*Index, error) {
 	return &Index{b}, nil
 }
 
-// createIndex makes an empty index. It is made under another name, so that a crash leaves
-// no half of one.
+// createIndex creates an empty index. It creates it under a temporary name and renames it, so that
+// a crash leaves no partial index.
 func createIndex(dir, cluster string) (*Index, error) {
 	m, err := newMapping()
 	if err != nil {
@@ -88,10 +88,10 @@ func createIndex(dir, cluster string) (*Index, error) {
 	return openIndex(dir, cluster, false)
 }
 
-// Bleve is the index itself, for searches.
+// Bleve returns the underlying Bleve index, for searches.
 func (x *Index) Bleve() bleve.Index { return x.bleve }
 
-// Count is the number of documents.
+// Count returns the number of documents.
 func (x *Index) Count(ctx context.Context) (uint64, error) {
 	q := bleve.NewTermQuery(KindPage)
 	q.SetField(FieldKind)
@@ -102,17 +102,17 @@ func (x *Index) Count(ctx context.Context) (uint64, error) {
 	return found.Total, nil
 }
 
-// Close closes the index. Nothing may use it any more.
+// Close closes the index, which must not be in use.
 func (x *Index) Close() error { return x.bleve.Close() }
 
-// version is the version of the URL's entry or tombstone, 0 if there is neither.
+// version returns the version of the URL's entry or tombstone; 0 if there is neither.
 func (x *Index) version(url string) (percolator.Timestamp, error) {
 	e, err := x.entry(url)
 	return e.version, err
 }
 
-// apply makes the changes in one batch, of which the URLs are distinct. It returns nil
-// once they are durable. An empty batch makes everything before it durable.
+// apply writes the changes, whose URLs are distinct, in one batch. It returns nil once they are
+// durable. An empty batch makes all earlier batches durable.
 func (x *Index) apply(changes []Change) error {
 	batch := x.bleve.NewBatch()
 	for _, c := range changes {
@@ -126,7 +126,7 @@ func (x *Index) apply(changes []Change) error {
 	return nil
 }
 
-// fields are the change as an entry.
+// fields returns the change as an index entry.
 func fields(c Change) map[string]any {
 	version := strconv.FormatUint(uint64(c.Version), 10)
 	if c.Gone {
@@ -140,13 +140,13 @@ func fields(c Change) map[string]any {
 	}
 }
 
-// entry is what the index holds for one URL: a document, a tombstone (version only), or nothing.
+// entry is the index entry of one URL: a document, a tombstone (version only), or nothing.
 type entry struct {
 	version percolator.Timestamp
 	doc     *Document
 }
 
-// Lookup is the document of a page; ok is false if the index has none.
+// Lookup returns the document of a page; ok is false if the index has none.
 func (x *Index) Lookup(url string) (doc Document, ok bool, err error) {
 	e, err := x.entry(url)
 	if err != nil || e.doc == nil {
@@ -194,8 +194,8 @@ func (x *Index) entry(url string) (entry, error) {
 	return e, nil
 }
 
-// filled reports whether every page that was canonical when the index was begun has been
-// exported to it.
+// filled reports whether the index contains every page that was canonical when the index was
+// created.
 func (x *Index) filled() (bool, error) {
 	have, err := x.bleve.GetInternal(keyFilled)
 	if err != nil {

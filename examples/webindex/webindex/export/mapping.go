@@ -38,7 +38,7 @@ const Analyzer = "page"
 // format must change whenever entries are made differently: an index of another format is refilled.
 const format = "1"
 
-// newMapping says how entries are indexed.
+// newMapping returns the mapping that determines how entries are indexed.
 func newMapping() (mapping.IndexMapping, error) {
 	m := bleve.NewIndexMapping()
 	// Not the Unicode tokenizer, for which strings.Builder is one word.

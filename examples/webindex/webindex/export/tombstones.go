@@ -10,7 +10,7 @@ import (
 // buryAtOnce is the number of tombstones that one batch removes.
 const buryAtOnce = 1000
 
-// bury drops the tombstones, before anything is exported (invariant 3).
+// bury deletes the tombstones. It is called before anything is exported (invariant 3).
 func (x *Index) bury(ctx context.Context) error {
 	for {
 		q := bleve.NewTermQuery(kindGone)

@@ -17,7 +17,7 @@ type Result struct {
 	First       []string // the first of them, one line each
 }
 
-// String is the counts, then one line per difference.
+// String returns the counts, then one line per difference.
 func (r Result) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "verify: %d documents of the repository compared with the full-text index: %d differences",
@@ -32,8 +32,8 @@ func (r Result) String() string {
 }
 
 // Verify compares the index with the database as of a snapshot: it must contain exactly the
-// canonical pages with content, each with that content. It reads the pages and not doc, which it
-// thereby checks too. The database must be idle: concurrent changes appear as differences. It
+// canonical pages with content, each with that content. It reads the pages rather than doc, and so
+// checks doc too. The database must be idle: concurrent changes appear as differences. It
 // describes at most show differences.
 func (x *Index) Verify(ctx context.Context, r percolator.Reader, show int) (Result, error) {
 	v := verifier{index: x, show: show, hung: map[string]*tally{}}
@@ -92,7 +92,7 @@ func (p *found) take(c percolator.Cell) {
 	}
 }
 
-// verifier compares page by page.
+// verifier compares one page at a time.
 type verifier struct {
 	Result
 	index   *Index
@@ -108,7 +108,8 @@ func (v *verifier) differ(format string, args ...any) {
 	}
 }
 
-// compare looks the page up. A page that is not canonical, or a stub, is to have no document.
+// compare compares the page with its index entry. A stub, or a page that is not canonical, must
+// have none.
 func (v *verifier) compare(p found) error {
 	hash, isPage := strings.CutPrefix(p.content, schema.Prefix(schema.KindPage))
 	if !isPage || p.canon != "" {

@@ -36,7 +36,7 @@ type Result struct {
 	More    bool     // there are further copies
 }
 
-// Place is a URL, and whether it may be made a link.
+// Place is a URL, and whether the page may link to it.
 type Place struct {
 	URL  string
 	Link bool
@@ -48,7 +48,8 @@ type Copy struct {
 	Redirect bool
 }
 
-// place decides about the link: http and https only, whatever else a crawl has brought.
+// place returns the URL. It may be linked only if its scheme is http or https, since a crawl may
+// contain others.
 func place(text string) Place {
 	u, err := url.Parse(text)
 	return Place{text, err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""}
@@ -60,7 +61,7 @@ type found struct {
 	results []Result
 }
 
-// find runs a query. An errQuery is shown to the user.
+// find runs a query. An error that wraps errQuery is shown to the user.
 func (s *Server) find(ctx context.Context, terms []term, number int) (found, error) {
 	index := s.cfg.Index.Bleve()
 	q, err := build(terms, index.Mapping().AnalyzerNamed(export.Analyzer))
@@ -100,7 +101,7 @@ func (s *Server) find(ctx context.Context, terms []term, number int) (found, err
 	return f, nil
 }
 
-// result is a document for display.
+// result converts a document for display.
 func result(d export.Document, hit *search.DocumentMatch) Result {
 	r := Result{
 		Title:   title(d.Title, d.URL, hit.Locations[export.FieldTitle]),
@@ -117,7 +118,7 @@ func result(d export.Document, hit *search.DocumentMatch) Result {
 	return r
 }
 
-// shorten cuts a text that is too long to be shown among others.
+// shorten truncates a text that is too long for a list.
 func shorten(text string) string {
 	if runes := []rune(text); len(runes) > maxShown {
 		return string(runes[:maxShown]) + "…"
@@ -125,7 +126,7 @@ func shorten(text string) string {
 	return text
 }
 
-// addCopies looks up the members of the page's cluster.
+// addCopies reads the members of the page's cluster.
 func (r *Result) addCopies(ctx context.Context, from percolator.Reader, d export.Document) error {
 	rows := percolator.Rows(schema.TableMembers).Prefix(schema.Prefix(d.Hash)).Limit(showCopies + 2)
 	for c, err := range from.Scan(ctx, rows, schema.MemberKind()) {

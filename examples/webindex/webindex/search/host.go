@@ -24,7 +24,7 @@ func onlyOwnHost(served string, next http.Handler) http.Handler {
 	})
 }
 
-// hostOf is the host of host[:port], in lower case and without the dot of a full name.
+// hostOf returns the host of host[:port], in lower case and without a trailing dot.
 func hostOf(hostport string) string {
 	host := strings.Trim(hostport, "[]")
 	if h, _, err := net.SplitHostPort(hostport); err == nil {

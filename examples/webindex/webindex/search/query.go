@@ -39,7 +39,7 @@ var errQuery = errors.New("search: bad query")
 // queryError is an errQuery with its reason.
 type queryError struct{ reason string }
 
-// Error is the reason after errQuery's text.
+// Error returns the text of errQuery followed by the reason.
 func (e *queryError) Error() string { return errQuery.Error() + ": " + e.reason }
 
 // Unwrap is errQuery.
@@ -86,16 +86,16 @@ func parse(text string) ([]term, error) {
 	return terms, nil
 }
 
-// next reads one term off the text, which begins with no space.
+// next parses the first term of the text, which does not begin with a space.
 func next(text string) (t term, rest string, err error) {
 	if rest, t.not = strings.CutPrefix(text, "-"); rest == "" || t.not &&
 		unicode.IsSpace(rune(rest[0])) {
-		return t, "", refuse("there is nothing behind the minus sign: -word leaves out pages that have the word")
+		return t, "", refuse("a minus sign must be directly followed by a word: -word excludes pages that contain the word")
 	}
 	if name, value, found := strings.Cut(rest, ":"); found && fieldNames[name] != "" {
 		t.field, rest = fieldNames[name], value
 		if rest == "" || unicode.IsSpace(rune(rest[0])) {
-			return t, "", refuse("there is nothing behind %s: try %s:word, without a space between",
+			return t, "", refuse("a word must directly follow %s: try %s:word, without a space",
 				name, name)
 		}
 	}
@@ -115,7 +115,8 @@ func next(text string) (t term, rest string, err error) {
 	return t, rest[end:], nil
 }
 
-// build makes Bleve's query of the terms. It omits words that the analyzer omits, such as "the".
+// build converts the terms to a Bleve query. It omits words that the analyzer omits, such as
+// "the".
 func build(terms []term, analyzer analysis.Analyzer) (query.Query, error) {
 	q := bleve.NewBooleanQuery()
 	kind := bleve.NewTermQuery(export.KindPage)
@@ -144,7 +145,7 @@ func build(terms []term, analyzer analysis.Analyzer) (query.Query, error) {
 	return query.NewCustomScoreQueryWithScorer(q, mix, []string{export.FieldRank}, nil), nil
 }
 
-// query finds the term, of n analyzed words, in its field or in any.
+// query returns a query for the term, of n analyzed words, in its field or in any field.
 func (t term) query(n int) query.Query {
 	in := func(field string, weight float64) query.Query {
 		if n > 1 {
@@ -167,7 +168,7 @@ func (t term) query(n int) query.Query {
 	)
 }
 
-// mix is the score of a result: text and rank, see the package's comment.
+// mix returns the score of a result, computed from text and rank; see the package comment.
 func mix(_ context.Context, d *search.DocumentMatch) (float64, error) {
 	rank, ok := d.Fields[export.FieldRank].(float64)
 	if !ok || rank < schema.BaseRank {

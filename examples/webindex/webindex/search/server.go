@@ -44,7 +44,7 @@ type Status struct {
 	Oldest  time.Duration // age of the oldest of them; 0: not known
 }
 
-// Config says what to search and where to serve it.
+// Config configures a Server.
 type Config struct {
 	Addr   string // host:port; port 0 takes a free one
 	Index  *export.Index
@@ -63,7 +63,7 @@ type Server struct {
 	served   sync.WaitGroup
 }
 
-// Open begins to serve. The index and the database must stay open until Close has returned.
+// Open starts the server. The index and the database must stay open until Close has returned.
 func Open(cfg Config) (*Server, error) {
 	functions := template.FuncMap{"thousands": thousands}
 	pages, err := template.New("").Funcs(functions).ParseFS(assets, "assets/*.html")
@@ -95,10 +95,10 @@ func Open(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Addr is the address that is served, host:port.
+// Addr returns the bound address, host:port.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// Close ends the server: requests that run may finish until ctx ends.
+// Close stops the server. It waits for requests in flight until ctx ends.
 func (s *Server) Close(ctx context.Context) error {
 	err := s.http.Shutdown(ctx)
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *Server) Close(ctx context.Context) error {
 	return err
 }
 
-// secured adds the headers that everything has.
+// secured sets the security headers of every response.
 func secured(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()
@@ -125,7 +125,7 @@ func (s *Server) style(w http.ResponseWriter, r *http.Request) {
 	http.ServeFileFS(w, r, assets, "assets/style.css")
 }
 
-// view is what the page shows.
+// view is the data of the page's template.
 type view struct {
 	Query    string
 	MaxQuery int
@@ -142,12 +142,12 @@ type view struct {
 	Cut      bool // there are more results than can be paged to
 	Took     string
 	Status   Status
-	// how old the oldest waiting notification is; "": nothing waits, or that is not known
+	// how old the oldest waiting notification is; "" means nothing waits, or that is not known
 	Behind string
 	Known  bool // Status is
 }
 
-// search answers the one page there is.
+// search serves the search page.
 func (s *Server) search(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 	defer cancel()
@@ -174,7 +174,7 @@ func (s *Server) search(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(page.Bytes()) // whoever asked has gone
 }
 
-// fill searches, if there is anything to search for, and returns the response's code.
+// fill runs the query, if there is one, and returns the status code.
 func (s *Server) fill(ctx context.Context, v *view, page string) int {
 	terms, err := parse(v.Query)
 	if err == nil && len(terms) == 0 {
@@ -205,7 +205,7 @@ func (s *Server) fill(ctx context.Context, v *view, page string) int {
 	return http.StatusOK
 }
 
-// pageNumber reads the number of a page of results.
+// pageNumber parses the number of a page of results.
 func pageNumber(text string) (int, error) {
 	if text == "" {
 		return 1, nil
@@ -217,7 +217,7 @@ func pageNumber(text string) (int, error) {
 	return n, nil
 }
 
-// show puts the results on the page.
+// show adds the results to the page.
 func (v *view) show(f found) {
 	v.Searched, v.Total, v.Results = true, f.total, f.results
 	v.Pages = int((f.total + perPage - 1) / perPage)
@@ -234,7 +234,7 @@ func (v *view) show(f found) {
 	}
 }
 
-// status adds how far the index has come. Without it the page is still of use.
+// status adds the progress of indexing. The page is usable without it.
 func (s *Server) status(ctx context.Context, v *view) {
 	status, err := s.cfg.Status(ctx)
 	if err != nil {
@@ -247,7 +247,7 @@ func (s *Server) status(ctx context.Context, v *view) {
 	}
 }
 
-// thousands writes a number as 12,345.
+// thousands formats a number as 12,345.
 func thousands(n uint64) string {
 	s := strconv.FormatUint(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {

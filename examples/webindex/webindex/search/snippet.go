@@ -18,20 +18,20 @@ const (
 	maxTitle    = 200
 )
 
-// Segment is a piece of text, and whether it is a word that was looked for.
+// Segment is a piece of text, and whether it matches a word of the query.
 type Segment struct {
 	Text  string
 	Match bool
 }
 
-// span is where a word was found, in bytes.
+// span is the position of a match, in bytes.
 type span struct {
 	from, to int
 	term     string
 }
 
-// spans are the places in one field, ascending and apart from each other, inside a text
-// of that size.
+// spans returns the matches in one field in ascending order, without overlaps, within a text of
+// the size.
 func spans(found search.TermLocationMap, size int) []span {
 	var all []span
 	for term, locations := range found {
@@ -52,8 +52,8 @@ func spans(found search.TermLocationMap, size int) []span {
 	})
 }
 
-// snippet is the part of the text with the most of the words in it: first the most
-// different ones, then the most.
+// snippet returns the part of the text with the most distinct matches and, of equal ones, the most
+// matches.
 func snippet(text string, found search.TermLocationMap) []Segment {
 	at := spans(found, len(text))
 	from := 0
@@ -73,7 +73,7 @@ func snippet(text string, found search.TermLocationMap) []Segment {
 	return out
 }
 
-// densest is the span that the best window begins with; -1 if there are none.
+// densest returns the index of the first span of the best window; -1 if there are no spans.
 func densest(at []span) int {
 	best, bestTerms, bestCount := -1, 0, 0
 	for i := range at {
@@ -92,7 +92,7 @@ func densest(at []span) int {
 	return best
 }
 
-// edges moves both ends inward to the nearest ends of words, or at least of characters.
+// edges shrinks the range to the nearest word boundaries, or at least to character boundaries.
 func edges(text string, from, to int) (int, int) {
 	for from > 0 && from < to && !utf8.RuneStart(text[from]) {
 		from++
@@ -113,7 +113,7 @@ func edges(text string, from, to int) (int, int) {
 	return from, max(from, to)
 }
 
-// mark cuts the text from from to to at the spans.
+// mark splits the text between from and to into segments at the spans.
 func mark(text string, from, to int, at []span) []Segment {
 	var out []Segment
 	for _, s := range at {
