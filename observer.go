@@ -44,7 +44,7 @@ type Notification struct {
 // writes the same cell in both transactions conflicts with itself on every run. To be
 // retried later without a failed run, for example because another row has to be processed
 // first, return an error that wraps ErrUnavailable: only every 64th consecutive one counts
-// (MaxConflicts). If a service outside refuses the function, for any row, return the error of
+// (MaxConflicts). If an external service refuses the function, for any row, return the error of
 // RetryAfter: the whole observer waits, and nothing counts.
 type ObserverFunc func(ctx context.Context, tx *Tx, n Notification) error
 

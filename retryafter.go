@@ -22,7 +22,7 @@ func (e *RetryAfterError) Error() string {
 // Unwrap returns Err.
 func (e *RetryAfterError) Unwrap() error { return e.Err }
 
-// RetryAfter returns the error by which an observer's function reports that a service outside
+// RetryAfter returns the error by which an observer's function reports that an external service
 // refuses it for d: the service limits the rate of calls, or is down. err is the refusal; a nil
 // err stands for ErrUnavailable, so the result is never nil.
 //

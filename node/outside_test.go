@@ -13,7 +13,7 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// TestOutsideServiceHoldsUpAllNodes: when a service outside refuses one node's run, the other
+// TestOutsideServiceHoldsUpAllNodes: when an external service refuses one node's run, the other
 // nodes, which have made no call, make none until the wait ends, and their status says why.
 func TestOutsideServiceHoldsUpAllNodes(t *testing.T) {
 	t.Parallel()

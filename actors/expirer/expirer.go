@@ -93,7 +93,7 @@ type board struct {
 	rules []shownRule
 }
 
-// shownRule is a rule and the time since when cells are due; zero: none is known to be.
+// shownRule is a rule and the time since when cells are due; zero means none is due.
 type shownRule struct {
 	rule *pb.ExpiryRule
 	due  time.Time

@@ -57,7 +57,7 @@ type rule struct {
 	err           error // of the last attempt
 }
 
-// interval is the least time between two passes of the rule.
+// interval returns the least time between two passes of the rule.
 func (r *rule) interval() time.Duration { return min(max(r.age/passShare, minPass), maxPass) }
 
 // work is the job's state between turns.

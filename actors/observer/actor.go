@@ -58,7 +58,7 @@ type dispatcherActor struct {
 	stuck      int
 	loops      *loops
 	effects    *effectsBook
-	opens      time.Time // when the first observer held up by a service outside may run; or zero
+	opens      time.Time // when the first observer held up by an external service may run; or zero
 	armed      time.Time // when the timer fires; zero if unset
 	timer      *time.Timer
 	draining   []chan struct{} // while it is not empty no run starts

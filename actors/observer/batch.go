@@ -7,7 +7,7 @@ package observer
 // later batches are limited to half its size. A failing cell thus runs alone after log2(size)
 // more batches, and only then does its run count as failed (failed in outcome.go). A function
 // that names the failing cells (percolator.PartialError) avoids the splits: the other cells are
-// committed. A batch refused by a service outside (outside.go) is not split. If the function
+// committed. A batch refused by an external service (outside.go) is not split. If the function
 // reports that something is unavailable, no cell is to blame as far as is known: the size of the
 // observer's batches is halved, and each commit doubles it again.
 
@@ -338,7 +338,7 @@ func (b *batch) split(err error) outcome {
 }
 
 // verdict returns the outcome of runs whose function failed with err. A function that was refused
-// by a service outside, or reported that something is unavailable, fails no change.
+// by an external service, or reported that something is unavailable, fails no change.
 func (b *batch) verdict(lead *run, err error) outcome {
 	out := b.split(err)
 	wait, refusal := refusalOf(err)

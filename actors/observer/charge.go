@@ -71,7 +71,7 @@ func (r *run) charge(ctx context.Context, ts mvcc.Timestamp) (goOn bool, out out
 }
 
 // uncharge removes the recorded attempt of a run that counts as nothing: the process shuts down,
-// or a service outside refused the run. An attempt that follows others stays.
+// or an external service refused the run. An attempt that follows others stays.
 func (r *run) uncharge() {
 	if r.charged.attempts != 1 {
 		return

@@ -52,7 +52,7 @@
 //     transaction has committed without their acknowledgments. A batch consists of cells
 //     already queued and does not wait for more.
 //
-//  9. A run that a service outside refuses (percolator.RetryAfter) counts as nothing and splits no
+//  9. A run that an external service refuses (percolator.RetryAfter) counts as nothing and splits no
 //     batch, however often it is refused. During the wait no run of its observer starts here, nor,
 //     once they are told, on the other nodes (outside.go, docs/adr/0066).
 //

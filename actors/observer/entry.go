@@ -45,7 +45,7 @@ type registeredObserver struct {
 
 	parking chan struct{} // one element per call of the spec's OnParked
 	size    int           // of its batches at most; 0 for the spec's
-	outside outside       // what a service outside admits
+	outside outside       // what an external service admits
 }
 
 // target returns the column of the observer's notify cells; ok is false if its table does not

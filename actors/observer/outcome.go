@@ -45,7 +45,7 @@ const (
 	interrupted                    // the dispatcher stopped
 	early                          // the cell changed within the observer's debounce
 	divided                        // its batch was split; run again in a smaller one
-	refused                        // a service outside refused it; run again when its observer may
+	refused                        // an external service refused it; run again when its observer may
 )
 
 // String returns the kind's name in traces.
@@ -99,7 +99,7 @@ func failures(err error, runs []*run) (map[*run]error, error) {
 }
 
 // classify converts an error of the user's function, or of the run's own transaction if own is set,
-// into an outcome. A refusal by a service outside counts as nothing, even after the deadline.
+// into an outcome. A refusal by an external service counts as nothing, even after the deadline.
 // Conflicts of other transactions that the function starts count as its
 // failures, because they may conflict with its own run each time. Unavailable nodes are never a
 // failure. Every MaxConflicts-th consecutive repetition counts as one, unless the run's own

@@ -72,7 +72,7 @@ type refusal struct {
 	d        time.Duration
 }
 
-// refusalOf reports whether err is a refusal by a service outside, and returns its wait.
+// refusalOf reports whether err is a refusal by an external service, and returns its wait.
 func refusalOf(err error) (time.Duration, bool) {
 	r, ok := errors.AsType[*percolator.RetryAfterError](err)
 	if !ok {

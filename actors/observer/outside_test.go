@@ -355,7 +355,7 @@ func TestUnavailableShrinksAndGrows(t *testing.T) {
 }
 
 // TestRefusedSuspect: a run that was counted before it started, because its process may have died
-// of its change, does not count if a service outside refuses it.
+// of its change, does not count if an external service refuses it.
 func TestRefusedSuspect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newService(0)

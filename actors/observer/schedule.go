@@ -249,7 +249,7 @@ func (a *dispatcherActor) reported(r *run, out outcome) {
 }
 
 // arm sets the timer to the end of the first backoff or debounce, or to the time from which an
-// observer that waits for a service outside may run.
+// observer that waits for an external service may run.
 func (a *dispatcherActor) arm(c actor.Context) {
 	first := a.opens
 	if len(a.waiting) > 0 && (first.IsZero() || a.waiting[0].due.Before(first)) {

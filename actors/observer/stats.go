@@ -45,8 +45,8 @@ type Stats struct {
 	Sizes   metrics.Histogram // changes per call of the function
 	Divided uint64            // batches that were split in halves
 
-	Refused uint64  // runs repeated because a service outside refused them
-	Outside Outside // the wait for a service outside
+	Refused uint64  // runs repeated because an external service refused them
+	Outside Outside // the wait for an external service
 }
 
 // counters holds the live counters behind Stats.

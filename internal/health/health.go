@@ -51,7 +51,7 @@ const (
 	ObserverStuck       = "observer-stuck"       // runs past their deadline
 	ObserverContended   = "observer-contended"   // runs that keep losing conflicts
 	ObserverUnserved    = "observer-unserved"    // runs that keep failing as unavailable
-	ObserverOutside     = "observer-outside"     // a service outside refuses its runs
+	ObserverOutside     = "observer-outside"     // an external service refuses its runs
 	ObserverRepeating   = "observer-repeating"   // repeated runs for the same rows
 	ObserverLoop        = "observer-loop"        // rows that set themselves off
 

@@ -106,11 +106,11 @@ func remedy(advice, observer string) string {
 	return strings.ToUpper(text[:1]) + text[1:] + "."
 }
 
-// outsideMatters is the wait for a service outside from which it is a finding: shorter ones follow
+// outsideMatters is the wait for an external service from which it is a finding: shorter ones follow
 // from the limit of a rate.
 const outsideMatters = 1000 // ms
 
-// outside reports the wait for a service outside that has refused the observer's runs.
+// outside reports the wait for an external service that has refused the observer's runs.
 func (e *examination) outside(name, subject string, w *pb.OutsideWait) {
 	if max(w.GetWaitedMs(), w.GetNextMs()) < outsideMatters {
 		return

@@ -17,7 +17,7 @@ const (
 	ObserverRetiring = "retiring" // its notifications are being removed
 	ObserverPaused   = "paused"
 	ObserverUnlinked = "unlinked" // no process that the node knows has registered it
-	ObserverWaiting  = "waiting"  // for a service outside that has refused its runs
+	ObserverWaiting  = "waiting"  // for an external service that has refused its runs
 	ObserverRunning  = "running"
 )
 
@@ -57,7 +57,7 @@ type Observer struct {
 	Contended uint32 `json:"contended"` // cells whose runs keep losing conflicts
 	Unserved  uint32 `json:"unserved"`  // likewise, mostly because something is unavailable
 
-	Refused uint64   `json:"refused,omitempty"` // run again, because a service outside refused them
+	Refused uint64   `json:"refused,omitempty"` // run again, because an external service refused them
 	Outside *Outside `json:"outside,omitempty"` // the wait for that service; left out if there is none
 
 	Nodes []uint64 `json:"nodes,omitempty"` // that run it, and are in these figures
@@ -81,7 +81,7 @@ type ObserverRow struct {
 	PauseMS uint64 `json:"pause_ms,omitempty"`
 }
 
-// Outside is the wait of an observer for a service outside that has refused its runs.
+// Outside is the wait of an observer for an external service that has refused its runs.
 type Outside struct {
 	SinceMS   int64  `json:"since_unix_ms"` // of the first refusal
 	NextInMS  uint64 `json:"next_in_ms"`    // until the next attempt; 0: it is under way, or about to start

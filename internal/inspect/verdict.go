@@ -29,7 +29,7 @@ const (
 	whyAbandoned    = "abandoned_lock" // by one that is decided, or whose time is over
 	whyRunning      = "running"        // its run has gone on for long
 	whyContended    = "contended"      // its runs keep losing conflicts, or something is unavailable
-	whyOutside      = "outside"        // a service outside has refused its observer's runs
+	whyOutside      = "outside"        // an external service has refused its observer's runs
 	whyRepeating    = "repeating"      // it runs again and again
 	whyFailing      = "failing"        // runs have failed, and more are to come
 	whyLimited      = "limited"        // as many as may run at once are running

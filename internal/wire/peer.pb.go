@@ -996,7 +996,7 @@ func (x *Honoured) GetVersion() uint64 {
 	return 0
 }
 
-// Tells a node that a service outside refuses an observer's runs, on all nodes. The answer is empty. Earlier builds refuse
+// Tells a node that an external service refuses an observer's runs, on all nodes. The answer is empty. Earlier builds refuse
 // the message, and wait when they are refused themselves.
 type OutsideRefusal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`

@@ -10,14 +10,14 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// A service outside that refuses an observer's runs refuses those of all nodes. The refused node
+// An external service that refuses an observer's runs refuses those of all nodes. The refused node
 // tells the others in one message each, which may be lost: a node that does not receive it is
 // refused itself. Nothing is stored, and no answer is needed.
 
 // refusedTimeout bounds the time in which the message about a refusal may be sent.
 const refusedTimeout = time.Second
 
-// tellRefused tells the other nodes that a service outside refuses the observer for d. The
+// tellRefused tells the other nodes that an external service refuses the observer for d. The
 // dispatcher calls it, and it does not block.
 func (h *Host) tellRefused(name string, d time.Duration) {
 	req := &wire.PeerRequest{Body: &wire.PeerRequest_Outside{

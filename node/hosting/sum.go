@@ -111,7 +111,7 @@ func (h *Host) RunEverywhere(ctx context.Context, name, row string) *pb.Observer
 }
 
 // add adds the status of a node's observers. Counters are summed; the limit is the highest,
-// since it holds for each node; the wait for a service outside is the longest, up to the first
+// since it holds for each node; the wait for an external service is the longest, up to the first
 // attempt of a node; the rows that have run longest stay. The other fields are those
 // of the node that was added first.
 func (s *observerSums) add(node uint64, here []*pb.ObserverStatus) {

@@ -2,7 +2,7 @@
 // each key has a bucket of tokens that refills at a constant rate, and each operation takes
 // some of them.
 //
-// An observer that calls a service outside takes tokens by Acquire, before the call and in a
+// An observer that calls an external service takes tokens by Acquire, before the call and in a
 // transaction of its own: a call cannot be undone, so its token must stay taken even if the run's
 // transaction conflicts and the run is repeated. Take takes tokens in the caller's transaction,
 // for a limit on what transactions write.
@@ -102,7 +102,7 @@ func (l *Limit) Acquire(ctx context.Context, key string, n int) error {
 // enough tokens, it takes none and returns the time after which to retry. Take returns
 // percolator.ErrInvalid if n is negative or exceeds the capacity of a bucket.
 //
-// Do not call a service outside in the same transaction: if it conflicts, the call is repeated
+// Do not call an external service in the same transaction: if it conflicts, the call is repeated
 // with the token of one. Use Acquire.
 func (l *Limit) Take(ctx context.Context, tx *percolator.Tx, key string,
 	n int) (wait time.Duration, err error) {

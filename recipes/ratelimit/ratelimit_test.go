@@ -127,7 +127,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestAcquire calls a service outside from an observer whose own transactions conflict: it is
+// TestAcquire calls an external service from an observer whose own transactions conflict: it is
 // called once per token, and never more often than the bucket allows.
 func TestAcquire(t *testing.T) {
 	t.Parallel()

@@ -25,7 +25,7 @@ const (
 	// maxBehind is how many entries a learner may lack that is to become a voter: they
 	// take no time worth mentioning.
 	maxBehind = 256
-	// maxHandovers is how often a leader that is to vote no more tries to have another
+	// maxHandovers is how often a leader that will no longer vote tries to have another
 	// one lead before it leaves the joint configuration itself.
 	maxHandovers = 3
 )
@@ -48,7 +48,7 @@ var errChanged = errors.New("its replicas have changed meanwhile; try again")
 type Change struct {
 	steps     []*pb.ReplicaChange // of the next entry; empty: leave the joint configuration
 	later     []*pb.ReplicaChange // after them
-	handovers int                 // tried before leaving, where this leader is to vote no more
+	handovers int                 // tried before leaving, where this leader will no longer vote
 }
 
 // NewChange returns a change with the steps.

@@ -2787,8 +2787,8 @@ type ObserverStatus struct {
 	Limit         uint32                 `protobuf:"varint,18,opt,name=limit,proto3" json:"limit,omitempty"`         // maximum concurrent runs in force
 	Contended     uint32                 `protobuf:"varint,24,opt,name=contended,proto3" json:"contended,omitempty"` // cells with dozens of consecutive unsuccessful runs, mostly because of conflicts
 	Unserved      uint32                 `protobuf:"varint,26,opt,name=unserved,proto3" json:"unserved,omitempty"`   // likewise, mostly because the function or a node reported something unavailable
-	Refused       uint64                 `protobuf:"varint,40,opt,name=refused,proto3" json:"refused,omitempty"`     // runs repeated because a service outside refused them
-	Outside       *OutsideWait           `protobuf:"bytes,41,opt,name=outside,proto3" json:"outside,omitempty"`      // unset: it does not wait for a service outside
+	Refused       uint64                 `protobuf:"varint,40,opt,name=refused,proto3" json:"refused,omitempty"`     // runs repeated because an external service refused them
+	Outside       *OutsideWait           `protobuf:"bytes,41,opt,name=outside,proto3" json:"outside,omitempty"`      // unset: it does not wait for an external service
 	Rows          []*ObserverRow         `protobuf:"bytes,25,rep,name=rows,proto3" json:"rows,omitempty"`            // a few dozen conspicuous rows, the longest running first
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3130,7 +3130,7 @@ func (x *TableColumn) GetColumn() []byte {
 	return nil
 }
 
-// An observer's wait for a service outside that has refused its runs. Times are durations, since clocks differ.
+// An observer's wait for an external service that has refused its runs. Times are durations, since clocks differ.
 type OutsideWait struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	WaitedMs      uint64                 `protobuf:"varint,1,opt,name=waited_ms,json=waitedMs,proto3" json:"waited_ms,omitempty"` // since the first refusal

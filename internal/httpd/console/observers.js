@@ -16,7 +16,7 @@ function state(o, now) {
   return {value: "running", class: "good"};
 }
 
-// outside describes an observer's wait for a service outside.
+// outside describes an observer's wait for an external service.
 function outside(w, now) {
   const next = w.next_ms > 0 ? `in ${span(w.next_ms)}` : "now";
   return `waiting for an outside service since ${moment(now - w.waited_ms)} UTC, next attempt ${next}` +

@@ -60,8 +60,8 @@ func (s Stats) Since(before Stats) Stats {
 type Exporter struct {
 	index *Index // nil before Start
 
-	// turn has room for one: whoever writes the index, or closes it, and what follows is
-	// theirs
+	// turn has capacity 1 and serves as a mutex: the goroutine that writes or closes the index
+	// holds it. It guards sink, linger, last and doubt.
 	turn   chan struct{}
 	sink   sink          // nil before Start and after Close
 	linger time.Duration // see Config

@@ -13,12 +13,12 @@ import (
 // Config is the location of the index and its batching.
 type Config struct {
 	Dir     string         // of the index alone
-	Cluster string         // id of the repository: an index of another one is thrown away
+	Cluster string         // id of the repository; an index of another one is replaced
 	DB      *percolator.DB // the repository
-	Anew    bool           // throw the index away and fill a new one
+	Anew    bool           // replace the index by a new one
 	// Linger is the minimum interval between batches of the observer; a full batch does not wait.
-	// A batch costs Bleve two syncs and a segment to merge later, about 20 ms of CPU, so that a
-	// steady trickle is better written now and then.
+	// A batch costs Bleve two syncs and a segment to merge later, about 20 ms of CPU, so that
+	// infrequent batches suit a steady trickle of changes.
 	Linger time.Duration
 }
 
