@@ -12,8 +12,7 @@ import (
 func ExampleRetryAfterError() {
 	err := fmt.Errorf("embed: %w",
 		percolator.RetryAfter(errors.New("429 Too Many Requests"), 2*time.Second))
-	var refused *percolator.RetryAfterError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*percolator.RetryAfterError](err); ok {
 		fmt.Println(refused.Wait, refused.Err)
 	}
 	// Output: 2s 429 Too Many Requests
