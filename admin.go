@@ -3,6 +3,7 @@ package percolator
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 
@@ -70,6 +71,14 @@ type RunStats struct {
 	// Nodes are the ids of the nodes that run the observer and are counted; Silent are those of
 	// live nodes that have not answered.
 	Nodes, Silent []uint64
+	// Versions are the registered versions of the observer with the Nodes that run them, lowest first.
+	Versions []ObserverVersion
+}
+
+// ObserverVersion is a version of an observer (Version), and the ids of the nodes that run it.
+type ObserverVersion struct {
+	Version int
+	Nodes   []uint64
 }
 
 // Observers returns the observers of the cluster, ordered by name. Role: reader.
@@ -93,6 +102,10 @@ func (a *Admin) Observers(ctx context.Context) ([]Observer, error) {
 				Running: int(r.GetRunning()), Queued: int(r.GetQueued()),
 				Backoff: int(r.GetWaiting()), Nodes: s.GetNodes(), Silent: s.GetSilent(),
 			},
+		}
+		for _, v := range s.GetVersions() {
+			observers[i].Runs.Versions = append(observers[i].Runs.Versions,
+				ObserverVersion{int(v.Version), v.Nodes})
 		}
 	}
 	slices.SortFunc(observers, func(a, b Observer) int { return strings.Compare(a.Name, b.Name) })
@@ -161,16 +174,43 @@ type Replay struct {
 	State    ReplayState
 	StartTS  Timestamp // the rows that exist at it are marked
 	Rows     uint64    // marked so far
-	NextRow  string    // rows before it are marked, if State is ReplayRunning
-	Err      error     // why it does not go on; nil: it does, or has ended
+	// Below is the version of BelowVersion, 0 for a replay of all rows. With it, Examined is the number of
+	// rows read so far, marked or not.
+	Below    int
+	Examined uint64
+	NextRow  string // rows before it are marked, if State is ReplayRunning
+	Err      error  // why it does not go on; nil: it does, or has ended
+}
+
+// ReplayOption restricts a replay.
+type ReplayOption func(*replayOptions)
+
+type replayOptions struct{ below int }
+
+// BelowVersion restricts a replay to the rows for which the observer's last run was of a version below n
+// (Version); 0 means all rows. Rows for which it has never run, and those that version n or a later one has run for
+// meanwhile, are not replayed. The observer must be strong, and all running processes must have registered
+// it with version n or a later one.
+func BelowVersion(n int) ReplayOption {
+	return func(o *replayOptions) { o.below = n }
 }
 
 // ReplayObserver starts a replay: the observer runs once more for every row that its column has at
 // this time, or for every row of the table if it is weak. The cluster performs it in the
 // background, no faster than the observer runs; it survives restarts, and stops while the observer is
-// paused. If one is running, ReplayObserver returns its progress. Role: observer.
-func (a *Admin) ReplayObserver(ctx context.Context, name string) (Replay, error) {
-	r, err := a.backfill(ctx, name, pb.BackfillRequest_ACTION_START)
+// paused. If one is running, ReplayObserver returns its progress; it refuses one of other rows
+// (BelowVersion). Role: observer.
+func (a *Admin) ReplayObserver(ctx context.Context, name string, opts ...ReplayOption) (Replay, error) {
+	o := replayOptions{}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if o.below < 0 || o.below > math.MaxInt32 {
+		return Replay{}, txn.Invalid("replay below version %d; it must be between 0 and %d", o.below, math.MaxInt32)
+	}
+	r, err := a.backfill(ctx, &pb.BackfillRequest{
+		Name: name, Action: pb.BackfillRequest_ACTION_START, BelowVersion: uint32(o.below),
+	})
 	if r == nil {
 		return Replay{}, err
 	}
@@ -180,19 +220,17 @@ func (a *Admin) ReplayObserver(ctx context.Context, name string) (Replay, error)
 // Replay returns the progress of the observer's last replay, or nil if there was none. Role:
 // reader.
 func (a *Admin) Replay(ctx context.Context, name string) (*Replay, error) {
-	return a.backfill(ctx, name, pb.BackfillRequest_ACTION_READ)
+	return a.backfill(ctx, &pb.BackfillRequest{Name: name, Action: pb.BackfillRequest_ACTION_READ})
 }
 
 // CancelReplay ends the observer's replay and returns its progress, or nil if there was none. Marked
 // rows stay marked. Role: observer.
 func (a *Admin) CancelReplay(ctx context.Context, name string) (*Replay, error) {
-	return a.backfill(ctx, name, pb.BackfillRequest_ACTION_CANCEL)
+	return a.backfill(ctx, &pb.BackfillRequest{Name: name, Action: pb.BackfillRequest_ACTION_CANCEL})
 }
 
-func (a *Admin) backfill(ctx context.Context, name string,
-	action pb.BackfillRequest_Action) (*Replay, error) {
-	resp, err := call(ctx, a, pb.AdminClient.Backfill,
-		&pb.BackfillRequest{Name: name, Action: action})
+func (a *Admin) backfill(ctx context.Context, req *pb.BackfillRequest) (*Replay, error) {
+	resp, err := call(ctx, a, pb.AdminClient.Backfill, req)
 	return replayOf(resp.GetBackfill()), err
 }
 
@@ -203,6 +241,7 @@ func replayOf(b *pb.Backfill) *Replay {
 	r := &Replay{
 		Observer: b.GetName(), State: ReplayRunning, StartTS: Timestamp(b.GetTs()),
 		Rows: b.GetRows(), NextRow: string(b.GetNextRow()),
+		Below: int(b.GetBelowVersion()), Examined: b.GetExamined(),
 	}
 	if b.GetError() != "" {
 		r.Err = errors.New(b.GetError())

@@ -123,6 +123,26 @@ func ExampleAdmin_ReplayObserver() {
 	// Output: done 2 rows
 }
 
+// After a deploy that has raised the observer's Version, a ReplayOption restricts the replay to what an
+// older one has done; ObserverVersion lists the versions that run.
+func ExampleBelowVersion() {
+	withDocs(func(ctx context.Context, db *percolator.DB) error {
+		observers, err := db.Admin().Observers(ctx)
+		if err != nil {
+			return err
+		}
+		for _, v := range observers[0].Runs.Versions {
+			fmt.Println("version", v.Version, "on", len(v.Nodes), "node")
+		}
+		_, err = db.Admin().ReplayObserver(ctx, "index", percolator.BelowVersion(2))
+		fmt.Println("refused:", errors.Is(err, percolator.ErrInvalid))
+		return nil
+	})
+	// Output:
+	// version 0 on 1 node
+	// refused: true
+}
+
 // A table is split where the load of a new customer will be; each Tablet then has a part of it.
 func ExampleAdmin_Tablets() {
 	withDocs(func(ctx context.Context, db *percolator.DB) error {

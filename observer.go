@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -101,6 +102,7 @@ type ObserverSpec struct {
 	MaxConflicts int
 	Priority     func(Notification) int // of a queued row, highest first; nil: order of arrival
 	Debounce     time.Duration          // time without changes before a run; 0: none
+	Version      int                    // of what the function does; stored with each acknowledgment
 	// OnParked is called before a notification is parked; nil means nothing is called.
 	OnParked func(ctx context.Context, p Parked) error
 }
@@ -246,6 +248,9 @@ func (r *Registry) check(o ObserverSpec) {
 	}
 	if o.MaxConflicts < 1 {
 		fault("MaxConflicts is %d; it must be at least 1", o.MaxConflicts)
+	}
+	if o.Version < 0 || o.Version > math.MaxInt32 {
+		fault("Version is %d; it must be between 0 and %d", o.Version, math.MaxInt32)
 	}
 	if o.Debounce < 0 || o.Debounce > maxDebounce {
 		fault("Debounce is %v; it must be between 0 and %v", o.Debounce, maxDebounce)

@@ -51,7 +51,7 @@ func TestNobodyForgesAcknowledgments(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			tx.SetCell(ack, notify.EncodeAck(start))
+			tx.SetCell(ack, notify.EncodeAck(start, 0))
 			if beside != "" {
 				tx.Set(txn.Key{Table: "t", Row: beside, Column: "other"}, make([]byte, 1<<20))
 			}

@@ -100,7 +100,7 @@ func openJoining(cfg Config, files *certs.Files, st *store.Store,
 	c := join.MembershipConfig{
 		Voters: voters, Waiting: parts.waiting, Discards: parts.discards, Self: e.self, Contact: e.contact,
 		Join: cfg.JoinAddrs(), Expect: cfg.Expect, Addresses: e.at, Labels: cfg.Labels,
-		Version: Version(), Gate: parts.gate, Bootstrap: bootstrap, Logger: cfg.Logger,
+		Version: Version(), Program: version.Application(), Gate: parts.gate, Bootstrap: bootstrap, Logger: cfg.Logger,
 		Clock: parts.clock, MaxClockOff: cfg.MaxClockAhead,
 	}
 	// A test's contact needs the membership service, which needs a contact.

@@ -302,7 +302,8 @@ func (n *Node) openParts() {
 		Node: n.cfg, DuplicateHints: n.parts.DuplicateHints, Self: n.identity, Worker: workerOf(n.identity), Life: n.life, System: n.system,
 		Client: n.client, Schema: n.meta.Schema, Catalogue: n.meta.Observers,
 		Backfills: n.meta.Backfills, Router: n.router, Peers: n.peerNodes, Policy: n.policy,
-		Survey: n.survey, Locks: n.lockd.Load(), Observed: n.tablets.idleHints.Observed,
+		Versions: func() bool { return n.gate.Has(version.ObserverVersions) },
+		Survey:   n.survey, Locks: n.lockd.Load(), Observed: n.tablets.idleHints.Observed,
 		SetHint: n.tablets.setHint, Traces: n.tablets.traces, WakeBackfills: n.jobs.WakeBackfills,
 	})
 	n.hosting.Store(n.observers)

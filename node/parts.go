@@ -7,6 +7,7 @@ import (
 	"github.com/percolator-go/percolator/internal/memory"
 	"github.com/percolator-go/percolator/internal/nodeparts"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -22,6 +23,7 @@ func openStore(cfg Config, parts nodeparts.Parts) (*store.Store, error) {
 	}
 	bound := memory.Find(cfg.Memory)
 	sizes := store.SizesFor(bound.Bytes)
+	cfg.Logger.Info("node: build", "version", Version(), "program", version.Application())
 	cfg.Logger.Info("node: memory", "bound", bound.Bytes, "from", bound.From, "heap", memory.Held(),
 		"memtable", cmp.Or(cfg.Store.MemTableSize, sizes.MemTable), "table", sizes.Table)
 	return store.Open(store.Options{

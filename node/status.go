@@ -49,7 +49,7 @@ type statuses struct {
 
 // earlyStatus returns the status of a node that does not serve yet.
 func earlyStatus(started time.Time) *pb.NodeStatusResponse {
-	return &pb.NodeStatusResponse{Version: Version(), StartedUnixMs: started.UnixMilli()}
+	return &pb.NodeStatusResponse{Version: Version(), Program: version.Application(), StartedUnixMs: started.UnixMilli()}
 }
 
 // get returns the node's status within the lifetime of asker; for leading see NodeStatusRequest.
@@ -64,7 +64,7 @@ func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusRespo
 	log, _ := s.tablets.logs.Stats()
 	out := &pb.NodeStatusResponse{
 		ClusterId: s.self.ClusterID, NodeId: s.self.NodeID, Incarnation: s.self.Incarnation,
-		Version: Version(), Listen: s.addr(), Http: s.httpAddr(),
+		Version: Version(), Program: version.Application(), Listen: s.addr(), Http: s.httpAddr(),
 		StartedUnixMs: s.started.UnixMilli(),
 		LogBatches:    log.Batches.Count(), LogRequests: uint64(log.Batches.Sum), Observers: s.observers.Status(),
 		Registering: s.observers.Unregistered(),

@@ -18,7 +18,12 @@
 //  4. At most maxWaiting notifications of the observer wait; beyond that the back-fill
 //     pauses until the observer has caught up. It also pauses while its observer is paused
 //     or not registered in any process.
-//  5. A retired observer's notifications, and, unless its column has another observer, the
+//  5. A back-fill below a version marks only rows whose newest acknowledgment, in the snapshot
+//     of their page, has a lower version. The snapshot begins after the back-fill, so a row that
+//     a newer version has run for before that is not marked, and one that it has run for since
+//     is clean (invariant 1). A row run by a lower version after the back-fill has begun is left
+//     to the next one; meta's Admin service therefore refuses a back-fill while a node runs one.
+//  6. A retired observer's notifications, and, unless its column has another observer, the
 //     intents, are removed only after every tablet has applied its retirement, so that no
 //     more are written. Its entry in the catalogue is removed last; until then its name and
 //     its notify entries cannot be reused. Its acknowledgments

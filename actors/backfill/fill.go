@@ -9,6 +9,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/notify"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -35,6 +36,9 @@ func (w *worker) fill(ctx context.Context, o *pb.ObserverInfo, b *pb.Backfill) p
 	}
 	after := proto.CloneOf(b)
 	after.Rows, after.NextRow, after.Done = b.Rows+uint64(len(p.cells)), wire.Bytes(p.next), p.last
+	if b.BelowVersion > 0 {
+		after.Examined += uint64(p.rows)
+	}
 	markCtx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	if err := w.cfg.Client.Replay(markCtx, mvcc.Timestamp(b.Ts), p.cells); err != nil {
@@ -93,6 +97,7 @@ func (w *worker) fillFailed(ctx context.Context, b *pb.Backfill, err error) prog
 // page is the cells of one step.
 type page struct {
 	cells []mvcc.Cell // the observer's notify cells of the rows
+	rows  int         // that were read
 	next  string      // the row at which the next page begins
 	last  bool        // there are no more rows
 }
@@ -110,7 +115,7 @@ func (w *worker) read(ctx context.Context, o *pb.ObserverInfo, b *pb.Backfill,
 		spec.Columns = []string{wire.String(o.Column)}
 	}
 	p := page{next: wire.String(b.NextRow)}
-	rows, row := 0, ""
+	row := ""
 	for c, err := range s.Scan(ctx, spec) {
 		switch {
 		case err != nil:
@@ -118,10 +123,10 @@ func (w *worker) read(ctx context.Context, o *pb.ObserverInfo, b *pb.Backfill,
 		case c.Cell.Table != mvcc.TableID(o.Table):
 			return page{}, fmt.Errorf("%w: table %q was dropped and created again", txn.ErrNoTable,
 				o.TableName)
-		case rows > 0 && c.Cell.Row == row:
+		case p.rows > 0 && c.Cell.Row == row:
 			continue // a weak observer's scan returns every column of a row
 		}
-		rows, row = rows+1, c.Cell.Row
+		p.rows, row = p.rows+1, c.Cell.Row
 		p.next = row + "\x00"
 		// A value written since the back-fill began has a notification of its own.
 		if !o.Weak && c.CommitTS > mvcc.Timestamp(b.Ts) {
@@ -129,6 +134,34 @@ func (w *worker) read(ctx context.Context, o *pb.ObserverInfo, b *pb.Backfill,
 		}
 		p.cells = append(p.cells, wire.NotifyColumn(o).Cell(row))
 	}
-	p.last = rows < limit
-	return p, nil
+	p.last = p.rows < limit
+	if b.BelowVersion > 0 {
+		p.cells, err = below(ctx, s, o.Name, b.BelowVersion, p.cells)
+	}
+	return p, err
+}
+
+// below returns the notify cells of the rows whose last run was of a version below v. Rows without an
+// acknowledgment have never been run for, and are left out.
+func below(ctx context.Context, s *txn.Snapshot, observer string, v uint32,
+	cells []mvcc.Cell) ([]mvcc.Cell, error) {
+	acks := make([]mvcc.Cell, len(cells))
+	for i, c := range cells {
+		acks[i] = notify.AckCell(c, observer)
+	}
+	records, err := s.GetRecords(ctx, acks...)
+	if err != nil {
+		return nil, err
+	}
+	var out []mvcc.Cell
+	for i, ack := range records {
+		if !ack.Found {
+			continue
+		}
+		// The run for a malformed acknowledgment reports it.
+		if _, version, err := notify.DecodeAck(ack.Value); err != nil || version < v {
+			out = append(out, cells[i])
+		}
+	}
+	return out, nil
 }

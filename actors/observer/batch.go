@@ -285,7 +285,7 @@ func (b *batch) commit(tx Txn, lead *run, failed map[*run]error) error {
 		cell := b.runs[i].cell
 		cells = append(cells, cell)
 		if !lead.obs.spec.Weak {
-			tx.SetCell(lead.obs.ack(cell), notify.EncodeAck(tx.StartTS()))
+			tx.SetCell(lead.obs.ack(cell), notify.EncodeAck(tx.StartTS(), lead.obs.version()))
 		}
 	}
 	ended, err := tx.Commit(ctx)

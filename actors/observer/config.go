@@ -62,6 +62,10 @@ type Config struct {
 	// Nil means none.
 	Suspect func() mvcc.Timestamp
 
+	// Versions reports whether acknowledgments may have versions of observers
+	// (version.ObserverVersions). Nil means that they may.
+	Versions func() bool
+
 	Workers int // limit of concurrent runs, in addition to one for each observer
 	// Queue limits the queued cells of one observer, and the cells in backoff of all observers.
 	Queue int

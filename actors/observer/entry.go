@@ -23,6 +23,8 @@ type registeredObserver struct {
 	link   atomic.Pointer[Link] // changed only by the dispatcher (Relink)
 	logger *slog.Logger
 	stats  counters
+	// versions is the dispatcher's Config.Versions.
+	versions func() bool
 
 	// limit is the number of concurrent runs: the spec's, until Control changes it.
 	limit int
@@ -75,6 +77,15 @@ func (l *registeredObserver) active() int { return l.running - min(l.stuck, l.li
 
 // free reports whether the observer may start another run.
 func (l *registeredObserver) free() bool { return l.active() < l.limit }
+
+// version returns the version to store in acknowledgments: 0 while nodes of the cluster may not be able to
+// read another one.
+func (l *registeredObserver) version() uint32 {
+	if l.versions != nil && !l.versions() {
+		return 0
+	}
+	return uint32(l.spec.Version)
+}
 
 // enough returns the number of queued cells that the observer can use: twice the number of its
 // concurrent runs, or more if a batch or the highest priority is chosen from them. It is safe for

@@ -248,7 +248,7 @@ func (r *run) check(ctx context.Context, tx Txn) (due bool, ts mvcc.Timestamp, o
 // compare completes check with the records of the cell and of its acknowledgment.
 func (r *run) compare(ctx context.Context, cell,
 	acked mvcc.ReadResult) (due bool, ts mvcc.Timestamp, out outcome) {
-	ack, err := notify.DecodeAck(acked.Value)
+	ack, _, err := notify.DecodeAck(acked.Value)
 	if err != nil {
 		return false, 0, r.failed(r.tx.StartTS(), err)
 	}
@@ -381,7 +381,7 @@ func (r *run) commit(tx Txn) outcome {
 	defer cancel()
 	start, ack := tx.StartTS(), r.obs.ack(r.cell)
 	if !r.obs.spec.Weak {
-		tx.SetCell(ack, notify.EncodeAck(start))
+		tx.SetCell(ack, notify.EncodeAck(start, r.obs.version()))
 	}
 	ended, err := tx.Commit(ctx)
 	if err != nil {

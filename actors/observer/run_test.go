@@ -41,7 +41,7 @@ func TestRunGoesBackFarEnough(t *testing.T) {
 		"a replay, and not told": {changed: 30, ack: 35, want: 1},
 	} {
 		r, _ := lone(t, replay)
-		acked := mvcc.ReadResult{Value: notify.EncodeAck(test.ack)}
+		acked := mvcc.ReadResult{Value: notify.EncodeAck(test.ack, 0)}
 		cell := mvcc.ReadResult{CommitTS: test.changed, Origin: test.read}
 		if due, _, out := r.compare(t.Context(), cell, acked); !due || r.origin != test.want {
 			t.Errorf("ORIGIN-TOO-HIGH: %s: due %t, origin %d, want %d: %v", name, due, r.origin,
@@ -55,7 +55,7 @@ func TestRunGoesBackFarEnough(t *testing.T) {
 // BROKEN=replay_ahead.
 func TestNewerReplayIsLeft(t *testing.T) {
 	r, _ := lone(t, mvcc.Notify{TS: at + 1, Replay: true})
-	acked := mvcc.ReadResult{Value: notify.EncodeAck(35)}
+	acked := mvcc.ReadResult{Value: notify.EncodeAck(35, 7)}
 	due, _, out := r.compare(t.Context(), mvcc.ReadResult{CommitTS: 30}, acked)
 	if due || out.left != at+1 {
 		t.Errorf("REPLAYED-TWICE: due %t, left %d, want it left at %d", due, out.left, at+1)

@@ -16,6 +16,8 @@ type Stats struct {
 	Table  string
 	Column string
 	Weak   bool
+	// Version is the registered version.
+	Version uint32
 
 	Runs        uint64 // changes for which the user's function was called
 	Commits     uint64 // runs whose transaction committed
@@ -97,7 +99,7 @@ func (l *registeredObserver) read() Stats {
 	c := &l.stats
 	return Stats{
 		Name: l.spec.Name, Table: l.spec.Column.Table, Column: l.spec.Column.Name,
-		Weak: l.spec.Weak,
+		Weak: l.spec.Weak, Version: uint32(l.spec.Version),
 		Runs: c.runs.Load(), Commits: c.commits.Load(), Conflicts: c.conflicts.Load(),
 		Unavailable: c.unavailable.Load(),
 		Failures:    c.failures.Load(), Parked: c.parked.Load(), Skipped: c.skipped.Load(),

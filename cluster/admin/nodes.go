@@ -125,7 +125,7 @@ func nodePB(r *wire.NodeRecord) *pb.Node {
 	return &pb.Node{
 		NodeId: r.NodeId, Incarnation: r.Incarnation, Listen: r.Listen, Peer: r.Peer,
 		Gossip: r.Gossip, Http: r.Http,
-		Labels: r.Labels, State: r.State, Version: r.Version, DrainReplicas: r.DrainReplicas,
+		Labels: r.Labels, State: r.State, Version: r.Version, Program: r.Program, DrainReplicas: r.DrainReplicas,
 	}
 }
 

@@ -3,10 +3,12 @@ package admin
 import (
 	"context"
 	"errors"
+	"math"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -37,7 +39,7 @@ func (s *Service) Backfill(ctx context.Context,
 	var err error
 	switch req.GetAction() {
 	case pb.BackfillRequest_ACTION_START:
-		b, err = s.startBackfill(ctx, req.GetName())
+		b, err = s.startBackfill(ctx, req.GetName(), req.GetBelowVersion())
 	case pb.BackfillRequest_ACTION_CANCEL:
 		b, err = s.cfg.Backfills.CancelBackfill(ctx, req.GetName())
 	// Without an action the record is only read.
@@ -82,7 +84,12 @@ func (s *Service) ObserverRun(ctx context.Context,
 }
 
 // startBackfill records a back-fill and wakes the node that leads meta, which runs it.
-func (s *Service) startBackfill(ctx context.Context, name string) (*pb.Backfill, error) {
+func (s *Service) startBackfill(ctx context.Context, name string, below uint32) (*pb.Backfill, error) {
+	if below > 0 {
+		if err := s.checkVersions(ctx, name, below); err != nil {
+			return nil, err
+		}
+	}
 	// The back-fill leaves changes after its timestamp to their own notifications, which tablets
 	// write once they know the observer.
 	if err := s.cfg.Catalogue.Sync(ctx); err != nil {
@@ -94,9 +101,36 @@ func (s *Service) startBackfill(ctx context.Context, name string) (*pb.Backfill,
 	if err != nil {
 		return nil, err
 	}
-	b, err := s.cfg.Backfills.StartBackfill(ctx, name, uint64(ts))
+	b, err := s.cfg.Backfills.StartBackfill(ctx, name, uint64(ts), below)
 	if err == nil {
 		s.cfg.Node.WakeBackfills()
 	}
 	return b, err
+}
+
+// checkVersions rejects a replay below a version that some node's process has not reached: that process
+// might run the marked rows, and would leave them to yet another replay.
+func (s *Service) checkVersions(ctx context.Context, name string, below uint32) error {
+	if below > math.MaxInt32 {
+		return refuse("version %d is above %d, the highest of an observer", below, math.MaxInt32)
+	}
+	if err := s.cfg.Gate.Check(version.ObserverVersions); err != nil {
+		return refuse("%v", err)
+	}
+	states, err := s.cfg.Node.ObserverStates(ctx)
+	if err != nil {
+		return err
+	}
+	for _, o := range states {
+		if o.GetInfo().GetName() != name {
+			continue
+		}
+		for _, v := range o.GetVersions() {
+			if v.Version < below {
+				return refuse("version %d of observer %q runs on node %d: start version %d or a later one on all nodes "+
+					"first, or replay below version %d", v.Version, name, v.Nodes[0], below, v.Version)
+			}
+		}
+	}
+	return nil
 }

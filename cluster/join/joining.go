@@ -179,7 +179,8 @@ func (d *Membership) join(ctx context.Context, in []helloResult) (bool, error) {
 	req := &pb.JoinRequest{
 		ClusterId: id.ClusterID, NodeId: id.NodeID, Incarnation: id.Incarnation,
 		Addresses: d.cfg.Addresses, Labels: d.cfg.Labels, Version: d.cfg.Version,
-		Starts: d.cfg.Self.Starts(), Versions: wire.VersionsPB(d.cfg.Gate.Build()),
+		Program: d.cfg.Program,
+		Starts:  d.cfg.Self.Starts(), Versions: wire.VersionsPB(d.cfg.Gate.Build()),
 	}
 	for _, g := range in {
 		calling, cancel := context.WithTimeout(ctx, 2*callTimeout)
@@ -336,8 +337,8 @@ func (d *Membership) Register(ctx context.Context, r Registry) error {
 	id, a := d.cfg.Self.Identity(), d.cfg.Addresses
 	err := r.Register(ctx, &wire.NodeRecord{
 		NodeId: id.NodeID, Incarnation: id.Incarnation, Labels: d.cfg.Labels,
-		Version: d.cfg.Version,
-		Listen:  a.GetListen(), Peer: a.GetPeer(), Gossip: a.GetGossip(), Http: a.GetHttp(),
+		Version: d.cfg.Version, Program: d.cfg.Program,
+		Listen: a.GetListen(), Peer: a.GetPeer(), Gossip: a.GetGossip(), Http: a.GetHttp(),
 		Starts: d.cfg.Self.Starts(), Versions: wire.VersionsPB(d.cfg.Gate.Build()),
 	})
 	d.registered.Store(err == nil)

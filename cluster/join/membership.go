@@ -60,6 +60,7 @@ type MembershipConfig struct {
 	Addresses *pb.NodeAddresses
 	Labels    map[string]string
 	Version   string
+	Program   string // name and version of the program that links the library; may be empty
 	// Gate contains the versions supported by this build and those agreed on by the cluster.
 	Gate *version.Gate
 	// Voters are the nodes that this one votes with, according to the Raft groups in its store;
@@ -252,6 +253,7 @@ func (d *Membership) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinRes
 	}
 	err := registry.Register(ctx, &wire.NodeRecord{
 		NodeId: req.NodeId, Incarnation: req.Incarnation, Labels: req.Labels, Version: req.Version,
+		Program:  req.Program,
 		Versions: req.Versions,
 		Listen:   req.Addresses.GetListen(), Peer: req.Addresses.GetPeer(),
 		Gossip: req.Addresses.GetGossip(), Http: req.Addresses.GetHttp(),

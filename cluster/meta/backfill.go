@@ -2,6 +2,7 @@ package meta
 
 import (
 	"context"
+	"fmt"
 
 	"google.golang.org/protobuf/proto"
 
@@ -69,22 +70,39 @@ func (r *BackfillRecords) Backfills(ctx context.Context,
 }
 
 // StartBackfill creates the record of a back-fill at ts, a new timestamp, unless one is running,
-// which then continues. It rejects an unknown or retired observer.
+// which then continues. It is restricted to rows of versions below the given one, unless that is 0. It
+// rejects an unknown or retired observer, a weak one with a version, and a running back-fill of other rows.
 func (r *BackfillRecords) StartBackfill(ctx context.Context, name string,
-	ts uint64) (*pb.Backfill, error) {
+	ts uint64, below uint32) (*pb.Backfill, error) {
 	return r.changeBackfill(ctx, name, func(o *pb.ObserverInfo, b *pb.Backfill) (*pb.Backfill,
 		error) {
 		// A retired observer's notifications are being removed; a back-fill would add more.
 		if o.Retired {
 			return nil, refuse(pb.Error_CODE_INVALID, "observer %q is being retired", name)
 		}
+		if below > 0 && o.Weak {
+			return nil, refuse(pb.Error_CODE_INVALID, "observer %q is weak: it has no acknowledgments, which would "+
+				"have the versions of its runs; replay all rows", name)
+		}
+		if wire.BackfillRuns(b) && b.BelowVersion != below {
+			return nil, refuse(pb.Error_CODE_INVALID, "a replay of observer %q for %s is running: wait until it has "+
+				"ended, or cancel it", name, rowsOf(b))
+		}
 		if wire.BackfillRuns(b) {
 			// Nothing changes, so nothing is written; the response has the record of the running
 			// back-fill.
 			return b, nil
 		}
-		return &pb.Backfill{Name: name, Ts: ts}, nil
+		return &pb.Backfill{Name: name, Ts: ts, BelowVersion: below}, nil
 	})
+}
+
+// rowsOf describes the rows of a back-fill.
+func rowsOf(b *pb.Backfill) string {
+	if b.BelowVersion == 0 {
+		return "all rows"
+	}
+	return fmt.Sprintf("rows below version %d", b.BelowVersion)
 }
 
 // CancelBackfill cancels the observer's running back-fill, if any, and returns its record. Rows

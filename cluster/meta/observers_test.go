@@ -105,7 +105,7 @@ func TestRetire(t *testing.T) {
 	ctx := context.Background()
 	for n := 2; n < 20; n++ {
 		w, m, now := observing(t)
-		if _, err := m.Backfills.StartBackfill(ctx, "a", 7); err != nil {
+		if _, err := m.Backfills.StartBackfill(ctx, "a", 7, 0); err != nil {
 			t.Fatal(err)
 		}
 		if err := m.Observers.ForgetObserver(ctx, "a"); err == nil {
@@ -121,7 +121,7 @@ func TestRetire(t *testing.T) {
 		}
 		_, paused := m.Observers.ControlObserver(ctx,
 			&pb.ControlObserverRequest{Name: "a", Paused: proto.Bool(false)})
-		_, filled := m.Backfills.StartBackfill(ctx, "a", 8)
+		_, filled := m.Backfills.StartBackfill(ctx, "a", 8, 0)
 		for what, err := range map[string]error{"resumed": paused, "filled": filled} {
 			if err == nil || !strings.Contains(err.Error(), "being retired") {
 				t.Errorf("a retired observer was %s: %v", what, err)
@@ -197,7 +197,7 @@ func TestBackfillRecord(t *testing.T) {
 	}
 	start := func(ts, want uint64) *pb.Backfill {
 		t.Helper()
-		b, err := m.Backfills.StartBackfill(ctx, "a", ts)
+		b, err := m.Backfills.StartBackfill(ctx, "a", ts, 0)
 		if err != nil || b.Ts != want {
 			t.Fatalf("%v, %v", b, err)
 		}
@@ -225,7 +225,7 @@ func TestBackfillRecord(t *testing.T) {
 		t.Errorf("one that is done was cancelled: %v, %v", b, err)
 	}
 	for _, name := range []string{"c", ""} {
-		if _, err := m.Backfills.StartBackfill(ctx, name, 8); err == nil ||
+		if _, err := m.Backfills.StartBackfill(ctx, name, 8, 0); err == nil ||
 			!strings.Contains(err.Error(), "there is no observer") {
 			t.Errorf("%q: %v", name, err)
 		}

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -61,12 +62,20 @@ type Observer struct {
 	Outside *Outside `json:"outside,omitempty"` // the wait for that service; left out if there is none
 
 	Nodes []uint64 `json:"nodes,omitempty"` // that run it, and are in these figures
+	// Versions are those that these nodes have registered, lowest first.
+	Versions []ObserverVersion `json:"versions,omitempty"`
 	// live nodes without an answer, whose figures are missing
 	Silent []uint64 `json:"silent_nodes,omitempty"`
 
 	Rows []ObserverRow `json:"rows,omitempty"` // those worth a look, some dozens at most
 
 	Backfill *Backfill `json:"backfill,omitempty"` // the last one
+}
+
+// ObserverVersion is a registered version of an observer, and the nodes that run it.
+type ObserverVersion struct {
+	Version uint32   `json:"version"`
+	Nodes   []uint64 `json:"nodes"`
 }
 
 // ObserverRow is a row whose observer runs for long, or again and again.
@@ -133,6 +142,9 @@ func NewObserver(s *pb.ObserverState, now mvcc.Timestamp) *Observer {
 	}
 	// Prefer the limit in force to the catalogue's, which may be older.
 	o.Nodes, o.Silent = s.GetNodes(), s.GetSilent()
+	for _, v := range s.GetVersions() {
+		o.Versions = append(o.Versions, ObserverVersion{v.Version, v.Nodes})
+	}
 	if n.GetLimit() != 0 {
 		o.Limit = n.GetLimit()
 	}
@@ -157,6 +169,23 @@ func observerState(s *pb.ObserverState) string {
 	return ObserverRunning
 }
 
+// VersionText lists the versions: the number if all nodes run the same one, otherwise with the
+// number of nodes of each, "1 (2 nodes), 2 (1 node)"; empty if none runs it.
+func (o *Observer) VersionText() string {
+	if len(o.Versions) == 1 {
+		return fmt.Sprint(o.Versions[0].Version)
+	}
+	texts := make([]string, len(o.Versions))
+	for i, v := range o.Versions {
+		unit := "nodes"
+		if len(v.Nodes) == 1 {
+			unit = "node"
+		}
+		texts[i] = fmt.Sprintf("%d (%d %s)", v.Version, len(v.Nodes), unit)
+	}
+	return strings.Join(texts, ", ")
+}
+
 // AtOnce returns the maximum number of concurrent runs on all nodes; 0 means unknown.
 func (o *Observer) AtOnce() uint32 { return o.Limit * uint32(max(1, len(o.Nodes))) }
 
@@ -176,6 +205,10 @@ type Backfill struct {
 	Rows     uint64       `json:"rows"`     // marked so far
 	NextRow  pbjson.Bytes `json:"next_row"` // rows before it are done
 	Error    string       `json:"error,omitempty"`
+	// BelowVersion: only rows whose last run was of a lower version are marked; 0: all. Examined are the
+	// rows read so far, marked or not, if it is set.
+	BelowVersion uint32 `json:"below_version,omitempty"`
+	Examined     uint64 `json:"examined,omitempty"`
 }
 
 // NewBackfill converts a back-fill; nil stays nil.
@@ -185,7 +218,7 @@ func NewBackfill(b *pb.Backfill) *Backfill {
 	}
 	out := &Backfill{
 		Observer: b.Name, State: BackfillRunning, TS: b.Ts, Rows: b.Rows,
-		NextRow: pbjson.Bytes(b.NextRow), Error: b.Error,
+		NextRow: pbjson.Bytes(b.NextRow), Error: b.Error, BelowVersion: b.BelowVersion, Examined: b.Examined,
 	}
 	switch {
 	case b.Done:

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
@@ -19,21 +20,33 @@ func AckCell(observed mvcc.Cell, observer string) mvcc.Cell {
 	}
 }
 
-// EncodeAck returns the value of the acknowledgment of a run that began at start.
-func EncodeAck(start mvcc.Timestamp) []byte {
-	return binary.BigEndian.AppendUint64(nil, uint64(start))
+// EncodeAck returns the value of the acknowledgment of a run that began at start, of that version of
+// the observer: 8 bytes, followed by the version as a uvarint unless it is 0. Other versions need
+// version.ObserverVersions.
+func EncodeAck(start mvcc.Timestamp, version uint32) []byte {
+	value := binary.BigEndian.AppendUint64(nil, uint64(start))
+	if version > 0 {
+		value = binary.AppendUvarint(value, uint64(version))
+	}
+	return value
 }
 
-// DecodeAck decodes the value of an acknowledgment. An empty value is timestamp 0. The
+// DecodeAck decodes the value of an acknowledgment. An empty value is timestamp 0 of version 0. The
 // error wraps ErrAck.
-func DecodeAck(value []byte) (mvcc.Timestamp, error) {
-	if len(value) == 0 {
-		return 0, nil
+func DecodeAck(value []byte) (start mvcc.Timestamp, version uint32, err error) {
+	switch {
+	case len(value) == 0:
+		return 0, 0, nil
+	case len(value) < 8:
+		return 0, 0, fmt.Errorf("%w: %d bytes", ErrAck, len(value))
+	case len(value) > 8:
+		v, n := binary.Uvarint(value[8:])
+		if n != len(value)-8 || v == 0 || v > math.MaxInt32 {
+			return 0, 0, fmt.Errorf("%w: version % x", ErrAck, value[8:])
+		}
+		version = uint32(v)
 	}
-	if len(value) != 8 {
-		return 0, fmt.Errorf("%w: %d bytes", ErrAck, len(value))
-	}
-	return mvcc.Timestamp(binary.BigEndian.Uint64(value)), nil
+	return mvcc.Timestamp(binary.BigEndian.Uint64(value)), version, nil
 }
 
 // ackLock marks the length of a column of ClassAck in a lock's key.

@@ -2,6 +2,7 @@ package notify
 
 import (
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -9,16 +10,25 @@ import (
 
 func TestAckRoundTrip(t *testing.T) {
 	for _, ts := range []mvcc.Timestamp{0, 1, 1 << 18, mvcc.MaxTimestamp} {
-		got, err := DecodeAck(EncodeAck(ts))
-		if err != nil || got != ts {
-			t.Errorf("ack of %d came back as %d, %v", ts, got, err)
+		for _, version := range []uint32{0, 1, 300, math.MaxInt32} {
+			value := EncodeAck(ts, version)
+			got, of, err := DecodeAck(value)
+			if err != nil || got != ts || of != version {
+				t.Errorf("ack of %d, version %d came back as %d, %d, %v", ts, version, got, of, err)
+			}
+			if version == 0 && len(value) != 8 {
+				t.Errorf("ack of version 0 has %d bytes; earlier builds read 8", len(value))
+			}
 		}
 	}
-	if got, err := DecodeAck(nil); got != 0 || err != nil {
-		t.Errorf("no acknowledgment is %d, %v", got, err)
+	if got, version, err := DecodeAck(nil); got != 0 || version != 0 || err != nil {
+		t.Errorf("no acknowledgment is %d, %d, %v", got, version, err)
 	}
-	if _, err := DecodeAck([]byte("short")); !errors.Is(err, ErrAck) {
-		t.Errorf("malformed acknowledgment: %v", err)
+	for _, malformed := range []string{"short", "12345678\x00", "12345678\x80", "12345678\x01\x01",
+		"12345678\xff\xff\xff\xff\x0f"} {
+		if _, _, err := DecodeAck([]byte(malformed)); !errors.Is(err, ErrAck) {
+			t.Errorf("malformed acknowledgment %q: %v", malformed, err)
+		}
 	}
 }
 

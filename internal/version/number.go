@@ -76,11 +76,16 @@ var SeveralObservers = Feature{"several observers of one column", 6}
 // table without expiry, and deletes nothing while it leads meta.
 var Expiry = Feature{"expiry by age", 6}
 
+// ObserverVersions are the versions of observers in acknowledgments. A node without them rejects such an
+// acknowledgment as malformed, and would replay all rows instead of those of older versions.
+var ObserverVersions = Feature{"versions of observers", 6}
+
 // Features returns all features, oldest first. A new feature gets the next number, or the
 // newest one while no release supports that.
 func Features() []Feature {
 	return []Feature{
 		Backups, Batches, Locks, Origins, Timers, Merges, Pending, Named, SeveralObservers, Expiry,
+		ObserverVersions,
 	}
 }
 

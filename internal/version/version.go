@@ -1,7 +1,10 @@
 // Package version identifies this build and determines its compatibility with a cluster.
 package version
 
-import "runtime/debug"
+import (
+	"path"
+	"runtime/debug"
+)
 
 // Release is the current or next release of this source.
 const Release = "0.1.0"
@@ -35,6 +38,27 @@ func Program() string {
 		return own(info)
 	}
 	return ""
+}
+
+// Application returns the name of the program that links this module, and its version, such as
+// "roster v1.2.0" or "roster devel-0123456789ab"; "" for this module's own programs.
+func Application() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Path != self {
+		return application(info)
+	}
+	return ""
+}
+
+// application returns the last element of the main package's path, and the version of its module.
+func application(info *debug.BuildInfo) string {
+	name := info.Path
+	if name == "" || name == "command-line-arguments" { // go run with the names of files
+		name = info.Main.Path
+	}
+	if base := path.Base(name); base != "." {
+		return base + " " + own(info)
+	}
+	return own(info)
 }
 
 // library returns the version of this module in a build.

@@ -1680,6 +1680,7 @@ type NodeRecord struct {
 	// As in JoinRequest; in meta only the last one, which a directory must know to register again.
 	Starts        []uint64          `protobuf:"fixed64,12,rep,packed,name=starts,proto3" json:"starts,omitempty"`
 	Versions      *v1.BuildVersions `protobuf:"bytes,13,opt,name=versions,proto3" json:"versions,omitempty"`                                 // of the build that has registered
+	Program       string            `protobuf:"bytes,15,opt,name=program,proto3" json:"program,omitempty"`                                   // as in Node
 	DrainReplicas uint32            `protobuf:"varint,14,opt,name=drain_replicas,json=drainReplicas,proto3" json:"drain_replicas,omitempty"` // that it had when its last drain was requested
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1804,6 +1805,13 @@ func (x *NodeRecord) GetVersions() *v1.BuildVersions {
 		return x.Versions
 	}
 	return nil
+}
+
+func (x *NodeRecord) GetProgram() string {
+	if x != nil {
+		return x.Program
+	}
+	return ""
 }
 
 func (x *NodeRecord) GetDrainReplicas() uint32 {
@@ -1990,7 +1998,7 @@ const file_peer_proto_rawDesc = "" +
 	"\x0fLinkedObservers\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x14\n" +
-	"\x05names\x18\x03 \x03(\tR\x05names\"\x9a\x04\n" +
+	"\x05names\x18\x03 \x03(\tR\x05names\"\xb4\x04\n" +
 	"\n" +
 	"NodeRecord\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x12 \n" +
@@ -2007,7 +2015,8 @@ const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"gone_since\x18\v \x01(\x04R\tgoneSince\x12\x16\n" +
 	"\x06starts\x18\f \x03(\x06R\x06starts\x128\n" +
-	"\bversions\x18\r \x01(\v2\x1c.percolator.v1.BuildVersionsR\bversions\x12%\n" +
+	"\bversions\x18\r \x01(\v2\x1c.percolator.v1.BuildVersionsR\bversions\x12\x18\n" +
+	"\aprogram\x18\x0f \x01(\tR\aprogram\x12%\n" +
 	"\x0edrain_replicas\x18\x0e \x01(\rR\rdrainReplicas\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

@@ -50,6 +50,8 @@ type Config struct {
 	Router    *route.Router
 	Peers     *cluster.PeerNodes
 	Policy    *cluster.PolicyView
+	// Versions reports whether acknowledgments may have versions of observers.
+	Versions func() bool
 	// Survey finds tablets without work for observers.
 	Survey *scanner.ClusterSurvey
 	// Locks is the lock service of this node.

@@ -56,6 +56,7 @@ func (h *Host) Start(ctx context.Context, r *percolator.Registry) error {
 			return handle.WithDB(ctx, handle.NewDB(h.cfg.Client))
 		},
 		Suspect: crashes.get, Traces: h.cfg.Traces, Refused: h.tellRefused,
+		Versions: h.cfg.Versions,
 	})
 	if err != nil {
 		return err
@@ -257,7 +258,8 @@ func (x *runner) status() []*pb.ObserverStatus {
 			Stuck:   uint32(s.Stuck), Paused: s.Paused, Limit: uint32(s.Limit),
 			Contended: uint32(s.Contended), Unserved: uint32(s.Unserved),
 			Refused: s.Refused, Outside: outsideWait(s.Outside, time.Now()),
-			Rows: observerRows(rows[i]),
+			Version: s.Version,
+			Rows:    observerRows(rows[i]),
 		})
 	}
 	return out

@@ -3,6 +3,7 @@ package hosting
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -28,7 +29,9 @@ const (
 type observerSums struct {
 	status map[string]*pb.ObserverStatus // by observer
 	nodes  map[string][]uint64           // that run it, by observer
-	silent []uint64                      // live nodes that did not answer in time
+	// versions are the nodes of each registered version, by observer.
+	versions map[string]map[uint32][]uint64
+	silent   []uint64 // live nodes that did not answer in time
 }
 
 // sum asks all live nodes and returns after runsTimeout at the latest. Nodes that have
@@ -36,7 +39,10 @@ type observerSums struct {
 func (h *Host) sum(ctx context.Context) *observerSums {
 	ctx, cancel := context.WithTimeout(ctx, runsTimeout)
 	defer cancel()
-	sums := &observerSums{status: map[string]*pb.ObserverStatus{}, nodes: map[string][]uint64{}}
+	sums := &observerSums{
+		status: map[string]*pb.ObserverStatus{}, nodes: map[string][]uint64{},
+		versions: map[string]map[uint32][]uint64{},
+	}
 	// This node needs no message, and is included even if ctx has ended.
 	sums.add(h.cfg.Self.NodeID, h.Status())
 	var (
@@ -117,6 +123,10 @@ func (h *Host) RunEverywhere(ctx context.Context, name, row string) *pb.Observer
 func (s *observerSums) add(node uint64, here []*pb.ObserverStatus) {
 	for _, o := range here {
 		s.nodes[o.Name] = append(s.nodes[o.Name], node)
+		if s.versions[o.Name] == nil {
+			s.versions[o.Name] = map[uint32][]uint64{}
+		}
+		s.versions[o.Name][o.Version] = append(s.versions[o.Name][o.Version], node)
 		sum := s.status[o.Name]
 		// Copied, because the sum is added to in place and the message may be shared.
 		if sum == nil {
@@ -156,6 +166,17 @@ func (h *Host) StatesEverywhere(ctx context.Context) ([]*pb.ObserverState, error
 	for _, o := range states {
 		name := o.GetInfo().GetName()
 		o.Status, o.Nodes, o.Silent = sums.status[name], sums.nodes[name], sums.silent
+		o.Versions = sums.versionsOf(name)
 	}
 	return states, nil
+}
+
+// versionsOf returns the versions of an observer, lowest first, with their nodes in order.
+func (s *observerSums) versionsOf(name string) (out []*pb.ObserverVersion) {
+	nodes := s.versions[name]
+	for _, v := range slices.Sorted(maps.Keys(nodes)) {
+		slices.Sort(nodes[v])
+		out = append(out, &pb.ObserverVersion{Version: v, Nodes: nodes[v]})
+	}
+	return out
 }

@@ -2327,9 +2327,12 @@ func (x *ControlObserverResponse) GetInfo() *ObserverInfo {
 }
 
 type BackfillRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // the observer's
-	Action        BackfillRequest_Action `protobuf:"varint,2,opt,name=action,proto3,enum=percolator.v1.BackfillRequest_Action" json:"action,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Name   string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // the observer's
+	Action BackfillRequest_Action `protobuf:"varint,2,opt,name=action,proto3,enum=percolator.v1.BackfillRequest_Action" json:"action,omitempty"`
+	// Start: replay only the rows whose last run was of a lower version of the observer; 0: all rows. Refused while a
+	// node runs a lower version, for a weak observer, and while a replay with another below_version is running.
+	BelowVersion  uint32 `protobuf:"varint,3,opt,name=below_version,json=belowVersion,proto3" json:"below_version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2376,6 +2379,13 @@ func (x *BackfillRequest) GetAction() BackfillRequest_Action {
 		return x.Action
 	}
 	return BackfillRequest_ACTION_READ
+}
+
+func (x *BackfillRequest) GetBelowVersion() uint32 {
+	if x != nil {
+		return x.BelowVersion
+	}
+	return 0
 }
 
 type BackfillResponse struct {
@@ -2440,6 +2450,7 @@ type Node struct {
 	SizeBytes     uint64                 `protobuf:"varint,13,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	Load          uint64                 `protobuf:"varint,14,opt,name=load,proto3" json:"load,omitempty"` // recent operations per second
 	Version       string                 `protobuf:"bytes,15,opt,name=version,proto3" json:"version,omitempty"`
+	Program       string                 `protobuf:"bytes,19,opt,name=program,proto3" json:"program,omitempty"`                                   // name and version of the program that links the library; empty: the library's own
 	DiskFree      uint64                 `protobuf:"varint,16,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"`                // bytes
 	DrainReplicas uint32                 `protobuf:"varint,18,opt,name=drain_replicas,json=drainReplicas,proto3" json:"drain_replicas,omitempty"` // that it had when its last drain was requested; 0: unknown
 	Blocked       string                 `protobuf:"bytes,17,opt,name=blocked,proto3" json:"blocked,omitempty"`                                   // draining: why it does not progress, or empty
@@ -2579,6 +2590,13 @@ func (x *Node) GetLoad() uint64 {
 func (x *Node) GetVersion() string {
 	if x != nil {
 		return x.Version
+	}
+	return ""
+}
+
+func (x *Node) GetProgram() string {
+	if x != nil {
+		return x.Program
 	}
 	return ""
 }
@@ -4785,16 +4803,17 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\a_pausedB\b\n" +
 	"\x06_limit\"J\n" +
 	"\x17ControlObserverResponse\x12/\n" +
-	"\x04info\x18\x01 \x01(\v2\x1b.percolator.v1.ObserverInfoR\x04info\"\xa4\x01\n" +
+	"\x04info\x18\x01 \x01(\v2\x1b.percolator.v1.ObserverInfoR\x04info\"\xc9\x01\n" +
 	"\x0fBackfillRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12=\n" +
-	"\x06action\x18\x02 \x01(\x0e2%.percolator.v1.BackfillRequest.ActionR\x06action\">\n" +
+	"\x06action\x18\x02 \x01(\x0e2%.percolator.v1.BackfillRequest.ActionR\x06action\x12#\n" +
+	"\rbelow_version\x18\x03 \x01(\rR\fbelowVersion\">\n" +
 	"\x06Action\x12\x0f\n" +
 	"\vACTION_READ\x10\x00\x12\x10\n" +
 	"\fACTION_START\x10\x01\x12\x11\n" +
 	"\rACTION_CANCEL\x10\x02\"G\n" +
 	"\x10BackfillResponse\x123\n" +
-	"\bbackfill\x18\x01 \x01(\v2\x17.percolator.v1.BackfillR\bbackfill\"\xe9\x04\n" +
+	"\bbackfill\x18\x01 \x01(\v2\x17.percolator.v1.BackfillR\bbackfill\"\x83\x05\n" +
 	"\x04Node\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x16\n" +
@@ -4813,7 +4832,8 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"size_bytes\x18\r \x01(\x04R\tsizeBytes\x12\x12\n" +
 	"\x04load\x18\x0e \x01(\x04R\x04load\x12\x18\n" +
-	"\aversion\x18\x0f \x01(\tR\aversion\x12\x1b\n" +
+	"\aversion\x18\x0f \x01(\tR\aversion\x12\x18\n" +
+	"\aprogram\x18\x13 \x01(\tR\aprogram\x12\x1b\n" +
 	"\tdisk_free\x18\x10 \x01(\x04R\bdiskFree\x12%\n" +
 	"\x0edrain_replicas\x18\x12 \x01(\rR\rdrainReplicas\x12\x18\n" +
 	"\ablocked\x18\x11 \x01(\tR\ablocked\x12\x14\n" +

@@ -378,6 +378,7 @@ type JoinRequest struct {
 	// Random numbers of the directory's starts: the last one known to be registered, later ones, and finally this one.
 	Starts        []uint64       `protobuf:"fixed64,7,rep,packed,name=starts,proto3" json:"starts,omitempty"`
 	Versions      *BuildVersions `protobuf:"bytes,8,opt,name=versions,proto3" json:"versions,omitempty"`
+	Program       string         `protobuf:"bytes,9,opt,name=program,proto3" json:"program,omitempty"` // as in Node
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -466,6 +467,13 @@ func (x *JoinRequest) GetVersions() *BuildVersions {
 		return x.Versions
 	}
 	return nil
+}
+
+func (x *JoinRequest) GetProgram() string {
+	if x != nil {
+		return x.Program
+	}
+	return ""
 }
 
 type JoinResponse struct {
@@ -703,7 +711,7 @@ const file_percolator_v1_membership_proto_rawDesc = "" +
 	"\x11START_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fSTART_CONFIRMED\x10\x01\x12\x11\n" +
 	"\rSTART_UNKNOWN\x10\x02\x12\x10\n" +
-	"\fSTART_BEHIND\x10\x03\"\x8a\x03\n" +
+	"\fSTART_BEHIND\x10\x03\"\xa4\x03\n" +
 	"\vJoinRequest\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -713,7 +721,8 @@ const file_percolator_v1_membership_proto_rawDesc = "" +
 	"\x06labels\x18\x05 \x03(\v2&.percolator.v1.JoinRequest.LabelsEntryR\x06labels\x12\x18\n" +
 	"\aversion\x18\x06 \x01(\tR\aversion\x12\x16\n" +
 	"\x06starts\x18\a \x03(\x06R\x06starts\x128\n" +
-	"\bversions\x18\b \x01(\v2\x1c.percolator.v1.BuildVersionsR\bversions\x1a9\n" +
+	"\bversions\x18\b \x01(\v2\x1c.percolator.v1.BuildVersionsR\bversions\x12\x18\n" +
+	"\aprogram\x18\t \x01(\tR\aprogram\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc4\x01\n" +

@@ -1310,6 +1310,7 @@ type NodeStatusResponse struct {
 	Clients       []*ClientConnection    `protobuf:"bytes,71,rep,name=clients,proto3" json:"clients,omitempty"`                          // of this node, if requested
 	Run           *ObserverRun           `protobuf:"bytes,72,opt,name=run,proto3" json:"run,omitempty"`                                  // if requested, and remembered
 	Expiry        *ExpiryStatus          `protobuf:"bytes,75,opt,name=expiry,proto3" json:"expiry,omitempty"`                            // unset: another node leads meta
+	Program       string                 `protobuf:"bytes,78,opt,name=program,proto3" json:"program,omitempty"`                          // as in Node
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1629,6 +1630,13 @@ func (x *NodeStatusResponse) GetExpiry() *ExpiryStatus {
 		return x.Expiry
 	}
 	return nil
+}
+
+func (x *NodeStatusResponse) GetProgram() string {
+	if x != nil {
+		return x.Program
+	}
+	return ""
 }
 
 // StaleStatus counts a node's stale replicas, whose logs lack entries that they have acknowledged, because its directory is an
@@ -2438,6 +2446,7 @@ type ObserverState struct {
 	Backfill      *Backfill              `protobuf:"bytes,8,opt,name=backfill,proto3" json:"backfill,omitempty"`                  // the last one; unset: none
 	Nodes         []uint64               `protobuf:"varint,9,rep,packed,name=nodes,proto3" json:"nodes,omitempty"`                // included in status: those that run it and have answered
 	Silent        []uint64               `protobuf:"varint,10,rep,packed,name=silent,proto3" json:"silent,omitempty"`             // live nodes that have not answered, whose runs are missing
+	Versions      []*ObserverVersion     `protobuf:"bytes,11,rep,name=versions,proto3" json:"versions,omitempty"`                 // of the nodes that run it and have answered, lowest first
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2542,6 +2551,66 @@ func (x *ObserverState) GetSilent() []uint64 {
 	return nil
 }
 
+func (x *ObserverState) GetVersions() []*ObserverVersion {
+	if x != nil {
+		return x.Versions
+	}
+	return nil
+}
+
+// A registered version of an observer, and the nodes whose processes run it.
+type ObserverVersion struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       uint32                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	Nodes         []uint64               `protobuf:"varint,2,rep,packed,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObserverVersion) Reset() {
+	*x = ObserverVersion{}
+	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObserverVersion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObserverVersion) ProtoMessage() {}
+
+func (x *ObserverVersion) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObserverVersion.ProtoReflect.Descriptor instead.
+func (*ObserverVersion) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *ObserverVersion) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *ObserverVersion) GetNodes() []uint64 {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
 // The marking of every existing row of an observer's column as changed.
 type Backfill struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2551,14 +2620,16 @@ type Backfill struct {
 	NextRow       []byte                 `protobuf:"bytes,4,opt,name=next_row,json=nextRow,proto3" json:"next_row,omitempty"` // rows before it are done
 	Done          bool                   `protobuf:"varint,5,opt,name=done,proto3" json:"done,omitempty"`
 	Cancelled     bool                   `protobuf:"varint,6,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
-	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"` // why it has stopped, or empty
+	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`                                    // why it has stopped, or empty
+	BelowVersion  uint32                 `protobuf:"varint,8,opt,name=below_version,json=belowVersion,proto3" json:"below_version,omitempty"` // only rows whose last run was of a lower version are marked; 0: all rows
+	Examined      uint64                 `protobuf:"varint,9,opt,name=examined,proto3" json:"examined,omitempty"`                             // rows read so far, marked or not, if below_version is set
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Backfill) Reset() {
 	*x = Backfill{}
-	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	mi := &file_percolator_v1_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2570,7 +2641,7 @@ func (x *Backfill) String() string {
 func (*Backfill) ProtoMessage() {}
 
 func (x *Backfill) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	mi := &file_percolator_v1_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2583,7 +2654,7 @@ func (x *Backfill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backfill.ProtoReflect.Descriptor instead.
 func (*Backfill) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{35}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Backfill) GetName() string {
@@ -2635,6 +2706,20 @@ func (x *Backfill) GetError() string {
 	return ""
 }
 
+func (x *Backfill) GetBelowVersion() uint32 {
+	if x != nil {
+		return x.BelowVersion
+	}
+	return 0
+}
+
+func (x *Backfill) GetExamined() uint64 {
+	if x != nil {
+		return x.Examined
+	}
+	return 0
+}
+
 type HoldHistoryRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Holder string                 `protobuf:"bytes,1,opt,name=holder,proto3" json:"holder,omitempty"`             // any text unique to the process; a later request of the same holder replaces the earlier one
@@ -2649,7 +2734,7 @@ type HoldHistoryRequest struct {
 
 func (x *HoldHistoryRequest) Reset() {
 	*x = HoldHistoryRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[36]
+	mi := &file_percolator_v1_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2661,7 +2746,7 @@ func (x *HoldHistoryRequest) String() string {
 func (*HoldHistoryRequest) ProtoMessage() {}
 
 func (x *HoldHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[36]
+	mi := &file_percolator_v1_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2674,7 +2759,7 @@ func (x *HoldHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldHistoryRequest.ProtoReflect.Descriptor instead.
 func (*HoldHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{36}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *HoldHistoryRequest) GetHolder() string {
@@ -2716,7 +2801,7 @@ type HoldHistoryResponse struct {
 
 func (x *HoldHistoryResponse) Reset() {
 	*x = HoldHistoryResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	mi := &file_percolator_v1_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2728,7 +2813,7 @@ func (x *HoldHistoryResponse) String() string {
 func (*HoldHistoryResponse) ProtoMessage() {}
 
 func (x *HoldHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	mi := &file_percolator_v1_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2741,7 +2826,7 @@ func (x *HoldHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldHistoryResponse.ProtoReflect.Descriptor instead.
 func (*HoldHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{37}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *HoldHistoryResponse) GetBound() uint64 {
@@ -2789,6 +2874,7 @@ type ObserverStatus struct {
 	Unserved      uint32                 `protobuf:"varint,26,opt,name=unserved,proto3" json:"unserved,omitempty"`   // likewise, mostly because the function or a node reported something unavailable
 	Refused       uint64                 `protobuf:"varint,40,opt,name=refused,proto3" json:"refused,omitempty"`     // runs repeated because an external service refused them
 	Outside       *OutsideWait           `protobuf:"bytes,41,opt,name=outside,proto3" json:"outside,omitempty"`      // unset: it does not wait for an external service
+	Version       uint32                 `protobuf:"varint,42,opt,name=version,proto3" json:"version,omitempty"`     // as registered in this process
 	Rows          []*ObserverRow         `protobuf:"bytes,25,rep,name=rows,proto3" json:"rows,omitempty"`            // a few dozen conspicuous rows, the longest running first
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2796,7 +2882,7 @@ type ObserverStatus struct {
 
 func (x *ObserverStatus) Reset() {
 	*x = ObserverStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[38]
+	mi := &file_percolator_v1_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2808,7 +2894,7 @@ func (x *ObserverStatus) String() string {
 func (*ObserverStatus) ProtoMessage() {}
 
 func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[38]
+	mi := &file_percolator_v1_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2821,7 +2907,7 @@ func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverStatus.ProtoReflect.Descriptor instead.
 func (*ObserverStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{38}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ObserverStatus) GetName() string {
@@ -2978,6 +3064,13 @@ func (x *ObserverStatus) GetOutside() *OutsideWait {
 	return nil
 }
 
+func (x *ObserverStatus) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 func (x *ObserverStatus) GetRows() []*ObserverRow {
 	if x != nil {
 		return x.Rows
@@ -3001,7 +3094,7 @@ type ObserverRun struct {
 
 func (x *ObserverRun) Reset() {
 	*x = ObserverRun{}
-	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	mi := &file_percolator_v1_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3013,7 +3106,7 @@ func (x *ObserverRun) String() string {
 func (*ObserverRun) ProtoMessage() {}
 
 func (x *ObserverRun) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	mi := &file_percolator_v1_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3026,7 +3119,7 @@ func (x *ObserverRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverRun.ProtoReflect.Descriptor instead.
 func (*ObserverRun) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{39}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ObserverRun) GetStartTs() uint64 {
@@ -3088,7 +3181,7 @@ type TableColumn struct {
 
 func (x *TableColumn) Reset() {
 	*x = TableColumn{}
-	mi := &file_percolator_v1_service_proto_msgTypes[40]
+	mi := &file_percolator_v1_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3100,7 +3193,7 @@ func (x *TableColumn) String() string {
 func (*TableColumn) ProtoMessage() {}
 
 func (x *TableColumn) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[40]
+	mi := &file_percolator_v1_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3113,7 +3206,7 @@ func (x *TableColumn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableColumn.ProtoReflect.Descriptor instead.
 func (*TableColumn) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{40}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *TableColumn) GetTable() string {
@@ -3142,7 +3235,7 @@ type OutsideWait struct {
 
 func (x *OutsideWait) Reset() {
 	*x = OutsideWait{}
-	mi := &file_percolator_v1_service_proto_msgTypes[41]
+	mi := &file_percolator_v1_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3154,7 +3247,7 @@ func (x *OutsideWait) String() string {
 func (*OutsideWait) ProtoMessage() {}
 
 func (x *OutsideWait) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[41]
+	mi := &file_percolator_v1_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3167,7 +3260,7 @@ func (x *OutsideWait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutsideWait.ProtoReflect.Descriptor instead.
 func (*OutsideWait) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{41}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *OutsideWait) GetWaitedMs() uint64 {
@@ -3208,7 +3301,7 @@ type ObserverRow struct {
 
 func (x *ObserverRow) Reset() {
 	*x = ObserverRow{}
-	mi := &file_percolator_v1_service_proto_msgTypes[42]
+	mi := &file_percolator_v1_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3220,7 +3313,7 @@ func (x *ObserverRow) String() string {
 func (*ObserverRow) ProtoMessage() {}
 
 func (x *ObserverRow) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[42]
+	mi := &file_percolator_v1_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3233,7 +3326,7 @@ func (x *ObserverRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverRow.ProtoReflect.Descriptor instead.
 func (*ObserverRow) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{42}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ObserverRow) GetRow() []byte {
@@ -3310,7 +3403,7 @@ type HistoryStatus struct {
 
 func (x *HistoryStatus) Reset() {
 	*x = HistoryStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[43]
+	mi := &file_percolator_v1_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3322,7 +3415,7 @@ func (x *HistoryStatus) String() string {
 func (*HistoryStatus) ProtoMessage() {}
 
 func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[43]
+	mi := &file_percolator_v1_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3335,7 +3428,7 @@ func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryStatus.ProtoReflect.Descriptor instead.
 func (*HistoryStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{43}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *HistoryStatus) GetBound() uint64 {
@@ -3416,7 +3509,7 @@ type BackupHold struct {
 
 func (x *BackupHold) Reset() {
 	*x = BackupHold{}
-	mi := &file_percolator_v1_service_proto_msgTypes[44]
+	mi := &file_percolator_v1_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3428,7 +3521,7 @@ func (x *BackupHold) String() string {
 func (*BackupHold) ProtoMessage() {}
 
 func (x *BackupHold) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[44]
+	mi := &file_percolator_v1_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3441,7 +3534,7 @@ func (x *BackupHold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupHold.ProtoReflect.Descriptor instead.
 func (*BackupHold) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{44}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *BackupHold) GetBackup() string {
@@ -3482,7 +3575,7 @@ type ExpiryStatus struct {
 
 func (x *ExpiryStatus) Reset() {
 	*x = ExpiryStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[45]
+	mi := &file_percolator_v1_service_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3494,7 +3587,7 @@ func (x *ExpiryStatus) String() string {
 func (*ExpiryStatus) ProtoMessage() {}
 
 func (x *ExpiryStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[45]
+	mi := &file_percolator_v1_service_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3507,7 +3600,7 @@ func (x *ExpiryStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpiryStatus.ProtoReflect.Descriptor instead.
 func (*ExpiryStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{45}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ExpiryStatus) GetRules() []*ExpiryRule {
@@ -3534,7 +3627,7 @@ type ExpiryRule struct {
 
 func (x *ExpiryRule) Reset() {
 	*x = ExpiryRule{}
-	mi := &file_percolator_v1_service_proto_msgTypes[46]
+	mi := &file_percolator_v1_service_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3546,7 +3639,7 @@ func (x *ExpiryRule) String() string {
 func (*ExpiryRule) ProtoMessage() {}
 
 func (x *ExpiryRule) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[46]
+	mi := &file_percolator_v1_service_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3559,7 +3652,7 @@ func (x *ExpiryRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpiryRule.ProtoReflect.Descriptor instead.
 func (*ExpiryRule) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{46}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ExpiryRule) GetTable() uint32 {
@@ -3633,7 +3726,7 @@ type SplitsStatus struct {
 
 func (x *SplitsStatus) Reset() {
 	*x = SplitsStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[47]
+	mi := &file_percolator_v1_service_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3645,7 +3738,7 @@ func (x *SplitsStatus) String() string {
 func (*SplitsStatus) ProtoMessage() {}
 
 func (x *SplitsStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[47]
+	mi := &file_percolator_v1_service_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3658,7 +3751,7 @@ func (x *SplitsStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitsStatus.ProtoReflect.Descriptor instead.
 func (*SplitsStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{47}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SplitsStatus) GetBySize() uint64 {
@@ -3721,7 +3814,7 @@ type PlacementStatus struct {
 
 func (x *PlacementStatus) Reset() {
 	*x = PlacementStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[48]
+	mi := &file_percolator_v1_service_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3733,7 +3826,7 @@ func (x *PlacementStatus) String() string {
 func (*PlacementStatus) ProtoMessage() {}
 
 func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[48]
+	mi := &file_percolator_v1_service_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3746,7 +3839,7 @@ func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementStatus.ProtoReflect.Descriptor instead.
 func (*PlacementStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{48}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *PlacementStatus) GetTarget() uint32 {
@@ -3896,7 +3989,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\aclients\x18\n" +
 	" \x01(\bR\aclients\x12!\n" +
 	"\frun_observer\x18\v \x01(\tR\vrunObserver\x12\x17\n" +
-	"\arun_row\x18\f \x01(\fR\x06runRow\"\x9d\r\n" +
+	"\arun_row\x18\f \x01(\fR\x06runRow\"\xb7\r\n" +
 	"\x12NodeStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -3943,7 +4036,8 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"maxTablets\x129\n" +
 	"\aclients\x18G \x03(\v2\x1f.percolator.v1.ClientConnectionR\aclients\x12,\n" +
 	"\x03run\x18H \x01(\v2\x1a.percolator.v1.ObserverRunR\x03run\x123\n" +
-	"\x06expiry\x18K \x01(\v2\x1b.percolator.v1.ExpiryStatusR\x06expiry\"S\n" +
+	"\x06expiry\x18K \x01(\v2\x1b.percolator.v1.ExpiryStatusR\x06expiry\x12\x18\n" +
+	"\aprogram\x18N \x01(\tR\aprogram\"S\n" +
 	"\vStaleStatus\x12\x18\n" +
 	"\awaiting\x18\x01 \x01(\rR\awaiting\x12\x14\n" +
 	"\x05found\x18\x02 \x01(\rR\x05found\x12\x14\n" +
@@ -4014,7 +4108,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x0fanswered_ago_ms\x18\x01 \x01(\x03R\ransweredAgoMs\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x12\x1f\n" +
 	"\vleader_node\x18\x03 \x01(\x04R\n" +
-	"leaderNode\"\xe7\x02\n" +
+	"leaderNode\"\xa3\x03\n" +
 	"\rObserverState\x12/\n" +
 	"\x04info\x18\x01 \x01(\v2\x1b.percolator.v1.ObserverInfoR\x04info\x12\x16\n" +
 	"\x06linked\x18\x02 \x01(\bR\x06linked\x12$\n" +
@@ -4026,7 +4120,11 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\bbackfill\x18\b \x01(\v2\x17.percolator.v1.BackfillR\bbackfill\x12\x14\n" +
 	"\x05nodes\x18\t \x03(\x04R\x05nodes\x12\x16\n" +
 	"\x06silent\x18\n" +
-	" \x03(\x04R\x06silent\"\xa5\x01\n" +
+	" \x03(\x04R\x06silent\x12:\n" +
+	"\bversions\x18\v \x03(\v2\x1e.percolator.v1.ObserverVersionR\bversions\"A\n" +
+	"\x0fObserverVersion\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
+	"\x05nodes\x18\x02 \x03(\x04R\x05nodes\"\xe6\x01\n" +
 	"\bBackfill\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02ts\x18\x02 \x01(\x04R\x02ts\x12\x12\n" +
@@ -4034,7 +4132,9 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\bnext_row\x18\x04 \x01(\fR\anextRow\x12\x12\n" +
 	"\x04done\x18\x05 \x01(\bR\x04done\x12\x1c\n" +
 	"\tcancelled\x18\x06 \x01(\bR\tcancelled\x12\x14\n" +
-	"\x05error\x18\a \x01(\tR\x05error\"q\n" +
+	"\x05error\x18\a \x01(\tR\x05error\x12#\n" +
+	"\rbelow_version\x18\b \x01(\rR\fbelowVersion\x12\x1a\n" +
+	"\bexamined\x18\t \x01(\x04R\bexamined\"q\n" +
 	"\x12HoldHistoryRequest\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x16\n" +
 	"\x06oldest\x18\x02 \x01(\x04R\x06oldest\x12\x15\n" +
@@ -4044,7 +4144,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x05bound\x18\x01 \x01(\x04R\x05bound\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\rR\x05ttlMs\x12\x1d\n" +
 	"\n" +
-	"history_ms\x18\x03 \x01(\x04R\thistoryMs\"\x8a\x05\n" +
+	"history_ms\x18\x03 \x01(\x04R\thistoryMs\"\xa4\x05\n" +
 	"\x0eObserverStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05table\x18\x02 \x01(\tR\x05table\x12\x16\n" +
@@ -4068,7 +4168,8 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\tcontended\x18\x18 \x01(\rR\tcontended\x12\x1a\n" +
 	"\bunserved\x18\x1a \x01(\rR\bunserved\x12\x18\n" +
 	"\arefused\x18( \x01(\x04R\arefused\x124\n" +
-	"\aoutside\x18) \x01(\v2\x1a.percolator.v1.OutsideWaitR\aoutside\x12.\n" +
+	"\aoutside\x18) \x01(\v2\x1a.percolator.v1.OutsideWaitR\aoutside\x12\x18\n" +
+	"\aversion\x18* \x01(\rR\aversion\x12.\n" +
 	"\x04rows\x18\x19 \x03(\v2\x1a.percolator.v1.ObserverRowR\x04rows\"\xf2\x01\n" +
 	"\vObserverRun\x12\x19\n" +
 	"\bstart_ts\x18\x01 \x01(\x04R\astartTs\x12.\n" +
@@ -4179,7 +4280,7 @@ func file_percolator_v1_service_proto_rawDescGZIP() []byte {
 	return file_percolator_v1_service_proto_rawDescData
 }
 
-var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_percolator_v1_service_proto_goTypes = []any{
 	(*Operation)(nil),           // 0: percolator.v1.Operation
 	(*OperationBatch)(nil),      // 1: percolator.v1.OperationBatch
@@ -4216,38 +4317,39 @@ var file_percolator_v1_service_proto_goTypes = []any{
 	(*CertificateStatus)(nil),   // 32: percolator.v1.CertificateStatus
 	(*MetaSight)(nil),           // 33: percolator.v1.MetaSight
 	(*ObserverState)(nil),       // 34: percolator.v1.ObserverState
-	(*Backfill)(nil),            // 35: percolator.v1.Backfill
-	(*HoldHistoryRequest)(nil),  // 36: percolator.v1.HoldHistoryRequest
-	(*HoldHistoryResponse)(nil), // 37: percolator.v1.HoldHistoryResponse
-	(*ObserverStatus)(nil),      // 38: percolator.v1.ObserverStatus
-	(*ObserverRun)(nil),         // 39: percolator.v1.ObserverRun
-	(*TableColumn)(nil),         // 40: percolator.v1.TableColumn
-	(*OutsideWait)(nil),         // 41: percolator.v1.OutsideWait
-	(*ObserverRow)(nil),         // 42: percolator.v1.ObserverRow
-	(*HistoryStatus)(nil),       // 43: percolator.v1.HistoryStatus
-	(*BackupHold)(nil),          // 44: percolator.v1.BackupHold
-	(*ExpiryStatus)(nil),        // 45: percolator.v1.ExpiryStatus
-	(*ExpiryRule)(nil),          // 46: percolator.v1.ExpiryRule
-	(*SplitsStatus)(nil),        // 47: percolator.v1.SplitsStatus
-	(*PlacementStatus)(nil),     // 48: percolator.v1.PlacementStatus
-	nil,                         // 49: percolator.v1.PlacementStatus.BlockedNodesEntry
-	(*TabletRequest)(nil),       // 50: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),      // 51: percolator.v1.TabletResponse
-	(*TabletDescriptor)(nil),    // 52: percolator.v1.TabletDescriptor
-	(*Worker)(nil),              // 53: percolator.v1.Worker
-	(*StatusResponse)(nil),      // 54: percolator.v1.StatusResponse
-	(*BuildVersions)(nil),       // 55: percolator.v1.BuildVersions
-	(*ClusterVersion)(nil),      // 56: percolator.v1.ClusterVersion
-	(*ObserverInfo)(nil),        // 57: percolator.v1.ObserverInfo
-	(*Catalogue)(nil),           // 58: percolator.v1.Catalogue
-	(*SplitResponse)(nil),       // 59: percolator.v1.SplitResponse
+	(*ObserverVersion)(nil),     // 35: percolator.v1.ObserverVersion
+	(*Backfill)(nil),            // 36: percolator.v1.Backfill
+	(*HoldHistoryRequest)(nil),  // 37: percolator.v1.HoldHistoryRequest
+	(*HoldHistoryResponse)(nil), // 38: percolator.v1.HoldHistoryResponse
+	(*ObserverStatus)(nil),      // 39: percolator.v1.ObserverStatus
+	(*ObserverRun)(nil),         // 40: percolator.v1.ObserverRun
+	(*TableColumn)(nil),         // 41: percolator.v1.TableColumn
+	(*OutsideWait)(nil),         // 42: percolator.v1.OutsideWait
+	(*ObserverRow)(nil),         // 43: percolator.v1.ObserverRow
+	(*HistoryStatus)(nil),       // 44: percolator.v1.HistoryStatus
+	(*BackupHold)(nil),          // 45: percolator.v1.BackupHold
+	(*ExpiryStatus)(nil),        // 46: percolator.v1.ExpiryStatus
+	(*ExpiryRule)(nil),          // 47: percolator.v1.ExpiryRule
+	(*SplitsStatus)(nil),        // 48: percolator.v1.SplitsStatus
+	(*PlacementStatus)(nil),     // 49: percolator.v1.PlacementStatus
+	nil,                         // 50: percolator.v1.PlacementStatus.BlockedNodesEntry
+	(*TabletRequest)(nil),       // 51: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),      // 52: percolator.v1.TabletResponse
+	(*TabletDescriptor)(nil),    // 53: percolator.v1.TabletDescriptor
+	(*Worker)(nil),              // 54: percolator.v1.Worker
+	(*StatusResponse)(nil),      // 55: percolator.v1.StatusResponse
+	(*BuildVersions)(nil),       // 56: percolator.v1.BuildVersions
+	(*ClusterVersion)(nil),      // 57: percolator.v1.ClusterVersion
+	(*ObserverInfo)(nil),        // 58: percolator.v1.ObserverInfo
+	(*Catalogue)(nil),           // 59: percolator.v1.Catalogue
+	(*SplitResponse)(nil),       // 60: percolator.v1.SplitResponse
 }
 var file_percolator_v1_service_proto_depIdxs = []int32{
-	50, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
+	51, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
 	0,  // 1: percolator.v1.OperationBatch.operations:type_name -> percolator.v1.Operation
-	51, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
+	52, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
 	2,  // 3: percolator.v1.OperationResults.results:type_name -> percolator.v1.OperationResult
-	52, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
+	53, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
 	8,  // 5: percolator.v1.Table.restoring:type_name -> percolator.v1.RestoreMark
 	8,  // 6: percolator.v1.Table.restored:type_name -> percolator.v1.RestoreMark
 	10, // 7: percolator.v1.Table.expiry:type_name -> percolator.v1.TableExpiry
@@ -4255,64 +4357,65 @@ var file_percolator_v1_service_proto_depIdxs = []int32{
 	10, // 9: percolator.v1.CreateTableRequest.expiry:type_name -> percolator.v1.TableExpiry
 	9,  // 10: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
 	9,  // 11: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
-	53, // 12: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
-	54, // 13: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
-	38, // 14: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
-	43, // 15: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
-	48, // 16: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
+	54, // 12: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
+	55, // 13: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
+	39, // 14: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
+	44, // 15: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
+	49, // 16: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
 	33, // 17: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
 	32, // 18: percolator.v1.NodeStatusResponse.certificates:type_name -> percolator.v1.CertificateStatus
 	29, // 19: percolator.v1.NodeStatusResponse.log:type_name -> percolator.v1.LogStatus
-	55, // 20: percolator.v1.NodeStatusResponse.versions:type_name -> percolator.v1.BuildVersions
-	56, // 21: percolator.v1.NodeStatusResponse.agreed:type_name -> percolator.v1.ClusterVersion
-	47, // 22: percolator.v1.NodeStatusResponse.splits:type_name -> percolator.v1.SplitsStatus
+	56, // 20: percolator.v1.NodeStatusResponse.versions:type_name -> percolator.v1.BuildVersions
+	57, // 21: percolator.v1.NodeStatusResponse.agreed:type_name -> percolator.v1.ClusterVersion
+	48, // 22: percolator.v1.NodeStatusResponse.splits:type_name -> percolator.v1.SplitsStatus
 	28, // 23: percolator.v1.NodeStatusResponse.jobs:type_name -> percolator.v1.Job
 	27, // 24: percolator.v1.NodeStatusResponse.roleless:type_name -> percolator.v1.RolelessCertificate
 	26, // 25: percolator.v1.NodeStatusResponse.revoked:type_name -> percolator.v1.RevokedStatus
 	24, // 26: percolator.v1.NodeStatusResponse.stale:type_name -> percolator.v1.StaleStatus
 	25, // 27: percolator.v1.NodeStatusResponse.clients:type_name -> percolator.v1.ClientConnection
-	39, // 28: percolator.v1.NodeStatusResponse.run:type_name -> percolator.v1.ObserverRun
-	45, // 29: percolator.v1.NodeStatusResponse.expiry:type_name -> percolator.v1.ExpiryStatus
+	40, // 28: percolator.v1.NodeStatusResponse.run:type_name -> percolator.v1.ObserverRun
+	46, // 29: percolator.v1.NodeStatusResponse.expiry:type_name -> percolator.v1.ExpiryStatus
 	34, // 30: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
-	57, // 31: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
-	38, // 32: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
-	35, // 33: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
-	41, // 34: percolator.v1.ObserverStatus.outside:type_name -> percolator.v1.OutsideWait
-	42, // 35: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
-	40, // 36: percolator.v1.ObserverRun.read:type_name -> percolator.v1.TableColumn
-	40, // 37: percolator.v1.ObserverRun.wrote:type_name -> percolator.v1.TableColumn
-	44, // 38: percolator.v1.HistoryStatus.backup_holds:type_name -> percolator.v1.BackupHold
-	46, // 39: percolator.v1.ExpiryStatus.rules:type_name -> percolator.v1.ExpiryRule
-	49, // 40: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
-	1,  // 41: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
-	4,  // 42: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
-	6,  // 43: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
-	12, // 44: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
-	14, // 45: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
-	16, // 46: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
-	18, // 47: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
-	19, // 48: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
-	21, // 49: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
-	22, // 50: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
-	30, // 51: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
-	36, // 52: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
-	3,  // 53: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
-	5,  // 54: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
-	7,  // 55: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
-	13, // 56: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
-	15, // 57: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
-	17, // 58: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
-	58, // 59: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
-	20, // 60: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
-	59, // 61: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
-	23, // 62: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
-	31, // 63: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
-	37, // 64: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
-	53, // [53:65] is the sub-list for method output_type
-	41, // [41:53] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	58, // 31: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
+	39, // 32: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
+	36, // 33: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
+	35, // 34: percolator.v1.ObserverState.versions:type_name -> percolator.v1.ObserverVersion
+	42, // 35: percolator.v1.ObserverStatus.outside:type_name -> percolator.v1.OutsideWait
+	43, // 36: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
+	41, // 37: percolator.v1.ObserverRun.read:type_name -> percolator.v1.TableColumn
+	41, // 38: percolator.v1.ObserverRun.wrote:type_name -> percolator.v1.TableColumn
+	45, // 39: percolator.v1.HistoryStatus.backup_holds:type_name -> percolator.v1.BackupHold
+	47, // 40: percolator.v1.ExpiryStatus.rules:type_name -> percolator.v1.ExpiryRule
+	50, // 41: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
+	1,  // 42: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
+	4,  // 43: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
+	6,  // 44: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
+	12, // 45: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
+	14, // 46: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
+	16, // 47: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
+	18, // 48: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
+	19, // 49: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
+	21, // 50: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
+	22, // 51: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
+	30, // 52: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
+	37, // 53: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
+	3,  // 54: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
+	5,  // 55: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
+	7,  // 56: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
+	13, // 57: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
+	15, // 58: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
+	17, // 59: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
+	59, // 60: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
+	20, // 61: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
+	60, // 62: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
+	23, // 63: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
+	31, // 64: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
+	38, // 65: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
+	54, // [54:66] is the sub-list for method output_type
+	42, // [42:54] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_service_proto_init() }
@@ -4327,7 +4430,7 @@ func file_percolator_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_service_proto_rawDesc), len(file_percolator_v1_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   50,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

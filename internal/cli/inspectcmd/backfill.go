@@ -24,6 +24,7 @@ const replayPoll = 200 * time.Millisecond
 // replayFlags are the flags of observer replay.
 type replayFlags struct {
 	wait, status, cancel, quiet bool
+	below                       uint32
 }
 
 // observerReplay starts, reports or cancels a back-fill.
@@ -38,15 +39,23 @@ was wrong. The rows are those that exist when it begins (of a weak column: all r
 table); the cluster goes through them by itself, also when nodes restart, no faster than the
 observer runs, and not while it is paused.
 
+--below-version N leaves out the rows for which the observer's version N or a later one
+has run (percolator.Version), and those for which it has never run. All nodes must run version
+N or a later one by then, and the observer must be strong.
+
 One replay at a time: starting one that is under way changes nothing. --wait watches until all
 rows are marked (the observer then still has to run for them: ` + "`observer ls`" + `), --status
 tells how far it is, --cancel ends it. ` + "`notify replay`" + ` is for single rows.`,
 		Example: "observer replay count --wait\n" +
+			"observer replay count --below-version 2 --wait\n" +
 			"observer replay count --status -o json\n" +
 			"observer replay count --cancel",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.wait && f.status || f.wait && f.cancel || f.status && f.cancel {
 				return shell.Usagef(cmd, "--wait, --status and --cancel exclude each other")
+			}
+			if f.below > 0 && (f.status || f.cancel) {
+				return shell.Usagef(cmd, "--below-version is for the start of a replay")
 			}
 			return d.Conn.RunLong(cmd, func(ctx context.Context, s *shell.Session) error {
 				return (&backfill{s, args[0]}).run(ctx, f)
@@ -55,6 +64,8 @@ tells how far it is, --cancel ends it. ` + "`notify replay`" + ` is for single r
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&f.wait, "wait", false, "return when all rows are marked")
+	flags.Uint32Var(&f.below, "below-version", 0,
+		"only rows whose last run was of a lower version of the observer; 0: all rows")
 	flags.BoolVar(&f.status, "status", false, "only show its progress")
 	flags.BoolVar(&f.cancel, "cancel", false, "cancel the replay; marked rows stay marked")
 	flags.BoolVar(&f.quiet, "quiet", false, "with --wait: do not print progress")
@@ -78,7 +89,7 @@ func (b *backfill) run(ctx context.Context, f *replayFlags) error {
 	case f.cancel:
 		action = pb.BackfillRequest_ACTION_CANCEL
 	}
-	state, err := b.ask(ctx, action)
+	state, err := b.ask(ctx, action, f.below)
 	if err != nil {
 		return err
 	}
@@ -108,10 +119,10 @@ func (b *backfill) run(ctx context.Context, f *replayFlags) error {
 // ask sends one request to meta, bounded by --timeout. Watching as a whole is not
 // bounded: a back-fill may take hours.
 func (b *backfill) ask(ctx context.Context,
-	action pb.BackfillRequest_Action) (*inspect.Backfill, error) {
+	action pb.BackfillRequest_Action, below uint32) (*inspect.Backfill, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, b.Conn.Timeout, shell.ErrTimeout)
 	defer cancel()
-	answer, err := b.Admin.Backfill(ctx, &pb.BackfillRequest{Name: b.observer, Action: action})
+	answer, err := b.Admin.Backfill(ctx, &pb.BackfillRequest{Name: b.observer, Action: action, BelowVersion: below})
 	if err != nil {
 		return nil, b.Conn.CutShort(ctx, explainObserver(ctx, b.Session, b.observer, err))
 	}
@@ -132,7 +143,7 @@ func (b *backfill) await(ctx context.Context, state *inspect.Backfill,
 		if err := txn.Sleep(ctx, replayPoll); err != nil {
 			return nil, err
 		}
-		next, err := b.ask(ctx, pb.BackfillRequest_ACTION_READ)
+		next, err := b.ask(ctx, pb.BackfillRequest_ACTION_READ, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -163,6 +174,11 @@ func (b *backfill) extentOf(ctx context.Context) (shell.Extent, error) {
 func (b *backfill) show(ctx context.Context, state *inspect.Backfill) error {
 	text := fmt.Sprintf("replay of %s: %s, %d rows marked, of those that there were at %s UTC",
 		shell.Printable(state.Observer), state.State, state.Rows, shell.Clock(mvcc.Timestamp(state.TS)))
+	if state.BelowVersion > 0 {
+		text = fmt.Sprintf("replay of %s below version %d: %s, %d of %d rows marked, of those that there were at %s UTC",
+			shell.Printable(state.Observer), state.BelowVersion, state.State, state.Rows, state.Examined,
+			shell.Clock(mvcc.Timestamp(state.TS)))
+	}
 	if state.State == inspect.BackfillRunning && state.NextRow != "" {
 		table, err := b.extentOf(ctx)
 		if err != nil {

@@ -1,6 +1,7 @@
 package inspectcmd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -39,7 +40,9 @@ often (` + "`notify ls --parked`" + ` shows why). RUNNING, RUNS, FAILURES and CO
 are of all nodes, added up; RUNNING is followed by the most runs at once that they allow.
 CONTENDED are cells whose runs keep failing, because they lose conflicts or nodes do not answer;
 with -o json, rows tells which they are, and which runs go
-on for long (` + "`why`" + ` explains one row).
+on for long (` + "`why`" + ` explains one row). VERSION is the version with which the program registers the observer
+(percolator.Version); during a rolling deploy there may be several, with the number of
+nodes that run each.
 
 States: running; waiting for an outside service, which has refused its runs, until the next
 attempt; paused (` + "`observer resume`" + `); unlinked, if no process that the node
@@ -64,7 +67,7 @@ func listObservers(ctx context.Context, s *shell.Session, _ []string) error {
 		return strings.Compare(a.GetInfo().GetName(), b.GetInfo().GetName())
 	})
 	list := s.Out.Listing("OBSERVER, TABLE, COLUMN, KIND, STATE, WAITING, PARKED, OLDEST, "+
-		"RUNNING, RUNS, FAILURES, CONTENDED", 5, 6, 7, 8, 9, 10, 11)
+		"RUNNING, RUNS, FAILURES, CONTENDED, VERSION", 5, 6, 7, 8, 9, 10, 11)
 	for _, state := range states {
 		o := inspect.NewObserver(state, now)
 		list.Add(o, observerLine(o)...)
@@ -103,7 +106,7 @@ func observerLine(o *inspect.Observer) []any {
 	return []any{
 		shell.Printable(o.Name), shell.Printable(o.Table), shell.Printable(string(o.Column)), kind, state,
 		o.Waiting, o.Parked,
-		oldest, running, o.Runs, o.Failures, o.Contended,
+		oldest, running, o.Runs, o.Failures, o.Contended, cmp.Or(o.VersionText(), "-"),
 	}
 }
 

@@ -43,7 +43,7 @@ func NodeLine(n *pb.Node) []any {
 	zone = cmp.Or(zone, "-")
 	line := []any{n.NodeId, n.Listen, state}
 	if !n.Alive {
-		return append(line, "away", zone, "-", "-", "-", "-", "-", n.Version)
+		return append(line, "away", zone, "-", "-", "-", "-", "-", buildText(n))
 	}
 	here := "alive"
 	if n.LeadsMeta {
@@ -51,7 +51,16 @@ func NodeLine(n *pb.Node) []any {
 	}
 	return append(line, here, zone, n.Replicas, n.Leaders,
 		ByteText(int64(n.SizeBytes)),
-		n.Load, ByteText(int64(n.DiskFree)), n.Version)
+		n.Load, ByteText(int64(n.DiskFree)), buildText(n))
+}
+
+// buildText returns the version of a node's program: its own, if it links the library, and that of the
+// library.
+func buildText(n *pb.Node) string {
+	if n.Program == "" {
+		return n.Version
+	}
+	return Printable(n.Program) + ", with percolator " + n.Version
 }
 
 // errWhichNode reports an address that several nodes have had.

@@ -47,7 +47,7 @@ export function nodes({status}) {
         node.node_id === status.node_id && element("small", {class: "quiet"}, "this node"),
       labels && element("small", {class: "quiet"}, labels),
       element("small", {}, "console: ", consoleOf(node))]},
-      state(report), own ? own.version : node.version,
+      state(report), ((build) => (build.program ? `${build.program}, with percolator ${build.version}` : build.version))(own ?? node),
       own ? span(status.unix_ms - own.started_unix_ms) : "—",
       ...(node.alive ? [count(node.replicas), count(node.leaders), rate(node.load),
         size(node.size_bytes)] : ["—", "—", "—", "—"]),

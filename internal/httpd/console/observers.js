@@ -35,6 +35,15 @@ function commands(o) {
   return list;
 }
 
+// versions returns the registered versions of an observer, with the number of nodes of each if there are
+// several.
+function versions(o) {
+  if (o.versions.length === 0) return "";
+  const each = o.versions.map((v) => o.versions.length === 1 ? v.version
+    : `${v.version} (${v.nodes.length} ${v.nodes.length === 1 ? "node" : "nodes"})`);
+  return `, version ${each.join(", ")}`;
+}
+
 // buttons returns the buttons for an observer.
 function buttons(o, replaying) {
   const {name, paused, retired} = o.info;
@@ -64,8 +73,9 @@ function replay(status, o) {
   const b = o.backfill, now = job(status, o.info.name);
   if (b === null) return "—";
   if (b.error !== "") return {value: `${b.error}, ${count(b.rows)} rows`, class: "critical"};
-  if (now) return {value: progress(now)};
-  return `${b.cancelled ? "cancelled" : "done"}, ${count(b.rows)} rows`;
+  const below = b.below_version === 0 ? "" : ` of ${count(b.examined)}, below version ${b.below_version}`;
+  if (now) return {value: [progress(now), below && element("small", {class: "quiet"}, `${count(b.rows)} rows${below}`)]};
+  return `${b.cancelled ? "cancelled" : "done"}, ${count(b.rows)} rows${below}`;
 }
 
 // trouble returns the problem of a row.
@@ -177,7 +187,7 @@ async function one(o, status, question) {
   return [
     element("h2", {}, name),
     element("p", {}, element("span", {class: look}, value), ` ${where(o)}, on `,
-      `${o.info.table_name}/${bytes(o.info.column)}, ${o.info.weak ? "weak" : "strong"} · `,
+      `${o.info.table_name}/${bytes(o.info.column)}, ${o.info.weak ? "weak" : "strong"}${versions(o)} · `,
       element("a", {href: "#/observers", "data-key": "all observers"}, "all observers")),
     element("p", {class: "do"}, buttons(o, Boolean(job(status, name)))),
     element("dl", {class: "tiles"}, tile("Waiting", f.waiting), tile("Oldest", f.oldest),
@@ -200,7 +210,7 @@ export async function observers({status}, question) {
     return [
       {value: [element("a", {href: address("observers", {name}), "data-key": `observer ${name}`}, name),
         element("small", {class: "quiet"},
-          `${o.info.table_name}/${bytes(o.info.column)}, ${o.info.weak ? "weak" : "strong"}`)]},
+          `${o.info.table_name}/${bytes(o.info.column)}, ${o.info.weak ? "weak" : "strong"}${versions(o)}`)]},
       {value: [element("span", {class: look}, value), element("small", {class: "quiet"}, where(o))]},
       f.waiting, f.oldest, f.running, f.runs, f.conflicts, f.failures, f.parked, f.stuck,
       f.contended, replay(status, o), {value: buttons(o, Boolean(job(status, name)))},
