@@ -153,6 +153,21 @@ func (n *Node) Restart(t testing.TB) {
 	n.open(t)
 }
 
+// RestartWith is Restart with the observers that register adds in place of those before, as the
+// deployment of another release of the program does. register may be nil. The state keeps observers
+// that are not registered any more, and their notifications: RunUntilIdle waits for these, unless
+// they are retired.
+func (n *Node) RestartWith(t testing.TB, register func(*percolator.Registry)) {
+	t.Helper()
+	observers, err := n.wrap(register)
+	if err != nil {
+		t.Fatalf("percolatortest: %v", err)
+	}
+	n.stop(t)
+	n.cfg.Observers = observers
+	n.open(t)
+}
+
 // Crash ends the node as the death of its process does, and starts it again on the same state.
 // No message in flight reaches a tablet any more, so locks, unfinished commits and
 // notifications remain. Crash cancels the contexts of active runs and waits for these runs.
