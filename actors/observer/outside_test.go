@@ -77,14 +77,17 @@ func (s *service) refused() (n int) {
 // outsideOf starts a dispatcher in a bubble whose observer calls the service for up to batch rows.
 func outsideOf(t *testing.T, s *service, batch int, tune func(*Config)) (*Dispatcher, *fakeClient) {
 	t.Helper()
-	t.Cleanup(func() { after(2 * time.Second) })
-	return probe(t, nil, func(c *Config) {
+	var client *fakeClient
+	t.Cleanup(func() { s.after(client, 2*time.Second) })
+	d, made := probe(t, nil, func(c *Config) {
 		spec := &c.Observers[0].Spec
 		spec.Func, spec.BatchFunc, spec.Batch, spec.Concurrency = nil, s.call, batch, 64
 		if tune != nil {
 			tune(c)
 		}
 	})
+	client = made
+	return d, client
 }
 
 // changed submits n changed rows at once.
@@ -101,6 +104,15 @@ func changed(t *testing.T, d *Dispatcher, client *fakeClient, n int) {
 	}
 }
 
+// after lets virtual time pass. The locks order the caller's reads before it and what runs in it.
+func (s *service) after(client *fakeClient, d time.Duration) {
+	for _, mu := range []*sync.Mutex{&s.mu, &client.mu} {
+		mu.Lock()
+		mu.Unlock() //nolint:staticcheck // an empty critical section is the purpose
+	}
+	after(d)
+}
+
 // TestRateOfAService: a service that admits 20 calls per second gets few more of them, each as
 // large as it can be, and pays for each row once. See BenchmarkOutsideRate of package
 // percolatortest for a whole node.
@@ -109,7 +121,7 @@ func TestRateOfAService(t *testing.T) {
 		s := newService(50 * time.Millisecond)
 		d, client := outsideOf(t, s, 32, nil)
 		changed(t, d, client, 640)
-		after(10 * time.Second)
+		s.after(client, 10*time.Second)
 		took := s.last.Sub(s.began)
 		t.Logf("%v, %d calls, %d refused", took, len(s.calls), s.refused())
 		if took > 1200*time.Millisecond || len(s.calls) > 30 || len(s.paid) != 640 {
@@ -140,10 +152,10 @@ func TestServiceThatIsDown(t *testing.T) {
 				s.says = func(time.Duration) time.Duration { return says }
 				d, client := outsideOf(t, s, 32, nil)
 				changed(t, d, client, 64)
-				after(time.Second)
+				s.after(client, time.Second)
 				s.down = s.began.Add(5 * time.Minute)
 				changed(t, d, client, 640)
-				after(2 * time.Minute)
+				s.after(client, 2*time.Minute)
 				now := time.Now()
 				st := d.Stats()[0]
 				if st.Outside.Since != s.began.Add(time.Second+s.took) || !st.Outside.Until.After(now) ||
@@ -153,7 +165,7 @@ func TestServiceThatIsDown(t *testing.T) {
 				if n := s.refused(); n > 300 {
 					t.Errorf("%d calls in two minutes", n)
 				}
-				after(3*time.Minute + time.Second)
+				s.after(client, 3*time.Minute+time.Second)
 				if len(s.paid) != 640 || s.last.Sub(s.down) > time.Second {
 					t.Errorf("%d rows, the last after %v", len(s.paid), s.last.Sub(s.down))
 				}
@@ -177,7 +189,7 @@ func TestFewTryAfterAWait(t *testing.T) {
 		s.down = time.Now().Add(10 * time.Second)
 		d, client := outsideOf(t, s, 1, nil)
 		changed(t, d, client, 100)
-		after(20 * time.Second)
+		s.after(client, 20*time.Second)
 		want := []string{
 			"0s 1!", "0s 1!", "0s 1!", "0s 1!", "10.01s 1", "10.02s 1", "10.02s 1",
 			"10.03s 1", "10.03s 1", "10.03s 1", "10.03s 1",
@@ -198,11 +210,11 @@ func TestWaitsAreBounded(t *testing.T) {
 		s.down = time.Now().Add(1000 * time.Hour)
 		d, client := outsideOf(t, s, 1, nil)
 		changed(t, d, client, 1)
-		after(time.Minute)
+		s.after(client, time.Minute)
 		if left := time.Until(d.Stats()[0].Outside.Until); left != 59*time.Minute+s.took {
 			t.Errorf("%v are left", left)
 		}
-		after(time.Hour)
+		s.after(client, time.Hour)
 		if len(s.calls) != 2 {
 			t.Errorf("calls %q", s.calls)
 		}
@@ -214,7 +226,7 @@ func TestWaitsAreBounded(t *testing.T) {
 			}
 		}
 		changed(t, d, client, 1) // as a scan finds it again
-		after(time.Second)
+		s.after(client, time.Second)
 		if len(s.paid) != 1 || d.Stats()[0].Outside != (Outside{}) {
 			t.Errorf("calls %q, %+v", s.calls, d.Stats()[0].Outside)
 		}
@@ -232,11 +244,11 @@ func TestRefusedElsewhere(t *testing.T) {
 		d.Refused("o", 10*time.Second)
 		d.Refused("another", time.Hour)
 		changed(t, d, client, 100)
-		after(10 * time.Second)
+		s.after(client, 10*time.Second)
 		if st := d.Stats()[0]; len(s.calls) != 0 || st.Outside.Since != s.began || st.Queued != 100 {
 			t.Errorf("calls %q, %+v", s.calls, st.Outside)
 		}
-		after(maxStagger + time.Second)
+		s.after(client, maxStagger+time.Second)
 		if len(s.paid) != 100 || told != 0 {
 			t.Errorf("calls %q, told %d times", s.calls, told)
 		}
@@ -257,7 +269,7 @@ func TestRefusalIsAnnounced(t *testing.T) {
 		})
 		s.says = func(next time.Duration) time.Duration { return min(next, 2*time.Second) }
 		changed(t, d, client, 100)
-		after(10 * time.Second)
+		s.after(client, 10*time.Second)
 		want := []time.Duration{2 * time.Second, time.Second - s.took}
 		if !slices.Equal(told, want) || len(s.paid) != 100 {
 			t.Errorf("%v were announced, want %v; calls %q", told, want, s.calls[:10])
@@ -265,7 +277,7 @@ func TestRefusalIsAnnounced(t *testing.T) {
 		// Too short to arrive in time.
 		told, s.down = nil, time.Now().Add(8*time.Millisecond)
 		changed(t, d, client, 1)
-		after(time.Second)
+		s.after(client, time.Second)
 		if len(told) != 0 {
 			t.Errorf("%v were announced", told)
 		}
@@ -279,7 +291,7 @@ func TestRefusalAfterTheDeadline(t *testing.T) {
 		s.took, s.down = 61*time.Second, time.Now().Add(time.Hour/2) // the deadline is a minute
 		d, client := outsideOf(t, s, 1, nil)
 		changed(t, d, client, 1)
-		after(5 * time.Minute)
+		s.after(client, 5*time.Minute)
 		st := d.Stats()[0]
 		if st.Failures != 0 || st.Refused != 1 || len(client.failed) != 0 || st.Outside.Since.IsZero() {
 			t.Errorf("%+v, %v", st, client.failed)
@@ -307,7 +319,7 @@ func TestRefusedChangesOfABatch(t *testing.T) {
 			}
 		})
 		changed(t, d, client, 10)
-		after(time.Hour)
+		s.after(client, time.Hour)
 		if want := []string{"0s 10", "1m0s 6"}; !slices.Equal(sizes, want) {
 			t.Errorf("runs %q, want %q", sizes, want)
 		}
@@ -364,11 +376,11 @@ func TestRefusedSuspect(t *testing.T) {
 			c.Suspect = func() mvcc.Timestamp { return mvcc.MaxTimestamp }
 		})
 		changed(t, d, client, 1)
-		after(time.Second)
+		s.after(client, time.Second)
 		if n := client.entries[cellOf("a0000")]; n.Attempts != 0 || len(client.failed) != 2 {
 			t.Errorf("%+v, %v", n, client.failed)
 		}
-		after(time.Minute)
+		s.after(client, time.Minute)
 		if len(s.paid) != 1 {
 			t.Errorf("calls %q", s.calls)
 		}
