@@ -251,7 +251,7 @@ var scenes = []struct {
 	{"PercolatorOverloaded", overload},
 	{"PercolatorBackupLate", failBackup},
 	{"PercolatorTabletsMany", splitOften},
-	{"PercolatorStoreStalled PercolatorReplicaClosed PercolatorReplicaStale", pretend},
+	{"PercolatorStoreStalled PercolatorReplicaClosed PercolatorReplicaStale PercolatorExpiryLate", pretend},
 }
 
 // TestAlertsFire: each alert fires over what nodes export that are harmed accordingly, and

@@ -329,13 +329,14 @@ func splitOften(ctx context.Context, t *testing.T) (before, after scrape) {
 func pretend(ctx context.Context, t *testing.T) (before, after scrape) {
 	n := open(t, "", func(c *node.Config) { c.HTTP = "127.0.0.1:0" })
 	before, after = scrapeAll(ctx, t, n), scrapeAll(ctx, t, n)
-	for _, name := range []string{
-		"percolator_store_stalled", "percolator_replicas_closed", "percolator_replicas_found_stale_total",
+	for name, bad := range map[string]float64{
+		"percolator_store_stalled": 1, "percolator_replicas_closed": 1,
+		"percolator_replicas_found_stale_total": 1, "percolator_expiry_excess_lag_seconds": 601,
 	} {
 		if value, there := after["n0"][name]; !there || value != 0 {
 			t.Errorf("%s is %v on a sound node", name, value)
 		}
-		after["n0"][name] = 1
+		after["n0"][name] = bad
 	}
 	return before, after
 }
