@@ -133,14 +133,14 @@ func (r *rig) apart(ctx context.Context, operator pb.AdminClient, table, row str
 		}
 		return held[0]
 	}
-	d := locate()
 	to := uint64(0)
-	for i := range r.nodes {
-		if wire.ReplicaOn(d, r.id(i)) == nil {
-			to = r.id(i)
-		}
-	}
 	r.until(ctx, "the move is ordered", func() bool {
+		d := locate() // placement may have moved a replica by itself
+		for i := range r.nodes {
+			if wire.ReplicaOn(d, r.id(i)) == nil {
+				to = r.id(i)
+			}
+		}
 		_, err := operator.MoveTablet(ctx, &pb.MoveTabletRequest{
 			TabletId: d.TabletId, FromNode: d.Replicas[0].NodeId, ToNode: to,
 		})
