@@ -131,9 +131,11 @@ func TestOpensBesideLostTablets(t *testing.T) {
 		percolator.Column{Table: "watched", Name: "d"}
 	other := percolator.Column{Table: "other", Name: "c"}
 	w := &watchAll{columns: []percolator.Column{known}, rows: make(chan string, 64)}
+	var addrs []string // of the other node, whose port is another after its restart
 	r := newRig(t, 2, func(_ int, c *node.Config) {
 		c.Replicas, c.Placement.Busy, c.Placement.Rest, c.Observers = 1, 50*time.Millisecond,
 			time.Hour, w.register
+		c.Join = append(c.Join, addrs...)
 	})
 	rows := []string{"b", "c", "d", "e", "f"}
 	if err := r.nodes[0].DB().CreateTable(ctx,
@@ -170,6 +172,7 @@ func TestOpensBesideLostTablets(t *testing.T) {
 		t.Errorf("a row of a lost tablet: %v", err)
 	}
 
+	addrs = []string{n.Addr()}
 	r.start(1 - holder)
 	comesTrue(ctx, t, "everything is registered", func() bool {
 		return n.Status().Registering == ""
