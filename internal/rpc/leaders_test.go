@@ -168,11 +168,17 @@ func TestDirectForeign(t *testing.T) {
 			}
 		}
 	}
-	n.client.leaders.mu.Lock()
-	n.client.leaders.closed = true
-	n.client.leaders.mu.Unlock()
-	n.client.leaders.running.Wait()
-	if n.client.leader(2) != nil || n.leader.operations() != 0 || n.dials.Load() != 2 {
-		t.Errorf("%d operations went to another cluster; %d connections", n.leader.operations(), n.dials.Load())
+	refused := make(chan struct{})
+	go func() {
+		n.client.leaders.running.Wait()
+		close(refused)
+	}()
+	select {
+	case <-refused:
+	case <-time.After(10 * time.Second): // a connection that is used does not end
+		t.Error("FOREIGN: a connection to another cluster is used")
+	}
+	if n.leader.operations() != 0 || n.dials.Load() != 2 {
+		t.Errorf("FOREIGN: %d operations went to another cluster; %d connections", n.leader.operations(), n.dials.Load())
 	}
 }

@@ -359,6 +359,8 @@ var properties = []property{
 		assertion: "REVOKED-ACTS: .*"},
 	{tag: "client_unbounded", pkg: "cluster/meta", test: "^TestClientBounds$",
 		assertion: "BOUNDS: .*<nil>"},
+	{tag: "direct_foreign", pkg: "internal/rpc", test: "^TestDirectForeign$",
+		assertion: "FOREIGN: .*"},
 	{tag: "client_rate_ignored", pkg: "internal/rpc", test: "^TestRates$",
 		assertion: "RATE: .*<nil>"},
 	{tag: "client_rate_bounds_ends", pkg: "internal/rpc", test: "^TestRates$",
