@@ -103,8 +103,8 @@ release: ## dist/: static binaries for PLATFORMS, bills of materials, checksums
 release-check: ## build the same sources in two directories and compare the static binaries
 	GO='$(GO)' VERSION='$(RELEASE)' ./scripts/release --check
 
-# Not part of check: it compiles kustomize, Kubernetes' types and BuildKit for files that seldom change.
-deploy-check: ## parse the files of deploy/ with the libraries of kustomize, Kubernetes and BuildKit
+# Not part of check: it compiles kustomize, Helm, Kubernetes' types and BuildKit for files that seldom change.
+deploy-check: ## parse the files of deploy/ with the libraries of kustomize, Helm, Kubernetes and BuildKit
 	cd deploy/check && $(GO) test -count=1 -v .
 
 vet:

@@ -1,5 +1,5 @@
-// Package check reads the files of deploy/ with the libraries of those who will: kustomize
-// and Kubernetes' own types, the library of docker compose, BuildKit's linter, systemd. It is
+// Package check reads the files of deploy/ with the libraries of those who will: kustomize,
+// Helm and Kubernetes' own types, the library of docker compose, BuildKit's linter, systemd. It is
 // a module of its own, so that the product does not depend on them.
 package check
 
@@ -24,15 +24,22 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-func TestKubernetes(t *testing.T) {
+// manifests are the objects of deploy/kubernetes.
+type manifests struct {
+	set      appsv1.StatefulSet
+	budget   policyv1.PodDisruptionBudget
+	services map[string]corev1.Service
+}
+
+// kustomized decodes what kustomize makes of deploy/kubernetes, refusing unknown fields.
+func kustomized(t *testing.T) manifests {
+	t.Helper()
 	resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).
 		Run(filesys.MakeFsOnDisk(), "../kubernetes")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var set appsv1.StatefulSet
-	var budget policyv1.PodDisruptionBudget
-	services := map[string]corev1.Service{}
+	out := manifests{services: map[string]corev1.Service{}}
 	for _, r := range resources.Resources() {
 		text, err := r.AsYAML()
 		if err != nil {
@@ -42,22 +49,28 @@ func TestKubernetes(t *testing.T) {
 		var service corev1.Service
 		switch r.GetKind() {
 		case "StatefulSet":
-			into = &set
+			into = &out.set
 		case "PodDisruptionBudget":
-			into = &budget
+			into = &out.budget
 		case "Service":
 			into = &service
 		default:
 			t.Errorf("a %s is not expected", r.GetKind())
 			continue
 		}
-		if err := yaml.UnmarshalStrict(text, into); err != nil { // refuses unknown fields
+		if err := yaml.UnmarshalStrict(text, into); err != nil {
 			t.Errorf("%s %s: %v", r.GetKind(), r.GetName(), err)
 		}
 		if service.Name != "" {
-			services[service.Name] = service
+			out.services[service.Name] = service
 		}
 	}
+	return out
+}
+
+func TestKubernetes(t *testing.T) {
+	base := kustomized(t)
+	set, budget, services := base.set, base.budget, base.services
 	pod := set.Spec.Template
 	for name, selector := range map[string]map[string]string{
 		"statefulset": set.Spec.Selector.MatchLabels, "budget": budget.Spec.Selector.MatchLabels,
