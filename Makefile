@@ -89,6 +89,7 @@ demo: build ## one node with the web index loaded, and a summary; with ARGS=--ex
 
 generate: ## Go code from the .proto files; references of metrics, commands and errors from the code
 	$(GO) tool -modfile=tools/go.mod buf generate
+	$(GO) tool -modfile=tools/go.mod buf generate --template buf.gen.gateway.yaml
 	UPDATE=1 $(GO) test -count=1 -run '^TestReferenceOf' ./node/telemetry ./internal/cli
 
 # Modules of their own, so that the main module does not have their dependencies.

@@ -3,6 +3,7 @@ module github.com/percolator-go/percolator
 go 1.26.8
 
 require (
+	connectrpc.com/connect v1.20.0
 	github.com/KimMachineGun/automemlimit v1.0.1
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/asynkron/protoactor-go v0.0.0-20260118094027-288962e52f3f

@@ -24,11 +24,14 @@ type layer struct {
 const (
 	root = "."
 	pb   = "api/percolator/v1"
+	// gatewayPB is the API of the gateway.
+	gatewayPB = "api/gateway/v1"
 )
 
 // layers go from the bottom up. A package that none of them names fails the test.
 var layers = []layer{
 	{of: pb},
+	{of: gatewayPB},
 	{of: "internal/sicheck"},
 	{of: "internal/broken/..."},
 	{of: "internal/version"},
