@@ -37,7 +37,7 @@ RACE_SKIP_OTHER := BadLines|ForgettingMakesRoom|NothingCommandsTheTerminal
 RACE_SKIP       ?= ^Test($(RACE_SKIP_NODE)|$(RACE_SKIP_STORE)|$(RACE_SKIP_LOG)|$(RACE_SKIP_RPC)|$(RACE_SKIP_ACTOR)|$(RACE_SKIP_OTHER))$$
 
 .DEFAULT_GOAL := build
-.PHONY: help build check test race bench bench-peers bench-cluster bench-etcd bench-backup backup-kill bench-start pauses demo generate lint vet fuzz broken corpus webindex-kill webindex-torture supplychain-kill history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long random modules memory device release release-check deploy-check upgrade
+.PHONY: help build check test race bench bench-peers bench-cluster bench-hops bench-etcd bench-backup backup-kill bench-start pauses demo generate lint vet fuzz broken corpus webindex-kill webindex-torture supplychain-kill history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long random modules memory device release release-check deploy-check upgrade
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ bench-etcd: build ## one and 64 callers on three processes, beside three of etcd
 
 bench-cluster: build ## transactions on three processes; ARGS='-builds base,bin' compares builds in turns
 	$(GO) run ./bench/cluster $(ARGS)
+
+bench-hops: build ## where one caller's time goes on three processes, hop by hop; ARGS='-builds base,bin -only get'
+	$(GO) run ./bench/cluster -hops $(ARGS)
 
 pauses: build ## longest transaction of 32 callers while tablets split, merge and move, and while a disk fills; fails above 2 s; ARGS='-sync-delay 5ms'; needs root
 	$(GO) run ./bench/pauses $(ARGS)

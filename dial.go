@@ -66,16 +66,17 @@ func Dial(ctx context.Context, addrs []string, cfg ClientConfig) (*DB, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
+	tracer := tracing.New(cfg.TracerProvider)
 	transport, err := rpc.Dial(ctx, addrs, rpc.ClientConfig{
 		Insecure: cfg.Insecure, CertFile: cfg.CertFile, KeyFile: cfg.KeyFile, CAFile: cfg.CAFile,
 		TLS:   cfg.TLS,
-		Batch: rpc.BatchConfig(cfg.Batch), Logger: cfg.Logger, Proxy: cfg.Proxy,
+		Batch: rpc.BatchConfig(cfg.Batch), Logger: cfg.Logger, Proxy: cfg.Proxy, Tracer: tracer,
 	})
 	if err != nil {
 		return nil, err
 	}
 	db := newDB(txn.NewClient(transport, txn.Config{
-		LockTTL: cfg.LockTTL, Logger: cfg.Logger, Tracer: tracing.New(cfg.TracerProvider),
+		LockTTL: cfg.LockTTL, Logger: cfg.Logger, Tracer: tracer,
 	}))
 	db.owned = true
 	return db, nil

@@ -15,6 +15,7 @@ import (
 	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/tracing"
 )
 
 // localOracle owns this node's oracle, which issues timestamps while this node leads meta, and the
@@ -26,6 +27,7 @@ type localOracle struct {
 	router    *route.Router
 	peerNodes *cluster.PeerNodes
 	clock     func() time.Time
+	tracer    *tracing.Tracer // nil: no tracing
 
 	running atomic.Pointer[oracle.Oracle] // nil: it does not run
 	judge   *oracle.Judge
@@ -49,6 +51,7 @@ func (l *localOracle) start(life context.Context, system *actor.ActorSystem,
 	// The oracle confirms its leadership through Mark and Confirmed below.
 	o, err := oracle.Spawn(system, l, oracle.Config{
 		Batch: actorkit.BatchConfig(cfg.Batch.Oracle), Clock: clock, Logger: cfg.Logger, Dispatcher: turns,
+		Tracer: l.tracer,
 		Judge:  l.judge.Judge,
 		Voters: func() int { return len(l.otherVoters()) },
 	})

@@ -268,7 +268,7 @@ const metaAttempt = 10 * time.Second
 func (n *Node) openTablets() {
 	self := n.identity.NodeID
 	n.peerNodes = cluster.NewPeerNodes(self)
-	n.oracle = &localOracle{self: self, router: n.router, peerNodes: n.peerNodes, clock: n.now}
+	n.oracle = &localOracle{self: self, router: n.router, peerNodes: n.peerNodes, clock: n.now, tracer: n.tracing.tracer}
 	n.tablets = &tablets{
 		cfg: n.cfg, node: self, store: n.store, system: n.system, turns: n.turns, router: n.router,
 		peerNodes: n.peerNodes,

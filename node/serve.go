@@ -112,7 +112,7 @@ func (n *Node) serve(ctx context.Context) error {
 		s, cfg := n.servers, rpc.ServerConfig{
 			Logger: n.cfg.Logger, Latest: n.latest, Admin: n.transport.admin, Register: n.joining.register,
 			Policy: n.policy.LastRead, LegacyCerts: n.certs.clients, Clients: &n.clients,
-			Resolve: n.client.ResolveAt, LeaderOf: n.leaderOf,
+			Resolve: n.client.ResolveAt, LeaderOf: n.leaderOf, Tracer: n.tracing.tracer,
 		}
 		// Without certificates the server uses plain text for clients and nodes.
 		if n.joining.files != nil {

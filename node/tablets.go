@@ -230,12 +230,12 @@ var errFewTimestamps = errors.New("node: the oracle returned fewer timestamps th
 
 // Timestamps implements tablet.Host. The requests bypass the oracle's queue limit: most are for
 // one-phase commits, whose cells are already reserved.
-func (t *tablets) Timestamps(n int, then func(mvcc.Timestamp, error)) {
+func (t *tablets) Timestamps(n int, traced *tracing.Span, then func(mvcc.Timestamp, error)) {
 	ask := func() {
 		t.asking.Go(func() {
 			ctx, cancel := context.WithTimeout(t.life, stampTimeout)
 			defer cancel()
-			first, got, err := t.oracles.Ask(ctx, n, true)
+			first, got, err := t.oracles.Ask(traced.In(ctx), n, true)
 			// The tablet needs all n.
 			if err == nil && got < n {
 				err = errFewTimestamps

@@ -133,7 +133,15 @@ func TestOneTrace(t *testing.T) {
 		client.all(ctx, t, name, 1)
 	}
 	spans.all(ctx, t, "percolator.serve", 1)
-	spans.all(ctx, t, "percolator.apply", 2) // of the client, and of the run on another node
+	applied := spans.all(ctx, t, "percolator.apply", 2) // of the client, and of the run on another node
+	for _, event := range []string{"oracle", "timestamp", "proposed", "synced", "committed", "applied"} {
+		if !slices.ContainsFunc(applied[0].Events, func(e trace.Event) bool { return e.Name == event }) {
+			t.Errorf("no event %q of a commit: %v", event, applied[0].Events)
+		}
+	}
+	spans.all(ctx, t, "percolator.request", 2)
+	spans.all(ctx, t, "percolator.timestamps", 1)
+	client.all(ctx, t, "percolator.send", 2)
 	for _, s := range append(client.GetSpans(), spans.GetSpans()...) {
 		if s.SpanContext.TraceID() != root.SpanContext.TraceID() {
 			t.Errorf("%s belongs to another trace: %v", s.Name, s)

@@ -14,6 +14,7 @@ import (
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/metrics"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/tracing"
 )
 
 // This file has the actor. It owns the open batch and what waits for it; the memory is
@@ -59,6 +60,7 @@ type Config struct {
 	Voters func() int
 	// Dispatcher runs the actor's turns. If it is nil the library's default does.
 	Dispatcher *actorkit.Dispatcher
+	Tracer     *tracing.Tracer // nil: no tracing
 }
 
 // Oracle is the running actor.
@@ -256,6 +258,7 @@ func (r *receiver) onCall(c actor.Context, call *Call) {
 		return
 	}
 	r.waiting += uint64(call.Req.GetCount())
+	call.Span = r.cfg.Tracer.Below(call.Req.GetTrace(), "percolator.timestamps")
 	if r.batch.Add(c, call, 8) {
 		r.next()
 	}
@@ -336,6 +339,7 @@ func (r *receiver) freeze() {
 func (r *receiver) serve(m *confirmed) {
 	total := mvcc.Timestamp(0)
 	for _, call := range r.closed.calls {
+		call.Span.Event("confirmed")
 		total += mvcc.Timestamp(call.Req.GetCount())
 	}
 	first, raiseTo, err := r.take(m, total)

@@ -215,7 +215,7 @@ func (t *Tablet) finish(p *proposal) (dirty []mvcc.Cell) {
 	dirty = t.memory.VisibleLocks(p.muts)
 	// The callers run concurrently with the rest of this turn; what they send next is handled
 	// after it.
-	p.served(t.cfg.Traces)
+	p.mark("applied")
 	p.deliver()
 	t.cfg.Metrics.Writes.Since(p.began)
 	t.memory.Visible(p.number, p.muts, p.notes)

@@ -57,7 +57,7 @@ func (f *firstReads) stamp(host Host, self *mailbox) []*Call {
 	}
 	m := &timestampsGranted{calls: calls}
 	f.asked = true
-	host.Timestamps(len(m.calls), func(first mvcc.Timestamp, err error) {
+	host.Timestamps(len(m.calls), mark(calls, "oracle"), func(first mvcc.Timestamp, err error) {
 		m.first, m.err = first, err
 		self.send(m)
 	})
@@ -77,6 +77,7 @@ func gather(batch *actorkit.Batcher[*Call], call *Call) {
 func noteTimestamps(calls []*Call, first mvcc.Timestamp) {
 	for i, call := range calls {
 		call.Note = uint64(first) + uint64(i)
+		call.Span.Event("timestamp")
 	}
 }
 

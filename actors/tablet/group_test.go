@@ -21,6 +21,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/tracing"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
 )
@@ -379,11 +380,13 @@ const (
 	dismiss    = pb.ReplicaChange_KIND_REMOVE
 )
 
-func (m *member) Timestamps(n int, then func(mvcc.Timestamp, error)) { then(m.g.take(n), nil) }
-func (m *member) TimestampsNow(int) (mvcc.Timestamp, bool)           { return 0, false }
-func (m *member) Hint([]mvcc.Cell)                                   {}
-func (m *member) Leading(*pb.TabletDescriptor)                       {}
-func (m *member) Following(uint64, uint64)                           {}
+func (m *member) Timestamps(n int, _ *tracing.Span, then func(mvcc.Timestamp, error)) {
+	then(m.g.take(n), nil)
+}
+func (m *member) TimestampsNow(int) (mvcc.Timestamp, bool) { return 0, false }
+func (m *member) Hint([]mvcc.Cell)                         {}
+func (m *member) Leading(*pb.TabletDescriptor)             {}
+func (m *member) Following(uint64, uint64)                 {}
 func (m *member) Failed(id uint64, err error) {
 	m.g.tb.Errorf("tablet %d on node %d: %v", id, m.id, err)
 }

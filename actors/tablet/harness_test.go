@@ -16,6 +16,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/tracing"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
 )
@@ -47,7 +48,7 @@ type rig struct {
 	alone    SoleVoter // what meta says
 }
 
-func (r *rig) Timestamps(n int, then func(mvcc.Timestamp, error)) {
+func (r *rig) Timestamps(n int, _ *tracing.Span, then func(mvcc.Timestamp, error)) {
 	r.mu.Lock()
 	f := r.timestamps
 	r.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/tracing"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -13,8 +14,8 @@ import (
 // and must not block.
 type Host interface {
 	// Timestamps requests n timestamps, first to first+n-1, from the oracle. It calls then
-	// once, on any goroutine.
-	Timestamps(n int, then func(first mvcc.Timestamp, err error))
+	// once, on any goroutine. traced is the span that asks, or nil.
+	Timestamps(n int, traced *tracing.Span, then func(first mvcc.Timestamp, err error))
 	// TimestampsNow is like Timestamps but never waits. ok is false if the oracle cannot
 	// answer without a message.
 	TimestampsNow(n int) (first mvcc.Timestamp, ok bool)

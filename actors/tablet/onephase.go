@@ -1,12 +1,14 @@
 package tablet
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/percolator-go/percolator/actors/tablet/memory"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/evaluate"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/tracing"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -155,10 +157,12 @@ func (r *reservations) overdue(now time.Time) (overdue []*onePhase, waiting bool
 // ask requests one timestamp per one-phase commit from the oracle, and limits the wait to
 // until.
 func (r *reservations) ask(waiting []*onePhase, host Host, self *mailbox, until time.Time) {
+	var traced *tracing.Span
 	for _, o := range waiting {
 		o.until = until
+		traced = cmp.Or(mark(o.calls, "oracle"), traced)
 	}
-	host.Timestamps(len(waiting), func(first mvcc.Timestamp, err error) {
+	host.Timestamps(len(waiting), traced, func(first mvcc.Timestamp, err error) {
 		self.send(&commitStamped{waiting: waiting, first: first, err: err})
 	})
 }
@@ -214,6 +218,7 @@ func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
 		e.reservations.put(o) // readers below it no longer have to wait
 	}
 	o.proposed = true
+	mark(o.calls, "timestamp")
 	e.proposal.trace(e.cfg.Traces, o.calls[0].Req, muts)
 	e.proposal.holds = append(e.proposal.holds, o)
 	for _, call := range o.calls {

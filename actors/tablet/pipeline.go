@@ -16,6 +16,7 @@ type pipeline struct {
 	number   uint64      // of the last proposal
 	held     []*Call     // mutations that wait for room
 	taken    int         // number of calls in the last batch taken
+	durable  uint64      // number of the last proposal that is in this replica's log
 }
 
 // free reports whether another batch of mutations may be evaluated. A proposal that is being
@@ -65,8 +66,19 @@ func (p *pipeline) match(a *applied, term uint64) *wire.Command {
 		return nil
 	}
 	a.proposal = p.next()
+	a.proposal.mark("committed")
 	p.matched++
 	return a.proposal.command
+}
+
+// synced marks the proposals up to a number: this replica's log has them.
+func (p *pipeline) synced(number uint64) {
+	for _, q := range p.inflight {
+		if q.number > p.durable && q.number <= number {
+			q.mark("synced")
+		}
+	}
+	p.durable = max(p.durable, number)
 }
 
 // visible removes the first proposal in flight and returns true if it is q. If q was lost

@@ -172,15 +172,29 @@ func (p *proposal) trace(traces *tracing.Book, req *pb.TabletRequest, muts []mvc
 	p.command.Traces = append(p.command.Traces, traces.Traces(req, muts)...)
 }
 
-// served records the spans of the proposal's operations, whose effects are visible now.
-func (p *proposal) served(traces *tracing.Book) {
-	if traces == nil {
-		return
+// spanOf returns the name of the span of an operation in its tablet.
+func spanOf(op *wire.Operation) string {
+	if op.Reads() {
+		return "percolator.serve"
 	}
+	return "percolator.apply"
+}
+
+// mark adds an event to the spans of the traced calls, and returns one of them, or nil.
+func mark(calls []*Call, event string) (traced *tracing.Span) {
+	for _, call := range calls {
+		if call.Span != nil {
+			call.Span.Event(event)
+			traced = call.Span
+		}
+	}
+	return traced
+}
+
+// mark adds an event to the spans of the traced calls that the proposal will answer.
+func (p *proposal) mark(event string) {
 	for i := range p.replies {
-		s := traces.Served(p.replies[i].call.Req, "percolator.apply", p.began)
-		s.Number("percolator.batch", uint64(len(p.replies)))
-		s.End()
+		p.replies[i].call.Span.Event(event)
 	}
 }
 
@@ -228,6 +242,11 @@ func (o *proposer) propose(p *proposal) bool {
 	}
 	o.group.Wake()
 	p.began = time.Now()
+	for i := range p.replies {
+		span := p.replies[i].call.Span
+		span.Event("proposed")
+		span.Number("percolator.batch", uint64(len(p.replies)))
+	}
 	o.cfg.Metrics.Entries.Observe(len(p.replies))
 	o.counters.proposals++
 	o.pipeline.inflight = append(o.pipeline.inflight, p)

@@ -22,6 +22,7 @@ import (
 // err, never will be.
 type appended struct {
 	responses []*raftpb.Message
+	proposed  uint64 // number of the last proposal before the write
 	err       error
 }
 
@@ -204,7 +205,7 @@ func (t *Tablet) onSnapshotSent(m *snapshotSent) {
 // append sends the entries and HardState to the log actor. The responses, which acknowledge
 // the write to Raft, are stepped once it is synced.
 func (t *Tablet) append(a *group.Append) {
-	m := &appended{responses: a.Done}
+	m := &appended{responses: a.Done, proposed: t.pipeline.number}
 	t.logs.Send(&writers.Write{
 		Append: &writers.Append{
 			Tablet: t.id, Entries: a.Entries, Hard: a.HardState, Truncate: a.Truncate,
@@ -220,6 +221,7 @@ func (t *Tablet) append(a *group.Append) {
 // onAppended notifies the group that a write to the log is synced.
 func (t *Tablet) onAppended(m *appended) {
 	if m.err == nil {
+		t.pipeline.synced(m.proposed)
 		m.err = t.group.Appended(m.responses)
 	}
 	if m.err != nil {

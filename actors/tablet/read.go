@@ -77,6 +77,7 @@ func (r *readStages) dispatch() {
 				call.Reply(markResponse(p.group.Term(), p.mark))
 				continue
 			}
+			call.Span.Event("read index")
 			rest = append(rest, call)
 		}
 		r.queue.Add(rest, p.descriptor.Epoch)
@@ -144,7 +145,7 @@ func (r *readStages) prepareShown(calls []*Call) {
 		return
 	}
 	m := &tookTime{term: p.group.Term()}
-	p.host.Timestamps(1, func(first mvcc.Timestamp, err error) {
+	p.host.Timestamps(1, nil, func(first mvcc.Timestamp, err error) {
 		if err == nil {
 			m.now = first
 			r.Send(m)

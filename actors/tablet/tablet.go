@@ -217,6 +217,9 @@ var errStopping = errors.New("tablet: stopping")
 // under way, whose end closes their batch.
 func (t *Tablet) onCall(c actor.Context, call *Call) {
 	op := wire.OperationOf(call.Req)
+	if len(call.Req.Trace) > 0 {
+		call.Span = t.cfg.Traces.Serve(call.Req, spanOf(op))
+	}
 	switch op.By {
 	case wire.ByReplica:
 		call.Reply(t.answerAtOnce(call.Req))

@@ -5,6 +5,7 @@
 //
 //	go run ./bench/cluster -builds bin                        three nodes, one-phase and two-phase
 //	go run ./bench/cluster -builds base,bin -rounds 4         in turns; ratios are to the first
+//	go run ./bench/cluster -builds base,bin -hops             where one caller's time goes, by traces
 //
 // A build is a folder with the binary percolator. Clients are in this process, and the same
 // for all builds.
@@ -27,6 +28,7 @@ import (
 	"github.com/percolator-go/percolator/bench/turns"
 	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/rpc"
+	"github.com/percolator-go/percolator/internal/tracing"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/test/cluster"
 )
@@ -36,6 +38,7 @@ type options struct {
 	callers   int
 	duration  time.Duration
 	elsewhere bool
+	apart     bool // another node than the other tablets' leads meta, and so runs the oracle
 }
 
 // workload is the transaction that callers repeat: it writes fresh cells, reads a cell and writes
@@ -68,6 +71,7 @@ func run(ctx context.Context) error {
 	flag.IntVar(&o.callers, "callers", 64, "number of concurrent callers")
 	flag.DurationVar(&o.duration, "duration", 5*time.Second, "duration of each measurement")
 	flag.BoolVar(&o.elsewhere, "elsewhere", false, "connect the clients to a node that leads no tablet")
+	hops := flag.Bool("hops", false, "print the median time of each hop of one caller's transactions, by traces")
 	flag.Parse()
 	if flag.NArg() > 0 || o.nodes < 1 || o.callers < 1 || o.duration <= 0 {
 		return errors.New("-nodes, -callers and -duration must be positive, and no arguments are accepted")
@@ -82,6 +86,9 @@ func run(ctx context.Context) error {
 			chosen, plan.Workloads = append(chosen, w), append(plan.Workloads, w.name)
 		}
 	}
+	if *hops {
+		return printHops(ctx, o, chosen, folders, names)
+	}
 	plan.Variants = names
 	plan.Measure = func(ctx context.Context, w, build int) ([]float64, error) {
 		f, err := measure(ctx, o, chosen[w], filepath.Join(folders[build], "percolator"))
@@ -91,41 +98,72 @@ func run(ctx context.Context) error {
 }
 
 func measure(ctx context.Context, o options, w workload, binary string) (f turns.Figure, err error) {
-	err = turns.WithCluster(ctx, cluster.Config{Nodes: o.nodes, Binary: binary},
-		func(c *cluster.Cluster, _ string) (err error) {
-			leader, first := c.Addrs()[0], 0
-			if o.elsewhere {
-				first = o.nodes - 1
-			}
-			transport, err := rpc.Dial(ctx, c.Addrs()[first:first+1], rpc.ClientConfig{Insecure: true})
-			if err != nil {
-				return err
-			}
-			client := txn.NewClient(transport, txn.Config{TwoPhaseOnly: w.twoPhase})
-			defer func() { err = errors.Join(err, client.Close()) }()
-			db := handle.NewDB(client)
-			if err := db.CreateTable(ctx, percolator.TableSpec{Name: column.Table}); err != nil {
-				return err
-			}
-			if err := settle(ctx, binary, leader, o.nodes); err != nil {
-				return err
-			}
-			f, err = repeat(ctx, db, o, w)
+	return f, onCluster(ctx, o, cluster.Config{Binary: binary}, func(c *cluster.Cluster) (err error) {
+		first := 0
+		if o.elsewhere {
+			first = o.nodes - 1
+		}
+		db, closeDB, err := dial(ctx, c.Addrs()[first], w, nil)
+		if err != nil {
 			return err
-		})
-	return f, err
+		}
+		defer func() { err = errors.Join(err, closeDB()) }()
+		f, err = repeat(ctx, db, o, w)
+		return err
+	})
+}
+
+// onCluster calls f with a new cluster that has the table, all replicas, and the leaders that the
+// options want.
+func onCluster(ctx context.Context, o options, cfg cluster.Config, f func(c *cluster.Cluster) error) error {
+	cfg.Nodes = o.nodes
+	return turns.WithCluster(ctx, cfg, func(c *cluster.Cluster, _ string) (err error) {
+		db, err := c.Dial(ctx)
+		if err != nil {
+			return err
+		}
+		err = db.CreateTable(ctx, percolator.TableSpec{Name: column.Table})
+		if err = errors.Join(err, db.Close()); err != nil {
+			return err
+		}
+		meta := c.Addrs()[0]
+		if o.apart {
+			meta = c.Addrs()[o.nodes-1]
+		}
+		if err := settle(ctx, cfg.Binary, c.Addrs()[0], meta, o.nodes); err != nil {
+			return err
+		}
+		return f(c)
+	})
+}
+
+// dial returns a client of the node at addr, and its end.
+func dial(ctx context.Context, addr string, w workload, tracer *tracing.Tracer) (*percolator.DB, func() error, error) {
+	transport, err := rpc.Dial(ctx, []string{addr}, rpc.ClientConfig{Insecure: true, Tracer: tracer})
+	if err != nil {
+		return nil, nil, err
+	}
+	client := txn.NewClient(transport, txn.Config{TwoPhaseOnly: w.twoPhase, Tracer: tracer})
+	return handle.NewDB(client), client.Close, nil
 }
 
 // settleTimeout bounds the wait for all replicas of the tablets.
 const settleTimeout = time.Minute
 
-// settle waits until every tablet has a replica on each node, and moves all leaderships to the
-// node at addr, to which the clients connect: the placement of leaders changes rates by a factor
-// of two. It uses the build's own command line.
-func settle(ctx context.Context, binary, addr string, nodes int) error {
+// metaTablet is the tablet whose leader runs the oracle.
+const metaTablet = 1
+
+// settle waits until every tablet has a replica on each node, and moves the leadership of the meta
+// tablet to the node at meta and all others to that at addr: the placement of leaders changes rates
+// by a factor of two. It uses the build's own command line.
+func settle(ctx context.Context, binary, addr, meta string, nodes int) error {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	self, err := nodeAt(ctx, binary, addr)
+	others, err := nodeAt(ctx, binary, addr, addr)
+	if err != nil {
+		return err
+	}
+	metas, err := nodeAt(ctx, binary, addr, meta)
 	if err != nil {
 		return err
 	}
@@ -144,13 +182,17 @@ func settle(ctx context.Context, binary, addr string, nodes int) error {
 			if err := lines.Decode(&t); err != nil {
 				return err
 			}
-			if len(t.Nodes) < nodes || t.Leader != self {
+			leader, to := others, addr
+			if t.ID == metaTablet {
+				leader, to = metas, meta
+			}
+			if len(t.Nodes) < nodes || t.Leader != leader {
 				settled = false
 			}
-			if len(t.Nodes) == nodes && t.Leader != self {
+			if len(t.Nodes) == nodes && t.Leader != leader {
 				// A move that is already in progress is refused, which is harmless.
 				_ = exec.CommandContext(ctx, binary, "tablet", "move", fmt.Sprint(t.ID), "--leader",
-					"--to", addr, "--addr", addr).Run()
+					"--to", to, "--addr", addr).Run()
 			}
 		}
 		if settled {
@@ -158,14 +200,14 @@ func settle(ctx context.Context, binary, addr string, nodes int) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the tablets lack replicas, or are not led by the clients' node: %s", out)
+			return fmt.Errorf("the tablets lack replicas, or are led elsewhere: %s", out)
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
 }
 
-// nodeAt returns the id of the node that serves at addr.
-func nodeAt(ctx context.Context, binary, addr string) (uint64, error) {
+// nodeAt returns the id of the node that serves at of, as the node at addr knows it.
+func nodeAt(ctx context.Context, binary, addr, of string) (uint64, error) {
 	out, err := exec.CommandContext(ctx, binary, "node", "ls", "-o", "json", "--addr", addr).Output()
 	if err != nil {
 		return 0, err
@@ -178,11 +220,11 @@ func nodeAt(ctx context.Context, binary, addr string) (uint64, error) {
 		if err := lines.Decode(&n); err != nil {
 			return 0, err
 		}
-		if n.Listen == addr {
+		if n.Listen == of {
 			return n.ID, nil
 		}
 	}
-	return 0, fmt.Errorf("node ls does not show %s", addr)
+	return 0, fmt.Errorf("node ls does not show %s", of)
 }
 
 // repeat makes the callers run transactions for the duration. Each caller has its own rows, so that

@@ -12,6 +12,7 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/tracing"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -80,12 +81,13 @@ func (o *Oracles) Ask(ctx context.Context, count int,
 		return first, count, nil
 	}
 	f := &forward{Carrier: o.carrier, d: metaTablet}
+	req := &pb.TimestampsRequest{Count: uint32(count), Trace: tracing.Sent(ctx)}
 	err = errNoOracle
 	// If no leader is known, this node's own oracle may know more than the map.
 	for node := cmp.Or(f.next(), f.self); node != 0 && ctx.Err() == nil; node = f.next() {
 		f.tried = append(f.tried, node)
 		var r *pb.TimestampsResponse
-		r, err = o.askNode(ctx, node, &pb.TimestampsRequest{Count: uint32(count)}, bypass)
+		r, err = o.askNode(ctx, node, req, bypass)
 		var away *NotLeader
 		switch {
 		case err == nil:

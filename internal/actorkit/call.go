@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/percolator-go/percolator/internal/tracing"
 )
 
 // Errors of Ask and Tell. A request that failed with ErrOverloaded, or with ErrStopped from
@@ -37,6 +39,8 @@ type Call[Q, A any] struct {
 	Bypass bool
 	// Note is for the actor's own use. Senders leave it 0.
 	Note uint64
+	// Span is the actor's span of a traced call, which the answer ends; nil for all others.
+	Span *tracing.Span
 
 	answered atomic.Bool
 	bytes    int64           // counted in port.bytes
@@ -55,6 +59,7 @@ func (c *Call[Q, A]) finish(r Result[A]) {
 	if !c.answered.CompareAndSwap(false, true) {
 		return
 	}
+	c.Span.End()
 	if c.port != nil && !c.Bypass {
 		c.port.queued.Add(-1)
 		c.port.bytes.Add(-c.bytes)

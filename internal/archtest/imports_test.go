@@ -39,7 +39,7 @@ var layers = []layer{
 	{of: "internal/leaktest"},
 	{of: "tuple"},
 	{of: "internal/metrics"},
-	{of: "internal/actorkit", may: []string{"internal/metrics"}},
+	{of: "internal/actorkit", may: []string{"internal/metrics", "internal/tracing"}},
 	{of: "internal/notify/...", may: []string{pb, "internal/mvcc", "internal/wire"}},
 	{of: "internal/mvcc"},
 	{of: "internal/mvcc/mvcctest", may: []string{"internal/mvcc"}},
@@ -64,8 +64,8 @@ var layers = []layer{
 	{of: "internal/memory"},
 	{of: "internal/rpc", may: []string{
 		"internal/coded",
-		pb, "internal/certs", "internal/connlimit", "internal/metrics", "internal/mvcc", "internal/txn",
-		"internal/wire",
+		pb, "internal/certs", "internal/connlimit", "internal/metrics", "internal/mvcc", "internal/tracing",
+		"internal/txn", "internal/wire",
 	}},
 	{of: "internal/handle/hook", may: []string{"internal/txn"}},
 	{of: root, may: []string{
@@ -126,8 +126,8 @@ var layers = []layer{
 		pb, "internal/mvcc", "internal/policy", "internal/txn", "internal/version", "internal/wire",
 	}},
 	{of: "cluster/route", may: []string{
-		pb, "cluster", "internal/actorkit", "internal/mvcc", "internal/txn", "internal/version",
-		"internal/wire",
+		pb, "cluster", "internal/actorkit", "internal/mvcc", "internal/tracing", "internal/txn",
+		"internal/version", "internal/wire",
 	}},
 	{of: "cluster/meta", may: []string{
 		pb, "cluster", "cluster/route", "internal/mvcc", "internal/policy", "internal/txn",

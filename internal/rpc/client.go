@@ -18,6 +18,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/tracing"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -246,7 +247,7 @@ const metaTablet = 1
 
 // Timestamps requests count timestamps from the oracle. It may return fewer.
 func (c *Client) Timestamps(ctx context.Context, count int) (mvcc.Timestamp, int, error) {
-	req := &pb.TimestampsRequest{Count: uint32(min(count, maxTimestamps))}
+	req := &pb.TimestampsRequest{Count: uint32(min(count, maxTimestamps)), Trace: tracing.Sent(ctx)}
 	if l := c.leader(metaTablet); l != nil {
 		attempt, cancel := context.WithTimeout(ctx, c.answerWithin)
 		resp, err := l.rpc.Timestamps(attempt, req)

@@ -15,6 +15,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/tracing"
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
@@ -101,6 +102,8 @@ type ClientConfig struct {
 	// AwaitStart retries addresses that refuse connections until DialTimeout, for nodes that
 	// are starting.
 	AwaitStart bool
+	// Tracer starts the spans of operations' messages; nil disables tracing.
+	Tracer *tracing.Tracer
 }
 
 // credentials checks the configuration and reads the certificate files.
@@ -143,6 +146,8 @@ type ServerConfig struct {
 	// LeaderOf returns the address for clients of the node that leads a tablet; "" if this node
 	// leads it, or no leader is known. Nil means clients are not told.
 	LeaderOf func(tablet uint64) string
+	// Tracer starts the spans of clients' operations; nil disables tracing.
+	Tracer *tracing.Tracer
 	// LegacyCerts records clients whose certificates have no role; nil means they are only logged.
 	LegacyCerts *LegacyCerts
 	// Clients lists the server's connections and limits their rates; nil means a private one.

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/tracing"
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
@@ -32,6 +33,7 @@ type link struct {
 	sole   bool // there is no other address: retry a refused connection
 	cfg    BatchConfig
 	logger *slog.Logger
+	tracer *tracing.Tracer
 	ctx    context.Context
 	cancel context.CancelFunc
 	loop   sync.WaitGroup
@@ -63,6 +65,7 @@ type stream struct {
 type call struct {
 	id     uint64
 	req    *pb.TabletRequest
+	span   *tracing.Span // nil: not traced
 	state  atomic.Int32
 	answer chan callAnswer // capacity 1
 }
@@ -83,7 +86,7 @@ type callAnswer struct {
 func newLink(conn *grpc.ClientConn, addr string, sole bool, cfg ClientConfig) *link {
 	l := &link{
 		conn: conn, rpc: pb.NewPercolatorClient(conn), addr: addr, sole: sole,
-		cfg: cfg.Batch.withDefaults(), logger: cfg.Logger,
+		cfg: cfg.Batch.withDefaults(), logger: cfg.Logger, tracer: cfg.Tracer,
 		wake: make(chan struct{}, 1),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
@@ -105,6 +108,8 @@ func (l *link) send(ctx context.Context, req *pb.TabletRequest) (resp *pb.Tablet
 	}
 	defer l.unanswered.Add(-1)
 	c := &call{id: l.nextID.Add(1), req: req, answer: make(chan callAnswer, 1)}
+	c.span = l.tracer.Operation(req, "percolator.send")
+	defer c.span.End()
 	l.mu.Lock()
 	// Check under the mutex, so that nothing is queued after the last drop.
 	if l.closed {
@@ -213,6 +218,7 @@ func (l *link) flush(s *stream) {
 			taken++
 			// Once added, the stream owns its outcome, whether Send succeeds or not.
 			if s.add(c) {
+				c.span.Event("sent")
 				batch.Operations = append(batch.Operations, &pb.Operation{Id: c.id, Request: c.req})
 			}
 		}
@@ -326,6 +332,7 @@ func (s *stream) dispatch(results *pb.OperationResults) {
 	for _, r := range results.Results {
 		if c := s.pending[r.GetId()]; c != nil && r.Response != nil {
 			delete(s.pending, r.Id)
+			c.span.Event("received")
 			c.answer <- callAnswer{resp: r.Response, leader: r.Leader}
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/tracing"
 )
 
 // operations is one client's stream on the server: a reader, up to MaxInFlight workers, and a
@@ -43,7 +44,8 @@ type operations struct {
 // task is an operation and its reserved memory.
 type task struct {
 	*pb.Operation
-	held, room int64 // bytes reserved; room is the part for the answer
+	held, room int64         // bytes reserved; room is the part for the answer
+	span       *tracing.Span // nil: not traced
 }
 
 // answered is an answer, its size in bytes, and the memory that its operation holds until the
@@ -127,7 +129,7 @@ func (o *operations) read() (failed error) {
 			}
 			room := o.firstRoom(op.Request)
 			n := operationMemory + int64(proto.Size(op.Request)) + room
-			t := task{op, min(n, o.conn.memory.most), room}
+			t := task{op, min(n, o.conn.memory.most), room, o.s.cfg.Tracer.Operation(op.Request, "percolator.request")}
 			if o.conn.memory.take(o.taking, t.held) != nil {
 				return nil
 			}

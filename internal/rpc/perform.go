@@ -31,10 +31,12 @@ const (
 // memory, the tablet refuses it, and perform repeats it with the memory it needs.
 func (o *operations) perform(t task) {
 	began, room := time.Now(), t.room
+	t.span.Event("worker")
 	policy, identity := o.s.policy(), o.who.boundedAs()
 	if e := o.s.cfg.Clients.rates.take(policy, identity, t.Request, began); e != nil {
 		o.conn.use.refused.Add(1)
 		resp, bytes := fit(&pb.TabletResponse{Error: e})
+		t.span.End()
 		o.answer(answered{&pb.OperationResult{Id: t.Id, Response: resp}, bytes, t.held})
 		return
 	}
@@ -59,6 +61,7 @@ func (o *operations) perform(t task) {
 	found := cellsIn(resp)
 	o.s.cfg.Clients.rates.answered(policy, identity, t.Request, found-1, began)
 	o.conn.use.done(max(cellsOf(t.Request), found), began)
+	t.span.End()
 	o.answer(answered{&pb.OperationResult{
 		Id: t.Id, Response: resp, Leader: o.s.leaderOf(t.Request.TabletId),
 	}, bytes, t.held})
@@ -92,7 +95,7 @@ func (o *operations) attempt(t task, room int64) (resp *pb.TabletResponse, bytes
 	}()
 	defer recovered(o.s.cfg.Logger, pb.Percolator_Operations_FullMethodName, &panicked)
 	r := t.Request // unchanged: the previous attempt's message may still be in flight
-	return fit(o.s.do(o.ctx, o.who, &pb.TabletRequest{
+	return fit(o.s.do(t.span.In(o.ctx), o.who, &pb.TabletRequest{
 		TabletId: r.TabletId, Epoch: r.Epoch, DeadlineMs: r.DeadlineMs,
 		MaxAnswerBytes: uint32(room), Op: r.Op, Trace: r.Trace,
 	}))

@@ -19,6 +19,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/connlimit"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/tracing"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -176,7 +177,7 @@ func (s *service) Timestamps(ctx context.Context,
 	// Limit the count, so that one client cannot exhaust the oracle's allocation; a client
 	// that needs more repeats the request.
 	count := max(1, min(int(req.Count), maxTimestamps))
-	first, n, err := s.transport.Timestamps(ctx, count)
+	first, n, err := s.transport.Timestamps(tracing.With(ctx, req.Trace), count)
 	if err != nil {
 		return nil, err
 	}

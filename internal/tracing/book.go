@@ -131,20 +131,13 @@ func (b *Book) Learn(entries []*pb.WalkEntry) {
 	}
 }
 
-// Served starts the span of an operation that a tablet has been serving since began; nil
-// unless its transaction is sampled.
-func (b *Book) Served(req *pb.TabletRequest, name string, began time.Time) *Span {
-	if b == nil || len(req.GetTrace()) == 0 {
+// Serve starts the span of an operation that a tablet begins to serve; nil unless its
+// transaction is sampled.
+func (b *Book) Serve(req *pb.TabletRequest, name string) *Span {
+	if b == nil {
 		return nil
 	}
-	of, ok := Parse(req.Trace)
-	if !ok {
-		return nil
-	}
-	s := b.Continue(of, name, began)
-	s.Text("percolator.operation", wire.OperationOf(req).Name)
-	s.Number("percolator.tablet", req.TabletId)
-	return s
+	return b.Operation(req, name)
 }
 
 // Run starts the span of an observer run for a change: a child of the span of the transaction

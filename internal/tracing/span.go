@@ -11,6 +11,9 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/time/rate"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // contextBytes is the length of a context on the wire: trace id and span id. Its presence
@@ -100,15 +103,56 @@ func (t *Tracer) Continue(parent Context, name string, began time.Time) *Span {
 	return sampled(t.tracer, span)
 }
 
+// Operation starts the span of one step of an operation on a tablet; nil unless its transaction is
+// sampled.
+func (t *Tracer) Operation(req *pb.TabletRequest, name string) *Span {
+	if t == nil || len(req.GetTrace()) == 0 {
+		return nil
+	}
+	s := t.Below(req.Trace, name)
+	s.Text("percolator.operation", wire.OperationOf(req).Name)
+	s.Number("percolator.tablet", req.TabletId)
+	return s
+}
+
+// Below starts a span below the one that sent encodes; nil if sent encodes none.
+func (t *Tracer) Below(sent []byte, name string) *Span {
+	of, ok := Parse(sent)
+	if t == nil || !ok {
+		return nil
+	}
+	return t.Continue(of, name, time.Now())
+}
+
+// With returns ctx with the span that sent encodes, or ctx if sent encodes none.
+func With(ctx context.Context, sent []byte) context.Context {
+	of, ok := Parse(sent)
+	if !ok {
+		return ctx
+	}
+	return trace.ContextWithRemoteSpanContext(ctx, of.span())
+}
+
+// Sent returns the encoding of the sampled span in ctx, or nil.
+func Sent(ctx context.Context) []byte {
+	at := trace.SpanContextFromContext(ctx)
+	if !at.IsSampled() {
+		return nil
+	}
+	return encode(at)
+}
+
+func encode(at trace.SpanContext) []byte {
+	id, of := at.SpanID(), at.TraceID()
+	return append(append(make([]byte, 0, contextBytes), of[:]...), id[:]...)
+}
+
 func sampled(tracer trace.Tracer, span trace.Span) *Span {
 	at := span.SpanContext()
 	if !at.IsSampled() || !span.IsRecording() {
 		return nil
 	}
-	s := &Span{tracer: tracer, span: span, sent: make([]byte, 0, contextBytes)}
-	id, of := at.SpanID(), at.TraceID()
-	s.sent = append(append(s.sent, of[:]...), id[:]...)
-	return s
+	return &Span{tracer: tracer, span: span, sent: encode(at)}
 }
 
 // Span is a sampled span. The methods of a nil Span, which is not sampled, do nothing.

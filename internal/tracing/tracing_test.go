@@ -39,7 +39,9 @@ func TestOffAllocatesNothing(t *testing.T) {
 			if book.Traces(req, muts) != nil {
 				t.Error("a trace out of nothing")
 			}
-			book.Served(req, "c", time.Time{}).End()
+			book.Serve(req, "c").End()
+			tracer.Operation(req, "d").End()
+			tracer.Below(Sent(With(ctx, nil)), "e").End()
 		})
 		if got != 0 {
 			t.Errorf("%s: %v allocations", name, got)

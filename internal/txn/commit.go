@@ -122,9 +122,7 @@ func (t *Txn) commitNotifies(ctx context.Context) (mvcc.Timestamp, error) {
 			return 0, err
 		}
 	}
-	asked := t.span.Child(spanOracle)
-	ts, err := t.c.oracle.get(ctx)
-	endSpan(asked, err)
+	ts, err := t.timestamp(ctx)
 	if err == nil {
 		err = t.validate(ctx, ts)
 	}

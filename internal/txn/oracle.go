@@ -8,6 +8,7 @@ import (
 
 	"github.com/percolator-go/percolator/internal/metrics"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/tracing"
 )
 
 const (
@@ -54,7 +55,10 @@ func newOracle(transport Transport, cfg *Config) *oracle {
 
 // timestampWait is a waiting caller. Its channel buffers the one answer. The caller returns it
 // to the pool only after the answer: a canceled caller leaves it to the sender.
-type timestampWait struct{ answer chan timestampAnswer }
+type timestampWait struct {
+	answer chan timestampAnswer
+	trace  []byte // of its span; nil: not traced
+}
 
 type timestampAnswer struct {
 	ts  mvcc.Timestamp
@@ -71,6 +75,10 @@ func (o *oracle) get(ctx context.Context) (mvcc.Timestamp, error) {
 	}
 	// Every transaction calls get, so waits are reused.
 	w := o.waits.Get().(*timestampWait)
+	w.trace = nil
+	if o.cfg.Tracer != nil {
+		w.trace = tracing.Sent(ctx)
+	}
 	o.mu.Lock()
 	if o.closed.Load() || len(o.queue) >= maxTimestampQueue {
 		defer o.mu.Unlock()
@@ -137,7 +145,7 @@ func (o *oracle) serve(ctx context.Context) {
 		if len(batch) == 0 {
 			return
 		}
-		first, n, err := o.ask(ctx, len(batch))
+		first, n, err := o.ask(traced(ctx, batch), len(batch))
 		if err == nil {
 			// The callers in batch were waiting before this request was sent, so its answer is
 			// valid for them however late it is. Later callers wait for the next request
@@ -162,6 +170,16 @@ func (o *oracle) serve(ctx context.Context) {
 		}
 		o.putBack(batch, 0)
 	}
+}
+
+// traced returns ctx with the span of one of the waits, if one is traced.
+func traced(ctx context.Context, batch []*timestampWait) context.Context {
+	for _, w := range batch {
+		if w.trace != nil {
+			return tracing.With(ctx, w.trace)
+		}
+	}
+	return ctx
 }
 
 // take removes the oldest waits from the queue for one request.

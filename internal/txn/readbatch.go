@@ -85,10 +85,7 @@ func (r *reader) readAll(ctx context.Context, at mvcc.Timestamp, b *readBatch) e
 	}
 	if at == 0 { // several tablets must read at one timestamp
 		var err error
-		asked := r.span.Child(spanOracle)
-		at, err = r.c.oracle.get(ctx)
-		endSpan(asked, err)
-		if err != nil {
+		if at, err = r.timestamp(ctx); err != nil {
 			return err
 		}
 		r.tookTimestamp(b, at)

@@ -78,10 +78,16 @@ func (r *reader) start(ctx context.Context) (mvcc.Timestamp, error) {
 	if at != 0 || err != nil {
 		return at, err
 	}
-	asked := r.span.Child(spanOracle)
-	at, err = r.c.oracle.get(ctx)
-	endSpan(asked, err)
+	at, err = r.timestamp(ctx)
 	r.opened(at)
+	return at, err
+}
+
+// timestamp requests a timestamp from the oracle, in a span of its own.
+func (r *reader) timestamp(ctx context.Context) (mvcc.Timestamp, error) {
+	asked := r.span.Child(spanOracle)
+	at, err := r.c.oracle.get(asked.In(ctx))
+	endSpan(asked, err)
 	return at, err
 }
 

@@ -172,9 +172,7 @@ func (p *twoPhase) commitLast(ctx context.Context) (mvcc.Timestamp, error) {
 func (p *twoPhase) commitLocked(ctx context.Context) (mvcc.Timestamp, error) {
 	// Every lock is durable: only now may the commit timestamp be requested (§2.3, invariant
 	// 2).
-	span := p.t.span.Child(spanOracle)
-	commitTS, err := p.c.oracle.get(ctx)
-	endSpan(span, err)
+	commitTS, err := p.t.timestamp(ctx)
 	if err == nil {
 		err = p.t.validate(ctx, commitTS)
 	}

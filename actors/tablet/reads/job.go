@@ -49,6 +49,7 @@ func (j *job) Run() {
 		if AnswerLate(call, &now) {
 			continue
 		}
+		call.Span.Event("worker")
 		j.view.Begin(call.Req)
 		response, met, err := j.evaluate(call)
 		switch {
@@ -60,7 +61,6 @@ func (j *job) Run() {
 		case j.shared.term.Load() != j.term:
 			call.Reply(j.lostLeadership())
 		default:
-			j.shared.Traces.Served(call.Req, "percolator.serve", now).End()
 			call.Reply(wire.Capped(call.Req, response))
 		}
 	}

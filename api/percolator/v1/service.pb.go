@@ -226,6 +226,7 @@ func (x *OperationResults) GetResults() []*OperationResult {
 type TimestampsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Count         uint32                 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
+	Trace         []byte                 `protobuf:"bytes,2,opt,name=trace,proto3" json:"trace,omitempty"` // TabletRequest.trace of one of the transactions that wait
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -265,6 +266,13 @@ func (x *TimestampsRequest) GetCount() uint32 {
 		return x.Count
 	}
 	return 0
+}
+
+func (x *TimestampsRequest) GetTrace() []byte {
+	if x != nil {
+		return x.Trace
+	}
+	return nil
 }
 
 type TimestampsResponse struct {
@@ -3922,9 +3930,10 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\bresponse\x18\x02 \x01(\v2\x1d.percolator.v1.TabletResponseR\bresponse\x12\x16\n" +
 	"\x06leader\x18\x03 \x01(\tR\x06leader\"L\n" +
 	"\x10OperationResults\x128\n" +
-	"\aresults\x18\x01 \x03(\v2\x1e.percolator.v1.OperationResultR\aresults\")\n" +
+	"\aresults\x18\x01 \x03(\v2\x1e.percolator.v1.OperationResultR\aresults\"?\n" +
 	"\x11TimestampsRequest\x12\x14\n" +
-	"\x05count\x18\x01 \x01(\rR\x05count\"X\n" +
+	"\x05count\x18\x01 \x01(\rR\x05count\x12\x14\n" +
+	"\x05trace\x18\x02 \x01(\fR\x05trace\"X\n" +
 	"\x12TimestampsResponse\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\x04R\x05first\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\rR\x05count\x12\x16\n" +
