@@ -196,10 +196,10 @@ var layers = []layer{
 		root, pb, "internal/certs", "internal/handle", "internal/inspect", "internal/mvcc", "internal/pbjson", "internal/rpc",
 		"internal/txn", "internal/wire", "node/config",
 	}},
-	{of: "internal/cli/cells", may: []string{"internal/coded", root, pb, "internal/cli/shell", "internal/mvcc"}},
+	{of: "internal/cli/cells", may: []string{"internal/coded", root, pb, "internal/cli/shell", "internal/inspect", "internal/mvcc", "internal/pbjson"}},
 	{of: "internal/cli/bulk", may: []string{
 		"internal/coded",
-		root, pb, "backup", "internal/cli/shell", "internal/mvcc", "internal/txn",
+		root, pb, "backup", "internal/cli/shell", "internal/inspect", "internal/mvcc", "internal/pbjson", "internal/txn",
 	}},
 	{of: "internal/cli/inspectcmd", may: []string{
 		root, pb, "internal/coded", "internal/cli/shell", "internal/health", "internal/inspect", "internal/mvcc", "internal/pbjson",
@@ -207,16 +207,16 @@ var layers = []layer{
 	}},
 	{of: "internal/cli/admin", may: []string{
 		"internal/coded",
-		root, pb, "internal/certs", "internal/cli/inspectcmd", "internal/cli/shell", "internal/mvcc", "internal/policy",
+		root, pb, "internal/certs", "internal/cli/inspectcmd", "internal/cli/shell", "internal/inspect", "internal/mvcc", "internal/policy",
 		"internal/salvage", "internal/txn", "internal/wire", "store",
 	}},
 	{of: "internal/cli/nodecmd", may: []string{
 		"internal/coded",
-		"internal/actorkit", "internal/certs", "internal/cli/shell", "internal/policy", "internal/rpc",
+		"internal/actorkit", "internal/certs", "internal/cli/shell", "internal/inspect", "internal/policy", "internal/rpc",
 		"node/config",
 	}},
 	{of: "internal/cli", may: []string{
-		root, pb, "internal/cli/...", "internal/coded", "internal/policy", "internal/rpc", "internal/txn", "internal/version", "node/config",
+		root, pb, "internal/cli/...", "internal/coded", "internal/inspect", "internal/policy", "internal/rpc", "internal/txn", "internal/version", "node/config",
 	}},
 	{of: "node/leaderjobs", may: []string{
 		pb, "actors/archiver", "actors/backfill", "actors/collector", "actors/expirer", "actors/merger",

@@ -117,7 +117,7 @@ named by --config.`,
 		}},
 		{"look", "Look inside, and steer:", []*cobra.Command{
 			inspectcmd.HistoryCommand(d), inspectcmd.WhyCommand(d), inspectcmd.TraceCommand(d), admin.ClusterCommand(d), admin.NodeCommand(d),
-			inspectcmd.TabletCommand(d), inspectcmd.VerifyCommand(d), inspectcmd.ObserverCommand(d), inspectcmd.NotifyCommand(d), inspectcmd.LockCommand(d), inspectcmd.ClientCommand(d),
+			admin.TabletCommand(d), inspectcmd.VerifyCommand(d), admin.ObserverCommand(d), admin.NotifyCommand(d), admin.LockCommand(d), admin.ClientCommand(d),
 			admin.GrantCommand(d), admin.RevokeCommand(d), admin.GrantsCommand(d), admin.TokenCommand(d), inspectcmd.DebugCommand(d),
 		}},
 	} {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/inspect"
 )
 
 // Shell completion: the script, and the proposals for a press of the tab key.
@@ -143,7 +144,7 @@ func (c *commandLine) proposals(cmd *cobra.Command,
 	slices.Sort(found)
 	// Omit names that would have to be quoted.
 	return slices.DeleteFunc(found, func(name string) bool {
-		return shell.Quote(name) != name
+		return inspect.Quote(name) != name
 	}), cobra.ShellCompDirectiveNoFileComp
 }
 

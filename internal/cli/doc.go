@@ -25,12 +25,12 @@
 // command tree (app.go), settings from the environment and the configuration file (settings.go),
 // completion, and error reports (report.go). Commands are in packages by purpose:
 //
-//	shell       what all commands share: printer, connection, errors, arguments, progress
+//	shell       shared by all commands: printer, connection, errors, arguments, progress
 //	cells       get, set, delete, scan, table
 //	bulk        load, export, backup, restore
-//	inspectcmd  history, why, trace, status, doctor, top, jobs, debug, client, tablet, verify,
-//	            observer, notify, lock
-//	admin       cluster, node, grant, revoke, grants, token, recover
+//	inspectcmd  history, why, trace, status, doctor, top, jobs, debug, verify
+//	admin       cluster, node, tablet, observer, notify, lock, client, grant, revoke, grants, token,
+//	            recover
 //	nodecmd     start, dev, cert
 //
 // Only admin, which reads the directories of stopped nodes, depends on actors or storage; package app

@@ -12,6 +12,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/coded"
+	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/policy"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -103,7 +104,7 @@ func parsePolicy(args []string) (*pb.Policy, error) {
 	for _, arg := range args {
 		name, text, ok := strings.Cut(arg, "=")
 		if !ok {
-			return nil, fmt.Errorf("%s: write KEY=VALUE, such as history=1h", shell.Printable(arg))
+			return nil, fmt.Errorf("%s: write KEY=VALUE, such as history=1h", inspect.Printable(arg))
 		}
 		s, ok := policy.Named(strings.TrimPrefix(name, "--"))
 		if !ok {
@@ -112,7 +113,7 @@ func parsePolicy(args []string) (*pb.Policy, error) {
 				known[s.Name] = true
 			}
 			return nil, fmt.Errorf("the policy has no setting %s%s; `cluster show` lists them",
-				shell.Printable(name), shell.Suggestion(name, known))
+				inspect.Printable(name), shell.Suggestion(name, known))
 		}
 		if _, twice := s.Get(set); twice {
 			return nil, fmt.Errorf("%s is set twice", s.Name)
@@ -133,7 +134,7 @@ func parseSetting(s policy.Setting, text string) (uint64, error) {
 		d, err := time.ParseDuration(text)
 		if err != nil || d < 0 || d%time.Millisecond != 0 {
 			return 0, fmt.Errorf("%s is not a duration in whole milliseconds, such as 90m",
-				shell.Printable(text))
+				inspect.Printable(text))
 		}
 		return uint64(d.Milliseconds()), nil
 	case policy.Bytes:
@@ -143,7 +144,7 @@ func parseSetting(s policy.Setting, text string) (uint64, error) {
 	case policy.Switch:
 		on, err := strconv.ParseBool(text)
 		if err != nil {
-			return 0, fmt.Errorf("%s is neither true nor false", shell.Printable(text))
+			return 0, fmt.Errorf("%s is neither true nor false", inspect.Printable(text))
 		}
 		if on {
 			return 1, nil
@@ -152,7 +153,7 @@ func parseSetting(s policy.Setting, text string) (uint64, error) {
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%s is not a whole number", shell.Printable(text))
+		return 0, fmt.Errorf("%s is not a whole number", inspect.Printable(text))
 	}
 	return n, nil
 }
@@ -182,7 +183,7 @@ func clusterPolicy(ctx context.Context, s *shell.Session, set *pb.Policy) error 
 	}
 	for _, h := range resp.GetHolds() {
 		err := s.Out.Print("history is held from %s UTC on for the increment upon backup %s",
-			shell.Clock(mvcc.Timestamp(h.At)), shell.Printable(h.Backup))
+			inspect.Clock(mvcc.Timestamp(h.At)), inspect.Printable(h.Backup))
 		if err != nil {
 			return err
 		}

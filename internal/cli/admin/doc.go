@@ -1,9 +1,13 @@
-// Package admin has the commands that change the cluster: its policy, its nodes, grants, tokens,
-// and the recovery from the loss of a quorum.
+// Package admin implements the commands that change the cluster: its policy, nodes, tablets, observers,
+// notifications, locks, clients, grants and tokens, and the recovery from the loss of a quorum.
 //
-// Each change is one request to meta, which applies it completely or not at all; recover inspect,
+// Each file implements the commands of one noun, its listing included. Listings change nothing: they
+// page through the tablets and are not one snapshot; a concurrent split may list an entry twice.
+//
+// A change is one request, which is applied completely or not at all, with these exceptions: lock
+// resolve and notify replay send one request per lock or batch of notifications, and recover inspect,
 // plan and apply read and write the directories of stopped nodes instead (package salvage).
 //
-// A crash after a request was sent leaves its outcome unknown: show the state, or repeat the
-// command.
+// A crash after a request was sent leaves its outcome unknown: list the state, or repeat the command.
+// lock resolve and notify replay continue when they are run again.
 package admin

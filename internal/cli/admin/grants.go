@@ -7,6 +7,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/inspect"
 )
 
 // The commands for grants, which determine the clients that may use a table. They change the
@@ -32,8 +33,8 @@ command returns, every live node enforces the grant.`,
 		if err != nil {
 			return err
 		}
-		return s.Out.Done("%s may use table %s as a %s", shell.Printable(args[1]), shell.Printable(table),
-			shell.Printable(args[0]))
+		return s.Out.Done("%s may use table %s as a %s", inspect.Printable(args[1]), inspect.Printable(table),
+			inspect.Printable(args[0]))
 	})
 }
 
@@ -57,8 +58,8 @@ clients again, and the command says so.`,
 		if err == nil && len(left.GetGrants()) == 0 {
 			s.Out.Note("table %s has no more grants: it is open to all clients again", table)
 		}
-		return s.Out.Done("%s no longer has a grant of table %s", shell.Printable(args[0]),
-			shell.Printable(table))
+		return s.Out.Done("%s no longer has a grant of table %s", inspect.Printable(args[0]),
+			inspect.Printable(table))
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
@@ -190,7 +191,7 @@ applies until the node restarts; --addr selects the node.`,
 	}
 	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, args []string) error {
 		if !slices.Contains(logLevels, args[0]) {
-			return shell.Usagef(cmd, "%s is not a log level: valid levels are %s", shell.Printable(args[0]),
+			return shell.Usagef(cmd, "%s is not a log level: valid levels are %s", inspect.Printable(args[0]),
 				strings.Join(logLevels, ", "))
 		}
 		answer, err := s.Admin.SetLogLevel(ctx, &pb.SetLogLevelRequest{Level: args[0]})

@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/percolator-go/percolator/internal/cli/inspectcmd"
 	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -34,7 +33,7 @@ func RecoverCommand(d *shell.Deps) *cobra.Command {
 			"recover plan n1.json n2.json --dead 7012345 --dead 7067890 --out plan.json\n"+
 			"recover apply plan.json --dir /var/lib/percolator\n"+
 			"recover verify",
-		recoverInspect(d), recoverPlan(d), recoverApply(d), inspectcmd.RecoverVerify(d))
+		recoverInspect(d), recoverPlan(d), recoverApply(d), recoverVerify(d))
 	cmd.Long = `Recover a cluster after the nodes with a quorum of some tablets are permanently lost: their
 machines or disks will not come back. Acknowledged writes may be lost with them. If there is a
 recent enough backup, restore that instead; if the nodes can come back, wait for them.

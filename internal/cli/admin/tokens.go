@@ -9,6 +9,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/inspect"
 )
 
 // The commands for tokens, with which people log in to the console. The secret is created here and
@@ -108,6 +109,6 @@ func tokenRevoke(d *shell.Deps) *cobra.Command {
 		if _, err := s.Admin.RevokeToken(ctx, &pb.RevokeTokenRequest{Name: args[0]}); err != nil {
 			return err
 		}
-		return s.Out.Done("the token of %s is revoked", shell.Printable(args[0]))
+		return s.Out.Done("the token of %s is revoked", inspect.Printable(args[0]))
 	})
 }

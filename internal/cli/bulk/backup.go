@@ -15,6 +15,7 @@ import (
 	"github.com/percolator-go/percolator/backup"
 	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/coded"
+	"github.com/percolator-go/percolator/internal/inspect"
 )
 
 // The `backup` commands and their progress. Package backup copies the tables into a directory or a
@@ -154,7 +155,7 @@ runs at a low priority (nice 10).` + locationHelp,
 			return err
 		}
 		giveWay()
-		o.Resumed = func(name string) { d.Out.Note("resuming %s", shell.Printable(name)) }
+		o.Resumed = func(name string) { d.Out.Note("resuming %s", inspect.Printable(name)) }
 		return d.Conn.RunLong(cmd, func(ctx context.Context, s *shell.Session) error {
 			return atLocation(ctx, backup.OpenNew, args[0], func(l *backup.Location) error {
 				made, err := backup.Create(ctx, s.Client, l, o)
@@ -219,16 +220,16 @@ func listBackups(ctx context.Context, l *backup.Location, out *shell.Printer) er
 		switch {
 		case b.Err != nil:
 			list.Add(&backupJSON{Name: b.Name, State: "damaged", Error: b.Err.Error()},
-				shell.Printable(b.Name), "damaged")
+				inspect.Printable(b.Name), "damaged")
 		case b.Manifest == nil:
-			list.Add(&backupJSON{Name: b.Name, State: "unfinished"}, shell.Printable(b.Name), "unfinished")
+			list.Add(&backupJSON{Name: b.Name, State: "unfinished"}, inspect.Printable(b.Name), "unfinished")
 		default:
 			j := newBackupJSON(b.Manifest)
 			upon := "-"
 			if j.Parent != "" {
-				upon = shell.Printable(j.Parent)
+				upon = inspect.Printable(j.Parent)
 			}
-			list.Add(j, shell.Printable(j.Name), j.State, upon, shell.JoinRows(j.Tables),
+			list.Add(j, inspect.Printable(j.Name), j.State, upon, shell.JoinRows(j.Tables),
 				strconv.FormatInt(j.Records, 10), shell.ByteText(j.Bytes))
 		}
 	}
@@ -253,7 +254,7 @@ cluster's history are then collected, and a later increment is refused. ` + "`cl
 		if err != nil {
 			return err
 		}
-		return s.Out.Answer(r, "released the history held for %s", shell.Printable(strings.Join(args, ", ")))
+		return s.Out.Answer(r, "released the history held for %s", inspect.Printable(strings.Join(args, ", ")))
 	})
 }
 
@@ -292,7 +293,7 @@ wrong, or if there is no whole backup.` + locationHelp,
 
 func reportVerified(v *backup.Verified, out *shell.Printer) error {
 	for _, name := range v.Unfinished {
-		out.Note("%s is unfinished and was not verified", shell.Printable(name))
+		out.Note("%s is unfinished and was not verified", inspect.Printable(name))
 	}
 	var size, records int64
 	for _, m := range v.Backups {

@@ -11,6 +11,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/backup"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/inspect"
 )
 
 // The commands for scheduled backups, which the cluster creates, and for the removal of old backups.
@@ -93,7 +94,7 @@ func orderSchedule(ctx context.Context, s *shell.Session, req *pb.BackupSchedule
 	if _, err := s.Admin.BackupSchedules(ctx, req); err != nil {
 		return err
 	}
-	return s.Out.Done(done, shell.Printable(name))
+	return s.Out.Done(done, inspect.Printable(name))
 }
 
 func scheduleRun(d *shell.Deps) *cobra.Command {
@@ -152,16 +153,16 @@ func scheduleList(d *shell.Deps) *cobra.Command {
 			state := "ok"
 			switch {
 			case b.Error != "":
-				state = "failing: " + shell.Shortened(b.Error, shell.ValueWidth)
+				state = "failing: " + inspect.Shortened(b.Error, inspect.ValueWidth)
 			case b.PruneError != "":
-				state = "cannot prune: " + shell.Shortened(b.PruneError, shell.ValueWidth)
+				state = "cannot prune: " + inspect.Shortened(b.PruneError, inspect.ValueWidth)
 			case b.Run:
 				state = "starting"
 			case b.SuccessUnixMs == 0:
 				state = "none yet"
 			}
-			list.Add(newScheduleJSON(b), shell.Printable(b.Name), daysText(b.EveryMs), daysText(b.FullEveryMs),
-				daysText(b.KeepMs), unixText(b.SuccessUnixMs), state, shell.Printable(b.Location))
+			list.Add(newScheduleJSON(b), inspect.Printable(b.Name), daysText(b.EveryMs), daysText(b.FullEveryMs),
+				daysText(b.KeepMs), unixText(b.SuccessUnixMs), state, inspect.Printable(b.Location))
 		}
 		return list.End()
 	})
@@ -231,7 +232,7 @@ unfinished or damaged.` + locationHelp,
 				return err
 			}
 			for _, name := range removed {
-				d.Out.Note("removed %s", shell.Printable(name))
+				d.Out.Note("removed %s", inspect.Printable(name))
 			}
 			return d.Out.Answer(struct {
 				Removed []string `json:"removed"`

@@ -18,7 +18,9 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/coded"
+	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/pbjson"
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
@@ -99,10 +101,10 @@ With -o json a summary is printed when FILE is complete.`,
 		run.rows, run.columns = rows, shell.ColumnsOf(args[0], names)
 		run.want = exportState{
 			job:    job{Version: 1, Table: args[0]},
-			Prefix: shell.JSONBytes(bounds[0]), From: shell.JSONBytes(bounds[1]), Before: shell.JSONBytes(bounds[2]),
+			Prefix: pbjson.Bytes(bounds[0]), From: pbjson.Bytes(bounds[1]), Before: pbjson.Bytes(bounds[2]),
 		}
 		for _, name := range names {
-			run.want.Columns = append(run.want.Columns, shell.JSONBytes(name))
+			run.want.Columns = append(run.want.Columns, pbjson.Bytes(name))
 		}
 		return d.Conn.RunLong(cmd, run.run)
 	}
@@ -122,14 +124,14 @@ func fileArgument(args []string) string {
 type exportState struct {
 	job
 
-	Prefix  shell.JSONBytes   `json:"prefix,omitempty"`
-	From    shell.JSONBytes   `json:"from,omitempty"`
-	Before  shell.JSONBytes   `json:"before,omitempty"`
-	Columns []shell.JSONBytes `json:"columns,omitempty"`
-	TS      uint64            `json:"ts"`            // the snapshot
-	Row     *shell.JSONBytes  `json:"row,omitempty"` // the last one written; nil: none yet
-	Rows    int64             `json:"rows"`
-	Bytes   int64             `json:"bytes"` // of FILE.part; the rest is truncated
+	Prefix  pbjson.Bytes   `json:"prefix,omitempty"`
+	From    pbjson.Bytes   `json:"from,omitempty"`
+	Before  pbjson.Bytes   `json:"before,omitempty"`
+	Columns []pbjson.Bytes `json:"columns,omitempty"`
+	TS      uint64         `json:"ts"`            // the snapshot
+	Row     *pbjson.Bytes  `json:"row,omitempty"` // the last one written; nil: none yet
+	Rows    int64          `json:"rows"`
+	Bytes   int64          `json:"bytes"` // of FILE.part; the rest is truncated
 }
 
 // sameRequest reports whether the state belongs to the same request.
@@ -194,7 +196,7 @@ func (e *export) open() (err error) {
 		if there && !old.sameRequest(&e.want) {
 			return shell.WithHint(fmt.Errorf(
 				"%s belongs to another export (table %s), of a different cluster, table, range "+
-					"or columns", e.progressName(), shell.Printable(old.Table)),
+					"or columns", e.progressName(), inspect.Printable(old.Table)),
 				"run the command of that export to resume it, or pass --restart to start this one over")
 		}
 		if there {
@@ -226,7 +228,7 @@ func (e *export) snapshot(ctx context.Context) (*percolator.Snapshot, error) {
 			"omit --at, or pass --restart", e.partName(), e.state.TS)
 	}
 	e.Out.Note("resuming after %d rows, at the snapshot of %s UTC", e.state.Rows,
-		shell.Clock(mvcc.Timestamp(e.state.TS)))
+		inspect.Clock(mvcc.Timestamp(e.state.TS)))
 	return e.DB.SnapshotAt(ctx, percolator.Timestamp(e.state.TS))
 }
 
@@ -316,7 +318,7 @@ func (e *export) row(ctx context.Context, lines *rowWriter, cells []percolator.C
 	if _, err := e.w.Write(line); err != nil {
 		return err
 	}
-	name := shell.JSONBytes(cells[0].Row)
+	name := pbjson.Bytes(cells[0].Row)
 	e.state.Row, e.state.Rows, e.state.Bytes = &name, e.state.Rows+1, e.state.Bytes+int64(len(line))
 	e.meter.Show(e.tally())
 	now := time.Now()
@@ -403,7 +405,7 @@ func (e *export) explain(err error) error {
 		return e.Conn.WithResumeHint(err, fmt.Sprintf("%d rows", e.state.Rows))
 	}
 	return shell.WithHint(coded.Errorf("", "%s was started at the snapshot of %s UTC: %w", e.partName(),
-		shell.Clock(mvcc.Timestamp(e.state.TS)), err),
+		inspect.Clock(mvcc.Timestamp(e.state.TS)), err),
 		"--restart starts a new one; `cluster set history=…` keeps history longer")
 }
 

@@ -16,6 +16,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/coded"
+	"github.com/percolator-go/percolator/internal/inspect"
 )
 
 // One run of load. The reader queues batches, which workers of a Loader commit in any order. At a
@@ -112,7 +113,7 @@ func (l *loading) begin(ctx context.Context, s *shell.Session) (err error) {
 	}
 	if !old.isOf(l.state.job) {
 		return wrong(fmt.Sprintf("belongs to a load into another table (%s) or cluster",
-			shell.Printable(old.Table)))
+			inspect.Printable(old.Table)))
 	}
 	// The counted lines must be unchanged: an offset into another file would skip lines that were
 	// never loaded.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/percolator-go/percolator/backup"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -108,22 +109,22 @@ func runRestore(ctx context.Context, d *shell.Deps, s *shell.Session, l *backup.
 	m.Name = "restore"
 	m.End(shell.Tally{Rows: r.Records}, r.Backup)
 	for _, name := range r.Before {
-		d.Out.Note("table %s was restored by an earlier run and is left unchanged", shell.Printable(name))
+		d.Out.Note("table %s was restored by an earlier run and is left unchanged", inspect.Printable(name))
 	}
 	for _, name := range r.LeftOut {
-		d.Out.Note("table %s was dropped before the backup ended, and is omitted", shell.Printable(name))
+		d.Out.Note("table %s was dropped before the backup ended, and is omitted", inspect.Printable(name))
 	}
 	for _, g := range r.Granted {
 		d.Out.Note("table %s is restricted to its grants, as in the backup: %s",
-			shell.Printable(g.Table), grantText(g.Grants))
+			inspect.Printable(g.Table), grantText(g.Grants))
 	}
 	for _, name := range r.Expiring {
 		d.Out.Note("table %s has the expiry of the backup: cells that are too old by now are deleted soon",
-			shell.Printable(name))
+			inspect.Printable(name))
 	}
 	for _, name := range r.Ungranted {
 		d.Out.Note("the backup contains no grants of table %s, which is now open to all clients; "+
-			"%s restricts it", shell.Printable(name), d.Out.Advice("`grant`"))
+			"%s restricts it", inspect.Printable(name), d.Out.Advice("`grant`"))
 	}
 	return d.Out.Answer(struct {
 		Backup   string   `json:"backup"`
@@ -137,7 +138,7 @@ func runRestore(ctx context.Context, d *shell.Deps, s *shell.Session, l *backup.
 		Settings []backup.Setting `json:"settings"`
 	}{r.Backup, r.At, r.Tables, r.Before, r.Records, r.Pending, r.Notified, settings},
 		"%d tables restored as of %s UTC, %d records", len(r.Tables)-len(r.Before),
-		shell.Clock(mvcc.Timestamp(r.At)), r.Records)
+		inspect.Clock(mvcc.Timestamp(r.At)), r.Records)
 }
 
 // noteSettings prints the settings of the cluster's policy that changed, or that differ from the
@@ -158,7 +159,7 @@ func noteSettings(d *shell.Deps, settings []backup.Setting) {
 func grantText(grants []backup.Grant) string {
 	var names []string
 	for _, g := range grants[:min(len(grants), shell.MaxNames)] {
-		names = append(names, shell.Printable(g.Name)+" ("+g.Role+")")
+		names = append(names, inspect.Printable(g.Name)+" ("+g.Role+")")
 	}
 	if more := len(grants) - len(names); more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))

@@ -15,6 +15,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/coded"
+	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -63,7 +64,7 @@ func (r *rowCells) buffer(tx *percolator.Tx, table string) {
 	}
 }
 
-// strictBytes is a byte string of a line. Unlike shell.JSONBytes it rejects everything ambiguous: a
+// strictBytes is a byte string of a line. Unlike pbjson.Bytes it rejects everything ambiguous: a
 // typing error in a file of millions of lines must not become an empty value.
 type strictBytes []byte
 
@@ -88,7 +89,7 @@ func (b *strictBytes) UnmarshalJSON(data []byte) error {
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&marked); err != nil || marked.Base64 == nil {
 		return fmt.Errorf(`%s is neither "text", a number nor {"base64": "…"}`,
-			shell.Shortened(string(data), shell.ValueWidth))
+			inspect.Shortened(string(data), inspect.ValueWidth))
 	}
 	*b = *marked.Base64
 	return nil
@@ -117,7 +118,7 @@ func parseRow(line []byte, limits mvcc.Limits) (*rowCells, error) {
 	}
 	if rest := bytes.TrimSpace(line[decoder.InputOffset():]); len(rest) > 0 {
 		return nil, coded.Errorf("", "%w: more follows the object: %s", errBadLine,
-			shell.Shortened(string(rest), shell.ValueWidth))
+			inspect.Shortened(string(rest), inspect.ValueWidth))
 	}
 	if parsed.Row == nil {
 		return nil, coded.Errorf("", `%w: no "row"`, errBadLine)
@@ -133,7 +134,7 @@ func parseRow(line []byte, limits mvcc.Limits) (*rowCells, error) {
 			return nil, coded.Errorf("", "%w: column %q is not base64", errBadLine, name)
 		}
 		if _, twice := parsed.Columns[string(raw)]; twice {
-			return nil, coded.Errorf("", "%w: column %s occurs twice", errBadLine, shell.Printable(string(raw)))
+			return nil, coded.Errorf("", "%w: column %s occurs twice", errBadLine, inspect.Printable(string(raw)))
 		}
 		row.add(string(raw), parsed.Base64[name])
 	}
@@ -164,7 +165,7 @@ func (r *rowCells) add(column string, value *strictBytes) {
 // check rejects rows that cannot be stored, and text that the JSON decoder has changed.
 func (r *rowCells) check(line []byte, limits mvcc.Limits) error {
 	if len(r.cells) == 0 {
-		return coded.Errorf("", "%w: row %s has no columns", errBadLine, shell.Shortened(r.row, shell.ValueWidth))
+		return coded.Errorf("", "%w: row %s has no columns", errBadLine, inspect.Shortened(r.row, inspect.ValueWidth))
 	}
 	// encoding/json silently replaces half of a surrogate pair by U+FFFD.
 	replaced := !bytes.ContainsRune(line, utf8.RuneError) &&
@@ -177,7 +178,7 @@ func (r *rowCells) check(line []byte, limits mvcc.Limits) error {
 		bad = bad || lossy([]byte(c.column)) || lossy(c.value)
 		if limits.Value > 0 && len(c.value) > limits.Value {
 			return coded.Errorf("", "%w: column %s: a value of %d bytes exceeds the limit of %d",
-				errBadLine, shell.Printable(c.column), len(c.value), limits.Value)
+				errBadLine, inspect.Printable(c.column), len(c.value), limits.Value)
 		}
 		if err := limits.CheckCell(mvcc.Cell{Row: r.row, Column: c.column}); err != nil {
 			return coded.Errorf("", "%w: %w", errBadLine, err)
@@ -266,10 +267,10 @@ func checkNames(line []byte) error {
 		case top != nil && name:
 			key, _ := token.(string)
 			if top[key] {
-				return fmt.Errorf("%s occurs twice", shell.Printable(key))
+				return fmt.Errorf("%s occurs twice", inspect.Printable(key))
 			}
 			if top[key] = true; !known(len(objects), key) {
-				return fmt.Errorf("unknown name %s", shell.Printable(key))
+				return fmt.Errorf("unknown name %s", inspect.Printable(key))
 			}
 			name = false
 		default:

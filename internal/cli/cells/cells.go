@@ -12,6 +12,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/coded"
+	"github.com/percolator-go/percolator/internal/inspect"
 )
 
 // The commands that read and write cells use the library: reads in one snapshot, writes in one
@@ -63,7 +64,7 @@ func get(ctx context.Context, s *percolator.Snapshot, out *shell.Printer, table,
 		_, err := fmt.Fprintf(to, "%s\n", cells[0].Value)
 		return err
 	}
-	if err := printCells(out, cells, shell.ValueWidth); err != nil {
+	if err := printCells(out, cells, inspect.ValueWidth); err != nil {
 		return err
 	}
 	if len(cells) == 0 || len(cells) < len(columns) {
@@ -78,9 +79,9 @@ func get(ctx context.Context, s *percolator.Snapshot, out *shell.Printer, table,
 			what += "; its columns are " + shell.ColumnNames(names)
 		}
 		return shell.WithHint(
-			coded.Errorf("", "%w: row %s of table %s %s", shell.ErrNoValue, shell.Printable(row), table, what),
+			coded.Errorf("", "%w: row %s of table %s %s", shell.ErrNoValue, inspect.Printable(row), table, what),
 			"`history TABLE ROW` shows the row's former contents",
-			shell.Operand{What: "TABLE", Value: table}, shell.Operand{What: "ROW", Value: row})
+			inspect.Operand{What: "TABLE", Value: table}, inspect.Operand{What: "ROW", Value: row})
 	}
 	return nil
 }
@@ -118,8 +119,8 @@ func printCells(out *shell.Printer, cells []percolator.Cell, width int) error {
 	}
 	list := out.Listing("ROW, COLUMN, COMMITTED AT, VALUE")
 	for _, c := range cells {
-		list.Add(c, shell.Printable(c.Row), shell.Printable(c.Column.Name), uint64(c.CommitTS),
-			shell.Shortened(string(c.Value), width))
+		list.Add(c, inspect.Printable(c.Row), inspect.Printable(c.Column.Name), uint64(c.CommitTS),
+			inspect.Shortened(string(c.Value), width))
 	}
 	return list.End()
 }
@@ -177,7 +178,7 @@ func parseWrites(cmd *cobra.Command, f *shell.InputFlags, args []string,
 		}
 		if given[column] {
 			return nil, shell.Usagef(cmd, "column %s is set twice",
-				shell.Printable(column))
+				inspect.Printable(column))
 		}
 		given[column] = true
 		if len(args) == 2 && args[i+1] == "-" {
@@ -277,7 +278,7 @@ func ScanCommand(d *shell.Deps) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		width := shell.ValueWidth
+		width := inspect.ValueWidth
 		if *full {
 			width = 0
 		}

@@ -8,6 +8,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/inspect"
 )
 
 // Deletion of a column uses the library, like delete: it needs the same role and grant, and is audited
@@ -50,7 +51,7 @@ There is no time limit unless --timeout is given. The same command continues aft
 			return err
 		}
 		return d.Conn.RunLong(cmd, func(ctx context.Context, s *shell.Session) error {
-			meter := s.Out.NewMeter("column "+shell.Printable(name), shell.Tally{}, *quiet)
+			meter := s.Out.NewMeter("column "+inspect.Printable(name), shell.Tally{}, *quiet)
 			done, err := deleteColumn(ctx, s.DB, rows, percolator.Column{Table: args[0], Name: name}, meter)
 			if err != nil {
 				return shell.WithHint(fmt.Errorf("%w, after %d deleted cells", err, done.Cells),

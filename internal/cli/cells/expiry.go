@@ -11,6 +11,8 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/inspect"
+	"github.com/percolator-go/percolator/internal/pbjson"
 )
 
 // This file has the expiry of a table's cells: its flag, its command and its listing.
@@ -91,13 +93,13 @@ at most an hour, if the deletions keep up; ` + "`doctor`" + ` and metrics report
 
 // expiryOut is the age of one column, or of all others, in JSON.
 type expiryOut struct {
-	Column  *shell.JSONBytes `json:"column,omitempty"` // nil: all others
-	AfterMs uint64           `json:"after_ms"`         // 0: never
+	Column  *pbjson.Bytes `json:"column,omitempty"` // nil: all others
+	AfterMs uint64        `json:"after_ms"`         // 0: never
 }
 
 func expiryOuts(e *pb.TableExpiry) (out []expiryOut) {
 	for _, c := range e.GetColumns() {
-		name := shell.JSONBytes(c.Column)
+		name := pbjson.Bytes(c.Column)
 		out = append(out, expiryOut{&name, c.AfterMs})
 	}
 	if e.GetAfterMs() != 0 {
@@ -113,7 +115,7 @@ func expiryText(e *pb.TableExpiry) string {
 		out = append(out, ageText(e.AfterMs))
 	}
 	for _, c := range e.GetColumns() {
-		out = append(out, shell.Printable(string(c.Column))+"="+ageText(c.AfterMs))
+		out = append(out, inspect.Printable(string(c.Column))+"="+ageText(c.AfterMs))
 	}
 	return strings.Join(out, ", ")
 }

@@ -10,6 +10,8 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/inspect"
+	"github.com/percolator-go/percolator/internal/pbjson"
 )
 
 // The commands for tables use the library.
@@ -86,7 +88,7 @@ table's name.`,
 		}
 		if n := len(granted.GetGrants()); n > 0 && err == nil {
 			d.Out.Note("the %[2]d grants of table %[1]s are dropped with it: a new table "+
-				"of this name is open to all clients, until %[3]s restricts it", shell.Printable(args[0]), n,
+				"of this name is open to all clients, until %[3]s restricts it", inspect.Printable(args[0]), n,
 				d.Out.Advice("`grant`"))
 		}
 		return d.Out.Done("table %s is dropped", args[0])
@@ -107,21 +109,21 @@ func tableList(d *shell.Deps) *cobra.Command {
 		}
 		list := d.Out.Listing("TABLE, EXPIRES AFTER, SPLITS")
 		for _, t := range tables {
-			splits, keys := make([]shell.JSONBytes, len(t.SplitKeys)), make([]string, len(t.SplitKeys))
+			splits, keys := make([]pbjson.Bytes, len(t.SplitKeys)), make([]string, len(t.SplitKeys))
 			for i, key := range t.SplitKeys {
-				splits[i], keys[i] = shell.JSONBytes(key), string(key)
+				splits[i], keys[i] = pbjson.Bytes(key), string(key)
 			}
 			from, shown := t.Restoring.GetSource(), shell.JoinRows(keys)
 			if from != "" {
-				shown += " (being restored from " + shell.Printable(from) + ": run the restore again " +
+				shown += " (being restored from " + inspect.Printable(from) + ": run the restore again " +
 					"to finish it)"
 			}
 			list.Add(struct {
-				Name      string            `json:"name"`
-				Splits    []shell.JSONBytes `json:"split_keys"`
-				Expiry    []expiryOut       `json:"expiry,omitempty"`
-				Restoring string            `json:"restoring,omitempty"`
-			}{t.Name, splits, expiryOuts(t.Expiry), from}, shell.Printable(t.Name), expiryText(t.Expiry),
+				Name      string         `json:"name"`
+				Splits    []pbjson.Bytes `json:"split_keys"`
+				Expiry    []expiryOut    `json:"expiry,omitempty"`
+				Restoring string         `json:"restoring,omitempty"`
+			}{t.Name, splits, expiryOuts(t.Expiry), from}, inspect.Printable(t.Name), expiryText(t.Expiry),
 				strings.TrimSpace(shown))
 		}
 		return list.End()

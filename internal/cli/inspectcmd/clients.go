@@ -14,16 +14,8 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/inspect"
 )
-
-// The commands about clients: who is connected to which nodes, what they do, and how they are
-// cut off. The node that answers asks all others.
-
-// ClientCommand groups the commands for clients.
-func ClientCommand(d *shell.Deps) *cobra.Command {
-	return shell.Group("client", "List clients and disconnect them", "client ls\nclient disconnect shop",
-		clientList(d), clientDisconnect(d))
-}
 
 // clientOut is an identity with all its connections.
 type clientOut struct {
@@ -38,7 +30,8 @@ type clientOut struct {
 	Refused     uint64   `json:"refused"`
 }
 
-func clientList(d *shell.Deps) *cobra.Command {
+// ClientList lists the clients; the answering node asks all others.
+func ClientList(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls",
 		Short: "List the clients of all nodes, the busiest first",
@@ -62,7 +55,7 @@ With --connections, print a line for each connection.`,
 			err = listClients(s.Out, identities(resp.GetClients()))
 		}
 		if err == nil {
-			noteUnavailable(s, resp.GetUnavailable())
+			s.NoteUnavailable(resp.GetUnavailable())
 		}
 		return err
 	})
@@ -114,8 +107,8 @@ func listClients(out *shell.Printer, clients []*clientOut) error {
 		for i, n := range c.Nodes {
 			nodes[i] = strconv.FormatUint(n, 10)
 		}
-		list.Add(c, shell.Printable(c.Identity), shell.Printable(cmp.Or(c.By, "-")),
-			shell.Printable(cmp.Or(strings.Join(c.Roles, ","), "-")), strings.Join(nodes, ","),
+		list.Add(c, inspect.Printable(c.Identity), inspect.Printable(cmp.Or(c.By, "-")),
+			inspect.Printable(cmp.Or(strings.Join(c.Roles, ","), "-")), strings.Join(nodes, ","),
 			c.Connections, c.Rate, c.Operations, c.Refused)
 	}
 	return list.End()
@@ -124,59 +117,9 @@ func listClients(out *shell.Printer, clients []*clientOut) error {
 func listConnections(s *shell.Session, all []*pb.ClientConnection) error {
 	list := s.Out.Listing("CONNECTION, CLIENT, ROLE, FROM, SINCE, CELLS/S, OPERATIONS, REFUSED", 4, 5, 6, 7)
 	for _, c := range all {
-		list.Add(c, fmt.Sprintf("%d/%d", c.NodeId, c.Id), shell.Printable(identityOf(c)),
-			shell.Printable(cmp.Or(c.Role, "-")), shell.Printable(c.From),
-			shell.Span(max(0, time.Since(time.UnixMilli(c.ConnectedUnixMs)))), c.Rate, c.Operations, c.Refused)
+		list.Add(c, fmt.Sprintf("%d/%d", c.NodeId, c.Id), inspect.Printable(identityOf(c)),
+			inspect.Printable(cmp.Or(c.Role, "-")), inspect.Printable(c.From),
+			inspect.Span(max(0, time.Since(time.UnixMilli(c.ConnectedUnixMs)))), c.Rate, c.Operations, c.Refused)
 	}
 	return list.End()
-}
-
-// noteUnavailable prints the nodes that are missing in an answer.
-func noteUnavailable(s *shell.Session, nodes []string) {
-	for _, why := range nodes {
-		s.Out.Note("not asked, or without an answer: %s", shell.Printable(why))
-	}
-}
-
-func clientDisconnect(d *shell.Deps) *cobra.Command {
-	var connection string
-	req := &pb.DisconnectClientRequest{}
-	cmd := &cobra.Command{
-		Use:   "disconnect {CLIENT | --connection NODE/ID}",
-		Short: "Close the connections of a client to all nodes, once",
-		Long: `Close the connections of a client, named as client ls names it, to all nodes that are alive; or one
-connection. Its operations in progress end with an unknown outcome.
-
-The client may connect again at once, and most do. To keep it out, revoke its certificate
-(cert revoke); to slow it down, set client-rate (cluster set). The connection that this command
-itself uses stays.`,
-		Example: "client disconnect shop\nclient disconnect --connection 2/17",
-		PreRunE: func(cmd *cobra.Command, args []string) error {
-			if (len(args) == 1) == (connection != "") {
-				return shell.Usagef(cmd, "name a client of client ls, or --connection NODE/ID")
-			}
-			if len(args) == 1 {
-				req.Identity = args[0]
-				return nil
-			}
-			node, id, _ := strings.Cut(connection, "/")
-			var err1, err2 error
-			req.NodeId, err1 = strconv.ParseUint(node, 10, 64)
-			req.Id, err2 = strconv.ParseUint(id, 10, 64)
-			if err1 != nil || err2 != nil {
-				return shell.Usagef(cmd, "--connection is NODE/ID of client ls --connections, not %s",
-					shell.Printable(connection))
-			}
-			return nil
-		},
-	}
-	cmd.Flags().StringVar(&connection, "connection", "", "one connection, as NODE/ID")
-	return d.ClientCommand(cmd, func(ctx context.Context, s *shell.Session, _ []string) error {
-		resp, err := s.Admin.DisconnectClient(ctx, req)
-		if err != nil {
-			return err
-		}
-		noteUnavailable(s, resp.GetUnavailable())
-		return s.Out.Answer(resp, "%d connections are closed", resp.GetClosed())
-	})
 }

@@ -17,6 +17,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/coded"
+	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/pbjson"
 	"github.com/percolator-go/percolator/internal/rpc"
 )
@@ -82,7 +83,7 @@ type gathering struct {
 // leaves no file that looks complete. Only its owner can read it.
 func (g *gathering) writeFile(ctx context.Context, s *shell.Session, out *shell.Printer, name string) error {
 	if shell.Exists(name) {
-		return fmt.Errorf("%s exists; give another name", shell.Printable(name))
+		return fmt.Errorf("%s exists; give another name", inspect.Printable(name))
 	}
 	// Made anew: what an earlier run has left may be readable by others, or be a link.
 	partial := name + ".partial"
@@ -102,7 +103,7 @@ func (g *gathering) writeFile(ctx context.Context, s *shell.Session, out *shell.
 	if err := os.Rename(partial, name); err != nil {
 		return err
 	}
-	return out.Done("%s: %d files; %d requests failed (errors.txt)", shell.Printable(name),
+	return out.Done("%s: %d files; %d requests failed (errors.txt)", inspect.Printable(name),
 		g.files, len(g.errors))
 }
 

@@ -1,12 +1,11 @@
-// Package inspectcmd has the commands that show what a cluster stores and does, and that steer
-// observers, notifications, locks and tablets.
+// Package inspectcmd implements the commands that display the state and contents of a cluster.
 //
-// Commands that only read change nothing: history, why, trace and the listings read what is
-// stored and resolve no lock; trace --search reads as scan does. A listing pages through the
-// tablets; what it shows is not one snapshot, and a split on the way may show an entry twice.
+// They change nothing: history, why and trace read stored entries and resolve no lock; trace --search
+// reads like scan. A listing pages through the tablets: it is not one snapshot, and a concurrent split
+// may list an entry twice.
 //
-// A file for each noun has the commands about it. Package inspect answers why, history and trace and
-// advises; the commands print what it says.
+// Each file implements one command. Package inspect explains rows, histories and traces and gives
+// advice; the commands print its results.
 //
-// A crash of lock resolve or notify replay leaves the rest undone: run it again.
+// A crash loses nothing but the output.
 package inspectcmd

@@ -81,8 +81,8 @@ func history(ctx context.Context, s *shell.Session, table string, view *inspect.
 	}
 	if len(view.Entries) == 0 {
 		return shell.WithHint(coded.Errorf("", "%w: table %s holds nothing in row %s", shell.ErrNoValue, table,
-			shell.Printable(view.Row)),
-			inspect.AdviceRows, shell.Operand{What: "TABLE", Value: table})
+			inspect.Printable(view.Row)),
+			inspect.AdviceRows, inspect.Operand{What: "TABLE", Value: table})
 	}
 	return nil
 }

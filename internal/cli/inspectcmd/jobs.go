@@ -10,6 +10,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/inspect"
 )
 
 // `jobs` says what the cluster works on. The node that answers gathers it from all of them.
@@ -43,14 +44,14 @@ func listJobs(ctx context.Context, s *shell.Session, _ []string) error {
 	for _, j := range status.GetJobs() {
 		list.Add(j, jobLine(j, now)...)
 		if j.Detail != "" {
-			fmt.Fprintf(&details, "%s, %s: %s\n", shell.Printable(j.Kind), shell.Printable(j.Subject), shell.Printable(j.Detail))
+			fmt.Fprintf(&details, "%s, %s: %s\n", inspect.Printable(j.Kind), inspect.Printable(j.Subject), inspect.Printable(j.Detail))
 		}
 	}
 	if err := list.End(); err != nil {
 		return err
 	}
 	if why := status.GetRestoresUnavailable(); why != "" {
-		s.Out.Note("restores that are unfinished may be missing, since meta does not answer: %s", shell.Printable(why))
+		s.Out.Note("restores that are unfinished may be missing, since meta does not answer: %s", inspect.Printable(why))
 	}
 	if s.Out.JSON() || details.Len() == 0 {
 		return nil
@@ -64,13 +65,13 @@ func jobLine(j *pb.Job, now time.Time) []any {
 		if unixMs == 0 {
 			return "-"
 		}
-		return shell.Span(max(0, now.Sub(time.UnixMilli(unixMs))))
+		return inspect.Span(max(0, now.Sub(time.UnixMilli(unixMs))))
 	}
 	switch {
 	case j.Total > 0:
-		done = fmt.Sprintf("%d of %d %s", j.Done, j.Total, shell.Printable(j.Unit))
+		done = fmt.Sprintf("%d of %d %s", j.Done, j.Total, inspect.Printable(j.Unit))
 	case j.Done > 0:
-		done = fmt.Sprintf("%d %s", j.Done, shell.Printable(j.Unit))
+		done = fmt.Sprintf("%d %s", j.Done, inspect.Printable(j.Unit))
 	}
 	records, size := "-", "-"
 	if j.Records > 0 {
@@ -81,10 +82,10 @@ func jobLine(j *pb.Job, now time.Time) []any {
 	}
 	by := "-"
 	if j.By != "" {
-		by = shell.Printable(j.By)
+		by = inspect.Printable(j.By)
 	}
 	return []any{
-		shell.Printable(j.Kind), shell.Printable(j.State), shell.Printable(j.Subject), done, records, size,
+		inspect.Printable(j.Kind), inspect.Printable(j.State), inspect.Printable(j.Subject), done, records, size,
 		ago(j.StartedUnixMs), ago(j.SeenUnixMs), by,
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/cli/shell"
+	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -80,7 +81,7 @@ func statusTable(s *pb.NodeStatusResponse, nodes []*pb.Node, now time.Time) *she
 		g.Add("http", "http://"+s.Http+"/")
 	}
 	if s.StartedUnixMs > 0 {
-		g.Add("up", shell.Span(now.Sub(time.UnixMilli(s.StartedUnixMs))))
+		g.Add("up", inspect.Span(now.Sub(time.UnixMilli(s.StartedUnixMs))))
 	}
 	if s.Meta != nil {
 		g.Add("meta", metaText(s.Meta))
@@ -98,7 +99,7 @@ func statusTable(s *pb.NodeStatusResponse, nodes []*pb.Node, now time.Time) *she
 	}
 	if s.OracleLast > 0 {
 		g.Addf("oracle", "at %d (%s UTC), %d timestamps%s", s.OracleLast,
-			shell.Clock(mvcc.Timestamp(s.OracleLast)), s.OracleServed,
+			inspect.Clock(mvcc.Timestamp(s.OracleLast)), s.OracleServed,
 			perBatch(s.OracleServed, s.OracleBatches))
 	}
 	g.Add("history", keptHistory(s))
@@ -140,9 +141,9 @@ func metaText(m *pb.MetaSight) string {
 	case m.Error != "" && m.AnsweredAgoMs < 0:
 		text = "DOES NOT ANSWER, and never has: " + m.Error
 	case m.Error != "":
-		text = fmt.Sprintf("DOES NOT ANSWER, the last time was %s ago: %s", shell.Span(ago), m.Error)
+		text = fmt.Sprintf("DOES NOT ANSWER, the last time was %s ago: %s", inspect.Span(ago), m.Error)
 	case m.AnsweredAgoMs >= 0:
-		text += ", " + shell.Span(ago) + " ago"
+		text += ", " + inspect.Span(ago) + " ago"
 	}
 	if m.LeaderNode != 0 {
 		return text + fmt.Sprintf("; node %d leads it", m.LeaderNode)
@@ -175,7 +176,7 @@ func tabletsText(tablets []*pb.StatusResponse) string {
 	text := fmt.Sprintf("%d, leader of %d, %d locks", len(tablets), leaders, locks)
 	if leaderless > 0 {
 		text += fmt.Sprintf("; %d WITHOUT A LEADER, the first for %s", leaderless,
-			shell.Span(time.Duration(longest)*time.Millisecond))
+			inspect.Span(time.Duration(longest)*time.Millisecond))
 	}
 	return text
 }
@@ -186,7 +187,7 @@ func keptHistory(s *pb.NodeStatusResponse) string {
 	text := "all is kept"
 	if h.GetBound() > 0 {
 		text = fmt.Sprintf("readable from %d (%s UTC) on, %d entries collected", h.Bound,
-			shell.Clock(mvcc.Timestamp(h.Bound)), h.Collected)
+			inspect.Clock(mvcc.Timestamp(h.Bound)), h.Collected)
 	}
 	if h.GetHolds() > 0 {
 		text += fmt.Sprintf(", %d held back by readers", h.Holds)

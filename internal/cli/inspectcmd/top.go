@@ -178,7 +178,7 @@ func (t *topOut) print(out *shell.Printer) error {
 		if n.Alive {
 			here = "alive"
 		}
-		nodes.Add(n, n.Node, shell.Printable(n.Listen), here, n.Replicas, n.Leaders, n.Load, shell.ByteText(int64(n.DiskFree)))
+		nodes.Add(n, n.Node, inspect.Printable(n.Listen), here, n.Replicas, n.Leaders, n.Load, shell.ByteText(int64(n.DiskFree)))
 	}
 	tablets := out.Listing("TABLET, FROM, LEADER, OPS/S, SIZE, LOCKS", 0, 2, 3, 4, 5)
 	for _, x := range t.Tablets {
@@ -186,7 +186,7 @@ func (t *topOut) print(out *shell.Printer) error {
 	}
 	observers := out.Listing("OBSERVER, WAITING, RUNNING, RUNS, PARKED", 1, 2, 3, 4)
 	for _, o := range t.Observers {
-		observers.Add(o, shell.Printable(o.Observer), o.Waiting, o.Running, o.Runs, o.Parked)
+		observers.Add(o, inspect.Printable(o.Observer), o.Waiting, o.Running, o.Runs, o.Parked)
 	}
 	for _, part := range []*shell.Listing{nodes, tablets, observers} {
 		if err := part.End(); err != nil {
@@ -200,7 +200,7 @@ func (t *topOut) print(out *shell.Printer) error {
 		return err
 	}
 	for _, why := range t.Missing {
-		out.Note("missing: %s", shell.Printable(why))
+		out.Note("missing: %s", inspect.Printable(why))
 	}
 	return nil
 }

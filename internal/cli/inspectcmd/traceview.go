@@ -30,7 +30,7 @@ func (t *chainView) print() error {
 	}
 	list := t.out.Listing("STEP, STATE, STARTED (UTC), AFTER, TOOK, START, COMMIT, DETAILS")
 	for _, step := range t.Steps {
-		list.Add(step, t.what(step), step.State, orDash(step.StartTS, shell.Clock(mvcc.Timestamp(step.StartTS))), timeText(step.AfterMS),
+		list.Add(step, t.what(step), step.State, orDash(step.StartTS, inspect.Clock(mvcc.Timestamp(step.StartTS))), timeText(step.AfterMS),
 			timeText(step.TookMS), orDash(step.StartTS, fmt.Sprint(step.StartTS)), orDash(step.CommitTS, fmt.Sprint(step.CommitTS)),
 			strings.Join(t.details(step), "; "))
 	}
@@ -50,7 +50,7 @@ func (t *chainView) print() error {
 func (t *chainView) what(step *inspect.Step) string {
 	text := strings.Repeat("  ", step.Depth) + "transaction"
 	if step.Observer != "" {
-		text = strings.Repeat("  ", step.Depth) + shell.Printable(step.Observer)
+		text = strings.Repeat("  ", step.Depth) + inspect.Printable(step.Observer)
 	}
 	if step.On != nil {
 		text += " on " + t.address(step.On)
@@ -63,7 +63,7 @@ func (t *chainView) what(step *inspect.Step) string {
 
 // address returns the cell's address, with its table unless that is the requested one.
 func (t *chainView) address(c *inspect.Cell) string {
-	text := shell.Shortened(string(c.Row), shell.ValueWidth/2) + "." + shell.Printable(string(c.Column))
+	text := inspect.Shortened(string(c.Row), inspect.ValueWidth/2) + "." + inspect.Printable(string(c.Column))
 	if c.Table != t.table {
 		text = c.Table + "/" + text
 	}
@@ -101,7 +101,7 @@ func timeText(ms *int64) string {
 	if ms == nil {
 		return "-"
 	}
-	return shell.Span(time.Duration(*ms) * time.Millisecond)
+	return inspect.Span(time.Duration(*ms) * time.Millisecond)
 }
 
 // orDash returns the text of a timestamp, or a dash if that is 0.

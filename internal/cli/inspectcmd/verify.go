@@ -22,7 +22,7 @@ func VerifyCommand(d *shell.Deps) *cobra.Command {
 index of the tablet's log. The cluster continues to serve. The exit code is 1 if
 replicas differ, or could not be compared.`,
 		Example: "verify\nverify -o json",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return d.Conn.RunLong(cmd, verify) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return d.Conn.RunLong(cmd, CompareReplicas) },
 	})
 }
 
@@ -43,8 +43,8 @@ type replicaJSON struct {
 	Error    string `json:"error,omitempty"`
 }
 
-// verify compares one tablet after the other, so that little is read at once.
-func verify(ctx context.Context, s *shell.Session) error {
+// CompareReplicas verifies the replicas of one tablet after the other, which bounds the load of reads.
+func CompareReplicas(ctx context.Context, s *shell.Session) error {
 	names, err := s.Names(ctx)
 	if err != nil {
 		return err

@@ -50,7 +50,7 @@ It only reads. With -o json it is one object; "verdict" is one of:
 		return d.Conn.Run(cmd, func(ctx context.Context, s *shell.Session) error {
 			why, err := inspect.Explain(ctx, s.Client, s.Out.Commands, table, row, observer)
 			if err != nil {
-				return withObservers(err)
+				return shell.WithObservers(err)
 			}
 			return printWhy(s.Out, why)
 		})

@@ -10,6 +10,7 @@ import (
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/coded"
+	"github.com/percolator-go/percolator/internal/inspect"
 )
 
 // The commands for certificates create and read files. They connect to no node.
@@ -142,7 +143,7 @@ func showCertificates(out *shell.Printer, infos []certs.Info) error {
 			bad = append(bad, i.File+" "+i.Problem)
 		}
 		if i.Name != "" {
-			name = shell.Printable(i.Name)
+			name = inspect.Printable(i.Name)
 		}
 		if !i.NotAfter.IsZero() {
 			until = i.NotAfter.UTC().Format(time.DateOnly)

@@ -2,6 +2,8 @@ package shell
 
 import (
 	"testing"
+
+	"github.com/percolator-go/percolator/internal/inspect"
 )
 
 func TestByteSize(t *testing.T) {
@@ -32,7 +34,7 @@ func FuzzPrintable(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		shown := Printable(s)
+		shown := inspect.Printable(s)
 		if shown == s {
 			return // as it is
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/handle"
+	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/node/config"
@@ -140,9 +141,9 @@ func givenFlags(cmd *cobra.Command) string {
 		case f.Value.Type() == "bool":
 			given = append(given, "--"+name)
 		case name == "addr":
-			given = append(given, "--addr "+Quote(strings.Trim(f.Value.String(), "[]")))
+			given = append(given, "--addr "+inspect.Quote(strings.Trim(f.Value.String(), "[]")))
 		default:
-			given = append(given, "--"+name+" "+Quote(f.Value.String()))
+			given = append(given, "--"+name+" "+inspect.Quote(f.Value.String()))
 		}
 	}
 	return strings.Join(given, " ")

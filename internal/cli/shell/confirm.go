@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/percolator-go/percolator/internal/coded"
+	"github.com/percolator-go/percolator/internal/inspect"
 )
 
 // Confirmation of irreversible actions (invariant 7): --yes or, at a terminal, typing the name of what
@@ -32,7 +33,7 @@ func (d *Deps) Confirmed(cmd *cobra.Command, cost string) *cobra.Command {
 		if *yes {
 			return nil
 		}
-		return d.confirm(cmd, args[0], fmt.Sprintf(cost, Printable(args[0])))
+		return d.confirm(cmd, args[0], fmt.Sprintf(cost, inspect.Printable(args[0])))
 	}
 	return cmd
 }
@@ -43,7 +44,7 @@ func (d *Deps) confirm(cmd *cobra.Command, name, cost string) error {
 	if !d.Out.AtTerminal(d.App.Stdin) {
 		return refused
 	}
-	prompt := OneLine(fmt.Sprintf("%s; type %s to continue: ", cost, Printable(name)))
+	prompt := OneLine(fmt.Sprintf("%s; type %s to continue: ", cost, inspect.Printable(name)))
 	if _, err := io.WriteString(d.Out.Stderr, prompt); err != nil {
 		return err
 	}
@@ -58,7 +59,7 @@ func (d *Deps) confirm(cmd *cobra.Command, name, cost string) error {
 		return refused
 	case err != nil:
 		return err
-	case typed != name && typed != Printable(name):
+	case typed != name && typed != inspect.Printable(name):
 		return coded.Errorf("", "%w: nothing was changed", errNotConfirmed)
 	}
 	return nil

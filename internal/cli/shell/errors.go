@@ -38,11 +38,11 @@ func Usagef(cmd *cobra.Command, format string, args ...any) error {
 type HintError struct {
 	err      error
 	Hint     string
-	Operands []Operand
+	Operands []inspect.Operand
 }
 
 // WithHint returns err with advice on what to do next.
-func WithHint(err error, hint string, operands ...Operand) error {
+func WithHint(err error, hint string, operands ...inspect.Operand) error {
 	return &HintError{err, hint, operands}
 }
 
@@ -83,3 +83,14 @@ func (c *Connector) WithResumeHint(err error, where string) error {
 
 // ErrNoValue reports that a requested cell or row does not exist.
 var ErrNoValue = errors.New("no value")
+
+// KnownObservers is advice on a name that the catalogue does not have.
+const KnownObservers = "`observer ls` lists the observers"
+
+// WithObservers adds advice to the error for a name that the catalogue does not have.
+func WithObservers(err error) error {
+	if errors.Is(err, inspect.ErrNoObserver) {
+		return WithHint(err, KnownObservers)
+	}
+	return err
+}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/percolator-go/percolator/internal/inspect"
 )
 
 // The speed is this run's, what is left follows from the bytes, and the end shows no estimate.
@@ -72,7 +74,7 @@ func TestSpan(t *testing.T) {
 		0: "0s", 340 * time.Millisecond: "340ms", 4234 * time.Millisecond: "4.2s",
 		190 * time.Second: "3m10s", 5*time.Hour + time.Second: "5h0m",
 	} {
-		if got := Span(d); got != want {
+		if got := inspect.Span(d); got != want {
 			t.Errorf("%v is %s, want %s", d, got, want)
 		}
 	}

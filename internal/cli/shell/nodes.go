@@ -11,6 +11,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/coded"
+	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -22,7 +23,7 @@ func NoteStale(out *Printer, nodes *pb.NodesResponse) {
 	table := "it never read the node table: nodes that are down may be missing"
 	if nodes.AgeMs >= 0 {
 		table = "it read the node table " +
-			Span(time.Duration(nodes.AgeMs)*time.Millisecond) + " ago"
+			inspect.Span(time.Duration(nodes.AgeMs)*time.Millisecond) + " ago"
 	}
 	out.Note("this list comes from the answering node's cache, since meta does not answer "+
 		"(%s); %s",
@@ -60,7 +61,7 @@ func buildText(n *pb.Node) string {
 	if n.Program == "" {
 		return n.Version
 	}
-	return Printable(n.Program) + ", with percolator " + n.Version
+	return inspect.Printable(n.Program) + ", with percolator " + n.Version
 }
 
 // errWhichNode reports an address that several nodes have had.
@@ -89,7 +90,7 @@ func (s *Session) NodeID(ctx context.Context, name string) (uint64, error) {
 	}
 	switch {
 	case len(all) == 0:
-		return 0, WithHint(fmt.Errorf("no node listens at %s", Printable(name)),
+		return 0, WithHint(fmt.Errorf("no node listens at %s", inspect.Printable(name)),
 			"`node ls` lists the nodes")
 	case len(alive) == 1:
 		return alive[0].NodeId, nil
@@ -103,6 +104,6 @@ func (s *Session) NodeID(ctx context.Context, name string) (uint64, error) {
 			n.NodeId, n.Incarnation, line[2], line[3]))
 	}
 	return 0, WithHint(coded.Errorf("", "%w, and %d of them are alive: %s: %s",
-		errWhichNode, len(alive), Printable(name), strings.Join(candidates, ", ")),
+		errWhichNode, len(alive), inspect.Printable(name), strings.Join(candidates, ", ")),
 		"use the node's id")
 }

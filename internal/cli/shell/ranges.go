@@ -3,6 +3,7 @@ package shell
 import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/inspect"
+	"github.com/percolator-go/percolator/internal/pbjson"
 )
 
 // RangeOut is the range of a tablet in JSON.
@@ -13,15 +14,15 @@ type RangeOut struct {
 
 // PositionOut is a bound of a range in JSON.
 type PositionOut struct {
-	Table string    `json:"table"`
-	Row   JSONBytes `json:"row"`
+	Table string       `json:"table"`
+	Row   pbjson.Bytes `json:"row"`
 }
 
 // NewRangeOut converts a descriptor's range.
 func NewRangeOut(d *pb.TabletDescriptor, names *inspect.Names) RangeOut {
-	out := RangeOut{Start: PositionOut{names.ByID(d.StartTable), JSONBytes(d.StartRow)}}
+	out := RangeOut{Start: PositionOut{names.ByID(d.StartTable), pbjson.Bytes(d.StartRow)}}
 	if !d.EndUnbounded {
-		out.End = &PositionOut{names.ByID(d.EndTable), JSONBytes(d.EndRow)}
+		out.End = &PositionOut{names.ByID(d.EndTable), pbjson.Bytes(d.EndRow)}
 	}
 	return out
 }
@@ -39,5 +40,5 @@ func (p PositionOut) Text() string {
 	if p.Row == "" {
 		return p.Table
 	}
-	return p.Table + "/" + Shortened(string(p.Row), ValueWidth/2)
+	return p.Table + "/" + inspect.Shortened(string(p.Row), inspect.ValueWidth/2)
 }

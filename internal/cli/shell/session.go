@@ -106,3 +106,10 @@ func (s *Session) Tablets(ctx context.Context) ([]*pb.TabletDescriptor, error) {
 
 // NodesPatience limits the wait for the list of nodes, which the node reads from meta.
 const NodesPatience = 3 * time.Second
+
+// NoteUnavailable prints the nodes that are missing in an answer.
+func (s *Session) NoteUnavailable(nodes []string) {
+	for _, why := range nodes {
+		s.Out.Note("no answer from %s", inspect.Printable(why))
+	}
+}

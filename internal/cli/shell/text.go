@@ -5,30 +5,9 @@ import (
 	"strings"
 
 	"github.com/percolator-go/percolator/internal/inspect"
-	"github.com/percolator-go/percolator/internal/pbjson"
 )
 
 // This file formats sizes and lists for people.
-
-// What package inspect writes, under the names that commands use.
-var (
-	Printable = inspect.Printable
-	Shortened = inspect.Shortened
-	Clock     = inspect.Clock
-	Span      = inspect.Span
-	Ago       = inspect.Ago
-	Quote     = inspect.Quote
-)
-
-// ValueWidth is the maximum length of a value in a table, in bytes.
-const ValueWidth = inspect.ValueWidth
-
-// Operand is an argument of a suggested command.
-type Operand = inspect.Operand
-
-// JSONBytes is a byte string in JSON: text where it is UTF-8, else {"base64": "…"}, as in
-// package percolator.
-type JSONBytes = pbjson.Bytes
 
 // ByteText writes a size with three digits or so.
 func ByteText(n int64) string {
@@ -54,7 +33,7 @@ func ColumnNames(names []string) string {
 			list = append(list, fmt.Sprintf("%d more", len(names)-MaxNames))
 			break
 		}
-		list = append(list, Printable(name))
+		list = append(list, inspect.Printable(name))
 	}
 	return strings.Join(list, ", ")
 }
@@ -70,7 +49,7 @@ func JoinRows(rows []string) string {
 		if i > 0 {
 			text += " "
 		}
-		text += Shortened(row, ValueWidth/2)
+		text += inspect.Shortened(row, inspect.ValueWidth/2)
 	}
 	return text
 }

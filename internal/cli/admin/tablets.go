@@ -1,4 +1,4 @@
-package inspectcmd
+package admin
 
 import (
 	"cmp"
@@ -14,8 +14,7 @@ import (
 	"github.com/percolator-go/percolator/internal/inspect"
 )
 
-// The commands about tablets ask the answering node, which has the tablet map from meta.
-// verify.go compares replicas.
+// The commands for tablets ask the answering node, which reads the tablet map from meta.
 
 // TabletCommand groups the commands for tablets.
 func TabletCommand(d *shell.Deps) *cobra.Command {
@@ -24,7 +23,7 @@ func TabletCommand(d *shell.Deps) *cobra.Command {
 		tabletList(d), tabletDescribe(d), tabletSplit(d), tabletMerge(d), tabletMove(d))
 }
 
-// tabletSplit splits at a row; one at which a tablet begins already is no error.
+// tabletSplit splits at a row. It succeeds if a tablet already begins there.
 func tabletSplit(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "split TABLE ROW",
@@ -41,13 +40,13 @@ func tabletSplit(d *shell.Deps) *cobra.Command {
 			if err := s.DB.Admin().SplitTablet(ctx, args[0], row); err != nil {
 				return err
 			}
-			return d.Out.Done("a tablet of %s begins at %s", args[0], shell.Printable(row))
+			return d.Out.Done("a tablet of %s begins at %s", args[0], inspect.Printable(row))
 		})
 	}
 	return d.WithClient(cmd)
 }
 
-// tabletMerge merges two adjacent tablets. If none begins at the row that is no error.
+// tabletMerge merges two adjacent tablets. It succeeds if no tablet begins at the row.
 func tabletMerge(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "merge TABLE ROW",
@@ -69,7 +68,7 @@ tablets of dropped tables.`,
 			if err != nil {
 				return err
 			}
-			return d.Out.Done("tablet %d of %s holds %s", t.ID, args[0], shell.Printable(row))
+			return d.Out.Done("tablet %d of %s holds %s", t.ID, args[0], inspect.Printable(row))
 		})
 	}
 	return d.WithClient(cmd)
@@ -90,7 +89,7 @@ own values.`,
 	order := cmd.Flags().String("sort", "range", "order: range, or load: the busiest first")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if *order != "range" && *order != "load" {
-			return shell.Usagef(cmd, "--sort %s: use range or load", shell.Printable(*order))
+			return shell.Usagef(cmd, "--sort %s: use range or load", inspect.Printable(*order))
 		}
 		return nil
 	}
@@ -99,23 +98,22 @@ own values.`,
 	})
 }
 
-// tabletJSON is a tablet in JSON. Here is what the answering node's own replica says; nil
-// without one.
+// tabletJSON is a tablet in JSON. Here is the report of the answering node's replica; nil without one.
 type tabletJSON struct {
 	ID    uint64 `json:"id"`
 	Epoch uint64 `json:"epoch"`
 	shell.RangeOut
 	Nodes []uint64 `json:"nodes"`
-	// the node that leads it, by its own account; left out: none has said so
+	// the node that reports to lead it; omitted if none does
 	Leader uint64      `json:"leader,omitempty"`
 	Here   *tabletHere `json:"here,omitempty"`
-	// of each node whose replica has answered
+	// one for each node that answered
 	Replicas []tabletReplica `json:"replicas,omitempty"`
 
-	leads *tabletHere // what the leader says; nil: it has not answered
+	leads *tabletHere // the leader's report; nil: no answer
 }
 
-// tabletReplica is what one replica says.
+// tabletReplica is the report of one replica.
 type tabletReplica struct {
 	Node uint64 `json:"node"`
 	tabletHere
@@ -138,14 +136,14 @@ type tabletHere struct {
 	Batches   uint64 `json:"batches"`
 	Proposals uint64 `json:"proposals"`
 	Size      uint64 `json:"size_bytes"`
-	Load      uint64 `json:"load"` // operations a second, lately
+	Load      uint64 `json:"load"` // operations per second, recent
 	Bound     uint64 `json:"bound"`
 	Safepoint uint64 `json:"safepoint"`
-	Garbage   uint64 `json:"garbage"` // about how many entries wait to be collected
+	Garbage   uint64 `json:"garbage"` // approximate number of collectable entries
 	Collected uint64 `json:"collected"`
 }
 
-// listTablets joins the map with what replicas say, by tablet id.
+// listTablets joins the map with the reports of replicas by tablet id.
 func listTablets(ctx context.Context, s *shell.Session, byLoad bool) error {
 	names, err := s.NamesIfKnown(ctx)
 	if err != nil {
@@ -202,7 +200,7 @@ func busiest(a, b *tabletJSON) int {
 	return cmp.Compare(load(b), load(a))
 }
 
-// addReplicas adds what the replicas of the tablet say in the cluster's status.
+// addReplicas adds the reports of the tablet's replicas from the cluster's status.
 func (t *tabletJSON) addReplicas(whole *pb.ClusterStatusResponse) {
 	for _, n := range whole.GetNodes() {
 		for _, one := range n.GetStatus().GetTablets() {
@@ -266,7 +264,7 @@ func (t *tabletJSON) line() []any {
 		h.Batches, h.Proposals, shell.ByteText(int64(h.Size)), h.Load)
 }
 
-// tabletMove records the order for one move; placement carries it out.
+// tabletMove records the request of one move; placement performs it.
 func tabletMove(d *shell.Deps) *cobra.Command {
 	var from, to string
 	var tablet uint64
@@ -291,7 +289,7 @@ has one already, or if two replicas would come into one zone that need not.`,
 			tablet, err = strconv.ParseUint(args[0], 10, 64)
 			switch {
 			case err != nil:
-				return shell.Usagef(cmd, "TABLET is a number of tablet ls, not %s", shell.Printable(args[0]))
+				return shell.Usagef(cmd, "TABLET is a number of tablet ls, not %s", inspect.Printable(args[0]))
 			case to == "":
 				return shell.Usagef(cmd, "--to is missing: the target node")
 			case leader == (from != ""):
@@ -334,14 +332,14 @@ type replicaOut struct {
 	Term    uint64 `json:"term"`
 	Applied uint64 `json:"applied_index"`
 	Last    uint64 `json:"last_index"`
-	Leader  uint64 `json:"leader,omitempty"` // the node that leads, as the replica knows
+	Leader  uint64 `json:"leader,omitempty"` // the leader known to the replica
 	AtRest  bool   `json:"at_rest"`
 	Locks   uint64 `json:"locks"`
 	Size    uint64 `json:"size_bytes"`
-	Problem string `json:"error,omitempty"` // why it says nothing
+	Problem string `json:"error,omitempty"` // why there is no report
 }
 
-// tabletDescribe asks every replica of one tablet.
+// tabletDescribe prints the report of every replica of one tablet.
 func tabletDescribe(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "describe TABLET",
@@ -354,7 +352,7 @@ quiescent. A replica that does not answer is shown with the reason.`,
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		id, err := strconv.ParseUint(args[0], 10, 64)
 		if err != nil {
-			return shell.Usagef(cmd, "TABLET is a number of tablet ls, not %s", shell.Printable(args[0]))
+			return shell.Usagef(cmd, "TABLET is a number of tablet ls, not %s", inspect.Printable(args[0]))
 		}
 		return d.Conn.Run(cmd, func(ctx context.Context, s *shell.Session) error {
 			answer, err := s.Admin.DescribeTablet(ctx, &pb.DescribeTabletRequest{TabletId: id})

@@ -1,4 +1,4 @@
-package inspectcmd
+package admin
 
 import (
 	"cmp"
@@ -20,8 +20,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// The commands about locks walk the lock groups of the tablets, and the intent groups of
-// weak columns. Listing changes nothing; resolving uses the coordinator's own protocol.
+// The commands for locks walk the lock groups of the tablets and the intent groups of weak columns.
+// Listing changes nothing; resolving follows the protocol of transaction coordinators.
 
 // LockCommand groups the commands for locks.
 func LockCommand(d *shell.Deps) *cobra.Command {
@@ -123,15 +123,15 @@ func lockOf(e *pb.WalkEntry) *pb.Lock {
 	return e.GetLock()
 }
 
-// lockInfo converts an entry of a walk to what the coordinator understands.
+// lockInfo converts an entry of a walk for the coordinator.
 func lockInfo(e *pb.WalkEntry) mvcc.LockInfo {
 	return mvcc.LockInfo{
 		Cell: wire.Cell(e.Cell), Intent: e.Intent != nil, Lock: wire.Lock(lockOf(e)),
 	}
 }
 
-// newLockJSON converts an entry of a walk. line is the part of a table's line that says
-// which lock it is.
+// newLockJSON converts an entry of a walk. line contains the columns of the listing that identify the
+// lock.
 func newLockJSON(e *pb.WalkEntry, names *inspect.Names) (out lockJSON, line []any) {
 	lock := lockOf(e)
 	out = lockJSON{
@@ -148,18 +148,18 @@ func newLockJSON(e *pb.WalkEntry, names *inspect.Names) (out lockJSON, line []an
 		primary = names.Address(e.Cell, lock.GetPrimary())
 	}
 	return out, []any{
-		names.ByID(e.Cell.GetTable()), shell.Shortened(string(e.Cell.GetRow()), shell.ValueWidth/2),
+		names.ByID(e.Cell.GetTable()), inspect.Shortened(string(e.Cell.GetRow()), inspect.ValueWidth/2),
 		inspect.ColumnText(e.Cell),
 		out.Kind, out.StartTS, primary,
 	}
 }
 
-// resolver is one run of lock resolve: its flags, the data that it read at the start, and the
+// resolver is one run of lock resolve: its flags, the schema and time read at the start, and the
 // outcomes of the locks.
 type resolver struct {
 	all, force, yes bool
-	// olderThan is by the oracle's time, from the start timestamp. It keeps --all from
-	// asking after every transaction that just happens to be under way.
+	// olderThan is measured by the oracle's time from the start timestamp. It excludes running
+	// transactions from --all.
 	olderThan time.Duration
 
 	*shell.Session
@@ -169,7 +169,7 @@ type resolver struct {
 
 	resolved, alive, young int
 
-	settled func(*resolvedJSON) // is told what became of each lock; may be nil
+	settled func(*resolvedJSON) // called with the outcome of each lock; may be nil
 }
 
 // lockResolve resolves locks like a reader that encounters them. Only --force can make a live
@@ -224,7 +224,7 @@ decides either way. --force requires --yes.`,
 	return d.WithClient(cmd)
 }
 
-// resolvedJSON is what became of one lock.
+// resolvedJSON is the outcome of one lock.
 type resolvedJSON struct {
 	lockJSON
 	// Outcome is committed or rolled_back (resolved), alive (left), or gone: another client was
@@ -232,11 +232,10 @@ type resolvedJSON struct {
 	Outcome  string `json:"outcome"`
 	CommitTS uint64 `json:"commit_ts,omitempty"`
 	Forced   bool   `json:"forced,omitempty"`
-	Left     bool   `json:"left,omitempty"` // to the nodes: it is an acknowledgment's
+	Left     bool   `json:"left,omitempty"` // an acknowledgment's lock, which nodes resolve
 }
 
-// run finds the locks and settles them one after the other; locks of one transaction ask
-// its primary once.
+// run finds the locks and resolves them one after the other. It asks each transaction's primary once.
 func (v *resolver) run(ctx context.Context, args, target []string) error {
 	names, catalogue, err := v.Schema(ctx)
 	if err != nil {
@@ -309,9 +308,8 @@ func (v *resolver) settle(ctx context.Context, e *pb.WalkEntry) error {
 	lock, line := newLockJSON(e, v.tables)
 	out := resolvedJSON{lockJSON: lock, Outcome: "alive"}
 	l := lockInfo(e)
-	// Resolve it as a reader does (invariants 3 and 6 of design section 4): ask the
-	// primary, by the oracle's time, then apply its decision here. That is safe whatever
-	// else happens to the transaction meanwhile.
+	// Resolve it as a reader does: ask the primary, by the oracle's time, then apply its decision
+	// here. The primary alone decides, so this is safe whatever the transaction does concurrently.
 	done, err := v.Client.ResolveLock(ctx, l)
 	if err == nil && !done && v.force {
 		// Roll the transaction back at its primary first, then resolve this lock by that
@@ -334,8 +332,7 @@ func (v *resolver) settle(ctx context.Context, e *pb.WalkEntry) error {
 	case out.Left:
 		out.Outcome, out.CommitTS = "committed", uint64(commitTS)
 	case done:
-		// Decided knows what the client has just learned, unless its cache was emptied in
-		// between.
+		// Decided reports the decision just received, unless the client's cache was emptied since.
 		out.Outcome, out.CommitTS = "rolled_back", uint64(commitTS)
 		if commitTS != 0 {
 			out.Outcome = "committed"
@@ -357,8 +354,8 @@ func (v *resolver) settle(ctx context.Context, e *pb.WalkEntry) error {
 // rollBack rolls a live transaction back at its primary, the only cell where that is safe.
 func (v *resolver) rollBack(ctx context.Context, l mvcc.LockInfo) error {
 	at := wire.Position{Table: l.Lock.Primary.Table, Row: l.Lock.Primary.Row}
-	// Rolling back a secondary alone would tear the transaction if its primary commits
-	// (invariant 3): only the primary.
+	// Only the primary: rolling back a secondary alone would tear the transaction if its primary
+	// commits.
 	rollback := &pb.RollbackRequest{
 		StartTs: uint64(l.Lock.StartTS), Cells: []*pb.Cell{wire.CellPB(l.Lock.Primary)},
 	}
@@ -370,8 +367,8 @@ func (v *resolver) rollBack(ctx context.Context, l mvcc.LockInfo) error {
 	switch status := answer.GetMutation().GetStatus(); status {
 	case pb.Status_STATUS_OK, pb.Status_STATUS_COMMITTED, pb.Status_STATUS_LOCKED,
 		pb.Status_STATUS_UNKNOWN:
-		// Committed: it was faster, and is rolled forward. Locked, unknown: not to be
-		// decided now; it stays alive.
+		// Committed: the commit came first and is rolled forward. Locked, unknown: undecided; it
+		// stays alive.
 		return nil
 	default:
 		return coded.Errorf("", "%w: unexpected status of a rollback: %v", shell.ErrNoAnswer, status)
@@ -381,7 +378,7 @@ func (v *resolver) rollBack(ctx context.Context, l mvcc.LockInfo) error {
 // text returns the outcome for people.
 func (v *resolver) text(out *resolvedJSON, l mvcc.LockInfo) string {
 	if out.Left {
-		return fmt.Sprintf("committed at %d, left to the nodes: it acknowledges a change",
+		return fmt.Sprintf("committed at %d, left to the nodes: only they resolve acknowledgments",
 			out.CommitTS)
 	}
 	switch out.Outcome {
@@ -394,21 +391,21 @@ func (v *resolver) text(out *resolvedJSON, l mvcc.LockInfo) string {
 		return "rolled back"
 	case "alive":
 		if left := l.Lock.Expiry.Millis() - v.since.Millis(); left > 0 {
-			return fmt.Sprintf("alive, left alone: at least %v more",
+			return fmt.Sprintf("alive, unchanged: at least %v left",
 				time.Duration(left)*time.Millisecond)
 		}
-		return "alive, left alone: its primary has more time"
+		return "alive, unchanged: its primary has not expired"
 	}
 	return "gone"
 }
 
-// verdict sums up; live transactions that were left make it a failure, so that a script notices.
+// verdict prints the totals. It fails if live transactions remain, so that a script notices.
 func (v *resolver) verdict() error {
 	if !v.Out.JSON() {
 		v.Out.Note("%d resolved, %d alive, %d too young", v.resolved, v.alive, v.young)
 	}
 	if v.alive == 0 {
-		return nil // too young is no failure: it was asked for
+		return nil // too young is no failure: --older-than excludes them
 	}
 	return shell.WithHint(fmt.Errorf("%d locks belong to live transactions and were not resolved", v.alive),
 		"try again once they have ended or expired; --force --yes rolls them back, and their "+

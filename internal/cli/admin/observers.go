@@ -1,4 +1,4 @@
-package inspectcmd
+package admin
 
 import (
 	"cmp"
@@ -17,8 +17,8 @@ import (
 	"github.com/percolator-go/percolator/internal/inspect"
 )
 
-// The commands about observers read and change the catalogue, which meta keeps, and show
-// what the nodes run of it. backfill.go replays all rows of an observer.
+// The commands for observers read and change the catalogue, which meta stores, and list the runs of
+// all nodes. backfill.go replays all rows of an observer.
 
 // ObserverCommand groups the commands for observers.
 func ObserverCommand(d *shell.Deps) *cobra.Command {
@@ -28,7 +28,7 @@ func ObserverCommand(d *shell.Deps) *cobra.Command {
 		observerRetire(d))
 }
 
-// observerList shows the catalogue, what waits for each observer, and what all nodes run.
+// observerList lists the catalogue with pending notifications and the runs of all nodes.
 func observerList(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls",
@@ -81,16 +81,16 @@ func listObservers(ctx context.Context, s *shell.Session, _ []string) error {
 	return nil
 }
 
-// observerLine is the observer's line in the table.
+// observerLine returns the observer's line in the table.
 func observerLine(o *inspect.Observer) []any {
 	kind, oldest, running, state := "strong", "-", "-", o.State
 	if o.Weak {
 		kind = "weak"
 	}
 	if o.OldestTS != 0 {
-		oldest = shell.Span(time.Duration(o.OldestAgeMS) * time.Millisecond)
+		oldest = inspect.Span(time.Duration(o.OldestAgeMS) * time.Millisecond)
 	}
-	// A dash, not zero, if no node could run it.
+	// A dash, not zero, if no node registers it.
 	if o.Linked {
 		running = fmt.Sprint(o.Running)
 		if o.Limit != 0 {
@@ -104,13 +104,13 @@ func observerLine(o *inspect.Observer) []any {
 		state += fmt.Sprintf(", replay at %d rows", b.Rows)
 	}
 	return []any{
-		shell.Printable(o.Name), shell.Printable(o.Table), shell.Printable(string(o.Column)), kind, state,
+		inspect.Printable(o.Name), inspect.Printable(o.Table), inspect.Printable(string(o.Column)), kind, state,
 		o.Waiting, o.Parked,
 		oldest, running, o.Runs, o.Failures, o.Contended, cmp.Or(o.VersionText(), "-"),
 	}
 }
 
-// observerPause stops runs, not writes: later changes wait.
+// observerPause stops new runs, not writes: later changes stay pending.
 func observerPause(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pause OBSERVER",
@@ -133,7 +133,7 @@ func observerResume(d *shell.Deps) *cobra.Command {
 	return controlCommand(d, cmd, (*percolator.Admin).ResumeObserver, "observer %s is running")
 }
 
-// observerLimit sets how many runs a process may have at once.
+// observerLimit sets the maximum number of concurrent runs in a process.
 func observerLimit(d *shell.Deps) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
@@ -163,7 +163,7 @@ limit that the program registered. To stop an observer, pause it.`,
 	})
 }
 
-// observerRetire needs confirmation, since it can't be undone.
+// observerRetire requires confirmation: it cannot be undone.
 func observerRetire(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "retire OBSERVER --yes",
@@ -189,7 +189,7 @@ func controlCommand(d *shell.Deps, cmd *cobra.Command,
 	})
 }
 
-// controlled prints the result of a change, which all tablets and dispatchers have applied.
+// controlled prints the result of a change that all tablets and dispatchers have applied.
 func controlled(ctx context.Context, s *shell.Session, name string, info percolator.ObserverInfo,
 	err error, text string) error {
 	if err != nil {
@@ -200,17 +200,14 @@ func controlled(ctx context.Context, s *shell.Session, name string, info percola
 		Paused  bool   `json:"paused"`
 		Limit   int    `json:"limit"`
 		Retired bool   `json:"retired"`
-	}{name, info.Paused, info.Limit, info.Retired}, text, shell.Printable(name))
+	}{name, info.Paused, info.Limit, info.Retired}, text, inspect.Printable(name))
 }
 
-// explainObserver adds advice to err if the catalogue does not have the observer.
+// explainObserver adds advice to err if the catalogue does not contain the observer.
 func explainObserver(ctx context.Context, s *shell.Session, name string, err error) error {
 	catalogue, asking := s.Transport.Catalogue(ctx)
 	if asking != nil || inspect.FindObserver(catalogue, name) != nil {
-		return err // the catalogue can't tell, or the name is right
+		return err // the catalogue is unavailable, or contains the name
 	}
-	return shell.WithHint(err, knownObservers)
+	return shell.WithHint(err, shell.KnownObservers)
 }
-
-// knownObservers is advice on a name that the catalogue does not have.
-const knownObservers = "`observer ls` lists the observers"

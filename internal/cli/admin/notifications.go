@@ -1,8 +1,7 @@
-package inspectcmd
+package admin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -15,8 +14,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// The commands about notifications walk the notify group of the tablets, as scanners do,
-// and mark single rows as changed. observer replay (backfill.go) is about all rows.
+// The commands for notifications walk the notify group of the tablets, as scanners do, and mark single
+// rows as changed. observer replay (backfill.go) marks all rows.
 
 // NotifyCommand groups the commands for notifications.
 func NotifyCommand(d *shell.Deps) *cobra.Command {
@@ -35,8 +34,7 @@ type notifyLister struct {
 	now      mvcc.Timestamp
 }
 
-// notifyList shows the notify group: what a scanner would find, and what it passes over
-// because it is parked.
+// notifyList lists the notify group, including the parked notifications that scanners skip.
 func notifyList(d *shell.Deps) *cobra.Command {
 	l := &notifyLister{}
 	cmd := &cobra.Command{
@@ -86,19 +84,19 @@ func (l *notifyLister) run(ctx context.Context, s *shell.Session, cmd *cobra.Com
 	if len(args) > 0 {
 		if inspect.FindObserver(catalogue, args[0]) != nil {
 			if l.observer != "" && l.observer != args[0] {
-				return shell.Usagef(cmd, "both %s and --observer %s: name one observer", shell.Printable(args[0]),
-					shell.Printable(l.observer))
+				return shell.Usagef(cmd, "both %s and --observer %s: name one observer", inspect.Printable(args[0]),
+					inspect.Printable(l.observer))
 			}
 			l.observer = args[0]
 		} else if _, err := names.Table(args[0]); err == nil {
 			table = args[0]
 		} else {
 			return shell.WithHint(fmt.Errorf("there is neither an observer nor a table %s",
-				shell.Printable(args[0])), knownObservers)
+				inspect.Printable(args[0])), shell.KnownObservers)
 		}
 	}
 	if l.observer != "" && inspect.FindObserver(catalogue, l.observer) == nil {
-		return withObservers(inspect.NoObserver(l.observer))
+		return shell.WithObservers(inspect.NoObserver(l.observer))
 	}
 	l.names = names
 	if l.now, err = s.Now(ctx); err != nil {
@@ -141,22 +139,14 @@ func (l *notifyLister) line(observer string, cell *pb.Cell, n *pb.Notify) []any 
 	}
 	fault := ""
 	if n.GetError() != "" {
-		fault = shell.Shortened(inspect.FirstLine(n.GetError()), shell.ValueWidth)
+		fault = inspect.Shortened(inspect.FirstLine(n.GetError()), inspect.ValueWidth)
 	}
 	return []any{
-		l.names.ByID(cell.GetTable()), shell.Shortened(string(cell.GetRow()), shell.ValueWidth/2),
-		inspect.ColumnText(cell), shell.Printable(observer), n.GetTs(), n.GetAttempts(),
+		l.names.ByID(cell.GetTable()), inspect.Shortened(string(cell.GetRow()), inspect.ValueWidth/2),
+		inspect.ColumnText(cell), inspect.Printable(observer), n.GetTs(), n.GetAttempts(),
 		state,
-		shell.Ago(mvcc.Timestamp(since), l.now), fault,
+		inspect.Ago(mvcc.Timestamp(since), l.now), fault,
 	}
-}
-
-// withObservers adds advice to the error for a name that the catalogue does not have.
-func withObservers(err error) error {
-	if errors.Is(err, inspect.ErrNoObserver) {
-		return shell.WithHint(err, knownObservers)
-	}
-	return err
 }
 
 // notifyReplay runs an observer again for one row or all parked ones, whatever it has acknowledged.
@@ -187,20 +177,20 @@ rows.`,
 	return d.WithClient(cmd)
 }
 
-// replayNotifications marks one row, or what is parked if rows is empty.
+// replayNotifications marks one row, or all parked notifications if rows is empty.
 func replayNotifications(ctx context.Context, s *shell.Session, observer string,
 	rows []string) error {
 	catalogue, err := s.Transport.Catalogue(ctx)
 	if err != nil {
 		return err
 	}
-	// Check the name here: tablets know only columns, not observers.
+	// Check the name here: a tablet has columns, not observers.
 	o := inspect.FindObserver(catalogue, observer)
 	switch {
 	case o == nil:
-		return withObservers(inspect.NoObserver(observer))
+		return shell.WithObservers(inspect.NoObserver(observer))
 	case o.Retired:
-		return shell.WithHint(fmt.Errorf("observer %s is being retired", shell.Printable(observer)),
+		return shell.WithHint(fmt.Errorf("observer %s is being retired", inspect.Printable(observer)),
 			"start a program that registers it, then replay")
 	}
 	marked := uint64(1)
@@ -215,11 +205,11 @@ func replayNotifications(ctx context.Context, s *shell.Session, observer string,
 	return s.Out.Answer(struct {
 		Observer string `json:"observer"`
 		Replayed uint64 `json:"replayed"`
-	}{observer, marked}, "%d rows are queued again for %s", marked, shell.Printable(observer))
+	}{observer, marked}, "%d rows are queued again for %s", marked, inspect.Printable(observer))
 }
 
-// replayParked marks what is parked, and shows how far it has come of what was parked when it
-// began.
+// replayParked marks the parked notifications and displays the progress relative to their number at the
+// start.
 func replayParked(ctx context.Context, s *shell.Session, observer string) (marked uint64, err error) {
 	t := shell.Tally{}
 	all, err := s.Transport.Observers(ctx)
@@ -228,7 +218,7 @@ func replayParked(ctx context.Context, s *shell.Session, observer string) (marke
 			t.Total = int64(o.Parked)
 		}
 	}
-	m := s.Out.NewMeter("replay of "+shell.Printable(observer), shell.Tally{}, false)
+	m := s.Out.NewMeter("replay of "+inspect.Printable(observer), shell.Tally{}, false)
 	marked, err = s.Client.ReplayParked(ctx, observer, func(replayed uint64) {
 		t.Rows = int64(replayed)
 		m.Show(t)
@@ -251,8 +241,8 @@ func replayRow(ctx context.Context, s *shell.Session, o *pb.ObserverInfo,
 		}
 		if inspect.NewestWrite(entries, wire.CellPB(cell)) == nil {
 			return shell.WithHint(coded.Errorf("", "%w: row %s was never written in column %s of table %s",
-				shell.ErrNoValue, shell.Printable(row), shell.Printable(cell.Column), shell.Printable(o.TableName)),
-				inspect.AdviceRows, shell.Operand{What: "TABLE", Value: o.TableName})
+				shell.ErrNoValue, inspect.Printable(row), inspect.Printable(cell.Column), inspect.Printable(o.TableName)),
+				inspect.AdviceRows, inspect.Operand{What: "TABLE", Value: o.TableName})
 		}
 	}
 	return s.Client.Replay(ctx, 0, []mvcc.Cell{wire.NotifyColumn(o).Cell(row)})

@@ -1,4 +1,4 @@
-package inspectcmd
+package admin
 
 import (
 	"context"
@@ -7,12 +7,13 @@ import (
 	"github.com/spf13/cobra"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/cli/inspectcmd"
 	"github.com/percolator-go/percolator/internal/cli/shell"
 	"github.com/percolator-go/percolator/internal/inspect"
 )
 
-// RecoverVerify checks a recovered cluster and resolves the locks that the recovery left.
-func RecoverVerify(d *shell.Deps) *cobra.Command {
+// recoverVerify checks a recovered cluster and resolves the locks that the recovery left.
+func recoverVerify(d *shell.Deps) *cobra.Command {
 	return d.WithClient(&cobra.Command{
 		Use:   "verify",
 		Short: "Verify a recovered cluster and end the recovery",
@@ -66,7 +67,7 @@ func verifyRecovery(ctx context.Context, s *shell.Session) error {
 	if err := found.locks(ctx, s); err != nil {
 		return err
 	}
-	if err := verify(ctx, s); err != nil {
+	if err := inspectcmd.CompareReplicas(ctx, s); err != nil {
 		return err
 	}
 	for _, r := range status.Recoveries {

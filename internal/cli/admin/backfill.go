@@ -1,4 +1,4 @@
-package inspectcmd
+package admin
 
 import (
 	"context"
@@ -16,9 +16,9 @@ import (
 )
 
 // `observer replay` starts, watches and cancels a back-fill: one run of an observer for
-// every row of its column. The cluster carries it out, whether or not a command watches.
+// every row of its column. The cluster performs it, whether or not a command watches.
 
-// replayPoll is the pause between the requests of --wait.
+// replayPoll is the interval between the requests of --wait.
 const replayPoll = 200 * time.Millisecond
 
 // replayFlags are the flags of observer replay.
@@ -78,7 +78,7 @@ type backfill struct {
 	observer string
 }
 
-// run carries out the command.
+// run executes the command.
 func (b *backfill) run(ctx context.Context, f *replayFlags) error {
 	// Starting a running back-fill changes nothing, so an interrupted --wait can be run
 	// again.
@@ -94,8 +94,8 @@ func (b *backfill) run(ctx context.Context, f *replayFlags) error {
 		return err
 	}
 	if state == nil {
-		return shell.WithHint(fmt.Errorf("observer %s was never replayed", shell.Printable(b.observer)),
-			"`observer replay OBSERVER` begins", shell.Operand{What: "OBSERVER", Value: b.observer})
+		return shell.WithHint(fmt.Errorf("observer %s was never replayed", inspect.Printable(b.observer)),
+			"`observer replay OBSERVER` starts one", inspect.Operand{What: "OBSERVER", Value: b.observer})
 	}
 	if f.wait {
 		if state, err = b.await(ctx, state, f.quiet); err != nil {
@@ -105,19 +105,19 @@ func (b *backfill) run(ctx context.Context, f *replayFlags) error {
 	if err := b.show(ctx, state); err != nil {
 		return err
 	}
-	switch { // not for --cancel: a cancelled back-fill is what it was asked for
+	switch { // with --cancel, a cancelled back-fill is success
 	case state.State == inspect.BackfillFailed:
 		return shell.WithHint(fmt.Errorf("the replay has failed: %s", state.Error),
-			"mend the cause and run the command again: it begins anew")
+			"repair the cause and run the command again: it starts over")
 	case f.wait && state.State == inspect.BackfillCancelled:
 		return shell.WithHint(errors.New("the replay was cancelled"),
-			"run the command again to begin anew")
+			"run the command again to start over")
 	}
 	return nil
 }
 
-// ask sends one request to meta, bounded by --timeout. Watching as a whole is not
-// bounded: a back-fill may take hours.
+// ask sends one request to meta, bounded by --timeout. --wait as a whole is not bounded: a back-fill
+// may take hours.
 func (b *backfill) ask(ctx context.Context,
 	action pb.BackfillRequest_Action, below uint32) (*inspect.Backfill, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, b.Conn.Timeout, shell.ErrTimeout)
@@ -129,11 +129,10 @@ func (b *backfill) ask(ctx context.Context,
 	return inspect.NewBackfill(answer.GetBackfill()), nil
 }
 
-// await polls until the back-fill has ended. An error that only delays a back-fill does
-// not end it.
+// await polls until the back-fill has ended. An error that only delays the back-fill does not end it.
 func (b *backfill) await(ctx context.Context, state *inspect.Backfill,
 	quiet bool) (*inspect.Backfill, error) {
-	m := b.Out.NewMeter("replay of "+shell.Printable(state.Observer), shell.Tally{Rows: int64(state.Rows)},
+	m := b.Out.NewMeter("replay of "+inspect.Printable(state.Observer), shell.Tally{Rows: int64(state.Rows)},
 		quiet)
 	table, err := b.extentOf(ctx)
 	if err != nil {
@@ -148,8 +147,8 @@ func (b *backfill) await(ctx context.Context, state *inspect.Backfill,
 			return nil, err
 		}
 		if next == nil { // its observer was retired and removed
-			return nil, fmt.Errorf("the replay of %s is gone, and so is its observer",
-				shell.Printable(state.Observer))
+			return nil, fmt.Errorf("the replay and its observer %s no longer exist",
+				inspect.Printable(state.Observer))
 		}
 		state = next
 		m.Show(shell.Tally{
@@ -160,7 +159,7 @@ func (b *backfill) await(ctx context.Context, state *inspect.Backfill,
 	return state, nil
 }
 
-// extentOf is that of the observer's table.
+// extentOf returns the extent of the observer's table.
 func (b *backfill) extentOf(ctx context.Context) (shell.Extent, error) {
 	catalogue, err := b.Transport.Catalogue(ctx)
 	if err != nil {
@@ -173,11 +172,11 @@ func (b *backfill) extentOf(ctx context.Context) (shell.Extent, error) {
 // show prints the back-fill's progress.
 func (b *backfill) show(ctx context.Context, state *inspect.Backfill) error {
 	text := fmt.Sprintf("replay of %s: %s, %d rows marked, of those that there were at %s UTC",
-		shell.Printable(state.Observer), state.State, state.Rows, shell.Clock(mvcc.Timestamp(state.TS)))
+		inspect.Printable(state.Observer), state.State, state.Rows, inspect.Clock(mvcc.Timestamp(state.TS)))
 	if state.BelowVersion > 0 {
 		text = fmt.Sprintf("replay of %s below version %d: %s, %d of %d rows marked, of those that there were at %s UTC",
-			shell.Printable(state.Observer), state.BelowVersion, state.State, state.Rows, state.Examined,
-			shell.Clock(mvcc.Timestamp(state.TS)))
+			inspect.Printable(state.Observer), state.BelowVersion, state.State, state.Rows, state.Examined,
+			inspect.Clock(mvcc.Timestamp(state.TS)))
 	}
 	if state.State == inspect.BackfillRunning && state.NextRow != "" {
 		table, err := b.extentOf(ctx)
@@ -185,7 +184,7 @@ func (b *backfill) show(ctx context.Context, state *inspect.Backfill) error {
 			return err
 		}
 		text += fmt.Sprintf("; %d of %d tablets are done, next is row %s",
-			table.Passed(string(state.NextRow)), len(table), shell.Shortened(string(state.NextRow), shell.ValueWidth))
+			table.Passed(string(state.NextRow)), len(table), inspect.Shortened(string(state.NextRow), inspect.ValueWidth))
 	}
 	return b.Out.Answer(state, "%s", text)
 }
