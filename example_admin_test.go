@@ -55,8 +55,8 @@ func withDocs(fn func(ctx context.Context, db *percolator.DB) error) {
 	}
 }
 
-// An operator's page: each Observer of the cluster, the RunStats of its runs on all nodes, and what
-// waits.
+// An operator's page: each Observer of the cluster, the RunStats of its runs on all nodes, and its
+// pending notifications.
 func ExampleAdmin_Observers() {
 	withDocs(func(ctx context.Context, db *percolator.DB) error {
 		observers, err := db.Admin().Observers(ctx)
@@ -88,7 +88,7 @@ func ExampleAdmin_PauseObserver() {
 	// paused: false
 }
 
-// What failed for good is repaired and run again.
+// Parked notifications are repaired and run again.
 func ExampleAdmin_Parked() {
 	withDocs(func(ctx context.Context, db *percolator.DB) error {
 		for p, err := range db.Admin().Parked(ctx, "index") {
@@ -123,8 +123,8 @@ func ExampleAdmin_ReplayObserver() {
 	// Output: done 2 rows
 }
 
-// After a deploy that has raised the observer's Version, a ReplayOption restricts the replay to what an
-// older one has done; ObserverVersion lists the versions that run.
+// After a deploy that has raised the observer's Version, a ReplayOption restricts the replay to
+// rows last processed by an older one; ObserverVersion lists the running versions.
 func ExampleBelowVersion() {
 	withDocs(func(ctx context.Context, db *percolator.DB) error {
 		observers, err := db.Admin().Observers(ctx)
@@ -143,7 +143,7 @@ func ExampleBelowVersion() {
 	// refused: true
 }
 
-// A table is split where the load of a new customer will be; each Tablet then has a part of it.
+// A table is split where a new customer's load is expected; each Tablet then has a part of it.
 func ExampleAdmin_Tablets() {
 	withDocs(func(ctx context.Context, db *percolator.DB) error {
 		if err := db.Admin().SplitTablet(ctx, "docs", "m"); err != nil {
@@ -208,8 +208,8 @@ func ExampleAdmin_CancelTimer() {
 	// cancelled: true
 }
 
-// A health check of an application: Pending counts what waits, its ObserverPending values say for
-// which observer.
+// A health check of an application: Pending counts pending notifications, its ObserverPending
+// values count them by observer.
 func ExampleDB_Pending() {
 	withDocs(func(ctx context.Context, db *percolator.DB) error {
 		pending, err := db.Pending(ctx)
@@ -226,7 +226,7 @@ func ExampleDB_Pending() {
 	// index needs attention
 }
 
-// A test of a program's own registration: an ObserverSpec has what the options have set.
+// A test of a program's own registration: an ObserverSpec contains the values of the options.
 func ExampleRegistry() {
 	r := percolator.NewRegistry()
 	r.Table(percolator.TableSpec{Name: "docs", SplitKeys: []string{"m"}})
@@ -241,7 +241,7 @@ func ExampleRegistry() {
 	// <nil>
 }
 
-// An observer's function may be tested without a node as far as it depends on the change alone.
+// A function that depends only on the change can be tested without a node.
 func ExampleObserverFunc() {
 	var skipDrafts percolator.ObserverFunc = func(_ context.Context, _ *percolator.Tx,
 		n percolator.Notification) error {

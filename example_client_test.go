@@ -13,7 +13,7 @@ import (
 	"github.com/percolator-go/percolator"
 )
 
-// A client connects with its certificate and batches what it sends for up to a millisecond.
+// A client connects with its certificate and batches its requests for up to a millisecond.
 func ExampleDial() {
 	ctx := context.Background()
 	db, err := percolator.Dial(ctx, []string{"10.0.0.1", "10.0.0.2"}, percolator.ClientConfig{
@@ -41,7 +41,7 @@ func ExampleClientConfig() {
 	// Output: true
 }
 
-// A table is created once, split where its load will be.
+// A table is created once, split where load is expected.
 func ExampleTableSpec() {
 	ctx := context.Background()
 	db, done := openExample()
@@ -58,7 +58,7 @@ func ExampleTableSpec() {
 	// Output: users [g p] <nil>
 }
 
-// Begin and Commit, for a program that retries in its own way. The commit timestamp says when.
+// Begin and Commit, for a program with its own retry policy. It prints the commit timestamp.
 func ExampleDB_Begin() {
 	ctx := context.Background()
 	db, done := openExample("users")
@@ -231,7 +231,7 @@ func ExampleLimitError() {
 	// Output: row 5000 4096 true
 }
 
-// A contended row gives up after a few retries.
+// A transaction on a contended row fails after a few retries.
 func ExampleRetryError() {
 	ctx := context.Background()
 	db, done := openExample("bank")
@@ -242,7 +242,7 @@ func ExampleRetryError() {
 			return err
 		}
 		tx.Set("bob", balance, []byte("1"))
-		// Another transaction is always faster.
+		// Another transaction always commits first.
 		return db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
 			tx.Set("bob", balance, []byte("2"))
 			return nil
@@ -254,7 +254,7 @@ func ExampleRetryError() {
 	// Output: 2 retries; a conflict: true
 }
 
-// A loader runs many small transactions, as fast as the cluster and its observers accept them.
+// A loader runs many small transactions at the rate that the cluster and its observers accept.
 func ExampleLoader() {
 	ctx := context.Background()
 	db, done := openExample("pages")
@@ -299,7 +299,7 @@ func (hexCodec) Decode(data []byte) (n uint32, err error) {
 	return n, err
 }
 
-// A codec of the program's own. Reads of several rows return a TypedCell for each.
+// A custom codec. Reads of several rows return a TypedCell for each.
 func ExampleCodec() {
 	ctx := context.Background()
 	db, done := openExample("colors")
@@ -327,7 +327,7 @@ func ExampleCodec() {
 	// <nil>
 }
 
-// Vectors of numbers without naming their type twice, and bytes as they are.
+// Vectors of numbers with inferred types, and bytes as they are.
 func ExampleTyped() {
 	vector := percolator.Typed[[]float32](percolator.Column{Table: "docs", Name: "vector"})
 	image := percolator.Typed(percolator.Column{Table: "docs", Name: "image"}, percolator.Bytes())
@@ -337,8 +337,8 @@ func ExampleTyped() {
 	// Output: [0.5,2] GIF89a
 }
 
-// Sessions end an hour after their last change; the addresses of users are kept for 30 days, and
-// their names for ever.
+// Sessions expire an hour after their last change; the addresses of users after 30 days, and their
+// names never.
 func ExampleExpiry() {
 	ctx := context.Background()
 	db, done := openExample()

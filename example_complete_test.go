@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestEveryTypeHasAnExample: each exported type is used, or named by the comment, of an example,
+// TestEveryTypeHasAnExample: each exported type is used in an example or named by its comment,
 // except former names.
 func TestEveryTypeHasAnExample(t *testing.T) {
 	names, err := filepath.Glob("*.go")

@@ -8,7 +8,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// A function that an observer calls finds the wait that a service has asked for.
+// A function of an observer returns the wait that a service has requested.
 func ExampleRetryAfterError() {
 	err := fmt.Errorf("embed: %w",
 		percolator.RetryAfter(errors.New("429 Too Many Requests"), 2*time.Second))

@@ -112,8 +112,8 @@ func ExampleTx_DeleteRow() {
 	// Output: exists: false
 }
 
-// DeleteRange deletes a range two rows at a time. Deleted.Next is all that another call, or
-// another process, needs to continue.
+// DeleteRange deletes a range two rows at a time. Deleted.Next is all that another call, or another
+// process, needs to continue.
 func ExampleDB_DeleteRange() {
 	ctx := context.Background()
 	db, closeDB, err := shelf(ctx)

@@ -162,7 +162,7 @@ func ExampleSnapshot_Settled() {
 			fmt.Println(err)
 			return
 		}
-		if settled { // every text in it has its number of words
+		if settled { // every stored text has its word count
 			words, _, err := s.Get(ctx, "a", percolator.Column{Table: "texts", Name: "words"})
 			fmt.Println(string(words), err)
 			_ = s.Close()

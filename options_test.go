@@ -159,8 +159,8 @@ func ExampleRegistry_Use() {
 	// Output: index 1 <nil>
 }
 
-// Notifications that fail for good are written to a dead-letter table. The row's name makes the
-// function idempotent.
+// Parked notifications are written to a dead-letter table. The row's name makes the function
+// idempotent.
 func ExampleOnParked() {
 	reason := percolator.Typed(percolator.Column{Table: "dead", Name: "reason"},
 		percolator.Text[string]())

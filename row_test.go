@@ -32,7 +32,7 @@ func newWide(t *testing.T) *wide {
 	return w
 }
 
-// client returns a handle in a process of its own.
+// client returns a handle in a new process.
 func (w *wide) client(t *testing.T, process uint64) (*percolator.DB, *txntest.Process) {
 	t.Helper()
 	p := w.Process(7, process)
@@ -277,8 +277,8 @@ func TestDeleteRangeContinues(t *testing.T) {
 	}
 }
 
-// TestDeleteRangeWithConcurrentWriter: DeleteRange completes although another process keeps
-// writing a row of the range, and does not delete what is written behind its position.
+// TestDeleteRangeWithConcurrentWriter: DeleteRange completes although another process keeps writing
+// a row of the range, and does not delete writes behind its position.
 func TestDeleteRangeWithConcurrentWriter(t *testing.T) {
 	w := newWide(t)
 	w.fill(t, names("r%04d", 3000), []string{"a"})
@@ -309,7 +309,7 @@ func TestDeleteRangeWithConcurrentWriter(t *testing.T) {
 }
 
 // TestDeleteColumn deletes one column and no other. A deletion whose context ends leaves a prefix
-// of the range without the column, and another call goes on.
+// of the range without the column, and another call continues.
 func TestDeleteColumn(t *testing.T) {
 	w := newWide(t)
 	w.fill(t, names("n%04d", 2500), []string{"a", "b"})

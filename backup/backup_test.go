@@ -18,7 +18,7 @@ import (
 	"github.com/percolator-go/percolator/percolatortest"
 )
 
-// contents are a table's rows at a timestamp: value and commit timestamp by row and column.
+// contents maps row and column to value and commit timestamp at a timestamp.
 type contents map[string]string
 
 func contentsAt(t testing.TB, db *percolator.DB, table string, at percolator.Timestamp) contents {
@@ -84,7 +84,7 @@ func create(t testing.TB, db *percolator.DB, l *backup.Location,
 	return m
 }
 
-// start starts a node with a table of rows, some of them longer than a record holds.
+// start starts a node with a table of rows, some of them longer than a record.
 func start(t testing.TB, rows int) *percolatortest.Node {
 	n := percolatortest.Start(t, nil, percolatortest.Tables(percolator.TableSpec{
 		Name: "bank", SplitKeys: []string{"row000030", "row000060"},
@@ -124,8 +124,8 @@ func equal(t *testing.T, what string, got, want contents) {
 	}
 }
 
-// TestRestoredUnderLoad: what is restored is what a snapshot at the backup's timestamp has
-// shown, though others have written all the time.
+// TestRestoredUnderLoad: the restored data equals a snapshot at the backup's timestamp, although
+// other clients wrote during the backup.
 func TestRestoredUnderLoad(t *testing.T) {
 	from := start(t, 100)
 	db := from.DB()
@@ -134,8 +134,8 @@ func TestRestoredUnderLoad(t *testing.T) {
 	for w := range 4 {
 		load.Go(func() {
 			for i := w; ctx.Err() == nil; i += 7 {
-				// Each moves something between two rows: a backup of no one moment would show it
-				// twice or not at all.
+				// Each moves an amount between two rows: a backup that is not of one timestamp
+				// would contain it twice or not at all.
 				_ = db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
 					a, b := fmt.Sprintf("row%06d", i%100), fmt.Sprintf("row%06d", (i*31+w)%100)
 					col := percolator.Column{Table: "bank", Name: "v"}
@@ -167,7 +167,7 @@ func TestRestoredUnderLoad(t *testing.T) {
 	if len(v.Faults) > 0 || len(v.Backups) != 1 {
 		t.Errorf("verify: %+v", v)
 	}
-	// The restored table can be written, and its past is closed.
+	// The restored table can be written, and its earlier history is unreadable.
 	set(t, to.DB(), "bank", "row000001", "new")
 	s, err := to.DB().SnapshotAt(t.Context(), percolator.Timestamp(m.At))
 	must(t, err)
@@ -263,8 +263,8 @@ func TestRecordsPages(t *testing.T) {
 	}
 }
 
-// TestJobs: the cluster tells of backups and restores that are under way and that have
-// ended, and of a restore that nobody goes on with.
+// TestJobs: the cluster reports running and finished backups and restores, and an abandoned
+// restore.
 func TestJobs(t *testing.T) {
 	n := start(t, 100)
 	status := func() *pb.ClusterStatusResponse {

@@ -16,7 +16,7 @@ import (
 	"github.com/percolator-go/percolator/percolatortest"
 )
 
-// TestResumedCreate: a backup that was interrupted keeps what is done and its timestamp.
+// TestResumedCreate: an interrupted backup keeps its finished ranges and its timestamp.
 func TestResumedCreate(t *testing.T) {
 	from := start(t, 100)
 	dir := t.TempDir()
@@ -69,7 +69,7 @@ func holdsOf(t testing.TB, n *percolatortest.Node) uint32 {
 	return status.GetHistory().GetHolds()
 }
 
-// TestRestart: what isn't a backup of this cluster that was interrupted stays.
+// TestRestart: only interrupted backups of this cluster are removed.
 func TestRestart(t *testing.T) {
 	n, other := start(t, 100), start(t, 100)
 	dir := t.TempDir()
@@ -87,7 +87,7 @@ func TestRestart(t *testing.T) {
 	}
 	interrupted, err := filepath.Glob(filepath.Join(dir, "*", "plan"))
 	must(t, err)
-	for _, plan := range interrupted { // copies, of this cluster's too
+	for _, plan := range interrupted { // copies, one of them of this cluster
 		own := filepath.Dir(plan)
 		must(t, os.CopyFS(own+"-copy", os.DirFS(own)))
 		foreign = append(foreign, filepath.Join(own+"-copy", "plan"))
@@ -103,7 +103,7 @@ func TestRestart(t *testing.T) {
 	if resumed == "" || len(interrupted) != 3 {
 		t.Errorf("REMOVED: the other cluster's backup (%v) was not gone on with", interrupted)
 	}
-	// Of the three folders that are named as backups one is not finished by anybody.
+	// Of the three folders named like backups one is never finished.
 	listed, err := l.List(t.Context())
 	must(t, err)
 	whole := 0
@@ -117,7 +117,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// interruptCreate makes one range of a backup.
+// interruptCreate completes one range of a backup.
 func interruptCreate(t *testing.T, db *percolator.DB, l *backup.Location) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -133,8 +133,7 @@ func interruptCreate(t *testing.T, db *percolator.DB, l *backup.Location) {
 	}
 }
 
-// TestMadeAnew: a table that was dropped and recreated is never restored in place of the
-// older one of its name.
+// TestMadeAnew: a recreated table is never restored in place of the dropped one of the same name.
 func TestMadeAnew(t *testing.T) {
 	from := start(t, 10)
 	l := open(t, t.TempDir())
@@ -167,8 +166,8 @@ func TestMadeAnew(t *testing.T) {
 	}
 }
 
-// TestDroppedTable: a table that was dropped is restored from the backups that have it, and
-// left out of the others.
+// TestDroppedTable: a dropped table is restored from the backups that contain it and omitted from
+// the others.
 func TestDroppedTable(t *testing.T) {
 	from := start(t, 10)
 	must(t, from.DB().CreateTable(t.Context(), percolator.TableSpec{Name: "other"}))
@@ -200,8 +199,8 @@ func TestDroppedTable(t *testing.T) {
 	equal(t, "dropped", contentsNow(t, to.DB(), "bank"), want)
 }
 
-// TestPlannedBeforeRestore: a backup that was planned while a table was empty holds nothing of
-// what is restored into it meanwhile.
+// TestPlannedBeforeRestore: a backup planned while a table was empty contains nothing of a restore
+// into it since.
 func TestPlannedBeforeRestore(t *testing.T) {
 	from := start(t, 100)
 	l := open(t, t.TempDir())
@@ -232,8 +231,8 @@ func TestPlannedBeforeRestore(t *testing.T) {
 	}
 }
 
-// TestDroppedMeanwhile: a backup whose table was dropped can't be finished, and says how to go
-// on.
+// TestDroppedMeanwhile: a backup whose table was dropped cannot be finished, and the error says how
+// to continue.
 func TestDroppedMeanwhile(t *testing.T) {
 	from := start(t, 100)
 	l := open(t, t.TempDir())

@@ -14,8 +14,8 @@ import (
 	"github.com/percolator-go/percolator/percolatortest"
 )
 
-// TestDamage flips each byte of a chain of backups in turn. Verify finds every one, and a
-// restore refuses to end.
+// TestDamage flips each byte of a chain of backups in turn. Verify detects every flip, and a
+// restore fails.
 func TestDamage(t *testing.T) {
 	from := start(t, 12)
 	dir := t.TempDir()
@@ -52,7 +52,7 @@ func TestDamage(t *testing.T) {
 				restores++
 			}
 		}
-		// A file that is cut off, goes on, or is gone.
+		// A file that is truncated, extended, or missing.
 		for _, other := range [][]byte{whole[:len(whole)-1], append(append([]byte(nil), whole...), 0)} {
 			must(t, os.WriteFile(file, other, 0o600))
 			v, err := backup.Verify(t.Context(), l, backup.VerifyOptions{})
@@ -64,7 +64,7 @@ func TestDamage(t *testing.T) {
 		must(t, os.Remove(file))
 		v, err := backup.Verify(t.Context(), l, backup.VerifyOptions{})
 		must(t, err)
-		// Without its manifest a backup is an unfinished one; nothing else may be missing.
+		// Without its manifest a backup counts as unfinished; any other missing file is a fault.
 		if len(v.Faults)+len(v.Unfinished) == 0 {
 			t.Fatalf("UNNOTICED: %s is gone", file)
 		}
@@ -80,7 +80,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestDamagedBeside: a damaged backup does not keep others from being made and restored.
+// TestDamagedBeside: a damaged backup does not prevent other backups and restores.
 func TestDamagedBeside(t *testing.T) {
 	from, dir := start(t, 10), filepath.Join(t.TempDir(), "new", "newer")
 	l := open(t, dir)
@@ -103,8 +103,8 @@ func TestDamagedBeside(t *testing.T) {
 	equal(t, "restored", contentsNow(t, to.DB(), "bank"), contentsNow(t, from.DB(), "bank"))
 }
 
-// TestDamagedPlan: an interrupted backup whose plan can't be read is neither resumed nor
-// removed, and does not keep others from being made.
+// TestDamagedPlan: an interrupted backup with an unreadable plan is neither resumed nor removed,
+// and does not prevent others.
 func TestDamagedPlan(t *testing.T) {
 	from, dir := start(t, 100), t.TempDir()
 	l := open(t, dir)
@@ -122,7 +122,7 @@ func TestDamagedPlan(t *testing.T) {
 	}
 }
 
-// TestNoBackup: where there is no whole backup verify does not end well, and makes nothing.
+// TestNoBackup: without a complete backup verify fails and creates nothing.
 func TestNoBackup(t *testing.T) {
 	nowhere := filepath.Join(t.TempDir(), "nowhere")
 	if _, err := backup.Open(t.Context(), nowhere); !errors.Is(err, backup.ErrNotFound) {

@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/internal/handle"
 )
 
-// TestExpiryRestored: a restored table has the expiry of the backup, unless it is to have none; an
+// TestExpiryRestored: a restored table has the expiry of the backup unless the options omit it; an
 // existing table keeps its own.
 func TestExpiryRestored(t *testing.T) {
 	n := start(t, 10)

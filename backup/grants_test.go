@@ -24,7 +24,7 @@ func grant(t testing.TB, db *percolator.DB, table, name, role string) {
 	must(t, err)
 }
 
-// granted are a table's grants as NAME:ROLE.
+// granted returns a table's grants as NAME:ROLE.
 func granted(t testing.TB, db *percolator.DB, table string) string {
 	t.Helper()
 	r, err := handle.Client(db).Admin().Grants(t.Context(), &pb.GrantsRequest{Table: table})
@@ -36,8 +36,8 @@ func granted(t testing.TB, db *percolator.DB, table string) string {
 	return strings.Join(out, " ")
 }
 
-// TestGrantsRestored: a restored table has the grants of the backup before any row is
-// written, whatever it is called and wherever it is, and a grant that was there stays.
+// TestGrantsRestored: a restored table has the grants of the backup before any row is written,
+// under any name and in any cluster, and existing grants stay.
 func TestGrantsRestored(t *testing.T) {
 	from, to := start(t, 100), percolatortest.Start(t, nil)
 	must(t, from.DB().CreateTable(t.Context(), percolator.TableSpec{Name: "open"}))
@@ -64,7 +64,7 @@ func TestGrantsRestored(t *testing.T) {
 		}
 		return r
 	}
-	// A table of the old one's id, in the other cluster, is another.
+	// In the other cluster, the old table's id belongs to a different table.
 	must(t, to.DB().CreateTable(t.Context(), percolator.TableSpec{Name: "first"}))
 	r := restore(to.DB(), l, map[string]string{"bank": "bank", "open": "open"}, "ann:reader shop:writer")
 	if len(r.Granted) != 1 || r.Granted[0].Table != "bank" || len(r.Granted[0].Grants) != 2 ||
@@ -77,8 +77,8 @@ func TestGrantsRestored(t *testing.T) {
 	restore(to.DB(), chosen, map[string]string{"bank": "own"}, "ann:reader shop:reader")
 }
 
-// TestGrantsOfEarlierBuilds: backups of earlier builds have grants in the policy alone, or
-// nowhere, and that is said.
+// TestGrantsOfEarlierBuilds: backups of earlier builds have grants only in the policy, or none, and
+// the restore reports it.
 func TestGrantsOfEarlierBuilds(t *testing.T) {
 	from, dir := start(t, 10), t.TempDir()
 	grant(t, from.DB(), "bank", "ann", "reader")
@@ -105,7 +105,7 @@ func TestGrantsOfEarlierBuilds(t *testing.T) {
 	}
 }
 
-// rewrite changes the manifest of the only backup in dir, and seals it.
+// rewrite changes the manifest of the only backup in dir and seals it again.
 func rewrite(t testing.TB, dir string, change func(map[string]any)) {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(dir, "*", "manifest"))

@@ -16,7 +16,7 @@ import (
 	"github.com/percolator-go/percolator/percolatortest"
 )
 
-// startForgetful starts a node that keeps a second of history, up to maxHold of it for others.
+// startForgetful starts a node that keeps a second of history, or up to maxHold of it for holds.
 func startForgetful(t testing.TB, maxHold time.Duration) *percolatortest.Node {
 	n := percolatortest.Start(t, nil, percolatortest.Tables(percolator.TableSpec{Name: "bank"}),
 		percolatortest.Config(func(c *node.Config) {
@@ -27,8 +27,8 @@ func startForgetful(t testing.TB, maxHold time.Duration) *percolatortest.Node {
 	return n
 }
 
-// collect overwrites rows until history is collected as far as it may be, and returns up to
-// where: to the timestamp to, if that is as far as it goes, or above above.
+// collect overwrites rows until history is collected as far as the holds allow, and returns the
+// safepoint: to, if it stops there, or one above above.
 func collect(t testing.TB, n *percolatortest.Node, to, above uint64) uint64 {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
@@ -59,8 +59,8 @@ func held(t testing.TB, n *percolatortest.Node) (names []string) {
 	return names
 }
 
-// TestHeldForIncrement: what a backup holds is there for the next increment, after restarts
-// and however late, up to the policy's bound; without a hold the increment is refused.
+// TestHeldForIncrement: the history that a backup holds is available to the next increment, after
+// restarts and any delay, up to the policy's bound; without a hold the increment is refused.
 func TestHeldForIncrement(t *testing.T) {
 	for _, hold := range []bool{true, false} {
 		t.Run(fmt.Sprint("hold ", hold), func(t *testing.T) {
@@ -108,8 +108,8 @@ func TestHeldForIncrement(t *testing.T) {
 	}
 }
 
-// TestHoldOfInterrupted: a backup that was interrupted goes on after history has passed, and
-// gives up the hold of the one before it; --restart gives up its own.
+// TestHoldOfInterrupted: an interrupted backup continues after the history period has passed and
+// releases the hold of its predecessor; --restart releases its own.
 func TestHoldOfInterrupted(t *testing.T) {
 	n := startForgetful(t, time.Hour)
 	l := open(t, t.TempDir())
@@ -144,7 +144,7 @@ func TestHoldOfInterrupted(t *testing.T) {
 	if got := held(t, n); !slices.Equal(got, []string{m.Name}) {
 		t.Errorf("held after a restart: %q, want %q", got, m.Name)
 	}
-	// Another full backup takes its place; one of other tables does not.
+	// A later full backup of the same tables replaces it; one of other tables does not.
 	some := create(t, n.DB(), l, backup.CreateOptions{Tables: []string{"bank"}})
 	all := create(t, n.DB(), l, backup.CreateOptions{})
 	if got := held(t, n); some.Hold != "" || !slices.Equal(got, []string{all.Name}) {
@@ -152,7 +152,7 @@ func TestHoldOfInterrupted(t *testing.T) {
 	}
 }
 
-// TestHoldEnds: a hold counts no longer than the policy lets it.
+// TestHoldEnds: a hold lasts no longer than the policy allows.
 func TestHoldEnds(t *testing.T) {
 	n := startForgetful(t, 2*time.Second)
 	l := open(t, t.TempDir())

@@ -11,8 +11,8 @@ import (
 	"github.com/percolator-go/percolator/percolatortest"
 )
 
-// TestChainAcrossMerges: tablets merge between the backups of a chain, with writes and deletions
-// on both sides of each merge. What is restored is exact at timestamps before and after each.
+// TestChainAcrossMerges: tablets merge between the backups of a chain, with writes and deletions on
+// both sides of each merge. Restores are exact at timestamps before and after each.
 func TestChainAcrossMerges(t *testing.T) {
 	from := start(t, 100)
 	db := from.DB()
@@ -33,7 +33,7 @@ func TestChainAcrossMerges(t *testing.T) {
 		note(set(t, db, "bank", "row000061", "last of "+round))
 	}
 	write("40")
-	states = nil // of before the full backup
+	states = nil // from before the full backup
 	note(percolator.Timestamp(create(t, db, l, backup.CreateOptions{}).At))
 	for _, merge := range []struct{ at, before, after string }{
 		{"row000060", "41", "62"},

@@ -13,8 +13,8 @@ import (
 	"github.com/percolator-go/percolator/percolatortest"
 )
 
-// TestObserversDoNotRun: restored cells notify nobody, unless that is asked for: then the
-// observer runs for what it had not seen, once, and for nothing else.
+// TestObserversDoNotRun: restored cells do not notify observers unless requested: then the observer
+// runs once for each unacknowledged change, and for nothing else.
 func TestObserversDoNotRun(t *testing.T) {
 	col := percolator.Column{Table: "bank", Name: "v"}
 	var mu sync.Mutex
@@ -28,7 +28,7 @@ func TestObserversDoNotRun(t *testing.T) {
 				tx.Set(n.Row, percolator.Column{Table: "bank", Name: "seen"}, []byte("x"))
 				return nil
 			})
-			// Another observer of the column, which has seen everything.
+			// Another observer of the column, which has acknowledged everything.
 			r.Strong("watch too", col, func(context.Context, *percolator.Tx, percolator.Notification) error {
 				mu.Lock()
 				defer mu.Unlock()
@@ -69,7 +69,7 @@ func TestObserversDoNotRun(t *testing.T) {
 		t.Errorf("NOTIFIED: %d runs after a restore", n)
 	}
 	equal(t, "with its observer", contentsNow(t, quiet.DB(), "bank"), contentsNow(t, from.DB(), "bank"))
-	// What changes from then on is observed.
+	// Later changes are observed.
 	set(t, quiet.DB(), "bank", "row1", "new")
 	must(t, quiet.DB().WaitIdle(t.Context()))
 	if n := runs("quiet"); n != 1 {

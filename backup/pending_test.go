@@ -17,7 +17,8 @@ import (
 
 var wake = percolator.Column{Table: "bank", Name: "wake"}
 
-// sleepers is a node with a weak observer of wake, which may be paused, and the rows it ran for.
+// sleepers is a node with a weak observer of wake, which may be paused, and the rows for which it
+// ran.
 type sleepers struct {
 	*percolatortest.Node
 	mu  sync.Mutex
@@ -27,7 +28,7 @@ type sleepers struct {
 func startSleepers(t *testing.T) *sleepers {
 	s := &sleepers{ran: map[string]bool{}}
 	s.Node = percolatortest.Start(t, func(r *percolator.Registry) {
-		// Another observer of the column has run for what waits for the sleeper.
+		// Another observer of the column has run for the sleeper's pending notifications.
 		r.Weak("awake", wake, func(context.Context, *percolator.Tx, percolator.Notification) error { return nil })
 		r.Weak("sleeper", wake, func(_ context.Context, _ *percolator.Tx, n percolator.Notification) error {
 			s.mu.Lock()
@@ -46,7 +47,7 @@ func (s *sleepers) pause(t *testing.T, paused bool) {
 	must(t, err)
 }
 
-// rows returns the rows that the observer has run for, once there are as many.
+// rows returns the rows for which the observer has run, once there are n.
 func (s *sleepers) rows(t *testing.T, atLeast int) (rows []string) {
 	t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
@@ -62,8 +63,8 @@ func (s *sleepers) rows(t *testing.T, atLeast int) (rows []string) {
 	return rows
 }
 
-// TestTimersAndWeakNotificationsAreRestored: what waits to notify rows does so after a restore, as
-// the newest backup not later than the timestamp has it, for the tables that are restored.
+// TestTimersAndWeakNotificationsAreRestored: after a restore, pending timers and weak notifications
+// are those of the newest backup not later than the timestamp, for the restored tables.
 func TestTimersAndWeakNotificationsAreRestored(t *testing.T) {
 	from := startSleepers(t)
 	from.pause(t, true)

@@ -24,7 +24,7 @@ func names(t *testing.T, l *backup.Location) (out []string) {
 	return out
 }
 
-// TestPrune: chains go that no time within the retention needs, whole, and no others.
+// TestPrune: chains that no time within the retention needs are removed whole, and no others.
 func TestPrune(t *testing.T) {
 	n := start(t, 10)
 	dir := t.TempDir()
@@ -47,18 +47,18 @@ func TestPrune(t *testing.T) {
 		return removed
 	}
 	before := names(t, l)
-	// To restore the time of the first increment, its full backup is needed.
+	// Restoring the time of the first increment needs its full backup.
 	if got := prune(made[1].Time, backup.PruneOptions{}); len(got) > 0 {
 		t.Errorf("PRUNED: removed %q, which are needed", got)
 	}
-	// A moment before the second full backup the first chain is needed still.
+	// A moment before the second full backup the first chain is still needed.
 	if got := prune(made[2].Time.Add(-time.Millisecond), backup.PruneOptions{}); len(got) > 0 {
 		t.Errorf("PRUNED: removed %q, which are needed", got)
 	}
 	if got := prune(made[4].Time, backup.PruneOptions{Cluster: "another"}); len(got) > 0 {
 		t.Errorf("PRUNED: removed %q of another cluster", got)
 	}
-	// The children go before their parents.
+	// Children are removed before their parents.
 	got := prune(made[2].Time, backup.PruneOptions{Cluster: made[0].Cluster})
 	if want := []string{made[1].Name, made[0].Name}; !slices.Equal(got, want) {
 		t.Errorf("removed %q, want %q", got, want)
@@ -78,7 +78,7 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// cutContext ends after some looks at it, each of which is before a removal.
+// cutContext ends after some checks of it, each of which precedes a removal.
 type cutContext struct {
 	context.Context
 	left int
@@ -91,8 +91,8 @@ func (c *cutContext) Err() error {
 	return nil
 }
 
-// TestPruneCutShort: whatever a crash has left of a removal, no backup lacks one that it needs,
-// and the next call removes the rest.
+// TestPruneCutShort: after a crash during a removal no backup lacks one that it needs, and the next
+// call removes the rest.
 func TestPruneCutShort(t *testing.T) {
 	n := start(t, 10)
 	dir := t.TempDir()

@@ -18,7 +18,7 @@ import (
 	"github.com/percolator-go/percolator/percolatortest"
 )
 
-// TestTargetNotEmpty: what is there stays.
+// TestTargetNotEmpty: existing rows stay.
 func TestTargetNotEmpty(t *testing.T) {
 	from := start(t, 10)
 	l := open(t, t.TempDir())
@@ -41,15 +41,15 @@ func TestTargetNotEmpty(t *testing.T) {
 	if !errors.Is(err, backup.ErrTable) {
 		t.Errorf("a table that is not in the backup: %v", err)
 	}
-	// Its records are older than it is: an increment would miss them.
+	// Its records are older than the table: an increment would miss them.
 	_, err = backup.Create(t.Context(), handle.Client(from.DB()), l, backup.CreateOptions{Incremental: true})
 	if !errors.Is(err, backup.ErrHistoryGone) {
 		t.Errorf("UNBOUND: an increment over a restored table: %v", err)
 	}
 }
 
-// TestUnfinishedRestore: a restore that fails half-way says so to whoever opens the table,
-// and the next run ends it.
+// TestUnfinishedRestore: after a restore that fails halfway, opening the table returns an error
+// that says so, and the next run completes it.
 func TestUnfinishedRestore(t *testing.T) {
 	from := start(t, 100)
 	l := open(t, t.TempDir())
@@ -84,15 +84,15 @@ func TestUnfinishedRestore(t *testing.T) {
 	equal(t, "resumed", contentsNow(t, db, "bank"), want)
 }
 
-// TestRestoredBesideWriter: a client that had the table's id before it was marked can't write
-// into it until the restore has ended, and then can.
+// TestRestoredBesideWriter: a client that had the table's id before it was marked cannot write into
+// it until the restore has ended, and can then.
 func TestRestoredBesideWriter(t *testing.T) {
 	from := start(t, 100)
 	l := open(t, t.TempDir())
 	create(t, from.DB(), l, backup.CreateOptions{})
 	want := contentsNow(t, from.DB(), "bank")
 	to := start(t, 0)
-	_ = contentsNow(t, to.DB(), "bank") // it knows the table
+	_ = contentsNow(t, to.DB(), "bank") // the client caches the table
 	write := func(rows ...string) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
@@ -130,20 +130,20 @@ func TestRestoredBesideWriter(t *testing.T) {
 	}
 }
 
-// TestRestoredBesideReader: a client that had the table's id before it was marked does not see
-// it half-restored, by row or by range, and reads it when the restore has ended.
+// TestRestoredBesideReader: a client that had the table's id before it was marked never reads it
+// half restored, by row or by range, and reads it once the restore has ended.
 func TestRestoredBesideReader(t *testing.T) {
 	from := start(t, 100)
 	l := open(t, t.TempDir())
 	create(t, from.DB(), l, backup.CreateOptions{})
 	want := contentsNow(t, from.DB(), "bank")
 	to := start(t, 0)
-	_ = contentsNow(t, to.DB(), "bank") // it knows the table
+	_ = contentsNow(t, to.DB(), "bank") // the client caches the table
 	read := func(what string, fn func(context.Context, *percolator.Snapshot) error) {
 		s, err := to.DB().Snapshot(t.Context())
 		must(t, err)
 		defer func() { _ = s.Close() }()
-		// A read is tried until its time is over, on a busy machine perhaps not once.
+		// A read is retried until its deadline, on a busy machine perhaps not once.
 		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			err = fn(ctx, s)
@@ -182,8 +182,8 @@ func TestRestoredBesideReader(t *testing.T) {
 	}
 }
 
-// TestRestoredOverWriter: what somebody wrote just before the table was marked isn't taken
-// for how far the restore has come.
+// TestRestoredOverWriter: a write just before the table was marked is not mistaken for the
+// restore's progress.
 func TestRestoredOverWriter(t *testing.T) {
 	from := start(t, 100)
 	l := open(t, t.TempDir())
@@ -201,7 +201,7 @@ func TestRestoredOverWriter(t *testing.T) {
 	}
 }
 
-// TestRefusedRestore: a restore that is refused has changed nothing.
+// TestRefusedRestore: a refused restore has changed nothing.
 func TestRefusedRestore(t *testing.T) {
 	from, to := start(t, 10), start(t, 10)
 	policy := func(n *percolatortest.Node, set *pb.Policy) *pb.Policy {
@@ -222,8 +222,8 @@ func TestRefusedRestore(t *testing.T) {
 	}
 }
 
-// TestPolicyRestored: a restore tells the settings that it changes, and does not take back a
-// login over HTTP.
+// TestPolicyRestored: a restore reports the settings that it changes, and does not disable a login
+// over HTTP.
 func TestPolicyRestored(t *testing.T) {
 	from, to := start(t, 10), percolatortest.Start(t, nil)
 	policy := func(n *percolatortest.Node, set *pb.Policy) *pb.Policy {
@@ -259,7 +259,7 @@ func TestPolicyRestored(t *testing.T) {
 	}
 }
 
-// TestRestoredBefore: tables that an earlier run has ended are left alone, and named.
+// TestRestoredBefore: tables that an earlier run has completed are unchanged and reported.
 func TestRestoredBefore(t *testing.T) {
 	from := start(t, 10)
 	must(t, from.DB().CreateTable(t.Context(), percolator.TableSpec{Name: "later"}))
@@ -275,8 +275,8 @@ func TestRestoredBefore(t *testing.T) {
 	}
 }
 
-// TestRestoredOverDeletedRows: a table whose rows were deleted takes a restore once their history
-// is collected; until then the restore says what stands in its way, and goes on later.
+// TestRestoredOverDeletedRows: a table whose rows were deleted can be restored once their history
+// is collected; until then the restore reports the obstacle, and continues later.
 func TestRestoredOverDeletedRows(t *testing.T) {
 	n := startForgetful(t, time.Hour)
 	l := open(t, t.TempDir())

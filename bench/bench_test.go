@@ -42,7 +42,8 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// TestSmoke runs everything once, briefly: the values mean nothing, but each figure must be printed.
+// TestSmoke runs every workload once, briefly: the values are meaningless, but each figure must be
+// printed.
 func TestSmoke(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 5 s")

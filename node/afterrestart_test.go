@@ -10,8 +10,8 @@ import (
 	"github.com/percolator-go/percolator/internal/rpc"
 )
 
-// TestNothingFromTheFutureAfterRestart: a node that has just begun refuses timestamps
-// that its oracle has not given out, though it has given out none yet.
+// TestNothingFromTheFutureAfterRestart: a node that has just started refuses timestamps that its
+// oracle has not granted, although it has granted none yet.
 func TestNothingFromTheFutureAfterRestart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

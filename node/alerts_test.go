@@ -18,8 +18,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// This file harms nodes and has Prometheus's own tool evaluate the alerts over what they
-// export. The tests of alerts are skipped where there is no promtool.
+// This file injects faults into nodes and evaluates the alerts over their metrics with Prometheus's
+// promtool. The tests of alerts are skipped without promtool.
 
 var (
 	alertsFile    = filepath.Join("..", "deploy", "prometheus", "alerts.yml")
@@ -49,7 +49,7 @@ func promtool(t *testing.T, args ...string) {
 	}
 }
 
-// scrape is what one look at some nodes finds: series by instance. Those of a node that is
+// scrape is the result of one scrape of some nodes: series by instance. Those of a node that is
 // down are missing.
 type scrape map[string]map[string]float64
 
@@ -66,12 +66,12 @@ func scrapeAll(ctx context.Context, t *testing.T, nodes ...*node.Node) scrape {
 	return out
 }
 
-// grows matches the series that only grow.
+// grows matches the series that never decrease.
 var grows = regexp.MustCompile(`_(total|bucket|sum|count)(\{|$)`)
 
-// timeline writes what promtool takes the series from, over five minutes: counters go evenly
-// from their value in one scrape to that in the other; gauges have the one's for 25 seconds
-// and then the other's. A series that only the other has begins then: it never grows.
+// timeline writes the input series for promtool, over 5 min: counters increase evenly from their
+// value in one scrape to that in the other; gauges have the first value for 25 s and then the
+// second. A series that only the second scrape has begins then: it never grows.
 func timeline(before, after scrape) string {
 	const steps = 60
 	var b strings.Builder
@@ -100,14 +100,13 @@ func timeline(before, after scrape) string {
 	return b.String()
 }
 
-// promptAlerts are the alerts that fire at the first evaluation after the harm: none waits whether
-// a node that was killed, a parked row, a stuck lock, a full disk, a clock that is off or a
-// quorum that was lost will pass.
+// promptAlerts are the alerts that fire at the first evaluation after the fault: none waits for a
+// killed node, a parked row, a stuck lock, a full disk, a wrong clock or a lost quorum to recover.
 const promptAlerts = "PercolatorNodeDown PercolatorObserverParked PercolatorLockStuck PercolatorDiskFull " +
 	"PercolatorClockOff PercolatorMetaUnavailable "
 
-// checkAlerts fails unless all these alerts fire after what is between the scrapes, those that
-// are promptAlerts within five seconds; with none, unless none at all fires.
+// checkAlerts fails unless all these alerts fire by the changes between the scrapes, promptAlerts
+// within 5 s; without alerts, unless none fires.
 func checkAlerts(t *testing.T, before, after scrape, alerts ...string) {
 	t.Helper()
 	rules, err := filepath.Abs(alertsFile)
@@ -139,7 +138,7 @@ func checkAlerts(t *testing.T, before, after scrape, alerts ...string) {
 	promtool(t, "test", "rules", file)
 }
 
-// exports are the metrics under whose names Prometheus knows the declared ones.
+// exports are the declared metrics under their names in Prometheus.
 func exports() map[string]bool {
 	out := map[string]bool{}
 	for _, name := range node.MetricNames() {
@@ -153,7 +152,7 @@ func exports() map[string]bool {
 }
 
 // TestMonitoringNamesWhatExists: every metric in dashboards and alerts is declared, which
-// TestEveryMetricIsExported holds against a running node, and every alert has a runbook.
+// TestEveryMetricIsExported compares with a running node, and every alert has a runbook.
 func TestMonitoringNamesWhatExists(t *testing.T) {
 	known := exports()
 	rules := readText(t, alertsFile)
@@ -176,8 +175,8 @@ func TestMonitoringNamesWhatExists(t *testing.T) {
 	promtool(t, "check", "config", filepath.Join(filepath.Dir(alertsFile), "prometheus.yml"))
 }
 
-// TestAlertsHaveTheThresholdsOfDoctor: what an alert and a finding are both about has one
-// limit, so that nobody is woken by what doctor calls well.
+// TestAlertsHaveTheThresholdsOfDoctor: an alert and a finding on the same fault have one threshold,
+// so that no alert fires for a state that doctor accepts.
 func TestAlertsHaveTheThresholdsOfDoctor(t *testing.T) {
 	rules, limits := readText(t, alertsFile), health.Thresholds()
 	limits["percolator_certs_expiry_timestamp_seconds"] = certs.ExpiryWarning.Seconds()
@@ -200,7 +199,7 @@ func TestAlertsHaveTheThresholdsOfDoctor(t *testing.T) {
 	}
 }
 
-// expressions writes the dashboard's expressions into a file of rules, for promtool to parse.
+// expressions writes the dashboard's expressions into a file of rules for promtool to parse.
 func expressions(t *testing.T) string {
 	t.Helper()
 	var dashboard struct {
@@ -230,8 +229,8 @@ func expressions(t *testing.T) string {
 	return file
 }
 
-// scenes are what is done to nodes, by the alerts that it must set off. Each returns a
-// scrape of before and one of after.
+// scenes are faults of nodes with the alerts that they must cause. Each returns a scrape from
+// before and one from after.
 var scenes = []struct {
 	alerts string
 	harm   func(ctx context.Context, t *testing.T) (before, after scrape)
@@ -254,8 +253,8 @@ var scenes = []struct {
 	{"PercolatorStoreStalled PercolatorReplicaClosed PercolatorReplicaStale PercolatorExpiryLate", pretend},
 }
 
-// TestAlertsFire: each alert fires over what nodes export that are harmed accordingly, and
-// none over what sound ones do.
+// TestAlertsFire: each alert fires over the metrics of nodes with its fault, and none over those of
+// healthy ones.
 func TestAlertsFire(t *testing.T) {
 	if _, err := exec.LookPath("promtool"); err != nil {
 		t.Skip("no promtool: install Debian's package prometheus")

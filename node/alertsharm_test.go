@@ -26,9 +26,9 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// The harms of alerts_test.go: each returns what the nodes export before and after.
+// The faults of alerts_test.go: each returns the metrics of nodes before and after.
 
-// cluster3 is three sound nodes, the first of which leads meta, and what they export.
+// cluster3 is three healthy nodes, the first of which leads meta, and their metrics.
 func cluster3(ctx context.Context, t *testing.T) (*rig, scrape) {
 	t.Helper()
 	r := three(ctx, t, 1, func(_ int, c *node.Config) {
@@ -67,8 +67,8 @@ func killTwo(ctx context.Context, t *testing.T) (before, after scrape) {
 	return before, after
 }
 
-// spoilObservers has a failing observer, one that does not heed its context, and a client
-// that leaves a lock; then ten minutes pass.
+// spoilObservers registers a failing observer and one that ignores its context, and leaves a
+// client's lock; then ten minutes pass.
 func spoilObservers(ctx context.Context, t *testing.T) (before, after scrape) {
 	release, passed := make(chan struct{}), atomic.Int64{}
 	began := time.Now()
@@ -118,7 +118,7 @@ func spoilObservers(ctx context.Context, t *testing.T) (before, after scrape) {
 	return before, after
 }
 
-// leaveLock is a client that prewrites a cell and goes away; its lock lives for an hour.
+// leaveLock is a client that prewrites a cell and disconnects; its lock lives for an hour.
 func leaveLock(ctx context.Context, t *testing.T, db *percolator.DB) {
 	t.Helper()
 	client := handle.Client(db)
@@ -252,14 +252,14 @@ func expireSoon(ctx context.Context, t *testing.T) (before, after scrape) {
 	return before, before
 }
 
-// expired is expireSoon with what a node exports later, for one does not start with an expired certificate.
+// expired is expireSoon with later metrics, since no node starts with an expired certificate.
 func expired(ctx context.Context, t *testing.T) (before, after scrape) {
 	before, _ = expireSoon(ctx, t)
 	before["n0"][`percolator_certs_expiry_timestamp_seconds{file="node.crt"}`] = 1
 	return before, before
 }
 
-// flood opens more connections to the address for clients than may shake hands at once.
+// flood opens more connections to the client address than may shake hands at once.
 func flood(ctx context.Context, t *testing.T) (before, after scrape) {
 	n := open(t, "", func(c *node.Config) {
 		c.Listen, c.HTTP, c.Logger = "127.0.0.1:0", "127.0.0.1:0", slog.New(slog.DiscardHandler)
@@ -279,7 +279,7 @@ func flood(ctx context.Context, t *testing.T) (before, after scrape) {
 	return before, after
 }
 
-// overload has many clients write into a tablet whose queue holds one operation.
+// overload runs many clients that write into a tablet whose queue holds one operation.
 func overload(ctx context.Context, t *testing.T) (before, after scrape) {
 	n := open(t, t.TempDir(), func(c *node.Config) {
 		c.HTTP, c.Batch.Tablet.QueueLimit = "127.0.0.1:0", 1
@@ -313,9 +313,9 @@ func overload(ctx context.Context, t *testing.T) (before, after scrape) {
 	return before, after
 }
 
-// pretend is for what other tests show to be exported, and what takes too long here:
-// TestClosedReplicaIsSeen, TestStaleReplicaIsSeen, and a disk slower than compactions.
-// splitOften makes as many tablets as the policy allows.
+// pretend covers metrics that other tests show to be exported and that take too long here:
+// TestClosedReplicaIsSeen, TestStaleReplicaIsSeen, and a disk slower than compactions. splitOften
+// creates as many tablets as the policy allows.
 func splitOften(ctx context.Context, t *testing.T) (before, after scrape) {
 	n := open(t, "", func(c *node.Config) { c.HTTP, c.Splits.MaxTablets = "127.0.0.1:0", 5 })
 	before = scrapeAll(ctx, t, n)

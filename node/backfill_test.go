@@ -30,15 +30,14 @@ func backfill(t testing.TB, n *node.Node, name string,
 	return r.Backfill
 }
 
-// counterAlone links the counting observer.
+// counterAlone registers the counting observer.
 func counterAlone(c *node.Config) {
 	c.Observers = func(r *percolator.Registry) { r.Strong("counter", input, counts) }
 }
 
-// TestBackfillResumes: rows that were there before their observer are run for once each
-// by a back-fill, also when the node is stopped in the middle of it, again and again.
-// What waits stays bounded, and rows that change or come meanwhile are run for by their
-// own notifications.
+// TestBackfillResumes: a back-fill runs an observer once for each row that existed before it, also
+// when the node is stopped repeatedly during it. Pending notifications stay bounded, and rows
+// changed or created during it run by their own notifications.
 func TestBackfillResumes(t *testing.T) {
 	t.Parallel()
 	rows := 10_000 // BACKFILL_ROWS=100000 takes minutes
@@ -70,7 +69,7 @@ func TestBackfillResumes(t *testing.T) {
 	if again := backfill(t, n, "counter", pb.BackfillRequest_ACTION_START); again.Ts != first.Ts {
 		t.Errorf("a second back-fill began: %v", again)
 	}
-	// far ahead of the back-fill: its own change, not the back-fill, runs for it
+	// far ahead of the back-fill: its own change runs it, not the back-fill
 	changed := rows - 10
 	write(t, n.DB(), changed, rows+10)
 	for part := range 3 {
@@ -100,9 +99,8 @@ func TestBackfillResumes(t *testing.T) {
 	checkCounts(t, n.DB(), rows+10, times(1))
 }
 
-// TestBackfillOfWeakAndHidden: a weak column has no values, so every row of the table
-// that exists is notified; deleted rows are not, and of a strong column neither are rows
-// without a value in it.
+// TestBackfillOfWeakAndHidden: a weak column has no values, so every existing row of the table is
+// notified; deleted rows are not, and of a strong column neither are rows without a value in it.
 func TestBackfillOfWeakAndHidden(t *testing.T) {
 	n := open(t, "", func(c *node.Config) {
 		c.Observers = func(r *percolator.Registry) {
@@ -140,15 +138,15 @@ func TestBackfillOfWeakAndHidden(t *testing.T) {
 	}
 	controlObserver(t, n, &pb.ControlObserverRequest{Name: "counter", Paused: proto.Bool(false)})
 	waitIdle(t, n)
-	// Rows 0 to 4 were deleted, which is a change; of 5 to 9 the back-fill and their
-	// change are one run.
+	// Rows 0 to 4 were deleted, which is a change; for rows 5 to 9 the back-fill and their change
+	// share one run.
 	checkCounts(t, n.DB(), 20, func(i int) int {
 		return map[bool]int{true: 2, false: 1}[i >= 5 && i < 10]
 	})
 }
 
-// TestBackfillIsPaced: a back-fill waits with its observer, and can be cancelled; nothing
-// is marked after that.
+// TestBackfillIsPaced: a back-fill waits while its observer is paused, and can be cancelled;
+// nothing is marked afterwards.
 func TestBackfillIsPaced(t *testing.T) {
 	const rows = 6000
 	n := open(t, "", nil)
@@ -170,8 +168,8 @@ func TestBackfillIsPaced(t *testing.T) {
 	n = open(t, dir, counterAlone)
 	controlObserver(t, n, &pb.ControlObserverRequest{Name: "counter", Paused: proto.Bool(true)})
 	backfill(t, n, "counter", pb.BackfillRequest_ACTION_START)
-	// The record of a page is saved after its marks are set: only then does it say how
-	// far the back-fill has come.
+	// The record of a page is saved after its marks are set: only then does it show the back-fill's
+	// progress.
 	eventually(t, "the bound is reached", func() bool {
 		s := stateOf(t, n, "counter")
 		return s.Notifications >= 2048 && s.Backfill.GetRows() >= 2048
@@ -185,7 +183,7 @@ func TestBackfillIsPaced(t *testing.T) {
 	if s := stateOf(t, n, "counter"); s.Backfill.Rows != 2048 || s.Status.Commits != 2048 {
 		t.Errorf("%v", s)
 	}
-	// Begun anew it marks all, those that have run too: a replay is asked for.
+	// A new back-fill marks all rows, also those that have run: it is a replay.
 	backfill(t, n, "counter", pb.BackfillRequest_ACTION_START)
 	eventually(t, "done", func() bool { return stateOf(t, n, "counter").Backfill.Done })
 	waitIdle(t, n)
@@ -204,10 +202,10 @@ func preparePages(t testing.TB, n *node.Node) *percolator.DB {
 	return n.DB()
 }
 
-// TestRetire: what waits for a retired observer is removed, with what is parked and the
-// intents of live transactions; then it is gone, its name and its column are free, and a
-// program that still links it registers a new observer, which sees changes from then on
-// only. A node that stops in between goes on where it was.
+// TestRetire: the pending and parked notifications of a retired observer are removed, and the
+// intents of live transactions; then it is deleted, its name and its column are free, and a program
+// that still registers it creates a new observer, which sees later changes only. A node that stops
+// in between continues the removal.
 func TestRetire(t *testing.T) {
 	const rows = 3000
 	dir := t.TempDir()
@@ -247,7 +245,7 @@ func TestRetire(t *testing.T) {
 			t.Errorf("%v", info)
 		}
 	}
-	write(t, n.DB(), rows, rows+10) // nobody wants to know
+	write(t, n.DB(), rows, rows+10) // without an observer
 	if err := n.Close(within(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
@@ -282,8 +280,8 @@ func TestRetire(t *testing.T) {
 	})
 }
 
-// TestRetiredWhileLinked: the process that links a retired observer stops running it at
-// once; opened again it waits for the removal, and then the observer is a new one.
+// TestRetiredWhileLinked: a process stops running a retired observer at once; after a restart it
+// waits for the removal, and then the observer is a new one.
 func TestRetiredWhileLinked(t *testing.T) {
 	const rows = 2000
 	dir := t.TempDir()

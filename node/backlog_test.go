@@ -15,7 +15,7 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// order records the changes that an observer ran for, in the order of its runs.
+// order records the changes for which an observer ran, in the order of its runs.
 type order struct {
 	mu   sync.Mutex
 	runs []percolator.Timestamp
@@ -28,7 +28,7 @@ func (o *order) add(ts percolator.Timestamp) int {
 	return len(o.runs)
 }
 
-// overtaken is the largest number of younger changes that were run before one.
+// overtaken returns the largest number of younger changes that were run before one.
 func (o *order) overtaken() (most int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -43,18 +43,18 @@ func (o *order) overtaken() (most int) {
 	return most
 }
 
-// TestBacklogIsWorkedOffInOrder: while thousands of changes wait and new ones come all
-// the time, none is run after more than a fraction of them: those in hand, and the hints
-// that were taken before the backlog was seen. What two nodes have in hand they work off
-// at different speeds. By hints and random walks it was thousands.
+// TestBacklogIsWorkedOffInOrder: with thousands of pending changes and a steady stream of new ones,
+// each change is overtaken by only a fraction of them: those already accepted, and the hints
+// accepted before the backlog was detected. Two nodes work off their accepted changes at different
+// speeds. With hints and random walks it was thousands.
 func TestBacklogIsWorkedOffInOrder(t *testing.T) {
 	for nodes, bound := range map[int]int{1: 2000, 2: 3000} {
 		t.Run(fmt.Sprintf("nodes=%d", nodes), func(t *testing.T) { workOff(t, nodes, bound) })
 	}
 }
 
-// workOff has so many nodes work off a backlog, and checks that no change is overtaken by
-// more than bound younger ones.
+// workOff makes n nodes work off a backlog and checks that no change is overtaken by more than
+// bound younger ones.
 func workOff(t *testing.T, nodes, bound int) {
 	const (
 		waiting = 4000
@@ -65,7 +65,7 @@ func workOff(t *testing.T, nodes, bound int) {
 	column := percolator.Column{Table: "work", Name: "c"}
 	seen, done, change := &order{}, make(chan struct{}), make(chan struct{}, fresh)
 	r := newRig(t, nodes, func(_ int, c *node.Config) {
-		c.ObserverWorkers = 16 // the windows go by them
+		c.ObserverWorkers = 16 // the size of the windows depends on it
 		c.Observers = func(reg *percolator.Registry) {
 			reg.Strong("worker", column,
 				func(_ context.Context, _ *percolator.Tx, n percolator.Notification) error {
@@ -87,7 +87,7 @@ func workOff(t *testing.T, nodes, bound int) {
 		}
 	}
 	pause(true)
-	// The order of rows says nothing of the order of changes.
+	// The order of rows is independent of the order of changes.
 	name := func(i int) string { return fmt.Sprintf("%04x", uint16(i*40503)) }
 	for i := 0; i < waiting; i += 50 {
 		err := r.nodes[i%nodes].DB().Transact(ctx,
@@ -125,10 +125,9 @@ func workOff(t *testing.T, nodes, bound int) {
 	}
 }
 
-// TestCascadeRunsOnce: the leaves of a tree notify the parents that they share, and those
-// theirs, all in one column. In the order of their changes every parent's turn comes
-// after its leaves', so that most run once; who runs first what is newest, or anything,
-// runs a parent again and again.
+// TestCascadeRunsOnce: the leaves of a tree notify their shared parents, and those theirs, all in
+// one column. In the order of their changes every parent runs after its leaves, so most run once;
+// running the newest or a random change first would run a parent repeatedly.
 func TestCascadeRunsOnce(t *testing.T) {
 	const (
 		leaves  = 6000

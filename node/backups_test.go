@@ -17,7 +17,7 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// scheduled returns the schedule of the name once it holds of it.
+// scheduled returns the schedule of the name once the condition holds.
 func scheduled(ctx context.Context, t *testing.T, n *node.Node, name, what string,
 	holds func(*pb.BackupSchedule) bool) (found *pb.BackupSchedule) {
 	t.Helper()
@@ -44,7 +44,7 @@ func orderBackups(ctx context.Context, t *testing.T, n *node.Node, req *pb.Backu
 }
 
 // TestBackupsByTheClock: the node that leads meta makes the backups of a schedule, full and
-// incremental, notes them, and exports their time; a restart in between changes nothing.
+// incremental, records them, and exports their time; a restart in between changes nothing.
 func TestBackupsByTheClock(t *testing.T) {
 	ctx, dir, to := within(t, time.Minute), t.TempDir(), filepath.Join(t.TempDir(), "backups")
 	quiet := func(c *node.Config) { c.HTTP, c.Logger = "127.0.0.1:0", slog.New(slog.DiscardHandler) }
@@ -96,7 +96,7 @@ func TestBackupsByTheClock(t *testing.T) {
 	}
 }
 
-// failBackup has a schedule's location be where no directory can be made.
+// failBackup sets a schedule's location to a place where no directory can be created.
 func failBackup(ctx context.Context, t *testing.T) (before, after scrape) {
 	n := open(t, t.TempDir(), func(c *node.Config) {
 		c.HTTP, c.Logger = "127.0.0.1:0", slog.New(slog.DiscardHandler)

@@ -19,7 +19,7 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// TestCertificateRunsOut: a node tells in its status, its metrics and to probes that its
+// TestCertificateRunsOut: a node reports in its status, its metrics and to probes that its
 // certificate is about to end, and is not ready once it has.
 func TestCertificateRunsOut(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -28,7 +28,7 @@ func TestCertificateRunsOut(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, tc := range []struct {
 		lifetime, ahead time.Duration
-		says            string // empty: nothing
+		says            string // empty: no problem
 		code            int
 	}{
 		{90 * day, 0, "", http.StatusOK},
@@ -78,15 +78,15 @@ func TestCertificateRunsOut(t *testing.T) {
 	}
 }
 
-// TestCertificateFaultsAreCritical: doctor finds within seconds that a node's certificate has expired, is
-// not for the host at which clients are told to reach the node, or was replaced by one that cannot be used.
+// TestCertificateFaultsAreCritical: doctor reports within seconds that a node's certificate has
+// expired, does not cover the node's client address, or was replaced by an unusable one.
 func TestCertificateFaultsAreCritical(t *testing.T) {
 	other := certstest.Folder(t, "127.0.0.1")
 	for name, c := range map[string]struct {
 		host  string
 		ahead time.Duration
 		harm  func(dir string) error
-		says  string // empty: nothing is wrong
+		says  string // empty: no problem
 	}{
 		"sound":   {host: "127.0.0.1"},
 		"expired": {host: "127.0.0.1", ahead: 100 * 365 * 24 * time.Hour, says: "EXPIRED"},
@@ -100,7 +100,7 @@ func TestCertificateFaultsAreCritical(t *testing.T) {
 		}, says: "a restart will fail"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // it waits for the files to be looked at
+			t.Parallel() // it waits for the next check of the files
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			dir := certstest.Folder(t, c.host)
@@ -146,8 +146,8 @@ func TestCertificateFaultsAreCritical(t *testing.T) {
 	}
 }
 
-// TestRolelessCertificates: the status of a cluster tells of certificates without a role, by who
-// uses one and by whose lies beside a node's own.
+// TestRolelessCertificates: the status of a cluster lists certificates without a role, by the
+// clients that use one and by the nodes that have one next to their own.
 func TestRolelessCertificates(t *testing.T) {
 	ctx, dir := t.Context(), certstest.Folder(t, "127.0.0.1")
 	old := certstest.OldClient(t, dir)
@@ -201,8 +201,8 @@ func TestRolelessCertificates(t *testing.T) {
 	}
 }
 
-// TestCertificateWithoutTheAddress: a node whose certificate is not for the address that
-// clients are told says so at its start, with the command that makes one that is.
+// TestCertificateWithoutTheAddress: a node whose certificate does not cover its client address logs
+// that at its start, with the command that creates one that does.
 func TestCertificateWithoutTheAddress(t *testing.T) {
 	for host, want := range map[string][]string{
 		"127.0.0.1": nil,

@@ -12,8 +12,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// TestClockAheadDoesNotLead: the node whose clock is an hour ahead comes to lead meta.
-// Timestamps go on from the others, and none is of the future.
+// TestClockAheadDoesNotLead: a node whose clock is an hour ahead becomes leader of meta. The others
+// grant further timestamps, and none is in the future.
 func TestClockAheadDoesNotLead(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -44,8 +44,8 @@ func TestClockAheadDoesNotLead(t *testing.T) {
 	}
 }
 
-// TestAheadNodeIsNotChosen: an order that has a node with such a clock lead meta is not
-// carried out, and says why; placement knows it although that node has never led.
+// TestAheadNodeIsNotChosen: a request to make a node with such a clock lead meta is refused with a
+// reason; placement knows the clock although that node has never led.
 func TestAheadNodeIsNotChosen(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()

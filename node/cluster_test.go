@@ -12,9 +12,9 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// TestNodeWithoutReplicas: a node that holds no replica at all works at once. It serves
-// transactions, tables and timestamps, and runs observers for what is written elsewhere;
-// what it says of itself is true of the cluster.
+// TestNodeWithoutReplicas: a node without any replica works at once. It serves transactions, tables
+// and timestamps, runs observers for changes in other nodes' tablets, and reports the cluster's
+// true state.
 func TestNodeWithoutReplicas(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -52,7 +52,7 @@ func TestNodeWithoutReplicas(t *testing.T) {
 	if err := r.nodes[0].DB().WaitIdle(ctx); err != nil {
 		t.Error(err)
 	}
-	for i, n := range r.nodes { // linked on one node, known on both
+	for i, n := range r.nodes { // registered on one node, known on both
 		states, err := handle.Client(n.DB()).Transport().Observers(ctx)
 		if err != nil {
 			t.Fatal(err)
@@ -71,8 +71,8 @@ func TestNodeWithoutReplicas(t *testing.T) {
 	}
 }
 
-// TestPauseHoldsOnAllNodes: an observer that is paused through one node has stopped on
-// the others when the call returns.
+// TestPauseHoldsOnAllNodes: an observer paused through one node has stopped on the others when the
+// call returns.
 func TestPauseHoldsOnAllNodes(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -94,9 +94,8 @@ func TestPauseHoldsOnAllNodes(t *testing.T) {
 	}
 }
 
-// TestDeadWorkersWork: a node dies while one of its observers runs. The advisory lock
-// that it holds at the leader of the row's tablet goes with it, and another node takes
-// the work over within two seconds.
+// TestDeadWorkersWork: a node dies while one of its observers runs. Its advisory lock at the leader
+// of the row's tablet is dropped with it, and another node takes over the row within 2 s.
 func TestDeadWorkersWork(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -16,7 +16,7 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// diagnosed waits until the cluster, asked through the node, has a finding of the kind.
+// diagnosed waits until the cluster's status, from the node, has a finding of the kind.
 func diagnosed(ctx context.Context, t *testing.T, n *node.Node,
 	kind string) (found *pb.Finding, status *pb.ClusterStatusResponse) {
 	t.Helper()
@@ -37,8 +37,7 @@ func diagnosed(ctx context.Context, t *testing.T, n *node.Node,
 	return found, status
 }
 
-// TestClusterStatus: what is wrong with a cluster that is harmed, told by any of its nodes,
-// with a quorum and without.
+// TestClusterStatus: any node reports the faults of a damaged cluster, with a quorum and without.
 func TestClusterStatus(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)

@@ -15,9 +15,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// TestStartIsConfirmed: three nodes with replicas of all tablets are stopped. One that
-// comes back alone says at /readyz that nobody has confirmed its start; with the second
-// one both open.
+// TestStartIsConfirmed: three nodes with replicas of all tablets are stopped. One that returns
+// alone reports at /readyz that its start is unconfirmed; with the second one both become ready.
 func TestStartIsConfirmed(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -26,7 +25,7 @@ func TestStartIsConfirmed(t *testing.T) {
 	dirs := t.TempDir()
 	var listen, pages [3]string
 	for i := range listen {
-		base, err := ports.Run(4) // of clients, nodes, gossip and HTTP
+		base, err := ports.Run(4) // for clients, nodes, gossip and HTTP
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,8 +76,8 @@ func TestStartIsConfirmed(t *testing.T) {
 	j.close(nodes[1])
 }
 
-// threeVoters reports whether every tablet of the nodes has three voters, and no change of
-// them is under way.
+// threeVoters reports whether every tablet of the nodes has three voters and no change of them is
+// in progress.
 func threeVoters(nodes []*node.Node) bool {
 	for _, n := range nodes {
 		for _, s := range n.Status().Tablets {
@@ -95,7 +94,7 @@ func threeVoters(nodes []*node.Node) bool {
 	return true
 }
 
-// readyz is what the page says; empty: nobody has answered.
+// readyz returns the page's text; empty: no answer.
 func readyz(ctx context.Context, t *testing.T, page string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+page+"/readyz", nil)

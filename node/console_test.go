@@ -14,7 +14,7 @@ import (
 	"github.com/percolator-go/percolator/test/browser"
 )
 
-// consolePages are the console's, and what each has to show of a sound cluster.
+// consolePages are the console's pages with their content for a healthy cluster.
 var consolePages = map[string]string{
 	"overview": "Nodes that may fail", "nodes": "round trip", "tablets": "replicas on nodes",
 	"observers": "Waiting: changed rows", "locks": "lock ls",
@@ -22,9 +22,9 @@ var consolePages = map[string]string{
 	"heat": "Tablet load, last hour", "mailboxes": "batch sizes", "trace": "The transaction that wrote a cell",
 }
 
-// TestConsole: in a browser, while nodes of a cluster of three go: each page shows what it
-// is for, the node that is gone, and that there is no quorum, in words that name the remedy.
-// Nothing is asked of another host, and nothing is complained of.
+// TestConsole: in a browser, while nodes of a cluster of three stop: each page displays its
+// content, the stopped node and the loss of the quorum, with remedies. It sends no request to
+// another host and logs no error.
 func TestConsole(t *testing.T) {
 	b := browser.Start(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -88,7 +88,7 @@ func TestConsole(t *testing.T) {
 		v.looks("no-quorum-" + page)
 	}
 
-	seen := slices.DeleteFunc(b.Alarms(), func(alarm string) bool { // of what was asked wrongly
+	seen := slices.DeleteFunc(b.Alarms(), func(alarm string) bool { // of invalid requests
 		return strings.Contains(alarm, "status of 400")
 	})
 	if len(seen) > 0 {
@@ -98,7 +98,7 @@ func TestConsole(t *testing.T) {
 	if hosts := b.Hosts(); !slices.Equal(hosts, []string{own}) {
 		t.Errorf("requests went to %q, not to %s alone", hosts, own)
 	}
-	// An open stream does not hold the node's end up.
+	// An open stream does not delay the node's shutdown.
 	r.stop(2)
 	says("the node is gone", "Use another node")
 	b.Screenshot("gone")

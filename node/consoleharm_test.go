@@ -18,7 +18,7 @@ import (
 	"github.com/percolator-go/percolator/test/browser"
 )
 
-// logsIn does so as an operator, with a token made for it.
+// logsIn logs in as an operator, with a new token.
 func (v visitor) logsIn(ctx context.Context, n *node.Node) {
 	v.Helper()
 	secret, hash := certs.NewToken()
@@ -33,8 +33,8 @@ func (v visitor) logsIn(ctx context.Context, n *node.Node) {
 	v.sees("who it is", "ann, operator, by token")
 }
 
-// presses reaches a button of a page by keyboard, answers what it asks with a number if there
-// is a field for one, and waits until it is done.
+// presses activates a button of a page by keyboard, enters a number into its prompt if there is a
+// field for one, and waits until the action is done.
 func (v visitor) presses(page, key, number, says string) {
 	v.Helper()
 	v.b.Open(v.address + "#/" + page)
@@ -63,7 +63,7 @@ func (v visitor) presses(page, key, number, says string) {
 	v.b.Await("the end", `document.querySelector("dialog") === null`)
 }
 
-// seesAll looks at every page.
+// seesAll checks every page.
 func (v visitor) seesAll(name string) {
 	v.Helper()
 	for page, text := range consolePages {
@@ -72,9 +72,9 @@ func (v visitor) seesAll(name string) {
 	}
 }
 
-// TestConsoleWhileHarmed: in a browser, while a node's disk is full and while another's clock
-// stands still: the overview says so and what to do, the pages of nodes and of the oracle show
-// which node it is, every page can be read, and an operator's buttons do what they say.
+// TestConsoleWhileHarmed: in a browser, while a node's disk is full and another's clock stands
+// still: the overview names the fault and the remedy, the pages of nodes and of the oracle show the
+// node, every page is legible, and an operator's buttons work.
 func TestConsoleWhileHarmed(t *testing.T) {
 	b := browser.Start(t)
 	ctx := within(t, 2*time.Minute)
@@ -127,7 +127,7 @@ func TestConsoleWhileHarmed(t *testing.T) {
 	r.free[2].Store(1 << 40)
 	v.goes("overview", "No problems found.")
 	seen := slices.DeleteFunc(b.Alarms(), func(alarm string) bool {
-		return strings.Contains(alarm, "status of 400") // the drain that was refused
+		return strings.Contains(alarm, "status of 400") // for the refused drain
 	})
 	if len(seen) > 0 {
 		t.Errorf("the browser complains: %q", seen)

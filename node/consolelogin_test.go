@@ -11,8 +11,8 @@ import (
 	"github.com/percolator-go/percolator/test/browser"
 )
 
-// TestConsoleTakesLogins: of a cluster that tells nothing to who has not logged in, the console
-// has the page to log in, then the cluster, and that page again once the token is revoked.
+// TestConsoleTakesLogins: on a cluster with a login over HTTP, the console displays the login page,
+// then the cluster, and the login page again after the token is revoked.
 func TestConsoleTakesLogins(t *testing.T) {
 	b := browser.Start(t)
 	ctx := within(t, time.Minute)

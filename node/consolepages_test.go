@@ -12,17 +12,16 @@ import (
 	"github.com/percolator-go/percolator/test/browser"
 )
 
-// evil is a row, column or value that would set window.pwned, if a browser took it for more
-// than text.
+// evil is a row, column or value that would set window.pwned if a browser interpreted it.
 const evil = `<img src=x onerror="window.pwned=1"><svg onload=window.pwned=2>`
 
 // quoted is a text as JavaScript writes it.
 func quoted(text string) string {
-	q, _ := json.Marshal(text) // which no string fails
+	q, _ := json.Marshal(text) // no string fails
 	return string(q)
 }
 
-// visitor looks at the console of a node.
+// visitor views the console of a node.
 type visitor struct {
 	*testing.T
 	b       *browser.Browser
@@ -36,7 +35,7 @@ func (v visitor) sees(what, text string) {
 	v.Logf("%s: after %v", what, took.Round(10e6))
 }
 
-// finds fails unless the overview says within five seconds what is wrong, and what to do.
+// finds fails unless the overview names the fault and the remedy within 5 s.
 func (v visitor) finds(ctx context.Context, kind, remedy string) {
 	v.Helper()
 	v.b.Open(v.address + "#/overview")
@@ -55,8 +54,8 @@ func (v visitor) goes(page, text string) {
 	v.sees(page, text)
 }
 
-// looks checks what holds for every page: texts are no markup and can be read in both schemes,
-// and nothing is wider than a laptop's screen.
+// looks checks the requirements of every page: texts are not interpreted and are legible in both
+// colour schemes, and nothing is wider than a laptop's screen.
 func (v visitor) looks(name string) {
 	v.Helper()
 	if browser.Eval[bool](v.b, `window.pwned !== undefined || document.querySelector("main img") !== null`) {
@@ -67,7 +66,7 @@ func (v visitor) looks(name string) {
 	}
 }
 
-// reaches presses Tab until the focus is on what has this key.
+// reaches presses Tab until the element with this key has the focus.
 func (v visitor) reaches(key string) {
 	v.Helper()
 	for range 100 {
@@ -82,8 +81,8 @@ func (v visitor) reaches(key string) {
 	v.Errorf("%s is not reached by Tab", key)
 }
 
-// seesCells: the rows of a table, one row with its versions, and the row as it was, by
-// keyboard.
+// seesCells views, by keyboard, the rows of a table, one row with its versions, and the row at an
+// earlier time.
 func (v visitor) seesCells(ctx context.Context, db *percolator.DB) {
 	column := percolator.Column{Table: "input", Name: "amount " + evil}
 	row := "bob " + evil + "\x00\xff"
@@ -107,7 +106,7 @@ func (v visitor) seesCells(ctx context.Context, db *percolator.DB) {
 	v.goes(`cells?table=input&prefix=%22x`, "read as a string of Go")
 }
 
-// seesTrace: what a change has set off, from the page of its row.
+// seesTrace views the consequences of a change, from the page of its row.
 func (v visitor) seesTrace(ctx context.Context, db *percolator.DB) {
 	from := percolator.Column{Table: "input", Name: "from"}
 	if err := set(ctx, db, "traced", from, []byte("x")); err != nil {
@@ -126,7 +125,7 @@ func (v visitor) seesTrace(ctx context.Context, db *percolator.DB) {
 	v.looks("trace")
 }
 
-// seesLoad: of the whole cluster: what its tablets do, its mailboxes, its last hour.
+// seesLoad views the load of the whole cluster: tablets, mailboxes, the last hour.
 func (v visitor) seesLoad() {
 	v.goes("heat?table=input", "busiest minute")
 	v.b.Await("that something was done", `!document.body.innerText.includes("no operations")`)
@@ -152,7 +151,7 @@ func (v visitor) seesLoad() {
 	v.goes("overview", "Totals of the 3 nodes that answered")
 }
 
-// seesContention: a row of which writes were refused, on the page of locks.
+// seesContention views a row with refused writes on the page of locks.
 func (v visitor) seesContention(ctx context.Context, db *percolator.DB) {
 	column := percolator.Column{Table: "workload", Name: "c"}
 	slow, err := db.Begin(ctx)

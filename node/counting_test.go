@@ -12,9 +12,8 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// TestExactCounting: with one change a row, the counter that a strong observer keeps
-// equals the number of rows, under 8 scanners, with hints off, on and duplicated, with
-// lockd on and off (§2.4).
+// TestExactCounting: with one change per row, the counter of a strong observer equals the number of
+// rows, with 8 scanners, with hints off, on and duplicated, with lockd on and off (§2.4).
 func TestExactCounting(t *testing.T) {
 	t.Parallel()
 	const rows = 600
@@ -46,8 +45,8 @@ func TestExactCounting(t *testing.T) {
 	}
 }
 
-// TestWaitIdleWithoutTheObserver: work that waits for an observer that this program does
-// not link is not waited for, and is done when a program that links it comes.
+// TestWaitIdleWithoutTheObserver: WaitIdle does not wait for an observer that this program does not
+// register; its work is done when a program that registers it starts.
 func TestWaitIdleWithoutTheObserver(t *testing.T) {
 	const rows = 20
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

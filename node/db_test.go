@@ -10,8 +10,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// TestHandlesAreTheirOwners: who closes a handle on the node's database closes nobody
-// else's, and not that of observers.
+// TestHandlesAreTheirOwners: closing a handle on the node's database affects no other handle, nor
+// the one of observers.
 func TestHandlesAreTheirOwners(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -52,8 +52,8 @@ func TestHandlesAreTheirOwners(t *testing.T) {
 	}
 }
 
-// TestMaxRetriesOfNewTable: a run that finds that its table was dropped and created again is no
-// retry after a conflict.
+// TestMaxRetriesOfNewTable: a run that finds its table dropped and recreated is no retry after a
+// conflict.
 func TestMaxRetriesOfNewTable(t *testing.T) {
 	ctx := within(t, time.Minute)
 	col := percolator.Column{Table: "t", Name: "c"}

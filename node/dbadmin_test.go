@@ -80,8 +80,8 @@ func (r *adminRig) set(t *testing.T, db *percolator.DB, rows ...string) {
 	}
 }
 
-// TestAdminParked: parked notifications are listed with their errors, retried by rows or all, and
-// an observer is paused, limited, resumed and replayed.
+// TestAdminParked: parked notifications are listed with their errors and retried by row or all;
+// observers are paused, limited, resumed and replayed.
 func TestAdminParked(t *testing.T) {
 	r := newAdminRig(t)
 	r.each(t, func(t *testing.T, db *percolator.DB) {
@@ -230,7 +230,7 @@ func TestPolicyHasAllSettings(t *testing.T) {
 	}
 }
 
-// TestAdminPolicy: SetPolicy changes what the function has changed, and nothing else.
+// TestAdminPolicy: SetPolicy changes only the settings that the function has changed.
 func TestAdminPolicy(t *testing.T) {
 	r := newAdminRig(t)
 	r.each(t, func(t *testing.T, db *percolator.DB) {

@@ -17,8 +17,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// TestWaitForNamesWhatWaitsForNobody: parked notifications, and those of a paused observer, are
-// not waited for but named, and only by those whose commits, or earlier ones, led to them.
+// TestWaitForNamesWhatWaitsForNobody: WaitFor does not wait for parked notifications or those of a
+// paused observer, but names them, and only to callers whose commits, or earlier ones, caused them.
 func TestWaitForNamesWhatWaitsForNobody(t *testing.T) {
 	ctx := within(t, time.Minute)
 	first := percolator.Column{Table: "named", Name: "first"}
@@ -86,7 +86,7 @@ func TestWaitForNamesWhatWaitsForNobody(t *testing.T) {
 }
 
 // TestSettled: a snapshot from before a run's commit is not settled, however much later it is
-// asked about; one from after it is, while others work in other tables.
+// queried; one from after it is, during work in other tables.
 func TestSettled(t *testing.T) {
 	ctx := within(t, time.Minute)
 	in := percolator.Column{Table: "settled", Name: "in"}
@@ -162,8 +162,8 @@ func TestSettled(t *testing.T) {
 	}
 }
 
-// TestWaitForThroughMoves: no effect is missing when WaitFor returns, while leaders move, a
-// tablet is split and a node dies, and others keep the observers busy.
+// TestWaitForThroughMoves: when WaitFor returns every effect is visible, while leaders move, a
+// tablet is split, a node dies, and other clients keep the observers busy.
 func TestWaitForThroughMoves(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 2*time.Minute)
@@ -195,7 +195,7 @@ func TestWaitForThroughMoves(t *testing.T) {
 				row := fmt.Sprintf("w%d", (i+j)%4)
 				to, at, err := notifytest.Begin(busy, db, row)
 				if err != nil {
-					continue // unavailable for a moment, or over
+					continue // unavailable for a moment, or past the deadline
 				}
 				left, err := db.WaitFor(busy, at)
 				if err != nil {
@@ -237,7 +237,7 @@ func TestWaitForThroughMoves(t *testing.T) {
 	stop()
 	waiters.Wait()
 	others.Wait()
-	// Nothing is to be left that a node finishes when it stops: the last has no quorum.
+	// No work may be left for a node to finish when it stops: the last one has no quorum.
 	if err := db.WaitIdle(ctx); err != nil {
 		t.Error(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// A program with a command line of its own: the node serves until SIGTERM drains it.
+// A program with its own command line: the node serves until SIGTERM drains it.
 func ExampleRun() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()

@@ -13,9 +13,9 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// TestExpiryFailOver: cells expire although the node that leads meta dies in the middle of their
-// deletion. Their observer sees every one as a deletion, a snapshot keeps what it has seen, and a
-// row that is written again and again stays.
+// TestExpiryFailOver: cells expire although the node that leads meta dies during their deletion.
+// Their observer sees each as a deletion, a snapshot still reads them, and a row that is rewritten
+// repeatedly stays.
 func TestExpiryFailOver(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
@@ -102,8 +102,8 @@ func TestExpiryFailOver(t *testing.T) {
 	}
 }
 
-// TestExpiryIsChanged: CreateTable leaves the expiry of an existing table alone, SetExpiry replaces
-// it, and both are refused where they make no sense.
+// TestExpiryIsChanged: CreateTable does not change the expiry of an existing table, SetExpiry
+// replaces it, and both refuse invalid ones.
 func TestExpiryIsChanged(t *testing.T) {
 	t.Parallel()
 	n := open(t, t.TempDir(), nil)

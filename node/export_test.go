@@ -9,7 +9,7 @@ import (
 	"github.com/percolator-go/percolator/node/telemetry"
 )
 
-// Metrics are the values that the node exports, by name, added up over their labels.
+// Metrics returns the exported values by name, summed over their labels.
 func (n *Node) Metrics() (map[string]float64, error) {
 	families, err := n.exporter.Gatherer().Gather()
 	out := map[string]float64{}
@@ -21,7 +21,7 @@ func (n *Node) Metrics() (map[string]float64, error) {
 	return out, err
 }
 
-// MetricNames are the names of all metrics that a node declares.
+// MetricNames returns the names of all metrics that a node declares.
 func MetricNames() (names []string) {
 	for _, f := range telemetry.Families() {
 		names = append(names, f.Name)
@@ -29,12 +29,12 @@ func MetricNames() (names []string) {
 	return names
 }
 
-// LeadingStatus is what placement asks a node most of the time.
+// LeadingStatus is the request that placement sends most.
 func (n *Node) LeadingStatus(ctx context.Context) (*pb.NodeStatusResponse, error) {
 	return n.status.get(ctx, true)
 }
 
-// Scans are what the node's scanners have done.
+// Scans returns the statistics of the node's scanners.
 func (n *Node) Scans() *scanner.Stats {
 	if s := n.observers.Scans(); s != nil {
 		return s
@@ -42,17 +42,16 @@ func (n *Node) Scans() *scanner.Stats {
 	return &scanner.Stats{}
 }
 
-// VerifyStore has all tables of the node's store verified.
+// VerifyStore verifies all tables of the node's store.
 func (n *Node) VerifyStore() error { return n.store.Verify() }
 
-// Checkpoint makes all durable that the node has applied.
+// Checkpoint makes all applied entries durable.
 func (n *Node) Checkpoint() error { return n.store.Checkpoint() }
 
-// Ready is what /readyz says.
+// Ready returns the result of /readyz.
 func (n *Node) Ready() error { return n.ready(context.Background()) }
 
-// RetireUnheard retires an observer and takes its entry away before any node has read
-// that it is retired.
+// RetireUnheard retires an observer and removes its entry before any node has read the retirement.
 func (n *Node) RetireUnheard(ctx context.Context, name string) error {
 	if _, err := n.meta.Observers.ControlObserver(ctx,
 		&pb.ControlObserverRequest{Name: name, Retire: true}); err != nil {
@@ -61,8 +60,8 @@ func (n *Node) RetireUnheard(ctx context.Context, name string) error {
 	return n.meta.Observers.ForgetObserver(ctx, name)
 }
 
-// Agree has meta say which versions are agreed on, and tells no node: as a finalisation
-// does whose node is killed there.
+// Agree makes meta record the cluster's version without notifying a node: as in a finalisation
+// whose node is killed there.
 func (n *Node) Agree(ctx context.Context, a version.Agreed) error {
 	_, err := n.meta.Policy.Agree(ctx, a)
 	return err

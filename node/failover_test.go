@@ -18,7 +18,7 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// comesTrue waits until ok says so.
+// comesTrue waits until ok holds.
 func comesTrue(ctx context.Context, t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -32,7 +32,7 @@ func comesTrue(ctx context.Context, t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// tablets is the map as a node that runs knows it.
+// tablets returns the tablet map of a running node.
 func (r *rig) tablets(ctx context.Context) []*pb.TabletDescriptor {
 	for _, n := range r.nodes {
 		if n != nil {
@@ -62,7 +62,7 @@ func (r *rig) spread(ctx context.Context, voters int) {
 	})
 }
 
-// status is what the leader of a tablet says; nil if none does.
+// status returns the report of a tablet's leader; nil if there is none.
 func (r *rig) status(ctx context.Context, tablet uint64) *pb.StatusResponse {
 	for _, n := range r.nodes {
 		if n == nil {
@@ -81,7 +81,7 @@ func (r *rig) status(ctx context.Context, tablet uint64) *pb.StatusResponse {
 	return nil
 }
 
-// lead has a node lead the tablet.
+// lead transfers the tablet's leadership to a node.
 func (r *rig) lead(ctx context.Context, tablet uint64, i int) {
 	r.t.Helper()
 	id := r.id(i)
@@ -99,8 +99,8 @@ func (r *rig) lead(ctx context.Context, tablet uint64, i int) {
 	})
 }
 
-// three starts three nodes, with tables of so many tablets, and waits until each tablet
-// has three replicas.
+// three starts three nodes, with tables of n tablets, and waits until each tablet has three
+// replicas.
 func three(ctx context.Context, t *testing.T, tablets int,
 	change func(i int, c *node.Config)) *rig {
 	t.Helper()
@@ -130,8 +130,7 @@ func (r *rig) handles() (out []*percolator.DB) {
 	return out
 }
 
-// TestThreeNodes: tablets that are led by different nodes, under the workloads through
-// all nodes at once.
+// TestThreeNodes: tablets led by different nodes, under workloads through all nodes at once.
 func TestThreeNodes(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
@@ -152,8 +151,8 @@ func TestThreeNodes(t *testing.T) {
 	}
 }
 
-// stamps takes timestamps from handles, one after the other, and checks that each is
-// above all that were returned before it was asked for.
+// stamps takes timestamps from handles, one after the other, and checks that each is above all
+// those returned before its request.
 type stamps struct {
 	mu      sync.Mutex
 	highest mvcc.Timestamp
@@ -190,8 +189,8 @@ func (s *stamps) take(ctx context.Context, db *percolator.DB) error {
 	return nil
 }
 
-// TestOracleFailsOver: the node that leads meta dies. Timestamps go on through the
-// others, strictly increasing.
+// TestOracleFailsOver: the node that leads meta dies. Timestamps continue through the others,
+// strictly increasing.
 func TestOracleFailsOver(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
@@ -233,9 +232,8 @@ func TestOracleFailsOver(t *testing.T) {
 	}
 }
 
-// TestBankWhileALeaderIsCutOff: a node that leads something is cut off from the others
-// and comes back, again and again while the load lasts. The accounts are added up after
-// that.
+// TestBankWhileALeaderIsCutOff: a leading node is isolated and reconnected repeatedly under load.
+// Afterwards the accounts are summed.
 func TestBankWhileALeaderIsCutOff(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
@@ -267,9 +265,9 @@ func TestBankWhileALeaderIsCutOff(t *testing.T) {
 	}
 }
 
-// TestRollingRestart: every node in turn hands over, ends and comes back, under load. A
-// caller with 10 s of patience sees no error, through a handle on a node that stays and
-// through one that dials all of them.
+// TestRollingRestart: every node in turn transfers its leaderships, stops and returns, under load.
+// A caller with a timeout of 10 s sees no error, through a handle on a node that stays and through
+// one that dials all of them.
 func TestRollingRestart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
@@ -337,9 +335,8 @@ func TestRollingRestart(t *testing.T) {
 	}
 }
 
-// TestDialFailsOver: the node that a remote client talks to dies in the middle of its
-// calls. They go on through the others, within ten seconds each; of a commit that was
-// under way the client may only say that it does not know.
+// TestDialFailsOver: the node of a remote client dies during its calls. They continue through the
+// others, within 10 s each; a commit that was under way may return only an unknown outcome.
 func TestDialFailsOver(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)

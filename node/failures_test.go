@@ -33,15 +33,15 @@ func openForReopen(t *testing.T) (*Node, context.Context) {
 	return n, ctx
 }
 
-// panics makes the tablet panic and waits until its actor has begun to say so.
+// panics makes the tablet panic and waits until its actor has begun to report it.
 func (n *Node) panics(id uint64) {
-	if port := n.router.Port(id); port != nil { // else it is being opened anew
-		// A call without a request; it may be held for a while, and must have somebody to answer.
+	if port := n.router.Port(id); port != nil { // otherwise it is being reopened
+		// A call without a request; it may be delayed, and needs a receiver of its answer.
 		_ = port.Tell(nil, time.Time{}, true, func(actorkit.Result[*pb.TabletResponse]) {})
 	}
 }
 
-// until polls a condition for less time than a report to a meta tablet that does not serve takes.
+// until polls a condition for less time than a report to an unavailable meta tablet takes.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(reportTimeout * 2 / 3); time.Now().Before(deadline); {
@@ -62,8 +62,8 @@ func (n *Node) serves(ctx context.Context, id uint64) bool {
 	return err == nil && r.GetStatus().GetLeader()
 }
 
-// TestPanicUnderLoad: tablets panic while the node is used, meta's too. Every transaction
-// ends, and the node goes on.
+// TestPanicUnderLoad: tablets panic under load, meta's too. Every transaction ends, and the node
+// continues.
 func TestPanicUnderLoad(t *testing.T) {
 	n, ctx := openForReopen(t)
 	if err := n.DB().CreateTable(ctx, percolator.TableSpec{Name: "t"}); err != nil {
@@ -114,9 +114,9 @@ func TestPanicUnderLoad(t *testing.T) {
 	}
 }
 
-// TestReopenDoesNotWaitForMeta: a report that waits for meta holds up no tablet that is
-// to be opened anew, and that one tablet serves again does not hide that another does
-// not. A tablet that a split has made unannounced is started.
+// TestReopenDoesNotWaitForMeta: a report waiting for meta delays the reopening of no tablet, and
+// one tablet that serves again does not hide another that does not. A tablet created by an
+// unreported split is started.
 func TestReopenDoesNotWaitForMeta(t *testing.T) {
 	n, ctx := openForReopen(t)
 	for range maxReopens {
@@ -126,7 +126,7 @@ func TestReopenDoesNotWaitForMeta(t *testing.T) {
 			return n.router.Port(cluster.MetaTablet) != before && n.serves(ctx, cluster.MetaTablet)
 		})
 	}
-	n.panics(cluster.MetaTablet) // once too often
+	n.panics(cluster.MetaTablet) // beyond the limit
 	until(t, "meta has stopped", func() bool { return n.tablets.failures.first() != nil })
 	child := &store.Batch{}
 	tablet.Bootstrap(child, &pb.TabletDescriptor{
@@ -149,8 +149,8 @@ func TestReopenDoesNotWaitForMeta(t *testing.T) {
 	}
 }
 
-// What has failed on a replica is forgotten with it: a node whose broken replica was
-// replaced elsewhere serves again.
+// The failures of a replica are forgotten with it: a node whose broken replica was replaced
+// elsewhere serves again.
 func TestFailureGoesWithTheReplica(t *testing.T) {
 	n, _ := openForReopen(t)
 	const id = 99
@@ -165,7 +165,7 @@ func TestFailureGoesWithTheReplica(t *testing.T) {
 		if n.tablets.failures.first() == nil {
 			t.Fatal("a failed replica is not reported")
 		}
-		n.tablets.Following(id, 0) // it does not know its leader: nothing is better
+		n.tablets.Following(id, 0) // without a known leader there is nothing better
 		if n.tablets.failures.first() == nil {
 			t.Fatal("a failed replica is forgotten although it does not work")
 		}
@@ -174,8 +174,8 @@ func TestFailureGoesWithTheReplica(t *testing.T) {
 	}
 }
 
-// A tablet that has panicked often is opened anew after pauses that grow up to a bound,
-// and at once again when it has not panicked for long.
+// A tablet that panics often is reopened after pauses that grow up to a bound, and again at once
+// after a long time without a panic.
 func TestReopeningsDecay(t *testing.T) {
 	r, now := reopenings{}, time.Now()
 	for i, want := range []time.Duration{0, 0, 0, 1, 2, 4, 8, 10, 10, 10} {
@@ -196,8 +196,8 @@ func TestReopeningsDecay(t *testing.T) {
 	}
 }
 
-// A tablet that has panicked once too often serves again after a pause, and after a long
-// time its panics are forgotten.
+// A tablet that has panicked beyond the limit serves again after a pause, and after a long time its
+// panics are forgotten.
 func TestPanickedTabletComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leaktest.Settle(t)

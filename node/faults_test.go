@@ -18,8 +18,8 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// cut is a transport that carries a commit out, loses its reply, and from then on reaches
-// the primary's tablet no more.
+// cut is a transport that executes a commit, loses its reply, and from then on does not reach the
+// primary's tablet.
 type cut struct {
 	txn.Transport
 	tablet atomic.Uint64
@@ -40,9 +40,9 @@ func (c *cut) Send(ctx context.Context, d *pb.TabletDescriptor,
 	return r, err
 }
 
-// TestUnknownOutcome: the reply to the primary's commit is dropped and the primary is
-// unreachable. User code runs once, the caller gets ErrCommitUnknown, and the state that
-// others see is all or nothing (invariant 8).
+// TestUnknownOutcome: the reply to the primary's commit is dropped and the primary is unreachable.
+// User code runs once, the caller gets ErrCommitUnknown, and the state visible to others is all or
+// nothing.
 func TestUnknownOutcome(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -113,8 +113,8 @@ func (o observed) await(t *testing.T) string {
 	}
 }
 
-// leaveSecondary does what a coordinator does that dies after it has committed its
-// primary: the secondary, a cell of the watched column in row "row", stays locked.
+// leaveSecondary does what a coordinator does that dies after the primary's commit: the secondary,
+// a cell of the watched column in row "row", stays locked.
 func leaveSecondary(ctx context.Context, t *testing.T, db *percolator.DB) {
 	t.Helper()
 	if err := workload.Prepare(ctx, db, 2); err != nil {
@@ -161,9 +161,8 @@ func leaveSecondary(ctx context.Context, t *testing.T, db *percolator.DB) {
 	}}})
 }
 
-// TestSecondaryOfDeadCoordinator: a coordinator dies after the primary's commit. The
-// observer of the secondary runs within seconds, and nobody has read the cell: the sweep
-// finds its lock.
+// TestSecondaryOfDeadCoordinator: a coordinator dies after the primary's commit. The observer of
+// the secondary runs within seconds without a read of the cell: the sweep finds its lock.
 func TestSecondaryOfDeadCoordinator(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -175,9 +174,9 @@ func TestSecondaryOfDeadCoordinator(t *testing.T) {
 	}
 }
 
-// TestSweptWithoutItsObserver: as above, but the node that leads the secondary's tablet
-// does not run the observer: its program does not link it, or it has no workers. It
-// sweeps the lock all the same, and the other node runs the observer.
+// TestSweptWithoutItsObserver: the same, but the node that leads the secondary's tablet does not
+// run the observer, because its program does not register it, or it has no workers. It still sweeps
+// the lock, and the other node runs the observer.
 func TestSweptWithoutItsObserver(t *testing.T) {
 	t.Parallel()
 	for name, linked := range map[string]bool{"not linked": false, "no workers": true} {
@@ -207,8 +206,8 @@ func TestSweptWithoutItsObserver(t *testing.T) {
 	}
 }
 
-// TestOneDirtyRowAmongMany: with hints off, the scanners find the one dirty cell of a
-// large table (§2.4: the notify group is walked, not the cells).
+// TestOneDirtyRowAmongMany: with hints off, the scanners find the one dirty cell of a large table
+// (§2.4: they walk the notify group, not the cells).
 func TestOneDirtyRowAmongMany(t *testing.T) {
 	t.Parallel()
 	rows, perTxn := 250_000, 2000

@@ -9,8 +9,8 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// TestFirstReadCutShort: a first read over the network whose answer is too large for one
-// message still says which timestamp it has taken.
+// TestFirstReadCutShort: a first read over the network whose answer exceeds one message still
+// returns the timestamp that it has taken.
 func TestFirstReadCutShort(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

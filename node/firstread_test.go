@@ -10,9 +10,9 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// TestFirstReadTakesTimestamp: in the node's process and over the network, a transaction
-// that reads in one tablet asks the oracle nothing, and it sees every commit that had
-// returned before it began, whoever made it, while others write.
+// TestFirstReadTakesTimestamp: in the node's process and over the network, a transaction that reads
+// in one tablet sends the oracle no request, and sees every commit of any client that had returned
+// before it began, during other writes.
 func TestFirstReadTakesTimestamp(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -29,7 +29,7 @@ func TestFirstReadTakesTimestamp(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			// The node's own client is the node's too, which may ask for something meanwhile.
+			// Other users of the node's client may also send requests to the oracle.
 			for range 50 {
 				before := reader.Stats().TimestampRequests
 				if _, err := readOne(ctx, reader, "a"); err != nil {
@@ -44,7 +44,7 @@ func TestFirstReadTakesTimestamp(t *testing.T) {
 	}
 }
 
-// readAfterWrite has the writers write the row in turn, and reads it each time.
+// readAfterWrite makes the writers write the row in turn and reads it after each write.
 func readAfterWrite(ctx context.Context, t *testing.T, reader *percolator.DB,
 	writers []*percolator.DB, row string) {
 	for i := range 50 {

@@ -19,8 +19,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// TestNobodyForgesAcknowledgments: a client that has got a change acknowledged keeps it
-// from ever being seen. It is refused in one phase and in two, and the observer runs.
+// TestNobodyForgesAcknowledgments: a client that could have a change acknowledged would hide it
+// forever. It is refused in one phase and in two, and the observer runs.
 func TestNobodyForgesAcknowledgments(t *testing.T) {
 	var runs atomic.Int64
 	n := open(t, "", func(cfg *node.Config) {
@@ -70,7 +70,7 @@ func TestNobodyForgesAcknowledgments(t *testing.T) {
 	}
 }
 
-// TestNoRawClients: a client's raw write is refused, and leaves nothing.
+// TestNoRawClients: a client's raw write is refused and leaves nothing.
 func TestNoRawClients(t *testing.T) {
 	n := open(t, "", nil)
 	db := dial(t, n)
@@ -99,8 +99,7 @@ func TestNoRawClients(t *testing.T) {
 	}
 }
 
-// TestLeasesOfOthers: two clients of one host hold history, and one would end the other's
-// lease.
+// TestLeasesOfOthers: two clients of one host hold history, and one tries to end the other's lease.
 func TestLeasesOfOthers(t *testing.T) {
 	n := open(t, "", shortHistory)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -131,7 +130,7 @@ func TestLeasesOfOthers(t *testing.T) {
 	}
 }
 
-// history is how the node says that history stands.
+// history returns the node's report on history.
 func history(ctx context.Context, t *testing.T, n *node.Node) *pb.HistoryStatus {
 	t.Helper()
 	var h *pb.HistoryStatus

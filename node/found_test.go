@@ -20,8 +20,7 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// TestHarmIsFound: what goes wrong is what `doctor` and the console say within five seconds,
-// with words that name the remedy.
+// TestHarmIsFound: `doctor` and the console report a fault within 5 s, with a remedy.
 func TestHarmIsFound(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 2*time.Minute)
@@ -59,7 +58,7 @@ func TestHarmIsFound(t *testing.T) {
 	found(ctx, t, asked, health.NoQuorum, "Start")
 }
 
-// oldLock is the lock of a client that went away two minutes ago.
+// oldLock leaves the lock of a client that disconnected two minutes ago.
 func oldLock(ctx context.Context, t *testing.T, db *percolator.DB) {
 	t.Helper()
 	id, err := handle.Client(db).TableID(ctx, input.Table)
@@ -81,7 +80,7 @@ func oldLock(ctx context.Context, t *testing.T, db *percolator.DB) {
 	}
 }
 
-// found fails unless the node says within five seconds what is wrong, and what to do.
+// found fails unless the node reports the fault and the remedy within 5 s.
 func found(ctx context.Context, t *testing.T, n *node.Node, kind, remedy string) {
 	t.Helper()
 	soon(ctx, t, kind, func() (bool, any) {
@@ -95,9 +94,8 @@ func found(ctx context.Context, t *testing.T, n *node.Node, kind, remedy string)
 	})
 }
 
-// soon fails unless that comes true within five seconds; what is said else is logged. Of the
-// time that counts which this process was given: a ticker drops what comes while it waits
-// for a processor.
+// soon fails unless the condition holds within 5 s; other findings are logged. It counts only time
+// in which this process ran: a ticker drops ticks while the process waits for a processor.
 func soon(ctx context.Context, t *testing.T, what string, isTrue func() (ok bool, instead any)) {
 	t.Helper()
 	const tick, most = 50 * time.Millisecond, 100

@@ -16,7 +16,7 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// fillableDisk is a store in memory whose disk is as full as a test says.
+// fillableDisk returns a store in memory whose disk is as full as the test sets.
 func fillableDisk(t testing.TB) (*store.Store, *atomic.Uint64) {
 	t.Helper()
 	free := &atomic.Uint64{}
@@ -30,16 +30,16 @@ func fillableDisk(t testing.TB) (*store.Store, *atomic.Uint64) {
 	return st, free
 }
 
-// TestNodeOnFullDisk: a node whose disk has no byte left refuses writes and goes on reading, for
-// longer than the oracle's mark lasts; with room again it writes, without a restart, and what was
-// refused has left nothing.
+// TestNodeOnFullDisk: a node whose disk has no free byte refuses writes and continues to read,
+// beyond the oracle's mark; once there is space it writes, without a restart, and the refused
+// writes have left nothing.
 func TestNodeOnFullDisk(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	st, free := fillableDisk(t)
 	cfg := node.DefaultConfig()
 	cfg.Store.InMemory, cfg.Insecure, cfg.Listen, cfg.HTTP = true, true, "", ""
-	began, passed := time.Now(), atomic.Int64{} // beside what passes by itself
+	began, passed := time.Now(), atomic.Int64{} // in addition to real time
 	n, err := nodeparts.Open[node.Node](ctx, cfg, nodeparts.Parts{Store: st, Clock: func() time.Time {
 		return began.Add(time.Since(began) + time.Duration(passed.Load()))
 	}})
@@ -97,8 +97,9 @@ func TestNodeOnFullDisk(t *testing.T) {
 	})
 }
 
-// TestFullNodeLeadsNothing: a node below its disk's watermark hands what it leads to nodes with
-// room. Clients with patience see none of it; none of it is moved back while the disk is full.
+// TestFullNodeLeadsNothing: a node below its disk's watermark transfers its leaderships to nodes
+// with space. Clients with a long timeout see no error; no leadership returns while the disk is
+// full.
 func TestFullNodeLeadsNothing(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -21,18 +21,18 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// granting is a node with certificates, with the tables t and u, whose operator gives and takes
-// grants of t.
+// granting is a node with certificates, with the tables t and u, whose operator grants and revokes
+// access to t.
 type granting struct {
 	*testing.T
 	node     *node.Node
 	certs    string // the folder of the authority and of the operator
 	rpc      *rpc.Client
 	operator *percolator.DB
-	asked    int // questions of the console
+	asked    int // queries of the console
 }
 
-// granted is a column of the table that grants are of, and free one of the table for all.
+// granted is a column of the table with grants, and free one of the table without.
 var (
 	granted = percolator.Column{Table: "t", Name: "c"}
 	free    = percolator.Column{Table: "u", Name: "c"}
@@ -43,7 +43,7 @@ func newGranting(t *testing.T) *granting {
 	g.node = open(t, "", func(cfg *node.Config) {
 		cfg.Insecure, cfg.Certs = false, g.certs
 		cfg.Listen, cfg.HTTP = "127.0.0.1:0", "127.0.0.1:0"
-		cfg.Observers = func(r *percolator.Registry) { // which makes the table
+		cfg.Observers = func(r *percolator.Registry) { // which creates the table
 			r.Strong("watches", percolator.Column{Table: "t", Name: "seen"},
 				func(context.Context, *percolator.Tx, percolator.Notification) error { return nil })
 		}
@@ -85,7 +85,7 @@ func (g *granting) client(name string) *percolator.DB {
 	return g.dial(certs.ClientSource(own))
 }
 
-// grant gives a client a role in the table, or takes back what it has.
+// grant gives a client a role in the table, or revokes it.
 func (g *granting) grant(name, role string) {
 	g.Helper()
 	if _, err := pb.NewAdminClient(g.rpc.AdminConn()).SetGrant(g.Context(),
@@ -94,7 +94,7 @@ func (g *granting) grant(name, role string) {
 	}
 }
 
-// may requires that a client reads and writes the table, or is refused.
+// may requires that a client can read and write the table, or is refused.
 func (g *granting) may(who string, db *percolator.DB, mayRead, mayWrite bool) {
 	g.Helper()
 	s, err := db.Snapshot(g.Context())
@@ -102,7 +102,7 @@ func (g *granting) may(who string, db *percolator.DB, mayRead, mayWrite bool) {
 		_, _, err = s.Get(g.Context(), "r", granted)
 		_ = s.Close()
 	}
-	// Through another table, whose primary it has: each operation is looked at.
+	// Through another table, whose primary it may write: each operation is checked.
 	also := db.Transact(g.Context(), func(_ context.Context, tx *percolator.Tx) error {
 		tx.Set("a"+who, free, []byte("v"))
 		tx.Set("r", granted, []byte("v"))
@@ -118,7 +118,7 @@ func (g *granting) may(who string, db *percolator.DB, mayRead, mayWrite bool) {
 	}
 }
 
-// ask asks the console a question, with a token of its own that reads.
+// ask sends the console a query with its own reader's token.
 func (g *granting) ask(question string) (int, string) {
 	g.Helper()
 	g.asked++
@@ -147,7 +147,7 @@ func (g *granting) ask(question string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// shown requires that the console shows rows of the table, or that it does not.
+// shown requires that the console displays rows of the table, or that it does not.
 func (g *granting) shown(want bool) {
 	g.Helper()
 	code, _ := g.ask("rows?table=t")
@@ -160,8 +160,8 @@ func (g *granting) shown(want bool) {
 	}
 }
 
-// backedUp requires that a client may back up all tables, or is refused: what would be missing
-// from a backup is said, not left out.
+// backedUp requires that a client may back up all tables, or is refused: a backup names missing
+// tables in an error, and never omits them.
 func (g *granting) backedUp(who string, db *percolator.DB, want bool) {
 	g.Helper()
 	l, err := backup.Open(g.Context(), g.TempDir())
@@ -173,8 +173,8 @@ func (g *granting) backedUp(who string, db *percolator.DB, want bool) {
 	}
 }
 
-// TestGrants: an operator lets one client write a table and another read it; all others are
-// refused from then on, as are both beyond their grant, until it is taken back.
+// TestGrants: an operator grants one client writing and another reading of a table; all others are
+// refused from then on, and so are both beyond their grant, until it is revoked.
 func TestGrants(t *testing.T) {
 	g := newGranting(t)
 	ann, bob, eve := g.client("ann"), g.client("bob"), g.client("eve")
@@ -194,7 +194,7 @@ func TestGrants(t *testing.T) {
 			t.Errorf("GRANT-TOLD: to %s: %v, %v", who, tables, err)
 		}
 	}
-	// A lock in a table for all, whose primary never came to one for others alone.
+	// A lock in a table without grants whose primary was never written to one with.
 	orphan(t, g.rpc, "t", free)
 	reads(t, eve, "orphan", free)
 	g.backedUp("the operator", g.operator, true)
@@ -209,8 +209,8 @@ func TestGrants(t *testing.T) {
 	g.may("eve, afterwards", eve, true, true)
 }
 
-// orphan leaves a lock that has just expired on the row orphan of a column. Its primary, in
-// another table, was never prewritten.
+// orphan leaves a lock that has just expired on the row orphan of a column. Its primary, in another
+// table, was never prewritten.
 func orphan(t *testing.T, c *rpc.Client, primary string, col percolator.Column) {
 	t.Helper()
 	ids := map[string]uint32{}
@@ -246,7 +246,7 @@ func orphan(t *testing.T, c *rpc.Client, primary string, col percolator.Column) 
 	}
 }
 
-// reads requires that the row is read, and has nothing in the column.
+// reads requires that the row can be read and has no value in the column.
 func reads(t *testing.T, db *percolator.DB, row string, col percolator.Column) {
 	t.Helper()
 	s, err := db.Snapshot(t.Context())
@@ -261,7 +261,7 @@ func reads(t *testing.T, db *percolator.DB, row string, col percolator.Column) {
 	}
 }
 
-// conflict has a transaction come too late for a row.
+// conflict makes a transaction conflict on a row.
 func conflict(t *testing.T, db *percolator.DB, row string, col percolator.Column) {
 	t.Helper()
 	set := func(tx *percolator.Tx) error {

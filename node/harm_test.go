@@ -19,7 +19,7 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// harmful are observers that do what observers must not, by name.
+// harmful maps names to observers that break the rules for observers.
 func harmful(release <-chan struct{}) map[string]percolator.ObserverFunc {
 	big := make([]byte, 1<<20)
 	return map[string]percolator.ObserverFunc{
@@ -45,7 +45,7 @@ func harmful(release <-chan struct{}) map[string]percolator.ObserverFunc {
 			}
 		},
 		"bytes": func(_ context.Context, tx *percolator.Tx, n percolator.Notification) error {
-			for i := range 4096 { // 4 GiB, if anybody kept it
+			for i := range 4096 { // 4 GiB if it were retained
 				tx.Set(fmt.Sprint(n.Row, i), percolator.Column{Table: "pages", Name: "heap"}, big)
 			}
 			return nil
@@ -63,7 +63,7 @@ func harmful(release <-chan struct{}) map[string]percolator.ObserverFunc {
 	}
 }
 
-// latencies is how long the good observer's rows wait, from the write's return to the run.
+// latencies records the waits of the good observer's rows, from the write's return to the run.
 type latencies struct {
 	mu   sync.Mutex
 	ran  map[string]chan struct{}
@@ -80,7 +80,7 @@ func (l *latencies) run(_ context.Context, _ *percolator.Tx, n percolator.Notifi
 	return nil
 }
 
-// measure writes rows one after another and returns the worst but one in a hundred of their waits.
+// measure writes rows one after another and returns the 99th percentile of their waits.
 func (l *latencies) measure(t *testing.T, db *percolator.DB, rows int) time.Duration {
 	t.Helper()
 	ctx := within(t, 2*time.Minute)
@@ -109,7 +109,7 @@ func (l *latencies) measure(t *testing.T, db *percolator.DB, rows int) time.Dura
 	return l.took[rows*99/100]
 }
 
-// feed changes what each of the observers watches, twice a second, until the function is called.
+// feed changes each observer's column twice a second until the returned function is called.
 func feed(n *node.Node, bad map[string]percolator.ObserverFunc) (end func()) {
 	stop := make(chan struct{})
 	var load sync.WaitGroup
@@ -136,10 +136,9 @@ func feed(n *node.Node, bad map[string]percolator.ObserverFunc) (end func()) {
 	}
 }
 
-// TestBadObserversHarmNobody: observers that panic, end their goroutine, block for ever,
-// ignore their context, or write without end are given up, with an error that says why;
-// another observer's latency stays what it was, and memory is bounded. Functions that
-// never return show in the status.
+// TestBadObserversHarmNobody: observers that panic, end their goroutine, block forever, ignore
+// their context, or write without end are abandoned with an error that says why; another observer's
+// latency stays the same, and memory is bounded. The status lists functions that never return.
 func TestBadObserversHarmNobody(t *testing.T) {
 	release := make(chan struct{})
 	good := &latencies{ran: map[string]chan struct{}{}}
@@ -150,7 +149,7 @@ func TestBadObserversHarmNobody(t *testing.T) {
 		c.Observers = func(r *percolator.Registry) {
 			r.Strong("good", input, good.run)
 			for name, fn := range bad {
-				// what is slow by its work alone is not given up for that
+				// work that is merely slow is not abandoned
 				deadline := 20 * time.Second
 				if name == "blocks" || name == "spins" {
 					deadline = 200 * time.Millisecond
@@ -178,8 +177,7 @@ func TestBadObserversHarmNobody(t *testing.T) {
 	stop()
 	t.Logf("wait for the good observer, 99th of a hundred: %v alone, %v beside bad ones", before,
 		during)
-	// their CPU is shared; what must not happen is that it waits for one of them to
-	// return
+	// their CPU is shared; the good observer must not wait for one of them to return
 	if during > 5*time.Second {
 		t.Errorf("the good observer waits %v beside bad ones, %v alone", during, before)
 	}
@@ -190,7 +188,7 @@ func TestBadObserversHarmNobody(t *testing.T) {
 		t.Errorf("the heap holds %d MiB", mem.HeapAlloc>>20)
 	}
 	for _, name := range []string{"blocks", "spins"} {
-		// of each slot one is replaced
+		// each slot is replaced once
 		if s := stateOf(t, n, name); s.Status.Stuck == 0 || s.Status.Stuck > 6 {
 			t.Errorf("%v", s)
 		}

@@ -27,8 +27,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// secret is in the name of a table that has grants, in its rows, values and columns, and in the name of
-// its observer.
+// secret is part of the name of a table with grants, of its rows, values and columns, and of its
+// observer's name.
 const secret = "SECRET"
 
 // vault is a node with certificates, also over HTTP, that has a table with grants.
@@ -98,7 +98,8 @@ func newVault(t *testing.T) *vault {
 	return v
 }
 
-// as returns the TLS configuration of a client of the name, with a role; of none if that is empty.
+// as returns the TLS configuration of a client with the name and a role; without a role if that is
+// empty.
 func (v *vault) as(name string, role certs.Role) *tls.Config {
 	v.Helper()
 	source := certs.Source{CA: certs.ClientSource(v.certs).CA}
@@ -116,7 +117,7 @@ func (v *vault) as(name string, role certs.Role) *tls.Config {
 	return files.Client()
 }
 
-// token makes a token and returns it.
+// token creates a token and returns it.
 func (v *vault) token(name string, role certs.Role) string {
 	v.Helper()
 	text, hash := certs.NewToken()
@@ -128,7 +129,7 @@ func (v *vault) token(name string, role certs.Role) string {
 	return text
 }
 
-// asks are the questions of the test to each path over HTTP; empty: there is nothing to ask about.
+// asks maps each path over HTTP to the test's query; empty: no parameters.
 var asks = map[string]string{
 	"/": "/", "/console/": "/console/console.js", "/livez": "/livez", "/readyz": "/readyz", "/metrics": "/metrics",
 	"/api/v1/status": "/api/v1/status", "/api/v1/cluster": "/api/v1/cluster",
@@ -145,7 +146,7 @@ var asks = map[string]string{
 	"/api/v1/contended": "/api/v1/contended",
 }
 
-// paths are those that the sources of the HTTP listener and of its questions serve.
+// paths returns the paths in the sources of the HTTP listener and of its queries.
 func paths(t *testing.T) (found []string) {
 	t.Helper()
 	files, err := filepath.Glob("../internal/httpd/*.go")
@@ -174,7 +175,7 @@ func paths(t *testing.T) (found []string) {
 	return found
 }
 
-// get returns what the path answers; of a stream, its first event.
+// get returns the path's answer; of a stream, its first event.
 func (v *vault) get(client *http.Client, path, token string) string {
 	v.Helper()
 	ctx, cancel := context.WithTimeout(v.Context(), 20*time.Second)
@@ -210,9 +211,9 @@ func (v *vault) get(client *http.Client, path, token string) string {
 	return string(body)
 }
 
-// TestHiddenEverywhere walks all that a node answers, over HTTP and gRPC, with every role: who has no
-// grant for a table sees neither its name nor its rows, columns, values and observers. The metrics name
-// observers to everybody (docs/limitations.md).
+// TestHiddenEverywhere checks all answers of a node, over HTTP and gRPC, with every role: without a
+// grant for a table a client sees neither its name nor its rows, columns, values and observers.
+// Metrics name observers to all (docs/limitations.md).
 func TestHiddenEverywhere(t *testing.T) {
 	v := newVault(t)
 	all := paths(t)
@@ -258,7 +259,7 @@ func TestHiddenEverywhere(t *testing.T) {
 				at := strings.Index(body, secret)
 				t.Errorf("HIDDEN-SHOWN: %s sees at %s: …%s…", who.name, ask, body[max(0, at-200):min(len(body), at+50)])
 			}
-			// Else the test would show nothing.
+			// Otherwise the test would prove nothing.
 			switch path {
 			case "/api/v1/status", "/api/v1/cluster", "/api/v1/cluster/stream", "/api/v1/tablets":
 				if who.sees && !strings.Contains(body, secret) {
@@ -272,7 +273,7 @@ func TestHiddenEverywhere(t *testing.T) {
 	}
 }
 
-// calls makes all calls of the services for clients, with requests for the table and its tablets.
+// calls makes all calls of the services for clients, with requests on the table and its tablets.
 func (v *vault) calls(who string, cfg *tls.Config, sees bool) {
 	v.Helper()
 	conn, err := grpc.NewClient(v.node.Addr(), grpc.WithTransportCredentials(credentials.NewTLS(cfg)))
@@ -290,7 +291,7 @@ func (v *vault) calls(who string, cfg *tls.Config, sees bool) {
 		for i := range methods.Len() {
 			m := methods.Get(i)
 			if m.IsStreamingClient() || m.IsStreamingServer() {
-				continue // operations, of which internal/rpc has tests
+				continue // operations, which internal/rpc tests
 			}
 			for tablet := range uint64(8) {
 				req, resp := dynamicpb.NewMessage(m.Input()), dynamicpb.NewMessage(m.Output())

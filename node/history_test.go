@@ -18,7 +18,7 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// shortHistory keeps a second of history, and collects every tenth of that.
+// shortHistory keeps a second of history and collects ten times per second.
 func shortHistory(c *node.Config) { c.History = time.Second }
 
 var past = percolator.Column{Table: "past", Name: "c"}
@@ -42,7 +42,7 @@ func until(ctx context.Context, t *testing.T, n *node.Node, what string,
 	}
 }
 
-// settled: everything that may be collected is, and nothing waits.
+// settled: everything collectable is collected, and nothing is pending.
 func settled(s *pb.NodeStatusResponse) bool {
 	for _, t := range s.Tablets {
 		if t.Garbage > 0 {
@@ -52,7 +52,7 @@ func settled(s *pb.NodeStatusResponse) bool {
 	return true
 }
 
-// overwrite writes versions of a row, and returns their commit timestamps.
+// overwrite writes versions of a row and returns their commit timestamps.
 func overwrite(ctx context.Context, t *testing.T, db *percolator.DB, row string,
 	versions int) (commits []percolator.Timestamp) {
 	t.Helper()
@@ -81,9 +81,9 @@ func readAt(ctx context.Context, db *percolator.DB, row string,
 	return string(value), err
 }
 
-// TestTimeTravel: inside the history every version is readable; below it the answer is
-// ErrSnapshotTooOld, and the versions are gone from the store. An idle repository then
-// does nothing more.
+// TestTimeTravel: within the history every version is readable; below it the answer is
+// ErrSnapshotTooOld, and the versions are gone from the store. An idle repository then does no
+// further work.
 func TestTimeTravel(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -142,8 +142,8 @@ func historyOf(ctx context.Context, t *testing.T, n *node.Node, row string) int 
 	return len(r.GetHistory().GetEntries())
 }
 
-// TestHistoryOfALongRow: whoever asks for all of a row that has more entries than are
-// shown learns that it has.
+// TestHistoryOfALongRow: a request for all entries of a row that has more than the maximum is told
+// that there are more.
 func TestHistoryOfALongRow(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -168,9 +168,9 @@ func TestHistoryOfALongRow(t *testing.T) {
 	}
 }
 
-// TestOpenSnapshotKeepsItsHistory: a snapshot that is open, in the process or over the
-// network, stays readable however old it gets, while newer versions are written and
-// collected; after it is closed history moves on.
+// TestOpenSnapshotKeepsItsHistory: an open snapshot, in the process or over the network, stays
+// readable at any age while newer versions are written and collected; after it is closed history
+// advances.
 func TestOpenSnapshotKeepsItsHistory(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -215,8 +215,8 @@ func TestOpenSnapshotKeepsItsHistory(t *testing.T) {
 	}
 }
 
-// TestHoldOutlivesRestart: the lease of a process that lives on is honoured by the node's
-// next start; one that is not renewed ends by itself.
+// TestHoldOutlivesRestart: the lease of a running process is respected after the node's restart;
+// one that is not renewed ends.
 func TestHoldOutlivesRestart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -252,10 +252,9 @@ func TestHoldOutlivesRestart(t *testing.T) {
 	}
 }
 
-// TestUnresolvedSecondaryOutlivesHistory: a coordinator dies after the primary's commit,
-// and nobody reads the secondary for longer than the history. Collection resolves it
-// first: it is rolled forward, although the primary is overwritten and its old versions
-// go.
+// TestUnresolvedSecondaryOutlivesHistory: a coordinator dies after the primary's commit, and the
+// secondary is not read for longer than the history. Collection first resolves it: it is rolled
+// forward, although the primary is overwritten and its old versions are deleted.
 func TestUnresolvedSecondaryOutlivesHistory(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -325,9 +324,8 @@ func strand(ctx context.Context, t *testing.T, n *node.Node, primary,
 	return primary, secondary
 }
 
-// TestDroppedTableGoes: a dropped table's rows leave the store once the history has
-// passed the drop, its entry in the catalogue shrinks to a range, and whoever still knows
-// its id is refused.
+// TestDroppedTableGoes: a dropped table's rows leave the store once the history has passed the
+// drop, its entry in the catalogue shrinks to a range, and requests with its id are refused.
 func TestDroppedTableGoes(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -25,7 +25,7 @@ import (
 
 var cell = percolator.Column{Table: "t", Name: "c"}
 
-// dial connects a remote client to the node, whose table "t" it makes.
+// dial connects a remote client to the node and creates the table "t".
 func dial(t *testing.T, n *node.Node) *percolator.DB {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -53,8 +53,8 @@ func set(ctx context.Context, db *percolator.DB, row string, col percolator.Colu
 	})
 }
 
-// TestLimits: a cell at every limit works end to end, in process and remote; one byte
-// more is refused with a typed error that names the limit.
+// TestLimits: a cell at every limit works end to end, local and remote; one byte more is refused
+// with a typed error that names the limit.
 func TestLimits(t *testing.T) {
 	n := open(t, t.TempDir(), nil)
 	remote := dial(t, n)
@@ -96,8 +96,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestLargeTransaction: a transaction of many limit-sized values, far more than one
-// message, is all or nothing.
+// TestLargeTransaction: a transaction of many limit-sized values, far more than one message, is all
+// or nothing.
 func TestLargeTransaction(t *testing.T) {
 	n := open(t, t.TempDir(), nil)
 	db := dial(t, n)
@@ -174,7 +174,7 @@ func TestEveryByte(t *testing.T) {
 	}
 }
 
-// TestGarbageOnThePort: whatever is sent to the gRPC port, the node goes on serving.
+// TestGarbageOnThePort: whatever is sent to the gRPC port, the node continues to serve.
 func TestGarbageOnThePort(t *testing.T) {
 	n := open(t, "", nil)
 	db := dial(t, n)
@@ -199,8 +199,8 @@ func TestGarbageOnThePort(t *testing.T) {
 	}
 }
 
-// TestForeignDirectory: a directory that is not a node's, is damaged, or is another
-// process's is refused, and says so.
+// TestForeignDirectory: a directory that is not a node's, is damaged, or is in use by another
+// process is refused with a reason.
 func TestForeignDirectory(t *testing.T) {
 	try := func(dir string) error {
 		cfg := node.DefaultConfig()
@@ -227,8 +227,8 @@ func TestForeignDirectory(t *testing.T) {
 	}
 }
 
-// TestTimestampsFromTheFuture: a remote client cannot read, write, lock or judge with
-// timestamps that the oracle has not given out, and what it tries leaves nothing behind.
+// TestTimestampsFromTheFuture: a remote client cannot read, write, lock or judge with timestamps
+// that the oracle has not granted, and its attempts leave nothing behind.
 func TestTimestampsFromTheFuture(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()

@@ -9,8 +9,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// TestHTTPAnswersToItsNames: HTTP answers for the names in the certificate and those of
-// HTTPHosts, and for no other. Profiles are served only if they were asked for.
+// TestHTTPAnswersToItsNames: HTTP answers for the names in the certificate and those of HTTPHosts,
+// and for no other. Profiles are served only if enabled.
 func TestHTTPAnswersToItsNames(t *testing.T) {
 	get := func(n *node.Node, host, path string) int {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+
@@ -48,8 +48,8 @@ func TestHTTPAnswersToItsNames(t *testing.T) {
 	if got := get(profiled, "localhost", "/debug/pprof/heap"); got != 200 {
 		t.Errorf("a profile: %d", got)
 	}
-	// Rows are for who has logged in, or is on the machine of a node without certificates,
-	// where every client can read them.
+	// Rows are for logged-in clients, or for the machine of a node without certificates, where
+	// every client can read them.
 	for _, data := range []string{"rows", "row", "trace", "contended", "parked"} {
 		if got := get(n, "localhost", "/api/v1/"+data+"?table=t"); got != 401 {
 			t.Errorf("ROWS-FOR-ALL: %s of a node with certificates: %d", data, got)

@@ -29,8 +29,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// joiner opens nodes that join by the real door and gossip; only what nodes send each
-// other later goes through memory.
+// joiner opens nodes that join through real listeners and gossip; only their later messages go
+// through memory.
 type joiner struct {
 	t       *testing.T
 	network *memlink.Network
@@ -68,9 +68,9 @@ func (j *joiner) close(n *node.Node) {
 	}
 }
 
-// refused requires that a node with this directory and these addresses is refused for being
-// of another cluster. An address that does not answer within two seconds counts as away,
-// also where the machine is too busy; then the node starts, and is refused another time.
+// refused requires that a node with this directory and these addresses is refused as a member of
+// another cluster. An address that does not answer within 2 s counts as away, also on a busy
+// machine; then the node starts, and is refused at another attempt.
 func (j *joiner) refused(ctx context.Context, what, dir string, addrs ...string) {
 	j.t.Helper()
 	for range 5 {
@@ -86,9 +86,8 @@ func (j *joiner) refused(ctx context.Context, what, dir string, addrs ...string)
 	j.t.Errorf("%s: accepted", what)
 }
 
-// TestJoin: a second node joins over the network and is seen by the first; it comes back
-// as its next incarnation; a copy of its directory and a node of another cluster are
-// refused.
+// TestJoin: a second node joins over the network and is seen by the first; it returns as its next
+// incarnation; a copy of its directory and a node of another cluster are refused.
 func TestJoin(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -110,14 +109,14 @@ func TestJoin(t *testing.T) {
 
 	was := b.Status()
 	j.close(b)
-	b = j.must(filepath.Join(dirs, "b")) // by what it knows
+	b = j.must(filepath.Join(dirs, "b")) // by its records
 	if now := b.Status(); now.NodeId != was.NodeId || now.Incarnation <= was.Incarnation {
 		t.Errorf("came back as %v", now)
 	}
 	awaitNodes(ctx, t, a, was.NodeId, was.Incarnation+1)
 }
 
-// awaitNodes waits until n knows the node as alive and registered.
+// awaitNodes waits until n has the node as alive and registered.
 func awaitNodes(ctx context.Context, t *testing.T, n *node.Node, id, incarnation uint64) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -141,7 +140,7 @@ func awaitNodes(ctx context.Context, t *testing.T, n *node.Node, id, incarnation
 	}
 }
 
-// doors is a network of doors in memory.
+// doors is a network of memberships in memory.
 type doors struct {
 	mu sync.Mutex
 	at map[string]pb.MembershipServer
@@ -179,8 +178,8 @@ func (d *doors) Found(ctx context.Context, addr string,
 	return nil, errNobody
 }
 
-// TestExpectWithoutListeners: three nodes found a cluster together through nodeparts.Parts.Contact,
-// and bind nothing.
+// TestExpectWithoutListeners: three nodes found a cluster together through nodeparts.Parts.Contact
+// without a listener.
 func TestExpectWithoutListeners(t *testing.T) {
 	network, members, at := memlink.NewNetwork(), newHub(),
 		&doors{at: map[string]pb.MembershipServer{}}
@@ -240,9 +239,8 @@ func TestExpectWithoutListeners(t *testing.T) {
 	}
 }
 
-// TestWaitingNode: a node that waits to join says who it is at its address, and on HTTP
-// that it lives and does not serve; clients pass it over; it ends at once when it is told
-// to.
+// TestWaitingNode: a node that waits to join identifies itself at its address, and reports over
+// HTTP that it lives and does not serve; clients skip it; it ends at once on request.
 func TestWaitingNode(t *testing.T) {
 	listen, web := freeAddr(t), freeAddr(t)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -287,8 +285,8 @@ func TestWaitingNode(t *testing.T) {
 	}
 }
 
-// waitingIsPassedOver: a client that is told of a node that waits and of one that serves
-// uses the second, and one that is told of the first only learns that it may serve later.
+// waitingIsPassedOver: a client given a waiting and a serving node uses the second; a client given
+// only the first gets an error saying that it may serve later.
 func waitingIsPassedOver(ctx context.Context, t *testing.T, waiting string) {
 	t.Helper()
 	cfg := percolator.ClientConfig{Insecure: true}
@@ -305,8 +303,8 @@ func waitingIsPassedOver(ctx context.Context, t *testing.T, waiting string) {
 	}
 }
 
-// learnsOfWaiting: a client that knows only of a node that waits is told so, once that node
-// has had the time to answer.
+// learnsOfWaiting: a client given only a waiting node gets that error, once the node has had time
+// to answer.
 func learnsOfWaiting(ctx context.Context, t *testing.T, waiting string,
 	cfg percolator.ClientConfig) {
 	t.Helper()
@@ -321,7 +319,7 @@ func learnsOfWaiting(ctx context.Context, t *testing.T, waiting string,
 	})
 }
 
-// freeAddr is an address that nobody had a moment ago.
+// freeAddr returns an address that was free a moment ago.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	addr, err := ports.Addr()

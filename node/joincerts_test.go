@@ -23,8 +23,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// TestWaitingNodeWithCertificates: who holds a client's certificate is told that the node
-// does not serve yet, not that the certificate is none; the door stays shut to it.
+// TestWaitingNodeWithCertificates: a client with a certificate learns that the node does not serve
+// yet, not that its certificate is invalid; the calls for joining stay refused.
 func TestWaitingNodeWithCertificates(t *testing.T) {
 	t.Parallel()
 	dir, listen := certstest.Folder(t, "127.0.0.1"), freeAddr(t)
@@ -74,7 +74,8 @@ func TestWaitingNodeWithCertificates(t *testing.T) {
 	}
 }
 
-// TestGossipKeysAreLookedAtFirst: without them nothing is made, and no cluster takes the node in.
+// TestGossipKeysAreLookedAtFirst: without gossip keys nothing is created, and no cluster admits the
+// node.
 func TestGossipKeysAreLookedAtFirst(t *testing.T) {
 	dir, data := certstest.Folder(t, "127.0.0.1"), filepath.Join(t.TempDir(), "data")
 	if err := os.Remove(filepath.Join(dir, certs.GossipKeys)); err != nil {

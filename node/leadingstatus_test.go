@@ -10,8 +10,8 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// TestLeadingStatus: what placement asks nodes most of the time brings each tablet's
-// leader, and no other replica.
+// TestLeadingStatus: placement's most frequent request returns each tablet's leader, and no other
+// replica.
 func TestLeadingStatus(t *testing.T) {
 	const tablets = 12
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)

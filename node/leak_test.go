@@ -9,8 +9,7 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// TestCloseJoinsEverything: a node that has been used, by a remote client too, leaves no
-// goroutine behind.
+// TestCloseJoinsEverything: a node used by local and remote clients leaves no goroutine behind.
 func TestCloseJoinsEverything(t *testing.T) {
 	leaktest.Check(t)
 	t.Run("use", func(t *testing.T) {

@@ -18,8 +18,8 @@ func (p present) Member(node uint64) (cluster.Member, bool) {
 	return cluster.Member{NodeID: node}, p.alive[node]
 }
 
-// TestTransferableToLiveVoters: a node that stops transfers a leadership only if another
-// voter's node is alive. The last node of a cluster transfers none.
+// TestTransferableToLiveVoters: a stopping node transfers a leadership only if another voter's node
+// is alive. The last node of a cluster transfers none.
 func TestTransferableToLiveVoters(t *testing.T) {
 	replica := func(node uint64) *pb.Replica { return &pb.Replica{NodeId: node, ReplicaId: node} }
 	learner, outgoing := replica(3), replica(4)

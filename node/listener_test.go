@@ -7,8 +7,8 @@ import (
 	"github.com/percolator-go/percolator/cluster/join"
 )
 
-// TestAddressStaysBound: who connects after the early server has ended and before the next
-// one accepts is not refused, but waits for that.
+// TestAddressStaysBound: a client that connects after the early server has ended and before the
+// next one accepts is not refused but waits.
 func TestAddressStaysBound(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// load writes rows [from, to) through a loader with a bound on what may wait.
+// load writes rows [from, to) through a loader with a bound on pending notifications.
 func load(ctx context.Context, db *percolator.DB, backlog, from, to int) error {
 	l := db.Loader(percolator.LoaderConfig{Workers: 8, Queue: 8, Backlog: backlog})
 	for i := from; i < to; i++ {
@@ -39,9 +39,9 @@ func slowly(ctx context.Context, tx *percolator.Tx, n percolator.Notification) e
 	return counts(ctx, tx, n)
 }
 
-// TestLoaderIsSlowedByBacklog: a fast loader never has more waiting for a slow observer
-// than its bound, apart from what is under way in it; without a bound it does. A paused
-// observer holds up no loader, and what waits for it is reported.
+// TestLoaderIsSlowedByBacklog: a fast loader never exceeds its bound of pending notifications for a
+// slow observer, apart from its batches in flight; without a bound it does. A paused observer
+// delays no loader, and its pending notifications are reported.
 func TestLoaderIsSlowedByBacklog(t *testing.T) {
 	t.Parallel()
 	const most, rows, slack = 100, 600, 100
@@ -90,8 +90,8 @@ func TestLoaderIsSlowedByBacklog(t *testing.T) {
 	}
 }
 
-// TestLoaderInsideObserver: loads of an observer are never held up: they may be what
-// empties the queue.
+// TestLoaderInsideObserver: loads of an observer are never delayed: they may be what empties the
+// queue.
 func TestLoaderInsideObserver(t *testing.T) {
 	next := percolator.Column{Table: "pages", Name: "next"}
 	n := open(t, "", func(c *node.Config) {

@@ -41,8 +41,7 @@ func (l *sharedLog) String() string {
 	return l.text.String()
 }
 
-// secureConsole is a node whose console is served over TLS, with a log that holds what is
-// audited.
+// secureConsole is a node with a console over TLS and a log that includes the audit lines.
 type secureConsole struct {
 	*testing.T
 	node   *node.Node
@@ -71,7 +70,7 @@ func newSecureConsole(t *testing.T) *secureConsole {
 	return s
 }
 
-// token makes a token and returns its secret.
+// token creates a token and returns its secret.
 func (s *secureConsole) token(name, role string) string {
 	s.Helper()
 	secret, hash := certs.NewToken()
@@ -84,7 +83,8 @@ func (s *secureConsole) token(name, role string) string {
 	return secret
 }
 
-// browser returns one that shows the client's certificate in a folder; none if that is empty.
+// browser returns a browser with the client's certificate in a folder; without one if that is
+// empty.
 func (s *secureConsole) browser(folder string) *http.Client {
 	s.Helper()
 	source := certs.Source{CA: certs.ClientSource(s.certs).CA}
@@ -101,7 +101,7 @@ func (s *secureConsole) browser(folder string) *http.Client {
 	}
 }
 
-// post sends what a page would, and returns the status, a cookie that is set and the answer.
+// post sends a page's request and returns the status, a newly set cookie and the answer.
 func (s *secureConsole) post(client *http.Client, path, cookie, body string) (int, string,
 	map[string]any) {
 	s.Helper()
@@ -130,8 +130,8 @@ func (s *secureConsole) post(client *http.Client, path, cookie, body string) (in
 	return resp.StatusCode, set, answer
 }
 
-// undo has a browser end the drain of the node, which is not being drained: an operator may. It
-// requires the status and returns the answer.
+// undo ends, through a browser, the drain of the node, which is not being drained: an operator may.
+// It checks the status and returns the answer.
 func (s *secureConsole) undo(who string, client *http.Client, cookie string,
 	want int) map[string]any {
 	s.Helper()
@@ -153,8 +153,8 @@ func (s *secureConsole) audited(lines ...string) {
 	}
 }
 
-// TestConsoleLogsIn: over TLS an operator acts by token or by certificate, with the roles
-// that either has; a token that is revoked is refused at once; every act is audited.
+// TestConsoleLogsIn: over TLS an operator acts by token or by certificate, with its roles; a
+// revoked token is refused at once; every action is audited.
 func TestConsoleLogsIn(t *testing.T) {
 	s, reader := newSecureConsole(t), t.TempDir()
 	if _, err := certs.CreateClient(certs.Request{Dir: reader, CA: s.certs, Name: "rita",
@@ -175,7 +175,7 @@ func TestConsoleLogsIn(t *testing.T) {
 	}
 	s.undo("an operator's certificate", s.browser(s.certs), "", 200)
 	s.undo("a reader's certificate", s.browser(reader), "", 403)
-	// A certificate of before there were roles is an operator's, and is taken note of.
+	// A certificate from before there were roles is an operator's, and is recorded.
 	s.undo("a certificate without a role", s.browser(certstest.OldClient(t, s.certs)), "", 200)
 	if got := s.node.Status().Roleless; len(got) != 1 || got[0].Name != "ann" ||
 		got[0].SeenUnixMs == 0 {
@@ -203,7 +203,7 @@ func TestConsoleLogsIn(t *testing.T) {
 	}
 }
 
-// TestConsoleRefusesForeigners: a certificate of another authority opens no connection.
+// TestConsoleRefusesForeigners: a certificate of another authority cannot connect.
 func TestConsoleRefusesForeigners(t *testing.T) {
 	s := newSecureConsole(t)
 	nobody, stranger := s.browser(""), s.browser(certstest.Folder(t, "127.0.0.1"))
@@ -221,8 +221,8 @@ func TestConsoleRefusesForeigners(t *testing.T) {
 	}
 }
 
-// TestConsoleRefusesRevoked: a certificate that is revoked counts for nothing from then on, also
-// on a connection that was made before.
+// TestConsoleRefusesRevoked: a revoked certificate is refused from then on, also on an existing
+// connection.
 func TestConsoleRefusesRevoked(t *testing.T) {
 	dir, olga := certstest.Folder(t, "127.0.0.1"), t.TempDir()
 	if _, err := certs.CreateClient(certs.Request{Dir: olga, CA: dir, Name: "olga",
@@ -280,8 +280,8 @@ func TestConsoleRefusesRevoked(t *testing.T) {
 	}
 }
 
-// TestHTTPLogin: while the cluster's policy says so, nothing but health and the console's own
-// files is told to who has not logged in; any role will do.
+// TestHTTPLogin: with the policy's login, only health pages and the console's own files are served
+// without one; any role suffices.
 func TestHTTPLogin(t *testing.T) {
 	n := open(t, "", func(cfg *node.Config) {
 		cfg.Listen, cfg.HTTP, cfg.Pprof = "127.0.0.1:0", "127.0.0.1:0", true

@@ -7,14 +7,13 @@ import (
 	"testing"
 )
 
-// atOnce is how many of the tests that say t.Parallel run at a time, unless -parallel says
-// otherwise. Those are the tests of over three seconds; they wait for most of it, for
-// leases, elections and the pauses of jobs, so that the number of cores is no measure.
-// Tests that look at the whole process, at how fast a node takes over or answers one that
-// comes back, at loads or at short histories run before them, alone.
+// atOnce is the number of concurrent tests that call t.Parallel, unless -parallel sets it. Those
+// are the tests of over 3 s; they mostly wait for leases, elections and the pauses of jobs, so the
+// number of cores does not matter. Tests of the whole process, of the speed of takeovers and
+// restarts, of load or of short histories run before them, alone.
 const atOnce = "6"
 
-// TestMain sets how many tests run at once.
+// TestMain sets the number of concurrent tests.
 func TestMain(m *testing.M) {
 	suppressRaces()
 	if err := flag.Set("test.parallel", atOnce); err != nil {

@@ -28,8 +28,8 @@ func (b *lockedBuffer) String() string {
 	return b.text.String()
 }
 
-// TestMemoryBoundsTheStore: the store's sizes follow from what the process may take, and
-// the log says so.
+// TestMemoryBoundsTheStore: the store's sizes follow from the process's memory limit, and the log
+// reports them.
 func TestMemoryBoundsTheStore(t *testing.T) {
 	out := &lockedBuffer{}
 	open(t, t.TempDir(), func(c *node.Config) {

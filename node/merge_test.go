@@ -14,10 +14,9 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// TestMergesWhileWritten: tablets are split and merged again while transactions go on in all
-// of them, on three nodes and on four, where replicas have to be brought together first.
-// Nothing that was committed is lost, every caller goes on, and a node that starts again has
-// what the others have.
+// TestMergesWhileWritten: tablets are split and merged repeatedly under transactions in all of
+// them, on three nodes and on four, where replicas must first be moved together. No commit is lost,
+// every caller continues, and a restarted node has the same data as the others.
 func TestMergesWhileWritten(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{1, 3, 4} {
@@ -74,8 +73,8 @@ func TestMergesWhileWritten(t *testing.T) {
 	}
 }
 
-// TestDroppedTablesGiveTabletsBack: a writer's tables use up all tablets that the policy
-// allows; once they are dropped the tablets are merged, and others have room again.
+// TestDroppedTablesGiveTabletsBack: a writer's tables use up all tablets that the policy allows;
+// once they are dropped the tablets are merged, and others can be created.
 func TestDroppedTablesGiveTabletsBack(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -105,7 +104,7 @@ func TestDroppedTablesGiveTabletsBack(t *testing.T) {
 	if err := create("own", "m"); err != nil {
 		t.Errorf("dropped tables count: %v", err)
 	}
-	const left = 6 // meta's, one of the dropped tables, what the new table is cut from, and its own
+	const left = 6 // meta's, one of the dropped tables, the one that the new table is cut from, and its own
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for len(n.Status().Tablets) > left {
@@ -117,8 +116,8 @@ func TestDroppedTablesGiveTabletsBack(t *testing.T) {
 	}
 }
 
-// apart moves a replica of the tablet that begins at the row to a node that has none, and
-// waits until it is there.
+// apart moves a replica of the tablet that begins at the row to a node without one, and waits for
+// the end of the move.
 func (r *rig) apart(ctx context.Context, operator pb.AdminClient, table, row string) {
 	r.t.Helper()
 	client := handle.Client(r.nodes[0].DB())
@@ -135,7 +134,7 @@ func (r *rig) apart(ctx context.Context, operator pb.AdminClient, table, row str
 	}
 	to := uint64(0)
 	r.until(ctx, "the move is ordered", func() bool {
-		d := locate() // placement may have moved a replica by itself
+		d := locate() // placement may have moved a replica
 		for i := range r.nodes {
 			if wire.ReplicaOn(d, r.id(i)) == nil {
 				to = r.id(i)

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestMetaOutOfSight: meta that does not answer is noticed by who asks whether the node
-// is ready, also by the first after a quiet time; however often that is asked, meta is
-// asked once a second at most, and not at all when nobody wants to know.
+// TestMetaOutOfSight: an unresponsive meta is detected by queries of the node's readiness, also by
+// the first after a quiet period; meta is queried at most once a second, and only while there are
+// such queries.
 func TestMetaOutOfSight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := errors.New("away")
@@ -20,7 +20,7 @@ func TestMetaOutOfSight(t *testing.T) {
 		s := newMetaHealth(func(ctx context.Context) error {
 			questions.Add(1)
 			if gone.Load() {
-				<-ctx.Done() // a group at rest without its quorum: nobody refuses, nobody answers
+				<-ctx.Done() // a quiescent group without a quorum: no refusal, no answer
 				return away
 			}
 			return nil
@@ -61,13 +61,13 @@ func TestMetaOutOfSight(t *testing.T) {
 		if err := probe(); err != nil {
 			t.Errorf("meta is back: %v", err)
 		}
-		after(time.Hour) // nobody asks, and meta loses its quorum meanwhile
+		after(time.Hour) // no queries, and meta loses its quorum
 		gone.Store(true)
 		began := time.Now()
 		if err := probe(); !errors.Is(err, errNoMeta) {
 			t.Errorf("UNSEEN: the first who asks after a quiet time is told that the node is ready: %v", err)
 		}
-		if took := time.Since(began); took > 2*healthTimeout { // of the bubble's time
+		if took := time.Since(began); took > 2*healthTimeout { // bubble time
 			t.Errorf("it waited for %v", took)
 		}
 		if at := s.status(); at.AnsweredAgoMs < time.Hour.Milliseconds() || at.Error == "" {
@@ -76,7 +76,7 @@ func TestMetaOutOfSight(t *testing.T) {
 	})
 }
 
-// TestMapIsReadAgain: slowly, while it is needed, also when it could not be read.
+// TestMapIsReadAgain: the map is reread slowly, while it is needed, also after failed reads.
 func TestMapIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var needed atomic.Bool

@@ -28,8 +28,8 @@ func seriesOf(ctx context.Context, t *testing.T, n *node.Node) map[string]bool {
 	return out
 }
 
-// TestEveryMetricIsExported: what is declared, and so in the reference, is sent by a node
-// with certificates, a disk, other nodes' listeners, an observer and a remote client.
+// TestEveryMetricIsExported: every declared metric, and so every one in the reference, is exported
+// by a node with certificates, a disk, other nodes' listeners, an observer and a remote client.
 func TestEveryMetricIsExported(t *testing.T) {
 	ctx := within(t, 2*time.Minute)
 	folder := certstest.Folder(t, "127.0.0.1")
@@ -73,8 +73,8 @@ func TestEveryMetricIsExported(t *testing.T) {
 	})
 }
 
-// TestNamesDoNotBreakMetrics: programs choose the names of transactions, and whatever they
-// choose is exported, within bounds.
+// TestNamesDoNotBreakMetrics: programs choose the names of transactions, and any name is exported,
+// within bounds.
 func TestNamesDoNotBreakMetrics(t *testing.T) {
 	ctx := within(t, time.Minute)
 	n := open(t, "", func(c *node.Config) { c.HTTP = "127.0.0.1:0" })

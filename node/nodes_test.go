@@ -10,8 +10,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// TestNodesOfOneAlone: a node without gossip lists itself as one with it does: it leads
-// meta, and holds and leads two tablets.
+// TestNodesOfOneAlone: a node without gossip lists itself as one with gossip does: it leads meta,
+// and holds and leads two tablets.
 func TestNodesOfOneAlone(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

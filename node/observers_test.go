@@ -20,8 +20,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// The table of the tests of observers: what is observed, strongly and weakly, and how
-// often a row was run for.
+// The table of the tests of observers: columns observed strongly and weakly, and the number of runs
+// of a row.
 var (
 	input = percolator.Column{Table: "pages", Name: "input"}
 	poked = percolator.Column{Table: "pages", Name: "poked"}
@@ -38,11 +38,11 @@ func counts(ctx context.Context, tx *percolator.Tx, n percolator.Notification) e
 	return nil
 }
 
-// quick makes pauses after failures short.
+// quick shortens pauses after failures.
 func quick(c *node.Config) {
 	c.Notifications.FailurePause, c.Notifications.FailurePauseMax = time.Millisecond,
 		5*time.Millisecond
-	c.Logger = slog.New(slog.DiscardHandler) // failing is what these tests are about
+	c.Logger = slog.New(slog.DiscardHandler) // these tests cause failures
 }
 
 func within(t testing.TB, d time.Duration) context.Context {
@@ -85,7 +85,7 @@ func eventually(t testing.TB, what string, condition func() bool) {
 	}
 }
 
-// stateOf is what the cluster says of the observer; nil if it is not in the catalogue.
+// stateOf returns the cluster's report on the observer; nil if it is not in the catalogue.
 func stateOf(t testing.TB, n *node.Node, name string) *pb.ObserverState {
 	t.Helper()
 	all, err := handle.Client(n.DB()).Transport().Observers(within(t, time.Minute))
@@ -100,8 +100,8 @@ func stateOf(t testing.TB, n *node.Node, name string) *pb.ObserverState {
 	return nil
 }
 
-// counted waits until the observer's runs are counted as wanted: a run is counted a
-// moment after what it has done is there.
+// counted waits until the observer's statistics satisfy the condition: a run is counted a moment
+// after its effects are visible.
 func counted(t testing.TB, n *node.Node, name string, want func(*pb.ObserverState) bool) {
 	t.Helper()
 	defer func() {
@@ -131,7 +131,7 @@ func waitIdle(t testing.TB, n *node.Node) {
 	}
 }
 
-// checkCounts holds the count of every row [0, rows) against want.
+// checkCounts compares the count of every row [0, rows) with want.
 func checkCounts(t testing.TB, db *percolator.DB, rows int, want func(i int) int) {
 	t.Helper()
 	ctx := within(t, time.Minute)
@@ -162,7 +162,7 @@ func checkCounts(t testing.TB, db *percolator.DB, rows int, want func(i int) int
 
 func times(n int) func(int) int { return func(int) int { return n } }
 
-// TestPauseSurvivesRestart: a pause holds at once, in the next process too, and loses nothing.
+// TestPauseSurvivesRestart: a pause holds at once, also in the next process, and loses nothing.
 func TestPauseSurvivesRestart(t *testing.T) {
 	t.Parallel()
 	const rows = 200
@@ -180,7 +180,7 @@ func TestPauseSurvivesRestart(t *testing.T) {
 		t.Fatalf("%v", info)
 	}
 	write(t, n.DB(), 0, rows)
-	waitIdle(t, n) // paused ones are reported, not waited for
+	waitIdle(t, n) // paused observers are reported, not waited for
 	for restart := range 2 {
 		s := stateOf(t, n, "counter")
 		if s.Notifications != rows || !s.Info.Paused || !s.Linked || s.OldestTs == 0 ||
@@ -224,7 +224,7 @@ func TestPauseSurvivesRestart(t *testing.T) {
 	}
 }
 
-// heldCounter registers an observer that counts, each run of which waits until it may pass.
+// heldCounter registers a counting observer whose runs each wait until they are released.
 func heldCounter(running *atomic.Int64, pass <-chan struct{},
 	options ...percolator.ObserverOption) func(*percolator.Registry) {
 	return func(r *percolator.Registry) {
@@ -241,7 +241,7 @@ func heldCounter(running *atomic.Int64, pass <-chan struct{},
 	}
 }
 
-// TestLimitRaised: the scanners hand out enough for a limit that is raised.
+// TestLimitRaised: the scanners hand out enough cells for a raised limit.
 func TestLimitRaised(t *testing.T) {
 	const limit = 300
 	var running atomic.Int64
@@ -261,7 +261,7 @@ func TestLimitRaised(t *testing.T) {
 	checkCounts(t, n.DB(), limit, times(1))
 }
 
-// TestLimitLive: limits hold at once, up and down, while runs go on.
+// TestLimitLive: limits hold at once, raised and lowered, during runs.
 func TestLimitLive(t *testing.T) {
 	var running atomic.Int64
 	pass := make(chan struct{})
@@ -280,7 +280,7 @@ func TestLimitLive(t *testing.T) {
 	controlObserver(t, n, &pb.ControlObserverRequest{Name: "counter", Limit: proto.Uint32(12)})
 	at(12)
 	controlObserver(t, n, &pb.ControlObserverRequest{Name: "counter", Limit: proto.Uint32(2)})
-	for range 12 { // which go on to their ends
+	for range 12 { // which run to their ends
 		pass <- struct{}{}
 	}
 	at(2)
@@ -299,7 +299,7 @@ func TestLimitLive(t *testing.T) {
 	}
 }
 
-// parkedWith checks what is listed of the observer's parked notifications.
+// parkedWith checks the list of the observer's parked notifications.
 func parkedWith(t *testing.T, n *node.Node, s *pb.ObserverState, attempts uint32) {
 	t.Helper()
 	for e, err := range handle.Client(n.DB()).WalkColumn(within(t, time.Minute), mvcc.GroupNotify,
@@ -314,9 +314,8 @@ func parkedWith(t *testing.T, n *node.Node, s *pb.ObserverState, attempts uint32
 	}
 }
 
-// TestParkedAreReplayed: what was given up is listed with its error and attempts, is not
-// waited for, and runs once when it is replayed: one by one, or all of an observer; weak
-// ones too.
+// TestParkedAreReplayed: a parked notification is listed with its error and attempts, is not waited
+// for, and runs once when it is replayed: individually, or all of an observer; weak ones too.
 func TestParkedAreReplayed(t *testing.T) {
 	const rows = 20
 	var healed atomic.Bool
@@ -352,7 +351,7 @@ func TestParkedAreReplayed(t *testing.T) {
 		if s.Parked != rows || s.Notifications != 0 {
 			t.Errorf("%v", s)
 		}
-		// A run more of each is possible: a scanner's page may be older than the parking.
+		// One more run of each is possible: a scanner's page may be older than the parking.
 		counted(t, n, name, func(s *pb.ObserverState) bool {
 			n := s.Status.Failures
 			return uint64(attempts)*rows <= n && n <= uint64(attempts+1)*rows
@@ -362,7 +361,7 @@ func TestParkedAreReplayed(t *testing.T) {
 	if err := n.Close(within(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	n = open(t, dir, link) // what is parked outlives the process
+	n = open(t, dir, link) // parked notifications survive the process
 	healed.Store(true)
 	table, client := mvcc.TableID(stateOf(t, n, "counter").Info.Table), handle.Client(n.DB())
 	if err := client.Replay(within(t, time.Minute), 0,

@@ -16,10 +16,9 @@ import (
 	"github.com/percolator-go/percolator/internal/version"
 )
 
-// TestOutlivesACopy: a copy of a node's directory that has been started often gossips for
-// a while, and has a higher incarnation than the node. The node must end; the copy is
-// taken away, and the node comes back. The others, who have seen the copy die, must take
-// it in.
+// TestOutlivesACopy: a copy of a node's directory that has been started often joins gossip for a
+// while, and has a higher incarnation than the node. The node must end; the copy is removed, and
+// the node returns. The others, which have seen the copy die, must readmit it.
 func TestOutlivesACopy(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -78,7 +78,7 @@ func TestOutsideServiceHoldsUpAllNodes(t *testing.T) {
 			early++
 		}
 	}
-	if early != 1 || len(calls) < 301 { // two nodes may run for the same row, of which one commits
+	if early != 1 || len(calls) < 301 { // two nodes may run for the same row; one of them commits
 		t.Errorf("%d of %d calls were made during the wait, want the first one of at least 301", early, len(calls))
 	}
 	if s := stateOf(t, n, "embed").Status; s.Refused != 1 || s.Failures+s.Parked != 0 {

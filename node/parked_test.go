@@ -14,7 +14,7 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// parkedPage is a page of parked notifications as a program reads it.
+// parkedPage is a page of parked notifications as a program decodes it.
 type parkedPage struct {
 	Parked []struct {
 		Row, Error string
@@ -25,7 +25,7 @@ type parkedPage struct {
 	Error string
 }
 
-// askParked asks for a page over HTTP.
+// askParked requests a page over HTTP.
 func askParked(t *testing.T, n *node.Node, parameters url.Values) (code int, page parkedPage) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(within(t, 30e9), http.MethodGet,
@@ -45,8 +45,8 @@ func askParked(t *testing.T, n *node.Node, parameters url.Values) (code int, pag
 	return resp.StatusCode, page
 }
 
-// TestParkedPages: what an observer has given up is told by the page, with the error of its
-// last run, each row once; those that wait are not among them. The errors are bounded.
+// TestParkedPages: the page lists an observer's parked notifications, with the error of the last
+// run, each row once; waiting ones are not listed. The errors are bounded.
 func TestParkedPages(t *testing.T) {
 	const rows = 120
 	fails := func(_ context.Context, _ *percolator.Tx, n percolator.Notification) error {

@@ -17,11 +17,10 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// patience is how long a caller waits for one transaction while the cluster changes.
+// patience is a caller's timeout for one transaction while the cluster changes.
 const patience = 20 * time.Second
 
-// adders add up in the background what they have committed, one row each, until they are
-// told to end.
+// adders count their commits in the background, one row each, until they are stopped.
 type adders struct {
 	end  chan struct{}
 	runs sync.WaitGroup
@@ -73,7 +72,7 @@ func addOne(db *percolator.DB, i int) error {
 	})
 }
 
-// check compares the rows with what was committed.
+// check compares the rows with the counted commits.
 func (a *adders) check(ctx context.Context, t *testing.T, db *percolator.DB) {
 	t.Helper()
 	total := 0
@@ -93,7 +92,7 @@ func (a *adders) check(ctx context.Context, t *testing.T, db *percolator.DB) {
 	t.Logf("%d transactions", total)
 }
 
-// layout is where replicas and leaders are, as the leaders say.
+// layout is the positions of replicas and leaders, by the leaders' reports.
 type layout struct {
 	tablets           map[uint64]*pb.StatusResponse
 	replicas, leaders map[uint64]int
@@ -121,8 +120,8 @@ func (r *rig) layout() layout {
 	return l
 }
 
-// settled says why the layout is not yet one of so many tablets with so many voters each,
-// spread evenly over the nodes; empty: it is.
+// settled returns why the layout does not have n tablets with the required voters each, spread
+// evenly over the nodes; empty: it has.
 func (l *layout) settled(tablets, voters int, nodes []uint64) string {
 	if len(l.tablets) != tablets {
 		return fmt.Sprintf("%d tablets have a leader, of %d", len(l.tablets), tablets)
@@ -159,7 +158,7 @@ func (l *layout) settled(tablets, voters int, nodes []uint64) string {
 	return ""
 }
 
-// placed waits until the tablets are where they ought to be on the live nodes named.
+// placed waits until the tablets are placed correctly on the named live nodes.
 func (r *rig) placed(ctx context.Context, tablets, voters int, live ...int) {
 	r.t.Helper()
 	nodes := make([]uint64, len(live))
@@ -190,9 +189,9 @@ func (r *rig) placed(ctx context.Context, tablets, voters int, live ...int) {
 	}
 }
 
-// TestGrowsAndShrinks: one node becomes three, then five, then three again, under writes.
-// No patient caller sees an error, replicas and leaders are spread evenly each time, and
-// all that was committed is there, on every replica the same.
+// TestGrowsAndShrinks: one node becomes three, then five, then three again, under writes. No caller
+// with a long timeout sees an error, replicas and leaders are spread evenly each time, and every
+// commit is present, equal on every replica.
 func TestGrowsAndShrinks(t *testing.T) {
 	t.Parallel()
 	const tablets = 12
@@ -245,7 +244,7 @@ func TestGrowsAndShrinks(t *testing.T) {
 	}
 }
 
-// drained waits until meta says that the nodes are.
+// drained waits until meta lists the nodes as drained.
 func (r *rig) drained(ctx context.Context, ids ...uint64) {
 	r.t.Helper()
 	left := map[uint64]bool{}
@@ -272,8 +271,8 @@ func (r *rig) drained(ctx context.Context, ids ...uint64) {
 	}
 }
 
-// TestReplacesALostNode: what the node held that founded the cluster is made anew on the
-// others after it has died; orders to move a replica, and leadership, are carried out.
+// TestReplacesALostNode: the replicas of the node that founded the cluster are recreated on others
+// after it has died; requests to move a replica, and leadership, are executed.
 func TestReplacesALostNode(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -316,9 +315,9 @@ func TestReplacesALostNode(t *testing.T) {
 	r.ordersMove(ctx, operator, id)
 }
 
-// ordersMove orders a replica of a tablet from one of its nodes to one that has none, and
-// waits until that is so. Balance may have been faster with another replica: then the
-// order is refused, and another is given.
+// ordersMove requests a move of a replica of a tablet from one of its nodes to one without a
+// replica, and waits for its end. Balancing may move another replica first: then the request is
+// refused and another is sent.
 func (r *rig) ordersMove(ctx context.Context, operator pb.AdminClient, id uint64) {
 	r.t.Helper()
 	order := &pb.MoveTabletRequest{TabletId: id}
@@ -333,7 +332,7 @@ func (r *rig) ordersMove(ctx context.Context, operator pb.AdminClient, id uint64
 				return false
 			}
 		}
-		if len(have.GetReplicas()) != 3 { // a move is under way
+		if len(have.GetReplicas()) != 3 { // a move is in progress
 			return false
 		}
 		order = &pb.MoveTabletRequest{TabletId: id, FromNode: have.Replicas[0].NodeId}

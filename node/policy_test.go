@@ -34,7 +34,7 @@ func (l *logged) Write(b []byte) (int, error) {
 	return l.text.Write(b)
 }
 
-// has reports whether a line holds all of the texts.
+// has reports whether a line contains all of the texts.
 func (l *logged) has(texts ...string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,9 +50,9 @@ func setPolicy(ctx context.Context, n *node.Node, set *pb.Policy) (*pb.Policy, e
 	return r.GetPolicy(), err
 }
 
-// TestPolicyOverrulesFlags: a node that was started with one replica comes to lead meta
-// of a cluster of three, and nothing is taken away: it says in its log and its status
-// what counts. Then the policy is changed, through another node, and is acted on.
+// TestPolicyOverrulesFlags: a node started with one replica becomes leader of meta in a cluster of
+// three, and no replica is removed: its log and status show the policy in force. Then the policy is
+// changed through another node and takes effect.
 func TestPolicyOverrulesFlags(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -108,8 +108,8 @@ func TestPolicyOverrulesFlags(t *testing.T) {
 	}
 }
 
-// TestPolicyOutlivesRestart: a node that is alone and restarted with other flags keeps
-// its cluster's policy, also for what observers and leases on history go by.
+// TestPolicyOutlivesRestart: a single node restarted with other flags keeps its cluster's policy,
+// also for observers and for leases on history.
 func TestPolicyOutlivesRestart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -151,8 +151,8 @@ func TestPolicyOutlivesRestart(t *testing.T) {
 	check(time.Minute)
 }
 
-// TestHistoryAboveDeadlines: a client does not set a history that the nodes' observers
-// may outlast, for no node that links them would open again.
+// TestHistoryAboveDeadlines: a client cannot set a history shorter than the deadlines of the nodes'
+// observers, since no node that registers them could restart.
 func TestHistoryAboveDeadlines(t *testing.T) {
 	dir := t.TempDir()
 	link := func(cfg *node.Config) {

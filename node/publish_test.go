@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestWhatIsToldWhen: others hear within a second or so that a node holds less, not with
-// its next load.
+// TestWhatIsToldWhen: other nodes learn within about a second that a node holds less, not with its
+// next load report.
 func TestWhatIsToldWhen(t *testing.T) {
 	told := time.Unix(1000, 0)
 	state := publisher{leadsMeta: 7, holding: holding{3, 2}, loadAt: told}
@@ -22,7 +22,7 @@ func TestWhatIsToldWhen(t *testing.T) {
 		{0, 8, holding{3, 2}, true},
 		{holdingPause, 7, holding{2, 2}, true},
 		{holdingPause, 7, holding{3, 1}, true},
-		{holdingPause - 1, 7, holding{2, 1}, false}, // not with every replica that goes
+		{holdingPause - 1, 7, holding{2, 1}, false}, // not with every removed replica
 	} {
 		if got := state.due(told.Add(tc.after), tc.leadsMeta, tc.holding); got != tc.want {
 			t.Errorf("%+v: %v", tc, got)
@@ -30,7 +30,7 @@ func TestWhatIsToldWhen(t *testing.T) {
 	}
 }
 
-// TestHolding: a node alone holds and leads two tablets.
+// TestHolding: a single node holds and leads two tablets.
 func TestHolding(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.Listen, cfg.HTTP, cfg.Insecure, cfg.Store.InMemory = "", "", true, true

@@ -14,7 +14,7 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// fetch is what the node's HTTP listener answers.
+// fetch returns the answer of the node's HTTP listener.
 func fetch(ctx context.Context, t *testing.T, n *node.Node, path string) (code int, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.HTTPAddr()+path, nil)
@@ -33,7 +33,7 @@ func fetch(ctx context.Context, t *testing.T, n *node.Node, path string) (code i
 	return resp.StatusCode, string(text)
 }
 
-// series are the values that the node exports, by name and labels.
+// series returns the exported values by name and labels.
 func series(ctx context.Context, t *testing.T, n *node.Node) map[string]float64 {
 	t.Helper()
 	_, body := fetch(ctx, t, n, "/metrics")
@@ -48,9 +48,8 @@ func series(ctx context.Context, t *testing.T, n *node.Node) map[string]float64 
 	return out
 }
 
-// TestAnswersWithoutQuorum: a node that is left without a quorum of anything answers what
-// it knows by itself, says how old that is, is not ready, leads nothing, and goes on to
-// export every series that it has exported.
+// TestAnswersWithoutQuorum: a node without any quorum answers from its own knowledge with its age,
+// is not ready, leads nothing, and continues to export every series.
 func TestAnswersWithoutQuorum(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -60,7 +59,7 @@ func TestAnswersWithoutQuorum(t *testing.T) {
 	r := three(ctx, t, 1, func(i int, c *node.Config) {
 		c.HTTP, c.Observers = "127.0.0.1:0", o.register
 	})
-	r.lead(ctx, 1, 0) // this one exports what placement does
+	r.lead(ctx, 1, 0) // this one exports placement's metrics
 	left, transport := r.nodes[0], handle.Client(r.nodes[0].DB()).Transport()
 	var before map[string]float64
 	comesTrue(ctx, t, "the figures of observers and placement", func() bool {
@@ -131,7 +130,7 @@ func TestAnswersWithoutQuorum(t *testing.T) {
 	}
 }
 
-// TestObserversAddUp: the list of observers has the runs of all nodes.
+// TestObserversAddUp: the list of observers includes the runs of all nodes.
 func TestObserversAddUp(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -139,7 +138,7 @@ func TestObserversAddUp(t *testing.T) {
 	r := newRig(t, 2, func(_ int, c *node.Config) {
 		c.Placement.Off, c.Observers = true, o.register
 	})
-	const rows = 10 // fewer than who watches keeps
+	const rows = 10 // fewer than a watcher keeps
 	for i := range rows {
 		if err := set(ctx, r.nodes[0].DB(), strconv.Itoa(i), o.column, []byte("x")); err != nil {
 			t.Fatal(err)
@@ -168,7 +167,7 @@ func TestObserversAddUp(t *testing.T) {
 	}
 }
 
-// TestVerifySkipsWhoIsAway: a node that is away is named, and not waited for, tablet after tablet.
+// TestVerifySkipsWhoIsAway: an absent node is named, and not waited for again with each tablet.
 func TestVerifySkipsWhoIsAway(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -177,7 +176,7 @@ func TestVerifySkipsWhoIsAway(t *testing.T) {
 	away := r.id(2)
 	r.crash(2)
 	admin := handle.Client(r.nodes[0].DB()).Admin()
-	// less than one tablet takes that waits
+	// shorter than one wait for a tablet
 	patience, end := context.WithTimeout(ctx, 50*time.Second)
 	defer end()
 	for _, d := range r.tablets(ctx) {
@@ -192,7 +191,7 @@ func TestVerifySkipsWhoIsAway(t *testing.T) {
 			}
 		}
 		var answer *pb.VerifyTabletResponse
-		comesTrue(patience, t, "a comparison", func() bool { // leaders may be elected just now
+		comesTrue(patience, t, "a comparison", func() bool { // leaders may be elected at the moment
 			var err error
 			answer, err = admin.VerifyTablet(patience,
 				&pb.VerifyTabletRequest{TabletId: d.TabletId})

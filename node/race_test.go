@@ -11,9 +11,9 @@ import (
 	"syscall"
 )
 
-// suppressRaces starts the tests anew where the race detector was not told what it is to
-// leave out: it reads that when the process starts, and each test opens nodes of its own
-// in this one. testdata/race has the list.
+// suppressRaces re-executes the tests if the race detector has no list of reports to suppress: it
+// reads the list when the process starts, and each test opens nodes in this process. testdata/race
+// has the list.
 func suppressRaces() {
 	options := os.Getenv("GORACE")
 	list, err := filepath.Abs("testdata/race")

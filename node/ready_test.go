@@ -11,8 +11,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// TestReadyNeedsMeta: a node that is cut off from meta's leader says so at /readyz, and
-// is ready again when it is not.
+// TestReadyNeedsMeta: a node disconnected from meta's leader reports it at /readyz, and is ready
+// again once it is reconnected.
 func TestReadyNeedsMeta(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -18,14 +18,14 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// stuckOwner has replicas whose actors can't be stopped.
+// stuckOwner has replicas whose actors cannot be stopped.
 type stuckOwner struct{ replicas.Owner }
 
 func (stuckOwner) OpenReplica(uint64, bool) error { return nil }
 func (stuckOwner) StopReplica(uint64) error       { return errors.New("the disk is full") }
 
-// TestClosedReplicaIsSeen: a replica that stays closed is in what /readyz says and in the
-// metrics, until it runs again.
+// TestClosedReplicaIsSeen: a replica that stays closed is reported by /readyz and the metrics until
+// it runs again.
 func TestClosedReplicaIsSeen(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -72,7 +72,7 @@ func TestClosedReplicaIsSeen(t *testing.T) {
 	seen(0)
 }
 
-// TestStaleReplicaIsSeen: a replica that lacks what it has acknowledged is in the metrics.
+// TestStaleReplicaIsSeen: the metrics count a replica that lacks entries it has acknowledged.
 func TestStaleReplicaIsSeen(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -103,7 +103,7 @@ func TestStaleReplicaIsSeen(t *testing.T) {
 	}
 }
 
-// emptySnapshot is a snapshot of the tablet without a row, in one piece, for its first replica.
+// emptySnapshot returns a snapshot of the tablet without rows, in one piece, for its first replica.
 func emptySnapshot(t *testing.T, d *pb.TabletDescriptor) *wire.SnapshotChunk {
 	t.Helper()
 	must := func(m proto.Message) []byte {

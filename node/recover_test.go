@@ -21,15 +21,15 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// loss is a cluster that loses a quorum for good, and what was acknowledged before.
+// loss is a cluster that loses a quorum permanently, and its earlier acknowledged rows.
 type loss struct {
 	*rig
 	t     *testing.T
-	acked []string // rows of transactions that were acknowledged, in that order
+	acked []string // rows of acknowledged transactions, in order
 	value percolator.Column
 }
 
-// write writes rows, each in a transaction of its own, by a node, and returns which.
+// write writes rows, each in a separate transaction, through a node, and returns their names.
 func (l *loss) write(ctx context.Context, by int, phase string, n int) (rows []string) {
 	l.t.Helper()
 	for i := range n {
@@ -60,8 +60,8 @@ func (l *loss) reaches(ctx context.Context, i int, table uint32, rows []string) 
 	})
 }
 
-// recover makes the plan with which the first nodes go on, and applies it to their stores.
-// All nodes have crashed; ids are their ids.
+// recover plans the recovery with the first nodes as survivors and applies it to their stores. All
+// nodes have crashed; ids are their ids.
 func (l *loss) recover(ids []uint64, survivors int) *salvage.Plan {
 	l.t.Helper()
 	var all []*salvage.Inspection
@@ -84,8 +84,8 @@ func (l *loss) recover(ids []uint64, survivors int) *salvage.Plan {
 	return plan
 }
 
-// gone returns the acknowledged rows that are not there any more. One with another value
-// than was written fails the test.
+// gone returns the acknowledged rows that no longer exist. It fails the test if a row has a
+// different value.
 func (l *loss) gone(ctx context.Context) (gone []string) {
 	l.t.Helper()
 	var found map[string]string
@@ -118,7 +118,7 @@ func (l *loss) gone(ctx context.Context) (gone []string) {
 	return gone
 }
 
-// isUnverified reports whether the doctor says that the recovery was not verified.
+// isUnverified reports whether doctor reports an unverified recovery.
 func (l *loss) isUnverified(ctx context.Context) bool {
 	s, err := handle.Client(l.nodes[0].DB()).Admin().ClusterStatus(ctx, &pb.ClusterStatusRequest{})
 	if err != nil {
@@ -136,9 +136,9 @@ func (l *loss) tableID(ctx context.Context) uint32 {
 	return tables[i].Id
 }
 
-// TestTwoOfThreeLost: two of three nodes are lost for good, and the third was cut off before.
-// It goes on alone, without exactly what was acknowledged meanwhile; says so until the
-// recovery is verified; and is replicated again.
+// TestTwoOfThreeLost: two of three nodes are lost permanently, and the third was isolated before.
+// It continues alone, exactly without the rows acknowledged since; reports it until the recovery is
+// verified; and is replicated again.
 func TestTwoOfThreeLost(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -190,7 +190,7 @@ func TestTwoOfThreeLost(t *testing.T) {
 	}
 }
 
-// comeBack starts a node on its old directory; it knows where the first one is now.
+// comeBack starts a node on its old directory with the present address of the first one.
 func (l *loss) comeBack(ctx context.Context, i int) error {
 	cfg := node.DefaultConfig()
 	cfg.Listen, cfg.HTTP, cfg.Insecure, cfg.Store.InMemory = "127.0.0.1:0", "", true, true
@@ -204,8 +204,8 @@ func (l *loss) comeBack(ctx context.Context, i int) error {
 	return err
 }
 
-// TestThreeOfFiveLost: three of five nodes are lost. Of the two that are left, the one whose
-// logs are longer goes on with every tablet, and what both have missed is gone.
+// TestThreeOfFiveLost: three of five nodes are lost. Of the two survivors, the one with the longer
+// logs provides every tablet, and the entries that both have missed are gone.
 func TestThreeOfFiveLost(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -256,9 +256,9 @@ func TestThreeOfFiveLost(t *testing.T) {
 	l.spread(ctx, 3)
 }
 
-// TestRowsWithoutSurvivor: the only replica of a tablet is lost, and meta has its quorum. The
-// rows are named and, given up, begin empty; whatever else there is is there; the lost node is
-// forgotten though meta's rows were not rewritten.
+// TestRowsWithoutSurvivor: the only replica of a tablet is lost, and meta has its quorum. The rows
+// are named and, when abandoned, start empty; all others are present; the lost node is forgotten
+// although meta's rows were not rewritten.
 func TestRowsWithoutSurvivor(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -320,13 +320,13 @@ func TestRowsWithoutSurvivor(t *testing.T) {
 }
 
 // TestSomeTabletsKept: two of four nodes are lost. Tablets with two replicas on the others are
-// left as they are and lose nothing; those with one go on from it; all are replicated again.
+// unchanged and lose nothing; those with one continue from it; all are replicated again.
 func TestSomeTabletsKept(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	l := &loss{t: t, value: percolator.Column{Table: workload.Table, Name: "v"}}
-	first, err := ports.Run(1) // where it is found again by the other one, which votes with it
+	first, err := ports.Run(1) // a fixed address at which the other one, which votes with it, finds it again
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// watchAll runs an observer for each column, each under its column's name.
+// watchAll runs an observer for each column, named after the column.
 type watchAll struct {
 	columns []percolator.Column
 	rows    chan string // table/column/row
@@ -32,7 +32,7 @@ func (w *watchAll) register(r *percolator.Registry) {
 	}
 }
 
-// changed writes the cell, and waits until an observer has been told.
+// changed writes the cell and waits until an observer has run.
 func (w *watchAll) changed(ctx context.Context, t *testing.T, db *percolator.DB, row string,
 	c percolator.Column) {
 	t.Helper()
@@ -51,9 +51,9 @@ func (w *watchAll) changed(ctx context.Context, t *testing.T, db *percolator.DB,
 	}
 }
 
-// spreadOverTwo waits until both nodes hold tablets of user tables: the last one is moved
-// to the node that does not hold meta. It returns which node has meta, and a row of a
-// user tablet that is there, once no tablet moves and settled reports true.
+// spreadOverTwo waits until both nodes hold tablets of user tables: it moves the last one to the
+// node that does not hold meta. It returns the node with meta, and a row of a user tablet there,
+// once no tablet moves and settled reports true.
 func (r *rig) spreadOverTwo(ctx context.Context,
 	settled func([]*pb.TabletDescriptor) bool) (holder int, row string) {
 	r.t.Helper()
@@ -75,13 +75,13 @@ func (r *rig) spreadOverTwo(ctx context.Context,
 			order := &pb.MoveTabletRequest{
 				TabletId: last.TabletId, FromNode: meta.NodeId, ToNode: away,
 			}
-			if _, err := operator.MoveTablet(ctx, order); err != nil { // it is being moved
+			if _, err := operator.MoveTablet(ctx, order); err != nil { // it is already being moved
 				r.t.Log(err)
 			}
 			return false
 		}
 		if p := r.nodes[holder].Status().Placement; p == nil || p.Changing > 0 || p.Orders > 0 || !settled(all) {
-			return false // a tablet that moves has voters on both nodes, and needs both to start
+			return false // a tablet being moved has voters on both nodes, and needs both to start
 		}
 		for _, d := range all {
 			if start := wire.StartOf(d); start.Row != "" && len(d.Replicas) == 1 &&
@@ -98,8 +98,8 @@ func (r *rig) spreadOverTwo(ctx context.Context,
 // anyhow is a condition of spreadOverTwo that is always true.
 func anyhow([]*pb.TabletDescriptor) bool { return true }
 
-// resting returns a condition of spreadOverTwo: each tablet has one replica, and placement has
-// moved none for d.
+// resting returns a condition of spreadOverTwo: each tablet has one replica, and placement has not
+// moved any for d.
 func (r *rig) resting(d time.Duration) func([]*pb.TabletDescriptor) bool {
 	var since time.Time
 	var moves uint64
@@ -119,11 +119,10 @@ func (r *rig) resting(d time.Duration) func([]*pb.TabletDescriptor) bool {
 	}
 }
 
-// TestOpensBesideLostTablets: a node that holds the only replicas of some tablets is
-// away. The other one is started again meanwhile, with new observers, one of a table that
-// can't be made: it opens, leads meta with its jobs, serves its tablets, runs the
-// observers there, and says what is missing. When the lost tablets are back, all is
-// registered.
+// TestOpensBesideLostTablets: a node that holds the only replicas of some tablets is away. The
+// other one is restarted with new observers, one of a table that cannot be created: it opens, leads
+// meta with its jobs, serves its tablets, runs the observers there, and reports the missing parts.
+// When the lost tablets are back, everything is registered.
 func TestOpensBesideLostTablets(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 3*time.Minute)
@@ -131,7 +130,7 @@ func TestOpensBesideLostTablets(t *testing.T) {
 		percolator.Column{Table: "watched", Name: "d"}
 	other := percolator.Column{Table: "other", Name: "c"}
 	w := &watchAll{columns: []percolator.Column{known}, rows: make(chan string, 64)}
-	var addrs []string // of the other node, whose port is another after its restart
+	var addrs []string // of the other node, whose port changes with its restart
 	r := newRig(t, 2, func(_ int, c *node.Config) {
 		c.Replicas, c.Placement.Busy, c.Placement.Rest, c.Observers = 1, 50*time.Millisecond,
 			time.Hour, w.register
@@ -147,7 +146,7 @@ func TestOpensBesideLostTablets(t *testing.T) {
 	r.stop(1 - holder)
 	r.stop(holder)
 
-	r.start(holder) // what it runs is registered: it waits for no tablet
+	r.start(holder) // its observers are registered: it waits for no tablet
 	n := r.nodes[holder]
 	if why := n.Status().Registering; why != "" {
 		t.Errorf("nothing is new, and something is to be registered: %s", why)

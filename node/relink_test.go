@@ -12,7 +12,7 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// remake drops the table and makes it anew.
+// remake drops the table and recreates it.
 func remake(t *testing.T, db *percolator.DB, table string) {
 	t.Helper()
 	ctx := within(t, time.Minute)
@@ -24,9 +24,9 @@ func remake(t *testing.T, db *percolator.DB, table string) {
 	}
 }
 
-// TestTableMadeAnewIsObserved: a table that is dropped and made anew while a node runs
-// has the observers of the node's program when CreateTable returns, weak ones too. A
-// pause went with the old table; what was retired stays so.
+// TestTableMadeAnewIsObserved: a table dropped and recreated while a node runs has the observers of
+// the node's program when CreateTable returns, weak ones too. A pause ended with the old table; a
+// retired observer stays retired.
 func TestTableMadeAnewIsObserved(t *testing.T) {
 	const rows = 20
 	n := open(t, "", func(c *node.Config) {
@@ -69,9 +69,8 @@ func TestTableMadeAnewIsObserved(t *testing.T) {
 	}
 }
 
-// TestForgottenObserverStaysRetired: an observer whose entry is gone before the node that
-// runs it reads that it was retired is retired there too, and does not come back with a
-// table that is made anew.
+// TestForgottenObserverStaysRetired: an observer whose entry is deleted before its node reads the
+// retirement is retired there too, and does not return with a recreated table.
 func TestForgottenObserverStaysRetired(t *testing.T) {
 	n := open(t, "", func(c *node.Config) {
 		c.Observers = func(r *percolator.Registry) {
@@ -95,8 +94,8 @@ func TestForgottenObserverStaysRetired(t *testing.T) {
 	}
 }
 
-// TestTableMadeAnewIsObservedByAll: the node that makes the table anew has no observers;
-// another has, and is asked.
+// TestTableMadeAnewIsObservedByAll: the node that recreates the table has no observers; another
+// has, and is asked to register them.
 func TestTableMadeAnewIsObservedByAll(t *testing.T) {
 	ctx := within(t, time.Minute)
 	o := watch()

@@ -7,7 +7,8 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// TestLockAndValidateRemotely: two clients over the network each read what the other writes.
+// TestLockAndValidateRemotely: two clients over the network each read the cell that the other
+// writes.
 func TestLockAndValidateRemotely(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

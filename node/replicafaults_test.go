@@ -12,8 +12,8 @@ import (
 	"github.com/percolator-go/percolator/internal/handle"
 )
 
-// TestReplicaFallsBehind: a node that is away for so long that the log does not wait for
-// it gets a snapshot when it is back, and then holds the same as the others.
+// TestReplicaFallsBehind: a node absent for longer than the log waits receives a snapshot when it
+// returns, and then holds the same entries as the others.
 func TestReplicaFallsBehind(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
@@ -32,7 +32,7 @@ func TestReplicaFallsBehind(t *testing.T) {
 	r.stop(2)
 	column := percolator.Column{Table: "t", Name: "c"}
 	value := make([]byte, 1<<20)
-	for i := range 41 { // more than the log keeps for anybody, and one with which it is cut
+	for i := range 41 { // more than the log keeps for an absent replica, and one that causes its truncation
 		if i == 40 {
 			for _, n := range r.nodes[:2] {
 				if err := n.Checkpoint(); err != nil {
@@ -71,7 +71,7 @@ func TestReplicaFallsBehind(t *testing.T) {
 	}
 }
 
-// verified compares the replicas of a tablet, again while one of them does not answer in time.
+// verified compares the replicas of a tablet, repeatedly while one of them does not answer in time.
 func (r *rig) verified(ctx context.Context, t *testing.T, tablet uint64) *pb.VerifyTabletResponse {
 	t.Helper()
 	for {
@@ -90,7 +90,7 @@ func (r *rig) verified(ctx context.Context, t *testing.T, tablet uint64) *pb.Ver
 	}
 }
 
-// voters waits until the tablet has so many voters and no change is under way.
+// voters waits until the tablet has n voters and no change is in progress.
 func (r *rig) voters(ctx context.Context, t *testing.T, tablet uint64, want int) {
 	t.Helper()
 	for {

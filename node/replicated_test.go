@@ -13,8 +13,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// changeReplicas has the tablet's leader change its replicas, and tries again while the
-// tablet changes otherwise.
+// changeReplicas makes the tablet's leader change its replicas, and retries while another change is
+// in progress.
 func changeReplicas(ctx context.Context, t *testing.T, db *percolator.DB, tablet uint64,
 	kind pb.ReplicaChange_Kind, node uint64) *pb.TabletDescriptor {
 	t.Helper()
@@ -59,13 +59,13 @@ func describe(ctx context.Context, t *testing.T, db *percolator.DB,
 	return nil
 }
 
-// TestReplicasByLearners: a tablet with rows gets replicas on other nodes, which begin
-// with a snapshot, catch up, and hold the same as the first one, entry by entry, while it
-// is written to; then it loses one again.
+// TestReplicasByLearners: a tablet with rows gets replicas on other nodes, which start from a
+// snapshot, catch up, and equal the first one, entry by entry, during writes; then it loses one
+// again.
 func TestReplicasByLearners(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	// Placement would do the same, and must not come first.
+	// Placement would do the same, and must not be first.
 	r := newRig(t, 3, func(_ int, c *node.Config) { c.Placement.Off = true })
 	db := r.nodes[0].DB()
 	if err := db.CreateTable(ctx, percolator.TableSpec{Name: "t"}); err != nil {

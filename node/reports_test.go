@@ -18,8 +18,8 @@ import (
 	"github.com/percolator-go/percolator/internal/actorkit"
 )
 
-// TestReportsAreBounded: while meta is away one report waits for each tablet, whatever
-// the tablets go through, and the latest is written.
+// TestReportsAreBounded: while meta is away one report waits per tablet, however often the tablets
+// change, and the latest is written.
 func TestReportsAreBounded(t *testing.T) {
 	system := actorkit.NewSystem(slog.New(slog.DiscardHandler))
 	defer system.Shutdown()
@@ -61,7 +61,7 @@ func TestEarlyServerRecovers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// a door with nothing behind it
+	// a joining node without a membership
 	e := &joining{listen: l, membership: &join.Membership{}, end: func() {}}
 	if err := e.serveEarly(); err != nil {
 		t.Fatal(err)

@@ -23,9 +23,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// rig is some nodes in one process: over a network in memory, and with one list of
-// members that all of them see at once. Nodes are numbered from 0; their stores outlive
-// them.
+// rig is some nodes in one process, with a network in memory and one list of members, which all of
+// them see at once. Nodes are numbered from 0; their stores survive them.
 type rig struct {
 	t       testing.TB
 	network *memlink.Network
@@ -37,16 +36,16 @@ type rig struct {
 	ahead   map[int]time.Duration // of the clocks of nodes
 	free    []*atomic.Uint64      // bytes on the nodes' disks
 	traces  trace.TracerProvider
-	halted  []*atomic.Int64 // when the nodes' clocks were stopped, in Unix nanoseconds; 0: they go
+	halted  []*atomic.Int64 // when the nodes' clocks were stopped, in Unix nanoseconds; 0: running
 }
 
-// newRig starts so many nodes. The first begins a cluster, the others are taken into it.
+// newRig starts n nodes. The first founds a cluster, the others join it.
 func newRig(t testing.TB, size int, change func(i int, c *node.Config)) *rig {
 	t.Helper()
 	return newTracedRig(t, size, change, nil)
 }
 
-// newTracedRig is newRig with nodes whose spans the provider gets.
+// newTracedRig is newRig with nodes that send their spans to the provider.
 func newTracedRig(t testing.TB, size int, change func(i int, c *node.Config),
 	traces trace.TracerProvider) *rig {
 	t.Helper()
@@ -84,7 +83,7 @@ func (r *rig) add() *node.Node {
 	return n
 }
 
-// adopt makes an empty store that of a node of the cluster.
+// adopt gives an empty store the identity of a node of the cluster.
 func (r *rig) adopt(st *store.Store) {
 	r.t.Helper()
 	self, err := join.OpenSelf(st)
@@ -131,7 +130,7 @@ func (r *rig) start(i int) *node.Node {
 	return n
 }
 
-// stop ends a node in good order; the others see it leave.
+// stop shuts a node down; the others see it leave.
 func (r *rig) stop(i int) {
 	n := r.nodes[i]
 	if n == nil {
@@ -147,8 +146,8 @@ func (r *rig) stop(i int) {
 	r.members.leave(id)
 }
 
-// crash cuts a node off, has the others learn that it is dead, and ends it. Nodes that a
-// test has isolated stay isolated.
+// crash isolates a node, reports it dead to the others, and ends it. Nodes that a test has isolated
+// stay isolated.
 func (r *rig) crash(i int) {
 	n := r.nodes[i]
 	r.nodes[i] = nil
@@ -164,7 +163,7 @@ func (r *rig) crash(i int) {
 // id is the node's id in the cluster.
 func (r *rig) id(i int) uint64 { return r.nodes[i].Status().NodeId }
 
-// hub is what all nodes know of each other, at once.
+// hub is the membership shared by all nodes, without delay.
 type hub struct {
 	mu       sync.Mutex
 	alive    map[uint64]cluster.Member
@@ -182,13 +181,13 @@ func newHub() *hub {
 	}
 }
 
-// seat is what one node sees, and may change.
+// seat is one node's view of the hub.
 type seat struct {
 	*hub
 	id uint64
 }
 
-// Set changes what the node says of itself.
+// Set changes the node's own entry.
 func (s seat) Set(change func(*cluster.Member)) {
 	s.mu.Lock()
 	m, ok := s.alive[s.id]

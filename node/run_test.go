@@ -11,8 +11,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// TestRun: a node serves remote clients until its context ends, and again on the same
-// directory, which shows that the first was closed.
+// TestRun: a node serves remote clients until its context ends, and again on the same directory,
+// which shows that the first was closed.
 func TestRun(t *testing.T) {
 	port, err := ports.Run(1)
 	if err != nil {
@@ -23,7 +23,7 @@ func TestRun(t *testing.T) {
 	cfg.HTTP, cfg.Peer, cfg.Gossip = "", "", ""
 	cell := percolator.Column{Table: "people", Name: "name"}
 	cfg.Observers = func(r *percolator.Registry) { r.Table(percolator.TableSpec{Name: cell.Table}) }
-	for _, name := range []string{"", "ann"} { // what the run before has written
+	for _, name := range []string{"", "ann"} { // written by the previous run
 		runs(t, cfg, func(ctx context.Context, db *percolator.DB) error {
 			return db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
 				if value, _, err := tx.Get(ctx, "1", cell); err != nil || string(value) != name {
@@ -36,7 +36,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// runs runs a node, calls fn with a remote client of it, and ends the node.
+// runs runs a node, calls fn with a remote client of it, and stops the node.
 func runs(t *testing.T, cfg node.Config, fn func(context.Context, *percolator.DB) error) {
 	t.Helper()
 	ctx, end := context.WithCancel(t.Context())
@@ -63,7 +63,7 @@ func runs(t *testing.T, cfg node.Config, fn func(context.Context, *percolator.DB
 	}
 }
 
-// waitsToJoin is a log that ends a context once a node says that it waits.
+// waitsToJoin is a log that cancels a context once a node logs that it waits.
 type waitsToJoin struct{ end context.CancelFunc }
 
 func (w waitsToJoin) Write(line []byte) (int, error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// marks registers observers of input that append to a column of the row with their name.
+// marks registers observers of input that append to the column of the row with their name.
 func marks(names ...string) func(*percolator.Registry) {
 	return func(r *percolator.Registry) {
 		for _, name := range names {
@@ -35,7 +35,7 @@ func observing(register func(*percolator.Registry)) func(*node.Config) {
 	return func(c *node.Config) { c.Observers = register }
 }
 
-// marked checks how often the observer has run for each of the rows [from, to).
+// marked checks the number of the observer's runs for each of the rows [from, to).
 func marked(t *testing.T, db *percolator.DB, name string, from, to, want int) {
 	t.Helper()
 	ctx := within(t, time.Minute)
@@ -51,10 +51,9 @@ func marked(t *testing.T, db *percolator.DB, name string, from, to, want int) {
 	}
 }
 
-// TestSecondObserverOfAColumn: an observer that comes to a column that is observed sees what
-// changes from then on, and by a back-fill what was there; what waits for it outlives a restart
-// and a split. Retiring one observer removes nothing of the other, and leaves its entry to a later
-// one.
+// TestSecondObserverOfAColumn: a second observer of a column sees later changes and, by a
+// back-fill, the earlier ones; its pending notifications survive a restart and a split. Retiring
+// one observer removes nothing of the other, and frees its entry for a later one.
 func TestSecondObserverOfAColumn(t *testing.T) {
 	const rows = 20
 	dir := t.TempDir()
@@ -85,7 +84,7 @@ func TestSecondObserverOfAColumn(t *testing.T) {
 	eventually(t, "the back-fill is done", func() bool { return stateOf(t, n, "two").Backfill.Done })
 	waitIdle(t, n)
 	marked(t, n.DB(), "two", 0, rows, 1)
-	marked(t, n.DB(), "one", 0, rows, 1) // the back-fill of the other runs nothing of it
+	marked(t, n.DB(), "one", 0, rows, 1) // the other's back-fill does not run it
 
 	controlObserver(t, n, &pb.ControlObserverRequest{Name: "two", Paused: proto.Bool(true)})
 	write(t, n.DB(), 0, rows)
@@ -118,8 +117,8 @@ func TestSecondObserverOfAColumn(t *testing.T) {
 	marked(t, n.DB(), "one", 0, rows, 2)
 }
 
-// TestSecondObserverAwaitsTheUpgrade: until all nodes are known to be of a build that notifies
-// several observers of a column, a second one is refused, and the node with the first goes on.
+// TestSecondObserverAwaitsTheUpgrade: until all nodes have a build that supports several observers
+// of a column, a second one is refused, and the node with the first continues.
 func TestSecondObserverAwaitsTheUpgrade(t *testing.T) {
 	u := newUpgrader(t)
 	first, second := marks("one"), marks("one", "two")

@@ -14,9 +14,9 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestRunningNodeClearsARemovedSide: a tablet is split whose right side's replica was
-// removed from this node before the split came here. Its rows and the marker go while the
-// node runs, not at its next start, and the range is free for a new replica.
+// TestRunningNodeClearsARemovedSide: the right side's replica of a split was removed from this node
+// before the split arrived here. Its rows and the marker are removed while the node runs, not at
+// its next start, and the range is free for a new replica.
 func TestRunningNodeClearsARemovedSide(t *testing.T) {
 	n, ctx := openForReopen(t)
 	column := percolator.Column{Table: "t", Name: "c"}

@@ -13,9 +13,9 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// TestSplitsBySize: a table that grows is split again and again while transfers go on in
-// another and it is written itself; every row stays readable. A table with one large row
-// stays one tablet, however often that is written.
+// TestSplitsBySize: a growing table is split repeatedly during transfers in another table and
+// writes to it; every row stays readable. A table with one large row stays one tablet, however
+// often the row is written.
 func TestSplitsBySize(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -95,8 +95,8 @@ func TestSplitsBySize(t *testing.T) {
 	}
 }
 
-// TestSplitsByLoad: a tablet that many read is split where their reads halve; one whose
-// readers want a single row is not.
+// TestSplitsByLoad: a tablet with many readers is split where their reads halve; one whose readers
+// all read one row is not.
 func TestSplitsByLoad(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -16,17 +16,15 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// BenchmarkStart opens a node on directories with more and more rows (ROWS: how many,
-// smallest first) and compares with the smallest. What a start takes must hardly grow
-// with them: ten times the data may cost twice the time at most. `make bench-start` runs
-// it.
+// BenchmarkStart opens a node on directories with increasing numbers of rows (ROWS, smallest first)
+// and compares with the smallest. The start must hardly depend on them: with ten times the data it
+// may take at most twice the time. `make bench-start` runs it.
 func BenchmarkStart(b *testing.B) {
 	var smallest time.Duration
 	for _, rows := range startRows(b) {
 		dir := b.TempDir()
 		fillRows(b, dir, rows)
-		// once before it counts: what loading has left is compacted, the page cache is
-		// warm
+		// once before the measurement: it compacts the loaded data and warms the page cache
 		closeStarted(b, open(b, dir, nil))
 		b.Run(fmt.Sprintf("rows=%d", rows), func(b *testing.B) {
 			var took []time.Duration
@@ -73,7 +71,7 @@ func closeStarted(b *testing.B, n *node.Node) {
 	}
 }
 
-// startCPU is the process's user and system time.
+// startCPU returns the process's user and system time.
 func startCPU(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage

@@ -16,8 +16,9 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// TestUnreadableStore: a node whose Badger could not make a memtable, here because its directory is
-// away, stops serving what meets the fault, reads too, and says why. The process goes on.
+// TestUnreadableStore: a node whose Badger could not create a memtable, here because its directory
+// is missing, stops serving requests that need it, reads too, and reports why. The process
+// continues.
 func TestUnreadableStore(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -74,11 +75,11 @@ func TestUnreadableStore(t *testing.T) {
 	if err := os.Rename(away, dir); err != nil {
 		t.Fatal(err)
 	}
-	t.Log(n.Close(ctx)) // it may complain
+	t.Log(n.Close(ctx)) // it may fail
 }
 
-// TestDamagedStore: a node whose only store is damaged serves nothing any more, and says which file
-// it is, while it runs and when it is to start again.
+// TestDamagedStore: a node whose only store is damaged stops serving and names the file, while it
+// runs and at its next start.
 func TestDamagedStore(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -121,7 +122,7 @@ func TestDamagedStore(t *testing.T) {
 	if err := set(writing, n.DB(), "00", column, []byte("1")); err == nil {
 		t.Error("a damaged store was written to")
 	}
-	t.Log(n.Close(ctx)) // it may complain
+	t.Log(n.Close(ctx)) // it may fail
 	if n, err = start(); !errors.Is(err, store.ErrDamaged) ||
 		!strings.Contains(err.Error(), names[0]) {
 		t.Errorf("started again: %v, want %s damaged", err, names[0])
@@ -131,8 +132,7 @@ func TestDamagedStore(t *testing.T) {
 	}
 }
 
-// flipBit changes a bit of the file in place: a file that is mapped must not get shorter on
-// the way.
+// flipBit changes a bit of the file in place: a mapped file must never shrink.
 func flipBit(t *testing.T, name string) {
 	t.Helper()
 	f, err := os.OpenFile(name, os.O_RDWR, 0)

@@ -10,10 +10,10 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// scans are what scanners have done.
+// scans are statistics of scanners.
 type scans struct{ Turns, Requests, Clean, Errors uint64 }
 
-// scans adds up what the scanners of all nodes have done.
+// scans sums the statistics of all nodes' scanners.
 func (r *rig) scans() (sum scans) {
 	for _, n := range r.nodes {
 		s := n.Scans()
@@ -25,10 +25,9 @@ func (r *rig) scans() (sum scans) {
 	return sum
 }
 
-// TestIdleTabletsAreNotWalked: once each of many observed tablets has been looked at, the
-// nodes' scanners and sweepers ask hardly any of them. What is written then is found
-// without hints, wherever it is, also by a node that leads none of them; and after that
-// there is silence again.
+// TestIdleTabletsAreNotWalked: once each of many observed tablets has been walked, the nodes'
+// scanners and sweepers send requests to hardly any of them. Later writes are found without hints,
+// in any tablet, also by a node that leads none of them; afterwards the scanners are idle again.
 func TestIdleTabletsAreNotWalked(t *testing.T) {
 	t.Parallel()
 	const tablets = 48
@@ -50,8 +49,8 @@ func TestIdleTabletsAreNotWalked(t *testing.T) {
 	silence := func(when string) {
 		t.Helper()
 		comesTrue(ctx, t, when, func() bool {
-			// Until all scanners have turned some times: what they walked all the same
-			// would be 32 requests in each turn.
+			// Until all scanners have taken some turns: walking everything would be 32 requests in
+			// each turn.
 			const turns = 60
 			before := r.scans()
 			comesTrue(ctx, t, "scanners turn", func() bool {

@@ -7,8 +7,8 @@ import (
 	"github.com/percolator-go/percolator/cluster/route"
 )
 
-// TestStatusOfUnknownTablet: the status of a node has its replicas also of tablets that are
-// not in the tablet map, such as one that has had no leader since the node began.
+// TestStatusOfUnknownTablet: the status of a node includes replicas of tablets missing in the
+// tablet map, such as one without a leader since the node's start.
 func TestStatusOfUnknownTablet(t *testing.T) {
 	n, ctx := openForReopen(t)
 	router := route.NewRouter()

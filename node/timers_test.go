@@ -14,8 +14,8 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// TestTimersFailOver: timers that wait while the node that leads meta dies are fired by the
-// next one, and those of a column without a weak observer are refused by any node.
+// TestTimersFailOver: timers pending when the node that leads meta dies are fired by the next one,
+// and those of a column without a weak observer are refused by any node.
 func TestTimersFailOver(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
@@ -68,8 +68,8 @@ func TestTimersFailOver(t *testing.T) {
 	})
 }
 
-// BenchmarkPendingTimers: what a node takes of processors and memory while so many timers wait
-// for a day: as much as with none. An operation is a second.
+// BenchmarkPendingTimers: the CPU time and memory of a node with this many timers due in a day: the
+// same as without. An operation is a second.
 func BenchmarkPendingTimers(b *testing.B) {
 	for _, timers := range []int{0, 100_000, 1_000_000} {
 		b.Run(fmt.Sprint(timers), func(b *testing.B) {
@@ -96,7 +96,7 @@ func BenchmarkPendingTimers(b *testing.B) {
 			}
 			second := time.NewTicker(time.Second)
 			defer second.Stop()
-			for range 90 { // until all was read once more, and the store has compacted
+			for range 90 { // until everything was reread once, and the store has compacted
 				<-second.C
 			}
 			before := used(b)
@@ -112,7 +112,7 @@ func BenchmarkPendingTimers(b *testing.B) {
 	}
 }
 
-// used is the processor time of this process.
+// used returns the CPU time of this process.
 func used(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

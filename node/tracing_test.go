@@ -25,7 +25,7 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// recorded are the spans that have ended.
+// recorded collects the ended spans.
 type recorded struct {
 	*tracetest.InMemoryExporter
 	provider *trace.TracerProvider
@@ -38,8 +38,7 @@ func record(sampler trace.Sampler) recorded {
 	return r
 }
 
-// all waits until there are so many spans with the name, and returns them in the order in
-// which they began.
+// all waits until there are n spans with the name, and returns them by start time.
 func (r recorded) all(ctx context.Context, t *testing.T, name string, n int) tracetest.SpanStubs {
 	t.Helper()
 	var found tracetest.SpanStubs
@@ -79,9 +78,9 @@ func chain(r *percolator.Registry) {
 		})
 }
 
-// TestOneTrace: what a remote client writes, what the tablets do for it, and the runs of
-// two observers in a chain are one trace, over several nodes, although the tablet has
-// another leader by the time of the first run.
+// TestOneTrace: a remote client's write, the tablets' work for it, and the runs of a chain of two
+// observers form one trace over several nodes, although the tablet has another leader by the first
+// run.
 func TestOneTrace(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -152,10 +151,10 @@ func TestOneTrace(t *testing.T) {
 	}
 }
 
-// lastTablet is the one at the end of the map: of users' tables.
+// lastTablet returns the last tablet of the map: of user tables.
 func lastTablet(all []*pb.TabletDescriptor) uint64 { return all[len(all)-1].TabletId }
 
-// traceCounter is a transport that counts the operations that carry a trace.
+// traceCounter is a transport that counts operations with a trace.
 type traceCounter struct {
 	txn.Transport
 	traced atomic.Int64
@@ -185,8 +184,8 @@ func (w *withheld) Send(ctx context.Context, d *pb.TabletDescriptor,
 	return w.Transport.Send(ctx, d, req)
 }
 
-// TestTraceOfResolvedLock: the run for a secondary that somebody else rolled forward
-// belongs to the trace of the transaction that wrote it.
+// TestTraceOfResolvedLock: the run for a secondary that another client rolled forward belongs to
+// the trace of the transaction that wrote it.
 func TestTraceOfResolvedLock(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -196,7 +195,7 @@ func TestTraceOfResolvedLock(t *testing.T) {
 	if err := n.DB().CreateTable(ctx, percolator.TableSpec{Name: "t", SplitKeys: []string{"m"}}); err != nil {
 		t.Fatal(err)
 	}
-	// Its own client may not wait long for what it never hears of.
+	// Its own client must not wait long for the lost reply.
 	client := record(trace.AlwaysSample())
 	inner := txn.NewClient(&withheld{Transport: handle.Client(n.DB()).Transport()}, txn.Config{
 		LockTTL: time.Second, OperationTimeout: time.Second, Tracer: tracerOf(client),
@@ -216,8 +215,8 @@ func TestTraceOfResolvedLock(t *testing.T) {
 	}
 }
 
-// TestTracingOff: a node that does not trace hands nothing on, and a client that does not,
-// or whose sampler says no, sends nothing more.
+// TestTracingOff: a node without tracing forwards no trace, and a client without tracing, or whose
+// sampler declines, adds nothing to its messages.
 func TestTracingOff(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -242,14 +241,14 @@ func TestTracingOff(t *testing.T) {
 	}
 }
 
-// TestDeadCollector: a node whose collector never answers serves as ever, and closes.
+// TestDeadCollector: a node whose collector never answers serves normally, and closes.
 func TestDeadCollector(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	go func() { // takes connections, and says nothing
+	go func() { // accepts connections and sends nothing
 		for {
 			conn, err := listener.Accept()
 			if errors.Is(err, net.ErrClosed) {
@@ -281,7 +280,7 @@ func TestDeadCollector(t *testing.T) {
 	}
 }
 
-// tracerOf is the tracer of the provider, if there is one.
+// tracerOf returns the provider's tracer, or nil.
 func tracerOf(r recorded) *tracing.Tracer {
 	if r.provider == nil {
 		return nil

@@ -22,21 +22,21 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// The builds of these tests, by what they know.
+// The builds of these tests, by supported versions.
 var (
 	buildOld   = version.Range{Oldest: 2, Newest: 2}
 	buildNew   = version.Range{Oldest: 2, Newest: 3}
-	buildLater = version.Range{Oldest: 3, Newest: 8} // can be upgraded to from buildNew
-	buildFar   = version.Range{Oldest: 7, Newest: 8} // can't
+	buildLater = version.Range{Oldest: 3, Newest: 8} // upgradable from buildNew
+	buildFar   = version.Range{Oldest: 7, Newest: 8} // not upgradable from it
 )
 
-// upgrader opens nodes of any build that join by the real door and gossip.
+// upgrader opens nodes of any build that join through real listeners and gossip.
 type upgrader struct {
 	*joiner
 	ctx  context.Context
 	dirs string
 	up   map[string]*node.Node // by name
-	// register registers the observers of the nodes that are opened from now on.
+	// register registers the observers of the nodes opened from now on.
 	register func(*percolator.Registry)
 }
 
@@ -59,7 +59,7 @@ func (u *upgrader) open(name string, build version.Range) error {
 
 func (u *upgrader) dir(name string) string { return filepath.Join(u.dirs, name) }
 
-// replace starts a node again with another build.
+// replace restarts a node with another build.
 func (u *upgrader) replace(name string, build version.Range) {
 	u.t.Helper()
 	if n := u.up[name]; n != nil {
@@ -87,14 +87,14 @@ func (u *upgrader) refused(name string, build version.Range, text string) {
 	}
 }
 
-// finalize ends the upgrade through a node.
+// finalize finalises the upgrade through a node.
 func (u *upgrader) finalize(name string) (*pb.FinalizeUpgradeResponse, error) {
 	ctx, cancel := context.WithTimeout(u.ctx, 20*time.Second)
 	defer cancel()
 	return handle.Client(u.up[name].DB()).Admin().FinalizeUpgrade(ctx, &pb.FinalizeUpgradeRequest{})
 }
 
-// saved is the version that a node's directory says.
+// saved returns the version recorded in a node's directory.
 func (u *upgrader) saved(name string) string {
 	u.t.Helper()
 	text, err := os.ReadFile(filepath.Join(u.dir(name), "VERSION"))
@@ -104,7 +104,7 @@ func (u *upgrader) saved(name string) string {
 	return strings.Split(string(text), "\n")[1]
 }
 
-// uses reports whether the cluster takes what came with version 3, by the node.
+// uses reports whether the cluster, through the node, accepts features of version 3.
 func (u *upgrader) uses(name string) bool {
 	u.t.Helper()
 	c := handle.Client(u.up[name].DB())
@@ -156,10 +156,10 @@ func newUpgrader(t *testing.T) *upgrader {
 	return u
 }
 
-// TestUpgrade: two nodes are upgraded, rolled back, and upgraded again. Nothing new is used and
-// no directory is changed until that is finalised, which takes all nodes; from then on earlier
-// builds are refused, and so are builds that are too late all the time. Whoever is refused
-// has changed nothing.
+// TestUpgrade: two nodes are upgraded, rolled back, and upgraded again. No new feature is used and
+// no directory changes until the upgrade is finalised, which requires all nodes; then earlier
+// builds are refused. Builds that are too new are refused at all times. A refused node has changed
+// nothing.
 func TestUpgrade(t *testing.T) {
 	u := newUpgrader(t)
 	unused := func(when string) {
@@ -214,10 +214,10 @@ func TestUpgrade(t *testing.T) {
 	notFinal("the next upgrade", "c", "not every node supports version 8")
 }
 
-// TestFinalizeCutShort: a finalisation that ended when meta had said that no earlier build is
-// let in any more, and no node had been told, leaves a cluster that starts again with the
-// build that it has, uses nothing new and refuses the earlier one; the command, given again,
-// finishes it. One that ended when only nodes were still to be told is finished already.
+// TestFinalizeCutShort: a finalisation interrupted after meta has recorded that earlier builds are
+// refused, and before any node is notified, leaves a cluster that restarts with its build, uses no
+// new feature and refuses the earlier build; repeating the command finishes it. One interrupted
+// when only notifications were left is already finished.
 func TestFinalizeCutShort(t *testing.T) {
 	u := newUpgrader(t)
 	ctx := u.ctx
@@ -246,7 +246,8 @@ func TestFinalizeCutShort(t *testing.T) {
 	}
 }
 
-// refusals tries who is not let in once the upgrade is finalised, and that nothing is left of it.
+// refusals tries the builds that are refused after finalisation, and checks that they leave
+// nothing.
 func (u *upgrader) refusals() {
 	u.refused("fresh", buildOld, "the cluster is at version 3, and the build supports 2: start a build that supports 3")
 	u.refused("far", buildFar, "the cluster is at version 3, and the build supports 7 to 8")
@@ -263,7 +264,8 @@ func (u *upgrader) refusals() {
 	if err := st.Close(); err != nil {
 		u.t.Error(err)
 	}
-	// A node of the cluster: its directory refuses, and if that does not know, the others do.
+	// A node of the cluster: its directory refuses, and if the directory does not have the version,
+	// the others do.
 	u.close(u.up["b"])
 	delete(u.up, "b")
 	u.refused("b", buildOld, "has disk version 3, and this build supports 2; nothing in it was changed")
@@ -276,7 +278,7 @@ func (u *upgrader) refusals() {
 		u.t.Fatal(err)
 	}
 	u.refused("b", buildOld, "the cluster is at version 3, and the build supports 2")
-	u.replace("b", buildNew) // it was away when the version was raised, as far as its directory knows
+	u.replace("b", buildNew) // by its directory, it was away when the version was raised
 	if got := u.saved("b"); got != "format 3" {
 		u.t.Errorf("the directory of a node that was away is of %s", got)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/percolator-go/percolator/internal/handle"
 )
 
-// The replicas of a tablet are compared as of one entry, whatever is written meanwhile.
+// The replicas of a tablet are compared as of one entry, during writes.
 func TestVerify(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.Listen, cfg.HTTP, cfg.Insecure, cfg.Store.InMemory = "", "", true, true

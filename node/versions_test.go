@@ -22,8 +22,9 @@ func versioned(v int) func(*percolator.Registry) {
 	}
 }
 
-// TestVersionsOfTwoProcesses: while two versions of an observer run, the nodes of each are listed, and a
-// replay below the higher one is refused; below the lower one it runs nothing that either has done.
+// TestVersionsOfTwoProcesses: while two versions of an observer run, the nodes of each are listed,
+// and a replay below the higher one is refused; below the lower one it runs no row that either has
+// processed.
 func TestVersionsOfTwoProcesses(t *testing.T) {
 	r := newRig(t, 2, func(i int, c *node.Config) {
 		quick(c)

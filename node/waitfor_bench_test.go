@@ -13,13 +13,13 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// cascades are those that a benchmark has begun lately, by who began them.
+// cascades are a benchmark's recent cascades, by writer.
 type cascades struct {
 	mu    sync.Mutex
 	begun [][]cascadeBegun
 }
 
-// cascadeBegun is one that a commit of a row began.
+// cascadeBegun is a cascade begun by a commit of a row.
 type cascadeBegun struct {
 	row string
 	to  int
@@ -40,7 +40,7 @@ func (c *cascades) begin(ctx context.Context, db *percolator.DB, who, n int) (ca
 	return one, err
 }
 
-// last returns when the last effect was committed of the cascades that were begun up to at.
+// last returns when the last effect of the cascades begun up to at was committed.
 func (c *cascades) last(ctx context.Context, db *percolator.DB,
 	at percolator.Timestamp) (last percolator.Timestamp, err error) {
 	c.mu.Lock()
@@ -59,9 +59,9 @@ func (c *cascades) last(ctx context.Context, db *percolator.DB,
 	return last, nil
 }
 
-// BenchmarkWaitFor: how long after the last effect that it waits for WaitFor returns, of
-// cascades of five observers over twelve tablets: on one node and on three, for one client and
-// for eight at once. In milliseconds, since that is what timestamps tell.
+// BenchmarkWaitFor: the time between the last effect of a commit and the return of WaitFor, for
+// cascades of five observers over twelve tablets: on one node and on three, for one client and for
+// eight. In milliseconds, the resolution of timestamps.
 func BenchmarkWaitFor(b *testing.B) {
 	for _, nodes := range []int{1, 3} {
 		for _, clients := range []int{1, 8} {

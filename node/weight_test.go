@@ -13,11 +13,11 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// heavy is a transaction that is within all limits, in one tablet.
+// heavy is a transaction within all limits, in one tablet.
 type heavy struct {
 	name             string
 	writes, notifies int
-	row              string // a row's bytes; what tells it from the others is laid over its end
+	row              string // fills a row; its end is overwritten with the row's number
 	value            int
 }
 
@@ -26,9 +26,9 @@ func (h heavy) rowOf(i int) string {
 	return h.row[:len(h.row)-len(tail)] + tail
 }
 
-// TestHeavyTransactions: what is within the limits commits, whatever it is made of, as a
-// whole: many long rows beside many long notifications, rows that take twice their length
-// in the store, one write with many notifications, and chance.
+// TestHeavyTransactions: any transaction within the limits commits as a whole: many long rows with
+// many long notifications, rows that take twice their length in the store, one write with many
+// notifications, and random ones.
 func TestHeavyTransactions(t *testing.T) {
 	t.Parallel()
 	weak := percolator.Column{Table: "t", Name: "weak"}
@@ -42,7 +42,7 @@ func TestHeavyTransactions(t *testing.T) {
 	long, zeros := strings.Repeat("x", 4<<10), strings.Repeat("\x00", 4<<10)
 	cases := []heavy{
 		{"intents", 400, 1000, long, 10}, {"one", 1, 2500, long, 10},
-		{"zeros", 600, 0, zeros, 10}, {"zeros", 600, 0, zeros, 10}, // the second makes history
+		{"zeros", 600, 0, zeros, 10}, {"zeros", 600, 0, zeros, 10}, // the second creates history
 		{"many", 6000, 0, zeros[:40], 1 << 10}, {"long", 3, 500, zeros, 4 << 20},
 	}
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -52,7 +52,7 @@ func TestHeavyTransactions(t *testing.T) {
 		cases = append(cases, heavy{name, 1 + rnd.IntN(600), rnd.IntN(900), row, rnd.IntN(3 << 10)})
 	}
 	for _, h := range cases {
-		// all of them are half a minute of computing under the race detector
+		// all of them take 30 s of CPU time under the race detector
 		ctx := within(t, 2*time.Minute)
 		value := make([]byte, h.value)
 		if err := db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
@@ -67,7 +67,7 @@ func TestHeavyTransactions(t *testing.T) {
 			t.Errorf("%s: %v", h.name, err)
 			continue
 		}
-		// Nothing of it is left locked: the secondaries' commits fit their messages as well.
+		// No lock of it is left: the secondaries' commits fit their messages too.
 		if err := db.WaitIdle(ctx); err != nil {
 			t.Fatalf("%s: %v", h.name, err)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// open starts a node in a directory of its own; in memory if dir is empty.
+// open starts a node in a new directory; in memory if dir is empty.
 func open(t testing.TB, dir string, change func(*node.Config)) *node.Node {
 	t.Helper()
 	return openWith(t, dir, nodeparts.Parts{}, change)
@@ -46,7 +46,7 @@ func openWith(t testing.TB, dir string, parts nodeparts.Parts, change func(*node
 	return n
 }
 
-// TestWorkloads runs the promises of package workload on a node, in one tablet (one-phase
+// TestWorkloads checks the guarantees of package workload on a node, in one tablet (one-phase
 // commits) and in several.
 func TestWorkloads(t *testing.T) {
 	t.Parallel()

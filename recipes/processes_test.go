@@ -64,7 +64,7 @@ const (
 	giftsInAll = 7
 )
 
-// register registers the recipes, in the only way in which their tables are created.
+// register registers the recipes, which also declares their tables.
 func register(r *percolator.Registry) {
 	byGoods.Register(r)
 	sales.Register(r)
@@ -85,7 +85,7 @@ func register(r *percolator.Registry) {
 	})
 }
 
-// pay calls a service, whose answer is the key.
+// pay calls a service that answers with the key.
 func pay(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
 	run, err := paid.Run(ctx, tx, n)
 	if err != nil {
@@ -111,7 +111,7 @@ func send(ctx context.Context, changes []export.Change[string]) error {
 	})
 }
 
-// order makes an order, unless an earlier try has. Each but the first follows another.
+// order creates an order, unless an earlier attempt has. Each but the first follows another.
 func order(ctx context.Context, tx *percolator.Tx, i int) error {
 	name := nameOf(i)
 	if _, done, err := goods.Get(ctx, tx, name); err != nil || done {
@@ -141,13 +141,13 @@ func order(ctx context.Context, tx *percolator.Tx, i int) error {
 func nameOf(i int) string  { return fmt.Sprintf("order-%03d", i) }
 func goodsOf(i int) string { return [...]string{"apples", "pears", "plums"}[i%3] }
 
-// TestMain makes this program a node of the test's cluster if it was started as one.
+// TestMain runs this program as a node of the test's cluster if it was started as one.
 func TestMain(m *testing.M) {
 	cluster.Main(register)
 	os.Exit(m.Run())
 }
 
-// TestKilledNode kills -9 one of three nodes while orders come in, and starts it again.
+// TestKilledNode kills -9 one of three nodes while orders arrive, and restarts it.
 func TestKilledNode(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -195,7 +195,7 @@ func TestKilledNode(t *testing.T) {
 	until(ctx, t, func() error { return complete(ctx, db) })
 }
 
-// until repeats what fails while a node is down.
+// until retries calls that fail while a node is down.
 func until(ctx context.Context, t *testing.T, do func() error) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -213,7 +213,7 @@ func until(ctx context.Context, t *testing.T, do func() error) {
 	}
 }
 
-// complete reports what the recipes have not made of the orders.
+// complete reports what the recipes have not derived from the orders yet.
 func complete(ctx context.Context, db *percolator.DB) error {
 	s, err := db.Snapshot(ctx)
 	if err != nil {

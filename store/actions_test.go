@@ -8,10 +8,10 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file chooses what a process does next in a world (world_test.go).
+// Choice of a process's next action in a world (world_test.go).
 
-// next is an action that is possible. Where it is calm, tablets neither come nor go, and
-// nothing but Checkpoint makes the state durable.
+// next returns a possible action. In a calm world, tablets are neither created nor destroyed, and
+// only Checkpoint makes the state durable.
 func (w *world) next(rng *rand.Rand, calm bool) action {
 	a := action{N: w.N + 1}
 	k := rng.IntN(100)
@@ -36,8 +36,7 @@ func (w *world) next(rng *rand.Rand, calm bool) action {
 	return a
 }
 
-// nextCreate makes a tablet with rows, or one that waits for a snapshot; some have been
-// here before.
+// nextCreate creates a tablet with rows, or one that waits for a snapshot; some existed before.
 func (w *world) nextCreate(rng *rand.Rand, a *action) {
 	a.Kind, a.Tablet = createTablet, w.NextTablet
 	for id := range w.Tombstones {
@@ -52,7 +51,7 @@ func (w *world) nextCreate(rng *rand.Rand, a *action) {
 	a.Figures.Lo, a.Figures.Hi = w.free(rng)
 }
 
-// nextInstall replaces all that a tablet has, or gives it what it waits for.
+// nextInstall replaces a tablet's whole state, or installs the snapshot for which it waits.
 func (w *world) nextInstall(rng *rand.Rand, a *action) {
 	a.Kind, a.Tablet = installRows, w.some(rng)
 	t := w.Tablets[a.Tablet]
@@ -66,8 +65,7 @@ func (w *world) nextInstall(rng *rand.Rand, a *action) {
 	a.Figures.Term = max(t.Term, 1) + rng.Uint64N(2)
 }
 
-// nextAppend adds to the logs of some tablets; a new leader overwrites some of what is
-// not committed.
+// nextAppend appends to the logs of some tablets; a new leader overwrites some uncommitted entries.
 func (w *world) nextAppend(rng *rand.Rand, a *action, calm bool) {
 	a.Kind = appendEntries
 	seen, ops := map[uint64]bool{}, uint64(0)
@@ -98,7 +96,7 @@ func (w *world) nextAppend(rng *rand.Rand, a *action, calm bool) {
 	}
 }
 
-// nextOp is the entry number i of an action.
+// nextOp returns entry number i of an action.
 func (w *world) nextOp(rng *rand.Rand, n, i uint64, t *worldTablet, calm bool) entryOp {
 	f := t.Figures
 	op := entryOp{N: n<<4 + i, Epoch: f.Epoch, Lo: f.Lo, Hi: f.Hi}
@@ -108,7 +106,7 @@ func (w *world) nextOp(rng *rand.Rand, n, i uint64, t *worldTablet, calm bool) e
 	return op
 }
 
-// nextCommit applies some of what some tablets have.
+// nextCommit applies some entries of some tablets.
 func (w *world) nextCommit(rng *rand.Rand, a *action) {
 	a.Kind = commitEntries
 	seen := map[uint64]bool{}

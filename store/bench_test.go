@@ -26,7 +26,7 @@ type request struct {
 	done  chan error
 }
 
-// drain commits whatever waits, all at once, until the channel is closed.
+// drain commits all waiting requests together, until the channel is closed.
 func drain(commit func([]*store.Batch) error, in <-chan request) {
 	var waiting []request
 	var batches []*store.Batch
@@ -43,15 +43,15 @@ func drain(commit func([]*store.Batch) error, in <-chan request) {
 	}
 }
 
-// appendRequest is what a caller wants to have in the Raft logs.
+// appendRequest is a batch that a caller wants appended to the Raft logs.
 type appendRequest struct {
 	tablet  uint64
 	entries []*raftpb.Entry
 	done    chan error
 }
 
-// drainAppends appends whatever waits, all at once, until the channel is closed: what the
-// log actor does.
+// drainAppends appends all waiting batches together, until the channel is closed, as the log actor
+// does.
 func drainAppends(s *store.Store, in <-chan appendRequest) {
 	var waiting []appendRequest
 	for r := range in {
@@ -70,7 +70,7 @@ func drainAppends(s *store.Store, in <-chan appendRequest) {
 	}
 }
 
-// writers starts both drains and returns how to reach them.
+// writers starts both drains and returns their channels.
 func writers(b *testing.B, s *store.Store) (logs chan appendRequest, state chan request) {
 	logs, state = make(chan appendRequest, 4096), make(chan request, 4096)
 	var running sync.WaitGroup
@@ -84,9 +84,9 @@ func writers(b *testing.B, s *store.Store) (logs chan appendRequest, state chan 
 	return logs, state
 }
 
-// BenchmarkCommit is the write path of single-cell operations without actors: each of so
-// many callers appends an entry to a Raft log of its own, waits for the sync, applies the
-// effects and the applied record, waits for that too, and goes on.
+// BenchmarkCommit is the write path of single-cell operations without actors: each of n callers
+// repeatedly appends an entry to its own Raft log, waits for the sync, applies the effects and the
+// applied record, and waits for that too.
 func BenchmarkCommit(b *testing.B) {
 	for _, delay := range []time.Duration{0, 2 * time.Millisecond} {
 		for _, callers := range []int{1, 64, 512} {
@@ -101,7 +101,7 @@ func BenchmarkCommit(b *testing.B) {
 func benchCommit(b *testing.B, s *store.Store, callers int) {
 	logs, state := writers(b, s)
 	b.SetParallelism(max(1, callers/runtime.GOMAXPROCS(0)))
-	// a barrier each, which is not what is measured
+	// a barrier for each, which is not measured
 	for tablet := range uint64(callers + runtime.GOMAXPROCS(0)) {
 		begin(b, s, 100+tablet)
 	}
@@ -153,7 +153,7 @@ func benchOp(tablet, n uint64, value []byte, logs chan<- appendRequest, state ch
 	return <-done
 }
 
-// BenchmarkCheckpoint is one after each of 64 commits to as many tablets.
+// BenchmarkCheckpoint measures one checkpoint after each of 64 commits to as many tablets.
 func BenchmarkCheckpoint(b *testing.B) {
 	const tablets = 64
 	s := open(b, b.TempDir())
@@ -189,8 +189,8 @@ func badgerDB(b *testing.B) *badger.DB {
 	return db
 }
 
-// BenchmarkBadgerUpdate is the first denominator: 64 goroutines with one synced Update
-// each, no group commit.
+// BenchmarkBadgerUpdate is the first denominator: 64 goroutines with one synced Update each,
+// without group commit.
 func BenchmarkBadgerUpdate(b *testing.B) {
 	db := badgerDB(b)
 	var n atomic.Uint64
@@ -209,8 +209,8 @@ func BenchmarkBadgerUpdate(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ops/s")
 }
 
-// BenchmarkBadgerGrouped is the second: 64 callers, whatever waits goes into one synced
-// Txn of Badger's own.
+// BenchmarkBadgerGrouped is the second: 64 callers whose waiting updates share one synced Txn of
+// Badger.
 func BenchmarkBadgerGrouped(b *testing.B) {
 	db := badgerDB(b)
 	benchGrouped(b, func(batches []*store.Batch) error {
@@ -252,7 +252,7 @@ func benchGrouped(b *testing.B, commit func([]*store.Batch) error) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ops/s")
 }
 
-// BenchmarkSnap is the read path: a Snap, and lookups of cells that are there and that are not.
+// BenchmarkSnap is the read path: a Snap, and lookups of existing and missing cells.
 func BenchmarkSnap(b *testing.B) {
 	s := open(b, b.TempDir(), func(o *store.Options) { o.NoSync = true })
 	const rows = 400_000

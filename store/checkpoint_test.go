@@ -17,13 +17,13 @@ import (
 	"github.com/percolator-go/percolator/test/disk"
 )
 
-// at is what a tablet of these tests has applied, and its state then.
+// at is the applied position of a tablet of these tests, and its state there.
 func at(index uint64) (store.Applied, []byte) {
 	return store.Applied{Index: index, Term: store.InitialTerm, Bytes: 7 * index},
 		fmt.Appendf(nil, "as of %d", index)
 }
 
-// advance adds an entry to a tablet's log and commits what it does.
+// advance adds an entry to a tablet's log and commits its effects.
 func advance(t testing.TB, s *store.Store, tablet, index uint64, value []byte) {
 	t.Helper()
 	appendTo(t, s, tablet, run(store.InitialTerm, index, index), hard(store.InitialTerm, index))
@@ -39,7 +39,7 @@ func effectsOf(tablet, index uint64, value []byte) *store.Batch {
 	return b
 }
 
-// wantFigures checks that a tablet is as of an index.
+// wantFigures checks that a tablet is at an index.
 func wantFigures(t *testing.T, s *store.Store, tablet, index uint64, when string) {
 	t.Helper()
 	snap := s.Snap()
@@ -61,8 +61,8 @@ func beginAt(t testing.TB, s *store.Store, tablet, index uint64) {
 	commit(t, s, b)
 }
 
-// A tablet is opened as of its checkpoint, also where more of its state has survived than
-// that, with a hole: its entries are applied to what they were applied to. Catches
+// A tablet is opened at its checkpoint, also where more of its state has survived, with a gap: its
+// entries are applied to the state that they were applied to before. Catches
 // BROKEN=replay_from_applied.
 func TestOpenedAsOfTheCheckpoint(t *testing.T) {
 	dir := t.TempDir()
@@ -87,8 +87,7 @@ func TestOpenedAsOfTheCheckpoint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// of the log files the second was written, and of the first only what the checkpoint
-	// has synced
+	// of the log files, the second was written, and the first only up to the checkpoint's sync
 	then["00002.mem"] = b
 	if err := disk.Replace(filepath.Join(lost, "db"), then); err != nil {
 		t.Fatal(err)
@@ -110,8 +109,8 @@ func TestOpenedAsOfTheCheckpoint(t *testing.T) {
 	}
 }
 
-// What a checkpoint covers is there after a power loss that leaves nothing but what was
-// synced for it. Catches BROKEN=checkpoint_unsynced.
+// State covered by a checkpoint survives a power loss that leaves only the data synced for it.
+// Catches BROKEN=checkpoint_unsynced.
 func TestCheckpointIsDurable(t *testing.T) {
 	dir := t.TempDir()
 	var synced map[string][]byte
@@ -147,7 +146,7 @@ func TestCheckpointIsDurable(t *testing.T) {
 	}
 }
 
-// What a batch has said of a tablet stays said when the batch is used again.
+// A batch's record of a tablet is unaffected by the batch's reuse.
 func TestFiguresOutliveTheirBatch(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
@@ -168,7 +167,7 @@ func TestFiguresOutliveTheirBatch(t *testing.T) {
 	wantFigures(t, s, 4, 10, "after a kill")
 }
 
-// Of a replica that is removed and made anew at once the figures are the new one's.
+// After a replica is removed and recreated at once, the figures are the new one's.
 func TestReplacedAtOnce(t *testing.T) {
 	for name, join := range map[string]func(gone, begun *store.Batch) []*store.Batch{
 		"two batches": func(gone, begun *store.Batch) []*store.Batch {
@@ -206,8 +205,8 @@ func TestReplacedAtOnce(t *testing.T) {
 	}
 }
 
-// A sync of the state that fails is the last: what the kernel has given up would count as
-// written the next time. No checkpoint is made of it, and nothing is written any more.
+// A failed sync of the state is the last: pages dropped by the kernel would count as written the
+// next time. No checkpoint is made of it, and nothing is written any more.
 func TestFailedSyncIsTheLast(t *testing.T) {
 	dir, broken := t.TempDir(), false
 	s := open(t, dir, func(o *store.Options) {
@@ -244,7 +243,7 @@ func TestFailedSyncIsTheLast(t *testing.T) {
 	wantFigures(t, s, 3, 10, "after the failure")
 }
 
-// Checkpoints are made while anything is committed: every half a minute, or when much was appended.
+// Checkpoints are made during commits: every 30 s, or after many appends.
 func TestWorkerMakesCheckpoints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, "")
@@ -256,7 +255,7 @@ func TestWorkerMakesCheckpoints(t *testing.T) {
 				t.Errorf("the checkpoint is at %d, %v, want %d", c, err, want)
 			}
 		}
-		<-time.After(time.Second / 2) // between two looks of the worker
+		<-time.After(time.Second / 2) // between two checks of the worker
 		for index := uint64(11); index < 14; index++ {
 			advance(t, s, 3, index, nil)
 			wantCheckpoint(time.Minute, index)
@@ -278,8 +277,7 @@ func TestWorkerMakesCheckpoints(t *testing.T) {
 	})
 }
 
-// Open brings back all that the log says, of many tablets, whatever became of it in
-// Badger, and nothing else.
+// Open restores exactly the state of the log, of many tablets, whatever became of it in Badger.
 func TestRestoreMuch(t *testing.T) {
 	const tablets = 1000
 	dir := t.TempDir()
@@ -297,7 +295,7 @@ func TestRestoreMuch(t *testing.T) {
 	b.PutRecord("gone", []byte("record"))
 	b.PutRecord("gone", nil)
 	commit(t, s, b)
-	spoil := new(store.Batch) // as what was committed since the checkpoint
+	spoil := new(store.Batch) // as if committed since the checkpoint
 	for id := range uint64(tablets) {
 		spoil.PutTabletState(id, []byte("later"))
 	}
@@ -330,8 +328,8 @@ func TestRestoreMuch(t *testing.T) {
 	}
 }
 
-// A Commit that the log has no room for is not acknowledged, fails nothing, and succeeds
-// later; what it says of tablets is in no checkpoint before.
+// A Commit that does not fit into the log is not acknowledged, does not fail, and succeeds later;
+// no earlier checkpoint contains its records of tablets.
 func TestNoRoomForARecord(t *testing.T) {
 	d := disk.New(t, 64<<20)
 	dir, logDir := t.TempDir(), filepath.Join(d.Dir(), "log")
@@ -383,8 +381,8 @@ func TestNoRoomForARecord(t *testing.T) {
 	wantFigures(t, s, 3, 30, "with room again")
 }
 
-// A tablet's state that has not changed since the store was opened is in the checkpoints that
-// follow, and there after them.
+// A tablet's state that has not changed since the store was opened is in later checkpoints, and
+// survives them.
 func TestStateOutlivesTwoStarts(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, memTable(2<<20))

@@ -24,8 +24,8 @@ func rawDelete(c mvcc.Cell) *store.Batch {
 	return b
 }
 
-// Long values are put, replaced by longer and shorter ones, and deleted, one by one and
-// within one Commit, and leave nothing behind; also after reopening.
+// Long values are put, replaced by longer and shorter ones, and deleted, individually and within
+// one Commit, and leave nothing behind; also after reopening.
 func TestLongValues(t *testing.T) {
 	const mib = 1 << 20
 	c, other := cell("r", "c"), cell("s", "c")
@@ -51,7 +51,7 @@ func TestLongValues(t *testing.T) {
 	}
 	commit(t, s, rawPut(other, 10, 'o'))
 	commit(t, s, rawPut(c, 2*mib, 'a'))
-	check("put", 8, 2*mib, 'a') // 2 MiB and a tag: nine parts, the head is none
+	check("put", 8, 2*mib, 'a') // 2 MiB and a tag: nine parts, not counting the head
 	commit(t, s, rawPut(c, mib, 'b'))
 	check("shorter", 4, mib, 'b')
 	commit(t, s, rawPut(c, 3*mib, 'c'))
@@ -72,7 +72,7 @@ func TestLongValues(t *testing.T) {
 	check("deleted", 0, -1, 0)
 }
 
-// More chunks than one Txn can delete go as well.
+// More chunks than one Txn can delete are deleted too.
 func TestManyChunksGo(t *testing.T) {
 	const rows = 400
 	s := open(t, "", func(o *store.Options) { o.MemTableSize = 2 << 20 })
@@ -110,8 +110,8 @@ func TestMissingChunk(t *testing.T) {
 	}
 }
 
-// TestNoRoomForALongValue: of a value that takes more than there is room for only the
-// head is read, and its length is known.
+// TestNoRoomForALongValue: of a value larger than the given size only the head is read, and its
+// length is known.
 func TestNoRoomForALongValue(t *testing.T) {
 	const n, start = 1 << 20, mvcc.Timestamp(7)
 	s := open(t, t.TempDir())

@@ -13,8 +13,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestSurveyOfStore: what collection walks over is the same on disk as in the rules'
-// model, from any place on.
+// TestSurveyOfStore: collection's walks over the disk and over the rules' model are equal, from any
+// start.
 func TestSurveyOfStore(t *testing.T) {
 	st := open(t, "")
 	m := mvcctest.NewMemView()
@@ -82,7 +82,7 @@ func TestSurveyOfStore(t *testing.T) {
 		collected(t, m.HistoryOf(cells, 25)))
 }
 
-// compareKeys compares the groups that are walked by key, also resumed after every one of the keys.
+// compareKeys compares the groups that are walked by key, also resumed after each key.
 func compareKeys(t *testing.T, snap *store.Snap, m *mvcctest.MemView, span mvcc.Span) {
 	t.Helper()
 	for _, g := range []mvcc.Group{mvcc.GroupRollback, mvcc.GroupNotify, mvcc.GroupRaw} {

@@ -29,23 +29,22 @@ var (
 		"seed of the tests that kill a process or its power; 0 picks one")
 )
 
-// The environment makes this test binary the process that the crash tests kill.
+// The environment makes this test binary the process killed by the crash tests.
 const (
 	crashDirEnv    = "STORE_CRASH_DIR"
 	crashNoSyncEnv = "STORE_CRASH_NOSYNC"
-	// waits for a line on standard input where everything is to be made durable
+	// waits for a line on standard input before making everything durable
 	crashStepEnv     = "STORE_CRASH_STEP"
-	crashMemTableEnv = "STORE_CRASH_MEMTABLE" // bytes; the smallest if it is not set
+	crashMemTableEnv = "STORE_CRASH_MEMTABLE" // bytes; the minimum if it is not set
 )
 
-// What the process says, a line each.
+// The lines printed by the process.
 const (
-	// the number of the last action that has survived; it is answered with the world as
-	// it should be
+	// the number of the last surviving action; the answer is the expected world
 	saysFound   = "found"
-	saysOpened  = "opened"  // so many entries were applied again, and all is as it should be
-	saysBegin   = "begin"   // an action
-	saysDone    = "done"    // the number of an action that will survive
+	saysOpened  = "opened"  // number of entries applied again, with the expected result
+	saysBegin   = "begin"   // start of an action
+	saysDone    = "done"    // the number of an action that is durable
 	saysDurable = "durable" // see crashStepEnv
 	saysFailed  = "failed"
 )
@@ -53,7 +52,7 @@ const (
 func crashOptions(dir string) store.Options {
 	memTable, _ := strconv.ParseInt(os.Getenv(crashMemTableEnv), 10, 64)
 	o := store.Options{
-		// small: tables are flushed all the time
+		// small: tables are flushed continuously
 		Dir: dir, MemTableSize: max(memTable, 2<<20), MinFreeBytes: 8 << 20,
 		NoSync: os.Getenv(crashNoSyncEnv) != "", ReclaimInterval: -1,
 	}
@@ -69,17 +68,17 @@ func crashOptions(dir string) store.Options {
 
 var crashInput = bufio.NewReader(os.Stdin)
 
-// say writes a line at once: a kill leaves whole lines, or the last without its end.
+// say writes a line at once: a kill leaves complete lines, and at most one partial last line.
 func say(verb string, what any) {
 	text, err := json.Marshal(what)
 	if err != nil {
 		panic(err)
 	}
-	// who does not listen has killed us
+	// the reader has killed this process
 	_, _ = os.Stdout.WriteString(verb + " " + string(text) + "\n")
 }
 
-// TestCrashWriter is no test: it is the process.
+// TestCrashWriter is the process, not a test.
 func TestCrashWriter(t *testing.T) {
 	dir := os.Getenv(crashDirEnv)
 	if dir == "" {
@@ -126,16 +125,16 @@ func crashWriter(dir string) error {
 	return errors.Join(c.run(), c.end(), s.Close())
 }
 
-// crasher carries out actions until it is killed: appends on one goroutine, commits
-// beside them on another, and checkpoints beside both on a third.
+// crasher executes actions until it is killed: appends on one goroutine, commits concurrently on
+// another, and checkpoints on a third.
 type crasher struct {
 	*machine
 	w          *world
 	rng        *rand.Rand
 	work       chan func() error // for the goroutine that commits
-	idle       chan error        // its outcome of each
-	busy       bool              // an outcome is still to come
-	checkpoint chan error        // of the checkpoint under way; nil: there is none
+	idle       chan error        // result of each
+	busy       bool              // a result is pending
+	checkpoint chan error        // of the checkpoint in progress; nil: there is none
 }
 
 func (c *crasher) commitAll() {
@@ -144,7 +143,7 @@ func (c *crasher) commitAll() {
 	}
 }
 
-// settle waits for what is being committed.
+// settle waits for the commit in progress.
 func (c *crasher) settle() error {
 	if !c.busy {
 		return nil
@@ -153,7 +152,7 @@ func (c *crasher) settle() error {
 	return <-c.idle
 }
 
-// end waits for all that goes on.
+// end waits for everything in progress.
 func (c *crasher) end() error {
 	err := c.settle()
 	close(c.work)
@@ -163,7 +162,7 @@ func (c *crasher) end() error {
 	return err
 }
 
-// run returns when it has done enough.
+// run returns after enough actions.
 func (c *crasher) run() error {
 	seldom, last, calm := 10<<c.rng.IntN(6), 100<<c.rng.IntN(6), c.rng.IntN(2) == 0
 	for {
@@ -216,8 +215,8 @@ func (c *crasher) carryOut(a action) error {
 	return nil
 }
 
-// tear has the kernel write some of a log file of Badger's, so that what survives is not
-// what is oldest.
+// tear makes the kernel write parts of a log file of Badger's, so that the surviving data is not
+// the oldest.
 func (c *crasher) tear() error {
 	dir := os.Getenv(crashDirEnv)
 	names, _ := filepath.Glob(filepath.Join(dir, "db", "*.mem"))
@@ -270,13 +269,13 @@ func startVictim(t *testing.T, dir string, env ...string) *victim {
 	return v
 }
 
-// kill may come late.
+// kill may be late.
 func (v *victim) kill() { _ = v.cmd.Process.Kill() }
 
-// line returns what it says next; no verb: it has ended.
+// line returns the next line; no verb: the process has ended.
 func (v *victim) line() (verb, rest string) {
 	line, err := v.lines.ReadString('\n')
-	if err != nil { // or it was cut short, and what is behind it was never begun
+	if err != nil { // or it was truncated, and the announced action never began
 		_ = v.cmd.Wait()
 		return "", ""
 	}
@@ -284,17 +283,17 @@ func (v *victim) line() (verb, rest string) {
 	return verb, rest
 }
 
-// account is kept by the tests that kill a process.
+// account is the record of a test that kills a process.
 type account struct {
 	w        *world
-	open     []action // that have begun since
+	open     []action // begun since
 	done     uint64   // number of the last action that must survive
-	actions  int      // of all lives
-	replayed int      // the most entries that were applied again at once
+	actions  int      // in all lives
+	replayed int      // maximum number of entries applied again in one life
 }
 
-// resume makes the world what it is when the last action that has survived is that one:
-// of what began later, some entries may have been applied.
+// resume sets the world to the state after the last surviving action: some entries of later actions
+// may have been applied.
 func (a *account) resume(n uint64) error {
 	if n < a.done {
 		return fmt.Errorf("lost: action %d was acknowledged, and the last is %d", a.done, n)
@@ -311,9 +310,9 @@ func (a *account) resume(n uint64) error {
 	return nil
 }
 
-// follow listens to a process until it ends, and calls crash when it has done enough, and
-// done for each point where everything is to be made durable. What is acknowledged after
-// a crash counts only if that says so.
+// follow reads a process's output until it ends, and calls crash after enough actions, and done for
+// each point where everything is to be made durable. Acknowledgments after a crash count only if
+// crash says so.
 func (a *account) follow(v *victim, enough int, crash func() (later bool),
 	durable func() error) error {
 	var failed error
@@ -380,9 +379,9 @@ func crashRand(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 1))
 }
 
-// A process killed at any moment has lost nothing that it acknowledged, and what its
-// entries do is there as a whole after they were applied again, also if its memtables
-// were larger than those that it is opened with next. Some end by themselves.
+// A process killed at any moment has lost nothing acknowledged, and the effects of each entry are
+// complete after the entries were applied again, also if its memtables were larger than those at
+// the next opening. Some processes end without a kill.
 func TestKill(t *testing.T) {
 	rounds := *kills
 	if testing.Short() {

@@ -16,12 +16,12 @@ import (
 
 const (
 	rotRows  = 400
-	rotBlock = 4 << 10 // Badger's, about
+	rotBlock = 4 << 10 // approximately Badger's
 )
 
 func rotValue(i int) []byte { return bytes.Repeat(fmt.Appendf(nil, "value %06d ", i), 8) }
 
-// quiet has Badger compact only what it is told to.
+// quiet makes Badger compact only on request.
 func quiet(o *store.Options) {
 	o.MinFreeBytes = store.DefaultMinFreeBytes
 	o.FreeBytes = func() (uint64, error) { return 1 << 40, nil }
@@ -40,12 +40,12 @@ func putRows(t *testing.T, s *store.Store, n int) {
 	commit(t, s, b)
 }
 
-// tabled makes a store with rows in a table below level 0 and one of them again in level 0, and
+// tabled creates a store with rows in a table below level 0 and one of them again in level 0, and
 // returns the lower table's name. The store is closed.
 func tabled(t *testing.T, dir string) (name string) {
 	t.Helper()
 	s := open(t, dir)
-	for again := true; again; again = store.LevelZero(s) > 0 { // a table or two alone stay there
+	for again := true; again; again = store.LevelZero(s) > 0 { // one or two tables stay there unless compacted
 		putRows(t, s, rotRows)
 		if err := s.Compact(); err != nil {
 			t.Fatal(err)
@@ -72,7 +72,7 @@ func tabled(t *testing.T, dir string) (name string) {
 	return ""
 }
 
-// flip changes one bit of a file, and again with the same arguments undoes that.
+// flip changes one bit of a file; a second call with the same arguments restores it.
 func flip(t *testing.T, name string, at int64) { flipBits(t, name, at, 1<<(at%8)) }
 
 func flipBits(t *testing.T, name string, at int64, bits byte) {
@@ -92,7 +92,7 @@ func flipBits(t *testing.T, name string, at int64, bits byte) {
 	}
 }
 
-// inValue is where the value of row i stands in the table.
+// inValue returns the position of row i's value in the table.
 func inValue(t *testing.T, name string, i int) int64 {
 	t.Helper()
 	data, err := os.ReadFile(name)
@@ -103,7 +103,7 @@ func inValue(t *testing.T, name string, i int) int64 {
 	return int64(at)
 }
 
-// isDamage checks that err is typed, and names the file.
+// isDamage checks that err is typed and names the file.
 func isDamage(t *testing.T, what string, err error, name string) {
 	t.Helper()
 	var damaged *store.DamagedError
@@ -115,7 +115,7 @@ func isDamage(t *testing.T, what string, err error, name string) {
 	}
 }
 
-// isOver checks that a store is neither read nor written any more, nor opened again.
+// isOver checks that a store is neither read, written nor reopened.
 func isOver(t *testing.T, s *store.Store, dir, name string) {
 	t.Helper()
 	isDamage(t, "damaged", s.Damaged(), name)
@@ -142,8 +142,8 @@ func isOver(t *testing.T, s *store.Store, dir, name string) {
 	isDamage(t, "open again", err, name)
 }
 
-// A store with a flipped bit anywhere in a table is not opened: several in each block,
-// and all of the index and what follows it.
+// A store with a flipped bit in a table is not opened: several in each block, and all of the index
+// and of the bytes after it.
 func TestBitRotAtOpen(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
@@ -185,8 +185,7 @@ func TestBitRotAtOpen(t *testing.T) {
 	}
 }
 
-// Damage that comes while the store is open is found by whatever verifies tables, and is
-// the store's end.
+// Damage during operation is found by any verification of tables, and ends the store.
 func TestBitRotWhileOpen(t *testing.T) {
 	span := store.Rows{Table: 16, EndTable: 17, Bounded: true}
 	for _, c := range []struct {
@@ -197,14 +196,14 @@ func TestBitRotWhileOpen(t *testing.T) {
 			isDamage(t, "verify", s.Verify(), name)
 		}},
 		{"sent", func(t *testing.T, s *store.Store, name string) {
-			store.ForgetVerified(s) // the scrubber may have been here before the damage
+			store.ForgetVerified(s) // the scrubber may have verified it before the damage
 			isDamage(t, "rows", s.VerifyRows(span), name)
 		}},
 		{"scrubbed", func(_ *testing.T, s *store.Store, _ string) { store.ScrubAll(s, 3) }},
 		{"compacted in full", func(t *testing.T, s *store.Store, name string) {
 			isDamage(t, "compact", s.Compact(), name)
 		}},
-		// Badger compacts when it likes, and gives the damage a checksum that fits.
+		// Badger compacts at any time, and writes the damage with a matching checksum.
 		{"compacted", func(t *testing.T, s *store.Store, _ string) {
 			store.Replaced(s)
 			if err := store.Flatten(s); err != nil {
@@ -234,13 +233,13 @@ func TestBitRotAtClose(t *testing.T) {
 	if err := store.Flatten(s); err != nil {
 		t.Fatal(err)
 	}
-	found := errors.Join(s.Close(), s.Damaged()) // or as soon as the compaction had ended
+	found := errors.Join(s.Close(), s.Damaged()) // or as soon as the compaction ended
 	isDamage(t, "close", found, name)
 	_, err := store.Open(store.Options{Dir: dir, MinFreeBytes: 1})
 	isDamage(t, "open again", err, name)
 }
 
-// What a read cannot decode has everything verified at once.
+// An undecodable read causes the verification of all tables.
 func TestBitRotThatIsRead(t *testing.T) {
 	dir := t.TempDir()
 	name := tabled(t, dir)

@@ -26,10 +26,10 @@ func write(t *testing.T, dir, name, text string) {
 	}
 }
 
-// version is what a store of this format says of itself.
+// versionText is the content of VERSION in a store of this format.
 const versionText = "percolator store\nformat 2\nlog 0102030405060708090a0b0c0d0e0f10\n"
 
-// dirCase is a directory and what Open makes of it.
+// dirCase is a directory and the expected result of Open.
 type dirCase struct {
 	name string
 	make func(t *testing.T, dir string)
@@ -43,7 +43,7 @@ func makeStore(t *testing.T, dir string) {
 	}
 }
 
-// newOrForeign are directories that never held a whole store.
+// newOrForeign are directories that never held a complete store.
 func newOrForeign() []dirCase {
 	return []dirCase{
 		{name: "missing directory", make: func(*testing.T, string) {}},
@@ -81,7 +81,7 @@ func newOrForeign() []dirCase {
 	}
 }
 
-// damagedOrOther are stores that lack something, or are of another kind.
+// damagedOrOther are stores with a part missing, or of another kind.
 func damagedOrOther() []dirCase {
 	return []dirCase{
 		{name: "version cut short", want: store.ErrDamaged, make: func(t *testing.T, dir string) {
@@ -129,8 +129,8 @@ func damagedOrOther() []dirCase {
 	}
 }
 
-// A directory that is not one of ours, or not whole, is refused with an error that says
-// what it is; the store is made anew only where nothing can be lost.
+// A directory of another program, or an incomplete one, is refused with an error that identifies
+// it; the store is recreated only where nothing can be lost.
 func TestOpenRefuses(t *testing.T) {
 	for _, c := range slices.Concat(newOrForeign(), damagedOrOther(), logCases()) {
 		t.Run(c.name, c.check)
@@ -169,8 +169,8 @@ func (c dirCase) check(t *testing.T) {
 	}
 }
 
-// One process at a time: a second Open of the same directory, here of the same process,
-// is refused, and succeeds later.
+// One process at a time: a second Open of the same directory, here by the same process, is refused,
+// and succeeds later.
 func TestOpenInUse(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
@@ -186,8 +186,8 @@ func TestOpenInUse(t *testing.T) {
 	open(t, dir)
 }
 
-// Empty log files, which a kill can leave behind, do not keep a store from opening
-// (Badger issue 2207).
+// Empty log files, which a kill can leave behind, do not prevent a store from opening (Badger issue
+// 2207).
 func TestOpenLeftovers(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
@@ -206,7 +206,7 @@ func TestOpenLeftovers(t *testing.T) {
 	}
 }
 
-// logCases are stores whose log is not there, or not where it should be.
+// logCases are stores with a missing or misplaced log.
 func logCases() []dirCase {
 	elsewhere := func(dir string) func(*store.Options) {
 		return func(o *store.Options) { o.LogDir = dir }
@@ -282,8 +282,7 @@ func logCases() []dirCase {
 // errAny is any error.
 var errAny = errors.New("any")
 
-// One log belongs to one process at a time, wherever it is, and what is not the store's
-// own is left alone.
+// A log belongs to one process at a time, in any location, and foreign files are left unchanged.
 func TestLogInUse(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
@@ -314,8 +313,8 @@ func TestLogInUse(t *testing.T) {
 	openLog(t, open(t, dir), 3)
 }
 
-// An Open that is cut short before the store is finished is begun anew, wherever the log
-// is, and finds the log that it has made.
+// An interrupted Open of a new store is started over, whatever the location of the log, and finds
+// the log that it has created.
 func TestOpenCutShort(t *testing.T) {
 	for _, where := range []string{"", "log"} {
 		for cut, spoil := range map[string]func(dir, log string) error{
@@ -370,7 +369,7 @@ func TestOpenCutShort(t *testing.T) {
 	}
 }
 
-// An Open that fails leaves nothing open: the directories can be opened once the cause is gone.
+// A failed Open leaves nothing open: the directories can be opened once the cause is removed.
 func TestFailedOpenLeavesNothing(t *testing.T) {
 	files := func() int {
 		names, err := os.ReadDir("/proc/self/fd")

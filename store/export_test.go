@@ -13,21 +13,21 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// Compact flushes and compacts the state as far as Badger goes, after telling it what may
+// Compact flushes and compacts the state as far as Badger does, after reporting which versions may
 // be discarded.
 func Compact(s *Store) error {
 	s.Reclaim()
 	return Flatten(s)
 }
 
-// Flatten compacts the state without more ado, as Badger's own compactors do.
+// Flatten compacts the state without reporting anything, as Badger's own compactors do.
 func Flatten(s *Store) error {
 	s.reclaiming.Lock()
 	defer s.reclaiming.Unlock()
 	return s.gate.unlessStuck(func() error { return s.state.db.Flatten(numCompactors) })
 }
 
-// Versions counts the versions of a key that Badger still holds.
+// Versions returns the number of versions of a key that Badger still holds.
 func Versions(s *Store, key []byte) int {
 	txn := s.state.db.NewTransactionAt(s.state.seq.visible, false)
 	defer txn.Discard()
@@ -40,7 +40,7 @@ func Versions(s *Store, key []byte) int {
 	return n
 }
 
-// CountPrefix counts the keys with a prefix.
+// CountPrefix returns the number of keys with a prefix.
 func CountPrefix(s *Snap, prefix string) (n int) {
 	s.walk(walkOptions{prefix: []byte(prefix), keysOnly: true}, func(_, _ []byte, err error) bool {
 		n++
@@ -59,26 +59,25 @@ func AddTo(txn *badger.Txn, b *Batch) error {
 	return nil
 }
 
-// DeleteChunk adds the deletion of one chunk of a long value, as no code of this package does.
+// DeleteChunk adds the deletion of one chunk of a long value, which no code of this package does.
 func DeleteChunk(b *Batch, key []byte, i int) { b.Delete(chunkKey(key, i)) }
 
-// ShrinkHotCells leaves the state so many slots for cells in memory. Before anything is
-// read or written.
+// ShrinkHotCells limits the state's memory for cells to this many slots. Call it before any read or
+// write.
 func ShrinkHotCells(s *Store, slots int) { s.state.hot = newHotCells(slots) }
 
-// BeforeTxn has f called before every Txn, which fails with its error.
+// BeforeTxn calls f before every Txn, which fails with f's error.
 func BeforeTxn(o *Options, f func() error) { o.beforeTxn = f }
 
-// BeforeSync has f called before everything that was committed is made durable, which
-// fails with its error.
+// BeforeSync calls f before committed data is made durable, which fails with f's error.
 func BeforeSync(o *Options, f func() error) { o.beforeSync = f }
 
-// TxnBytes is the greatest Batch.Size that goes in one Txn.
+// TxnBytes returns the largest Batch.Size that fits into one Txn.
 func TxnBytes(s *Store) int {
-	return int(s.state.db.MaxBatchSize()) - 64 // which one entry more would take
+	return int(s.state.db.MaxBatchSize()) - 64 // the overhead of one more entry
 }
 
-// EncodeMutation encodes m behind another, in memory that was meant for m alone.
+// EncodeMutation encodes m behind another, in memory intended for m alone.
 func EncodeMutation(m *mvcc.Mutation) (key, value []byte) {
 	e := NewEncoder([]mvcc.Mutation{*m}, false)
 	otherKey, _ := e.Encode(&mvcc.Mutation{Group: mvcc.GroupRollback, TS: 1})
@@ -90,8 +89,8 @@ func EncodeMutation(m *mvcc.Mutation) (key, value []byte) {
 	return key, value
 }
 
-// LoseMemtable leaves the state's database as Badger does when it could not make a memtable; mend
-// brings it back.
+// LoseMemtable puts the state's database into Badger's state after a failed creation of a memtable;
+// mend restores it.
 func LoseMemtable(s *Store) (mend func()) {
 	f := reflect.ValueOf(s.state.db).Elem().FieldByName("mt")
 	mt := reflect.NewAt(f.Type(), unsafe.Pointer(f.UnsafeAddr())).Elem()
@@ -101,11 +100,11 @@ func LoseMemtable(s *Store) (mend func()) {
 	return func() { mt.Set(kept) }
 }
 
-// Replaced has the tables verified that compactions have replaced.
+// Replaced verifies the tables that compactions have replaced.
 func Replaced(s *Store) { _ = s.checkReplaced() }
 
-// Discarded returns the newest number that is visible, and up to which Badger was told that it
-// may drop all versions but the newest, tombstones too.
+// Discarded returns the newest visible number, and the one up to which Badger may drop all versions
+// except the newest, tombstones too.
 func Discarded(s *Store) (visible, discarded uint64) {
 	q := &s.state.seq
 	q.mu.Lock()
@@ -113,10 +112,10 @@ func Discarded(s *Store) (visible, discarded uint64) {
 	return q.visible, q.discard
 }
 
-// LevelZero is the number of tables in level 0 of the state.
+// LevelZero returns the number of tables in level 0 of the state.
 func LevelZero(s *Store) int { return s.state.db.Levels()[0].NumTables }
 
-// ScrubAll does so many turns of the scrubber's, as if no table had been verified for long.
+// ScrubAll performs n turns of the scrubber as if no table had been verified for long.
 func ScrubAll(s *Store, turns int) {
 	for range turns {
 		s.scrubOne(time.Now().Add(2 * scrubInterval))
@@ -130,7 +129,7 @@ func ForgetVerified(s *Store) {
 	s.state.verified.at = nil
 }
 
-// PutMutation adds one effect of the rules, in memory of its own.
+// PutMutation adds one effect of the rules, in separate memory.
 func (b *Batch) PutMutation(m *mvcc.Mutation) {
 	e := NewEncoder([]mvcc.Mutation{*m}, false)
 	if key, value := e.Encode(m); m.Delete {
@@ -145,7 +144,7 @@ func (s *Snap) Tombstones() iter.Seq2[TabletStateEntry, error] {
 	return s.ownRecords(tombstonePrefix)
 }
 
-// FreeOf is how much of a resource is free; memory maps are counted anew.
+// FreeOf returns the free amount of a resource; memory maps are counted again.
 func FreeOf(s *Store, what Resource) uint64 {
 	s.files.mu.Lock()
 	s.files.pause = 0
@@ -156,8 +155,8 @@ func FreeOf(s *Store, what Resource) uint64 {
 // StateDir is the directory of Badger's files.
 func StateDir(s *Store) string { return s.state.db.Opts().Dir }
 
-// Flush makes the active memtable a table, and waits between the two steps of it until the
-// table is there.
+// Flush writes the active memtable to a table, and waits between its two steps until the table
+// exists.
 func Flush(s *Store) error {
 	began, err := s.padMemtable()
 	if err != nil {
@@ -169,5 +168,5 @@ func Flush(s *Store) error {
 	return s.awaitFlush(began)
 }
 
-// Discard tells Badger what it may drop.
+// Discard reports to Badger which versions may be dropped.
 func Discard(s *Store) { s.state.discard() }

@@ -26,11 +26,11 @@ const (
 )
 
 const (
-	fileRows  = 60_000                 // some ten tables
+	fileRows  = 60_000                 // about ten tables
 	fileOpens = store.MinFreeFiles * 2 // descriptors that the process may open for the store
 )
 
-// shortOptions has small tables, and Badger compact what it is told to.
+// shortOptions has small tables, and Badger compacts on request only.
 func shortOptions(dir string, log io.Writer) store.Options {
 	o := store.Options{Dir: dir, MemTableSize: 2 << 20, ReclaimInterval: -1}
 	quiet(&o)
@@ -55,9 +55,9 @@ func putFileRows(s *store.Store) error {
 	return nil
 }
 
-// twoLevels commits the rows until they are in tables of level 0 and of another.
+// twoLevels commits the rows until they are in tables of level 0 and of another level.
 func twoLevels(s *store.Store) error {
-	for again := true; again; again = store.LevelZero(s) > 0 { // a table or two alone stay there
+	for again := true; again; again = store.LevelZero(s) > 0 { // one or two tables stay there unless compacted
 		if err := errors.Join(putFileRows(s), s.Compact()); err != nil {
 			return err
 		}
@@ -82,7 +82,7 @@ func checkFileRows(s *store.Store) error {
 	return nil
 }
 
-// ballast is what somebody else has taken of a resource.
+// ballast is another program's use of a resource.
 type ballast struct {
 	what  string
 	dir   string
@@ -91,7 +91,7 @@ type ballast struct {
 	names []string
 }
 
-// take takes so much that the store has about left files left.
+// take takes so much of the resource that about left are left for the store.
 func (b *ballast) take(s *store.Store, left uint64) error {
 	for free := store.FreeOf(s, store.Resource(b.what)); free > left; free-- {
 		var err error
@@ -101,7 +101,7 @@ func (b *ballast) take(s *store.Store, left uint64) error {
 			f, err = os.Open(os.DevNull)
 			b.files = append(b.files, f)
 		case store.Maps:
-			// Neighbours of the same kind would be one map.
+			// Adjacent maps of the same kind would be merged.
 			var m []byte
 			m, err = unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE*(len(b.maps)%2),
 				unix.MAP_ANON|unix.MAP_PRIVATE)
@@ -111,7 +111,7 @@ func (b *ballast) take(s *store.Store, left uint64) error {
 			err = os.WriteFile(name, nil, 0o600)
 			b.names = append(b.names, name)
 		}
-		switch { // others of the machine take some too
+		switch { // other processes take some too
 		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.ENOMEM):
 			return nil
 		case err != nil:
@@ -136,7 +136,7 @@ func (b *ballast) free() (err error) {
 	return err
 }
 
-// lines passes on the log's lines that contain a text.
+// lines forwards the log's lines that contain a text.
 type lines struct {
 	text string
 	seen chan struct{}
@@ -149,7 +149,7 @@ func (l lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestShortProcess is no test: it is the process.
+// TestShortProcess is the process, not a test.
 func TestShortProcess(t *testing.T) {
 	dir := os.Getenv(shortDirEnv)
 	if dir == "" {
@@ -158,7 +158,7 @@ func TestShortProcess(t *testing.T) {
 	if err := shortProcess(dir, os.Getenv(shortWhatEnv)); err != nil {
 		t.Fatal(err)
 	}
-	os.Exit(0) // with a compaction that waits for good
+	os.Exit(0) // with a compaction that waits forever
 }
 
 func shortProcess(dir, what string) error {
@@ -195,11 +195,11 @@ func shortProcess(dir, what string) error {
 	if err := checkFileRows(s); err != nil {
 		return err
 	}
-	// It goes on when there are some again.
+	// It continues when there are some again.
 	if err := errors.Join(others.free(), <-flattened, checkFileRows(s), s.Verify()); err != nil {
 		return err
 	}
-	// Where there are none for good, the store closes without it.
+	// If there never are any, the store closes without it.
 	if err := errors.Join(putFileRows(s), others.take(s, fewFiles(what))); err != nil {
 		return err
 	}
@@ -212,8 +212,8 @@ func shortProcess(dir, what string) error {
 	return nil
 }
 
-// fewFiles is how much is left where a compaction would fail. The Go runtime ends the process
-// if it gets no memory map, so some are left to it.
+// fewFiles returns the amount with which a compaction fails. The Go runtime ends the process if it
+// gets no memory map, so it keeps some.
 func fewFiles(what string) uint64 {
 	if store.Resource(what) == store.Maps {
 		return 40
@@ -221,7 +221,7 @@ func fewFiles(what string) uint64 {
 	return 3
 }
 
-// refusals takes a resource by and by and checks what the store refuses meanwhile.
+// refusals takes a resource step by step and checks the store's refusals.
 func refusals(s *store.Store, others *ballast) error {
 	short := func(when string, err error, want bool) error {
 		var e *store.ShortError
@@ -242,7 +242,7 @@ func refusals(s *store.Store, others *ballast) error {
 		if err := others.take(s, step.left); err != nil {
 			return err
 		}
-		_ = s.Room(0) // looks
+		_ = s.Room(0) // measures
 		when := fmt.Sprintf("%d %s left", step.left, others.what)
 		if err := errors.Join(
 			short(when+": write", s.WriteBlocked(), step.blocked),
@@ -255,9 +255,9 @@ func refusals(s *store.Store, others *ballast) error {
 	return nil
 }
 
-// While somebody else leaves next to no inodes, descriptors or memory maps, writes are refused
-// with what is short, a compaction waits rather than lose a table, and nothing is missing after
-// the process has ended and there is enough again.
+// While another program leaves almost no inodes, descriptors or memory maps, writes are refused
+// with the name of the resource, a compaction waits rather than lose a table, and nothing is
+// missing after the process has ended and there is enough again.
 func TestCompactionWaitsForFiles(t *testing.T) {
 	for _, what := range []store.Resource{store.Inodes, store.Descriptors, store.Maps} {
 		t.Run(strings.ReplaceAll(string(what), " ", "_"), func(t *testing.T) {
@@ -294,8 +294,8 @@ func TestCompactionWaitsForFiles(t *testing.T) {
 	}
 }
 
-// A table that Badger could not create, here because its file is there already, is found
-// missing before what it was made of is deleted for good.
+// A table that Badger failed to create, here because its file already exists, is detected as
+// missing before its sources are deleted permanently.
 func TestLostTableIsFound(t *testing.T) {
 	dir := t.TempDir()
 	s, err := store.Open(shortOptions(dir, io.Discard))
@@ -339,7 +339,7 @@ func TestLostTableIsFound(t *testing.T) {
 	deadline, tick := time.NewTimer(5*time.Second), time.NewTicker(time.Millisecond)
 	defer deadline.Stop()
 	defer tick.Stop()
-	for !errors.Is(s.Damaged(), store.ErrDamaged) { // the worker may have found it, and say so next
+	for !errors.Is(s.Damaged(), store.ErrDamaged) { // the worker may have found it first, and report it next
 		select {
 		case <-tick.C:
 		case <-deadline.C:
@@ -348,7 +348,7 @@ func TestLostTableIsFound(t *testing.T) {
 	}
 }
 
-// A store with fewer descriptors than it needs is refused, with the number.
+// A store with fewer descriptors than required is refused, with the number.
 func TestOpenNeedsDescriptors(t *testing.T) {
 	if dir := os.Getenv(shortDirEnv); dir != "" {
 		lim := unix.Rlimit{Cur: 64, Max: 64}
@@ -369,8 +369,8 @@ func TestOpenNeedsDescriptors(t *testing.T) {
 	}
 }
 
-// Every Go program raises its soft limit of descriptors to the hard one as it starts, and the
-// store relies on it.
+// A Go program raises its soft limit of descriptors to the hard limit at its start, and the store
+// relies on it.
 func TestDescriptorsAreRaised(t *testing.T) {
 	if os.Getenv(shortDirEnv) != "" {
 		var lim unix.Rlimit
@@ -381,7 +381,7 @@ func TestDescriptorsAreRaised(t *testing.T) {
 	cmd := exec.Command("sh", "-c", `ulimit -Sn 100 && ulimit -Hn 1000 && exec "$0" -test.run=^TestDescriptorsAreRaised$`,
 		os.Args[0])
 	cmd.Env = append(os.Environ(), shortDirEnv+"=none")
-	// Go leaves one.
+	// Go keeps one.
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "limits 999 1000 <nil>") {
 		t.Errorf("%v: %s", err, out)
 	}

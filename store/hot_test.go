@@ -36,8 +36,8 @@ func raw(t testing.TB, snap *store.Snap, c mvcc.Cell) string {
 	return string(v)
 }
 
-// What an old Snap finds on disk is not kept for newer ones, which an overwriting has
-// passed. Catches BROKEN=stale_hot.
+// A value that an old Snap finds on disk is not cached for newer ones, which have seen an
+// overwrite. Catches BROKEN=stale_hot.
 func TestOldSnapLeavesNothingBehind(t *testing.T) {
 	s := open(t, "")
 	c := cell("r", "c")
@@ -57,9 +57,8 @@ func TestOldSnapLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// TestSnapsAgainstModel: many Snaps, old and new, read cells that are written, deleted
-// and made too long to be kept, each what was there when it was opened. SEED= repeats
-// one.
+// TestSnapsAgainstModel: many Snaps, old and new, read cells that are written, deleted and made too
+// long to be cached; each returns the value at its opening. SEED= repeats one.
 func TestSnapsAgainstModel(t *testing.T) {
 	seed := rand.Uint64()
 	if v, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64); err == nil {
@@ -68,7 +67,7 @@ func TestSnapsAgainstModel(t *testing.T) {
 	t.Logf("SEED=%d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	s := open(t, "")
-	store.ShrinkHotCells(s, 3) // slots for eight cells: they push one another out
+	store.ShrinkHotCells(s, 3) // slots for eight cells: they evict one another
 	now := map[string]string{}
 	type view struct {
 		snap *store.Snap
@@ -105,9 +104,8 @@ func TestSnapsAgainstModel(t *testing.T) {
 	}
 }
 
-// TestSnapsSeeNewestUnderWrites: while one cell is overwritten by ever greater numbers,
-// no Snap shows less than was acknowledged before it was opened, and none changes its
-// mind.
+// TestSnapsSeeNewestUnderWrites: while one cell is overwritten by increasing numbers, no Snap shows
+// less than was acknowledged before it was opened, and none changes.
 func TestSnapsSeeNewestUnderWrites(t *testing.T) {
 	s := open(t, "")
 	c := cell("r", "c")

@@ -23,7 +23,7 @@ func withTS(g mvcc.Group) bool {
 		g == mvcc.GroupIntent
 }
 
-// compareCells is the order that a group's keys must have.
+// compareCells is the required order of a group's keys.
 func compareCells(g mvcc.Group, a, b mvcc.Cell, ats, bts mvcc.Timestamp) int {
 	byColumn := cmp.Or(cmp.Compare(a.Class, b.Class), strings.Compare(a.Column, b.Column))
 	order := cmp.Or(strings.Compare(a.Row, b.Row), byColumn)
@@ -86,7 +86,7 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
-// Whatever the bytes, DecodeKey answers with an error or with what encodes to the same bytes.
+// For any bytes, DecodeKey returns an error or a key that encodes to the same bytes.
 func FuzzDecodeKey(f *testing.F) {
 	for _, g := range groups {
 		f.Add(store.AppendKey(nil, g, mvcc.Cell{Table: 16, Row: "r\x00", Column: "c"}, 5))
@@ -145,7 +145,7 @@ func FuzzRecords(f *testing.F) {
 			if got, err := decode(v); err != nil || !reflect.DeepEqual(got, want) {
 				t.Fatalf("%+v came back as %+v, %v", want, got, err)
 			}
-			for cut := range v { // nothing cut short is taken for an empty value
+			for cut := range v { // no truncated encoding is read as an empty value
 				if got, err := decode(v[:cut]); cut == 0 && err == nil {
 					t.Fatalf("no bytes decode as %+v", got)
 				}
@@ -173,8 +173,8 @@ func FuzzRecords(f *testing.F) {
 	})
 }
 
-// wantPlain checks that what is encoded for builds that do not know origins is as if there were
-// none, and that the mutation keeps its own.
+// wantPlain checks that an encoding for builds without origins has none, and that the mutation
+// keeps its own.
 func wantPlain(t *testing.T, m mvcc.Mutation) {
 	t.Helper()
 	e := store.NewEncoder([]mvcc.Mutation{m}, true)
@@ -201,7 +201,7 @@ func wantPlain(t *testing.T, m mvcc.Mutation) {
 
 func any1[T any](v T, err error) (any, error) { return v, err }
 
-// Decoders take any bytes without panicking.
+// Decoders accept any bytes without a panic.
 func FuzzDecodeValues(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{

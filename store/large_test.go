@@ -18,15 +18,14 @@ var errCut = errors.New("cut short")
 
 const largeRows = 4
 
-// largeValue is a value of several chunks, or a short one, or none: what the row holds in
-// that state.
+// largeValue is a value of several chunks, a short one, or none: the row's value in that state.
 func largeValue(state, row int) []byte {
 	sizes := [...]int{100, 700 << 10, 300 << 10, 0}
 	return bytes.Repeat([]byte{byte('a' + state), byte('a' + row)}, sizes[(state+row)%len(sizes)]/2)
 }
 
-// largeBatch brings the rows from whatever they are to a state; with the smallest
-// memtable it takes several Txns.
+// largeBatch changes the rows from any state to the given one; with the smallest memtable it takes
+// several Txns.
 func largeBatch(state int) *store.Batch {
 	b := new(store.Batch)
 	for row := range largeRows {
@@ -39,7 +38,7 @@ func largeBatch(state int) *store.Batch {
 	return b
 }
 
-// wholeState returns the state that all rows are in.
+// wholeState returns the state that all rows share.
 func wholeState(snap *store.Snap) (int, error) {
 	k, ok, err := snap.Get([]byte("k"))
 	if err != nil || !ok {
@@ -66,16 +65,15 @@ func wantWhole(t *testing.T, s *store.Store, when string, want int) {
 	}
 }
 
-// A Batch larger than a Txn is whole when it is committed again, as its entry is that is
-// applied once more, after the process has ended between any two of its Txns; and nobody
-// reads a part of it before.
+// A Batch larger than a Txn is complete after it is committed again, as its entry is when it is
+// applied again, after the process has ended between any two of its Txns; and no reader sees a part
+// of it before.
 func TestLargeBatchCutShort(t *testing.T) {
 	for cut := 1; !cutLargeBatch(t, cut); cut++ {
 	}
 }
 
-// cutLargeBatch ends the process before that Txn of a large Batch. done: there are not as
-// many Txns.
+// cutLargeBatch ends the process before the given Txn of a large Batch. done: there are fewer Txns.
 func cutLargeBatch(t *testing.T, cut int) (done bool) {
 	dir, count, during := t.TempDir(), 0, func() {}
 	options := func(o *store.Options) {
@@ -115,8 +113,8 @@ func cutLargeBatch(t *testing.T, cut int) (done bool) {
 	return false
 }
 
-// TestBatchesAgainstModel: batches of all sizes, several in a Commit, some cut short,
-// read as a map does, from Snaps of all ages and after reopening. SEED= repeats one.
+// TestBatchesAgainstModel: batches of all sizes, several in a Commit, some interrupted, are
+// compared with a map, through Snaps of all ages and after reopening. SEED= repeats one.
 func TestBatchesAgainstModel(t *testing.T) {
 	seed := rand.Uint64()
 	if v, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64); err == nil {
@@ -137,7 +135,7 @@ type batchModel struct {
 	rng *rand.Rand
 	dir string
 	s   *store.Store
-	cut int // Txns until one fails
+	cut int // number of Txns until one fails
 	now map[string]string
 }
 
@@ -151,8 +149,7 @@ func (m *batchModel) options(o *store.Options) {
 	})
 }
 
-// step commits a few batches and compares. Those of a Commit that was cut short are
-// committed again.
+// step commits a few batches and compares. Those of an interrupted Commit are committed again.
 func (m *batchModel) step() {
 	before, next := m.now, m.now
 	var batches []*store.Batch
@@ -195,15 +192,15 @@ func (m *batchModel) reopen() {
 	m.s = open(m.t, m.dir, m.options)
 }
 
-// batch is up to a mebibyte of puts and deletes, some of one key more than once, and what
-// it makes of a state.
+// batch returns up to 1 MiB of puts and deletes, some of one key repeatedly, and the state after
+// them.
 func (m *batchModel) batch(state map[string]string) (*store.Batch, map[string]string) {
 	next := make(map[string]string, len(state))
 	maps.Copy(next, state)
 	b := new(store.Batch)
 	left := 1 << m.rng.IntN(21)
 	for left > 0 {
-		key := "W" + strconv.Itoa(m.rng.IntN(40)) // kept in memory, and never long
+		key := "W" + strconv.Itoa(m.rng.IntN(40)) // cached, and never long
 		if m.rng.IntN(2) == 0 {
 			key = "D" + strconv.Itoa(m.rng.IntN(40))
 		}
@@ -229,7 +226,7 @@ func (m *batchModel) same(snap *store.Snap, want map[string]string, what string)
 	}
 }
 
-// differs returns a key at which a Snap is not what it should be.
+// differs returns a key at which a Snap differs from the state.
 func (m *batchModel) differs(snap *store.Snap, want map[string]string) string {
 	for _, group := range []string{"W", "D"} {
 		for i := range 40 {

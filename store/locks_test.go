@@ -20,11 +20,11 @@ import (
 
 func lockKey(row string) []byte { return store.AppendKey(nil, mvcc.GroupLock, cell(row, "c"), 0) }
 
-// putLock and deleteLock add what a prewrite and a commit do.
+// putLock and deleteLock add the effects of a prewrite and of a commit.
 func putLock(b *store.Batch, row, value string) { b.Put(lockKey(row), []byte(value)) }
 func deleteLock(b *store.Batch, row string)     { b.Delete(lockKey(row)) }
 
-// changed commits what change adds to a batch, which it returns.
+// changed commits a batch filled by change and returns it.
 func changed(t testing.TB, s *store.Store, change func(b *store.Batch)) *store.Batch {
 	t.Helper()
 	b := new(store.Batch)
@@ -33,14 +33,14 @@ func changed(t testing.TB, s *store.Store, change func(b *store.Batch)) *store.B
 	return b
 }
 
-// locked adds an entry to a tablet's log and commits it with what change adds.
+// locked adds an entry to a tablet's log and commits it with the effects added by change.
 func locked(t testing.TB, s *store.Store, tablet, index uint64, change func(b *store.Batch)) {
 	t.Helper()
 	appendTo(t, s, tablet, run(store.InitialTerm, index, index), hard(store.InitialTerm, index))
 	applied(t, s, tablet, index, change)
 }
 
-// applied commits what an entry does, perhaps once more.
+// applied commits the effects of an entry, possibly again.
 func applied(t testing.TB, s *store.Store, tablet, index uint64, change func(b *store.Batch)) {
 	t.Helper()
 	b := effectsOf(tablet, index, nil)
@@ -77,18 +77,18 @@ func wantLocks(t testing.TB, s *store.Store, what string, want ...string) {
 	}
 }
 
-// badgerLocks is the number of versions that Badger has of locks.
+// badgerLocks returns the number of versions of locks in Badger.
 func badgerLocks(s *store.Store) int { return s.RawKeys()[byte(mvcc.GroupLock)] }
 
-// A lock that is deleted soon never gets to Badger; another one does when somebody reads
-// locks, and then its deletion does too.
+// A lock that is deleted soon never reaches Badger; another one does when locks are read, and then
+// so does its deletion.
 func TestShortLocksAreNotWritten(t *testing.T) {
 	s := open(t, "")
 	one := func(change func(b *store.Batch)) { changed(t, s, change) }
 	for i := range 100 {
 		row := fmt.Sprint("short", i)
 		one(func(b *store.Batch) { putLock(b, row, "1") })
-		if i%2 == 0 { // put once more, as by a heartbeat
+		if i%2 == 0 { // put again, as by a heartbeat
 			one(func(b *store.Batch) { putLock(b, row, "2") })
 		}
 		one(func(b *store.Batch) { deleteLock(b, row) })
@@ -118,7 +118,7 @@ func TestShortLocksAreNotWritten(t *testing.T) {
 	}
 }
 
-// Locks that nobody deletes are written when they become too many, or too large.
+// Locks that are not deleted are written when they become too many, or too large.
 func TestManyLocksAreWritten(t *testing.T) {
 	for name, of := range map[string]struct{ locks, size int }{
 		"many": {1<<15 + 1000, 10}, "large": {100, 50 << 10}, "chunked": {1, 600 << 10},
@@ -141,7 +141,7 @@ func TestManyLocksAreWritten(t *testing.T) {
 	}
 }
 
-// A Snap that may lack locks does not pretend that there are none.
+// A Snap that may lack locks does not report that there are none.
 func TestSnapLacksLocks(t *testing.T) {
 	s := open(t, "")
 	changed(t, s, func(b *store.Batch) { putLock(b, "row", "1") })
@@ -161,7 +161,7 @@ func TestSnapLacksLocks(t *testing.T) {
 	refused("a row", err)
 }
 
-// A Snap with locks shows those of the Commits that have returned, and keeps them.
+// A Snap with locks shows those of all returned Commits, and keeps them.
 func TestSnapKeepsItsLocks(t *testing.T) {
 	s := open(t, "")
 	changed(t, s, func(b *store.Batch) { putLock(b, "row", "1") })
@@ -179,7 +179,8 @@ func TestSnapKeepsItsLocks(t *testing.T) {
 	}
 }
 
-// A store that cannot write its locks says so to whoever reads them, and to the next Commit.
+// A store that cannot write its locks returns the error to readers of locks, and to the next
+// Commit.
 func TestLocksCannotBeWritten(t *testing.T) {
 	broken := errors.New("test: broken")
 	var fail error
@@ -203,8 +204,8 @@ func TestLocksCannotBeWritten(t *testing.T) {
 	}
 }
 
-// On a full disk nothing new is committed, but locks that were are written: a checkpoint gives
-// room.
+// On a full disk nothing new is committed, but existing locks are written: a checkpoint frees
+// space.
 func TestLocksOnAFullDisk(t *testing.T) {
 	free := uint64(1 << 30)
 	s := open(t, "", func(o *store.Options) {
@@ -213,7 +214,7 @@ func TestLocksOnAFullDisk(t *testing.T) {
 	beginAt(t, s, 3, 10)
 	b := changed(t, s, func(b *store.Batch) { putLock(b, "row", "1") })
 	free = 0
-	_ = s.Room(1) // which looks
+	_ = s.Room(1) // which measures
 	if err := s.StateWriter().Commit([]*store.Batch{b}); !errors.Is(err, store.ErrDiskFull) {
 		t.Fatalf("a Commit on a full disk: %v", err)
 	}
@@ -226,7 +227,7 @@ func TestLocksOnAFullDisk(t *testing.T) {
 	wantLocks(t, s, "on a full disk", "row", "1")
 }
 
-// TestLocksAreNeverTorn: a Snap shows a batch's locks with the rest of it, while others make
+// TestLocksAreNeverTorn: a Snap shows a batch's locks with the rest of it, during concurrent
 // checkpoints.
 func TestLocksAreNeverTorn(t *testing.T) {
 	s := open(t, "")
@@ -270,8 +271,7 @@ func TestLocksAreNeverTorn(t *testing.T) {
 	done.Wait()
 }
 
-// syncing opens a store that tells what its state was at the last sync: what a power loss may
-// leave of it.
+// syncing opens a store that reports its state at the last sync: what a power loss may leave of it.
 func syncing(t *testing.T, dir string) (s *store.Store, synced *map[string][]byte) {
 	t.Helper()
 	synced = new(map[string][]byte)
@@ -284,7 +284,7 @@ func syncing(t *testing.T, dir string) (s *store.Store, synced *map[string][]byt
 	return s, synced
 }
 
-// lose is a power loss that leaves these files of the state.
+// lose simulates a power loss that leaves these files of the state.
 func lose(t *testing.T, dir string, left map[string][]byte) *store.Store {
 	t.Helper()
 	lost := killed(t, dir)
@@ -294,8 +294,8 @@ func lose(t *testing.T, dir string, left map[string][]byte) *store.Store {
 	return open(t, lost)
 }
 
-// A lock that is put before a checkpoint, and stands, is there after a power loss that leaves
-// nothing else: nothing will put it again. Catches BROKEN=locks_unflushed.
+// A lock put before a checkpoint, and not deleted, survives a power loss that leaves nothing else:
+// no later entry puts it again. Catches BROKEN=locks_unflushed.
 func TestLockOutlivesCheckpoint(t *testing.T) {
 	for name, covers := range map[string]func(s *store.Store) error{
 		"checkpoint": (*store.Store).Checkpoint,
@@ -324,7 +324,7 @@ func TestLockOutlivesCheckpoint(t *testing.T) {
 	}
 }
 
-// A checkpoint beside commits covers none whose locks it has not made durable. Catches
+// A checkpoint concurrent with commits covers none whose locks it has not made durable. Catches
 // BROKEN=locks_flushed_early.
 func TestCheckpointCoversItsLocks(t *testing.T) {
 	s := open(t, "", memTable(1<<20), func(o *store.Options) { o.Crashes = true })
@@ -371,8 +371,8 @@ func TestCheckpointCoversItsLocks(t *testing.T) {
 	}
 }
 
-// A lock that a checkpoint has made durable, and that was deleted then, is gone when its
-// tablet has applied the deletion again. Catches BROKEN=lock_resurrected.
+// A lock that a checkpoint has made durable and that was deleted afterwards is gone when its tablet
+// has applied the deletion again. Catches BROKEN=lock_resurrected.
 func TestDeletedLockStaysDeleted(t *testing.T) {
 	dir := t.TempDir()
 	s, synced := syncing(t, dir)
@@ -390,9 +390,9 @@ func TestDeletedLockStaysDeleted(t *testing.T) {
 	wantLocks(t, s, "RESURRECTED: after the crash")
 }
 
-// The same of a lock that was written, and whose entry and deletion are both behind the
-// checkpoint, so that the deletion follows a put of the same lock: Badger's is not
-// forgotten. Catches BROKEN=locks_unknown.
+// The same for a lock that was written and whose put and deletion are both behind the checkpoint,
+// so that the deletion follows a put of the same lock: the copy in Badger is deleted too. Catches
+// BROKEN=locks_unknown.
 func TestPutAgainAndDeleted(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
@@ -413,7 +413,7 @@ func TestPutAgainAndDeleted(t *testing.T) {
 	wantLocks(t, s, "FORGOTTEN: a lock of Badger's, deleted again")
 }
 
-// A lock that is too long to be kept is known to be in Badger like any other that is written.
+// A lock too long to be cached is known to be in Badger, like any other written one.
 func TestLongLockIsDeleted(t *testing.T) {
 	s := open(t, "")
 	changed(t, s, func(b *store.Batch) { putLock(b, "row", strings.Repeat("v", 1<<20)) })
@@ -422,8 +422,8 @@ func TestLongLockIsDeleted(t *testing.T) {
 	wantLocks(t, s, "FORGOTTEN: a long lock, put again and deleted")
 }
 
-// TestLocksAgainstModel: whatever a crash leaves of locks, and whenever they were read or
-// made durable, they are right when what follows the checkpoint is applied again.
+// TestLocksAgainstModel: whatever a crash leaves of locks, and whenever they were read or made
+// durable, they are correct after the entries behind the checkpoint are applied again.
 func TestLocksAgainstModel(t *testing.T) {
 	for seed := range uint64(40) {
 		dice := rand.New(rand.NewPCG(seed, 7))

@@ -18,11 +18,10 @@ func memTable(bytes int64) func(*store.Options) {
 	return func(o *store.Options) { o.MemTableSize = bytes }
 }
 
-// killed copies the directory of a store that is open and has nothing to do, as a kill -9
-// leaves it.
+// killed copies the directory of an open, idle store, as a kill -9 leaves it.
 func killed(t *testing.T, dir string) string {
 	t.Helper()
-	for { // again, if a flush removes a file meanwhile
+	for { // again, if a flush removes a file during the copy
 		to := t.TempDir()
 		err := os.CopyFS(to, os.DirFS(dir))
 		if err == nil {
@@ -43,9 +42,8 @@ func recorded(t *testing.T, dir string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// TestMemTableIsLowered: a store that was killed with large memtables opens with small
-// ones, and has everything; also one whose size is not on record. TestKill kills stores
-// in a row so.
+// TestMemTableIsLowered: a store killed with large memtables opens with small ones, complete; also
+// one without a record of their size. TestKill kills stores repeatedly in this way.
 func TestMemTableIsLowered(t *testing.T) {
 	const large, small, values = 16 << 20, 2 << 20, 40
 	at := func(i int) mvcc.Cell { return cell(fmt.Sprint(i), "c") }
@@ -54,7 +52,7 @@ func TestMemTableIsLowered(t *testing.T) {
 			dir := t.TempDir()
 			s := open(t, dir, memTable(large))
 			value := bytes.Repeat([]byte("v"), 200<<10)
-			for i := range values { // half of what the memtable holds
+			for i := range values { // half the size of the memtable
 				b := &store.Batch{}
 				b.PutMutation(&mvcc.Mutation{Group: mvcc.GroupRaw, Cell: at(i), Value: value})
 				commit(t, s, b)
@@ -87,7 +85,7 @@ func TestMemTableIsLowered(t *testing.T) {
 	}
 }
 
-// TestDamagedMemTableRecord: what cannot be a memtable's size is refused.
+// TestDamagedMemTableRecord: an impossible size of a memtable is refused.
 func TestDamagedMemTableRecord(t *testing.T) {
 	dir := t.TempDir()
 	makeStore(t, dir)
@@ -98,8 +96,8 @@ func TestDamagedMemTableRecord(t *testing.T) {
 	}
 }
 
-// TestSizesFollowFromMemory: what memtables and compactions take at most is a part of the
-// memory, and it grows with it.
+// TestSizesFollowFromMemory: the maximum memory of memtables and compactions is a fraction of the
+// available memory.
 func TestSizesFollowFromMemory(t *testing.T) {
 	const compactions, parts, waiting, memTables = 2, 5, 8, 5
 	var before store.Sizes

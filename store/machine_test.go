@@ -15,22 +15,20 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// machine carries out actions in a store, as the tablets of a node do: entries go to the
-// log and are synced, what they do is committed afterwards, by another goroutine, and
-// after a crash they are applied again from where the log says that the state is. What it
-// knows of tablets is what it has read from the store. One goroutine uses it at a time,
-// but append goes on beside commit.
+// machine executes actions in a store as the tablets of a node do: entries are appended to the log
+// and synced, their effects are committed afterwards by another goroutine, and after a crash they
+// are applied again from the position of the state recorded in the log. It knows tablets only from
+// the store. One goroutine uses it at a time, except that append may run concurrently with commit.
 type machine struct {
 	s       *store.Store
 	rng     *rand.Rand // of commit
 	tablets map[uint64]*tabletFigures
 }
 
-// numberRecord is the record that has the number of the last action which appends no entries.
+// numberRecord is the record with the number of the last action that appends no entries.
 const numberRecord = "number"
 
-// openMachine reads the tablets, and brings to an end what was cut short of installations
-// and removals.
+// openMachine reads the tablets and completes interrupted installations and removals.
 func openMachine(s *store.Store, rng *rand.Rand) (*machine, error) {
 	m := &machine{s: s, rng: rng, tablets: map[uint64]*tabletFigures{}}
 	snap := s.Snap()
@@ -70,7 +68,7 @@ func openMachine(s *store.Store, rng *rand.Rand) (*machine, error) {
 	return m, nil
 }
 
-// number is that of the last action that has survived.
+// number returns the number of the last surviving action.
 func (m *machine) number() (n uint64, err error) {
 	snap := m.s.Snap()
 	defer snap.Close()
@@ -91,7 +89,7 @@ func (m *machine) number() (n uint64, err error) {
 	return n, nil
 }
 
-// entries are all that a tablet's log has.
+// entries returns all entries of a tablet's log.
 func (m *machine) entries(id uint64) ([]*raftpb.Entry, error) {
 	l, err := m.s.OpenLog(id)
 	if err != nil {
@@ -106,13 +104,13 @@ func (m *machine) entries(id uint64) ([]*raftpb.Entry, error) {
 }
 
 func opOf(e *raftpb.Entry) (op entryOp) {
-	_ = json.Unmarshal(e.Data, &op) // what cannot be read is no entry of ours, and differs
+	_ = json.Unmarshal(e.Data, &op) // an undecodable entry is foreign, and differs
 	return op
 }
 
-// replay applies what the world has applied.
+// replay applies the entries that the world has applied.
 func (m *machine) replay(w *world) (n int, err error) {
-	for again := true; again; { // a split makes tablets
+	for again := true; again; { // a split creates tablets
 		again = false
 		for id, t := range m.tablets {
 			if want := w.Tablets[id]; want != nil && t.Index < want.Figures.Index {
@@ -127,7 +125,7 @@ func (m *machine) replay(w *world) (n int, err error) {
 	return n, nil
 }
 
-// do carries out an action that begins or ends a tablet, or sets a record.
+// do executes an action that creates or destroys a tablet, or sets a record.
 func (m *machine) do(a action) error {
 	b := &store.Batch{}
 	b.PutRecord(numberRecord, binary.BigEndian.AppendUint64(nil, a.N))
@@ -165,7 +163,7 @@ func rowKey(row int) []byte {
 	return store.AppendKey(nil, g, cell(rowCell(row), "c"), 0)
 }
 
-// rowValue is what the store has of an effect.
+// rowValue returns the stored value of an effect.
 func rowValue(f *effect) []byte { return append([]byte{1}, f.value()...) }
 
 // putState adds the tablet's figures.
@@ -178,7 +176,7 @@ func putState(b *store.Batch, id uint64, t *tabletFigures) {
 	b.PutApplied(id, store.Applied{Index: t.Index, Term: t.Term, Epoch: t.Epoch, Bytes: t.Bytes})
 }
 
-// begin adds a tablet whose log begins where the figures say.
+// begin adds a tablet whose log begins at the index of the figures.
 func (m *machine) begin(b *store.Batch, id uint64, t *tabletFigures) {
 	putState(b, id, t)
 	b.InitialLog(id, t.Index, t.Term)
@@ -186,13 +184,13 @@ func (m *machine) begin(b *store.Batch, id uint64, t *tabletFigures) {
 	m.tablets[id] = &copied
 }
 
-// marker is what PutInstalling keeps.
+// marker is the value of PutInstalling.
 type marker struct {
 	Action action
 	Clear  tabletFigures // the rows
 }
 
-// mark makes a marker durable and does what it asks for.
+// mark makes a marker durable and executes it.
 func (m *machine) mark(b *store.Batch, a action, clear tabletFigures) error {
 	record, err := json.Marshal(marker{a, clear})
 	if err != nil {
@@ -205,7 +203,7 @@ func (m *machine) mark(b *store.Batch, a action, clear tabletFigures) error {
 	return m.finish(a.Tablet, record)
 }
 
-// finish does what a marker asks for, from the beginning.
+// finish executes a marker from its beginning.
 func (m *machine) finish(id uint64, record []byte) error {
 	var mark marker
 	if err := json.Unmarshal(record, &mark); err != nil {
@@ -259,7 +257,7 @@ func (m *machine) delete(c *store.Cursor) error {
 	}
 }
 
-// append appends to logs, truncates some, and returns when that is durable.
+// append appends to logs, truncates some, and returns when both are durable.
 func (m *machine) append(rng *rand.Rand, a action) error {
 	b := &raftlog.Batch{}
 	for _, l := range a.Logs {
@@ -287,7 +285,7 @@ func (m *machine) append(rng *rand.Rand, a action) error {
 	return m.s.Append(b)
 }
 
-// commit applies what is committed, each entry in a Batch, some or all of them in a Commit.
+// commit applies committed entries, each as a Batch, some or all of them in one Commit.
 func (m *machine) commit(logs ...logAction) error {
 	var batches []*store.Batch
 	for _, l := range logs {
@@ -306,7 +304,7 @@ func (m *machine) commit(logs ...logAction) error {
 				if err != nil {
 					return err
 				}
-				if m.rng.IntN(20) == 0 { // somebody reads locks
+				if m.rng.IntN(20) == 0 { // locks are read now and then
 					m.s.SnapWithLocks().Close()
 				}
 				if batches = append(batches, b); m.rng.IntN(3) == 0 {
@@ -321,7 +319,7 @@ func (m *machine) commit(logs ...logAction) error {
 	return m.write(batches...)
 }
 
-// apply makes a Batch of what an entry does.
+// apply fills a Batch with the effects of an entry.
 func (m *machine) apply(id uint64, t *tabletFigures, e *raftpb.Entry) (*store.Batch, error) {
 	b, op := &store.Batch{}, opOf(e)
 	live, child := t.apply(op, e.GetIndex(), e.GetTerm())

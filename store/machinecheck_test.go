@@ -10,9 +10,9 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file compares a store with a world, after its machine has replayed.
+// Comparison of a store with a world after its machine has replayed.
 
-// check returns an error that begins with "lost" where the store is not what the world is.
+// check returns an error that begins with "lost" where the store differs from the world.
 func (m *machine) check(w *world) error {
 	for id := uint64(1); id < w.NextTablet; id++ {
 		if w.Tablets[id] == nil {

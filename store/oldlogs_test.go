@@ -14,7 +14,7 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// fillTable commits long values behind a row until there is one more table in level 0.
+// fillTable commits long values behind a row until level 0 has one more table.
 func fillTable(t *testing.T, s *store.Store, row string) {
 	t.Helper()
 	const valueBytes = 200 << 10
@@ -46,8 +46,8 @@ func fillTable(t *testing.T, s *store.Store, row string) {
 	}
 }
 
-// A row that was deleted while a reader kept an older log file of Badger's stays deleted after a
-// kill, whatever is compacted first.
+// A row deleted while a reader kept an older log file of Badger's open stays deleted after a kill,
+// whatever is compacted first.
 func TestDeletedRowStaysDeletedAfterKill(t *testing.T) {
 	dir := t.TempDir()
 	options := func(o *store.Options) {
@@ -55,7 +55,7 @@ func TestDeletedRowStaysDeletedAfterKill(t *testing.T) {
 		o.MemTableSize = 2 << 20
 	}
 	s := open(t, filepath.Join(dir, "killed"), options)
-	for again := true; again; again = store.LevelZero(s) > 0 { // there is another level
+	for again := true; again; again = store.LevelZero(s) > 0 { // until another level has tables
 		commit(t, s, round(1, 10))
 		if err := s.Compact(); err != nil {
 			t.Fatal(err)

@@ -21,11 +21,11 @@ const (
 	missingSyncTries    = 40
 )
 
-// powerLoss runs the process until the power fails, and brings it back. If freeze is set
-// the process is stopped first, and everything that it had acknowledged must be there. If
-// not, the power fails in the middle of what it does; what it acknowledges from then on
-// does not count: an fdatasync that runs while ext4 shuts down may return success for
-// data whose extents stay unwritten. A real power loss leaves nobody to return to.
+// powerLoss runs the process until the power fails, and restores the files. If freeze is set the
+// process is stopped first, and everything acknowledged must be present. Otherwise the power fails
+// during its work; acknowledgments after that do not count: an fdatasync that runs while ext4 shuts
+// down may succeed for data whose extents stay unwritten. After a real power loss there is no
+// caller to receive it.
 func powerLoss(t *testing.T, d *disk.Disk, a *account, enough int, freeze bool) error {
 	t.Helper()
 	v := startVictim(t, filepath.Join(d.Dir(), "store"))
@@ -49,8 +49,8 @@ func powerLoss(t *testing.T, d *disk.Disk, a *account, enough int, freeze bool) 
 	return lost
 }
 
-// A power loss at any moment has lost nothing that was acknowledged, and what entries do
-// is there as a whole after they were applied again, whatever of the state was written.
+// A power loss at any moment has lost nothing acknowledged, and the effects of each entry are
+// complete after they were applied again, whatever part of the state was written.
 func TestPowerLoss(t *testing.T) {
 	rounds := *powerLosses
 	if testing.Short() {
@@ -58,8 +58,8 @@ func TestPowerLoss(t *testing.T) {
 	}
 	d, rng, a := disk.New(t, powerLossImageBytes), crashRand(t), &account{w: newWorld()}
 	for i := range rounds {
-		// a kill first: what it left in the page cache is read, and must not be taken for
-		// durable
+		// a kill first: the data in the page cache is read, and must not be mistaken for durable
+		// data
 		if rng.IntN(3) == 0 {
 			v := startVictim(t, filepath.Join(d.Dir(), "store"))
 			if err := a.follow(v, 1+rng.IntN(40), func() bool {
@@ -100,10 +100,9 @@ func bigValue(round uint64) []byte {
 	return bytes.Repeat(fmt.Appendf(nil, "%08d", round), bigBytes/8)
 }
 
-// A disk that fills up, here by somebody else's file, stops the writes with an error,
-// long before a memory map has no room, and loses nothing. (A store that fills a disk as
-// small as some of its tables by itself may end by SIGBUS in a compaction:
-// docs/limitations.md.)
+// On a disk filled by another program's file, writes fail with an error long before a memory map
+// lacks space, and nothing is lost. (A store that itself fills a disk as small as some of its
+// tables may end by SIGBUS in a compaction: docs/limitations.md.)
 func TestDiskFull(t *testing.T) {
 	const size, watermark, others = 128 << 20, 80 << 20, 3 << 20
 	d := disk.New(t, size)

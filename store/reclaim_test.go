@@ -14,7 +14,7 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// oneOfEach is an entry of each group for a row, with a long value in D.
+// oneOfEach returns an entry of each group for a row, with a long value in D.
 func oneOfEach(i int, long []byte) []mvcc.Mutation {
 	c := cell("row"+strconv.Itoa(i), "c")
 	ts := mvcc.Timestamp(10 * (i + 1))
@@ -30,15 +30,15 @@ func oneOfEach(i int, long []byte) []mvcc.Mutation {
 	}
 }
 
-// stateBytes is what the store takes on disk without the segments of the Raft log.
+// stateBytes returns the store's size on disk without the segments of the Raft log.
 func stateBytes(s *store.Store) uint64 {
 	st := s.Stats()
 	return st.DiskBytes - uint64(st.Log.Bytes) - uint64(st.Log.Spares)*raftlog.DefaultSegmentBytes
 }
 
-// TestDeletedRowsLeaveNoKey: what was written and deleted again, long values, history,
-// locks, records and a truncated log included, is not in Badger's tables after a
-// compaction, nor on disk, while an open Snap keeps what it sees.
+// TestDeletedRowsLeaveNoKey: deleted data, including long values, history, locks, records and a
+// truncated log, is neither in Badger's tables after a compaction nor on disk, while an open Snap
+// still reads it.
 func TestDeletedRowsLeaveNoKey(t *testing.T) {
 	st := open(t, t.TempDir(), func(o *store.Options) {
 		o.MemTableSize, o.ReclaimInterval = 8<<20, -1
@@ -86,7 +86,7 @@ func TestDeletedRowsLeaveNoKey(t *testing.T) {
 		t.Errorf("an open snap lost a value: %t, %v", ok, err)
 	}
 	snap.Close()
-	for again := true; again; again = store.LevelZero(st) > 0 { // a table or two alone stay there
+	for again := true; again; again = store.LevelZero(st) > 0 { // one or two tables stay there unless compacted
 		if err := st.Compact(); err != nil {
 			t.Fatal(err)
 		}
@@ -99,8 +99,8 @@ func TestDeletedRowsLeaveNoKey(t *testing.T) {
 	awaitStateBytes(t, st, 6<<20)
 }
 
-// awaitStateBytes waits until Badger's files take no more: those of memtables go after
-// their tables were made.
+// awaitStateBytes waits until Badger's files have shrunk to this size: those of memtables are
+// deleted after their tables were written.
 func awaitStateBytes(t *testing.T, s *store.Store, most uint64) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -114,8 +114,8 @@ func awaitStateBytes(t *testing.T, s *store.Store, most uint64) {
 	}
 }
 
-// TestReclaimWhenQuiet: when the writes have ended, a pass of Reclaim gives the space of
-// what was deleted back; while they go on it leaves Badger's compactors alone.
+// TestReclaimWhenQuiet: after the writes have ended, a pass of Reclaim frees the space of deleted
+// data; during writes it leaves this to Badger's compactors.
 func TestReclaimWhenQuiet(t *testing.T) {
 	const memtable = 4 << 20
 	st := open(t, t.TempDir(), func(o *store.Options) {
@@ -146,11 +146,11 @@ func TestReclaimWhenQuiet(t *testing.T) {
 	}
 }
 
-// TestHeldTablesKeepTombstones: while tables are held, no version is dropped that is younger: the
-// log files of the memtables that are held with them would bring back after a crash what a
-// tombstone has deleted. Catches BROKEN=tombstone_dropped.
+// TestHeldTablesKeepTombstones: while tables are held, no younger version is dropped: after a
+// crash, the log files of the memtables held with them would restore data that a tombstone has
+// deleted. Catches BROKEN=tombstone_dropped.
 func TestHeldTablesKeepTombstones(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // nothing is held anew by the clock
+	synctest.Test(t, func(t *testing.T) { // the clock causes no further hold
 		s := open(t, t.TempDir(), func(o *store.Options) { o.ReclaimInterval = -1 })
 		write := func() {
 			b := &store.Batch{}
@@ -177,10 +177,10 @@ func TestHeldTablesKeepTombstones(t *testing.T) {
 }
 
 // TestFlushedVersionsMayGo: once a memtable is flushed for a compaction, all versions in it may be
-// dropped, also if Badger was done with it at once. Otherwise the compaction keeps a memtable's
-// size of padding, and what was deleted in the second before.
+// dropped, also if Badger finished at once. Otherwise the compaction keeps padding of a memtable's
+// size, and the data deleted in the last second.
 func TestFlushedVersionsMayGo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // nothing is held anew by the clock
+	synctest.Test(t, func(t *testing.T) { // the clock causes no further hold
 		s := open(t, t.TempDir(), func(o *store.Options) { o.MemTableSize, o.ReclaimInterval = 2<<20, -1 })
 		if err := store.Flush(s); err != nil {
 			t.Fatal(err)

@@ -9,12 +9,12 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// covered and written are what a crash's store has of tablet 3: entries up to covered are in a
+// covered and written describe tablet 3 in the store of a crash: entries up to covered are in a
 // checkpoint, those up to written are not.
 const covered, written = 13, 18
 
-// crashing returns a store that can be opened as after a crash. Each entry sets a key of its
-// own and the key "key newest", and an odd one deletes the key of the odd one before it.
+// crashing returns a store that can be reopened as after a crash. Each entry sets its own key and
+// the key "key newest", and an odd one deletes the key of the previous odd one.
 func crashing(t *testing.T) *store.Store {
 	t.Helper()
 	s := open(t, "", memTable(1<<20), func(o *store.Options) { o.Crashes = true })
@@ -47,7 +47,7 @@ func reopen(t *testing.T, s *store.Store, dice *rand.Rand) *store.Store {
 	return n
 }
 
-// entriesIn returns what the store has of the entries' keys.
+// entriesIn returns the store's values of the entries' keys.
 func entriesIn(t *testing.T, s *store.Store) map[string]string {
 	t.Helper()
 	snap := s.Snap()
@@ -69,7 +69,7 @@ func entriesIn(t *testing.T, s *store.Store) map[string]string {
 	return out
 }
 
-// wantLog checks that the whole log is there, and the tablet is as of its checkpoint.
+// wantLog checks that the log is complete and the tablet is at its checkpoint.
 func wantLog(t *testing.T, s *store.Store, when string) {
 	t.Helper()
 	wantFigures(t, s, 3, covered, when)
@@ -78,8 +78,8 @@ func wantLog(t *testing.T, s *store.Store, when string) {
 	}
 }
 
-// TestReopenOfAKilledProcess: all that was written is there, and what is written from then on
-// to one of the two stores is not in the other.
+// TestReopenOfAKilledProcess: everything written is present, and later writes to one of the two
+// stores are not in the other.
 func TestReopenOfAKilledProcess(t *testing.T) {
 	s := crashing(t)
 	n := reopen(t, s, nil)
@@ -98,8 +98,8 @@ func TestReopenOfAKilledProcess(t *testing.T) {
 	}
 }
 
-// TestReopenAfterPowerLoss: what a checkpoint covers has survived, and of the rest any part,
-// which tests of what runs on a store rely on; a second loss takes no more than the first.
+// TestReopenAfterPowerLoss: the data covered by a checkpoint has survived, and any part of the
+// rest, on which tests of users of a store rely; a second loss loses no more than the first.
 func TestReopenAfterPowerLoss(t *testing.T) {
 	s := crashing(t)
 	all := fmt.Sprint(entriesIn(t, s))
@@ -138,7 +138,7 @@ func TestReopenAfterPowerLoss(t *testing.T) {
 	}
 }
 
-// TestReopenIsForTests: a store that does not keep what a crash may leave says so.
+// TestReopenIsForTests: a store that does not record what a crash may leave returns an error.
 func TestReopenIsForTests(t *testing.T) {
 	for name, s := range map[string]*store.Store{
 		"on disk": open(t, t.TempDir()), "in memory, without crashes": open(t, "", memTable(1<<20)),

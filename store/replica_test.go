@@ -63,7 +63,7 @@ func TestReplicaRecords(t *testing.T) {
 	}
 }
 
-// A log that a snapshot moves keeps what was voted, and is committed up to where it begins.
+// A log moved by a snapshot keeps its vote, and is committed up to its beginning.
 func TestInitialLogKeepsTheVote(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
@@ -97,8 +97,7 @@ func TestInitialLogKeepsTheVote(t *testing.T) {
 	}
 }
 
-// A replica that is deleted leaves no log behind, whatever was voted, also where another
-// begins at once.
+// A deleted replica leaves no log behind, whatever its vote, also if another begins at once.
 func TestDeleteReplica(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)

@@ -20,15 +20,15 @@ var everyGroup = []mvcc.Group{
 
 var rowNames = []string{"", "\x00", "a", "a\x00", "m", "m\x00b", "z", "\xff\xff"}
 
-// placed is an entry with where it belongs.
+// placed is an entry with its position.
 type placed struct {
 	store.Entry
 	table mvcc.TableID
 	row   string
 }
 
-// fill writes an entry of every group into every row of some tables, and returns them in
-// the order of their keys.
+// fill writes an entry of every group into every row of some tables, and returns them in the order
+// of their keys.
 func fill(t *testing.T, s *store.Store) (out []placed) {
 	t.Helper()
 	b := new(store.Batch)
@@ -53,7 +53,7 @@ func fill(t *testing.T, s *store.Store) (out []placed) {
 	return out
 }
 
-// inRows is what Rows mean, in the plainest way.
+// inRows is the plainest definition of Rows.
 func inRows(r store.Rows, table mvcc.TableID, row string) bool {
 	if table < r.Table || (table == r.Table && row < r.Row) {
 		return false
@@ -61,7 +61,7 @@ func inRows(r store.Rows, table mvcc.TableID, row string) bool {
 	return !r.Bounded || table < r.EndTable || (table == r.EndTable && row < r.EndRow)
 }
 
-// someRows are all ranges between a few places.
+// someRows are all ranges between a few positions.
 func someRows() (out []store.Rows) {
 	type place struct {
 		table mvcc.TableID
@@ -84,8 +84,8 @@ func someRows() (out []store.Rows) {
 	return out
 }
 
-// A cursor gives exactly what the rows hold, in the order of the keys, however small its
-// pieces are.
+// A cursor returns exactly the entries of the rows, in the order of the keys, however small its
+// pieces.
 func TestCursorGivesItsRows(t *testing.T) {
 	s := open(t, "")
 	all := fill(t, s)
@@ -119,8 +119,8 @@ func TestCursorGivesItsRows(t *testing.T) {
 	}
 }
 
-// Deleting by a cursor takes what the rows hold and nothing else, long values with all
-// their chunks.
+// Deleting by a cursor removes the entries of the rows and nothing else, long values with all their
+// chunks.
 func TestCursorDeletesItsRows(t *testing.T) {
 	s := open(t, "")
 	all := fill(t, s)
@@ -153,7 +153,7 @@ func TestCursorDeletesItsRows(t *testing.T) {
 	}
 }
 
-// Entries larger than a piece travel alone; those from elsewhere are refused.
+// An entry larger than a piece is sent alone; entries outside the range are refused.
 func TestFilling(t *testing.T) {
 	rows := store.Rows{Table: 4, Row: "b", EndTable: 4, EndRow: "n", Bounded: true}
 	key := func(g mvcc.Group, table mvcc.TableID, row string) store.Entry {
@@ -167,7 +167,7 @@ func TestFilling(t *testing.T) {
 		ok bool
 	}{
 		{key(mvcc.GroupData, 4, "b"), true},
-		{key(mvcc.GroupData, 4, "b"), false}, // again
+		{key(mvcc.GroupData, 4, "b"), false}, // repeated
 		{key(mvcc.GroupData, 4, "a"), false}, // before the range
 		{key(mvcc.GroupData, 4, "n"), false}, // behind it
 		{key(mvcc.GroupData, 5, "c"), false},
@@ -211,8 +211,8 @@ func TestLargeEntryTravelsAlone(t *testing.T) {
 	}
 }
 
-// What is staged is not seen in the rows, comes back with its own keys, and is gone when
-// it is deleted.
+// Staged entries are invisible in the rows, are returned with their own keys, and are gone after
+// their deletion.
 func TestStaged(t *testing.T) {
 	s := open(t, "")
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -9,8 +9,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// weighed returns a store with rows of several versions, some of them long, in table 16, and
-// how many bytes there are of each row in [b, y); neighbours are on both sides of that.
+// weighed returns a store with rows of several versions, some of them long, in table 16, and the
+// bytes of each row in [b, y); there are neighbours on both sides of the range.
 func weighed(t *testing.T) (s *store.Store, want map[string]uint64) {
 	t.Helper()
 	s = open(t, "", memTable(8<<20))
@@ -40,9 +40,8 @@ func weighed(t *testing.T) (s *store.Store, want map[string]uint64) {
 	return s, want
 }
 
-// TestWeigh: weighing visits each entry of the range once, however many at a time, and knows
-// long values by their whole length without reading them. Each weight but a call's last is a
-// step at least.
+// TestWeigh: weighing visits each entry of the range once, with any step, and counts long values by
+// their whole length without reading them. Each weight except a call's last is at least a step.
 func TestWeigh(t *testing.T) {
 	s, want := weighed(t)
 	snap := s.Snap()

@@ -13,7 +13,7 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// round returns a batch that sets every one of n keys to the number.
+// round returns a batch that sets each of n keys to the number.
 func round(number uint64, n int) *store.Batch {
 	b := new(store.Batch)
 	for i := range n {
@@ -43,8 +43,8 @@ func readRound(s *store.Snap, n int) (number uint64, err error) {
 	return number, nil
 }
 
-// A Snap shows whole batches only, and all that had been acknowledged when it was opened
-// (invariant 3). This is the assertion that catches the build BROKEN=torn_seq.
+// A Snap shows only complete batches, and all of those acknowledged before it was opened. Catches
+// BROKEN=torn_seq.
 func TestSnapNeverTorn(t *testing.T) {
 	const keys, readers = 100, 2
 	s := open(t, "")
@@ -92,7 +92,7 @@ func (a *atomicMax) store(n uint64) { a.mu.Lock(); a.n = n; a.mu.Unlock() }
 
 func (a *atomicMax) load() uint64 { a.mu.Lock(); defer a.mu.Unlock(); return a.n }
 
-// What a Snap saw it goes on seeing, through overwrites, flushes and compactions (invariant 4).
+// The content of a Snap stays the same through overwrites, flushes and compactions.
 func TestSnapKeepsItsVersions(t *testing.T) {
 	const keys = 200
 	s := open(t, t.TempDir(), func(o *store.Options) { o.MemTableSize = 1 << 20; o.NoSync = true })
@@ -118,8 +118,8 @@ func TestSnapKeepsItsVersions(t *testing.T) {
 	}
 }
 
-// Versions that no Snap can see are given up (else the disk would fill with the applied
-// records of tablets alone).
+// Versions invisible to all Snaps are dropped (otherwise the applied records of tablets alone would
+// fill the disk).
 func TestOldVersionsGo(t *testing.T) {
 	const keys = 200
 	s := open(t, t.TempDir(), func(o *store.Options) { o.MemTableSize = 1 << 20; o.NoSync = true })
@@ -146,7 +146,7 @@ func collect[T any](t *testing.T, seq func(func(T, error) bool)) []T {
 	return out
 }
 
-// Every group is read back as it was written: points, scans both ways, and a row as a whole.
+// Every group is read as it was written: points, scans both ways, and whole rows.
 func TestGroups(t *testing.T) {
 	s := open(t, t.TempDir())
 	a, b, other := cell("a\x00", "c"), cell("b", "c"), mvcc.Cell{Table: 17, Row: "a", Column: "c"}
@@ -276,7 +276,7 @@ func checkPoints(t *testing.T, snap *store.Snap, a mvcc.Cell) {
 	}
 }
 
-// Tablet states come back by id, in order, and go.
+// Tablet states are returned by id, in order, and can be deleted.
 func TestTabletStates(t *testing.T) {
 	s := open(t, "")
 	var b store.Batch
@@ -303,8 +303,8 @@ func TestTabletStates(t *testing.T) {
 	}
 }
 
-// TestRowIsBounded: a row of many long versions is not read whole into memory; each group
-// still shows its newest.
+// TestRowIsBounded: a row of many long versions is not read completely into memory; each group
+// still returns its newest.
 func TestRowIsBounded(t *testing.T) {
 	s := open(t, t.TempDir())
 	cell := mvcc.Cell{Table: 16, Row: "hot", Column: "c"}
@@ -332,8 +332,7 @@ func TestRowIsBounded(t *testing.T) {
 	}
 }
 
-// TestRowOfManyLongCells: also where each of many cells has a value of its own, the row
-// is not read whole into memory.
+// TestRowOfManyLongCells: nor is the row when each of many cells has a long value.
 func TestRowOfManyLongCells(t *testing.T) {
 	s := open(t, t.TempDir())
 	var cells []mvcc.Cell
@@ -353,8 +352,7 @@ func TestRowOfManyLongCells(t *testing.T) {
 	}
 }
 
-// TestRowOfSomeCells: however wide the row is, the cells that are asked for are in the
-// answer, and no others.
+// TestRowOfSomeCells: however wide the row, the answer contains exactly the requested cells.
 func TestRowOfSomeCells(t *testing.T) {
 	s := open(t, "")
 	var batch store.Batch
@@ -374,7 +372,7 @@ func TestRowOfSomeCells(t *testing.T) {
 	}
 }
 
-// last is the error that a walk has ended with.
+// last returns the error with which a walk ended.
 func last[T any](walk iter.Seq2[T, error]) (err error) {
 	for _, err = range walk {
 		continue
@@ -382,8 +380,8 @@ func last[T any](walk iter.Seq2[T, error]) (err error) {
 	return err
 }
 
-// Where Badger has no memtable, because it could not make one, every read is an error,
-// and Snaps end.
+// While Badger has no memtable, because it could not create one, every read is an error, and Snaps
+// end.
 func TestReadWithoutMemtable(t *testing.T) {
 	s := open(t, "")
 	commit(t, s, round(1, 3))

@@ -8,12 +8,12 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestSpaceGoesAndComesBack: below the watermark clients' writes are refused, and what
-// needs room is told so beforehand; when next to none is left, so are the others. Once
-// there is enough again all are accepted. A disk whose space cannot be read is full.
+// TestSpaceGoesAndComesBack: below the watermark clients' writes are refused, and operations that
+// need space are refused in advance; when almost none is left, so are all others. Once there is
+// enough again all are accepted. A disk whose free space cannot be read counts as full.
 func TestSpaceGoesAndComesBack(t *testing.T) {
 	const watermark = 100 << 20
-	var free atomic.Uint64 // 0: it cannot be read
+	var free atomic.Uint64 // 0: unreadable
 	free.Store(1 << 30)
 	st := open(t, t.TempDir(), func(o *store.Options) {
 		o.MinFreeBytes = watermark
@@ -37,7 +37,7 @@ func TestSpaceGoesAndComesBack(t *testing.T) {
 		{free: 1 << 30, room: true},
 	} {
 		free.Store(tc.free)
-		room := st.Room(10 << 20) // it looks; the others tell what was seen
+		room := st.Room(10 << 20) // it measures; the others report the last measurement
 		for what, got := range map[string]struct {
 			err  error
 			full bool

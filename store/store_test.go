@@ -12,7 +12,8 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// open opens a store in dir, or one in memory if dir is empty, that the test closes at its end.
+// open opens a store in dir, or one in memory if dir is empty, and closes it at the end of the
+// test.
 func open(t testing.TB, dir string, change ...func(*store.Options)) *store.Store {
 	t.Helper()
 	o := store.Options{Dir: dir, InMemory: dir == "", MinFreeBytes: 1 << 20}
@@ -76,7 +77,7 @@ func appendTo(t testing.TB, s *store.Store, tablet uint64, entries []*raftpb.Ent
 	}
 }
 
-// run returns the entries [from, to] of a term, with data that names them.
+// run returns the entries [from, to] of a term, with data that identifies them.
 func run(term, from, to uint64) (out []*raftpb.Entry) {
 	for i := from; i <= to; i++ {
 		out = append(out, entry(i, term, fmt.Appendf(nil, "%d.%d", term, i)))
@@ -89,8 +90,8 @@ func hard(term, commit uint64) *raftpb.HardState {
 	return &raftpb.HardState{Term: &term, Vote: &vote, Commit: &commit}
 }
 
-// A value at the limit goes through a Raft log and the state and comes back after
-// reopening (design section 2).
+// A value at the limit passes through a Raft log and the state and is present after reopening
+// (design section 2).
 func TestValueAtTheLimit(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)

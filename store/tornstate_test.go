@@ -13,8 +13,8 @@ import (
 	"github.com/percolator-go/percolator/test/disk"
 )
 
-// The log and the state together hold what was acknowledged, whatever of Badger's
-// unsynced pages have survived.
+// The log and the state together hold everything acknowledged, whichever of Badger's unsynced pages
+// have survived.
 func TestTornState(t *testing.T) {
 	rounds := *powerLosses
 	if testing.Short() {
@@ -32,7 +32,7 @@ func TestTornState(t *testing.T) {
 	t.Logf("%d rounds, %d actions; %d entries applied again at most", rounds, a.actions, a.replayed)
 }
 
-// tearState runs the process until the power fails, and makes of its state what is left.
+// tearState runs the process until the power fails, and reduces its state to the surviving pages.
 func tearState(t *testing.T, dir string, rng *rand.Rand, a *account, enough int) error {
 	state := filepath.Join(dir, "db")
 	then, err := disk.Files(state)
@@ -56,7 +56,7 @@ func tearState(t *testing.T, dir string, rng *rand.Rand, a *account, enough int)
 		_, told := fmt.Fprintln(v.input)
 		return errors.Join(err, told, v.cmd.Process.Signal(unix.SIGCONT))
 	})
-	if err = errors.Join(err, failed); err != nil || now == nil { // or it has ended by itself
+	if err = errors.Join(err, failed); err != nil || now == nil { // or it has ended without a kill
 		return err
 	}
 	return disk.Replace(state, disk.Torn(rng, then, now))

@@ -6,8 +6,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestCompactionsAreCounted: Badger tells of compactions in its log lines alone, by whose
-// format they are counted; the levels are told too.
+// TestCompactionsAreCounted: Badger reports compactions only in its log lines, which are parsed to
+// count them; the levels are reported too.
 func TestCompactionsAreCounted(t *testing.T) {
 	dir := t.TempDir()
 	tabled(t, dir)

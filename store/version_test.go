@@ -13,8 +13,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestVersionIsRaised: a directory is of the oldest version until it is raised, keeps what it
-// holds, is refused by builds that do not know its version, and not touched by them.
+// TestVersionIsRaised: a directory has the oldest version until it is raised; its content is kept;
+// builds that do not support its version refuse it without changing it.
 func TestVersionIsRaised(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	before, after := version.Range{Oldest: 2, Newest: 2}, version.Range{Oldest: 2, Newest: 3}
@@ -53,7 +53,7 @@ func TestVersionIsRaised(t *testing.T) {
 	if contents(t, dir) != was {
 		t.Error("a build that was refused has changed the directory")
 	}
-	// A crash while it was raised has left a file that was never whole.
+	// A crash while raising the version has left a partial file.
 	write(t, dir, "VERSION.raised", "perc")
 	s, err = open(after)
 	must(err)
@@ -64,7 +64,7 @@ func TestVersionIsRaised(t *testing.T) {
 }
 
 // TestReleaseIsNamed: from version.Named on the VERSION file names the release that wrote it, and
-// so does the error of a build that does not know the version.
+// so does the error of a build that does not support the version.
 func TestReleaseIsNamed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	s, err := store.Open(store.Options{Dir: dir, MinFreeBytes: 1})
@@ -92,7 +92,7 @@ func TestReleaseIsNamed(t *testing.T) {
 	}
 }
 
-// contents is a digest of all files of a directory, their names and the times of their changes.
+// contents returns a digest of all files of a directory, with names and modification times.
 func contents(t *testing.T, dir string) string {
 	t.Helper()
 	sum := sha256.New()

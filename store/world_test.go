@@ -10,19 +10,19 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// A world is what the store of some tablets should hold after a list of actions. The
-// tests that kill a process, or its power, have it on both sides: the process chooses its
-// next action by it, says so, and carries it out (machine_test.go), and the test keeps
-// account of what must be there (crash_test.go).
+// A world is the expected content of a store of some tablets after a list of actions. The tests
+// that kill a process, or its power, have one on both sides: the process chooses its next action by
+// it, announces it and executes it (machine_test.go), and the test tracks what must survive
+// (crash_test.go).
 
-const worldRows = 160 // all there are; each tablet has some in a row, or none
+const worldRows = 160 // in total; each tablet has a contiguous part of them, or none
 
-// entryOp is what an entry of a Raft log says. It does nothing where the tablet's epoch is another.
+// entryOp is the content of an entry of a Raft log. It has no effect if the tablet's epoch differs.
 type entryOp struct {
-	N      uint64 // of the action that appended it, and the seed of what it does
+	N      uint64 // of the action that appended it, and the seed of its effects
 	Epoch  uint64
 	Lo, Hi int    // the tablet's rows
-	Child  uint64 `json:",omitempty"` // not 0: the rows from At on go to this new tablet
+	Child  uint64 `json:",omitempty"` // not 0: the rows from At on move to this new tablet
 	At     int    `json:",omitempty"`
 }
 
@@ -33,7 +33,7 @@ type effect struct {
 	Delete    bool
 }
 
-// effects are what an entry does to the rows of its tablet. Some make a Batch larger than
+// effects returns the effects of an entry on the rows of its tablet. Some make a Batch larger than
 // a Txn, and some have values of several chunks.
 func (o entryOp) effects() (all []effect) {
 	if o.Child != 0 {
@@ -74,14 +74,14 @@ func (f effect) value() []byte {
 	return slices.Repeat(stamp, f.Size/8)
 }
 
-// figures are what a tablet's entries are applied to that is not blind.
+// tabletFigures is the state of a tablet to which entries are applied and that is not blind.
 type tabletFigures struct {
 	Lo, Hi       int
 	Epoch, Bytes uint64
 	Index, Term  uint64 // applied
 }
 
-// apply does what is not blind of an entry. live: the epoch was right. A split also
+// apply applies the part of an entry that is not blind. live: the epoch matched. A split also
 // returns the child.
 func (t *tabletFigures) apply(o entryOp, index, term uint64) (live bool, child *tabletFigures) {
 	t.Index, t.Term = index, term
@@ -113,11 +113,11 @@ type worldEntry struct {
 type worldTablet struct {
 	Figures                tabletFigures
 	Term, Vote, Commit     uint64 // the HardState
-	Committed, Begin, Last uint64 // what may be applied; where the log begins; its last entry
+	Committed, Begin, Last uint64 // may be applied; where the log begins; its last entry
 	Entries                map[uint64]worldEntry
 }
 
-// begin makes the log empty. What was voted stays.
+// begin empties the log. The vote stays.
 func (t *worldTablet) begin(index, term uint64) {
 	if t.Term < term {
 		t.Term, t.Vote = term, 0
@@ -127,14 +127,14 @@ func (t *worldTablet) begin(index, term uint64) {
 	t.Entries = map[uint64]worldEntry{}
 }
 
-// world is what there is.
+// world is the complete expected state.
 type world struct {
 	N          uint64 // of the last action
 	NextTablet uint64
 	Tablets    map[uint64]*worldTablet
 	Cells      map[int]effect // by row
 	Records    map[string]string
-	Tombstones map[uint64]uint64 // the action that destroyed the tablet last
+	Tombstones map[uint64]uint64 // the action that last destroyed the tablet
 }
 
 func newWorld() *world {
@@ -148,7 +148,7 @@ func newWorld() *world {
 // Kinds of actions.
 const (
 	appendEntries = "append" // to some logs, with one sync
-	// apply committed entries: nothing of it need survive, for their logs do
+	// apply committed entries: none of it need survive, since their logs do
 	commitEntries = "commit"
 	createTablet  = "create"
 	destroyTablet = "destroy"
@@ -156,7 +156,7 @@ const (
 	putRecord     = "record"
 )
 
-// action is what the process does at once: it survives as a whole or not at all.
+// action is an atomic step of the process: it survives completely or not at all.
 type action struct {
 	N       uint64
 	Kind    string
@@ -176,7 +176,7 @@ type logAction struct {
 	Term, Vote, Commit uint64
 }
 
-// apply makes of the world what it is after an action.
+// apply advances the world by an action.
 func (w *world) apply(a action) {
 	w.N = a.N
 	for _, l := range a.Logs {
@@ -209,7 +209,7 @@ func (w *world) apply(a action) {
 	}
 }
 
-// snapshot is what a snapshot that is installed holds.
+// snapshot returns the content of an installed snapshot.
 func (a action) snapshot() []effect {
 	all := randomEffects(rand.New(rand.NewPCG(a.N, 0)), a.N<<4, 12, 4000, a.Figures.Lo,
 		a.Figures.Hi)
@@ -265,7 +265,7 @@ func (w *world) clear(f tabletFigures) {
 	}
 }
 
-// free returns some rows that no tablet has.
+// free returns some rows that belong to no tablet.
 func (w *world) free(rng *rand.Rand) (lo, hi int) {
 	taken := make([]bool, worldRows+1)
 	taken[worldRows] = true
@@ -280,7 +280,7 @@ func (w *world) free(rng *rand.Rand) (lo, hi int) {
 	return lo, min(hi, lo+40)
 }
 
-// ids are the tablets' in order.
+// ids returns the tablets in order.
 func (w *world) ids() []uint64 { return slices.Sorted(maps.Keys(w.Tablets)) }
 
 // some returns a tablet.
@@ -289,7 +289,7 @@ func (w *world) some(rng *rand.Rand) uint64 {
 	return ids[rng.IntN(len(ids))]
 }
 
-// isLocked reports whether what is in a row is a lock.
+// isLocked reports whether the row holds a lock.
 func isLocked(row int) bool { return row%2 == 1 }
 
 func rowCell(row int) string { return fmt.Sprintf("row%03d", row) }

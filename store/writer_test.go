@@ -9,7 +9,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// Batches of one Commit share a Txn as far as they fit, are applied in order, and are never split.
+// Batches of one Commit share a Txn as far as they fit, are applied in order, and are never
+// divided.
 func TestCommitGroups(t *testing.T) {
 	s := open(t, t.TempDir(), func(o *store.Options) { o.MemTableSize = 4 << 20 })
 	before := s.Stats()
@@ -45,8 +46,8 @@ func TestCommitGroups(t *testing.T) {
 	}
 }
 
-// A batch at the limit is taken, whatever it is made of; one above it is refused before
-// anything is written.
+// A batch at the limit is accepted, whatever its content; one above it is refused before anything
+// is written.
 func TestCommitLimits(t *testing.T) {
 	for _, memory := range []bool{false, true} {
 		dir := ""
@@ -77,13 +78,12 @@ func TestCommitLimits(t *testing.T) {
 			t.Errorf("memory=%v: a refused commit left round %d, %v", memory, n, err)
 		}
 		snap.Close()
-		// a refusal is not a failure; an empty batch is nothing
+		// a refusal is not a failure; an empty batch has no effect
 		commit(t, s, round(6, 3), new(store.Batch))
 	}
 }
 
-// After a write that failed, nothing is acknowledged, then or later, and nothing of it
-// becomes visible (invariant 5).
+// After a failed write nothing is acknowledged, then or later, and nothing of it becomes visible.
 func TestCommitFails(t *testing.T) {
 	broken := false
 	s := open(t, t.TempDir(), func(o *store.Options) {
@@ -109,7 +109,7 @@ func TestCommitFails(t *testing.T) {
 	}
 }
 
-// Below the watermark the store says so; below the reserve it refuses, and goes on when
+// Below the watermark the store reports it; below the reserve it refuses, and accepts writes once
 // there is space again.
 func TestWatermark(t *testing.T) {
 	dir := t.TempDir()
@@ -142,7 +142,7 @@ func TestWatermark(t *testing.T) {
 	}
 }
 
-// Stats and Reclaim run beside writes.
+// Stats and Reclaim may run concurrently with writes.
 func TestStats(t *testing.T) {
 	s := open(t, t.TempDir())
 	commit(t, s, round(1, 100))

@@ -14,12 +14,11 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// world is the records in meta, and a log of the backups that are made. Only the actor calls
-// its methods.
+// world holds the records in meta and a log of the backups made. Only the actor calls its methods.
 type world struct {
 	schedules []*pb.BackupSchedule
 	fail      error
-	block     bool // until the context ends
+	block     bool // blocks until the context ends
 	made      []string
 	began     time.Time
 }
@@ -54,7 +53,7 @@ func (w *world) make(ctx context.Context, s *pb.BackupSchedule, incremental bool
 	return Made{Name: "b", At: time.Now(), Full: !incremental}, w.fail
 }
 
-// run lets the turns follow each other for d of virtual time, as the actor does.
+// run executes the actor's turns for d of virtual time.
 func (w *world) run(t *testing.T, d time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -94,7 +93,7 @@ func TestByTheClock(t *testing.T) {
 		w.run(t, 5*time.Hour-time.Minute)
 		w.expect(t, "30m0s hourly full", "1h30m0s hourly incremental", "2h30m0s hourly incremental",
 			"3h30m0s hourly full", "4h30m0s hourly incremental")
-		// Nobody leads meta for hours: one backup makes up for them, at once.
+		// Meta has no leader for hours: one backup at once makes up for the missed ones.
 		<-time.After(4*time.Hour + 10*time.Minute)
 		w.run(t, 10*time.Minute)
 		w.expect(t, "9h9m0s hourly full", "9h9m0s later full")
@@ -107,8 +106,8 @@ func TestByTheClock(t *testing.T) {
 	})
 }
 
-// TestFailureIsRetried: a backup that fails is made again after some minutes, and another
-// schedule's is not held up.
+// TestFailureIsRetried: a failed backup is retried after some minutes and does not delay another
+// schedule's.
 func TestFailureIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{began: time.Now(), fail: errors.New("no room")}
@@ -123,8 +122,8 @@ func TestFailureIsRetried(t *testing.T) {
 	})
 }
 
-// TestInterruptedBackupStaysDue: what the loss of meta's leadership cuts short is noted by
-// nobody, and so the next leader makes it.
+// TestInterruptedBackupStaysDue: a backup interrupted by the loss of meta's leadership is not
+// recorded, so the next leader makes it.
 func TestInterruptedBackupStaysDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{began: time.Now(), block: true}

@@ -27,12 +27,12 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 var raw = percolator.Column{Table: "docs", Name: "raw"}
 
-// meta keeps one observer and its record. Every n-th save fails before it is stored, as a
-// crash would make it.
+// meta stores one observer and its record. Every n-th save fails before it is stored, as in a
+// crash.
 type meta struct {
 	mu       sync.Mutex
 	observer *pb.ObserverInfo
-	other    *pb.ObserverInfo // stays
+	other    *pb.ObserverInfo // an observer that is not retired
 	record   *pb.Backfill
 	saves    int
 	failEach int
@@ -88,9 +88,9 @@ func (m *meta) done() bool {
 	return m.observer == nil || m.record.GetDone()
 }
 
-// TestPageMarkedTwice: a crash between the marking of a page and its record repeats the
-// page, and no row is run for twice: all marks of a back-fill carry its own timestamp.
-// Retiring the observer removes what waits for it, and then its entry.
+// TestPageMarkedTwice: a crash between marking a page and storing its record repeats the page, and
+// no row runs twice: all marks of a back-fill have its timestamp. Retiring the observer removes its
+// pending notifications and then its entry.
 func TestPageMarkedTwice(t *testing.T) {
 	const rows = 300
 	cluster := notifytest.NewCluster()
@@ -124,7 +124,7 @@ func TestPageMarkedTwice(t *testing.T) {
 	job, err := backfill.Spawn(system, backfill.Config{
 		Meta: m, Client: n.Client, Page: 40, PaceRetry: 20 * time.Millisecond,
 		PaceIdle: 10 * time.Millisecond,
-		// each page runs before it is marked again
+		// each page runs before the next is marked
 		Waiting: func(context.Context, string) (uint64, error) {
 			idle()
 			return 0, nil
@@ -139,7 +139,7 @@ func TestPageMarkedTwice(t *testing.T) {
 		t.Errorf("%d rows were run for %d times; record %v after %d saves", rows, s.Commits,
 			m.record, m.saves)
 	}
-	// What waits when it is retired: parked, so that nobody runs it.
+	// Pending notifications of the retired observer, parked so that none runs.
 	for i := range rows {
 		cluster.Mark(n.Cell(raw.Table, fmt.Sprintf("%04d", i), raw.Name),
 			mvcc.Notify{TS: cluster.Timestamps(1), ParkedTS: 1})
@@ -163,8 +163,8 @@ func TestPageMarkedTwice(t *testing.T) {
 	}
 }
 
-// TestRetiredBesideAnother: of a retired observer's column the intents stay for another observer,
-// and so do the other's notifications.
+// TestRetiredBesideAnother: when one of two observers of a column is retired, the intents and the
+// other's notifications remain.
 func TestRetiredBesideAnother(t *testing.T) {
 	cluster := notifytest.NewCluster()
 	nothing := func(context.Context, *percolator.Tx, percolator.Notification) error { return nil }
@@ -209,7 +209,7 @@ func TestRetiredBesideAnother(t *testing.T) {
 	}
 }
 
-// TestSpawnRefuses: without meta or a client there is nothing to do.
+// TestSpawnRefuses: Spawn requires meta and a client.
 func TestSpawnRefuses(t *testing.T) {
 	if _, err := backfill.Spawn(nil, backfill.Config{}); !errors.Is(err, backfill.ErrInvalid) {
 		t.Errorf("%v", err)

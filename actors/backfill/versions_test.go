@@ -39,7 +39,7 @@ func (r *versionsRig) node(t *testing.T, id uint64, version int, old bool) *noti
 	})
 }
 
-// write changes the rows from one number to another, and waits until they have run.
+// write changes the rows numbered from one number to another and waits until they have run.
 func (r *versionsRig) write(t *testing.T, n *notifytest.Node, from, before int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -87,8 +87,8 @@ func (r *versionsRig) versions(t *testing.T, n *notifytest.Node) map[uint32]int 
 	return out
 }
 
-// replay replays the rows below a version, with a job that is stopped in the middle and started again,
-// and returns the record and how many of the rows the process ran for.
+// replay replays the rows below a version with a job that is stopped halfway and started again. It
+// returns the record and the number of rows that the process ran.
 func (r *versionsRig) replay(t *testing.T, n *notifytest.Node, below uint32) (*pb.Backfill, uint64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -134,9 +134,9 @@ func (m *meta) ended() bool {
 	return m.record.GetDone()
 }
 
-// TestReplayBelowVersion: of rows run by a build without versions, by two versions side by side, and by
-// the newest version meanwhile, a replay runs exactly those whose last run was of an older version, also
-// if the job is stopped in the middle.
+// TestReplayBelowVersion: some rows last ran in a build without versions, some under either of two
+// concurrent versions, some under the newest during the replay. The replay runs exactly those whose
+// last run was of an older version, also if the job is stopped halfway.
 func TestReplayBelowVersion(t *testing.T) {
 	r := &versionsRig{cluster: notifytest.NewCluster()}
 	t.Run("without versions", func(t *testing.T) {
@@ -158,10 +158,10 @@ func TestReplayBelowVersion(t *testing.T) {
 	t.Run("back, and forward again", func(t *testing.T) {
 		t.Run("back", func(t *testing.T) { r.write(t, r.node(t, 1, 1, false), 20, 25) })
 		n := r.node(t, 1, 2, false)
-		r.write(t, n, 80, 90) // redone by the newer version
+		r.write(t, n, 80, 90) // rerun by the newer version
 		was := r.versions(t, n)
 		record, runs := r.replay(t, n, 2)
-		// Rows leaves out those of pages that were marked and run before their record was stored.
+		// Rows excludes those of pages that were marked and run before their record was stored.
 		if older := uint64(was[0] + was[1]); runs != older || record.Rows > older || was[1] < 5 {
 			t.Errorf("REPLAYED-NEWER: %d runs, of rows with the versions %v; %v", runs, was, record)
 		}

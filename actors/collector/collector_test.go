@@ -25,11 +25,11 @@ func newCycle(t *testing.T, w *world) *cycle {
 	return &cycle{cfg: cfg}
 }
 
-// behind is a timestamp so long before now.
+// behind returns the timestamp that is this long before now.
 func (w *world) behind(d time.Duration) uint64 { return w.ts(w.now - d.Milliseconds()) }
 
-// TestCycle: without garbage nothing is published; with some in one tablet, all tablets
-// get the bound, confirm, and only then get the safepoint.
+// TestCycle: without garbage nothing is published; with garbage in one tablet, all tablets receive
+// the bound, confirm it, and only then receive the safepoint.
 func TestCycle(t *testing.T) {
 	w := newWorld(t, "f", "p")
 	c := newCycle(t, w)
@@ -38,7 +38,7 @@ func TestCycle(t *testing.T) {
 		t.Fatalf("an idle repository was told %v", w.sent)
 	}
 	w.tablets[1].garbage = 1
-	w.prewrite("x", w.behind(2*history), false) // dead: its primary's tablet may be any
+	w.prewrite("x", w.behind(2*history), false) // abandoned: its primary may be in any tablet
 	c.turn(t.Context())
 	want := "2 bound,3 bound,4 bound,2 confirm,3 confirm,4 confirm,4 confirm,2 safepoint,3 safepoint,4 safepoint"
 	if got := strings.Join(w.sent, ","); got != want {
@@ -56,9 +56,9 @@ func TestCycle(t *testing.T) {
 	}
 }
 
-// TestNothingCollectedBeforeConfirmation: the lock of a live transaction from below the
-// bound keeps every safepoint back, in the tablets too that have nothing to do with it,
-// until the limit; then it is rolled back by force.
+// TestNothingCollectedBeforeConfirmation: a live transaction's lock below the bound holds back
+// every safepoint, also of unrelated tablets, until the limit; then the transaction is rolled back
+// by force.
 func TestNothingCollectedBeforeConfirmation(t *testing.T) {
 	w := newWorld(t, "m")
 	c := newCycle(t, w)
@@ -81,8 +81,7 @@ func TestNothingCollectedBeforeConfirmation(t *testing.T) {
 	}
 }
 
-// TestHolds: history is kept for leases that are in force, neither for those that are
-// over nor for those that are too old.
+// TestHolds: leases in force retain history; expired leases and leases that are too old do not.
 func TestHolds(t *testing.T) {
 	w := newWorld(t, "m")
 	c := newCycle(t, w)
@@ -104,7 +103,7 @@ func TestHolds(t *testing.T) {
 	if s := c.status.snapshot(); !strings.Contains(s.BlockedBy, "reader holds history") {
 		t.Errorf("status %v, want it to name the holder", s)
 	}
-	w.now += 2 * 60_000 // the lease is over
+	w.now += 2 * 60_000 // the lease has expired
 	c.turn(t.Context())
 	if w.record.Safepoint <= oldest {
 		t.Errorf("the safepoint stays at %d for a lease that is over", w.record.Safepoint)
@@ -120,14 +119,14 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// TestLeaseWhileChoosing: a lease granted between the look at the leases and the choice
-// is not overlooked.
+// TestLeaseWhileChoosing: a lease granted between reading the leases and choosing the bound is
+// respected.
 func TestLeaseWhileChoosing(t *testing.T) {
 	w := newWorld(t)
 	c := newCycle(t, w)
 	w.tablets[0].garbage = 1
 	w.splitAt = func(op int) bool {
-		if op == 4 { // the record is about to be saved
+		if op == 4 { // just before the record is saved
 			w.leases.Leases = []*wire.Lease{
 				{Holder: "late", Oldest: w.behind(2 * history), Expires: w.ts(w.now + 60_000)},
 			}
@@ -144,9 +143,9 @@ func TestLeaseWhileChoosing(t *testing.T) {
 	}
 }
 
-// TestCrashAnywhere: the collector dies at any operation, before or after it took effect,
-// while tablets split and late prewrites arrive. The next one finishes the cycle, and
-// never is a safepoint raised over a lock or an unbound tablet.
+// TestCrashAnywhere: the collector crashes at any operation, before or after it took effect, while
+// tablets split and late prewrites arrive. The next one finishes the cycle, and no safepoint ever
+// passes a lock or a tablet without the bound.
 func TestCrashAnywhere(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		died := true
@@ -191,7 +190,7 @@ func crash(t *testing.T, failAt int, after bool, seed uint64) (died bool) {
 	return died
 }
 
-// TestSpawn: the actor turns by itself and ends with Stop.
+// TestSpawn: the actor takes turns without messages and ends with Stop.
 func TestSpawn(t *testing.T) {
 	leaktest.Check(t)
 	system := actorkit.NewSystem(slog.New(slog.DiscardHandler))

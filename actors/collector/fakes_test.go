@@ -17,13 +17,13 @@ import (
 
 var errCrash = errors.New("crash")
 
-// world is all that a collector talks to: tablets that refuse, confirm and collect as the
-// rules say, and the record. It can fail at its n-th operation, before or after carrying
-// it out, and split tablets on the way.
+// world fakes everything that a collector uses: the record, and tablets that refuse, confirm and
+// collect by the rules. It can fail at its n-th operation, before or after executing it, and split
+// tablets during a cycle.
 type world struct {
 	t       *testing.T
 	mu      sync.Mutex
-	now     int64 // oracle time in milliseconds; every timestamp moves it on
+	now     int64 // oracle time in milliseconds; every timestamp advances it
 	tablets []*fakeTablet
 	locks   []*fakeLock
 	record  *wire.Collection
@@ -31,18 +31,18 @@ type world struct {
 
 	ops, failAt int
 	after       bool
-	splitAt     func(op int) bool // before which operations a tablet splits
-	sent        []string          // what tablets were told, in order
+	splitAt     func(op int) bool // reports whether a tablet splits before the operation
+	sent        []string          // requests to tablets, in order
 }
 
 type fakeTablet struct {
 	d                *pb.TabletDescriptor
 	bound, safepoint uint64
 	garbage          uint64
-	hidden           bool // from the overview
+	hidden           bool // omitted from the overview
 }
 
-// fakeLock is a lock at a row, whose transaction can be resolved, or only by force.
+// fakeLock is a lock at a row whose transaction can be resolved, or only by force.
 type fakeLock struct {
 	row   string
 	start uint64
@@ -68,7 +68,7 @@ func newWorld(t *testing.T, boundaries ...string) *world {
 
 func (w *world) ts(millis int64) uint64 { return uint64(mvcc.TimestampAt(millis)) }
 
-// op counts an operation; fail tells it when to fail.
+// op counts an operation; fail decides whether it fails.
 func (w *world) op() (fail func() error, err error) {
 	w.ops++
 	if w.splitAt != nil && w.splitAt(w.ops) {
@@ -86,7 +86,7 @@ func (w *world) op() (fail func() error, err error) {
 	}, nil
 }
 
-// split cuts the last tablet in two; the right side inherits.
+// split cuts the last tablet in two; the right one inherits its state.
 func (w *world) split() {
 	last := w.tablets[len(w.tablets)-1]
 	left, right := proto.CloneOf(last.d), proto.CloneOf(last.d)
@@ -112,7 +112,7 @@ func (w *world) tabletAt(at wire.Position) *fakeTablet {
 // Send implements Client.
 func (w *world) Send(_ context.Context, at wire.Position,
 	req *pb.TabletRequest) (*pb.TabletResponse, *pb.TabletDescriptor, error) {
-	before := w.tabletAt(at).d // what the sender's map says
+	before := w.tabletAt(at).d // as in the sender's map
 	fail, err := w.op()
 	if err != nil {
 		return nil, nil, err
@@ -124,8 +124,8 @@ func (w *world) Send(_ context.Context, at wire.Position,
 		}
 		return &pb.TabletResponse{Result: &pb.TabletResponse_Status{Status: r}}, f.d, fail()
 	}
-	// A split that comes while the request waits in the tablet: it answers for its left
-	// side, to who asked the whole.
+	// A split while the request waits in the tablet: the tablet answers a request for the whole
+	// range for its left side.
 	out := w.collect(f, req.GetCollect())
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Collect{Collect: out}}, before, fail()
 }
@@ -146,7 +146,7 @@ func (w *world) collect(f *fakeTablet, op *pb.CollectRequest) *pb.CollectRespons
 	return &pb.CollectResponse{Bound: f.bound, Safepoint: f.safepoint}
 }
 
-// checkRaise is the property that all of this is for.
+// checkRaise checks the safety property: no safepoint passes a lock or an unbound tablet.
 func (w *world) checkRaise(to uint64) {
 	w.t.Helper()
 	for _, f := range w.tablets {
@@ -182,7 +182,8 @@ func (w *world) confirm(f *fakeTablet, target uint64) *pb.CollectResponse {
 	return out
 }
 
-// prewrite is a message that may come at any time; its tablet refuses it below the bound.
+// prewrite delivers a prewrite, which may arrive at any time; its tablet refuses it below the
+// bound.
 func (w *world) prewrite(row string, start uint64, alive bool) {
 	if start >= w.tabletAt(wire.Position{Table: mvcc.FirstUserTable, Row: row}).bound {
 		w.locks = append(w.locks, &fakeLock{row, start, alive})
@@ -210,7 +211,7 @@ func (w *world) ForceLock(_ context.Context, l mvcc.LockInfo) (bool, error) {
 }
 
 func (w *world) resolve(l mvcc.LockInfo, force bool) (bool, error) {
-	w.mu.Lock() // several are resolved at once
+	w.mu.Lock() // several locks are resolved concurrently
 	defer w.mu.Unlock()
 	fail, err := w.op()
 	if err != nil {

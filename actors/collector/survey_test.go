@@ -8,14 +8,14 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// Leaders implements Overview: without the tablets that the test has taken out.
+// Leaders implements Overview, omitting the tablets that the test has hidden.
 func (w *world) Leaders(context.Context) (out []*pb.StatusResponse, err error) {
-	out = append(out, &pb.StatusResponse{ // meta's, and a replica that does not lead
+	out = append(out, &pb.StatusResponse{ // meta's tablet, and a replica that does not lead
 		Leader: true, Tablet: &pb.TabletDescriptor{
 			TabletId: 1, EndTable: uint32(mvcc.FirstUserTable),
 		},
 	}, &pb.StatusResponse{Tablet: w.tablets[0].d})
-	for i := len(w.tablets) - 1; i >= 0; i-- { // in no order
+	for i := len(w.tablets) - 1; i >= 0; i-- { // in reverse order
 		if f := w.tablets[i]; !f.hidden {
 			out = append(out, &pb.StatusResponse{
 				Tablet: f.d, Leader: true, Bound: f.bound, Safepoint: f.safepoint,
@@ -26,8 +26,8 @@ func (w *world) Leaders(context.Context) (out []*pb.StatusResponse, err error) {
 	return out, nil
 }
 
-// TestSurvey: with an overview of all tablets none is asked while there is nothing to
-// collect; garbage is found in it, and where it has a gap, by asking.
+// TestSurvey: with an overview of all tablets none is sent a request while there is no garbage;
+// garbage is found in the overview, or by a request where the overview has a gap.
 func TestSurvey(t *testing.T) {
 	w := newWorld(t, "f", "p")
 	c := newCycle(t, w)

@@ -15,19 +15,19 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// world is a repository in memory with a table of events, the client that writes them, and a job's
-// work that a test does turn by turn, in virtual time.
+// world is a repository in memory with a table of events, the client that writes them, and an
+// expiry job that a test executes turn by turn in virtual time.
 type world struct {
 	t       *testing.T
 	cluster *txntest.Cluster
-	process *txntest.Process // of the job
+	process *txntest.Process // the job's
 	client  *txn.Client
 	job     *txn.Client
 	work    *work
 	stats   *Stats
 	table   *pb.Table
 	skew    time.Duration // of the clock of the job's node
-	scans   int           // requests of the job
+	scans   int           // requests sent by the job
 }
 
 func newWorld(t *testing.T, expiry *pb.TableExpiry) *world {
@@ -48,7 +48,7 @@ func newWorld(t *testing.T, expiry *pb.TableExpiry) *world {
 	return w
 }
 
-// inject has the job's requests counted, and before is called for each.
+// inject counts the job's requests and calls before for each.
 func (w *world) inject(before func(*pb.TabletRequest) txntest.Fault) {
 	w.process.Inject(func(req *pb.TabletRequest) txntest.Fault {
 		if req.GetScan() != nil {
@@ -61,7 +61,7 @@ func (w *world) inject(before func(*pb.TabletRequest) txntest.Fault) {
 	})
 }
 
-// lead makes the work of a node that has just begun to lead meta.
+// lead creates the job of a node that has just become leader of meta.
 func (w *world) lead() {
 	w.stats = new(Stats)
 	cfg, err := Config{
@@ -91,7 +91,7 @@ func (w *world) set(cells ...string) mvcc.Timestamp {
 	return ts
 }
 
-// run does the job for a while.
+// run runs the job for a duration.
 func (w *world) run(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		<-time.After(min(max(w.work.turn(w.t.Context()), time.Millisecond), time.Until(end)))
@@ -110,7 +110,7 @@ func (w *world) read(s *txn.Snapshot) (cells []string) {
 	return cells
 }
 
-// expect compares the cells that there are.
+// expect compares the existing cells.
 func (w *world) expect(want ...string) {
 	w.t.Helper()
 	s, err := w.client.Snapshot(w.t.Context())
@@ -129,15 +129,15 @@ func bubble(t *testing.T, expiry *pb.TableExpiry, test func(t *testing.T, w *wor
 
 func minutes(n uint64) uint64 { return n * 60_000 }
 
-// ages is an expiry after two minutes; of "long" after ten, of "kept" never.
+// ages is an expiry after 2 min; of "long" after 10 min, of "kept" never.
 func ages() *pb.TableExpiry {
 	return &pb.TableExpiry{AfterMs: minutes(2), Columns: []*pb.ColumnExpiry{
 		{Column: []byte("kept")}, {Column: []byte("long"), AfterMs: minutes(10)},
 	}}
 }
 
-// TestExpiresByColumn: each column by its own age, counted from the newest write, and not before.
-// A snapshot that has seen a cell goes on seeing it.
+// TestExpiresByColumn: each column expires by its own age, counted from the newest write, and not
+// earlier. An older snapshot still reads the cell.
 func TestExpiresByColumn(t *testing.T) {
 	bubble(t, ages(), func(t *testing.T, w *world) {
 		w.set("a.x", "b.x", "z.x", "z.long", "z.kept")
@@ -150,7 +150,7 @@ func TestExpiresByColumn(t *testing.T) {
 		defer func() { _ = before.Close() }()
 		w.run(59 * time.Second)
 		w.expect("a.x", "b.x", "z.kept", "z.long", "z.x")
-		w.run(20 * time.Second) // an interval of six seconds, and a pause
+		w.run(20 * time.Second) // an interval of 6 s, and a pause
 		w.expect("b.x", "z.kept", "z.long")
 		if got := len(w.read(before)); got != 5 {
 			t.Errorf("SNAPSHOT-CHANGED: %d of 5 cells are left in a snapshot", got)
@@ -180,7 +180,7 @@ func TestWhatIsNotDueCostsNothing(t *testing.T) {
 	})
 }
 
-// TestRewrittenInTimeStays: a cell that is written anew between the search and its deletion is not
+// TestRewrittenInTimeStays: a cell that is rewritten between the search and its deletion is not
 // deleted.
 func TestRewrittenInTimeStays(t *testing.T) {
 	bubble(t, &pb.TableExpiry{AfterMs: minutes(1)}, func(t *testing.T, w *world) {
@@ -202,8 +202,8 @@ func TestRewrittenInTimeStays(t *testing.T) {
 	})
 }
 
-// TestClocks: an oracle that is ahead, since a wrong clock led meta, expires nothing early, nor does
-// a clock of the node that is ahead of the oracle. Either may delay it.
+// TestClocks: neither an oracle that runs ahead, after a node with a wrong clock led meta, nor a
+// node's clock ahead of the oracle expires a cell early. Either may delay expiry.
 func TestClocks(t *testing.T) {
 	for _, test := range []struct {
 		name         string
@@ -225,8 +225,8 @@ func TestClocks(t *testing.T) {
 	}
 }
 
-// TestNextLeaderGoesOn: a job that dies in the middle, also within a commit, leaves a prefix without
-// the expired cells, and the next leader deletes the rest. Two jobs at once do no harm.
+// TestNextLeaderGoesOn: a job that crashes halfway, also during a commit, has deleted a prefix of
+// the expired cells, and the next leader deletes the rest. Two concurrent jobs are harmless.
 func TestNextLeaderGoesOn(t *testing.T) {
 	bubble(t, &pb.TableExpiry{AfterMs: minutes(1)}, func(t *testing.T, w *world) {
 		for part := range 3 {
@@ -262,8 +262,7 @@ func TestNextLeaderGoesOn(t *testing.T) {
 }
 
 // TestRestoredTable: nothing is deleted while a table is being restored. Its cells have old
-// timestamps, so they are searched for at once when it is done, also if the job has not seen that it
-// was restored.
+// timestamps, so the search begins at once afterwards, even if the job has not seen the restore.
 func TestRestoredTable(t *testing.T) {
 	bubble(t, &pb.TableExpiry{AfterMs: minutes(1000)}, func(t *testing.T, w *world) {
 		old := mvcc.TimestampAt(time.Now().Add(-2000 * time.Minute).UnixMilli())
@@ -290,8 +289,8 @@ func TestRestoredTable(t *testing.T) {
 	})
 }
 
-// TestLagGrows: while the deletions fail the lag of their rule grows, and the other table's do not
-// wait. A rule that is changed begins anew.
+// TestLagGrows: while deletions fail, the lag of their rule grows, and the other table is not
+// delayed. A changed rule starts over.
 func TestLagGrows(t *testing.T) {
 	bubble(t, &pb.TableExpiry{AfterMs: minutes(1)}, func(t *testing.T, w *world) {
 		w.set("a.x")

@@ -19,8 +19,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The actor library counts dead letters for a second after the first; that goroutine
-	// ends by itself.
+	// The actor library counts dead letters for a second after the first; that goroutine then ends.
 	leaktest.Main(m)
 }
 
@@ -71,7 +70,7 @@ func TestLockRules(t *testing.T) {
 	want(t, "free keys", try(t, l, 1, time.Second, "a", "b"), "[true true]")
 	want(t, "another owner", try(t, l, 2, time.Second, "a", "c"), "[false true]")
 	want(t, "own key again", try(t, l, 1, time.Second, "a"), "[true]")
-	l.Unlock(2, "a") // not its own: stays
+	l.Unlock(2, "a") // owner 2 does not hold it: it stays locked
 	want(t, "after a stranger's unlock", try(t, l, 2, time.Second, "a"), "[false]")
 	l.Unlock(1, "a")
 	want(t, "after the owner's unlock", try(t, l, 2, time.Second, "a"), "[true]")
@@ -154,7 +153,7 @@ func TestStoppedAnswers(t *testing.T) {
 	}
 }
 
-// TestOneOwnerAtATime has many owners fight for few keys: nobody is inside twice, and all
+// TestOneOwnerAtATime lets many owners compete for few keys: no key ever has two owners, and
 // requests share batches.
 func TestOneOwnerAtATime(t *testing.T) {
 	l := start(t, Config{})
@@ -176,7 +175,7 @@ func TestOneOwnerAtATime(t *testing.T) {
 				if inside[k].Add(1) != 1 {
 					t.Errorf("key %d has two owners", k)
 				}
-				runtime.Gosched() // also on one processor, others come while it is held
+				runtime.Gosched() // even on one processor, others request the key while it is held
 				inside[k].Add(-1)
 				l.Unlock(owner, fmt.Sprint(k))
 			}

@@ -15,16 +15,16 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// world is some tablets of table 16, and all that the merger asks of others.
+// world holds some tablets of table 16 and fakes everything that the merger uses.
 type world struct {
 	tablets  []*pb.StatusResponse
 	unused   bool
 	refuse   error
 	finished []uint64
-	turned   chan struct{} // nil: nobody waits for turns
+	turned   chan struct{} // nil: turns are not counted
 }
 
-// newWorld has tablets of so many bytes, at rows a, b, c...
+// newWorld creates tablets of the given sizes in bytes at rows a, b, c...
 func newWorld(sizes ...uint64) *world {
 	w := &world{}
 	for i, size := range sizes {
@@ -84,9 +84,8 @@ func newMerger(t *testing.T, w *world) *work {
 	return newWork(cfg)
 }
 
-// TestSmallTabletsAreMergedAfterAWhile: two tablets that have been small together for After,
-// without a break, are merged, one pair a turn, and never to more than a quarter of what a
-// tablet is split at.
+// TestSmallTabletsAreMergedAfterAWhile: two tablets that have both been small for After without
+// interruption are merged, one pair per turn, and never into more than a quarter of the split size.
 func TestSmallTabletsAreMergedAfterAWhile(t *testing.T) {
 	w := newWorld(40, 40, 40, 90)
 	m, now := newMerger(t, w), time.Unix(1000, 0)
@@ -99,21 +98,21 @@ func TestSmallTabletsAreMergedAfterAWhile(t *testing.T) {
 	}
 	turn(0, 4)
 	turn(DefaultAfter-time.Second, 4)
-	w.tablets[0].Load = 200 // a busy moment
+	w.tablets[0].Load = 200 // a burst of load
 	w.tablets[1].Load = 200
 	turn(time.Second, 4)
 	w.tablets[0].Load, w.tablets[1].Load = 0, 0
 	turn(time.Second, 4)
 	turn(DefaultAfter-time.Second, 4)
 	turn(time.Second, 3)
-	turn(2*DefaultAfter, 3) // 80 and 40 are too much
+	turn(2*DefaultAfter, 3) // 80 and 40 together are too large
 	turn(2*DefaultAfter, 3)
 	if got := m.merged.Load(); got != 1 {
 		t.Errorf("%d merged", got)
 	}
 }
 
-// TestUnusedTabletsAreMergedAtOnce: those of dropped tables go in one turn.
+// TestUnusedTabletsAreMergedAtOnce: the tablets of dropped tables are merged in one turn.
 func TestUnusedTabletsAreMergedAtOnce(t *testing.T) {
 	w := newWorld(slices.Repeat([]uint64{1}, 21)...)
 	w.unused = true
@@ -123,7 +122,7 @@ func TestUnusedTabletsAreMergedAtOnce(t *testing.T) {
 	}
 }
 
-// TestFailuresWait: a pair that cannot be merged now is tried again after a while.
+// TestFailuresWait: a pair that fails to merge is retried after a delay.
 func TestFailuresWait(t *testing.T) {
 	w := newWorld(1, 1)
 	w.unused, w.refuse = true, errors.New("apart")
@@ -138,8 +137,8 @@ func TestFailuresWait(t *testing.T) {
 	}
 }
 
-// TestHalfDoneIsFinished: what is half done in two turns running is finished, and nothing is
-// begun meanwhile.
+// TestHalfDoneIsFinished: a merge found half done in two consecutive turns is finished, and no
+// other begins before.
 func TestHalfDoneIsFinished(t *testing.T) {
 	w := newWorld(1, 1, 1)
 	w.unused = true
@@ -153,7 +152,7 @@ func TestHalfDoneIsFinished(t *testing.T) {
 	}
 }
 
-// TestSpawn: the actor turns by itself and ends with Stop.
+// TestSpawn: the actor takes turns without messages and ends with Stop.
 func TestSpawn(t *testing.T) {
 	leaktest.Check(t)
 	system := actorkit.NewSystem(slog.New(slog.DiscardHandler))

@@ -9,9 +9,8 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// BenchmarkRuns is the cost of one change and one run of a strong observer that writes
-// one cell, all in memory: what hinter, lockd, dispatcher and invocation add to two small
-// transactions.
+// BenchmarkRuns measures one change and one run of a strong observer that writes one cell, all in
+// memory: the cost of hinter, lockd, dispatcher and invocation on top of two small transactions.
 func BenchmarkRuns(b *testing.B) {
 	work := workload.Counting{Rows: b.N}
 	n := notifytest.Start(b, notifytest.NodeConfig{

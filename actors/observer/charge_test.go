@@ -18,15 +18,14 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// mortal is a process that dies when its observer meets the row "killer": from then on
-// nothing that it sends arrives. The row "beside" is in the middle of its run when the
-// first one dies.
+// mortal is a process that dies when its observer receives the row "killer": its later requests are
+// dropped. The row "beside" is halfway through its run when the first process dies.
 type mortal struct {
 	node *notifytest.Node
 	dead atomic.Bool
 	died chan struct{}
 	once sync.Once
-	runs *atomic.Int32 // of the killer, in all processes
+	runs *atomic.Int32 // runs of the killer row in all processes
 }
 
 func (m *mortal) run(first bool) percolator.ObserverFunc {
@@ -44,13 +43,13 @@ func (m *mortal) run(first bool) percolator.ObserverFunc {
 	}
 }
 
-// register registers the observer, of up to so many rows at once.
+// register registers the observer with batches of at most n rows.
 func (m *mortal) register(r *percolator.Registry, first bool, batch int) {
 	if batch == 0 {
 		r.Strong("reader", raw, m.run(first), percolator.MaxAttempts(3))
 		return
 	}
-	one := m.run(false) // the batch that ends the process is what is beside
+	one := m.run(false) // the batch that kills the process is the one running beside
 	r.StrongBatch("reader", raw, func(ctx context.Context, tx *percolator.Tx,
 		changes []percolator.Notification) error {
 		for _, n := range changes {
@@ -79,7 +78,7 @@ func live(t *testing.T, cluster *notifytest.Cluster, id uint64, runs *atomic.Int
 	return m
 }
 
-// end stops the process without waiting for what it does.
+// end stops the process without waiting for its runs.
 func (m *mortal) end(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -90,8 +89,8 @@ func (m *mortal) end(t *testing.T) {
 	if err := m.node.Dispatcher.Stop(ctx); err != nil && !errors.Is(err, observer.ErrStillRunning) {
 		t.Error(err)
 	}
-	// What a dead process had begun ends before the test does: its commits would be tried
-	// for seconds.
+	// The runs of a dead process end before the test does; otherwise their commits are retried for
+	// seconds.
 	t.Cleanup(func() {
 		m.dead.Store(false)
 		if err := m.node.Dispatcher.Stop(bounded(t, 20*time.Second)); err != nil {
@@ -100,13 +99,11 @@ func (m *mortal) end(t *testing.T) {
 	})
 }
 
-// TestRowThatKillsIsParked: a row that ends every process that runs it has ended
-// MaxAttempts of them when it is parked, and the rows beside it, also one that was
-// running when a process ended, are run for.
+// TestRowThatKillsIsParked: a row that kills every process that runs it is parked after MaxAttempts
+// deaths. The other rows run, including one that was running when a process died.
 func TestRowThatKillsIsParked(t *testing.T) { testRowThatKills(t, 0) }
 
-// TestBatchThatKills: likewise if the row is one of a batch, whose other rows are not
-// parked with it.
+// TestBatchThatKills: the same for a row of a batch; the batch's other rows are not parked.
 func TestBatchThatKills(t *testing.T) { testRowThatKills(t, 30) }
 
 func testRowThatKills(t *testing.T, batch int) {
@@ -153,9 +150,8 @@ func testRowThatKills(t *testing.T, batch int) {
 	}
 }
 
-// TestChargedRunsCountOnce: a run whose attempt was written before it began is counted
-// once when it fails, and not at all when it succeeds; a change that is newer than any
-// death costs nothing.
+// TestChargedRunsCountOnce: a run whose attempt was recorded before it began counts once if it
+// fails and not at all if it succeeds; a change newer than any death is not charged.
 func TestChargedRunsCountOnce(t *testing.T) {
 	cluster := notifytest.NewCluster()
 	var until atomic.Uint64
@@ -201,9 +197,9 @@ func TestChargedRunsCountOnce(t *testing.T) {
 	}
 }
 
-// TestInterruptedBatchCountsNothing: a batch that ends with its process in an orderly way takes
-// back the attempts that were recorded before it, of all rows at once, also if an earlier run
-// recorded them and the rows are known from hints alone.
+// TestInterruptedBatchCountsNothing: a batch interrupted by an orderly shutdown withdraws the
+// attempts recorded before it, of all rows in one request, also if an earlier run recorded them and
+// the rows are known from hints only.
 func TestInterruptedBatchCountsNothing(t *testing.T) {
 	const rows = 8
 	cluster := notifytest.NewCluster()
@@ -217,7 +213,7 @@ func TestInterruptedBatchCountsNothing(t *testing.T) {
 			}
 			return txntest.Fault{Before: func(context.Context) {
 				takingBack.Done()
-				takingBack.Wait() // none is done before all are sent
+				takingBack.Wait() // none finishes before all are sent
 			}}
 		},
 		Observer: func(c *observer.Config) {

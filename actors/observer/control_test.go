@@ -20,7 +20,7 @@ import (
 	"github.com/percolator-go/percolator/internal/notifytest"
 )
 
-// order tells the node's dispatcher what the catalogue says of "reader".
+// order delivers the catalogue's state of "reader" to the node's dispatcher.
 func order(t *testing.T, n *notifytest.Node, info *pb.ObserverInfo) {
 	t.Helper()
 	info.Name = "reader"
@@ -30,7 +30,7 @@ func order(t *testing.T, n *notifytest.Node, info *pb.ObserverInfo) {
 	}
 }
 
-// gate is an observer whose runs wait to be let through, and that knows how many there are at once.
+// gate is an observer whose runs block until they are released, and that counts concurrent runs.
 type gate struct {
 	pass          chan struct{}
 	running, most atomic.Int64
@@ -52,9 +52,8 @@ func (g *gate) run(ctx context.Context, _ *percolator.Tx, _ percolator.Notificat
 	}
 }
 
-// TestPauseAndResume: a paused observer starts nothing, its runs end by themselves, and
-// nothing is kept for it meanwhile: no queue, no advisory lock, no walk. When it is
-// resumed nothing has been forgotten.
+// TestPauseAndResume: a paused observer starts no run, its runs finish, and it holds no queue, no
+// advisory lock and no walk. After it is resumed every change runs.
 func TestPauseAndResume(t *testing.T) {
 	g := &gate{pass: make(chan struct{})}
 	cluster := notifytest.NewCluster()
@@ -93,7 +92,7 @@ func TestPauseAndResume(t *testing.T) {
 	if err != nil || answers[0] != notify.Paused {
 		t.Errorf("a cell of a paused observer: %v, %v", answers, err)
 	}
-	for i := range rows { // changes meanwhile
+	for i := range rows { // changes during the pause
 		set(t, n, fmt.Sprint(i), raw)
 		set(t, n, fmt.Sprint(i), other)
 	}
@@ -123,8 +122,8 @@ func TestPauseAndResume(t *testing.T) {
 	}
 }
 
-// TestPauseForgetsBackoff: cells that wait for the end of a backoff are let go with the
-// others; their count is in the notification.
+// TestPauseForgetsBackoff: pausing also releases cells that wait for their backoff; their attempts
+// are in the notification.
 func TestPauseForgetsBackoff(t *testing.T) {
 	var healed atomic.Bool
 	cluster := notifytest.NewCluster()
@@ -164,8 +163,8 @@ func TestPauseForgetsBackoff(t *testing.T) {
 	}
 }
 
-// TestLimitAtOnce: a limit is in force when Control returns, in both directions, and 0 is
-// the registered one.
+// TestLimitAtOnce: a limit, lower or higher, is in force when Control returns; 0 restores the
+// registered one.
 func TestLimitAtOnce(t *testing.T) {
 	g := &gate{pass: make(chan struct{})}
 	n, cluster := one(t, g.run, percolator.Concurrency(3))
@@ -185,7 +184,7 @@ func TestLimitAtOnce(t *testing.T) {
 	order(t, n, &pb.ObserverInfo{Limit: 12})
 	at(12)
 	order(t, n, &pb.ObserverInfo{Limit: 1})
-	for range 12 { // what went on ends by itself
+	for range 12 { // running invocations finish
 		g.pass <- struct{}{}
 	}
 	at(1)
@@ -204,8 +203,8 @@ func TestLimitAtOnce(t *testing.T) {
 	})
 }
 
-// TestEnough: how many cells there is use for follows from the batches, the limit that is in
-// force, and whether there is anything to choose from.
+// TestEnough: the number of cells that the dispatcher can use follows from the batch size, the
+// limit in force, and whether there is a choice.
 func TestEnough(t *testing.T) {
 	low := func(percolator.Notification) int { return 0 }
 	for _, c := range []struct {
@@ -253,9 +252,9 @@ func TestEnough(t *testing.T) {
 	}
 }
 
-// TestAttemptsSurviveTheProcess: failed runs are counted in the notification. A process
-// that ends in the middle does not make the next one count anew, else a bad row would be
-// run for ever by a node that is restarted often.
+// TestAttemptsSurviveTheProcess: failed runs are counted in the notification. A process that ends
+// halfway does not reset the count; otherwise a bad row would run forever on a node that is
+// restarted often.
 func TestAttemptsSurviveTheProcess(t *testing.T) {
 	const most = 2
 	cluster, attempts := notifytest.NewCluster(), make(chan int, 2*most)
@@ -299,9 +298,8 @@ func TestAttemptsSurviveTheProcess(t *testing.T) {
 	}
 }
 
-// TestOthersKeepASlot: observers whose functions never return use up their own limits and
-// what is replaced of the pool. That shows in their figures, and every other observer
-// still runs.
+// TestOthersKeepASlot: observers whose functions never return use up their own limits and the
+// replaceable slots of the pool. Their statistics show it, and every other observer still runs.
 func TestOthersKeepASlot(t *testing.T) {
 	release := make(chan struct{})
 	cluster := notifytest.NewCluster()
@@ -355,8 +353,8 @@ func TestOthersKeepASlot(t *testing.T) {
 	}
 }
 
-// TestStuckObserverDoesNotStopScans: with hints off, an observer that fills its window
-// with every scanner does not keep them from finding the cells of another.
+// TestStuckObserverDoesNotStopScans: with hints off, an observer that fills its window in every
+// scanner does not prevent scans from finding another observer's cells.
 func TestStuckObserverDoesNotStopScans(t *testing.T) {
 	g := &gate{pass: make(chan struct{})}
 	cluster := notifytest.NewCluster()

@@ -25,9 +25,9 @@ func bounded(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// TestExactCounting: with one change per row, a strong observer's counter equals the
-// number of rows, whatever finds the dirty cells and however often (§2.4: at most one
-// transaction commits per change, and none is forgotten).
+// TestExactCounting: with one change per row, a strong observer's counter equals the number of
+// rows, whatever finds the dirty cells and however often (§2.4: exactly one transaction commits per
+// change).
 func TestExactCounting(t *testing.T) {
 	for name, hints := range map[string]scanner.Hints{"on": scanner.HintsOn,
 		"off": scanner.HintsOff, "twice": scanner.HintsTwice} {
@@ -42,7 +42,7 @@ func TestExactCounting(t *testing.T) {
 							Register: func(r *percolator.Registry) { work.Register(r) },
 							Scanner: func(c *scanner.Config) {
 								c.Young = -1
-							}, // scans and hints meet on every row
+							}, // scans and hints find the same rows
 						})
 						count(t, n, work)
 					})
@@ -68,9 +68,8 @@ func count(t *testing.T, n *notifytest.Node, work workload.Counting) {
 	}
 }
 
-// TestExactCountingOverFaults: requests that do not arrive, replies that are lost and
-// operations that are done twice change nothing about the count. Outcomes that stay
-// unknown are settled by the next run's look at the acknowledgment.
+// TestExactCountingOverFaults: lost requests, lost replies and repeated operations do not change
+// the count. The next run settles unknown outcomes by the acknowledgment.
 func TestExactCountingOverFaults(t *testing.T) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -116,9 +115,9 @@ func TestExactCountingOverFaults(t *testing.T) {
 	}
 }
 
-// TestTwoWorkersOneChange holds two workers inside runs for the same change, so that both
-// have found it dirty: one commits, the other conflicts on the acknowledgment, runs again
-// and finds it clean. An acknowledgment outside the transaction counts twice here.
+// TestTwoWorkersOneChange holds two workers inside runs for the same change, so that both have
+// found it dirty: one commits, the other conflicts on the acknowledgment, runs again and finds it
+// clean. An acknowledgment written outside the transaction would count twice.
 func TestTwoWorkersOneChange(t *testing.T) {
 	cluster := notifytest.NewCluster()
 	both := newBarrier(2)
@@ -146,7 +145,7 @@ func TestTwoWorkersOneChange(t *testing.T) {
 	if got := one.Stats("counting").Commits + two.Stats("counting").Commits; got != uint64(work.Rows) {
 		t.Fatalf("%d commits of %d changes", got, work.Rows)
 	}
-	// The runs that conflict may end after what they were for is counted.
+	// Conflicting runs may end after their change is counted.
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for one.Stats("counting").Conflicts+two.Stats("counting").Conflicts == 0 {
@@ -158,7 +157,7 @@ func TestTwoWorkersOneChange(t *testing.T) {
 	}
 }
 
-// barrier lets the first n visitors of a key in together; later ones pass.
+// barrier admits the first n visitors of a key together; later ones pass.
 type barrier struct {
 	n    int
 	mu   sync.Mutex
@@ -172,7 +171,7 @@ type meeting struct {
 
 func newBarrier(n int) *barrier { return &barrier{n: n, keys: map[string]*meeting{}} }
 
-// meet waits for the others, but not for ever: a worker may have found the change done already.
+// meet waits for the others, with a timeout: a worker may have found the change clean.
 func (b *barrier) meet(ctx context.Context, key string) error {
 	b.mu.Lock()
 	m := b.keys[key]

@@ -16,7 +16,7 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// runs are when an observer ran for which row, since the first look at the clock.
+// runs records which row ran when, since the first reading of the clock.
 type runs struct {
 	mu    sync.Mutex
 	began time.Time
@@ -39,10 +39,10 @@ func (r *runs) want(t *testing.T, want ...string) {
 	}
 }
 
-// debounced starts a dispatcher in a bubble, with timestamps by its clock.
+// debounced starts a dispatcher in a synctest bubble, with timestamps by its clock.
 func debounced(t *testing.T, d time.Duration, tune func(*Config)) (*Dispatcher, *fakeClient, *runs) {
 	t.Helper()
-	// The actor library's counter of dead letters has to end in the bubble.
+	// The actor library's counter of dead letters must end in the bubble.
 	t.Cleanup(func() { after(2 * time.Second) })
 	r := &runs{began: time.Now()}
 	disp, client := probe(t, r.observe, func(c *Config) {
@@ -57,14 +57,14 @@ func debounced(t *testing.T, d time.Duration, tune func(*Config)) (*Dispatcher, 
 	return disp, client, r
 }
 
-// after lets virtual time pass.
+// after advances virtual time.
 func after(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
 
-// TestDebounce: a run starts when its cell has not changed for the debounce, and
-// takes in all changes before. Changes that come later begin anew.
+// TestDebounce: a run starts when its cell has not changed for the debounce, and covers all earlier
+// changes. Later changes start a new debounce.
 func TestDebounce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, client, runs := debounced(t, time.Second, nil)
@@ -95,7 +95,7 @@ func TestDebounce(t *testing.T) {
 	})
 }
 
-// TestDebounceEnds: a cell that never rests runs when it has waited for ten times as long.
+// TestDebounceEnds: a cell that changes without pause runs after ten times the debounce.
 func TestDebounceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, client, runs := debounced(t, time.Second, nil)
@@ -108,8 +108,8 @@ func TestDebounceEnds(t *testing.T) {
 	})
 }
 
-// TestDebounceUnheard: a change of which no hint came puts the run off as well, because the
-// run looks at the timestamps once more.
+// TestDebounceUnheard: a change without a hint also delays the run, because the run reads the
+// timestamps again.
 func TestDebounceUnheard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, client, runs := debounced(t, time.Second, nil)
@@ -149,8 +149,8 @@ func TestDebounceUnheardInBatch(t *testing.T) {
 	})
 }
 
-// TestDebounceFound: what a scanner finds waits for the rest of its time alone, by its
-// timestamp, and not at all after the debounce: so nothing waits twice after a restart.
+// TestDebounceFound: a cell found by a scanner waits only for the remainder of its debounce, by its
+// timestamp, so nothing waits twice after a restart.
 func TestDebounceFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, client, runs := debounced(t, time.Second, nil)
@@ -165,8 +165,8 @@ func TestDebounceFound(t *testing.T) {
 	})
 }
 
-// TestDebounceTakesNoRoom: cells that wait for their debounce take no slot, of the finder
-// neither, and no place in the queue; and there are not endlessly many of them.
+// TestDebounceTakesNoRoom: cells that wait for their debounce hold neither a slot, nor the finder's
+// slot, nor a place in the queue; their number is bounded.
 func TestDebounceTakesNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, client, runs := debounced(t, time.Minute, func(c *Config) { c.Queue = 3 })
@@ -211,7 +211,7 @@ func TestDebounceTakesNoRoom(t *testing.T) {
 	})
 }
 
-// TestDebounceIsLetGo: pausing an observer, and the end of the dispatcher, let go what waits.
+// TestDebounceIsLetGo: pausing an observer and stopping the dispatcher release the waiting cells.
 func TestDebounceIsLetGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, client, runs := debounced(t, time.Minute, nil)
@@ -241,9 +241,9 @@ func pause(t *testing.T, d *Dispatcher, paused bool) {
 	}
 }
 
-// TestPriority: the rows with the greatest number run first, each of the same number in
-// order, and every eighth run is for the row that has waited for the longest. A function
-// that panics says 0.
+// TestPriority: rows with the highest priority run first, rows of equal priority in order, and
+// every eighth run takes the row that has waited longest. A function that panics counts as priority
+// 0.
 func TestPriority(t *testing.T) {
 	var asked atomic.Int32
 	priorities := map[string]int{"low": -1, "high": 2, "higher": 3}
@@ -274,11 +274,11 @@ func TestPriority(t *testing.T) {
 			t.Fatalf("%s: %v", cell, got)
 		}
 		if i == 0 {
-			<-begun // the others wait behind it
+			<-begun // the others queue behind it
 		}
 	}
 	offer(t, d, "bhigh", client.change(cellOf("bhigh")), nil)
-	offer(t, d, "bhigh", nil, nil) // is queued already
+	offer(t, d, "bhigh", nil, nil) // already queued
 	close(release)
 	until(t, "all ran", func() bool {
 		select {
@@ -296,7 +296,7 @@ func TestPriority(t *testing.T) {
 	}
 }
 
-// TestRankKnows: what Priority is told of a notification.
+// TestRankKnows: the fields of the notification passed to Priority.
 func TestRankKnows(t *testing.T) {
 	var got []percolator.Notification
 	l := &registeredObserver{spec: spec{

@@ -17,15 +17,14 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// fakeClient is a transaction layer in which every cell is always dirty at its notify
-// entry's timestamp.
+// fakeClient is a transaction layer in which every cell is dirty at its notify entry's timestamp.
 type fakeClient struct {
 	mu      sync.Mutex
 	now     mvcc.Timestamp
 	entries map[mvcc.Cell]mvcc.Notify
-	timed   bool // timestamps follow the clock
+	timed   bool // whether timestamps follow the clock
 	rest    chan struct{}
-	failed  []mvcc.FailNotifyRequest // all that FailNotify was called with
+	failed  []mvcc.FailNotifyRequest // all requests to FailNotify
 }
 
 // tick returns the next timestamp.
@@ -68,7 +67,7 @@ func (f *fakeClient) ClearNotifies(ctx context.Context, cells []mvcc.Cell,
 	return nil
 }
 
-// TabletOf has a tablet for each first letter of rows.
+// TabletOf returns a tablet for each first letter of rows.
 func (f *fakeClient) TabletOf(c mvcc.Cell) uint64 { return uint64(c.Row[0]) }
 
 func (f *fakeClient) FailNotify(_ context.Context, r mvcc.FailNotifyRequest) error {
@@ -108,7 +107,7 @@ func (t *fakeTxn) SetOrigin(mvcc.Timestamp)                      {}
 func (t *fakeTxn) Rest() <-chan struct{}                         { return t.client.rest }
 func (t *fakeTxn) Left() mvcc.Timestamp                          { return 0 }
 
-// Commit clears the notifications that are acknowledged.
+// Commit clears the acknowledged notifications.
 func (t *fakeTxn) Commit(ctx context.Context) (mvcc.Timestamp, error) {
 	return t.start, t.client.ClearNotifies(ctx, t.acked, mvcc.ClearNotifyRequest{UpTo: t.start})
 }
@@ -174,8 +173,8 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestBackoffHolds: while a failed change waits, neither a hint nor the same entry makes
-// it run; a newer change does.
+// TestBackoffHolds: while a failed change backs off, neither a hint nor the same entry starts a
+// run; a newer change does.
 func TestBackoffHolds(t *testing.T) {
 	var healed atomic.Bool
 	var attempts []int
@@ -214,8 +213,8 @@ func TestBackoffHolds(t *testing.T) {
 	}
 }
 
-// TestQueueIsBounded: beyond Queue cells of an observer the answer is Full; Done is
-// called once for each accepted cell, whether it ran or was let go by Stop.
+// TestQueueIsBounded: beyond Queue cells of an observer the answer is Full; Done is called once for
+// each admitted cell, whether it ran or Stop released it.
 func TestQueueIsBounded(t *testing.T) {
 	release := make(chan struct{})
 	d, client := probe(t, func(context.Context, *percolator.Tx, percolator.Notification) error {
@@ -258,7 +257,7 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
-// TestWaitingIsBounded: failed cells beyond the bound are let go, not kept.
+// TestWaitingIsBounded: failed cells beyond the bound are released, not kept.
 func TestWaitingIsBounded(t *testing.T) {
 	d, client := probe(t, func(context.Context, *percolator.Tx, percolator.Notification) error {
 		return errors.New("always")
@@ -303,8 +302,8 @@ func TestInvalidConfig(t *testing.T) {
 	}
 }
 
-// TestSlotIsFreeOnceDecided: while what a committed run has left to the background is under
-// way, another run begins, and its own cell is not run for again.
+// TestSlotIsFreeOnceDecided: while a committed run's background work continues, another run begins,
+// and the run's own cell does not run again.
 func TestSlotIsFreeOnceDecided(t *testing.T) {
 	ran := make(chan string, 3)
 	d, client := probe(t, func(_ context.Context, _ *percolator.Tx,
@@ -347,7 +346,7 @@ func TestSlotIsFreeOnceDecided(t *testing.T) {
 }
 
 // TestSuspectsRunAlone: rows during whose last run a process died run one at a time, also while
-// others wait for the free slots. Catches BROKEN=suspects_together.
+// others wait for free slots. Catches BROKEN=suspects_together.
 func TestSuspectsRunAlone(t *testing.T) {
 	gate, suspects := make(chan struct{}), atomic.Int32{}
 	d, client := probe(t, func(_ context.Context, _ *percolator.Tx,
@@ -371,13 +370,13 @@ func TestSuspectsRunAlone(t *testing.T) {
 	if s := d.Stats()[0]; s.Running != 3 || s.Queued != 1 {
 		t.Errorf("SUSPECTS-TOGETHER: %d rows run, %d wait", s.Running, s.Queued)
 	}
-	suspects.Store(-1) // they run one after the other now
+	suspects.Store(-1) // they run one at a time from here
 	close(gate)
 	until(t, "all have run", func() bool { return d.Stats()[0].Commits == 4 })
 }
 
-// TestRunOfDroppedTable: a run that fails after its observer was linked to another table is not
-// repeated: nothing is left of what it was for.
+// TestRunOfDroppedTable: a run that fails after its observer was registered for another table is
+// not repeated: its change no longer exists.
 func TestRunOfDroppedTable(t *testing.T) {
 	began, gate := make(chan struct{}, 9), make(chan struct{})
 	d, client := probe(t, func(context.Context, *percolator.Tx, percolator.Notification) error {

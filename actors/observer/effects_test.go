@@ -17,7 +17,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// slowLink delays some operations, does some twice, and loses replies.
+// slowLink delays some operations, repeats some, and loses replies.
 func slowLink(*pb.TabletRequest) txntest.Fault {
 	var f txntest.Fault
 	switch rand.IntN(20) {
@@ -33,9 +33,9 @@ func slowLink(*pb.TabletRequest) txntest.Fault {
 	return f
 }
 
-// TestWaitForWaitsForTheLastEffect: when WaitFor returns, everything is there that the commit
-// has set off through five observers, strong and weak, over several tablets and a link that
-// delays, doubles and loses, while others keep the same observers busy without a pause.
+// TestWaitForWaitsForTheLastEffect: when WaitFor returns, all effects of the commit through five
+// observers are visible, strong and weak, over several tablets and a link that delays, repeats and
+// loses messages, while other clients keep the same observers busy.
 func TestWaitForWaitsForTheLastEffect(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -51,7 +51,7 @@ func TestWaitForWaitsForTheLastEffect(t *testing.T) {
 	}
 	busy, stop := context.WithCancel(ctx)
 	var others, waiters sync.WaitGroup
-	for i := range 2 { // each goes on until the last waiter is done
+	for i := range 2 { // each writes until the last waiter is done
 		others.Go(func() {
 			for j := 0; busy.Err() == nil; j++ {
 				_, _, _ = notifytest.Begin(busy, n.DB, fmt.Sprintf("n%d.%d", i, j%8))
@@ -61,7 +61,7 @@ func TestWaitForWaitsForTheLastEffect(t *testing.T) {
 	for i := range 3 {
 		waiters.Go(func() {
 			for j := range 6 {
-				row := fmt.Sprintf("w%d", (i+j)%4) // some rows are others' as well
+				row := fmt.Sprintf("w%d", (i+j)%4) // some rows are shared with the other writers
 				if err := waitAndLook(ctx, n.DB, row); err != nil {
 					t.Errorf("waiter %d, commit %d: %v", i, j, err)
 					return
@@ -74,7 +74,7 @@ func TestWaitForWaitsForTheLastEffect(t *testing.T) {
 	others.Wait()
 }
 
-// waitAndLook begins a cascade and waits for its effects.
+// waitAndLook starts a cascade, waits for its effects and checks them.
 func waitAndLook(ctx context.Context, db *percolator.DB, row string) error {
 	to, at, err := notifytest.Begin(ctx, db, row)
 	if err != nil {
@@ -87,26 +87,26 @@ func waitAndLook(ctx context.Context, db *percolator.DB, row string) error {
 	return notifytest.Arrived(ctx, db, row, to)
 }
 
-// TestWaitForFollowsWork: work that moves behind the walk's back, from a tablet that is yet to
-// be asked to one that has answered, is waited for, whether the run has written it or a
-// transaction that the function has made by itself.
+// TestWaitForFollowsWork: WaitFor also waits for work that moves from a tablet not yet queried to
+// one that has already answered, whether the run wrote it or a separate transaction of the
+// function.
 func TestWaitForFollowsWork(t *testing.T) {
 	for _, own := range []bool{false, true} {
 		t.Run(fmt.Sprintf("own transaction %v", own), func(t *testing.T) { followWork(t, own) })
 	}
 }
 
-// movingWork is work that moves from the table front to the table behind while somebody waits
-// for it, once the tablet of behind has answered.
+// movingWork is work that moves from the table front to the table behind during a WaitFor, after
+// the tablet of behind has answered.
 type movingWork struct {
-	own     bool // the function writes in a transaction that it makes by itself
+	own     bool // the function writes in a separate transaction
 	cluster *notifytest.Cluster
 
 	behind, ahead percolator.Column
 	back, front   mvcc.TableID
 
 	stayed, moving, moved, last event
-	asked                       atomic.Int64 // times, since the work has moved
+	asked                       atomic.Int64 // queries since the work moved
 	done                        atomic.Bool
 }
 
@@ -126,9 +126,9 @@ func newMovingWork(own bool) *movingWork {
 	w.front = w.cluster.AddTable(w.ahead.Table)
 	for _, e := range []*event{
 		&w.stayed, // the tablet behind has answered
-		&w.moving, // and the one ahead is asked: the run there may go on
-		&w.moved,  // what it has written is being run
-		&w.last,   // and may end
+		&w.moving, // the tablet ahead is queried: its run may continue
+		&w.moved,  // the row that it wrote is running
+		&w.last,   // that run may end
 	} {
 		e.c = make(chan struct{})
 	}
@@ -137,7 +137,7 @@ func newMovingWork(own bool) *movingWork {
 
 func (e *event) happen() { e.once.Do(func() { close(e.c) }) }
 
-// register has the run ahead write what is run behind.
+// register makes the run ahead write a row that runs behind.
 func (w *movingWork) register(r *percolator.Registry) {
 	r.Strong("ahead", w.ahead, func(ctx context.Context, tx *percolator.Tx,
 		n percolator.Notification) error {
@@ -161,14 +161,14 @@ func (w *movingWork) register(r *percolator.Registry) {
 	})
 }
 
-// faults orders what the walk hears: behind answers before the work moves, ahead after.
+// faults orders the answers to the walk: behind answers before the work moves, ahead after.
 func (w *movingWork) faults(req *pb.TabletRequest) txntest.Fault {
 	if req.GetPending().GetEffects() == nil {
 		return txntest.Fault{}
 	}
 	select {
 	case <-w.moved.c:
-		if w.asked.Add(1) == 20 { // all that has waited has looked by now
+		if w.asked.Add(1) == 20 { // every waiter has queried by now
 			w.last.happen()
 		}
 	default:
@@ -209,8 +209,8 @@ func followWork(t *testing.T, own bool) {
 	w.last.happen()
 }
 
-// TestWaitForBatch: what a batch writes goes back to the oldest of the commits that it is for,
-// whatever the order of their rows. Catches BROKEN=origin_of_batch.
+// TestWaitForBatch: the writes of a batch go back to the oldest of its commits, whatever the order
+// of their rows. Catches BROKEN=origin_of_batch.
 func TestWaitForBatch(t *testing.T) {
 	began, opened := make(chan struct{}, 1), make(chan struct{})
 	last := event{c: make(chan struct{})}

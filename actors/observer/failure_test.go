@@ -16,7 +16,7 @@ import (
 	"github.com/percolator-go/percolator/internal/notifytest"
 )
 
-// The one observed column of most tests, and another one.
+// The observed column of most tests, and a second one.
 const table = "docs"
 
 var (
@@ -26,7 +26,7 @@ var (
 	poke  = percolator.Column{Table: table, Name: "poke"}
 )
 
-// quick makes backoff and grace short.
+// quick shortens backoff and grace.
 func quick(c *observer.Config) {
 	c.FailureBase, c.FailureMax, c.Grace = time.Millisecond, 8*time.Millisecond, 20*time.Millisecond
 	c.RetryMax = 10 * time.Millisecond
@@ -63,7 +63,7 @@ func parkedWith(cluster *notifytest.Cluster, cell mvcc.Cell, text string,
 	}
 }
 
-// TestFailingObserverParks: after MaxAttempts the notification stays, with the error; a
+// TestFailingObserverParks: after MaxAttempts the notification stays, parked with the error; a
 // newer write runs again.
 func TestFailingObserverParks(t *testing.T) {
 	var healed atomic.Bool
@@ -106,8 +106,8 @@ func TestFailingObserverParks(t *testing.T) {
 	})
 }
 
-// TestEveryWayToFail: panics, a goroutine that ends, and deadlines count as failed runs,
-// and others go on meanwhile.
+// TestEveryWayToFail: panics, runtime.Goexit and deadlines count as failed runs, and other rows
+// continue to run.
 func TestEveryWayToFail(t *testing.T) {
 	for name, c := range map[string]struct {
 		fn   func(ctx context.Context) error
@@ -154,9 +154,9 @@ func TestEveryWayToFail(t *testing.T) {
 	}
 }
 
-// TestBlockedForEver: functions that ignore their context hold their slots only, and
-// those are replaced: with as many stuck as the pool and the observer have slots, the
-// other rows still run. They are reported and counted.
+// TestBlockedForEver: functions that ignore their context hold only their own slots, which are
+// replaced: with as many stuck runs as the pool and the observer have slots, the other rows still
+// run. Stuck runs are logged and counted.
 func TestBlockedForEver(t *testing.T) {
 	release := make(chan struct{})
 	cluster := notifytest.NewCluster()
@@ -188,7 +188,7 @@ func TestBlockedForEver(t *testing.T) {
 	for _, row := range []string{"a", "b", "c"} {
 		set(t, n, row, raw)
 	}
-	// a run has committed a moment before it is over
+	// A run commits a moment before it ends.
 	notifytest.Eventually(t, 10*time.Second, "others go on", func() bool {
 		s := n.Stats("reader")
 		return s.Commits == 3 && s.Running == 2
@@ -203,7 +203,7 @@ func TestBlockedForEver(t *testing.T) {
 	})
 }
 
-// TestStuckBeyondTheBound: no more slots are replaced than MaxStuck.
+// TestStuckBeyondTheBound: at most MaxStuck slots are replaced.
 func TestStuckBeyondTheBound(t *testing.T) {
 	release := make(chan struct{})
 	n := notifytest.Start(t, notifytest.NodeConfig{
@@ -237,13 +237,13 @@ func TestStuckBeyondTheBound(t *testing.T) {
 	})
 }
 
-// TestConflictsAreNotAttempts: runs that conflict again and again are repeated and never
-// counted as failed.
+// TestConflictsAreNotAttempts: runs that conflict repeatedly are repeated and never counted as
+// failed.
 func TestConflictsAreNotAttempts(t *testing.T) {
 	var runs atomic.Int32
 	n, cluster := one(t, func(ctx context.Context, tx *percolator.Tx,
 		m percolator.Notification) error {
-		if runs.Add(1) <= 20 { // another transaction is faster
+		if runs.Add(1) <= 20 { // another transaction commits first
 			err := percolator.DBFrom(ctx).Transact(ctx,
 				func(_ context.Context, tx *percolator.Tx) error {
 					tx.Set(m.Row, out, []byte("faster"))
@@ -268,8 +268,8 @@ func TestConflictsAreNotAttempts(t *testing.T) {
 	}
 }
 
-// TestStop: running invocations finish, queued ones stay dirty, and a run that does not
-// end is named.
+// TestStop: running invocations finish, queued ones stay dirty, and a run that does not end is
+// reported by name.
 func TestStop(t *testing.T) {
 	inside, release := make(chan struct{}, 8), make(chan struct{})
 	n, cluster := one(t, func(context.Context, *percolator.Tx, percolator.Notification) error {

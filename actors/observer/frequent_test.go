@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestFrequentRowIsFound among many others that never come twice, in bounded memory, once
-// a minute, and not for ever.
+// TestFrequentRowIsFound among many rows that occur once, in bounded memory, at most once a minute,
+// and is forgotten in time.
 func TestFrequentRowIsFound(t *testing.T) {
 	var f frequent
 	now := time.Unix(1000, 0)

@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// inHand returns how many cells the dispatcher has and how many runs count as stuck.
+// inHand returns the number of cells that the dispatcher holds and of runs that count as stuck.
 func inHand(t *testing.T, d *Dispatcher) (cells, stuck int) {
 	t.Helper()
 	if err := d.onDispatcher(t.Context(), func(a *dispatcherActor) {
@@ -22,14 +22,14 @@ func inHand(t *testing.T, d *Dispatcher) (cells, stuck int) {
 	return cells, stuck
 }
 
-// impatient has the dispatcher give up on a function at once.
+// impatient makes the dispatcher abandon a function at once.
 func impatient(c *Config) {
 	c.Observers[0].Spec.Deadline, c.Grace = time.Millisecond, time.Millisecond
 	c.FailureBase, c.FailureMax = time.Millisecond, time.Millisecond
 }
 
-// TestParkedWhileStuck: a row that is parked while its function still has not returned does not
-// run again when it does, and its run is stuck no more.
+// TestParkedWhileStuck: a row that is parked while its function has not returned does not run when
+// the function returns, and its run no longer counts as stuck.
 func TestParkedWhileStuck(t *testing.T) {
 	gate, calls := make(chan struct{}), atomic.Int32{}
 	d, client := probe(t, func(context.Context, *percolator.Tx, percolator.Notification) error {
@@ -52,8 +52,7 @@ func TestParkedWhileStuck(t *testing.T) {
 	}
 }
 
-// TestStuckBatch: the cells of a batch whose function does not return run each by itself
-// meanwhile.
+// TestStuckBatch: while the function of a batch does not return, the batch's cells run one by one.
 func TestStuckBatch(t *testing.T) {
 	began, gate, stuck := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	alone := make(chan string, 9)
@@ -90,7 +89,7 @@ func TestStuckBatch(t *testing.T) {
 }
 
 // TestPausedWhileRunning: a cell that runs while its observer is paused and resumed does not run
-// twice at once. Catches BROKEN=running_forgotten.
+// twice concurrently. Catches BROKEN=running_forgotten.
 func TestPausedWhileRunning(t *testing.T) {
 	gate, at := make(chan struct{}), atomic.Int32{}
 	d, client := probe(t, func(context.Context, *percolator.Tx, percolator.Notification) error {
@@ -112,8 +111,8 @@ func TestPausedWhileRunning(t *testing.T) {
 	until(t, "both changes have run", func() bool { return d.Stats()[0].Commits == 2 })
 }
 
-// TestAttemptsEndWithSuccess: a change that comes while the run of an earlier one succeeds at last
-// has no attempts of that one.
+// TestAttemptsEndWithSuccess: a change that arrives during the successful run of an earlier one
+// does not inherit its attempts.
 func TestAttemptsEndWithSuccess(t *testing.T) {
 	attempts := make(chan int, 9)
 	var client *fakeClient

@@ -16,7 +16,7 @@ import (
 	"github.com/percolator-go/percolator/internal/notifytest"
 )
 
-// record is a log that a test looks at while it is written.
+// record is a log that a test reads while it is written.
 type record struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -28,7 +28,7 @@ func (r *record) Write(p []byte) (int, error) {
 	return r.text.Write(p)
 }
 
-// has reports whether a line has all the words.
+// has reports whether a line contains all the words.
 func (r *record) has(words ...string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -44,7 +44,7 @@ func (r *record) has(words ...string) bool {
 	return false
 }
 
-// logged is one with a log.
+// logged starts a node that logs to a record.
 func logged(t *testing.T, fn percolator.ObserverFunc,
 	opts ...percolator.ObserverOption) (*notifytest.Node, *notifytest.Cluster, *record) {
 	t.Helper()
@@ -60,9 +60,8 @@ func logged(t *testing.T, fn percolator.ObserverFunc,
 	return n, cluster, log
 }
 
-// TestForeignConflictsAreFailures: a conflict that the function brings back from a
-// transaction of its own is the function's, as any other error: it is counted, and the
-// row is parked.
+// TestForeignConflictsAreFailures: a conflict that the function returns from its own separate
+// transaction is a failure like any other error: it is counted, and the row is parked.
 func TestForeignConflictsAreFailures(t *testing.T) {
 	for _, err := range []error{percolator.ErrConflict, percolator.ErrLocked,
 		percolator.ErrClosed} {
@@ -78,9 +77,9 @@ func TestForeignConflictsAreFailures(t *testing.T) {
 	}
 }
 
-// TestEndlessConflictsPark: a function that makes its own run conflict, each time anew,
-// is warned of, is told of by Stats and Rows, and its row is parked in the end. So is one
-// whose nested transactions never find anybody to serve them.
+// TestEndlessConflictsPark: a function that makes its own run conflict every time is logged as a
+// warning and reported by Stats and Rows, and its row is parked in the end. The same holds if no
+// node ever serves its nested transactions.
 func TestEndlessConflictsPark(t *testing.T) {
 	for name, fn := range map[string]percolator.ObserverFunc{
 		"conflict": func(ctx context.Context, tx *percolator.Tx, m percolator.Notification) error {
@@ -96,8 +95,8 @@ func TestEndlessConflictsPark(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// A run of the first attempt waits until the row was told of, which it is not for
-			// long otherwise.
+			// A run of the first attempt waits until the row is reported, which otherwise it is
+			// only briefly.
 			var runs atomic.Int64
 			told := make(chan struct{})
 			waiting := func(ctx context.Context, tx *percolator.Tx, m percolator.Notification) error {
@@ -123,7 +122,8 @@ func TestEndlessConflictsPark(t *testing.T) {
 			cell := n.Cell(table, "row", raw.Name)
 			notifytest.Eventually(t, 60*time.Second, "parked",
 				parkedWith(cluster, cell, "64 consecutive runs had no result", 2))
-			// Whose function says so may mean to wait, and is warned of when that counts as failed.
+			// A function that returns ErrConflict itself may intend to wait; the warning comes when
+			// that counts as failed.
 			level := map[string]string{"conflict": "level=WARN", "unavailable": "level=DEBUG"}[name]
 			if !log.has("keep losing conflicts", "row=row", "retries=32", level) ||
 				!log.has("run failed", "row=row", "level=WARN") {
@@ -134,9 +134,9 @@ func TestEndlessConflictsPark(t *testing.T) {
 					s := n.Stats("reader")
 					return s.Contended == 0 && s.Unserved == 0
 				})
-			// Two attempts of 64, as the record says, the last of each a failure. A run that a node did not
-			// answer in time has not called the function; one that a scanner begins by what it
-			// read before the row was parked comes on top.
+			// Two attempts of 64 conflicts, as the record says, the last of each a failure. A run
+			// without a node's answer in time has not called the function; one that a scanner began
+			// by an entry read before the row was parked may come in addition.
 			s := n.Stats("reader")
 			if s.Failures != 2 || s.Conflicts+s.Unavailable < 126 || s.Conflicts+s.Unavailable > 126+64 {
 				t.Errorf("%d failures, %d conflicts, %d unavailable; want 2 attempts of 64 runs", s.Failures,
@@ -146,8 +146,8 @@ func TestEndlessConflictsPark(t *testing.T) {
 	}
 }
 
-// causes says what the observer's only row comes to nothing by, as its figures and the row's
-// tell; empty: neither does, or they contradict each other.
+// causes returns why the observer's only row keeps failing, by the observer's statistics and the
+// row's; empty if neither reports a cause or they contradict each other.
 func causes(s observer.Stats, row observer.Row) string {
 	switch {
 	case s.Contended == 1 && s.Unserved == 0 && 2*row.Unserved <= row.Retries:
@@ -158,7 +158,8 @@ func causes(s observer.Stats, row observer.Row) string {
 	return ""
 }
 
-// TestMaxConflicts: the option says after how many conflicts in a row a run counts as failed.
+// TestMaxConflicts: the option sets the number of consecutive conflicts after which a run counts as
+// failed.
 func TestMaxConflicts(t *testing.T) {
 	n, cluster := one(t, func(ctx context.Context, tx *percolator.Tx,
 		m percolator.Notification) error {
@@ -177,8 +178,8 @@ func TestMaxConflicts(t *testing.T) {
 	}
 }
 
-// TestSelfTriggeringIsWarnedOf: an observer that writes the column that it observes runs
-// for ever; the log says so, and for which row.
+// TestSelfTriggeringIsWarnedOf: an observer that writes its observed column runs forever; the log
+// names it and the row.
 func TestSelfTriggeringIsWarnedOf(t *testing.T) {
 	var log *record
 	var cluster *notifytest.Cluster
@@ -203,8 +204,7 @@ func TestSelfTriggeringIsWarnedOf(t *testing.T) {
 	})
 }
 
-// TestLongRunsAreListed: a run that does not return is told of with how long it has gone
-// on, and that it is overdue.
+// TestLongRunsAreListed: a run that does not return is reported with its duration and as overdue.
 func TestLongRunsAreListed(t *testing.T) {
 	release := make(chan struct{})
 	n, _ := one(t, func(context.Context, *percolator.Tx, percolator.Notification) error {

@@ -15,8 +15,8 @@ import (
 // loopRuns is LoopRuns in these tests.
 const loopRuns = 20
 
-// adds registers an observer that adds one to a column of the row, until that is "stop", and counts its
-// runs.
+// adds registers an observer that adds one to a column of the row until the column is "stop", and
+// counts its runs.
 func adds(r *percolator.Registry, name, from, to string, runs *atomic.Int64) {
 	r.Strong(name, percolator.Column{Table: "t", Name: from},
 		func(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
@@ -71,8 +71,8 @@ func await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestLoopsAreSlowedDown: a row that sets itself off, alone or by another observer, runs with growing
-// pauses and goes on; a change from outside that ends the loop is run. Catches
+// TestLoopsAreSlowedDown: a row that triggers itself, alone or through another observer, runs with
+// growing pauses but continues; an outside change that ends the loop runs. Catches
 // BROKEN=loop_unslowed.
 func TestLoopsAreSlowedDown(t *testing.T) {
 	t.Parallel()
@@ -101,7 +101,7 @@ func TestLoopsAreSlowedDown(t *testing.T) {
 			if found := cycles(ctx, t, n); found[0] != loop.cycle {
 				t.Errorf("UNNAMED: %q", found)
 			}
-			// The pauses are 0.1, 0.2, 0.4 and 0.8 s: not one run more in 1.4 s.
+			// The pauses are 0.1, 0.2, 0.4 and 0.8 s: no further run within 1.4 s.
 			began, before := time.Now(), runs.Load()
 			await(t, "DROPPED: two runs more", func() bool { return runs.Load() >= before+2 })
 			await(t, "1.4 s", func() bool { return time.Since(began) > 1400*time.Millisecond })
@@ -117,8 +117,8 @@ func TestLoopsAreSlowedDown(t *testing.T) {
 	}
 }
 
-// TestHotRowsAreNotSlowedDown: rows that are changed often from outside, and by runs for other rows, are
-// no loops, whatever they write. Catches BROKEN=loop_blind.
+// TestHotRowsAreNotSlowedDown: rows changed often by clients and by runs for other rows are not
+// loops, whatever they write. Catches BROKEN=loop_blind.
 func TestHotRowsAreNotSlowedDown(t *testing.T) {
 	t.Parallel()
 	var runs atomic.Int64
@@ -145,7 +145,7 @@ func TestHotRowsAreNotSlowedDown(t *testing.T) {
 		t.Errorf("SLOWED: %q", found)
 	}
 	for _, name := range []string{"copy", "sum", "total"} {
-		if s := n.Stats(name); s.Skipped > s.Runs { // a run that waits is counted as skipped
+		if s := n.Stats(name); s.Skipped > s.Runs { // a delayed run is counted as skipped
 			t.Errorf("SLOWED: %+v", s)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The actor library counts dead letters for a second after the first; that goroutine
-	// ends by itself.
+	// The actor library counts dead letters for a second after the first; that goroutine then ends.
 	leaktest.Main(m)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/percolator-go/percolator/internal/notifytest"
 )
 
-// TestOneDirtyRowAmongMany: with hints off, one dirty row among very many clean and some
-// thousand parked ones, in many tablets, is found by the scans within seconds.
+// TestOneDirtyRowAmongMany: with hints off, scans find one dirty row within seconds among very many
+// clean and some thousand parked ones in many tablets.
 func TestOneDirtyRowAmongMany(t *testing.T) {
 	rows := 200_000
 	if testing.Short() {

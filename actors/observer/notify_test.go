@@ -18,8 +18,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// TestChangesCollapse: changes that come while a run goes on are covered by one more run,
-// and one cell never runs twice at once (§2.4, message collapsing).
+// TestChangesCollapse: one further run covers all changes during a run, and a cell never runs twice
+// concurrently (§2.4, message collapsing).
 func TestChangesCollapse(t *testing.T) {
 	const changes = 50
 	entered, release := make(chan struct{}, 100), make(chan struct{})
@@ -55,9 +55,9 @@ func TestChangesCollapse(t *testing.T) {
 	}
 }
 
-// TestClearKeepsNewerChange: a run does not clear the notification of a change that came
-// after its transaction began, even if nobody in its process has heard of it (invariant
-// 12). Clearing unconditionally loses the change here.
+// TestClearKeepsNewerChange: a run does not clear the notification of a change newer than its
+// transaction's start, even if its process has no hint of it. Clearing unconditionally would lose
+// the change.
 func TestClearKeepsNewerChange(t *testing.T) {
 	entered, release := make(chan struct{}, 2), make(chan struct{})
 	cluster := notifytest.NewCluster()
@@ -83,8 +83,8 @@ func TestClearKeepsNewerChange(t *testing.T) {
 	set(t, n, "row", raw)
 	newer, _ := cluster.Notification(cell)
 	close(release)
-	// The run reports what it could not clear, and that makes the dispatcher run the
-	// newer change at once.
+	// The run reports the entry that it could not clear, and the dispatcher then runs the newer
+	// change at once.
 	notifytest.Eventually(t, 10*time.Second, "the newer change runs", func() bool {
 		return n.Stats("reader").Commits == 2
 	})
@@ -125,8 +125,8 @@ func TestDeleteIsAChange(t *testing.T) {
 	}
 }
 
-// TestReplayRunsOnce: a replay runs although the acknowledgment is newer than the change,
-// once, with two workers at it.
+// TestReplayRunsOnce: a replay runs although the acknowledgment is newer than the change, once,
+// with two workers competing.
 func TestReplayRunsOnce(t *testing.T) {
 	cluster := notifytest.NewCluster()
 	register := func(r *percolator.Registry) {
@@ -152,7 +152,7 @@ func TestReplayRunsOnce(t *testing.T) {
 		if err := nodes[0].DB.WaitIdle(bounded(t, 20*time.Second)); err != nil {
 			t.Fatal(err)
 		}
-		// A commit is counted a moment after it can be seen.
+		// A commit is counted a moment after it is visible.
 		notifytest.Eventually(t, 20*time.Second, "the runs have ended", func() bool {
 			return nodes[0].Stats("reader").Running+nodes[1].Stats("reader").Running == 0
 		})
@@ -174,7 +174,7 @@ func TestReplayRunsOnce(t *testing.T) {
 		t.Errorf("%d commits after the replay, want %d: %+v %+v", got, 2*rows,
 			nodes[0].Stats("reader"), nodes[1].Stats("reader"))
 	}
-	// An entry that a crash left behind, of a change that was run: found clean, cleared, not run.
+	// An entry that a crash left, of a change that has run: found clean, cleared, not run.
 	cluster.Mark(nodes[0].Cell(table, "0", raw.Name), mvcc.Notify{TS: 1})
 	idle()
 	if got := commits(); got != 2*rows {
@@ -182,7 +182,8 @@ func TestReplayRunsOnce(t *testing.T) {
 	}
 }
 
-// TestWeakObserver: weak notifications run, many at once are not lost, and nothing is acknowledged.
+// TestWeakObserver: weak notifications run, concurrent ones are not lost, and nothing is
+// acknowledged.
 func TestWeakObserver(t *testing.T) {
 	cluster := notifytest.NewCluster()
 	n := notifytest.Start(t, notifytest.NodeConfig{
@@ -201,7 +202,7 @@ func TestWeakObserver(t *testing.T) {
 		group.Go(func() {
 			for i := range 50 {
 				err := n.DB.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
-					tx.Notify(fmt.Sprint(i), poke) // the same rows from all sides, no conflict
+					tx.Notify(fmt.Sprint(i), poke) // all writers notify the same rows, without a conflict
 					if i%2 == 0 {
 						tx.Set(fmt.Sprintf("%d/%d", w, i), other, []byte("x"))
 					}
@@ -231,9 +232,9 @@ func TestWeakObserver(t *testing.T) {
 	}
 }
 
-// TestWeakRunSeesItsChange: a weak notification that commits after the run's transaction has
-// begun is left to the next run, since this one would not see what was written with it.
-// Catches BROKEN=weak_ahead.
+// TestWeakRunSeesItsChange: a weak notification that commits after the run's transaction began is
+// left to the next run, since this one would not see the writes committed with it. Catches
+// BROKEN=weak_ahead.
 func TestWeakRunSeesItsChange(t *testing.T) {
 	cluster := notifytest.NewCluster()
 	n := notifytest.Start(t, notifytest.NodeConfig{
@@ -252,7 +253,7 @@ func TestWeakRunSeesItsChange(t *testing.T) {
 	})
 	var once sync.Once
 	n.Process.Inject(func(req *pb.TabletRequest) txntest.Fault {
-		if w := req.GetWalk(); w.GetLimit() != 1 || string(w.GetFromRow()) != "row" { // the run's own look
+		if w := req.GetWalk(); w.GetLimit() != 1 || string(w.GetFromRow()) != "row" { // the run's own read
 			return txntest.Fault{}
 		}
 		return txntest.Fault{Before: func(ctx context.Context) {
@@ -277,12 +278,12 @@ func TestWeakRunSeesItsChange(t *testing.T) {
 	})
 }
 
-// TestCoordinatorDies between the primary and an observed secondary: the observer of the
-// secondary runs within seconds although nobody reads the cell (design section 7). The
-// same with a weak notification on the far tablet.
+// TestCoordinatorDies between the primary and an observed secondary: the observer of the secondary
+// runs within seconds although no client reads the cell (design section 7). The same with a weak
+// notification on the far tablet.
 func TestCoordinatorDies(t *testing.T) {
 	cluster := notifytest.NewCluster()
-	// The primary is in the first tablet that is written: a table created before the observed one.
+	// The primary is in the first tablet written: a table created before the observed one.
 	if _, err := cluster.Process(0, 0).CreateTable(t.Context(), &pb.CreateTableRequest{Name: "aaa"}); err != nil {
 		t.Fatal(err)
 	}
@@ -319,8 +320,8 @@ func TestCoordinatorDies(t *testing.T) {
 	}
 }
 
-// TestLimits: no more runs than the pool has workers, none of an observer beyond its
-// concurrency, and an observer that is slow does not keep others from the rest.
+// TestLimits: at most as many runs as the pool has workers, none of an observer beyond its
+// concurrency, and a slow observer does not block the others.
 func TestLimits(t *testing.T) {
 	cluster := notifytest.NewCluster()
 	release := make(chan struct{})

@@ -17,20 +17,20 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// service is an outside service: it admits a call every gap, and none while it is down. It pays
+// service is an external service: it admits one call per gap, and none during an outage. It pays
 // for the rows of admitted calls.
 type service struct {
 	gap  time.Duration
-	took time.Duration // by a call
+	took time.Duration // duration of a call
 	says func(next time.Duration) time.Duration
 
 	mu    sync.Mutex
 	began time.Time
 	next  time.Time
-	down  time.Time // until when it is down
+	down  time.Time // end of the outage
 	calls []string  // time, rows, and ! if refused
 	paid  map[string]int
-	last  time.Time // the last admitted call
+	last  time.Time // time of the last admitted call
 }
 
 func newService(gap time.Duration) *service {
@@ -104,7 +104,7 @@ func changed(t *testing.T, d *Dispatcher, client *fakeClient, n int) {
 	}
 }
 
-// after lets virtual time pass. The locks order the caller's reads before it and what runs in it.
+// after advances virtual time. The locks order the caller's reads before the runs in it.
 func (s *service) after(client *fakeClient, d time.Duration) {
 	for _, mu := range []*sync.Mutex{&s.mu, &client.mu} {
 		func() {
@@ -115,9 +115,9 @@ func (s *service) after(client *fakeClient, d time.Duration) {
 	after(d)
 }
 
-// TestRateOfAService: a service that admits 20 calls per second gets few more of them, each as
-// large as it can be, and pays for each row once. See BenchmarkOutsideRate of package
-// percolatortest for a whole node.
+// TestRateOfAService: a service that admits 20 calls per second receives few more, each as large as
+// possible, and pays for each row once. See BenchmarkOutsideRate of package percolatortest for a
+// whole node.
 func TestRateOfAService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newService(50 * time.Millisecond)
@@ -144,8 +144,8 @@ func TestRateOfAService(t *testing.T) {
 	})
 }
 
-// TestServiceThatIsDown: during an outage of five minutes one run tries after each wait, whole
-// batches stay whole, nothing counts as failed, and all rows are there within a second of the end.
+// TestServiceThatIsDown: during an outage of 5 min one run tries after each wait, batches stay
+// whole, nothing counts as failed, and all rows are done within a second after the end.
 func TestServiceThatIsDown(t *testing.T) {
 	for name, says := range map[string]time.Duration{"says 900ms": 900 * time.Millisecond, "says nothing": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -227,7 +227,7 @@ func TestWaitsAreBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		changed(t, d, client, 1) // as a scan finds it again
+		changed(t, d, client, 1) // as a scan resubmits it
 		s.after(client, time.Second)
 		if len(s.paid) != 1 || d.Stats()[0].Outside != (Outside{}) {
 			t.Errorf("calls %q, %+v", s.calls, d.Stats()[0].Outside)
@@ -235,8 +235,8 @@ func TestWaitsAreBounded(t *testing.T) {
 	})
 }
 
-// TestRefusedElsewhere: a node that is told of a refusal makes no call during the wait, and lets
-// the refused node try first. It tells nobody.
+// TestRefusedElsewhere: a node that receives another's refusal makes no call during the wait and
+// lets the refused node try first. It does not announce the refusal itself.
 func TestRefusedElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, told := newService(0), 0
@@ -257,7 +257,7 @@ func TestRefusedElsewhere(t *testing.T) {
 	})
 }
 
-// TestRefusalIsAnnounced: the first refusal of a wait is announced, and not each of several runs.
+// TestRefusalIsAnnounced: the first refusal of a wait is announced, not that of each run.
 func TestRefusalIsAnnounced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, told := newService(0), []time.Duration(nil)
@@ -276,7 +276,7 @@ func TestRefusalIsAnnounced(t *testing.T) {
 		if !slices.Equal(told, want) || len(s.paid) != 100 {
 			t.Errorf("%v were announced, want %v; calls %q", told, want, s.calls[:10])
 		}
-		// Too short to arrive in time.
+		// Too short to be announced in time.
 		told, s.down = nil, time.Now().Add(8*time.Millisecond)
 		changed(t, d, client, 1)
 		s.after(client, time.Second)
@@ -286,11 +286,11 @@ func TestRefusalIsAnnounced(t *testing.T) {
 	})
 }
 
-// TestRefusalAfterTheDeadline: a function that returns a refusal too late has not failed.
+// TestRefusalAfterTheDeadline: a function that returns a refusal after its deadline has not failed.
 func TestRefusalAfterTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newService(0)
-		s.took, s.down = 61*time.Second, time.Now().Add(time.Hour/2) // the deadline is a minute
+		s.took, s.down = 61*time.Second, time.Now().Add(time.Hour/2) // the deadline is 1 min
 		d, client := outsideOf(t, s, 1, nil)
 		changed(t, d, client, 1)
 		s.after(client, 5*time.Minute)
@@ -331,8 +331,8 @@ func TestRefusedChangesOfABatch(t *testing.T) {
 	})
 }
 
-// TestUnavailableShrinksAndGrows: when the function reports that something is unavailable, the
-// batches shrink, and grow again as soon as runs commit.
+// TestUnavailableShrinksAndGrows: when the function returns ErrUnavailable, batches shrink; they
+// grow again as runs commit.
 func TestUnavailableShrinksAndGrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, sizes := time.Now(), []int(nil)
@@ -341,7 +341,7 @@ func TestUnavailableShrinksAndGrows(t *testing.T) {
 			c.Observers[0].Spec.BatchFunc = func(_ context.Context, _ *percolator.Tx,
 				changes []percolator.Notification) error {
 				sizes = append(sizes, len(changes))
-				<-time.After(20 * time.Millisecond) // the next ones gather
+				<-time.After(20 * time.Millisecond) // the next ones are batched
 				if time.Since(began) < 2*time.Second {
 					return fmt.Errorf("%w: not yet", percolator.ErrUnavailable)
 				}
@@ -356,7 +356,7 @@ func TestUnavailableShrinksAndGrows(t *testing.T) {
 		}
 		total := 0
 		for i, n := range slices.Backward(sizes) {
-			if total += n; total == 320 { // all that have committed
+			if total += n; total == 320 { // total committed
 				if got := sizes[i:]; len(got) > 40 || slices.Max(got) != 32 {
 					t.Errorf("the committed batches have %v", got)
 				}
@@ -368,8 +368,8 @@ func TestUnavailableShrinksAndGrows(t *testing.T) {
 	})
 }
 
-// TestRefusedSuspect: a run that was counted before it started, because its process may have died
-// of its change, does not count if an external service refuses it.
+// TestRefusedSuspect: a run that was charged before it started, because its change may have killed
+// a process, is not counted if an external service refuses it.
 func TestRefusedSuspect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newService(0)

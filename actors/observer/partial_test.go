@@ -17,10 +17,10 @@ import (
 
 var errUgly = errors.New("too ugly")
 
-// partial is an observer of batches. Of each change it leaves a trace, unless its function
-// names it as failed, and one of its first call.
+// partial is a batched observer. It writes a trace of each change, unless its function names the
+// change as failed, and a trace of the change's first call.
 type partial struct {
-	// fn returns what the call-th call for several changes returns, the first is 0.
+	// fn returns the result of the call-th call for several changes, counted from 0.
 	fn func(changes []percolator.Notification, call int) error
 	// each, unless nil, returns the error of one change.
 	each    func(n percolator.Notification) error
@@ -31,7 +31,7 @@ type partial struct {
 	opened  chan struct{}
 
 	mu    sync.Mutex
-	calls []int // how many changes each call had, but for that of the row "gate"
+	calls []int // number of changes of each call, except those of the row "gate"
 }
 
 func (p *partial) start(t *testing.T, opts ...percolator.ObserverOption) {
@@ -86,8 +86,8 @@ func (p *partial) observe(_ context.Context, tx *percolator.Tx,
 	return err
 }
 
-// change marks the rows in one transaction, so that they are one batch, and returns when it
-// committed.
+// change marks the rows in one transaction, so that they form one batch, and returns after the
+// commit.
 func (p *partial) change(t *testing.T, rows []string) (at percolator.Timestamp) {
 	t.Helper()
 	mark := func(rows []string, opts ...percolator.TxOption) {
@@ -116,7 +116,7 @@ func (p *partial) change(t *testing.T, rows []string) (at percolator.Timestamp) 
 	return at
 }
 
-// traces waits until nothing is left to do, and returns how often each row was committed.
+// traces waits until no work is left and returns how often each row committed.
 func (p *partial) traces(t *testing.T) map[string]int {
 	t.Helper()
 	ctx := bounded(t, 30*time.Second)
@@ -146,15 +146,15 @@ func rows(n int) (rows []string) {
 	return rows
 }
 
-// TestPartialFailure: of a batch of which the function names some changes the others are
-// committed at once, each once; those are tried again, counted or not as their errors say,
-// and the one that always fails is parked. Nobody is lost.
+// TestPartialFailure: in a batch whose function names failed changes, the others commit at once,
+// each once; the named ones are retried, counted or not by their errors, and the one that always
+// fails is parked. None is lost.
 func TestPartialFailure(t *testing.T) {
 	for _, weak := range []bool{false, true} {
 		t.Run(fmt.Sprintf("weak=%t", weak), func(t *testing.T) {
 			tries := map[string]int{}
 			p := &partial{weak: weak, each: func(n percolator.Notification) error {
-				try := tries[n.Row] // there is one run at a time
+				try := tries[n.Row] // one run at a time
 				tries[n.Row]++
 				switch i := n.Row[len(n.Row)-1]; {
 				case n.Row == "row007":
@@ -193,8 +193,8 @@ func TestPartialFailure(t *testing.T) {
 	}
 }
 
-// TestPartialErrors: what names no change of its batch is about all of them, and of what names
-// all nothing is committed.
+// TestPartialErrors: an error that names no change of its batch applies to all; if it names all,
+// nothing commits.
 func TestPartialErrors(t *testing.T) {
 	first := func(bad func(changes []percolator.Notification) error) func(
 		[]percolator.Notification, int) error {
@@ -212,7 +212,7 @@ func TestPartialErrors(t *testing.T) {
 		bad      func(changes []percolator.Notification) error
 		divided  bool
 		failures uint64
-		calls    int // at least
+		calls    int // minimum
 	}{
 		"none": {func([]percolator.Notification) error { return &percolator.PartialError{} },
 			false, 0, 1},
@@ -254,8 +254,8 @@ func TestPartialErrors(t *testing.T) {
 	}
 }
 
-// TestPartialErrorOfOne: a change that is alone in its batch is named like any other; a row
-// that is not there fails it.
+// TestPartialErrorOfOne: a single change of a batch can be named like any other; naming an unknown
+// row fails it.
 func TestPartialErrorOfOne(t *testing.T) {
 	p := &partial{fn: func(changes []percolator.Notification, _ int) error {
 		row := changes[0].Row
@@ -277,8 +277,8 @@ func TestPartialErrorOfOne(t *testing.T) {
 	}
 }
 
-// TestPartialFailureConflicts: if the commit of those that have not failed conflicts nothing
-// of the run counts.
+// TestPartialFailureConflicts: if the commit of the remaining changes conflicts, nothing of the run
+// counts.
 func TestPartialFailureConflicts(t *testing.T) {
 	p := &partial{}
 	p.fn = func(changes []percolator.Notification, call int) error {
@@ -301,7 +301,7 @@ func TestPartialFailureConflicts(t *testing.T) {
 	}
 }
 
-// TestWaitForNamed: a change that the function has named is waited for.
+// TestWaitForNamed: WaitFor waits for a change that the function has named.
 func TestWaitForNamed(t *testing.T) {
 	again, come := make(chan struct{}, 1), make(chan struct{})
 	tries := 0
@@ -320,7 +320,7 @@ func TestWaitForNamed(t *testing.T) {
 	}}
 	p.start(t)
 	at := p.change(t, rows(8))
-	<-again // the others have committed, with what the run wrote for them
+	<-again // the others have committed with the run's writes for them
 	waited := make(chan error, 1)
 	go func() {
 		_, err := p.node.DB.WaitFor(bounded(t, 30*time.Second), at)
@@ -344,9 +344,9 @@ func TestWaitForNamed(t *testing.T) {
 	}
 }
 
-// TestWeakClearTellsOfTheRun: what clears a weak notification tells to which commit the run goes
-// back and when it ended, of a batch as of one: by that the tablet knows what a snapshot
-// does not show. Catches BROKEN=end_untold.
+// TestWeakClearTellsOfTheRun: the request that clears a weak notification carries the run's origin
+// and end, for a batch as for one change: from these the tablet derives what a snapshot does not
+// show. Catches BROKEN=end_untold.
 func TestWeakClearTellsOfTheRun(t *testing.T) {
 	for _, n := range []int{1, 3} {
 		p := &partial{weak: true}

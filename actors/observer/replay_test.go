@@ -15,9 +15,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// TestReplayCrashBeforeClear: a replay whose run has committed, and whose entry was not
-// cleared, as after a crash between the two, is found clean: it overrides the
-// acknowledgment once.
+// TestReplayCrashBeforeClear: a replay whose run has committed but whose entry was not cleared, as
+// after a crash between the two, is found clean: it overrides the acknowledgment once.
 func TestReplayCrashBeforeClear(t *testing.T) {
 	var down atomic.Bool
 	var lost atomic.Int64
@@ -38,7 +37,7 @@ func TestReplayCrashBeforeClear(t *testing.T) {
 				return txntest.Fault{}
 			}
 			switch op := req.Op.(type) {
-			case *pb.TabletRequest_OnePhase: // as a tablet that does not know of it
+			case *pb.TabletRequest_OnePhase: // as a tablet that does not support it
 				op.OnePhase.Clear = false
 			case *pb.TabletRequest_ClearNotify:
 				lost.Add(1)
@@ -56,7 +55,7 @@ func TestReplayCrashBeforeClear(t *testing.T) {
 	if err := n.Client.Replay(bounded(t, 10*time.Second), 0, []mvcc.Cell{cell}); err != nil {
 		t.Fatal(err)
 	}
-	// Its run has committed, and it was found and judged again since, and not cleared either.
+	// Its run has committed; it was found and judged again since, and still not cleared.
 	notifytest.Eventually(t, 20*time.Second, "run once, found again", func() bool {
 		s := n.Stats("reader")
 		return s.Commits == 2 && s.Skipped > 1
@@ -73,8 +72,8 @@ func TestReplayCrashBeforeClear(t *testing.T) {
 	}
 }
 
-// TestReplayWhileCleared: a replay that arrives while a check clears an older entry of a clean
-// cell stays, although the check began after the replay took its timestamp. Catches
+// TestReplayWhileCleared: a replay that arrives while a check clears an older entry of a clean cell
+// stays, although the check began after the replay took its timestamp. Catches
 // BROKEN=clean_cleared_to_start.
 func TestReplayWhileCleared(t *testing.T) {
 	n, cluster := one(t, func(context.Context, *percolator.Tx, percolator.Notification) error {
@@ -94,7 +93,7 @@ func TestReplayWhileCleared(t *testing.T) {
 			once.Do(func() { cluster.Mark(cell, mvcc.Notify{TS: replay, Replay: true}) })
 		}}
 	})
-	cluster.Mark(cell, mvcc.Notify{TS: 1}) // left behind by a run that has committed
+	cluster.Mark(cell, mvcc.Notify{TS: 1}) // left by a run that has committed
 	notifytest.Eventually(t, 10*time.Second, "all is cleared", func() bool {
 		return cluster.Dirty() == 0
 	})

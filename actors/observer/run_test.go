@@ -14,11 +14,11 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// at is the start timestamp of the runs that this file tests step by step.
+// at is the start timestamp of the runs that this file executes step by step.
 const at mvcc.Timestamp = 50
 
-// lone returns a run of the cell whose present entry is given, which fails for good with the
-// third attempt.
+// lone returns a run of the cell with the given notify entry; its third failed attempt parks the
+// row.
 func lone(t *testing.T, entry mvcc.Notify) (*run, *fakeClient) {
 	client := &fakeClient{now: 100, entries: map[mvcc.Cell]mvcc.Notify{cellOf("r"): entry}}
 	return &run{
@@ -29,8 +29,8 @@ func lone(t *testing.T, entry mvcc.Notify) (*run, *fakeClient) {
 	}, client
 }
 
-// TestRunGoesBackFarEnough: a run's transaction goes back to the origin that is read with the
-// change, to any commit if the tablet names none, and to a replay's if that is older.
+// TestRunGoesBackFarEnough: a run's transaction has the origin read with the change, any commit as
+// its origin if the tablet names none, and the replay's if that is older.
 func TestRunGoesBackFarEnough(t *testing.T) {
 	replay := mvcc.Notify{TS: 40, Replay: true, Origins: mvcc.Origins{First: 20}}
 	for name, test := range map[string]struct{ changed, read, ack, want mvcc.Timestamp }{
@@ -50,9 +50,8 @@ func TestRunGoesBackFarEnough(t *testing.T) {
 	}
 }
 
-// TestNewerReplayIsLeft: a replay above the run's start is left to the next run, since this
-// one's acknowledgment would not cover it, and it would run twice. Catches
-// BROKEN=replay_ahead.
+// TestNewerReplayIsLeft: a replay above the run's start is left to the next run, since this run's
+// acknowledgment would not cover it, and the row would run twice. Catches BROKEN=replay_ahead.
 func TestNewerReplayIsLeft(t *testing.T) {
 	r, _ := lone(t, mvcc.Notify{TS: at + 1, Replay: true})
 	acked := mvcc.ReadResult{Value: notify.EncodeAck(35, 7)}
@@ -62,7 +61,7 @@ func TestNewerReplayIsLeft(t *testing.T) {
 	}
 }
 
-// TestParkedWeakStays: a hint does not make an observer run for what is parked.
+// TestParkedWeakStays: a hint does not start a run of a parked notification.
 func TestParkedWeakStays(t *testing.T) {
 	r, _ := lone(t, mvcc.Notify{TS: 40, Attempts: 3, ParkedTS: 45})
 	if due, _, _ := r.checkWeak(t.Context(), r.tx); due {
@@ -70,15 +69,15 @@ func TestParkedWeakStays(t *testing.T) {
 	}
 }
 
-// TestFailureCountsForItsChange: a failed run is counted once, for the change that it has seen.
-// Catches BROKEN=newer_counted.
+// TestFailureCountsForItsChange: a failed run is counted once, for the change that it read. Catches
+// BROKEN=newer_counted.
 func TestFailureCountsForItsChange(t *testing.T) {
 	cause := errors.New("bad")
 	for name, test := range map[string]struct {
 		entry   mvcc.Notify
 		charged recorded
 		want    outcomeKind
-		counted []uint32 // attempts that are recorded
+		counted []uint32 // recorded attempts
 	}{
 		"the first":         {entry: mvcc.Notify{TS: 40}, want: failed, counted: []uint32{1}},
 		"the last":          {entry: mvcc.Notify{TS: 40, Attempts: 2}, want: parked, counted: []uint32{3}},
@@ -106,8 +105,8 @@ func attemptsIn(all []mvcc.FailNotifyRequest) (attempts []uint32) {
 	return attempts
 }
 
-// TestChargedForOldChanges: an attempt is recorded before a run for a change that a process may
-// have died of, and only one that did not end parks the row before it runs.
+// TestChargedForOldChanges: an attempt is recorded before a run of a change that may have killed a
+// process, and only an attempt that did not end parks the row before it runs.
 func TestChargedForOldChanges(t *testing.T) {
 	for name, test := range map[string]struct {
 		entry   mvcc.Notify
@@ -130,9 +129,9 @@ func TestChargedForOldChanges(t *testing.T) {
 	}
 }
 
-// TestEarlierAttemptsStay: a process that stops in an orderly way takes back the attempt of a
-// row that had none before, and no other: else the count of a row that ends its processes would
-// begin anew with each. Catches BROKEN=attempts_taken_back.
+// TestEarlierAttemptsStay: an orderly shutdown withdraws the attempt of a row that had none before,
+// and no other; otherwise every process would reset the count of a row that kills it. Catches
+// BROKEN=attempts_taken_back.
 func TestEarlierAttemptsStay(t *testing.T) {
 	for before := range uint32(3) {
 		r, client := lone(t, mvcc.Notify{TS: 40, Attempts: before})
@@ -152,8 +151,8 @@ func TestEarlierAttemptsStay(t *testing.T) {
 	}
 }
 
-// TestUnservedRunsAreNotCounted: however often in a row a run's own transaction finds no node to
-// serve it, that is no failure; conflicts are one in the end.
+// TestUnservedRunsAreNotCounted: consecutive runs whose own transaction finds no node never count
+// as failed; consecutive conflicts do in the end.
 func TestUnservedRunsAreNotCounted(t *testing.T) {
 	for err, want := range map[error]outcomeKind{
 		percolator.ErrUnavailable: unavailable, percolator.ErrConflict: failed,
@@ -166,8 +165,8 @@ func TestUnservedRunsAreNotCounted(t *testing.T) {
 	}
 }
 
-// TestAbandonedRunCommitsNothing: a function that returns after the dispatcher has given up on it
-// and counted the failure has its run end there.
+// TestAbandonedRunCommitsNothing: when a function returns after the dispatcher has abandoned it and
+// counted the failure, its run ends without a commit.
 func TestAbandonedRunCommitsNothing(t *testing.T) {
 	r, _ := lone(t, mvcc.Notify{TS: 40})
 	r.obs.spec.Deadline = time.Hour

@@ -22,8 +22,8 @@ func ackOf(n *notifytest.Node, row, observer string) mvcc.Cell {
 	return notify.AckCell(n.Cell(table, row, raw.Name), observer)
 }
 
-// TestSeveralObserversOfAColumn: each observer of a column sees every change once, and none waits
-// for another one that is stuck, paused, or has its notifications parked; a replay runs one alone.
+// TestSeveralObserversOfAColumn: each observer of a column sees every change once, and none is
+// delayed by another that is stuck, paused or parked; a replay runs only its observer.
 func TestSeveralObserversOfAColumn(t *testing.T) {
 	const rows = 12
 	stuck, faulty := make(chan struct{}), atomic.Bool{}
@@ -112,8 +112,8 @@ func TestSeveralObserversOfAColumn(t *testing.T) {
 	}
 }
 
-// TestSeveralWeakObservers: a weak notification, with a write or alone, is for all observers of
-// its column, on whatever node they run, and a commit's effects are those of all of them.
+// TestSeveralWeakObservers: a weak notification, alone or with a write, reaches all observers of
+// its column on whatever node they run, and a commit's effects include those of all of them.
 func TestSeveralWeakObservers(t *testing.T) {
 	cluster := notifytest.NewCluster()
 	release := make(chan struct{})
@@ -175,8 +175,8 @@ func TestSeveralWeakObservers(t *testing.T) {
 	}
 }
 
-// TestEntryOfALaterObserver: a process that has missed that its observer was retired, and that the
-// entries at the observed cells are those of a later observer, takes none of them away.
+// TestEntryOfALaterObserver: a process that has not seen that its observer was retired, and that
+// the entries at the observed cells belong to a later observer, removes none of them.
 func TestEntryOfALaterObserver(t *testing.T) {
 	n, cluster := one(t, func(context.Context, *percolator.Tx, percolator.Notification) error { return nil })
 	cluster.Look(func(v *mvcctest.MemView) {
@@ -184,7 +184,7 @@ func TestEntryOfALaterObserver(t *testing.T) {
 		v.Observers[column] = []string{"later"}
 	})
 	set(t, n, "row", raw)
-	// It runs, and finds then that it has run.
+	// It runs, and then finds that it has already run.
 	notifytest.Eventually(t, 20*time.Second, "found clean", func() bool { return n.Stats("reader").Skipped > 0 })
 	if m, there := cluster.Notification(n.Cell(table, "row", raw.Name)); !there || m.ParkedTS != 0 {
 		t.Errorf("CLEARED-ANOTHERS: the notification of the later observer is %+v, %v", m, there)

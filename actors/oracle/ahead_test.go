@@ -33,8 +33,8 @@ func inVirtualTime(t *testing.T, test func(t *testing.T, o *Oracle)) {
 	})
 }
 
-// TestNobodyPushesTimeAhead: callers who ask for as many timestamps as one request gets, again and
-// again, do not get ahead of physical time, and another one's wait is bounded. Catches
+// TestNobodyPushesTimeAhead: callers that repeatedly request the maximum number of timestamps do
+// not push the oracle ahead of physical time, and another caller's wait is bounded. Catches
 // BROKEN=unbounded_lead.
 func TestNobodyPushesTimeAhead(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, o *Oracle) {
@@ -61,7 +61,7 @@ func TestNobodyPushesTimeAhead(t *testing.T) {
 		for other := true; other; {
 			asked := time.Now()
 			check(take(t, o, 1))
-			// the others ask for 8 ms at once
+			// each of the others requests 8 ms of timestamps
 			if waited := time.Since(asked); waited > 20*time.Millisecond {
 				t.Errorf("one timestamp after %v", waited)
 			}
@@ -77,8 +77,8 @@ func TestNobodyPushesTimeAhead(t *testing.T) {
 	})
 }
 
-// TestTooManyWait: what could not be given out soon is refused at once, and whoever waits
-// can go away.
+// TestTooManyWait: a request that cannot be served soon is refused at once, and a waiting caller
+// can cancel.
 func TestTooManyWait(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, o *Oracle) {
 		take(t, o, 1)
@@ -100,7 +100,7 @@ func TestTooManyWait(t *testing.T) {
 				if refused++; time.Since(began) > 0 {
 					t.Fatalf("refused after %v", time.Since(began))
 				}
-				cancel() // of those who wait
+				cancel() // of the waiting requests
 			case !errors.Is(err, context.Canceled):
 				t.Fatal(err)
 			}

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// fakeMeta is a meta tablet: a mark and a term, and a gate that holds its answers back.
+// fakeMeta is a meta tablet: a mark, a term, and a gate that delays its answers.
 type fakeMeta struct {
 	mu        sync.Mutex
 	term      uint64
@@ -55,7 +55,7 @@ func (f *fakeMeta) change(fn func()) {
 	fn()
 }
 
-// clock is a wall clock that a test moves, also back.
+// clock is a wall clock that a test moves forward and back.
 type clock struct {
 	mu  sync.Mutex
 	now time.Time

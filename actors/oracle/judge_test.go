@@ -12,8 +12,8 @@ import (
 
 const maxClockAhead = 5 * time.Second
 
-// clocks are nodes 1 (the judge's own) to n, each with a clock that is so far from the
-// true time; meta is led by 1.
+// clocks are nodes 1 (the judge's own) to n with their clocks' offsets from the true time; node 1
+// leads meta.
 type clocks struct {
 	ahead    map[uint64]time.Duration
 	silent   map[uint64]bool // does not answer
@@ -59,12 +59,12 @@ func (c *clocks) judge(t *testing.T) *Judge {
 	})
 }
 
-// leaderIs is the error that names who leads meta.
+// leaderIs is the error that names meta's leader.
 type leaderIs uint64
 
 func (l leaderIs) Error() string { return "meta is led elsewhere" }
 
-// verdict is what the judge says, and how long it has taken.
+// verdict is the judge's decision and the time that it took.
 func verdict(j *Judge) (took time.Duration, err error) {
 	began, said := time.Now(), make(chan error, 1)
 	j.Judge(1, func(err error) { said <- err })
@@ -72,8 +72,8 @@ func verdict(j *Judge) (took time.Duration, err error) {
 	return time.Since(began), err
 }
 
-// TestClockAheadDeclines: a node whose clock is ahead of the others' gives the leadership
-// to one whose clock is not; any other serves. Catches BROKEN=ahead_clock.
+// TestClockAheadDeclines: a node whose clock is ahead of the others' transfers the leadership to
+// one whose clock is not; any other node serves. Catches BROKEN=ahead_clock.
 func TestClockAheadDeclines(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	of := func(ahead ...time.Duration) map[uint64]time.Duration {
@@ -127,9 +127,8 @@ func TestClockAheadDeclines(t *testing.T) {
 	}
 }
 
-// TestClockUnheard: a node that nobody tells a clock, or no voter, serves after some
-// tries and not before: the others may be busy for a moment, and what has been given out
-// can't be taken back.
+// TestClockUnheard: a node that receives no clock, or none of a voter, serves after some tries and
+// not before: the others may be busy for a moment, and granted timestamps cannot be withdrawn.
 func TestClockUnheard(t *testing.T) {
 	for _, silent := range []map[uint64]bool{{2: true, 3: true, 4: true}, {2: true, 3: true}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -154,8 +153,8 @@ func TestClockUnheard(t *testing.T) {
 	}
 }
 
-// TestClockAheadWithoutHeir: a node that is ahead serves when nobody else can lead, after
-// some tries; what comes back to it is handed over again, with growing pauses.
+// TestClockAheadWithoutHeir: a node that is ahead serves after some tries when no other can lead; a
+// leadership that returns to it is transferred again, with growing pauses.
 func TestClockAheadWithoutHeir(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clocks{

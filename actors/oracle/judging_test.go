@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestJudgedAsVotersJoin: the only voter's clock is nobody's to judge. When others vote,
-// in the same term, it is judged before any more is given out; and once more when still
-// others do. Catches BROKEN=lone_judged.
+// TestJudgedAsVotersJoin: the only voter's clock is not judged. When other voters join in the same
+// term, it is judged before the next timestamp is granted, and again when more join. Catches
+// BROKEN=lone_judged.
 func TestJudgedAsVotersJoin(t *testing.T) {
 	meta := &fakeMeta{term: 1, alone: true}
 	var voters, judgements atomic.Int64

@@ -27,8 +27,8 @@ func (f *fullMeta) Mark(raiseTo uint64, then func(term, mark uint64, err error))
 	f.fakeMeta.Mark(raiseTo, then)
 }
 
-// TestTimestampsOnFullDisk: while the mark cannot be raised there are timestamps all the same, each
-// the next one and below the mark; when there is room time goes on.
+// TestTimestampsOnFullDisk: while the mark cannot be raised, timestamps are still granted, each the
+// next one below the mark; once there is space, time advances.
 func TestTimestampsOnFullDisk(t *testing.T) {
 	for _, alone := range []bool{false, true} {
 		t.Run(fmt.Sprintf("alone=%v", alone), func(t *testing.T) {
@@ -59,8 +59,8 @@ func TestTimestampsOnFullDisk(t *testing.T) {
 	}
 }
 
-// TestTimeGoesOnAfterFullDisk: time that stands still while much is left below the mark, as after a
-// while without requests, goes on as soon as there is room.
+// TestTimeGoesOnAfterFullDisk: time that stands still far below the mark, as after a period without
+// requests, advances as soon as there is space.
 func TestTimeGoesOnAfterFullDisk(t *testing.T) {
 	meta, c := &fullMeta{fakeMeta: fakeMeta{term: 1}}, at(2026)
 	o := spawn(t, meta, Config{Clock: c.Now})
@@ -69,7 +69,7 @@ func TestTimeGoesOnAfterFullDisk(t *testing.T) {
 	c.move(time.Minute)
 	take(t, o, 1)
 	meta.change(func() { meta.full = false })
-	for range 100 { // the first few have the mark raised
+	for range 100 { // the first few raise the mark
 		if take(t, o, 1) >= mvcc.TimestampAt(c.Now().UnixMilli()) {
 			return
 		}
@@ -77,7 +77,7 @@ func TestTimeGoesOnAfterFullDisk(t *testing.T) {
 	t.Error("time stands still although there is room")
 }
 
-// TestNoTimestampsAboveMark: what is below the mark runs out, and is no more than that.
+// TestNoTimestampsAboveMark: the timestamps below the mark run out, and none is granted above it.
 func TestNoTimestampsAboveMark(t *testing.T) {
 	meta, c := &fullMeta{fakeMeta: fakeMeta{term: 1}}, at(2026)
 	o := spawn(t, meta, Config{Clock: c.Now})
@@ -102,8 +102,8 @@ func TestNoTimestampsAboveMark(t *testing.T) {
 	}
 }
 
-// TestTimeLeavesReserve: time that goes on while the mark is being raised leaves what
-// time that stands is to last with, whenever a timestamp is asked for.
+// TestTimeLeavesReserve: while the mark is being raised, advancing time leaves the reserve from
+// which timestamps are granted when time stands still, at whatever moment one is requested.
 func TestTimeLeavesReserve(t *testing.T) {
 	for before := range 4 { // milliseconds before the mark
 		c := at(2026)
@@ -132,8 +132,8 @@ func TestTimeLeavesReserve(t *testing.T) {
 	}
 }
 
-// TestTwoRefusals: the mark is refused to a batch after it was refused ahead of need,
-// both asked for before. The batch is served from below the mark, as all are.
+// TestTwoRefusals: the mark is refused to a batch after it was refused in advance, both requested
+// before. The batch is served from below the mark, like all others.
 func TestTwoRefusals(t *testing.T) {
 	meta, c := &heldMeta{asked: make(chan func(uint64, uint64, error), 8)}, at(2026)
 	o := spawn(t, meta, Config{Clock: c.Now})

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestAheadClocks: a node is ahead by the others' median, whoever looks: one that is far
-// behind makes nobody else ahead, and what took long to learn counts for nothing.
+// TestAheadClocks: a node is ahead relative to the others' median, whichever node judges: one clock
+// far behind makes no other ahead, and slow answers are ignored.
 func TestAheadClocks(t *testing.T) {
 	const limit = 5 * time.Second
 	now := time.Now()

@@ -15,7 +15,7 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// TestStrictlyIncreasing: ranges do not overlap, whoever asks, and never pass the persisted mark.
+// TestStrictlyIncreasing: ranges of all callers are disjoint and never pass the persisted mark.
 func TestStrictlyIncreasing(t *testing.T) {
 	for _, alone := range []bool{false, true} {
 		t.Run(fmt.Sprintf("alone=%v", alone), func(t *testing.T) {
@@ -24,7 +24,7 @@ func TestStrictlyIncreasing(t *testing.T) {
 	}
 }
 
-// strictlyIncreasing: every other caller asks Now first.
+// strictlyIncreasing: every other caller calls Now first.
 func strictlyIncreasing(t *testing.T, meta *fakeMeta) {
 	c := at(2026)
 	o := start(t, meta, c)
@@ -66,9 +66,9 @@ func strictlyIncreasing(t *testing.T, meta *fakeMeta) {
 	wg.Wait()
 }
 
-// TestOnlyVoterConfirmsAtOnce: the meta tablet is asked for a raise of the mark, else
-// only looked at; as soon as it does not say that it leads it is asked again, and another
-// term drops the memory.
+// TestOnlyVoterConfirmsAtOnce: an only voter's meta tablet receives a request only to raise the
+// mark; otherwise its state is read. Once it does not report to lead it receives requests again,
+// and another term drops the memory.
 func TestOnlyVoterConfirmsAtOnce(t *testing.T) {
 	meta := &fakeMeta{term: 1, alone: true}
 	o := start(t, meta, at(2026))
@@ -89,7 +89,7 @@ func TestOnlyVoterConfirmsAtOnce(t *testing.T) {
 		false); err == nil {
 		t.Error("a timestamp without confirmation")
 	}
-	meta.change(func() { // another leader raised the mark meanwhile
+	meta.change(func() { // another leader raised the mark
 		meta.alone, meta.err, meta.term, meta.mark = true, nil, 3,
 			meta.mark+uint64(mvcc.TimestampAt(60_000))
 	})
@@ -98,14 +98,14 @@ func TestOnlyVoterConfirmsAtOnce(t *testing.T) {
 	}
 }
 
-// TestNowOnlyConfirmed: memory alone gives nothing out at once. Catches BROKEN=unconfirmed.
+// TestNowOnlyConfirmed: Now grants nothing from memory alone. Catches BROKEN=unconfirmed.
 func TestNowOnlyConfirmed(t *testing.T) {
 	meta := &fakeMeta{term: 1, alone: true}
 	o := start(t, meta, at(2026))
 	if _, ok := o.Now(1); ok {
 		t.Error("a timestamp above the mark")
 	}
-	first := take(t, o, 1) // has the mark raised
+	first := take(t, o, 1) // raises the mark
 	if next, ok := o.Now(2); !ok || next <= first {
 		t.Errorf("%d, %v after %d", next, ok, first)
 	}
@@ -120,8 +120,8 @@ func TestNowOnlyConfirmed(t *testing.T) {
 	}
 }
 
-// TestStaleConfirmation: an answer of the meta tablet that was held up is of an earlier
-// term than what Now has given out since; the actor asks again.
+// TestStaleConfirmation: a delayed answer of the meta tablet is of an earlier term than the
+// timestamps that Now has granted since; the actor requests confirmation again.
 func TestStaleConfirmation(t *testing.T) {
 	meta := &fakeMeta{term: 1, mark: uint64(mvcc.TimestampAt(at(2026).now.UnixMilli() + 10_000))}
 	o := start(t, meta, at(2026))
@@ -129,7 +129,7 @@ func TestStaleConfirmation(t *testing.T) {
 	meta.change(func() { meta.gate = gate })
 	answer := make(chan mvcc.Timestamp, 1)
 	go func() { answer <- take(t, o, 1) }()
-	for asked := 0; asked == 0; runtime.Gosched() { // the answer of term 1 is under way
+	for asked := 0; asked == 0; runtime.Gosched() { // the answer of term 1 is in flight
 		meta.change(func() { asked = meta.asked })
 	}
 	meta.change(func() { meta.alone, meta.gate, meta.term = true, nil, 3 })
@@ -148,8 +148,8 @@ func TestStaleConfirmation(t *testing.T) {
 	}
 }
 
-// TestNowHasTheMarkRaised: before timestamps run out, so that those who ask at once go on
-// without a pause.
+// TestNowHasTheMarkRaised: Now has the mark raised before timestamps run out, so that its callers
+// never wait.
 func TestNowHasTheMarkRaised(t *testing.T) {
 	meta, c := &fakeMeta{term: 1, alone: true}, at(2026)
 	o := start(t, meta, c)
@@ -160,7 +160,7 @@ func TestNowHasTheMarkRaised(t *testing.T) {
 	if _, ok := o.Now(1); !ok {
 		t.Fatal("nothing at once below the mark")
 	}
-	take(t, o, 1) // behind the raise in the mailbox
+	take(t, o, 1) // queued behind the raise in the mailbox
 	meta.change(func() {
 		if meta.mark <= before {
 			t.Errorf("the mark is still %d", meta.mark)
@@ -172,8 +172,8 @@ func TestNowHasTheMarkRaised(t *testing.T) {
 	}
 }
 
-// TestClockGoesBack: a wall clock that is set back, in one life or between two, does not
-// bring time back.
+// TestClockGoesBack: a wall clock that is set back, within one life or between two, does not
+// decrease timestamps.
 func TestClockGoesBack(t *testing.T) {
 	meta, c := &fakeMeta{term: 1}, at(2026)
 	first := take(t, start(t, meta, c), 1)
@@ -187,14 +187,14 @@ func TestClockGoesBack(t *testing.T) {
 	}
 }
 
-// TestNewTermStartsAboveTheMark: memory belongs to a term; after another leader's term
-// the mark is the floor.
+// TestNewTermStartsAboveTheMark: memory is valid for one term; after another leader's term
+// timestamps start above the mark.
 func TestNewTermStartsAboveTheMark(t *testing.T) {
 	meta := &fakeMeta{term: 1}
 	o := start(t, meta, at(2026))
 	first := take(t, o, 1)
 	var mark uint64
-	meta.change(func() { // another node led meanwhile, and raised the mark
+	meta.change(func() { // another node led in between and raised the mark
 		meta.term, meta.mark = 3, meta.mark+uint64(mvcc.TimestampAt(60_000))
 		mark = meta.mark
 	})
@@ -203,7 +203,7 @@ func TestNewTermStartsAboveTheMark(t *testing.T) {
 	}
 }
 
-// TestOneConfirmationABatch: leadership is confirmed once for all that waited, after the
+// TestOneConfirmationABatch: leadership is confirmed once for all requests of a batch, after the
 // batch was closed.
 func TestOneConfirmationABatch(t *testing.T) {
 	meta := &fakeMeta{term: 1}
@@ -228,7 +228,8 @@ func TestOneConfirmationABatch(t *testing.T) {
 	})
 }
 
-// TestNoLeaderNoTimestamp: what cannot be confirmed is not given out, and the caller hears it.
+// TestNoLeaderNoTimestamp: without confirmation nothing is granted, and the caller receives an
+// error.
 func TestNoLeaderNoTimestamp(t *testing.T) {
 	lost := errors.New("lost")
 	meta := &fakeMeta{term: 1, err: lost}
@@ -243,15 +244,14 @@ func TestNoLeaderNoTimestamp(t *testing.T) {
 	}
 }
 
-// ask is take that says when there is none.
+// ask is take that returns the error.
 func ask(o *Oracle, n uint32) (mvcc.Timestamp, error) {
 	r, err := o.Port().Ask(context.Background(), &pb.TimestampsRequest{Count: n}, false)
 	return mvcc.Timestamp(r.GetFirst()), err
 }
 
-// TestFailOver: two nodes' oracles over one meta tablet, of which one leads at a time;
-// one clock is a minute ahead of the other's. What is given out grows from leader to
-// leader. Catches BROKEN=reuse_timestamps.
+// TestFailOver: two nodes' oracles share one meta tablet and lead it in turn; one clock is a minute
+// ahead of the other. Timestamps increase from leader to leader. Catches BROKEN=reuse_timestamps.
 func TestFailOver(t *testing.T) {
 	ahead, behind := &fakeMeta{term: 1}, &fakeMeta{err: errors.New("not the leader")}
 	clockA, clockB := at(2026), at(2026)
@@ -278,14 +278,14 @@ func TestFailOver(t *testing.T) {
 	}
 }
 
-// TestMemoryGoesWithTheTerm: an oracle loses the leadership and has it again; what
-// another gave out meanwhile it knows from the mark alone. Catches BROKEN=keep_memory.
+// TestMemoryGoesWithTheTerm: an oracle that loses and regains the leadership learns of another's
+// timestamps from the mark alone. Catches BROKEN=keep_memory.
 func TestMemoryGoesWithTheTerm(t *testing.T) {
 	meta := &fakeMeta{term: 1}
 	c := at(2026)
 	o := start(t, meta, c)
 	take(t, o, 10)
-	// Another leader of term 2 has raised the mark, and given out up to it.
+	// Another leader of term 2 has raised the mark and granted timestamps up to it.
 	var given mvcc.Timestamp
 	meta.change(func() {
 		meta.mark += uint64(mvcc.TimestampAt(3000))
@@ -297,8 +297,8 @@ func TestMemoryGoesWithTheTerm(t *testing.T) {
 	}
 }
 
-// TestJudgedBeforeTheFirstTimestamp: nothing is given out, and no mark raised, in a term
-// before the clock is let in; who asks is told, and the next are judged anew. A term is
+// TestJudgedBeforeTheFirstTimestamp: in a term nothing is granted and no mark raised before the
+// clock is accepted; callers receive an error, and their next requests are judged again. A term is
 // judged once; the only voter is not.
 func TestJudgedBeforeTheFirstTimestamp(t *testing.T) {
 	meta := &fakeMeta{term: 1}

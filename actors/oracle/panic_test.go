@@ -13,7 +13,7 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// heldMeta is a meta tablet whose answers the test gives. A raise to panicAt panics.
+// heldMeta is a meta tablet whose answers the test controls. A raise to panicAt panics.
 type heldMeta struct {
 	asked chan func(term, mark uint64, err error)
 }
@@ -45,10 +45,9 @@ func spawn(t *testing.T, meta Meta, cfg Config) *Oracle {
 	return o
 }
 
-// TestConfirmationServesItsBatch: the oracle panics while the meta tablet is asked for a
-// batch. The answer comes when a later batch waits, and must not serve it: another node
-// may have led, and given timestamps out, before that was asked for. Catches
-// BROKEN=late_confirmation.
+// TestConfirmationServesItsBatch: the oracle panics while the meta tablet confirms a batch. The
+// confirmation arrives while a later batch waits and must not serve it: another node may have led,
+// and granted timestamps, before that batch was requested. Catches BROKEN=late_confirmation.
 func TestConfirmationServesItsBatch(t *testing.T) {
 	meta := &heldMeta{asked: make(chan func(uint64, uint64, error), 8)}
 	o := spawn(t, meta, Config{Clock: at(2026).Now})
@@ -70,7 +69,7 @@ func TestConfirmationServesItsBatch(t *testing.T) {
 	if a := <-first; !errors.Is(a.err, errPanic) {
 		t.Fatalf("the batch that a panic has ended was answered with %d, %v", a.first, a.err)
 	}
-	second := request() // takes the term over, and has the mark raised
+	second := request() // takes over the term and raises the mark
 	(<-meta.asked)(1, 0, nil)
 	mark := uint64(mvcc.TimestampAt(at(2027).now.UnixMilli()))
 	(<-meta.asked)(1, mark, nil)
@@ -80,7 +79,7 @@ func TestConfirmationServesItsBatch(t *testing.T) {
 	third := request()
 	own := <-meta.asked
 	late(1, mark, nil)
-	o.system.Root.Send(o.port.PID(), &raise{1}) // behind it in the mailbox
+	o.system.Root.Send(o.port.PID(), &raise{1}) // queued behind it in the mailbox
 	(<-meta.asked)(1, 0, nil)
 	gone := errors.New("another node leads")
 	own(0, 0, gone)
@@ -89,7 +88,7 @@ func TestConfirmationServesItsBatch(t *testing.T) {
 	}
 }
 
-// TestDropKeepsTheTerm: after its memory was dropped the oracle still knows which terms are over.
+// TestDropKeepsTheTerm: after its memory was dropped the oracle still rejects earlier terms.
 func TestDropKeepsTheTerm(t *testing.T) {
 	c := at(2026)
 	m := &memory{clock: c.Now}
@@ -120,8 +119,8 @@ func TestDropKeepsTheTerm(t *testing.T) {
 	}
 }
 
-// TestPanicLeavesNoLock: a panic while timestamps are taken fails the batch, and the next
-// is served.
+// TestPanicLeavesNoLock: a panic while timestamps are allocated fails the batch, and the next is
+// served.
 func TestPanicLeavesNoLock(t *testing.T) {
 	var fail atomic.Bool
 	o := spawn(t, &fakeMeta{term: 1}, Config{Clock: func() time.Time {

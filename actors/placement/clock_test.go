@@ -9,9 +9,9 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// TestMetaKeepsOffAheadClocks: meta's leadership goes to no node whose clock is ahead, by
-// a drain or an order; other tablets' does. A drain that has nobody else says so, and
-// goes on once the clock is set.
+// TestMetaKeepsOffAheadClocks: neither a drain nor a requested move transfers meta's leadership to
+// a node whose clock is ahead; that of other tablets may go there. A drain without another target
+// reports it and continues once the clock is set.
 func TestMetaKeepsOffAheadClocks(t *testing.T) {
 	w := newWorld(t, 4)
 	for range 4 {
@@ -48,8 +48,8 @@ func TestMetaKeepsOffAheadClocks(t *testing.T) {
 	}
 }
 
-// TestCalmNeedsNoTime: timestamps, each of which may be a write to meta, are for nodes
-// that are away, and for those alone.
+// TestCalmNeedsNoTime: placement requests timestamps, each of which may be a write to meta, only
+// for absent nodes.
 func TestCalmNeedsNoTime(t *testing.T) {
 	w := newWorld(t, 4)
 	w.add(1, 2, 3)
@@ -57,7 +57,7 @@ func TestCalmNeedsNoTime(t *testing.T) {
 	w.turns(p)
 	for _, away := range []bool{false, true, false} {
 		w.silent[4] = away
-		w.turns(p) // it is recorded
+		w.turns(p) // its absence is recorded
 		before := w.stamps
 		for range 10 {
 			p.turn(t.Context(), start)

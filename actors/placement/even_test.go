@@ -14,7 +14,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// bytesOn is what the replicas on each node take, and the largest of them.
+// bytesOn returns the bytes of the replicas on each node, and the largest replica.
 func (w *world) bytesOn() (on map[uint64]float64, largest float64) {
 	on = map[uint64]float64{}
 	for _, f := range w.tablets {
@@ -26,8 +26,8 @@ func (w *world) bytesOn() (on map[uint64]float64, largest float64) {
 	return on, largest
 }
 
-// checkBytes: nodes are within a fifth of the mean, or one tablet of it. Where there is
-// next to nothing nobody cares.
+// checkBytes: each node is within a fifth, or one tablet, of the mean. Negligible sizes are not
+// checked.
 func (w *world) checkBytes() {
 	w.t.Helper()
 	on, largest := w.bytesOn()
@@ -48,7 +48,7 @@ func (w *world) checkBytes() {
 	}
 }
 
-// moves is how many replicas were added, of those operations that were sent from the n-th on.
+// moves returns the number of replicas added by operations from the n-th on.
 func (w *world) moves(from int) (n int) {
 	for _, s := range w.sent[from:] {
 		if strings.Contains(s, "ADD_LEARNER") {
@@ -58,8 +58,8 @@ func (w *world) moves(from int) (n int) {
 	return n
 }
 
-// sizes draws the bytes of a tablet from one of some distributions: what is alike, what
-// is anything, many small ones beside large ones, and large ones by themselves.
+// sizes draws the bytes of a tablet from one of these distributions: equal, uniform, many small
+// with some large ones, a few large ones.
 var sizes = []func(rng *rand.Rand) uint64{
 	func(*rand.Rand) uint64 { return 48 << 20 },
 	func(rng *rand.Rand) uint64 { return rng.Uint64N(96 << 20) },
@@ -73,10 +73,9 @@ var sizes = []func(rng *rand.Rand) uint64{
 	func(rng *rand.Rand) uint64 { return 48<<20 + rng.Uint64N(48<<20) },
 }
 
-// TestEvenBytes: from wherever replicas are, bytes come within a fifth of the mean, or
-// one tablet of it, and leaders likewise, with hardly more moves than there are replicas;
-// then it is quiet, also when all sizes change a little. PLACEMENTS=n sets how many
-// clusters are tried.
+// TestEvenBytes: from any placement, bytes converge to within a fifth, or one tablet, of the mean,
+// and leaders likewise, with hardly more moves than there are replicas; then nothing moves, also
+// when all sizes change a little. PLACEMENTS=n sets the number of clusters.
 func TestEvenBytes(t *testing.T) {
 	seeds := uint64(80)
 	if testing.Short() {
@@ -102,7 +101,7 @@ func evenBytes(t *testing.T, rng *rand.Rand) {
 	w := newWorld(t, 3+rng.IntN(6))
 	nodes := len(w.records)
 	w.target = []int{1, 3}[rng.IntN(2)]
-	first := w.target + rng.IntN(nodes-w.target+1) // all is there; the others have just joined
+	first := w.target + rng.IntN(nodes-w.target+1) // all replicas are there; the other nodes have just joined
 	draw := sizes[rng.IntN(len(sizes))]
 	for range 10 + rng.IntN(150) {
 		voters := []uint64{}
@@ -122,7 +121,7 @@ func evenBytes(t *testing.T, rng *rand.Rand) {
 	w.checkBytes()
 	on, leaders := w.spread()
 	mean := replicas / nodes
-	for id := range w.records { // where large tablets make it hard, bytes come first
+	for id := range w.records { // where large tablets prevent both, bytes come first
 		if off := max(on[id]-mean, mean-on[id]); off > max(2, mean/2) {
 			t.Errorf("node %d has %d replicas of a mean of %d: %v", id, on[id], mean, on)
 		}

@@ -59,7 +59,7 @@ func (w *world) transfer(f *fakeTablet, to uint64) error {
 	return nil
 }
 
-// change does what a tablet does, and checks what placement answers for.
+// change changes replicas as a tablet does and checks placement's obligations.
 func (w *world) change(f *fakeTablet, list []*pb.ReplicaChange) error {
 	if f.next != nil || f.leader == 0 {
 		return fmt.Errorf("%w: no leader, or another change is under way", errRefused)
@@ -102,7 +102,7 @@ func (w *world) change(f *fakeTablet, list []*pb.ReplicaChange) error {
 	return nil
 }
 
-// stayJoint shows the configuration between the two for a while.
+// stayJoint keeps the joint configuration for some statuses.
 func (w *world) stayJoint(f *fakeTablet, before *pb.TabletDescriptor) {
 	f.next, f.joint = f.d, w.linger
 	f.d = proto.CloneOf(f.d)
@@ -119,7 +119,7 @@ func (w *world) stayJoint(f *fakeTablet, before *pb.TabletDescriptor) {
 	}
 }
 
-// check is what all of this is for: nothing is taken away that is needed.
+// check checks the safety property: no needed replica is removed.
 func (w *world) check(f, after *fakeTablet) error {
 	w.t.Helper()
 	was, _ := f.on()

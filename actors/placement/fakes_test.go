@@ -19,22 +19,21 @@ var (
 	errRefused = errors.New("refused")
 )
 
-// lastIndex is what a replica has when it has caught up.
+// lastIndex is the last index of a replica that has caught up.
 const lastIndex = 10_000
 
-// world is all that placement talks to: nodes that live or do not, tablets whose replicas
-// change by the rules, and meta's records. It can fail at its n-th operation, before or
-// after carrying it out, and after that until it is told otherwise: the one that
-// placement ran in is dead.
+// world fakes everything that placement uses: live and dead nodes, tablets whose replicas change by
+// the rules, and meta's records. It can fail at its n-th operation, before or after executing it,
+// and at all later ones until restart: the process of that placement has died.
 type world struct {
 	t       *testing.T
 	mu      sync.Mutex
 	now     int64 // oracle time in milliseconds
 	records map[uint64]*wire.NodeRecord
 	alive   map[uint64]bool
-	silent  map[uint64]bool // alive, but gossip does not know it
-	ahead   []uint64        // nodes whose clocks are
-	full    []uint64        // nodes without room on their disks
+	silent  map[uint64]bool // alive, but not in gossip
+	ahead   []uint64        // nodes with clocks ahead
+	full    []uint64        // nodes with full disks
 	damaged []uint64        // nodes with damaged stores
 	tablets []*fakeTablet
 	orders  []*pb.MoveTabletRequest
@@ -43,9 +42,9 @@ type world struct {
 	ops, failAt int
 	after       bool
 	sent        []string
-	stamps      int // timestamps given out
-	linger      int // for how many looks a joint configuration lasts
-	slow        int // how many looks a learner takes to catch up
+	stamps      int // timestamps granted
+	linger      int // number of statuses for which a joint configuration lasts
+	slow        int // number of statuses until a learner has caught up
 }
 
 type fakeTablet struct {
@@ -54,7 +53,7 @@ type fakeTablet struct {
 	size, load uint64
 	match      map[uint64]uint64
 	stale      map[uint64]bool // replicas, by id
-	joint      int             // looks until the joint configuration is left
+	joint      int             // statuses until the joint configuration is left
 	next       *pb.TabletDescriptor
 }
 
@@ -118,7 +117,7 @@ func (f *fakeTablet) on() (voters, learners []uint64) {
 	return voters, learners
 }
 
-// op counts an operation; done tells it how to end.
+// op counts an operation; done reports its fate.
 func (w *world) op() (done func() error, err error) {
 	w.ops++
 	if w.failAt != 0 && (w.ops > w.failAt || w.ops == w.failAt && !w.after) {
@@ -133,7 +132,7 @@ func (w *world) op() (done func() error, err error) {
 	}, nil
 }
 
-// restart lets the next one live.
+// restart lets the next placement live.
 func (w *world) restart() { w.failAt = 0 }
 
 // Nodes implements Meta.
@@ -166,7 +165,7 @@ func (w *world) Tablets(context.Context) (out []*pb.TabletDescriptor, err error)
 	return out, done()
 }
 
-// Report implements Meta: the map here is what the tablets say.
+// Report implements Meta: the map here is what the tablets report.
 func (w *world) Report(context.Context, *pb.TabletDescriptor) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -295,8 +294,8 @@ func (w *world) Timestamp(context.Context) (mvcc.Timestamp, error) {
 	return mvcc.TimestampAt(w.now), done()
 }
 
-// Statuses implements Cluster; time passes by it: learners catch up, joint configurations
-// are left, voters elect.
+// Statuses implements Cluster. Each call advances time: learners catch up, joint configurations are
+// left, voters elect.
 func (w *world) Statuses(context.Context) (out []*pb.StatusResponse, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -314,7 +313,7 @@ func (w *world) Statuses(context.Context) (out []*pb.StatusResponse, err error) 
 	return out, done()
 }
 
-// statusOf is what the tablet's leader says of it.
+// statusOf returns the report of the tablet's leader.
 func (w *world) statusOf(f *fakeTablet) *pb.StatusResponse {
 	s := &pb.StatusResponse{
 		Tablet: proto.CloneOf(f.d), Leader: true, Term: 1, NodeId: f.leader,
@@ -329,7 +328,7 @@ func (w *world) statusOf(f *fakeTablet) *pb.StatusResponse {
 	return s
 }
 
-// votes reports whether the replica on the node lives and takes part.
+// votes reports whether the replica on the node lives and votes.
 func (w *world) votes(f *fakeTablet, node uint64) bool {
 	return w.alive[node] && !f.stale[wire.ReplicaOn(f.d, node).GetReplicaId()]
 }

@@ -9,8 +9,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// TestKeepsOffFullDisks: a node whose disk is full leads nothing as long as another voter has room,
-// gets no replica, and loses none. Where all voters are full nothing is done.
+// TestKeepsOffFullDisks: a node whose disk is full leads nothing while another voter has space; it
+// receives and loses no replica. Where all voters are full nothing changes.
 func TestKeepsOffFullDisks(t *testing.T) {
 	w := newWorld(t, 4)
 	for range 8 {
@@ -51,8 +51,8 @@ func TestKeepsOffFullDisks(t *testing.T) {
 	}
 }
 
-// TestReplacesDamagedStore: replicas on a node whose store is damaged are replaced as those of one
-// that is gone, though gossip and tablets hear of it, as long as it says so.
+// TestReplacesDamagedStore: replicas on a node that reports a damaged store are replaced like those
+// of a lost node, although gossip and tablets see it.
 func TestReplacesDamagedStore(t *testing.T) {
 	w := newWorld(t, 4)
 	for range 3 {
@@ -74,7 +74,7 @@ func TestReplacesDamagedStore(t *testing.T) {
 	}
 }
 
-// TestNoReplicaOnFullDisk: what a lost node's replicas are made anew on is a node with room.
+// TestNoReplicaOnFullDisk: a lost node's replicas are recreated on a node with space.
 func TestNoReplicaOnFullDisk(t *testing.T) {
 	w := newWorld(t, 5)
 	for range 4 {

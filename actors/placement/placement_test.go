@@ -26,7 +26,8 @@ func newTest(t *testing.T, w *world) *work {
 
 var start = time.Unix(1, 0)
 
-// turns lets placement turn until it has nothing to do for some turns. It returns how often.
+// turns runs placement until it has had nothing to do for some turns. It returns the number of
+// turns.
 func (w *world) turns(p *work) (n int) {
 	w.t.Helper()
 	for quiet := 0; quiet < 4; n++ {
@@ -42,7 +43,7 @@ func (w *world) turns(p *work) (n int) {
 	return n
 }
 
-// spread is how many replicas and leaders each node has.
+// spread returns the number of replicas and leaders on each node.
 func (w *world) spread() (replicas, leaders map[uint64]int) {
 	replicas, leaders = map[uint64]int{}, map[uint64]int{}
 	for _, f := range w.tablets {
@@ -54,8 +55,8 @@ func (w *world) spread() (replicas, leaders map[uint64]int) {
 	return replicas, leaders
 }
 
-// checkVoters: each tablet has so many voters, all on live nodes that may hold them, no
-// learner, and no two in one zone that need not be.
+// checkVoters: each tablet has the required number of voters, all on live nodes that may hold them,
+// no learner, and no two voters share a zone unless they must.
 func (w *world) checkVoters(want int) {
 	w.t.Helper()
 	zones := map[string]int{}
@@ -89,7 +90,7 @@ func (w *world) checkVoters(want int) {
 	}
 }
 
-// checkEven: nodes are within a fifth of the mean, or one from what would be even.
+// checkEven: each node is within a fifth, or one, of an even distribution.
 func (w *world) checkEven(what string, on map[uint64]int, but uint64) {
 	w.t.Helper()
 	sum, nodes := 0, 0
@@ -108,8 +109,8 @@ func (w *world) checkEven(what string, on map[uint64]int, but uint64) {
 	}
 }
 
-// TestGrows: one node, then three, then five: the number of replicas follows by itself,
-// and then they are spread.
+// TestGrows: with one node, then three, then five, the number of replicas grows automatically and
+// the replicas are spread.
 func TestGrows(t *testing.T) {
 	w := newWorld(t, 1)
 	for range 20 {
@@ -141,7 +142,7 @@ func TestGrows(t *testing.T) {
 	}
 }
 
-// TestOneMove is a move in full: learner, exchange, removal, and no more.
+// TestOneMove is a complete move: learner, exchange, removal, and no other step.
 func TestOneMove(t *testing.T) {
 	w := newWorld(t, 4)
 	w.linger, w.slow = 2, 3
@@ -157,7 +158,7 @@ func TestOneMove(t *testing.T) {
 	}
 }
 
-// TestOneVoterMoves: a tablet of one voter moves with its leader, which votes beside its
+// TestOneVoterMoves: a tablet of one voter moves with its leader, which votes together with its
 // successor for a moment.
 func TestOneVoterMoves(t *testing.T) {
 	w := newWorld(t, 2)
@@ -171,9 +172,8 @@ func TestOneVoterMoves(t *testing.T) {
 	}
 }
 
-// TestUnfenced: placement on a node that does not lead meta any more wakes up with a plan
-// that another has overtaken. Of five voters each takes two others away; one voter would
-// be left.
+// TestUnfenced: placement on a node that no longer leads meta resumes with a plan that another has
+// overtaken. Of five voters each plan removes two others; one voter would be left.
 func TestUnfenced(t *testing.T) {
 	w := newWorld(t, 5)
 	f := w.add(1, 2, 3, 4, 5)
@@ -202,9 +202,8 @@ func TestUnfenced(t *testing.T) {
 	}
 }
 
-// TestGoneOnlyByOracleTime: replicas of a node that gossip misses stay until its record
-// says that it has been gone for long enough; one that a tablet's leader hears of is not
-// gone.
+// TestGoneOnlyByOracleTime: replicas of a node that is missing from gossip stay until its record
+// says that it has been absent long enough; a node that a tablet's leader hears is not absent.
 func TestGoneOnlyByOracleTime(t *testing.T) {
 	w := newWorld(t, 4)
 	for range 3 {
@@ -212,7 +211,7 @@ func TestGoneOnlyByOracleTime(t *testing.T) {
 	}
 	w.silent[3] = true
 	p := newTest(t, w)
-	w.turns(p) // balance, perhaps
+	w.turns(p) // perhaps to balance
 	if w.records[3].GoneSince != 0 {
 		t.Error("a node is gone that tablets hear of")
 	}
@@ -220,7 +219,7 @@ func TestGoneOnlyByOracleTime(t *testing.T) {
 	w.sent = nil
 	p.turn(t.Context(), start)
 	w.now += p.cfg.GoneAfter.Milliseconds() - 1000
-	p = newTest(t, w) // meta's leader has changed meanwhile
+	p = newTest(t, w) // meta's leader has changed
 	w.turns(p)
 	for _, s := range w.sent {
 		if strings.Contains(s, "REMOVE 3") || strings.Contains(s, "DEMOTE 3") {
@@ -243,15 +242,15 @@ func TestGoneOnlyByOracleTime(t *testing.T) {
 	}
 }
 
-// TestForgets: of nodes that are away for good the one that holds nothing is forgotten,
-// and not before this leader of meta has looked for a while.
+// TestForgets: of the nodes that are gone, those without replicas are forgotten, and not before
+// this leader of meta has watched for a while.
 func TestForgets(t *testing.T) {
 	w := newWorld(t, 4)
 	w.add(1, 2, 3)
 	w.join(5, "")
 	p := newTest(t, w)
 	p.cfg.ForgetAfter = 2 * p.cfg.GoneAfter
-	for id := uint64(2); id <= 5; id++ { // 2 and 3 are voters, and there is nobody in their place
+	for id := uint64(2); id <= 5; id++ { // 2 and 3 are voters, and no node can replace them
 		w.alive[id] = false
 	}
 	p.turn(t.Context(), start)
@@ -273,7 +272,7 @@ func TestForgets(t *testing.T) {
 	}
 }
 
-// TestNoNodeInItsPlace: a tablet keeps voters that are gone rather than become smaller.
+// TestNoNodeInItsPlace: a tablet keeps lost voters rather than shrink.
 func TestNoNodeInItsPlace(t *testing.T) {
 	w := newWorld(t, 3)
 	w.add(1, 2, 3)
@@ -291,8 +290,8 @@ func TestNoNodeInItsPlace(t *testing.T) {
 	w.checkVoters(3)
 }
 
-// TestDrain: leaders go first, then replicas; then the node is drained. Without another
-// node it waits and says why.
+// TestDrain: leaders leave first, then replicas; then the node is drained. Without another node the
+// drain waits and reports why.
 func TestDrain(t *testing.T) {
 	w := newWorld(t, 3)
 	for range 5 {
@@ -316,13 +315,13 @@ func TestDrain(t *testing.T) {
 		p.status.snapshot().BlockedNodes[1] != "" {
 		t.Errorf("node 1 is %v, %q", w.records[1].State, p.status.snapshot().BlockedNodes[1])
 	}
-	w.records[1].State = pb.NodeState_NODE_STATE_ACTIVE // undone
+	w.records[1].State = pb.NodeState_NODE_STATE_ACTIVE // cancelled
 	w.turns(p)
 	replicas, _ := w.spread()
 	w.checkEven("replicas", replicas, 0)
 }
 
-// TestHalfDrained: a drain that is taken back in the middle leaves nothing half done.
+// TestHalfDrained: a drain cancelled halfway leaves no partial change.
 func TestHalfDrained(t *testing.T) {
 	for n := range 12 {
 		w := newWorld(t, 4)
@@ -341,8 +340,8 @@ func TestHalfDrained(t *testing.T) {
 	}
 }
 
-// TestZones: each of three zones has one voter of three, and two of five at most; the
-// loss of any leaves a quorum.
+// TestZones: each of three zones has one voter of three, and at most two of five; the loss of any
+// zone leaves a quorum.
 func TestZones(t *testing.T) {
 	for _, replicas := range []int{3, 5} {
 		w := newWorld(t, 6, "a", "a", "b", "b", "c", "c")
@@ -368,8 +367,8 @@ func TestZones(t *testing.T) {
 	}
 }
 
-// TestImpossibleOrders: orders that can't be carried out any more end; one for a node
-// that is away for a moment waits.
+// TestImpossibleOrders: requested moves that have become impossible end; one for a briefly absent
+// node waits.
 func TestImpossibleOrders(t *testing.T) {
 	w := newWorld(t, 5)
 	w.add(1, 2, 3)
@@ -378,11 +377,11 @@ func TestImpossibleOrders(t *testing.T) {
 	w.records[4].State = pb.NodeState_NODE_STATE_DRAINED
 	w.alive[5] = false
 	w.orders = []*pb.MoveTabletRequest{
-		{TabletId: 1, FromNode: 1, ToNode: 4},      // drained meanwhile
-		{TabletId: 2, FromNode: 1, ToNode: 5},      // away
-		{TabletId: 3, ToNode: 4, Leader: true},     // no voter any more
+		{TabletId: 1, FromNode: 1, ToNode: 4},      // drained since
+		{TabletId: 2, FromNode: 1, ToNode: 5},      // absent
+		{TabletId: 3, ToNode: 4, Leader: true},     // no longer a voter
 		{TabletId: 9, FromNode: 1, ToNode: 2},      // no tablet
-		{TabletId: 1, FromNode: 4, ToNode: 5},      // neither is there
+		{TabletId: 1, FromNode: 4, ToNode: 5},      // neither node holds it
 		{TabletId: 1, ToNode: 1_000, Leader: true}, // no node
 	}
 	p := newTest(t, w)
@@ -407,7 +406,7 @@ func TestImpossibleOrders(t *testing.T) {
 	}
 }
 
-// TestSpawn: the actor turns by itself and when it is told to look, and ends with Stop.
+// TestSpawn: the actor takes turns by timer and on request, and ends with Stop.
 func TestSpawn(t *testing.T) {
 	leaktest.Check(t)
 	system := actorkit.NewSystem(slog.New(slog.DiscardHandler))

@@ -12,8 +12,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// TestRandom: random clusters come to rest with everything where it ought to be, whatever
-// dies on the way. SEEDS says how many.
+// TestRandom: random clusters converge to a correct placement, whatever dies in between. SEEDS sets
+// the number of clusters.
 func TestRandom(t *testing.T) {
 	seeds := uint64(500)
 	if n, err := strconv.ParseUint(os.Getenv("SEEDS"), 10, 64); err == nil {
@@ -66,7 +66,7 @@ func random(t *testing.T, seed uint64) {
 		want, turns, len(w.sent))
 	for _, r := range w.records {
 		if r.State == pb.NodeState_NODE_STATE_DRAINING {
-			return // some could not be moved away
+			return // some replicas could not be moved
 		}
 	}
 	shrunk := slices.ContainsFunc(w.tablets, func(f *fakeTablet) bool {
@@ -74,7 +74,7 @@ func random(t *testing.T, seed uint64) {
 		return len(v) > want
 	})
 	if shrunk {
-		return // there were more nodes once
+		return // there were more nodes before
 	}
 	w.checkVoters(want)
 	if zones == nil {
@@ -84,7 +84,7 @@ func random(t *testing.T, seed uint64) {
 	}
 }
 
-// disturb has something happen to a node, or placement die at one of its next operations.
+// disturb injects an event on a node, or a crash of placement at one of its next operations.
 func (w *world) disturb(rng *rand.Rand, nodes int) {
 	id := uint64(rng.IntN(nodes)) + 1
 	switch rng.IntN(12) {
@@ -115,8 +115,8 @@ func (w *world) disturb(rng *rand.Rand, nodes int) {
 	}
 }
 
-// TestCrashAnywhere: placement dies at any operation, before or after it took effect, of
-// a drain, an order and an upgrade. The next one finishes all of it.
+// TestCrashAnywhere: placement crashes at any operation, before or after it took effect, of a
+// drain, a requested move and an upgrade. The next one finishes all of it.
 func TestCrashAnywhere(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		died := true

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestReplacesStale: a replica that its leader calls stale is removed and made anew, on its node
-// if there is no other, whether it votes or learns. Where the others have no quorum nothing is
-// done, and placement says so.
+// TestReplacesStale: a replica that its leader reports as stale is removed and recreated, on its
+// own node if there is no other, whether voter or learner. Without a quorum of the others nothing
+// is done, and placement reports it.
 func TestReplacesStale(t *testing.T) {
 	for _, nodes := range []int{3, 4, 5} {
 		w := newWorld(t, nodes)

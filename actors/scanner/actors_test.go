@@ -62,7 +62,7 @@ func (w *world) offers(rows ...string) func() bool {
 	}
 }
 
-// TestHintsArePassedOn: at once, each cell once, those of other columns not.
+// TestHintsArePassedOn: hints are forwarded at once, each cell once, those of other columns not.
 func TestHintsArePassedOn(t *testing.T) {
 	w := newWorld(0)
 	cfg := w.config()
@@ -80,9 +80,8 @@ func TestHintsArePassedOn(t *testing.T) {
 	}
 }
 
-// TestHintRefused: a hint for a row that another worker has is offered without the lock,
-// so that it can only be collapsed, and tried again later: that worker may be at an older
-// change.
+// TestHintRefused: a hint for a row that another worker has locked is offered without the lock, so
+// that it can only be collapsed, and retried later: that worker may be running an older change.
 func TestHintRefused(t *testing.T) {
 	w := newWorld(0)
 	w.refuse[notify.LockKey(cell("a"))] = true
@@ -109,7 +108,7 @@ func TestHintRefused(t *testing.T) {
 	}
 }
 
-// TestHintsAreBounded: a dispatcher that does not answer makes hints drop, never wait.
+// TestHintsAreBounded: a dispatcher that does not answer makes hints drop, never block.
 func TestHintsAreBounded(t *testing.T) {
 	w := newWorld(0)
 	stuck := make(chan struct{})
@@ -135,7 +134,7 @@ func TestHintsAreBounded(t *testing.T) {
 	eventually(t, "the others are passed on", func() bool { return s.Stats().HintsPassed.Load() == 101 })
 }
 
-// TestNoHotLoop: eight idle scanners and a sweeper ask little, and their pauses grow.
+// TestNoHotLoop: eight idle scanners and a sweeper send few requests, and their pauses grow.
 func TestNoHotLoop(t *testing.T) {
 	w := newWorld(0)
 	cfg := w.config()
@@ -155,7 +154,7 @@ type resolverFunc func(l mvcc.LockInfo) (bool, error)
 
 func (f resolverFunc) ResolveLock(_ context.Context, l mvcc.LockInfo) (bool, error) { return f(l) }
 
-// lockWorld has locks and intents.
+// lockWorld holds locks and intents.
 type lockWorld struct {
 	world
 	entries map[mvcc.Group][]*pb.WalkEntry
@@ -178,8 +177,8 @@ func (w *lockWorld) Walk(_ context.Context, _ *pb.TabletDescriptor,
 	return out, nil
 }
 
-// TestSweeper asks about every lock and intent of old transactions, in all pages, not
-// about young ones, and not at once again about those that are alive.
+// TestSweeper resolves every lock and intent of old transactions, over all pages, skips young ones,
+// and does not soon retry those that are alive.
 func TestSweeper(t *testing.T) {
 	now := time.UnixMilli(1_000_000_000)
 	old, young := mvcc.TimestampAt(now.UnixMilli()-2000), mvcc.TimestampAt(now.UnixMilli()-10)
@@ -235,8 +234,8 @@ func TestSweeper(t *testing.T) {
 	}
 }
 
-// TestSweepsWhatOthersObserve: a column is swept whose observer runs in other processes,
-// by what the tablet says is observed.
+// TestSweepsWhatOthersObserve: the sweeper sweeps a column whose observer runs in other processes,
+// because the tablet reports it as observed.
 func TestSweepsWhatOthersObserve(t *testing.T) {
 	now := time.UnixMilli(1_000_000)
 	w := &lockWorld{entries: map[mvcc.Group][]*pb.WalkEntry{}}
@@ -272,7 +271,7 @@ func TestSweepsWhatOthersObserve(t *testing.T) {
 	})
 }
 
-// askedLock is what the sweeper has asked about.
+// askedLock is a lock that the sweeper tried to resolve.
 type askedLock struct {
 	cell    mvcc.Cell
 	intent  bool
@@ -280,7 +279,7 @@ type askedLock struct {
 	primary mvcc.Cell
 }
 
-// TestNothingObserved: without a column to look after, nothing runs from time to time.
+// TestNothingObserved: without an observed column nothing runs periodically.
 func TestNothingObserved(t *testing.T) {
 	w := newWorld(0)
 	cfg := w.config()

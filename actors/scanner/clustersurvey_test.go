@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// surveyOf is that of node 1, with what it knows of who leads.
+// surveyOf returns node 1's survey with its knowledge of leaders.
 func surveyOf() (*ClusterSurvey, *route.Router) {
 	router := route.NewRouter()
 	return NewClusterSurvey(SurveyConfig{
@@ -19,9 +19,9 @@ func surveyOf() (*ClusterSurvey, *route.Router) {
 	}), router
 }
 
-// TestSurveyRulesOutOnlyWhatIsSaid: a tablet counts as clean if the node that is believed
-// to lead it says so. All else is walked: what has no known leader, or another one, and
-// what is led by a node that has not answered, or does not know the question.
+// TestSurveyRulesOutOnlyWhatIsSaid: a tablet counts as clean only if the node believed to lead it
+// reports so. All others are walked: those without a known leader, with another leader, or led by a
+// node that has not answered or does not support the request.
 func TestSurveyRulesOutOnlyWhatIsSaid(t *testing.T) {
 	survey, router := surveyOf()
 	for tablet, leader := range map[uint64]uint64{10: 2, 11: 3, 12: 4, 13: 0, 14: 1, 15: 2} {
@@ -42,7 +42,7 @@ func TestSurveyRulesOutOnlyWhatIsSaid(t *testing.T) {
 			t.Errorf("tablet %d is clean: %t", tablet, got)
 		}
 	}
-	router.ForgetNode(2) // it is known dead
+	router.ForgetNode(2) // it is known to be dead
 	if v.Clean(10) {
 		t.Error("a dead node's word counts")
 	}
@@ -51,8 +51,8 @@ func TestSurveyRulesOutOnlyWhatIsSaid(t *testing.T) {
 	}
 }
 
-// TestSurveyAnswer: what an asker has it is not told again, unless something has changed,
-// or it is of an earlier incarnation.
+// TestSurveyAnswer: a tablet state that the requester has is not sent again, unless it has changed
+// or belongs to an earlier incarnation.
 func TestSurveyAnswer(t *testing.T) {
 	survey, _ := surveyOf()
 	first := survey.Answer(&wire.SurveyRequest{})
@@ -80,14 +80,14 @@ func TestSurveyAnswer(t *testing.T) {
 	}
 }
 
-// TestUnchangedOfWhat: a node that says that nothing has changed is believed about what it has
-// answered before, and about nothing else.
+// TestUnchangedOfWhat: an answer "unchanged" is accepted only for tablets that the same node has
+// reported before.
 func TestUnchangedOfWhat(t *testing.T) {
 	before := &surveyAnswer{incarnation: 6, version: 3, clean: map[uint64]struct{}{10: {}}}
 	for name, test := range map[string]struct {
 		before *surveyAnswer
 		answer *wire.Survey
-		want   bool // what was known stays
+		want   bool // the known state is kept
 	}{
 		"the same":            {before, &wire.Survey{Incarnation: 6, Version: 3, Unchanged: true}, true},
 		"another version":     {before, &wire.Survey{Incarnation: 6, Version: 4, Unchanged: true}, false},

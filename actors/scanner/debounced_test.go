@@ -8,10 +8,10 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// TestDebouncedAreLeft: scanners leave cells of a debounced column alone until they have
-// rested, but for one turn in each debounce.
+// TestDebouncedAreLeft: scanners skip cells of a debounced column until they have rested, except in
+// one turn per debounce.
 func TestDebouncedAreLeft(t *testing.T) {
-	w := newWorld(3) // their changes are of 1970
+	w := newWorld(3) // changes dated 1970
 	cfg := w.config()
 	now := time.UnixMilli(500)
 	cfg.Now = func() time.Time { return now }
@@ -39,8 +39,8 @@ func TestDebouncedAreLeft(t *testing.T) {
 	}
 }
 
-// TestLongDebounceIsHandedOut: a cell with a debounce of an hour that never rests, and that no
-// dispatcher has heard of, is handed out within a minute, to one that counts for how long.
+// TestLongDebounceIsHandedOut: a cell with a debounce of an hour that changes without pause, and
+// that no dispatcher has, is handed out within a minute, to a dispatcher that measures the time.
 func TestLongDebounceIsHandedOut(t *testing.T) {
 	var d debounced
 	d.rest = time.Hour
@@ -59,8 +59,8 @@ func TestLongDebounceIsHandedOut(t *testing.T) {
 	}
 }
 
-// TestWaitingCellsTakeNoSlot: a cell that waits for its debounce gives the scanner's slot
-// back once, before it is done.
+// TestWaitingCellsTakeNoSlot: a cell that waits for its debounce returns the scanner's slot once,
+// before it is done.
 func TestWaitingCellsTakeNoSlot(t *testing.T) {
 	w := newWorld(1)
 	s := w.scan(w.config(), 1)

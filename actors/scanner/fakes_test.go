@@ -17,8 +17,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The actor library counts dead letters for a second after the first; that goroutine
-	// ends by itself.
+	// The actor library counts dead letters for a second after the first; that goroutine then ends.
 	leaktest.Main(m)
 }
 
@@ -30,7 +29,7 @@ func cell(row string) mvcc.Cell { return mvcc.Cell{Table: 16, Row: row, Column: 
 
 func row(i int) string { return fmt.Sprintf("row/%04d", i) }
 
-// world is a repository with dirty cells, a dispatcher and a lock service that do what a test says.
+// world is a repository with dirty cells, and a dispatcher and lock service controlled by the test.
 type world struct {
 	mu        sync.Mutex
 	tablets   []*pb.TabletDescriptor
@@ -41,7 +40,7 @@ type world struct {
 	answer    func(c mvcc.Cell, held bool) notify.Admission // nil: accepted and done at once
 	done      []func()
 	keepDone  bool
-	refuse    map[string]bool // lock keys of other owners
+	refuse    map[string]bool // lock keys held by others
 	held      map[string]uint64
 	lockErr   error
 	unlocked  int
@@ -159,7 +158,7 @@ func (w *world) config() Config {
 	}.withDefaults()
 }
 
-// scan is a scanner of the world with a seed of its own.
+// scan returns a scanner of the world with its own seed.
 func (w *world) scan(cfg Config, seed uint64) *scan {
 	return newScan(cfg, rand.New(rand.NewPCG(seed, 0)), newHolder(cfg.Locker, seed+1),
 		&choice{again: &rechecks{every: recheck}}, newBacklogs(cfg.Targets), &Stats{})

@@ -9,9 +9,8 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// TestBacklogSilencesHints: a hint that finds no room wakes the scanners up, however long
-// they pause, and as long as they leave something no hint overtakes it; then hints are
-// passed on again.
+// TestBacklogSilencesHints: a hint refused as full wakes up the scanners, however long they pause;
+// while scans leave cells behind, no hint overtakes them; then hints are forwarded again.
 func TestBacklogSilencesHints(t *testing.T) {
 	w := newWorld(1)
 	var full atomic.Bool
@@ -49,9 +48,8 @@ func TestBacklogSilencesHints(t *testing.T) {
 	eventually(t, "hints are passed on again", func() bool { return s.Stats().HintsPassed.Load() == 1 })
 }
 
-// TestBacklogEndsQuietly: it ends when everything has been seen and nothing was left, or
-// when nothing was left for a while; changes of about that time are not taken to have
-// been hinted.
+// TestBacklogEndsQuietly: the backlog ends when a full scan left nothing, or when nothing was left
+// for a while; changes of about that time are not assumed to have had hints.
 func TestBacklogEndsQuietly(t *testing.T) {
 	var b backlog
 	if !b.hinted(mvcc.TimestampAt(1)) || !b.untaken(1000) || b.untaken(1100) ||

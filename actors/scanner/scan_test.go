@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// TestTurnSeesEveryCell: a walk from anywhere goes around the tablet, and over all tablets.
+// TestTurnSeesEveryCell: a walk from any start covers the whole tablet, and all tablets.
 func TestTurnSeesEveryCell(t *testing.T) {
 	for _, rows := range []int{1, 15, 16, 17, 200} {
 		for _, perTablet := range []int{1000, 60, 7} {
@@ -35,8 +35,8 @@ func TestTurnSeesEveryCell(t *testing.T) {
 	}
 }
 
-// TestSmallBudgetStillFindsAll: turns that their budget cuts short start elsewhere next
-// time, so nothing is out of reach.
+// TestSmallBudgetStillFindsAll: a turn cut short by its budget starts elsewhere next time, so every
+// cell is reached.
 func TestSmallBudgetStillFindsAll(t *testing.T) {
 	w := newWorld(500)
 	cfg := w.config()
@@ -55,9 +55,9 @@ func TestSmallBudgetStillFindsAll(t *testing.T) {
 	}
 }
 
-// TestFairStart: where a turn begins is spread over all dirty rows, whether they fit a
-// page or not. The rows share a long prefix, so that a random byte string of the tablet's
-// range would be beside them all.
+// TestFairStart: starting points are spread over all dirty rows, whether they fit a page or not.
+// The rows share a long prefix, so that a random byte string of the tablet's range would miss them
+// all.
 func TestFairStart(t *testing.T) {
 	for _, c := range []struct{ rows, buckets int }{{10, 10}, {400, 8}} {
 		w := newWorld(c.rows)
@@ -108,8 +108,8 @@ func TestBetweenStaysInside(t *testing.T) {
 	}
 }
 
-// TestTeleport: a scanner that meets a locked row leaves, a bounded number of times, and
-// hands on what it could lock.
+// TestTeleport: a scanner that finds a locked row jumps elsewhere, a bounded number of times, and
+// hands on the rows that it locked.
 func TestTeleport(t *testing.T) {
 	w := newWorld(200)
 	w.split(10)
@@ -136,8 +136,8 @@ func TestTeleport(t *testing.T) {
 	}
 }
 
-// TestPace: nothing found doubles the pause up to the bound, something found resets it;
-// requests of a turn are bounded, also when everything is refused.
+// TestPace: an empty turn doubles the pause up to the bound, a find resets it; a turn's requests
+// are bounded, also when everything is refused.
 func TestPace(t *testing.T) {
 	w := newWorld(0)
 	cfg := w.config()
@@ -176,8 +176,8 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestWindow: no more cells are with the dispatcher than the window allows; turns wait,
-// and end with their context.
+// TestWindow: the dispatcher holds at most as many cells as the window allows; turns wait, and end
+// with their context.
 func TestWindow(t *testing.T) {
 	w := newWorld(100)
 	w.keepDone = true
@@ -188,7 +188,7 @@ func TestWindow(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for ctx.Err() == nil { // a turn ends by itself when it has waited a moment
+		for ctx.Err() == nil { // a turn ends after a short wait
 			s.turn(ctx)
 		}
 	}()
@@ -225,7 +225,7 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// TestWindowOfTarget: the dispatcher is given what it has use for, and no more.
+// TestWindowOfTarget: the dispatcher receives as many cells as it can use, and no more.
 func TestWindowOfTarget(t *testing.T) {
 	for enough, want := range map[int]int{0: 32, 40: 32, 200: 50, 1 << 20: maxWindow} {
 		w := newWorld(maxWindow + 100)
@@ -241,8 +241,8 @@ func TestWindowOfTarget(t *testing.T) {
 	}
 }
 
-// TestYoung: with hints on, scans leave fresh changes to them; never those of a clock
-// that is ahead, nor failed ones.
+// TestYoung: with hints on, scans leave recent changes to hints, except those of a clock that is
+// ahead, and failed ones.
 func TestYoung(t *testing.T) {
 	w := newWorld(0)
 	cfg := w.config()
@@ -269,7 +269,7 @@ func TestYoung(t *testing.T) {
 	}
 }
 
-// TestLostLockService: when lockd does not answer, cells are handed on all the same.
+// TestLostLockService: without an answer from lockd, cells are still handed on.
 func TestLostLockService(t *testing.T) {
 	w := newWorld(30)
 	w.lockErr = errAway

@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// said is a survey that says what a test wants: all that is not dirty is clean.
+// said is a survey controlled by the test: every tablet that is not dirty is clean.
 type said struct {
 	dirty map[uint64]bool
 	nodes int
@@ -29,8 +29,7 @@ func (s *said) Settled(id uint64) bool     { return !s.dirty[id] }
 func (s *said) Clean(id uint64) bool       { return !s.dirty[id] }
 func (s *said) Scanning(notify.Target) int { return max(s.nodes, 1) }
 
-// surveyedWorld has so many tablets of one row each, none of them dirty but those of the
-// rows named.
+// surveyedWorld has n tablets of one row each, none dirty except those of the named rows.
 func surveyedWorld(tablets int, dirty ...int) (*world, *said, Config, *time.Time) {
 	w := newWorld(tablets)
 	w.split(1)
@@ -45,7 +44,7 @@ func surveyedWorld(tablets int, dirty ...int) (*world, *said, Config, *time.Time
 	return w, s, cfg, &now
 }
 
-// TestSurveyIsBelieved: what the survey says is clean is not walked, what it does not say so of is.
+// TestSurveyIsBelieved: tablets that the survey reports as clean are not walked, all others are.
 func TestSurveyIsBelieved(t *testing.T) {
 	w, survey, cfg, _ := surveyedWorld(100, 41)
 	dirty := w.tablets[41].TabletId
@@ -77,9 +76,9 @@ func TestSurveyIsBelieved(t *testing.T) {
 	}
 }
 
-// TestSurveyHidesNothing: a survey that says of dirty cells that there are none delays
-// them by a minute for each node that looks for them, whatever turns scanners take, and
-// no more than the walks of that are made.
+// TestSurveyHidesNothing: a survey that falsely reports dirty cells as clean delays them by at most
+// a minute for each searching node, whatever turns scanners take, at the cost of no more walks than
+// the rechecks.
 func TestSurveyHidesNothing(t *testing.T) {
 	for _, nodes := range []int{1, 3} {
 		t.Run(fmt.Sprint(nodes, " nodes"), func(t *testing.T) {
@@ -112,8 +111,8 @@ func TestSurveyHidesNothing(t *testing.T) {
 	}
 }
 
-// TestRechecksAreBounded: of many tablets no more are walked than a few a second, and a
-// long pause, or a clock that is set back, brings no flood.
+// TestRechecksAreBounded: at most a few of many tablets are rechecked per second, and neither a
+// long pause nor a clock that is set back causes a burst.
 func TestRechecksAreBounded(t *testing.T) {
 	r := &rechecks{every: time.Minute}
 	now := time.UnixMilli(1_000_000_000)
@@ -145,8 +144,8 @@ func TestRechecksAreBounded(t *testing.T) {
 	}
 }
 
-// TestSweeperBelievesTheBoard: settled tablets are not walked, but for their turn every
-// few minutes.
+// TestSweeperBelievesTheBoard: settled tablets are not walked, except for their recheck every few
+// minutes.
 func TestSweeperBelievesTheBoard(t *testing.T) {
 	w, survey, cfg, now := surveyedWorld(60)
 	cfg.Resolver = resolverFunc(func(mvcc.LockInfo) (bool, error) { return false, nil })
@@ -173,7 +172,7 @@ func TestSweeperBelievesTheBoard(t *testing.T) {
 	}
 }
 
-// walkerFunc is told what is walked, and finds nothing.
+// walkerFunc records the walked tablets and finds nothing.
 type walkerFunc func(*pb.TabletDescriptor)
 
 func (f walkerFunc) Walk(_ context.Context, d *pb.TabletDescriptor,

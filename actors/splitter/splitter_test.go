@@ -17,13 +17,13 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// world is tablets of one table that say what the test wants, and are split.
+// world holds tablets of one table with states set by the test, and executes splits.
 type world struct {
 	mu      sync.Mutex
 	tablets []*pb.StatusResponse
 	splits  []string
 	fail    error
-	asked   chan uint64 // MeasureAbove of each request, as far as somebody listens
+	asked   chan uint64 // MeasureAbove of each request, if the test receives it
 }
 
 // add appends a tablet that begins at a row; each ends where the next begins.
@@ -84,8 +84,8 @@ func newTest(t *testing.T, w *world, cfg Config) *work {
 	return newWork(cfg)
 }
 
-// TestWhatIsSplit: tablets over a limit are split where they say; one that names no row,
-// or none of its own, is left alone.
+// TestWhatIsSplit: tablets over a limit are split at the row that they name; a tablet that names no
+// row, or one outside it, is not split.
 func TestWhatIsSplit(t *testing.T) {
 	const large, busy = DefaultMaxBytes, DefaultMaxLoad
 	w := &world{}
@@ -95,7 +95,7 @@ func TestWhatIsSplit(t *testing.T) {
 	w.add("g", large, busy, "h", "i")  // size first
 	w.add("j", large, busy, "", "")    // one row
 	w.add("k", large, busy, "k", "k")  // its first row is no boundary
-	w.add("l", large, busy, "zz", "a") // not its own
+	w.add("l", large, busy, "zz", "a") // outside its range
 	w.add("m", large-1, busy-1, "n", "n")
 	newTest(t, w, Config{}).turn(t.Context(), time.Now())
 	if got, want := w.take(), "16/c 16/f 16/h"; got != want {
@@ -103,7 +103,8 @@ func TestWhatIsSplit(t *testing.T) {
 	}
 }
 
-// TestCooldown: a split by load leaves both sides alone for a while; a split by size does not wait.
+// TestCooldown: after a split by load neither side is split for a while; a split by size does not
+// wait.
 func TestCooldown(t *testing.T) {
 	w := &world{}
 	w.add("", 1, DefaultMaxLoad, "", "m")
@@ -130,7 +131,7 @@ func TestCooldown(t *testing.T) {
 	}
 }
 
-// TestBounds: there are at most MaxTablets, and a split that fails is tried again.
+// TestBounds: there are at most MaxTablets, and a failed split is retried.
 func TestBounds(t *testing.T) {
 	w := &world{}
 	w.add("", DefaultMaxBytes, 0, "a", "")
@@ -156,8 +157,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestSpawn: the actor turns by itself, asks those above half the limit to measure, and
-// ends with Stop.
+// TestSpawn: the actor takes turns without messages, requests measurements of tablets above half
+// the limit, and ends with Stop.
 func TestSpawn(t *testing.T) {
 	leaktest.Check(t)
 	system := actorkit.NewSystem(slog.New(slog.DiscardHandler))
@@ -188,21 +189,21 @@ func TestSpawn(t *testing.T) {
 	}
 }
 
-// Leaders implements Overview, if all is known to it.
+// Leaders implements Overview if all leaders are known.
 func (w *world) Leaders(context.Context) ([]*pb.StatusResponse, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.tablets, nil
 }
 
-// TestOverview: only tablets that are large or busy are asked.
+// TestOverview: only large or busy tablets receive requests.
 func TestOverview(t *testing.T) {
 	const large, busy = DefaultMaxBytes, DefaultMaxLoad
 	w := &world{asked: make(chan uint64, 100)}
 	w.add("", 1, 1, "a", "a")
 	w.add("b", large, 1, "c", "")
 	w.add("d", 1, busy, "e", "f")
-	w.add("g", large/2, 1, "h", "i") // is to measure itself
+	w.add("g", large/2, 1, "h", "i") // must be measured
 	w.add("m", large/2-1, busy-1, "n", "n")
 	newTest(t, w, Config{}).turn(t.Context(), time.Now())
 	if got, want := w.take(), "16/c 16/f"; got != want {

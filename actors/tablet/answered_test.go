@@ -14,7 +14,7 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// answered waits for an answer of any kind.
+// answered waits for any answer.
 func answered(t *testing.T, what string, answer <-chan result) result {
 	t.Helper()
 	select {
@@ -26,8 +26,7 @@ func answered(t *testing.T, what string, answer <-chan result) result {
 	}
 }
 
-// envelope makes a call that is on its way to no tablet, and the channel that its answer
-// will come to.
+// envelope creates a call addressed to no tablet, and the channel that receives its answer.
 func (r *rig) envelope(req *pb.TabletRequest) (*Call, <-chan result) {
 	calls, answer := make(chan *Call, 1), make(chan result, 1)
 	pid := r.system.Root.Spawn(actor.PropsFromFunc(func(c actor.Context) {
@@ -43,7 +42,7 @@ func (r *rig) envelope(req *pb.TabletRequest) (*Call, <-chan result) {
 	return <-calls, answer
 }
 
-// TestStopAnswersTheMailbox: what is in a tablet's mailbox when it stops is answered.
+// TestStopAnswersTheMailbox: the calls in a tablet's mailbox are answered when it stops.
 func TestStopAnswersTheMailbox(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	busy, gate := make(chan struct{}), make(chan struct{})
@@ -69,8 +68,7 @@ func TestStopAnswersTheMailbox(t *testing.T) {
 	}
 }
 
-// TestStopAnswersBlockedReads: a read that comes back from a worker to a tablet that has
-// stopped is answered.
+// TestStopAnswersBlockedReads: a read that returns from a worker to a stopped tablet is answered.
 func TestStopAnswersBlockedReads(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	call, answer := r.envelope(getOf(r.take(1), "a"))
@@ -82,9 +80,8 @@ func TestStopAnswersBlockedReads(t *testing.T) {
 	answered(t, "the read", answer)
 }
 
-// TestStoreFaultAnswersTheBatch: an operation that cannot read the store ends the tablet;
-// the others of its batch, those before it and those after it, are answered all the same,
-// and none is acknowledged.
+// TestStoreFaultAnswersTheBatch: an operation that cannot read the store stops the tablet; all
+// other operations of its batch are still answered, and none is acknowledged.
 func TestStoreFaultAnswersTheBatch(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.failed = make(chan error, 1)
@@ -95,7 +92,7 @@ func TestStoreFaultAnswersTheBatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	release := r.hold()
-	r.start(2, prewriteOf(r.take(1), "first", "1")) // what comes now is one batch
+	r.start(2, prewriteOf(r.take(1), "first", "1")) // these form one batch
 	r.until(2, "the first is proposed", func(s *pb.StatusResponse) bool { return s.Proposals >= 1 })
 	answers := map[string]<-chan result{}
 	for _, row := range []string{"before", "bad", "after"} {
@@ -115,8 +112,8 @@ func TestStoreFaultAnswersTheBatch(t *testing.T) {
 	}
 }
 
-// TestPanicAnswersTheTurn: a broken invariant ends the replica; nobody whose operation it
-// had taken up waits for ever.
+// TestPanicAnswersTheTurn: a broken invariant stops the replica; every operation of the turn is
+// answered.
 func TestPanicAnswersTheTurn(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.failed = make(chan error, 1)
@@ -132,7 +129,7 @@ func TestPanicAnswersTheTurn(t *testing.T) {
 	answered(t, "the one after it", second)
 }
 
-// TestPanickingRead costs its own read only.
+// TestPanickingRead fails only its own read.
 func TestPanickingRead(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	if e := r.try(2, &pb.TabletRequest{Op: &pb.TabletRequest_Get{}}).GetError(); e.GetCode() != pb.Error_CODE_INTERNAL {
@@ -141,7 +138,7 @@ func TestPanickingRead(t *testing.T) {
 	r.do(2, getOf(r.take(1), "a"))
 }
 
-// TestWaitIsBounded: a call that has to wait again does not get its time anew.
+// TestWaitIsBounded: a call that waits a second time does not get a new timeout.
 func TestWaitIsBounded(t *testing.T) {
 	call := &Call{}
 	boundWait(call, time.Minute)

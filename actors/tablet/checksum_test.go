@@ -13,7 +13,7 @@ func checksumOf(id uint64) *pb.TabletRequest {
 	return &pb.TabletRequest{Op: &pb.TabletRequest_Checksum{Checksum: &pb.ChecksumRequest{Id: id}}}
 }
 
-// awaitChecksum asks until the replica has the result.
+// awaitChecksum polls until the replica has the result.
 func (r *rig) awaitChecksum(tablet, id uint64) *pb.ChecksumResponse {
 	r.tb.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); <-time.After(
@@ -26,8 +26,8 @@ func (r *rig) awaitChecksum(tablet, id uint64) *pb.ChecksumResponse {
 	return nil
 }
 
-// A checksum is of the state as of its entry: what is applied behind it, also in the same
-// Txn of the store, is not in it.
+// A checksum is of the state as of its entry: later entries, also those applied in the same Txn of
+// the store, are not included.
 func TestChecksumOfItsEntry(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.do(2, onePhaseOf(r.take(1), put("a", "1")))
@@ -46,8 +46,8 @@ func TestChecksumOfItsEntry(t *testing.T) {
 	}
 }
 
-// Results are kept for a few checksums; an unknown one is not known. Who asks can tell
-// that it never will be.
+// Results of the last few checksums are kept; an unknown one is reported as such, so that the
+// caller stops polling.
 func TestChecksumsForget(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	var ids, at []uint64
@@ -67,7 +67,7 @@ func TestChecksumsForget(t *testing.T) {
 	if c := r.do(2, checksumOf(ids[1])).GetChecksum(); !c.Done {
 		t.Error("the second is forgotten")
 	}
-	r.sums.mu.Lock() // one that waits
+	r.sums.mu.Lock() // a pending one
 	r.sums.pending[checksumName{2, 77}] = true
 	r.sums.mu.Unlock()
 	if c := r.do(2, checksumOf(77)).GetChecksum(); c.Done || !c.Computing {

@@ -16,8 +16,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// restart stops a tablet and opens it again from the store; it returns the replica, for
-// tests that look inside.
+// restart stops a tablet and opens it again from the store; it returns the replica for tests that
+// inspect it.
 func (r *rig) restart(tablet uint64) *Tablet {
 	r.tb.Helper()
 	if err := r.system.Root.StopFuture(r.port(tablet).PID()).Wait(); err != nil {
@@ -50,12 +50,12 @@ func (r *rig) quiet(tablet uint64) {
 	})
 }
 
-// remove is a delete of the row.
+// remove deletes the row.
 func remove(row string) []*pb.CellWrite {
 	return []*pb.CellWrite{{Cell: cellOf(row), Kind: pb.Kind_KIND_DELETE}}
 }
 
-// rowsOf counts what the table's rows hold, by group.
+// rowsOf counts the entries of the table's rows by group.
 func (r *rig) rowsOf() map[mvcc.Group]int {
 	r.tb.Helper()
 	snap := r.store.Snap()
@@ -99,9 +99,8 @@ func statusOf(t *testing.T, what string, r *pb.TabletResponse, want pb.Status) {
 	}
 }
 
-// TestBoundRefusesWhatIsBelow: reads, prewrites and one-phase commits below the bound are
-// refused from the moment that it is proposed; it never goes back, and the safepoint
-// never above it.
+// TestBoundRefusesWhatIsBelow: reads, prewrites and one-phase commits below the bound are refused
+// once it is proposed; the bound never decreases, and the safepoint never passes it.
 func TestBoundRefusesWhatIsBelow(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.do(2, onePhaseOf(r.take(1), put("a", "1")))
@@ -111,7 +110,7 @@ func TestBoundRefusesWhatIsBelow(t *testing.T) {
 	if refused.GetCode() != pb.Error_CODE_INVALID {
 		t.Errorf("a safepoint above the bound: %v", refused)
 	}
-	release := r.hold() // proposed, and not applied
+	release := r.hold() // proposed, not applied
 	raised := r.start(2, collectOf(&pb.CollectRequest{Bound: uint64(bound)}))
 	late := r.start(2, prewriteOf(old, "b", "1"))
 	release()
@@ -135,7 +134,7 @@ func TestBoundRefusesWhatIsBelow(t *testing.T) {
 			t.Errorf("%v: %v", bad, e)
 		}
 	}
-	// Below the safepoint nothing is inferred.
+	// Below the safepoint no status is inferred.
 	r.raise(2, bound)
 	status := &pb.TabletRequest{Op: &pb.TabletRequest_CheckTxnStatus{CheckTxnStatus: &pb.CheckTxnStatusRequest{
 		Primary: cellOf("c"), StartTs: uint64(old), Now: uint64(r.take(1)),
@@ -147,8 +146,8 @@ func TestBoundRefusesWhatIsBelow(t *testing.T) {
 	}
 }
 
-// TestBoundSurvives: bound and safepoint are replicated state: a restart has them, and
-// the tablets of a split.
+// TestBoundSurvives: bound and safepoint are replicated state: they survive a restart and are
+// inherited by both sides of a split.
 func TestBoundSurvives(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.do(2, onePhaseOf(r.take(1), put("a", "1")))
@@ -173,9 +172,8 @@ func TestBoundSurvives(t *testing.T) {
 		pb.Status_STATUS_TOO_OLD)
 }
 
-// TestConfirmWaitsForReservations: a one-phase commit that began below the bound, and
-// waits for its commit timestamp, is in memory only; it will still write. Catches
-// BROKEN=confirm_reserved.
+// TestConfirmWaitsForReservations: a one-phase commit that began below the bound and waits for its
+// commit timestamp is in memory only, and will still write. Catches BROKEN=confirm_reserved.
 func TestConfirmWaitsForReservations(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	asked := make(chan func(mvcc.Timestamp, error), 1)
@@ -201,7 +199,7 @@ func TestConfirmWaitsForReservations(t *testing.T) {
 }
 
 // TestConfirmWaitsForTheBound: while the bound is in flight nothing below it is confirmed, since
-// the bound may be lost, and then a later leader lets transactions prewrite below it. Catches
+// the bound may be lost, and a later leader would then accept prewrites below it. Catches
 // BROKEN=confirm_unbound.
 func TestConfirmWaitsForTheBound(t *testing.T) {
 	r := newPipelinedRig(t, store.Options{InMemory: true}, 8)
@@ -220,9 +218,9 @@ func TestConfirmWaitsForTheBound(t *testing.T) {
 	}
 }
 
-// TestConfirmWaitsForVisibility: what was prewritten below the bound is not settled while its
-// locks are durable and not in memory yet, whether the bound behind it is applied or not.
-// Catches BROKEN=confirm_in_flight.
+// TestConfirmWaitsForVisibility: prewrites below the bound are unsettled while their locks are
+// durable but not yet in memory, whether the bound behind them is applied or not. Catches
+// BROKEN=confirm_in_flight.
 func TestConfirmWaitsForVisibility(t *testing.T) {
 	r := newPipelinedRig(t, store.Options{InMemory: true}, 8)
 	last := r.status(2).LastIndex
@@ -232,7 +230,7 @@ func TestConfirmWaitsForVisibility(t *testing.T) {
 	locked := r.start(2, prewriteOf(old, "a", "1"))
 	raised := r.start(2, collectOf(&pb.CollectRequest{Bound: bound}))
 	r.until(2, "both are in the log", func(s *pb.StatusResponse) bool { return s.LastIndex == last+2 })
-	for range 20 { // the bound has been handed out by then
+	for range 20 { // the bound has been proposed by then
 		if c := r.do(2, collectOf(&pb.CollectRequest{Confirm: bound})).GetCollect(); c.Confirmed {
 			t.Errorf("CONFIRM-IN-FLIGHT: confirmed with a prewrite in flight: %v", c)
 			break
@@ -243,8 +241,8 @@ func TestConfirmWaitsForVisibility(t *testing.T) {
 	await(t, raised)
 }
 
-// TestConfirmOfALostLeader: a confirmation that a read worker gets to after the leadership was
-// lost is refused: another leader may have prewritten since. Catches BROKEN=confirm_any_term.
+// TestConfirmOfALostLeader: a confirmation that a read worker begins after the leadership was lost
+// is refused: another leader may have accepted prewrites since. Catches BROKEN=confirm_any_term.
 func TestConfirmOfALostLeader(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	inside := r.restart(2)
@@ -259,7 +257,7 @@ func TestConfirmOfALostLeader(t *testing.T) {
 		return n > 0
 	})
 	term := inside.reads.Term()
-	inside.reads.SetTerm(0) // as the end of a leadership leaves it
+	inside.reads.SetTerm(0) // as the end of a leadership sets it
 	close(gate)
 	got := <-confirm
 	inside.reads.SetTerm(term)
@@ -268,8 +266,8 @@ func TestConfirmOfALostLeader(t *testing.T) {
 	}
 }
 
-// TestBoundInFlightStays: when a proposal behind a raised bound is lost, what is evaluated next
-// goes by the bound all the same. Catches BROKEN=bound_reverted.
+// TestBoundInFlightStays: when a proposal behind a raised bound is lost, later evaluations still
+// respect the bound. Catches BROKEN=bound_reverted.
 func TestBoundInFlightStays(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	inside := r.restart(2)
@@ -291,8 +289,8 @@ func TestBoundInFlightStays(t *testing.T) {
 	statusOf(t, "a prewrite below", r.do(2, prewriteOf(old, "b", "1")), pb.Status_STATUS_TOO_OLD)
 }
 
-// TestConfirmNamesWhatIsInTheWay: locks and intents below the bound, in flight, in memory
-// and on disk.
+// TestConfirmNamesWhatIsInTheWay: a refused confirmation names the locks and intents below the
+// bound, in flight, in memory and on disk.
 func TestConfirmNamesWhatIsInTheWay(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	catalogue := &pb.Catalogue{
@@ -343,8 +341,8 @@ func TestConfirmNamesWhatIsInTheWay(t *testing.T) {
 	}
 }
 
-// TestCollectsWhatTheSafepointHasPassed: by what is remembered, and, after a restart, by
-// a survey; deleted rows leave nothing, and a tablet with nothing to collect says so.
+// TestCollectsWhatTheSafepointHasPassed: from remembered cells and, after a restart, by a survey;
+// deleted rows leave no entries, and a tablet without garbage reports so.
 func TestCollectsWhatTheSafepointHasPassed(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.raise(2, r.take(1))
@@ -396,7 +394,7 @@ func TestCollectsWhatTheSafepointHasPassed(t *testing.T) {
 	}
 }
 
-// TestCollectsDroppedTable: of a table dropped below the safepoint nothing stays in any group.
+// TestCollectsDroppedTable: no entry of a table dropped below the safepoint stays in any group.
 func TestCollectsDroppedTable(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	observed := []*pb.ObserverInfo{{Name: "o", Table: 16, Column: []byte("c")}}
@@ -435,8 +433,8 @@ func TestCollectsDroppedTable(t *testing.T) {
 		pb.Status_STATUS_UNKNOWN)
 }
 
-// TestLostStepIsMadeUpFor: a step that a split drops, and a bound that is lost with it,
-// leave nothing behind: neither in what evaluation sees nor in what is remembered.
+// TestLostStepIsMadeUpFor: a collection step that a split drops, and a bound lost with it, leave no
+// trace in the evaluation's view or in the remembered garbage.
 func TestLostStepIsMadeUpFor(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	inside := r.restart(2)
@@ -451,7 +449,7 @@ func TestLostStepIsMadeUpFor(t *testing.T) {
 	r.mu.Lock()
 	r.timestamps = func(n int, then func(mvcc.Timestamp, error)) { // in the tablet's turn
 		if before == nil {
-			// A split, and behind it, still under the old epoch, what it will drop.
+			// A split, and behind it, still under the old epoch, the step that it will drop.
 			left, right := splitDescriptor(inside.descriptor,
 				&pb.SplitRequest{Table: 16, Row: []byte("s"), NewTabletId: 3})
 			before = inside.newProposal()
@@ -497,9 +495,8 @@ func TestLostStepIsMadeUpFor(t *testing.T) {
 	}
 }
 
-// TestAppliedSetsNothingBack: an entry that is applied while a later one is in flight leaves what
-// evaluation goes by as the later one has it. Catches BROKEN=catalogue_set_back and
-// bound_set_back.
+// TestAppliedSetsNothingBack: applying an entry while a later one is in flight does not revert the
+// evaluation's view to before the later one. Catches BROKEN=catalogue_set_back and bound_set_back.
 func TestAppliedSetsNothingBack(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	inside := r.restart(2)
@@ -529,8 +526,8 @@ func TestAppliedSetsNothingBack(t *testing.T) {
 	r.do(2, onePhaseOf(r.take(1), put("a", "1")))
 }
 
-// TestNothingOutlivesTheLeadership: what was in flight or held in memory when a leadership ends is
-// not there when the replica leads again. Catches BROKEN=memory_kept.
+// TestNothingOutlivesTheLeadership: state in flight or in memory at the end of a leadership is gone
+// when the replica leads again. Catches BROKEN=memory_kept.
 func TestNothingOutlivesTheLeadership(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	inside := r.restart(2)

@@ -10,9 +10,9 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// BenchmarkOverwrite overwrites a thousand rows in one-phase commits of 64 callers,
-// without collection and with a safepoint that is raised ten times a second, so that all
-// but the last tenth is collected: what users pay for it.
+// BenchmarkOverwrite overwrites a thousand rows in one-phase commits of 64 callers, without
+// collection and with a safepoint raised ten times per second, so that all but the last tenth is
+// collected: the cost of collection to users.
 func BenchmarkOverwrite(b *testing.B) {
 	for _, collect := range []bool{false, true} {
 		b.Run(fmt.Sprint("collect=", collect), func(b *testing.B) {

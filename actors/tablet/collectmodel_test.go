@@ -13,8 +13,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// collectWorkload is writers, a reader with an open snapshot, and a collector, on tablet
-// 2 and, after a split, tablet 3.
+// collectWorkload runs writers, a reader with an open snapshot, and a collector on tablet 2 and,
+// after a split, tablet 3.
 type collectWorkload struct {
 	*rig
 	rows     int
@@ -46,7 +46,7 @@ func (w *collectWorkload) on(req *pb.TabletRequest) *pb.TabletResponse {
 		}
 		switch resp.GetError().GetCode() {
 		case pb.Error_CODE_WRONG_TABLET, pb.Error_CODE_NOT_LEADER, pb.Error_CODE_NOT_PROPOSED:
-			continue // the right side of a split is being started
+			continue // the right side of the split is starting
 		}
 		if resp.GetError() != nil {
 			w.tb.Error(resp.GetError())
@@ -55,7 +55,7 @@ func (w *collectWorkload) on(req *pb.TabletRequest) *pb.TabletResponse {
 	}
 }
 
-// write commits random changes in one phase or two, and notes what was committed.
+// write commits random changes in one phase or two and records the commits.
 func (w *collectWorkload) write(rng *rand.Rand, n int) {
 	for i := range n {
 		row := fmt.Sprintf("r%02d", rng.IntN(w.rows))
@@ -78,7 +78,7 @@ func (w *collectWorkload) write(rng *rand.Rand, n int) {
 	}
 }
 
-// commit returns the commit timestamp; 0: given up.
+// commit returns the commit timestamp; 0: abandoned.
 func (w *collectWorkload) commit(rng *rand.Rand, start mvcc.Timestamp, row string,
 	writes []*pb.CellWrite) mvcc.Timestamp {
 	if rng.IntN(2) == 0 {
@@ -105,11 +105,11 @@ func (w *collectWorkload) commit(rng *rand.Rand, start mvcc.Timestamp, row strin
 	return 0
 }
 
-// read keeps a snapshot open for a while, and reads from it what is not locked.
+// read holds a snapshot open for a while and reads its unlocked rows.
 func (w *collectWorkload) read(rng *rand.Rand) {
 	for !w.stop.Load() {
-		// the collector takes its next bound either before the snapshot is open, and then
-		// below it, or after
+		// the collector chooses its next bound either before the snapshot is opened, and then below
+		// it, or after
 		w.mu.Lock()
 		at := w.take(1)
 		w.snapshot.Store(uint64(at))
@@ -134,7 +134,7 @@ func (w *collectWorkload) read(rng *rand.Rand) {
 	}
 }
 
-// collect raises bound and safepoint over and over, never above the open snapshot.
+// collect raises bound and safepoint repeatedly, never above the open snapshot.
 func (w *collectWorkload) collect() {
 	for !w.stop.Load() {
 		w.mu.Lock()
@@ -153,13 +153,13 @@ func (w *collectWorkload) collect() {
 	}
 }
 
-// step takes a step on all tablets there are, and reports whether all confirm.
+// step executes a step on all existing tablets and reports whether all confirm.
 func (w *collectWorkload) step(r *pb.CollectRequest) bool {
 	all := true
 	for id := uint64(2); id <= 3 && w.port(id) != nil; id++ {
 		resp := w.try(id, collectOf(r))
 		switch code := resp.GetError().GetCode(); code {
-		// the right side of a split that has not got the bound yet
+		// the right side of a split that has not received the bound yet
 		case 0, pb.Error_CODE_NOT_LEADER, pb.Error_CODE_INVALID:
 		default:
 			w.tb.Errorf("tablet %d: %v", id, resp.Error)
@@ -169,7 +169,7 @@ func (w *collectWorkload) step(r *pb.CollectRequest) bool {
 	return all
 }
 
-// check compares what was read, and what is there at the end, with what was committed.
+// check compares the values read, and those present at the end, with the commits.
 func (w *collectWorkload) check() {
 	for row := range w.history {
 		slices.SortFunc(w.history[row], func(a, b seenVersion) int {
@@ -198,7 +198,7 @@ func (w *collectWorkload) check() {
 	}
 }
 
-// at is the row's value at a timestamp.
+// at returns the row's value at a timestamp.
 func (w *collectWorkload) at(row string, at mvcc.Timestamp) (value string) {
 	for _, v := range w.history[row] {
 		if v.commit <= at {
@@ -208,8 +208,8 @@ func (w *collectWorkload) at(row string, at mvcc.Timestamp) (value string) {
 	return value
 }
 
-// TestCollectionAgainstModel: writers, an open snapshot and collection at once, across a
-// split. Every read finds what the model has, and at the end nothing superfluous is left.
+// TestCollectionAgainstModel: concurrent writers, an open snapshot and collection, across a split.
+// Every read agrees with the model, and no superfluous entry is left at the end.
 func TestCollectionAgainstModel(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// TestContended: refusals are counted by row, and no more rows are kept than there is room
-// for; one that comes again and again stays, however many others come.
+// TestContended: refusals are counted by row in a bounded number of rows; a row that recurs stays,
+// however many others occur.
 func TestContended(t *testing.T) {
 	var c Contended
 	conflict := func(row string) {

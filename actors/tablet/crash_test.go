@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// A crash of a node's process, as far as its disk can tell: image copies the files as
-// they are, with nothing closed, and goBack opens the store again from such a copy. That
-// of Badger has all effects that were visible: more than a crash of the machine leaves.
+// A crash of a node's process, as its disk shows it: image copies the files as they are, without
+// closing anything, and goBack opens the store from such a copy. The copy of Badger has all visible
+// effects, which is more than a crash of the machine leaves.
 
-// image copies the directory: first Badger's, then the log, which is never behind.
+// image copies Badger's directory first, then the log, which is never behind it.
 func (m *member) image() (dir string) {
 	m.g.tb.Helper()
 	dir = m.g.tb.TempDir()
@@ -23,8 +23,8 @@ func (m *member) image() (dir string) {
 	return dir
 }
 
-// imageState copies Badger's directory, once it has not changed meanwhile: after it was opened a
-// memtable is written out.
+// imageState copies Badger's directory and repeats the copy while files change: after opening, a
+// memtable is flushed.
 func (m *member) imageState(to string) {
 	m.g.tb.Helper()
 	from, to := filepath.Join(m.dir, "db"), filepath.Join(to, "db")
@@ -45,7 +45,7 @@ func (m *member) imageState(to string) {
 	})
 }
 
-// goBack has the node go on with a copy of an image. The tablets are not started.
+// goBack opens the node's store from a copy of an image. The tablets are not started.
 func (m *member) goBack(image string) {
 	m.g.tb.Helper()
 	m.stopAll()
@@ -57,8 +57,8 @@ func (m *member) goBack(image string) {
 	m.open()
 }
 
-// copyDir copies a directory, but for directories in it that are there already. Of files
-// it writes what is not zero.
+// copyDir copies a directory, except directories that exist at the target. It skips zeros, so files
+// stay sparse.
 func copyDir(tb testing.TB, from, to string) {
 	tb.Helper()
 	if err := tryCopyDir(from, to); err != nil {

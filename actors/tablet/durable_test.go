@@ -21,7 +21,7 @@ func rawWrite(row, value string) *pb.TabletRequest {
 	}
 }
 
-// raw is what the store has of the cell.
+// raw returns the store's entry of the cell.
 func raw(t *testing.T, s *store.Store, row string) string {
 	t.Helper()
 	snap := s.Snap()
@@ -33,9 +33,9 @@ func raw(t *testing.T, s *store.Store, row string) string {
 	return string(value)
 }
 
-// TestSeenIsInTheLog: whatever can be seen is of an entry that is synced in the log, and
-// a tablet can be opened with what there is: the log commits what is applied. That is
-// what lets effects do without a sync.
+// TestSeenIsInTheLog: every visible effect is of an entry that is synced in the log, and a tablet
+// can be opened with the present state: the log commits all applied entries. Therefore effects need
+// no sync.
 func TestSeenIsInTheLog(t *testing.T) {
 	r := newRig(t, store.Options{Dir: t.TempDir()})
 	for i := range 100 {
@@ -48,7 +48,7 @@ func TestSeenIsInTheLog(t *testing.T) {
 	}
 }
 
-// opens checks that a tablet can be opened with what the store has.
+// opens checks that a tablet can be opened with the store's state.
 func opens(t *testing.T, s *store.Store) {
 	t.Helper()
 	snap := s.Snap()
@@ -70,8 +70,8 @@ func opens(t *testing.T, s *store.Store) {
 	}
 }
 
-// TestOneSyncAWrite: a write of a group of one voter takes one append, and so one sync:
-// what it does takes none, and the commit index goes with a later one.
+// TestOneSyncAWrite: a write of a group of one voter costs one append and so one sync: its effects
+// are not synced, and the commit index is written with a later append.
 func TestOneSyncAWrite(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.do(2, rawWrite("r", "first"))
@@ -85,14 +85,14 @@ func TestOneSyncAWrite(t *testing.T) {
 	for i := range 10 {
 		before := appends()
 		r.do(2, rawWrite("r", fmt.Sprint(i)))
-		if n := appends() - before - 1; n != 1 { // but for the barrier's
+		if n := appends() - before - 1; n != 1 { // except the barrier's
 			t.Errorf("a write takes %d appends, want 1", n)
 		}
 	}
 }
 
-// TestLongAndShortEntries: short and long entries, and some that change more than rows, one after
-// another and at once; the tablet that is opened afterwards has what the last ones wrote.
+// TestLongAndShortEntries: short and long entries, and some with changes other than rows,
+// sequential and concurrent; the tablet opened afterwards has the effects of the last ones.
 func TestLongAndShortEntries(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	want := map[string]string{}
@@ -126,9 +126,8 @@ func TestLongAndShortEntries(t *testing.T) {
 	r.do(2, rawWrite("r", "after"))
 }
 
-// TestTermEndsWhileWritten: a leader whose term ends while its entry is being written
-// answers that the outcome is unknown; as the only voter it leads again, and the entry
-// counts once.
+// TestTermEndsWhileWritten: a leader whose term ends while its entry is being written reports an
+// unknown outcome; as the only voter it leads again, and the entry is applied once.
 func TestTermEndsWhileWritten(t *testing.T) {
 	g := newGroup(t, 1, 1, 0)
 	g.elect(groupTablet, 1)
@@ -172,9 +171,9 @@ func TestTermEndsWhileWritten(t *testing.T) {
 	g.write(groupTablet, "a", "3")
 }
 
-// TestAsManyGoEarly: while an entry is being written, as many operations as went into it
-// are evaluated and proposed behind it; fewer gather on, and so does what comes behind
-// those.
+// TestAsManyGoEarly: while an entry is being written, a batch of as many operations as that entry
+// holds is evaluated and proposed behind it; a smaller batch waits, and so do operations behind
+// those two.
 func TestAsManyGoEarly(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	proposed := func(n uint64) {
@@ -186,7 +185,7 @@ func TestAsManyGoEarly(t *testing.T) {
 	release := r.hold()
 	answers := []<-chan result{r.start(2, rawWrite("a", "1"))}
 	proposed(1)
-	answers = append(answers, r.start(2, rawWrite("a", "2"))) // as many as the one before
+	answers = append(answers, r.start(2, rawWrite("a", "2"))) // as many as in the entry before
 	proposed(2)
 	for range 3 {
 		answers = append(answers, r.start(2, rawWrite("a", "3")))

@@ -10,7 +10,7 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// effectsOf asks the tablet what is left of commits up to a timestamp.
+// effectsOf queries the tablet's pending effects of commits up to a timestamp.
 func effectsOf(r *rig, tablet uint64, until mvcc.Timestamp,
 	since *pb.EffectsMark) *pb.EffectsResponse {
 	r.tb.Helper()
@@ -19,7 +19,7 @@ func effectsOf(r *rig, tablet uint64, until mvcc.Timestamp,
 	}}}).GetPending().GetEffects()
 }
 
-// notifyFrom notifies a weak cell at a fresh timestamp, with an origin, and clears it.
+// notifyFrom notifies a weak cell at a new timestamp with an origin, and clears it.
 func notifyFrom(r *rig, row string, origin mvcc.Timestamp) (ts mvcc.Timestamp) {
 	r.tb.Helper()
 	ts = r.take(1)
@@ -36,8 +36,8 @@ func clearUpTo(r *rig, row string, ts mvcc.Timestamp) {
 	}}})
 }
 
-// TestOriginsOutliveLeaders: what a notification, an intent and a lock go back to is known to
-// the next leader too, with the index in memory and without.
+// TestOriginsOutliveLeaders: the next leader knows the origins of notifications, intents and locks,
+// with the index in memory and without.
 func TestOriginsOutliveLeaders(t *testing.T) {
 	for _, indexed := range []int{0, 1} {
 		for _, what := range []string{"notification", "intent", "lock"} {
@@ -48,7 +48,7 @@ func TestOriginsOutliveLeaders(t *testing.T) {
 				observe(r, 2)
 				origin := r.take(1)
 				r.now.Store(uint64(mvcc.TimestampAt(1_100_000)))
-				for i := range 3 { // more than one that is a user's own
+				for i := range 3 { // more than one user transaction
 					notifyFrom(r, fmt.Sprint("other", i), 0)
 				}
 				switch what {
@@ -61,9 +61,9 @@ func TestOriginsOutliveLeaders(t *testing.T) {
 					if !effectsOf(r, 2, origin, nil).Waiting {
 						t.Errorf("ORIGIN-LOST: the %s goes back further than is known, %s", what, when)
 					}
-					tries := 0 // a new leader counts what it does not keep in memory
+					tries := 0 // a new leader counts entries that are not in memory
 					for effectsOf(r, 2, origin-1, nil).Waiting && tries < 10_000 &&
-						what != "intent" { // there are few, for a moment: without an index all count
+						what != "intent" { // with few entries and no index, all count for a moment
 						tries++
 					}
 					if tries == 10_000 {
@@ -92,9 +92,9 @@ func writeFrom(r *rig, what string, origin mvcc.Timestamp) {
 	r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_Prewrite{Prewrite: req}})
 }
 
-// TestWorkThatCameAndWentIsKnown: a notification that was written and cleared between two
-// questions is told by the second, unless it goes back to a later commit; another leader, and
-// another tablet, does not know and says so.
+// TestWorkThatCameAndWentIsKnown: a notification written and cleared between two queries is
+// reported by the second, unless its origin is a later commit; another leader, or another tablet,
+// reports that it does not know.
 func TestWorkThatCameAndWentIsKnown(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.now.Store(uint64(mvcc.TimestampAt(1_000_000)))
@@ -105,7 +105,7 @@ func TestWorkThatCameAndWentIsKnown(t *testing.T) {
 		t.Errorf("without a mark: %v", first)
 	}
 	for range 3 {
-		clearUpTo(r, "r", notifyFrom(r, "r", 0)) // others' work
+		clearUpTo(r, "r", notifyFrom(r, "r", 0)) // unrelated work
 		if got := effectsOf(r, 2, origin, first.Mark); got.Written || got.Waiting {
 			t.Errorf("after the work of others: %v", got)
 		}
@@ -129,7 +129,7 @@ func TestWorkThatCameAndWentIsKnown(t *testing.T) {
 	}
 }
 
-// TestPlainRecordsHaveNoOrigins: until all builds know origins, no record has one.
+// TestPlainRecordsHaveNoOrigins: until all builds support origins, no record has one.
 func TestPlainRecordsHaveNoOrigins(t *testing.T) {
 	c := wire.Cell(weakCell("r"))
 	with := []mvcc.Mutation{
@@ -158,7 +158,7 @@ func TestPlainRecordsHaveNoOrigins(t *testing.T) {
 	}
 }
 
-// shownAt reports whether the tablet says that a snapshot shows all that its runs have done.
+// shownAt reports whether, by the tablet's answer, a snapshot shows all writes of its runs.
 func shownAt(r *rig, at mvcc.Timestamp) bool {
 	r.tb.Helper()
 	return !r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{
@@ -166,9 +166,10 @@ func shownAt(r *rig, at mvcc.Timestamp) bool {
 	}}}).GetPending().GetEffects().Hidden
 }
 
-// TestRunsThatEndLaterAreHidden: a snapshot between what a run was for and its end does not show
-// it, whether the run acknowledges in one phase or a weak notification is cleared after it, nor
-// one while a commit is under way that may notify below it. Catches BROKEN=end_forgotten.
+// TestRunsThatEndLaterAreHidden: a snapshot between a run's change and the run's end does not show
+// the run, whether the run acknowledges in one phase or a weak notification is cleared after it;
+// nor does a snapshot taken while a commit that may notify below it is under way. Catches
+// BROKEN=end_forgotten.
 func TestRunsThatEndLaterAreHidden(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	observe(r, 2)
@@ -176,7 +177,7 @@ func TestRunsThatEndLaterAreHidden(t *testing.T) {
 		Cell: &pb.Cell{Table: 16, Row: []byte("r"), Column: []byte("plain")},
 		Kind: pb.Kind_KIND_PUT, Value: []byte("v"),
 	}}
-	r.do(2, onePhaseOf(r.take(1), plain)) // the leader is given a timestamp
+	r.do(2, onePhaseOf(r.take(1), plain)) // the leader receives a timestamp
 	if at := r.take(1); !shownAt(r, at) {
 		t.Errorf("nothing has run, and a snapshot at %d does not show it", at)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// asking makes every request for timestamps wait until the test grants it.
+// asking holds every request for timestamps until the test grants it.
 func (r *rig) asking() <-chan func(error) {
 	asked := make(chan func(error), 16)
 	r.mu.Lock()
@@ -26,8 +26,8 @@ func (r *rig) asking() <-chan func(error) {
 	return asked
 }
 
-// TestFirstReadAsksBeforeItReads: what commits after a first read has asked for its
-// timestamp, and before it gets one, has a lower timestamp; so the read sees it. Catches
+// TestFirstReadAsksBeforeItReads: a transaction that commits after a first read has requested its
+// timestamp, and before the grant, has a lower timestamp, so the read sees it. Catches
 // BROKEN=late_start.
 func TestFirstReadAsksBeforeItReads(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
@@ -49,15 +49,14 @@ func TestFirstReadAsksBeforeItReads(t *testing.T) {
 	}
 }
 
-// TestFirstReadsHaveTheirOwnTimestamps: a timestamp is a transaction's name, so no two
-// first reads share one, also if they shared the question; and a read that brings a
-// timestamp keeps it.
+// TestFirstReadsHaveTheirOwnTimestamps: a timestamp identifies a transaction, so no two first reads
+// share one, even if they shared the request; a read that brings its timestamp keeps it.
 func TestFirstReadsHaveTheirOwnTimestamps(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	asked := r.asking()
 	reads := []<-chan result{r.start(2, getOf(0, "a"))}
 	grant := <-asked
-	for range 20 { // share the next question
+	for range 20 { // share the next request
 		reads = append(reads, r.start(2, getOf(0, "a", "b")))
 	}
 	r.until(2, "all have arrived", func(*pb.StatusResponse) bool {
@@ -85,8 +84,8 @@ func TestFirstReadsHaveTheirOwnTimestamps(t *testing.T) {
 	}
 }
 
-// TestFirstReadKeepsItsTimestamp: a first read that meets a reservation is tried again at
-// the timestamp that it has, else the commits of a busy cell could hold it up for ever.
+// TestFirstReadKeepsItsTimestamp: a first read that encounters a reservation is retried at its own
+// timestamp; otherwise the commits of a busy cell could delay it forever.
 func TestFirstReadKeepsItsTimestamp(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	asked := r.asking()
@@ -109,7 +108,7 @@ func TestFirstReadKeepsItsTimestamp(t *testing.T) {
 	}
 }
 
-// TestFirstReadWithoutOracle: it is answered, and nothing is stuck behind it.
+// TestFirstReadWithoutOracle: it is answered, and later operations are not blocked.
 func TestFirstReadWithoutOracle(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	asked := r.asking()
@@ -127,8 +126,8 @@ func TestFirstReadWithoutOracle(t *testing.T) {
 	await(t, second)
 }
 
-// TestFirstReadsAnsweredAtStop: both that wait for the oracle when the tablet stops, and
-// those behind them.
+// TestFirstReadsAnsweredAtStop: first reads that wait for the oracle when the tablet stops are
+// answered, and those behind them.
 func TestFirstReadsAnsweredAtStop(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	asked := r.asking()
@@ -147,8 +146,8 @@ func TestFirstReadsAnsweredAtStop(t *testing.T) {
 	}
 }
 
-// TestFirstReadOvertakenBySplit: a first read whose row goes to another tablet while the oracle is
-// asked is refused. Catches BROKEN=first_read_across_split.
+// TestFirstReadOvertakenBySplit: a first read whose row moves to another tablet during the request
+// for a timestamp is refused. Catches BROKEN=first_read_across_split.
 func TestFirstReadOvertakenBySplit(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.do(2, onePhaseOf(r.take(1), put("z", "v")))

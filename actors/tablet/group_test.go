@@ -26,16 +26,16 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// cluster is a few nodes with a store each, and the tablets that they have replicas of;
-// their messages go through memory.
+// cluster is some nodes, each with a store and replicas of tablets; their messages pass through
+// memory.
 type cluster struct {
 	tb    testing.TB
-	now   atomic.Uint64 // the last timestamp given out
+	now   atomic.Uint64 // the last timestamp granted
 	nodes map[uint64]*member
-	dir   string // nodes keep their stores below it; "": in memory
+	dir   string // parent directory of the stores; "": in memory
 
-	// first is what a node that is written to without having a replica makes one of: the
-	// log from its beginning does the rest.
+	// first is the descriptor from which a node without a replica creates one when it receives a
+	// message; the log from its beginning does the rest.
 	first *pb.TabletDescriptor
 
 	mu   sync.Mutex
@@ -60,20 +60,20 @@ type member struct {
 	ports     map[uint64]*Port
 	removed   map[uint64]bool
 	made      map[uint64]bool
-	free      atomic.Uint64 // bytes on the disk
-	loud      []string      // where SoleVoter said something when others could already be elected
+	free      atomic.Uint64 // free bytes on the disk
+	loud      []string      // calls of SoleVoter that returned while others could already be elected
 	alone     SoleVoter
 	idleHints IdleHints
 }
 
-// testTick is fast, for tests that wait for elections.
+// testTick is short, for tests that wait for elections.
 const testTick = 20 * time.Millisecond
 
-// groupTablet is the tablet that groups begin with.
+// groupTablet is the first tablet of a group.
 const groupTablet = 2
 
-// newGroup starts nodes 1 to n, of which the first voters have a replica of the tablet
-// each. tick 0: a test ticks.
+// newGroup starts nodes 1 to n, of which the first voters have a replica of the tablet each. With
+// tick 0 the test ticks.
 func newGroup(tb testing.TB, n, voters int, tick time.Duration) *cluster {
 	tb.Helper()
 	return startGroup(&cluster{tb: tb, nodes: map[uint64]*member{}}, n, voters, tick)
@@ -127,7 +127,7 @@ func (g *cluster) newMember(id uint64, tick time.Duration) *member {
 	return m
 }
 
-// open opens the store of m.dir, and starts its writers.
+// open opens the store of m.dir and starts its writers.
 func (m *member) open() {
 	logger := slog.New(slog.DiscardHandler)
 	st, err := store.Open(store.Options{
@@ -174,8 +174,8 @@ func (m *member) port(id uint64) *Port {
 	return m.ports[id]
 }
 
-// stop ends the tablet's actor here, as a crash of its process would: what was sent to
-// the log is written.
+// stop ends the tablet's actor here, as a crash of its process would: data already sent to the log
+// is written.
 func (m *member) stop(id uint64) {
 	m.mu.Lock()
 	p := m.ports[id]
@@ -191,7 +191,7 @@ func (m *member) stop(id uint64) {
 	}
 }
 
-// stopAll is stop for all tablets.
+// stopAll stops all tablets.
 func (m *member) stopAll() {
 	m.spawns.Wait()
 	m.mu.Lock()
@@ -259,7 +259,7 @@ func (m *member) SendRaft(r *wire.RaftMessage) {
 	}
 }
 
-// comes reports, once, that a replica is to be made here that was not among the first.
+// comes reports, once, that a replica that is not one of the first is to be created here.
 func (m *member) comes(replica uint64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -270,7 +270,7 @@ func (m *member) comes(replica uint64) bool {
 	return true
 }
 
-// kind is the type of a message between replicas.
+// kind returns the type of a message between replicas.
 func kind(m *wire.RaftMessage) raftpb.MessageType {
 	message := &raftpb.Message{}
 	if err := proto.Unmarshal(m.Message, message); err != nil {
@@ -279,7 +279,7 @@ func kind(m *wire.RaftMessage) raftpb.MessageType {
 	return message.GetType()
 }
 
-// tick lets one interval pass on the nodes.
+// tick executes one tick on the nodes.
 func (g *cluster) tick(nodes ...uint64) {
 	for _, id := range nodes {
 		g.nodes[id].ticker.tick()
@@ -302,7 +302,7 @@ func (g *cluster) elect(tablet uint64, nodes ...uint64) (leader uint64) {
 	return leader
 }
 
-// others are the nodes of the group but one.
+// others returns the nodes of the group except one.
 func (g *cluster) others(but uint64) (ids []uint64) {
 	for id := uint64(1); id <= uint64(len(g.nodes)); id++ {
 		if id != but {
@@ -312,7 +312,7 @@ func (g *cluster) others(but uint64) (ids []uint64) {
 	return ids
 }
 
-// tell asks the replica on a node, and does not wait.
+// tell sends a request to the replica on a node without waiting.
 func (g *cluster) tell(node, tablet uint64, req *pb.TabletRequest) <-chan result {
 	g.tb.Helper()
 	answer := make(chan result, 1)
@@ -324,7 +324,7 @@ func (g *cluster) tell(node, tablet uint64, req *pb.TabletRequest) <-chan result
 	return answer
 }
 
-// code waits for the answer and returns its error's code.
+// code waits for the answer and returns its error code.
 func (g *cluster) code(answer <-chan result) pb.Error_Code {
 	g.tb.Helper()
 	select {
@@ -339,7 +339,7 @@ func (g *cluster) code(answer <-chan result) pb.Error_Code {
 	}
 }
 
-// change has the replicas changed, whoever leads, and returns the descriptor.
+// change changes the replicas through the present leader and returns the descriptor.
 func (g *cluster) change(tablet uint64, steps ...*pb.ReplicaChange) (d *pb.TabletDescriptor) {
 	g.tb.Helper()
 	g.wait(fmt.Sprintf("changed by %v", steps), func() bool {

@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// wait looks again and again until ok, for half a minute.
+// wait polls until ok, for at most 30 s.
 func (g *cluster) wait(what string, ok func() bool) {
 	g.tb.Helper()
 	deadline := time.After(30 * time.Second)
@@ -29,7 +29,7 @@ func (g *cluster) wait(what string, ok func() bool) {
 	}
 }
 
-// status is what the replica on a node says of itself; nil if there is none.
+// status returns the status of the replica on a node; nil if there is none.
 func (g *cluster) status(node, tablet uint64) *pb.StatusResponse {
 	p := g.nodes[node].port(tablet)
 	if p == nil {
@@ -46,7 +46,7 @@ func (g *cluster) status(node, tablet uint64) *pb.StatusResponse {
 	return r.GetStatus()
 }
 
-// leader waits until a node leads the tablet that is not among the excepted.
+// leader waits until a node that is not excepted leads the tablet.
 func (g *cluster) leader(tablet uint64, except ...uint64) (node uint64) {
 	g.tb.Helper()
 	g.wait("another leader", func() bool {
@@ -65,7 +65,7 @@ func (g *cluster) leader(tablet uint64, except ...uint64) (node uint64) {
 	return node
 }
 
-// at asks the replica on one node, once.
+// at sends one request to the replica on one node.
 func (g *cluster) at(node, tablet uint64, req *pb.TabletRequest) *pb.TabletResponse {
 	g.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -81,7 +81,7 @@ func (g *cluster) at(node, tablet uint64, req *pb.TabletRequest) *pb.TabletRespo
 	return r
 }
 
-// try asks whoever leads, until there is an answer that says what became of the request.
+// try sends the request to each leader until an answer tells its outcome.
 func (g *cluster) try(tablet uint64, req *pb.TabletRequest,
 	except ...uint64) (r *pb.TabletResponse) {
 	g.tb.Helper()
@@ -97,7 +97,7 @@ func (g *cluster) try(tablet uint64, req *pb.TabletRequest,
 	return r
 }
 
-// do is try for what must succeed.
+// do is try for requests that must succeed.
 func (g *cluster) do(tablet uint64, req *pb.TabletRequest, except ...uint64) *pb.TabletResponse {
 	g.tb.Helper()
 	r := g.try(tablet, req, except...)
@@ -125,7 +125,7 @@ func (g *cluster) write(tablet uint64, row, value string, except ...uint64) {
 	})
 }
 
-// read is the newest value of a row.
+// read returns the newest value of a row.
 func (g *cluster) read(tablet uint64, row string, except ...uint64) string {
 	g.tb.Helper()
 	return string(g.do(tablet, getOf(g.take(1), row), except...).GetGet().Results[0].Value)
@@ -147,7 +147,7 @@ func (g *cluster) even(tablet uint64, nodes ...uint64) (index uint64) {
 	return index
 }
 
-// stored is what a node's own store has as the newest value of a row.
+// stored returns the newest value of a row in a node's own store.
 func (g *cluster) stored(node uint64, row string) string {
 	g.tb.Helper()
 	snap := g.nodes[node].store.Snap()

@@ -21,7 +21,7 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// rig is a store with its writers and tablets, and a host that a test can look into.
+// rig is a store with its writers and tablets, and a host that tests can inspect.
 type rig struct {
 	pipeline  int
 	indexed   int
@@ -33,10 +33,10 @@ type rig struct {
 	readers   *reads.Pool
 	sums      *Checksums
 	idleHints IdleHints
-	now       atomic.Uint64 // the last timestamp given out
-	near      atomic.Bool   // timestamps can be had without a message
+	now       atomic.Uint64 // the last timestamp granted
+	near      atomic.Bool   // timestamps are available without a message
 	leading   chan *pb.TabletDescriptor
-	failed    chan error // where a test expects tablets to fail; nil: it does not
+	failed    chan error // receives expected failures of tablets; nil: none is expected
 
 	spawns     sync.WaitGroup
 	mu         sync.Mutex
@@ -45,7 +45,7 @@ type rig struct {
 	timestamps func(n int, then func(mvcc.Timestamp, error)) // nil: at once
 	// called in the tablet's turn before a near timestamp is given
 	nearStop func()
-	alone    SoleVoter // what meta says
+	alone    SoleVoter // the answer of meta
 }
 
 func (r *rig) Timestamps(n int, _ *tracing.Span, then func(mvcc.Timestamp, error)) {
@@ -59,7 +59,7 @@ func (r *rig) Timestamps(n int, _ *tracing.Span, then func(mvcc.Timestamp, error
 	then(r.take(n), nil)
 }
 
-// TimestampsNow gives timestamps at once if the rig's oracle is near.
+// TimestampsNow returns timestamps at once if the rig's oracle is near.
 func (r *rig) TimestampsNow(n int) (mvcc.Timestamp, bool) {
 	if !r.near.Load() {
 		return 0, false
@@ -129,7 +129,7 @@ func (r *rig) spawn(id uint64) {
 		cfg.SoleVoter = &r.alone
 	}
 	r.mu.Lock()
-	// held until the port is there: whoever hears that the tablet leads may ask for it
+	// held until the port is set: a caller that sees that the tablet leads may request it
 	defer r.mu.Unlock()
 	p, err := Spawn(r.system, r.store, r.logs, r.readers, id, r, cfg)
 	if err != nil {
@@ -193,7 +193,7 @@ func (r *rig) awaitLeader() *pb.TabletDescriptor {
 	r.tb.Helper()
 	select {
 	case d := <-r.leading:
-		r.spawns.Wait() // it may lead before its port is known
+		r.spawns.Wait() // it may lead before its port is set
 		return d
 	case <-time.After(30 * time.Second):
 		r.tb.Fatal("no leader within 10 s")
@@ -217,8 +217,7 @@ func (r *rig) close() {
 	r.system.Shutdown()
 }
 
-// do carries out one operation on the tablet and fails the test if it is not answered
-// with a result.
+// do executes one operation on the tablet and fails the test unless the answer is a result.
 func (r *rig) do(tablet uint64, req *pb.TabletRequest) *pb.TabletResponse {
 	r.tb.Helper()
 	resp := r.try(tablet, req)

@@ -15,7 +15,7 @@ func collectOf(r *pb.CollectRequest) *pb.TabletRequest {
 	return &pb.TabletRequest{Op: &pb.TabletRequest_Collect{Collect: r}}
 }
 
-// raise brings bound and safepoint up to ts, with the confirmation in between.
+// raise raises bound and safepoint to ts, with the confirmation in between.
 func (r *rig) raise(tablet uint64, ts mvcc.Timestamp) {
 	r.tb.Helper()
 	r.do(tablet, collectOf(&pb.CollectRequest{Bound: uint64(ts)}))
@@ -31,16 +31,16 @@ func (r *rig) status(tablet uint64) *pb.StatusResponse {
 	}).GetStatus()
 }
 
-// TestHistorySpace overwrites 1 MiB many times over, in one cell and in a few, with a
-// bounded history, and looks at what the directory takes at most. It writes tens of
-// gigabytes: HISTORY=10000 sets how many times; make history.
+// TestHistorySpace overwrites 1 MiB many times, in one cell and in a few, with a bounded history,
+// and checks the directory's maximum size. It writes tens of gigabytes: HISTORY=10000 sets the
+// number of overwrites; make history.
 func TestHistorySpace(t *testing.T) {
 	count, err := strconv.Atoi(os.Getenv("HISTORY"))
 	if err != nil {
 		t.Skip("HISTORY is not set: make history")
 	}
-	// 300 MiB are alive at a time: docs/adr/0005 says how that comes to a limit of 1 GiB,
-	// or a little more.
+	// 300 MiB are live at a time: docs/adr/0005 explains the resulting limit of 1 GiB or slightly
+	// more.
 	const history, perSecond, limit = 10 * time.Second, 30, 1280 << 20
 	r := newRig(t, store.Options{Dir: t.TempDir()})
 	r.now.Store(uint64(mvcc.TimestampAt(time.Now().UnixMilli())))

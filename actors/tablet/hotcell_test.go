@@ -11,15 +11,15 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestWaitersAreNotDisturbed: those that wait for one cell's reservation are not
-// evaluated again for what is applied elsewhere. When it goes, all of them are answered.
+// TestWaitersAreNotDisturbed: operations waiting for one cell's reservation are not evaluated again
+// when other cells are applied. When it ends, all of them are answered.
 func TestWaitersAreNotDisturbed(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	hot, asked := r.take(1), make(chan func(), 1)
 	first := true
 	r.mu.Lock()
 	r.timestamps = func(n int, then func(mvcc.Timestamp, error)) {
-		if first { // the tablet's goroutine asks
+		if first { // the tablet's goroutine requests it
 			first = false
 			asked <- func() { then(r.take(n), nil) }
 			return
@@ -48,7 +48,7 @@ func TestWaitersAreNotDisturbed(t *testing.T) {
 		r.do(2, onePhaseOf(r.take(1), put(fmt.Sprint(i), "1")))
 	}
 	after := status()
-	// A read may come back from its worker in the meantime, once.
+	// A read may return from its worker in between, once.
 	if m, n := after.Mutations-before.Mutations, after.Reads-before.Reads; m > others ||
 		n > waiters {
 		t.Errorf("%d waiters and %d operations elsewhere: %d evaluations and %d reads", 2*waiters,
@@ -67,8 +67,8 @@ func TestWaitersAreNotDisturbed(t *testing.T) {
 	}
 }
 
-// BenchmarkHotCell is many callers that commit to one cell, beside 64 that commit each to
-// its own. ns of CPU and evaluations are for each answer.
+// BenchmarkHotCell runs many callers that commit to one cell, in addition to 64 that commit each to
+// its own. CPU ns and evaluations are per answer.
 func BenchmarkHotCell(b *testing.B) {
 	for _, callers := range []int{64, 512} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) { hotCell(b, callers) })

@@ -10,7 +10,7 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// ended waits for the end of the turn that has answered last.
+// ended waits for the end of the turn that answered last.
 func ended(r *rig, tablet uint64) *pb.StatusResponse {
 	r.tb.Helper()
 	return r.do(tablet, &pb.TabletRequest{
@@ -18,8 +18,8 @@ func ended(r *rig, tablet uint64) *pb.StatusResponse {
 	}).GetStatus()
 }
 
-// checkIdleHints compares what the hints say with what is on disk. It must never say too
-// much; after a walk it must say all.
+// checkIdleHints compares the hints with the disk. They must never claim too much; after a walk
+// they must be complete.
 func checkIdleHints(r *rig, tablet uint64, when string, walked bool) {
 	r.tb.Helper()
 	s := ended(r, tablet)
@@ -46,7 +46,7 @@ func checkIdleHints(r *rig, tablet uint64, when string, walked bool) {
 	}
 	for end := time.Now().Add(10 * time.Second); r.idleHints.IsClean(tablet) != clean ||
 		r.idleHints.IsSettled(tablet) != settled; ended(r, tablet) {
-		if time.Now().After(end) { // a worker may count
+		if time.Now().After(end) { // a worker may be counting
 			r.tb.Fatalf("%s: tablet %d has %d dirty cells, %d intents and %d locks, and is not known to be clean, settled", when, tablet,
 				there.pending, there.intents, s.Locks)
 		}
@@ -58,9 +58,9 @@ func (r *rig) listed(tablet uint64) bool {
 	return slices.Contains(ids, tablet)
 }
 
-// TestBoard: a tablet is not called clean before its columns were looked at, a change of
-// what is said makes a new version, locks leave it clean and are told of, and a replica
-// that has stopped says nothing.
+// TestBoard: a tablet is not called clean before its columns were walked, a change of the hints
+// increases the version, locks leave it clean and are reported, and a stopped replica publishes
+// nothing.
 func TestBoard(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	walk := func() {
@@ -120,8 +120,8 @@ func TestBoard(t *testing.T) {
 	}
 }
 
-// TestBoardOfLeader: only the leader says anything, and one that has handed the tablet
-// over takes it back.
+// TestBoardOfLeader: only the leader publishes hints, and a leader that has transferred the tablet
+// withdraws them.
 func TestBoardOfLeader(t *testing.T) {
 	g := newGroup(t, 3, 3, testTick)
 	says := func() (nodes []uint64) {
@@ -143,7 +143,7 @@ func TestBoardOfLeader(t *testing.T) {
 	})
 }
 
-// TestBoardVersions: whoever has looked at what a tablet says learns of each change of it.
+// TestBoardVersions: a reader of a tablet's hints sees every change of them.
 func TestBoardVersions(t *testing.T) {
 	var b IdleHints
 	n := b.attach(2)

@@ -20,9 +20,9 @@ func (r *rig) startBy(tablet uint64, deadline time.Time, req *pb.TabletRequest) 
 	return answer
 }
 
-// TestLateOperationsAreDropped: what is past its sender's deadline when the tablet gets
-// to it is answered as surely not done, and is not: whether it came late, or waited for
-// the pipeline, or for a reservation.
+// TestLateOperationsAreDropped: an operation whose deadline has passed when the tablet evaluates it
+// is answered as surely not done, and is not done, whether it arrived late or waited for the
+// pipeline or a reservation.
 func TestLateOperationsAreDropped(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	past := time.Now().Add(-time.Second)
@@ -33,7 +33,7 @@ func TestLateOperationsAreDropped(t *testing.T) {
 		"a one-phase commit": r.startBy(2, past, onePhaseOf(r.take(1), put("b", "1"))),
 	}
 	release := r.hold()
-	// in flight: what comes now is held, or waits for its reservation
+	// in flight: later operations are held or wait for its reservation
 	holder := r.start(2, onePhaseOf(r.take(1), put("x", "1")))
 	r.until(2, "it is proposed", func(s *pb.StatusResponse) bool { return s.Proposals >= 1 })
 	// as many as that one: it need not wait, and all others must
@@ -59,7 +59,7 @@ func TestLateOperationsAreDropped(t *testing.T) {
 			t.Errorf("%s: answered %v, %v", what, a.Value, a.Err)
 		}
 	}
-	r.do(2, onePhaseOf(r.take(1), put("after", "1"))) // behind all that could still be under way
+	r.do(2, onePhaseOf(r.take(1), put("after", "1"))) // behind everything still under way
 	got := r.do(2, getOf(r.take(1), "a", "b", "c", "d")).GetGet()
 	for i, v := range got.GetResults() {
 		if v.GetFound() || v.GetLock() != nil {

@@ -11,9 +11,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestManyCellsInOneRequest: a request whose effects are more keys than the store takes
-// at once is refused, and the tablet goes on serving. Were it proposed, no restart would
-// get past its entry.
+// TestManyCellsInOneRequest: a request whose effects exceed the store's maximum number of keys is
+// refused, and the tablet continues. If it were proposed, no restart would pass its entry.
 func TestManyCellsInOneRequest(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true, MemTableSize: 2 << 20})
 	rollback := &pb.RollbackRequest{StartTs: uint64(r.take(1))}
@@ -27,7 +26,7 @@ func TestManyCellsInOneRequest(t *testing.T) {
 	r.do(2, onePhaseOf(r.take(1), put("a", "1")))
 }
 
-// TestManyCellsToRead: the cells of a request are bounded also where they make no effects.
+// TestManyCellsToRead: the cells of a request are bounded also where they have no effects.
 func TestManyCellsToRead(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	e := r.try(2, getOf(r.take(1), make([]string, maxOperationCells+1)...)).GetError()
@@ -50,7 +49,7 @@ func TestRawGetIsBounded(t *testing.T) {
 	}
 }
 
-// TestSmallStore: batches are cut to what the store takes, however small it is.
+// TestSmallStore: batches are cut to the store's maximum, however small.
 func TestSmallStore(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true, MemTableSize: 2 << 20})
 	value := strings.Repeat("x", 20<<10)
@@ -68,8 +67,8 @@ func TestSmallStore(t *testing.T) {
 	}
 }
 
-// TestAnswerBeyondItsRoom: a read whose answer is larger than its sender has room for is
-// refused where it was evaluated, and the refusal says how much it takes.
+// TestAnswerBeyondItsRoom: a read whose answer exceeds the caller's maximum size is refused where
+// it was evaluated, and the refusal states the required size.
 func TestAnswerBeyondItsRoom(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.do(2, onePhaseOf(r.take(1), put("a", strings.Repeat("x", 1<<20))))
@@ -86,8 +85,8 @@ func TestAnswerBeyondItsRoom(t *testing.T) {
 	}
 }
 
-// TestManyValuesBeyondTheirRoom: a read of many long values is refused a few times, and
-// then has the room that it needs.
+// TestManyValuesBeyondTheirRoom: a read of many long values is refused a few times and then has the
+// required size.
 func TestManyValuesBeyondTheirRoom(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	const values = 12
@@ -116,8 +115,8 @@ func TestManyValuesBeyondTheirRoom(t *testing.T) {
 	}
 }
 
-// TestTinyCellsFillPages: a page counts what a cell takes beside its bytes, or one of
-// tiny cells would take a hundred times its limit.
+// TestTinyCellsFillPages: a page counts the overhead of a cell in addition to its bytes; otherwise
+// a page of tiny cells would take a hundred times its limit.
 func TestTinyCellsFillPages(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	var writes []*pb.CellWrite

@@ -14,10 +14,9 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestEmptyEntryIsNoProposal: an empty entry of the own term takes the place of a refused
-// change of the replicas, and of nothing else. Each entry that follows is that of its own
-// proposal: were they counted one off, this replica would write what another entry says,
-// and differ from the others.
+// TestEmptyEntryIsNoProposal: an empty entry of the own term replaces a refused change of the
+// replicas, and nothing else. Each later entry is matched with its own proposal: if the match were
+// off by one, this replica would write another entry's effects and diverge.
 func TestEmptyEntryIsNoProposal(t *testing.T) {
 	const id = 9
 	r := newRig(t, store.Options{InMemory: true})

@@ -31,7 +31,7 @@ func newMergeRig(t *testing.T) (r *rig, left, right *pb.TabletDescriptor) {
 	t.Helper()
 	r = newRigOf(t, store.Options{InMemory: true}, DefaultPipeline, &pb.TabletDescriptor{
 		TabletId: 2, Epoch: 1, StartTable: 16, EndUnbounded: true,
-		Replicas: []*pb.Replica{{ReplicaId: 1, NodeId: 7}}, // steps of a merge compare them
+		Replicas: []*pb.Replica{{ReplicaId: 1, NodeId: 7}}, // merge steps compare them
 	})
 	s := r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_Split{
 		Split: &pb.SplitRequest{Table: 16, Row: []byte("m"), NewTabletId: 3},
@@ -40,8 +40,7 @@ func newMergeRig(t *testing.T) (r *rig, left, right *pb.TabletDescriptor) {
 	return r, s.Left, s.Right
 }
 
-// TestFrozenServesNothing: a frozen tablet answers neither reads nor writes, and changes
-// nothing for anybody.
+// TestFrozenServesNothing: a frozen tablet serves neither reads nor writes, and changes nothing.
 func TestFrozenServesNothing(t *testing.T) {
 	r, left, right := newMergeRig(t)
 	r.do(3, onePhaseOf(r.take(1), put("x", "1")))
@@ -65,9 +64,9 @@ func TestFrozenServesNothing(t *testing.T) {
 	}
 }
 
-// TestFrozenAppliesNothing: an entry that was proposed although the tablet is frozen, as by
-// what runs inside of the leader, changes nothing on any replica: each may have given its rows
-// away by then, or not.
+// TestFrozenAppliesNothing: an entry proposed although the tablet is frozen, as by the leader's
+// internal jobs, changes nothing on any replica: some replicas may have handed over their rows by
+// then, and others not.
 func TestFrozenAppliesNothing(t *testing.T) {
 	r, left, right := newMergeRig(t)
 	frozen := r.do(3, mergeOf(right.Epoch, pb.MergeRequest_STEP_FREEZE, left)).GetMerge().GetTablet()
@@ -93,8 +92,8 @@ func TestFrozenAppliesNothing(t *testing.T) {
 	r.spawn(3)
 }
 
-// TestReleaseOutrunsTake: after the left tablet was released, an order to take the rows that
-// was made before does nothing, and the right one may be released as well.
+// TestReleaseOutrunsTake: after the left tablet was released, an earlier request to take the rows
+// has no effect, and the right one may be released too.
 func TestReleaseOutrunsTake(t *testing.T) {
 	r, left, right := newMergeRig(t)
 	frozen := r.do(3, mergeOf(right.Epoch, pb.MergeRequest_STEP_FREEZE, left)).GetMerge().GetTablet()
@@ -109,9 +108,9 @@ func TestReleaseOutrunsTake(t *testing.T) {
 	}
 }
 
-// TestMergeKeepsWhatBothPromised: the tablet that has taken another's rows has these with
-// their locks and notifications, and the higher of both bounds and catalogues; requests under
-// either of the old epochs go to neither, and it does not split before it is released.
+// TestMergeKeepsWhatBothPromised: the tablet that has taken another's rows has their locks and
+// notifications, and the higher of both bounds and catalogues; requests under either old epoch are
+// refused, and it does not split before it is released.
 func TestMergeKeepsWhatBothPromised(t *testing.T) {
 	r, left, right := newMergeRig(t)
 	r.do(2, onePhaseOf(r.take(1), put("a", "1")))
@@ -155,8 +154,8 @@ func TestMergeKeepsWhatBothPromised(t *testing.T) {
 	r.awaitLeader()
 }
 
-// TestFrozenIsDurable: a tablet that says it is frozen is so after a power loss at once, when
-// nobody may be left to tell it.
+// TestFrozenIsDurable: a tablet that reports that it is frozen is still frozen after an immediate
+// power loss, without a request.
 func TestFrozenIsDurable(t *testing.T) {
 	r, left, right := newMergeRig(t)
 	r.do(3, mergeOf(right.Epoch, pb.MergeRequest_STEP_FREEZE, left))

@@ -10,8 +10,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// nearRig is a rig whose oracle gives timestamps in the tablet's own turn. A message to
-// it fails the test.
+// nearRig is a rig whose oracle grants timestamps in the tablet's own turn. A message to the oracle
+// fails the test.
 func nearRig(t *testing.T, o store.Options) *rig {
 	t.Helper()
 	r := newRig(t, o)
@@ -25,8 +25,7 @@ func nearRig(t *testing.T, o store.Options) *rig {
 	return r
 }
 
-// TestNearFirstReads: first reads have timestamps of their own, above all that had
-// committed when they came.
+// TestNearFirstReads: first reads have distinct timestamps, above all earlier commits.
 func TestNearFirstReads(t *testing.T) {
 	r := nearRig(t, store.Options{InMemory: true})
 	var seen sync.Map
@@ -45,9 +44,8 @@ func TestNearFirstReads(t *testing.T) {
 	wg.Wait()
 }
 
-// TestNearOnePhase: the reservation of a commit that got its timestamp in its own turn
-// stops reads above it until it is visible, and those only; its cell is busy for other
-// commits meanwhile, and free afterwards.
+// TestNearOnePhase: the reservation of a commit that got its timestamp in its own turn blocks only
+// reads above it until it is visible; other commits to its cell wait, and succeed afterwards.
 func TestNearOnePhase(t *testing.T) {
 	r := nearRig(t, store.Options{InMemory: true})
 	below, late := r.take(1), r.take(1)
@@ -92,9 +90,9 @@ func TestNearOnePhase(t *testing.T) {
 	}
 }
 
-// TestNothingToApplyWakes: who waits for the reservation of a one-phase commit that comes
-// to nothing, because its timestamp does not suit, is looked at again soon, though no
-// entry is applied.
+// TestNothingToApplyWakes: an operation that waits for the reservation of a one-phase commit is
+// evaluated again soon if the commit fails because its timestamp is unsuitable, although no entry
+// is applied.
 func TestNothingToApplyWakes(t *testing.T) {
 	r := nearRig(t, store.Options{InMemory: true})
 	var once sync.Once
@@ -102,7 +100,7 @@ func TestNothingToApplyWakes(t *testing.T) {
 	r.mu.Lock()
 	r.nearStop = func() { once.Do(func() { close(entered); <-gate }) }
 	r.mu.Unlock()
-	const late = mvcc.Timestamp(1) << 60 // above all that the oracle gives
+	const late = mvcc.Timestamp(1) << 60 // above all timestamps of the oracle
 	answers := []<-chan result{r.start(2, onePhaseOf(late, put("first", "1")))}
 	<-entered
 	for i := range 2 { // both in the next batch
@@ -115,7 +113,7 @@ func TestNothingToApplyWakes(t *testing.T) {
 			if got := a.Value.GetMutation().GetStatus(); got != pb.Status_STATUS_COMMIT_TS_TOO_LOW {
 				t.Errorf("answered %v, %v", a.Value, a.Err)
 			}
-		case <-time.After(8 * time.Second): // MaxWait is ten
+		case <-time.After(8 * time.Second): // MaxWait is 10 s
 			t.Fatal("a commit waits for one that is over")
 		}
 	}

@@ -29,7 +29,7 @@ func weakCell(row string) *pb.Cell {
 	return &pb.Cell{Table: 16, Row: []byte(row), Column: []byte("w")}
 }
 
-// waiting is what the store has of an observed column's notifications and intents.
+// waiting is the store's content for an observed column: notifications and intents.
 type waiting struct {
 	pending, parked, intents int
 	oldest                   mvcc.Timestamp // of those that are pending
@@ -66,7 +66,7 @@ func (w *waiting) count(snap *store.Snap, o *pb.ObserverInfo, span mvcc.Span) er
 	return nil
 }
 
-// checkIndex compares what the index says with what is on disk: counts, and walks.
+// checkIndex compares the index with the disk: counts, and walks.
 func checkIndex(r *rig, tablet uint64, when string) (entries int) {
 	r.tb.Helper()
 	checkIdleHints(r, tablet, when, false)
@@ -92,7 +92,7 @@ func checkIndex(r *rig, tablet uint64, when string) (entries int) {
 			Name: o.Name, Notifications: uint64(want.pending), Parked: uint64(want.parked),
 			Intents: uint64(want.intents), OldestTs: uint64(want.oldest),
 		}
-		// The oldest is exact until it goes before others of its second.
+		// The oldest is exact until it is removed before others of its second.
 		if of := got.Observers[i]; mvcc.Timestamp(
 			of.OldestTs).Millis()/1000 == want.oldest.Millis()/1000 &&
 			of.OldestTs <= expected.OldestTs {
@@ -127,8 +127,8 @@ func checkIndex(r *rig, tablet uint64, when string) (entries int) {
 	return entries
 }
 
-// checkQueue compares the walk in order of waiting, where that is known, with how many
-// wait: each once, in pages.
+// checkQueue compares the walk in waiting order, where known, with the number of pending entries:
+// each once, in pages.
 func checkQueue(r *rig, tablet uint64, when string, column []byte, want int) {
 	r.tb.Helper()
 	rows := map[string]bool{}
@@ -138,7 +138,7 @@ func checkQueue(r *rig, tablet uint64, when string, column []byte, want int) {
 			AfterPlace: place,
 		}}}).GetWalk()
 		if !w.Ordered {
-			return // there are, or were, more than it has room for
+			return // there are, or were, more entries than the queue can hold
 		}
 		for _, e := range w.Entries {
 			if rows[string(e.Cell.Row)] || e.Notify.ParkedTs != 0 {
@@ -157,8 +157,8 @@ func checkQueue(r *rig, tablet uint64, when string, column []byte, want int) {
 	}
 }
 
-// notifyWork makes random changes to the notify and intent groups: all the ways in which
-// an entry comes and goes.
+// notifyWork makes random changes to the notify and intent groups: all ways in which an entry is
+// added and removed.
 type notifyWork struct {
 	r    *rig
 	rng  *rand.Rand
@@ -167,7 +167,7 @@ type notifyWork struct {
 
 func (w *notifyWork) row() string { return fmt.Sprintf("r%02d", w.rng.IntN(24)) }
 
-// base puts transactions a few seconds apart, so that there are several ages.
+// base spaces transactions a few seconds apart, so that there are several ages.
 func (w *notifyWork) base() mvcc.Timestamp {
 	w.r.now.Add(uint64(mvcc.TimestampAt(int64(w.rng.IntN(1500)))))
 	return w.r.take(1)
@@ -209,7 +209,7 @@ func (w *notifyWork) step(tablet func(row string) uint64) {
 	}
 }
 
-// fail counts a failure of the row's first entry, and parks it at times.
+// fail counts a failure of the row's first entry, and sometimes parks it.
 func (w *notifyWork) fail(send func(*pb.TabletRequest), row string, at mvcc.Timestamp) {
 	snap := w.r.store.Snap()
 	n, there, err := snap.Notification(mvcc.Cell{Table: 16, Row: row, Column: "w"})
@@ -242,9 +242,9 @@ func (w *notifyWork) end(send func(*pb.TabletRequest)) {
 	}}})
 }
 
-// TestNotifyIndexIsTheStore: whatever is done, the index counts and lists what is on
-// disk; with room for all entries, and with so little that it must walk the disk, also
-// after a split and after the replica was opened anew.
+// TestNotifyIndexIsTheStore: after any changes the index counts and lists the entries on disk, with
+// room for all entries and with so little room that it must walk the disk, also after a split and
+// after the replica was reopened.
 func TestNotifyIndexIsTheStore(t *testing.T) {
 	for _, indexed := range []int{0, 3} {
 		for seed := range uint64(4) {
@@ -287,7 +287,7 @@ func TestNotifyIndexIsTheStore(t *testing.T) {
 	}
 }
 
-// reopen opens a replica anew from its store, with this much room in its index.
+// reopen reopens a replica from its store with an index of this capacity.
 func reopen(t *testing.T, r *rig, tablet uint64, indexed int) {
 	t.Helper()
 	if err := r.system.Root.StopFuture(r.port(tablet).PID()).Wait(); err != nil {
@@ -301,8 +301,8 @@ func reopen(t *testing.T, r *rig, tablet uint64, indexed int) {
 	r.awaitLeader()
 }
 
-// TestUnobservedColumnsAreNotIndexed: anybody may ask for any column; only those with
-// observers take memory.
+// TestUnobservedColumnsAreNotIndexed: a client may query any column; only observed ones take
+// memory.
 func TestUnobservedColumnsAreNotIndexed(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	inside := r.restart(2)

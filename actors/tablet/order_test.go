@@ -12,13 +12,13 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// hold keeps the log actor from going on: what was sent to it before is durable, what is
-// sent after waits. The function it returns lets it go on.
+// hold blocks the log actor: earlier writes are durable, later ones wait. The function it returns
+// unblocks it.
 func (r *rig) hold() (release func()) {
 	return hold(r.logs, &writers.Write{Append: &writers.Append{}})
 }
 
-// holdApplies is hold for the state actor: entries become durable, and what they do is not seen.
+// holdApplies is hold for the state actor: entries become durable, and their effects invisible.
 func (r *rig) holdApplies() (release func()) {
 	return hold(r.logs, &writers.Write{Batch: &store.Batch{}})
 }
@@ -29,8 +29,8 @@ func hold(logs *writers.Pair, w *writers.Write) (release func()) {
 	return release
 }
 
-// holdNext is hold for an actor that is held already: it stops again right after what has
-// been sent until now.
+// holdNext is hold for a blocked actor: after the release it blocks again right behind the writes
+// sent so far.
 func holdNext(logs *writers.Pair, w *writers.Write) (held chan struct{}, release func()) {
 	held, gate := make(chan struct{}), make(chan struct{})
 	w.Done = func(error) {
@@ -43,7 +43,7 @@ func holdNext(logs *writers.Pair, w *writers.Write) (held chan struct{}, release
 
 type result = actorkit.Result[*pb.TabletResponse]
 
-// start sends an operation and gives the channel that its answer will come to.
+// start sends an operation and returns the channel that receives its answer.
 func (r *rig) start(tablet uint64, req *pb.TabletRequest) <-chan result {
 	r.tb.Helper()
 	answer := make(chan result, 1)
@@ -93,9 +93,8 @@ func commitOf(start, commit mvcc.Timestamp, row string) *pb.TabletRequest {
 	}}}
 }
 
-// TestAnswersWaitUntilApplied: neither the commit nor a status that was only seen in its
-// proposal is answered while the log, or the store, still holds it back. Catches
-// BROKEN=early_answer.
+// TestAnswersWaitUntilApplied: neither a commit nor a status evaluated on top of its proposal is
+// answered while the log or the store holds the commit back. Catches BROKEN=early_answer.
 func TestAnswersWaitUntilApplied(t *testing.T) {
 	t.Run("by the log", func(t *testing.T) { answersWait(t, (*rig).hold) })
 	t.Run("by the state", func(t *testing.T) { answersWait(t, (*rig).holdApplies) })
@@ -132,8 +131,8 @@ func answersWait(t *testing.T, hold func(*rig) func()) {
 	}
 }
 
-// TestReadSeesLockOrWrite: a read at R that arrives while a commit below R is decided but
-// not yet visible sees the lock or the write, never neither. Catches BROKEN=early_txn.
+// TestReadSeesLockOrWrite: a read at R that arrives while a commit below R is decided but not
+// visible sees the lock or the write, never neither. Catches BROKEN=early_txn.
 func TestReadSeesLockOrWrite(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	start, commit := r.take(1), r.take(1)
@@ -153,8 +152,8 @@ func TestReadSeesLockOrWrite(t *testing.T) {
 	await(t, committed)
 }
 
-// TestAppliedIndexMatchesEffects: in every state of the store, the applied index is that
-// of the effects. Catches BROKEN=split_applied.
+// TestAppliedIndexMatchesEffects: in every state of the store, the applied index is that of the
+// effects. Catches BROKEN=split_applied.
 func TestAppliedIndexMatchesEffects(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	cell := mvcc.Cell{Table: 16, Row: "n", Column: "c"}
@@ -196,9 +195,8 @@ func TestAppliedIndexMatchesEffects(t *testing.T) {
 	}
 }
 
-// TestReaderWaitsForReservation: a read that meets a one-phase commit under way is
-// answered after it, and sees it if its timestamp is above; the client never hears of the
-// reservation.
+// TestReaderWaitsForReservation: a read that encounters a one-phase commit under way is answered
+// after it, and sees it if its own timestamp is higher; the client never sees the reservation.
 func TestReaderWaitsForReservation(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	asked := make(chan func(), 1)
@@ -230,8 +228,8 @@ func TestReaderWaitsForReservation(t *testing.T) {
 	}
 }
 
-// TestRefusedGrantReleases: a one-phase commit that its commit timestamp does not suit
-// has no effects. Its cells are free again, and it does not hold up a split.
+// TestRefusedGrantReleases: a one-phase commit whose commit timestamp is unsuitable has no effects.
+// Its cells are released, and it does not delay a split.
 func TestRefusedGrantReleases(t *testing.T) {
 	t.Run("by a message", func(t *testing.T) {
 		refusedGrantReleases(t, newRig(t, store.Options{InMemory: true}))
@@ -257,8 +255,8 @@ func refusedGrantReleases(t *testing.T, r *rig) {
 	r.awaitLeader()
 }
 
-// TestOracleFailureReleases: without a commit timestamp a one-phase commit is surely not
-// done, and its cells are free.
+// TestOracleFailureReleases: without a commit timestamp a one-phase commit is surely not done, and
+// its cells are released.
 func TestOracleFailureReleases(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.mu.Lock()
@@ -277,10 +275,9 @@ func TestOracleFailureReleases(t *testing.T) {
 	}
 }
 
-// TestLostGrantReleases: an answer of the oracle that does not come ends the one-phase
-// commit, and one that comes late changes nothing: neither for it nor for the one that
-// has its cells by then, which is the same one sent again. Catches
-// BROKEN=grant_unchecked.
+// TestLostGrantReleases: a missing answer of the oracle ends the one-phase commit, and a late one
+// changes nothing, neither for this commit nor for the one that has reserved its cells since, which
+// is the same commit resent. Catches BROKEN=grant_unchecked.
 func TestLostGrantReleases(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.maxWait = 300 * time.Millisecond
@@ -319,8 +316,8 @@ func TestLostGrantReleases(t *testing.T) {
 	}
 }
 
-// TestNextBatchMeetsTheApply: what gathers while an entry is being applied is evaluated
-// and proposed meanwhile, upon its effects; what comes behind that waits.
+// TestNextBatchMeetsTheApply: operations that arrive while an entry is being applied are evaluated
+// on its effects and proposed at once; later ones wait.
 func TestNextBatchMeetsTheApply(t *testing.T) {
 	g := newGroup(t, 2, 2, testTick) // an only voter would not have waited for the log
 	lead := g.leader(groupTablet)

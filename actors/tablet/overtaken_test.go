@@ -15,9 +15,8 @@ type blockJob struct{ gate chan struct{} }
 
 func (j *blockJob) Run() { <-j.gate }
 
-// TestReadOvertakenBySafepoint: a read that waits for a worker while the safepoint passes
-// it, and its history is collected, is refused, not answered with what is left. Catches
-// BROKEN=stale_bound.
+// TestReadOvertakenBySafepoint: a read waits for a worker while the safepoint passes it and its
+// history is collected; it is refused, not answered from the remainder. Catches BROKEN=stale_bound.
 func TestReadOvertakenBySafepoint(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.raise(2, r.take(1))
@@ -45,9 +44,8 @@ func TestReadOvertakenBySafepoint(t *testing.T) {
 	}
 }
 
-// TestReadOvertakenBySplit: a read that waits for a worker while its row goes to another tablet,
-// which then collects the history that the read asks for, is refused. Catches
-// BROKEN=read_across_split.
+// TestReadOvertakenBySplit: a read waits for a worker while its row moves to another tablet, which
+// then collects the history that the read needs; it is refused. Catches BROKEN=read_across_split.
 func TestReadOvertakenBySplit(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.do(2, onePhaseOf(r.take(1), put("z", "old")))
@@ -77,7 +75,7 @@ func TestReadOvertakenBySplit(t *testing.T) {
 	}
 }
 
-// TestManyGarbageCells: more cells with garbage than a leader remembers are collected all the same.
+// TestManyGarbageCells: more cells with garbage than a leader remembers are still collected.
 func TestManyGarbageCells(t *testing.T) {
 	if testing.Short() {
 		t.Skip("writes ten thousand rows")
@@ -104,9 +102,8 @@ func TestManyGarbageCells(t *testing.T) {
 	}
 }
 
-// TestForgottenGarbageIsFound: cells that did not fit into memory are collected even
-// after the deletion of others, each of which stood for many entries, has brought the
-// count of what waits to nothing.
+// TestForgottenGarbageIsFound: cells that did not fit into memory are collected even after the
+// deletion of other cells, each of which had many entries, has reduced the counted garbage to zero.
 func TestForgottenGarbageIsFound(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.now.Store(uint64(mvcc.TimestampAt(1e9)))
@@ -125,7 +122,7 @@ func TestForgottenGarbageIsFound(t *testing.T) {
 		write(hot, "hot%03d")
 	}
 	r.restart(2)
-	r.raise(2, low) // the survey finds the hot cells, and remembers one entry of each
+	r.raise(2, low) // the survey finds the hot cells and remembers one entry of each
 	r.until(2, "the survey is over", func(s *pb.StatusResponse) bool { return s.Garbage == hot })
 	for range 2 {
 		write(long, "long%0996d") // more bytes than are remembered

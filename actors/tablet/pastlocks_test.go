@@ -13,9 +13,9 @@ func lockToo(writes []*pb.CellWrite, row string) []*pb.CellWrite {
 	return append(writes, &pb.CellWrite{Cell: cellOf(row), Kind: pb.Kind_KIND_LOCK})
 }
 
-// TestPastLockStays: who began before a lock was committed conflicts with it, whoever leads
-// and wherever the row has got to since. Catches BROKEN=forget_past_lock and
-// lead_without_past_locks.
+// TestPastLockStays: a transaction that began before a lock was committed conflicts with it,
+// whichever replica leads and whichever tablet has the row by then. Catches BROKEN=forget_past_lock
+// and lead_without_past_locks.
 func TestPastLockStays(t *testing.T) {
 	for name, near := range map[string]bool{"near oracle": true, "far oracle": false} {
 		t.Run(name, func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestPastLockStays(t *testing.T) {
 			refused("by this leader", before, "m")
 			r.restart(2)
 			refused("by an earlier leader", before, "m")
-			r.do(2, onePhaseOf(r.take(1), put("other", "1"))) // the leader has been given a timestamp
+			r.do(2, onePhaseOf(r.take(1), put("other", "1"))) // the leader has received a timestamp
 			refused("by an earlier leader that was given less", before, "m")
 
 			between := r.take(1)

@@ -6,9 +6,9 @@ import (
 	"github.com/percolator-go/percolator/actors/tablet/group"
 )
 
-// TestLeaderWithoutQuorumResigns: a leader at rest whose other voters' nodes are believed dead
-// finds out, leads no more and says for how long it has known of no leader; it leads again when
-// they are back.
+// TestLeaderWithoutQuorumResigns: a quiescent leader whose other voters' nodes are believed dead
+// detects it, steps down and reports for how long it has known no leader; it leads again once they
+// are back.
 func TestLeaderWithoutQuorumResigns(t *testing.T) {
 	g := newGroup(t, 3, 3, 0)
 	lead := g.elect(groupTablet, 1, 2, 3)

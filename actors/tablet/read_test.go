@@ -14,19 +14,19 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// waitingReads returns how many reads' jobs have no worker yet.
+// waitingReads returns the number of read jobs that wait for a worker.
 func (r *rig) waitingReads() int {
 	n, _ := r.readers.Waiting()
 	return n
 }
 
-// submitRead gives the read workers a job.
+// submitRead submits a job to the read workers.
 func submitRead(p *reads.Pool, j reads.Job) {
 	lane, _ := p.Lanes()
 	lane.Submit(j)
 }
 
-// occupy gives all read workers of the rig a job that lasts until the release.
+// occupy keeps all read workers of the rig busy until the release.
 func (r *rig) occupy() (release func()) {
 	r.tb.Helper()
 	gate := make(chan struct{})
@@ -47,9 +47,9 @@ func scanOf(at mvcc.Timestamp) *pb.TabletRequest {
 	}
 }
 
-// flood is scans that were sent to a tablet, and how each has ended.
+// flood is a number of scans sent to a tablet, and their outcomes.
 type flood struct {
-	refused int // for want of room in the tablet's queue
+	refused int // because the tablet's queue was full
 	sent    int
 	answers chan result
 }
@@ -74,7 +74,7 @@ func (r *rig) flood(n int) *flood {
 	return f
 }
 
-// ended waits for all answers and counts them by their code.
+// ended waits for all answers and counts them by code.
 func (f *flood) ended(t *testing.T) map[pb.Error_Code]int {
 	t.Helper()
 	codes := map[pb.Error_Code]int{}
@@ -88,9 +88,9 @@ func (f *flood) ended(t *testing.T) map[pb.Error_Code]int {
 	return codes
 }
 
-// TestReadsDoNotBlockTheTablet: while the read workers are stuck and thousands of scans wait for
-// them, the tablet and its neighbour answer status requests and take writes. Scans beyond the
-// queue's limit are refused, the others are answered when the workers go on.
+// TestReadsDoNotBlockTheTablet: while the read workers are blocked and thousands of scans wait for
+// them, the tablet and its neighbour answer status requests and accept writes. Scans beyond the
+// queue's limit are refused, the others are answered when the workers continue.
 func TestReadsDoNotBlockTheTablet(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.do(2, onePhaseOf(r.take(1), put("a", "1")))
@@ -124,8 +124,8 @@ func TestReadsDoNotBlockTheTablet(t *testing.T) {
 	}
 }
 
-// TestWaitingReadsEndWithTheTablet: a tablet that stops while reads wait for stuck workers answers
-// those that no worker has; the workers answer the others.
+// TestWaitingReadsEndWithTheTablet: a tablet that stops while reads wait for blocked workers
+// answers those not yet taken by a worker; the workers answer the others.
 func TestWaitingReadsEndWithTheTablet(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	release := r.occupy()
@@ -150,7 +150,7 @@ func TestWaitingReadsEndWithTheTablet(t *testing.T) {
 	}
 }
 
-// fillWorkers has all read workers busy, and as many jobs of tablet 2 wait for them as may.
+// fillWorkers keeps all read workers busy and fills tablet 2's queue of jobs.
 func (r *rig) fillWorkers() (release func()) {
 	r.tb.Helper()
 	release = r.occupy()
@@ -163,8 +163,8 @@ func (r *rig) fillWorkers() (release func()) {
 	return release
 }
 
-// TestQueuedReadOvertakenBySplit: a read that no worker had room for is looked at again when its
-// row has gone to another tablet. Catches BROKEN=queued_across_split.
+// TestQueuedReadOvertakenBySplit: a queued read is checked again when its row has moved to another
+// tablet. Catches BROKEN=queued_across_split.
 func TestQueuedReadOvertakenBySplit(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.do(2, onePhaseOf(r.take(1), put("z", "v")))
@@ -186,8 +186,8 @@ func TestQueuedReadOvertakenBySplit(t *testing.T) {
 	}
 }
 
-// TestReadOfALostLeader: a read is refused whose leader has lost its leadership while the worker
-// answered the one before it. Catches BROKEN=read_any_term.
+// TestReadOfALostLeader: a read is refused if the replica lost its leadership while the worker
+// answered the previous one. Catches BROKEN=read_any_term.
 func TestReadOfALostLeader(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	inside := r.restart(2)

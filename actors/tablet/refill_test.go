@@ -10,7 +10,7 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// oldest asks for the head of the queue of column c.
+// oldest queries the head of the queue of column c.
 func oldest(r *rig, tablet uint64, most uint32) *pb.WalkResponse {
 	r.tb.Helper()
 	return r.do(tablet, &pb.TabletRequest{Op: &pb.TabletRequest_Walk{Walk: &pb.WalkRequest{
@@ -18,8 +18,8 @@ func oldest(r *rig, tablet uint64, most uint32) *pb.WalkResponse {
 	}}}).GetWalk()
 }
 
-// workOff clears what the head of the queue has until so many rows were handed out, and returns
-// how often each was.
+// workOff clears the heads of the queue until n rows were handed out, and returns the count of
+// each.
 func workOff(r *rig, tablet uint64, rows int) map[string]int {
 	r.tb.Helper()
 	seen := map[string]int{}
@@ -30,7 +30,7 @@ func workOff(r *rig, tablet uint64, rows int) map[string]int {
 		}
 		w := oldest(r, tablet, 4)
 		if !w.Ordered {
-			continue // it is counted still
+			continue // it is still counted
 		}
 		for _, e := range w.Entries {
 			seen[string(e.Cell.Row)]++
@@ -42,8 +42,8 @@ func workOff(r *rig, tablet uint64, rows int) map[string]int {
 	return seen
 }
 
-// TestQueueIsRefilled: a queue with room for a few hands out all that waits, once each, whatever
-// has come meanwhile, and also where a leader begins with more than it has room for.
+// TestQueueIsRefilled: a queue with a small capacity hands out every pending row exactly once, also
+// rows that arrive during it, and also when a leader starts with more rows than the capacity.
 func TestQueueIsRefilled(t *testing.T) {
 	for _, anew := range []bool{false, true} {
 		t.Run(fmt.Sprint("opened anew ", anew), func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestQueueIsRefilled(t *testing.T) {
 			if anew {
 				reopen(t, r, 2, 8)
 			}
-			// A part, then more rows, before those that are read already and behind.
+			// A part of the rows, then more, some before and some behind those already read.
 			seen := workOff(r, 2, rows/2)
 			for i := range 10 {
 				notify(fmt.Sprintf("a%03d", i))

@@ -24,7 +24,7 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// facts are all that entries make of a replica, but the index.
+// facts is a replica's complete state after its entries, except the index.
 type facts struct {
 	state *wire.TabletState
 	store.Applied
@@ -70,8 +70,8 @@ func (f facts) check(t *testing.T, want facts) {
 	}
 }
 
-// tear makes of the rows as they are now a mixture with those of before: what a crash of
-// the machine leaves of the effects behind a checkpoint.
+// tear mixes the present rows with those of an earlier state, as a crash of the machine may leave
+// the effects behind a checkpoint.
 func (m *member) tear(dice *rand.Rand, before, now facts) {
 	m.g.tb.Helper()
 	b := &store.Batch{}
@@ -93,10 +93,10 @@ func (m *member) tear(dice *rand.Rand, before, now facts) {
 	}
 }
 
-// TestReplay: a replica whose process has died applies the entries behind its checkpoint
-// once more. Whatever of their effects its store shows, and whatever they have changed
-// besides rows, it then is what it was: the size is counted once, an entry of another
-// epoch does nothing, locks are held.
+// TestReplay: after a crash of its process a replica applies the entries behind its checkpoint
+// again. Whatever part of their effects its store contains, and whatever else they changed, its
+// state equals that before the crash: sizes are counted once, an entry of another epoch has no
+// effect, locks are held.
 func TestReplay(t *testing.T) {
 	g := newGroupOnDisk(t, 1, 1, testTick)
 	m := g.nodes[1]
@@ -112,7 +112,7 @@ func TestReplay(t *testing.T) {
 	}
 	before := m.facts(groupTablet)
 	sum := changeEverything(t, g)
-	// An entry that was evaluated before the last change of the epoch, and came behind it.
+	// An entry evaluated before the last change of the epoch and appended behind it.
 	last := g.even(groupTablet, 1)
 	m.stop(groupTablet)
 	term := g.staleEntry(m, last+1)
@@ -135,7 +135,7 @@ func TestReplay(t *testing.T) {
 	}
 	for seed := range uint64(6) {
 		m.goBack(image)
-		if seed > 0 { // else the state is wholly ahead
+		if seed > 0 { // else the whole state is ahead
 			m.tear(rand.New(rand.NewPCG(seed, 1)), before, now)
 		}
 		m.sums = NewChecksums(m.store, slog.New(slog.DiscardHandler))
@@ -165,7 +165,7 @@ func TestReplay(t *testing.T) {
 	m.sums = nil
 }
 
-// changeEverything has entries of all kinds applied, and returns the checksum of one.
+// changeEverything applies entries of all kinds and returns the id of a checksum.
 func changeEverything(t *testing.T, g *cluster) *pb.ChecksumResponse {
 	t.Helper()
 	for i := range 10 {
@@ -192,8 +192,8 @@ func changeEverything(t *testing.T, g *cluster) *pb.ChecksumResponse {
 	return sum
 }
 
-// staleEntry appends an entry of the first epoch to the log of a node whose replica does
-// not run, and returns its term.
+// staleEntry appends an entry of the first epoch to the log of a node whose replica is stopped, and
+// returns its term.
 func (g *cluster) staleEntry(m *member, index uint64) (term uint64) {
 	g.tb.Helper()
 	log, err := m.store.OpenLog(groupTablet)
@@ -218,9 +218,9 @@ func (g *cluster) staleEntry(m *member, index uint64) (term uint64) {
 	return hard.GetTerm()
 }
 
-// TestSplitReplayed: a crash after a split was applied, and before the log knew of the
-// new tablet. The split is applied once more: both tablets are there, with their rows and
-// locks, whatever the store says of the new one.
+// TestSplitReplayed: a crash after a split was applied and before the log contains the new tablet.
+// The split is applied again: both tablets exist with their rows and locks, whatever the store
+// contains of the new one.
 func TestSplitReplayed(t *testing.T) {
 	g := newGroupOnDisk(t, 1, 1, testTick)
 	m := g.nodes[1]
@@ -248,7 +248,7 @@ func TestSplitReplayed(t *testing.T) {
 	}
 	g.leader(3)
 	m.imageState(image)
-	copyDir(t, m.dir, image) // all but the log
+	copyDir(t, m.dir, image) // everything except the log
 	m.goBack(image)
 	stored, err := snapshot.StoredReplicas(m.store)
 	if len(stored) != 1 || stored[0].Tablet != groupTablet || stored[0].Descriptor.Epoch != 1 ||
@@ -273,7 +273,7 @@ func TestSplitReplayed(t *testing.T) {
 	g.write(3, "y", "3")
 	m.stopAll()
 	want := []facts{m.facts(groupTablet), m.facts(3)}
-	m.goBack(m.image()) // with entries behind the barrier, of both
+	m.goBack(m.image()) // with entries of both behind the barrier
 	m.spawn(groupTablet)
 	m.spawn(3)
 	for i, id := range []uint64{groupTablet, 3} {
@@ -286,10 +286,9 @@ func TestSplitReplayed(t *testing.T) {
 	}
 }
 
-// TestOldVoterAfterCrash: the only voter of a group crashes after there are three, and
-// begins with the configuration of its checkpoint, in which it could elect itself. It
-// must know from its log that there are changes that it has not applied again yet.
-// Catches BROKEN=forget_commit.
+// TestOldVoterAfterCrash: the only voter of a group crashes after two others have joined and
+// restarts with the configuration of its checkpoint, in which it could elect itself. Its log must
+// tell it that there are changes that it has not applied again yet. Catches BROKEN=forget_commit.
 func TestOldVoterAfterCrash(t *testing.T) {
 	g := newGroupOnDisk(t, 3, 1, testTick)
 	old := g.nodes[1]
@@ -304,13 +303,13 @@ func TestOldVoterAfterCrash(t *testing.T) {
 	image := old.image()
 	g.cut(1)
 	for _, id := range g.others(1) {
-		g.nodes[id].ticker.Suspect(1) // a group at rest learns of it only so
+		g.nodes[id].ticker.Suspect(1) // the only way a quiescent group learns of it
 	}
 	old.goBack(image)
 	old.spawn(groupTablet)
 	lead := g.leader(groupTablet, 1)
 	g.write(groupTablet, "a", "2", 1)
-	// Node 1 was a voter among two when the last change came.
+	// Node 1 was one of two voters at the last change.
 	g.wait("it has applied what it knows", func() bool {
 		return len(g.status(1, groupTablet).GetTablet().GetReplicas()) == 3
 	})
@@ -328,8 +327,7 @@ func TestOldVoterAfterCrash(t *testing.T) {
 	}
 }
 
-// TestFollowerAfterCrash: a follower of a group at rest that has crashed learns again up
-// to where its log is committed.
+// TestFollowerAfterCrash: a crashed follower of a quiescent group learns the commit index again.
 func TestFollowerAfterCrash(t *testing.T) {
 	g := newGroupOnDisk(t, 3, 3, testTick)
 	for i := range 10 {
@@ -348,9 +346,8 @@ func TestFollowerAfterCrash(t *testing.T) {
 	}
 }
 
-// TestReopenedAfterPanic: a replica that is opened anew within the process goes on with
-// what is applied, though the log's commit index is behind it, and the log knows it with
-// the next entry.
+// TestReopenedAfterPanic: a replica reopened within the process continues from its applied state,
+// although the commit index in its log is behind it; the next entry stores a newer one.
 func TestReopenedAfterPanic(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.failed = make(chan error, 1)
@@ -384,8 +381,8 @@ func TestReopenedAfterPanic(t *testing.T) {
 	}
 }
 
-// TestNoSnapshotBeforeReplay: no snapshot is made of a store that may be ahead of what is
-// applied. What is not committed does not hold it up once another leader has replaced it.
+// TestNoSnapshotBeforeReplay: no snapshot is taken of a store that may be ahead of the applied
+// index. Uncommitted entries that another leader has replaced do not delay it.
 func TestNoSnapshotBeforeReplay(t *testing.T) {
 	const id = 3
 	here := newRig(t, store.Options{InMemory: true})
@@ -416,7 +413,7 @@ func TestNoSnapshotBeforeReplay(t *testing.T) {
 			t.Errorf("with all up to %d visible: %v, want %v", visible, err, want)
 		}
 	}
-	// appended is an entry of a new leader's, in place of those from its index on.
+	// appended is an entry of a new leader that replaces those from its index on.
 	appended := func(index, before uint64) {
 		t.Helper()
 		e := &raftpb.Entry{Index: &index, Term: proto.Uint64(store.InitialTerm + 1)}

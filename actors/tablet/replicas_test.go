@@ -7,7 +7,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// TestReplicate: what is committed is in every replica's own store, and one of them leads.
+// TestReplicate: committed entries are in every replica's own store, and one replica leads.
 func TestReplicate(t *testing.T) {
 	g := newGroup(t, 3, 3, testTick)
 	for i := range 20 {
@@ -35,8 +35,8 @@ func TestReplicate(t *testing.T) {
 	}
 }
 
-// TestLeaderDies: another one leads within the election timeout, and has everything that
-// was acknowledged; the old one comes back as a follower and gets what it has missed.
+// TestLeaderDies: another replica leads within the election timeout and has every acknowledged
+// entry; the old leader returns as a follower and receives the entries that it has missed.
 func TestLeaderDies(t *testing.T) {
 	g := newGroup(t, 3, 3, testTick)
 	for round := range 3 {

@@ -17,8 +17,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestManyReplicasCameAndWent: however many replicas a tablet has had, the next one is
-// heard of and comes to vote.
+// TestManyReplicasCameAndWent: however many replicas a tablet has had, the next one becomes known
+// and a voter.
 func TestManyReplicasCameAndWent(t *testing.T) {
 	g := newGroup(t, 2, 1, testTick)
 	g.leader(groupTablet)
@@ -40,8 +40,8 @@ func TestManyReplicasCameAndWent(t *testing.T) {
 	g.change(groupTablet, step(promote, 2))
 }
 
-// TestChangeNotTaken: who asked for a change is told when raft does not take it,
-// whichever step it is.
+// TestChangeNotTaken: the caller of a change receives an error when Raft drops it, whichever step
+// it is.
 func TestChangeNotTaken(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	d := &pb.TabletDescriptor{
@@ -60,7 +60,7 @@ func TestChangeNotTaken(t *testing.T) {
 	if err := follower.open(); err != nil {
 		t.Fatal(err)
 	}
-	// it has lost its quorum, and does not know yet
+	// it has lost its quorum and has not detected it yet
 	follower.self.pid, follower.leading = r.port(1).PID(), true
 	calls, answered := make(chan *Call, 1), make(chan result, 1)
 	asker := r.system.Root.Spawn(actor.PropsFromFunc(func(c actor.Context) {

@@ -12,7 +12,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// writing writes rows one after the other, so many at most, until stopped, and returns how many.
+// writing writes rows one after the other, at most n, until stopped, and returns their number.
 func (g *cluster) writing(tablet uint64, most int) (stop func() int) {
 	var end atomic.Bool
 	var done sync.WaitGroup
@@ -43,12 +43,12 @@ func (g *cluster) caughtUp(tablet, node uint64) {
 	})
 }
 
-// TestOneThreeOne: a tablet goes from one voter to three, and to one on another node,
-// while it is written to: learners catch up from the log, nothing is lost, and nobody
-// confirms leadership by himself once others can be elected.
+// TestOneThreeOne: a tablet goes from one voter to three, and to one on another node, during
+// writes: learners catch up from the log, nothing is lost, and no replica confirms its leadership
+// alone once others can be elected.
 func TestOneThreeOne(t *testing.T) {
 	g := newGroup(t, 3, 1, testTick)
-	// nobody sends snapshots here: the log must begin at its first entry
+	// snapshots are not sent here: the log must begin at its first entry
 	stop := g.writing(groupTablet, 256+512/2)
 	g.change(groupTablet, step(addLearner, 2))
 	g.change(groupTablet, step(addLearner, 3))
@@ -60,8 +60,8 @@ func TestOneThreeOne(t *testing.T) {
 	}
 	g.even3(stop())
 	stop = g.writing(groupTablet, math.MaxInt)
-	// The leader is to vote no more, so it hands over in the middle, and the answer may
-	// be lost with its leadership.
+	// The leader loses its vote, so it transfers the leadership halfway, and the answer may be lost
+	// with it.
 	lead := g.leader(groupTablet)
 	last := lead%3 + 1
 	g.change(groupTablet, step(demote, lead), step(demote, last%3+1))
@@ -96,7 +96,7 @@ func TestOneThreeOne(t *testing.T) {
 	}
 }
 
-// even3 checks that all three nodes' stores have the rows.
+// even3 checks that the stores of all three nodes have the rows.
 func (g *cluster) even3(rows int) {
 	g.tb.Helper()
 	g.even(groupTablet, 1, 2, 3)
@@ -109,7 +109,7 @@ func (g *cluster) even3(rows int) {
 	}
 }
 
-// TestRefusedChanges: what would endanger the group is not begun.
+// TestRefusedChanges: changes that would endanger the group are refused.
 func TestRefusedChanges(t *testing.T) {
 	g := newGroup(t, 3, 1, testTick)
 	g.leader(groupTablet)
@@ -152,7 +152,7 @@ func transferTo(node uint64) *pb.TabletRequest {
 	}
 }
 
-// TestTransfer: leadership goes where it is asked to; nothing under way becomes unknown by it.
+// TestTransfer: leadership moves to the requested node; no operation under way becomes unknown.
 func TestTransfer(t *testing.T) {
 	g := newGroup(t, 3, 3, testTick)
 	g.write(groupTablet, "a", "1")
@@ -171,7 +171,7 @@ func TestTransfer(t *testing.T) {
 			g.wait("it leads", func() bool {
 				return g.status(to, groupTablet).GetLeader() || g.leader(groupTablet) != lead
 			})
-		// an election came in between, or the other was slow
+		// an election happened in between, or the other was slow
 		case pb.Error_CODE_NOT_LEADER, pb.Error_CODE_UNAVAILABLE:
 		default:
 			t.Errorf("to %d: %v", to, r)
@@ -195,8 +195,8 @@ func TestTransfer(t *testing.T) {
 	})
 }
 
-// prewriting prewrites rows until stopped; it gives an error if an outcome was unknown
-// although no leader was lost to a fault.
+// prewriting prewrites rows until stopped; it returns an error if an outcome was unknown although
+// no leader failed.
 func (g *cluster) prewriting(worker int) (stop func() error) {
 	var end atomic.Bool
 	var done sync.WaitGroup
@@ -216,8 +216,8 @@ func (g *cluster) prewriting(worker int) (stop func() error) {
 	}
 }
 
-// TestTransferToTheDeaf: a handing over that comes to nothing is answered, and what
-// waited for it goes on.
+// TestTransferToTheDeaf: a failed transfer is answered, and the operations that waited for it
+// continue.
 func TestTransferToTheDeaf(t *testing.T) {
 	g := newGroup(t, 3, 3, 0)
 	lead := g.elect(groupTablet, 1, 2, 3)
@@ -239,9 +239,9 @@ func TestTransferToTheDeaf(t *testing.T) {
 	}
 }
 
-// TestSplitOnThreeReplicas: every replica makes its part of the new tablet; it is led at
-// once from where the old one is, with the locks that it inherits, and goes on when that
-// one dies.
+// TestSplitOnThreeReplicas: every replica creates its part of the new tablet; its leader is at once
+// on the old one's node, with the inherited locks, and another replica takes over when that node
+// dies.
 func TestSplitOnThreeReplicas(t *testing.T) {
 	g := newGroup(t, 3, 3, testTick)
 	for i := range 20 {

@@ -10,8 +10,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// replaced is a group in which node old has written a=1, has been cut off, and takes
-// itself for the leader still; node lead is the real one, and has written a=2.
+// replaced is a group in which node old has written a=1, has been cut off, and still believes that
+// it leads; node lead is the present leader and has written a=2.
 func replaced(t *testing.T) (g *cluster, old, lead uint64) {
 	g = newGroup(t, 3, 3, 0)
 	old = g.elect(groupTablet, 1, 2, 3)
@@ -26,7 +26,7 @@ func replaced(t *testing.T) (g *cluster, old, lead uint64) {
 	return g, old, lead
 }
 
-// heal joins the nodes again and lets the real leader be heard.
+// heal reconnects the nodes and delivers the present leader's messages.
 func (g *cluster) heal(old, lead uint64) {
 	g.tb.Helper()
 	g.cut(0)
@@ -36,12 +36,12 @@ func (g *cluster) heal(old, lead uint64) {
 	})
 }
 
-// TestOldLeaderReadsNothing: who has been replaced as leader, and does not know it,
-// answers no read. Catches BROKEN=no_read_index.
+// TestOldLeaderReadsNothing: a replaced leader that does not know it answers no read. Catches
+// BROKEN=no_read_index.
 func TestOldLeaderReadsNothing(t *testing.T) {
 	g, old, lead := replaced(t)
 	answer := g.tell(old, groupTablet, getOf(g.take(1), "a"))
-	for range 3 { // until it has been through the reading, were it read
+	for range 3 { // long enough for the read, if it were answered
 		g.status(old, groupTablet)
 		done := make(chan struct{})
 		submitRead(g.nodes[old].readers, signal(done))
@@ -61,13 +61,13 @@ func TestOldLeaderReadsNothing(t *testing.T) {
 	}
 }
 
-// signal is a job that says when its turn has come.
+// signal is a job that reports its execution.
 type signal chan struct{}
 
 func (s signal) Run() { close(s) }
 
-// TestAcknowledgedByQuorum: what only the old leader's log has is not acknowledged; its
-// outcome is unknown, and it is gone. Catches BROKEN=early_ack.
+// TestAcknowledgedByQuorum: an entry in the old leader's log only is not acknowledged; its outcome
+// is unknown, and it is gone. Catches BROKEN=early_ack.
 func TestAcknowledgedByQuorum(t *testing.T) {
 	g, old, lead := replaced(t)
 	before := g.status(old, groupTablet).LastIndex
@@ -96,8 +96,8 @@ func TestAcknowledgedByQuorum(t *testing.T) {
 	}
 }
 
-// TestQuorumLost: a leader that no quorum answers steps down by itself, and everybody who
-// waits is told.
+// TestQuorumLost: a leader without a quorum's answers steps down, and every waiting caller receives
+// an error.
 func TestQuorumLost(t *testing.T) {
 	g := newGroup(t, 3, 3, 0)
 	lead := g.elect(groupTablet, 1, 2, 3)
@@ -122,16 +122,15 @@ func TestQuorumLost(t *testing.T) {
 	}
 }
 
-// TestLeaderHasAllBeforeItReads: a new leader whose log holds what was acknowledged, but
-// which has not applied it yet, answers no read from what it has. Catches
-// BROKEN=unapplied_lead.
+// TestLeaderHasAllBeforeItReads: a new leader whose log has the acknowledged entries, but which has
+// not applied them yet, answers no read from its store. Catches BROKEN=unapplied_lead.
 func TestLeaderHasAllBeforeItReads(t *testing.T) {
 	g := newGroup(t, 3, 3, 0)
 	old := g.elect(groupTablet, 1, 2, 3)
 	next, third := g.others(old)[0], g.others(old)[1]
 	g.write(groupTablet, "a", "1")
 	g.even(groupTablet, 1, 2, 3)
-	// The next leader gets the entries, but does not hear that they are committed.
+	// The next leader receives the entries, but not their commit.
 	g.lose(func(m *wire.RaftMessage) bool {
 		if m.ToNode != next || m.FromNode != old {
 			return false
@@ -141,17 +140,17 @@ func TestLeaderHasAllBeforeItReads(t *testing.T) {
 	})
 	g.write(groupTablet, "a", "2")
 	s := g.status(next, groupTablet)
-	g.wait("it has the entry", func() bool { // the third may have been the quorum
+	g.wait("it has the entry", func() bool { // the third may have been in the quorum
 		s = g.status(next, groupTablet)
 		return s.AppliedIndex < s.LastIndex
 	})
 	g.nodes[old].stop(groupTablet)
-	g.lose(func(m *wire.RaftMessage) bool { // the next one is elected, and then alone for a while
+	g.lose(func(m *wire.RaftMessage) bool { // the next one is elected, and then isolated for a while
 		k := kind(m)
 		return (m.FromNode == third && k == raftpb.MsgPreVote) ||
 			(m.FromNode == next && (k == raftpb.MsgApp || k == raftpb.MsgHeartbeat))
 	})
-	g.nodes[third].ticker.Suspect(old) // it would not vote against a leader that it believes in
+	g.nodes[third].ticker.Suspect(old) // it would not vote against a leader that it hears
 	g.wait("its own entry is in its log", func() bool {
 		g.tick(next)
 		now := g.status(next, groupTablet)
@@ -171,14 +170,14 @@ func TestLeaderHasAllBeforeItReads(t *testing.T) {
 	}
 }
 
-// hold stops the log actor of the node.
+// hold blocks the log actor of the node.
 func (m *member) hold() (release func()) { return (&rig{logs: m.logs}).hold() }
 
-// holdApplies stops its state actor.
+// holdApplies blocks its state actor.
 func (m *member) holdApplies() (release func()) { return (&rig{logs: m.logs}).holdApplies() }
 
-// TestReadAfterSplit: a read that asks the others while its row is split away is sent
-// where the row is now.
+// TestReadAfterSplit: a read is confirming its leader while its row is split away; it is redirected
+// to the new tablet.
 func TestReadAfterSplit(t *testing.T) {
 	g := newGroup(t, 3, 3, 0)
 	lead := g.elect(groupTablet, 1, 2, 3)
@@ -203,8 +202,8 @@ func TestReadAfterSplit(t *testing.T) {
 	}
 }
 
-// TestLeaderKnowsUnwrittenLocks: a new leader knows, and shows, the locks that its store has
-// kept in memory since they were put.
+// TestLeaderKnowsUnwrittenLocks: a new leader respects and reports the locks that its store has
+// only in memory.
 func TestLeaderKnowsUnwrittenLocks(t *testing.T) {
 	g := newGroup(t, 3, 3, 0)
 	old := g.elect(groupTablet, 1, 2, 3)

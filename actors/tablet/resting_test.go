@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// ticks is how many ticks all replicas on all nodes have had.
+// ticks returns the number of ticks of all replicas on all nodes.
 func (g *cluster) ticks() (all uint64) {
 	for _, m := range g.nodes {
 		n, _ := m.ticker.Stats()
@@ -20,9 +20,9 @@ func (g *cluster) ticks() (all uint64) {
 	return all
 }
 
-// TestReadsLeaveAGroupAtRest: a read of a sleeping group is answered without a tick and
-// wakes nobody, one after the other and many at once; a write wakes all of it. In virtual
-// time: on a slow machine a question may take until the next sweep.
+// TestReadsLeaveAGroupAtRest: reads of a quiescent group are answered without a tick and wake no
+// replica, sequential and concurrent; a write wakes the whole group. In virtual time: on a slow
+// machine a read may take until the next sweep.
 func TestReadsLeaveAGroupAtRest(t *testing.T) { synctest.Test(t, readsAtRest) }
 
 func readsAtRest(t *testing.T) {
@@ -64,9 +64,8 @@ func readsAtRest(t *testing.T) {
 	}
 }
 
-// TestLostQuestionWakes: a resting leader whose followers do not answer a read wakes,
-// asks again with its heartbeats, and answers as soon as they do; if they never do it
-// leads no more.
+// TestLostQuestionWakes: a quiescent leader whose followers do not confirm a read wakes up, asks
+// again with its heartbeats, and answers when they do; if they never do it steps down.
 func TestLostQuestionWakes(t *testing.T) {
 	for _, healed := range []bool{true, false} {
 		g := newGroup(t, 3, 3, 0)
@@ -103,8 +102,8 @@ func TestLostQuestionWakes(t *testing.T) {
 	}
 }
 
-// TestOldLeaderAtRest: a leader that has slept through the election of another answers no
-// read from what it has.
+// TestOldLeaderAtRest: a leader that was quiescent during another's election answers no read from
+// its store.
 func TestOldLeaderAtRest(t *testing.T) {
 	g := newGroup(t, 3, 3, 0)
 	old := g.elect(groupTablet, 1, 2, 3)

@@ -16,9 +16,9 @@ func rollbackOf(start mvcc.Timestamp, row string) *pb.TabletRequest {
 	}
 }
 
-// TestRolledBackStaysSo: a transaction that was rolled back writes nothing afterwards,
-// whether that was before its tablet's leader began to serve, after, or is still in
-// flight. Catches BROKEN=forget_rollback.
+// TestRolledBackStaysSo: a rolled-back transaction writes nothing afterwards, whether the rollback
+// came before its tablet's leader began to serve, after, or is still in flight. Catches
+// BROKEN=forget_rollback.
 func TestRolledBackStaysSo(t *testing.T) {
 	for name, near := range map[string]bool{"near oracle": true, "far oracle": false} {
 		t.Run(name, func(t *testing.T) {
@@ -37,7 +37,7 @@ func TestRolledBackStaysSo(t *testing.T) {
 			r.do(2, rollbackOf(before, "a"))
 			refused("before anything was committed", before, "a")
 			r.restart(2)
-			// the leader has been given a timestamp
+			// the leader has received a timestamp
 			r.do(2, onePhaseOf(r.take(1), put("other", "1")))
 			refused("by an earlier leader", before, "a")
 			after := r.take(1)

@@ -11,15 +11,15 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// Free bytes on a disk whose watermark is the default: below the watermark, below what is kept for
-// what is under way, and below the reserve that Commit leaves alone.
+// Free bytes on a disk with the default watermark: below the watermark, below the part kept for
+// entries in flight, and below the reserve that Commit never uses.
 const (
 	freeLow       = store.DefaultMinFreeBytes / 2
 	freeExhausted = store.DefaultMinFreeBytes / 3
 	freeNone      = 1 << 20
 )
 
-// fullRig is a rig on a disk that a test fills.
+// fullRig is a rig on a disk that the test fills.
 func fullRig(t *testing.T) (*rig, *atomic.Uint64) {
 	free := &atomic.Uint64{}
 	free.Store(math.MaxUint64)
@@ -29,12 +29,12 @@ func fullRig(t *testing.T) (*rig, *atomic.Uint64) {
 	return r, free
 }
 
-// look has the store see how much is free now; its worker does so every second.
+// look makes the store measure its free space; its worker does so every second.
 func look(s *store.Store) { _ = s.Room(0) }
 
 const longValue = 3 << 20
 
-// longOf is an operation for which the store looks at the free space by itself.
+// longOf is an operation long enough to make the store measure its free space.
 func longOf(start mvcc.Timestamp, row string) *pb.TabletRequest {
 	return onePhaseOf(start, append(put(row, strings.Repeat("x", longValue)),
 		put(row+"'", strings.Repeat("x", longValue))...))
@@ -44,8 +44,8 @@ func askStatus() *pb.TabletRequest {
 	return &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}
 }
 
-// TestReadsOnFullDisk: on a full disk every write is refused at once, nothing is begun that would
-// have to be written, and reads go on; when there is room so do writes.
+// TestReadsOnFullDisk: on a full disk every write is refused at once, nothing that needs a write
+// begins, and reads continue; once there is space writes do too.
 func TestReadsOnFullDisk(t *testing.T) {
 	r, free := fullRig(t)
 	r.do(2, onePhaseOf(r.take(1), put("a", "1")))
@@ -78,9 +78,8 @@ func TestReadsOnFullDisk(t *testing.T) {
 	r.do(2, onePhaseOf(r.take(1), put("a", "3")))
 }
 
-// TestDiskFillsUnderWrite: an entry that meets the full disk waits for room and is
-// written then, with what came behind it; nothing is restarted. Meanwhile the tablet
-// reads.
+// TestDiskFillsUnderWrite: an entry that encounters the full disk waits for space and is then
+// written, with those behind it; nothing is restarted. Until then the tablet serves reads.
 func TestDiskFillsUnderWrite(t *testing.T) {
 	r, free := fullRig(t)
 	r.do(2, onePhaseOf(r.take(1), put("a", "1")))
@@ -109,21 +108,21 @@ func TestDiskFillsUnderWrite(t *testing.T) {
 	})
 }
 
-// TestFollowerOnFullDisk: a follower without room acknowledges nothing and loses nothing; the group
-// goes on without it, and it catches up when there is room, whether the disk was seen to be full
-// before an append came or by it.
+// TestFollowerOnFullDisk: a follower without space acknowledges nothing and loses nothing; the
+// group continues without it, and it catches up once there is space, whether the full disk was
+// detected before an append or by it.
 func TestFollowerOnFullDisk(t *testing.T) {
 	for name, seen := range map[string]bool{"seen": true, "met by an append": false} {
 		t.Run(name, func(t *testing.T) {
-			// No election, also on a machine that is busy: what is on its way from a new leader would
-			// be taken for the group's going on.
+			// No election, even on a busy machine: the messages of a new leader would be mistaken
+			// for the group's progress.
 			g := newGroup(t, 3, 3, 10*testTick)
 			leader := g.leader(groupTablet)
 			slow := g.nodes[g.others(leader)[0]]
 			g.write(groupTablet, "a", "1")
 			g.even(groupTablet, 1, 2, 3)
 			slow.free.Store(freeNone)
-			// Before the group is closed, also by a test that fails: the log waits for room.
+			// Before the group is closed, also when the test fails: the log waits for space.
 			t.Cleanup(func() {
 				slow.free.Store(math.MaxUint64)
 				look(slow.store)
@@ -137,8 +136,8 @@ func TestFollowerOnFullDisk(t *testing.T) {
 				g.wait("the disk is found to be full", func() bool {
 					return slow.logs.Full() || slow.store.Exhausted() != nil
 				})
-				// What is small is written before the disk is looked at: a new leader's
-				// first entry.
+				// Small entries, such as a new leader's first, are written before the disk is
+				// measured.
 				before = g.status(slow.id, groupTablet).LastIndex
 				if slow.logs.Full() {
 					break
@@ -146,7 +145,7 @@ func TestFollowerOnFullDisk(t *testing.T) {
 				if tries == 50 {
 					t.Fatal("no append has met the full disk")
 				}
-				// The store's worker, which looks once a second, has come before the append.
+				// The store's worker, which measures once a second, came before the append.
 				slow.free.Store(math.MaxUint64)
 				look(slow.store)
 				g.even(groupTablet, 1, 2, 3)
@@ -156,7 +155,7 @@ func TestFollowerOnFullDisk(t *testing.T) {
 			for range 20 {
 				g.write(groupTablet, "a", "2")
 			}
-			// One entry may have been on its way already: a new leader's first.
+			// One entry may have been in flight already: a new leader's first.
 			if s := g.status(slow.id, groupTablet); s.LastIndex > before+1 {
 				t.Errorf("the follower's log has grown from %d to %d on a full disk", before,
 					s.LastIndex)
@@ -171,7 +170,8 @@ func TestFollowerOnFullDisk(t *testing.T) {
 	}
 }
 
-// TestLeaderOnFullDisk: a leader whose entries meet the full disk has a voter with room lead.
+// TestLeaderOnFullDisk: a leader whose entries encounter the full disk transfers to a voter with
+// space.
 func TestLeaderOnFullDisk(t *testing.T) {
 	g := newGroup(t, 3, 3, testTick)
 	g.write(groupTablet, "a", "1")
@@ -194,7 +194,7 @@ func TestLeaderOnFullDisk(t *testing.T) {
 	}
 }
 
-// TestAllOnFullDisks: where no voter has room the leader stays, refuses writes and reads.
+// TestAllOnFullDisks: where no voter has space the leader stays, refuses writes and serves reads.
 func TestAllOnFullDisks(t *testing.T) {
 	g := newGroup(t, 3, 3, testTick)
 	g.write(groupTablet, "a", "1")

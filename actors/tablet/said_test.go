@@ -11,8 +11,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// TestTickerStandsStill: while no replica is awake no timer wakes the process; the first
-// one that wakes is ticked in time.
+// TestTickerStandsStill: while no replica is awake no timer wakes the process; the first one that
+// wakes up is ticked in time.
 func TestTickerStandsStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := NewTicker(nil, 0)
@@ -23,7 +23,7 @@ func TestTickerStandsStill(t *testing.T) {
 			return false
 		})
 		b, _ := k.attach(1, nil)
-		b.due.Store(true) // it is slow: nothing is sent
+		b.due.Store(true) // overdue: nothing is sent
 		during := func(d time.Duration, least, most int64) {
 			t.Helper()
 			before := looks.Load()
@@ -34,7 +34,7 @@ func TestTickerStandsStill(t *testing.T) {
 			}
 		}
 		for range 3 {
-			during(time.Minute, 0, 2) // after one without anybody awake, it stands still
+			during(time.Minute, 0, 2) // after a tick without an awake replica it stops
 			k.addAwake(1, b)
 			during(time.Second, 19, 21)
 			k.rest(1, b)
@@ -45,7 +45,7 @@ func TestTickerStandsStill(t *testing.T) {
 	})
 }
 
-// TestSaid: what a sleeping replica has said of itself is kept, until something happens to it.
+// TestSaid: the last status of a quiescent replica is kept until it changes.
 func TestSaid(t *testing.T) {
 	g := newGroup(t, 3, 3, 0)
 	lead := g.elect(groupTablet, 1, 2, 3)

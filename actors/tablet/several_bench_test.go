@@ -9,8 +9,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// observe gives tablet 2 a catalogue with so many strong observers of column c, of which all but
-// the first have notify entries of their own.
+// observe gives tablet 2 a catalogue with n strong observers of column c, of which all but the
+// first have separate notify entries.
 func (r *rig) observe(observers int) {
 	c := &pb.Catalogue{Version: 1}
 	for i := range observers {
@@ -23,8 +23,8 @@ func (r *rig) observe(observers int) {
 	}})
 }
 
-// BenchmarkObservers writes a new value to one of 1024 rows, whose column has 0 to 3 observers:
-// the processor's time, and the bytes of the effects, that a commit costs (docs/adr/0065).
+// BenchmarkObservers writes a new value to one of 1024 rows, whose column has 0 to 3 observers, and
+// measures a commit's CPU time and the bytes of its effects (docs/adr/0065).
 func BenchmarkObservers(b *testing.B) {
 	for observers := range 4 {
 		b.Run(fmt.Sprint(observers), func(b *testing.B) {

@@ -11,8 +11,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestHalve: the row that halves the weight of all groups together; none for one row,
-// however large.
+// TestHalve: the row that halves the total weight of all groups; none for a single row, however
+// large.
 func TestHalve(t *testing.T) {
 	w := func(row string, n uint64) store.Weight { return store.Weight{Row: row, Bytes: n} }
 	for name, tc := range map[string]struct {
@@ -40,7 +40,7 @@ func TestHalve(t *testing.T) {
 	}
 }
 
-// TestWeightsBounded: weights are joined beyond a bound, and nothing is lost.
+// TestWeightsBounded: weights are joined beyond a bound, and their sum is kept.
 func TestWeightsBounded(t *testing.T) {
 	r := &measuring{step: weighStep}
 	const n = 5 * maxWeights
@@ -57,8 +57,7 @@ func TestWeightsBounded(t *testing.T) {
 	}
 }
 
-// TestLoadHalf: where the load is spread it is halved; where it is on one row there is no
-// use in a split.
+// TestLoadHalf: spread load is halved; load on one row gives no split point.
 func TestLoadHalf(t *testing.T) {
 	get := func(row string) []*Call {
 		return []*Call{
@@ -115,8 +114,8 @@ func TestLoadRate(t *testing.T) {
 	}
 }
 
-// TestMeasuredBesideAWrite: a measurement that misses a write which is counted and not
-// visible yet is repeated.
+// TestMeasuredBesideAWrite: a measurement that misses a write which is counted and not visible yet
+// is repeated.
 func TestMeasuredBesideAWrite(t *testing.T) {
 	const size = 100_000
 	r := newRig(t, store.Options{InMemory: true})
@@ -140,8 +139,8 @@ func TestMeasuredBesideAWrite(t *testing.T) {
 	})
 }
 
-// TestMeasuredWithWhatCameSince: what was written or deleted while a measurement went on is in its
-// result.
+// TestMeasuredWithWhatCameSince: a measurement's result includes writes and deletions made during
+// it.
 func TestMeasuredWithWhatCameSince(t *testing.T) {
 	snap := newRig(t, store.Options{InMemory: true}).store.Snap()
 	defer snap.Close()

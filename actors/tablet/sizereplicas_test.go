@@ -9,13 +9,13 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// sameSize waits until the replicas on the nodes have applied the same and all say the
-// same of their size, which is within a tenth of what was written.
+// sameSize waits until the replicas on the nodes have applied the same entries and all report the
+// same size, within a tenth of the bytes written.
 func (g *cluster) sameSize(tablet, written uint64, nodes ...uint64) {
 	g.tb.Helper()
 	g.wait(fmt.Sprintf("tablet %d takes about %d bytes on nodes %v", tablet, written, nodes),
 		func() bool {
-			said := map[string]bool{} // all are asked: the leader measures when it is
+			said := map[string]bool{} // query all: the leader measures when queried
 			for _, id := range nodes {
 				s := g.status(id, tablet)
 				said[fmt.Sprint(s.GetAppliedIndex(), s.GetSizeBytes())] = true
@@ -27,9 +27,9 @@ func (g *cluster) sameSize(tablet, written uint64, nodes ...uint64) {
 		})
 }
 
-// TestReplicasAgreeOnSize: what a replica says of its size depends on what the tablet
-// holds, not on how the replica came to hold it: by entries, by a log from its beginning,
-// by a split, or by having been there before a restart.
+// TestReplicasAgreeOnSize: the size that a replica reports depends on the tablet's content, not on
+// how the replica received it: by entries, by a log from its beginning, by a split, or before a
+// restart.
 func TestReplicasAgreeOnSize(t *testing.T) {
 	g := newGroup(t, 4, 3, testTick)
 	const rows, size = 100, 10_000
@@ -44,14 +44,14 @@ func TestReplicasAgreeOnSize(t *testing.T) {
 	g.change(groupTablet, step(pb.ReplicaChange_KIND_ADD_LEARNER, 4))
 	g.sameSize(groupTablet, rows*size, 1, 2, 3, 4)
 
-	// At a quarter: each side is taken for half of it, until the leader has measured.
+	// At a quarter: each side is assumed to be half, until the leader has measured.
 	g.do(groupTablet, splitOf(fmt.Sprintf("%03d", rows/4), 3))
 	g.sameSize(groupTablet, rows*size/4, 1, 2, 3, 4)
 	g.sameSize(3, rows*size*3/4, 1, 2, 3, 4)
 }
 
 // TestSizeOfOldStores: replicas whose stores have counted nothing, and a leader that only
-// guesses, agree once it has measured.
+// estimates, agree once it has measured.
 func TestSizeOfOldStores(t *testing.T) {
 	g := newGroup(t, 3, 3, testTick)
 	const rows, size = 50, 10_000

@@ -11,8 +11,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestSoleVoterSaysTermAndMark: what the only voter says is what its answer to the oracle's
-// question is.
+// TestSoleVoterSaysTermAndMark: the term and mark that SoleVoter returns equal the tablet's answer
+// to the oracle.
 func TestSoleVoterSaysTermAndMark(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	for _, raise := range []uint64{0, 1000, 500, 2000} {
@@ -31,8 +31,8 @@ func TestSoleVoterSaysTermAndMark(t *testing.T) {
 	}
 }
 
-// TestSoleVoterTakesBack: a tablet that does not lead any more has taken it back before
-// anybody can hear of it.
+// TestSoleVoterTakesBack: a tablet that loses its leadership withdraws them before it can be
+// observed.
 func TestSoleVoterTakesBack(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	if _, _, ok := r.alone.Confirmed(); !ok {
@@ -47,7 +47,7 @@ func TestSoleVoterTakesBack(t *testing.T) {
 	}
 }
 
-// TestSoleVoterSaysNothingAmongSeveral: leadership among several voters needs their word.
+// TestSoleVoterSaysNothingAmongSeveral: leadership among several voters needs their confirmation.
 func TestSoleVoterSaysNothingAmongSeveral(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	meta := newTablet(r.system, r.store, r.logs, r.readers, 1, r,

@@ -11,8 +11,8 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// TestTruncatedToTheCheckpoint: the log keeps all behind the checkpoint, however much that is, and
-// goes on being truncated after the next one.
+// TestTruncatedToTheCheckpoint: the log keeps all entries behind the checkpoint, however many, and
+// is truncated again after the next one.
 func TestTruncatedToTheCheckpoint(t *testing.T) {
 	const kept, every = 256, 512 // as in package group
 	r := newRig(t, store.Options{InMemory: true})
@@ -64,7 +64,7 @@ func logEntry(index uint64, data []byte) *raftpb.Entry {
 	}
 }
 
-// appendTo appends to the log of a tablet whose actor does not run.
+// appendTo appends to the log of a tablet whose actor is stopped.
 func appendTo(t testing.TB, st *store.Store, tablet uint64, entries []*raftpb.Entry,
 	hard *raftpb.HardState) {
 	t.Helper()

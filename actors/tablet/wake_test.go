@@ -23,7 +23,7 @@ func (g *cluster) asleep(nodes ...uint64) bool {
 	return true
 }
 
-// rest ticks the nodes until all their replicas sleep.
+// rest ticks the nodes until all their replicas are quiescent.
 func (g *cluster) rest(nodes ...uint64) {
 	g.tb.Helper()
 	g.wait("all sleep", func() bool {
@@ -38,7 +38,7 @@ func (g *cluster) messages() int {
 	return g.sent
 }
 
-// add gives all nodes a replica of each of n more tablets, with empty ranges behind all others'.
+// add gives all nodes a replica of each of n more tablets, with empty ranges behind all others.
 func (g *cluster) add(n int) (ids []uint64) {
 	for i := range n {
 		id := uint64(100 + i)
@@ -58,8 +58,8 @@ func (g *cluster) add(n int) (ids []uint64) {
 	return ids
 }
 
-// TestIdleTabletsCostNothing: once tablets have nothing to do, nothing is ticked and
-// nothing is sent, however much time passes.
+// TestIdleTabletsCostNothing: idle tablets are not ticked and send nothing, however much time
+// passes.
 func TestIdleTabletsCostNothing(t *testing.T) {
 	g := newGroup(t, 3, 3, 0)
 	ids := append(g.add(40), groupTablet)
@@ -90,9 +90,8 @@ func TestIdleTabletsCostNothing(t *testing.T) {
 	g.rest(1, 2, 3)
 }
 
-// TestSuspicionWakes: when the node of a sleeping group's leader is believed dead,
-// another one leads without waiting; and when nobody suspects anything, a request to a
-// follower is enough.
+// TestSuspicionWakes: when the node of a quiescent group's leader is believed dead, another replica
+// leads without waiting; without a suspicion, a request to a follower is enough.
 func TestSuspicionWakes(t *testing.T) {
 	for _, suspected := range []bool{true, false} {
 		t.Run(fmt.Sprintf("suspected=%v", suspected), func(t *testing.T) {
@@ -109,7 +108,7 @@ func TestSuspicionWakes(t *testing.T) {
 				t.Error("somebody woke for no reason")
 			}
 			if suspected {
-				for i := len(rest) - 1; i >= 0; i-- { // who asks for votes is told last
+				for i := len(rest) - 1; i >= 0; i-- { // the candidate is notified last
 					g.nodes[rest[i]].ticker.Suspect(old)
 					g.status(rest[i], groupTablet)
 				}
@@ -132,15 +131,15 @@ func TestSuspicionWakes(t *testing.T) {
 			if got := g.read(groupTablet, "a", old); got != "1" {
 				t.Errorf("a is %q", got)
 			}
-			if suspected { // nobody waits for a dead node's replica before going to sleep
+			if suspected { // a dead node's replica does not delay quiescence
 				g.rest(rest...)
 			}
 		})
 	}
 }
 
-// TestRestartedReplicas: a sleeping group takes a restarted replica in again, whether or
-// not it led; and all may restart.
+// TestRestartedReplicas: a quiescent group readmits a restarted replica, leader or not; and all may
+// restart.
 func TestRestartedReplicas(t *testing.T) {
 	g := newGroup(t, 3, 3, 0)
 	g.elect(groupTablet, 1, 2, 3)
@@ -166,7 +165,7 @@ func TestRestartedReplicas(t *testing.T) {
 	}
 }
 
-// TestGarbageIsDropped: no message, whatever is in it, ends a replica.
+// TestGarbageIsDropped: no message, whatever its content, ends a replica.
 func TestGarbageIsDropped(t *testing.T) {
 	g := newGroup(t, 3, 3, 0)
 	lead := g.elect(groupTablet, 1, 2, 3)
@@ -190,7 +189,7 @@ func TestGarbageIsDropped(t *testing.T) {
 			Reject:  proto.Bool(random.IntN(2) == 0), Vote: some(2),
 		}
 		if m.GetType() == raftpb.MsgApp && m.GetTerm() == term {
-			m.Index = proto.Uint64(index + 5) // what fits would be the leader's own word
+			m.Index = proto.Uint64(index + 5) // an index that fits would be the leader's own message
 		}
 		for range random.IntN(3) {
 			m.Entries = append(m.Entries, &raftpb.Entry{
@@ -199,7 +198,7 @@ func TestGarbageIsDropped(t *testing.T) {
 			})
 		}
 		if m.GetType() == raftpb.MsgTimeoutNow || m.GetType() == raftpb.MsgAppResp {
-			continue // not garbage: a peer may say so
+			continue // not garbage: a peer may send it
 		}
 		data, err := proto.Marshal(m)
 		if err != nil {
@@ -223,7 +222,7 @@ func TestGarbageIsDropped(t *testing.T) {
 	}
 }
 
-// TestOnlyReplicaIsNotTicked: a tablet with no other replica needs no time, and sends nothing.
+// TestOnlyReplicaIsNotTicked: a tablet with a single replica needs no ticks and sends nothing.
 func TestOnlyReplicaIsNotTicked(t *testing.T) {
 	g := newGroup(t, 1, 1, 0)
 	g.leader(groupTablet) // without a tick
@@ -236,8 +235,7 @@ func TestOnlyReplicaIsNotTicked(t *testing.T) {
 	}
 }
 
-// BenchmarkIdleTablets is a thousand tablets on three nodes with nothing to do: how much
-// of a core they take.
+// BenchmarkIdleTablets measures the CPU share of a thousand idle tablets on three nodes.
 func BenchmarkIdleTablets(b *testing.B) {
 	g := newGroup(b, 3, 3, DefaultTick)
 	ids := g.add(1000)

@@ -12,9 +12,9 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestOnlyReplicaAfterCrash: a crash between the commit and the apply of the change that
-// leaves one replica. That one asks for no votes before it has applied the change, and
-// must not take itself for one that needs no time after it.
+// TestOnlyReplicaAfterCrash: a crash between the commit and the apply of the change that leaves one
+// replica. That replica does not campaign before it has applied the change, and must not be treated
+// as one that needs no ticks afterwards.
 func TestOnlyReplicaAfterCrash(t *testing.T) {
 	for _, learners := range [][]uint64{{2}, {}} {
 		g := newGroup(t, 1, 0, 0)
@@ -50,8 +50,7 @@ func TestOnlyReplicaAfterCrash(t *testing.T) {
 	}
 }
 
-// changeEntry is the log's n-th entry behind its beginning: the step from one descriptor
-// to the next.
+// changeEntry is the log's n-th entry: the step from one descriptor to the next.
 func changeEntry(t *testing.T, n uint64, before, after *pb.TabletDescriptor) *raftpb.Entry {
 	t.Helper()
 	c := group.ConfChange(before, after)

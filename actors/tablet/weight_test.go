@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 )
 
-// anyText draws a row or column of at most limit bytes: of zero bytes, of others, or mixed.
+// anyText draws a row or column of at most limit bytes: zero bytes, other bytes, or mixed.
 func anyText(t *rapid.T, limit int, what string) string {
 	pattern := rapid.SampledFrom([]string{"\x00", "x", "x\x00", "\xff"}).Draw(t, what)
 	n := rapid.OneOf(rapid.IntRange(0, 40), rapid.IntRange(0, limit)).Draw(t, what+" length")
@@ -25,14 +25,14 @@ func anyCell(t *rapid.T, lim mvcc.Limits, what string) mvcc.Cell {
 	}
 }
 
-// weighing is a scene for one operation after the other on one cell: what the rules let
-// it do, as the tablet counts it, is never above its weight.
+// weighing executes operations on one cell one after the other: the effects that the rules allow,
+// as the tablet counts them, never exceed the operation's weight.
 type weighing struct {
 	*rapid.T
 	view *mvcctest.MemView
 }
 
-// bound applies the effects of an operation, and returns what they take in the tablet's batch.
+// bound applies the effects of an operation and returns their size in the tablet's batch.
 func (w weighing) bound(
 	what string, weight int, res mvcc.Result, muts []mvcc.Mutation, err error,
 ) int {
@@ -51,8 +51,8 @@ func (w weighing) bound(
 	return e.bytes
 }
 
-// TestWeights: what clients weigh their messages by is never less than what the tablet
-// counts, and not much more where the cell has all the effects that it may have.
+// TestWeights: the weight by which clients size their messages is never less than the tablet's
+// count, and not much more where the cell has all possible effects.
 func TestWeights(t *testing.T) {
 	lim := mvcc.DefaultLimits()
 	const inline, keptError = 1 << 10, 1 << 10
@@ -83,7 +83,7 @@ func TestWeights(t *testing.T) {
 		}
 		put, intent := cell.PrewriteWeight, weak.IntentWeight(primary)
 		decide := cell.DecisionWeight(lim) + weak.IntentDecisionWeight()
-		// A replay after the commit timestamp has failed: the commit keeps its error.
+		// A replay after an unsuitable commit timestamp: the commit keeps its error.
 		failed := func(ts mvcc.Timestamp) bool {
 			if !rapid.Bool().Draw(t, "failed") {
 				return false

@@ -20,21 +20,21 @@ import (
 
 const column = "poke"
 
-// world is a repository in memory with a weak column, the client that sets timers, and a job's
-// work that a test does turn by turn, in virtual time.
+// world is a repository in memory with a weak column, the client that sets timers, and a timer job
+// that a test executes turn by turn in virtual time.
 type world struct {
 	t       testing.TB
 	cluster *txntest.Cluster
-	process *txntest.Process // of the job
+	process *txntest.Process // the job's
 	client  *txn.Client
 	work    *work
 	stats   *Stats
 	table   mvcc.TableID
 	began   time.Time
-	written atomic.Uint64 // operations of client that change something
+	written atomic.Uint64 // mutations sent by client
 	splits  []string
-	retired bool // the observer
-	// catalogue, if set, is called once the catalogue has been read.
+	retired bool // whether the observer is retired
+	// catalogue, if set, is called after the catalogue has been read.
 	catalogue func(*pb.Catalogue)
 }
 
@@ -64,7 +64,7 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// lead makes the work of a node that has just begun to lead meta.
+// lead creates the job of a node that has just become leader of meta.
 func (w *world) lead(client *txn.Client) {
 	w.stats = new(Stats)
 	cfg, err := Config{
@@ -95,7 +95,7 @@ func (w *world) SplitAt(_ context.Context, table mvcc.TableID, row string) error
 	return nil
 }
 
-// set sets timers by one transaction.
+// set sets timers in one transaction.
 func (w *world) set(d time.Duration, rows ...string) {
 	w.t.Helper()
 	_, err := w.client.Run(w.t.Context(), txn.Options{}, func(_ context.Context, t *txn.Txn) error {
@@ -109,17 +109,17 @@ func (w *world) set(d time.Duration, rows ...string) {
 	}
 }
 
-// turn does one turn of the job.
+// turn executes one turn of the job.
 func (w *world) turn() time.Duration { return w.work.turn(w.t.Context()) }
 
-// run does the job for a while.
+// run runs the job for a duration.
 func (w *world) run(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		<-time.After(max(w.turn(), time.Millisecond))
 	}
 }
 
-// fired returns when the row was notified after the beginning; -1: it was not.
+// fired returns the time after the start at which the row was notified; -1: never.
 func (w *world) fired(row string) time.Duration {
 	cell := mvcc.Cell{Table: w.table, Row: row, Column: column}
 	at := time.Duration(-1)
@@ -131,7 +131,7 @@ func (w *world) fired(row string) time.Duration {
 	return at
 }
 
-// between fails unless the row was notified in that time.
+// between fails unless the row was notified in that interval.
 func (w *world) between(row string, from, to time.Duration) {
 	w.t.Helper()
 	if at := w.fired(row); at < from || at > to {
@@ -147,8 +147,8 @@ func bubble(t *testing.T, test func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t)) })
 }
 
-// TestFiresWhenDue: not before, and within a pause after. What is set later fires in its turn,
-// also if it is due before what was known.
+// TestFiresWhenDue: a timer fires not before it is due, and within a pause after. One set later
+// fires in order, also if it is due before the known ones.
 func TestFiresWhenDue(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.set(time.Hour, "hour")
@@ -170,20 +170,21 @@ func TestFiresWhenDue(t *testing.T) {
 	})
 }
 
-// TestLeaps: the oracle's time leaps when meta gets another leader, as it has to begin above all
-// that the one before may have given out; that makes no timer fire earlier.
+// TestLeaps: the oracle's time leaps when meta's leader changes, because it must start above all
+// timestamps that the previous one may have granted; that makes no timer fire early.
 func TestLeaps(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.set(10*time.Second, "ten")
 		w.run(time.Second)
 		w.cluster.Advance(8 * time.Second)
 		w.run(time.Minute)
-		// By the oracle, which is eight seconds ahead.
+		// By the oracle, which is 8 s ahead.
 		w.between("ten", 18*time.Second, 18*time.Second+DefaultPause+10*time.Millisecond)
 	})
 }
 
-// TestOneOfOne: the same timer twice is one; the row's notification goes with what set it.
+// TestOneOfOne: the same timer set twice is one; its notification carries the origin of the
+// transaction that set it.
 func TestOneOfOne(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.set(time.Second, "row", "row")
@@ -194,8 +195,8 @@ func TestOneOfOne(t *testing.T) {
 	})
 }
 
-// TestCommitCounts: the time counts from the commit, however long the transaction has taken
-// until then, and also if the commit itself takes long.
+// TestCommitCounts: the delay counts from the commit, however long the transaction took before, and
+// also if the commit itself is slow.
 func TestCommitCounts(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		_, err := w.client.Run(t.Context(), txn.Options{}, func(ctx context.Context,
@@ -213,7 +214,7 @@ func TestCommitCounts(t *testing.T) {
 		w.run(5 * time.Second)
 		w.between("long", 7*time.Second, 7300*time.Millisecond)
 
-		// As it is left by a commit that took three seconds: due by its start, and not yet.
+		// As a commit of three seconds leaves it: due by its start, but not yet by its commit.
 		w.raw(mvcc.Timer{
 			Target: mvcc.Cell{Table: w.table, Row: "slow", Column: column},
 			Due:    time.Now().Add(-time.Second).UnixMilli(), After: 2000,
@@ -227,7 +228,7 @@ func TestCommitCounts(t *testing.T) {
 	})
 }
 
-// raw writes a timer's cell as it is.
+// raw writes a timer's cell directly.
 func (w *world) raw(timer mvcc.Timer) {
 	w.t.Helper()
 	cell, value := timer.Write()
@@ -240,8 +241,8 @@ func (w *world) raw(timer mvcc.Timer) {
 	}
 }
 
-// TestLateCommits: a timer that was committed long after it was due, behind what the job has
-// read already, is found within a minute, and by the next leader at once.
+// TestLateCommits: a timer committed long after it was due, behind the position that the job has
+// read, is found within a minute, and by the next leader at once.
 func TestLateCommits(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		late := func(row string) {
@@ -270,8 +271,8 @@ func TestLateCommits(t *testing.T) {
 	})
 }
 
-// TestNotLost: a job that dies in the middle of firing, or does not hear what became of it,
-// loses no timer, and the one after it fires each.
+// TestNotLost: a job that crashes while it fires, or does not receive the outcome, loses no timer,
+// and the next job fires each.
 func TestNotLost(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		const n = 40
@@ -279,8 +280,8 @@ func TestNotLost(t *testing.T) {
 			w.set(time.Second, fmt.Sprint(i))
 		}
 		<-time.After(2 * time.Second)
-		// Each operation of the job once does not reach its tablet, and once its reply is lost;
-		// then all that follow get lost, and another job begins.
+		// Each operation of the job once fails to reach its tablet, and once loses its reply; then
+		// all later ones are lost, and another job begins.
 		for broken := 0; ; broken++ {
 			seen, reached := 0, false
 			w.process.Inject(func(req *pb.TabletRequest) txntest.Fault {
@@ -310,8 +311,8 @@ func TestNotLost(t *testing.T) {
 	})
 }
 
-// TestGoneObservers: timers of columns that nothing observes any more vanish when they are due,
-// and so does what is no timer.
+// TestGoneObservers: timers of columns without an observer are deleted when they are due, and so
+// are invalid entries.
 func TestGoneObservers(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.set(time.Second, "gone")
@@ -338,8 +339,8 @@ func TestGoneObservers(t *testing.T) {
 	})
 }
 
-// TestNobodyServes: timers whose rows nobody serves do not keep others from firing, and fire
-// when somebody does.
+// TestNobodyServes: timers whose rows are unavailable do not delay others, and fire once the rows
+// are served.
 func TestNobodyServes(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.cluster.Split(w.table, "m")
@@ -383,7 +384,7 @@ func TestWhatWaitsCostsNothing(t *testing.T) {
 		for i := range 1000 {
 			w.set(time.Hour, fmt.Sprint(i))
 		}
-		w.run(2 * time.Minute) // it reads all once more
+		w.run(2 * time.Minute) // it reads everything once more
 		reads, operations := w.stats.Reads.Load(), w.cluster.Operations()
 		w.run(30 * time.Minute)
 		if n, m := w.stats.Reads.Load(), w.cluster.Operations(); n != reads || m != operations {
@@ -396,7 +397,7 @@ func TestWhatWaitsCostsNothing(t *testing.T) {
 	})
 }
 
-// TestOnlyWeakColumns: a timer of a column that has no weak observer is refused at once.
+// TestOnlyWeakColumns: a timer of a column without a weak observer is refused at once.
 func TestOnlyWeakColumns(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.cluster.Observe(w.table, "strong", mvcc.ObservedStrong)
@@ -436,15 +437,15 @@ func (w *world) rowIn(shard byte, column string) string {
 	}
 }
 
-// TestRegisteredMeanwhile: a timer whose observer is registered while a turn fires others, and
-// before it is due itself, is not dropped: the catalogue is read again.
+// TestRegisteredMeanwhile: a timer whose observer is registered while a turn fires others, before
+// the timer is due, is not dropped: the catalogue is read again.
 func TestRegisteredMeanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		const late = "late"
 		w.cluster.Observe(w.table, late, mvcc.ObservedWeak)
 		w.catalogue = func(c *pb.Catalogue) {
 			w.catalogue = nil
-			w.cluster.Announce(w.table, late) // behind what this answer says
+			w.cluster.Announce(w.table, late) // later than this answer
 		}
 		first := w.rowIn(0, column)
 		w.set(time.Second, first)
@@ -460,9 +461,9 @@ func TestRegisteredMeanwhile(t *testing.T) {
 	})
 }
 
-// TestForgedTimers: what a client writes by itself into the table of timers holds up nothing: a
-// value that is none waits until its row is due without being looked at, and the timer of a row
-// that is too long to be notified vanishes.
+// TestForgedTimers: cells that a client writes directly into the table of timers block nothing: an
+// invalid value waits unread until its row is due, and a timer of a row too long to be notified is
+// deleted.
 func TestForgedTimers(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		long := mvcc.Cell{Table: w.table, Row: strings.Repeat("x", 5000), Column: column}

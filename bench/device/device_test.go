@@ -12,7 +12,7 @@ import (
 	"github.com/percolator-go/percolator/test/disk"
 )
 
-// TestMain is a node's command line where the test's binary was started by that name.
+// TestMain executes a node's command line if the test binary was started under that name.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "percolator" {
 		app.Main(nil)

@@ -19,7 +19,7 @@ func TestSmoke(t *testing.T) {
 func TestDocuments(t *testing.T) {
 	for _, k := range clusterers {
 		t.Run(k.name, func(t *testing.T) {
-			dir, err := os.MkdirTemp("", "") // short enough for a socket, and for other users
+			dir, err := os.MkdirTemp("", "") // a short path for a socket, accessible to other users
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -11,16 +11,16 @@ import (
 	"github.com/percolator-go/percolator/cluster/meta"
 )
 
-// TestForgetAfterAStop: a node that has just stopped is forgotten once meta's leader has
-// recorded it as away; every other refusal is returned at once.
+// TestForgetAfterAStop: a node that has just stopped is forgotten once meta's leader has recorded
+// its absence; every other refusal is returned at once.
 func TestForgetAfterAStop(t *testing.T) {
 	notAway, inUse := fmt.Errorf("%w: 7", meta.ErrNotAway), fmt.Errorf("%w: 7", meta.ErrNodeInUse)
 	for _, c := range []struct {
 		name     string
-		recorded time.Duration // when it is recorded as away
+		recorded time.Duration // when its absence is recorded
 		then     error         // from then on
 		want     error
-		took     time.Duration // at most
+		took     time.Duration // maximum
 	}{
 		{"recorded", 3 * time.Second, nil, nil, 3*time.Second + forgetPause},
 		{"holds replicas", 0, inUse, inUse, 0},

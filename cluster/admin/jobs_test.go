@@ -9,8 +9,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// TestReportedJobs: a node keeps the newest report of a bounded number of jobs, calls those
-// silent of which it does not hear any more, and forgets them.
+// TestReportedJobs: a node keeps the newest report of a bounded number of jobs, marks jobs without
+// reports as silent, and forgets them later.
 func TestReportedJobs(t *testing.T) {
 	var j Jobs
 	now := time.UnixMilli(1_000_000)
@@ -61,7 +61,7 @@ func TestReportedJobs(t *testing.T) {
 	}
 }
 
-// TestJobs: what the cluster works on, as far as its statuses tell.
+// TestJobs: the cluster's jobs, as reported in its statuses.
 func TestJobs(t *testing.T) {
 	restore := func(seen int64, tables ...string) *pb.Job {
 		return &pb.Job{Kind: jobRestore, Id: "r", State: jobRunning, SeenUnixMs: seen, Tables: tables}

@@ -12,7 +12,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// describedNode has only what describes its process.
+// describedNode implements only the description of its process.
 type describedNode struct {
 	Node
 	level *slog.LevelVar
@@ -52,7 +52,7 @@ func TestDescribeProcess(t *testing.T) {
 	}
 }
 
-// A caller that goes does not leave its profile running, which would bar others.
+// A caller that cancels does not leave its profile running, which would block others.
 func TestProfileEndsWithItsCaller(t *testing.T) {
 	s := New(Config{Node: describedNode{}})
 	gone, cancel := context.WithCancel(t.Context())

@@ -11,8 +11,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// TestChecksumOf: a replica that is past the entry never has its checksum; one that is not
-// yet there is asked until the caller gives up.
+// TestChecksumOf: a replica past the entry never has its checksum; one that has not reached it is
+// polled until the caller's context ends.
 func TestChecksumOf(t *testing.T) {
 	began := &pb.ChecksumResponse{Id: 12345, Index: 10}
 	for _, tc := range []struct {
@@ -46,7 +46,7 @@ func TestChecksumOf(t *testing.T) {
 	}
 }
 
-// TestWithoutResult: a table of replicas has no room for what a library says of a connection.
+// TestWithoutResult: the table of replicas has no space for a library's connection errors.
 func TestWithoutResult(t *testing.T) {
 	for want, err := range map[string]error{
 		"its node is away": fmt.Errorf(

@@ -42,7 +42,7 @@ func TestMembersFindEachOther(t *testing.T) {
 	}
 }
 
-// events collects what a member is told.
+// told collects the events of a member.
 type told struct {
 	mu  sync.Mutex
 	all []cluster.MemberEvent
@@ -97,7 +97,8 @@ func TestLeavingIsDeath(t *testing.T) {
 	}
 }
 
-// A restart at the same address is no event to memberlist; here the old incarnation dies at once.
+// A restart at the same address is no event to memberlist; here the old incarnation is reported
+// dead at once.
 func TestRestartEndsTheOldIncarnation(t *testing.T) {
 	a, b, _ := trio(t)
 	w := watch(a)
@@ -113,8 +114,8 @@ func TestRestartEndsTheOldIncarnation(t *testing.T) {
 	eventually(t, "2 sees all", sees(b, 1, 2, 3))
 }
 
-// A process on a copied directory, or one that was thought dead, is refused once a later
-// incarnation is known, and told so.
+// A process on a copied directory, or one that was believed dead, is refused once a later
+// incarnation is known, and receives the reason.
 func TestStaleIncarnationIsRefused(t *testing.T) {
 	a, _, _ := trio(t)
 	later, _ := start(t, 2, 5, listen(t, "127.0.0.1:0"), knows(a.Addr()))
@@ -172,7 +173,7 @@ func writeKeys(t *testing.T, dir string, keys ...byte) {
 	}
 }
 
-// Keys are rotated under two members that keep on talking: add, use, remove.
+// Keys are rotated while two members communicate: add, use, remove.
 func TestKeysRotate(t *testing.T) {
 	files := []string{t.TempDir(), t.TempDir()}
 	keyed := func(i int, known ...string) func(*Config) {
@@ -272,7 +273,7 @@ func TestMetadataIsBounded(t *testing.T) {
 	}
 }
 
-// Garbage on the port, on TCP and on UDP, must do nothing but a little noise.
+// Garbage on the port, TCP or UDP, has no effect except some log lines.
 func TestGarbage(t *testing.T) {
 	a, out := start(t, 1, 1, listen(t, "127.0.0.1:0"), nil)
 	b, _ := start(t, 2, 1, listen(t, "127.0.0.1:0"), knows(a.Addr()))
@@ -300,7 +301,7 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// A listener that was never used ends, also with callers at its door.
+// A listener that was never used ends, also with callers waiting to be accepted.
 func TestUnusedListener(t *testing.T) {
 	l := listen(t, "127.0.0.1:0")
 	c, err := net.Dial("tcp", l.Addr())
@@ -313,12 +314,12 @@ func TestUnusedListener(t *testing.T) {
 	}
 }
 
-// TestEarlierBuildIsRefused: once the cluster is at a version, members whose builds do not
-// know it are not let in, and those that do are, whatever else there is.
+// TestEarlierBuildIsRefused: once the cluster is at a version, members whose builds do not support
+// it are refused, and all others are admitted.
 func TestEarlierBuildIsRefused(t *testing.T) {
 	gate := version.NewGate(version.Range{Oldest: 2, Newest: 3}, 3, nil)
 	a, log := start(t, 1, 1, listen(t, "127.0.0.1:0"), func(c *Config) { c.Gate = gate })
-	start(t, 2, 1, listen(t, "127.0.0.1:0"), knows(a.Addr())) // knows of no numbers
+	start(t, 2, 1, listen(t, "127.0.0.1:0"), knows(a.Addr())) // sends no versions
 	eventually(t, "the log tells", func() bool {
 		return log.has("the cluster is at version 3, and the build supports 2")
 	})

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// fast is for loopback. Probes stay generous: a busy machine must not look dead.
+// fast is for loopback. Probe timeouts stay generous: a busy machine must not appear dead.
 var fast = Timing{
 	Probe: 100 * time.Millisecond, ProbeTimeout: 50 * time.Millisecond,
 	Gossip:   10 * time.Millisecond,
@@ -50,7 +50,7 @@ func (l *logged) count(text string) int {
 func listen(t *testing.T, addr string) *Listener {
 	t.Helper()
 	var l *Listener
-	eventually(t, "bind "+addr, func() bool { // a port that was just closed may take a moment
+	eventually(t, "bind "+addr, func() bool { // a port that was just closed may stay in use for a moment
 		var err error
 		l, err = Listen(addr, slog.New(slog.DiscardHandler))
 		return err == nil

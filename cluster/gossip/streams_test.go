@@ -10,7 +10,7 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 )
 
-// openFiles is how many descriptors this process has.
+// openFiles returns the number of descriptors of this process.
 func openFiles(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
@@ -20,9 +20,9 @@ func openFiles(t *testing.T) int {
 	return len(entries)
 }
 
-// TestIdleConnectionsAreBounded: a stranger who opens connections to the gossip port and says
-// nothing takes no more than a fixed number of the node's descriptors, and the members go on
-// meanwhile; a new one gets in.
+// TestIdleConnectionsAreBounded: a stranger that opens connections to the gossip port and sends
+// nothing takes a bounded number of the node's descriptors, and the members continue; a new member
+// can join.
 func TestIdleConnectionsAreBounded(t *testing.T) {
 	a, _, _ := trio(t)
 	before, most := openFiles(t), 0
@@ -49,8 +49,8 @@ func TestIdleConnectionsAreBounded(t *testing.T) {
 	})
 }
 
-// TestStreamsOfOneAddressMakeRoom: a new connection is taken while others hold all places, and closes
-// the oldest one of the address that has most of them.
+// TestStreamsOfOneAddressMakeRoom: a new connection is accepted while others hold all places, and
+// closes the oldest one of the address with the most.
 func TestStreamsOfOneAddressMakeRoom(t *testing.T) {
 	l := listen(t, "127.0.0.1:0")
 	defer func() { _ = l.Close() }()

@@ -10,7 +10,7 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// goesOn has the node's Raft log come further, as that of a node that runs, and returns how far.
+// goesOn advances the node's Raft log, as in a running node, and returns its new position.
 func (h *house) goesOn() uint64 {
 	h.s.t.Helper()
 	before := h.st.LogReached()
@@ -25,14 +25,14 @@ func (h *house) goesOn() uint64 {
 	return h.st.LogReached()
 }
 
-// copied is a trio whose first node has been copied to the directory old, has gone on in the
-// same run, and is dead. reached is how far it had come.
+// copied is a trio whose first node has been copied to the directory old, has continued in the same
+// run, and is dead. reached is its last position.
 func (s *street) copied(dir, old string) (all [3]*house, reached uint64) {
 	s.t.Helper()
 	all = s.trio(dir)
 	a := all[0]
 	a.crash()
-	a.onDisk(filepath.Join(s.t.TempDir(), "elsewhere")) // nobody has the directory open
+	a.onDisk(filepath.Join(s.t.TempDir(), "elsewhere")) // no process has the directory open
 	if err := os.CopyFS(old, os.DirFS(dir)); err != nil {
 		s.t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func (s *street) copied(dir, old string) (all [3]*house, reached uint64) {
 	return all, a.goesOn()
 }
 
-// told has the house know, as of a message, how far the first node's log had come.
+// told makes the node record the first node's log position, as from a message.
 func (h *house) told(node, reached uint64) {
 	h.door.ReachedBy(func(other, _ uint64) uint64 {
 		if other == node {
@@ -50,9 +50,9 @@ func (h *house) told(node, reached uint64) {
 	})
 }
 
-// TestCopyOfTheSameRun: a node comes back with a copy of its directory that was made in the same
-// run. One of the others has heard more of it, so it discards its replicas, once, and comes in.
-// Catches BROKEN=behind_confirmed.
+// TestCopyOfTheSameRun: a node returns with a copy of its directory made in the same run. One of
+// the others has recorded a later position, so it discards its replicas, once, and joins. Catches
+// BROKEN=behind_confirmed.
 func TestCopyOfTheSameRun(t *testing.T) {
 	dir, old := filepath.Join(t.TempDir(), "node"), filepath.Join(t.TempDir(), "copy")
 	onStreet(t, 3, func(s *street) {
@@ -86,8 +86,8 @@ func TestCopyOfTheSameRun(t *testing.T) {
 	})
 }
 
-// TestOwnDirectoryIsKept: a node that comes back with its own directory discards nothing, also if
-// its process was killed before others had confirmed the start.
+// TestOwnDirectoryIsKept: a node that returns with its own directory discards nothing, also if its
+// process was killed before others had confirmed the start.
 func TestOwnDirectoryIsKept(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "node")
 	onStreet(t, 5, func(s *street) {
@@ -111,8 +111,8 @@ func TestOwnDirectoryIsKept(t *testing.T) {
 	})
 }
 
-// TestCopyIsFoundLater: those that know better are away while the copy starts, and come back; or
-// they have started themselves, and know it from their disks.
+// TestCopyIsFoundLater: the nodes with later positions are absent while the copy starts, and
+// return; or they have restarted and read the positions from their disks.
 func TestCopyIsFoundLater(t *testing.T) {
 	for name, restarts := range map[string]bool{"they come back": false, "they have started": true} {
 		t.Run(name, func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestCopyIsFoundLater(t *testing.T) {
 				id := a.self.Identity().NodeID
 				knows.told(id, reached)
 				if restarts {
-					<-time.After(3 * defaultUpkeep) // its disk is late
+					<-time.After(3 * defaultUpkeep) // its disk is slow
 					knows.crash()
 					knows.start()
 					knows.enters("a restart")

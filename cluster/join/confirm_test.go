@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// onDisk has the node live in a directory.
+// onDisk gives the node a directory.
 func (h *house) onDisk(dir string) {
 	h.s.t.Helper()
 	if err := h.st.Close(); err != nil {
@@ -24,7 +24,7 @@ func (h *house) onDisk(dir string) {
 	h.st = st
 }
 
-// waits reports whether the node that has been started does not come in for a minute.
+// waits reports whether the started node does not join for a minute.
 func (h *house) waits() bool {
 	select {
 	case err := <-h.entered:
@@ -35,7 +35,7 @@ func (h *house) waits() bool {
 	}
 }
 
-// enters expects the node that has been started to come in within a minute.
+// enters expects the started node to join within a minute.
 func (h *house) enters(what string) {
 	h.s.t.Helper()
 	select {
@@ -69,12 +69,12 @@ func (s *street) trio(dir string) (all [3]*house) {
 		h.start()
 		h.enters("meta is there")
 	}
-	<-time.After(time.Minute) // all know of all
+	<-time.After(time.Minute) // all have each other's records
 	return all
 }
 
-// TestOldCopyWaits: a directory is restored from a copy that was made before the node's
-// last start, while meta is away. The others know, and it does not come in, however often
+// TestOldCopyWaits: a directory is restored from a copy made before the node's last start, while
+// meta is away. The other nodes have the later start on record, so it does not join, however often
 // it is started; the node's own directory does.
 func TestOldCopyWaits(t *testing.T) {
 	dir, old := filepath.Join(t.TempDir(), "node"), filepath.Join(t.TempDir(), "copy")
@@ -82,13 +82,13 @@ func TestOldCopyWaits(t *testing.T) {
 		all := s.trio(dir)
 		a := all[0]
 		a.crash()
-		a.onDisk(filepath.Join(t.TempDir(), "elsewhere")) // nobody has the directory open
+		a.onDisk(filepath.Join(t.TempDir(), "elsewhere")) // no process has the directory open
 		if err := os.CopyFS(old, os.DirFS(dir)); err != nil {
 			t.Fatal(err)
 		}
 		a.onDisk(dir)
 		s.say(errors.New("meta has no leader"))
-		a.start() // it is not registered, but the others hear of it
+		a.start() // it is not registered, but the others receive its start
 		a.enters("a restart without meta")
 		for _, h := range all { // the others do not forget it
 			h.crash()
@@ -117,8 +117,8 @@ func TestOldCopyWaits(t *testing.T) {
 	})
 }
 
-// TestStartsAreConfirmed: while meta is away, a node of three waits for one other, of
-// which it knows that it votes with it; two that start at once need no third.
+// TestStartsAreConfirmed: while meta is away, a node of three waits for one other that, by its own
+// records, votes with it; two that start together need no third.
 func TestStartsAreConfirmed(t *testing.T) {
 	onStreet(t, 2, func(s *street) {
 		all := s.trio(filepath.Join(t.TempDir(), "node"))
@@ -142,8 +142,8 @@ func TestStartsAreConfirmed(t *testing.T) {
 	})
 }
 
-// TestStartsAreKept: what a node knows of another's starts outlives its process, grows,
-// and is bounded.
+// TestStartsAreKept: a node's record of another's starts survives its process, only increases, and
+// is bounded.
 func TestStartsAreKept(t *testing.T) {
 	st, err := store.Open(store.Options{InMemory: true, MemTableSize: 1 << 20})
 	if err != nil {
@@ -164,7 +164,7 @@ func TestStartsAreKept(t *testing.T) {
 		{5, []uint64{1, 2, 3, 4, 5}, true},
 		{4, []uint64{1, 2, 3, 4}, false},
 		{9, []uint64{1, 2, 3, 4, 8}, false},
-		{4, []uint64{1, 2, 3, 4, 5}, true}, // a late copy of a question changes nothing
+		{4, []uint64{1, 2, 3, 4, 5}, true}, // a late copy of a request changes nothing
 		{6, []uint64{5, 6}, true},
 		{7, nil, false},
 		{7, make([]uint64, maxStarts+1), false},

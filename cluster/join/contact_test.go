@@ -19,7 +19,7 @@ func TestNodesUseNoProxy(t *testing.T) {
 	if os.Getenv("PROXY_TEST") != "" {
 		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 		defer cancel()
-		// An address of which RFC 5737 says that nobody has it.
+		// An address reserved by RFC 5737, which no host has.
 		_, err := NewGRPCContact(insecure.NewCredentials()).Hello(ctx, "192.0.2.1:7800", &pb.HelloRequest{})
 		if err == nil {
 			t.Error("somebody has answered")

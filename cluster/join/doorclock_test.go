@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// namesBoth reports whether a refusal names both clocks and the limit, of a street that
-// begins with the year 2000.
+// namesBoth reports whether a refusal contains both clocks and the limit; virtual time begins in
+// the year 2000.
 func namesBoth(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "it is 2000-01-01 01:") &&
@@ -16,9 +16,8 @@ func namesBoth(err error) bool {
 		strings.Contains(text, "the difference may be at most 5s")
 }
 
-// TestWrongClockDoesNotJoin: a fresh node whose clock is an hour off is refused, and told
-// both clocks. Once it is set the node joins; one that belongs to the cluster comes back
-// whatever its clock says.
+// TestWrongClockDoesNotJoin: a new node whose clock is wrong by an hour is refused, with both
+// clocks in the error. Once the clock is set the node joins; a member returns with any clock.
 func TestWrongClockDoesNotJoin(t *testing.T) {
 	onStreet(t, 1, func(s *street) {
 		a, b := s.build("a", 1), s.build("b", 1, "a")
@@ -47,8 +46,8 @@ func TestWrongClockDoesNotJoin(t *testing.T) {
 	})
 }
 
-// TestWrongClockDoesNotFound: of three that are to found a cluster one has a wrong clock.
-// It is refused, the others wait for a third.
+// TestWrongClockDoesNotFound: one of three nodes that are to found a cluster has a wrong clock. It
+// is refused, and the others wait for a third.
 func TestWrongClockDoesNotFound(t *testing.T) {
 	onStreet(t, 1, func(s *street) {
 		var all []*house
@@ -79,7 +78,7 @@ func TestWrongClockDoesNotFound(t *testing.T) {
 	})
 }
 
-// TestTwoClocksDiffer: of two nobody knows whose clock is wrong; both are refused.
+// TestTwoClocksDiffer: with two nodes it is unknown which clock is wrong; both are refused.
 func TestTwoClocksDiffer(t *testing.T) {
 	onStreet(t, 1, func(s *street) {
 		a, b := s.build("a", 2, "a", "b"), s.build("b", 2, "a", "b")

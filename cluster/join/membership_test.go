@@ -22,8 +22,8 @@ import (
 )
 
 // TestExpectFoundsOneCluster: nodes with empty directories that crash, lose messages and
-// now and then a directory found one cluster, never two, and all of them are in it in the
-// end. SEEDS: how many histories.
+// occasionally a directory found one cluster, never two, and all of them are members in the end.
+// SEEDS sets the number of histories.
 func TestExpectFoundsOneCluster(t *testing.T) {
 	seeds, err := strconv.ParseUint(cmp.Or(os.Getenv("SEEDS"), "40"), 10, 32)
 	if err != nil {
@@ -42,13 +42,13 @@ func expectOne(s *street) {
 	}
 	join := addrs
 	if s.dice(2) == 0 {
-		join = addrs[:1] // all know one only, itself included
+		join = addrs[:1] // all know only one, itself included
 	}
 	s.lossy = true
 	for _, addr := range addrs {
 		s.build(addr, n, join...).start()
 	}
-	for range s.dice(30) { // trouble
+	for range s.dice(30) { // faults
 		h := s.houses[addrs[s.dice(n)]]
 		<-time.After(time.Duration(s.dice(1500)) * time.Millisecond)
 		h.crash()
@@ -69,8 +69,8 @@ func expectOne(s *street) {
 	}
 }
 
-// burn empties a dead node's directory, unless it may have founded, or the others wait
-// for it: then only a person can help.
+// burn empties a dead node's directory, unless it may have founded the cluster or the others wait
+// for it: then only an operator can help.
 func (s *street) burn(h *house) {
 	own := h.self.Identity()
 	if !own.Fresh() {
@@ -78,7 +78,7 @@ func (s *street) burn(h *house) {
 	}
 	for _, other := range s.houses {
 		other.life.RLock()
-		other.self.mu.Lock() // it may be giving a promise
+		other.self.mu.Lock() // it may be making a promise
 		waits := other.self.record.Promised == own.NodeID
 		other.self.mu.Unlock()
 		other.life.RUnlock()
@@ -96,7 +96,7 @@ func (s *street) burn(h *house) {
 	h.st = st
 }
 
-// TestPromiseIsKept: who has promised one founder refuses another, also after a restart,
+// TestPromiseIsKept: a node that has promised one founder refuses another, also after a restart,
 // until it belongs to a cluster.
 func TestPromiseIsKept(t *testing.T) {
 	onStreet(t, 1, func(s *street) {
@@ -158,7 +158,7 @@ func TestPromiseIsKept(t *testing.T) {
 	})
 }
 
-// TestTooManyFoundNothing: which of them belong together nobody can know.
+// TestTooManyFoundNothing: with too many nodes it is unknown which of them belong together.
 func TestTooManyFoundNothing(t *testing.T) {
 	onStreet(t, 1, func(s *street) {
 		for _, addr := range []string{"a", "b", "c"} {
@@ -175,7 +175,7 @@ func TestTooManyFoundNothing(t *testing.T) {
 	})
 }
 
-// TestJoinWaits: for as long as it takes, and says so, but not all the time.
+// TestJoinWaits: a joining node waits without limit and logs it, with pauses.
 func TestJoinWaits(t *testing.T) {
 	onStreet(t, 1, func(s *street) {
 		b := s.build("b", 1, "a", "gone")
@@ -197,7 +197,7 @@ func TestJoinWaits(t *testing.T) {
 	})
 }
 
-// TestWaitingEndsAtOnce: as SIGTERM asks.
+// TestWaitingEndsAtOnce: the wait ends at once with its context, as on SIGTERM.
 func TestWaitingEndsAtOnce(t *testing.T) {
 	onStreet(t, 1, func(s *street) {
 		h := s.build("a", 1, "nowhere")
@@ -211,8 +211,8 @@ func TestWaitingEndsAtOnce(t *testing.T) {
 	})
 }
 
-// TestComeBack: a node of a cluster starts also when no other answers, registers when one
-// does, and is told what is wrong.
+// TestComeBack: a member starts also when no other node answers, registers when one does, and logs
+// why it could not.
 func TestComeBack(t *testing.T) {
 	onStreet(t, 1, func(s *street) {
 		a, b := s.build("a", 1), s.build("b", 1, "a")
@@ -255,9 +255,9 @@ func TestComeBack(t *testing.T) {
 	})
 }
 
-// TestComeBackElsewhere: all nodes come back where nobody has ever heard of them, while
-// they can't reach each other for a minute. Then each hears where the other gossips, or
-// they would wait for each other for ever.
+// TestComeBackElsewhere: all nodes return at new addresses and cannot reach each other for a
+// minute. Then each learns the others' gossip addresses; otherwise they would wait for each other
+// forever.
 func TestComeBackElsewhere(t *testing.T) {
 	onStreet(t, 1, func(s *street) {
 		a, b := s.build("a", 1), s.build("b", 1, "a")
@@ -292,7 +292,7 @@ func TestComeBackElsewhere(t *testing.T) {
 	})
 }
 
-// TestTwoClustersAreRefused: a fresh node whose addresses are of two clusters joins neither.
+// TestTwoClustersAreRefused: a new node whose addresses belong to two clusters joins neither.
 func TestTwoClustersAreRefused(t *testing.T) {
 	onStreet(t, 1, func(s *street) {
 		a, x, fresh := s.build("a", 1), s.build("x", 1), s.build("fresh", 1, "a", "x")
@@ -309,7 +309,7 @@ func TestTwoClustersAreRefused(t *testing.T) {
 	})
 }
 
-// TestOtherClusterIsRefused: by the node that asks, and by the one that is asked.
+// TestOtherClusterIsRefused: by the calling node, and by the called one.
 func TestOtherClusterIsRefused(t *testing.T) {
 	onStreet(t, 1, func(s *street) {
 		a, x := s.build("a", 1), s.build("x", 1)
@@ -331,8 +331,8 @@ func TestOtherClusterIsRefused(t *testing.T) {
 	})
 }
 
-// TestHelloIsBounded: whoever says Hello with made-up names takes a bounded place, and
-// none for ever.
+// TestHelloIsBounded: callers of Hello with invented names take a bounded number of places, and
+// none forever.
 func TestHelloIsBounded(t *testing.T) {
 	onStreet(t, 1, func(s *street) {
 		h := s.build("a", 3, "a")
@@ -367,7 +367,7 @@ func TestHelloIsBounded(t *testing.T) {
 	})
 }
 
-// TestRefusalsTravel: whoever is refused by meta hears why from the node that it asked.
+// TestRefusalsTravel: a node refused by meta receives the reason through the node that it called.
 func TestRefusalsTravel(t *testing.T) {
 	for _, why := range []error{cluster.ErrDuplicateNode, cluster.ErrStaleIncarnation,
 		cluster.ErrForgotten, version.ErrIncompatible} {

@@ -20,8 +20,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// TestMisdirected: what is not a node's address for clients, or a node of another
-// authority, is told from a node that is not up yet, with what to do about it.
+// TestMisdirected: an address that is not a node's client address, or is a node of another
+// authority, is distinguished from a node that is not up yet, with a remedy.
 func TestMisdirected(t *testing.T) {
 	plain, secure := insecure.NewCredentials(), credentials.NewTLS(&tls.Config{
 		RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS13,
@@ -85,8 +85,8 @@ func serveNothing(t *testing.T, creds credentials.TransportCredentials) string {
 	return l.Addr().String()
 }
 
-// TestWaitingSaysWhatIsWrong: of an address at which no node can answer a node that joins,
-// one that founds and one that comes back warn, again and again, but not all the time.
+// TestWaitingSaysWhatIsWrong: for an address at which no node can answer, a node that joins, one
+// that founds and one that returns log warnings repeatedly, with pauses.
 func TestWaitingSaysWhatIsWrong(t *testing.T) {
 	wrong := status.Error(codes.Unimplemented, "unknown service percolator.v1.Membership")
 	for name, prepare := range map[string]func(s *street) *house{
@@ -120,8 +120,8 @@ func TestWaitingSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestWaitingForEachOther: nodes that all join and none of which begins a cluster are told
-// of --bootstrap-expect, but not while another node may still come up, or is about to begin one.
+// TestWaitingForEachOther: nodes that all join, of which none founds a cluster, log a hint at
+// --bootstrap-expect, but not while another node may still come up or is about to found one.
 func TestWaitingForEachOther(t *testing.T) {
 	for name, c := range map[string]struct {
 		join   []string
@@ -146,8 +146,8 @@ func TestWaitingForEachOther(t *testing.T) {
 	}
 }
 
-// TestSlowHandshake: a node that is busy, or far away, may take longer over the handshake
-// than the pause between two attempts.
+// TestSlowHandshake: the handshake with a busy or distant node may take longer than the pause
+// between two attempts.
 func TestSlowHandshake(t *testing.T) {
 	protected := httptest.NewTLSServer(nil)
 	t.Cleanup(protected.Close)

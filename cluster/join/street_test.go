@@ -22,8 +22,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// street is a network of doors in one bubble of virtual time. Messages are delayed and
-// lost by the seed.
+// street is a network of nodes in one bubble of virtual time. The seed decides which messages are
+// delayed and lost.
 type street struct {
 	t   *testing.T
 	log strings.Builder
@@ -31,10 +31,10 @@ type street struct {
 	mu      sync.Mutex
 	rng     *rand.Rand
 	lossy   bool
-	begun   []string // "addr" of each store that a cluster was begun in
+	begun   []string // "addr" of each store in which a cluster was founded
 	houses  map[string]*house
-	refuse  error                       // what the registry says
-	records map[uint64]*wire.NodeRecord // who has registered
+	refuse  error                       // the registry's error
+	records map[uint64]*wire.NodeRecord // registered nodes
 }
 
 // house is one node: its directory, and its process while it lives.
@@ -46,19 +46,19 @@ type house struct {
 	expect int
 	voters []uint64
 	st     *store.Store
-	ahead  time.Duration    // of its clock
-	wrong  map[string]error // what it gets instead of an answer, by address
+	ahead  time.Duration    // offset of its clock
+	wrong  map[string]error // errors in place of answers, by address
 
-	versions version.Range // that its build knows
+	versions version.Range // supported by its build
 
-	life   sync.RWMutex // held by whoever is in the process
+	life   sync.RWMutex // read-locked by calls into the process
 	door   *Membership  // nil: the process is dead
 	self   *Self
 	gate   *version.Gate
 	cancel context.CancelFunc
 
-	entered chan error    // what Enter returned
-	ended   chan struct{} // closed when the process is over
+	entered chan error    // result of Enter
+	ended   chan struct{} // closed when the process has ended
 }
 
 func newStreet(t *testing.T, seed uint64) *street {
@@ -88,7 +88,7 @@ func (s *street) build(addr string, expect int, join ...string) *house {
 	return h
 }
 
-// start begins a process.
+// start starts a process.
 func (h *house) start() {
 	self, err := OpenSelf(h.st)
 	if err != nil {
@@ -128,7 +128,7 @@ func (h *house) start() {
 	}()
 }
 
-// crash ends the process where it is; what it was told meanwhile it has stored, or not.
+// crash ends the process at an arbitrary point; data received just before is stored or not.
 func (h *house) crash() {
 	h.life.Lock()
 	if h.door == nil {
@@ -151,7 +151,7 @@ func (s *street) Write(b []byte) (int, error) {
 
 var errLost = status.Error(codes.Unavailable, "lost")
 
-// carry takes a question to a node and its answer back, unless one of them is lost.
+// carry delivers a request to a node and its answer back, unless one of them is lost.
 func carry[R any](ctx context.Context, s *street, addr string,
 	ask func(d *Membership) (R, error)) (none R, err error) {
 	travel := func() error {
@@ -241,21 +241,21 @@ func (s *street) Contacts(context.Context) (*pb.JoinResponse, error) {
 	return out, nil
 }
 
-// told is the log of all nodes so far.
+// told returns the log of all nodes so far.
 func (s *street) told() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.log.String()
 }
 
-// registered is the node's record, and where clusters were begun.
+// registered returns the node's record, and where clusters were founded.
 func (s *street) registered(node uint64) (*wire.NodeRecord, []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.records[node], slices.Clone(s.begun)
 }
 
-// say sets what the registry answers.
+// say sets the registry's error.
 func (s *street) say(refuse error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,14 +268,14 @@ func (s *street) refused() bool {
 	return s.refuse != nil
 }
 
-// close ends everything.
+// close ends all nodes.
 func (s *street) close() {
 	for addr := range s.houses {
 		s.demolish(addr)
 	}
 }
 
-// demolish ends a node for good.
+// demolish removes a node for good.
 func (s *street) demolish(addr string) {
 	h := s.houses[addr]
 	h.crash()
@@ -287,7 +287,7 @@ func (s *street) demolish(addr string) {
 	delete(s.houses, addr)
 }
 
-// hide makes nodes unreachable, and show reachable again.
+// hide makes nodes unreachable, and show makes them reachable again.
 func (s *street) hide(all ...*house) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

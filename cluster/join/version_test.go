@@ -14,9 +14,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// TestVersionsAtTheDoor: a fresh node judges by what the others say before it asks to be let
-// in, and is left as it was; a node that comes back while meta is away does not start either,
-// whatever its build knows of versions.
+// TestVersionsAtTheDoor: a new node checks the others' versions before it asks to join, and stays
+// unchanged if it cannot; a member that returns while meta is away does not start either if its
+// build does not support the version.
 func TestVersionsAtTheDoor(t *testing.T) {
 	onStreet(t, 1, func(s *street) {
 		build := func(h *house, oldest, newest version.Number) {
@@ -61,7 +61,7 @@ func TestVersionsAtTheDoor(t *testing.T) {
 		if b.st.Version() != 3 {
 			t.Errorf("b starts with a store of version %d", b.st.Version())
 		}
-		// A build from before numbers would start by any answer.
+		// A build without version numbers would start with any answer.
 		id := b.self.Identity()
 		req := &pb.HelloRequest{
 			ClusterId: id.ClusterID, NodeId: id.NodeID, Incarnation: id.Incarnation, Starts: b.self.History(),

@@ -18,7 +18,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// splitAt returns a request for a table with so many split keys.
+// splitAt returns a request for a table with n split keys.
 func splitAt(name string, n int) *pb.CreateTableRequest {
 	req := &pb.CreateTableRequest{Name: name}
 	for i := range n {
@@ -27,7 +27,7 @@ func splitAt(name string, n int) *pb.CreateTableRequest {
 	return req
 }
 
-// slow has every split take d.
+// slow makes every split take d.
 func (w *world) slow(d time.Duration) {
 	w.via = func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
 		if req.GetSplit() != nil {
@@ -39,9 +39,9 @@ func (w *world) slow(d time.Duration) {
 	}
 }
 
-// TestCreateTableStep: a step of a creation ends while the caller waits for it, with the
-// table there and the keys that are left pending. The same request to another node goes on
-// with them, and none of them is made twice.
+// TestCreateTableStep: a step of a creation ends while the caller waits; the table then exists with
+// the pending keys on record. The same request to another node continues with them, and no split is
+// made twice.
 func TestCreateTableStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, m := newWorld(t)
@@ -72,7 +72,7 @@ func TestCreateTableStep(t *testing.T) {
 		if n := len(w.held); n != 2+100 {
 			t.Errorf("%d tablets", n)
 		}
-		// A program that creates its table when it starts does not wait for what others split.
+		// A program that creates its table when it starts does not wait for others' splits.
 		_, err := m.Schema.CreateTableStep(t.Context(), splitAt("t", 200))
 		if err != nil {
 			t.Fatal(err)
@@ -84,11 +84,11 @@ func TestCreateTableStep(t *testing.T) {
 	})
 }
 
-// TestCreateTableStepFails: a step that has made tablets is no failure, so that its caller
-// goes on; one that has made none is.
+// TestCreateTableStepFails: a step that has made splits succeeds, so that its caller continues; one
+// that has made none fails.
 func TestCreateTableStepFails(t *testing.T) {
 	w, m := newWorld(t)
-	var splits atomic.Int32 // several are made at once
+	var splits atomic.Int32 // several run concurrently
 	w.via = func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
 		if req.GetSplit() != nil && splits.Add(1) > 5 {
 			return nil, errCrash
@@ -112,8 +112,8 @@ func TestCreateTableStepFails(t *testing.T) {
 	}
 }
 
-// TestPendingSplitsCount: keys that are pending have their room, so what has begun can be
-// finished, and nobody else gets it.
+// TestPendingSplitsCount: pending keys count as tablets, so a begun creation can be finished, and
+// no other takes their places.
 func TestPendingSplitsCount(t *testing.T) {
 	w, m := newWorld(t)
 	ctx := t.Context()
@@ -142,7 +142,7 @@ func TestPendingSplitsCount(t *testing.T) {
 	}
 }
 
-// TestHalvings: all keys are in the groups once, and no two of a group are neighbours.
+// TestHalvings: the groups contain all keys once, and no two neighbours in one group.
 func TestHalvings(t *testing.T) {
 	for n := range 40 {
 		keys := keysOf(splitAt("t", n).SplitKeys)
@@ -163,9 +163,9 @@ func TestHalvings(t *testing.T) {
 	}
 }
 
-// TestClientBounds: a client creates as many tables and tablets as the policy allows it,
-// whatever others have, and drops make room. Who is no bounded client is refused nothing.
-// Catches BROKEN=client_unbounded.
+// TestClientBounds: a client creates at most as many tables and tablets as the policy allows it,
+// independent of others, and drops free places. A caller that is not a bounded client is not
+// limited. Catches BROKEN=client_unbounded.
 func TestClientBounds(t *testing.T) {
 	_, m := newWorld(t)
 	ctx := t.Context()
@@ -183,14 +183,14 @@ func TestClientBounds(t *testing.T) {
 	for _, test := range []struct {
 		owner, name string
 		splits      int
-		refused     string // empty: it is not
+		refused     string // empty: it is allowed
 	}{
 		{"", "operators", 20, ""},
 		{"amy", "wide", 5, "of at most 5; the request needs 6 more"},
 		{"amy", "a", 1, ""},
 		{"amy", "b", 1, ""},
 		{"amy", "c", 0, "tables of at most 2"},
-		{"amy", "a", 1, ""}, // it is there
+		{"amy", "a", 1, ""}, // it already exists
 		{"amy", "a", 2, ""},
 		{"amy", "a", 3, "of at most 5; the request needs 1 more"},
 		{"bob", "c", 1, ""},
@@ -211,7 +211,7 @@ func TestClientBounds(t *testing.T) {
 	if err := create("amy", "c", 1); err != nil {
 		t.Errorf("bob's table, as it is: %v", err)
 	}
-	// The operator has split amy's table, which is hers all the same.
+	// The operator has split amy's table, which still counts as amy's.
 	if err := create("amy", "d", 0); err == nil || !strings.Contains(err.Error(), "have 7 tablets") {
 		t.Errorf("after a drop: %v", err)
 	}

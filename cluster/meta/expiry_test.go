@@ -9,8 +9,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// TestExpiryWaitsForAllNodes: while some nodes may run a build that ignores expiry, no table gets
-// one, and a refused table is not created.
+// TestExpiryWaitsForAllNodes: while some nodes may run a build that ignores expiry, no table can
+// have one, and a refused table is not created.
 func TestExpiryWaitsForAllNodes(t *testing.T) {
 	_, m := newWorld(t)
 	ctx := t.Context()
@@ -50,7 +50,7 @@ func TestExpiryWaitsForAllNodes(t *testing.T) {
 	}
 }
 
-// TestExpiryOutOfBounds rejects ages and columns that no table may have.
+// TestExpiryOutOfBounds rejects invalid ages and columns.
 func TestExpiryOutOfBounds(t *testing.T) {
 	column := func(names ...string) *pb.TableExpiry {
 		e := &pb.TableExpiry{}

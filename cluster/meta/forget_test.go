@@ -14,7 +14,7 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// nodeDirectory is the directory of a node, of which processes are started.
+// nodeDirectory is the directory of a node, in which processes are started.
 type nodeDirectory struct {
 	*testing.T
 	store *store.Store
@@ -34,7 +34,7 @@ func newNodeDirectory(t *testing.T) *nodeDirectory {
 	return &nodeDirectory{t, st}
 }
 
-// start returns the door of a process on the directory, and as whom it registers.
+// start returns the membership of a process on the directory, and its registration.
 func (d *nodeDirectory) start() (*join.Membership, join.Identity) {
 	d.Helper()
 	self, err := join.OpenSelf(d.store)
@@ -50,9 +50,9 @@ func (d *nodeDirectory) start() (*join.Membership, join.Identity) {
 	}), self.Identity()
 }
 
-// TestForgottenIsRefused: a node that is away and holds nothing is forgotten, and makes
-// room for another. Its directory is not let in again, whatever it says; nor does a
-// process go on that was only cut off. Catches BROKEN=welcome_forgotten.
+// TestForgottenIsRefused: an absent node without replicas is forgotten and frees a place. Its
+// directory is never readmitted, with any incarnation, and a process that was only disconnected
+// ends. Catches BROKEN=welcome_forgotten.
 func TestForgottenIsRefused(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -91,7 +91,7 @@ func TestForgottenIsRefused(t *testing.T) {
 	if err := m.Tablets.Report(ctx, &pb.TabletDescriptor{TabletId: 9, Epoch: 2}); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second finds it done
+	for range 2 { // the second call finds it done
 		if err := m.Nodes.ForgetNode(ctx, id); err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +103,7 @@ func TestForgottenIsRefused(t *testing.T) {
 	if err := again.Register(ctx, registry); !errors.Is(err, cluster.ErrForgotten) {
 		t.Fatalf("WELCOME-FORGOTTEN: its directory was let in: %v", err)
 	}
-	// The process itself, which was cut off, learns of it when it looks who is there.
+	// The process itself, which was disconnected, learns of it at its next upkeep.
 	if err := d.Upkeep(ctx, registry); !errors.Is(err, cluster.ErrForgotten) {
 		t.Errorf("a process of it goes on: %v", err)
 	}
@@ -113,7 +113,7 @@ func TestForgottenIsRefused(t *testing.T) {
 	}
 }
 
-// TestForgettingMakesRoom: nodes come and go without end.
+// TestForgettingMakesRoom: any number of nodes can come and go.
 func TestForgettingMakesRoom(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

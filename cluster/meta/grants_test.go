@@ -14,8 +14,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// TestGrantsAreOfThePolicy: grants change the policy's version and nothing else of it, go
-// with their table, are bounded, and a change of the policy leaves them alone.
+// TestGrantsAreOfThePolicy: grants increase the policy's version and change nothing else of it, are
+// deleted with their table and bounded; a change of the policy keeps them.
 func TestGrantsAreOfThePolicy(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -79,8 +79,8 @@ func TestGrantsAreOfThePolicy(t *testing.T) {
 	refused("too many", ann)
 }
 
-// TestGrantsGoWithTheirTable: a drop takes the grants of its table and no others, and those
-// that an earlier build left behind are not listed.
+// TestGrantsGoWithTheirTable: a drop removes only its table's grants, and those that an earlier
+// build left behind are not listed.
 func TestGrantsGoWithTheirTable(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -17,8 +17,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// TestHoldHistory: a holder has one lease, which ends by oracle time or when it is given
-// back; leases are bounded.
+// TestHoldHistory: a holder has one lease, which ends by oracle time or when it is released; the
+// number of leases is bounded.
 func TestHoldHistory(t *testing.T) {
 	_, m := newWorld(t)
 	ctx, now := t.Context(), mvcc.TimestampAt(1_000_000)
@@ -46,7 +46,7 @@ func TestHoldHistory(t *testing.T) {
 	}{
 		{"a", at(500), "a@500 "}, {"b", at(700), "a@500 b@700 "}, {"a", at(600), "b@700 a@600 "},
 		{"b", 0, "a@600 "},
-		{"c", at(1 << 40), "a@600 c@1000000 "}, // not above now
+		{"c", at(1 << 40), "a@600 c@1000000 "}, // not above the present time
 	} {
 		if _, err := hold(step.holder, step.oldest, 10*time.Second); err != nil {
 			t.Fatal(err)
@@ -82,8 +82,8 @@ func TestHoldHistory(t *testing.T) {
 	}
 }
 
-// TestBoundAndLeaseInOneStep: of a lease and a bound above it, one comes first. Either
-// the bound is refused, for the leases have changed, or the lease's answer names it.
+// TestBoundAndLeaseInOneStep: a lease and a bound above it are ordered. Either the bound is refused
+// because the leases have changed, or the lease's answer contains the bound.
 func TestBoundAndLeaseInOneStep(t *testing.T) {
 	_, m := newWorld(t)
 	ctx, now := t.Context(), mvcc.TimestampAt(1_000_000)
@@ -113,8 +113,8 @@ func TestBoundAndLeaseInOneStep(t *testing.T) {
 	}
 }
 
-// TestDropsInterrupted: whatever operation the process dies at, a drop is dated only
-// after every tablet knows of it, and what is forgotten stays refused by id.
+// TestDropsInterrupted: whichever operation fails, a drop is dated only after every tablet knows of
+// it, and a forgotten table is still refused by id.
 func TestDropsInterrupted(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		died := true
@@ -197,8 +197,8 @@ func TestAddToRanges(t *testing.T) {
 	}
 }
 
-// TestLeasesAreShared: one host's processes can't take all leases, whatever they call
-// themselves; others still get theirs.
+// TestLeasesAreShared: one host's processes cannot take all leases, whatever names they use; others
+// still get theirs.
 func TestLeasesAreShared(t *testing.T) {
 	_, m := newWorld(t)
 	ctx, now := t.Context(), mvcc.TimestampAt(1_000_000)
@@ -228,9 +228,9 @@ func TestLeasesAreShared(t *testing.T) {
 	}
 }
 
-// TestLeaseIsItsHolders: whoever knows a holder's name, and not its token, neither ends
-// its lease nor moves it, nor gets the token from meta's record, which every client can
-// read. Clients without tokens are served as ever.
+// TestLeaseIsItsHolders: a caller with a holder's name but not its token neither ends its lease nor
+// moves it, nor finds the token in meta's record, which every client can read. Clients without
+// tokens work as before.
 func TestLeaseIsItsHolders(t *testing.T) {
 	_, m := newWorld(t)
 	ctx, now := t.Context(), mvcc.TimestampAt(1_000_000)
@@ -284,7 +284,7 @@ func TestLeaseIsItsHolders(t *testing.T) {
 	}
 }
 
-// backupHolds has backups ask for holds of history.
+// backupHolds requests holds of history for backups.
 type backupHolds struct {
 	*testing.T
 	meta *Meta
@@ -300,14 +300,14 @@ func backupHold(name, token string) *pb.BackupHold {
 	return &pb.BackupHold{Backup: name, At: 5, Token: []byte(token)}
 }
 
-// ask asks for a hold, and releases others.
+// ask requests a hold and releases others.
 func (b *backupHolds) ask(hold *pb.BackupHold,
 	release ...*pb.BackupHold) (*pb.HoldBackupResponse, error) {
 	return b.meta.History.HoldBackup(b.Context(), b.now,
 		&pb.HoldBackupRequest{Hold: hold, Release: release})
 }
 
-// must asks, and is not refused.
+// must is ask that must succeed.
 func (b *backupHolds) must(hold *pb.BackupHold, release ...*pb.BackupHold) {
 	b.Helper()
 	if _, err := b.ask(hold, release...); err != nil {
@@ -315,7 +315,7 @@ func (b *backupHolds) must(hold *pb.BackupHold, release ...*pb.BackupHold) {
 	}
 }
 
-// held returns who holds history, each followed by a space.
+// held returns the holders of history, each followed by a space.
 func (b *backupHolds) held() (names string) {
 	b.Helper()
 	_, l, err := b.meta.History.Collection(b.Context())
@@ -330,7 +330,7 @@ func (b *backupHolds) held() (names string) {
 	return names
 }
 
-// want requires who holds history.
+// want checks the holders of history.
 func (b *backupHolds) want(names string) {
 	b.Helper()
 	if got := b.held(); got != names {
@@ -338,8 +338,8 @@ func (b *backupHolds) want(names string) {
 	}
 }
 
-// TestHoldForBackups: history that is held for a backup stays held, whatever other leases end
-// meanwhile, until somebody with its token, or an operator, ends it.
+// TestHoldForBackups: history held for a backup stays held, whatever other leases end, until a
+// caller with its token or an operator ends it.
 func TestHoldForBackups(t *testing.T) {
 	b := newBackupHolds(t)
 	for range 2 { // the first answer was lost
@@ -378,8 +378,7 @@ func TestHoldForBackups(t *testing.T) {
 	b.want("")
 }
 
-// TestHoldsHaveBounds: what has been collected is not held any more, and there may be so many
-// holds.
+// TestHoldsHaveBounds: collected history cannot be held, and the number of holds is bounded.
 func TestHoldsHaveBounds(t *testing.T) {
 	b := newBackupHolds(t)
 	b.must(backupHold("full", "secret"))
@@ -409,8 +408,8 @@ func TestHoldsHaveBounds(t *testing.T) {
 	}
 }
 
-// TestHoldsAreSharedOut: one certificate's name cannot use up the holds for backups, nor has
-// it fewer because others hold; what it releases it may hold again.
+// TestHoldsAreSharedOut: one certificate's name cannot use up the holds for backups, and its share
+// does not depend on others; a released hold can be taken again.
 func TestHoldsAreSharedOut(t *testing.T) {
 	_, m := newWorld(t)
 	now := mvcc.TimestampAt(1_000_000)

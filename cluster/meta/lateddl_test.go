@@ -12,7 +12,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// dropTable drops the table that has the name now, as a client does.
+// dropTable drops the table that has the name at present, as a client does.
 func dropTable(ctx context.Context, m *Meta, name string) error {
 	t, err := m.Schema.Table(ctx, name)
 	if err != nil {
@@ -21,9 +21,9 @@ func dropTable(ctx context.Context, m *Meta, name string) error {
 	return m.Schema.DropTable(ctx, name, t.GetId())
 }
 
-// TestDropSparesATableMadeAnew: between a client's look and its order another drops the
-// table and makes it anew. The new one stays, and the order has been carried out, as
-// often as it comes. So has one for which nothing was seen not been.
+// TestDropSparesATableMadeAnew: between a client's lookup and its drop another client drops the
+// table and recreates it. The new one stays, and the drop counts as done, however often it is
+// repeated. A drop without a looked-up id does not.
 func TestDropSparesATableMadeAnew(t *testing.T) {
 	ctx := context.Background()
 	w, m := newWorld(t)
@@ -34,7 +34,7 @@ func TestDropSparesATableMadeAnew(t *testing.T) {
 	if err := dropTable(ctx, m, "t"); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // before the name is used again, and after; the first is a repeated order
+	for range 2 { // before the name is reused, and after; the first is a repeated request
 		if err := m.Schema.DropTable(ctx, "t", seen.Id); err != nil {
 			t.Errorf("dropped once more: %v", err)
 		}
@@ -64,9 +64,8 @@ func TestDropSparesATableMadeAnew(t *testing.T) {
 	w.checkCatalogue(c.Version)
 }
 
-// TestDropAgainSparesTheNextTable: the answer to the write that drops a table is lost,
-// and before it is looked up what came of it another has made a table of that name. That
-// one stays.
+// TestDropAgainSparesTheNextTable: the answer to the write that drops a table is lost, and before
+// its outcome is read another client creates a table of that name. The new one stays.
 func TestDropAgainSparesTheNextTable(t *testing.T) {
 	ctx := context.Background()
 	w, m := newWorld(t)
@@ -100,12 +99,12 @@ func TestDropAgainSparesTheNextTable(t *testing.T) {
 	if err != nil || !slices.Equal(c.DroppedTables, []uint32{first.Id}) {
 		t.Errorf("dropped: %v, %v", c.GetDroppedTables(), err)
 	}
-	w.checkCatalogue(c.Version) // the drop was told all the same
+	w.checkCatalogue(c.Version) // the drop was still published
 }
 
-// TestLateCopiesOfACreation: copies of everything that was written to make a table arrive
-// when it is long dropped, and forgotten or not. They bring nothing back, and a new table
-// of that name gets a new id.
+// TestLateCopiesOfACreation: copies of all writes of a table's creation arrive long after its drop,
+// before and after it is forgotten. They recreate nothing, and a new table of that name gets a new
+// id.
 func TestLateCopiesOfACreation(t *testing.T) {
 	for _, forgotten := range []bool{false, true} {
 		lateCopies(t, forgotten)
@@ -136,7 +135,7 @@ func lateCopies(t *testing.T, forgotten bool) {
 			t.Fatal(err)
 		}
 	}
-	for range 2 { // each may find the way for another
+	for range 2 { // each call may update the other's route
 		for _, late := range copies {
 			if _, err := w.send(ctx, cluster.MetaTablet, late); err != nil {
 				t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// mergeStatus is what a tablet of the world says of itself.
+// mergeStatus is a tablet's status in the world.
 func (w *world) mergeStatus(tablet uint64) (*pb.TabletResponse, error) {
 	d := w.held[tablet]
 	if d == nil {
@@ -26,7 +26,7 @@ func (w *world) mergeStatus(tablet uint64) (*pb.TabletResponse, error) {
 	}}}, nil
 }
 
-// merge is what a tablet does, and what its node tells the router.
+// merge does what a tablet does, and its node's report to the router.
 func (w *world) merge(tablet uint64, epoch uint64, r *pb.MergeRequest) (*pb.TabletResponse, error) {
 	d := w.held[tablet]
 	if d == nil || d.Epoch != epoch {
@@ -74,8 +74,8 @@ func newMergeWorld(ctx context.Context, t *testing.T) (*world, *Meta, wire.Posit
 	return w, m, wire.Position{Table: mvcc.TableID(table.Id), Row: "m"}
 }
 
-// finished has everything finished that is half done, as the job of meta's leader does, and
-// checks that every row is some tablet's, in the world and in meta.
+// finished finishes every half-done merge, as the job of meta's leader does, and checks that every
+// row belongs to exactly one tablet, in the world and in meta.
 func (w *world) finished(ctx context.Context, t *testing.T, m *Meta) {
 	t.Helper()
 	w.failAt = 0
@@ -97,7 +97,7 @@ func (w *world) finished(ctx context.Context, t *testing.T, m *Meta) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if users := len(w.held) - 1; len(tablets) != users { // all but meta's own
+	if users := len(w.held) - 1; len(tablets) != users { // all except meta's own
 		t.Errorf("meta has %d tablets, and there are %d", len(tablets), users)
 	}
 	at := wire.Position{Table: mvcc.FirstUserTable}
@@ -109,9 +109,9 @@ func (w *world) finished(ctx context.Context, t *testing.T, m *Meta) {
 	}
 }
 
-// TestMergeCutShort: the coordinator of a merge dies at any operation, before or after it was
-// done. What is half done is found and brought to its end; the tablets cover every row all
-// the time, and merging goes on afterwards.
+// TestMergeCutShort: the coordinator of a merge crashes at any operation, before or after it took
+// effect. The half-done merge is found and finished; the tablets cover every row at all times, and
+// later merges work.
 func TestMergeCutShort(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		for failAt, died := 1, true; died; failAt++ {
@@ -123,7 +123,7 @@ func TestMergeCutShort(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.finished(ctx, t, m)
-			for range 2 { // the second is no error, and does nothing
+			for range 2 { // the second is no error and has no effect
 				if d, err := m.Merges.MergeAt(ctx, at); err != nil || wire.StartOf(d) == at {
 					t.Fatalf("crash at %d (after: %v): merged again: %v, %v", failAt, after, d, err)
 				}
@@ -137,8 +137,8 @@ func TestMergeCutShort(t *testing.T) {
 	}
 }
 
-// TestLateTake: the order to take the rows is lost on its way, the frozen tablet is released,
-// and then the order comes: it does nothing.
+// TestLateTake: the request to take the rows is delayed, the frozen tablet is released, and then
+// the request arrives: it has no effect.
 func TestLateTake(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -161,8 +161,8 @@ func TestLateTake(t *testing.T) {
 	}
 }
 
-// TestReportFromBeforeAMerge: a report of a tablet from before it was merged, which comes
-// late, brings it back neither into the map nor into the router.
+// TestReportFromBeforeAMerge: a late report of a tablet from before its merge restores it neither
+// in the map nor in the router.
 func TestReportFromBeforeAMerge(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -16,9 +16,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// TestCreateTableInterrupted: whatever operation the maker of a table dies at, before or
-// after it took effect, the table is there with its boundaries or not at all, and making
-// it again finishes it, with ids that were never used.
+// TestCreateTableInterrupted: whichever operation of a creation fails, before or after it took
+// effect, the table exists with all its boundaries or not at all, and a second creation finishes
+// it, with ids that were never used.
 func TestCreateTableInterrupted(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -33,8 +33,8 @@ func TestCreateTableInterrupted(t *testing.T) {
 	}
 }
 
-// interrupt makes a table with a crash at an operation, and then again; false if it was
-// made before that operation.
+// interrupt creates a table with a crash at an operation, and then again; it returns false if the
+// creation ended before that operation.
 func interrupt(ctx context.Context, t *testing.T, failAt int, after bool) (died bool) {
 	w, m := newWorld(t)
 	w.failAt, w.after = failAt, after
@@ -81,7 +81,7 @@ func (w *world) checkTable(ctx context.Context, m *Meta, what string, n int) {
 	}
 }
 
-// TestSplitKeysAreBounded: one request does not make tablets without end.
+// TestSplitKeysAreBounded: the number of tablets of one request is bounded.
 func TestSplitKeysAreBounded(t *testing.T) {
 	w, m := newWorld(t)
 	var refused *txn.ServerError
@@ -91,8 +91,8 @@ func TestSplitKeysAreBounded(t *testing.T) {
 	}
 }
 
-// TestTableIDsAreNotReused: a dropped table's name is free, its id is not, and its
-// tablets hear of it.
+// TestTableIDsAreNotReused: a dropped table's name is free, its id is not, and its tablets are
+// notified.
 func TestTableIDsAreNotReused(t *testing.T) {
 	ctx := context.Background()
 	w, m := newWorld(t)
@@ -119,8 +119,8 @@ func TestTableIDsAreNotReused(t *testing.T) {
 	w.checkCatalogue(c.Version)
 }
 
-// TestDropTableInterrupted: whatever operation a drop dies at, a new table of that name,
-// made after a restart, can be observed by the same observer.
+// TestDropTableInterrupted: whichever operation of a drop fails, a new table of that name, created
+// after a restart, can be observed by the same observer.
 func TestDropTableInterrupted(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -154,8 +154,8 @@ func TestDropTableInterrupted(t *testing.T) {
 	}
 }
 
-// TestDropTableRepeated: whatever operation a drop dies at, the same drop again leaves
-// the table gone and no tablet that does not know; only then is there no such table.
+// TestDropTableRepeated: whichever operation of a drop fails, repeating it leaves the table gone
+// and every tablet notified; only then does the drop report that there is no such table.
 func TestDropTableRepeated(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -200,8 +200,8 @@ func (w *world) checkCatalogue(version uint64) {
 	}
 }
 
-// TestCatalogueRefusesContradictions: one column an observer, one kind, and one observer a column
-// until all nodes know several.
+// TestCatalogueRefusesContradictions: an observer has one column and one kind, and a column one
+// observer until all nodes support several.
 func TestCatalogueRefusesContradictions(t *testing.T) {
 	ctx := context.Background()
 	w, m := newWorld(t)
@@ -232,8 +232,8 @@ func TestCatalogueRefusesContradictions(t *testing.T) {
 	}
 }
 
-// TestDDLRespectsContext: a change waits for the one under way no longer than its context
-// allows, and takes nothing away from those who go on waiting.
+// TestDDLRespectsContext: a change waits for the one under way no longer than its context allows,
+// and does not affect others that still wait.
 func TestDDLRespectsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -298,7 +298,8 @@ func TestReportKeepsTheHigherEpoch(t *testing.T) {
 	}
 }
 
-// TestConcurrentDDL: many makers of the same and of different tables, through several Metas, agree.
+// TestConcurrentDDL: concurrent creations of the same and of different tables, through several
+// Metas, agree.
 func TestConcurrentDDL(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()

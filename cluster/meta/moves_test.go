@@ -12,8 +12,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// movable is a meta with nodes 1 to 6, in zones a, a, b, c, a and c; 5 drains, 6 is not
-// seen; tablet 2 is on 1, 3 and 4.
+// movable is a meta with nodes 1 to 6, in zones a, a, b, c, a and c; 5 is draining, 6 is absent;
+// tablet 2 is on 1, 3 and 4.
 func movable(t *testing.T) (*world, *Meta) {
 	t.Helper()
 	ctx := context.Background()
@@ -36,7 +36,8 @@ func movable(t *testing.T) (*world, *Meta) {
 	return w, m
 }
 
-// TestOrderMove: what can be done is recorded, once a tablet; what can't is refused and says why.
+// TestOrderMove: a possible move is recorded, one per tablet; an impossible one is refused with a
+// reason.
 func TestOrderMove(t *testing.T) {
 	ctx := context.Background()
 	_, m := movable(t)
@@ -88,7 +89,7 @@ func TestOrderMove(t *testing.T) {
 	}
 }
 
-// TestOrderMoveRaced: replicas that change while an order is checked are looked at again.
+// TestOrderMoveRaced: replicas that change while a move is checked are read again.
 func TestOrderMoveRaced(t *testing.T) {
 	ctx := context.Background()
 	w, m := movable(t)

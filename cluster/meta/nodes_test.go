@@ -23,7 +23,7 @@ func nodeRecord(id, incarnation uint64) *wire.NodeRecord {
 	}
 }
 
-// TestRegisterNode: an incarnation registers once or repeats itself; an earlier one and
+// TestRegisterNode: an incarnation registers once or repeats its registration; an earlier one and
 // another process are refused.
 func TestRegisterNode(t *testing.T) {
 	ctx := context.Background()
@@ -70,8 +70,8 @@ func TestRegisterNode(t *testing.T) {
 	}
 }
 
-// TestNodeState: states change only from where they may, outlive a restart of the node,
-// and one that was gone is active when it is seen again.
+// TestNodeState: states change only along the allowed transitions, survive a restart of the node,
+// and a node recorded as gone becomes active when it is seen again.
 func TestNodeState(t *testing.T) {
 	const (
 		active, draining = pb.NodeState_NODE_STATE_ACTIVE, pb.NodeState_NODE_STATE_DRAINING
@@ -124,7 +124,7 @@ func TestNodeState(t *testing.T) {
 	}
 }
 
-// TestNodesRaced: writers of one record at once lose nothing of each other's.
+// TestNodesRaced: concurrent writers of one record lose none of their changes.
 func TestNodesRaced(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -162,7 +162,7 @@ func TestNodesRaced(t *testing.T) {
 	}
 }
 
-// nodeIn returns a node's record as the node table lists it, nil if it does not.
+// nodeIn returns a node's record in the node table, or nil.
 func nodeIn(ctx context.Context, m *Meta, id uint64) (*wire.NodeRecord, error) {
 	all, err := m.Nodes.Nodes(ctx)
 	for _, n := range all {

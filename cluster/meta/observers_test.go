@@ -16,8 +16,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// observing is a world with a table "t" whose columns "x" and "y" are observed by "a"
-// and, weakly, by "b".
+// observing is a world with a table "t" whose columns "x" and "y" are observed by "a" and, weakly,
+// by "b".
 func observing(t *testing.T) (*world, *Meta, func(name string) *pb.ObserverInfo) {
 	w, m := newWorld(t)
 	ctx := context.Background()
@@ -52,8 +52,8 @@ func observing(t *testing.T) (*world, *Meta, func(name string) *pb.ObserverInfo)
 	}
 }
 
-// TestControlObserver: what is said of an observer is in the catalogue, is told to every
-// tablet, and outlives another registration. What is left out of a request stays.
+// TestControlObserver: an observer's settings are in the catalogue, are sent to every tablet, and
+// survive another registration. Settings omitted from a request stay.
 func TestControlObserver(t *testing.T) {
 	ctx := context.Background()
 	_, m, now := observing(t)
@@ -98,9 +98,9 @@ func TestControlObserver(t *testing.T) {
 	}
 }
 
-// TestRetire: a retired observer can neither be changed nor registered again nor filled
-// until its work is removed; then its name and its column are free, and the record of its
-// back-fill is gone. Every operation on the way may fail.
+// TestRetire: a retired observer can neither be changed, nor registered, nor back-filled until its
+// work is removed; then its name and its column are free, and the record of its back-fill is
+// deleted. Every operation on the way may fail.
 func TestRetire(t *testing.T) {
 	ctx := context.Background()
 	for n := 2; n < 20; n++ {
@@ -154,8 +154,8 @@ func TestRetire(t *testing.T) {
 	}
 }
 
-// TestRegisterWaitsForRemoval: a program that still links a retired observer waits until
-// it may be registered anew, and is told why if that takes too long.
+// TestRegisterWaitsForRemoval: a program that still registers a retired observer waits until it may
+// register it again, and gets an error with the reason if that takes too long.
 func TestRegisterWaitsForRemoval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
@@ -187,8 +187,8 @@ func TestRegisterWaitsForRemoval(t *testing.T) {
 	})
 }
 
-// TestBackfillRecord: one back-fill an observer at a time, progress only of the one that
-// runs, and a table's drop takes the record along.
+// TestBackfillRecord: one back-fill per observer at a time, progress only of the running one, and a
+// table's drop deletes the record.
 func TestBackfillRecord(t *testing.T) {
 	ctx := context.Background()
 	_, m, _ := observing(t)
@@ -244,8 +244,8 @@ func TestBackfillRecord(t *testing.T) {
 }
 
 // TestObserversOfOneColumn: the first observer of a column has its notify entries at the observed
-// cells, the others have their own, and keep them; the place of one that is retired is free once
-// it is forgotten. All are of one kind, and there is a most.
+// cells, the others have separate ones and keep them; the place of a retired observer is free once
+// it is forgotten. All are of one kind, and their number is bounded.
 func TestObserversOfOneColumn(t *testing.T) {
 	ctx := t.Context()
 	_, m := newWorld(t)
@@ -291,7 +291,7 @@ func TestObserversOfOneColumn(t *testing.T) {
 		t.Errorf("another kind: %v", err)
 	}
 	retire("a")
-	entered("d", "x", false, true) // what waits for the retired one is still there
+	entered("d", "x", false, true) // the retired one's pending notifications still exist
 	forget("a")
 	entered("e", "x", false, false)
 	for _, again := range []string{"b", "d"} { // a restart

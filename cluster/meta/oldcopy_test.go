@@ -14,10 +14,10 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestOldCopyIsRefused: a directory is restored from a copy that was made before the node
-// ran on. However often it is started, and its incarnation grows with each start, it is
-// not registered: it has forgotten votes and acknowledgments. The node's own directory
-// registers after starts that came to nothing. Catches BROKEN=old_copy.
+// TestOldCopyIsRefused: a directory is restored from a copy made while the node ran on. However
+// often it is started, with a higher incarnation each time, it is not registered: it lacks votes
+// and acknowledgments. The node's own directory registers after failed starts. Catches
+// BROKEN=old_copy.
 func TestOldCopyIsRefused(t *testing.T) {
 	_, m := newWorld(t)
 	registry := &Registry{
@@ -27,9 +27,9 @@ func TestOldCopyIsRefused(t *testing.T) {
 		},
 		Tablet: func() *pb.TabletDescriptor { return cluster.FirstTablets(1)[0] },
 	}
-	const maxStarts = 64 // that a directory remembers
+	const maxStarts = 64 // recorded by a directory
 	dir, old := filepath.Join(t.TempDir(), "node"), filepath.Join(t.TempDir(), "copy")
-	// start registers a start of the directory, after some that came to nothing.
+	// start registers a start of the directory, after some failed ones.
 	start := func(dir string, inVain int) error {
 		st, err := store.Open(store.Options{Dir: dir, MemTableSize: 1 << 20})
 		if err != nil {
@@ -75,7 +75,7 @@ func TestOldCopyIsRefused(t *testing.T) {
 			t.Fatalf("after %d starts that came to nothing: %v", inVain, err)
 		}
 	}
-	// at last with a higher incarnation
+	// finally with a higher incarnation
 	for _, inVain := range []int{0, 3, 2 * maxStarts, 0, maxStarts} {
 		if err := start(old, inVain); !errors.Is(err, cluster.ErrStaleIncarnation) {
 			t.Fatalf("OLD-COPY: after %d more starts: %v", inVain, err)

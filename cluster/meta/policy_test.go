@@ -14,8 +14,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// TestPolicyIsTheClustersOwn: the first to write it wins, later ones read it; a change
-// has a new version, and one that cannot be is refused.
+// TestPolicyIsTheClustersOwn: the first writer wins, later ones read it; a change has a new
+// version, and an invalid one is refused.
 func TestPolicyIsTheClustersOwn(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -54,9 +54,9 @@ func TestPolicyIsTheClustersOwn(t *testing.T) {
 	}
 }
 
-// TestTabletsAreBounded: whoever has tablets made is refused more than the policy allows,
-// before anything is made, and told the bound; what is there already can be asked for
-// again.
+// TestTabletsAreBounded: a request for more tablets than the policy allows is refused before
+// anything is created, with the bound in the error; a repeated request for an existing table
+// succeeds.
 func TestTabletsAreBounded(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -112,8 +112,8 @@ func TestTabletsAreBounded(t *testing.T) {
 	}
 }
 
-// TestDroppedTablesDoNotCount: tables that are dropped give their tablets back at once, but
-// no more of these may wait to be merged than the policy allows tablets.
+// TestDroppedTablesDoNotCount: dropped tables free their tablets at once, but the number of those
+// waiting to be merged is bounded by the same setting.
 func TestDroppedTablesDoNotCount(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -139,7 +139,7 @@ func TestDroppedTablesDoNotCount(t *testing.T) {
 	}
 }
 
-// TestUnused: a tablet is unused if it can hold rows of dropped tables alone.
+// TestUnused: a tablet is unused if it can hold only rows of dropped tables.
 func TestUnused(t *testing.T) {
 	c := &pb.Catalogue{DroppedTables: []uint32{20, 23}, Gone: []*pb.TableRange{{First: 21, Last: 22}}}
 	for _, x := range []struct {

@@ -14,7 +14,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// away has the tablet answer nobody until it is called.
+// away makes the tablet unreachable until the returned function is called.
 func (w *world) away(tablet uint64) (back func()) {
 	returned := make(chan struct{})
 	w.via = func(ctx context.Context, to uint64, req *pb.TabletRequest) (*pb.TabletResponse,
@@ -31,9 +31,9 @@ func (w *world) away(tablet uint64) (back func()) {
 	return func() { close(returned) }
 }
 
-// TestUntoldTablets: a new observer is entered and told to all tablets but one, which is
-// away. That it is registered is said of it only when that one knows as well, whoever
-// asks, also after a restart; and no change of a table waits meanwhile.
+// TestUntoldTablets: a new observer is published to all tablets except one, which is away. It
+// counts as registered only once that one has it too, for every caller, also after a restart;
+// changes of tables do not wait for it.
 func TestUntoldTablets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
@@ -83,8 +83,8 @@ func TestUntoldTablets(t *testing.T) {
 	})
 }
 
-// TestUntoldFullDisk: a tablet that has no room for the catalogue is told when it has, and keeps no
-// other from being told.
+// TestUntoldFullDisk: a tablet without space for the catalogue receives it once there is space, and
+// does not delay the others.
 func TestUntoldFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, m := newWorld(t)
@@ -114,7 +114,7 @@ func TestUntoldFullDisk(t *testing.T) {
 	})
 }
 
-// TestUncovered: what is left of all rows when some tablets have been told.
+// TestUncovered: the rows not covered by the notified tablets.
 func TestUncovered(t *testing.T) {
 	w, m := newWorld(t)
 	if _, err := m.Schema.CreateTable(context.Background(), "t", []string{"b", "c", "d"}); err != nil {

@@ -9,9 +9,8 @@ import (
 	"github.com/percolator-go/percolator/cluster/route"
 )
 
-// TestLostAnswersAreReadBack: the answer to a conditional write is lost, before or after
-// it was carried out, and meanwhile another writer may have been there. No number is ever
-// given twice.
+// TestLostAnswersAreReadBack: the answer to a conditional write is lost, before or after it took
+// effect, and another writer may have written since. No number is ever granted twice.
 func TestLostAnswersAreReadBack(t *testing.T) {
 	for _, carriedOut := range []bool{false, true} {
 		for _, rival := range []bool{false, true} {

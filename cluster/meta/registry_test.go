@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// only are members that a test lays down.
+// only is a list of members set by the test.
 type only struct {
 	*cluster.Alone
 	other cluster.Member
@@ -19,7 +19,7 @@ type only struct {
 
 func (o only) Member(node uint64) (cluster.Member, bool) { return o.other, node == o.other.NodeID }
 
-// TestRegistryRefusesCopies: a node id that is alive elsewhere is in use, whatever the
+// TestRegistryRefusesCopies: a node id that is alive at another address is in use, whatever the
 // incarnation; at the same address it is the same node's next process.
 func TestRegistryRefusesCopies(t *testing.T) {
 	_, m := newWorld(t)

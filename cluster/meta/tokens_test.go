@@ -13,7 +13,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// tokensBegun is when the tests of tokens begin.
+// tokensBegun is the time at which the tests of tokens begin.
 var tokensBegun = time.UnixMilli(1_000_000)
 
 func hashOf(secret string) []byte {
@@ -21,14 +21,14 @@ func hashOf(secret string) []byte {
 	return hash[:]
 }
 
-// tokenRequest asks for an operator's token of an hour.
+// tokenRequest requests an operator's token valid for an hour.
 func tokenRequest(name, secret string) *pb.CreateTokenRequest {
 	return &pb.CreateTokenRequest{
 		Name: name, Role: "operator", TtlMs: time.Hour.Milliseconds(), Hash: hashOf(secret),
 	}
 }
 
-// tokenRefused requires an error of meta that says why.
+// tokenRefused requires an error of meta with a reason.
 func tokenRefused(t *testing.T, what string, err error) {
 	t.Helper()
 	var e *txn.ServerError
@@ -37,8 +37,8 @@ func tokenRefused(t *testing.T, what string, err error) {
 	}
 }
 
-// TestTokens: a token is found by its secret until it is revoked, its time is over or
-// another of its name replaces it; the secret is nowhere in meta.
+// TestTokens: a token is found by its secret until it is revoked, expires or is replaced by another
+// of its name; meta never stores the secret.
 func TestTokens(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -79,7 +79,7 @@ func TestTokens(t *testing.T) {
 	tokenRefused(t, "revoked twice", m.Tokens.Revoke(ctx, "ann"))
 }
 
-// TestTokensRefused: what cannot be a token is refused.
+// TestTokensRefused: invalid tokens are refused.
 func TestTokensRefused(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -106,7 +106,7 @@ func TestTokensRefused(t *testing.T) {
 	}
 }
 
-// TestTokensAreBounded: there may be so many tokens, of which those that have expired make room.
+// TestTokensAreBounded: the number of tokens is bounded; expired ones free their places.
 func TestTokensAreBounded(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -12,8 +12,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// TestRegisteredVersions: a node registers only if its build works with what the cluster has
-// agreed on at that moment, and what is agreed on never falls.
+// TestRegisteredVersions: a node registers only if its build supports the cluster's version at that
+// moment, and the version never decreases.
 func TestRegisteredVersions(t *testing.T) {
 	ctx := t.Context()
 	w, m := newWorld(t)
@@ -45,7 +45,7 @@ func TestRegisteredVersions(t *testing.T) {
 	if err := register(&wire.NodeRecord{NodeId: 2, Incarnation: 1}); err != nil {
 		t.Errorf("a build without numbers: %v", err)
 	}
-	// The minimum is raised between a registration's look at it and its write.
+	// The minimum is raised between a registration's check and its write.
 	raised := false
 	w.via = func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
 		if req.GetRawWrite() != nil && !raised {

@@ -22,9 +22,9 @@ import (
 
 var errCrash = errors.New("crash")
 
-// world is all that a Meta talks to: a meta tablet that keeps the rules' raw cells, and
-// tablets that split and take catalogues. It can fail at its n-th operation, before or
-// after carrying it out.
+// world fakes everything that a Meta uses: a meta tablet that applies the rules of raw cells, and
+// tablets that split and store catalogues. It can fail at its n-th operation, before or after
+// executing it.
 type world struct {
 	t      *testing.T
 	mu     sync.Mutex
@@ -34,7 +34,7 @@ type world struct {
 	has    map[uint64]uint64 // the catalogue's version
 	frozen map[uint64]*pb.TabletDescriptor
 	took   map[uint64]*pb.TabletDescriptor
-	via    route.Sender // the way of newWorld's Meta to the tablets
+	via    route.Sender // the path of newWorld's Meta to the tablets
 	ops    int
 	failAt int // 0: never
 	after  bool
@@ -57,7 +57,7 @@ func newWorld(t *testing.T) (*world, *Meta) {
 	}, w.router)
 }
 
-// register enters the observers and waits until every tablet knows them, as nodes do.
+// register registers the observers and waits until every tablet has them, as nodes do.
 func register(ctx context.Context, m *Meta, observers []*pb.ObserverInfo) error {
 	if _, err := m.Observers.Enter(ctx, observers); err != nil {
 		return err
@@ -108,7 +108,7 @@ func (w *world) carryOut(tablet uint64, req *pb.TabletRequest) (*pb.TabletRespon
 	return nil, fmt.Errorf("unexpected %T", req.Op)
 }
 
-// split is what a tablet does; its node tells the router at once.
+// split does what a tablet does; its node notifies the router at once.
 func (w *world) split(tablet uint64, r *pb.SplitRequest) (*pb.TabletResponse, error) {
 	d := w.held[tablet]
 	at := wire.Position{Table: mvcc.TableID(r.Table), Row: wire.String(r.Row)}

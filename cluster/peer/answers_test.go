@@ -10,11 +10,11 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Answers that the link has not taken are bounded in bytes; large ones leave half of that
-// to the others. One that there is no room for is replaced by "unknown", and there is room
-// again when others have gone.
+// Answers not yet taken by the link are bounded in bytes; large ones leave half of the bound to the
+// others. One that does not fit is replaced by "unknown", and there is space again once others are
+// sent.
 func TestAnswersAreBounded(t *testing.T) {
-	const all, large, busy = 8 << 20, 1 << 20, 2 // busy answers are with the link
+	const all, large, busy = 8 << 20, 1 << 20, 2 // number of answers held by the link
 	synctest.Test(t, func(t *testing.T) {
 		l := &slowLink{}
 		answer := func(_ uint64, _ time.Time, req *wire.PeerRequest,

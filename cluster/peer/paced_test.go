@@ -12,7 +12,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// slowLink is a link that lets go of batches when it is told to.
+// slowLink is a link that sends a batch only on release.
 type slowLink struct {
 	mu   sync.Mutex
 	held []held
@@ -40,7 +40,7 @@ func (l *slowLink) Receive(fn func(*wire.PeerBatch)) { l.receive = fn }
 func (l *slowLink) Down(uint64, uint64)              {}
 func (l *slowLink) Close() error                     { return nil }
 
-// release lets go of the oldest batch.
+// release sends the oldest batch.
 func (l *slowLink) release(err error) *wire.PeerBatch {
 	l.mu.Lock()
 	h := l.held[0]
@@ -69,8 +69,8 @@ func paced(t *testing.T, cfg peer.Config, fn func(t *testing.T, l *slowLink, p *
 	})
 }
 
-// While the link is busy with two batches, what comes waits, and goes in the next one,
-// Raft messages first.
+// While the link is busy with two batches, later messages wait and share the next one, Raft
+// messages first.
 func TestWhatWaitsGoesTogether(t *testing.T) {
 	paced(t, peer.Config{}, func(t *testing.T, l *slowLink, p *peer.Peers) {
 		tell := func() { p.Tell(2, time.Time{}, ask(1), func(*wire.PeerResponse, error) {}) }
@@ -110,7 +110,7 @@ func TestRaftIsDropped(t *testing.T) {
 			for range 10 {
 				p.Raft(&wire.RaftMessage{ToNode: 2})
 			}
-			p.Raft(&wire.RaftMessage{}) // to nobody
+			p.Raft(&wire.RaftMessage{}) // to no node
 			if st := p.Stats(); st.Raft != 7 || st.RaftDropped != 8 {
 				t.Errorf("%+v", st)
 			}
@@ -127,7 +127,7 @@ func TestRaftIsDropped(t *testing.T) {
 		})
 }
 
-// What a request's failure says depends on how far it came.
+// The error of a failed request depends on how far the request got.
 func TestFailureSaysHowFar(t *testing.T) {
 	paced(t, peer.Config{}, func(t *testing.T, l *slowLink, p *peer.Peers) {
 		got := make([]error, 4)
@@ -148,7 +148,7 @@ func TestFailureSaysHowFar(t *testing.T) {
 		if !errors.Is(got[0], peer.ErrLost) || errors.Is(got[0], txn.ErrNotSent) {
 			t.Errorf("LOST-NOT-SENT: on its way: %v", got[0])
 		}
-		// The third was in the batch that followed; its time ends there, and then nobody knows.
+		// The third was in the next batch; its deadline passes there, so the outcome is unknown.
 		wait(2 * time.Second)
 		if got[2] == nil || errors.Is(got[2], txn.ErrNotSent) {
 			t.Errorf("with the link: %v", got[2])
@@ -159,7 +159,7 @@ func TestFailureSaysHowFar(t *testing.T) {
 	})
 }
 
-// A request whose time ends in the outbox is not sent.
+// A request whose deadline passes in the outbox is not sent.
 func TestExpiredIsNotSent(t *testing.T) {
 	paced(t, peer.Config{}, func(t *testing.T, l *slowLink, p *peer.Peers) {
 		for range 2 {

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// handler answers with what it was asked, or as fn says, and notes Raft messages.
+// handler answers with the request, or by fn, and records Raft messages.
 type handler struct {
 	fn func(from uint64, deadline time.Time, req *wire.PeerRequest, reply func(*wire.PeerResponse))
 
@@ -56,7 +56,7 @@ func ask(version uint64) *wire.PeerRequest {
 	}
 }
 
-// large is a request of so many bytes.
+// large returns a request of n bytes.
 func large(size int) *wire.PeerRequest {
 	return &wire.PeerRequest{
 		Body: &wire.PeerRequest_Snapshot{
@@ -75,7 +75,7 @@ func self(node, incarnation uint64) peer.Self {
 	return peer.Self{ClusterID: "c", NodeID: node, Incarnation: incarnation}
 }
 
-// bubble runs fn in a bubble with a network, and closes the peers that fn has made.
+// bubble runs fn in a bubble with a network, and closes the peers created by fn.
 func bubble(t *testing.T, fn func(t *testing.T, n *memlink.Network,
 	add func(peer.Self, *handler, peer.Config) *peer.Peers)) {
 	synctest.Test(t, func(t *testing.T) {
@@ -97,8 +97,8 @@ func bubble(t *testing.T, fn func(t *testing.T, n *memlink.Network,
 
 type add = func(peer.Self, *handler, peer.Config) *peer.Peers
 
-// A thousand questions at once are each answered with their own answer. How many share a
-// batch is the link's pace, see TestWhatWaitsGoesTogether.
+// A thousand concurrent requests each receive their own answer. The number that shares a batch
+// depends on the link's pace, see TestWhatWaitsGoesTogether.
 func TestCalls(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *memlink.Network, add add) {
 		a := add(self(1, 1), &handler{}, peer.Config{})
@@ -121,8 +121,7 @@ func TestCalls(t *testing.T) {
 	})
 }
 
-// A batch holds what BatchMessages and BatchBytes allow, and one message more than
-// BatchBytes alone.
+// A batch is bounded by BatchMessages and BatchBytes, and may exceed BatchBytes by one message.
 func TestBatchBounds(t *testing.T) {
 	bubble(t, func(t *testing.T, n *memlink.Network, add add) {
 		n.Filter = func(_, _ uint64, b *wire.PeerBatch) []time.Duration {
@@ -159,7 +158,7 @@ func TestBatchBounds(t *testing.T) {
 	})
 }
 
-// A request that is over a bound fails at once, surely not sent; those before it are not harmed.
+// A request over a bound fails at once, surely not sent; earlier ones are unaffected.
 func TestInFlightIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, n *memlink.Network, add add) {
 		var replies []func(*wire.PeerResponse)
@@ -201,7 +200,7 @@ func TestInFlightIsBounded(t *testing.T) {
 		synctest.Wait()
 		for _, reply := range replies {
 			reply(answer(1))
-			reply(answer(1)) // a second answer is nobody's
+			reply(answer(1)) // a second answer is ignored
 		}
 		synctest.Wait()
 		if answers != 3 || a.Stats().Late != 0 {
@@ -213,8 +212,8 @@ func TestInFlightIsBounded(t *testing.T) {
 	})
 }
 
-// A node that handles as much as it may refuses more, and a handler that never answers
-// gives its room back.
+// A node at its limit of concurrent requests refuses more, and a handler that never answers frees
+// its place.
 func TestIncomingIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *memlink.Network, add add) {
 		a := add(self(1, 1), &handler{}, peer.Config{})
@@ -236,7 +235,7 @@ func TestIncomingIsBounded(t *testing.T) {
 			t.Errorf("%v, %+v", codes, b.Stats())
 		}
 		mu.Unlock()
-		wait(3 * time.Second) // the two are past their deadlines
+		wait(3 * time.Second) // both are past their deadlines
 		a.Tell(2, time.Now().Add(time.Second), ask(1), func(*wire.PeerResponse, error) {})
 		synctest.Wait()
 		if b.Stats().Handled != 3 {
@@ -245,7 +244,7 @@ func TestIncomingIsBounded(t *testing.T) {
 	})
 }
 
-// Deadlines end requests at the asker, and travel as the time that is left.
+// Deadlines end requests at the caller, and are sent as the remaining time.
 func TestDeadlines(t *testing.T) {
 	bubble(t, func(t *testing.T, n *memlink.Network, add add) {
 		var left atomic.Int64
@@ -278,8 +277,8 @@ func TestDeadlines(t *testing.T) {
 	})
 }
 
-// What a node's death leaves unanswered fails at once: told by gossip, or seen by the
-// next incarnation's first message.
+// Requests left unanswered by a node's death fail at once, on gossip's report or on the next
+// incarnation's first message.
 func TestDeath(t *testing.T) {
 	for _, how := range []string{"told", "seen"} {
 		t.Run(how, func(t *testing.T) {
@@ -301,7 +300,7 @@ func TestDeath(t *testing.T) {
 					t.Fatalf("another incarnation's end: %v", got)
 				}
 				begin := time.Now()
-				// again: gossip tells of a member as often as something about it changes
+				// again: gossip reports a member whenever its state changes
 				a.Down(2, 0)
 				if how == "told" {
 					a.Down(2, 1)
@@ -324,7 +323,7 @@ func TestDeath(t *testing.T) {
 	}
 }
 
-// An unreachable node is told apart from a silent one: nothing was sent.
+// An unreachable node is distinguished from a silent one: nothing was sent.
 func TestUnreachable(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *memlink.Network, add add) {
 		a := add(self(1, 1), &handler{}, peer.Config{})
@@ -344,7 +343,7 @@ func TestUnreachable(t *testing.T) {
 	})
 }
 
-// Batches of another cluster, for another node, and of an incarnation that has ended are dropped.
+// Batches of another cluster, for another node, and of an ended incarnation are dropped.
 func TestForeignBatches(t *testing.T) {
 	bubble(t, func(t *testing.T, n *memlink.Network, add add) {
 		h := &handler{}
@@ -383,7 +382,7 @@ func TestForeignBatches(t *testing.T) {
 	})
 }
 
-// A handler that panics answers, and the node goes on.
+// A panicking handler is answered with an error, and the node continues.
 func TestHandlerPanics(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *memlink.Network, add add) {
 		a := add(self(1, 1), &handler{}, peer.Config{})
@@ -407,14 +406,14 @@ func TestHandlerPanics(t *testing.T) {
 	})
 }
 
-// wait lets the bubble's clock go on.
+// wait advances the bubble's clock.
 func wait(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
 
-// TestEarlierBuilds: once the cluster is at a version, batches of builds that do not know it
-// are dropped; a process of such a build may have been paused since before.
+// TestEarlierBuilds: once the cluster is at a version, batches of builds that do not support it are
+// dropped; a process of such a build may have been paused since before.
 func TestEarlierBuilds(t *testing.T) {
 	bubble(t, func(t *testing.T, n *memlink.Network, add add) {
 		h := &handler{}

@@ -9,8 +9,7 @@ import (
 	"github.com/percolator-go/percolator/cluster/peer/memlink"
 )
 
-// TestReached: a node remembers how far another one's log has come, the highest that it was
-// told, and tells incarnations apart.
+// TestReached: a node records another's highest reported log position, by incarnation.
 func TestReached(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *memlink.Network, add add) {
 		var at atomic.Uint64

@@ -24,21 +24,21 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Nodes that are killed or stopped are processes, made of the test binary. The test tells
-// them what to do over a pipe, a line at a time, and reads an answer for each line.
+// Nodes that are killed or stopped are child processes of the test binary. The test sends them
+// commands over a pipe, one per line, and reads one line of answer for each.
 
-// patience is for what must come, sooner or later.
+// patience is the timeout of events that must happen.
 const patience = 30 * time.Second
 
 const childVariable = "PERCOLATOR_REMOTING_CHILD"
 
-// childConfig is what a node is told when it starts.
+// childConfig configures a child node.
 type childConfig struct {
 	Node, Incarnation uint64
 	Listen, Certs     string
 	MaxConnections    int
 	MaxPending        int
-	// Late has the node listen and take nothing until it is told "receive".
+	// Late makes the node listen without receiving until the command "receive".
 	Late bool
 }
 
@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-// answers is the handler of a node: it answers with what it was asked.
+// answers is the handler of a node: it answers with the request.
 type answers struct{}
 
 func (answers) Request(_ uint64, _ time.Time, req *wire.PeerRequest,
@@ -75,8 +75,8 @@ func (answers) Request(_ uint64, _ time.Time, req *wire.PeerRequest,
 
 func (answers) Raft(*wire.RaftMessage) {}
 
-// runChild is a node. Commands: know NODE ADDR; ask NODE COUNT CALLERS; large NODE BYTES;
-// flood NODE COUNT; down NODE INCARNATION; stats; quit.
+// runChild runs a node. Commands: know NODE ADDR; ask NODE COUNT CALLERS; large NODE BYTES; flood
+// NODE COUNT; down NODE INCARNATION; stats; quit.
 func runChild(text string, in io.Reader, out io.Writer) error {
 	var cfg childConfig
 	if err := json.Unmarshal([]byte(text), &cfg); err != nil {
@@ -118,7 +118,7 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 		var a, b uint64
 		var addr string
 		if strings.HasPrefix(lines.Text(), "know") {
-			_, _ = fmt.Sscan(lines.Text(), &command, &a, &addr) // the test writes what is right
+			_, _ = fmt.Sscan(lines.Text(), &command, &a, &addr) // the test writes valid commands
 			known.Store(a, addr)
 			fmt.Fprintln(out, "ok")
 			continue
@@ -153,7 +153,7 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 	return p.Close()
 }
 
-// askMany asks count questions by so many callers, and tells how long it took, or what was wrong.
+// askMany sends count requests from n callers and reports the duration, or the error.
 func askMany(p *peer.Peers, node uint64, count, callers int) string {
 	begin := time.Now()
 	var wg sync.WaitGroup
@@ -188,7 +188,7 @@ func askMany(p *peer.Peers, node uint64, count, callers int) string {
 	}
 }
 
-// askLarge sends so many bytes.
+// askLarge sends a request of n bytes.
 func askLarge(p *peer.Peers, node uint64, size int) string {
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -206,7 +206,7 @@ func askLarge(p *peer.Peers, node uint64, size int) string {
 	return "ok " + time.Since(begin).String()
 }
 
-// flood asks count questions of 1 MiB, waits for no answer, and returns how many were taken.
+// flood sends count requests of 1 MiB without waiting for answers and returns the number accepted.
 func flood(p *peer.Peers, node uint64, count int) int {
 	taken := 0
 	for range count {
@@ -290,7 +290,7 @@ func start(t *testing.T, cfg childConfig) *child {
 	return c
 }
 
-// read is the next line; the test ends if the process has.
+// read returns the next line; the test fails if the process has ended.
 func (c *child) read() string {
 	c.t.Helper()
 	if !c.out.Scan() {
@@ -299,7 +299,7 @@ func (c *child) read() string {
 	return c.out.Text()
 }
 
-// tell gives a command and returns the answer.
+// tell sends a command and returns the answer.
 func (c *child) tell(format string, args ...any) string {
 	c.t.Helper()
 	if _, err := fmt.Fprintf(c.in, format+"\n", args...); err != nil {
@@ -311,8 +311,8 @@ func (c *child) tell(format string, args ...any) string {
 // knows introduces nodes by number.
 func (c *child) knows(node uint64, addr string) { c.t.Helper(); c.tell("know %d %s", node, addr) }
 
-// asks expects a question to be answered. One that found no connection in time may be
-// asked again: nobody has heard it.
+// asks expects an answer to a request. A request that found no connection in time is repeated: it
+// was not sent.
 func (c *child) asks(node uint64) {
 	c.t.Helper()
 	for begin := time.Now(); ; {
@@ -327,7 +327,7 @@ func (c *child) asks(node uint64) {
 	}
 }
 
-// asksAgain asks a node that has been away until it answers.
+// asksAgain repeats a request to a node that was away until it answers.
 func (c *child) asksAgain(node uint64) {
 	c.t.Helper()
 	for begin := time.Now(); ; {

@@ -16,7 +16,7 @@ import (
 
 const patience = 30 * time.Second
 
-// open opens a link in plain text that finds every node at the address.
+// open opens a link in plain text that resolves every node to the address.
 func open(t *testing.T, addr string) *Link {
 	t.Helper()
 	l, err := Open(Config{
@@ -33,7 +33,7 @@ func open(t *testing.T, addr string) *Link {
 	return l
 }
 
-// receiving opens a link that hands received batches to the function.
+// receiving opens a link that passes received batches to the function.
 func receiving(t *testing.T, take func(*wire.PeerBatch)) *Link {
 	t.Helper()
 	l := open(t, "")
@@ -41,11 +41,11 @@ func receiving(t *testing.T, take func(*wire.PeerBatch)) *Link {
 	return l
 }
 
-// numbered returns a batch that LogReached tells from others.
+// numbered returns a batch identified by its LogReached.
 func numbered(n uint64) *wire.PeerBatch { return &wire.PeerBatch{FromNode: 1, LogReached: n} }
 
-// sendNext sends a batch as soon as fewer than maxWaiting wait, and there is a connection or
-// an attempt at one.
+// sendNext sends a batch once fewer than maxWaiting wait and there is a connection or an attempt at
+// one.
 func sendNext(t *testing.T, l *Link, b *wire.PeerBatch, then func(error)) {
 	t.Helper()
 	for begin := time.Now(); ; {
@@ -70,12 +70,12 @@ func within[T any](t *testing.T, c <-chan T, what string) T {
 	}
 }
 
-// journal has the reports of a link in their order.
+// journal records the reports of a link in order.
 type journal struct {
 	mu      sync.Mutex
 	reports int
-	onWay   map[uint64]bool // by batch: whether it was reported as on its way
-	losable map[uint64]bool // those that were so since Lost was last called
+	onWay   map[uint64]bool // by batch: whether it was reported as in flight
+	losable map[uint64]bool // those in flight since Lost was last called
 	twice   []uint64
 }
 
@@ -98,9 +98,9 @@ func (j *journal) lost(uint64) {
 	clear(j.losable)
 }
 
-// TestAtMostOnceInOrder: over a connection that lives, every batch arrives in order. Over
-// connections that end in between, none arrives twice, each is reported once, one that is
-// reported as not sent does not arrive, and Lost is called after one that is lost was reported.
+// TestAtMostOnceInOrder: over a stable connection every batch arrives in order. Over connections
+// that end in between, none arrives twice, each is reported once, one reported as not sent does not
+// arrive, and Lost is called after a lost one was reported.
 func TestAtMostOnceInOrder(t *testing.T) {
 	for _, ends := range []bool{false, true} {
 		t.Run(fmt.Sprintf("ends %v", ends), func(t *testing.T) {
@@ -145,8 +145,8 @@ func TestAtMostOnceInOrder(t *testing.T) {
 	}
 }
 
-// TestSilentNode: what waits for a node that does not answer is bounded, and fails once, in
-// time.
+// TestSilentNode: the batches waiting for a node that does not answer are bounded, and fail once,
+// in time.
 func TestSilentNode(t *testing.T) {
 	t.Parallel()
 	lis, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts, and nobody reads
@@ -176,8 +176,7 @@ func TestSilentNode(t *testing.T) {
 	}
 }
 
-// TestPanicEndsItsStream: a panic of the receiver ends the stream that it happened on, and
-// the next one goes on.
+// TestPanicEndsItsStream: a panic of the receiver ends its stream, and the next stream works.
 func TestPanicEndsItsStream(t *testing.T) {
 	got := make(chan uint64, 1)
 	b := receiving(t, func(b *wire.PeerBatch) {
@@ -201,7 +200,7 @@ func TestPanicEndsItsStream(t *testing.T) {
 	}
 }
 
-// TestBatchThatCannotBeEncoded is reported as not sent, and the connection lives on.
+// TestBatchThatCannotBeEncoded is reported as not sent, and the connection stays open.
 func TestBatchThatCannotBeEncoded(t *testing.T) {
 	got := make(chan uint64, 1)
 	b := receiving(t, func(b *wire.PeerBatch) { got <- b.GetLogReached() })
@@ -220,8 +219,8 @@ func TestBatchThatCannotBeEncoded(t *testing.T) {
 	}
 }
 
-// TestGarbage: connections that send anything else than frames end or stay silent, and the
-// node serves others.
+// TestGarbage: connections that send anything other than frames end or stay silent, and the node
+// serves others.
 func TestGarbage(t *testing.T) {
 	got := make(chan uint64, 1)
 	b := receiving(t, func(b *wire.PeerBatch) { got <- b.GetLogReached() })
@@ -236,7 +235,7 @@ func TestGarbage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = conn.Write([]byte(text)) // the node may close the connection before it has all
+		_, _ = conn.Write([]byte(text)) // the node may close the connection before it has received everything
 		defer conn.Close()
 	}
 	a := open(t, b.Addr())
@@ -247,7 +246,7 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// stalling is a listener whose connections read nothing more once stalled is closed.
+// stalling is a listener whose connections stop reading once stalled is closed.
 type stalling struct {
 	net.Listener
 	stalled, resumed chan struct{}
@@ -275,8 +274,8 @@ func (c stallingConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// TestCloseOfAStalledConnection: closing does not wait for a node whose socket is full. It is
-// full in time in one of four rounds.
+// TestCloseOfAStalledConnection: closing does not wait for a node whose socket is full. The socket
+// fills up in time in one of four rounds.
 func TestCloseOfAStalledConnection(t *testing.T) {
 	for range 10 {
 		if took := closeStalled(t); took > time.Second {
@@ -285,7 +284,7 @@ func TestCloseOfAStalledConnection(t *testing.T) {
 	}
 }
 
-// closeStalled returns how long a link takes to close whose only connection is stalled.
+// closeStalled returns the time to close a link whose only connection is stalled.
 func closeStalled(t *testing.T) time.Duration {
 	t.Helper()
 	got := make(chan uint64, 1)

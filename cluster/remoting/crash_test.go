@@ -24,7 +24,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// attacker is a connection that holds a node's certificate and sends what it likes.
+// attacker is a connection that has a node's certificate and sends arbitrary frames.
 type attacker struct {
 	t    *testing.T
 	conn *grpc.ClientConn
@@ -46,8 +46,8 @@ func attack(t *testing.T, addr string, cfg *tls.Config) *attacker {
 
 const stream = "/remote.Remoting/Receive"
 
-// sends sends encoded frames on a stream of its own. It returns how the stream ends, nil if it
-// has not after 10 s.
+// sends sends encoded frames on a new stream. It returns the stream's error, nil if it has not
+// ended after 10 s.
 func (a *attacker) sends(frames ...[]byte) error {
 	a.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -60,7 +60,7 @@ func (a *attacker) sends(frames ...[]byte) error {
 		m := &emptypb.Empty{}
 		m.ProtoReflect().SetUnknown(frame) // it is encoded as the frame
 		if err := s.SendMsg(m); err != nil {
-			break // RecvMsg returns why
+			break // RecvMsg returns the reason
 		}
 	}
 	for {
@@ -83,10 +83,10 @@ func varint(number protowire.Number, value uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(nil, number, protowire.VarintType), value)
 }
 
-// hello is the first frame of a node; the parts are what it says of itself.
+// hello is a node's first frame; the parts are its fields.
 func hello(parts ...[]byte) []byte { return field(2, field(2, parts...)) }
 
-// delivery is the frame of an encoded batch, with more fields for the delivery, if any.
+// delivery is the frame of an encoded batch, with optional further fields of the delivery.
 func delivery(batch []byte, more ...[]byte) []byte {
 	return field(1, typed("percolator.wire.PeerBatch"), field(2, []byte("peers")),
 		field(3, field(2, batch)), slices.Concat(more...))
@@ -104,7 +104,7 @@ func encoded(t *testing.T, b *wire.PeerBatch) []byte {
 	return data
 }
 
-// hostile are frames after a hello that must be refused, by what is wrong with them.
+// hostile maps a fault to the frames after a hello that must be refused for it.
 func hostile(t *testing.T) map[string][]byte {
 	t.Helper()
 	proper := encoded(t, &wire.PeerBatch{ClusterId: "c", FromNode: 9, FromIncarnation: 1, ToNode: 2})
@@ -145,7 +145,7 @@ func hostile(t *testing.T) map[string][]byte {
 	}
 }
 
-// hostileHellos are first frames that must be refused, by what is wrong with them.
+// hostileHellos maps a fault to the first frame that must be refused for it.
 func hostileHellos(t *testing.T) map[string][]byte {
 	t.Helper()
 	return map[string][]byte{
@@ -158,8 +158,8 @@ func hostileHellos(t *testing.T) map[string][]byte {
 	}
 }
 
-// TestHostileNode: whatever the holder of a node's certificate sends, it is refused and
-// counted, and the node goes on serving proper ones.
+// TestHostileNode: any invalid frame from the holder of a node's certificate is refused and
+// counted, and the node still serves valid ones.
 func TestHostileNode(t *testing.T) {
 	dir := certstest.Folder(t, "elsewhere")
 	a, b := pair(t, dir)
@@ -207,7 +207,7 @@ func TestHostileNode(t *testing.T) {
 	}
 }
 
-// Without a node's certificate of the authority nobody gets as far as the first message.
+// Without a node's certificate from the authority no message is accepted.
 func TestStrangers(t *testing.T) {
 	dir, other := certstest.Folder(t, "elsewhere"), certstest.Folder(t, "elsewhere")
 	a, b := pair(t, dir)
@@ -218,7 +218,7 @@ func TestStrangers(t *testing.T) {
 			t.Fatal(err)
 		}
 		cfg := files.Peer()
-		cfg.VerifyConnection = nil // whoever the server is
+		cfg.VerifyConnection = nil // for any server
 		return cfg
 	}
 	strangers := map[string]*tls.Config{
@@ -252,8 +252,8 @@ func TestStrangers(t *testing.T) {
 	b.asks(1)
 }
 
-// TestPlacesAreForTheAuthenticated: connections in the midst of their handshakes close each other, and
-// neither a node that is connected nor one that connects meanwhile. Streams take places.
+// TestPlacesAreForTheAuthenticated: unfinished handshakes evict each other, and neither a connected
+// node nor one that is connecting. Streams take places.
 func TestPlacesAreForTheAuthenticated(t *testing.T) {
 	dir := certstest.Folder(t, "elsewhere")
 	a, b := start(t, childConfig{Node: 1, Incarnation: 1, Certs: dir}),
@@ -287,7 +287,7 @@ func TestPlacesAreForTheAuthenticated(t *testing.T) {
 	}
 }
 
-// TestWhyANodeIsNotReached: the error of a question says that the certificates do not fit.
+// TestWhyANodeIsNotReached: the error of a request says that the certificates do not match.
 func TestWhyANodeIsNotReached(t *testing.T) {
 	a := start(t, childConfig{Node: 1, Incarnation: 1, Certs: certstest.Folder(t, "elsewhere")})
 	b := start(t, childConfig{Node: 2, Incarnation: 1, Certs: certstest.Folder(t, "elsewhere")})

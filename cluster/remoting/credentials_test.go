@@ -17,7 +17,7 @@ import (
 )
 
 // TestRevokedNodesAreCutOff: a connection with a node ends once its certificate is revoked,
-// whichever of both has opened it, and nothing that comes on it is heard any more.
+// whichever side has opened it, and later data on it is ignored.
 func TestRevokedNodesAreCutOff(t *testing.T) {
 	for _, listens := range []bool{true, false} {
 		dir, stolen := certstest.Folder(t, "elsewhere"), t.TempDir()
@@ -107,8 +107,7 @@ func opened(t *testing.T, dir string) *certs.Files {
 	return files
 }
 
-// shakenHands connects two nodes and returns the end of each. The first one listens, or the
-// other.
+// shakenHands connects two nodes and returns both ends. The first one listens, or the other.
 func shakenHands(t *testing.T, first, second *certs.Files, listens bool) (a, b net.Conn) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")

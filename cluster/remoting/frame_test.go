@@ -10,7 +10,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Frames as builds before ADR 0064 send them, from protoactor's remote.
+// Frames of builds before ADR 0064, from protoactor's remote.
 const (
 	earlierHello   = "121812160a0434626364120e3132372e302e302e313a37303033"
 	earlierWelcome = "1a06120434626364"
@@ -27,7 +27,7 @@ func earlier(t testing.TB, text string) []byte {
 	return frame
 }
 
-// TestFramesOfEarlierBuilds: nodes of this build and of those before it understand each other.
+// TestFramesOfEarlierBuilds: nodes of this build and of earlier ones understand each other.
 func TestFramesOfEarlierBuilds(t *testing.T) {
 	b := &wire.PeerBatch{ClusterId: "c", FromNode: 1, FromIncarnation: 2, ToNode: 3, LogReached: 4}
 	sent, err := encode(batchFrame(b))
@@ -50,7 +50,7 @@ func TestFramesOfEarlierBuilds(t *testing.T) {
 	if got, err := decode(earlier(t, earlierWelcome)); err != nil || got.GetWelcome() == nil {
 		t.Errorf("a welcome is received as %v, %v", got, err)
 	}
-	// Earlier builds refuse a hello without the second field inside the first, and take any
+	// Earlier builds refuse a hello without the second field inside the first, and accept any
 	// welcome.
 	for want, f := range map[string]*wire.PeerFrame{"12021200": helloFrame(), "1a00": welcomeFrame()} {
 		got, err := encode(f)
@@ -60,8 +60,8 @@ func TestFramesOfEarlierBuilds(t *testing.T) {
 	}
 }
 
-// FuzzFrames: whatever a frame holds, it is refused or decoded into one batch of at most
-// maxFields messages, which is encoded into a frame that passes.
+// FuzzFrames: any frame is refused or decoded into one batch of at most maxFields messages, which
+// is encoded into an accepted frame.
 func FuzzFrames(f *testing.F) {
 	for _, text := range []string{earlierHello, earlierWelcome, earlierBatch} {
 		f.Add(earlier(f, text))

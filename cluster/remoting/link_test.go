@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/internal/ports"
 )
 
-// freeAddr is an address at which a node may listen in more than one life.
+// freeAddr returns an address at which a node can listen in several lives.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	addr, err := ports.Addr()
@@ -21,7 +21,7 @@ func freeAddr(t *testing.T) string {
 	return addr
 }
 
-// pair starts two nodes that know each other. The second may come back at its address.
+// pair starts two nodes that know each other. The second may return at its address.
 func pair(t *testing.T, dir string) (a, b *child) {
 	t.Helper()
 	a, b = start(t, childConfig{Node: 1, Incarnation: 1, Certs: dir}),
@@ -31,8 +31,7 @@ func pair(t *testing.T, dir string) (a, b *child) {
 	return a, b
 }
 
-// Two nodes ask each other, in plain text and with certificates, messages of every size
-// that is allowed.
+// Two nodes send each other requests of every allowed size, in plain text and with certificates.
 func TestTwoNodes(t *testing.T) {
 	for name, dir := range map[string]string{"plain": "",
 		"certificates": certstest.Folder(t, "elsewhere")} {
@@ -61,7 +60,7 @@ func TestTwoNodes(t *testing.T) {
 			}
 			for _, c := range []*child{a, b} {
 				took, err := time.ParseDuration(c.tell("quit"))
-				if err != nil || took > 4*time.Second { // gRPC alone would wait five for a silent node
+				if err != nil || took > 4*time.Second { // gRPC alone would wait 5 s for a silent node
 					t.Errorf("closing took %v, %v", took, err)
 				}
 			}
@@ -69,9 +68,9 @@ func TestTwoNodes(t *testing.T) {
 	}
 }
 
-// A node that is killed and comes back, elsewhere or at its address, is asked again
-// within a second; what was asked in between fails at once or soon. On a busy machine, one of
-// five times must show it.
+// A node that is killed and returns, at its address or another, receives requests again within a
+// second; requests in between fail at once or soon. On a busy machine, one of five times must show
+// it.
 func TestReconnect(t *testing.T) {
 	dir := certstest.Folder(t, "elsewhere")
 	a, b := pair(t, dir)
@@ -108,8 +107,8 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// What is sent to a node that listens and does not take batches yet is said to be not
-// sent, and never lost; the node is asked as soon as it takes them.
+// Requests to a node that listens and does not receive yet are reported as not sent, never lost;
+// the node receives requests as soon as it is ready.
 func TestNothingIsLostToAStart(t *testing.T) {
 	a := start(t, childConfig{Node: 1, Incarnation: 1})
 	b := start(t, childConfig{Node: 2, Incarnation: 1, Late: true})
@@ -127,8 +126,8 @@ func TestNothingIsLostToAStart(t *testing.T) {
 	b.asks(1)
 }
 
-// What waits for a node that has been stopped fails when gossip declares it dead, and it
-// is asked again when it goes on.
+// Requests waiting for a stopped node fail when gossip declares it dead, and it receives requests
+// again when it continues.
 func TestDownOfASilentNode(t *testing.T) {
 	a, b := pair(t, certstest.Folder(t, "elsewhere"))
 	a.asks(2)
@@ -161,8 +160,8 @@ func TestDownOfASilentNode(t *testing.T) {
 	t.Logf("asked again %v after it went on", time.Since(begin))
 }
 
-// TestStalledNode: a node that reads nothing any more fills its own queue, which is bounded,
-// and delays nobody else.
+// TestStalledNode: a node that stops reading fills only its own queue, which is bounded, and delays
+// no other.
 func TestStalledNode(t *testing.T) {
 	dir := certstest.Folder(t, "elsewhere")
 	a, b := pair(t, dir)
@@ -187,7 +186,7 @@ func TestStalledNode(t *testing.T) {
 	}
 }
 
-// Certificates are renewed while nodes talk, and the next connection uses them.
+// Certificates are renewed while nodes communicate, and the next connection uses the new ones.
 func TestNewCertificates(t *testing.T) {
 	dir := certstest.Folder(t, "elsewhere")
 	a, b := pair(t, dir)

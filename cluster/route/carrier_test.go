@@ -16,8 +16,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// others are the other nodes as a carrier sees them, each a function; one without is not
-// reached. It notes who was asked.
+// others maps the other nodes to their answers; one without is unreachable. It records the
+// requests.
 type others struct {
 	mu    sync.Mutex
 	nodes map[uint64]func(*wire.PeerRequest) (*wire.PeerResponse, error)
@@ -79,8 +79,8 @@ func ofTablet(r *pb.TabletResponse) *wire.PeerResponse {
 
 const testedTablet = 9
 
-// carried is a carrier on node 1, which has no replica, and a tablet with replicas on
-// nodes 2, 3 and 4.
+// carried is a carrier on node 1, which has no replica, and a tablet with replicas on nodes 2, 3
+// and 4.
 func carried(nodes map[uint64]func(*wire.PeerRequest) (*wire.PeerResponse, error)) (*Carrier,
 	*others) {
 	o := &others{nodes: nodes}
@@ -99,7 +99,7 @@ var (
 	}
 )
 
-// TestCarrierFindsTheLeader: which nodes are asked, in which order, and what comes back.
+// TestCarrierFindsTheLeader: the nodes that receive the request, in order, and the result.
 func TestCarrierFindsTheLeader(t *testing.T) {
 	type nodes = map[uint64]func(*wire.PeerRequest) (*wire.PeerResponse, error)
 	for name, c := range map[string]struct {
@@ -171,8 +171,8 @@ func TestCarrierFindsTheLeader(t *testing.T) {
 	}
 }
 
-// TestSenderRepeatsOnlyWhatItMay: Meta's way to tablets waits for a leader, and repeats
-// after a lost answer what is the same done twice; the rest is told to be unknown.
+// TestSenderRepeatsOnlyWhatItMay: Meta's sender waits for a leader and, after a lost answer,
+// repeats idempotent requests; the outcome of the others is reported as unknown.
 func TestSenderRepeatsOnlyWhatItMay(t *testing.T) {
 	write := &pb.TabletRequest{Op: &pb.TabletRequest_RawWrite{RawWrite: &pb.RawWriteRequest{}}}
 	catalogue := &pb.TabletRequest{
@@ -209,8 +209,8 @@ func TestSenderRepeatsOnlyWhatItMay(t *testing.T) {
 	}
 }
 
-// TestOraclesFollowTheLeader: timestamps are asked for where meta is led, by way of
-// whoever knows; of the greatest that came through, the node takes note.
+// TestOraclesFollowTheLeader: timestamps are requested from meta's leader, through any node that
+// knows it; the node records the greatest that passed through.
 func TestOraclesFollowTheLeader(t *testing.T) {
 	away := func(leader uint64) func(*wire.PeerRequest) (*wire.PeerResponse, error) {
 		return func(*wire.PeerRequest) (*wire.PeerResponse, error) {

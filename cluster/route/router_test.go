@@ -6,10 +6,9 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// TestLateRefusal: a replica's refusal from before its election may reach the map after
-// its word that it leads. It must not take the tablet from those who do their node's
-// duties for what it leads, above all from the sweeper: what transactions have left over
-// in it would stay for ever.
+// TestLateRefusal: a replica's refusal from before its election may reach the map after the report
+// that it leads. It must not hide the tablet from the jobs of its node for the tablets that it
+// leads, above all from the sweeper: the remains of transactions there would stay forever.
 func TestLateRefusal(t *testing.T) {
 	const self, other = 1, 4
 	refusal := func(leader uint64) *pb.TabletResponse {
@@ -38,7 +37,7 @@ func TestLateRefusal(t *testing.T) {
 	late.learn(self, refusal(0))
 	check("a refusal without a leader", true, self)
 	late.learn(self, refusal(other))
-	check("a refusal that names another", true, other) // who is asked, and says better
+	check("a refusal that names another", true, other) // the refusing replica names another leader
 	late.learn(other, refusal(self))
 	check("the other's refusal", true, self)
 	router.SetFollowing(testedTablet, other)

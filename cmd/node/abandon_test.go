@@ -13,12 +13,12 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// abandon is a client that dies in the middle of a two-phase commit, on purpose:
+// abandon is a client that dies on purpose during a two-phase commit:
 //
-//	abandon {prewritten|committed} TABLE COLUMN PRIMARY SECONDARY
+// abandon {prewritten|committed} TABLE COLUMN PRIMARY SECONDARY
 //
-// It leaves both rows' cells locked for an hour, or the secondary's only, after the
-// primary's commit, and prints the transaction's start timestamp.
+// It leaves both rows' cells locked for an hour, or only the secondary's, after the primary's
+// commit, and prints the transaction's start timestamp.
 func abandon() {
 	if err := leaveLocks(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -13,8 +13,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// bulkRows writes N rows into a file, as export would: three columns of one value, which
-// is different in every row.
+// bulkRows writes N rows into a file, in the form of export: three columns with the same value,
+// different in every row.
 func bulkRows(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: rows N FILE")
@@ -28,8 +28,8 @@ func bulkRows(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), text.Bytes(), 0o600))
 }
 
-// whole checks that every row of an exported file has all that its line had: no
-// transaction was torn. It prints how many rows there are.
+// whole checks that every row of an exported file has all columns of its line: no transaction was
+// torn. It prints the number of rows.
 func whole(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: whole FILE")
@@ -48,8 +48,8 @@ func whole(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 }
 
-// killed runs a command and kills it (-9) once the progress file says that it has come N
-// rows further. The command must not have come to its end by then.
+// killed runs a command and kills it (-9) once its progress file has advanced by N rows. The
+// command must not have finished by then.
 func killed(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 {
 		ts.Fatalf("usage: killed N PROGRESS command args...")
@@ -61,8 +61,7 @@ func killed(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// interrupted is killed with SIGINT, as Ctrl-C sends it: the command puts its things in
-// order and fails.
+// interrupted interrupts a command with SIGINT, as Ctrl-C does: it cleans up and fails.
 func interrupted(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 {
 		ts.Fatalf("usage: interrupted N PROGRESS command args...")
@@ -78,14 +77,14 @@ func interrupted(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 }
 
-// runUntilProgress starts a command and waits until its progress file has N rows more.
-// ended tells how it ends.
+// runUntilProgress starts a command and waits until its progress file has N more rows. ended
+// receives the command's result.
 func runUntilProgress(ts *testscript.TestScript,
 	args []string) (cmd *exec.Cmd, ended <-chan error) {
 	n, err := strconv.ParseInt(args[0], 10, 64)
 	ts.Check(err)
 	progress := func() (rows int64) {
-		// In a location of backups it is the ranges that are done.
+		// In a location of backups, finished ranges count.
 		if done, err := filepath.Glob(ts.MkAbs(args[1]) + "/*/*.range"); len(done) > 0 || err != nil {
 			ts.Check(err)
 			return int64(len(done))

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// demonstration is a running demo. lines end with it.
+// demonstration is a running demo. lines ends with it.
 type demonstration struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -31,7 +31,7 @@ func demonstrate(t *testing.T) *demonstration {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	name := filepath.Join(dir, "percolator") // the name decides what the test's program is
+	name := filepath.Join(dir, "percolator") // the name selects the program of the test binary
 	if err := os.Symlink(self, name); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func demonstrate(t *testing.T) *demonstration {
 	return d
 }
 
-// await returns what the pattern's first group matched in a line to come.
+// await returns the pattern's first group in a later line.
 func (d *demonstration) await(pattern string) string {
 	d.t.Helper()
 	wanted := regexp.MustCompile(pattern)
@@ -89,8 +89,8 @@ func (d *demonstration) press(keys string) {
 	}
 }
 
-// TestDemo: pages are loaded and indexed while nodes are killed, paused and added by keys;
-// q ends it, with nothing left.
+// TestDemo: pages are loaded and indexed while keys kill, pause and add nodes; q ends the demo
+// without leaving anything.
 func TestDemo(t *testing.T) {
 	d := demonstrate(t)
 	page := d.await(`^search +(http://[^/]+/)`)
@@ -106,7 +106,7 @@ func TestDemo(t *testing.T) {
 	d.await(`pages 30 of 30, edits [1-9].*waiting [0-9]+, .*nodes 1 2 3 .4.$`)
 	found := false
 	for !found {
-		d.await(`pages 30`) // it goes on
+		d.await(`pages 30`) // loading continues
 		resp, err := http.Get(page + "?q=e")
 		if err != nil {
 			t.Fatal(err)
@@ -129,8 +129,8 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// TestDemoThatFails: the logs that the error names are there, in a directory that it tells of.
-// Where the output is no terminal it has nothing that commands one, though the input is one.
+// TestDemoThatFails: the logs named by the error exist, in the directory that it prints. If the
+// output is no terminal it contains no control sequences, although the input is one.
 func TestDemoThatFails(t *testing.T) {
 	dir := t.TempDir()
 	temporary := filepath.Join(dir, "tmp")
@@ -141,7 +141,7 @@ func TestDemoThatFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What the demo finds under its own name, to start its nodes with.
+	// Found by the demo under its own name to start its nodes.
 	if err := os.Symlink("/bin/false", filepath.Join(dir, "percolator")); err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestDemoThatFails(t *testing.T) {
 	}
 }
 
-// TestDemoKilled: the nodes end with the demo, however that ends.
+// TestDemoKilled: the nodes end with the demo, even if it is killed.
 func TestDemoKilled(t *testing.T) {
 	d := demonstrate(t)
 	addr := d.await(`^node 3 +clients ([^ ]+) `)

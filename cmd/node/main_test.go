@@ -22,7 +22,7 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// patience bounds every wait of a transcript.
+// patience is the timeout of every wait of a transcript.
 const patience = 30 * time.Second
 
 func TestMain(m *testing.M) {
@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 		"application": application, "abandon": abandon})
 }
 
-// observed is a program with observers of its own, as a user would write it: a copy of
-// one column, a bell that the copy rings, one that always fails, and a chain of two.
+// observed is a program with its own observers, as a user would write it: a copy of one column, a
+// bell rung by the copy, one that always fails, and a chain of two.
 func observed() {
 	column := func(name string) percolator.Column {
 		return percolator.Column{Table: "t", Name: name}
@@ -69,8 +69,8 @@ func observed() {
 	})
 }
 
-// application is a program with a table, commands and flags of its own, and something
-// that runs beside its node until that stops.
+// application is a program with a table, commands and flags of its own, and a service that runs
+// with its node.
 func application() {
 	name := percolator.Typed(percolator.Column{Table: "people", Name: "name"},
 		percolator.Text[string]())
@@ -159,7 +159,7 @@ func code(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// ready is what a node writes into its --ready-file.
+// ready is the content of a node's --ready-file.
 type ready struct {
 	Addr string
 	HTTP string

@@ -1,6 +1,6 @@
-// Package check reads the files of deploy/ with the libraries of those who will: kustomize,
-// Helm and Kubernetes' own types, the library of docker compose, BuildKit's linter, systemd. It is
-// a module of its own, so that the product does not depend on them.
+// Package check reads the files of deploy/ with the libraries of the tools that will read them:
+// kustomize, Helm and Kubernetes' own types, the library of docker compose, BuildKit's linter,
+// systemd. It is a separate module, so that the product does not depend on them.
 package check
 
 import (
@@ -147,7 +147,7 @@ func TestUnit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// It insists that the program exists.
+	// It requires that the program exists.
 	unit := filepath.Join(t.TempDir(), "percolator.service")
 	there := strings.ReplaceAll(string(text), "/usr/local/bin/percolator", "/bin/true")
 	if err := os.WriteFile(unit, []byte(there), 0o644); err != nil {

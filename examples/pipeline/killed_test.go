@@ -19,17 +19,18 @@ const (
 	indexEnv    = "PIPELINE_TEST_INDEX"
 )
 
-// TestMain makes this program a node of the test's cluster if it was started as one.
+// TestMain runs this program as a node of the test's cluster if it was started as one.
 func TestMain(m *testing.M) {
 	s := &services{os.Getenv(embedderEnv), os.Getenv(indexEnv), time.Second}
 	cluster.Main(s.register)
 	os.Exit(m.Run())
 }
 
-// TestKilledNode kills -9 one of three nodes while documents are loaded and their vectors bought, and
-// changes and deletes documents before it is back. In the end, the index equals a computation from
-// scratch and has no tombstones. No text is paid for twice, and the embedder was sent texts again, under
-// the same keys, only where the guide says: of calls whose answer was lost, or in flight at the kill.
+// TestKilledNode kills -9 one of three nodes while documents are loaded and their vectors bought,
+// and changes and deletes documents before it returns. In the end, the index equals a computation
+// from scratch and has no tombstones. No text is paid for twice, and texts are sent to the embedder
+// again, under the same keys, only where the guide says so: for calls whose answer was lost or in
+// flight at the kill.
 func TestKilledNode(t *testing.T) {
 	if testing.Short() {
 		t.Skip("three nodes, for 10 s")
@@ -91,7 +92,7 @@ func TestKilledNode(t *testing.T) {
 	var got result
 	await(ctx, t, "the last sweep", func() error {
 		if got, err = o.verifyNow(t, db); err != nil {
-			t.Fatal(err) // tombstones do not matter to it
+			t.Fatal(err) // tombstones do not affect it
 		}
 		if got.tombstones > 0 {
 			return fmt.Errorf("%d tombstones are left", got.tombstones)
@@ -103,7 +104,7 @@ func TestKilledNode(t *testing.T) {
 	if bill.Paid != bill.Distinct {
 		t.Errorf("%d texts paid for, %d distinct", bill.Paid, bill.Distinct)
 	}
-	// At the kill, of all nodes: the death of one may also fail the runs of others.
+	// Of all nodes at the kill: the death of one may also fail the runs of others.
 	inFlight := 3 * callsAtOnce
 	if most := (bill.Lost + inFlight) * embedder.MaxTexts; bill.Repeated > most {
 		t.Errorf("%d texts were sent again under their keys, want at most %d", bill.Repeated, most)

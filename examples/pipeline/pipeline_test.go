@@ -15,7 +15,7 @@ import (
 	"github.com/percolator-go/percolator/percolatortest"
 )
 
-// outside are services in the test's process.
+// outside holds the services, which run in the test's process.
 type outside struct {
 	services
 
@@ -60,8 +60,8 @@ func (o *outside) verifyNow(t *testing.T, db *percolator.DB) (got result, err er
 	return got, err
 }
 
-// TestEqualsComputationFromScratch loads and changes documents under faults of the observers and of
-// the services. Every text is paid for once.
+// TestEqualsComputationFromScratch loads and changes documents while observers and services fail.
+// Every text is paid for once.
 func TestEqualsComputationFromScratch(t *testing.T) {
 	t.Parallel()
 	o := startOutside(t, embedder.Config{Latency: time.Millisecond, Rate: 200, Failures: 0.4})
@@ -116,7 +116,7 @@ func TestEqualsComputationFromScratch(t *testing.T) {
 	}
 }
 
-// TestVerifyFindsDifferences has the index differ from the documents in each way.
+// TestVerifyFindsDifferences makes the index differ from the documents in each possible way.
 func TestVerifyFindsDifferences(t *testing.T) {
 	t.Parallel()
 	o := startOutside(t, embedder.Config{})

@@ -20,21 +20,21 @@ import (
 	"github.com/percolator-go/percolator/test/cluster/clustertest"
 )
 
-// This file runs the application as processes, and kills them. A test's goroutine starts,
-// kills and asks all of them.
+// This file runs the application as processes and kills them. One goroutine of the test starts,
+// kills and queries all of them.
 
-// make supplychain-kill has more packages and rounds.
+// make supplychain-kill uses more packages and rounds.
 var (
 	packagesListed = flag.Int("packages", 300, "packages of the lists of TestKilledProcesses")
 	killRounds     = flag.Int("rounds", 1, "how often it kills each process")
 	killSeed       = flag.Uint64("seed", 1, "of its lists")
 )
 
-// commandArgs carries the command line of supplychain to a process that runs it.
+// commandArgs passes the command line of supplychain to a process that runs it.
 const commandArgs = "SUPPLYCHAIN_TEST_COMMAND"
 
-// TestMain makes this program a node of the test's cluster, or the command supplychain, if
-// it was started as one.
+// TestMain runs this program as a node of the test's cluster, or as the command supplychain, if it
+// was started as one.
 func TestMain(m *testing.M) {
 	cluster.Main(register)
 	if args, ok := os.LookupEnv(commandArgs); ok {
@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 // deadline bounds each wait of TestKilledProcesses.
 const deadline = 3 * time.Minute
 
-// processes are three nodes, which run the observers, and the commands beside them.
+// processes holds three nodes, which run the observers, and starts commands.
 type processes struct {
 	*testing.T
 	cluster *cluster.Cluster
@@ -56,8 +56,8 @@ type processes struct {
 	dir     string
 }
 
-// TestKilledProcesses kills -9 each node amid a cascade, and an import half-way through its
-// list, while packages and advisories change. What it settles to is equal to the batch.
+// TestKilledProcesses kills -9 each node during a cascade, and an import halfway through its list,
+// while packages and advisories change. The final state equals the batch computation.
 func TestKilledProcesses(t *testing.T) {
 	t.Parallel()
 	p := startProcesses(t)
@@ -80,7 +80,7 @@ func TestKilledProcesses(t *testing.T) {
 				return true, nil
 			})
 			p.must(node.Kill())
-			switch i { // meanwhile
+			switch i { // during the outage
 			case 0:
 				p.command("import", p.write("increment", increment))
 			case 1:
@@ -115,7 +115,7 @@ func (p *processes) must(err error) {
 	}
 }
 
-// write writes a list to a file, and returns its name.
+// write writes a list to a file and returns the file's name.
 func (p *processes) write(name, list string) string {
 	p.Helper()
 	file := filepath.Join(p.dir, name)
@@ -136,7 +136,7 @@ func (p *processes) start(ctx context.Context, args ...string) (*exec.Cmd, *byte
 	return cmd, out
 }
 
-// command runs a command of supplychain until it succeeds: all of them may be repeated.
+// command runs a command of supplychain until it succeeds: all of them are idempotent.
 func (p *processes) command(args ...string) {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.Context(), deadline)
@@ -154,8 +154,8 @@ func (p *processes) command(args ...string) {
 	}
 }
 
-// killImport imports a list of packages in this version, of which it gives only a part to the
-// command, and kills it once some of that is there.
+// killImport imports a list of packages in this version, passes only a part of it to the command,
+// and kills the command once some packages are stored.
 func (p *processes) killImport(list, version string) {
 	p.Helper()
 	pipe := filepath.Join(p.dir, "pipe")
@@ -163,11 +163,12 @@ func (p *processes) killImport(list, version string) {
 	ctx, cancel := context.WithTimeout(p.Context(), deadline)
 	defer cancel()
 	cmd, out := p.start(ctx, "import", pipe)
-	// For both directions, so that it is open at once, and the command never at its end.
+	// Opened for both directions, so that opening does not block and the command never reads the
+	// end.
 	w, err := os.OpenFile(pipe, os.O_RDWR, 0)
 	p.must(err)
 	defer func() { _ = w.Close() }()
-	_, err = w.WriteString(list[:min(len(list)*3/4, 32<<10)]) // less than a pipe holds
+	_, err = w.WriteString(list[:min(len(list)*3/4, 32<<10)]) // less than a pipe's capacity
 	p.must(err)
 	p.await("a part of the list", func(ctx context.Context, s *percolator.Snapshot) (bool, error) {
 		for p, err := range packages.Scan(ctx, s, percolator.Rows(packages.Column.Table)) {
@@ -184,7 +185,7 @@ func (p *processes) killImport(list, version string) {
 	p.must(os.Remove(pipe))
 }
 
-// await asks again and again until what is asked is so.
+// await polls until the condition holds.
 func (p *processes) await(what string,
 	ask func(context.Context, *percolator.Snapshot) (bool, error)) {
 	p.Helper()
@@ -206,7 +207,7 @@ func (p *processes) await(what string,
 	}
 }
 
-// settled waits until nothing is left to run, and compares with the batch.
+// settled waits until nothing is left to run and compares the state with the batch computation.
 func (p *processes) settled() {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.Context(), deadline)
@@ -220,9 +221,9 @@ func (p *processes) settled() {
 	p.Logf("%d advisories, %d affected names: equal", advised, names)
 }
 
-// makeLists makes a list of so many packages in a version, and one of some of them in the
-// next, with other dependencies. All depend on lib0 by long ways, some of them in cycles, and
-// some by names that others provide.
+// makeLists creates a list of n packages in one version, and a list of some of them in the next
+// version with other dependencies. All depend indirectly on lib0, some in cycles, and some through
+// names that other packages provide.
 func makeLists(seed uint64, count int, version, next string) (first, increment string) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	stanza := func(i int, version string) string {

@@ -17,8 +17,8 @@ import (
 	"github.com/percolator-go/percolator/tuple"
 )
 
-// settle waits until nothing is left to run, compares with the batch, and returns what an
-// advisory reaches.
+// settle waits until nothing is left to run, compares with the batch computation, and returns the
+// packages that an advisory reaches.
 func settle(t *testing.T, n *percolatortest.Node, id string) []string {
 	t.Helper()
 	n.RunUntilIdle(t)
@@ -55,8 +55,8 @@ func publish(t *testing.T, n *percolatortest.Node, id, name, version string) {
 	})
 }
 
-// TestEqualsBatch follows advisories while packages come, change, and are fixed, with and
-// without a crash of the node in the middle of each step.
+// TestEqualsBatch follows advisories while packages are added, changed and fixed, with and without
+// a crash of the node halfway through each step.
 func TestEqualsBatch(t *testing.T) {
 	for name, crash := range map[string]bool{"undisturbed": false, "crashes": true} {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestEqualsBatch(t *testing.T) {
 			want("PNG", "libpng16-16", "viewer", "viewer-data")
 			publish(t, n, "CDEBCONF", "cdebconf", "")
 			want("CDEBCONF", "cdebconf", "curl", "debconf-2.0", "libcurl4", "libssl3")
-			// It fixes libssl3, and cuts the cycle of viewer and viewer-data off.
+			// It fixes libssl3 and separates the cycle of viewer and viewer-data.
 			loadList(t, n, "testdata/Packages-security")
 			want("SSL")
 			want("PNG", "libpng16-16")
@@ -96,8 +96,8 @@ func TestEqualsBatch(t *testing.T) {
 	}
 }
 
-// TestEdgeOfTwoPackages has a package that provides the name of another, which depends on it:
-// the edge stays until both have given it up, one after the other or at once.
+// TestEdgeOfTwoPackages: a package provides the name of another that depends on it. The edge stays
+// until both have dropped it, one after the other or in one step.
 func TestEdgeOfTwoPackages(t *testing.T) {
 	t.Parallel()
 	n := percolatortest.Start(t, register, percolatortest.DuplicateHints())
@@ -124,8 +124,8 @@ func TestEdgeOfTwoPackages(t *testing.T) {
 	}
 }
 
-// TestVerifyFindsWhatIsLeftBehind compares states that observers would not leave: marks of an
-// advisory that was withdrawn, a mark that is missing, and a verdict without an advisory.
+// TestVerifyFindsWhatIsLeftBehind compares states that observers never leave: marks of a withdrawn
+// advisory, a missing mark, and a verdict without an advisory.
 func TestVerifyFindsWhatIsLeftBehind(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(tx *percolator.Tx){
@@ -159,7 +159,7 @@ func TestVerifyFindsWhatIsLeftBehind(t *testing.T) {
 	}
 }
 
-// TestPage asks for the pages while an advisory has spread.
+// TestPage requests the pages after an advisory has spread.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	n := percolatortest.Start(t, register)

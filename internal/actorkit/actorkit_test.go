@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 
 type call = Call[int, int]
 
-// batching answers each call with the size of the batch that it came in, once the gate lets it.
+// batching answers each call with the size of its batch, once the gate opens.
 type batching struct {
 	batch *Batcher[*call]
 	gate  chan struct{} // nil: always open
@@ -76,13 +76,13 @@ func tell(t *testing.T, p *Port[int, int], n int) chan Result[int] {
 	return answers
 }
 
-// TestCoalescing: what waits while the actor is busy is its next batch, and every call is
+// TestCoalescing: messages that wait while the actor is busy form its next batch, and every call is
 // answered once.
 func TestCoalescing(t *testing.T) {
 	gate := make(chan struct{})
 	_, p := start(t, BatchConfig{}, gate)
 	first := tell(t, p, 1)
-	gate <- struct{}{} // the first batch is over, or waits for its marker
+	gate <- struct{}{} // the first batch has ended, or waits for its marker
 	<-first
 	answers := tell(t, p, 100)
 	close(gate)
@@ -117,7 +117,7 @@ func TestBatchBounds(t *testing.T) {
 	}
 }
 
-// TestAdmission: beyond the limits a sender hears it at once, unless it must be let through.
+// TestAdmission: beyond the limits a send fails at once, unless it must be delivered.
 func TestAdmission(t *testing.T) {
 	gate := make(chan struct{})
 	_, p := start(t, BatchConfig{QueueLimit: 5}, gate)
@@ -147,7 +147,7 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// TestStoppedActorAnswers: a call to an actor that has ended does not leave its caller waiting.
+// TestStoppedActorAnswers: a call to a stopped actor does not block its caller.
 func TestStoppedActorAnswers(t *testing.T) {
 	system, p := start(t, BatchConfig{}, nil)
 	if err := system.Root.StopFuture(p.PID()).Wait(); err != nil {
@@ -164,7 +164,7 @@ func TestStoppedActorAnswers(t *testing.T) {
 	}
 }
 
-// TestLinger: with a linger a batch waits for company.
+// TestLinger: with a linger a batch waits for further messages.
 func TestLinger(t *testing.T) {
 	_, p := start(t, BatchConfig{Linger: 30 * time.Millisecond}, nil)
 	answers := tell(t, p, 10)

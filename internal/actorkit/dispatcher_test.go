@@ -10,8 +10,8 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// TestDispatcherKeeps: what is scheduled runs, no turn waits for another's, and
-// goroutines are kept up to the bound.
+// TestDispatcherKeeps: scheduled functions run, no turn waits for another's, and idle goroutines
+// are kept up to the bound.
 func TestDispatcherKeeps(t *testing.T) {
 	const keep = 3
 	d := NewDispatcher(keep)
@@ -37,7 +37,7 @@ func TestDispatcherKeeps(t *testing.T) {
 	if n := idle(d); n > keep {
 		t.Errorf("%d idle goroutines, of at most %d", n, keep)
 	}
-	d.Close() // goleak looks whether all have ended
+	d.Close() // goleak checks that all have ended
 	late := make(chan struct{})
 	d.Schedule(func() { close(late) })
 	<-late
@@ -50,8 +50,8 @@ func idle(d *Dispatcher) int {
 	return len(d.idle)
 }
 
-// TestDispatcherRunsActors: an actor handles its messages one by one, in order, also when
-// it is woken again and again.
+// TestDispatcherRunsActors: an actor handles its messages one by one, in order, also when it is
+// scheduled repeatedly.
 func TestDispatcherRunsActors(t *testing.T) {
 	d := NewDispatcher(2)
 	system := NewSystem(slog.New(slog.DiscardHandler))

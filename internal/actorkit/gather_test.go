@@ -7,7 +7,7 @@ import (
 	"github.com/percolator-go/percolator/internal/metrics"
 )
 
-// TestBatchesAreMeasured: each batch is observed once, an empty one never; each marker's wait is.
+// TestBatchesAreMeasured: each non-empty batch is observed once, and so is each marker's wait.
 func TestBatchesAreMeasured(t *testing.T) {
 	var sizes metrics.Sizes
 	var waits metrics.Durations
@@ -28,8 +28,8 @@ func TestBatchesAreMeasured(t *testing.T) {
 	}
 }
 
-// TestGatherIsGivenUp: where nobody joins, batches are left open ever more rarely, yet
-// now and then; as soon as somebody does join, every one is.
+// TestGatherIsGivenUp: while no message joins, batches are held open ever more rarely, but now and
+// then; once one joins, every batch is.
 func TestGatherIsGivenUp(t *testing.T) {
 	b := NewBatcher[int](BatchConfig{})
 	open := func(batches, items int) (left int) {

@@ -26,8 +26,8 @@ func (p *panicking) Receive(c actor.Context) {
 	}
 }
 
-// TestActorsOutlivePanics: an actor that panics loses the message and nothing else, however
-// often it does, and each panic is logged with the place where it was.
+// TestActorsOutlivePanics: an actor that panics loses only the message, however often, and each
+// panic is logged with its location.
 func TestActorsOutlivePanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leaktest.Settle(t)

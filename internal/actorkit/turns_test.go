@@ -12,7 +12,8 @@ import (
 	"github.com/percolator-go/percolator/internal/leaktest"
 )
 
-// inTurns runs a test with Turns in virtual time. times are when turns began, since the start.
+// inTurns runs a test with Turns in virtual time. times returns the starts of turns since the
+// start.
 func inTurns(
 	t *testing.T, cfg TurnsConfig, during func(ctx context.Context, n int),
 	test func(t *testing.T, turns *Turns, times func() []time.Duration),
@@ -54,7 +55,7 @@ func inTurns(
 	})
 }
 
-// at lets virtual time pass until d since the start.
+// at advances virtual time to d since the start.
 func at(began time.Time, d time.Duration) {
 	<-time.After(time.Until(began.Add(d)))
 	synctest.Wait()
@@ -67,8 +68,8 @@ func same(t *testing.T, got []time.Duration, want ...time.Duration) {
 	}
 }
 
-// TestTurns: the first turn comes after First, each next after the pause that the last has
-// asked for, or when woken, but no sooner than Gap; a wake moves the pauses that follow.
+// TestTurns: the first turn comes after First, each next one after the pause returned by the last,
+// or on a wake, but not within Gap; a wake shifts the following pauses.
 func TestTurns(t *testing.T) {
 	cfg := TurnsConfig{First: time.Second, Gap: 3 * time.Second}
 	inTurns(t, cfg, nil, func(t *testing.T, turns *Turns, times func() []time.Duration) {
@@ -86,8 +87,8 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// TestTurnsNeverOverlap: all wakes that come during a turn lead to one turn after it, and
-// none is lost; a pause that ends during a turn leads to none.
+// TestTurnsNeverOverlap: all wakes during a turn lead to one turn after it, and none is lost; a
+// pause that ends during a turn leads to none.
 func TestTurnsNeverOverlap(t *testing.T) {
 	under := atomic.Int32{}
 	inTurns(t, TurnsConfig{}, func(context.Context, int) {
@@ -104,12 +105,12 @@ func TestTurnsNeverOverlap(t *testing.T) {
 		}
 		at(began, 18*time.Second)
 		turns.Wake()
-		at(began, 32*time.Second) // the pause would have ended in the turn that the wake led to
+		at(began, 32*time.Second) // the pause would have ended in the woken turn
 		same(t, times(), 0, 5*time.Second, 18*time.Second)
 	})
 }
 
-// TestTurnsStop: a turn under way is cut short, and Stop returns when it has ended.
+// TestTurnsStop: a turn under way is cancelled, and Stop returns when it has ended.
 func TestTurnsStop(t *testing.T) {
 	ended := atomic.Bool{}
 	inTurns(t, TurnsConfig{}, func(ctx context.Context, _ int) {
@@ -124,9 +125,9 @@ func TestTurnsStop(t *testing.T) {
 	})
 }
 
-// TestTurnsPanic: a turn that panics costs a pause, which grows while turns panic and
-// which a wake does not shorten. However many panic, the next turn comes; once one has
-// returned the pauses are as before.
+// TestTurnsPanic: a turn that panics is followed by a pause that grows while turns panic and that a
+// wake does not shorten. After any number of panics the next turn comes; once one returns the
+// pauses are as before.
 func TestTurnsPanic(t *testing.T) {
 	const panics = 20
 	inTurns(t, TurnsConfig{}, func(_ context.Context, n int) {

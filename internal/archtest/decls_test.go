@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// function checks one function: its length, its comment, and that it is no init.
+// function checks one function: its length, its comment, and that it is not init.
 func (w *walker) function(path string, fset *token.FileSet, d *ast.FuncDecl) {
 	name := d.Name.Name
 	visible := ast.IsExported(name)
@@ -41,8 +41,8 @@ func receiverName(expr ast.Expr) string {
 	return ""
 }
 
-// declaration checks that exported types, constants and variables are commented: each by
-// itself, or their group as a whole.
+// declaration checks that exported types, constants and variables are commented, individually or as
+// a group.
 func (w *walker) declaration(path, pkg string, d *ast.GenDecl) {
 	if d.Tok == token.IMPORT || pkg == "main" {
 		return
@@ -63,7 +63,7 @@ func (w *walker) declaration(path, pkg string, d *ast.GenDecl) {
 	}
 }
 
-// sleeps finds calls of time.Sleep in a test, under whatever name the package was imported.
+// sleeps finds calls of time.Sleep in a test, whatever the import name.
 func (w *walker) sleeps(path string, fset *token.FileSet, file *ast.File) {
 	local := ""
 	for _, spec := range file.Imports {

@@ -13,9 +13,9 @@ import (
 
 const module = "github.com/percolator-go/percolator"
 
-// A layer is a part of the repository and what of this module it may import (design
-// section 1). "x/..." is x and all below it. Every package belongs to the first layer
-// that matches it.
+// A layer is a part of the repository and the packages of this module that it may import (design
+// section 1). "x/..." is x and all below it. Every package belongs to the first layer that matches
+// it.
 type layer struct {
 	of  string
 	may []string
@@ -28,7 +28,7 @@ const (
 	gatewayPB = "api/gateway/v1"
 )
 
-// layers go from the bottom up. A package that none of them names fails the test.
+// layers are listed from the bottom up. A package in none of them fails the test.
 var layers = []layer{
 	{of: pb},
 	{of: gatewayPB},
@@ -90,7 +90,7 @@ var layers = []layer{
 		root, pb, "internal/actorkit", "internal/handle", "internal/metrics", "internal/mvcc",
 		"internal/notify", "internal/tracing", "internal/txn", "internal/wire",
 	}},
-	// It stops, replaces and starts tablets: beside the actor, not part of it.
+	// It stops, replaces and starts tablets: next to the actor, not part of it.
 	{of: "actors/tablet/replicas", may: []string{
 		pb, "actors/tablet/group", "actors/tablet/snapshot", "actors/tablet/writers",
 		"internal/wire", "store",
@@ -239,13 +239,13 @@ var layers = []layer{
 	{of: "bench/pauses", may: []string{"..."}},
 	{of: "bench/turns", may: []string{"..."}},
 	{of: "test/...", may: []string{"..."}},
-	// tools and harnesses: nobody but commands and tests imports them
+	// tools and harnesses: imported by commands and tests only
 	{of: "internal/...", may: []string{"..."}},
 	{of: "examples/...", may: []string{root, "app", "node", "examples/...", "recipes/...", "tuple"}},
 	{of: "docs/guide/...", may: []string{root, "app", "recipes/...", "tuple"}},
 }
 
-// never lists what a package must not link, however indirectly.
+// never lists packages that must not be linked, even indirectly.
 var never = []struct {
 	pkg  string
 	deps []string
@@ -259,7 +259,7 @@ var never = []struct {
 		"github.com/dgraph-io/...", "github.com/asynkron/...", "github.com/hashicorp/memberlist",
 		"go.etcd.io/...", "github.com/prometheus/...",
 	}},
-	// Whoever counts links no exporter.
+	// Packages that count do not link an exporter.
 	{"internal/metrics", []string{module + "/...", "github.com/...", "google.golang.org/..."}},
 	// The Raft of one replica is a pure type.
 	{"actors/tablet/group", []string{
@@ -273,7 +273,7 @@ var never = []struct {
 	}},
 }
 
-// goPackage is what the test reads of `go list -json`.
+// goPackage holds the fields of `go list -json` used here.
 type goPackage struct {
 	ImportPath string
 	Imports    []string
@@ -281,7 +281,7 @@ type goPackage struct {
 	Error      *struct{ Err string }
 }
 
-// TestImportDirection holds every package's imports against the table.
+// TestImportDirection checks every package's imports against the table.
 func TestImportDirection(t *testing.T) {
 	for _, p := range list(t) {
 		name := short(p.ImportPath)
@@ -303,7 +303,7 @@ func TestImportDirection(t *testing.T) {
 	}
 }
 
-// TestNeverLinked checks what must not be linked even through others.
+// TestNeverLinked checks packages that must not be linked even indirectly.
 func TestNeverLinked(t *testing.T) {
 	packages := map[string]goPackage{}
 	for _, p := range list(t) {
@@ -361,8 +361,8 @@ func layerOf(name string) *layer {
 	return nil
 }
 
-// short turns an import path of this module into a path relative to its root; "." is the
-// root package.
+// short converts an import path of this module into a path relative to its root; "." is the root
+// package.
 func short(path string) string {
 	if path == module {
 		return root
@@ -370,8 +370,8 @@ func short(path string) string {
 	return strings.TrimPrefix(path, module+"/")
 }
 
-// list asks the Go tool for all packages of the module, with their dependencies. Tests'
-// imports are not in it.
+// list returns all packages of the module with their dependencies, by the Go tool, without imports
+// of tests.
 func list(t *testing.T) []goPackage {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Imports,Deps,Error", module+"/...")

@@ -2,8 +2,8 @@ package archtest
 
 import "testing"
 
-// ofOthers is what no program of a user links: what the command line, the AWS driver of
-// backups, the examples and the tests of this module need.
+// ofOthers lists packages that no user program links: those of the command line, the AWS driver of
+// backups, the examples and the tests of this module.
 var ofOthers = []string{
 	"github.com/aws/...", "github.com/blevesearch/...",
 	"github.com/johannesboyne/...", "gocloud.dev/blob/s3blob", "gocloud.dev/blob/memblob",
@@ -11,21 +11,21 @@ var ofOthers = []string{
 	module + "/internal/demo", module + "/test/...",
 }
 
-// ofTests is what the shipped binary does not link: what only tests and benches need.
+// ofTests lists packages that the shipped binary does not link: those of tests and benches.
 var ofTests = []string{
 	"github.com/blevesearch/...", "github.com/johannesboyne/...",
 	"gocloud.dev/blob/memblob", "testing", module + "/bench/...", module + "/test/...",
 }
 
-// ofTheShell is what only a command line links.
+// ofTheShell lists packages that only a command line links.
 var ofTheShell = []string{
 	"github.com/knadh/koanf/...", "github.com/spf13/...", "github.com/vbauerster/mpb/...",
 	module + "/app", module + "/internal/cli/...",
 }
 
-// linked bounds what a program links with a package of the API, and the shipped binary: most is the number of
-// packages, itself and the standard library included, a little above that of linux/amd64. A
-// change that needs more raises it, and says what for.
+// linked bounds the packages that a program links with a package of the API, and those of the
+// shipped binary: most is their number, itself and the standard library included, slightly above
+// that of linux/amd64. A change that needs more raises it and says why.
 var linked = []struct {
 	pkg    string
 	most   int
@@ -38,7 +38,7 @@ var linked = []struct {
 	{"cmd/node", 730, [][]string{ofTests}},
 }
 
-// TestLinked holds what each of them links against the table.
+// TestLinked checks the linked packages against the table.
 func TestLinked(t *testing.T) {
 	packages := map[string]goPackage{}
 	for _, p := range list(t) {

@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// program finds a program that README.md shows: a marker with the file's name, then a fenced block.
+// program matches a program in README.md: a marker with the file's name, then a fenced block.
 var program = regexp.MustCompile("(?s)<!-- (\\S+\\.go) -->\n```go\n(.*?)```")
 
-// TestReadmeShowsRealPrograms: a program in README.md is the file that it names, comment
-// of the package aside, so that it compiles. `UPDATE=1 go test ./internal/archtest -run
-// Readme` copies the files into README.md.
+// TestReadmeShowsRealPrograms: a program in README.md equals the named file, except for the package
+// comment, so it compiles. `UPDATE=1 go test ./internal/archtest -run Readme` copies the files into
+// README.md.
 func TestReadmeShowsRealPrograms(t *testing.T) {
 	name := filepath.Join("..", "..", "README.md")
 	readme, err := os.ReadFile(name)
@@ -49,11 +49,11 @@ func TestReadmeShowsRealPrograms(t *testing.T) {
 	}
 }
 
-// quotedPath finds `path/like/this` in a document.
+// quotedPath matches `path/like/this` in a document.
 var quotedPath = regexp.MustCompile("`([A-Za-z0-9_.*/-]+)`")
 
-// TestDocsNameRealFiles: a path in a document that begins with a directory of the
-// repository leads somewhere.
+// TestDocsNameRealFiles: a path in a document that begins with a directory of the repository
+// exists.
 func TestDocsNameRealFiles(t *testing.T) {
 	base := filepath.Join("..", "..")
 	documents, err := filepath.Glob(filepath.Join(base, "*.md"))

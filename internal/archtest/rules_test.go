@@ -47,7 +47,7 @@ func TestHouseRules(t *testing.T) {
 	}
 }
 
-// TestRulesCanFail runs the rules over a tree that breaks each of them once: testdata/bad, and a
+// TestRulesCanFail applies the rules to a tree that breaks each of them once: testdata/bad, and a
 // file and a function that are one line too long.
 func TestRulesCanFail(t *testing.T) {
 	tree := filepath.Join(t.TempDir(), "bad")
@@ -89,7 +89,7 @@ func TestRulesCanFail(t *testing.T) {
 	}
 }
 
-// readAllowed maps each excused finding to whether it was met; # begins a comment.
+// readAllowed maps each excused finding to whether it occurred; # begins a comment.
 func readAllowed(t *testing.T) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "allowed.txt"))
@@ -108,13 +108,13 @@ func readAllowed(t *testing.T) map[string]bool {
 
 var (
 	generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
-	// The words are put together here so that the rule does not find itself.
+	// The words are split here so that the rule does not find itself.
 	unfinished = regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X)\b|not (yet )?imple` +
 		`mented`)
 )
 
-// inspect walks the tree under root. Directories named testdata, bin, tmp or with a
-// leading dot are left out.
+// inspect walks the tree under root. Directories named testdata, bin, tmp or with a leading dot are
+// skipped.
 func inspect(root string) ([]finding, error) {
 	w := &walker{root: root, commented: map[string]bool{}, packages: map[string]string{}}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

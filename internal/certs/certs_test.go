@@ -16,7 +16,7 @@ import (
 	"github.com/percolator-go/percolator/internal/certs"
 )
 
-// folder makes an authority, a node's and a client's certificate in one folder.
+// folder creates an authority, a node's and a client's certificate in one folder.
 func folder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -44,8 +44,8 @@ func open(t *testing.T, s certs.Source) *certs.Files {
 	return f
 }
 
-// shake shakes hands over a pipe; it returns what each side says of it. The client is
-// asked after it has read a byte: in TLS 1.3 it learns only then that it was refused.
+// shake performs a handshake over a pipe and returns each side's result. The client's is taken
+// after it has read a byte: in TLS 1.3 it learns of its refusal only then.
 func shake(t *testing.T, server, client *tls.Config) (serverErr, clientErr error) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -87,14 +87,14 @@ func shake(t *testing.T, server, client *tls.Config) (serverErr, clientErr error
 	return serverErr, clientErr
 }
 
-// Who may talk to whom: by authority and by role.
+// Accepted connections, by authority and by role.
 func TestRoles(t *testing.T) {
 	ours, theirs := folder(t), folder(t)
 	node, client := open(t, certs.NodeSource(ours)), open(t, certs.ClientSource(ours))
 	foreign := open(t, certs.NodeSource(theirs))
 	anonymous := open(t, certs.Source{CA: filepath.Join(ours, certs.CACert)})
 	forNodes, forAll := node.Server(certs.Node), node.Server(certs.AllRoles()...)
-	asServer := client.Server(certs.Node) // a client that plays a node
+	asServer := client.Server(certs.Node) // a client that poses as a node
 	for _, tc := range []struct {
 		name           string
 		server, client *tls.Config
@@ -132,7 +132,7 @@ func named(cfg *tls.Config, name string) *tls.Config {
 	return cfg
 }
 
-// Nothing is overwritten unless asked to, and keys are their owner's alone.
+// Existing files are overwritten only on request, and only their owner can read keys.
 func TestFiles(t *testing.T) {
 	dir := folder(t)
 	before := read(t, dir, certs.CAKey) + read(t, dir, certs.NodeKey)
@@ -165,7 +165,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// A folder made from another one has all that a node needs, and not the authority's key.
+// A folder created from another one has everything that a node needs, without the authority's key.
 func TestFolderOfItsOwn(t *testing.T) {
 	ca, out := folder(t), filepath.Join(t.TempDir(), "n2")
 	must(t, certs.CreateNode, certs.Request{Dir: out, CA: ca, Name: "n2", Hosts: []string{"::1"}})
@@ -176,7 +176,7 @@ func TestFolderOfItsOwn(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(out, certs.CAKey)); err == nil {
 		t.Error("the authority's key went along")
 	}
-	// ca.crt is there already, the same
+	// ca.crt already exists, unchanged
 	must(t, certs.CreateClient, certs.Request{Dir: out, CA: ca, Name: "ann"})
 	info, err := certs.Show(out, time.Now())
 	if err != nil || len(info) != 4 {
@@ -190,7 +190,7 @@ func TestFolderOfItsOwn(t *testing.T) {
 	}
 }
 
-// What can't be used is refused with the file's name, and what to do.
+// Unusable files are refused with the file's name and a remedy.
 func TestUnusable(t *testing.T) {
 	dir, other := folder(t), folder(t)
 	long := time.Now().Add(-48 * time.Hour)
@@ -249,8 +249,8 @@ func authorityKey(t *testing.T, dir string) string {
 	return fmt.Sprintf("%02X:%02X:%02X:%02X", id[0], id[1], id[2], id[3])
 }
 
-// TestTwoAuthoritiesOfOneName: whoever looks at a folder whose certificates are of another
-// authority than its ca.crt is told which is which, though both have one name.
+// TestTwoAuthoritiesOfOneName: for a folder whose certificates are of another authority than its
+// ca.crt, the error distinguishes both, although they have the same name.
 func TestTwoAuthoritiesOfOneName(t *testing.T) {
 	dir, other := folder(t), folder(t)
 	its, wanted := authorityKey(t, dir), authorityKey(t, other)
@@ -270,7 +270,7 @@ func TestTwoAuthoritiesOfOneName(t *testing.T) {
 	}
 }
 
-// Names are checked, and an authority that is not there is not made up.
+// Names are checked, and a missing authority is not created.
 func TestCreateRefuses(t *testing.T) {
 	dir := folder(t)
 	for _, r := range []certs.Request{
@@ -325,8 +325,7 @@ func TestReload(t *testing.T) {
 	if second == first {
 		t.Error("the new certificate was not used")
 	}
-	// A new authority: first both are trusted, then everybody is given a certificate of
-	// the new one.
+	// A new authority: first both are trusted, then every node gets a certificate of the new one.
 	next := folder(t)
 	write(t, dir, certs.CACert, read(t, dir, certs.CACert)+read(t, next, certs.CACert))
 	certs.Forget(server)
@@ -342,7 +341,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// The three steps of a rotation keep every pair of neighbouring states able to talk.
+// In the three steps of a rotation all pairs of neighbouring states can connect.
 func TestGossipKeys(t *testing.T) {
 	dir := folder(t)
 	keys := func() [][]byte {
@@ -364,7 +363,7 @@ func TestGossipKeys(t *testing.T) {
 			t.Error(step, n, err)
 		}
 	}
-	rotate(certs.DropOld, false, 1) // nothing is left to drop, as after the last step
+	rotate(certs.DropOld, false, 1) // nothing left to drop, as after the last step
 	rotate(certs.AddKey, false, 2)
 	_, err := certs.RotateGossipKey(dir, certs.DropOld, false)
 	if !errors.Is(err, certs.ErrNotUsed) {

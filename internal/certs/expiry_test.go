@@ -14,7 +14,7 @@ import (
 
 const day = 24 * time.Hour
 
-// logged keeps what is logged at a level and above it.
+// logged records log lines at a level and above.
 type logged struct {
 	mu    sync.Mutex
 	lines []string
@@ -40,8 +40,8 @@ func (l *logged) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// TestExpiryIsLogged: from a month before its end a certificate is warned of daily, when
-// it has ended that is an error, and a new one ends that, unless it ends soon as well.
+// TestExpiryIsLogged: from a month before its end a certificate is logged daily as a warning, after
+// its end as an error, until there is a new one, unless that one also ends soon.
 func TestExpiryIsLogged(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -86,13 +86,13 @@ func TestExpiryIsLogged(t *testing.T) {
 			t.Errorf("UNWARNED: it has ended: %q", lines)
 		}
 		create(100 * day)
-		after(day) // it is loaded, and nobody has to be told
+		after(day) // it is loaded without a notification
 		if lines := after(10 * day); len(lines) != 0 {
 			t.Errorf("with a new one: %q", lines)
 		}
 		create(5 * day)
 		certs.Forget(files)
-		files.Server(certs.Node) // a handshake, as it were
+		files.Server(certs.Node) // stands for a handshake
 		files.Client()
 		if lines := log.take(); len(lines) != 1 || !strings.Contains(lines[0], "expires on") {
 			t.Errorf("UNWARNED: one was loaded that ends soon: %q", lines)
@@ -100,7 +100,7 @@ func TestExpiryIsLogged(t *testing.T) {
 	})
 }
 
-// TestExpiryProblem: what is said when.
+// TestExpiryProblem: the text for each stage.
 func TestExpiryProblem(t *testing.T) {
 	now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	for _, tc := range []struct {
@@ -122,7 +122,8 @@ func TestExpiryProblem(t *testing.T) {
 	}
 }
 
-// TestExpiriesOfBoth: the authority's end counts as well; of several in the file, ours.
+// TestExpiriesOfBoth: the authority's end counts too; of several authorities in the file, that of
+// this certificate.
 func TestExpiriesOfBoth(t *testing.T) {
 	dir := t.TempDir()
 	must(t, certs.CreateCA, certs.Request{Dir: dir, Lifetime: 20 * day})

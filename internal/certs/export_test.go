@@ -2,7 +2,7 @@ package certs
 
 import "time"
 
-// Forget makes the next handshake look at the files, as it would a second later.
+// Forget makes the next handshake reread the files, as a second later.
 func Forget(f *Files) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

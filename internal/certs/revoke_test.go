@@ -10,9 +10,9 @@ import (
 	"github.com/percolator-go/percolator/internal/certs"
 )
 
-// TestRevoked: what the authority has revoked is refused from the next handshake on, by
-// servers and by those who connect to nodes, and nothing else is; a list that was changed or
-// is of another authority revokes nothing, and what was known before stays.
+// TestRevoked: a certificate revoked by the authority is refused from the next handshake on, by
+// servers and by clients of nodes, and no other is; a list that was changed or is of another
+// authority revokes nothing, and the earlier one stays in force.
 func TestRevoked(t *testing.T) {
 	dir, ann, node := folder(t), t.TempDir(), t.TempDir()
 	must(t, certs.CreateClient, certs.Request{Dir: ann, CA: dir, Name: "ann"})
@@ -72,13 +72,13 @@ func TestRevoked(t *testing.T) {
 	}
 	write(t, dir, certs.RevokedList, read(t, other, certs.RevokedList))
 	tried("the list is another authority's", true, true)
-	revoke(1, infos[1].Serial) // beside the other's
+	revoke(1, infos[1].Serial) // in addition to the other's
 	tried("the node is again", true, false)
 	write(t, dir, certs.RevokedList, strings.Repeat(list, 1<<20/len(list)+1))
 	tried("the list is too long", true, false)
 }
 
-// TestRevokeRefuses: only certificates of the authority, and what may be a serial number.
+// TestRevokeRefuses: only certificates of the authority and valid serial numbers are accepted.
 func TestRevokeRefuses(t *testing.T) {
 	dir, other := folder(t), folder(t)
 	for _, bad := range []string{

@@ -10,7 +10,7 @@ import (
 	"github.com/percolator-go/percolator/internal/certs"
 )
 
-// TestShowKeys: a key that a node would refuse is a problem.
+// TestShowKeys: a key that a node would refuse is reported as a problem.
 func TestShowKeys(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := certs.CreateCA(certs.Request{Dir: dir, Name: "x"}); err != nil {

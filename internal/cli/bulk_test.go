@@ -58,7 +58,7 @@ func (b *bulkRun) run(args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// must is run for what has to end with the exit code and print the words.
+// must is run that checks the exit code and the printed words.
 func (b *bulkRun) must(code int, words string, args ...string) {
 	b.t.Helper()
 	got, stdout, stderr := b.run(args...)
@@ -75,7 +75,7 @@ func (b *bulkRun) file(name, text string) {
 	}
 }
 
-// text is a file's text; "" if it is not there.
+// text returns a file's text; "" if it does not exist.
 func (b *bulkRun) text(name string) string {
 	text, err := os.ReadFile(filepath.Join(b.dir, name))
 	if err != nil && !os.IsNotExist(err) {
@@ -84,7 +84,7 @@ func (b *bulkRun) text(name string) string {
 	return string(text)
 }
 
-// export is what the table holds, as lines.
+// export returns the table's rows as lines.
 func (b *bulkRun) export() string {
 	b.t.Helper()
 	code, stdout, stderr := b.run("export", "t", "--quiet")
@@ -94,7 +94,7 @@ func (b *bulkRun) export() string {
 	return stdout
 }
 
-// lines are n rows with two columns each, as export writes them.
+// lines returns n rows with two columns each, in the form of export.
 func lines(n int) string {
 	var text strings.Builder
 	for i := range n {
@@ -104,7 +104,7 @@ func lines(n int) string {
 	return text.String()
 }
 
-// What is exported loads again to the same, whatever the bytes are.
+// An export loads to an equal table, for any bytes.
 func TestRowsRoundTrip(t *testing.T) {
 	text := strings.Join([]string{
 		`{"row":"\u0000","columns":{"":""}}`,
@@ -136,8 +136,8 @@ func TestRowsRoundTrip(t *testing.T) {
 	b.must(shell.ExitDone, `{"row":"mix","columns":{"text":"1"}}`, "export", "t", "--column", "text")
 }
 
-// null deletes, other columns stay, and of two lines of one row the later one counts,
-// also across batches.
+// null deletes, other columns stay, and of two lines of one row the later one counts, also across
+// batches.
 func TestLoadChangesWhatItNames(t *testing.T) {
 	b := newBulk(t)
 	b.stdin = `{"row":"r","columns":{"a":"1","b":"2","c":"3"}}` + "\n"
@@ -212,7 +212,7 @@ func TestBadLines(t *testing.T) {
 	}
 }
 
-// TestNothingToGoOnAfter: a load whose first line is bad has nothing to resume.
+// TestNothingToGoOnAfter: a load whose first line is invalid has nothing to resume.
 func TestNothingToGoOnAfter(t *testing.T) {
 	b := newBulk(t)
 	b.file("in", "x\n")
@@ -223,8 +223,8 @@ func TestNothingToGoOnAfter(t *testing.T) {
 	}
 }
 
-// TestByteOrderMark: a mark at the beginning of the file is passed over, and counted where a
-// load goes on; elsewhere it is a fault.
+// TestByteOrderMark: a mark at the beginning of the file is skipped, also by a resumed load;
+// elsewhere it is an error.
 func TestByteOrderMark(t *testing.T) {
 	const mark, line = "\ufeff", `{"row":"r","columns":{"a":"1"}}` + "\n"
 	b := newBulk(t)
@@ -236,7 +236,7 @@ func TestByteOrderMark(t *testing.T) {
 	}
 }
 
-// What only the repository can refuse is found, too, row by row: here a column that is weak.
+// Errors found only by the repository are reported by row too: here, a weak column.
 func TestRowsTheRepositoryRefuses(t *testing.T) {
 	b := newBulk(t)
 	b.cluster.Observe(b.table, "bell", mvcc.ObservedWeak)
@@ -250,7 +250,7 @@ func TestRowsTheRepositoryRefuses(t *testing.T) {
 	}
 }
 
-// A load that a fault ends goes on where it was, whatever was committed behind that place.
+// A load that failed resumes at its progress, whatever was committed behind it.
 func TestLoadGoesOn(t *testing.T) {
 	b := newBulk(t)
 	text := lines(2000)
@@ -279,7 +279,7 @@ func TestLoadGoesOn(t *testing.T) {
 			t.Fatalf("round %d: line %d after %d\n%s", round, state.Line, from.Load(), stderr)
 		}
 		from.Store(state.Line)
-		// All that the file claims is there.
+		// All rows counted in the file are stored.
 		if got := b.export(); !containsAll(got, text[:state.Offset]) {
 			t.Fatalf("round %d: not all of the first %d lines are there", round, state.Line)
 		}
@@ -308,7 +308,7 @@ func containsAll(text, wanted string) bool {
 	return true
 }
 
-// A progress file is believed only for the file, table and cluster that it was written for.
+// A progress file is used only for the file, table and cluster that it was written for.
 func TestProgressOfSomethingElse(t *testing.T) {
 	b := newBulk(t)
 	b.cluster.AddTable("u")
@@ -330,8 +330,7 @@ func TestProgressOfSomethingElse(t *testing.T) {
 	}
 }
 
-// An export that a fault ends goes on at the same snapshot: what was written meanwhile is
-// not in it.
+// A failed export resumes at the same snapshot: later writes are not in it.
 func TestExportGoesOn(t *testing.T) {
 	b := newBulk(t)
 	text := lines(3000)
@@ -352,7 +351,7 @@ func TestExportGoesOn(t *testing.T) {
 	}
 	b.stdin = `{"row":"x","columns":{"new":"1"}}`
 	b.must(shell.ExitDone, "", "load", "t", "-")
-	// What no state counts is cut off: half a line after a kill.
+	// Data not counted in the progress is truncated: half a line after a kill.
 	b.file("out.part", b.text("out.part")+`{"row":"z`)
 	b.must(shell.ExitFailed, "to another export", "export", "t", "@out", "--prefix", "a")
 	b.must(shell.ExitUsage, "--at", "export", "t", "@out", "--at", "1h")
@@ -365,9 +364,9 @@ func TestExportGoesOn(t *testing.T) {
 	}
 }
 
-// TestExportEndsTwice: a crash after the last row leaves a whole FILE.part, which the next run
-// renames; after one between the removal of the progress and the rename it starts over. An older
-// build marked such a progress as done.
+// TestExportEndsTwice: a crash after the last row leaves a complete FILE.part, which the next run
+// renames; after a crash between the removal of the progress and the rename it starts over. An
+// older build marked such a progress as done.
 func TestExportEndsTwice(t *testing.T) {
 	b := newBulk(t)
 	b.stdin = lines(3)

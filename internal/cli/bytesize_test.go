@@ -9,8 +9,8 @@ import (
 	"github.com/percolator-go/percolator/node/config"
 )
 
-// TestUpkeepSettings: what the node does to its data by itself can be told on the command
-// line, in the environment and in the file; faults name the flag.
+// TestUpkeepSettings: the settings of the node's background work can be given on the command line,
+// in the environment and in the file; errors name the flag.
 func TestUpkeepSettings(t *testing.T) {
 	file := writeFile(t, "split-load: 1000\nno-splits: true\nsplit:\n  max-tablets: 7\nno-collection: true\n")
 	code, cfg, stderr := startApp(t, &fakeNode{},

@@ -9,8 +9,8 @@ import (
 	"github.com/percolator-go/percolator/internal/cli/shell"
 )
 
-// TestExpiryIsShown: cert show marks a certificate that ends soon, and status says what a
-// node says of its own.
+// TestExpiryIsShown: cert show marks a certificate that ends soon, and status shows a node's report
+// of its own.
 func TestExpiryIsShown(t *testing.T) {
 	dir := t.TempDir()
 	for _, args := range [][]string{

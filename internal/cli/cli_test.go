@@ -31,7 +31,7 @@ func TestExitCodes(t *testing.T) {
 	for _, tc := range []struct {
 		fail error
 		code int
-		next string // part of what to do next
+		next string // part of the hint
 	}{
 		{nil, shell.ExitDone, ""},
 		{percolator.ErrNoTable, shell.ExitFailed, "table create"},
@@ -67,8 +67,8 @@ func TestTimeoutIsUnavailable(t *testing.T) {
 	}
 }
 
-// TestAheadOfTheClock: who names a time by the clock is warned while timestamps are ahead of
-// it, and nobody else is.
+// TestAheadOfTheClock: a time given by the clock causes a warning while timestamps are ahead of it,
+// and no other argument does.
 func TestAheadOfTheClock(t *testing.T) {
 	clock := time.Now()
 	for _, c := range []struct {
@@ -97,7 +97,7 @@ func TestAheadOfTheClock(t *testing.T) {
 	}
 }
 
-// TestTwoObservers: an observer that is named twice is one, two are not guessed between.
+// TestTwoObservers: an observer named twice is one; two are ambiguous.
 func TestTwoObservers(t *testing.T) {
 	for other, want := range map[string]int{"count": shell.ExitDone, "mail": shell.ExitUsage} {
 		code, stdout, stderr := runApp(t, bankCluster(), nil, "notify", "ls", "count", "--observer",
@@ -215,8 +215,8 @@ func TestUnknownSettingsAreRefused(t *testing.T) {
 	}
 }
 
-// TestServiceLinks: what Kubernetes sets for services named percolator and percolator-nodes
-// is no setting.
+// TestServiceLinks: the variables that Kubernetes sets for services named percolator and
+// percolator-nodes are no settings.
 func TestServiceLinks(t *testing.T) {
 	environ := []string{
 		"PERCOLATOR_SERVICE_HOST=10.0.0.1", "PERCOLATOR_SERVICE_PORT=7800",
@@ -378,8 +378,8 @@ func TestOutput(t *testing.T) {
 	})
 }
 
-// somethingOf is one lock, one intent and two notifications, in the tablet that begins
-// with the table.
+// somethingOf returns one lock, one intent and two notifications, in the tablet that begins with
+// the table.
 func somethingOf(req *pb.WalkRequest) *pb.WalkResponse {
 	page := &pb.WalkResponse{Done: true}
 	if len(req.FromRow) > 0 {

@@ -9,7 +9,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// busyClients are connections of two identities with certificates, and of one without.
+// busyClients returns connections of two identities with certificates, and of one without.
 func busyClients() *pb.ClientsResponse {
 	return &pb.ClientsResponse{
 		Clients: []*pb.ClientConnection{
@@ -24,7 +24,7 @@ func busyClients() *pb.ClientsResponse {
 	}
 }
 
-// TestClientList: identities are added up over all nodes, the busiest first.
+// TestClientList: identities are summed over all nodes, the busiest first.
 func TestClientList(t *testing.T) {
 	fake := bankCluster()
 	fake.clients = busyClients()
@@ -50,7 +50,7 @@ func TestClientList(t *testing.T) {
 	}
 }
 
-// TestClientDisconnect: what is ordered is what the arguments name, and nothing is if they name
+// TestClientDisconnect: the request contains what the arguments name, and none is sent if they name
 // nothing or two things.
 func TestClientDisconnect(t *testing.T) {
 	for _, test := range []struct {

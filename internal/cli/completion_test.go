@@ -14,7 +14,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// proposed is what a shell is told for a line, without cobra's directive.
+// proposed returns a shell's completions of a line, without cobra's directive.
 func proposed(t *testing.T, cluster *fakeCluster, environ []string, args ...string) string {
 	t.Helper()
 	code, stdout, _ := runApp(t, cluster, environ, append([]string{"__complete"}, args...)...)
@@ -43,9 +43,9 @@ func TestCompletion(t *testing.T) {
 		"get bank row --escape ":   "text go hex base64",
 		"completion ":              "bash zsh fish powershell",
 		"lock resolve ":            "bank",
-		"export bank ":             "", // files: the shell's business
+		"export bank ":             "", // files: completed by the shell
 		"observer re":              "replay resume retire",
-		// plain text to another machine: not without being asked
+		// plain text to another machine: only on request
 		"get --addr 10.0.0.1:7800 ba":  "",
 		"get --addr 127.0.0.1:7800 ba": "bank",
 	} {
@@ -55,7 +55,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// Nobody answers: nothing is proposed, nothing is said, and it does not take long.
+// Without an answer nothing is proposed or printed, and it is fast.
 func TestCompletionWithoutANode(t *testing.T) {
 	cluster := bankCluster()
 	cluster.fail = errors.New("refused")
@@ -102,7 +102,7 @@ func TestCompletionScripts(t *testing.T) {
 	}
 }
 
-// The first signal ends what takes long, and what was reached is kept.
+// The first signal ends long requests, and results so far are kept.
 func TestInterrupt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := bankCluster()

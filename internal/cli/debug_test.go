@@ -17,7 +17,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// One node is down, and one cannot be reached from here: the file says so and has the rest.
+// One node is down, and one is unreachable from here: the file says so and contains the rest.
 func TestDebugZip(t *testing.T) {
 	cluster := bankCluster()
 	cluster.whole = &pb.ClusterStatusResponse{Nodes: []*pb.NodeReport{
@@ -71,7 +71,7 @@ func TestDebugZip(t *testing.T) {
 	}
 }
 
-// TestDebugZipHidesGranted: what is about a table with grants is in the file on request only.
+// TestDebugZipHidesGranted: data of a table with grants is in the file on request only.
 func TestDebugZipHidesGranted(t *testing.T) {
 	cluster := bankCluster()
 	cluster.whole = &pb.ClusterStatusResponse{Nodes: []*pb.NodeReport{{
@@ -106,7 +106,7 @@ func TestDebugZipHidesGranted(t *testing.T) {
 	}
 }
 
-// A run that fails leaves nothing behind.
+// A failed run leaves no file.
 func TestDebugZipCutShort(t *testing.T) {
 	cluster := bankCluster()
 	cluster.whole = &pb.ClusterStatusResponse{}

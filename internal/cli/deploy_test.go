@@ -14,8 +14,8 @@ import (
 	"github.com/percolator-go/percolator/internal/cli/shell"
 )
 
-// The files in deploy/ start nodes. Here they start one that is a fake, so that a flag or a
-// setting that is renamed is noticed.
+// The files in deploy/ start nodes. Here they start a fake node, so that a renamed flag or setting
+// is noticed.
 
 const deploy = "../../deploy"
 
@@ -101,7 +101,7 @@ func TestDeployedCommandLines(t *testing.T) {
 	}
 }
 
-// imageArguments are those that the image starts a node with.
+// imageArguments returns the arguments with which the image starts a node.
 func imageArguments(t *testing.T) []string {
 	t.Helper()
 	m := regexp.MustCompile(`(?m)^CMD (\[.*\])$`).FindStringSubmatch(read(t, "docker/Dockerfile"))

@@ -14,8 +14,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// leased is a process that grants leases, and writes down those that exports ask for. (On
-// a slow machine the client asks for one of its own, for the snapshot that it has open.)
+// leased is a process that grants leases and records those requested by exports. (On a slow machine
+// the client requests another for its open snapshot.)
 type leased struct {
 	*txntest.Process
 	mu    sync.Mutex
@@ -46,7 +46,7 @@ func (l *leased) export(t *testing.T, args ...string) (code int, stderr string) 
 	return Run(t.Context(), app, append([]string{"export", "t"}, args...)), errs.String()
 }
 
-// An export holds the history of its snapshot from before the first row on, and gives it back.
+// An export holds the history of its snapshot from before the first row, and releases it.
 func TestExportHoldsHistory(t *testing.T) {
 	b := newBulk(t)
 	b.stdin = lines(10)
@@ -72,7 +72,7 @@ func TestExportHoldsHistory(t *testing.T) {
 		t.Errorf("leases %v", l.asked)
 	}
 
-	// A bound above the snapshot says at once that it is gone.
+	// A bound above the snapshot is reported at once.
 	l.bound = 1 << 62
 	if code, stderr := l.export(t, b.dir+"/late"); code != shell.ExitFailed ||
 		!strings.Contains(stderr, "--restart starts a new one") {

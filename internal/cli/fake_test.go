@@ -24,8 +24,7 @@ import (
 	"github.com/percolator-go/percolator/node/config"
 )
 
-// fakeCluster is a Transport whose answers are laid down beforehand. What a test does not
-// set is empty.
+// fakeCluster is a Transport with prepared answers. An answer that the test does not set is empty.
 type fakeCluster struct {
 	txn.Transport // nil: a method that no command should call panics
 	tables        []*pb.Table
@@ -35,30 +34,30 @@ type fakeCluster struct {
 	status        *pb.NodeStatusResponse
 	nodes         []*pb.Node
 	history       []*pb.HistoryEntry
-	// rows overrides history for single rows: those of primaries, say.
+	// rows overrides history for single rows, such as those of primaries.
 	rows      map[string][]*pb.HistoryEntry
 	observers []*pb.ObserverState
-	drain     []*pb.Node     // node 2, each time that nodes are asked for; the last one stays
-	backfills []*pb.Backfill // the answers, one after the other; the last one stays
-	now       mvcc.Timestamp // what the oracle gives out
+	drain     []*pb.Node     // node 2, one for each request for nodes; the last one repeats
+	backfills []*pb.Backfill // the answers, one after the other; the last one repeats
+	now       mvcc.Timestamp // the oracle's next timestamp
 	// mutate answers mutations; nil: none is expected.
 	mutate func(*pb.TabletRequest) *pb.MutationResult
-	// sent are the mutations and administrative requests, in order.
+	// sent records mutations and administrative requests, in order.
 	sent []proto.Message
-	// walked answers a walk; nil: nothing is there.
+	// walked answers a walk; nil: no entries.
 	walked func(*pb.WalkRequest) *pb.WalkResponse
 	// scanned answers a scan; nil: none is expected.
 	scanned func(*pb.ScanRequest) *pb.ScanResponse
 	// verified answers the comparison of a tablet's replicas; nil: they are equal.
 	verified  func(tablet uint64) (*pb.VerifyTabletResponse, error)
-	wide      bool  // rows have more than an answer holds, unless it is asked for cells
+	wide      bool  // rows exceed an answer's maximum unless cells are requested
 	fail      error // every method returns it
 	whole     *pb.ClusterStatusResponse
 	run       *pb.ObserverRun
 	policy    *pb.Policy // nil: an empty one
 	schedules []*pb.BackupSchedule
 	noMeta    string // why meta does not answer; empty: it does
-	hang      bool   // NodeStatus answers when its context ends
+	hang      bool   // NodeStatus blocks until its context ends
 }
 
 func (f *fakeCluster) Send(_ context.Context, _ *pb.TabletDescriptor,
@@ -75,7 +74,7 @@ func (f *fakeCluster) Send(_ context.Context, _ *pb.TabletDescriptor,
 		if f.wide && len(req.GetHistory().Cells) == 0 {
 			entries = entries[:1]
 		}
-		// as a tablet bounds it, whose groups are all one here
+		// bounded as by a tablet; all groups count as one here
 		if limit := int(req.GetHistory().Limit); limit > 0 {
 			entries = entries[:min(limit, len(entries), mvcc.MaxHistory+1)]
 		}
@@ -112,7 +111,7 @@ func (f *fakeCluster) Timestamps(context.Context, int) (mvcc.Timestamp, int, err
 	if f.now == 0 {
 		f.now = mvcc.TimestampAt(1000)
 	}
-	f.now++ // strictly increasing, as clients insist
+	f.now++ // strictly increasing, as clients require
 	return f.now, 1, f.fail
 }
 
@@ -422,15 +421,15 @@ func (n *fakeNode) Drain(ctx context.Context) error {
 }
 func (n *fakeNode) Close(context.Context) error { n.closed = true; return nil }
 
-// startApp runs `start` with the arguments until it has stopped. Once the node is up it
-// gets a signal for each function in before, after that function has returned.
+// startApp runs `start` with the arguments until it has stopped. Once the node is up it receives a
+// signal after each function in before has returned.
 func startApp(t *testing.T, node *fakeNode, environ []string, before []func(),
 	args ...string) (code int, cfg config.Config, stderr string) {
 	t.Helper()
 	return startBeside(t, node, nil, environ, before, args...)
 }
 
-// startBeside is startApp of a program with functions that run beside its node.
+// startBeside is startApp of a program with functions that run with its node.
 func startBeside(t *testing.T, node *fakeNode,
 	beside []func(context.Context, shell.RunningNode) error, environ []string, before []func(),
 	args ...string) (code int, cfg config.Config, stderr string) {

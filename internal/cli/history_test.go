@@ -53,7 +53,7 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-// TestHistoryOfALongRow: more than is asked for, and more than a tablet answers, is said.
+// TestHistoryOfALongRow: output cut by the limit, or by a tablet's maximum, says so.
 func TestHistoryOfALongRow(t *testing.T) {
 	cluster := bankCluster()
 	for i := range mvcc.MaxHistory + 10 {

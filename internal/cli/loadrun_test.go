@@ -14,8 +14,8 @@ import (
 )
 
 // The first batch fails after a checkpoint was due: the progress file counts no line behind it,
-// for who goes on after them would leave the first one out. (In a bubble: the first batch waits
-// until nothing else happens.)
+// because a resumed load would skip the first one. (In a bubble: the first batch waits until all
+// other goroutines are idle.)
 func TestProgressHasNoGaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBulk(t)
@@ -49,8 +49,8 @@ func TestProgressHasNoGaps(t *testing.T) {
 	})
 }
 
-// A batch whose outcome stays unknown is written once more. (In a bubble: finding out
-// takes seconds.)
+// A batch with an unknown outcome is written once more. (In a bubble: settling the outcome takes
+// seconds.)
 func TestLoadAfterAnUnknownOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBulk(t)

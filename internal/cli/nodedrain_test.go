@@ -90,8 +90,7 @@ func TestNodeByAddress(t *testing.T) {
 	}
 }
 
-// TestDrainSaysHowFarItIs: who waits for a drain is told how many replicas have been moved, of
-// how many.
+// TestDrainSaysHowFarItIs: a waiting drain prints how many replicas have moved, of how many.
 func TestDrainSaysHowFarItIs(t *testing.T) {
 	cluster := bankCluster()
 	for replicas, state := range []pb.NodeState{

@@ -14,7 +14,7 @@ import (
 )
 
 // TestOwnCommandsPrevail: a program's commands and flags keep their names when percolator has the
-// same ones, as a later release may; percolator's stay reachable under names of their own.
+// same ones, as a later release may; percolator's stay reachable under other names.
 func TestOwnCommandsPrevail(t *testing.T) {
 	var addr, labels string
 	for line, want := range map[string]string{
@@ -51,7 +51,8 @@ func TestOwnCommandsPrevail(t *testing.T) {
 	}
 }
 
-// TestReservedCommands: what can never be called is refused at once, not in a later release.
+// TestReservedCommands: a command that could never be called is refused at once, not in a later
+// release.
 func TestReservedCommands(t *testing.T) {
 	for _, names := range [][]string{{"percolator"}, {"help"}, {"crawl", "crawl"}} {
 		func() {

@@ -15,8 +15,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// TestWithoutMeta: what a node knows by itself is shown, with its age and what is
-// missing, while meta has no quorum.
+// TestWithoutMeta: while meta has no quorum, a node's own knowledge is shown with its age and a
+// list of missing parts.
 func TestWithoutMeta(t *testing.T) {
 	for _, tc := range []struct {
 		args   []string
@@ -56,8 +56,8 @@ func TestWithoutMeta(t *testing.T) {
 	}
 }
 
-// TestAdviceOfRefusals: who has reached a node is not told to start one, and a full disk
-// is called that.
+// TestAdviceOfRefusals: after an answer from a node the advice is not to start one, and a full disk
+// is named as such.
 func TestAdviceOfRefusals(t *testing.T) {
 	full := &txn.ServerError{Code: pb.Error_CODE_DISK_FULL, Message: "the disk is full"}
 	for _, tc := range []struct {

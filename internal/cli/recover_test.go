@@ -26,12 +26,12 @@ func (f fakeAdmin) FinishRecovery(_ context.Context,
 	return &pb.FinishRecoveryResponse{}, f.fail
 }
 
-// TestRecoverVerify: what the loss can have left is found and counted, and only a cluster that
-// is in order ends the recovery.
+// TestRecoverVerify: possible damage after a loss is found and counted, and only a consistent
+// cluster ends the recovery.
 func TestRecoverVerify(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
-		status  pb.Status // of the transactions whose locks are there
+		status  pb.Status // of the transactions that hold the locks
 		highest uint64
 		differ  bool
 		code    int
@@ -79,8 +79,8 @@ func TestRecoverVerify(t *testing.T) {
 	}
 }
 
-// threeVoters makes the directory of a node that has voted with two others, one of which
-// was reached at the address.
+// threeVoters creates the directory of a node that has voted with two others, one of them reachable
+// at the address.
 func threeVoters(t *testing.T, addr string) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "n1")
@@ -109,8 +109,8 @@ func threeVoters(t *testing.T, addr string) (dir string) {
 	return dir
 }
 
-// TestRecoverCommands goes from a stopped node's directory to an applied plan, past all that is
-// refused.
+// TestRecoverCommands goes from a stopped node's directory to an applied plan, with all refusals in
+// between.
 func TestRecoverCommands(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

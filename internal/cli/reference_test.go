@@ -17,10 +17,10 @@ import (
 	"github.com/percolator-go/percolator/internal/cli/shell"
 )
 
-// This file makes docs/reference/commands.md and errors.md out of the code.
+// Generation of docs/reference/commands.md and errors.md from the code.
 
-// TestReferenceOfCommands: docs/reference/commands.md is what the tree of commands makes of
-// it. `make generate` writes it (UPDATE=1 in the environment).
+// TestReferenceOfCommands: docs/reference/commands.md equals the description of the command tree.
+// `make generate` writes it (UPDATE=1 in the environment).
 func TestReferenceOfCommands(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(commandsHead)
@@ -48,7 +48,7 @@ take the others of these. They are left out below.
 
 `
 
-// commonFlags are the flags that at least ten commands have with the same meaning.
+// commonFlags are the flags that at least ten commands share with the same meaning.
 func commonFlags(all []*cobra.Command) *pflag.FlagSet {
 	const many = 10
 	common, seen := pflag.NewFlagSet("", pflag.ContinueOnError), map[string]int{}
@@ -92,7 +92,7 @@ func describeCommand(b *strings.Builder, cmd *cobra.Command, common *pflag.FlagS
 	b.WriteString("\n```\n")
 }
 
-// flagTable writes a row for each flag that is shown.
+// flagTable writes a row for each visible flag.
 func flagTable(b *strings.Builder, flags *pflag.FlagSet) {
 	b.WriteString("| flag | default | meaning |\n|---|---|---|\n")
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -128,8 +128,8 @@ knows better.
 |---|---|---|---|
 `
 
-// TestReferenceOfErrors: docs/reference/errors.md has every error of package percolator, as
-// its documentation says, with what the command line makes of it.
+// TestReferenceOfErrors: docs/reference/errors.md has every error of package percolator with its
+// documentation and the command line's text and exit code.
 func TestReferenceOfErrors(t *testing.T) {
 	values := map[string]error{
 		"ErrConflict": percolator.ErrConflict, "ErrLocked": percolator.ErrLocked,
@@ -175,7 +175,7 @@ func TestReferenceOfErrors(t *testing.T) {
 	checkReference(t, "errors.md", b.String())
 }
 
-// checkReference compares a file of docs/reference with what the code makes of it.
+// checkReference compares a file of docs/reference with the generated text.
 func checkReference(t *testing.T, name, want string) {
 	t.Helper()
 	path := filepath.Join("..", "..", "docs", "reference", name)

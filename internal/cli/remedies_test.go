@@ -19,11 +19,11 @@ import (
 	"github.com/percolator-go/percolator/internal/inspect"
 )
 
-// verb is a place of a format.
+// verb matches a formatting verb.
 var verb = regexp.MustCompile(`%[a-z]`)
 
-// TestRemediesParse: every command line in the texts of package health, which `percolator
-// doctor` and the console show for somebody to paste, is one of this program, whole.
+// TestRemediesParse: every command line in the texts of package health, which `percolator doctor`
+// and the console show for pasting, is a complete command line of this program.
 func TestRemediesParse(t *testing.T) {
 	names, err := filepath.Glob(filepath.Join("..", "health", "*.go"))
 	if err != nil {
@@ -64,13 +64,13 @@ func TestRemediesParse(t *testing.T) {
 }
 
 var (
-	// filled is a place of a template of JavaScript, scripted a command line in a text of it.
+	// filled matches a placeholder of a JavaScript template, scripted a command line in a text of
+	// it.
 	filled   = regexp.MustCompile(`\$\{[^{}]*\}`)
 	scripted = regexp.MustCompile("[\"`](percolator [^\"`]*)[\"`]")
 )
 
-// TestConsolesCommandsParse: so is every command line that the console's pages name by
-// themselves.
+// TestConsolesCommandsParse: the same for every command line in the console's pages.
 func TestConsolesCommandsParse(t *testing.T) {
 	names, err := filepath.Glob(filepath.Join("..", "httpd", "console", "*.js"))
 	if err != nil {
@@ -92,8 +92,8 @@ func TestConsolesCommandsParse(t *testing.T) {
 	}
 }
 
-// literal is the text of a literal, or of a sum with literals in it; 1 stands for what is
-// not known here, as it is a number as well as a name.
+// literal returns the text of a literal, or of a sum with literals in it; unknown parts become 1,
+// which is a number as well as a name.
 func literal(e ast.Expr) (text string, ok bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -107,11 +107,11 @@ func literal(e ast.Expr) (text string, ok bool) {
 	return "1", false
 }
 
-// commandParses wants the command to be there, and to take these flags and arguments. What is
-// to be filled in is an argument as any.
+// commandParses requires that the command exists and accepts these flags and arguments. A
+// placeholder counts as any argument.
 func commandParses(t *testing.T, file, line string) {
 	t.Helper()
-	// A tree of its own: flags keep what they were set to.
+	// A separate tree: flags keep their values.
 	target, args, err := commands(t)[0].Find(strings.Fields(line)[1:])
 	if err == nil && (!target.Runnable() || target.HasSubCommands()) {
 		err = errors.New("no command")
@@ -129,8 +129,8 @@ func commandParses(t *testing.T, file, line string) {
 	}
 }
 
-// TestOfflineCommands: suggested commands end in --addr unless they talk to no node, in the command line
-// and in the console.
+// TestOfflineCommands: suggested commands end in --addr unless they connect to no node, in the
+// command line and in the console.
 func TestOfflineCommands(t *testing.T) {
 	var walk func(*cobra.Command)
 	walk = func(c *cobra.Command) {
@@ -151,7 +151,7 @@ func TestOfflineCommands(t *testing.T) {
 	}
 }
 
-// TestSuggestedAddress: a suggested command reaches the same node by the same certificates.
+// TestSuggestedAddress: a suggested command reaches the same node with the same certificates.
 func TestSuggestedAddress(t *testing.T) {
 	cluster := bankCluster()
 	cluster.whole = &pb.ClusterStatusResponse{Findings: []*pb.Finding{

@@ -9,9 +9,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// lockedCluster has two locks and an intent of one transaction, and a primary that
-// answers status checks so; a rollback of the primary makes the next answer "rolled
-// back".
+// lockedCluster has two locks and an intent of one transaction, and a primary that answers status
+// checks with the given status; a rollback of the primary makes the next answer "rolled back".
 func lockedCluster(status pb.Status, commitTS uint64) *fakeCluster {
 	cluster := bankCluster()
 	cluster.walked = func(req *pb.WalkRequest) *pb.WalkResponse {
@@ -39,7 +38,7 @@ func lockedCluster(status pb.Status, commitTS uint64) *fakeCluster {
 	return cluster
 }
 
-// sentResolutions are the cells and intents that were resolved, and at which commit timestamp.
+// sentResolutions returns the resolved cells and intents with their commit timestamps.
 func sentResolutions(cluster *fakeCluster) (n int, commitTS uint64) {
 	for _, m := range cluster.sent {
 		if r := m.(*pb.TabletRequest).GetResolveLock(); r != nil {
@@ -109,8 +108,8 @@ func TestLockResolve(t *testing.T) {
 	}
 }
 
-// A parked notification is marked at a fresh timestamp with the flag of a replay; what is
-// not parked is left alone.
+// A parked notification is marked at a new timestamp with the flag of a replay; others are
+// unchanged.
 func TestNotifyReplay(t *testing.T) {
 	cluster := bankCluster()
 	cluster.walked = somethingOf
@@ -132,7 +131,7 @@ func TestNotifyReplay(t *testing.T) {
 		"json"); code != shell.ExitDone || len(cluster.sent) != 1 {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
-	// A weak column holds nothing: any row can be replayed.
+	// A weak column has no cells: any row can be replayed.
 	if code, _, stderr := runApp(t, cluster, nil, "notify", "replay", "mail",
 		"anybody"); code != shell.ExitDone || len(cluster.sent) != 2 {
 		t.Errorf("exit code %d: %s", code, stderr)

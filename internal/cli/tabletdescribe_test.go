@@ -8,7 +8,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// DescribeTablet implements pb.AdminServer: a leader, and a learner whose node is away.
+// DescribeTablet implements pb.AdminServer: a leader, and a learner whose node is unreachable.
 func (f fakeAdmin) DescribeTablet(_ context.Context,
 	req *pb.DescribeTabletRequest) (*pb.DescribeTabletResponse, error) {
 	return &pb.DescribeTabletResponse{
@@ -39,7 +39,7 @@ func TestTabletDescribe(t *testing.T) {
 	}
 }
 
-// TestTabletMerge: it says which tablet holds the row now.
+// TestTabletMerge: the output names the tablet that now holds the row.
 func TestTabletMerge(t *testing.T) {
 	code, stdout, stderr := runApp(t, bankCluster(), nil, "tablet", "merge", "bank", "m")
 	if code != 0 || !strings.Contains(stdout, "tablet 7 of bank holds m") {

@@ -24,15 +24,14 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// Everything that is stored or said by others is one of these in the tests below: commands of a
-// terminal in their 7-bit and 8-bit forms, what moves the cursor, and what means something to a
-// shell. The first is a valid name of a table.
+// All stored or received text is one of these in the tests below: terminal commands in their 7-bit
+// and 8-bit forms, cursor movements, and shell syntax. The first is a valid name of a table.
 const (
 	evilName = "e\x1b]0;title\x07\x1b[31m\u009b1m\x7f\r\b\n  next: `rm x`$(touch y)'\u202e"
 	evilRow  = evilName + "\xff\x9b31m"
 )
 
-// poison replaces all text in the message and those below it.
+// poison replaces all text in the message and its submessages.
 func poison(m protoreflect.Message) {
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		each := func(v protoreflect.Value) protoreflect.Value {
@@ -70,8 +69,7 @@ func poisonAll[M proto.Message](messages []M) []M {
 	return messages
 }
 
-// evilCluster is bankCluster after somebody has put commands of a terminal wherever text is, with
-// complaints of all kinds.
+// evilCluster is bankCluster with terminal commands in every text, and findings of all kinds.
 func evilCluster() *fakeCluster {
 	c := bankCluster()
 	c.catalogue.Observers = c.catalogue.Observers[:1]
@@ -122,7 +120,7 @@ func evilCluster() *fakeCluster {
 	return c
 }
 
-// evilLines are command lines for all commands that print what may come from outside.
+// evilLines are command lines of all commands that print text from outside.
 var evilLines = [][]string{
 	{"recover", "inspect", "--dir", evilName}, {"recover", "plan", evilName, "--dead", "7"},
 	{"recover", "apply", evilName, "--dir", evilName}, {"recover", "verify"},
@@ -186,11 +184,11 @@ var evilLines = [][]string{
 	{"load", evilName, "@" + evilName},
 }
 
-// evilTransport is where the commands look: cells are in memory, the rest is laid down.
+// evilTransport answers the commands: cells from memory, everything else prepared.
 type evilTransport struct {
 	*fakeCluster
 	cells *txntest.Process
-	asked *int // how often the nodes were listed: the drain under way ends with the second time
+	asked *int // number of listings of nodes: the drain under way ends with the second
 }
 
 func (e evilTransport) AdminConn() grpc.ClientConnInterface {
@@ -229,7 +227,7 @@ func (e evilTransport) Locate(ctx context.Context, t mvcc.TableID, row string,
 	return e.cells.Locate(ctx, t, row, n)
 }
 
-// onlyText fails if a terminal would see a command in what was printed.
+// onlyText fails if a terminal would find a command in the output.
 func onlyText(t *testing.T, line []string, printed string) {
 	t.Helper()
 	for i := 0; i < len(printed); {
@@ -241,10 +239,10 @@ func onlyText(t *testing.T, line []string, printed string) {
 	}
 }
 
-// TestNothingCommandsTheTerminal runs every command that prints over a repository full of
-// terminal's commands, and with an answer that fails with such a text.
+// TestNothingCommandsTheTerminal runs every command that prints, over a repository full of terminal
+// commands, and with an answer that fails with such a text.
 func TestNothingCommandsTheTerminal(t *testing.T) {
-	t.Chdir(t.TempDir()) // some commands make files of the names that they are given
+	t.Chdir(t.TempDir()) // some commands create files with the given names
 	cells := txntest.New()
 	id := cells.AddTable(evilName)
 	seen := map[string]bool{}
@@ -300,7 +298,7 @@ func TestNothingCommandsTheTerminal(t *testing.T) {
 	for _, cmd := range commands(t) {
 		path := strings.TrimPrefix(cmd.CommandPath(), "percolator ")
 		switch path {
-		case "percolator", "start", "dev", "completion": // what they print is this program's own
+		case "percolator", "start", "dev", "completion": // they print only this program's own text
 		default:
 			if !seen[path] {
 				t.Errorf("no line for %s", path)
@@ -309,7 +307,7 @@ func TestNothingCommandsTheTerminal(t *testing.T) {
 	}
 }
 
-// TestWhyQuotes: advice about a row with a name that a shell would run is harmless.
+// TestWhyQuotes: advice about a row whose name is shell syntax is harmless.
 func TestWhyQuotes(t *testing.T) {
 	cluster := bankCluster()
 	cluster.observers[1].Info.Paused = false
@@ -321,7 +319,7 @@ func TestWhyQuotes(t *testing.T) {
 	}
 }
 
-// TestPromptEndsItsLine: where nobody answers the prompt, the error has a line of its own.
+// TestPromptEndsItsLine: if the prompt is not answered, the error starts on a new line.
 func TestPromptEndsItsLine(t *testing.T) {
 	var errs bytes.Buffer
 	app := &shell.App{

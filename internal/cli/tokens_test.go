@@ -35,8 +35,8 @@ func (f fakeAdmin) RevokeToken(_ context.Context,
 	return &pb.RevokeTokenResponse{}, f.fail
 }
 
-// TestTokenCommands: create prints a secret that the cluster has not been sent, ls shows
-// names as text whatever is in them, and revoke names one.
+// TestTokenCommands: create prints a secret that was not sent to the cluster, ls prints names as
+// text whatever they contain, and revoke takes a name.
 func TestTokenCommands(t *testing.T) {
 	f := &fakeCluster{}
 	code, stdout, stderr := runApp(t, f, nil, "token", "create", "ann", "--role", "operator", "--ttl", "30m")

@@ -30,8 +30,8 @@ func busyCluster() *fakeCluster {
 	return fake
 }
 
-// TestTabletsByLoad: the figures are the leaders', wherever they are, and with --sort load the
-// busiest tablet comes first.
+// TestTabletsByLoad: the figures are those of the leaders, on whatever node, and with --sort load
+// the busiest tablet comes first.
 func TestTabletsByLoad(t *testing.T) {
 	for order, want := range map[string]string{"range": "1 2 3", "load": "3 2 1"} {
 		code, stdout, stderr := runApp(t, busyCluster(), nil, "tablet", "ls", "--sort", order)
@@ -57,7 +57,7 @@ func TestTabletsByLoad(t *testing.T) {
 	}
 }
 
-// TestTop: elsewhere than on a terminal there is one sample, with the busiest first.
+// TestTop: without a terminal there is one sample, with the busiest first.
 func TestTop(t *testing.T) {
 	code, stdout, stderr := runApp(t, busyCluster(), nil, "top", "--rows", "2")
 	for _, want := range []string{"NODE", "TABLET", "OBSERVER", "CLIENT", "count", `"shop\x1b[1m"`} {

@@ -14,8 +14,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// tracedCluster has a chain of observers: count on bal, sum on total, and a weak one on
-// letter; and the table other, which nobody observes.
+// tracedCluster has a chain of observers: count on bal, sum on total, and a weak one on letter; and
+// the table other, which no observer observes.
 func tracedCluster() *fakeCluster {
 	cluster := bankCluster()
 	cluster.tables = append(cluster.tables, &pb.Table{Id: 17, Name: "other"})
@@ -50,8 +50,8 @@ func scanRecords(cluster *fakeCluster, requests *int) {
 	}
 }
 
-// TestTrace has the chains. Entries are written as for TestHistory, those of other rows
-// than Bob's after "@row ". Arguments: flags=, separated by |.
+// TestTrace covers the chains. Entries are written as for TestHistory, those of rows other than
+// Bob's after "@row ". Arguments: flags=, separated by |.
 func TestTrace(t *testing.T) {
 	datadriven.RunTest(t, "testdata/trace", func(t *testing.T, d *datadriven.TestData) string {
 		cluster := tracedCluster()
@@ -82,8 +82,8 @@ func TestTrace(t *testing.T) {
 	})
 }
 
-// TestTraceOfAWideRow: what observers are concerned with is found also where an answer has
-// no room for the whole row, and that it had none is said.
+// TestTraceOfAWideRow: the cells of observers are found also if the whole row exceeds an answer,
+// and the output says that it does.
 func TestTraceOfAWideRow(t *testing.T) {
 	cluster := tracedCluster()
 	entries := []*pb.HistoryEntry{
@@ -110,7 +110,7 @@ func TestTraceOfAWideRow(t *testing.T) {
 	}
 }
 
-// TestTraceOfALoop: a row that sets itself off is one step with a count, however often it has run.
+// TestTraceOfALoop: a row that triggers itself is one step with a count, however often it has run.
 func TestTraceOfALoop(t *testing.T) {
 	cluster, rounds := tracedCluster(), 2000
 	entries := []*pb.HistoryEntry{parseEntry(t, "Bob", "H bal 9 7 put x")}
@@ -130,7 +130,7 @@ func TestTraceOfALoop(t *testing.T) {
 }
 
 // TestInspectionOfSeveralObservers: a change leads to a run of each observer of its column, each
-// with a notification of its own, and why and notify ls say whose it is.
+// with its own notification, and why and notify ls name the observer.
 func TestInspectionOfSeveralObservers(t *testing.T) {
 	cluster := tracedCluster()
 	scanRecords(cluster, new(int))

@@ -14,7 +14,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// commands are all commands below (and with) the root, but cobra's own.
+// commands returns all commands from the root down, except cobra's own.
 func commands(t *testing.T) []*cobra.Command {
 	t.Helper()
 	c := &commandLine{Deps: shell.NewDeps(&shell.App{
@@ -41,7 +41,7 @@ func commands(t *testing.T) []*cobra.Command {
 	return all
 }
 
-// Every command says what it does and shows how, and those that do something can do it in JSON.
+// Every command has a description and an example, and those with output support JSON.
 func TestEveryCommandIsDescribed(t *testing.T) {
 	for _, cmd := range commands(t) {
 		if cmd.Short == "" {
@@ -61,7 +61,7 @@ func TestEveryCommandIsDescribed(t *testing.T) {
 	}
 }
 
-// Examples are command lines that are accepted: subcommand, flags and number of arguments.
+// Examples are accepted command lines: subcommand, flags and number of arguments.
 func TestExamplesParse(t *testing.T) {
 	checked := 0
 	for _, cmd := range commands(t) {
@@ -71,7 +71,7 @@ func TestExamplesParse(t *testing.T) {
 				t.Errorf("%s: no command of ours in %q", cmd.CommandPath(), line)
 				continue
 			}
-			// A tree of its own: flags keep what they were set to.
+			// A separate tree: flags keep their values.
 			root := commands(t)[0]
 			target, args, err := root.Find(words)
 			if err != nil {
@@ -93,7 +93,7 @@ func TestExamplesParse(t *testing.T) {
 	}
 }
 
-// exampleWords takes our own command out of an example line, which may have a pipe or a
+// exampleWords extracts this program's command from an example line, which may have a pipe or a
 // redirection around it.
 func exampleWords(line string) []string {
 	_, rest, found := strings.Cut(line, "percolator ")

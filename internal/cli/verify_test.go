@@ -10,8 +10,7 @@ import (
 	"github.com/percolator-go/percolator/internal/cli/shell"
 )
 
-// VerifyTablet implements pb.AdminServer: every tablet's one replica, unless the test says
-// otherwise.
+// VerifyTablet implements pb.AdminServer: by default every tablet has one replica.
 func (f fakeAdmin) VerifyTablet(_ context.Context,
 	req *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error) {
 	if f.fail != nil {
@@ -33,8 +32,8 @@ func checksum(node, sum uint64) *pb.ReplicaChecksum {
 	}
 }
 
-// A difference, and a replica without a result, end with exit code 1, and all tablets are
-// compared all the same.
+// A difference, or a replica without a result, gives exit code 1 after all tablets have been
+// compared.
 func TestVerify(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

@@ -14,10 +14,10 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// TestWhy has every verdict. Entries are written as for TestHistory; one that begins with
-// "@row " is another row's, where a primary is. Arguments: observer=, table=; state of
-// the observer: absent, retired, paused, unlinked, running=, stuck=, limit=. The oracle
-// is at one second, so an expiry below 262144000 is over.
+// TestWhy covers every verdict. Entries are written as for TestHistory; one that begins with "@row
+// " belongs to another row, such as a primary's. Arguments: observer=, table=; state of the
+// observer: absent, retired, paused, unlinked, running=, stuck=, limit=. The oracle's time is 1 s,
+// so expiries below 262144000 have passed.
 func TestWhy(t *testing.T) {
 	seen := map[string]bool{}
 	datadriven.RunTest(t, "testdata/why", func(t *testing.T, d *datadriven.TestData) string {
@@ -70,7 +70,7 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// TestWhyOfAWideRow: a verdict does not rest on what an answer had no room for.
+// TestWhyOfAWideRow: a verdict does not depend on cells omitted from an answer.
 func TestWhyOfAWideRow(t *testing.T) {
 	cluster := bankCluster()
 	cluster.wide = true

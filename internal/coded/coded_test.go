@@ -8,8 +8,8 @@ import (
 	"github.com/percolator-go/percolator/internal/coded"
 )
 
-// TestMessages: the package's name begins a text once, at whatever depth errors are wrapped, and
-// codes are found by errors.Is.
+// TestMessages: the package's name begins a text once, however deeply errors are wrapped, and
+// errors.Is finds codes.
 func TestMessages(t *testing.T) {
 	gone, full := coded.New("db", "no such table"), coded.New("db", "too full")
 	other := errors.New("disk: db: is a word of this text")

@@ -22,8 +22,8 @@ type text string
 func (text) Network() string  { return "tcp" }
 func (t text) String() string { return string(t) }
 
-// TestFloodMakesRoomForOthers: connections that are not admitted never exceed the bound. Those of the
-// address that has most of them go first, the oldest before the others.
+// TestFloodMakesRoomForOthers: connections that are not admitted never exceed the bound. Those of
+// the address with the most are closed first, oldest first.
 func TestFloodMakesRoomForOthers(t *testing.T) {
 	l := New(Config{Pending: 4, Admitted: 2})
 	var all []*fake
@@ -37,7 +37,7 @@ func TestFloodMakesRoomForOthers(t *testing.T) {
 		track("10.0.0.2:1")
 	}
 	track("10.0.0.3:1")
-	// Two of one network of 64 bits count as one host.
+	// Two addresses of one /64 network count as one host.
 	last := track("[2001:db8::1]:1")
 	track("[2001:db8::2]:1")
 	open := map[string]int{}
@@ -61,8 +61,8 @@ func TestFloodMakesRoomForOthers(t *testing.T) {
 	}
 }
 
-// TestPlaces: an admitted connection is not closed for others, and its place is taken by one other when
-// it is released or closed. A share bounds those of one address.
+// TestPlaces: an admitted connection is not closed for others, and when it is released or closed
+// one other can take its place. A share bounds the connections of one address.
 func TestPlaces(t *testing.T) {
 	l := New(Config{Pending: 1, Admitted: 3, Share: 2})
 	inner := &fake{from: "10.0.0.1:1"}

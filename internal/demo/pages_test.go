@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestSlowestWrite: a write that does not end shows while it lasts, and one that has ended once.
+// TestSlowestWrite: a write that does not end is shown while it lasts, and a finished one once.
 func TestSlowestWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &crawl{}

@@ -12,8 +12,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// TestEveryOperationIsEvaluated: what the table of operations leaves to this package is
-// evaluated here.
+// TestEveryOperationIsEvaluated: this package evaluates the operations that the table assigns to
+// it.
 func TestEveryOperationIsEvaluated(t *testing.T) {
 	m := (&pb.TabletRequest{}).ProtoReflect()
 	fields := m.Descriptor().Oneofs().ByName("op").Fields()
@@ -38,8 +38,8 @@ func TestEveryOperationIsEvaluated(t *testing.T) {
 	}
 }
 
-// TestLockedOnlySetsNothingOff: who waits for a commit's effects waits for locks of writes to
-// observed columns, of which notifications may come, and not for those of Tx.Lock.
+// TestLockedOnlySetsNothingOff: waiting for a commit's effects includes locks of writes to observed
+// columns, which may lead to notifications, and not those of Tx.Lock.
 func TestLockedOnlySetsNothingOff(t *testing.T) {
 	for kind, want := range map[mvcc.Kind]bool{
 		mvcc.KindPut: true, mvcc.KindDelete: true, mvcc.KindLock: false,

@@ -1,6 +1,6 @@
 package evaluate
 
-// What the test sees of the package, which is outside it: its rig imports it.
+// Exports for the external test, whose rig imports this package.
 var (
 	ErrNoRule = errNoRule
 	NotRead   = notRead

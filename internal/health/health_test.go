@@ -18,7 +18,7 @@ import (
 
 const now = int64(1_800_000_000_000)
 
-// ago is a timestamp of the oracle.
+// ago returns a timestamp of the oracle d ago.
 func ago(d time.Duration) uint64 { return uint64(mvcc.TimestampAt(now - d.Milliseconds())) }
 
 func replicas(nodes ...uint64) (out []*pb.Replica) {
@@ -28,7 +28,7 @@ func replicas(nodes ...uint64) (out []*pb.Replica) {
 	return out
 }
 
-// healthy is a cluster of three nodes with four tablets, of which nothing is to be said.
+// healthy is a cluster of three nodes with four tablets and no findings.
 func healthy() *pb.ClusterStatusResponse {
 	r := &pb.ClusterStatusResponse{UnixMs: now, NodeId: 1}
 	for id := uint64(1); id <= 3; id++ {
@@ -54,10 +54,10 @@ func healthy() *pb.ClusterStatusResponse {
 	return r
 }
 
-// away is what is known of a node that has been killed.
+// away is the record of a killed node.
 func away(r *pb.NodeReport) { r.Node.Alive, r.Status = false, nil }
 
-// alone makes the node the only one that holds replicas.
+// alone makes the node the only one with replicas.
 func alone(r *pb.ClusterStatusResponse, node uint64) {
 	for _, n := range r.Nodes {
 		for _, t := range n.Status.Tablets {
@@ -66,7 +66,7 @@ func alone(r *pb.ClusterStatusResponse, node uint64) {
 	}
 }
 
-// backupHeld is history that has been held for a backup, of a day at most.
+// backupHeld is history held for a backup, for at most a day.
 func backupHeld(since time.Duration) *pb.HistoryStatus {
 	return &pb.HistoryStatus{
 		Holds: 1, OldestHold: ago(since), MaxHoldMs: uint64((24 * time.Hour).Milliseconds()),
@@ -81,8 +81,8 @@ func TestNothingWrong(t *testing.T) {
 	}
 }
 
-// TestSurvivesCountsFollowers: a replica counts as able to replace another only if its leader says so;
-// what it says of them never makes a quorum look lost.
+// TestSurvivesCountsFollowers: a replica counts as able to replace another only if its leader
+// reports it; the leader's report never makes a quorum appear lost.
 func TestSurvivesCountsFollowers(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
@@ -119,7 +119,7 @@ func TestSurvivesCountsFollowers(t *testing.T) {
 	}
 }
 
-// TestSurvivesWithoutTablets: while nobody knows of any tablet, no node is said to be spare.
+// TestSurvivesWithoutTablets: while no tablet is known, no node is reported as dispensable.
 func TestSurvivesWithoutTablets(t *testing.T) {
 	r := healthy()
 	for _, n := range r.Nodes {
@@ -130,7 +130,7 @@ func TestSurvivesWithoutTablets(t *testing.T) {
 	}
 }
 
-// kindCase is a kind of finding, by one thing that is wrong with a sound cluster.
+// kindCase is a kind of finding, with one fault in a healthy cluster that causes it.
 type kindCase struct {
 	kind     string
 	severity pb.Severity
@@ -140,7 +140,7 @@ type kindCase struct {
 	survives int32
 }
 
-// allKinds has every kind of finding at least once.
+// allKinds covers every kind of finding at least once.
 func allKinds() []kindCase {
 	return slices.Concat(nodeKinds(), clusterKinds(), dataKinds(), observerKinds())
 }
@@ -167,7 +167,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestKindsAreExplained: every kind is tried, and has a row in the runbook.
+// TestKindsAreExplained: every kind has a case and a row in the runbook.
 func TestKindsAreExplained(t *testing.T) {
 	tried := map[string]bool{}
 	for _, row := range allKinds() {
@@ -195,7 +195,7 @@ func TestKindsAreExplained(t *testing.T) {
 	}
 }
 
-// nodeKinds are the findings that are of single nodes.
+// nodeKinds are the findings on single nodes.
 func nodeKinds() []kindCase {
 	return []kindCase{
 		{NodeAway, warning, func(r *pb.ClusterStatusResponse) { away(r.Nodes[2]) }, "node 3",
@@ -272,7 +272,7 @@ func nodeKinds() []kindCase {
 	}
 }
 
-// clusterKinds are the findings that are of versions, settings, quorums and replicas.
+// clusterKinds are the findings on versions, settings, quorums and replicas.
 func clusterKinds() []kindCase {
 	return []kindCase{
 		{VersionsMixed, info, func(r *pb.ClusterStatusResponse) { r.Nodes[1].Status.Version = "v2" },
@@ -346,7 +346,7 @@ func clusterKinds() []kindCase {
 	}
 }
 
-// dataKinds are the findings that are of placement, history, backups and locks.
+// dataKinds are the findings on placement, history, backups and locks.
 func dataKinds() []kindCase {
 	return []kindCase{
 		{PlacementBlocked, warning, func(r *pb.ClusterStatusResponse) {
@@ -381,7 +381,7 @@ func dataKinds() []kindCase {
 	}
 }
 
-// observerKinds are the findings that are of observers.
+// observerKinds are the findings on observers.
 func observerKinds() []kindCase {
 	return []kindCase{
 		{ObserverUnlinked, critical, func(r *pb.ClusterStatusResponse) { r.Observers[0].Linked = false },
@@ -424,7 +424,7 @@ func observerKinds() []kindCase {
 	}
 }
 
-// Remedies are pasted into shells, and anybody may choose an observer's name.
+// Remedies are pasted into shells, and an observer's name is arbitrary.
 func TestNamesInRemedies(t *testing.T) {
 	for name, want := range map[string]string{
 		"count": "resume count`.", "a.b-c_9": "resume a.b-c_9`.", "x; rm -rf .": "resume NAME`.",
@@ -439,7 +439,7 @@ func TestNamesInRemedies(t *testing.T) {
 	}
 }
 
-// A tablet whose nodes are all away is told of by nobody but the tablet map.
+// A tablet all of whose nodes are absent is known from the tablet map alone.
 func TestTabletOfAbsentNodes(t *testing.T) {
 	cluster := healthy()
 	cluster.Nodes = append(cluster.Nodes, &pb.NodeReport{Node: &pb.Node{NodeId: 4}})
@@ -472,7 +472,7 @@ func TestSpareWhileChanging(t *testing.T) {
 	}
 }
 
-// What nodes say may be empty, or nonsense: no panic, and something is said.
+// Nodes' reports may be empty or invalid: no panic, and a finding is reported.
 func TestNonsense(t *testing.T) {
 	for _, status := range []*pb.ClusterStatusResponse{
 		nil, {}, {Nodes: []*pb.NodeReport{nil, {}}},

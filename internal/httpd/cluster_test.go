@@ -18,7 +18,7 @@ import (
 	"github.com/percolator-go/percolator/internal/httpd"
 )
 
-// told is a cluster that counts how often it was asked, and how often at once.
+// told is a cluster that counts its queries, in total and concurrent.
 type told struct {
 	status        *pb.ClusterStatusResponse
 	fault         error
@@ -35,7 +35,7 @@ func (c *told) cluster(context.Context) (*pb.ClusterStatusResponse, []*pb.Table,
 	return c.status, []*pb.Table{{Id: 16, Name: "docs"}}, c.fault
 }
 
-// quick opens a server whose limits and intervals are short.
+// quick opens a server with short limits and intervals.
 func quick(t *testing.T, o httpd.Options, limit, every time.Duration) (address string) {
 	t.Helper()
 	o.Addr, o.Metrics = "127.0.0.1:0", prometheus.NewRegistry()
@@ -46,14 +46,14 @@ func quick(t *testing.T, o httpd.Options, limit, every time.Duration) (address s
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
-		if err := s.Close(ctx); err != nil { // streams that are open do not hold it up
+		if err := s.Close(ctx); err != nil { // open streams do not delay it
 			t.Errorf("close: %v", err)
 		}
 	})
 	return "http://" + s.Addr()
 }
 
-// request asks; whoever reads the answer's body closes it.
+// request sends a request; the caller closes the answer's body.
 func request(ctx context.Context, t *testing.T, address string, header http.Header) *http.Response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
@@ -96,9 +96,9 @@ func event(t *testing.T, r *bufio.Reader) (e struct {
 	}
 }
 
-// TestClusterIsAskedOnceForAll: any number of listeners costs the cluster one question at a
-// time, and none when they have gone. A stream goes on beyond what any other answer may
-// take, and an error is told as one.
+// TestClusterIsAskedOnceForAll: any number of listeners costs the cluster one query at a time, and
+// none after they have left. A stream lasts longer than the limit of other answers, and sends an
+// error as an event.
 func TestClusterIsAskedOnceForAll(t *testing.T) {
 	c := &told{status: &pb.ClusterStatusResponse{
 		NodeId: 7, Findings: []*pb.Finding{{Text: "<b>"}},
@@ -143,7 +143,7 @@ func TestClusterIsAskedOnceForAll(t *testing.T) {
 	}
 }
 
-// TestClusterFails: why there is nothing to show is told, to a request and on a stream.
+// TestClusterFails: the reason for a missing status is sent, in an answer and on a stream.
 func TestClusterFails(t *testing.T) {
 	c := &told{fault: errors.New("<i>starting</i>")}
 	address := quick(t, httpd.Options{Cluster: c.cluster}, time.Minute, 50*time.Millisecond)
@@ -161,8 +161,8 @@ func TestClusterFails(t *testing.T) {
 	}
 }
 
-// TestListenersAreBounded: beyond the bound one is refused, and told what to do; probes are
-// answered as ever.
+// TestListenersAreBounded: one beyond the bound is refused with a remedy; probes are still
+// answered.
 func TestListenersAreBounded(t *testing.T) {
 	c := &told{status: &pb.ClusterStatusResponse{}}
 	address := quick(t, httpd.Options{Cluster: c.cluster}, time.Minute, time.Hour)
@@ -183,8 +183,8 @@ func TestListenersAreBounded(t *testing.T) {
 	}
 }
 
-// TestOtherSites: a browser that asks on another site's behalf is refused before the cluster
-// is asked; one that somebody has sent here, or the console itself, is not.
+// TestOtherSites: a browser's request on another site's behalf is refused before the cluster is
+// queried; a link from elsewhere, or the console itself, is not.
 func TestOtherSites(t *testing.T) {
 	c := &told{status: &pb.ClusterStatusResponse{}}
 	address := quick(t, httpd.Options{Cluster: c.cluster}, time.Minute, time.Hour)
@@ -205,7 +205,7 @@ func TestOtherSites(t *testing.T) {
 	}
 }
 
-// TestConsoleFiles: the console is what its folder holds; no path leads out of there.
+// TestConsoleFiles: the console consists of the files in its folder; no path leaves it.
 func TestConsoleFiles(t *testing.T) {
 	h := handler(false)
 	for path, begins := range map[string]string{

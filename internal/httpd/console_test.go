@@ -20,12 +20,12 @@ import (
 	"github.com/percolator-go/percolator/test/browser"
 )
 
-// evil is what names, rows and errors may hold. Each would set window.pwned, if a browser
-// took it for more than text.
+// evil is text in names, rows and errors. Each part would set window.pwned if a browser interpreted
+// it.
 const evil = `<img src=x onerror="window.pwned=1"><script>window.pwned=2</script>` +
 	`'"></td><svg onload=window.pwned=3>`
 
-// hostile is a cluster in which everything that somebody can name is called so.
+// hostile is a cluster in which every chosen name is such text.
 func hostile() (*pb.ClusterStatusResponse, []*pb.Table) {
 	now := time.Now().UnixMilli()
 	lock := uint64(mvcc.TimestampAt(now - 90_000))
@@ -87,7 +87,7 @@ func hostile() (*pb.ClusterStatusResponse, []*pb.Table) {
 	}, []*pb.Table{{Id: 16, Name: "docs" + evil}}
 }
 
-// hostileAnswers are what pages ask for of such a cluster.
+// hostileAnswers are the answers of such a cluster to the pages.
 func hostileAnswers() map[string]httpd.Question {
 	cell := func() map[string]any {
 		return map[string]any{"table": evil, "row": evil, "class": "data", "column": evil}
@@ -162,9 +162,9 @@ func hostileAnswers() map[string]httpd.Question {
 	return questions
 }
 
-// TestConsoleInABrowser: what is called like markup is shown as text, on every page; texts
-// can be read in both schemes; every link and button can be reached by keyboard, with
-// something to see of where one is.
+// TestConsoleInABrowser: names that contain markup are displayed as text, on every page; texts are
+// legible in both colour schemes; every link and button can be reached by keyboard, with a visible
+// focus.
 func TestConsoleInABrowser(t *testing.T) {
 	b := browser.Start(t)
 	status, tables := hostile()
@@ -186,14 +186,14 @@ func TestConsoleInABrowser(t *testing.T) {
 		t.Errorf("requests went to %q, not to %s alone", b.Hosts(), own)
 	}
 	seen := slices.DeleteFunc(b.Alarms(), func(alarm string) bool {
-		return strings.Contains(alarm, "status of 400") // the wrong question's
+		return strings.Contains(alarm, "status of 400") // for the invalid query
 	})
 	if len(seen) > 0 {
 		t.Errorf("the browser complains: %q", seen)
 	}
 }
 
-// hostilePages are the pages of the console with what each shows of a hostile cluster.
+// hostilePages are the pages of the console with their content for a hostile cluster.
 func hostilePages() map[string][]string {
 	return map[string][]string{
 		"overview": {"Critical: " + evil, "Remedy: " + evil, "7\u202f500"},
@@ -223,8 +223,7 @@ func hostilePages() map[string][]string {
 	}
 }
 
-// harmless opens a page and requires that it shows texts, and that none of them became more
-// than text.
+// harmless opens a page and requires that it displays the texts and interprets none of them.
 func harmless(t *testing.T, b *browser.Browser, address, page string, wants []string) {
 	t.Helper()
 	b.Open(address + "/#/" + page)
@@ -248,8 +247,7 @@ func harmless(t *testing.T, b *browser.Browser, address, page string, wants []st
 	}
 }
 
-// tabsThrough requires that Tab reaches what can be used on a page, and that it shows where one
-// is.
+// tabsThrough requires that Tab reaches every control of a page, with a visible focus.
 func tabsThrough(t *testing.T, b *browser.Browser, page string) {
 	t.Helper()
 	all := browser.Eval[int](b, `document.querySelectorAll("a[href], button, input, select, [tabindex='0']").length`)
@@ -271,19 +269,19 @@ func tabsThrough(t *testing.T, b *browser.Browser, page string) {
 	}
 }
 
-// acting is somebody who acts by keyboard alone in a browser that shows a cluster.
+// acting is an operator who uses only the keyboard, in a browser that displays a cluster.
 type acting struct {
 	*browser.Browser
 	t       *testing.T
 	address string
 	acts    *operators
-	now     *atomic.Pointer[pb.ClusterStatusResponse] // what the page is told
+	now     *atomic.Pointer[pb.ClusterStatusResponse] // status sent to the page
 }
 
-// consoleAct is an act that a page offers.
+// consoleAct is an action offered by a page.
 type consoleAct struct {
 	page, key, done string
-	shows           func(*pb.ClusterStatusResponse) // has the status show it; nil: any does
+	shows           func(*pb.ClusterStatusResponse) // changes the status to reflect it; nil: any does
 }
 
 func consoleActs() []consoleAct {
@@ -304,9 +302,9 @@ func consoleActs() []consoleAct {
 	}
 }
 
-// act logs in, has an observer paused and a node drained, and logs out, by keyboard alone:
-// nothing is done before it is confirmed, and whoever is not logged in has no buttons. What
-// was done is under way for the page until the cluster's status, now, shows it.
+// act logs in, pauses an observer, drains a node, and logs out, by keyboard alone: nothing is done
+// before it is confirmed, and without a login there are no buttons. The page displays an action as
+// under way until the cluster's status, now, reflects it.
 func act(t *testing.T, b *browser.Browser, address string, acts *operators,
 	now *atomic.Pointer[pb.ClusterStatusResponse]) {
 	t.Helper()
@@ -334,7 +332,7 @@ func act(t *testing.T, b *browser.Browser, address string, acts *operators,
 	b.Await("nobody", `document.querySelector("input[type=password]")`)
 }
 
-// did returns what has been done.
+// did returns the executed actions.
 func (x *acting) did() []string {
 	x.acts.mu.Lock()
 	defer x.acts.mu.Unlock()
@@ -353,7 +351,7 @@ func (x *acting) reach(key string) {
 	x.t.Fatalf("%q is not reached", key)
 }
 
-// flawless requires that nothing is wrong with the page as it is.
+// flawless requires that the present page has no faults.
 func (x *acting) flawless(what, picture string) {
 	x.t.Helper()
 	if flaws := x.Flaws(picture); len(flaws) > 0 {
@@ -361,7 +359,7 @@ func (x *acting) flawless(what, picture string) {
 	}
 }
 
-// confirm asks for an act, takes it back, and then has it done.
+// confirm requests an action, cancels it, and then confirms it.
 func (x *acting) confirm(a consoleAct) {
 	x.t.Helper()
 	before := len(x.did())
@@ -378,7 +376,7 @@ func (x *acting) confirm(a consoleAct) {
 	x.reach(a.key)
 	x.Press(browser.Enter)
 	x.Await("the question again", `document.querySelector("dialog[open]")`)
-	x.Press(browser.Tab + browser.Tab) // Cancel has the focus: round to the other
+	x.Press(browser.Tab + browser.Tab) // Cancel has the focus: on to the other
 	x.Await("the other button", `document.activeElement.closest("dialog") !== null`)
 	browser.Eval[bool](x.Browser, `document.querySelector("dialog button").focus() === undefined`)
 	x.flawless(a.key, "confirm-"+strings.ReplaceAll(a.page, "?", "-"))
@@ -392,8 +390,8 @@ func (x *acting) confirm(a consoleAct) {
 	x.Await("the end", `document.querySelector("dialog") === null`)
 }
 
-// follow requires that an act which was confirmed is under way, and cannot be asked for again,
-// until the status shows it.
+// follow requires that a confirmed action is under way, and cannot be requested again, until the
+// status reflects it.
 func (x *acting) follow(a consoleAct, status *pb.ClusterStatusResponse) {
 	x.t.Helper()
 	underWay := fmt.Sprintf(`document.querySelector("[data-key='%s'][aria-disabled=true]")`, a.key)

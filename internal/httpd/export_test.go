@@ -13,7 +13,7 @@ const (
 	MaxLookUps   = maxLookUps
 )
 
-// OpenQuick is Open with a time of its own for everything that takes long.
+// OpenQuick is Open with short limits.
 func OpenQuick(o Options, limit, every time.Duration) (*Server, error) {
 	return open(o, timing{read: limit, write: limit, watch: every})
 }

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// TestGuesses: the count is by address, by network for IPv6, and by what tokens begin with, of
-// different tokens, bounded, and begins anew after a minute, as does what is remembered of wrong ones.
+// TestGuesses: failures are counted by address, by network for IPv6, and by the tokens' first
+// characters; only different tokens count, the counts are bounded and reset after a minute, and so
+// are remembered wrong tokens.
 func TestGuesses(t *testing.T) {
 	now := time.Unix(1000, 0)
 	g := newGuesses(func() time.Time { return now })

@@ -25,7 +25,7 @@ func handler(profiles bool, names ...string) http.Handler {
 	})
 }
 
-// ask has the handler answer one request for a host.
+// ask sends the handler one request for a host.
 func ask(t *testing.T, h http.Handler, host, path string) (code int, body string) {
 	t.Helper()
 	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
@@ -39,9 +39,8 @@ func ask(t *testing.T, h http.Handler, host, path string) (code int, body string
 	return w.Code, string(text)
 }
 
-// TestForeignHost: a site that has its own name resolve to the node (DNS rebinding) reads
-// nothing there, whatever it asks for. Addresses, localhost and the node's own names are
-// served.
+// TestForeignHost: a site whose own name resolves to the node (DNS rebinding) cannot read anything,
+// whatever the path. Addresses, localhost and the node's own names are served.
 func TestForeignHost(t *testing.T) {
 	h := handler(true, "db1.example.com:7800", "Node.Internal", "", ":7800")
 	for _, host := range []string{
@@ -71,7 +70,7 @@ func TestForeignHost(t *testing.T) {
 	}
 }
 
-// TestProfiles: profiles are there only if they were asked for, and are what the tools read.
+// TestProfiles: profiles are served only if enabled, in the format of the tools.
 func TestProfiles(t *testing.T) {
 	const host = "127.0.0.1"
 	h := handler(false)
@@ -104,8 +103,8 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-// TestOneProfileAtATime: of two profiles over time at once one is refused, and the other
-// ends with its client.
+// TestOneProfileAtATime: of two concurrent timed profiles one is refused, and the other ends with
+// its client.
 func TestOneProfileAtATime(t *testing.T) {
 	h := handler(true)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -27,14 +27,14 @@ import (
 	"github.com/percolator-go/percolator/internal/httpd"
 )
 
-// operators are Operators that know some tokens, and note what is done.
+// operators implements Operators with some valid tokens and records actions.
 type operators struct {
 	mu   sync.Mutex
 	did  []string
 	fail error
 }
 
-// alikeGood is a valid token that begins as wrong ones do.
+// alikeGood is a valid token with the same beginning as wrong ones.
 const alikeGood = "percolator_AAAAgood"
 
 func (o *operators) Identify(_ context.Context, token string,
@@ -68,7 +68,7 @@ func (o *operators) Act(_ context.Context, who httpd.User, from, method string, 
 	return o.fail
 }
 
-// done returns what was done since the last call.
+// done returns the actions since the last call.
 func (o *operators) done() (did []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -110,8 +110,8 @@ func post(t *testing.T, h http.Handler, path, body string,
 
 const levelPath, level = "/api/v1/actions/log-level", `{"level":"debug"}`
 
-// TestActions: each action makes its call with the request, for whoever is logged in, and
-// what is no action or not its request is refused.
+// TestActions: each action makes its call with the request, for any login; unknown actions and
+// requests of a wrong type are refused.
 func TestActions(t *testing.T) {
 	o := &operators{}
 	h := console(o, nil)
@@ -172,9 +172,9 @@ func TestActions(t *testing.T) {
 	o.done()
 }
 
-// TestForeignPagesChangeNothing: what another site has a browser send changes nothing,
-// though the cookie comes with it, nor what reaches the node by a name of another's (DNS
-// rebinding), nor who is not logged in or may not.
+// TestForeignPagesChangeNothing: a request that another site makes a browser send changes nothing,
+// although it carries the cookie; nor does one under a foreign host name (DNS rebinding), without a
+// login, or without the role.
 func TestForeignPagesChangeNothing(t *testing.T) {
 	set := func(name, value string) func(*http.Request) {
 		return func(r *http.Request) { r.Header.Set(name, value) }
@@ -223,7 +223,7 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 			t.Errorf("FORGED: %s: %d, want %d: %v; done: %v", what, code, c.code, answer, did)
 		}
 	}
-	// Programs are no browsers.
+	// Programs are not browsers.
 	o := &operators{}
 	code, answer, _ := post(t, console(o, nil), levelPath, level, func(r *http.Request) {
 		del("Sec-Fetch-Site", "Origin", "Cookie")(r)
@@ -234,8 +234,8 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 	}
 }
 
-// TestLogin: a token becomes a cookie that scripts and other sites cannot use, logging out
-// removes it, and session says who is logged in or why nobody is.
+// TestLogin: a token becomes a cookie that scripts and other sites cannot use, logging out removes
+// it, and session returns the login or why there is none.
 func TestLogin(t *testing.T) {
 	h := console(&operators{}, nil)
 	code, answer, header := post(t, h, "/api/v1/login", `{"token":"good"}`, nil)
@@ -287,8 +287,8 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// TestValidTokensAreNotRefused: however many wrong tokens an address shows, which begin like a valid one
-// or do not, the valid one is accepted; the log has each wrong one, as text.
+// TestValidTokensAreNotRefused: after any number of wrong tokens from an address, with the same
+// beginning as a valid one or not, the valid one is accepted; the log has each wrong one, as text.
 func TestValidTokensAreNotRefused(t *testing.T) {
 	var log strings.Builder
 	h := console(&operators{}, slog.New(slog.NewTextHandler(&log, nil)))
@@ -314,7 +314,7 @@ func TestValidTokensAreNotRefused(t *testing.T) {
 	}
 }
 
-// slowOperators look a token up until wait is closed.
+// slowOperators blocks lookups of tokens until wait is closed.
 type slowOperators struct {
 	operators
 	wait           chan struct{}
@@ -330,8 +330,8 @@ func (o *slowOperators) Identify(ctx context.Context, token string,
 	return o.operators.Identify(ctx, token, cert)
 }
 
-// TestManyAtOnce: of many requests at once all are answered, and few tokens are looked up at a time. A
-// wrong one that many show is looked up by few.
+// TestManyAtOnce: all concurrent requests are answered, with few lookups of tokens at a time. A
+// wrong token sent by many requests is looked up few times.
 func TestManyAtOnce(t *testing.T) {
 	const many = 100
 	for what, token := range map[string]func(int) string{
@@ -366,8 +366,8 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestSuspectsWaitForEachOther: while a token is looked up of which many were wrong that begin alike, others
-// that begin so wait, and those that do not, or were valid before, do not.
+// TestSuspectsWaitForEachOther: while a token is looked up whose beginning was shared by many wrong
+// ones, others with that beginning wait, and tokens with other beginnings or known as valid do not.
 func TestSuspectsWaitForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &slowOperators{wait: make(chan struct{})}
@@ -384,7 +384,7 @@ func TestSuspectsWaitForEachOther(t *testing.T) {
 			go func() { codes <- read(t, h, token) }()
 		}
 		synctest.Wait()
-		if n := o.under.Load(); n != 3 { // one of those that are alike
+		if n := o.under.Load(); n != 3 { // one of those with the same beginning
 			t.Errorf("%d look-ups are under way", n)
 		}
 		close(o.wait)
@@ -394,8 +394,8 @@ func TestSuspectsWaitForEachOther(t *testing.T) {
 	})
 }
 
-// TestWrongTokenAgain: a page that goes on showing a token that was revoked makes no work,
-// and does not keep out those who show right ones from the same address.
+// TestWrongTokenAgain: a page that keeps sending a revoked token costs no lookups and does not
+// block valid tokens from the same address.
 func TestWrongTokenAgain(t *testing.T) {
 	o := &slowOperators{wait: make(chan struct{})}
 	close(o.wait)
@@ -413,7 +413,7 @@ func TestWrongTokenAgain(t *testing.T) {
 	}
 }
 
-// closed serves the paths to those who have logged in.
+// closed serves the paths to logged-in clients only.
 func closed(o httpd.Operators) http.Handler {
 	return httpd.Handler(httpd.Options{
 		Status:    func(context.Context) *pb.NodeStatusResponse { return sample() },
@@ -423,7 +423,7 @@ func closed(o httpd.Operators) http.Handler {
 	})
 }
 
-// read asks from one address, and returns the answer's status.
+// read sends a request from one address and returns the answer's status.
 func read(t *testing.T, h http.Handler, token string) int {
 	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/status", nil)
 	req.Host, req.RemoteAddr = "localhost", "127.0.0.1:4000"
@@ -433,7 +433,7 @@ func read(t *testing.T, h http.Handler, token string) int {
 	return w.Code
 }
 
-// revocable are operators whose tokens may be revoked.
+// revocable is operators with revocable tokens.
 type revocable struct {
 	operators
 	revoked atomic.Bool
@@ -447,8 +447,8 @@ func (o *revocable) Identify(ctx context.Context, token string,
 	return o.operators.Identify(ctx, token, cert)
 }
 
-// TestStreamsEnd: a stream ends when the listener is closed to those who have not logged in,
-// and when the token that it was opened with is revoked.
+// TestStreamsEnd: a stream ends when the listener is closed to clients without a login, and when
+// its token is revoked.
 func TestStreamsEnd(t *testing.T) {
 	o := &revocable{}
 	var shut atomic.Bool
@@ -480,8 +480,8 @@ func TestStreamsEnd(t *testing.T) {
 	}
 }
 
-// TestSlowBodies: who does not send what it has announced holds a connection for the time
-// that a request has, and no longer.
+// TestSlowBodies: a client that does not send its announced body holds a connection only for the
+// time limit of a request.
 func TestSlowBodies(t *testing.T) {
 	s, err := httpd.OpenQuick(httpd.Options{
 		Addr: "127.0.0.1:0", Operators: &operators{}, Metrics: prometheus.NewRegistry(),

@@ -17,8 +17,8 @@ import (
 	"github.com/percolator-go/percolator/internal/httpd"
 )
 
-// TestProbesSurviveFloods: while requests hold all places, and strangers open connections on which they
-// send half a request, a probe is answered within a second, and so is another address's request once
+// TestProbesSurviveFloods: while requests hold all places, and strangers open connections and send
+// half a request, a probe is answered within a second, and so is another address's request once
 // there is a place.
 func TestProbesSurviveFloods(t *testing.T) {
 	for name, dir := range map[string]string{"plain": "", "tls": certstest.Folder(t, "127.0.0.1")} {

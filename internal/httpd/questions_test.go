@@ -15,8 +15,8 @@ import (
 	"github.com/percolator-go/percolator/internal/httpd"
 )
 
-// TestQuestions: who asks gets the answer, or why there is none and whose fault that is; data
-// only if it may be read, and nothing for another site.
+// TestQuestions: a query returns the answer, or the reason for its absence and whose fault it is;
+// data only with permission, and nothing for another site.
 func TestQuestions(t *testing.T) {
 	answers := func(ctx context.Context, form url.Values) (any, error) {
 		switch form.Get("row") {
@@ -72,8 +72,8 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// TestQuestionsAreBounded: more at once than there is room for are refused, and told so; one
-// that has ended makes room.
+// TestQuestionsAreBounded: concurrent queries beyond the bound are refused with a reason; a
+// finished one frees its place.
 func TestQuestionsAreBounded(t *testing.T) {
 	begun, end := make(chan bool), make(chan bool)
 	address := quick(t, httpd.Options{Questions: map[string]httpd.Question{"q": {

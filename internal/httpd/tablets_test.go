@@ -19,12 +19,12 @@ import (
 
 const manyTablets = 5000
 
-// manyRow is where a tablet of thousands begins.
+// manyRow returns the row at which a tablet of thousands begins.
 func manyRow(i int) string { return fmt.Sprintf("row/%06d", i) }
 
-// thousands is a cluster of three nodes with three replicas of each of many tablets, of
-// which the first has id 1001. The later a tablet is, the busier; the earlier, the larger.
-// The one in the middle has no leader, and those at both ends have locks.
+// thousands is a cluster of three nodes with three replicas of each of many tablets, of which the
+// first has id 1001. Load increases and size decreases with the id. The one in the middle has no
+// leader, and those at both ends have locks.
 func thousands() (*pb.ClusterStatusResponse, []*pb.Table) {
 	status := &pb.ClusterStatusResponse{NodeId: 1, UnixMs: time.Now().UnixMilli()}
 	for node := range uint64(3) {
@@ -56,7 +56,7 @@ func thousands() (*pb.ClusterStatusResponse, []*pb.Table) {
 	return status, []*pb.Table{{Id: 16, Name: "docs"}, {Id: 17, Name: "docs/new"}}
 }
 
-// tabletsPage is a page of tablets as a program reads it.
+// tabletsPage is a page of tablets as a program decodes it.
 type tabletsPage struct {
 	Tablets, Led, Found, Page int
 	Locks                     uint64
@@ -82,9 +82,9 @@ func askTablets(t *testing.T, address, query string) (code int, bytes int, page 
 	return resp.StatusCode, len(body), page
 }
 
-// TestThousandsOfTablets: an event of the stream, and an answer with tablets, stay small
-// however many tablets there are; their totals are told, and each tablet can be found: by
-// going through the pages of any order, by its id, and by a row that it holds.
+// TestThousandsOfTablets: stream events, and answers with tablets, stay small for any number of
+// tablets; they contain the totals, and each tablet can be found by paging in any order, by its id,
+// and by a row in it.
 func TestThousandsOfTablets(t *testing.T) {
 	status, tables := thousands()
 	address := quick(t, httpd.Options{
@@ -171,7 +171,7 @@ func TestThousandsOfTablets(t *testing.T) {
 	}
 }
 
-// TestThousandsOfTabletsInABrowser: whoever looks finds any tablet, by keyboard.
+// TestThousandsOfTabletsInABrowser: any tablet can be found by keyboard.
 func TestThousandsOfTabletsInABrowser(t *testing.T) {
 	b := browser.Start(t)
 	status, tables := thousands()
@@ -214,7 +214,7 @@ func TestThousandsOfTabletsInABrowser(t *testing.T) {
 	sees("both tablets with locks", "docs/row/000000")
 	if seen := b.Alarms(); len(seen) > 0 {
 		for _, alarm := range seen {
-			if !strings.Contains(alarm, "status of 404") { // there is nobody to ask for the history
+			if !strings.Contains(alarm, "status of 404") { // history is not available here
 				t.Errorf("the browser complains: %s", alarm)
 			}
 		}

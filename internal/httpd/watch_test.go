@@ -15,8 +15,8 @@ import (
 	"github.com/percolator-go/percolator/internal/pbjson"
 )
 
-// TestAnswersAreMadeOnce: who asks a thousand times has the cluster asked once and its answer
-// put into JSON once, however many ask at a time.
+// TestAnswersAreMadeOnce: a thousand queries cause one query of the cluster and one JSON encoding,
+// however many are concurrent.
 func TestAnswersAreMadeOnce(t *testing.T) {
 	var asked, encoded atomic.Int64
 	w := newClusterWatch(Options{
@@ -50,7 +50,7 @@ func TestAnswersAreMadeOnce(t *testing.T) {
 		})
 	}
 	askers.Wait()
-	// The status and a table, for the stream and for those who ask.
+	// The status and a table, for the stream and for queries.
 	if asked.Load() != 1 || encoded.Load() != 4 {
 		t.Errorf("asked %d times, %d messages were put into JSON", asked.Load(), encoded.Load())
 	}

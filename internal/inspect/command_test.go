@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// FuzzQuote asks the shell itself.
+// FuzzQuote compares with the shell itself.
 func FuzzQuote(f *testing.F) {
 	sh, err := exec.LookPath("sh")
 	if err != nil {
@@ -28,7 +28,7 @@ func FuzzQuote(f *testing.F) {
 	})
 }
 
-// TestSuggest: what is offered for pasting names what it is about, or nothing.
+// TestSuggest: a suggested command names its object, or there is none.
 func TestSuggest(t *testing.T) {
 	out := Commands{Program: "percolator"}
 	for _, tc := range []struct {

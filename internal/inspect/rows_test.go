@@ -15,8 +15,8 @@ import (
 	"github.com/percolator-go/percolator/percolatortest"
 )
 
-// TestRows: pages follow one another without gaps, are bounded in rows, cells and bytes, and
-// show rows as of a time.
+// TestRows: pages follow one another without gaps, are bounded in rows, cells and bytes, and show
+// rows at a time.
 func TestRows(t *testing.T) {
 	db := percolatortest.Start(t, nil).DB()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

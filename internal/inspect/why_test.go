@@ -13,8 +13,8 @@ import (
 	"github.com/percolator-go/percolator/percolatortest"
 )
 
-// TestWhySaysWhatARunRead: the columns that a run has read and written, that it wrote nothing, and the
-// number of changes of a batch. Nothing is said of a run that nobody remembers.
+// TestWhySaysWhatARunRead: why reports the columns that a run has read and written, that it wrote
+// nothing, and the number of changes of a batch. It reports nothing of a forgotten run.
 func TestWhySaysWhatARunRead(t *testing.T) {
 	column := func(name string) percolator.Column { return percolator.Column{Table: "t", Name: name} }
 	p := percolatortest.Start(t, func(r *percolator.Registry) {

@@ -21,8 +21,7 @@ func TestCorrectIsNeverAccused(t *testing.T) {
 	}
 }
 
-// TestEveryBugIsCaught: each seeded bug is found in all but a few histories; those few
-// are short of it.
+// TestEveryBugIsCaught: each seeded bug is found in all except a few histories.
 func TestEveryBugIsCaught(t *testing.T) {
 	n := seeds(t, 50)
 	for _, b := range registerBugs {
@@ -70,7 +69,7 @@ func mostly(t *testing.T, n int, check func(seed uint64) error) {
 	}
 }
 
-// TestSmallHistories has the rules, by hand.
+// TestSmallHistories states the rules in hand-written histories.
 func TestSmallHistories(t *testing.T) {
 	read := func(call, end, found int64) Op {
 		return Op{Key: "k", Kind: Read, Found: found, Call: call, Return: end}
@@ -136,7 +135,7 @@ func TestSmallHistories(t *testing.T) {
 	}
 }
 
-// bug is what a toy does wrong at times.
+// bug is an occasional fault of a toy system.
 type bug string
 
 const (
@@ -155,15 +154,15 @@ var (
 	oracleBugs   = []bug{wentBack, sameTwice, overlap}
 )
 
-// step is an operation of a toy under way: it takes effect at one moment between its call
-// and its return.
+// step is a pending operation of a toy: it takes effect at one moment between its call and its
+// return.
 type step struct {
 	op          Op
 	effect, end int64
 }
 
-// runRegisters has up to five operations at a time on three registers, on a clock of its
-// own. At the bug's turn, one in five, the register does what the bug says.
+// runRegisters runs up to five concurrent operations on three registers, on a simulated clock. One
+// in five is faulty as the bug says.
 func runRegisters(seed uint64, b bug, n int) (out []Op) {
 	rng := rand.New(rand.NewPCG(seed, 5))
 	values, old := map[string]int64{}, map[string]int64{}
@@ -189,7 +188,7 @@ func runRegisters(seed uint64, b bug, n int) (out []Op) {
 			}
 			if now == s.effect {
 				if !take(s, values, old, hit, rng) {
-					continue // refused: it is left out
+					continue // refused: omitted
 				}
 			}
 			if now < s.end {
@@ -226,7 +225,7 @@ func take(s *step, values, old map[string]int64, hit func(bug) bool, rng *rand.R
 			return false
 		case hit(lostWrite):
 		case hit(ackTooEarly):
-			s.op.Return, s.end = s.effect, s.effect // and is done with the next one, if at all
+			s.op.Return, s.end = s.effect, s.effect // and takes effect with the next one, if at all
 			old[key] = s.op.Value
 		default:
 			put()
@@ -240,7 +239,7 @@ func take(s *step, values, old map[string]int64, hit func(bug) bool, rng *rand.R
 	return true
 }
 
-// runOracle has five clients ask a toy oracle.
+// runOracle runs five clients of a toy oracle.
 func runOracle(seed uint64, b bug, n int) (out []Stamp) {
 	rng := rand.New(rand.NewPCG(seed, 6))
 	next := [2]uint64{1, 1}

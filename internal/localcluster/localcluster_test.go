@@ -10,7 +10,7 @@ import (
 	"github.com/percolator-go/percolator/internal/localcluster"
 )
 
-// TestProcess runs other programs as nodes, and ends each in another way.
+// TestProcess runs other programs as nodes and ends each in a different way.
 func TestProcess(t *testing.T) {
 	c, err := localcluster.New(localcluster.Config{Nodes: 3, Dir: t.TempDir()})
 	if err != nil {

@@ -15,8 +15,8 @@ func unknown() (uint64, error) { return 0, errors.New("unknown") }
 
 func unlimited() (uint64, error) { return 0, memlimit.ErrNoLimit }
 
-// TestFind: what the operator says goes before the cgroup, and that before the machine, unless it
-// allows more than there is.
+// TestFind: the operator's setting precedes the cgroup's, and that the machine's, unless it exceeds
+// the memory of the machine.
 func TestFind(t *testing.T) {
 	const gib = 1 << 30
 	for _, c := range []struct {
@@ -40,7 +40,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestHold: three quarters of the bound are the heap's, unless the environment says otherwise.
+// TestHold: three quarters of the bound are the heap's limit, unless the environment sets one.
 func TestHold(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(before)

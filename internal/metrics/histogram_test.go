@@ -40,7 +40,7 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// TestQuantile: it is in the bucket of the value, and nowhere if there is none.
+// TestQuantile: the quantile is in the bucket of the value; without values there is none.
 func TestQuantile(t *testing.T) {
 	var h Durations
 	if got := h.Read().Quantile(0.5); got != 0 {
@@ -65,7 +65,7 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// TestConcurrentObserve: nothing gets lost.
+// TestConcurrentObserve: no observation is lost.
 func TestConcurrentObserve(t *testing.T) {
 	var d Durations
 	var s Sizes

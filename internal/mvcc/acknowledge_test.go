@@ -20,8 +20,8 @@ func ackView(n mvcc.Notify) (m *mvcctest.MemView, cell, ack mvcc.Cell) {
 	return m, cell, ack
 }
 
-// TestRunStaysDirtyByItsOwnChange: a run that changes the cell it is for is run for once more,
-// whatever the order of its writes.
+// TestRunStaysDirtyByItsOwnChange: after a run that changes its own observed cell, the cell runs
+// once more, whatever the order of the writes.
 func TestRunStaysDirtyByItsOwnChange(t *testing.T) {
 	for _, ackFirst := range []bool{false, true} {
 		m, cell, ack := ackView(mvcc.Notify{TS: 5})
@@ -45,8 +45,8 @@ func TestRunStaysDirtyByItsOwnChange(t *testing.T) {
 	}
 }
 
-// TestEndOfARun: an acknowledgment says when the run has ended and what it went back to; of one
-// whose notification another run has cleared, what the transaction itself says.
+// TestEndOfARun: an acknowledgment contains the run's end and origin; if another run has cleared
+// the notification, those stated by the transaction itself.
 func TestEndOfARun(t *testing.T) {
 	for name, c := range map[string]struct {
 		n      mvcc.Notify
@@ -83,8 +83,8 @@ func TestEndOfARun(t *testing.T) {
 	}
 }
 
-// TestAcknowledgmentsOfABatch: the changes of one run are one end, as old as the oldest; an
-// acknowledgment of an observer that nobody knows clears nothing.
+// TestAcknowledgmentsOfABatch: the changes of one run count as one end with the oldest origin; an
+// acknowledgment of an unknown observer clears nothing.
 func TestAcknowledgmentsOfABatch(t *testing.T) {
 	m, cell, ack := ackView(mvcc.Notify{TS: 7})
 	other, stranger := cell, ack

@@ -8,10 +8,10 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 )
 
-// benchRows is how many rows the benchmarks' tablet holds, each with three versions.
+// benchRows is the number of rows in the benchmarks' tablet, each with three versions.
 const benchRows = 4096
 
-// benchState is a tablet as the benchmarks find it.
+// benchState returns the benchmarks' tablet.
 func benchState(b *testing.B) (*mvcctest.MemView, []mvcc.Cell) {
 	b.Helper()
 	m := mvcctest.NewMemView()
@@ -37,7 +37,7 @@ func benchState(b *testing.B) (*mvcctest.MemView, []mvcc.Cell) {
 	return m, cells
 }
 
-// mustOK ends the benchmark if an operation was refused.
+// mustOK fails the benchmark if an operation was refused.
 func mustOK(b *testing.B, st mvcc.Status, err error) {
 	if err != nil || st != mvcc.StatusOK {
 		b.Fatal(st, err)
@@ -56,7 +56,7 @@ func BenchmarkGet(b *testing.B) {
 	}
 }
 
-// BenchmarkPrewrite evaluates without applying: what a leader's turn costs beside its storage.
+// BenchmarkPrewrite evaluates without applying: the cost of a leader's turn without its storage.
 func BenchmarkPrewrite(b *testing.B) {
 	for _, n := range []int{1, 10} {
 		b.Run(fmt.Sprintf("cells=%d", n), func(b *testing.B) {

@@ -10,9 +10,9 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 )
 
-// assertHeld and assertSpace are what histories are held to where collection is concerned.
+// assertHeld and assertSpace are the assertions on collection in histories.
 const (
-	assertHeld  = "an-open-snapshot-stays-readable" // invariant 11
+	assertHeld  = "an-open-snapshot-stays-readable" // held history
 	assertSpace = "what-is-gone-leaves-no-key"      // design section 3
 	assertNamed = "every-long-value-is-named"
 )
@@ -20,8 +20,8 @@ const (
 // wholeTable is all rows of the tests' table.
 var wholeTable = mvcc.Span{Table: testTable}
 
-// collectAll makes a pass, as a tablet does: it surveys a few entries at a time and
-// collects what it finds.
+// collectAll performs a pass, as a tablet does: it surveys a few entries at a time and collects the
+// garbage found.
 func collectAll(m *mvcctest.MemView, looked int, limits mvcc.CollectLimits, each func(*mvcc.CollectStep)) error {
 	for at := (mvcc.SurveyPlace{}); !at.Done(); {
 		list, _, next, err := mvcc.Survey(m, wholeTable, at, looked, looked)
@@ -42,9 +42,9 @@ func collectAll(m *mvcctest.MemView, looked int, limits mvcc.CollectLimits, each
 	return nil
 }
 
-// collect runs a pass at the safepoint: of everything, looked= entries of a survey at a
-// time, or with cells=(a.x) of some; entries= bounds a step. With "steps" each step's
-// deletions are printed, with "kept" what is garbage later.
+// collect performs a pass at the safepoint: over everything, looked= entries of a survey at a time,
+// or with cells=(a.x) over some; entries= bounds a step. With "steps" each step's deletions are
+// printed, with "kept" the later garbage.
 func (s *script) collect() string {
 	limits := mvcc.CollectLimits{Entries: 1 << 20, Bytes: 1 << 30, Looked: 1 << 20}
 	if n := s.number("entries"); n > 0 {
@@ -87,7 +87,7 @@ func (s *script) collect() string {
 	return b.String()
 }
 
-// showStep prints what the options ask for.
+// showStep prints the parts selected by the options.
 func (s *script) showStep(b *strings.Builder, step *mvcc.CollectStep) {
 	if s.td.HasArg("steps") && len(step.Mutations) > 0 {
 		b.WriteString("step:")
@@ -116,8 +116,9 @@ func (s *script) drop() string {
 	return ""
 }
 
-// watch column=(observer,…): the observers' acks stand beside the column. The notify entries of
-// the first are at the observed cells, those of the others at their acks.
+// watch column=(observer,…): the observers' acknowledgments are stored next to the column. The
+// notify entries of the first are at the observed cells, those of the others at their
+// acknowledgments.
 func (s *script) watch() string {
 	for _, arg := range s.td.CmdArgs {
 		watch(s.view, arg.Key, arg.Vals...)
@@ -133,7 +134,7 @@ func watch(m *mvcctest.MemView, column string, observers ...string) {
 	}
 }
 
-// retire observer…: nothing is notified for them any more.
+// retire observer…: they get no more notifications.
 func (s *script) retire() string {
 	for _, arg := range s.td.CmdArgs {
 		s.view.Retired[mvcc.ObservedColumn{Table: testTable, Class: mvcc.ClassAck, Column: arg.Key}] = true
@@ -141,8 +142,8 @@ func (s *script) retire() string {
 	return ""
 }
 
-// TestLongValueGoesWithItsRecord: what is collected is decided by write records; a value
-// is as old as its transaction's start and may belong to the newest record, or to a lock.
+// TestLongValueGoesWithItsRecord: write records decide what is collected; a value is dated by its
+// transaction's start and may belong to the newest record, or to a lock.
 func TestLongValueGoesWithItsRecord(t *testing.T) {
 	m := mvcctest.NewMemView()
 	lim := mvcc.DefaultLimits()
@@ -175,8 +176,8 @@ func TestLongValueGoesWithItsRecord(t *testing.T) {
 	}
 }
 
-// TestNothingAboveTheSafepointIsCollected: a read at the safepoint, or later, finds what
-// it found before.
+// TestNothingAboveTheSafepointIsCollected: a read at the safepoint, or later, returns the same as
+// before.
 func TestNothingAboveTheSafepointIsCollected(t *testing.T) {
 	m := mvcctest.NewMemView()
 	c := parseCell("a.x")
@@ -208,8 +209,8 @@ func TestNothingAboveTheSafepointIsCollected(t *testing.T) {
 	}
 }
 
-// TestHotCellIsCollectedOldestFirst: a cell with more garbage than a step may delete
-// takes several, each from the oldest on.
+// TestHotCellIsCollectedOldestFirst: a cell with more garbage than a step may delete takes several
+// steps, oldest first.
 func TestHotCellIsCollectedOldestFirst(t *testing.T) {
 	m := mvcctest.NewMemView()
 	c := parseCell("a.x")
@@ -249,7 +250,7 @@ func TestHotCellIsCollectedOldestFirst(t *testing.T) {
 	}
 }
 
-// TestCollectionFaults: a lookup that fails ends the step without a deletion.
+// TestCollectionFaults: a failed lookup ends the step without a deletion.
 func TestCollectionFaults(t *testing.T) {
 	m := mvcctest.NewMemView()
 	for i := range mvcc.Timestamp(3) {
@@ -273,8 +274,8 @@ func TestCollectionFaults(t *testing.T) {
 	}
 }
 
-// TestDeleteStaysForEachObserver: a deleted cell stays until each observer of its column has seen
-// the deletion, wherever its notify entries are.
+// TestDeleteStaysForEachObserver: a deleted cell stays until each observer of its column has
+// processed the deletion, wherever its notify entries are.
 func TestDeleteStaysForEachObserver(t *testing.T) {
 	for _, waits := range []string{"a.body", "a.@two", "a.@three"} {
 		m := mvcctest.NewMemView()

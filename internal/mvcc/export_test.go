@@ -1,6 +1,6 @@
 package mvcc
 
-// What tests see of the package, which are outside it: their rig imports it.
+// Exports for the external tests, whose rig imports this package.
 
 const (
 	FewWrites      = fewWrites

@@ -19,7 +19,7 @@ type faultyView struct {
 	left int
 }
 
-// fails counts one lookup.
+// fails counts one lookup and reports whether it fails.
 func (f *faultyView) fails() bool {
 	f.left--
 	return f.left < 0
@@ -122,13 +122,13 @@ func put(cell, value string) []mvcc.CellWriteRequest {
 	return []mvcc.CellWriteRequest{{Cell: parseCell(cell), Kind: mvcc.KindPut, Value: []byte(value)}}
 }
 
-// faultOperation is one operation and how often it looks something up on disk when nothing fails.
+// faultOperation is one operation and its number of lookups on disk when nothing fails.
 type faultOperation struct {
 	lookups int
 	run     func(v mvcc.View) (effects bool, err error)
 }
 
-// mutation is the part of a mutation's answer that the test looks at.
+// mutation returns the checked part of a mutation's answer.
 func mutation(_ mvcc.Result, list []mvcc.Mutation, err error) (bool, error) {
 	return len(list) > 0, err
 }
@@ -146,7 +146,7 @@ func readFaults() map[string]faultOperation {
 	}
 }
 
-// commitFaults are the operations of a coordinator that commits.
+// commitFaults are the operations of a committing coordinator.
 func commitFaults() map[string]faultOperation {
 	a, b, doc, lim := parseCell("a.body"), parseCell("b.body"), parseCell("b.doc"), mvcc.DefaultLimits()
 	return map[string]faultOperation{
@@ -185,7 +185,7 @@ func commitFaults() map[string]faultOperation {
 	}
 }
 
-// cleanFaults are the operations that clean up, and those without transactions.
+// cleanFaults are the cleaning operations, and those without transactions.
 func cleanFaults() map[string]faultOperation {
 	a, b, doc := parseCell("a.body"), parseCell("b.body"), parseCell("b.doc")
 	return map[string]faultOperation{
@@ -228,8 +228,8 @@ func cleanFaults() map[string]faultOperation {
 	}
 }
 
-// TestFaults lets every lookup of every operation fail in turn: the fault comes back,
-// with no mutations.
+// TestFaults makes every lookup of every operation fail in turn: the operation returns the error
+// and no mutations.
 func TestFaults(t *testing.T) {
 	operations := readFaults()
 	maps.Copy(operations, commitFaults())
@@ -243,7 +243,7 @@ func TestFaults(t *testing.T) {
 					t.Errorf("fault in lookup %d: error %v, effects %t", n+1, err, effects)
 				}
 			}
-			// The number of lookups is part of what is promised: evaluation is on the hot path.
+			// The number of lookups is guaranteed: evaluation is on the hot path.
 			v := &faultyView{MemView: m, left: op.lookups}
 			if _, err := op.run(v); err != nil || v.left != 0 {
 				t.Errorf("without a fault: error %v, %d lookups, want %d", err, op.lookups-v.left,

@@ -9,13 +9,12 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 )
 
-// columnsOfFigure are Figure 5's columns, then those that the paper does not have.
+// columnsOfFigure are Figure 5's columns, followed by those that the paper does not have.
 var columnsOfFigure = []string{"data", "lock", "write", "notify", "rollback", "intent"}
 
-// figure prints rows the way Figure 4 does: one line per timestamp, one column per
-// Bigtable column. The columns that the paper's figure does not have appear only where
-// they hold something. A value is shown in the data column at its start timestamp,
-// wherever it is stored.
+// figure prints rows the way Figure 4 does: one line per timestamp, one column per Bigtable column.
+// Columns missing in the paper's figure appear only if they are not empty. A value is shown in the
+// data column at its start timestamp, wherever it is stored.
 func figure(m *mvcctest.MemView, rows []string) string {
 	cells := make(map[mvcc.Cell]map[string]map[mvcc.Timestamp]string)
 	var order []mvcc.Cell
@@ -122,8 +121,8 @@ func grid(c mvcc.Cell, columns map[string]map[mvcc.Timestamp]string) string {
 	return b.String()
 }
 
-// descending lists every timestamp from the last to the first, as the figure does while
-// they are close together.
+// descending lists every timestamp from the last to the first, as the figure does while they are
+// dense.
 func descending(stamps []mvcc.Timestamp) []mvcc.Timestamp {
 	if len(stamps) > 0 && stamps[len(stamps)-1]-stamps[0] < 8 {
 		var all []mvcc.Timestamp

@@ -7,21 +7,21 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// coordinator is a client that commits one transaction (§2.2): the two phases, one, or all
-// but the primary's tablet prewritten and that in one, with all that can go wrong.
+// coordinator is a client that commits one transaction (§2.2): in two phases, in one, or with all
+// tablets except the primary's prewritten and that one in one phase, with all possible faults.
 type coordinator struct {
 	h          *history
 	txn        *modelTxn
 	expiry     mvcc.Timestamp
 	onePhase   bool
 	last       bool         // the primary's tablet commits in one phase
-	waiting    map[int]bool // tablets whose prewrite is not answered yet
+	waiting    map[int]bool // tablets whose prewrite is unanswered
 	committing bool
-	done       bool // decided, given up or crashed
+	done       bool // decided, abandoned or crashed
 	after      func()
 }
 
-// dataCells are the cells that transactions write: plain and observed ones, in both tablets.
+// dataCells are the cells written by transactions: plain and observed ones, in both tablets.
 func dataCells() []mvcc.Cell {
 	return []mvcc.Cell{parseCell("a.x"), parseCell("a.body"), parseCell("b.x"), parseCell("b.body"),
 		parseCell("c.x"), parseCell("c.body"), parseCell("d.x"), parseCell("d.body")}
@@ -66,7 +66,7 @@ func (h *history) begin() {
 	h.start(t, nil)
 }
 
-// start begins the commit of a transaction whose writes are known.
+// start begins the commit of a transaction with given writes.
 func (h *history) start(t *modelTxn, after func()) {
 	t.primary = t.writes[0].Cell
 	t.applied = make(map[mvcc.Cell]bool)
@@ -89,7 +89,7 @@ func (h *history) start(t *modelTxn, after func()) {
 	}
 }
 
-// cells are all cells of the transaction, intents included.
+// cells returns all cells of the transaction, intents included.
 func (c *coordinator) cells() []mvcc.Cell {
 	cells := slices.Clone(c.txn.intents)
 	for _, w := range c.txn.writes {
@@ -98,7 +98,7 @@ func (c *coordinator) cells() []mvcc.Cell {
 	return cells
 }
 
-// prewrite sends, or sends again, what the tablet has not answered yet.
+// prewrite sends, or resends, the prewrites of unanswered tablets.
 func (c *coordinator) prewrite(tablet int) {
 	if !c.waiting[tablet] {
 		return
@@ -120,14 +120,14 @@ func (c *coordinator) prewrite(tablet int) {
 	c.h.send(tablet, r, func(res mvcc.Result) { c.prewritten(tablet, res) })
 }
 
-// in keeps the cells of one tablet.
+// in returns the cells in one tablet.
 func in(cells []mvcc.Cell, tablet int) []mvcc.Cell {
 	return slices.DeleteFunc(slices.Clone(cells), func(c mvcc.Cell) bool {
 		return tabletOf(c) != tablet
 	})
 }
 
-// prewritten takes a prewrite's answer; the last one leads to the commit of the primary.
+// prewritten handles a prewrite's answer; the last one leads to the commit of the primary.
 func (c *coordinator) prewritten(tablet int, res mvcc.Result) {
 	if c.done || c.committing {
 		return
@@ -140,7 +140,7 @@ func (c *coordinator) prewritten(tablet int, res mvcc.Result) {
 			for _, l := range res.Locks {
 				c.h.resolve(l)
 			}
-			return // the next poke sends it again
+			return // the next poke resends it
 		}
 		c.giveUp()
 	default:
@@ -177,10 +177,10 @@ func (c *coordinator) commitPrimary(ts mvcc.Timestamp) {
 	}, c.settled)
 }
 
-// written are the written cells in one tablet.
+// written returns the written cells in one tablet.
 func (c *coordinator) written(tablet int) []mvcc.Cell { return c.cellsOf(tablet, false) }
 
-// cellsOf are the cells in one tablet that are written, or locked without a write.
+// cellsOf returns the cells in one tablet that are written, or locked without a write.
 func (c *coordinator) cellsOf(tablet int, locked bool) []mvcc.Cell {
 	var cells []mvcc.Cell
 	for _, w := range c.txn.writes {
@@ -191,8 +191,8 @@ func (c *coordinator) cellsOf(tablet int, locked bool) []mvcc.Cell {
 	return cells
 }
 
-// settled takes the answer that tells the outcome: to the commit of the primary, a
-// one-phase commit, or a rollback.
+// settled handles the answer that contains the outcome: to the commit of the primary, a one-phase
+// commit, or a rollback.
 func (c *coordinator) settled(res mvcc.Result) {
 	if c.done {
 		return
@@ -206,8 +206,8 @@ func (c *coordinator) settled(res mvcc.Result) {
 			c.after()
 		}
 	case res.Status == mvcc.StatusLocked, res.Status == mvcc.StatusUnknown:
-		// A one-phase commit met a lock, or nothing can be known: the next poke settles
-		// or leaves it.
+		// A one-phase commit encountered a lock, or the outcome is unknown: the next poke settles
+		// it or leaves it.
 	case res.Status == mvcc.StatusCommitTSTooLow:
 		c.commitPrimary(c.h.tick())
 	default:
@@ -215,7 +215,7 @@ func (c *coordinator) settled(res mvcc.Result) {
 	}
 }
 
-// secondaries commits what is left, in the background.
+// secondaries commits the remaining cells, in the background.
 func (c *coordinator) secondaries(ts mvcc.Timestamp) {
 	if c.onePhase || c.h.chance(15) {
 		return
@@ -234,7 +234,7 @@ func (c *coordinator) secondaries(ts mvcc.Timestamp) {
 	}
 }
 
-// giveUp rolls back everywhere. Before the primary's commit was sent, any order will do.
+// giveUp rolls back all cells. Before the primary's commit was sent, any order is safe.
 func (c *coordinator) giveUp() {
 	c.done = true
 	c.h.logf("txn %d gives up", c.txn.start)
@@ -249,8 +249,8 @@ func (c *coordinator) giveUp() {
 	}
 }
 
-// poke is a coordinator's time-out: it sends again, asks for a later commit timestamp,
-// settles, or keeps its lock alive.
+// poke is a coordinator's time-out: it resends, requests a later commit timestamp, settles, or
+// extends its lock.
 func (h *history) poke() {
 	if len(h.txns) == 0 {
 		return
@@ -276,7 +276,7 @@ func (h *history) poke() {
 	}
 }
 
-// crash ends a coordinator without a word.
+// crash ends a coordinator without a message.
 func (h *history) crash() {
 	if len(h.txns) > 0 {
 		c := h.txns[h.rng.IntN(len(h.txns))]
@@ -285,8 +285,7 @@ func (h *history) crash() {
 	}
 }
 
-// read reads a cell, or scans a tablet, at a timestamp that the oracle gave out, now or
-// some time ago.
+// read reads a cell, or scans a tablet, at a timestamp granted now or some time ago.
 func (h *history) read() {
 	at := h.tick()
 	if h.chance(30) {
@@ -300,7 +299,8 @@ func (h *history) read() {
 	h.scan(h.rng.IntN(2), at)
 }
 
-// readCell reads one cell and resolves what is in the way. The model is asked at the end.
+// readCell reads one cell and resolves the locks that it encounters. The model checks the result at
+// the end.
 func (h *history) readCell(c mvcc.Cell, at mvcc.Timestamp) (mvcc.ReadResult, bool) {
 	res, err := mvcc.Get(h.viewOf(c), c, at)
 	h.logf("get %s at %d: %s", show(c), at, showRead(res, err))
@@ -317,8 +317,7 @@ func (h *history) readCell(c mvcc.Cell, at mvcc.Timestamp) (mvcc.ReadResult, boo
 	return res, false
 }
 
-// scan reads all of a tablet, in pages, up to a lock that is in the way. What it does not
-// show must not be there.
+// scan reads all of a tablet, in pages, up to the first lock. Cells that it omits must not exist.
 func (h *history) scan(tablet int, at mvcc.Timestamp) {
 	span := []mvcc.Span{
 		{Table: testTable, End: "c", HasEnd: true}, {Table: testTable, Start: "c"},

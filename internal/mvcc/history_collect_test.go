@@ -7,9 +7,9 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 )
 
-// collect takes the collection of history a step further (invariant 11): raise the bound,
-// never above an open snapshot, resolve what began below it, raise the safepoint, delete
-// a little.
+// collect advances the collection of history by a step (held history stays readable): raise the
+// bound, never above an open snapshot, resolve transactions from below it, raise the safepoint,
+// delete a little.
 func (h *history) collect() {
 	bound := h.tablets[0].Bound()
 	switch {
@@ -32,7 +32,7 @@ func (h *history) collect() {
 	}
 }
 
-// raiseBound publishes a new bound, up to now and to the open snapshot.
+// raiseBound publishes a new bound, at most the present and the open snapshot.
 func (h *history) raiseBound(bound mvcc.Timestamp) {
 	limit := h.now
 	if h.snapshot != 0 {
@@ -48,16 +48,16 @@ func (h *history) raiseBound(bound mvcc.Timestamp) {
 	h.logf("bound %d", bound)
 }
 
-// pass is a pass of collection over one tablet, by surveys or by what is remembered as garbage.
+// pass is a pass of collection over one tablet, by surveys or by remembered garbage.
 type pass struct {
 	tablet int
 	byList bool
 	place  mvcc.SurveyPlace
-	list   []mvcc.Garbage // found, and not yet looked at again
+	list   []mvcc.Garbage // found, not yet collected
 }
 
-// collectStep takes one pass a step on, with limits of a few entries, so that everything
-// else comes in between.
+// collectStep advances one pass by a step, with limits of a few entries, so that all other
+// operations interleave.
 func (h *history) collectStep() {
 	i := h.rng.IntN(len(h.passes))
 	p := h.passes[i]
@@ -78,7 +78,7 @@ func (h *history) collectStep() {
 	h.deleted(view, step.Mutations)
 }
 
-// find gives a pass something to do. The survey may be made a while before its finds are collected.
+// find gives a pass garbage to collect. The survey may precede the collection by a while.
 func (h *history) find(p *pass, view *mvcctest.MemView) bool {
 	switch {
 	case p.byList:
@@ -104,8 +104,8 @@ func (h *history) find(p *pass, view *mvcctest.MemView) bool {
 	return true
 }
 
-// deleted applies what collection deletes. An ack that goes with its cell is the one
-// thing whose loss can be read.
+// deleted applies the deletions of collection. The loss of an acknowledgment deleted with its cell
+// is the only readable one.
 func (h *history) deleted(view *mvcctest.MemView, list []mvcc.Mutation) {
 	for i := range list {
 		if m := &list[i]; m.Group == mvcc.GroupWrite && m.Cell.Class == mvcc.ClassAck {
@@ -117,8 +117,8 @@ func (h *history) deleted(view *mvcctest.MemView, list []mvcc.Mutation) {
 	h.seen.Collected += len(list)
 }
 
-// hold opens a snapshot, reads from it, or closes it. While it is open every read of it
-// is answered, but for locks.
+// hold opens a snapshot, reads from it, or closes it. While it is open every read of it is
+// answered, except for locks.
 func (h *history) hold() {
 	switch {
 	case h.snapshot == 0:
@@ -137,14 +137,13 @@ func (h *history) hold() {
 	}
 }
 
-// collectEverything brings bound and safepoint up to now, with everything decided, and
-// collects what there is. Then nothing superfluous may be left.
+// collectEverything raises bound and safepoint to the present, with everything decided, and
+// collects all garbage. Then nothing superfluous may be left.
 func (h *history) collectEverything() {
 	h.passes, h.snapshot = nil, 0
 	for _, view := range h.tablets {
 		view.BoundTS, view.SafepointTS = h.now, h.now
-		// what a delete's notification kept goes once that is cleared; here it is, at
-		// random
+		// a delete kept for its notification is removed once that is cleared; here at random
 		for range 2 {
 			limits := mvcc.CollectLimits{
 				Entries: 1 + h.rng.IntN(5), Bytes: 1 << 20, Looked: 1 + h.rng.IntN(50),
@@ -170,8 +169,8 @@ func isDirty(view mvcc.View, c mvcc.Cell) bool {
 	})
 }
 
-// checkSpace holds a tablet after a pass at the present to what it must have left: each
-// cell's newest record with its value, and no delete that nothing holds.
+// checkSpace checks the state of a tablet after a pass at the present: each cell's newest record
+// with its value, and no delete that nothing holds.
 func (h *history) checkSpace(view *mvcctest.MemView) *fault {
 	for _, e := range view.Entries() {
 		switch e.Group {

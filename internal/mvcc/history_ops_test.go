@@ -6,7 +6,7 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// reservation is a one-phase commit between its two turns in the tablet (invariant 10).
+// reservation is a one-phase commit between its two turns in the tablet.
 type reservation struct {
 	req      mvcc.OnePhaseRequest
 	tablet   int
@@ -14,7 +14,8 @@ type reservation struct {
 	reply    func(mvcc.Result)
 }
 
-// send puts a message under way. Some are dropped, some doubled, some come again at the very end.
+// send puts a message in flight. Some are dropped, some duplicated, some are repeated at the very
+// end.
 func (h *history) send(tablet int, op any, reply func(mvcc.Result)) {
 	m := message{tablet: tablet, op: op, reply: reply}
 	if h.chance(10) && len(h.late) < 12 {
@@ -30,7 +31,7 @@ func (h *history) send(tablet int, op any, reply func(mvcc.Result)) {
 	}
 }
 
-// deliver lets one message arrive, whichever.
+// deliver delivers one random message.
 func (h *history) deliver() {
 	if len(h.queue) == 0 {
 		return
@@ -57,8 +58,8 @@ func (h *history) deliver() {
 	h.queue = append(h.queue, message{run: func() { m.reply(res) }})
 }
 
-// evaluate runs one operation in its tablet. Operations that meet a reservation wait:
-// they go back under way.
+// evaluate runs one operation in its tablet. Operations that encounter a reservation wait: they
+// return to the messages in flight.
 func (h *history) evaluate(m message) (mvcc.Result, bool) {
 	if r, ok := m.op.(mvcc.OnePhaseRequest); ok {
 		return h.onePhase(m, r)
@@ -106,21 +107,21 @@ func apply(v mvcc.View, op any) (mvcc.Result, []mvcc.Mutation, error) {
 	panic("unknown operation")
 }
 
-// waits reports whether the tablet would hold the answer back because of a reservation.
+// waits reports whether the tablet would delay the answer because of a reservation.
 func waits(res mvcc.Result) bool {
 	return res.Status == mvcc.StatusLocked && slices.ContainsFunc(res.Locks, func(l mvcc.LockInfo) bool {
 		return l.Lock.Token != 0
 	})
 }
 
-// effect applies mutations under the eyes of the model.
+// effect applies mutations and shows them to the model.
 func (h *history) effect(tablet int, list []mvcc.Mutation) {
 	h.check(h.model.mutated(h.tablets[tablet], list))
 	h.garbage[tablet] = mvcc.GarbageOf(h.garbage[tablet], list)
 	h.tablets[tablet].Apply(list)
 }
 
-// answered checks what an answer promises.
+// answered checks an answer's guarantees.
 func (h *history) answered(op any, res mvcc.Result) {
 	switch res.Status {
 	case mvcc.StatusConflict:
@@ -198,8 +199,8 @@ func (h *history) onePhase(m message, r mvcc.OnePhaseRequest) (mvcc.Result, bool
 	return res, true
 }
 
-// proceed takes one reserved one-phase commit a turn further: the oracle's answer, then
-// the effects. Sometimes a new leader drops it.
+// proceed advances one reserved one-phase commit by a turn: the oracle's answer, then the effects.
+// Sometimes a new leader drops it.
 func (h *history) proceed() {
 	if len(h.inflight) == 0 {
 		return
@@ -239,7 +240,7 @@ func (h *history) proceed() {
 	}
 }
 
-// drain lets what is under way arrive, up to a number of messages; what is left then is lost.
+// drain delivers messages in flight, up to a number; the rest is lost.
 func (h *history) drain(limit int) {
 	for range limit {
 		if h.fault != nil || (len(h.queue) == 0 && len(h.inflight) == 0) {
@@ -291,7 +292,7 @@ func (h *history) undecided(below mvcc.Timestamp) []mvcc.LockInfo {
 	return list
 }
 
-// resolveNow resolves one lock or intent without messages that could be lost.
+// resolveNow resolves one lock or intent without messages, which could be lost.
 func (h *history) resolveNow(l mvcc.LockInfo) {
 	res, ok := h.evaluate(message{tablet: tabletOf(l.Lock.Primary), op: h.statusOf(l, true)})
 	if ok {

@@ -7,7 +7,7 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// statusOf is the question about a lock's transaction.
+// statusOf returns the status request for a lock's transaction.
 func (h *history) statusOf(l mvcc.LockInfo, dead bool) mvcc.CheckTxnStatusRequest {
 	return mvcc.CheckTxnStatusRequest{
 		Primary: l.Lock.Primary, StartTS: l.Lock.StartTS, Now: h.now, MetExpiry: l.Lock.Expiry,
@@ -15,7 +15,7 @@ func (h *history) statusOf(l mvcc.LockInfo, dead bool) mvcc.CheckTxnStatusReques
 	}
 }
 
-// resolution is what follows for the lock from the answer.
+// resolution returns the resolution of the lock by the answer.
 func resolution(l mvcc.LockInfo, res mvcc.Result) (mvcc.ResolveLockRequest, bool) {
 	r := mvcc.ResolveLockRequest{StartTS: l.Lock.StartTS, CommitTS: res.CommitTS, Cells: []mvcc.Cell{l.Cell}}
 	if l.Intent {
@@ -24,9 +24,9 @@ func resolution(l mvcc.LockInfo, res mvcc.Result) (mvcc.ResolveLockRequest, bool
 	return r, res.Status == mvcc.StatusCommitted || res.Status == mvcc.StatusRolledBack
 }
 
-// resolve is what a reader or writer does that meets a lock: messages to the primary and
-// back to the lock (§2.2). Now and then it wrongly believes the worker dead, which must
-// do no harm (invariant 7).
+// resolve does what a reader or writer does that encounters a lock: messages to the primary and
+// back to the lock (§2.2). Sometimes it wrongly believes the worker dead, which must be harmless
+// (the primary decides).
 func (h *history) resolve(l mvcc.LockInfo) {
 	h.send(tabletOf(l.Lock.Primary), h.statusOf(l, h.chance(15)), func(res mvcc.Result) {
 		if r, decided := resolution(l, res); decided {
@@ -36,7 +36,7 @@ func (h *history) resolve(l mvcc.LockInfo) {
 	})
 }
 
-// notify makes a transaction of notifications alone (invariant 12).
+// notify starts a transaction that only notifies.
 func (h *history) notify() {
 	ts := h.tick()
 	h.model.direct[ts] = true
@@ -88,8 +88,9 @@ func notifyCells(view mvcc.View, c mvcc.Cell) (cells []mvcc.Cell) {
 }
 
 // observeStrong runs the transaction of the strong observer with the notify cell c: it reads the
-// observed cell and its ack, and if the cell changed since, it writes the ack and commits; with
-// that, or then, or if the cell is clean, it clears.
+// observed cell and its acknowledgment and, if the cell has changed since, writes the
+// acknowledgment and commits. It clears the notification with the commit, after it, or if the cell
+// is clean.
 func (h *history) observeStrong(c, observed mvcc.Cell, start mvcc.Timestamp) {
 	ack := c
 	if !c.IsAck() {
@@ -128,7 +129,7 @@ func (h *history) observeStrong(c, observed mvcc.Cell, start mvcc.Timestamp) {
 	})
 }
 
-// clear sends the message that takes a notification away.
+// clear sends the request that clears a notification.
 func (h *history) clear(c mvcc.Cell, upTo mvcc.Timestamp) {
 	h.model.cleared[c] = max(h.model.cleared[c], upTo)
 	h.send(tabletOf(c), mvcc.ClearNotifyRequest{Cell: c, UpTo: upTo}, nil)

@@ -16,10 +16,10 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 )
 
-// TestHistories runs random histories of concurrent transactions over two tablets against
-// the sequential model. Their messages are delayed, reordered, duplicated and dropped;
-// coordinators crash; readers resolve what they left; history is collected. SEED=n runs
-// one of them and prints it; HISTORIES=n sets how many.
+// TestHistories runs random histories of concurrent transactions over two tablets against the
+// sequential model. Messages are delayed, reordered, duplicated and dropped; coordinators crash;
+// readers resolve abandoned locks; history is collected. SEED=n runs one history and prints it;
+// HISTORIES=n sets the number.
 func TestHistories(t *testing.T) {
 	if text := os.Getenv("SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
@@ -83,8 +83,7 @@ func runHistories(t *testing.T, count uint64) {
 	}
 }
 
-// tally counts what the histories contained, so that a test that has stopped testing
-// anything fails.
+// tally counts the situations in the histories, so that a test that has stopped covering one fails.
 type tally struct {
 	Committed, OnePhase, RolledBack, Undecided, Reads, Resolved, Runs, Collected, Conflicts, TooOld,
 	Unknown int
@@ -125,7 +124,7 @@ func (c *tally) merge(o tally) {
 	c.Unknown += o.Unknown
 }
 
-// mustCover fails if any of the situations did not come up.
+// mustCover fails if any of the situations did not occur.
 func (c *tally) mustCover(t *testing.T) {
 	if slices.Contains([]int{c.Committed, c.OnePhase, c.RolledBack, c.Undecided, c.Reads, c.Resolved,
 		c.Runs, c.Collected, c.Conflicts, c.TooOld, c.Unknown}, 0) {
@@ -134,18 +133,18 @@ func (c *tally) mustCover(t *testing.T) {
 	}
 }
 
-// history is one random history: two tablets, an oracle, coordinators, readers and
-// observers, and the messages between them. It is deterministic in its seed.
+// history is one random history: two tablets, an oracle, coordinators, readers and observers, and
+// the messages between them. It is deterministic in its seed.
 type history struct {
 	rng        *rand.Rand
 	model      *model
 	tablets    [2]*mvcctest.MemView
-	now        mvcc.Timestamp // the last timestamp the oracle gave out
-	snapshot   mvcc.Timestamp // an open snapshot that collection must honour; 0: none
-	passes     []*pass        // of collection, under way
+	now        mvcc.Timestamp // the last timestamp granted
+	snapshot   mvcc.Timestamp // an open snapshot that collection must respect; 0: none
+	passes     []*pass        // of collection, in progress
 	garbage    [2][]mvcc.Garbage
 	queue      []message
-	late       []message // copies that come after everything is decided
+	late       []message // copies delivered after everything is decided
 	txns       []*coordinator
 	inflight   []*reservation
 	fault      *fault
@@ -154,11 +153,11 @@ type history struct {
 	transcript strings.Builder
 }
 
-// message is one operation under way to a tablet, or, with run, an answer under way back.
+// message is one operation in flight to a tablet or, with run, an answer in flight back.
 type message struct {
 	tablet int
 	op     any
-	reply  func(mvcc.Result) // nil: nobody waits for it
+	reply  func(mvcc.Result) // nil: nothing waits for it
 	run    func()
 }
 
@@ -176,7 +175,7 @@ func newHistory(seed uint64, verbose bool) *history {
 	return h
 }
 
-// tabletOf is the index of the tablet that holds the cell.
+// tabletOf returns the index of the tablet that holds the cell.
 func tabletOf(c mvcc.Cell) int {
 	if c.Row < "c" {
 		return 0
@@ -184,10 +183,10 @@ func tabletOf(c mvcc.Cell) int {
 	return 1
 }
 
-// viewOf is the state of the tablet that holds the cell.
+// viewOf returns the state of the tablet that holds the cell.
 func (h *history) viewOf(c mvcc.Cell) *mvcctest.MemView { return h.tablets[tabletOf(c)] }
 
-// tick asks the oracle for a timestamp.
+// tick returns a new timestamp of the oracle.
 func (h *history) tick() mvcc.Timestamp {
 	h.now += 1 + mvcc.Timestamp(h.rng.IntN(2))
 	return h.now
@@ -240,7 +239,7 @@ func (h *history) run() *fault {
 	return h.fault
 }
 
-// step does one random thing.
+// step executes one random action.
 func (h *history) step() {
 	switch n := h.rng.IntN(100); {
 	case n < 12:

@@ -79,8 +79,8 @@ func TestInvalidRequests(t *testing.T) {
 	}
 }
 
-// TestLimitsExact puts every size at its limit, which passes, and one byte above it,
-// which does not.
+// TestLimitsExact sets every size to its limit, which passes, and to one byte above, which does
+// not.
 func TestLimitsExact(t *testing.T) {
 	lim := mvcc.Limits{Row: 4, Column: 3, Value: 6, Batch: 13, Inline: 1}
 	write := func(row, column, value int) []mvcc.CellWriteRequest {
@@ -110,8 +110,8 @@ func TestLimitsExact(t *testing.T) {
 	}
 }
 
-// TestTimersAreSmall: a timer of the longest row and column passes, and no longer value does in
-// the table of timers, where whoever fires them reads many at once.
+// TestTimersAreSmall: a timer of the longest row and column passes, and no longer value does in the
+// table of timers, where the timer job reads many at once.
 func TestTimersAreSmall(t *testing.T) {
 	lim := mvcc.DefaultLimits()
 	cell, value := mvcc.Timer{
@@ -136,7 +136,7 @@ func TestTimersAreSmall(t *testing.T) {
 	}
 }
 
-// TestManyDuplicates takes the path for many writes: with a map.
+// TestManyDuplicates covers the path for many writes: with a map.
 func TestManyDuplicates(t *testing.T) {
 	var writes []mvcc.CellWriteRequest
 	for i := range 3 * mvcc.FewWrites {
@@ -195,7 +195,7 @@ func TestErrorIsCut(t *testing.T) {
 	}
 }
 
-// TestScanIsBounded: a page over cells with nothing to show ends, and the scan goes on behind it.
+// TestScanIsBounded: a page over cells without results ends, and the scan continues behind it.
 func TestScanIsBounded(t *testing.T) {
 	m := mvcctest.NewMemView()
 	for i := range mvcc.MaxUnshown + 10 {

@@ -9,9 +9,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 )
 
-// TestWalksOfAColumn: a walk of notify entries or of weak intents gives those of its
-// column, by row and from a row on, as a store's does; that of notify entries may begin
-// behind the row.
+// TestWalksOfAColumn: a walk of notify entries or of weak intents returns those of its column, by
+// row and from a row on, as a store's does; that of notify entries may begin behind the row.
 func TestWalksOfAColumn(t *testing.T) {
 	cell := func(table mvcc.TableID, row, column string) mvcc.Cell {
 		return mvcc.Cell{Table: table, Row: row, Column: column}
@@ -53,7 +52,7 @@ func TestWalksOfAColumn(t *testing.T) {
 	}
 }
 
-// walked lists the names of what a walk gives.
+// walked lists the names of a walk's entries.
 func walked[E any](t *testing.T, walk iter.Seq2[E, error], name func(E) string) (names []string) {
 	t.Helper()
 	for e, err := range walk {

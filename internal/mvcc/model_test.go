@@ -9,38 +9,37 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 )
 
-// The names of the assertions that a history is held to. A broken build is caught by one of them.
+// The assertions on a history. A broken build is caught by one of them.
 const (
-	assertSnapshot     = "reads-equal-the-snapshot"       // invariant 1
-	assertLostUpdate   = "no-lost-update"                 // invariant 2
-	assertAtomic       = "all-or-nothing"                 // invariant 3
-	assertPrimaryFirst = "primary-first"                  // invariant 3
-	assertRevival      = "rolled-back-is-never-revived"   // invariant 4
-	assertOneTS        = "one-commit-timestamp"           // invariant 5
-	assertKnown        = "outcome-of-a-prewrite-is-known" // invariants 4 and 6
-	assertNotify       = "notification-until-cleared"     // invariant 12
+	assertSnapshot     = "reads-equal-the-snapshot"       // snapshot reads
+	assertLostUpdate   = "no-lost-update"                 // first committer wins
+	assertAtomic       = "all-or-nothing"                 // atomic commit
+	assertPrimaryFirst = "primary-first"                  // atomic commit
+	assertRevival      = "rolled-back-is-never-revived"   // rollbacks are final
+	assertOneTS        = "one-commit-timestamp"           // one commit timestamp
+	assertKnown        = "outcome-of-a-prewrite-is-known" // known outcomes
+	assertNotify       = "notification-until-cleared"     // notifications
 	assertOnce         = "one-observer-run-per-change"    // §2.4
 	assertResolvable   = "every-lock-can-be-resolved"     // §2.2
 	assertNoError      = "no-error"
 )
 
-// model is the sequential snapshot-isolation model: a list of committed versions per
-// cell, and what was promised about each transaction. It knows nothing of locks, messages
-// or tablets.
+// model is the sequential snapshot-isolation model: a list of committed versions per cell, and the
+// guarantees given for each transaction. It has no locks, messages or tablets.
 type model struct {
 	txns     map[mvcc.Timestamp]*modelTxn // by start timestamp
 	commits  map[mvcc.Timestamp]*modelTxn // by commit timestamp
 	versions map[mvcc.Cell][]version      // by ascending commit timestamp
 	locks    map[mvcc.Cell][]version      // committed locks without a write, in no order
 	reads    []modelRead
-	notified map[mvcc.Cell]mvcc.Timestamp // by notify cell: the newest change that its observer must hear of
-	direct   map[mvcc.Timestamp]bool      // timestamps of notifications that are not a transaction's
-	cleared  map[mvcc.Cell]mvcc.Timestamp // up to where a run may have cleared
+	notified map[mvcc.Cell]mvcc.Timestamp // by notify cell: the newest change that its observer must process
+	direct   map[mvcc.Timestamp]bool      // timestamps of notifications without a transaction
+	cleared  map[mvcc.Cell]mvcc.Timestamp // the timestamp up to which a run may have cleared
 	runs     map[mvcc.CellAt]mvcc.Timestamp
-	gone     map[mvcc.Cell]mvcc.Timestamp // acks that went with their cell: up to which commit timestamp
+	gone     map[mvcc.Cell]mvcc.Timestamp // acknowledgments deleted with their cells: up to which commit timestamp
 }
 
-// modelTxn is what is known about one transaction.
+// modelTxn is the knowledge of one transaction.
 type modelTxn struct {
 	start      mvcc.Timestamp
 	primary    mvcc.Cell
@@ -61,13 +60,13 @@ type version struct {
 	value         []byte
 }
 
-// modelRead is an answer that was given.
+// modelRead is an answer to a read.
 type modelRead struct {
 	cell   mvcc.Cell
 	at     mvcc.Timestamp
 	found  bool
 	value  []byte
-	commit mvcc.Timestamp // 0: not told
+	commit mvcc.Timestamp // 0: not reported
 }
 
 func newModel() *model {
@@ -141,7 +140,7 @@ func (m *model) rollback(start mvcc.Timestamp) *fault {
 	return nil
 }
 
-// committed checks a commit timestamp that someone was told.
+// committed checks a reported commit timestamp.
 func (m *model) committed(start, ts mvcc.Timestamp) *fault {
 	if t := m.txns[start]; t.commitTS != ts {
 		return faultf(assertOneTS, "transaction %d is reported as committed at %d; it is at %d",
@@ -150,7 +149,7 @@ func (m *model) committed(start, ts mvcc.Timestamp) *fault {
 	return nil
 }
 
-// at is the value of a cell in the snapshot of a timestamp.
+// at returns the value of a cell in the snapshot of a timestamp.
 func (m *model) at(c mvcc.Cell, ts mvcc.Timestamp) (version, bool) {
 	list := m.versions[c]
 	for i := len(list) - 1; i >= 0; i-- {
@@ -161,8 +160,8 @@ func (m *model) at(c mvcc.Cell, ts mvcc.Timestamp) (version, bool) {
 	return version{}, false
 }
 
-// checkRead compares one answer with the snapshot, as it is known at the end: a commit
-// below a read that was answered before is a fault too.
+// checkRead compares one answer with the final snapshot: a commit below an earlier read is a fault
+// too.
 func (m *model) checkRead(r modelRead) *fault {
 	v, ok := m.at(r.cell, r.at)
 	if ok && !r.found && v.commit <= m.gone[r.cell] {
@@ -246,7 +245,7 @@ func (m *model) wrote(view *mvcctest.MemView, mu *mvcc.Mutation, list []mvcc.Mut
 	return nil
 }
 
-// wroteNotify checks one new N entry: it never goes back, and somebody committed it.
+// wroteNotify checks one new N entry: it never decreases, and a transaction committed it.
 func (m *model) wroteNotify(view *mvcctest.MemView, mu *mvcc.Mutation) *fault {
 	old, _, _ := view.Notification(mu.Cell)
 	if mu.Notify.TS < old.TS {
@@ -265,7 +264,7 @@ func (m *model) wroteNotify(view *mvcctest.MemView, mu *mvcc.Mutation) *fault {
 	return nil
 }
 
-// finish checks what must hold when nothing is under way any more.
+// finish checks the state when nothing is in flight.
 func (m *model) finish(viewOf func(mvcc.Cell) *mvcctest.MemView) *fault {
 	for _, r := range m.reads {
 		if f := m.checkRead(r); f != nil {
@@ -324,7 +323,8 @@ func (m *model) checkVersions(viewOf func(mvcc.Cell) *mvcctest.MemView) *fault {
 	return nil
 }
 
-// acksMayGo says that from now on any ack may be missing: all is decided and collected.
+// acksMayGo reports that from now on any acknowledgment may be missing: all is decided and
+// collected.
 func (m *model) acksMayGo() {
 	for c := range m.versions {
 		if c.Class == mvcc.ClassAck {

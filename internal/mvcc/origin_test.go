@@ -8,9 +8,9 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 )
 
-// TestOriginsAreNeverTooHigh: what a notification says it goes back to is no later than what
-// any of its changes does, in whatever order changes, copies and clearings come, and it does
-// not keep an origin for ever on a cell that changes all the time.
+// TestOriginsAreNeverTooHigh: a notification's origin is at most that of any of its changes, for
+// any order of changes, copies and clearings, and it does not stay old forever on a cell that
+// changes all the time.
 func TestOriginsAreNeverTooHigh(t *testing.T) {
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -67,8 +67,8 @@ func TestOriginsAreNeverTooHigh(t *testing.T) {
 	}
 }
 
-// TestOriginsDoNotStick: a cell that changes during each of its runs leaves an old origin
-// behind after a few of them.
+// TestOriginsDoNotStick: a cell that changes during each of its runs drops an old origin after a
+// few of them.
 func TestOriginsDoNotStick(t *testing.T) {
 	m := mvcctest.NewMemView()
 	m.Columns[mvcc.ObservedColumn{Table: testTable, Column: "doc"}] = mvcc.ObservedWeak
@@ -97,9 +97,8 @@ func TestOriginsDoNotStick(t *testing.T) {
 	}
 }
 
-// TestRunClearsNoOlderOrigin: a weak notification that is older than the run, and came after
-// the run had looked, is not cleared with it: what the run has written goes back to other
-// commits.
+// TestRunClearsNoOlderOrigin: a weak notification that is older than the run but arrived after the
+// run's read is not cleared by it: the run's writes have the origin of other commits.
 func TestRunClearsNoOlderOrigin(t *testing.T) {
 	m := mvcctest.NewMemView()
 	m.Columns[mvcc.ObservedColumn{Table: testTable, Column: "doc"}] = mvcc.ObservedWeak
@@ -114,7 +113,7 @@ func TestRunClearsNoOlderOrigin(t *testing.T) {
 	if err != nil || len(list) > 0 || res.CommitTS != 20 {
 		t.Errorf("ORIGIN-CLEARED: %+v, %d effects, %v", res, len(list), err)
 	}
-	// Nor is it taken out for a change that has come since.
+	// Nor is its origin replaced for a later change.
 	newer := mvcc.TimestampAt(1000)
 	_, list, err = mvcc.NotifyCells(m, mvcc.NotifyRequest{TS: newer, Cells: []mvcc.Cell{c}})
 	if err != nil {
@@ -133,8 +132,8 @@ func TestRunClearsNoOlderOrigin(t *testing.T) {
 	}
 }
 
-// TestOriginAtTheEdge: a run takes out the changes of the first half only if it has seen the last
-// of them.
+// TestOriginAtTheEdge: a run removes the changes of the first half only if it has read the last of
+// them.
 func TestOriginAtTheEdge(t *testing.T) {
 	second := mvcc.TimestampAt(1000)
 	n := mvcc.Notify{TS: 3 * second, Origins: mvcc.Origins{First: 1, Until: second, Later: 2 * second}}

@@ -7,9 +7,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 )
 
-// TestCommitAboveNewest: commit_ts is above the cell's newest record (invariant 3), even
-// in a state that the rules do not lead to: a lock that is older than the record beside
-// it.
+// TestCommitAboveNewest: commit_ts is above the cell's newest record (atomic commit), even in a
+// state that the rules never produce: a lock older than the record next to it.
 func TestCommitAboveNewest(t *testing.T) {
 	m := mvcctest.NewMemView()
 	c := parseCell("a.x")
@@ -36,7 +35,7 @@ func TestCommitAboveNewest(t *testing.T) {
 	}
 }
 
-// TestReplayIsKept: a write neither forgets that a replay is pending nor that it is one (§2.4).
+// TestReplayIsKept: a write forgets neither a pending replay nor that it is one (§2.4).
 func TestReplayIsKept(t *testing.T) {
 	m := mvcctest.NewMemView()
 	m.Columns[mvcc.ObservedColumn{Table: testTable, Column: "body"}] = mvcc.ObservedStrong
@@ -67,8 +66,8 @@ func TestReplayIsKept(t *testing.T) {
 	}
 }
 
-// TestLateCopyOfALock: a copy of a prewrite that comes after its lock without a write has
-// committed is told so, and takes nothing for a conflict with itself.
+// TestLateCopyOfALock: a copy of a prewrite that arrives after its lock without a write has
+// committed is answered as committed, without a conflict with itself.
 func TestLateCopyOfALock(t *testing.T) {
 	m := mvcctest.NewMemView()
 	c := parseCell("a.body")

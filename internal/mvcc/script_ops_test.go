@@ -20,7 +20,7 @@ func (s *script) commit() string {
 		Intents: s.cells("intents"), Clear: s.td.HasArg("clear")}))
 }
 
-// onePhase checks and, if the check lets it pass and a commit timestamp is given, commits.
+// onePhase checks and, if the check passes and a commit timestamp is given, commits.
 func (s *script) onePhase() string {
 	writes, notifies := s.writes()
 	r := mvcc.OnePhaseRequest{StartTS: s.ts("start"), Writes: writes, Notifies: notifies,
@@ -34,7 +34,7 @@ func (s *script) onePhase() string {
 	return s.answer(mvcc.OnePhaseCommit(s.view, r, s.ts("commit"), s.lim))
 }
 
-// reserve puts the reservation of a one-phase commit, as the tablet does.
+// reserve adds the reservation of a one-phase commit, as the tablet does.
 func (s *script) reserve() string {
 	for _, c := range s.cells("cells") {
 		s.view.PutLock(c, mvcc.Lock{
@@ -193,7 +193,7 @@ func (s *script) scan() string {
 	}
 }
 
-// showRecord prints what only a record has.
+// showRecord prints the fields that only a record has.
 func showRecord(c mvcc.ReadCell) string {
 	switch {
 	case c.Deleted:
@@ -204,7 +204,7 @@ func showRecord(c mvcc.ReadCell) string {
 	return ""
 }
 
-// showPageEnd prints why a page ended, and where.
+// showPageEnd prints where a page ended and why.
 func showPageEnd(res mvcc.ScanResult) string {
 	end := "more"
 	switch {
@@ -224,8 +224,8 @@ func showPageEnd(res mvcc.ScanResult) string {
 	return "-- " + end
 }
 
-// reader does what a client does that meets a lock: it asks at the primary, resolves
-// accordingly and reads again (§2.2).
+// reader does what a client does that encounters a lock: it asks the primary, resolves accordingly
+// and reads again (§2.2).
 func (s *script) reader() string {
 	c, at := s.cell("cell"), s.ts("at")
 	var b strings.Builder

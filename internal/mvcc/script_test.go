@@ -13,11 +13,11 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 )
 
-// testTable holds all cells of the scripts.
+// testTable contains all cells of the scripts.
 const testTable = mvcc.FirstUserTable
 
-// TestScripts runs the scripts in testdata, one per rule. `go test -run TestScripts
-// ./internal/mvcc -rewrite` writes the answers anew.
+// TestScripts runs the scripts in testdata, one per rule. `go test -run TestScripts ./internal/mvcc
+// -rewrite` rewrites the answers.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		s := newScript()
@@ -25,8 +25,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// script is one tablet under the commands of a file in testdata. Cells are written
-// row.column, ack cells row.@observer.
+// script is one tablet on which the commands of a file in testdata operate. Cells are written
+// row.column, acknowledgments row.@observer.
 type script struct {
 	t    *testing.T
 	td   *datadriven.TestData
@@ -75,28 +75,28 @@ func (s *script) run(t *testing.T, td *datadriven.TestData) string {
 	return command()
 }
 
-// ts is a timestamp argument; absent it is zero.
+// ts returns a timestamp argument; 0 if absent.
 func (s *script) ts(key string) mvcc.Timestamp {
 	var n uint64
 	s.td.MaybeScanArgs(s.t, key, &n)
 	return mvcc.Timestamp(n)
 }
 
-// number is an integer argument; absent it is zero.
+// number returns an integer argument; 0 if absent.
 func (s *script) number(key string) int {
 	var n int
 	s.td.MaybeScanArgs(s.t, key, &n)
 	return n
 }
 
-// text is a string argument; absent it is empty.
+// text returns a string argument; empty if absent.
 func (s *script) text(key string) string {
 	var text string
 	s.td.MaybeScanArgs(s.t, key, &text)
 	return text
 }
 
-// cells is a list of cells: key=(a.x,b.y).
+// cells returns a list of cells: key=(a.x,b.y).
 func (s *script) cells(key string) []mvcc.Cell {
 	var list []mvcc.Cell
 	if arg, ok := s.td.Arg(key); ok {
@@ -107,10 +107,10 @@ func (s *script) cells(key string) []mvcc.Cell {
 	return list
 }
 
-// cell is one cell.
+// cell returns one cell.
 func (s *script) cell(key string) mvcc.Cell { return parseCell(s.text(key)) }
 
-// parseCell reads row.column; a column that begins with @ is an observer's ack.
+// parseCell reads row.column; a column that begins with @ is an observer's acknowledgment.
 func parseCell(text string) mvcc.Cell {
 	row, column, _ := strings.Cut(text, ".")
 	c := mvcc.Cell{Table: testTable, Row: row, Column: column}
@@ -151,8 +151,8 @@ func (s *script) writes() (writes []mvcc.CellWriteRequest, notifies []mvcc.Cell)
 	return writes, notifies
 }
 
-// answer applies the mutations and describes the result; every status is printed with all
-// that it carries.
+// answer applies the mutations and describes the result; every status is printed with all its
+// fields.
 func (s *script) answer(res mvcc.Result, list []mvcc.Mutation, err error) string {
 	if err != nil {
 		return "error: " + err.Error()
@@ -175,7 +175,7 @@ func (s *script) answer(res mvcc.Result, list []mvcc.Mutation, err error) string
 	return b.String()
 }
 
-// describe prints a lock that was met.
+// describe prints an encountered lock.
 func describe(l mvcc.LockInfo) string {
 	text := fmt.Sprintf("lock on %s start=%d primary=%s expiry=%d", show(l.Cell), l.Lock.StartTS,
 		show(l.Lock.Primary), l.Lock.Expiry)
@@ -185,7 +185,7 @@ func describe(l mvcc.LockInfo) string {
 	return text
 }
 
-// statusName is the status as the scripts print it.
+// statusName returns the status as the scripts print it.
 func statusName(st mvcc.Status) string {
 	names := []string{"ok", "locked", "conflict", "rolled back", "committed", "live", "not found",
 		"unknown", "too old",
@@ -228,7 +228,7 @@ func (s *script) bound() string {
 	return fmt.Sprintf("bound=%d safepoint=%d", s.view.BoundTS, s.view.SafepointTS)
 }
 
-// print shows rows the way Figure 4 does, or all of them.
+// print prints some rows, or all, the way Figure 4 does.
 func (s *script) print() string {
 	var rows []string
 	for _, arg := range s.td.CmdArgs {
@@ -251,7 +251,7 @@ func (s *script) dump() string {
 	return b.String()
 }
 
-// detail prints what an entry holds.
+// detail prints an entry's content.
 func detail(e mvcc.HistoryEntry) string {
 	kinds := map[mvcc.Kind]string{mvcc.KindPut: "put", mvcc.KindDelete: "delete", mvcc.KindLock: "lock"}
 	switch e.Group {
@@ -274,7 +274,7 @@ func detail(e mvcc.HistoryEntry) string {
 	}
 }
 
-// allRows lists the rows that hold anything.
+// allRows lists the rows with entries.
 func allRows(m *mvcctest.MemView) []string {
 	var rows []string
 	for _, e := range m.Entries() {

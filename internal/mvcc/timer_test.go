@@ -6,8 +6,8 @@ import (
 	"testing/quick"
 )
 
-// TestTimers: a timer is what was written, its cell says which table it is for, and timers of
-// a shard are in the order of their due times.
+// TestTimers: a timer keeps its content, its cell contains its table, and timers of a shard are
+// ordered by due time.
 func TestTimers(t *testing.T) {
 	check := func(table uint32, row, column string, due, later uint32, after uint16) bool {
 		timer := Timer{
@@ -36,7 +36,7 @@ func TestTimers(t *testing.T) {
 	if err := quick.Check(check, nil); err != nil {
 		t.Error(err)
 	}
-	// Where the row ends counts, also if it is long.
+	// The end of a row counts, also of a long one.
 	long := strings.Repeat("x", 128)
 	one, _ := Timer{Target: Cell{Table: 16, Row: long, Column: "yz"}}.Write()
 	other, _ := Timer{Target: Cell{Table: 16, Row: long + "y", Column: "z"}}.Write()
@@ -45,7 +45,7 @@ func TestTimers(t *testing.T) {
 	}
 }
 
-// TestNoTimers: whatever is not a timer is told from one, and does no harm.
+// TestNoTimers: an invalid timer is recognised and harmless.
 func TestNoTimers(t *testing.T) {
 	cell, value := Timer{Target: Cell{Table: 16, Row: "r", Column: "c"}, Due: 7}.Write()
 	for what, change := range map[string]func(*Cell){
@@ -61,7 +61,7 @@ func TestNoTimers(t *testing.T) {
 	} {
 		bad := cell
 		change(&bad)
-		// Only with its value it is known to notify another cell than it says.
+		// Only its value shows that it notifies another cell than its name says.
 		if _, ok := TimerTarget(bad); ok != (what == "target") {
 			t.Errorf("%s: taken for a timer: %t", what, ok)
 		}

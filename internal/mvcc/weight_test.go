@@ -6,9 +6,9 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// TestWeights: zero bytes count twice, values and the primary's address count in full, and what
-// follows a prewrite weighs no less than the records that it writes. What a tablet really
-// encodes is compared in its package.
+// TestWeights: zero bytes count twice, values and the primary's address count in full, and the
+// requests after a prewrite weigh at least as much as the records that they write. Package tablet
+// compares with the encoded size.
 func TestWeights(t *testing.T) {
 	plain, zero := parseCell("a.body"), mvcc.Cell{Table: testTable, Row: "\x00", Column: "body"}
 	if zero.KeyBytes() != plain.KeyBytes()+1 {
@@ -29,7 +29,7 @@ func TestWeights(t *testing.T) {
 		if weight(1000)-weight(0) != 1000 {
 			t.Errorf("%s: 1000 bytes weigh %d", name, weight(1000)-weight(0))
 		}
-		// In several entries of the store, each with a key of its own.
+		// In several entries of the store, each with its own key.
 		if d := weight(1<<20) - weight(0); d < 1<<20+4*plain.KeyBytes() {
 			t.Errorf("%s: a long value weighs %d", name, d)
 		}

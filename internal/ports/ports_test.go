@@ -15,8 +15,7 @@ import (
 
 const child = "PERCOLATOR_PORTS_CHILD"
 
-// TestMain: as a child, it says which ports it was given, one a line, and waits until its
-// input ends.
+// TestMain: as a child, it prints its ports, one per line, and waits until its input ends.
 func TestMain(m *testing.M) {
 	count, err := strconv.Atoi(os.Getenv(child))
 	if err != nil {
@@ -31,11 +30,10 @@ func TestMain(m *testing.M) {
 		fmt.Println(base)
 	}
 	fmt.Println("done")
-	_, _ = os.Stdin.Read(make([]byte, 1)) // its end is what is waited for
+	_, _ = os.Stdin.Read(make([]byte, 1)) // waits for its end
 }
 
-// TestNobodyElse: processes that live at the same time are given different ports, also
-// ones that nobody listens on yet.
+// TestNobodyElse: concurrent processes get different ports, also ones not listened on yet.
 func TestNobodyElse(t *testing.T) {
 	const processes, each = 6, 100
 	given := map[string]int{}
@@ -67,7 +65,7 @@ func TestNobodyElse(t *testing.T) {
 	}
 }
 
-// TestTaken: a run of ports has none that somebody listens on.
+// TestTaken: a run of ports contains none in use.
 func TestTaken(t *testing.T) {
 	first, err := ports.Run(1)
 	if err != nil {
@@ -75,7 +73,7 @@ func TestTaken(t *testing.T) {
 	}
 	l, err := net.ListenPacket("udp", ports.Local(first+2)) // within the next run
 	if err != nil {
-		t.Skip(err) // somebody else has it
+		t.Skip(err) // another process has it
 	}
 	defer func() { _ = l.Close() }()
 	base, err := ports.Run(3)

@@ -9,8 +9,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// TestLately: what is told of mailboxes and contended rows is of the last minutes, also when
-// an actor or a row's count has begun anew meanwhile, and what is older is forgotten.
+// TestLately: reports on mailboxes and contended rows cover the last minutes, also when an actor or
+// a row's count was reset in between; older ones are forgotten.
 func TestLately(t *testing.T) {
 	start := time.UnixMilli(1_700_000_000_000)
 	totals := func(batches, conflicts, others uint64) recent.Totals {

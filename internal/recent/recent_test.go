@@ -14,7 +14,7 @@ import (
 
 var begin = time.Unix(60_000_000, 0)
 
-// tablet is one of table 16, from one row up to another; "" is the table's end.
+// tablet returns a tablet of table 16 with these bounds; "" is the table's end.
 func tablet(id uint64, from, to string, reads, writes uint64) *pb.StatusResponse {
 	d := &pb.TabletDescriptor{
 		TabletId: id, StartTable: 16, StartRow: []byte(from), EndTable: 16, EndRow: []byte(to),
@@ -25,7 +25,7 @@ func tablet(id uint64, from, to string, reads, writes uint64) *pb.StatusResponse
 	return &pb.StatusResponse{Tablet: d, Reads: reads, Mutations: writes}
 }
 
-// sums are all reads and writes of a grid.
+// sums returns all reads and writes of a grid.
 func sums(g *recent.Grid) (reads, writes float64) {
 	for _, r := range g.Ranges {
 		for i := range g.Minutes {
@@ -35,8 +35,8 @@ func sums(g *recent.Grid) (reads, writes float64) {
 	return math.Round(reads), math.Round(writes)
 }
 
-// TestHeat: what tablets do is counted once, in its minute and its range, over splits and new
-// leaders; a node that sees the rest of it completes the picture.
+// TestHeat: operations of tablets are counted once, in their minute and range, across splits and
+// new leaders; a node with the rest of them completes the picture.
 func TestHeat(t *testing.T) {
 	h := recent.NewHeat(begin)
 	h.Sample(begin.Add(20*time.Second), []*pb.StatusResponse{tablet(1, "", "", 10, 1)})
@@ -47,9 +47,9 @@ func TestHeat(t *testing.T) {
 	h.Sample(begin.Add(90*time.Second), []*pb.StatusResponse{ // split
 		tablet(1, "", "m", 50, 1), tablet(2, "m", "", 100, 0),
 	})
-	h.Sample(begin.Add(110*time.Second), []*pb.StatusResponse{tablet(1, "", "m", 50, 1)}) // 2 went
+	h.Sample(begin.Add(110*time.Second), []*pb.StatusResponse{tablet(1, "", "m", 50, 1)}) // 2 moved away
 	h.Sample(begin.Add(115*time.Second), []*pb.StatusResponse{
-		tablet(1, "", "m", 50, 1), tablet(2, "m", "", 7, 0), // and came back: it counts anew
+		tablet(1, "", "m", 50, 1), tablet(2, "m", "", 7, 0), // and returned: its count restarts
 	})
 	other := recent.NewHeat(begin)
 	other.Sample(begin.Add(112*time.Second), []*pb.StatusResponse{tablet(2, "m", "", 9, 0)})
@@ -62,8 +62,8 @@ func TestHeat(t *testing.T) {
 	if left.FromRow != "" || left.ToRow != "m" || right.FromRow != "m" || right.ToTable != 17 {
 		t.Errorf("%+v", g.Ranges)
 	}
-	// The first minute's 30 are of both halves; other has sampled once, in the middle of which
-	// is the first minute.
+	// The first minute's 30 belong to both halves; other has sampled once, and the first minute is
+	// in the middle of its sample.
 	if left.Reads[0] != 15 || right.Reads[0] != 15+9 || left.Reads[1] != 20 || right.Reads[1] != 107 {
 		t.Errorf("left %v, right %v", left.Reads, right.Reads)
 	}
@@ -75,8 +75,8 @@ func TestHeat(t *testing.T) {
 	}
 }
 
-// TestHeatIsBounded: with thousands of tablets over hours it is no more than an hour of so many
-// ranges, nothing is lost, and a hot tablet is still seen by itself.
+// TestHeatIsBounded: with thousands of tablets over hours it holds at most an hour of a bounded
+// number of ranges, no operation is lost, and a hot tablet keeps its own range.
 func TestHeatIsBounded(t *testing.T) {
 	const tablets = 3000
 	h := recent.NewHeat(begin)
@@ -124,7 +124,7 @@ func TestHeatIsBounded(t *testing.T) {
 }
 
 // TestPoints: points hold the changes between readings, also of one observer; their number is
-// bounded; those of several nodes are added up.
+// bounded; those of several nodes are summed.
 func TestPoints(t *testing.T) {
 	var points recent.Points
 	var operations metrics.Durations

@@ -21,8 +21,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// leastRoles is what each method takes, written down once more: who changes a row of calls
-// changes it here as well.
+// leastRoles is each method's minimum role, written independently: a change of a row of calls must
+// be repeated here.
 var leastRoles = map[string]certs.Role{
 	"Operations": certs.Reader, "Timestamps": certs.Reader, "Locate": certs.Reader,
 	"CreateTable": certs.Writer, "DropTable": certs.Operator, "Tables": certs.Reader,
@@ -39,13 +39,13 @@ var leastRoles = map[string]certs.Role{
 	"FinishRecovery": certs.Operator,
 	"Clients":        certs.Operator, "DisconnectClient": certs.Operator,
 	"SetGrant": certs.Operator, "Grants": certs.Reader,
-	// Empty requests only ask.
+	// Empty requests only read.
 	"Backfill": certs.Reader, "ClusterPolicy": certs.Reader, "HoldBackup": certs.Reader,
 	"BackupSchedules": certs.Reader, "PendingNotifications": certs.Operator,
 }
 
-// roleClients returns a client of each role of a server over certificates, the one of
-// before there were roles among them.
+// roleClients returns a client of each role of a server with certificates, among them one from
+// before there were roles.
 func roleClients(t *testing.T, dir, addr string) map[certs.Role]*Client {
 	t.Helper()
 	clients := map[certs.Role]*Client{}
@@ -75,7 +75,7 @@ func roleClients(t *testing.T, dir, addr string) map[certs.Role]*Client {
 	return clients
 }
 
-// methods calls f with each method of the services for clients, and an empty request.
+// methods calls f with each method of the services for clients and an empty request.
 func methods(t *testing.T, f func(name, full string, request, response proto.Message)) {
 	t.Helper()
 	message := func(d protoreflect.MessageDescriptor) proto.Message {
@@ -97,7 +97,7 @@ func methods(t *testing.T, f func(name, full string, request, response proto.Mes
 	}
 }
 
-// checkAccess tells whether a call was let through as the least role for it says.
+// checkAccess reports whether a call was admitted according to its minimum role.
 func checkAccess(t *testing.T, role, least certs.Role, what string, err error) {
 	t.Helper()
 	may := role.Includes(least)
@@ -116,8 +116,8 @@ func checkAccess(t *testing.T, role, least certs.Role, what string, err error) {
 	}
 }
 
-// TestEachCallTakesItsRole: every method has a row, and over real connections every role
-// may call those that take it or a lesser one, and no other.
+// TestEachCallTakesItsRole: every method has a row, and over real connections every role may call
+// those of its own or a lower role, and no other.
 func TestEachCallTakesItsRole(t *testing.T) {
 	dir := certstest.Folder(t, "127.0.0.1")
 	addr := secured(t, dir, nil, nil)
@@ -157,7 +157,7 @@ func TestEachCallTakesItsRole(t *testing.T) {
 			Release: []*pb.BackupHold{{Backup: "a", Token: []byte("t")}, {Backup: "b"}},
 		})
 		checkAccess(t, role, certs.Operator, "HoldBackup", err)
-		// Nobody has registered it, and nobody has thought of it.
+		// A method that is neither registered nor known.
 		err = fromStatus(c.link().conn.Invoke(t.Context(), adminMethods+"Nodes2",
 			&pb.NodesRequest{}, &pb.NodesResponse{}))
 		if err == nil {
@@ -183,7 +183,7 @@ func TestEachOperationTakesItsRole(t *testing.T) {
 		"prewrite": certs.Writer, "commit": certs.Writer, "one_phase": certs.Writer,
 		"rollback": certs.Writer, "resolve_lock": certs.Writer, "heartbeat": certs.Writer,
 		"notify": certs.Writer,
-		// For nodes, and not over this service.
+		// For nodes only, and not over this service.
 		"clear_notify": "", "fail_notify": "", "restore": "", "raw_write": "", "split": "",
 		"set_catalogue": "", "merge": "", "mark": "", "collect": "", "change_replicas": "",
 		"transfer_leader": "", "checksum": "",
@@ -274,8 +274,8 @@ func (l *lockedRows) send(role certs.Role, req *pb.TabletRequest) *pb.TabletResp
 	return resp
 }
 
-// lives requires that a reader learns of the transaction that it lives, though it says that the
-// worker is dead and that it has waited for long.
+// lives requires that a reader is told that the transaction lives, although it claims that the
+// worker is dead and that it has waited long.
 func (l *lockedRows) lives(primary *pb.Cell) {
 	l.Helper()
 	resp := l.send(certs.Reader, &pb.TabletRequest{Op: &pb.TabletRequest_CheckTxnStatus{
@@ -288,7 +288,7 @@ func (l *lockedRows) lives(primary *pb.Cell) {
 	}
 }
 
-// commit has the writer commit a cell.
+// commit commits a cell as the writer.
 func (l *lockedRows) commit(c *pb.Cell, at mvcc.Timestamp) {
 	l.Helper()
 	if resp := l.send(certs.Writer, &pb.TabletRequest{Op: &pb.TabletRequest_Commit{
@@ -299,8 +299,9 @@ func (l *lockedRows) commit(c *pb.Cell, at mvcc.Timestamp) {
 	}
 }
 
-// TestReadersEndNothing: a reader that meets a lock asks about it, and is not believed that
-// its transaction is dead; the lock goes when somebody else ends it, and then it reads.
+// TestReadersEndNothing: a reader that encounters a lock queries its status, and its claim that the
+// transaction is dead is ignored; the lock goes when another client ends the transaction, and then
+// the reader reads.
 func TestReadersEndNothing(t *testing.T) {
 	dir := certstest.Folder(t, "127.0.0.1")
 	clients := roleClients(t, dir, secured(t, dir, nil, nil))
@@ -317,7 +318,7 @@ func TestReadersEndNothing(t *testing.T) {
 	l.lives(cellOf("never"))
 	commit := l.timestamp(certs.Writer)
 	l.commit(l.primary, commit)
-	// The reader meets the secondary's lock, and may not roll it forward.
+	// The reader encounters the secondary's lock and may not roll it forward.
 	read := make(chan error, 1)
 	go func() {
 		_, err := reading.Run(ctx, txn.Options{}, func(ctx context.Context, x *txn.Txn) error {
@@ -329,7 +330,7 @@ func TestReadersEndNothing(t *testing.T) {
 		})
 		read <- err
 	}()
-	for reading.Stats().RolledForward < 2 { // it has tried twice, and goes on
+	for reading.Stats().RolledForward < 2 { // it has tried twice and continues
 		select {
 		case err := <-read:
 			t.Fatal("the reader has not waited: ", err)
@@ -342,8 +343,8 @@ func TestReadersEndNothing(t *testing.T) {
 	}
 }
 
-// TestOldClientsAreWarnedOf: a certificate without a role of its own is an operator's; the log
-// says so once a day, and the node knows of it for a day after its last call.
+// TestOldClientsAreWarnedOf: a certificate without a role is an operator's; the log reports it once
+// a day, and the node remembers it for a day after its last call.
 func TestOldClientsAreWarnedOf(t *testing.T) {
 	var log lockedLog
 	var r LegacyCerts

@@ -13,8 +13,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// TestDialsNobody: where no node is, Dial says soon what is there instead, with the
-// address, and does not say "percolator: " twice.
+// TestDialsNobody: where there is no node, Dial soon returns what it found, with the address, and
+// does not repeat "percolator: ".
 func TestDialsNobody(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -29,7 +29,7 @@ func TestDialsNobody(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			// What is not recognised is tried for as long as this.
+			// Unrecognised answers are retried for this long.
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			client, err := Dial(ctx, []string{c.addr}, ClientConfig{
@@ -50,7 +50,7 @@ func TestDialsNobody(t *testing.T) {
 	}
 }
 
-// TestDialAwaitsStart: on request, an address where nothing listens is tried until the end.
+// TestDialAwaitsStart: on request, an address without a listener is retried until the end.
 func TestDialAwaitsStart(t *testing.T) {
 	t.Parallel()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
@@ -66,8 +66,8 @@ func TestDialAwaitsStart(t *testing.T) {
 	}
 }
 
-// TestDiagnose: the texts of TLS and gRPC that tell what is wrong with an address, and
-// whether to go on trying.
+// TestDiagnose: the texts of TLS and gRPC that reveal what is wrong with an address, and whether to
+// retry.
 func TestDiagnose(t *testing.T) {
 	for _, c := range []struct {
 		failure, says string
@@ -81,7 +81,7 @@ func TestDiagnose(t *testing.T) {
 		{`tls: failed to verify certificate: x509: certificate is not valid for any names, but ` +
 			`wanted to match n1`, "lacks that host", true},
 		{`tls: failed to verify certificate: x509: certificate signed by unknown authority`,
-			"the certificates do not match", false}, // the node may be given another one
+			"the certificates do not match", false}, // the node may get another one
 		{`error reading server preface: remote error: tls: bad certificate`, "or revoked", false},
 		{`remote error: tls: certificate required`, "the certificates do not match", false},
 		{`error reading server preface: http2: frame too large`, "HTTP/1", true},
@@ -98,7 +98,7 @@ func TestDiagnose(t *testing.T) {
 	}
 }
 
-// TestWithPort: an address without a port gets that of the documentation.
+// TestWithPort: an address without a port gets the documented one.
 func TestWithPort(t *testing.T) {
 	for addr, want := range map[string]string{
 		"localhost": "localhost:7800", "n1.example.org": "n1.example.org:7800", "::1": "[::1]:7800",
@@ -111,7 +111,7 @@ func TestWithPort(t *testing.T) {
 	}
 }
 
-// TestCheckAddress: what can be no address is said to be none at once, not after ten seconds.
+// TestCheckAddress: an invalid address is reported at once, not after 10 s.
 func TestCheckAddress(t *testing.T) {
 	for _, addr := range []string{"localhost", "n1.example.org", "::1", "[::1]", "10.0.0.1:1",
 		"[::1]:1", "dns:///n1"} {

@@ -7,9 +7,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// TestAdmission: what changes an acknowledgment, a raw cell or the cluster's own table is
-// refused, however it is put; what every client does to locks that it has met is not,
-// whosever they are.
+// TestAdmission: changes of an acknowledgment, a raw cell or the cluster's own table are refused in
+// every form; resolving any encountered lock, as every client does, is allowed.
 func TestAdmission(t *testing.T) {
 	type cells = []*pb.Cell
 	data := &pb.Cell{Table: uint32(mvcc.FirstUserTable), Row: []byte("r"), Column: []byte("c")}

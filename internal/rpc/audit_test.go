@@ -18,7 +18,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// audited are the lines of the audit log so far, and empties the log.
+// audited returns the lines of the audit log so far and empties it.
 func (l *lockedLog) audited() (lines []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -31,9 +31,9 @@ func (l *lockedLog) audited() (lines []string) {
 	return lines
 }
 
-// TestEachActIsAudited: every method that takes more than a writer, the making of tables and
-// the holding of history leave one line for each role, whether it was done or refused and
-// whatever the log's level is; nothing else does.
+// TestEachActIsAudited: every method above the role writer, the creation of tables and the holding
+// of history leave one line for each role, whether executed or refused and whatever the log's
+// level; nothing else does.
 func TestEachActIsAudited(t *testing.T) {
 	var log lockedLog
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError + 1}))
@@ -53,7 +53,7 @@ func TestEachActIsAudited(t *testing.T) {
 				outcome = "done"
 			}
 			switch {
-			// Of what is copied only the table is told, and who may not; of what is asked all the time, who may not.
+			// Of copies only the table and refusals are audited; of frequent queries, refusals.
 			case !act, slices.Contains([]string{"RestoreCells", "PendingNotifications", "Clients"}, name) &&
 				outcome == "done":
 				if len(lines) != 0 {
@@ -94,7 +94,7 @@ func TestEachActIsAudited(t *testing.T) {
 	}
 }
 
-// TestWhatBecameOfAnAct: a line tells what the service said, and of a panic too.
+// TestWhatBecameOfAnAct: a line has the service's result, also of a panic.
 func TestWhatBecameOfAnAct(t *testing.T) {
 	var log lockedLog
 	logger := slog.New(slog.NewTextHandler(&log, nil))
@@ -123,8 +123,8 @@ func TestWhatBecameOfAnAct(t *testing.T) {
 	}
 }
 
-// TestAuditKnowsTheCaller: over the network a line has the certificate's role and name and
-// the client's address, and in clear text that nobody is known.
+// TestAuditKnowsTheCaller: over the network a line has the certificate's role and name and the
+// client's address, and in plain text states that the caller is unknown.
 func TestAuditKnowsTheCaller(t *testing.T) {
 	var log lockedLog
 	dir := certstest.Folder(t, "127.0.0.1")

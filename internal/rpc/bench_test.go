@@ -12,8 +12,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// BenchmarkOperations measures small operations over loopback, answered at once:
-// batching, gRPC and protobuf.
+// BenchmarkOperations measures small operations over loopback, answered at once: batching, gRPC and
+// protobuf.
 func BenchmarkOperations(b *testing.B) {
 	for _, callers := range []int{1, 64, 512} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {

@@ -15,8 +15,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// TestOwnerOfTables: a table counts for the client that asks for it, whatever its request
-// says, and for nobody if that is an operator.
+// TestOwnerOfTables: a table counts for the client that requests it, whatever its request says, and
+// for no one if that is an operator.
 func TestOwnerOfTables(t *testing.T) {
 	guard := NewGuard(slog.New(slog.DiscardHandler), nil, nil)
 	for _, test := range []struct {
@@ -52,9 +52,9 @@ func get(table uint32, n int) *pb.TabletRequest {
 	return &pb.TabletRequest{Op: &pb.TabletRequest_Get{Get: &pb.GetRequest{Cells: cells(table, n)}}}
 }
 
-// TestRates: an identity reads and writes as many cells a second as the policy allows, in all
-// and in each table, whatever others do. What ends a transaction always passes, and the hint
-// says when an operation that was refused passes. Catches BROKEN=client_rate_ignored and
+// TestRates: an identity reads and writes at most as many cells per second as the policy allows, in
+// total and in each table, independent of others. Operations that end a transaction always pass,
+// and the hint says when a refused operation will pass. Catches BROKEN=client_rate_ignored and
 // BROKEN=client_rate_bounds_ends.
 func TestRates(t *testing.T) {
 	rollback := &pb.TabletRequest{Op: &pb.TabletRequest_Rollback{
@@ -71,7 +71,7 @@ func TestRates(t *testing.T) {
 		"in a table": {&pb.Policy{ClientTableRate: proto.Uint64(10)},
 			[]any{get(16, 10), get(17, 10), get(16, 1), nil, get(18, 10), second / 2, get(16, 5), get(16, 1), nil}},
 		"both": {&pb.Policy{ClientRate: proto.Uint64(15), ClientTableRate: proto.Uint64(10)},
-			// What one bucket refuses takes nothing from the other.
+			// An operation refused by one bucket takes nothing from the other.
 			[]any{get(16, 10), get(16, 5), nil, get(17, 5), get(17, 1), nil}},
 		"more than a bucket": {&pb.Policy{ClientRate: proto.Uint64(10)},
 			[]any{get(16, 100), get(16, 1), nil, second, get(16, 100), get(16, 1), nil}},
@@ -105,7 +105,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestRatesOfAnswers: the cells of a page count when they are known, and what follows waits.
+// TestRatesOfAnswers: the cells of a page count when they are known, and delay later operations.
 func TestRatesOfAnswers(t *testing.T) {
 	var r rates
 	now, p := time.Unix(1000, 0), &pb.Policy{ClientRate: proto.Uint64(100)}
@@ -122,8 +122,7 @@ func TestRatesOfAnswers(t *testing.T) {
 	}
 }
 
-// TestBucketsAreBounded: a node keeps no bucket of each host that was ever there, and keeps those
-// that are in use.
+// TestBucketsAreBounded: a node drops the buckets of absent hosts and keeps those in use.
 func TestBucketsAreBounded(t *testing.T) {
 	var r rates
 	p := &pb.Policy{ClientRate: proto.Uint64(1)}
@@ -144,7 +143,7 @@ func TestBucketsAreBounded(t *testing.T) {
 	}
 }
 
-// TestMeter: a rate is that of the last seconds.
+// TestMeter: a rate covers the last seconds.
 func TestMeter(t *testing.T) {
 	var m meter
 	now := time.Unix(1000, 0)
@@ -160,8 +159,8 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// TestClientsAreListed: a connection is listed with who it is and what it does, and is cut off
-// by its identity or its id, once.
+// TestClientsAreListed: a connection is listed with its identity and its load, and is closed by its
+// identity or its id, once.
 func TestClientsAreListed(t *testing.T) {
 	var clients Clients
 	policy := &pb.Policy{ClientRate: proto.Uint64(20)}
@@ -204,7 +203,7 @@ func TestClientsAreListed(t *testing.T) {
 		if n := cut(); n != 1 {
 			t.Errorf("%d: %d connections are closed", i, n)
 		}
-		// The client comes back by itself.
+		// The client reconnects automatically.
 		for {
 			resp, err := read()
 			if err == nil && resp.GetError() == nil {

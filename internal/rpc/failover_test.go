@@ -15,9 +15,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// TestAnotherAddress: a node that keeps its connections and answers nothing, or reaches
-// nobody who serves, is left for the next address; what was sent to it may have been
-// done.
+// TestAnotherAddress: a node that keeps its connections but does not answer, or reaches no leader,
+// is abandoned for the next address; operations sent to it may have been done.
 func TestAnotherAddress(t *testing.T) {
 	first, second := serve(t, ServerConfig{}), serve(t, ServerConfig{})
 	pipe := grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
@@ -62,7 +61,7 @@ func TestAnotherAddress(t *testing.T) {
 	if r, err := send(); err != nil || r.Error == nil || c.link() != c.links[0] {
 		t.Errorf("the node that reaches nobody was not left: %v, %v", r, err)
 	}
-	// So is one whose oracle says that it does not lead: the others' may.
+	// So is one whose oracle reports that it does not lead: another's may.
 	first.process.Oracle(func(int) (mvcc.Timestamp, int, error) {
 		return 0, 0, &txn.ServerError{
 			Code: pb.Error_CODE_UNAVAILABLE, Message: "meta is led by nobody",

@@ -14,7 +14,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// about returns a request of the kind that is about a table's rows.
+// about returns a request of the kind on a table's rows.
 func about(kind protoreflect.FieldDescriptor, table uint32) *pb.TabletRequest {
 	cell := &pb.Cell{Table: table, Row: []byte("r"), Column: []byte("c")}
 	req := &pb.TabletRequest{TabletId: 1}
@@ -55,9 +55,9 @@ func about(kind protoreflect.FieldDescriptor, table uint32) *pb.TabletRequest {
 	return req
 }
 
-// TestGrantsNarrowRoles: every operation on the rows of a table with grants, by every role,
-// with every grant: it takes both. Tables without grants, operators and nodes are as they
-// were. Of another's transaction those without a grant end nothing.
+// TestGrantsNarrowRoles: every operation on the rows of a table with grants, by every role, with
+// every grant: both are required. Tables without grants, operators and nodes are unaffected.
+// Without a grant, another's transaction cannot be ended.
 func TestGrantsNarrowRoles(t *testing.T) {
 	policy := &pb.Policy{Grants: []*pb.Grant{
 		{Table: 20, TableName: "t", Name: "reads", Role: "reader"},
@@ -110,8 +110,8 @@ func TestGrantsNarrowRoles(t *testing.T) {
 	}
 }
 
-// TestGrantsGrowOld: a node that has not read the grants for long refuses, until it has
-// read them again, what is about tables that have some; a newer policy is gone by at once.
+// TestGrantsGrowOld: a node that has not read the grants for long refuses operations on tables that
+// have some, until it has read them again; a newer policy applies at once.
 func TestGrantsGrowOld(t *testing.T) {
 	one := &pb.Policy{Grants: []*pb.Grant{{Table: 20, TableName: "t", Name: "ann", Role: "reader"}}}
 	policy, at := one, time.Now()
@@ -135,8 +135,8 @@ func TestGrantsGrowOld(t *testing.T) {
 	}
 }
 
-// TestGrantsOverTheNetwork: the name in the certificate is what counts, for every operation
-// of a stream that was open before.
+// TestGrantsOverTheNetwork: the name in the certificate counts, for every operation on an open
+// stream.
 func TestGrantsOverTheNetwork(t *testing.T) {
 	dir, policy := grantsFolder(t)
 	var known atomic.Pointer[pb.Policy]

@@ -16,13 +16,13 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// twoNodes are a node that forwards and the leader whose address it names, with a client of the
+// twoNodes is a node that forwards and the leader whose address it returns, with a client of the
 // first. dials counts the client's connections to the leader.
 type twoNodes struct {
 	front, leader *served
 	client        *Client
 	dials         atomic.Int32
-	named         atomic.Value // string: the leader's address as the front names it
+	named         atomic.Value // string: the leader's address in the front's answers
 }
 
 func startTwo(t *testing.T) *twoNodes {
@@ -52,7 +52,7 @@ func (n *twoNodes) send() (*pb.TabletResponse, error) {
 	})
 }
 
-// connect sends until operations go to the leader.
+// connect sends operations until they go to the leader.
 func (n *twoNodes) connect(t *testing.T) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
@@ -74,8 +74,9 @@ func (s *served) operations() (n uint64) {
 	return n
 }
 
-// TestDirect: once an answer has named the leader, operations and requests for timestamps go to
-// it alone; a lost connection sends the next ones through the front again, without an error.
+// TestDirect: once an answer has named the leader, operations and requests for timestamps go
+// directly to it; after a lost connection the next ones go through the front again, without an
+// error.
 func TestDirect(t *testing.T) {
 	n := startTwo(t)
 	n.connect(t)
@@ -114,7 +115,7 @@ func TestDirect(t *testing.T) {
 	}
 }
 
-// TestDirectSilent: a leader that keeps its connection and answers nothing is left after
+// TestDirectSilent: a leader that keeps its connection but does not answer is abandoned after
 // answerWithin, and its operation may have been done.
 func TestDirectSilent(t *testing.T) {
 	n := startTwo(t)
@@ -133,8 +134,8 @@ func TestDirectSilent(t *testing.T) {
 	}
 }
 
-// TestDirectUnreachable: a leader that does not reach a quorum is left for the tablet, without a
-// second connection.
+// TestDirectUnreachable: a leader without a quorum is abandoned for the tablet, without a second
+// connection.
 func TestDirectUnreachable(t *testing.T) {
 	n := startTwo(t)
 	n.connect(t)
@@ -155,8 +156,7 @@ func TestDirectUnreachable(t *testing.T) {
 	}
 }
 
-// TestDirectForeign: an address that leads to a node of another cluster, or is no address, is never
-// used.
+// TestDirectForeign: an address of another cluster's node, or an invalid one, is never used.
 func TestDirectForeign(t *testing.T) {
 	n := startTwo(t)
 	n.client.leaders.cluster = "another"
@@ -175,7 +175,7 @@ func TestDirectForeign(t *testing.T) {
 	}()
 	select {
 	case <-refused:
-	case <-time.After(10 * time.Second): // a connection that is used does not end
+	case <-time.After(10 * time.Second): // a connection in use does not end
 		t.Error("FOREIGN: a connection to another cluster is used")
 	}
 	if n.leader.operations() != 0 || n.dials.Load() != 2 {

@@ -26,8 +26,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// shelf is a node that answers each Get with as many bytes as its timestamp says, and
-// keeps writes until it is told to end them.
+// shelf is a node that answers each Get with as many bytes as its timestamp says, and holds writes
+// until it is told to end them.
 type shelf struct {
 	*txntest.Process
 	end       chan struct{}
@@ -75,14 +75,14 @@ func (s *shelf) Send(ctx context.Context, _ *pb.TabletDescriptor,
 	return resp, nil
 }
 
-// read asks the shelf for so many bytes.
+// read requests n bytes from the shelf.
 func read(bytes int) *pb.TabletRequest {
 	return &pb.TabletRequest{TabletId: 2, Op: &pb.TabletRequest_Get{Get: &pb.GetRequest{
 		At: uint64(bytes), Cells: []*pb.Cell{{Table: 16, Row: []byte("a")}},
 	}}}
 }
 
-// write gives the shelf so many bytes.
+// write sends n bytes to the shelf.
 func write(bytes int) *pb.TabletRequest {
 	return &pb.TabletRequest{TabletId: 2,
 		Op: &pb.TabletRequest_OnePhase{OnePhase: &pb.OnePhaseRequest{
@@ -92,7 +92,8 @@ func write(bytes int) *pb.TabletRequest {
 		}}}
 }
 
-// bare connects to the server as no client of ours does: what is not read is not received.
+// bare connects to the server without flow control of this module's client: unread answers are not
+// received.
 func (s *served) bare() pb.PercolatorClient {
 	s.t.Helper()
 	pipe := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
@@ -109,8 +110,8 @@ func (s *served) bare() pb.PercolatorClient {
 	return pb.NewPercolatorClient(conn)
 }
 
-// flood sends the operation count times on each of so many streams of a connection of its
-// own, and reads nothing.
+// flood sends the operation count times on each of n streams of a separate connection, and reads
+// nothing.
 func (s *served) flood(streams, count int,
 	req *pb.TabletRequest) (all []grpc.BidiStreamingClient[pb.OperationBatch,
 	pb.OperationResults]) {
@@ -134,7 +135,7 @@ func (s *served) flood(streams, count int,
 	return all
 }
 
-// whole waits until nothing is held of the server's memory.
+// whole waits until none of the server's memory is held.
 func (s *served) whole() {
 	s.t.Helper()
 	size := s.server.service.cfg.Memory
@@ -159,8 +160,8 @@ func (s *served) until(what string, ok func() bool) {
 	}
 }
 
-// A connection gets its share of the memory, all of them no more than there is; what is
-// waited for in vain is not held.
+// A connection gets its share of the memory, all of them at most the whole; an abandoned wait holds
+// none.
 func TestMemoryIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size = shares << 10
@@ -188,8 +189,8 @@ func TestMemoryIsShared(t *testing.T) {
 	})
 }
 
-// Clients that read nothing make a node answer no more than their connection's share;
-// others are served meanwhile, and when the answers go, memory is whole.
+// Clients that read nothing make a node answer at most their connection's share; others are still
+// served, and when the answers are gone, all memory is free.
 func TestAnswersAreBounded(t *testing.T) {
 	const memory, size = 64 << 20, 1 << 20
 	node := newShelf()
@@ -214,8 +215,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	s.whole()
 }
 
-// A client that reads nothing keeps memory no longer than WriteTimeout: then its connection
-// is closed.
+// A client that reads nothing holds memory for at most WriteTimeout: then its connection is closed.
 func TestClientThatNeverReads(t *testing.T) {
 	node := newShelf()
 	s := serveOver(t, node, ServerConfig{WriteTimeout: 100 * time.Millisecond})
@@ -224,8 +224,8 @@ func TestClientThatNeverReads(t *testing.T) {
 	s.whole()
 }
 
-// Operations that are taken and not done are bounded by their bytes, of each connection
-// and of all: streams that send more are not read. Others are served meanwhile.
+// Operations accepted and not done are bounded by their bytes, per connection and in total: streams
+// that send more are not read. Others are still served.
 func TestOperationsAreBounded(t *testing.T) {
 	const memory, size = 64 << 20, 1 << 20
 	node := newShelf()
@@ -280,8 +280,8 @@ func (g *gate) Tables(context.Context) ([]*pb.Table, error) {
 	return nil, errors.New("no")
 }
 
-// A connection has a bounded number of calls under way, each of which may hold a message
-// that is not whole, or an answer that is not read. One that opens more is refused those.
+// A connection has a bounded number of concurrent calls, each of which may hold an incomplete
+// message or an unread answer. Further ones are refused.
 func TestCallsUnderWay(t *testing.T) {
 	const most, more = 4, 3
 	g := &gate{
@@ -301,7 +301,7 @@ func TestCallsUnderWay(t *testing.T) {
 		{":method", "POST"}, {":scheme", "http"}, {":path", pb.Percolator_Tables_FullMethodName},
 		{":authority", "x"}, {"content-type", "application/grpc"}, {"te", "trailers"},
 	} {
-		// so that the same block may be sent again
+		// so that the same block can be sent again
 		_ = e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true})
 	}
 	b.WriteString(http2.ClientPreface)
@@ -347,8 +347,8 @@ func TestCallsUnderWay(t *testing.T) {
 	}
 }
 
-// Many clients that read, with more of the largest reads at once than there is memory for:
-// all are answered.
+// Many clients that read, with more of the largest reads at once than fit into memory: all are
+// answered.
 func TestNoStandstill(t *testing.T) {
 	s := serve(t, ServerConfig{Memory: 64 << 20})
 	writer := s.client()
@@ -383,7 +383,7 @@ func TestNoStandstill(t *testing.T) {
 	s.whole()
 }
 
-// A stream learns what its reads take: few are done twice.
+// A stream learns the sizes of its reads: few are repeated.
 func TestStreamLearns(t *testing.T) {
 	node := newShelf()
 	s := serveOver(t, node, ServerConfig{})
@@ -398,7 +398,7 @@ func TestStreamLearns(t *testing.T) {
 	}
 }
 
-// An answer that can never fit is refused for good.
+// An answer that can never fit is refused permanently.
 func TestTooLargeForAnyone(t *testing.T) {
 	s := serveOver(t, newShelf(), ServerConfig{})
 	c := s.transport(BatchConfig{})
@@ -411,7 +411,7 @@ func TestTooLargeForAnyone(t *testing.T) {
 	s.whole()
 }
 
-// A message of very many operations is not more than any other.
+// A message of very many operations weighs no more than any other.
 func TestMessageOfManyOperations(t *testing.T) {
 	s := serve(t, ServerConfig{})
 	stream, err := s.bare().Operations(s.ctx)
@@ -432,8 +432,8 @@ func TestMessageOfManyOperations(t *testing.T) {
 	s.whole()
 }
 
-// TestLocksAreTold as far as their answer's memory goes, however long their rows are: at
-// least one, so that the client gets on.
+// TestLocksAreTold: an answer lists as many locks as its memory allows, however long their rows,
+// but at least one, so that the client progresses.
 func TestLocksAreTold(t *testing.T) {
 	for _, c := range []struct{ row, locks, want int }{
 		{row: 10, locks: 100, want: 100}, {row: 4000, locks: 100, want: 4}, {row: 40_000, locks: 2, want: 1},

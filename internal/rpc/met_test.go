@@ -16,8 +16,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// metRig is a server of three tables: for bob alone, for all, and for bob alone once more. Ann's
-// clients have every role; bob is who has left locks, and no client here.
+// metRig is a server of three tables: for bob alone, for all, and for bob alone again. Ann's
+// clients have every role; bob has left locks and is no client here.
 type metRig struct {
 	t                  *testing.T
 	cluster            *txntest.Cluster
@@ -75,7 +75,7 @@ func (r *metRig) send(role certs.Role, table mvcc.TableID, req *pb.TabletRequest
 	return resp
 }
 
-// prewrite leaves locks that expire in ten seconds, of a transaction whose primary's row is 0.
+// prewrite leaves locks that expire after 10 s, of a transaction whose primary is in row 0.
 func (r *metRig) prewrite(role certs.Role, start mvcc.Timestamp, cells ...*pb.Cell) *pb.Error {
 	r.t.Helper()
 	req := &pb.PrewriteRequest{StartTs: uint64(start), Primary: at(r.primary, 0),
@@ -90,7 +90,7 @@ func (r *metRig) prewrite(role certs.Role, start mvcc.Timestamp, cells ...*pb.Ce
 	}).GetError()
 }
 
-// ask asks at the primary for an end to a lock on the cell, which it says has expired long ago.
+// ask requests from the primary the end of a lock on the cell, claiming that it expired long ago.
 func (r *metRig) ask(role certs.Role, start mvcc.Timestamp, met *pb.Cell) pb.Status {
 	r.t.Helper()
 	return r.send(role, r.primary, &pb.TabletRequest{Op: &pb.TabletRequest_CheckTxnStatus{
@@ -99,9 +99,9 @@ func (r *metRig) ask(role certs.Role, start mvcc.Timestamp, met *pb.Cell) pb.Sta
 	}}).GetMutation().GetStatus()
 }
 
-// TestLocksEndWithoutAGrant: the primary of a transaction never came, to a table for others alone.
-// Whoever may read the table where its locks are gets past them once they have expired, also those
-// who may only read.
+// TestLocksEndWithoutAGrant: a transaction's primary was never written, in a table granted only to
+// others. Any client that may read the table with its locks gets past them once they have expired,
+// also with read access only.
 func TestLocksEndWithoutAGrant(t *testing.T) {
 	for _, role := range []certs.Role{certs.Writer, certs.Reader} {
 		t.Run(string(role), func(t *testing.T) {
@@ -134,8 +134,8 @@ func TestLocksEndWithoutAGrant(t *testing.T) {
 	}
 }
 
-// TestLocksEndWhereOneMayOnlyRead: who may write the table of a transaction's primary, and may
-// only read another where its locks are, gets past those too.
+// TestLocksEndWhereOneMayOnlyRead: a client that may write the table of a transaction's primary,
+// and only read the table with its locks, also gets past them.
 func TestLocksEndWhereOneMayOnlyRead(t *testing.T) {
 	r := newMetRig(t)
 	r.policy = &pb.Policy{Grants: []*pb.Grant{{
@@ -158,9 +158,8 @@ func TestLocksEndWhereOneMayOnlyRead(t *testing.T) {
 	}
 }
 
-// TestMetLocksAreLookedAt: a client has nothing ended by what it says of locks: neither before
-// they have expired, nor by a cell that has none of the transaction, nor by one that it may
-// not read.
+// TestMetLocksAreLookedAt: a client's claims about locks end nothing: neither before their expiry,
+// nor for a cell without a lock of the transaction, nor for a cell that it may not read.
 func TestMetLocksAreLookedAt(t *testing.T) {
 	r := newMetRig(t)
 	start := r.now()
@@ -188,8 +187,8 @@ func TestMetLocksAreLookedAt(t *testing.T) {
 	}
 }
 
-// TestPrewritesTakeThePrimarysGrant: nobody leaves a lock that names a primary where he may not
-// write. It could have the transaction of another, of the same timestamp, rolled back there.
+// TestPrewritesTakeThePrimarysGrant: a client cannot leave a lock whose primary is in a table that
+// it may not write. It could have another's transaction of the same timestamp rolled back there.
 func TestPrewritesTakeThePrimarysGrant(t *testing.T) {
 	r := newMetRig(t)
 	if e := r.prewrite(certs.Writer, r.now(), at(r.free, 1)); e.GetCode() != pb.Error_CODE_PERMISSION {

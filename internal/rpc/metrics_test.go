@@ -9,8 +9,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// TestClientsAreCounted: the server tells what its clients do and what they are refused;
-// a connection counts until it is closed.
+// TestClientsAreCounted: the server reports its clients' operations and refusals; a connection
+// counts until it is closed.
 func TestClientsAreCounted(t *testing.T) {
 	s := serve(t, ServerConfig{})
 	transport := s.transport(BatchConfig{})
@@ -35,7 +35,7 @@ func TestClientsAreCounted(t *testing.T) {
 			}
 		}
 	}
-	// Locks are committed behind the operation that decides.
+	// Secondaries are committed after the deciding operation.
 	until(func() bool { return s.server.Stats().Operations["commit"].Count() > 0 }, "no commit was counted")
 	got := s.server.Stats()
 	if got.Committed != 2 { // one of one phase and one of two

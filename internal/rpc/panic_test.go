@@ -26,9 +26,8 @@ func (s *brokenStream) Context() context.Context          { return s.ctx }
 func (s *brokenStream) Recv() (*pb.OperationBatch, error) { return s.recv() }
 func (s *brokenStream) Send(*pb.OperationResults) error   { panic("no answers") }
 
-// TestStreamPanics: a panic of a stream's reader or writer ends the stream with an error,
-// as one of a unary call's handler ends the call, and not the process; nothing stays taken
-// of the server's memory.
+// TestStreamPanics: a panic of a stream's reader or writer ends the stream with an error, like a
+// panic of a unary handler, and not the process; it leaves none of the server's memory taken.
 func TestStreamPanics(t *testing.T) {
 	const size = 256 << 20
 	ctx, cancel := context.WithCancel(t.Context())

@@ -19,10 +19,11 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// clientHello is the beginning of a TLS handshake of which the rest does not come.
+// clientHello is the beginning of a TLS handshake without the rest.
 var clientHello = []byte{22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3}
 
-// halfOpen opens connections that send some bytes and nothing more. They stay open until the test ends.
+// halfOpen opens connections that send some bytes and then nothing. They stay open until the test
+// ends.
 func halfOpen(t *testing.T, addr string, count int, hello []byte) {
 	t.Helper()
 	for range count {
@@ -35,8 +36,8 @@ func halfOpen(t *testing.T, addr string, count int, hello []byte) {
 	}
 }
 
-// TestPlacesAreForTheAuthenticated: however many connections are in the midst of their handshakes, a
-// client with a certificate connects at once, and one that was connected before stays.
+// TestPlacesAreForTheAuthenticated: with any number of unfinished handshakes, a client with a
+// certificate connects at once, and connected clients stay.
 func TestPlacesAreForTheAuthenticated(t *testing.T) {
 	dir := certstest.Folder(t, "127.0.0.1")
 	addr := securedWith(t, dir, ServerConfig{MaxConnections: 4, MaxPending: 16})
@@ -82,8 +83,8 @@ func listening(t *testing.T, cfg ServerConfig) (addr string) {
 	return lis.Addr().String()
 }
 
-// TestSharesInPlainText: without authentication one address has half of the places. The call for which
-// there is none is surely not done, and is done once there is one.
+// TestSharesInPlainText: without authentication one address has half of the places. A call without
+// a place is surely not done, and is done once there is one.
 func TestSharesInPlainText(t *testing.T) {
 	addr := listening(t, ServerConfig{MaxConnections: 4, MaxPending: 16})
 	halfOpen(t, addr, 100, []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"))
@@ -123,7 +124,7 @@ func TestSharesInPlainText(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	// The server notices the end of the connection in its own time.
+	// The server notices the end of the connection with a delay.
 	for err := ask(third); err != nil; err = ask(third) {
 		if txn.Sleep(ctx, 10*time.Millisecond) != nil {
 			t.Fatalf("no place was given back: %v", err)
@@ -131,7 +132,7 @@ func TestSharesInPlainText(t *testing.T) {
 	}
 }
 
-// TestDialWaitsForAPlace: a client for which there is no place yet connects when there is one.
+// TestDialWaitsForAPlace: a client without a place connects once there is one.
 func TestDialWaitsForAPlace(t *testing.T) {
 	addr := listening(t, ServerConfig{MaxConnections: 1})
 	cfg := ClientConfig{Insecure: true, DialTimeout: 300 * time.Millisecond}

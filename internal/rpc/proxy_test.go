@@ -14,7 +14,8 @@ import (
 )
 
 // TestProxyOnRequestOnly: HTTPS_PROXY diverts no connection unless Proxy is set, and the error of a
-// failed one names it. The dialing process is a child, since net/http reads the variable once.
+// failed connection names it. The dialing process is a child, since net/http reads the variable
+// once.
 func TestProxyOnRequestOnly(t *testing.T) {
 	if mode := os.Getenv("PROXY_TEST"); mode != "" {
 		dialReserved(mode == "asked")
@@ -61,7 +62,7 @@ func TestProxyOnRequestOnly(t *testing.T) {
 	}
 }
 
-// dialReserved dials an address of which RFC 5737 says that nobody has it, and prints the error.
+// dialReserved dials an address reserved by RFC 5737, which no host has, and prints the error.
 func dialReserved(proxy bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -43,7 +43,7 @@ func serve(t *testing.T, cfg ServerConfig) *served {
 	return s
 }
 
-// serveOver serves a transport of the test's own.
+// serveOver serves the given transport.
 func serveOver(t *testing.T, transport txn.Transport, cfg ServerConfig) *served {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -130,7 +130,7 @@ func TestTransactionsOverTheWire(t *testing.T) {
 	}
 }
 
-// The largest values that the limits allow go through, many at once too.
+// The largest allowed values pass, also many at once.
 func TestLargeValues(t *testing.T) {
 	s := serve(t, ServerConfig{})
 	c := s.client()
@@ -209,7 +209,7 @@ func TestErrorsKeepTheirKind(t *testing.T) {
 	}
 }
 
-// A stream that breaks loses the replies of what was sent on it, and only those.
+// A broken stream loses the replies of the requests sent on it, and only those.
 func TestLostReplies(t *testing.T) {
 	s := serve(t, ServerConfig{})
 	tr := s.transport(BatchConfig{})
@@ -270,7 +270,7 @@ func TestQueueLimit(t *testing.T) {
 	wg.Wait()
 }
 
-// A handler that panics answers with an error, and the stream goes on.
+// A panicking handler answers with an error, and the stream continues.
 func TestPanic(t *testing.T) {
 	s := serve(t, ServerConfig{})
 	tr := s.transport(BatchConfig{})
@@ -290,7 +290,7 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// Shutdown answers what is under way.
+// Shutdown answers the requests under way.
 func TestShutdown(t *testing.T) {
 	s := serve(t, ServerConfig{})
 	tr := s.transport(BatchConfig{})

@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// TestCodesOverTheWire: a client tells apart what a node's status says by codes, not by texts, and
+// TestCodesOverTheWire: a client distinguishes the statuses of a node by codes, not by texts, and
 // the texts name the package once.
 func TestCodesOverTheWire(t *testing.T) {
 	for _, c := range []struct {
@@ -42,7 +42,7 @@ func TestCodesOverTheWire(t *testing.T) {
 			}
 		}
 	}
-	// An earlier build's client sees the code alone, and goes on waiting as before.
+	// An earlier build's client sees only the code and waits as before.
 	for _, d := range status.Convert(Starting("x")).Details() {
 		if _, ours := d.(*pb.Error); ours {
 			t.Error("CODES: a node that starts refuses with an error of ours")

@@ -12,7 +12,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// counted is a transport that counts questions about tables, and may fail them.
+// counted is a transport that counts queries for tables and may fail them.
 type counted struct {
 	*txntest.Process
 	mu        sync.Mutex
@@ -33,7 +33,7 @@ func (c *counted) Tables(ctx context.Context) ([]*pb.Table, error) {
 
 func (c *counted) Catalogue(context.Context) (*pb.Catalogue, error) { return c.catalogue, nil }
 
-// operationsOn are operations on a cell of the table, of each kind that names one.
+// operationsOn returns operations on a cell of the table, one of each kind that names a table.
 func operationsOn(table uint32) map[string]*pb.TabletRequest {
 	cell := &pb.Cell{Table: table, Row: []byte("a"), Column: []byte("c")}
 	writes := []*pb.CellWrite{{Cell: cell, Kind: pb.Kind_KIND_PUT, Value: []byte("v")}}
@@ -65,9 +65,8 @@ func operationsOn(table uint32) map[string]*pb.TabletRequest {
 	}
 }
 
-// TestTablesToComeAreRefused: nothing reaches a tablet under an id that was never given
-// out, whatever the operation; what was given out does, also to a table that is gone, and
-// is asked about once.
+// TestTablesToComeAreRefused: no operation under an id that was never assigned reaches a tablet;
+// operations under assigned ids do, also of a dropped table, after one query.
 func TestTablesToComeAreRefused(t *testing.T) {
 	ctx := context.Background()
 	cluster := txntest.New()
@@ -112,8 +111,8 @@ func TestTablesToComeAreRefused(t *testing.T) {
 	known("a table of which nothing is left", made.Table.Id+7, 1)
 }
 
-// TestTablesThatCannotBeLookedUp: as long as meta cannot be asked nobody knows; the
-// client asks again.
+// TestTablesThatCannotBeLookedUp: while meta is unavailable the answer is "unavailable"; the client
+// retries.
 func TestTablesThatCannotBeLookedUp(t *testing.T) {
 	cluster := txntest.New()
 	id := uint32(cluster.AddTable("t"))

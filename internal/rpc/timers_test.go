@@ -10,7 +10,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// timerFor is the cell of a timer of the table.
+// timerFor returns the cell of a timer of the table.
 func timerFor(table uint32) *pb.Cell {
 	cell, _ := mvcc.Timer{
 		Target: mvcc.Cell{Table: mvcc.TableID(table), Row: "r", Column: "c"}, Due: 1,
@@ -18,7 +18,7 @@ func timerFor(table uint32) *pb.Cell {
 	return wire.CellPB(cell)
 }
 
-// onTimers are the requests by which a transaction sets a timer, and ends.
+// onTimers returns the requests by which a transaction sets a timer and ends.
 func onTimers(c *pb.Cell) map[string]*pb.TabletRequest {
 	writes := []*pb.CellWrite{{Cell: c}}
 	return map[string]*pb.TabletRequest{
@@ -39,8 +39,8 @@ func onTimers(c *pb.Cell) map[string]*pb.TabletRequest {
 	}
 }
 
-// TestTimersAreNotRead: no client reads the table of timers, in which are rows of all tables,
-// and none writes there what is no timer of a user's table.
+// TestTimersAreNotRead: no client reads the table of timers, which has rows of all tables, and none
+// writes anything into it but timers of user tables.
 func TestTimersAreNotRead(t *testing.T) {
 	kinds := (&pb.TabletRequest{}).ProtoReflect().Descriptor().Oneofs().ByName("op").Fields()
 	tried := 0
@@ -75,8 +75,8 @@ func TestTimersAreNotRead(t *testing.T) {
 	}
 }
 
-// TestTimersTakeTheTablesGrant: who may write a table may set its timers, nobody else; and the
-// table has to be there.
+// TestTimersTakeTheTablesGrant: a client that may write a table may set its timers, and no other;
+// and the table must exist.
 func TestTimersTakeTheTablesGrant(t *testing.T) {
 	policy := &pb.Policy{Grants: []*pb.Grant{
 		{Table: 20, TableName: "t", Name: "reads", Role: "reader"},

@@ -27,7 +27,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// in is a client's configuration with the files of a folder.
+// in returns a client's configuration with the files of a folder.
 func in(dir string) ClientConfig {
 	s := certs.ClientSource(dir)
 	return ClientConfig{
@@ -73,7 +73,7 @@ func securedOver(t *testing.T, dir string, cluster *txntest.Cluster, cfg ServerC
 	return lis.Addr().String()
 }
 
-// A server that demands certificates serves those that its authority signed, and nobody else.
+// A server that requires certificates serves only clients with one from its authority.
 func TestMutualTLS(t *testing.T) {
 	ours, theirs := certstest.Folder(t, "127.0.0.1"), certstest.Folder(t, "127.0.0.1")
 	addr := secured(t, ours, nil, nil)
@@ -132,8 +132,8 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
-// TestWhyRefused: who is refused after the handshake, as TLS 1.3 has it, hears why, even
-// if the server has hung up before the client writes.
+// TestWhyRefused: a client refused after the handshake, as in TLS 1.3, gets the reason, even if the
+// server has closed the connection before the client writes.
 func TestWhyRefused(t *testing.T) {
 	dir := certstest.Folder(t, "127.0.0.1")
 	files, err := certs.Open(certs.NodeSource(dir), nil)
@@ -171,8 +171,7 @@ func TestWhyRefused(t *testing.T) {
 	if err := <-refused; err == nil {
 		t.Fatal("a client without a certificate is served")
 	}
-	// the first may go into a connection of which the client does not know yet that it
-	// has ended
+	// the first may use a connection whose end the client has not noticed yet
 	for err == nil {
 		_, err = conn.Write([]byte("preface"))
 	}
@@ -193,7 +192,7 @@ func concat(t *testing.T, names ...string) (all []byte) {
 	return all
 }
 
-// What a configuration names has to be there and sound, and the error says which file is not.
+// The files of a configuration must exist and be valid, and the error names the file.
 func TestUnusableFiles(t *testing.T) {
 	dir := certstest.Folder(t, "127.0.0.1")
 	missing, expired := in(dir), in(t.TempDir())
@@ -228,7 +227,7 @@ func (hello) Hello(context.Context, *pb.HelloRequest) (*pb.HelloResponse, error)
 	return &pb.HelloResponse{}, nil
 }
 
-// What is registered beside the public interface is for nodes alone.
+// Services registered in addition to the public interface are for nodes only.
 func TestServicesForNodes(t *testing.T) {
 	dir := certstest.Folder(t, "127.0.0.1")
 	addr := secured(t, dir, nil, func(r grpc.ServiceRegistrar) {
@@ -256,21 +255,21 @@ func TestServicesForNodes(t *testing.T) {
 	}
 }
 
-// A client that runs for long connects with the certificate that is there when it connects.
+// A long-running client connects with the certificate present at that moment.
 func TestClientReloads(t *testing.T) {
 	dir := certstest.Folder(t, "127.0.0.1")
 	files, err := certs.Open(certs.ClientSource(dir), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := filepath.Join(t.TempDir(), "server") // it knows nothing of what follows
+	server := filepath.Join(t.TempDir(), "server") // unaffected by later changes
 	if _, err := certs.CreateNode(certs.Request{Dir: server, CA: dir, Name: "x",
 		Hosts: []string{"127.0.0.1"}}); err != nil {
 		t.Fatal(err)
 	}
 	addr := secured(t, server, nil, nil)
 	creds := newFileCredentials(files)
-	// The authority is exchanged: files hold the new one, and the server is still of the old one.
+	// The authority is replaced: the files hold the new one, and the server still uses the old one.
 	next := certstest.Folder(t, "127.0.0.1")
 	if err := os.WriteFile(in(dir).CAFile, concat(t, in(next).CAFile, in(dir).CAFile),
 		0o600); err != nil {
@@ -295,7 +294,7 @@ func TestClientReloads(t *testing.T) {
 		return err != nil
 	}
 	deadline := time.After(30 * time.Second)
-	// the files are looked at once a second
+	// the files are checked once a second
 	for tick := time.NewTicker(50 * time.Millisecond); !refused(); {
 		select {
 		case <-tick.C:
@@ -305,8 +304,8 @@ func TestClientReloads(t *testing.T) {
 	}
 }
 
-// TestRevokedConnectionsEnd: a connection that was made before its certificate was revoked has
-// no call answered after that, and no operation of the stream that is open.
+// TestRevokedConnectionsEnd: after its certificate is revoked, an existing connection gets no
+// answer to a call, nor to an operation of an open stream.
 func TestRevokedConnectionsEnd(t *testing.T) {
 	dir := certstest.Folder(t, "127.0.0.1")
 	var revoked atomic.Bool
@@ -340,7 +339,8 @@ func TestRevokedConnectionsEnd(t *testing.T) {
 	}
 }
 
-// TestRevokedIsTold: a client whose certificate was revoked before it connects reads that it was.
+// TestRevokedIsTold: a client whose certificate was revoked before it connects gets an error that
+// says so.
 func TestRevokedIsTold(t *testing.T) {
 	dir, ann := certstest.Folder(t, "127.0.0.1"), t.TempDir()
 	if _, err := certs.CreateClient(certs.Request{Dir: ann, CA: dir, Name: "ann", Role: certs.Operator}); err != nil {
@@ -355,7 +355,7 @@ func TestRevokedIsTold(t *testing.T) {
 	if !errors.As(err, &refusal) || refusal.Code != pb.Error_CODE_PERMISSION || !strings.Contains(refusal.Message, "revoked") {
 		t.Errorf("REVOKED-GOES-ON: %v", err)
 	}
-	// Every call takes a certificate that is not revoked, whatever it asks.
+	// Every call requires a certificate that is not revoked.
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(newFileCredentials(openFiles(t, ann))))
 	if err != nil {
 		t.Fatal(err)
@@ -379,7 +379,7 @@ func openFiles(t *testing.T, dir string) *certs.Files {
 	return files
 }
 
-// A server that comes back on its address is found again, and work goes on.
+// A server that returns at its address is found again, and work continues.
 func TestReconnect(t *testing.T) {
 	cluster := txntest.New()
 	cluster.AddTable("t", "g")

@@ -9,7 +9,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// operated is an administration that knows one node, and refuses to forget it.
+// operated is an administration service that knows one node and refuses to forget it.
 type operated struct{ pb.UnimplementedAdminServer }
 
 func (operated) Nodes(context.Context, *pb.NodesRequest) (*pb.NodesResponse, error) {
@@ -20,7 +20,7 @@ func (operated) ForgetNode(context.Context, *pb.ForgetNodeRequest) (*pb.ForgetNo
 	return nil, &txn.ServerError{Code: pb.Error_CODE_INVALID, Message: "node 7 is alive"}
 }
 
-// TestAdmin: the calls of the service Admin are answered, and refused, as their server does.
+// TestAdmin: calls of the service Admin are answered, and refused, as by their server.
 func TestAdmin(t *testing.T) {
 	s := serve(t, ServerConfig{Admin: operated{}})
 	c := s.client().Admin()

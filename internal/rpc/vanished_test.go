@@ -12,7 +12,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// patient is a node on which operations wait for the end of their context.
+// patient is a node whose operations last until their context ends.
 type patient struct {
 	*txntest.Process
 	underWay, ended atomic.Int64
@@ -27,9 +27,8 @@ func (p *patient) Send(ctx context.Context, _ *pb.TabletDescriptor,
 	return nil, ctx.Err()
 }
 
-// cable carries bytes between a client and a server until it is cut: then nothing passes
-// in either direction, and neither side is told, as if the client had been stopped or its
-// network had gone.
+// cable carries bytes between a client and a server until it is cut: then nothing passes in either
+// direction, and neither side is notified, as after a stop of the client or a loss of its network.
 type cable struct {
 	lis  net.Listener
 	to   string
@@ -85,7 +84,7 @@ func (c *cable) carry(from, to net.Conn) {
 		n, err := from.Read(buf)
 		select {
 		case <-c.cut:
-			return // what was read is lost, and nothing is read any more
+			return // data already read is lost, and no more is read
 		default:
 		}
 		if err != nil {
@@ -99,11 +98,11 @@ func (c *cable) carry(from, to net.Conn) {
 	}
 }
 
-// TestVanishedClient: a client stops reading and answering, with operations under way,
-// and never closes its connection. The server ends the stream within the bound of its
-// keepalive; the operations are given up, and the connection's place is free.
+// TestVanishedClient: a client stops reading and answering during operations and never closes its
+// connection. The server ends the stream within the bound of its keepalive, cancels the operations
+// and frees the connection's place.
 func TestVanishedClient(t *testing.T) {
-	// gRPC takes no less than a second.
+	// gRPC's minimum is one second.
 	const silence, answer = time.Second, 500 * time.Millisecond
 	cluster := txntest.New()
 	cluster.AddTable("t")

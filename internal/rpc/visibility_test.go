@@ -19,7 +19,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// schemaOfTwo has the tables SECRET, 20, which is for those who have a grant, and open, 21.
+// schemaOfTwo has the tables SECRET, 20, which requires a grant, and open, 21.
 type schemaOfTwo struct{}
 
 func (schemaOfTwo) Tables(context.Context) ([]*pb.Table, error) {
@@ -32,7 +32,7 @@ func (schemaOfTwo) Catalogue(context.Context) (*pb.Catalogue, error) {
 	}}, nil
 }
 
-// guardOfTwo is a Guard where reads may read and writes may write the table SECRET.
+// guardOfTwo is a Guard that allows reads to read and writes to write the table SECRET.
 func guardOfTwo() *Guard {
 	policy := &pb.Policy{Grants: []*pb.Grant{
 		{Table: 20, TableName: "SECRET", Name: "reads", Role: "reader"},
@@ -42,7 +42,7 @@ func guardOfTwo() *Guard {
 		func() (*pb.Policy, time.Time) { return policy, time.Now() }, schemaOfTwo{})
 }
 
-// tablet returns a tablet from one position to another; "" and 0 for its end mean none.
+// tablet returns a tablet between two positions; "" and 0 for its end mean unbounded.
 func tablet(id uint64, start uint32, from string, end uint32, to string) *pb.TabletDescriptor {
 	return &pb.TabletDescriptor{
 		TabletId: id, StartTable: start, StartRow: []byte(from), EndTable: end, EndRow: []byte(to),
@@ -50,8 +50,8 @@ func tablet(id uint64, start uint32, from string, end uint32, to string) *pb.Tab
 	}
 }
 
-// tellingAnswers are answers that tell of both tables: in what belongs to the one with
-// grants every text is SECRET, in the other open.
+// tellingAnswers are answers that mention both tables: in the part on the one with grants every
+// text is SECRET, in the other open.
 func tellingAnswers() map[string]proto.Message {
 	observer := func(table uint32, name string) *pb.ObserverState {
 		return &pb.ObserverState{
@@ -120,7 +120,7 @@ func tellingAnswers() map[string]proto.Message {
 	}
 }
 
-// reaches reports whether a message of the type has one that tells of tables.
+// reaches reports whether a message of the type contains one that mentions tables.
 func reaches(d protoreflect.MessageDescriptor, seen map[protoreflect.FullName]bool) bool {
 	switch d.Name() {
 	case "Table", "TabletDescriptor", "ObserverInfo", "ObserverStatus", "Backfill", "Grant", "Job":
@@ -138,9 +138,8 @@ func reaches(d protoreflect.MessageDescriptor, seen map[protoreflect.FullName]bo
 	return false
 }
 
-// TestGrantsHideTables: no answer to a call that less than an operator may make tells of a
-// table that is granted to others, to any role; to those who have a grant, to operators and
-// nodes it tells all.
+// TestGrantsHideTables: no answer to a call below the role operator mentions a table that is
+// granted to others, for any role; for clients with a grant, operators and nodes it is complete.
 func TestGrantsHideTables(t *testing.T) {
 	guard := guardOfTwo()
 	methods(t, func(name, full string, request, response proto.Message) {
@@ -185,9 +184,9 @@ func TestGrantsHideTables(t *testing.T) {
 	}
 }
 
-// TestGrantsHideRanges: the tablet map tells of a table that is granted to others which tablet
-// holds a row, for locks' sake, and not where it is split; whoever goes through it comes to
-// its end, and misses nothing else. What tablets answer tells no more.
+// TestGrantsHideRanges: for a table granted to others the tablet map returns the tablet of a given
+// row, which resolving locks requires, and not the split points; paging through the map ends and
+// omits nothing else. Answers of tablets reveal no more.
 func TestGrantsHideRanges(t *testing.T) {
 	g, none := guardOfTwo().grants, Caller{Role: certs.Reader, Name: "none"}
 	h := g.filterFor(none)
@@ -242,9 +241,9 @@ func TestGrantsHideRanges(t *testing.T) {
 	}
 }
 
-// TestGrantsNarrowCalls: to have observers of a table run again takes a grant to write it, as
-// do split keys; to read of it, one to read it. Tables and observers without grants, or
-// that do not exist, are as they were.
+// TestGrantsNarrowCalls: rerunning observers of a table requires a grant to write it, and so does
+// splitting; reading requires one to read. Tables and observers without grants, or unknown ones,
+// are unaffected.
 func TestGrantsNarrowCalls(t *testing.T) {
 	guard := guardOfTwo()
 	for _, c := range []struct {
@@ -287,7 +286,7 @@ func TestGrantsNarrowCalls(t *testing.T) {
 						func() (any, error) { made = true; return nil, nil })
 					may := role.Includes(requiredRole(c.method, req)) &&
 						(name != "SECRET" || role.Includes(certs.Operator) || grant.Includes(c.needs))
-					// The service would name the observers that there are.
+					// The service would list the existing observers.
 					want := pb.Error_CODE_PERMISSION
 					if _, table := req.(*pb.CreateTableRequest); may && name == "gone" && !table && grant == "" &&
 						!role.Includes(certs.Operator) {
@@ -304,7 +303,7 @@ func TestGrantsNarrowCalls(t *testing.T) {
 	}
 }
 
-// TestGrantsHideTheSchema: who is not told of some table does not read of it in the cluster's
+// TestGrantsHideTheSchema: a client for which some table is hidden cannot read it in the cluster's
 // own records, by any operation.
 func TestGrantsHideTheSchema(t *testing.T) {
 	guard, tried := guardOfTwo(), 0
@@ -329,8 +328,8 @@ func TestGrantsHideTheSchema(t *testing.T) {
 	}
 }
 
-// TestHoldsAreByCallers: what is held for a backup is held in the name of the certificate,
-// whatever the request says.
+// TestHoldsAreByCallers: a hold for a backup belongs to the name in the certificate, whatever the
+// request says.
 func TestHoldsAreByCallers(t *testing.T) {
 	req := &pb.HoldBackupRequest{Hold: &pb.BackupHold{Backup: "b", By: "eve"}}
 	_, err := guardOfTwo().Call(t.Context(), Caller{Role: certs.Reader, Name: "ann"},
@@ -340,7 +339,8 @@ func TestHoldsAreByCallers(t *testing.T) {
 	}
 }
 
-// TestColumnsOfHiddenTables: what a run has read and written is told without the tables that are hidden.
+// TestColumnsOfHiddenTables: the columns read and written by a run are listed without those of
+// hidden tables.
 func TestColumnsOfHiddenTables(t *testing.T) {
 	run := &pb.ObserverRunResponse{Run: &pb.ObserverRun{
 		Read:  []*pb.TableColumn{{Table: "SECRET", Column: []byte("c")}, {Table: "open"}},

@@ -20,8 +20,8 @@ type merging struct {
 	left, frozen *pb.TabletDescriptor
 }
 
-// newMerging makes five nodes, the given ones with a voter of meta and of both tablets, and tablet
-// 12 behind these. Every replica of tablet 9 has applied the freeze, as before any take.
+// newMerging creates five nodes, the given ones with a voter of meta and of both tablets, and
+// tablet 12 behind these. Every replica of tablet 9 has applied the freeze, as before any take.
 func newMerging(t *testing.T, nodes ...int) *merging {
 	t.Helper()
 	w := newWorld(t, 5)
@@ -42,21 +42,21 @@ func newMerging(t *testing.T, nodes ...int) *merging {
 	return m
 }
 
-// take is the entry by which the left tablet takes the rows.
+// take returns the entry by which the left tablet takes the rows.
 func (m *merging) take() *wire.Command {
 	d := proto.CloneOf(m.left)
 	d.Epoch, d.EndRow = 5, m.frozen.EndRow
 	return &wire.Command{Epoch: 3, Merge: &wire.Merge{Tablet: d, Right: m.frozen}}
 }
 
-// release is the entry that releases the frozen tablet.
+// release returns the entry that releases the frozen tablet.
 func (m *merging) release() *wire.Command {
 	d := proto.CloneOf(m.frozen)
 	d.Epoch = 5
 	return &wire.Command{Epoch: 4, Merge: &wire.Merge{Tablet: d}}
 }
 
-// state is what the node's store has of the tablet; nil if it holds no replica.
+// state returns the tablet's state in the node's store; nil without a replica.
 func (m *merging) state(i int, id uint64) *wire.TabletState {
 	m.t.Helper()
 	if m.stored(i, id) == nil {
@@ -70,9 +70,8 @@ func (m *merging) state(i int, id uint64) *wire.TabletState {
 	return c.State
 }
 
-// TestTakeInTheLog: the log that goes on ends with, or goes on after, an entry that takes the
-// rows of a frozen tablet. Apply merges the two replicas, whenever it is cut off by a power
-// failure.
+// TestTakeInTheLog: the surviving log ends with, or continues behind, an entry that takes the rows
+// of a frozen tablet. Apply merges the two replicas, also after a power failure at any point.
 func TestTakeInTheLog(t *testing.T) {
 	for cut := 0; ; cut++ {
 		m := newMerging(t, 0, 1, 2, 3, 4)
@@ -113,8 +112,8 @@ func TestTakeInTheLog(t *testing.T) {
 	}
 }
 
-// TestFrozenIsReleased: no log that goes on takes the rows of a frozen tablet, so this one goes
-// on by itself and is frozen no more.
+// TestFrozenIsReleased: no surviving log takes the rows of a frozen tablet, so this tablet
+// continues alone and is unfrozen.
 func TestFrozenIsReleased(t *testing.T) {
 	m := newMerging(t, 0, 1, 2, 3, 4)
 	plan := m.apply(0)
@@ -129,9 +128,8 @@ func TestFrozenIsReleased(t *testing.T) {
 	}
 }
 
-// TestReleasedIsNotTaken: another survivor shows that the frozen tablet was released, and
-// written, since. So the entry that takes its rows is not committed, and is dropped with all
-// that is behind it.
+// TestReleasedIsNotTaken: another survivor shows that the frozen tablet was released, and written,
+// since. So the entry that takes its rows is not committed, and is dropped with all later ones.
 func TestReleasedIsNotTaken(t *testing.T) {
 	m := newMerging(t, 0, 1, 2, 3, 4)
 	split := m.split(2, 11, "c") // of the merged tablet
@@ -154,9 +152,9 @@ func TestReleasedIsNotTaken(t *testing.T) {
 	}
 }
 
-// TestLivingMergeIsLeft: both tablets have their quorum, and the left one's log ends with the
-// entry that takes the rows. Whether it is committed is the survivors' to decide: both tablets
-// stay as they are.
+// TestLivingMergeIsLeft: both tablets have their quorum, and the left one's log ends with the entry
+// that takes the rows. The survivors decide whether it is committed: both tablets are left
+// unchanged.
 func TestLivingMergeIsLeft(t *testing.T) {
 	m := newMerging(t, 0, 1, 2)
 	m.log(2, 7, []*wire.Command{m.take()}, 0)

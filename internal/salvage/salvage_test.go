@@ -20,7 +20,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// users makes a cluster of five nodes: meta and one tablet, with five voters each.
+// users creates a cluster of five nodes: meta and one tablet, with five voters each.
 func users(t *testing.T) *world {
 	w := newWorld(t, 5)
 	w.tablet(cluster.MetaTablet, "", "", 0, 1, 2, 3, 4)
@@ -28,8 +28,8 @@ func users(t *testing.T) *world {
 	return w
 }
 
-// TestLongestLogGoesOn: of two survivors of five the replica with the highest term, then the
-// highest index, goes on with all of its log; the other one is removed for good.
+// TestLongestLogGoesOn: of two survivors of five, the replica with the highest term, then the
+// highest index, is kept with its whole log; the other is removed permanently.
 func TestLongestLogGoesOn(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -73,8 +73,8 @@ func TestLongestLogGoesOn(t *testing.T) {
 	}
 }
 
-// TestMayLive: no plan is made while a quorum may be alive, and a tablet that has its quorum
-// is left as it is.
+// TestMayLive: no plan is made while a quorum may be alive, and a tablet with a quorum is left
+// unchanged.
 func TestMayLive(t *testing.T) {
 	w := newWorld(t, 3)
 	w.tablet(cluster.MetaTablet, "", "", 0, 1, 2)
@@ -111,8 +111,8 @@ func TestMayLive(t *testing.T) {
 	}
 }
 
-// TestGrownInTheLog: what counts are the voters that the log names, not those of the last
-// checkpoint: a leader that these elect goes on to the others.
+// TestGrownInTheLog: the voters are those of the log, not of the last checkpoint: a leader that
+// they elect replicates to the others.
 func TestGrownInTheLog(t *testing.T) {
 	for _, committed := range []bool{false, true} {
 		w := newWorld(t, 3)
@@ -136,8 +136,8 @@ func TestGrownInTheLog(t *testing.T) {
 	}
 }
 
-// TestStale: a survivor that lacks what it has acknowledged is no part of a quorum, and goes
-// on if its log is the longest that is left.
+// TestStale: a survivor that lacks entries it has acknowledged does not count for a quorum, and is
+// kept if its log is the longest surviving one.
 func TestStale(t *testing.T) {
 	w := newWorld(t, 3)
 	w.tablet(cluster.MetaTablet, "", "", 0, 1, 2)
@@ -160,8 +160,8 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// TestMark: the oracle's mark lies above every timestamp that any survivor has seen, whether
-// or not it is applied, and counters lie above all ids.
+// TestMark: the oracle's mark is above every timestamp in any survivor's log, applied or not, and
+// counters are above all ids.
 func TestMark(t *testing.T) {
 	w := newWorld(t, 5)
 	w.tablet(cluster.MetaTablet, "", "", 0, 1, 2, 3, 4)
@@ -195,8 +195,7 @@ func TestMark(t *testing.T) {
 	}
 }
 
-// TestSplitInTheLog: a tablet that comes to be by an entry which was not applied yet goes on
-// as well.
+// TestSplitInTheLog: a tablet created by an entry that was not applied yet is kept too.
 func TestSplitInTheLog(t *testing.T) {
 	w := users(t)
 	split := w.split(2, 9, "m")
@@ -218,7 +217,7 @@ func TestSplitInTheLog(t *testing.T) {
 	}
 }
 
-// split is the entry that splits a tablet of all nodes, whose epoch is 3.
+// split returns the entry that splits a tablet of all nodes, whose epoch is 3.
 func (w *world) split(id, right uint64, at string) *wire.Command {
 	l, r := w.stored(0, id), w.stored(0, id)
 	l.EndTable, l.EndRow, l.EndUnbounded, l.Epoch = uint32(table), []byte(at), false, 4
@@ -226,14 +225,14 @@ func (w *world) split(id, right uint64, at string) *wire.Command {
 	return &wire.Command{Epoch: 3, Split: &wire.Split{Left: l, Right: r}}
 }
 
-// TestBehindASplit: the only replica of the left side has not applied the split. It goes on
-// without the rows that the right side has.
+// TestBehindASplit: the only replica of the left side has not applied the split. It is kept without
+// the rows that the right side has.
 func TestBehindASplit(t *testing.T) {
 	w := newWorld(t, 5)
 	w.tablet(cluster.MetaTablet, "", "", 0, 1, 2, 3, 4)
 	w.tablet(2, "", "", 0, 2, 3)
 	w.log(2, 6, []*wire.Command{write(3, "a", 100), write(3, "z", 110)}, 0)
-	right := w.tablet(9, "m", "", 2, 3) // as of the split, which is epoch 4
+	right := w.tablet(9, "m", "", 2, 3) // as after the split, at epoch 4
 	right.Epoch = 4
 	right.Replicas = append(right.Replicas, &pb.Replica{ReplicaId: 2, NodeId: w.ids[1]})
 	w.bootstrap(1, right)
@@ -247,7 +246,7 @@ func TestBehindASplit(t *testing.T) {
 	}
 }
 
-// TestGap: rows that no survivor holds are named, and given up only if asked for.
+// TestGap: rows without a surviving replica are named, and abandoned only on request.
 func TestGap(t *testing.T) {
 	w := newWorld(t, 5)
 	w.tablet(cluster.MetaTablet, "", "", 0, 1, 2, 3, 4)
@@ -273,7 +272,7 @@ func TestGap(t *testing.T) {
 	if d := w.stored(slices.Index(w.ids, got.Node), 9); len(d.GetReplicas()) != 1 || d.Epoch <= right.Epoch {
 		t.Errorf("the empty tablet is %v", d)
 	}
-	// Without the meta tablet nothing can be done.
+	// Without the meta tablet no plan is possible.
 	none := newWorld(t, 3)
 	none.tablet(cluster.MetaTablet, "", "", 0, 1)
 	none.tablet(2, "", "", 0, 1, 2)
@@ -282,8 +281,8 @@ func TestGap(t *testing.T) {
 	}
 }
 
-// TestInterrupted: an Apply that is cut off anywhere, by a power failure too, keeps the node
-// from starting and is completed by the same Apply.
+// TestInterrupted: an Apply interrupted at any point, also by a power failure, prevents the node's
+// start until the same Apply completes it.
 func TestInterrupted(t *testing.T) {
 	for cut := 0; ; cut++ {
 		w := users(t)
@@ -336,14 +335,14 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestOtherStore: a plan is only for the stores that it was made from, as they were.
+// TestOtherStore: a plan is valid only for the stores that it was made from, in the same state.
 func TestOtherStore(t *testing.T) {
 	w := users(t)
 	text, err := json.Marshal(w.inspect(0, 1))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var read []*Inspection // as from files of several machines
+	var read []*Inspection // as read from files of several machines
 	if err := json.Unmarshal(text, &read); err != nil {
 		t.Fatal(err)
 	}
@@ -368,7 +367,7 @@ func TestOtherStore(t *testing.T) {
 	}
 }
 
-// TestOldCopy: a directory of which another survivor knows a later start is refused.
+// TestOldCopy: a directory is refused if another survivor has a later start of it on record.
 func TestOldCopy(t *testing.T) {
 	w := users(t)
 	self, err := join.OpenSelf(w.stores[0])
@@ -384,7 +383,7 @@ func TestOldCopy(t *testing.T) {
 	}
 }
 
-// TestDeadStayOut: a node that was declared dead gets no confirmation any more.
+// TestDeadStayOut: the start of a node that was declared dead is not confirmed any more.
 func TestDeadStayOut(t *testing.T) {
 	w := users(t)
 	w.apply(0, 1)

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const table = mvcc.FirstUserTable
 
-// world is the stores of a cluster's nodes, none of which runs.
+// world is the stores of a cluster's stopped nodes.
 type world struct {
 	t      *testing.T
 	stores []*store.Store
@@ -61,7 +61,7 @@ func newWorld(t *testing.T, size int) *world {
 	return w
 }
 
-// tablet makes a tablet with a voter on each of the nodes, replica i+1 on node i.
+// tablet creates a tablet with a voter on each of the nodes, replica i+1 on node i.
 func (w *world) tablet(id uint64, start, end string, nodes ...int) *pb.TabletDescriptor {
 	w.t.Helper()
 	d := &pb.TabletDescriptor{
@@ -97,8 +97,8 @@ func (w *world) commit(i int, b *store.Batch) {
 	}
 }
 
-// log appends one entry of the term for each command to the logs on the nodes, which know
-// what was there before to be committed.
+// log appends one entry of the term for each command to the logs on the nodes, which record the
+// earlier entries as committed.
 func (w *world) log(id, term uint64, commands []*wire.Command, nodes ...int) {
 	w.t.Helper()
 	for _, i := range nodes {
@@ -133,7 +133,7 @@ func (w *world) log(id, term uint64, commands []*wire.Command, nodes ...int) {
 	}
 }
 
-// write is a command that commits a row at the timestamp.
+// write returns a command that commits a row at the timestamp.
 func write(epoch uint64, row string, ts mvcc.Timestamp) *wire.Command {
 	m := mvcc.Mutation{
 		Group: mvcc.GroupWrite, Cell: mvcc.Cell{Table: table, Row: row, Column: "v"},
@@ -144,7 +144,7 @@ func write(epoch uint64, row string, ts mvcc.Timestamp) *wire.Command {
 	return &wire.Command{Epoch: epoch, Effects: []*wire.Effect{{Key: key, Value: value}}}
 }
 
-// mapped is a command that puts tablets into the tablet map.
+// mapped returns a command that adds tablets to the tablet map.
 func mapped(epoch uint64, all ...*pb.TabletDescriptor) *wire.Command {
 	c := &wire.Command{Epoch: epoch}
 	for _, d := range all {
@@ -176,7 +176,7 @@ func (w *world) inspect(nodes ...int) (out []*Inspection) {
 	return out
 }
 
-// plan makes the plan with which the nodes go on; all others are dead.
+// plan plans the recovery with these survivors; all other nodes are dead.
 func (w *world) plan(gaps bool, nodes ...int) (*Plan, error) {
 	w.t.Helper()
 	var dead []uint64
@@ -188,7 +188,7 @@ func (w *world) plan(gaps bool, nodes ...int) (*Plan, error) {
 	return Make(w.inspect(nodes...), Options{Dead: dead, AcceptGaps: gaps, Now: time.Now()})
 }
 
-// apply makes the plan and applies it on all nodes that go on.
+// apply plans and applies the recovery on all survivors.
 func (w *world) apply(nodes ...int) *Plan {
 	w.t.Helper()
 	plan, err := w.plan(false, nodes...)
@@ -203,7 +203,7 @@ func (w *world) apply(nodes ...int) *Plan {
 	return plan
 }
 
-// rows are the rows of the table that the store has.
+// rows returns the rows of the table in the store.
 func (w *world) rows(i int) (out []string) {
 	w.t.Helper()
 	snap := w.stores[i].Snap()
@@ -217,7 +217,7 @@ func (w *world) rows(i int) (out []string) {
 	return out
 }
 
-// stored is the descriptor of the tablet's replica in the store; nil if there is none.
+// stored returns the descriptor of the tablet's replica in the store; nil if there is none.
 func (w *world) stored(i int, id uint64) *pb.TabletDescriptor {
 	w.t.Helper()
 	r, _, err := snapshot.StoredReplica(w.stores[i], id)
@@ -227,7 +227,7 @@ func (w *world) stored(i int, id uint64) *pb.TabletDescriptor {
 	return r.Descriptor
 }
 
-// crash has the power fail of the node's machine; seed decides what has survived.
+// crash simulates a power failure of the node's machine; seed decides what has survived.
 func (w *world) crash(i int, seed uint64) {
 	w.t.Helper()
 	st, err := w.stores[i].Reopen(rand.New(rand.NewPCG(seed, 1)))
@@ -240,7 +240,7 @@ func (w *world) crash(i int, seed uint64) {
 	w.stores[i] = st
 }
 
-// of is what the plan does with the tablet; Tablet is 0 if it is not in the plan.
+// of returns the plan's entry for the tablet; Tablet is 0 if there is none.
 func of(plan *Plan, id uint64) (out Tablet) {
 	for _, t := range plan.Tablets {
 		if t.Tablet == id {

@@ -17,8 +17,7 @@ func TestCorrectStoreIsNeverAccused(t *testing.T) {
 	}
 }
 
-// TestEveryBugIsCaught: each seeded bug of the toy store is found in all but a few
-// histories; those few are short of it.
+// TestEveryBugIsCaught: each seeded bug of the toy store is found in all except a few histories.
 func TestEveryBugIsCaught(t *testing.T) {
 	seeds := 50
 	if testing.Short() {
@@ -43,7 +42,7 @@ func TestEveryBugIsCaught(t *testing.T) {
 	}
 }
 
-// TestSmallHistories has one history for each rule, by hand.
+// TestSmallHistories has one hand-written history for each rule.
 func TestSmallHistories(t *testing.T) {
 	done := func(id int, began, ended int64, ops ...Op) Txn {
 		return Txn{ID: id, Began: began, Ended: ended, Ops: ops}
@@ -53,7 +52,7 @@ func TestSmallHistories(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		h    []Txn
-		want Kind // empty: nothing is wrong
+		want Kind // empty: no violation
 	}{
 		{"write skew is allowed", []Txn{
 			done(1, 1, 10, Read("a"), b1), done(2, 1, 10, Read("b"), a1),

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// bug is what a toy store does wrong at times.
+// bug is an occasional fault of a toy store.
 type bug string
 
 const (
@@ -34,8 +34,8 @@ var bugs = []bug{
 	blindToSelf, reordered, halfCommit, intermediate, future,
 }
 
-// toy is a multi-version store of lists, run by one goroutine that interleaves its
-// transactions. At the bug's turn (one in eight) it does what the bug says.
+// toy is a multi-version store of lists, run by one goroutine that interleaves its transactions.
+// One transaction in eight is faulty as the bug says.
 type toy struct {
 	rng     *rand.Rand
 	bug     bug
@@ -46,8 +46,8 @@ type toy struct {
 	history []Txn
 }
 
-// commitRecord is one commit: visible to snapshots taken from at on; on the second
-// replica from other on.
+// commitRecord is one commit: visible to snapshots taken at or after at; on the second replica, at
+// or after other.
 type commitRecord struct {
 	at, other int64
 	writes    map[string][]int64
@@ -69,7 +69,7 @@ func (s *toy) tick() int64 { s.now++; return s.now }
 
 func (s *toy) hit(b bug) bool { return s.bug == b && s.rng.IntN(8) == 0 }
 
-// read is the list at a snapshot.
+// read returns the list at a snapshot.
 func (s *toy) read(key string, at int64, replica int) []int64 {
 	type part struct {
 		at   int64
@@ -142,7 +142,7 @@ func (x *toyTxn) step() {
 	x.ops = append(x.ops, Read(key, list...))
 }
 
-// conflicts reports whether somebody else committed to one of the keys since the snapshot.
+// conflicts reports whether another transaction committed to one of the keys since the snapshot.
 func (x *toyTxn) conflicts() bool {
 	for _, c := range x.t.commits {
 		for key := range x.writes {
@@ -197,7 +197,7 @@ func (s *toy) commit(writes map[string][]int64) {
 	s.commits = append(s.commits, c)
 }
 
-// run makes a history of n transactions, up to six at a time, and reads everything at the end.
+// run creates a history of n transactions, up to six concurrent, and reads everything at the end.
 func run(seed uint64, b bug, n int) []Txn {
 	s := &toy{rng: rand.New(rand.NewPCG(seed, 11)), bug: b, pending: map[string][]int64{}}
 	var open []*toyTxn

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestNotHealed checks that healing a cluster that has permanently lost two of its three nodes' disks
-// fails in time, names the missing nodes, and leaks nothing. It once waited for ever.
+// TestNotHealed checks that healing a cluster that has permanently lost two of its three nodes'
+// disks fails in time, names the missing nodes, and leaks nothing. It once waited forever.
 func TestNotHealed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := New(Config{Seed: 1, Nodes: 3})

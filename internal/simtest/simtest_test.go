@@ -119,7 +119,7 @@ func TestQuiet(t *testing.T) {
 }
 
 // TestOldMap checks that a client with newer descriptors than its node's makes progress. It once
-// retried on that node for ever, which had no reason to read its map again.
+// retried forever on that node, which had no reason to reread its map.
 func TestOldMap(t *testing.T) {
 	const ms = time.Millisecond
 	simulate(t, Options{Seed: 4, Nodes: 5, Workloads: []string{"oracle", "register"},
@@ -134,7 +134,7 @@ func TestOldMap(t *testing.T) {
 }
 
 // TestDrainOutlivesItsNode checks that a drain is cancelled although the node that received the
-// request to drain has died. The simulation once retried on the dead process for ever.
+// request to drain has died. The simulation once retried forever on the dead process.
 func TestDrainOutlivesItsNode(t *testing.T) {
 	simulate(t, Options{Seed: 27, Nodes: 4, Faults: 6 * time.Second,
 		Workloads: []string{"register"}, NoObservers: true, Schedule: Schedule{

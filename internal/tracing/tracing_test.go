@@ -13,8 +13,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// TestOffAllocatesNothing: neither what is not traced, nor what is below a root that is not
-// sampled, nor an operation of such a transaction on a node that traces.
+// TestOffAllocatesNothing: neither an untraced operation, nor one below an unsampled root, nor an
+// operation of such a transaction on a tracing node allocates.
 func TestOffAllocatesNothing(t *testing.T) {
 	ctx, req := t.Context(), &pb.TabletRequest{Op: &pb.TabletRequest_OnePhase{}}
 	provider := trace.NewTracerProvider(trace.WithSampler(trace.NeverSample()))
@@ -47,14 +47,14 @@ func TestOffAllocatesNothing(t *testing.T) {
 			t.Errorf("%s: %v allocations", name, got)
 		}
 	}
-	// The root of what is not sampled is a context and what the SDK puts into it.
+	// An unsampled root costs a context and the SDK's additions to it.
 	unsampled := New(provider)
 	if got := testing.AllocsPerRun(100, func() { unsampled.Start(ctx, "a") }); got > 4 {
 		t.Errorf("a root that is not sampled: %v allocations", got)
 	}
 }
 
-// TestBookIsBounded: it forgets the oldest, and takes nothing that is no context.
+// TestBookIsBounded: it forgets the oldest and rejects invalid contexts.
 func TestBookIsBounded(t *testing.T) {
 	b := NewBook(New(trace.NewTracerProvider()))
 	context := []byte("0123456789abcdef01234567")
@@ -76,7 +76,7 @@ func TestBookIsBounded(t *testing.T) {
 	}
 }
 
-// TestContextCrosses: what one process sends is the parent in another.
+// TestContextCrosses: a context sent by one process is the parent in another.
 func TestContextCrosses(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	tracer := New(trace.NewTracerProvider(trace.WithSyncer(spans)))
@@ -95,8 +95,8 @@ func TestContextCrosses(t *testing.T) {
 	}
 }
 
-// TestSampling: about the share of roots is kept, at no allocation for the others; below a
-// root all are, whatever the share.
+// TestSampling: about the configured share of roots is kept, without allocations for the others;
+// below a root everything is kept, whatever the share.
 func TestSampling(t *testing.T) {
 	provider := trace.NewTracerProvider(trace.WithSampler(trace.ParentBased(trace.AlwaysSample())))
 	tracer, kept := Sampling(provider, 0.25, 1<<20), 0

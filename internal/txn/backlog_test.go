@@ -14,7 +14,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// queues is a transport whose Observers are what the test says.
+// queues is a transport whose Observers are set by the test.
 type queues struct {
 	*txntest.Process
 	asked  atomic.Int64
@@ -26,7 +26,7 @@ func (q *queues) Observers(context.Context) ([]*pb.ObserverState, error) {
 	return q.answer()
 }
 
-// waiting is an observer that anybody runs, with so much to do.
+// waiting returns an observer with a linked process and n pending notifications.
 func waiting(n int64) *pb.ObserverState {
 	return &pb.ObserverState{
 		Info: &pb.ObserverInfo{Name: "o"}, Linked: true, Notifications: uint64(n),
@@ -46,8 +46,8 @@ func inBubble(t *testing.T, answer func() ([]*pb.ObserverState, error),
 	})
 }
 
-// TestBacklogBoundsTheQueue: loaders that are faster than the observer never have more
-// waiting than the bound, however many they are, and asking stays rare.
+// TestBacklogBoundsTheQueue: any number of loaders faster than the observer never exceed the bound
+// of pending notifications, with rare queries.
 func TestBacklogBoundsTheQueue(t *testing.T) {
 	const most, loads = 100, 5000
 	var queue, highest atomic.Int64
@@ -57,7 +57,7 @@ func TestBacklogBoundsTheQueue(t *testing.T) {
 	inBubble(t, answer, func(t *testing.T, c *txn.Client, q *queues) {
 		stop, began := make(chan struct{}), time.Now()
 		var observer, loaders sync.WaitGroup
-		observer.Go(func() { // a thousand a second
+		observer.Go(func() { // a thousand per second
 			for tick := time.NewTicker(time.Millisecond); ; {
 				select {
 				case <-tick.C:
@@ -98,8 +98,8 @@ func TestBacklogBoundsTheQueue(t *testing.T) {
 	})
 }
 
-// TestBacklogOfWhatCannotRun: what waits for observers that are paused, retired or linked
-// by nobody holds up no loader, nor does a cluster that cannot tell.
+// TestBacklogOfWhatCannotRun: notifications of observers that are paused, retired or without a
+// process delay no loader, nor does a cluster that cannot report them.
 func TestBacklogOfWhatCannotRun(t *testing.T) {
 	many := uint64(1 << 40)
 	for name, answer := range map[string]func() ([]*pb.ObserverState, error){
@@ -135,7 +135,8 @@ func held(s *pb.ObserverState) func() ([]*pb.ObserverState, error) {
 	return func() ([]*pb.ObserverState, error) { return []*pb.ObserverState{s}, nil }
 }
 
-// TestBacklogWaitEnds: with its context, with the loader, and when the queue has room again.
+// TestBacklogWaitEnds: the wait ends with its context, with the loader, and once the queue has
+// space.
 func TestBacklogWaitEnds(t *testing.T) {
 	var queue atomic.Int64
 	queue.Store(1000)
@@ -148,7 +149,7 @@ func TestBacklogWaitEnds(t *testing.T) {
 		go func() { ended <- c.AwaitBacklog(ctx, 10, nil) }()
 		go func() { ended <- c.AwaitBacklog(t.Context(), 10, closed) }()
 		go func() { ended <- c.AwaitBacklog(t.Context(), 10, nil) }()
-		<-time.After(time.Minute) // of the bubble: nobody gets through
+		<-time.After(time.Minute) // of the bubble: no one proceeds
 		synctest.Wait()
 		if len(ended) != 0 {
 			t.Fatalf("somebody was let through: %v", <-ended)

@@ -21,7 +21,7 @@ type world struct {
 	t     *testing.T
 	ctx   context.Context
 	table mvcc.TableID
-	// locksAll has clients prewrite all tablets of a transaction that is in several.
+	// locksAll makes clients prewrite all tablets of a transaction in several tablets.
 	locksAll bool
 }
 
@@ -67,7 +67,7 @@ func (w *world) set(c *txn.Client, value string, rows ...string) mvcc.Timestamp 
 	return ts
 }
 
-// get reads a row in a snapshot of its own; "-" if there is nothing.
+// get reads a row in a new snapshot; "-" if it is missing.
 func (w *world) get(c *txn.Client, row string) string {
 	w.t.Helper()
 	s, err := c.Snapshot(w.ctx)

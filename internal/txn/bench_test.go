@@ -14,7 +14,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// agreeable answers every mutation with success at once: what is measured is the coordinator alone.
+// agreeable answers every mutation with success at once: the benchmark measures only the
+// coordinator.
 type agreeable struct {
 	*txntest.Process
 	last  atomic.Uint64

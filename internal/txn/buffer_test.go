@@ -22,10 +22,10 @@ const (
 	writesEach = 200
 )
 
-// writerRow is the row of a writer's write; in a world's table they are in all three tablets.
+// writerRow returns the row of a writer's write; in a world's table they are in all three tablets.
 func writerRow(writer, n int) string { return fmt.Sprintf("%c%d-%03d", "ahz"[n%3], writer, n) }
 
-// logged is a log that tests read.
+// logged is a log that tests read concurrently.
 type logged struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -46,8 +46,8 @@ func (l *logged) dropped() int {
 
 func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-// TestConcurrentWrites: what many goroutines write to one transaction is all committed,
-// also while others read through it, and while the table's id is not known yet.
+// TestConcurrentWrites: all concurrent writes to one transaction are committed, also during reads
+// through it and while the table's id is unknown.
 func TestConcurrentWrites(t *testing.T) {
 	w := newWorld(t)
 	c, _ := w.client(txn.Config{})
@@ -86,8 +86,8 @@ func TestConcurrentWrites(t *testing.T) {
 	}
 }
 
-// TestWritesRaceCommit: a commit that others overtake fails, or everything is there, or
-// it is said in the log.
+// TestWritesRaceCommit: after a race of writes with the commit, the commit has failed, or every
+// write is stored, or the log names the dropped ones.
 func TestWritesRaceCommit(t *testing.T) {
 	w := newWorld(t)
 	var log logged
@@ -139,8 +139,8 @@ func TestWritesRaceCommit(t *testing.T) {
 	t.Log(outcomes)
 }
 
-// TestLateWriteBesideLocks: a write that comes while a transaction prewrites all of its tablets
-// fails the commit.
+// TestLateWriteBesideLocks: a write during the prewrites of a transaction that prewrites all of its
+// tablets fails the commit.
 func TestLateWriteBesideLocks(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{TwoPhaseOnly: true})
@@ -162,9 +162,8 @@ func TestLateWriteBesideLocks(t *testing.T) {
 	}
 }
 
-// TestLateWrite: a write that comes while the commit is under way fails it until it is
-// sent; later, and after the end, it is dropped with a warning. After a rollback there is
-// nothing to warn of.
+// TestLateWrite: a write during the commit fails it until the deciding message is sent; later, and
+// after the end, it is dropped with a warning. After a rollback there is no warning.
 func TestLateWrite(t *testing.T) {
 	w := newWorld(t)
 	var log logged

@@ -21,7 +21,7 @@ func older(ts mvcc.Timestamp) txn.Deletion {
 	}
 }
 
-// TestRewrittenCellIsNotDeleted: a cell that is old when it is found and written anew before the
+// TestRewrittenCellIsNotDeleted: a cell that is old when it is found and rewritten before the
 // deletion commits stays.
 func TestRewrittenCellIsNotDeleted(t *testing.T) {
 	w := newWorld(t)
@@ -77,8 +77,8 @@ func TestDeletionBesideEarlierBuilds(t *testing.T) {
 	}
 }
 
-// TestDeletionBoundsItsSearch: a transaction ends after some seconds without a cell to delete,
-// at the end of a row, and the next one goes on there.
+// TestDeletionBoundsItsSearch: a transaction ends after some seconds without a cell to delete, at
+// the end of a row, and the next one continues there.
 func TestDeletionBoundsItsSearch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -107,7 +107,7 @@ func TestDeletionBoundsItsSearch(t *testing.T) {
 	})
 }
 
-// TestDeletionOfATableThatWasReplaced: a deletion by the id of a table leaves alone the one that
+// TestDeletionOfATableThatWasReplaced: a deletion by a table's id does not affect the table that
 // has taken its name.
 func TestDeletionOfATableThatWasReplaced(t *testing.T) {
 	w := newWorld(t)

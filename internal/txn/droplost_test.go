@@ -12,8 +12,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// dropLost loses the answer to the first drop of a table, and another process makes a
-// table of that name meanwhile.
+// dropLost loses the answer to the first drop of a table, and another process then creates a table
+// of that name.
 type dropLost struct {
 	*txntest.Process
 	drops int
@@ -47,7 +47,8 @@ func TestDropAfterALostAnswer(t *testing.T) {
 	}
 }
 
-// dropRaced has another process drop the table and make it anew between the look and the order.
+// dropRaced makes another process drop and recreate the table between the client's lookup and its
+// drop.
 type dropRaced struct{ *txntest.Process }
 
 func (d *dropRaced) DropTable(ctx context.Context, name string, id mvcc.TableID) error {
@@ -60,7 +61,7 @@ func (d *dropRaced) DropTable(ctx context.Context, name string, id mvcc.TableID)
 	return d.Process.DropTable(ctx, name, id)
 }
 
-// TestDropOfTheTableThatWasSeen: a table that takes the name after the client has looked stays.
+// TestDropOfTheTableThatWasSeen: a table that takes the name after the client's lookup stays.
 func TestDropOfTheTableThatWasSeen(t *testing.T) {
 	w := newWorld(t)
 	c := txn.NewClient(&dropRaced{w.Process(7, 1)}, txn.Config{})

@@ -11,9 +11,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// TestWaitForAsksAtOnce: tablets that the client knows are asked about effects at once, so that
-// a wait takes as long as the slowest answers and not as all of them together; where some have
-// been split since, all are asked.
+// TestWaitForAsksAtOnce: known tablets are queried for effects concurrently, so that a wait takes
+// as long as the slowest answer; where some have been split since, all parts are queried.
 func TestWaitForAsksAtOnce(t *testing.T) {
 	w := newWorld(t)
 	w.Observe(w.table, "c", mvcc.ObservedStrong)
@@ -23,7 +22,7 @@ func TestWaitForAsksAtOnce(t *testing.T) {
 		at = w.set(c, "1", row)
 		w.settle(c, row)
 	}
-	// Each of the three waits until all three have been asked.
+	// Each of the three answers waits until all three have been queried.
 	var asked atomic.Int32
 	all := make(chan struct{})
 	p.Inject(func(req *pb.TabletRequest) txntest.Fault {
@@ -55,7 +54,7 @@ func TestWaitForAsksAtOnce(t *testing.T) {
 	}
 }
 
-// cell is the row's cell.
+// cell returns the row's cell.
 func (w *world) cell(row string) mvcc.Cell {
 	return mvcc.Cell{Table: w.table, Row: row, Column: "c"}
 }
@@ -70,8 +69,8 @@ func (w *world) settle(c *txn.Client, row string) {
 	}
 }
 
-// TestObservedReadsAreReads: what an observer's run reads of its cells fails the run's
-// transaction as any other read does.
+// TestObservedReadsAreReads: a failed read of an observer's own cells fails the run's transaction
+// like any other read.
 func TestObservedReadsAreReads(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})

@@ -1,6 +1,6 @@
 package txn
 
-// Waiting is how many callers wait for timestamps that have not been asked for yet.
+// Waiting returns the number of callers waiting for timestamps that have not been requested yet.
 func (c *Client) Waiting() int {
 	c.oracle.mu.Lock()
 	defer c.oracle.mu.Unlock()

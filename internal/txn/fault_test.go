@@ -14,10 +14,9 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// strand leaves the locks of a transaction whose coordinator died: before its commit, or,
-// with commit, between the primary's commit and the rest. The locks have expired when it
-// returns, one of them at the primary if the world's clients lock all. It returns the dead
-// client's worker.
+// strand leaves the locks of a transaction whose coordinator died: before its commit, or, with
+// commit, between the primary's commit and the rest. The locks have expired when it returns, one of
+// them at the primary if the world's clients lock all. It returns the dead client's worker.
 func (w *world) strand(commit *mvcc.Timestamp, rows ...string) mvcc.Worker {
 	w.t.Helper()
 	p := w.Process(8, uint64(w.Timestamps(1)))
@@ -56,15 +55,15 @@ func (w *world) strand(commit *mvcc.Timestamp, rows ...string) mvcc.Worker {
 	return p.Worker()
 }
 
-// ways are the kinds of commit: all in one tablet, and spread over three, of which the
-// primary's commits in one phase or is prewritten like the others.
+// ways are the ways of committing: all in one tablet, and spread over three, of which the primary's
+// commits in one phase or is prewritten like the others.
 var ways = map[string][]string{
 	"one phase": {"a", "b"}, "two phases": {"a", "h", "z"}, lockAll: {"a", "h", "z"},
 }
 
 const lockAll = "two phases, all prewritten"
 
-// newWorldOf returns a world whose clients commit in that way.
+// newWorldOf returns a world whose clients commit in the given way.
 func newWorldOf(t *testing.T, way string) *world {
 	t.Helper()
 	w := newWorld(t)
@@ -72,8 +71,8 @@ func newWorldOf(t *testing.T, way string) *world {
 	return w
 }
 
-// decides reports whether the operation is what decides a transaction: its one-phase or
-// its primary's commit.
+// decides reports whether the operation decides a transaction: its one-phase commit or its
+// primary's commit.
 func decides(req *pb.TabletRequest) bool {
 	if c := req.GetCommit(); c != nil {
 		return string(c.Cells[0].Row) == "a"
@@ -93,8 +92,8 @@ func (w *world) attempt(c *txn.Client, value string, rows []string) (runs int, e
 	return runs, err
 }
 
-// allOrNothing reads the rows with a client of its own, after every lock has expired, and
-// reports whether all were written or none.
+// allOrNothing reads the rows with a separate client after every lock has expired, and reports
+// whether all were written or none.
 func (w *world) allOrNothing(what, value string, rows []string) (written bool) {
 	w.t.Helper()
 	w.Advance(time.Minute)
@@ -111,9 +110,8 @@ func (w *world) allOrNothing(what, value string, rows []string) (written bool) {
 	return n > 0
 }
 
-// The reply to the deciding message is lost and its tablet can't be reached any more: the
-// function ran once, the caller is told that the outcome is unknown, and what is there in
-// the end is all or nothing.
+// The reply to the deciding message is lost and its tablet becomes unreachable: the function ran
+// once, the caller gets an unknown outcome, and the final state is all or nothing.
 func TestUnknownOutcome(t *testing.T) {
 	for name, rows := range ways {
 		for _, done := range []bool{true, false} {
@@ -140,8 +138,8 @@ func TestUnknownOutcome(t *testing.T) {
 	}
 }
 
-// A lost reply that can be settled is settled: the transaction is reported committed if
-// it is, and is fenced and run again if it is not.
+// A lost reply that can be settled is settled: the transaction is reported as committed if it is,
+// and is fenced and run again otherwise.
 func TestSettle(t *testing.T) {
 	for name, rows := range ways {
 		for _, done := range []bool{true, false} {
@@ -171,8 +169,8 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// The caller's context ends while the deciding message is under way: the outcome is found
-// out all the same, in the commit's own time.
+// The caller's context ends while the deciding message is in flight: the outcome is still
+// determined, within the commit's own time limit.
 func TestSettleOutlivesContext(t *testing.T) {
 	for name, rows := range ways {
 		w := newWorldOf(t, name)
@@ -197,7 +195,7 @@ func TestSettleOutlivesContext(t *testing.T) {
 	}
 }
 
-// Lost replies, duplicates and refusals of everything else are ridden out.
+// Lost replies, duplicates and refusals of all other messages are overcome.
 func TestOtherFaults(t *testing.T) {
 	retry := func(code pb.Error_Code) txntest.Fault {
 		return txntest.Fault{Answer: &pb.Error{Code: code}}
@@ -247,8 +245,8 @@ func TestOtherFaults(t *testing.T) {
 	}
 }
 
-// TestFinishGivesUp: Finish waits for secondaries that cannot be committed until its context
-// ends, and no longer. What it has given up on is committed by whoever meets it.
+// TestFinishGivesUp: Finish waits for secondaries that cannot be committed until its context ends.
+// The abandoned ones are committed by the next transaction that encounters them.
 func TestFinishGivesUp(t *testing.T) {
 	w := newWorldOf(t, lockAll)
 	c, p := w.client(txn.Config{OperationTimeout: time.Hour})
@@ -280,8 +278,8 @@ func TestFinishGivesUp(t *testing.T) {
 	}
 }
 
-// TestSecondaryNeverFirst: when the primary's commit is refused for good, no secondary
-// may have been committed. The build BROKEN=secondary_first fails here.
+// TestSecondaryNeverFirst: when the primary's commit is refused permanently, no secondary may have
+// been committed. Catches BROKEN=secondary_first.
 func TestSecondaryNeverFirst(t *testing.T) {
 	for _, way := range []string{"two phases", lockAll} {
 		rows, w := ways[way], newWorldOf(t, way)
@@ -289,7 +287,7 @@ func TestSecondaryNeverFirst(t *testing.T) {
 			SettleTimeout: 20 * time.Millisecond, OperationTimeout: 30 * time.Millisecond,
 		})
 		p.Inject(func(req *pb.TabletRequest) txntest.Fault {
-			// The primary's tablet answers prewrites only; the secondaries' tablets answer
+			// The primary's tablet answers only prewrites; the secondaries' tablets answer
 			// everything.
 			atPrimary := decides(req) || (req.GetRollback() != nil &&
 				string(req.GetRollback().Cells[0].Row) == "a")
@@ -304,7 +302,7 @@ func TestSecondaryNeverFirst(t *testing.T) {
 	}
 }
 
-// The commit timestamp is asked for only after every prewrite has been acknowledged.
+// The commit timestamp is requested only after every prewrite has been acknowledged.
 func TestCommitTimestampAfterPrewrites(t *testing.T) {
 	w := newWorldOf(t, lockAll)
 	c, p := w.client(txn.Config{})
@@ -332,8 +330,8 @@ func TestCommitTimestampAfterPrewrites(t *testing.T) {
 	}
 }
 
-// A one-phase commit whose tablet was split meanwhile is run again with another start
-// timestamp, not in two phases with its own.
+// A one-phase commit whose tablet was split is run again with another start timestamp, not in two
+// phases with its own.
 func TestOnePhaseNeverBecomesTwo(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})

@@ -12,15 +12,14 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// TestForceLock: a live transaction is left alone by ResolveLock and rolled back by
-// ForceLock, in all its tablets; its commit, which was under way, is refused. What has
-// committed is rolled forward by either.
+// TestForceLock: ResolveLock does not affect a live transaction, and ForceLock rolls it back in all
+// its tablets; its pending commit is refused. Both roll a committed transaction forward.
 func TestForceLock(t *testing.T) {
 	w := newWorld(t)
 	killer, _ := w.client(txn.Config{})
 	victim, transport := w.client(txn.Config{TwoPhaseOnly: true})
 	w.set(killer, "old", threeRows...)
-	killer.Flush() // or the victim may meet a lock
+	killer.Flush() // or the victim may encounter a lock
 	met, atCommit, release := make(chan mvcc.LockInfo, 3), make(chan struct{}), make(chan struct{})
 	transport.Inject(func(req *pb.TabletRequest) txntest.Fault {
 		if p := req.GetPrewrite(); p != nil {

@@ -18,10 +18,10 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file tests commits that end although their deciding message was answered: a second copy
-// of it may arrive before the end is known, and after (docs/adr/0050).
+// Tests of commits that end although their deciding message was answered: a second copy of it may
+// arrive before the end is known, and after (docs/adr/0050).
 
-// deliver has an operation arrive from nowhere.
+// deliver delivers an operation without a client.
 func (w *world) deliver(req *pb.TabletRequest) *pb.TabletResponse {
 	w.t.Helper()
 	resp, err := w.Process(9, 9).Send(w.ctx, nil, req)
@@ -31,7 +31,7 @@ func (w *world) deliver(req *pb.TabletRequest) *pb.TabletResponse {
 	return resp
 }
 
-// lockCell puts a live lock of another transaction on a row; unlock rolls that back.
+// lockCell puts a live lock of another transaction on a row; unlock rolls it back.
 func (w *world) lockCell(row string) (unlock func()) {
 	w.t.Helper()
 	c, _ := w.client(txn.Config{})
@@ -55,7 +55,7 @@ func (w *world) lockCell(row string) (unlock func()) {
 	}
 }
 
-// givingUp is a commit that is given up.
+// givingUp is a commit that is abandoned.
 type givingUp struct {
 	ways   []string
 	locked bool                        // the primary, until the first copy arrives
@@ -64,16 +64,16 @@ type givingUp struct {
 	want   error
 }
 
-// TestGivenUp: a commit that is given up after an answer has not committed, and no copy of its
-// deciding message commits it later. If a copy was faster, it has committed, as a whole, and
-// the caller is told so.
+// TestGivenUp: a commit abandoned after an answer has not committed, and no copy of its deciding
+// message commits it later. If a copy was faster, it has committed completely, and the caller
+// learns it.
 func TestGivenUp(t *testing.T) {
 	answer := func(codes ...pb.Error_Code) func(n int32) txntest.Fault {
 		return func(n int32) txntest.Fault {
 			return txntest.Fault{Answer: &pb.Error{Code: codes[min(int(n), len(codes))-1]}}
 		}
 	}
-	// What decides in one phase, and what does after all is prewritten.
+	// The way that decides in one phase, and the one that decides after everything is prewritten.
 	oneMessage := []string{"one phase", "two phases"}
 	all := []string{"one phase", "two phases", lockAll}
 	for name, test := range map[string]givingUp{
@@ -149,7 +149,7 @@ func (test *givingUp) run(w *world, what string, rows []string, early bool) {
 	}
 }
 
-// TestRefusedAtOnce: what is refused for good costs no message more.
+// TestRefusedAtOnce: a permanent refusal costs no further message.
 func TestRefusedAtOnce(t *testing.T) {
 	for name, test := range map[string]struct {
 		fault txntest.Fault
@@ -172,8 +172,8 @@ func TestRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// TestGivenUpUnfenced: if the primary's tablet does not answer any more, it is not known whether
-// a commit that is given up has committed, and the error says nothing else.
+// TestGivenUpUnfenced: if the primary's tablet stops answering, it is unknown whether an abandoned
+// commit has committed, and the error says only that.
 func TestGivenUpUnfenced(t *testing.T) {
 	for way, rows := range ways {
 		w := newWorldOf(t, way)
@@ -223,9 +223,9 @@ func TestContradictedDecision(t *testing.T) {
 	}
 }
 
-// TestSlowPrewrite: a transaction whose prewrites take longer than its locks live ends in its
-// first run, whoever reads what it has locked: its primary, the one cell in another tablet,
-// is locked in time and kept alive.
+// TestSlowPrewrite: a transaction whose prewrites take longer than its locks live succeeds in its
+// first run, whatever transactions read its locked cells: its primary, the one cell in another
+// tablet, is locked in time and kept alive.
 func TestSlowPrewrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -246,7 +246,7 @@ func TestSlowPrewrite(t *testing.T) {
 		for i := range 100 {
 			rows = append(rows, fmt.Sprintf("z%03d", i))
 		}
-		value := make([]byte, 20<<10) // each row goes in a message of its own
+		value := make([]byte, 20<<10) // each row is sent in a separate message
 		ctx, cancel := context.WithCancel(w.ctx)
 		var reading sync.WaitGroup
 		reading.Go(func() {

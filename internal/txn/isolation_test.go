@@ -36,8 +36,7 @@ func accounts(n int) (rows []string) {
 	return rows
 }
 
-// badLink delays operations, loses some and some replies, and has second copies of some
-// arrive later.
+// badLink delays operations, loses some and some replies, and delivers second copies of some later.
 func badLink(seed uint64) func(*pb.TabletRequest) txntest.Fault {
 	var mu sync.Mutex
 	rng := rand.New(rand.NewPCG(1, seed))
@@ -52,9 +51,8 @@ func badLink(seed uint64) func(*pb.TabletRequest) txntest.Fault {
 	}
 }
 
-// TestBank moves money between accounts while tablets split, messages arrive twice and
-// replies get lost, and watches the sum in snapshots: it never changes. Every transfer is made
-// once.
+// TestBank moves money between accounts while tablets split, messages are duplicated and replies
+// lost, and checks in snapshots that the sum never changes. Every transfer happens once.
 func TestBank(t *testing.T) { synctest.Test(t, testBank) }
 
 func testBank(t *testing.T) {
@@ -124,7 +122,7 @@ func testBank(t *testing.T) {
 	}
 }
 
-// transfer moves money if there is enough, and counts in the cell that it was asked for.
+// transfer moves money if there is enough, and counts the request in its cell.
 func transfer(ctx context.Context, c *txn.Client, from, to string, amount int, count txn.Key) error {
 	_, err := c.Run(ctx, txn.Options{Name: "transfer"},
 		func(ctx context.Context, tx *txn.Txn) error {
@@ -207,8 +205,8 @@ func TestNoLostUpdate(t *testing.T) {
 	}
 }
 
-// TestWriteSkew: snapshot isolation lets two transactions that read each other's rows
-// both commit (§2.2).
+// TestWriteSkew: snapshot isolation allows two transactions that read each other's rows to commit
+// (§2.2).
 func TestWriteSkew(t *testing.T) {
 	w := newWorld(t)
 	c, _ := w.client(txn.Config{})
@@ -275,12 +273,11 @@ func TestNoLongFork(t *testing.T) {
 	}
 }
 
-// TestSnapshotStable: a snapshot reads the same again and again while writers write and
-// tablets split.
+// TestSnapshotStable: repeated reads of a snapshot are equal while writers write and tablets split.
 func TestSnapshotStable(t *testing.T) {
 	w := newWorld(t)
 	rows := accounts(12)
-	c, _ := w.client(txn.Config{ReadCacheBytes: 1}) // no cache: every read goes to a tablet
+	c, _ := w.client(txn.Config{ReadCacheBytes: 1}) // no cache: every read is sent to a tablet
 	w.set(c, "0", rows...)
 	s, err := c.Snapshot(w.ctx)
 	if err != nil {
@@ -361,7 +358,8 @@ func TestFailedReadSticks(t *testing.T) {
 	}
 }
 
-// TestOverloadedIsRetried: Run waits as the server hints and runs again; Begin's owner is told.
+// TestOverloadedIsRetried: Run waits according to the server's hint and runs again; a transaction
+// from Begin returns the error.
 func TestOverloadedIsRetried(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})
@@ -383,7 +381,7 @@ func TestOverloadedIsRetried(t *testing.T) {
 	}
 }
 
-// TestContextEndsRetries: the error says both why it ended and what it was retrying.
+// TestContextEndsRetries: the error contains both why it ended and what it was retrying.
 func TestContextEndsRetries(t *testing.T) {
 	w := newWorld(t)
 	release := w.hold(txn.Config{}, threeRows...)

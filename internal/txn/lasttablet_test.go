@@ -14,11 +14,11 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// This file tests transactions whose last tablet commits in one phase (docs/adr/0046). What
-// becomes of them under faults is tested with the other ways of committing (ways).
+// Tests of transactions whose last tablet commits in one phase (docs/adr/0046). Their faults are
+// tested with the other ways of committing (ways).
 
 // TestLastTabletAfterTheOthers: the tablet with the most writes gets no lock and no intent. It
-// commits in one phase, once the locks of the others are there.
+// commits in one phase after the others are locked.
 func TestLastTabletAfterTheOthers(t *testing.T) {
 	w := newWorld(t)
 	w.Observe(w.table, "weak", mvcc.ObservedWeak)
@@ -73,8 +73,8 @@ func TestLastTabletAfterTheOthers(t *testing.T) {
 	}
 }
 
-// TestLastTabletIsFenced: whoever meets a lock that has expired, before the last tablet has
-// committed, decides that it does not.
+// TestLastTabletIsFenced: a transaction that encounters an expired lock before the last tablet has
+// committed prevents that commit.
 func TestLastTabletIsFenced(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})
@@ -134,8 +134,8 @@ func (w *world) nothingLeft(c *txn.Client, when string) {
 	}
 }
 
-// TestLastTabletSplit: a last tablet that was split before its commit was sent is prewritten
-// like the others. If it was sent, the transaction is run again.
+// TestLastTabletSplit: a last tablet that was split before its commit was sent is prewritten like
+// the others. If it was sent, the transaction is run again.
 func TestLastTabletSplit(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		w := newWorld(t)
@@ -170,8 +170,7 @@ func TestLastTabletSplit(t *testing.T) {
 	}
 }
 
-// TestSlowCommitLocksAll: a commit that is slow enough for heartbeats has a primary lock, which
-// they renew.
+// TestSlowCommitLocksAll: a commit slow enough for heartbeats has a primary lock, which they renew.
 func TestSlowCommitLocksAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -200,8 +199,8 @@ func TestSlowCommitLocksAll(t *testing.T) {
 	})
 }
 
-// TestCommitIsDivided: a commit whose effects are more than a tablet takes at once, because its
-// cells have many observers, is sent in parts, the primary first; so are weak notifications.
+// TestCommitIsDivided: a commit whose effects exceed a tablet's maximum, because its cells have
+// many observers, is sent in parts, the primary first; so are weak notifications.
 func TestCommitIsDivided(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{TwoPhaseOnly: true})

@@ -15,8 +15,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// TestEveryTransactionIsCountedOnce: whatever a transaction was and however it ended, its
-// latency is counted there and nowhere else; so are the steps of two phases.
+// TestEveryTransactionIsCountedOnce: the latency of a transaction is recorded once, under its kind
+// and outcome; so are the steps of two phases.
 func TestEveryTransactionIsCountedOnce(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{SettleTimeout: time.Millisecond})
@@ -55,7 +55,7 @@ func TestEveryTransactionIsCountedOnce(t *testing.T) {
 	}); !errors.Is(err, mine) {
 		t.Fatal(err)
 	}
-	p.Inject(func(req *pb.TabletRequest) txntest.Fault { // nobody learns what has become of it
+	p.Inject(func(req *pb.TabletRequest) txntest.Fault { // the outcome remains unknown
 		return txntest.Fault{Lost: req.GetOnePhase() != nil || req.GetRollback() != nil}
 	})
 	end(txn.ErrCommitUnknown, "a")
@@ -69,7 +69,7 @@ func TestEveryTransactionIsCountedOnce(t *testing.T) {
 			}
 		}
 	}
-	// Each conflict is with a transaction of its own.
+	// Each conflict is with a new transaction.
 	want := map[string]uint64{
 		"read committed": 1, "one_phase committed": 3, "one_phase conflict": 1,
 		"one_phase unknown": 1, "two_phase committed": 2, "two_phase conflict": 1,
@@ -100,8 +100,8 @@ func TestEveryTransactionIsCountedOnce(t *testing.T) {
 	}
 }
 
-// TestNamesAreBounded: names of any length and of any bytes are counted, as many as there is
-// room for, and cost no more than others.
+// TestNamesAreBounded: names of any length and bytes are counted, up to the maximum number, at the
+// same cost.
 func TestNamesAreBounded(t *testing.T) {
 	w := newWorld(t)
 	c, _ := w.client(txn.Config{})

@@ -12,7 +12,7 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// keeper is a Transport with an oracle on the bubble's clock, and meta's end of leases.
+// keeper is a Transport with an oracle on the bubble's clock, and meta's side of leases.
 type keeper struct {
 	Transport
 	mu      sync.Mutex
@@ -59,7 +59,7 @@ func (k *keeper) lastAsked() *pb.HoldHistoryRequest {
 	return k.asked[len(k.asked)-1]
 }
 
-// elapse lets the bubble's time go by, so that what is due in it happens.
+// elapse advances the bubble's time, so that everything due in it happens.
 func elapse(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
@@ -76,8 +76,8 @@ func withKeeper(t *testing.T, history time.Duration, f func(t *testing.T, k *kee
 	})
 }
 
-// TestLeaseOnlyForOldSnapshots: snapshots that are closed soon cost no message; an old
-// one is held, renewed before the lease ends, and given back after it is closed.
+// TestLeaseOnlyForOldSnapshots: short-lived snapshots cost no message; an old one is held, renewed
+// before the lease ends, and released after it is closed.
 func TestLeaseOnlyForOldSnapshots(t *testing.T) {
 	withKeeper(t, 40*time.Second, func(t *testing.T, k *keeper, c *Client) {
 		for range 1000 {
@@ -120,8 +120,8 @@ func TestLeaseOnlyForOldSnapshots(t *testing.T) {
 	})
 }
 
-// TestLeaseForThePast: a snapshot of the past is held at once, also under a lease that is
-// younger; one that is below the bound is forgotten; Close gives the lease back.
+// TestLeaseForThePast: a snapshot of the past is held at once, also under a younger lease; one
+// below the bound is forgotten; Close releases the lease.
 func TestLeaseForThePast(t *testing.T) {
 	withKeeper(t, time.Hour, func(t *testing.T, k *keeper, c *Client) {
 		first, _ := c.Timestamp(t.Context())
@@ -163,7 +163,7 @@ func TestLeaseForThePast(t *testing.T) {
 	})
 }
 
-// TestLeaseRetries: while meta does not answer it is asked again.
+// TestLeaseRetries: while meta does not answer the request is retried.
 func TestLeaseRetries(t *testing.T) {
 	withKeeper(t, 10*time.Minute, func(t *testing.T, k *keeper, c *Client) {
 		k.down = true
@@ -179,7 +179,7 @@ func TestLeaseRetries(t *testing.T) {
 	})
 }
 
-// BenchmarkSnapshotTracking is what an open snapshot costs beside its timestamp and reads.
+// BenchmarkSnapshotTracking measures an open snapshot's cost besides its timestamp and reads.
 func BenchmarkSnapshotTracking(b *testing.B) {
 	c := NewClient(&keeper{}, Config{})
 	defer func() { _ = c.Close() }()

@@ -16,14 +16,14 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// answers is a process that answers what the test says; what is nil the world answers.
+// answers is a process whose answers are set by the test; where they are nil, the world answers.
 type answers struct {
 	*txntest.Process
 	catalogue func() (*pb.Catalogue, error)
 	status    func() (*pb.NodeStatusResponse, error)
 	tables    func() []*pb.Table
 	locate    func(table mvcc.TableID, row string) ([]*pb.TabletDescriptor, error)
-	meta      func() error // of every question to meta
+	meta      func() error // of every query of meta
 	create    func(ctx context.Context, req *pb.CreateTableRequest) (*pb.Table, error)
 	// answer, if it returns one, replaces a tablet's answer.
 	answer func(req *pb.TabletRequest) *pb.TabletResponse
@@ -77,7 +77,7 @@ func (a *answers) Observers(context.Context) ([]*pb.ObserverState, error) {
 	return ofMeta(a, func() ([]*pb.ObserverState, error) { return nil, nil })
 }
 
-// ofMeta is what ask returns, unless meta fails.
+// ofMeta returns ask's answer, unless meta fails.
 func ofMeta[T any](a *answers, ask func() (T, error)) (v T, err error) {
 	if a.meta != nil {
 		if err := a.meta(); err != nil {
@@ -95,7 +95,7 @@ func (a *answers) Locate(ctx context.Context, table mvcc.TableID, row string,
 	return a.Process.Locate(ctx, table, row, limit)
 }
 
-// answering returns a client over a process of its own whose answers the test changes.
+// answering returns a client over a new process whose answers the test changes.
 func (w *world) answering(cfg txn.Config) (*txn.Client, *answers) {
 	w.t.Helper()
 	a := &answers{Process: w.Process(7, uint64(w.Timestamps(1)))}
@@ -114,7 +114,7 @@ func refused(code pb.Error_Code) error {
 	return &txn.ServerError{Code: code, Message: "refused by the test"}
 }
 
-// questions are those to meta that a client repeats.
+// questions are the queries of meta that a client repeats.
 var questions = map[string]func(ctx context.Context, c *txn.Client) error{
 	"create": func(ctx context.Context, c *txn.Client) error {
 		return c.CreateTable(ctx, "new", []string{"k"})
@@ -142,8 +142,8 @@ var questions = map[string]func(ctx context.Context, c *txn.Client) error{
 	},
 }
 
-// TestMetaFails: a question to meta is repeated until it is answered, refused for good, or its
-// time is over, and the error says which of these it was.
+// TestMetaFails: a query of meta is repeated until it is answered, refused permanently or timed
+// out, and the error says which.
 func TestMetaFails(t *testing.T) {
 	down, cancelled := errors.New("down"), errors.New("the context is to end")
 	many := slices.Repeat([]error{refused(pb.Error_CODE_UNAVAILABLE), down}, 1000)
@@ -189,7 +189,7 @@ func TestMetaFails(t *testing.T) {
 	}
 }
 
-// TestMetaOfAClosedClient: it asks nobody.
+// TestMetaOfAClosedClient: it sends no query.
 func TestMetaOfAClosedClient(t *testing.T) {
 	w := newWorld(t)
 	c, a := w.answering(txn.Config{})
@@ -217,7 +217,7 @@ func TestMetaOfAClosedClient(t *testing.T) {
 	}
 }
 
-// TestTableNames: what there cannot be is refused before anybody is asked.
+// TestTableNames: invalid names are refused before a query.
 func TestTableNames(t *testing.T) {
 	w := newWorld(t)
 	c, a := w.answering(txn.Config{})
@@ -242,8 +242,8 @@ func TestTableNames(t *testing.T) {
 	}
 }
 
-// TestTablesThatCannotBeUsed: a table that is being restored, or that the client has no grant
-// for, is not there yet, and the error says what to do. Neither is listed as one that is.
+// TestTablesThatCannotBeUsed: a table that is being restored, or for which the client has no grant,
+// counts as missing, and the error has a remedy. Neither is listed.
 func TestTablesThatCannotBeUsed(t *testing.T) {
 	w := newWorld(t)
 	c, a := w.answering(txn.Config{})
@@ -278,8 +278,8 @@ func TestTablesThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// TestTableNamesAreAskedOnce: however many want to know a table, one question is under way, and
-// whoever gives up waiting for it does not hold up the others.
+// TestTableNamesAreAskedOnce: any number of callers that look up a table share one query, and a
+// caller that cancels its wait does not delay the others.
 func TestTableNamesAreAskedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -312,9 +312,9 @@ func TestTableNamesAreAskedOnce(t *testing.T) {
 	})
 }
 
-// TestCreateTableGoesOn: a client asks for a table until no split key of its request is pending,
-// also past OperationTimeout while some of the tablets are made. The caller's deadline ends
-// it, and once tablets were made nothing else while that is far, and the error says how far it has come.
+// TestCreateTableGoesOn: a client repeats its request until no split key is pending, beyond
+// OperationTimeout too while tablets are being created. Only the caller's deadline ends it then,
+// and the error states the progress.
 func TestCreateTableGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

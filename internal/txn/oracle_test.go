@@ -13,7 +13,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// One request is pending at a time, and all that is asked for meanwhile shares the next one.
+// One request is pending at a time, and all later callers share the next one.
 func TestTimestampsShareRequests(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})
@@ -57,8 +57,8 @@ func TestTimestampsShareRequests(t *testing.T) {
 	}
 }
 
-// A timestamp that is not above all seen is refused, and so is everything a confused
-// oracle may say.
+// A timestamp that is not above all earlier ones is refused, and so is any other invalid answer of
+// the oracle.
 func TestTimestampsRefused(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})
@@ -86,7 +86,7 @@ func TestTimestampsRefused(t *testing.T) {
 	}
 }
 
-// The oracle may give fewer than asked for: the rest ask again.
+// The oracle may grant fewer than requested: the remaining callers request again.
 func TestTimestampsFewer(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})
@@ -106,8 +106,8 @@ func TestTimestampsFewer(t *testing.T) {
 	}
 }
 
-// Timestamps of one caller rise; a caller that goes away leaves the others alone; a
-// closed client says so.
+// Timestamps of one caller increase; a caller that cancels does not affect the others; a closed
+// client returns an error.
 func TestTimestampsAndCallers(t *testing.T) {
 	w := newWorld(t)
 	p := txntest.New().Process(1, 1)
@@ -136,15 +136,15 @@ func TestTimestampsAndCallers(t *testing.T) {
 	}
 }
 
-// A late answer serves those who had asked before its request was sent, and nobody who
-// asked since: they would get a timestamp from before they asked.
+// A late answer serves only the callers that waited before its request was sent: later ones would
+// get a timestamp from before their call.
 func TestLateAnswer(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})
 	asked, answer := make(chan struct{}), make(chan struct{})
 	var requests atomic.Int32
 	p.Oracle(func(count int) (mvcc.Timestamp, int, error) {
-		first := w.Timestamps(count) // given out now, answered late
+		first := w.Timestamps(count) // granted now, answered late
 		if requests.Add(1) == 1 {
 			close(asked)
 			<-answer
@@ -161,7 +161,7 @@ func TestLateAnswer(t *testing.T) {
 	}
 	go get(early)
 	<-asked
-	between := w.Timestamps(1) // somebody commits meanwhile
+	between := w.Timestamps(1) // another transaction commits in between
 	go get(late)
 	for c.Waiting() < 1 && w.ctx.Err() == nil {
 		runtime.Gosched()

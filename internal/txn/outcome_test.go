@@ -16,8 +16,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// TestNoCommitTimestamp: a transaction whose commit timestamp cannot be had has not committed,
-// says so, and leaves no locks.
+// TestNoCommitTimestamp: a transaction without a commit timestamp has not committed, returns an
+// error that says so, and leaves no locks.
 func TestNoCommitTimestamp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorldOf(t, lockAll)
@@ -36,8 +36,8 @@ func TestNoCommitTimestamp(t *testing.T) {
 	})
 }
 
-// TestSenselessAnswers: an answer to the decision that says nothing about its outcome does not
-// decide: the outcome is found out, and the commit has one timestamp.
+// TestSenselessAnswers: an answer to the deciding message without an outcome decides nothing: the
+// outcome is queried, and the commit has one timestamp.
 func TestSenselessAnswers(t *testing.T) {
 	for _, status := range []pb.Status{
 		pb.Status_STATUS_NOT_FOUND, pb.Status_STATUS_LIVE, pb.Status_STATUS_COMMIT_TS_TOO_LOW,
@@ -79,7 +79,7 @@ func TestSenselessAnswers(t *testing.T) {
 	}
 }
 
-// near is a process that the oracle is in.
+// near is a process that contains the oracle.
 type near struct {
 	*txntest.Process
 	now func() (mvcc.Timestamp, bool)
@@ -87,8 +87,8 @@ type near struct {
 
 func (n *near) TimestampsNow(int) (mvcc.Timestamp, bool) { return n.now() }
 
-// TestOracleInTheProcess: it is asked without waiting, and as usual if it does not know, or gives
-// what has been given out already.
+// TestOracleInTheProcess: the oracle is called directly, and by message if it has no answer or
+// returns a timestamp already used.
 func TestOracleInTheProcess(t *testing.T) {
 	w := newWorld(t)
 	n, requests := &near{Process: w.Process(7, 1)}, 0
@@ -120,8 +120,8 @@ func TestOracleInTheProcess(t *testing.T) {
 	}
 }
 
-// TestUnansweredPrewriteIsRolledBack: a prewrite whose answers are all lost may have left locks,
-// so that the end of its transaction rolls them back.
+// TestUnansweredPrewriteIsRolledBack: a prewrite whose answers are all lost may have left locks, so
+// the end of its transaction rolls them back.
 func TestUnansweredPrewriteIsRolledBack(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{TwoPhaseOnly: true, OperationTimeout: 20 * time.Millisecond})
@@ -139,9 +139,9 @@ func TestUnansweredPrewriteIsRolledBack(t *testing.T) {
 	}
 }
 
-// TestUnknownIsNotRolledBack: what a primary says below the safepoint, where its record may have
-// been collected, decides nothing: neither the outcome of a commit whose reply was lost, nor
-// that of a lock that is met elsewhere. Catches BROKEN=unknown_settled and unknown_resolved.
+// TestUnknownIsNotRolledBack: a primary's answer below the safepoint, where its record may have
+// been collected, decides nothing: neither the outcome of a commit whose reply was lost, nor that
+// of a lock encountered elsewhere. Catches BROKEN=unknown_settled and unknown_resolved.
 func TestUnknownIsNotRolledBack(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})
@@ -162,7 +162,7 @@ func TestUnknownIsNotRolledBack(t *testing.T) {
 	w.locksAll = true
 	var at mvcc.Timestamp
 	w.strand(&at, "a", "z")
-	w.Look(func(v *mvcctest.MemView) { // all that its primary has
+	w.Look(func(v *mvcctest.MemView) { // all records of its primary
 		v.Apply([]mvcc.Mutation{{Group: mvcc.GroupWrite, Cell: w.cell("a"), Delete: true}})
 	})
 	w.collected(w.Timestamps(1))

@@ -17,7 +17,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// records returns what Records yields, each as a line.
+// records returns the output of Records as lines.
 func (w *world) records(c *txn.Client, scan txn.RecordScan) (lines []string, all []mvcc.ReadCell) {
 	w.t.Helper()
 	scan.Span.Table = w.table
@@ -40,9 +40,9 @@ func line(r mvcc.ReadCell) string {
 		r.StartTS, r.CommitTS)
 }
 
-// withHistory returns a world with seven versions of a, each most of a page, three of h, of
-// which the second is a deletion, and one of z with an acknowledgment. want are their lines,
-// as Records is to yield them.
+// withHistory returns a world with seven versions of a, each most of a page, three of h, of which
+// the second is a deletion, and one of z with an acknowledgment. want are the lines expected from
+// Records.
 func withHistory(t *testing.T) (w *world, c *txn.Client, want []string) {
 	t.Helper()
 	w = newWorld(t)
@@ -86,8 +86,8 @@ func withHistory(t *testing.T) (w *world, c *txn.Client, want []string) {
 	return w, c, slices.Concat(of["a"], of["h"], of["z"])
 }
 
-// TestRecords: a scan of records yields every version of every cell, with both timestamps,
-// once and in order, wherever it goes on from and whatever is split meanwhile.
+// TestRecords: a scan of records yields every version of every cell, with both timestamps, once and
+// in order, from any resumption point and across splits.
 func TestRecords(t *testing.T) {
 	w, writer, want := withHistory(t)
 	c, p := w.client(txn.Config{})
@@ -135,7 +135,7 @@ func TestRecords(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		break // whoever leaves the loop is not called again
+		break // a loop that was left is not called again
 	}
 }
 
@@ -176,7 +176,7 @@ func TestRecordsRefused(t *testing.T) {
 	}
 }
 
-// backup returns what withHistory's world holds, to be restored, and how that reads.
+// backup returns the records of withHistory's world, for a restore, and their lines.
 func backup(t *testing.T) (records []mvcc.RestoredCell, lines []string) {
 	w, c, _ := withHistory(t)
 	lines, all := w.records(c, txn.RecordScan{At: w.Timestamps(1)})
@@ -188,8 +188,8 @@ func backup(t *testing.T) (records []mvcc.RestoredCell, lines []string) {
 	return records, lines
 }
 
-// TestRestore: what was backed up is there with its timestamps, whatever happens to the
-// messages, and restoring it once more changes nothing. No observer is told.
+// TestRestore: restored records keep their timestamps, whatever happens to the messages, and
+// restoring again changes nothing. No observer is notified.
 func TestRestore(t *testing.T) {
 	records, want := backup(t)
 	code := func(code pb.Error_Code) txntest.Fault {
@@ -206,10 +206,10 @@ func TestRestore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.Advance(time.Minute) // as an oracle is ahead of what is restored
+			w.Advance(time.Minute) // an oracle is ahead of restored records
 			w.Observe(w.table, "c", mvcc.ObservedStrong)
 			c, p := w.client(txn.Config{})
-			w.get(c, "a") // the tablets are known, and then split
+			w.get(c, "a") // the tablets are cached, and then split
 			w.Split(w.table, "b")
 			n := 0
 			p.Inject(func(req *pb.TabletRequest) txntest.Fault {
@@ -237,7 +237,7 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// TestRestoreManyMessages: what is too much for one message to a tablet goes in several.
+// TestRestoreManyMessages: records too large for one message to a tablet are sent in several.
 func TestRestoreManyMessages(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})
@@ -263,7 +263,7 @@ func TestRestoreManyMessages(t *testing.T) {
 	}
 }
 
-// TestRestoreRefused: it writes over nothing, and gives up where it can never succeed.
+// TestRestoreRefused: a restore overwrites nothing, and fails where it can never succeed.
 func TestRestoreRefused(t *testing.T) {
 	for name, test := range map[string]struct {
 		set  func(*world, *answers)

@@ -16,7 +16,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// park gives up the notifications of the rows.
+// park parks the notifications of the rows.
 func (w *world) park(rows ...string) {
 	var parked []mvcc.Mutation
 	for _, row := range rows {
@@ -27,7 +27,7 @@ func (w *world) park(rows ...string) {
 	w.Apply(parked)
 }
 
-// replayed returns the rows of which a notification is to be run again, and those parked.
+// replayed returns the rows with a notification marked for replay, and those parked.
 func (w *world) replayed() (again, parked []string) {
 	w.Look(func(v *mvcctest.MemView) {
 		for c, n := range v.Notifications() {
@@ -69,8 +69,8 @@ func withParked(t *testing.T) (w *world, c *txn.Client, a *answers, rows []strin
 	return w, c, a, rows
 }
 
-// TestReplayParked: all that the observer has parked is to be run again, each once, and nothing
-// else; a tablet that is split meanwhile or whose answer is lost changes nothing of that.
+// TestReplayParked: all parked notifications of the observer are replayed, each once, and no
+// others; a split of a tablet or a lost answer does not change that.
 func TestReplayParked(t *testing.T) {
 	w, c, a, rows := withParked(t)
 	splits := []string{"a550", "h100", "h550"}
@@ -100,8 +100,8 @@ func TestReplayParked(t *testing.T) {
 	}
 }
 
-// TestWalkColumn: every entry of the column is met once and in order, through pages and tablets,
-// from wherever the walk begins.
+// TestWalkColumn: a walk yields every entry of the column once and in order, across pages and
+// tablets, from any start.
 func TestWalkColumn(t *testing.T) {
 	w, c, _, rows := withParked(t)
 	rows = append(rows, "b")
@@ -146,7 +146,7 @@ func TestReplayRow(t *testing.T) {
 	}
 }
 
-// TestReplayRefused: what cannot be replayed is said to be, and how much was before.
+// TestReplayRefused: the error of a refused replay contains the number of rows replayed before.
 func TestReplayRefused(t *testing.T) {
 	ofWalk := func(nth int, fault txntest.Fault) func(*world, *answers) {
 		return func(_ *world, a *answers) {

@@ -67,7 +67,7 @@ func TestResolveForward(t *testing.T) {
 	}
 }
 
-// A writer gets dead locks out of its way as well, in one phase and in two.
+// A writer removes dead locks too, in one phase and in two.
 func TestWriterResolves(t *testing.T) {
 	for name, rows := range ways {
 		w := newWorldOf(t, name)
@@ -82,8 +82,8 @@ func TestWriterResolves(t *testing.T) {
 	}
 }
 
-// hold prewrites rows, all of them, and keeps the commit from going on until the returned
-// function is called, which returns the commit's error.
+// hold prewrites the rows and blocks the commit until the returned function is called, which
+// returns the commit's error.
 func (w *world) hold(cfg txn.Config, rows ...string) (release func() error) {
 	w.t.Helper()
 	cfg.TwoPhaseOnly = true
@@ -112,7 +112,7 @@ func (w *world) hold(cfg txn.Config, rows ...string) (release func() error) {
 	return func() error { close(let); return <-done }
 }
 
-// A live transaction is waited for, and what it commits below the snapshot is seen.
+// A reader waits for a live transaction and sees its commit below the snapshot.
 func TestReaderWaitsForLive(t *testing.T) {
 	w := newWorld(t)
 	release := w.hold(txn.Config{}, threeRows...)
@@ -131,14 +131,14 @@ func TestReaderWaitsForLive(t *testing.T) {
 	if err := release(); err != nil {
 		t.Fatal(err)
 	}
-	// The commit timestamp was asked for before the snapshot, so the snapshot must see it.
+	// The commit timestamp was requested before the snapshot, so the snapshot must see it.
 	if got := <-read; got != "held" {
 		t.Errorf("%q", got)
 	}
 }
 
-// TestExpiryIsTheOraclesTime: a lock is alive as long as the oracle's time says so, also
-// to a machine whose clock is an hour ahead of it. Catches BROKEN=local_expiry.
+// TestExpiryIsTheOraclesTime: a lock is alive by the oracle's time, also for a machine whose clock
+// is an hour ahead. Catches BROKEN=local_expiry.
 func TestExpiryIsTheOraclesTime(t *testing.T) {
 	w := newWorld(t)
 	w.Advance(-time.Hour)
@@ -158,7 +158,7 @@ func TestExpiryIsTheOraclesTime(t *testing.T) {
 	}
 }
 
-// A writer that meets a live lock gives up instead of waiting, and holds nothing afterwards.
+// A writer that encounters a live lock fails instead of waiting, and holds nothing afterwards.
 func TestWriterGivesUp(t *testing.T) {
 	w := newWorld(t)
 	release := w.hold(txn.Config{}, threeRows...)
@@ -178,8 +178,8 @@ func TestWriterGivesUp(t *testing.T) {
 	}
 }
 
-// Heartbeats keep a long commit alive while oracle time passes its first expiry, and who
-// waits for it asks now and then. In virtual time no heartbeat is late.
+// Heartbeats keep a long commit alive while oracle time passes its first expiry, and a waiting
+// transaction queries it now and then. In virtual time no heartbeat is late.
 func TestHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -228,7 +228,7 @@ func TestDeadWorker(t *testing.T) {
 	}
 }
 
-// Many readers of one dead transaction share the question to its primary.
+// Many readers of one dead transaction share the query of its primary.
 func TestSharedResolution(t *testing.T) {
 	w := newWorld(t)
 	var rows []string
@@ -253,7 +253,7 @@ func TestSharedResolution(t *testing.T) {
 	}
 }
 
-// ResolveLock, for scanners, tells live from dead and does not wait.
+// ResolveLock, for scanners, distinguishes live from dead and does not wait.
 func TestResolveLockForScanners(t *testing.T) {
 	w := newWorld(t)
 	release := w.hold(txn.Config{}, threeRows...)
@@ -282,8 +282,8 @@ func TestResolveLockForScanners(t *testing.T) {
 	}
 }
 
-// TestResolveAtAsksOneTablet: whether there is a lock on a cell is asked of its tablet alone, and
-// it is found among others of its row.
+// TestResolveAtAsksOneTablet: whether a cell is locked is queried at its tablet only, and the lock
+// is found among others of its row.
 func TestResolveAtAsksOneTablet(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})
@@ -328,8 +328,8 @@ func TestResolveAtAsksOneTablet(t *testing.T) {
 	}
 }
 
-// TestResolvedTooLateToJoin: a lock of a transaction whose other locks are being ended is resolved
-// only once it has been ended itself.
+// TestResolvedTooLateToJoin: a lock of a transaction whose other locks are being resolved is
+// reported as resolved only after it has been resolved itself.
 func TestResolvedTooLateToJoin(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})

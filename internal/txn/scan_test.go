@@ -34,9 +34,8 @@ func buffer(tx *txn.Txn, list []bufferedWrite) {
 	}
 }
 
-// TestScanAgainstModel compares scans with a map: rows of any bytes, both directions,
-// limits, bounds, columns, buffered writes, and tablets that split between the pages'
-// requests.
+// TestScanAgainstModel compares scans with a map: rows of any bytes, both directions, limits,
+// bounds, columns, buffered writes, and tablets that split between the requests of pages.
 func TestScanAgainstModel(t *testing.T) {
 	w := newWorld(t)
 	c, _ := w.client(txn.Config{})
@@ -105,7 +104,7 @@ func TestScanAgainstModel(t *testing.T) {
 	})
 }
 
-// expected is the scan of the model.
+// expected is the model's result of the scan.
 func expected(model map[address]string, spec txn.ScanSpec) []string {
 	var in []address
 	for a := range model {
@@ -132,8 +131,7 @@ func expected(model map[address]string, spec txn.ScanSpec) []string {
 	return out
 }
 
-// TestScanManyPages goes through more than one page in one tablet, with values that fill
-// a page each.
+// TestScanManyPages reads more than one page in one tablet, with values that fill a page each.
 func TestScanManyPages(t *testing.T) {
 	w := newWorld(t)
 	c, _ := w.client(txn.Config{})
@@ -174,7 +172,7 @@ func TestScanManyPages(t *testing.T) {
 	}
 }
 
-// TestScanMeetsLock: a scan stops at a lock, gets it out of the way and goes on.
+// TestScanMeetsLock: a scan stops at a lock, resolves it and continues.
 func TestScanMeetsLock(t *testing.T) {
 	for _, reverse := range []bool{false, true} {
 		w := newWorld(t)

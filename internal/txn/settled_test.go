@@ -15,7 +15,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// changed returns a world in which observers of column "c" have rows a, h and z to run for,
+// changed returns a world in which observers of column "c" have pending runs for rows a, h and z,
 // and the timestamp of the commit that changed these.
 func changed(t *testing.T) (*world, *txn.Client, mvcc.Timestamp) {
 	t.Helper()
@@ -27,8 +27,7 @@ func changed(t *testing.T) (*world, *txn.Client, mvcc.Timestamp) {
 	return w, c, at
 }
 
-// onQuestions calls do with how many questions about effects the process has asked so far,
-// before each of them.
+// onQuestions calls do before each query for effects, with the number of earlier ones.
 func onQuestions(p *txntest.Process, do func(n int32)) {
 	var asked atomic.Int32
 	p.Inject(func(req *pb.TabletRequest) txntest.Fault {
@@ -40,8 +39,8 @@ func onQuestions(p *txntest.Process, do func(n int32)) {
 	})
 }
 
-// TestWaitForWaits: WaitFor returns when the last effect has ended, not before, though tablets
-// that were asked already are split meanwhile and runs set off others there.
+// TestWaitForWaits: WaitFor returns after the last effect, not before, even if tablets already
+// queried are split and runs there trigger others.
 func TestWaitForWaits(t *testing.T) {
 	w, other, at := changed(t)
 	c, p := w.client(txn.Config{})
@@ -74,7 +73,7 @@ func TestWaitForWaits(t *testing.T) {
 	}
 }
 
-// TestWaitForLeavesOthersAlone: what goes back to later commits is not waited for.
+// TestWaitForLeavesOthersAlone: WaitFor does not wait for effects of later commits.
 func TestWaitForLeavesOthersAlone(t *testing.T) {
 	w, c, at := changed(t)
 	for _, row := range threeRows {
@@ -90,8 +89,8 @@ func TestWaitForLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-// TestWaitForNobody: what waits for an observer that no process runs is counted and not waited
-// for, unless one begins to run it while others are waited for.
+// TestWaitForNobody: notifications of an observer without a process are counted and not waited for,
+// unless a process registers it during the wait.
 func TestWaitForNobody(t *testing.T) {
 	for _, linked := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -127,8 +126,7 @@ func TestWaitForNobody(t *testing.T) {
 	}
 }
 
-// TestWaitForLooksAgain: a wait that began while an observer was run ends when no process runs
-// it any more.
+// TestWaitForLooksAgain: a wait for an observer's runs ends when no process runs it any more.
 func TestWaitForLooksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _, at := changed(t)
@@ -152,7 +150,7 @@ func TestWaitForLooksAgain(t *testing.T) {
 	})
 }
 
-// TestEffectsThatCannotBeKnown: whoever asks is told why, and never that all is done.
+// TestEffectsThatCannotBeKnown: the caller gets the reason, and never a false success.
 func TestEffectsThatCannotBeKnown(t *testing.T) {
 	old := &pb.TabletResponse{Result: &pb.TabletResponse_Pending{Pending: &pb.PendingResponse{}}}
 	nobody := func(err error) func(*answers) {
@@ -202,8 +200,8 @@ func TestEffectsThatCannotBeKnown(t *testing.T) {
 	}
 }
 
-// TestWaitForEndsWithItsContext: also if nothing that is waited for ever ends, and before
-// anything is asked if the timestamp has not been given out.
+// TestWaitForEndsWithItsContext: WaitFor ends also if the effects never end, and before any query
+// if the timestamp has not been granted.
 func TestWaitForEndsWithItsContext(t *testing.T) {
 	w, _, at := changed(t)
 	c, p := w.client(txn.Config{})
@@ -224,8 +222,8 @@ func TestWaitForEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestSettled: a snapshot is settled if, of the tables asked about, nothing is left to run or
-// undecided of what it shows, and nothing of that ended after it.
+// TestSettled: a snapshot is settled if, in the given tables, nothing visible in it is pending or
+// undecided, and no run for it ended after it.
 func TestSettled(t *testing.T) {
 	hidden := &pb.TabletResponse{Result: &pb.TabletResponse_Pending{Pending: &pb.PendingResponse{
 		Effects: &pb.EffectsResponse{Hidden: true},
@@ -286,8 +284,8 @@ func TestSettled(t *testing.T) {
 	}
 }
 
-// TestPendingObservers: what waits for each observer is summed up over the tablets, and the
-// oldest of them all is found, which tablets that have none do not tell.
+// TestPendingObservers: pending notifications are summed by observer over the tablets, and the
+// oldest is found; tablets without any do not affect it.
 func TestPendingObservers(t *testing.T) {
 	w := newWorld(t)
 	c, a := w.answering(txn.Config{})

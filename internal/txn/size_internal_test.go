@@ -5,9 +5,9 @@ import (
 	"unsafe"
 )
 
-// TestTransactionFitsItsClass: what a transaction takes before it writes is most of what a
-// read of one cell allocates, and the memory that the collector hands out for it comes in
-// classes: a field too many costs 128 bytes.
+// TestTransactionFitsItsClass: a transaction's memory before its first write is most of the
+// allocations of a one-cell read, and the allocator has size classes: one field too many costs 128
+// bytes.
 func TestTransactionFitsItsClass(t *testing.T) {
 	const class, header = 1024, 8
 	if n := unsafe.Sizeof(Txn{}); n+header > class {

@@ -16,7 +16,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// guard is what a transaction does about a cell that it relies on.
+// guard is what a transaction does to a cell that it relies on.
 type guard func(*txn.Txn, txn.Key)
 
 func unguarded(*txn.Txn, txn.Key) {}
@@ -35,8 +35,8 @@ func (w *world) skewed(c *txn.Client, reads, writes string, g guard) *txn.Txn {
 	return tx
 }
 
-// TestGuardedSkew has two transactions each read what the other writes. What each guards
-// decides whether both commit.
+// TestGuardedSkew runs two transactions that each read the row that the other writes. Their guards
+// decide whether both commit.
 func TestGuardedSkew(t *testing.T) {
 	none, lock, validate := guard(unguarded), guard((*txn.Txn).Lock), guard((*txn.Txn).Validate)
 	for name, test := range map[string]struct {
@@ -49,7 +49,7 @@ func TestGuardedSkew(t *testing.T) {
 		"both lock":               {lock, lock, false},
 		"both validate":           {validate, validate, false},
 		"the second validates":    {none, validate, false},
-		"only the first does":     {validate, none, true}, // what Validate alone does not exclude
+		"only the first does":     {validate, none, true}, // Validate alone does not exclude this
 		"a lock and a validation": {lock, validate, false},
 	} {
 		// In one tablet, in two, and where the primary's tablet is not the first.
@@ -77,7 +77,7 @@ func TestGuardedSkew(t *testing.T) {
 	}
 }
 
-// TestLockChangesNothing: neither the cell nor its history, and no observer is told.
+// TestLockChangesNothing: neither the cell nor its history changes, and no observer is notified.
 func TestLockChangesNothing(t *testing.T) {
 	for _, rows := range [][2]string{{"a", "b"}, {"a", "z"}} {
 		w := newWorld(t)
@@ -113,7 +113,7 @@ func TestLockChangesNothing(t *testing.T) {
 	}
 }
 
-// TestGuardsWithoutWrites: who writes nothing commits at its start, whatever it guards.
+// TestGuardsWithoutWrites: a transaction without writes commits at its start, whatever it guards.
 func TestGuardsWithoutWrites(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})
@@ -133,8 +133,8 @@ func TestGuardsWithoutWrites(t *testing.T) {
 	}
 }
 
-// TestGuardsOfNotifications: a transaction that only notifies is refused, and notifies nobody, if
-// a cell that it guards has changed since its start.
+// TestGuardsOfNotifications: a transaction that only notifies is refused, and notifies nothing, if
+// a guarded cell has changed since its start.
 func TestGuardsOfNotifications(t *testing.T) {
 	for name, g := range map[string]guard{
 		"lock": (*txn.Txn).Lock, "validate": (*txn.Txn).Validate, "none": unguarded,
@@ -163,8 +163,7 @@ func TestGuardsOfNotifications(t *testing.T) {
 	}
 }
 
-// TestGuardsOfOneCell: a write is stronger than a lock, and that than a validation, in any
-// order.
+// TestGuardsOfOneCell: a write supersedes a lock, and a lock a validation, in any order.
 func TestGuardsOfOneCell(t *testing.T) {
 	set := guard(func(tx *txn.Txn, k txn.Key) { tx.Set(k, []byte("mine")) })
 	for name, order := range map[string][]guard{
@@ -191,7 +190,7 @@ func TestGuardsOfOneCell(t *testing.T) {
 	}
 }
 
-// TestLockOfWeakColumn: it has nothing to lock.
+// TestLockOfWeakColumn: a weak column has nothing to lock.
 func TestLockOfWeakColumn(t *testing.T) {
 	for _, row := range []string{"a", "z"} {
 		w := newWorld(t)
@@ -208,8 +207,8 @@ func TestLockOfWeakColumn(t *testing.T) {
 	}
 }
 
-// TestValidateAfterLocks: a transaction that commits while the validating one places its
-// locks is noticed, so the validation must come after them.
+// TestValidateAfterLocks: a transaction that commits while the validating one places its locks is
+// detected, so the validation must come after them.
 func TestValidateAfterLocks(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})
@@ -235,9 +234,8 @@ func TestValidateAfterLocks(t *testing.T) {
 	}
 }
 
-// TestValidateAgain: a primary's commit that is answered with COMMIT_TS_TOO_LOW is sent with a
-// later timestamp only if nothing that the transaction validates has changed up to there.
-// Catches BROKEN=validate_once.
+// TestValidateAgain: after COMMIT_TS_TOO_LOW a primary's commit is resent with a later timestamp
+// only if no validated cell has changed up to it. Catches BROKEN=validate_once.
 func TestValidateAgain(t *testing.T) {
 	for _, changed := range []bool{false, true} {
 		w := newWorld(t)
@@ -271,8 +269,8 @@ func TestValidateAgain(t *testing.T) {
 	}
 }
 
-// TestValidateNeverWaits: a lock of a transaction that is alive ends the commit at once, and
-// nothing is left of it.
+// TestValidateNeverWaits: a lock of a live transaction fails the commit at once, without leaving
+// anything.
 func TestValidateNeverWaits(t *testing.T) {
 	w := newWorld(t)
 	c, _ := w.client(txn.Config{})
@@ -301,8 +299,8 @@ func TestValidateNeverWaits(t *testing.T) {
 	}
 }
 
-// TestSkewUnderFaults keeps one doctor of each pair on call, while tablets split, messages
-// are doubled and replies get lost.
+// TestSkewUnderFaults keeps one doctor of each pair on call, while tablets split, messages are
+// duplicated and replies lost.
 func TestSkewUnderFaults(t *testing.T) {
 	lock, validate := guard((*txn.Txn).Lock), guard((*txn.Txn).Validate)
 	for name, guards := range map[string][2]guard{
@@ -335,7 +333,7 @@ func TestSkewUnderFaults(t *testing.T) {
 	}
 }
 
-// onCall has the doctor go off call if the other one is on, or else on.
+// onCall makes the doctor go off call if the other one is on, and on call otherwise.
 func onCall(ctx context.Context, c *txn.Client, rows [2]string, me int, guards [2]guard) error {
 	_, err := c.Run(ctx, txn.Options{}, func(ctx context.Context, tx *txn.Txn) error {
 		mine, err := number(ctx, tx, rows[me])

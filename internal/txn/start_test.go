@@ -14,11 +14,11 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// counted makes the process count its questions to the oracle and keep the timestamps of
-// its Get messages.
+// counted makes the process count its requests to the oracle and record the timestamps of its Get
+// messages.
 func (w *world) counted(c *txn.Client, p *txntest.Process) (questions *atomic.Int64,
 	gets func() []uint64) {
-	c.Flush() // no lock of an earlier commit is to be met
+	c.Flush() // no lock of an earlier commit may be encountered
 	questions = &atomic.Int64{}
 	p.Oracle(func(n int) (mvcc.Timestamp, int, error) {
 		questions.Add(1)
@@ -41,8 +41,8 @@ func (w *world) counted(c *txn.Client, p *txntest.Process) (questions *atomic.In
 	}
 }
 
-// TestFirstReadTakesTimestamp: a read transaction in one tablet is one message and no
-// question to the oracle; all its later reads are at the timestamp of the first.
+// TestFirstReadTakesTimestamp: a read transaction in one tablet costs one message and no request to
+// the oracle; all its later reads are at the timestamp of the first.
 func TestFirstReadTakesTimestamp(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})
@@ -67,7 +67,7 @@ func TestFirstReadTakesTimestamp(t *testing.T) {
 	}
 }
 
-// TestFirstReadInManyTablets: they are all read at one timestamp, which the oracle gives.
+// TestFirstReadInManyTablets: all tablets are read at one timestamp, requested from the oracle.
 func TestFirstReadInManyTablets(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})
@@ -86,9 +86,8 @@ func TestFirstReadInManyTablets(t *testing.T) {
 	}
 }
 
-// TestFirstReadSeesWhatCommitted: a transaction sees every commit that returned before
-// its first read, those that began after the transaction too, and nothing that committed
-// after it.
+// TestFirstReadSeesWhatCommitted: a transaction sees every commit that returned before its first
+// read, also of transactions begun after it, and no later one.
 func TestFirstReadSeesWhatCommitted(t *testing.T) {
 	w := newWorld(t)
 	writer, _ := w.client(txn.Config{})
@@ -115,7 +114,7 @@ func TestFirstReadSeesWhatCommitted(t *testing.T) {
 	}
 }
 
-// TestFirstReadConflicts: what changes after the first read conflicts with a write.
+// TestFirstReadConflicts: a change after the first read conflicts with a write.
 func TestFirstReadConflicts(t *testing.T) {
 	w := newWorld(t)
 	c, _ := w.client(txn.Config{})
@@ -137,8 +136,8 @@ func TestFirstReadConflicts(t *testing.T) {
 	}
 }
 
-// TestConcurrentFirstReads: one of them takes the timestamp, the others wait for it, and
-// all read at it.
+// TestConcurrentFirstReads: one of them takes the timestamp, the others wait for it, and all read
+// at it.
 func TestConcurrentFirstReads(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})
@@ -176,8 +175,8 @@ func TestConcurrentFirstReads(t *testing.T) {
 	}
 }
 
-// TestFirstReadRepeated: a first read whose reply is lost may have taken a timestamp that
-// nobody knows; the repetition takes another.
+// TestFirstReadRepeated: a first read whose reply is lost may have taken an unknown timestamp; the
+// repetition takes another.
 func TestFirstReadRepeated(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})
@@ -203,8 +202,8 @@ func TestFirstReadRepeated(t *testing.T) {
 }
 
 // TestStartTSBeforeRead: StartTS requests nothing. Start, Scan and Commit obtain the timestamp if
-// nothing has been read; without an oracle the transaction fails, even if its function ignores
-// the error.
+// nothing has been read; without an oracle the transaction fails, even if its function ignores the
+// error.
 func TestStartTSBeforeRead(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})
@@ -244,10 +243,10 @@ func TestStartTSBeforeRead(t *testing.T) {
 	}
 }
 
-// stale answers first reads with a timestamp that is not above all that the process has seen.
+// stale answers first reads with a timestamp that is not above all those the process has seen.
 type stale struct {
 	*txntest.Process
-	at atomic.Uint64 // 0: leave the answer alone
+	at atomic.Uint64 // 0: leave the answer unchanged
 }
 
 func (s *stale) Send(ctx context.Context, d *pb.TabletDescriptor,
@@ -259,8 +258,8 @@ func (s *stale) Send(ctx context.Context, d *pb.TabletDescriptor,
 	return resp, err
 }
 
-// TestFirstReadRefusesOldTimestamps: two oracles at once would be a fault of the cluster;
-// a process never goes back behind what it has seen.
+// TestFirstReadRefusesOldTimestamps: two concurrent oracles would be a fault of the cluster; a
+// process never accepts a timestamp below those it has seen.
 func TestFirstReadRefusesOldTimestamps(t *testing.T) {
 	w := newWorld(t)
 	s := &stale{Process: w.Process(7, 1)}

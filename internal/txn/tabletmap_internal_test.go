@@ -10,8 +10,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// TestTabletMapHeals: a map fed with descriptors of any age, in any order, never holds an
-// overlap, and prefers the newest: random histories of splits.
+// TestTabletMapHeals: a map fed with descriptors of any age, in any order, never holds an overlap,
+// and prefers the newest: random histories of splits.
 func TestTabletMapHeals(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -73,7 +73,7 @@ func checkMap(t *testing.T, m *tabletMap) {
 	}
 }
 
-// TestTabletMapBounded: a full map begins again.
+// TestTabletMapBounded: a full map is emptied.
 func TestTabletMapBounded(t *testing.T) {
 	m := tabletMap{max: 4}
 	for i := range 100 {
@@ -87,7 +87,7 @@ func TestTabletMapBounded(t *testing.T) {
 	}
 }
 
-// TestRowBelow: nothing fits between a row and the one below it.
+// TestRowBelow: no row lies between a row and the one below it.
 func TestRowBelow(t *testing.T) {
 	for row, want := range map[string]string{"b": "a\xff\xff", "b\x00": "b", "\x01": "\x00\xff\xff",
 		"ab\x01": "ab\x00", "\x00": ""} {

@@ -14,7 +14,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// timers returns the timers that are set, and their cells.
+// timers returns the pending timers and their cells.
 func (w *world) timers() (set []mvcc.Timer, cells []mvcc.Cell) {
 	w.t.Helper()
 	w.Look(func(v *mvcctest.MemView) {
@@ -41,8 +41,8 @@ func withWeak(t *testing.T) *world {
 	return w
 }
 
-// TestTimerIsDueAfterTheCommit: a timer is due no earlier than its time after the commit, also
-// if the function took long, before or after its first read; and not much later.
+// TestTimerIsDueAfterTheCommit: a timer is due no earlier than its delay after the commit, also if
+// the function was slow before or after its first read, and not much later.
 func TestTimerIsDueAfterTheCommit(t *testing.T) {
 	for _, test := range []struct {
 		after time.Duration
@@ -79,8 +79,7 @@ func TestTimerIsDueAfterTheCommit(t *testing.T) {
 	}
 }
 
-// TestTimersThatCannotBeSet: the transaction is refused with an error that says why, and none
-// of it is written.
+// TestTimersThatCannotBeSet: the transaction is refused with a reason, and none of it is written.
 func TestTimersThatCannotBeSet(t *testing.T) {
 	permission := refused(pb.Error_CODE_PERMISSION)
 	catalogue := func(o ...*pb.ObserverInfo) func() (*pb.Catalogue, error) {
@@ -126,8 +125,8 @@ func TestTimersThatCannotBeSet(t *testing.T) {
 	}
 }
 
-// TestTimersAskOncePerColumn: meta is asked about a column until it has a weak observer, and
-// then no more.
+// TestTimersAskOncePerColumn: meta is queried for a column until it has a weak observer, and then
+// no more.
 func TestTimersAskOncePerColumn(t *testing.T) {
 	w := withWeak(t)
 	c, a := w.answering(txn.Config{})
@@ -161,7 +160,7 @@ func TestTimersAskOncePerColumn(t *testing.T) {
 	}
 }
 
-// TestFireOnce: of two that fire one timer one commits, whatever takes the timer's place.
+// TestFireOnce: of two concurrent firings of one timer one commits, whatever replaces the timer.
 func TestFireOnce(t *testing.T) {
 	w := withWeak(t)
 	c, _ := w.client(txn.Config{})

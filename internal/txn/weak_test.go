@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// notifications are the rows whose weak column is notified, with their timestamps.
+// notifications returns the rows with a notification of the weak column, and their timestamps.
 func (w *world) notifications() map[string]mvcc.Timestamp {
 	found := map[string]mvcc.Timestamp{}
 	w.Look(func(v *mvcctest.MemView) {
@@ -24,8 +24,7 @@ func (w *world) notifications() map[string]mvcc.Timestamp {
 
 func weak(row string) txn.Key { return txn.Key{Table: "t", Row: row, Column: "weak"} }
 
-// A transaction of notifications alone takes a timestamp of its own, above its start, and
-// conflicts with nothing.
+// A transaction that only notifies takes a timestamp above its start and conflicts with nothing.
 func TestNotifyAlone(t *testing.T) {
 	w := newWorld(t)
 	w.Observe(w.table, "weak", mvcc.ObservedWeak)
@@ -52,8 +51,8 @@ func TestNotifyAlone(t *testing.T) {
 	}
 }
 
-// TestNotifyAloneGoesBack: what a run notifies in a transaction of notifications alone goes back
-// to what the run is for. Catches BROKEN=notify_without_origin.
+// TestNotifyAloneGoesBack: notifications from a run, in a transaction that only notifies, have the
+// run's origin. Catches BROKEN=notify_without_origin.
 func TestNotifyAloneGoesBack(t *testing.T) {
 	w := newWorld(t)
 	w.Observe(w.table, "weak", mvcc.ObservedWeak)
@@ -76,8 +75,8 @@ func TestNotifyAloneGoesBack(t *testing.T) {
 	})
 }
 
-// Notifications of a transaction that writes become visible if and when it commits, in
-// one phase and in two.
+// Notifications of a transaction that writes become visible if and when it commits, in one phase
+// and in two.
 func TestNotifyWithWrites(t *testing.T) {
 	for name, rows := range ways {
 		w := newWorldOf(t, name)
@@ -143,7 +142,7 @@ func TestNotifyOnly(t *testing.T) {
 	}
 }
 
-// WaitIdle waits for what is pending, and says what that is when its context ends.
+// WaitIdle waits for pending work, and lists it when its context ends.
 func TestWaitIdle(t *testing.T) {
 	w := newWorld(t)
 	release := w.hold(txn.Config{}, threeRows...)
@@ -159,15 +158,15 @@ func TestWaitIdle(t *testing.T) {
 	if err := release(); err != nil {
 		t.Fatal(err)
 	}
-	// nor are notifications that nobody runs for
+	// nor do notifications without an observer
 	w.Observe(w.table, key("a").Column, mvcc.NotObserved)
 	if err := <-idle; err != nil {
 		t.Error(err)
 	}
 }
 
-// The client learns which columns of a row are read together, asks for them in one
-// message, and stops when that is in vain.
+// The client learns which columns of a row are read together, reads them in one message, and stops
+// when the prefetched cells are not used.
 func TestPrefetch(t *testing.T) {
 	w := newWorld(t)
 	c, _ := w.client(txn.Config{})
@@ -224,7 +223,7 @@ func TestPrefetch(t *testing.T) {
 	}
 }
 
-// A prefetched cell that is locked is not kept: its reader waits for the lock then.
+// A locked prefetched cell is not kept: its reader waits for the lock then.
 func TestPrefetchLocked(t *testing.T) {
 	w := newWorld(t)
 	c, _ := w.client(txn.Config{})

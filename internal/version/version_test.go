@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestAdmit: which builds can be nodes of which clusters, and what the others are told.
+// TestAdmit: the builds that can be nodes of a cluster, and the errors for the others.
 func TestAdmit(t *testing.T) {
 	for _, c := range []struct {
 		build   Range
@@ -16,18 +16,18 @@ func TestAdmit(t *testing.T) {
 		refused string // empty: admitted
 	}{
 		{Range{2, 3}, Agreed{2, 2}, ""}, // upgraded, not finalised
-		{Range{2, 3}, Agreed{3, 2}, ""}, // while it is finalised
+		{Range{2, 3}, Agreed{3, 2}, ""}, // during finalisation
 		{Range{2, 3}, Agreed{3, 3}, ""},
 		{Range{2, 2}, Agreed{2, 2}, ""}, // rolled back, or not upgraded yet
 		{Range{2, 2}, Agreed{3, 2}, "the cluster is at version 3, and the build supports 2: start a build that supports 3"},
 		{Range{2, 2}, Agreed{3, 3}, "the cluster is at version 3, and the build supports 2: start a build that supports 3"},
-		{RangeOf(0, 0), Agreed{2, 2}, ""}, // from before numbers
+		{RangeOf(0, 0), Agreed{2, 2}, ""}, // from before version numbers
 		{RangeOf(0, 0), Agreed{3, 3}, "and the build supports 2"},
 		{Range{3, 8}, Agreed{3, 3}, ""},
 		{Range{7, 8}, Agreed{3, 3}, "the cluster is at version 3, and the build supports 7 to 8: upgrade all nodes to a " +
 			"build that supports 3 and a later version first"},
 		{Range{3, 8}, Agreed{3, 2}, "the cluster is at version 2, and the build supports 3 to 8"},
-		{Range{7, 8}, Agreed{3, 0}, ""}, // nobody knows yet what is active
+		{Range{7, 8}, Agreed{3, 0}, ""}, // the active version is unknown
 		{Range{2, 2}, Agreed{3, 0}, "the cluster is at version 3"},
 	} {
 		err := c.agreed.Admit(c.build)
@@ -41,8 +41,8 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
-// TestFeatures: every feature is of a version that this build knows, in the table's order,
-// and the newest version has brought one.
+// TestFeatures: every feature belongs to a version supported by this build, in the table's order,
+// and the newest version has one.
 func TestFeatures(t *testing.T) {
 	last := Unnumbered
 	for _, f := range Features() {
@@ -56,7 +56,7 @@ func TestFeatures(t *testing.T) {
 	}
 }
 
-// TestStamp: only a sound text of the linker's changes what a build knows.
+// TestStamp: only a valid text set by the linker changes the supported versions.
 func TestStamp(t *testing.T) {
 	own := Range{oldest, newest}
 	for text, want := range map[string]Range{
@@ -68,8 +68,8 @@ func TestStamp(t *testing.T) {
 	}
 }
 
-// TestGate: the store notes a minimum before anything of that version is used; nothing falls;
-// what the store refuses is not known.
+// TestGate: the store records a minimum before any feature of that version is used; versions never
+// decrease; a version that the store refuses stays unknown.
 func TestGate(t *testing.T) {
 	var noted []Number
 	var full error
@@ -101,8 +101,8 @@ func TestGate(t *testing.T) {
 	check("allowed", g.Check(feature), nil, true, 3, "[3]")
 }
 
-// TestBuilds: what the Go tool records of a build becomes the versions of the program and
-// of this module.
+// TestBuilds: the build information of the Go tool gives the versions of the program and of this
+// module.
 func TestBuilds(t *testing.T) {
 	module := func(version string, replaced *debug.Module) *debug.Module {
 		return &debug.Module{Path: self, Version: version, Replace: replaced}

@@ -6,8 +6,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// TestEveryOperationHasARow goes through the members of the oneof, so that a new operation
-// cannot be forgotten in the table.
+// TestEveryOperationHasARow iterates over the members of the oneof, so that a new operation cannot
+// be missing from the table.
 func TestEveryOperationHasARow(t *testing.T) {
 	m := (&pb.TabletRequest{}).ProtoReflect()
 	fields := m.Descriptor().Oneofs().ByName("op").Fields()
@@ -31,7 +31,7 @@ func TestEveryOperationHasARow(t *testing.T) {
 	}
 }
 
-// TestAskingRows: a request that only asks has a row of its own.
+// TestAskingRows: a request that only reads has a separate row.
 func TestAskingRows(t *testing.T) {
 	mark := func(to uint64) *pb.TabletRequest {
 		return &pb.TabletRequest{Op: &pb.TabletRequest_Mark{Mark: &pb.MarkRequest{RaiseTo: to}}}

@@ -22,7 +22,7 @@ func TestOverlap(t *testing.T) {
 		{d("a", ""), d("m", "z"), true},
 		{d("a", ""), d("b", ""), true},
 		{d("a", "b"), d("b", ""), false},
-		{d("m", "m"), d("a", "z"), false}, // of no rows
+		{d("m", "m"), d("a", "z"), false}, // without rows
 		{&pb.TabletDescriptor{TabletId: 3}, d("a", ""), false},
 	} {
 		if got := Overlap(c.a, c.b); got != c.want || Overlap(c.b, c.a) != c.want {

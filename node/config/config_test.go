@@ -10,7 +10,7 @@ import (
 	"github.com/percolator-go/percolator/node/config"
 )
 
-// sound is a configuration that Validate accepts.
+// sound returns a configuration that Validate accepts.
 func sound() config.Config {
 	cfg := config.DefaultConfig()
 	cfg.Dir, cfg.Insecure = "data", true
@@ -156,7 +156,7 @@ func TestValidateReportsAllAtOnce(t *testing.T) {
 	}
 }
 
-// TestClusterIsAccepted: what nodes of a cluster are told.
+// TestClusterIsAccepted: the configuration of a cluster's nodes.
 func TestClusterIsAccepted(t *testing.T) {
 	cfg := sound()
 	cfg.Insecure, cfg.Certs, cfg.Listen = false, "certs", "0.0.0.0:7800"

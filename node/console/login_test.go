@@ -13,8 +13,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// TestTokensExpire: a token counts until its time is over, and what is none is not looked
-// up at all.
+// TestTokensExpire: a token is valid until its expiry, and an invalid one is not looked up at all.
 func TestTokensExpire(t *testing.T) {
 	secret, hash := certs.NewToken()
 	token := &pb.Token{Name: "ann", Role: "operator", ExpiresUnixMs: 5000}
@@ -63,8 +62,7 @@ func TestTokensExpire(t *testing.T) {
 	}
 }
 
-// TestRefusalsOfCalls: the page is told what the caller did wrong apart from what was not
-// to be had.
+// TestRefusalsOfCalls: the page distinguishes the caller's errors from unavailability.
 func TestRefusalsOfCalls(t *testing.T) {
 	for code, want := range map[pb.Error_Code]int{
 		pb.Error_CODE_INVALID: 400, pb.Error_CODE_NO_TABLE: 400, pb.Error_CODE_TOO_LARGE: 400,

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestProfilesWhileStarting: before a node knows its cluster's policy it shows profiles to its
-// own machine only, and nothing beside health to anybody if its flag says so.
+// TestProfilesWhileStarting: before a node has its cluster's policy it serves profiles to its own
+// machine only, and only health pages to all others if its flag says so.
 func TestProfilesWhileStarting(t *testing.T) {
 	const here, away = "127.0.0.1:4000", "10.0.0.7:4000"
 	c := New(Config{

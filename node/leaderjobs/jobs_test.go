@@ -28,11 +28,11 @@ func (j stuckJob) Stop(ctx context.Context) error {
 	}
 }
 
-// TestNoJobsBesideLateOnes: the jobs of the next term wait for one of the last term that
-// has not ended in time.
+// TestNoJobsBesideLateOnes: the jobs of the next term wait for a job of the last term that has not
+// ended in time.
 func TestNoJobsBesideLateOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		started := 0 // each start begins with the policy
+		started := 0 // each start begins by reading the policy
 		m := meta.New(func(context.Context, uint64, *pb.TabletRequest) (*pb.TabletResponse, error) {
 			started++
 			return nil, errors.New("no policy")
@@ -58,7 +58,7 @@ func TestNoJobsBesideLateOnes(t *testing.T) {
 	})
 }
 
-// lastTurn is a timers job that counts what waits once more while it ends.
+// lastTurn is a timers job that counts pending timers once more while it ends.
 type lastTurn struct{ pending *atomic.Int64 }
 
 func (j lastTurn) Stop(context.Context) error {
@@ -66,7 +66,7 @@ func (j lastTurn) Stop(context.Context) error {
 	return nil
 }
 
-// TestEndedTimersCountNothing: when this node's timers job has ended, another node's counts.
+// TestEndedTimersCountNothing: after this node's timers job has ended, another node's counts.
 func TestEndedTimersCountNothing(t *testing.T) {
 	jobs := &Jobs{}
 	jobs.running = []job{lastTurn{&jobs.timers.Pending}}

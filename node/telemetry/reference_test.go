@@ -13,8 +13,8 @@ import (
 	"github.com/percolator-go/percolator/internal/exposition"
 )
 
-// TestReferenceOfMetrics: docs/reference/metrics.md is what the declared families make of
-// it. `make generate` writes it (UPDATE=1 in the environment).
+// TestReferenceOfMetrics: docs/reference/metrics.md equals the text generated from the declared
+// families. `make generate` writes it (UPDATE=1 in the environment).
 func TestReferenceOfMetrics(t *testing.T) {
 	name := filepath.Join("..", "..", "docs", "reference", "metrics.md")
 	want := reference()
@@ -73,7 +73,7 @@ Alerts and what to do are in [operating/alerts.md](../operating/alerts.md#alerts
 ` + "`deploy/grafana/percolator.json`" + `.
 `
 
-// reference is the text of docs/reference/metrics.md.
+// reference returns the text of docs/reference/metrics.md.
 func reference() string {
 	var b strings.Builder
 	b.WriteString(referenceHead)
@@ -96,7 +96,7 @@ func reference() string {
 	return b.String()
 }
 
-// unit is what a metric's name says that it is measured in.
+// unit returns the unit in a metric's name.
 func unit(name string) string {
 	name = strings.TrimSuffix(name, "_total")
 	for _, u := range []struct{ suffix, unit string }{

@@ -18,11 +18,11 @@ var (
 	log     = calls.NewLog("calls")
 )
 
-// service is something outside: it does what a key asks for once, and counts.
+// service is an external service that executes the request of each key once, and counts calls.
 type service struct {
 	mu    sync.Mutex
 	asked map[string]int    // calls, by key
-	done  map[string]string // what they were for, by key
+	done  map[string]string // requests executed, by key
 	err   func(asked int) error
 }
 
@@ -77,7 +77,7 @@ func register(charge, ship *service) func(*percolator.Registry) {
 	}
 }
 
-// An order is charged and shipped, each once, though its run may be repeated.
+// An order is charged and shipped once each, though its run may be repeated.
 func Example() {
 	fulfil := func(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
 		run, err := log.Run(ctx, tx, n)
@@ -101,8 +101,8 @@ func Example() {
 	}
 }
 
-// TestOnce runs orders under every fault of a run: each order has one charge and one
-// shipment by its key, and a step that was kept is not called again.
+// TestOnce runs orders under every fault of a run: each order has one charge and one shipment by
+// its key, and a recorded step is not called again.
 func TestOnce(t *testing.T) {
 	for _, kind := range []percolatortest.Kind{
 		percolatortest.CommitConflicts, percolatortest.CommitReplyLost, percolatortest.CommitUnknown,
@@ -149,8 +149,7 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// TestSecondChange has the steps done anew for a new change of the row, and the old
-// results deleted.
+// TestSecondChange repeats the steps for a new change of the row and deletes the old results.
 func TestSecondChange(t *testing.T) {
 	t.Parallel()
 	charge, ship := newService(), newService()

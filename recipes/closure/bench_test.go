@@ -13,22 +13,22 @@ import (
 	"github.com/percolator-go/percolator/test/cluster/clustertest"
 )
 
-// benchmarked is the closure of BenchmarkSettle.
+// benchmarked is the closure used by BenchmarkSettle.
 var benchmarked = closure.New(closure.Config{Name: "graph"})
 
-// TestMain makes this program a node of BenchmarkSettle's cluster if it was started as one.
+// TestMain runs this program as a node of BenchmarkSettle's cluster if it was started as one.
 func TestMain(m *testing.M) {
 	cluster.Main(func(r *percolator.Registry) { benchmarked.Register(r) })
 	os.Exit(m.Run())
 }
 
-// BenchmarkSettle adds and deletes the edge from a group to a folder: so many users, each a mark,
-// reach the group, and so many documents are in the folder. ms/change is from the commit of the
-// change until it has settled, rows/s what it adds or removes.
+// BenchmarkSettle adds and deletes the edge from a group to a folder: the given number of users,
+// each a mark, reach the group, and the given number of documents are in the folder. ms/change is
+// the time from the commit until the change has settled, rows/s its added or removed rows.
 func BenchmarkSettle(b *testing.B) {
 	for _, nodes := range []int{1, 3} {
 		for _, size := range [][2]int{
-			{90, 391}, {1, 35_190}, {35_190, 1}, // rows as of a large change
+			{90, 391}, {1, 35_190}, {35_190, 1}, // as many rows as in a large change
 			{10, 471}, {1, 4710}, {4710, 1},
 		} {
 			b.Run(fmt.Sprintf("nodes=%d/users=%d/documents=%d", nodes, size[0], size[1]),
@@ -60,7 +60,7 @@ func settle(b *testing.B, nodes, users, documents int) {
 	b.Run("remove", func(b *testing.B) { measure(b, users*(documents+1), remove, add) })
 }
 
-// measure measures a change of so many rows, and undoes it each time.
+// measure measures a change of n rows, and undoes it each time.
 func measure(b *testing.B, rows int, change, undo func()) {
 	for b.Loop() {
 		change()
@@ -73,7 +73,7 @@ func measure(b *testing.B, rows int, change, undo func()) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// open opens a node in this process, or starts several as processes, on disk.
+// open opens a node in this process, or starts several processes, on disk.
 func open(b *testing.B, c *closure.Closure, nodes int) *percolator.DB {
 	b.Helper()
 	if nodes > 1 {

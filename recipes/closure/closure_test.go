@@ -15,8 +15,8 @@ import (
 	"github.com/percolator-go/percolator/recipes/closure"
 )
 
-// Which documents a user may read, through groups and folders. A user is a mark, whose seed is
-// the user's own node.
+// Documents that a user may read through groups and folders. A user is a mark whose seed is the
+// user's own node.
 func Example() {
 	access := closure.New(closure.Config{Name: "access"})
 	register := access.Register // what app.Main is given
@@ -40,7 +40,7 @@ func Example() {
 	_, _, _ = register, hire, mayRead
 }
 
-// The reason why a node is reached, and all that a mark reaches.
+// The reason why a node is reached, and all nodes that a mark reaches.
 func ExampleClosure_Path() {
 	affects := closure.New(closure.Config{Name: "affects"})
 	report := func(ctx context.Context, db *percolator.DB) error {
@@ -62,7 +62,7 @@ func ExampleClosure_Path() {
 	_ = report
 }
 
-// A check that respects every change that was committed before it.
+// A check that respects every earlier commit.
 func ExampleClosure_Settled() {
 	access := closure.New(closure.Config{Name: "access"})
 	mayRead := func(ctx context.Context, db *percolator.DB, user, document string) (bool, error) {
@@ -84,7 +84,7 @@ func ExampleClosure_Settled() {
 	_ = mayRead
 }
 
-// An observer that sends an e-mail when a user gets or loses access to a document.
+// An observer that sends an e-mail when a user gains or loses access to a document.
 func ExampleClosure_ReachedColumn() {
 	access := closure.New(closure.Config{Name: "access"})
 	register := func(r *percolator.Registry) {
@@ -106,13 +106,13 @@ func ExampleClosure_ReachedColumn() {
 	_ = register
 }
 
-// graph is what a closure is told, kept beside it.
+// graph is a copy of the closure's input.
 type graph struct {
 	edges, seeds map[[2]string]bool
 	edits        []edit
 }
 
-// edit is a change of the graph, and when it was committed.
+// edit is a change of the graph and its commit time.
 type edit struct {
 	at        percolator.Timestamp
 	pair      [2]string
@@ -127,8 +127,8 @@ func (g *graph) apply(e edit) {
 	of[e.pair] = e.add
 }
 
-// edit changes some edges and seeds at random, in transactions of their own, from several
-// goroutines, each of which has its own edges and marks.
+// edit changes some edges and seeds at random, in separate transactions, from several goroutines,
+// each with its own edges and marks.
 func (g *graph) edit(t *testing.T, n *percolatortest.Node, c *closure.Closure, seed uint64) {
 	t.Helper()
 	const writers, edits, nodes, marks = 4, 12, 12, 4
@@ -139,14 +139,16 @@ func (g *graph) edit(t *testing.T, n *percolatortest.Node, c *closure.Closure, s
 			random := rand.New(rand.NewPCG(seed, uint64(w)))
 			name := func() string { return fmt.Sprintf("n%d", random.IntN(nodes)) }
 			for range edits {
-				// Sources and marks are the writer's own: what is last does not depend on the order.
+				// Sources and marks are the writer's own, so the last change does not depend on the
+				// order of writers.
 				e := edit{pair: [2]string{
 					fmt.Sprintf("n%d", random.IntN(nodes/writers)*writers+w), name(),
 				}}
 				if e.edge = random.IntN(4) > 0; !e.edge {
 					e.pair[0] = fmt.Sprintf("m%d", w%marks)
 				}
-				// In every other round more goes than comes, so that waves shrink.
+				// In every other round there are more deletions than additions, so that waves
+				// shrink.
 				e.add = random.IntN(5) < 1+3*int((seed+1)%2)
 				err := n.DB().Transact(t.Context(), func(_ context.Context, tx *percolator.Tx) error {
 					switch {
@@ -174,7 +176,7 @@ func (g *graph) edit(t *testing.T, n *percolatortest.Node, c *closure.Closure, s
 	all.Wait()
 }
 
-// reach computes for each mark what it reaches.
+// reach computes the nodes that each mark reaches.
 func (g *graph) reach() map[string][]string {
 	out := map[string][]string{}
 	for e, there := range g.edges {
@@ -208,7 +210,7 @@ func (g *graph) reach() map[string][]string {
 	return result
 }
 
-// check compares all that can be read with a search of the graph.
+// check compares everything readable with a search of the graph.
 func (g *graph) check(t *testing.T, n *percolatortest.Node, c *closure.Closure) {
 	t.Helper()
 	s, err := n.DB().Snapshot(t.Context())
@@ -258,7 +260,7 @@ func (g *graph) check(t *testing.T, n *percolatortest.Node, c *closure.Closure) 
 	}
 }
 
-// checkPath checks that the path to a node begins at a seed and goes along edges.
+// checkPath checks that the path to a node begins at a seed and follows edges.
 func (g *graph) checkPath(t *testing.T, r percolator.Reader, c *closure.Closure,
 	to closure.Reached) {
 	t.Helper()
@@ -277,8 +279,8 @@ func (g *graph) checkPath(t *testing.T, r percolator.Reader, c *closure.Closure,
 	}
 }
 
-// rounds edits again and again, waits at some moments, and compares: also what snapshots show
-// in the meantime.
+// rounds edits repeatedly, waits at some moments, and compares, including snapshots taken in
+// between.
 func rounds(t *testing.T, n *percolatortest.Node, c *closure.Closure, count int, between func()) {
 	t.Helper()
 	g := &graph{edges: map[[2]string]bool{}, seeds: map[[2]string]bool{}}
@@ -301,9 +303,9 @@ func rounds(t *testing.T, n *percolatortest.Node, c *closure.Closure, count int,
 	}
 }
 
-// TestEqualsBatch edits graphs with cycles while the observers run, under each fault that a
-// run may meet. Steps are of two nodes, so that every wave takes many runs and every node
-// has more edges than one run reads.
+// TestEqualsBatch edits graphs with cycles while the observers run, under each fault of a run.
+// Steps are limited to two nodes, so that every wave takes many runs and every node has more edges
+// than one run reads.
 func TestEqualsBatch(t *testing.T) {
 	for _, kind := range []percolatortest.Kind{
 		0, percolatortest.CommitConflicts, percolatortest.CommitReplyLost,
@@ -327,8 +329,8 @@ func TestEqualsBatch(t *testing.T) {
 	}
 }
 
-// TestDenseGraph adds and deletes all edges of a graph in one transaction, with runs that create,
-// and read, all that there is or very little.
+// TestDenseGraph adds and deletes all edges of a graph in one transaction, with runs that create
+// and read everything or very little.
 func TestDenseGraph(t *testing.T) {
 	for _, batch := range []int{0, 1} {
 		t.Run(fmt.Sprint(batch), func(t *testing.T) {
@@ -374,7 +376,7 @@ func denseGraph(t *testing.T, c *closure.Closure) {
 	change(false, edges...)
 }
 
-// TestCyclesDoNotHoldThemselves cuts cycles off, at the seed and at the edge to it.
+// TestCyclesDoNotHoldThemselves disconnects cycles, at the seed and at the edge to them.
 func TestCyclesDoNotHoldThemselves(t *testing.T) {
 	t.Parallel()
 	c := closure.New(closure.Config{Name: "graph", Batch: 1})
@@ -410,7 +412,7 @@ func TestCyclesDoNotHoldThemselves(t *testing.T) {
 	})
 }
 
-// TestEqualsBatchAfterCrashes ends the node in the middle of waves.
+// TestEqualsBatchAfterCrashes crashes the node during waves.
 func TestEqualsBatchAfterCrashes(t *testing.T) {
 	t.Parallel()
 	c := closure.New(closure.Config{Name: "graph", Batch: 3})

@@ -15,15 +15,15 @@ import (
 	"github.com/percolator-go/percolator/recipes/closure"
 )
 
-// view is what a snapshot showed.
+// view is the content of a snapshot.
 type view struct {
 	at      percolator.Timestamp
 	settled bool
 	reached map[[2]string]bool // mark, node
 }
 
-// watch reads everything that marks reach, in at most 50 snapshots one after the other, until
-// stop is closed or the node ends.
+// watch reads everything that marks reach, in at most 50 snapshots one after the other, until stop
+// is closed or the node ends.
 func watch(t *testing.T, db *percolator.DB, c *closure.Closure,
 	stop <-chan struct{}) (views []view) {
 	for range 50 {
@@ -58,8 +58,8 @@ func look(ctx context.Context, db *percolator.DB, c *closure.Closure) (v view, e
 	return v, err
 }
 
-// verify compares what snapshots showed with the graph at their timestamps: a settled one shows
-// what it contains, and from then on each shows what the graph has contained ever since.
+// verify compares the contents of snapshots with the graph at their timestamps: a settled one has
+// all of the graph's content, and later ones have all that the graph contained ever since.
 func (g *graph) verify(t *testing.T, views []view) {
 	t.Helper()
 	slices.SortFunc(g.edits, func(a, b edit) int { return cmp.Compare(a.at, b.at) })
@@ -106,8 +106,8 @@ func (g *graph) pairs() map[[2]string]bool {
 	return all
 }
 
-// readers reads whether the user may read some of the documents until stop is closed, in many
-// snapshots, and returns the number of checks and of those that were denied.
+// readers checks repeatedly, in new snapshots, whether the user may read some of the documents,
+// until stop is closed, and returns the number of checks and of denials.
 func readers(t *testing.T, n *percolatortest.Node, c *closure.Closure, documents []string,
 	stop <-chan struct{}) (checks, denied int) {
 	var mu sync.Mutex
@@ -143,9 +143,8 @@ func readers(t *testing.T, n *percolatortest.Node, c *closure.Closure, documents
 	return checks, denied
 }
 
-// TestOneOfTwoWays takes away one of two ways to 500 documents while readers check them, in one
-// run and in many: none is denied. Then it takes the other away: all are denied when it has
-// settled.
+// TestOneOfTwoWays removes one of two paths to 500 documents while readers check them, in one run
+// and in many: none is denied. Then it removes the other: all are denied once it has settled.
 func TestOneOfTwoWays(t *testing.T) {
 	t.Parallel()
 	for _, batch := range []int{0, 40} {
@@ -180,7 +179,7 @@ func TestOneOfTwoWays(t *testing.T) {
 			var checks, denied int
 			var reading sync.WaitGroup
 			reading.Go(func() { checks, denied = readers(t, n, c, documents, stop) })
-			for range 2 { // the records rest on one, and then on the other
+			for range 2 { // the records are based on one, and then on the other
 				for _, team := range []string{"red", "blue"} {
 					change(func(tx *percolator.Tx) { c.DeleteEdge(tx, "user", team) })
 					change(func(tx *percolator.Tx) { c.AddEdge(tx, "user", team) })
@@ -209,8 +208,8 @@ func TestOneOfTwoWays(t *testing.T) {
 	}
 }
 
-// TestNewWayReplacesOld replaces the edge to a document by a way that is longer than a run may
-// write: it is never denied.
+// TestNewWayReplacesOld replaces the edge to a document by a path longer than one run may write: it
+// is never denied.
 func TestNewWayReplacesOld(t *testing.T) {
 	t.Parallel()
 	c := closure.New(closure.Config{Name: "graph", Batch: 3})

@@ -15,8 +15,8 @@ import (
 
 var visits = percolator.Column{Table: "pages", Name: "visits"}
 
-// Visits are counted by transactions that do other things too, and that never conflict
-// over the counter.
+// Visits are counted by transactions that also do other work, and that never conflict over the
+// counter.
 func ExampleCounter() {
 	counter := combine.Counter("visits", visits)
 	register := func(r *percolator.Registry) { // what app.Main is given
@@ -75,8 +75,7 @@ func check(t *testing.T, n *percolatortest.Node, want map[string]int64) {
 	}
 }
 
-// TestCountsOnce tries every fault that a run may meet: each update must be in the sum
-// exactly once.
+// TestCountsOnce injects every fault of a run: each update is in the sum exactly once.
 func TestCountsOnce(t *testing.T) {
 	for _, kind := range []percolatortest.Kind{
 		percolatortest.CommitConflicts, percolatortest.CommitReplyLost, percolatortest.CommitUnknown,
@@ -96,7 +95,7 @@ func TestCountsOnce(t *testing.T) {
 	}
 }
 
-// TestCountsAfterCrash ends the node while updates wait.
+// TestCountsAfterCrash crashes the node while updates are pending.
 func TestCountsAfterCrash(t *testing.T) {
 	t.Parallel()
 	q := combine.Counter("visits", visits)
@@ -107,9 +106,8 @@ func TestCountsAfterCrash(t *testing.T) {
 	check(t, n, want)
 }
 
-// TestGetSeesWhatWaits reads sums of which a part is not combined yet: the queue's observer
-// waits for the test before its second run. It takes one update a run, so that it has to
-// call itself again.
+// TestGetSeesWhatWaits reads sums of which a part is not combined yet: the queue's observer is
+// blocked before its second run. It combines one update per run, so it has to notify itself.
 func TestGetSeesWhatWaits(t *testing.T) {
 	t.Parallel()
 	started, proceed := make(chan struct{}, 100), make(chan struct{})
@@ -172,8 +170,8 @@ func TestGetSeesWhatWaits(t *testing.T) {
 	}
 }
 
-// TestRunIsOfOneSlice: a notification is for the updates of about its time. A run that looked
-// at all of its bucket would pass over what others have deleted there.
+// TestRunIsOfOneSlice: a notification covers the updates of about its time. A run that scanned its
+// whole bucket would pass over the tombstones of others.
 func TestRunIsOfOneSlice(t *testing.T) {
 	t.Parallel()
 	q := combine.New(combine.Config[int64]{
@@ -211,8 +209,8 @@ func register(q *combine.Queue[int64]) func(*percolator.Registry) {
 	}
 }
 
-// BenchmarkHotKey adds 64 at a time to one key of a node on disk, until the sum is
-// complete, beside transactions that read and write the cell themselves. per/s are
+// BenchmarkHotKey runs 64 concurrent additions to one key of a node on disk until the sum is
+// complete, and compares with transactions that read and write the cell directly. per/s counts
 // updates, repeats/op conflicts.
 func BenchmarkHotKey(b *testing.B) {
 	q := combine.Counter("visits", visits)

@@ -19,15 +19,15 @@ import (
 
 var text = percolator.Column{Table: "pages", Name: "text"}
 
-// sink keeps what it is given, as the package asks for it.
+// sink stores its input as the package requires.
 type sink struct {
 	mu      sync.Mutex
 	values  map[string]string
 	version map[string]percolator.Timestamp
-	applied map[string][]percolator.Timestamp // versions taken, by row
+	applied map[string][]percolator.Timestamp // versions applied, by row
 	ignored int
 	batches []int
-	fail    func(changes []export.Change[string]) error // before or after it is kept; may be nil
+	fail    func(changes []export.Change[string]) error // called before or after storing; may be nil
 }
 
 func newSink() *sink {
@@ -70,11 +70,11 @@ func register(s *sink) func(*percolator.Registry) {
 	}
 }
 
-// Texts are kept in a search engine.
+// Texts are exported to a search engine.
 func Example() {
 	put := func(ctx context.Context, changes []export.Change[string]) error {
-		// One request to the engine: each document with its Version as the engine's own
-		// external version, so that the engine refuses what is older.
+		// One request to the engine: each document with its Version as the engine's external
+		// version, so that the engine refuses older ones.
 		return nil
 	}
 	_ = func(r *percolator.Registry) {
@@ -87,7 +87,7 @@ func Example() {
 	}
 }
 
-// edit changes rows at random, and returns how many changes it has made.
+// edit changes rows at random and returns the number of changes.
 func edit(t testing.TB, n *percolatortest.Node, seed uint64, times int) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	for i := range times {
@@ -100,7 +100,7 @@ func edit(t testing.TB, n *percolatortest.Node, seed uint64, times int) {
 	}
 }
 
-// check compares the sink with the column, and looks at the order.
+// check compares the sink with the column, and checks the order.
 func check(t *testing.T, n *percolatortest.Node, s *sink) {
 	t.Helper()
 	s.mu.Lock()
@@ -121,8 +121,8 @@ func check(t *testing.T, n *percolatortest.Node, s *sink) {
 	}
 }
 
-// TestSinkFollows changes rows under every fault of a run, and with a sink that fails after
-// it has kept the changes.
+// TestSinkFollows changes rows under every fault of a run, and with a sink that fails after it has
+// stored the changes.
 func TestSinkFollows(t *testing.T) {
 	for _, kind := range []percolatortest.Kind{
 		0, percolatortest.CommitConflicts, percolatortest.CommitReplyLost,
@@ -159,7 +159,7 @@ func TestSinkFollows(t *testing.T) {
 	}
 }
 
-// TestPoisonIsAlone has a change that the sink never takes: it is parked, and no other.
+// TestPoisonIsAlone: a change that the sink always refuses is parked, and no other is.
 func TestPoisonIsAlone(t *testing.T) {
 	t.Parallel()
 	s := newSink()
@@ -186,8 +186,8 @@ func TestPoisonIsAlone(t *testing.T) {
 	}
 }
 
-// TestFill gives a column to a sink that is new, but for a row that has moved on, and whose
-// later versions the sink has already.
+// TestFill fills a new sink with a column, except for one row that has changed since, whose later
+// version the sink already has.
 func TestFill(t *testing.T) {
 	t.Parallel()
 	n := percolatortest.Start(t, func(r *percolator.Registry) {
@@ -239,7 +239,7 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// TestReadThatPanics: the change is parked as any other that fails, and no other with it.
+// TestReadThatPanics: the change is parked like any other failure, and no other is.
 func TestReadThatPanics(t *testing.T) {
 	t.Parallel()
 	s := newSink()
@@ -267,8 +267,8 @@ func TestReadThatPanics(t *testing.T) {
 	}
 }
 
-// TestUnreadableRowIsAlone: the rows of a batch that can be read are given to the sink in one
-// call, and one that has moved on comes after them. It is not counted as a failure.
+// TestUnreadableRowIsAlone: the readable rows of a batch are sent to the sink in one call, and one
+// that has changed since follows later. It does not count as a failure.
 func TestUnreadableRowIsAlone(t *testing.T) {
 	t.Parallel()
 	s := newSink()
@@ -279,7 +279,7 @@ func TestUnreadableRowIsAlone(t *testing.T) {
 			Name: "export", Column: text, Apply: s.apply,
 			Read: func(_ context.Context, _ percolator.Reader, row string, _ []byte) (string, error) {
 				switch row {
-				case "gate": // the others wait meanwhile, and are one batch
+				case "gate": // the others wait and form one batch
 					began <- struct{}{}
 					<-opened
 				case "row7":

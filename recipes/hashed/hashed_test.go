@@ -18,7 +18,7 @@ var (
 	text   = percolator.Column{Table: "events", Name: "text"}
 )
 
-// Events are written by their time, over eight tablets, and read in its order.
+// Events are written by time, over eight tablets, and read in order of time.
 func Example() {
 	register := events.Register // what app.Main is given
 	write := func(tx *percolator.Tx, day, number int, what string) {

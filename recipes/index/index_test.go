@@ -16,7 +16,7 @@ import (
 
 var tags = percolator.Column{Table: "pages", Name: "tags"}
 
-// byTag finds a page under each word of its column "tags".
+// byTag indexes a page under each word of its column "tags".
 func byTag() *index.Index {
 	return index.New(index.Config{
 		Name: "by_tag", Column: tags,
@@ -64,7 +64,7 @@ func entries(t *testing.T, n *percolatortest.Node, x *index.Index) (all []string
 	return all
 }
 
-// expected computes the same from the pages.
+// expected computes the same entries from the pages.
 func expected(t *testing.T, n *percolatortest.Node) (all []string) {
 	t.Helper()
 	for row, text := range n.Column(t, tags) {
@@ -76,8 +76,8 @@ func expected(t *testing.T, n *percolatortest.Node) (all []string) {
 	return slices.Compact(all)
 }
 
-// TestFollowsTheColumn changes pages at random under every fault of a run, and compares
-// the index with what the pages say.
+// TestFollowsTheColumn changes pages at random under every fault of a run, and compares the index
+// with the pages.
 func TestFollowsTheColumn(t *testing.T) {
 	for _, kind := range []percolatortest.Kind{
 		percolatortest.CommitConflicts, percolatortest.CommitReplyLost, percolatortest.CommitUnknown,
@@ -109,8 +109,8 @@ func TestFollowsTheColumn(t *testing.T) {
 	}
 }
 
-// TestUpdateAtOnce has the transaction that writes the column keep the index: nobody sees
-// one without the other, and the observer's run changes nothing.
+// TestUpdateAtOnce updates the index in the transaction that writes the column: no snapshot has one
+// without the other, and the observer's run changes nothing.
 func TestUpdateAtOnce(t *testing.T) {
 	t.Parallel()
 	x := byTag()

@@ -17,7 +17,7 @@ import (
 var count = percolator.Typed(percolator.Column{Table: "jobs", Name: "count"},
 	percolator.Integer[int]())
 
-// counting returns a job that counts how often it was done.
+// counting returns a job that counts its executions.
 func counting(every time.Duration) *periodic.Jobs {
 	return periodic.New("jobs", periodic.Job{
 		Name: "tidy", Every: every,
@@ -29,7 +29,7 @@ func counting(every time.Duration) *periodic.Jobs {
 	})
 }
 
-// Old rows are deleted every hour, by whichever node is there.
+// Old rows are deleted every hour, by any node.
 func Example() {
 	jobs := periodic.New("jobs", periodic.Job{
 		Name: "expire", Every: time.Hour,
@@ -48,16 +48,16 @@ func Example() {
 	_ = main
 }
 
-// done reads how often the job was done.
+// done reads the job's count.
 func done(t *testing.T, n *percolatortest.Node) int {
 	text, _ := n.Get(t, "tidy", count.Column)
 	times, _ := strconv.Atoi(text)
 	return times
 }
 
-// TestAgainAndAgain waits until the job was done three times, with a death of the node in
-// between, and looks that the times are a period apart: by the oracle's time, which leaps
-// when the node comes back.
+// TestAgainAndAgain waits for three executions of the job, with a crash of the node in between, and
+// checks that their times are a period apart by the oracle's time, which leaps when the node
+// returns.
 func TestAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	last := percolator.Typed(percolator.Column{Table: "jobs", Name: "last"},
@@ -103,7 +103,7 @@ func TestAgainAndAgain(t *testing.T) {
 	until(3)
 }
 
-// TestDoneOnce lets runs fail in every way: each time that the job is due it is done once.
+// TestDoneOnce makes runs fail in every way: each time the job is due it is executed once.
 func TestDoneOnce(t *testing.T) {
 	for _, kind := range []percolatortest.Kind{
 		percolatortest.CommitConflicts, percolatortest.CommitReplyLost, percolatortest.CommitUnknown,

@@ -15,8 +15,8 @@ import (
 
 var outbox = percolator.Column{Table: "mail", Name: "outbox"}
 
-// An observer sends no more than ten mails per second, from all nodes together. Beyond that it
-// waits, which counts as no failure.
+// An observer sends at most ten mails per second, from all nodes together. Beyond that it waits,
+// which does not count as a failure.
 func Example() {
 	limit := ratelimit.New(ratelimit.Config{
 		Table: "limits", Every: 100 * time.Millisecond, Burst: 10,
@@ -33,14 +33,14 @@ func Example() {
 	}
 }
 
-// start returns a node whose table is there.
+// start returns a node with the table.
 func start(t testing.TB) *percolatortest.Node {
 	return percolatortest.Start(t, nil,
 		percolatortest.Tables(percolator.TableSpec{Name: "limits"}))
 }
 
-// TestNeverMoreThanBurst takes from many goroutines, under conflicts and lost replies, from
-// buckets that get nothing back: exactly Burst tokens may be had.
+// TestNeverMoreThanBurst takes tokens from many goroutines, under conflicts and lost replies, from
+// buckets that are never refilled: exactly Burst tokens are granted.
 func TestNeverMoreThanBurst(t *testing.T) {
 	for _, kind := range []percolatortest.Kind{
 		percolatortest.CommitConflicts, percolatortest.CommitReplyLost, percolatortest.TabletUnavailable,
@@ -79,7 +79,7 @@ func TestNeverMoreThanBurst(t *testing.T) {
 	}
 }
 
-// TestComesBack takes all, and again until some have come back.
+// TestComesBack takes all tokens, and again after some have been refilled.
 func TestComesBack(t *testing.T) {
 	t.Parallel()
 	n := start(t)
@@ -92,7 +92,7 @@ func TestComesBack(t *testing.T) {
 		return wait
 	}
 	for range 50 {
-		for take(2) > 0 { // each time that this ends, a bucket was full again
+		for take(2) > 0 { // when this ends, a bucket was full again
 			if t.Context().Err() != nil {
 				return
 			}

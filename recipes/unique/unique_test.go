@@ -12,7 +12,7 @@ import (
 	"github.com/percolator-go/percolator/recipes/unique"
 )
 
-// A user signs up with an address that nobody else may have.
+// A user signs up with an address that no other user has.
 func Example() {
 	addresses := unique.New("addresses")
 	users := percolator.Column{Table: "users", Name: "address"}
@@ -28,8 +28,8 @@ func Example() {
 	_ = signUp
 }
 
-// TestOneOwner lets many claim the same values at once, under lost replies and conflicts:
-// each value must have exactly the one owner whose claim succeeded.
+// TestOneOwner makes many claims of the same values concurrently, under lost replies and conflicts:
+// each value has exactly the one owner whose claim succeeded.
 func TestOneOwner(t *testing.T) {
 	for _, kind := range []percolatortest.Kind{
 		percolatortest.CommitConflicts, percolatortest.CommitReplyLost, percolatortest.TabletUnavailable,
@@ -91,7 +91,7 @@ func TestChangeAndRelease(t *testing.T) {
 	if err := errors.Join(claim("a", "ann"), claim("a", "ann"), claim("b", "bob")); err != nil {
 		t.Fatal(err)
 	}
-	// To a value that is taken: neither is changed.
+	// To a value that is already claimed: neither changes.
 	err := try(func(ctx context.Context, tx *percolator.Tx) error {
 		return c.Change(ctx, tx, "a", "b", "ann")
 	})
@@ -103,7 +103,7 @@ func TestChangeAndRelease(t *testing.T) {
 		t.Fatalf("a failed change has released: %v", err)
 	}
 	if err := try(func(ctx context.Context, tx *percolator.Tx) error {
-		// bob's release of what is ann's takes nothing from her.
+		// bob's release of ann's value has no effect.
 		return errors.Join(c.Release(ctx, tx, "a", "bob"), c.Change(ctx, tx, "a", "a", "ann"),
 			c.Change(ctx, tx, "a", "c", "ann"))
 	}); err != nil {

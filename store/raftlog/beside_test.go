@@ -17,7 +17,7 @@ import (
 	"github.com/percolator-go/percolator/test/disk"
 )
 
-// Readers see whole entries while segments are written, let go of and used again.
+// Readers see complete entries while segments are written, released and reused.
 func TestReadersBesideAppends(t *testing.T) {
 	const replicas, each = 3, 400
 	l, err := Open(t.TempDir(), Options{Create: true, SegmentBytes: minSegmentBytes, CacheBytes: 1})
@@ -66,8 +66,8 @@ func TestReadersBesideAppends(t *testing.T) {
 	wg.Wait()
 }
 
-// readAll reads the log as raft does for a follower: what is truncated meanwhile it may
-// be told.
+// readAll reads the log as raft does for a follower: it may report entries that were truncated
+// concurrently.
 func readAll(r *Replica) error {
 	first, err := r.FirstIndex()
 	if err != nil {
@@ -90,8 +90,7 @@ func readAll(r *Replica) error {
 	return err
 }
 
-// On a disk that fills up, appends are refused before anything is written, and go on when
-// there is room.
+// On a full disk, appends are refused before anything is written, and accepted once there is space.
 func TestDiskFullOnDisk(t *testing.T) {
 	d := disk.New(t, 32<<20)
 	dir := filepath.Join(d.Dir(), "log")
@@ -130,7 +129,7 @@ func TestDiskFullOnDisk(t *testing.T) {
 	mustAppend(t, l, func(b *Batch) {
 		b.Checkpoint(1, index-1, nil)
 		b.Truncate(1, index-1)
-	}) // what gives room
+	}) // frees space
 	if err := errors.Join(l.Close(), filler.Truncate(0)); err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +144,7 @@ func TestDiskFullOnDisk(t *testing.T) {
 	}
 }
 
-// BenchmarkAppend is one batch after the other, each synced.
+// BenchmarkAppend appends one batch after the other, each synced.
 func BenchmarkAppend(b *testing.B) {
 	for _, size := range []int{1 << 10, 16 << 10, 64 << 10} {
 		for _, recycled := range []bool{false, true} {

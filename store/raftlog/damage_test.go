@@ -13,8 +13,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// smallLog makes a log of two segments with a few replicas and returns it, closed or not,
-// with what it holds.
+// smallLog creates a log of two segments with a few replicas and returns it, closed or not, with
+// its content.
 func smallLog(t testing.TB, rng *rand.Rand, closed bool) (*memDir, *model) {
 	d, m := newMemDir(), newModel()
 	for life := range 2 {
@@ -41,8 +41,7 @@ func smallLog(t testing.TB, rng *rand.Rand, closed bool) (*memDir, *model) {
 	return d, m
 }
 
-// before returns the last segment from before Open; nil: it held nothing that is needed, and is
-// gone.
+// before returns the last segment from before Open; nil: it was not needed and is gone.
 func before(l *Log) *segment {
 	if len(l.segments) < 2 {
 		return nil
@@ -50,7 +49,7 @@ func before(l *Log) *segment {
 	return l.segments[len(l.segments)-2]
 }
 
-// frameOf returns which frame of a segment holds a place, and how many there are; -1: the
+// frameOf returns which frame of a segment contains an offset, and the number of frames; -1: the
 // header.
 func frameOf(f *memFile, place int64) (number, count int, at int64) {
 	h, err := decodeHeader(f.data)
@@ -71,8 +70,8 @@ func frameOf(f *memFile, place int64) (number, count int, at int64) {
 	return number, count, at
 }
 
-// A flipped bit anywhere is noticed, with the segment and the offset, or does no harm: in
-// the last frame of a closed log, which is empty, and in what padding and room there is.
+// A flipped bit anywhere is detected, with the segment and the offset, or is harmless: in the last
+// frame of a closed log, which is empty, in padding, and in unused space.
 func TestBitFlips(t *testing.T) {
 	d, m := smallLog(t, random(t), true)
 	noticed, step := 0, int64(1)
@@ -83,7 +82,7 @@ func TestBitFlips(t *testing.T) {
 		f := d.names[name]
 		end := int64(len(f.data))
 		if s := before(mustOpen(t, small(d.copy()))); s != nil && s.name == name {
-			end = s.end + 512 // what is behind is room
+			end = s.end + 512 // unused space behind it
 		}
 		for place := int64(0); place < end; place += step {
 			bit := byte(1) << (place % 8)
@@ -115,8 +114,8 @@ func TestBitFlips(t *testing.T) {
 	}
 }
 
-// A log that was not closed ends with a frame that may have been synced or not: damage
-// there is taken for its end, as it must be. Damage to any other is an error.
+// A log that was not closed ends with a frame that may have been synced or not: damage there must
+// be treated as its end. Damage to any other frame is an error.
 func TestDamageBeforeTheEnd(t *testing.T) {
 	d, _ := smallLog(t, random(t), false)
 	name := slices.Max(slices.Collect(maps.Keys(d.names)))
@@ -134,7 +133,7 @@ func TestDamageBeforeTheEnd(t *testing.T) {
 				t.Errorf("UNNOTICED: frame %d of %d, at %d: %v", number, count, at, err)
 			}
 			if errors.Is(err, ErrDamaged) && at == last {
-				continue // it had let go of a segment, and without it that one is missing
+				continue // it had released a segment, which is now missing
 			}
 			if at == last && (err != nil || before(l) != nil && before(l).end != last) {
 				t.Errorf("the last frame, at %d: %v", at, err)
@@ -152,7 +151,7 @@ func mustSeed(t *testing.T, f *memFile) uint32 {
 	return h.seed()
 }
 
-// A frame of which some blocks never reached the disk is none.
+// A frame some of whose blocks never reached the disk is not a frame.
 func TestTornFrame(t *testing.T) {
 	rng := random(t)
 	for range 200 {
@@ -206,8 +205,7 @@ func TestDamagedEntry(t *testing.T) {
 	}
 }
 
-// FuzzOpen reads anything as the last segment, or as the payload of a frame in it that is
-// whole.
+// FuzzOpen opens any bytes as the last segment, or as the payload of a complete frame in it.
 func FuzzOpen(f *testing.F) {
 	d, _ := smallLog(f, rand.New(rand.NewPCG(1, 1)), false)
 	name := slices.Max(slices.Collect(maps.Keys(d.names)))
@@ -233,7 +231,7 @@ func FuzzOpen(f *testing.F) {
 			return
 		}
 		c, at := d.copy(), headerBytes
-		if sealed { // behind what is there
+		if sealed { // behind the existing content
 			b = sealFrame(append(make([]byte, frameHead), b...), h.seed(), head.number+1, end)
 			at = end
 		}
@@ -245,7 +243,7 @@ func FuzzOpen(f *testing.F) {
 			}
 			return
 		}
-		for _, s := range l.Replicas() { // what is accepted can be read, and survives
+		for _, s := range l.Replicas() { // an accepted log can be read, and survives
 			if kept := s.Truncated.Index; s.Last > kept {
 				if _, err := l.Replica(s.Replica).Entries(kept+1, s.Last+1, 1<<40); err != nil {
 					t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// small are options for tests that go through many segments.
+// small are options for tests that use many segments.
 func small(d *memDir) Options {
 	return Options{Create: true, SegmentBytes: minSegmentBytes, CacheBytes: 1, Spares: 2, fs: d}
 }
@@ -38,7 +38,7 @@ func mustAppend(t testing.TB, l *Log, fill func(b *Batch)) {
 	}
 }
 
-// run appends entries [from, to) of so many bytes each, all committed, one batch each.
+// run appends entries [from, to) of n bytes each, all committed, one batch each.
 func run(t testing.TB, l *Log, replica, from, to uint64, size int) {
 	t.Helper()
 	for i := from; i < to; i++ {
@@ -49,7 +49,7 @@ func run(t testing.TB, l *Log, replica, from, to uint64, size int) {
 	}
 }
 
-// The log is what raft wants of its storage.
+// The log meets raft's requirements of storage.
 func TestStorage(t *testing.T) {
 	l := mustOpen(t, small(newMemDir()))
 	r := l.Replica(7)
@@ -93,7 +93,7 @@ func TestStorage(t *testing.T) {
 	}
 }
 
-// What does not fit the log is refused, and nothing of its batch is written.
+// An invalid append is refused, and nothing of its batch is written.
 func TestInvalid(t *testing.T) {
 	l := mustOpen(t, small(newMemDir()))
 	mustAppend(t, l, func(b *Batch) { b.Begin(1, Position{Index: 10, Term: 2}, nil) })
@@ -135,7 +135,7 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
-// A batch larger than a segment gets one of its own.
+// A batch larger than a segment gets a segment of its own.
 func TestLargeBatch(t *testing.T) {
 	d := newMemDir()
 	l := mustOpen(t, small(d))
@@ -154,8 +154,8 @@ func TestLargeBatch(t *testing.T) {
 	}
 }
 
-// Segments go when no replica keeps an entry in them, and not before: what the state on
-// disk does not have cannot be truncated. Catches BROKEN=log_early_free.
+// A segment is freed when no replica has an entry in it, and not before: entries whose effects are
+// not in the state on disk cannot be truncated. Catches BROKEN=log_early_free.
 func TestCheckpointKeeps(t *testing.T) {
 	d := newMemDir()
 	l := mustOpen(t, small(d))
@@ -185,7 +185,7 @@ func TestCheckpointKeeps(t *testing.T) {
 	}
 }
 
-// What was voted survives the segment that it was written to.
+// A vote survives the segment that it was written to.
 func TestHardStateStays(t *testing.T) {
 	d := newMemDir()
 	l := mustOpen(t, small(d))
@@ -210,13 +210,13 @@ func TestHardStateStays(t *testing.T) {
 	}
 }
 
-// What an earlier use of a file left behind the end is never taken for the log's.
+// The remains of an earlier use of a file behind its end are never read as the log's.
 func TestStaleFrames(t *testing.T) {
 	d := newMemDir()
 	l := mustOpen(t, small(d))
 	mustAppend(t, l, func(b *Batch) { b.Begin(1, Position{}, nil) })
 	used, sequence, recycled := map[file]bool{}, uint64(0), 0
-	// Frames of one length: old ones begin where new ones do.
+	// Frames of one length: old ones begin at the offsets of new ones.
 	for index := uint64(1); recycled < 6; index++ {
 		run(t, l, 1, index, index+1, 2000)
 		mustAppend(t, l, func(b *Batch) { b.Checkpoint(1, index, nil); b.Truncate(1, index) })
@@ -240,7 +240,7 @@ func TestStaleFrames(t *testing.T) {
 	}
 }
 
-// A few entries of one replica do not keep all that was written since.
+// A few entries of one replica do not retain everything written since.
 func TestRewrite(t *testing.T) {
 	d := newMemDir()
 	l := mustOpen(t, small(d))
@@ -267,8 +267,7 @@ func TestRewrite(t *testing.T) {
 	}
 }
 
-// A log that is not allowed to grow is opened all the same, and takes what gives room,
-// however much that is.
+// A log that may not grow is still opened, and accepts any batch that frees space, of any size.
 func TestNoRoom(t *testing.T) {
 	o := small(newMemDir())
 	o.Room = func(int64) error { return ErrDiskFull }
@@ -292,8 +291,8 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// A full disk is refused before anything is written, does not keep what gives room from
-// being written, and is over when there is room.
+// A full disk is reported before anything is written, does not prevent a write that frees space,
+// and ends once there is space.
 func TestDiskFull(t *testing.T) {
 	d := newMemDir()
 	d.room = 4 * minSegmentBytes
@@ -329,8 +328,7 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// After a failed write or sync nothing is written any more, also when the next one would
-// succeed.
+// After a failed write or sync nothing is written any more, also if the next one would succeed.
 func TestFailedWriteIsTheLast(t *testing.T) {
 	for _, what := range []string{"short write", "sync"} {
 		t.Run(what, func(t *testing.T) {
@@ -365,7 +363,7 @@ func TestFailedWriteIsTheLast(t *testing.T) {
 	}
 }
 
-// Directories that are no log, or another's, are told apart.
+// Directories that are no log, or another program's, are distinguished.
 func TestForeign(t *testing.T) {
 	if _, err := Open("log", Options{fs: newMemDir()}); !errors.Is(err, ErrNoLog) {
 		t.Errorf("%v, want ErrNoLog", err)

@@ -12,20 +12,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memDir is a directory in memory that remembers what of it is durable. It belongs to one
+// memDir is a directory in memory that tracks which of its data is durable. It belongs to one
 // goroutine.
 type memDir struct {
-	names   map[string]*memFile // as the process sees them
+	names   map[string]*memFile // as visible to the process
 	durable map[string]*memFile
 	pending []func(names map[string]*memFile) // changes of names since the last sync, in order
 
-	cutAfter  int   // so many operations more succeed, then the power is off; < 0: it stays on
-	room      int64 // what all files together may take; 0: no limit
+	cutAfter  int   // number of operations until the power is off; < 0: it stays on
+	room      int64 // maximum size of all files together; 0: no limit
 	failWrite func(name string, n int) (int, error)
 	failSync  func(name string) error
 }
 
-// memBlock is what a device writes as a whole.
+// memBlock is the unit that a device writes atomically.
 const memBlock = 512
 
 type memFile struct {
@@ -33,7 +33,7 @@ type memFile struct {
 	name    string
 	data    []byte
 	durable []byte
-	dirty   map[int]bool // blocks of data that differ from durable, perhaps
+	dirty   map[int]bool // blocks of data that may differ from durable
 }
 
 var errCut = errors.New("the power is off")
@@ -42,7 +42,7 @@ func newMemDir() *memDir {
 	return &memDir{names: map[string]*memFile{}, durable: map[string]*memFile{}, cutAfter: -1}
 }
 
-// cut counts an operation.
+// cut counts an operation and reports whether the power is off.
 func (d *memDir) cut() bool {
 	if d.cutAfter > 0 {
 		d.cutAfter--
@@ -50,8 +50,8 @@ func (d *memDir) cut() bool {
 	return d.cutAfter == 0
 }
 
-// crash is the directory after a power loss: any of the unsynced blocks and the first few
-// of the unsynced changes of names have survived.
+// crash returns the directory after a power loss: any of the unsynced blocks and a prefix of the
+// unsynced changes of names have survived.
 func (d *memDir) crash(rng *rand.Rand) *memDir {
 	for _, change := range d.pending[:rng.IntN(len(d.pending)+1)] {
 		change(d.durable)
@@ -78,7 +78,7 @@ func (d *memDir) crash(rng *rand.Rand) *memDir {
 	return after
 }
 
-// kill is the directory after the process was killed: all that was written is there.
+// kill returns the directory after the process was killed: everything written is present.
 func (d *memDir) kill() *memDir { d.cutAfter = -1; return d }
 
 func (d *memDir) list() ([]string, error) {
@@ -224,7 +224,7 @@ func (f *memFile) sync() error {
 	return nil
 }
 
-// copy is the directory as it is, of its own.
+// copy returns a copy of the present directory.
 func (d *memDir) copy() *memDir {
 	c := newMemDir()
 	c.room = d.room

@@ -37,7 +37,7 @@ func random(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(s, 1))
 }
 
-// model is what a log should hold.
+// model is the expected content of a log.
 type model struct {
 	replicas map[uint64]*modelReplica
 	notes    map[string]string
@@ -230,8 +230,8 @@ func (r *modelReplica) check(l *Replica) error {
 	return nil
 }
 
-// A log that loses its power at any operation, or is killed, holds what it had
-// acknowledged, and of the batch under way all or nothing.
+// A log that loses power at any operation, or is killed, holds everything acknowledged, and all or
+// nothing of the batch under way.
 func TestModel(t *testing.T) {
 	rng := random(t)
 	n := *rounds
@@ -252,7 +252,7 @@ func TestModel(t *testing.T) {
 func crashes(rng *rand.Rand, o Options) error {
 	d := newMemDir()
 	m := newModel()
-	var open *model // m and the batch that was under way when the power failed
+	var open *model // m and the batch under way when the power failed
 	for life := range 8 {
 		o.fs = d
 		d.cutAfter = []int{-1, 1 + rng.IntN(15), 1 + rng.IntN(300)}[rng.IntN(3)]
@@ -280,7 +280,7 @@ func crashes(rng *rand.Rand, o Options) error {
 	return nil
 }
 
-// live appends random batches until the power fails, or some.
+// live appends random batches until the power fails, or a random number of them.
 func live(rng *rand.Rand, l *Log, m *model) (after, open *model, err error) {
 	for range rng.IntN(250) {
 		if rng.IntN(20) == 0 {

@@ -7,9 +7,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestReached: how far a log has come grows with all that others may be told of, is the same
-// after a restart, however often that comes to nothing, and does not go back when segments are
-// freed.
+// TestReached: the reported position of a log increases with everything visible to other nodes,
+// survives restarts, including failed ones, and does not decrease when segments are freed.
 func TestReached(t *testing.T) {
 	fs := newMemFS()
 	open := func() *Log {

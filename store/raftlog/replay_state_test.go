@@ -27,8 +27,7 @@ const (
 	writerStepEnv = "RAFTLOG_WRITER_STEP"
 )
 
-// TestStateWriter is no test: it opens a machine, replays, compares, and goes on writing
-// for good.
+// TestStateWriter is not a test: it opens a machine, replays, compares, and then writes forever.
 func TestStateWriter(t *testing.T) {
 	dir := os.Getenv(writerDirEnv)
 	if dir == "" {
@@ -56,7 +55,7 @@ type stateWriter struct {
 	*machine
 	rng     *rand.Rand
 	durable func(dir string) error
-	done    chan error // of the checkpoint under way
+	done    chan error // of the checkpoint in progress
 	under   *[stateReplicas + 1]uint64
 }
 
@@ -91,7 +90,7 @@ func (w *stateWriter) run() error {
 		if w.under == nil && w.rng.IntN(seldom) == 0 {
 			applied := w.applied
 			w.under = &applied
-			go func() { w.done <- w.durable(w.dir) }() // beside what is applied meanwhile
+			go func() { w.done <- w.durable(w.dir) }() // concurrent with applying
 			if os.Getenv(writerStepEnv) != "" {
 				w.done <- <-w.done
 			}
@@ -99,8 +98,8 @@ func (w *stateWriter) run() error {
 	}
 }
 
-// tear has the kernel write some of a log file of Badger's, so that what survives is not
-// what is oldest.
+// tear makes the kernel write parts of a log file of Badger's, so that the surviving data is not
+// the oldest.
 func (w *stateWriter) tear() error {
 	if w.rng.IntN(15) != 0 {
 		return nil
@@ -159,13 +158,12 @@ func startWriter(t *testing.T, dir string, env ...string) *writer {
 // kill ends the process; it may have ended.
 func (w *writer) kill() {
 	_ = w.cmd.Process.Kill()
-	for w.lines.Scan() { // what it had said
+	for w.lines.Scan() { // its remaining output
 	}
 	_ = w.cmd.Wait()
 }
 
-// opened waits until the process has replayed and compared, and checks that nothing is
-// lost.
+// opened waits until the process has replayed and compared, and checks that nothing is lost.
 func (w *writer) opened(acked *[stateReplicas + 1]uint64) (replayed int, err error) {
 	for w.lines.Scan() {
 		switch verb, rest, _ := strings.Cut(w.lines.Text(), " "); verb {
@@ -217,9 +215,8 @@ func (w *writer) follow(n int, acked *[stateReplicas + 1]uint64, durable func() 
 
 func nothing() error { return nil }
 
-// With nothing synced but the log, and Badger's files now and then, a power loss leaves a
-// state from which replay makes the one that it was: at any moment, with any of Badger's
-// pages written or not.
+// With syncs of the log, and of Badger's files now and then, a power loss leaves a state from which
+// replay restores the earlier one: at any moment, with any of Badger's pages written or not.
 func TestReplayAfterPowerLoss(t *testing.T) {
 	for _, way := range []string{"syncfs", "fsync"} {
 		t.Run(way, func(t *testing.T) {
@@ -243,7 +240,7 @@ func TestReplayAfterPowerLoss(t *testing.T) {
 	}
 }
 
-// loseOnce runs the writer until the power fails and brings it back.
+// loseOnce runs the writer until the power fails and restores the files.
 func loseOnce(
 	t *testing.T, d *disk.Disk, rng *rand.Rand, way string,
 	acked *[stateReplicas + 1]uint64, freeze bool,
@@ -271,7 +268,7 @@ func loseOnce(
 	return replayed, d.Mount()
 }
 
-// The test above can fail: where checkpoints make nothing durable, it does.
+// The test above can fail: if checkpoints make nothing durable, it does.
 func TestReplayFindsMissingSync(t *testing.T) {
 	d, rng := disk.New(t, 1<<30), random(t)
 	var acked [stateReplicas + 1]uint64
@@ -284,7 +281,7 @@ func TestReplayFindsMissingSync(t *testing.T) {
 	t.Error("nothing was lost without syncs: this test cannot see what it is for")
 }
 
-// A kill at any moment is the same, with every page there.
+// The same for a kill at any moment, with every page present.
 func TestReplayAfterKill(t *testing.T) {
 	dir, rng := t.TempDir(), random(t)
 	var acked [stateReplicas + 1]uint64

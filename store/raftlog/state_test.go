@@ -16,18 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The design that this log is for keeps the state in Badger, and syncs nothing on the
-// way: now and then all files of Badger's are made durable, and then a checkpoint says up
-// to where each replica's state is. After a crash the entries behind the checkpoint are
-// applied once more. The tests of replay_state_test.go are about that design, with Badger
-// opened as package store does, only smaller, and blind puts and deletes.
+// This log allows a state in Badger without syncs: from time to time all of Badger's files are made
+// durable, and then a checkpoint records the position of each replica's state. After a crash the
+// entries behind the checkpoint are applied again. The tests of replay_state_test.go cover this
+// design, with Badger opened as by package store, only smaller, and blind puts and deletes.
 
 const (
 	stateReplicas = 3
 	stateKeys     = 1500 // of each replica
 )
 
-// machine is a log and the state that its entries bring about.
+// machine is a log and the state derived from its entries.
 type machine struct {
 	log     *Log
 	db      *badger.DB
@@ -58,7 +57,7 @@ func stateOptions(dir string) badger.Options {
 	return b
 }
 
-// openMachine opens both and replays. replayed is how many entries that took.
+// openMachine opens both and replays. replayed is the number of entries applied again.
 func openMachine(dir string) (m *machine, replayed int, err error) {
 	m = &machine{dir: filepath.Join(dir, "state")}
 	o := Options{Create: true, SegmentBytes: 1 << 20, CacheBytes: 64 << 10}
@@ -89,7 +88,7 @@ func openMachine(dir string) (m *machine, replayed int, err error) {
 	return m, replayed, nil
 }
 
-// removeEmpty removes log files of no bytes, as package store does (Badger's issue 2207).
+// removeEmpty removes log files of zero bytes, as package store does (Badger's issue 2207).
 func removeEmpty(dir string) error {
 	for _, pattern := range []string{"*.mem", "*.vlog"} {
 		names, _ := filepath.Glob(filepath.Join(dir, pattern))
@@ -111,12 +110,12 @@ type effect struct {
 	del        bool
 }
 
-// effects are what an entry does: its data is their seed.
+// effects returns the effects of an entry: its data is their seed.
 func effects(replica uint64, e *raftpb.Entry) (all []effect) {
 	seed := binary.BigEndian.Uint64(e.Data)
 	rng := rand.New(rand.NewPCG(seed, replica))
 	n, most := 1+rng.IntN(12), 4000
-	if rng.IntN(60) == 0 { // more than one of Badger's transactions takes
+	if rng.IntN(60) == 0 { // more than fits into one of Badger's transactions
 		n, most = 60, 40_000
 	}
 	for i := range n {
@@ -131,7 +130,7 @@ func effects(replica uint64, e *raftpb.Entry) (all []effect) {
 	return all
 }
 
-// apply writes what the entries do to Badger, and syncs nothing.
+// apply writes the effects of the entries to Badger without a sync.
 func (m *machine) apply(replica uint64, entries []*raftpb.Entry) error {
 	m.seq++
 	txn := m.db.NewTransactionAt(m.seq, true)
@@ -166,7 +165,7 @@ func (m *machine) apply(replica uint64, entries []*raftpb.Entry) error {
 	return nil
 }
 
-// step appends some entries, synced, and returns what to apply.
+// step appends some entries, synced, and returns those to apply.
 func (m *machine) step(rng *rand.Rand) (replica uint64, entries []*raftpb.Entry, err error) {
 	replica = 1 + rng.Uint64N(stateReplicas)
 	b, l := new(Batch), m.log.Replica(replica)
@@ -177,7 +176,7 @@ func (m *machine) step(rng *rand.Rand) (replica uint64, entries []*raftpb.Entry,
 		return 0, nil, err
 	}
 	for i := range 1 + rng.Uint64N(4) {
-		// so everybody knows what each entry does
+		// so that the effects of each entry are known
 		data := binary.BigEndian.AppendUint64(nil, last+1+i)
 		entries = append(entries, entry(last+1+i, 1, append(data, make([]byte, rng.IntN(2000))...)))
 	}
@@ -185,8 +184,8 @@ func (m *machine) step(rng *rand.Rand) (replica uint64, entries []*raftpb.Entry,
 	return replica, entries, m.log.Append(b)
 }
 
-// checkpoint records that the state is durable up to where it was applied, and truncates
-// some of it.
+// checkpoint records that the state is durable up to its applied position, and truncates some of
+// the log.
 func (m *machine) checkpoint(rng *rand.Rand, applied [stateReplicas + 1]uint64) error {
 	b := new(Batch)
 	for _, s := range m.log.Replicas() {
@@ -248,7 +247,7 @@ func (m *machine) verify() error {
 	return nil
 }
 
-// Ways to make all that Badger has in its directory durable, whatever it is.
+// Ways to make all files in Badger's directory durable.
 var durably = map[string]func(dir string) error{
 	"syncfs": func(dir string) error {
 		f, err := os.Open(dir)
@@ -272,8 +271,8 @@ var durably = map[string]func(dir string) error{
 	"none": func(string) error { return nil },
 }
 
-// fsync syncs a file or directory, unless it is gone: then what it held is elsewhere, and
-// durable there.
+// fsync syncs a file or directory, unless it is gone: then its content is elsewhere, and durable
+// there.
 func fsync(name string) error {
 	f, err := os.Open(name)
 	if errors.Is(err, os.ErrNotExist) {

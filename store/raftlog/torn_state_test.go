@@ -12,7 +12,7 @@ import (
 	"github.com/percolator-go/percolator/test/disk"
 )
 
-// Replay makes the state whatever of Badger's unsynced pages have survived.
+// Replay restores the state whichever of Badger's unsynced pages have survived.
 func TestReplayTornState(t *testing.T) {
 	rng, dir := random(t), t.TempDir()
 	rounds := *powerLosses * 2
@@ -31,7 +31,7 @@ func TestReplayTornState(t *testing.T) {
 	t.Logf("%d rounds, %v entries; replays of %d entries at most", rounds, acked[1:], most)
 }
 
-// tearOnce runs the writer until the power fails, and makes of its state what is left.
+// tearOnce runs the writer until the power fails, and reduces its state to the surviving pages.
 func tearOnce(
 	t *testing.T, dir string, rng *rand.Rand, acked *[stateReplicas + 1]uint64,
 ) (int, error) {

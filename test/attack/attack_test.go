@@ -102,8 +102,8 @@ func start(t *testing.T) *target {
 	return &target{Cluster: c, db: db}
 }
 
-// served checks that a client is served within patience in every tablet, through the attacked
-// node and through another.
+// served checks that a client is served within patience in every tablet, through the attacked node
+// and through another.
 func (c *target) served(t *testing.T) {
 	t.Helper()
 	for _, addr := range c.Addrs()[:2] {

@@ -72,7 +72,7 @@ func hugeMessage(t *testing.T, c *target) {
 	}
 }
 
-// tableID looks the table up.
+// tableID returns the table's id.
 func tableID(ctx context.Context, t *testing.T, c *target) mvcc.TableID {
 	t.Helper()
 	id, err := handle.Client(c.db).TableID(ctx, cell.Table)
@@ -153,7 +153,7 @@ func idleConnections(t *testing.T, c *target) {
 		}
 		conns = append(conns, conn)
 		if i%2 == 0 {
-			_, _ = conn.Write(hello) // it may have been refused
+			_, _ = conn.Write(hello) // it may be closed already
 		}
 	}
 	t.Logf("%d connections", len(conns))
@@ -184,8 +184,8 @@ func (c *target) servedByOthers(t *testing.T) {
 	}
 }
 
-// openTransactions: a hundred thousand transactions that have read and written and do not end,
-// then as many snapshots, which hold history by leases.
+// openTransactions: a hundred thousand open transactions that have read and written, then as many
+// snapshots, which hold history by leases.
 func openTransactions(t *testing.T, c *target) {
 	const count, workers = 100_000, 256
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)

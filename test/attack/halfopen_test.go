@@ -139,7 +139,8 @@ func newcomer(ctx context.Context, t *testing.T, addr string, cfg percolator.Cli
 	return connected
 }
 
-// probed asks for health, each time over a new connection, and returns how long each answer took.
+// probed requests the health page, each time over a new connection, and returns the duration of
+// each request.
 func probed(ctx context.Context, t *testing.T, addr string) (waits []time.Duration) {
 	t.Helper()
 	transport := &http.Transport{DisableKeepAlives: true}

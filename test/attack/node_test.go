@@ -46,6 +46,6 @@ func send(t *testing.T, network, addr string, b []byte) {
 		return
 	}
 	_ = conn.SetDeadline(time.Now().Add(patience))
-	_, _ = conn.Write(b) // it may have been hung up on
+	_, _ = conn.Write(b) // it may be closed already
 	_ = conn.Close()
 }

@@ -14,7 +14,7 @@ import (
 // PROFILES=folder make attack sets it.
 const profiles = "PERCOLATOR_TEST_ATTACK_PROFILES"
 
-// profile has this process, a node, write a profile of its heap and of its goroutines at SIGUSR1.
+// profile makes this process, a node, write a profile of its heap and of its goroutines at SIGUSR1.
 func profile(dir string) {
 	heard := make(chan os.Signal, 1)
 	signal.Notify(heard, syscall.SIGUSR1)
@@ -33,7 +33,7 @@ func profile(dir string) {
 	}()
 }
 
-// profiles has every node write its profiles, if there is a folder for them.
+// profiles makes every node write its profiles, if there is a folder for them.
 func (c *target) profiles(t *testing.T) {
 	if os.Getenv("PROFILES") == "" {
 		return

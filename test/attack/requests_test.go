@@ -23,7 +23,7 @@ const (
 	// each may have 16 streams, with a message of 13 MiB: 1.6 GiB in all
 	halfConnections = 8
 	halfStreams     = 200        // that each tries to open
-	halfMessage     = 13<<20 - 1 // of which all but the end is sent
+	halfMessage     = 13<<20 - 1 // everything except the end is sent
 )
 
 // halfSent: hundreds of streams each send as much as the node accepts of a message of 13 MiB, but
@@ -95,8 +95,8 @@ func halfSent(t *testing.T, c *target) {
 	}
 }
 
-// halves sends messages over one connection, one stream after the other, all but their
-// ends, until it is cut off.
+// halves sends messages over one connection, one stream after the other, each without its end,
+// until it is closed.
 func halves(ctx context.Context, addr, method string) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", addr)
@@ -107,7 +107,7 @@ func halves(ctx context.Context, addr, method string) {
 	defer stop()
 	defer func() { _ = conn.Close() }()
 	f := http2.NewFramer(conn, conn)
-	may := make(chan int, 1<<16) // bytes of the stream that may be sent
+	may := make(chan int, 1<<16) // number of bytes that the stream may still send
 	go func() {                  // ends with the connection
 		defer close(may)
 		for {
@@ -126,7 +126,7 @@ func halves(ctx context.Context, addr, method string) {
 		{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "x"},
 		{"content-type", "application/grpc"}, {"te", "trailers"},
 	} {
-		// so that the same block may be sent again
+		// so that the same block can be sent again
 		_ = e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true})
 	}
 	if _, err = conn.Write([]byte(http2.ClientPreface)); err == nil {

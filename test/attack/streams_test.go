@@ -24,7 +24,7 @@ const (
 	rudeStreams     = 16 // of each
 )
 
-// largeRead writes a cell of four MiB and returns a read of it, again and again the same.
+// largeRead writes a cell of 4 MiB and returns a read of it, always the same.
 func largeRead(ctx context.Context, t *testing.T, c *target) *pb.TabletRequest {
 	t.Helper()
 	err := c.db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
@@ -58,7 +58,7 @@ func manyNeverRead(t *testing.T, c *target) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	read := largeRead(ctx, t, c)
-	for range 5 { // what any use takes, be it by the first clients
+	for range 5 { // the usual growth, as by the first clients
 		c.served(t)
 	}
 	before := c.memory(t)
@@ -118,7 +118,8 @@ func ask(ctx context.Context, client pb.PercolatorClient, read *pb.TabletRequest
 	return sent
 }
 
-// peaks watches the nodes' memory until the function is called, which returns the largest of each.
+// peaks samples the nodes' memory until the returned function is called, which returns the maximum
+// of each.
 func (c *target) peaks(t *testing.T) func() []int64 {
 	var wg sync.WaitGroup
 	done, largest := make(chan struct{}), c.memory(t)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestBrowser: keys arrive, what a page may not do is noted, and pale text is found.
+// TestBrowser: keys arrive, forbidden actions of a page are recorded, and pale text is found.
 func TestBrowser(t *testing.T) {
 	b := Start(t)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

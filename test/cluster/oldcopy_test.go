@@ -15,9 +15,9 @@ import (
 	"github.com/percolator-go/percolator/internal/health"
 )
 
-// TestOldCopyIsMadeAnew: the directory of a node is copied while it runs. The node goes on,
-// is killed, and comes back with the copy. It says so within seconds, its replicas are made
-// anew, nothing acknowledged is lost, and in the end all replicas are equal.
+// TestOldCopyIsMadeAnew: the directory of a node is copied while it runs. The node continues, is
+// killed, and returns with the copy. It reports that within seconds, its replicas are recreated,
+// nothing acknowledged is lost, and finally all replicas are equal.
 func TestOldCopyIsMadeAnew(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes and kills them")
@@ -39,7 +39,7 @@ func TestOldCopyIsMadeAnew(t *testing.T) {
 	began := time.Now()
 	u.must("start", node.Start())
 	u.comes("a finding of "+health.OldCopy, u.found)
-	if took := time.Since(began); took > 10*time.Second { // of which the start takes some
+	if took := time.Since(began); took > 10*time.Second { // including the start
 		t.Errorf("the finding came after %v", took)
 	}
 	u.comes("equal replicas", u.equal)
@@ -61,10 +61,10 @@ func TestOldCopyIsMadeAnew(t *testing.T) {
 type oldCopy struct {
 	*catchUp
 	rows int
-	last string // what was seen last
+	last string // the last state seen
 }
 
-// put writes so many rows, one by one.
+// put writes n rows, one by one.
 func (u *oldCopy) put(n int) {
 	u.t.Helper()
 	for range n {
@@ -76,7 +76,7 @@ func (u *oldCopy) put(n int) {
 	}
 }
 
-// comes waits until ok.
+// comes waits until ok holds.
 func (u *oldCopy) comes(what string, ok func() bool) {
 	u.t.Helper()
 	for !ok() {
@@ -93,22 +93,22 @@ func tail(file string) string {
 	return string(text[max(0, len(text)-8<<10):])
 }
 
-// status is what the cluster says of itself.
+// status returns the cluster's status.
 func (u *oldCopy) status() *pb.ClusterStatusResponse {
 	r, err := handle.Client(u.db).Admin().ClusterStatus(u.ctx, &pb.ClusterStatusRequest{})
 	u.last = fmt.Sprint(r.GetFindings(), err)
 	return r
 }
 
-// found reports whether it says that a node has an old copy.
+// found reports whether it lists a node with an old copy.
 func (u *oldCopy) found() bool {
 	return slices.ContainsFunc(u.status().GetFindings(), func(f *pb.Finding) bool {
 		return f.Kind == health.OldCopy
 	})
 }
 
-// equal reports whether the tablets that are led, two at least, have three voters with the
-// same rows.
+// equal reports whether the tablets with leaders, two at least, have three voters with the same
+// rows.
 func (u *oldCopy) equal() bool {
 	led := 0
 	for _, n := range u.status().GetNodes() {

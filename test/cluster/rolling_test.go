@@ -13,9 +13,8 @@ import (
 	"github.com/percolator-go/percolator/test/cluster/clustertest"
 )
 
-// TestTerminatedInTurn: three processes under writes; each gets SIGTERM in turn, ends
-// with exit code 0 within 30 s, and is started again. Callers with 10 s of patience see
-// no error.
+// TestTerminatedInTurn: three processes under writes; each in turn receives SIGTERM, ends with exit
+// code 0 within 30 s, and is restarted. Callers with a timeout of 10 s see no error.
 func TestTerminatedInTurn(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -69,10 +68,10 @@ func poll(ctx context.Context, t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// writers write rows of their own, one transaction after the other, each with 10 s of patience.
+// writers write rows of their own, one transaction after the other, each with a timeout of 10 s.
 type writers struct {
 	done  []atomic.Int64
-	worst atomic.Int64 // the longest that one took, in nanoseconds
+	worst atomic.Int64 // the longest duration of one, in nanoseconds
 	end   context.CancelFunc
 	runs  sync.WaitGroup
 }

@@ -18,15 +18,14 @@ import (
 var snapshotSeed = flag.Uint64("snapshot-seed", 0,
 	"of the moments of TestKilledWhileCatchingUp; 0 picks one")
 
-// What the log keeps for nobody, and how long the kills go on.
+// More than the log keeps for an absent replica, and the duration of the kills.
 const (
-	behindRows  = 80 // of 1 MiB, more than two checkpoints are apart
+	behindRows  = 80 // of 1 MiB; more than two checkpoints
 	killRounds  = 4
 	killsWithin = 30 * time.Second
 )
 
-// catchUp is a cluster of three of which the last node is killed again and again while it
-// catches up.
+// catchUp is a cluster of three whose last node is killed repeatedly while it catches up.
 type catchUp struct {
 	t   *testing.T
 	ctx context.Context
@@ -35,9 +34,9 @@ type catchUp struct {
 	rng *rand.Rand
 }
 
-// TestKilledWhileCatchingUp: a node that has missed more than the log keeps is killed at
-// random moments while snapshots arrive and are installed, some of them with its old rows
-// cleared already; in the end it holds what the others hold.
+// TestKilledWhileCatchingUp: a node that has missed more than the log keeps is killed at random
+// moments while snapshots arrive and are installed, some of them with its old rows cleared already;
+// finally it equals the others.
 func TestKilledWhileCatchingUp(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes and kills them")
@@ -52,7 +51,7 @@ func TestKilledWhileCatchingUp(t *testing.T) {
 	u := &catchUp{t: t, ctx: ctx, rng: rand.New(rand.NewPCG(seed, 0))}
 	u.open()
 	tablet := u.tablet()
-	u.write(0, 8) // old rows, of which most are gone when the node is back
+	u.write(0, 8) // old rows, most of which are gone when the node returns
 	u.must("kill", u.c.Node(2).Kill())
 	u.must("delete", u.db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
 		for i := range 6 {
@@ -62,7 +61,7 @@ func TestKilledWhileCatchingUp(t *testing.T) {
 	}))
 	u.write(8, behindRows)
 	u.checkpoints()
-	u.write(behindRows, behindRows+1) // with which the log is cut
+	u.write(behindRows, behindRows+1) // which causes the truncation
 	staged, installing := 0, 0
 	for began, round := time.Now(), 0; round < killRounds &&
 		time.Since(began) < killsWithin; round++ {
@@ -84,7 +83,7 @@ func TestKilledWhileCatchingUp(t *testing.T) {
 	if err != nil || !v.Equal || len(v.Replicas) != 3 {
 		t.Fatalf("%v, %v", v, err)
 	}
-	// What goes between the nodes is exported, and none of it is refused.
+	// The traffic between nodes is exported, and none of it is refused.
 	for i := range 2 {
 		sent, refused := u.scrape(i, "percolator_peer_batches_total"),
 			u.scrape(i, "percolator_remoting_refused_total")
@@ -120,7 +119,7 @@ func (u *catchUp) open() {
 	u.must("make the table", u.db.CreateTable(u.ctx, percolator.TableSpec{Name: cell.Table}))
 }
 
-// tablet is the one with the rows, once it has three voters.
+// tablet returns the tablet with the rows, once it has three voters.
 func (u *catchUp) tablet() uint64 {
 	u.t.Helper()
 	last := ""
@@ -136,7 +135,7 @@ func (u *catchUp) tablet() uint64 {
 	return 0
 }
 
-// voters is how many replicas vote; 0 while that changes.
+// voters returns the number of voters; 0 during a change.
 func voters(d *pb.TabletDescriptor) (n int) {
 	for _, r := range d.Replicas {
 		if r.Learner || r.Incoming || r.Outgoing {
@@ -147,7 +146,7 @@ func voters(d *pb.TabletDescriptor) (n int) {
 	return n
 }
 
-// write puts rows of 1 MiB.
+// write writes rows of 1 MiB.
 func (u *catchUp) write(from, to int) {
 	u.t.Helper()
 	value := make([]byte, 1<<20)
@@ -160,8 +159,8 @@ func (u *catchUp) write(from, to int) {
 	}
 }
 
-// checkpoints waits until the nodes that run have made one of nearly all that they have:
-// up to there the log may be cut.
+// checkpoints waits until the running nodes have made a checkpoint of nearly all of their entries:
+// the log may be truncated up to it.
 func (u *catchUp) checkpoints() {
 	u.t.Helper()
 	const name = "percolator_log_replay_bytes"
@@ -174,9 +173,8 @@ func (u *catchUp) checkpoints() {
 	}
 }
 
-// catchesUp waits until a random part of a snapshot has been sent since it was called;
-// late means all of it, and some time for its installation. The node may also have caught
-// up before.
+// catchesUp waits until a random part of a snapshot has been sent since the call; late means all of
+// it, and some time for its installation. The node may also have caught up before.
 func (u *catchUp) catchesUp(late bool) {
 	u.t.Helper()
 	const name = "percolator_snapshot_sent_bytes_total"
@@ -191,7 +189,7 @@ func (u *catchUp) catchesUp(late bool) {
 	for sent()-before < part*(1<<20) {
 		select {
 		case <-end.C:
-			return // it has installed one that was nearly complete, or goes on from a marker
+			return // it has installed one that was nearly complete, or continues from a marker
 		case <-u.ctx.Done():
 			u.t.Fatal("out of time")
 		case <-time.After(5 * time.Millisecond):
@@ -214,8 +212,8 @@ func (u *catchUp) scrape(i int, name string) float64 {
 	return value
 }
 
-// left is what the killed node has of a snapshot: tablets with staged entries, and with
-// an installation that has begun.
+// left returns the killed node's remains of a snapshot: tablets with staged entries, and with an
+// installation that has begun.
 func (u *catchUp) left() (staged, installing int) {
 	u.t.Helper()
 	st, err := store.Open(store.Options{Dir: u.c.Node(2).Dir, ReclaimInterval: -1})

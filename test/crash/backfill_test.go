@@ -21,25 +21,24 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// childBackfill makes the child process back-fill an observer; its value is how many runs
-// it may do in its life, 0: all.
+// childBackfill makes the child process back-fill an observer; its value is the maximum number of
+// runs in its life, 0: unlimited.
 const childBackfill = "PERCOLATOR_CRASH_BACKFILL"
 
-// What the back-fill works on. A life's runs are fewer than what a back-fill may run
-// ahead of them (2,048) leaves undone, so that every kill but the last finds it in the
-// middle.
+// Sizes of the back-fill. A life has fewer runs than a back-fill may mark ahead of them (2,048), so
+// that every kill except the last interrupts it.
 const (
 	backfillTable = "pages"
 	backfillRows  = 5000
 	backfillLives = 3   // that are killed
-	backfillRuns  = 600 // of each of them, at most
+	backfillRuns  = 600 // maximum in each of them
 )
 
 var (
 	text = percolator.Column{Table: backfillTable, Name: "text"}
-	// what the observer makes of it
+	// the observer's result
 	length = percolator.Column{Table: backfillTable, Name: "length"}
-	runs   = percolator.Column{Table: backfillTable, Name: "runs"} // how often it has
+	runs   = percolator.Column{Table: backfillTable, Name: "runs"} // the number of its runs
 )
 
 func backfillRow(i int) string { return fmt.Sprintf("row%05d", i) }
@@ -59,9 +58,8 @@ func measure(ctx context.Context, tx *percolator.Tx, n percolator.Notification) 
 	return nil
 }
 
-// backfillChild starts the back-fill, or finds it started, and says how far it is until
-// it is through and nothing waits: "ran" for each run, "rows n" after each look, "done"
-// at the end.
+// backfillChild starts the back-fill, or finds it started, and prints its progress until it has
+// ended and nothing is pending: "ran" for each run, "rows n" after each poll, "done" at the end.
 func backfillChild(dir string) error {
 	most, err := strconv.Atoi(os.Getenv(childBackfill))
 	if err != nil {
@@ -111,7 +109,7 @@ func backfillChild(dir string) error {
 
 // progress is the back-fill's progress as the children report it.
 type progress struct {
-	rows int // the most that a child has seen marked
+	rows int // the highest number of marked rows seen by a child
 	ran  int // in this life
 	done bool
 }
@@ -136,7 +134,7 @@ func TestKillInBackfill(t *testing.T) {
 	checkBackfill(t, dir)
 }
 
-// prepareBackfill writes rows that no observer is there to see.
+// prepareBackfill writes rows before their observer exists.
 func prepareBackfill(t *testing.T, dir string) {
 	t.Helper()
 	withNode(t, dir, func(ctx context.Context, n *node.Node) error {
@@ -178,14 +176,14 @@ func (p *progress) life(t *testing.T, dir string, killAfter int) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = cmd.Wait() }() // it was killed, or has said that it is done
+	defer func() { _ = cmd.Wait() }() // it was killed, or has printed "done"
 	late := time.AfterFunc(time.Minute, func() { _ = kill(cmd.Process) })
 	defer late.Stop()
 	p.ran = 0
 	for lines := bufio.NewReader(out); ; {
 		line, err := lines.ReadString('\n')
 		if err == io.EOF {
-			return // killed: an unfinished last line was not said
+			return // killed: an unfinished last line does not count
 		}
 		if err == nil {
 			err = p.hear(strings.TrimSpace(line))
@@ -255,7 +253,7 @@ func checkBackfill(t *testing.T, dir string) {
 	})
 }
 
-// withNode runs fn on the node of the directory, which is open as long as that takes.
+// withNode runs fn on the node of the directory and closes the node afterwards.
 func withNode(t *testing.T, dir string, fn func(ctx context.Context, n *node.Node) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -114,8 +114,8 @@ func hasBank(ctx context.Context, db *percolator.DB) (bool, error) {
 
 var acked = percolator.Column{Table: workload.Table, Name: "acked"}
 
-// write makes one-phase and two-phase transactions of fresh rows and says which were
-// acknowledged, and when.
+// write commits new rows in one phase and in two, and prints the acknowledged ones with their
+// timestamps.
 func write(ctx context.Context, db *percolator.DB, worker int, say func(string, ...any)) {
 	for i := 0; ; i++ {
 		id := fmt.Sprintf("%d-%d-%d", os.Getpid(), worker, i)
@@ -181,7 +181,7 @@ func TestPowerLossLosesNothingAcknowledged(t *testing.T) {
 	}
 }
 
-// life runs one child and kills it some time after it is ready, right after what before does to it.
+// life runs one child and kills it some time after it is ready, directly after before.
 func (w *witness) life(t *testing.T, dir string, after time.Duration,
 	before func(*os.Process) error) {
 	cmd := exec.Command(os.Args[0])
@@ -200,7 +200,7 @@ func (w *witness) life(t *testing.T, dir string, after time.Duration,
 	for {
 		line, err := lines.ReadString('\n')
 		if err == io.EOF {
-			break // killed: an unfinished last line was not said
+			break // killed: an unfinished last line does not count
 		}
 		f := strings.Fields(line)
 		switch {

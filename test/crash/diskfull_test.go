@@ -25,7 +25,7 @@ import (
 // childFull makes the child write on a small disk, ignoring the writes' errors.
 const childFull = "PERCOLATOR_CRASH_FULL"
 
-// smallDisk is a disk for the tests of full ones, in bytes, and the watermark on it.
+// smallDisk is the size in bytes of the disk for full-disk tests, and its watermark.
 const (
 	smallDisk = 256 << 20
 	watermark = 64 << 20
@@ -39,7 +39,7 @@ func openSmall(ctx context.Context, dir string, minFree uint64) (*node.Node, err
 	return node.Open(ctx, cfg)
 }
 
-// ballast is a file of another program's on the same disk.
+// ballast is another program's file on the same disk.
 func ballast(path string, size uint64) error {
 	f, err := os.Create(path)
 	if err != nil {
@@ -89,7 +89,7 @@ func until(ctx context.Context, t *testing.T, n *node.Node, what string,
 }
 
 // TestWatermark: below the watermark writes are refused with the reason, while reads, collection
-// and the end of transactions continue; once there is room, writes are accepted again.
+// and the end of transactions continue; once there is space, writes are accepted again.
 func TestWatermark(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -160,8 +160,8 @@ func TestWatermark(t *testing.T) {
 	}
 }
 
-// fullChild writes until it is killed, or until the full disk ends it, and says what was
-// acknowledged.
+// fullChild writes until it is killed, or until the full disk ends it, and prints the acknowledged
+// writes.
 func fullChild(dir string) error {
 	ctx := context.Background()
 	n, err := openSmall(ctx, dir, 1<<20)
@@ -202,7 +202,7 @@ func fullChild(dir string) error {
 }
 
 // TestRawFullDisk: another program fills the disk completely at a random moment, below any
-// watermark. The node may stop or crash; once there is room it starts, with every acknowledged
+// watermark. The node may stop or crash; once there is space it starts, with every acknowledged
 // commit.
 func TestRawFullDisk(t *testing.T) {
 	d, rng := disk.New(t, smallDisk), rand.New(rand.NewPCG(*seed, 2))
@@ -212,7 +212,7 @@ func TestRawFullDisk(t *testing.T) {
 	for range min(*kills, 3) {
 		w.life(t, dir, time.Duration(300+rng.IntN(700))*time.Millisecond, func(*os.Process) error {
 			err := takeAll(d.Dir())
-			// and the node goes on trying to write
+			// while the node keeps trying to write
 			<-time.After(time.Duration(300+rng.IntN(700)) * time.Millisecond)
 			return err
 		})

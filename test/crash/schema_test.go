@@ -21,8 +21,8 @@ const childSchema = "PERCOLATOR_CRASH_SCHEMA"
 
 var parts = []string{"", "g", "p"} // where the tablets of each table begin
 
-// schemaChild makes, splits and drops tables until it is killed. A line "made x" comes
-// after table x was acknowledged with a row in each part, "drop x" before it is dropped.
+// schemaChild creates, splits and drops tables until it is killed. It prints "made x" after table x
+// was acknowledged with a row in each part, and "drop x" before dropping it.
 func schemaChild(dir string) error {
 	ctx := context.Background()
 	n, err := open(ctx, dir)
@@ -34,7 +34,7 @@ func schemaChild(dir string) error {
 	if err != nil {
 		return err
 	}
-	for _, t := range tables { // what an interrupted life has left works
+	for _, t := range tables { // the remains of an interrupted life work
 		if err := fill(ctx, db, t.Name); err != nil {
 			return fmt.Errorf("table %s: %w", t.Name, err)
 		}
@@ -123,8 +123,8 @@ func TestKillDuringSchemaChanges(t *testing.T) {
 	t.Logf("%d tables", len(made))
 }
 
-// schemaLife runs one child and kills it some time after it is ready; made are the tables
-// that must be there.
+// schemaLife runs one child and kills it some time after it is ready; made are the tables that must
+// exist.
 func schemaLife(t *testing.T, dir string, after time.Duration, made map[string]bool) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])

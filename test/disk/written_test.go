@@ -10,9 +10,9 @@ import (
 	"github.com/percolator-go/percolator/test/disk"
 )
 
-// TestWritten: what was written and synced is counted once, with little of the file
-// system's own beside it; what is still in the page cache after a sync, and written over
-// in between, is counted as often as it reached the device.
+// TestWritten: written and synced data is counted once, with little overhead of the file system;
+// data still in the page cache after a sync, and overwritten in between, is counted as often as it
+// reached the device.
 func TestWritten(t *testing.T) {
 	d := disk.New(t, 256<<20)
 	const size, slack = 8 << 20, 1 << 20

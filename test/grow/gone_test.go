@@ -63,7 +63,8 @@ func TestGone(t *testing.T) {
 	verify(ctx, t, db)
 }
 
-// whyThere names a tablet that has a replica on the node, or not three voters; empty: none.
+// whyThere names a tablet with a replica on the node, or without three voters; empty: there is
+// none.
 func whyThere(ctx context.Context, db *percolator.DB, node uint64) string {
 	all, err := handle.Client(db).Transport().Locate(ctx, mvcc.MetaTable, "", 1000)
 	if err != nil || len(all) < tablets+1 {

@@ -22,11 +22,11 @@ const (
 	tablets = 15 // of the table
 	voters  = 3  // of each
 	callers = 8
-	// patience is how long a caller waits; its pause is how long it rests between two transactions.
+	// patience is a caller's timeout; pause is the interval between its transactions.
 	patience = 10 * time.Second
 	rest     = 5 * time.Millisecond
-	// settling is how long the cluster may take to be even after a change: a tablet is
-	// moved once a minute at most.
+	// settling is the maximum time until the cluster is evenly loaded after a change: a tablet
+	// moves at most once a minute.
 	settling = 5 * time.Minute
 )
 
@@ -91,7 +91,7 @@ func start(ctx context.Context, t *testing.T,
 	return c, db
 }
 
-// row is the i-th tablet's.
+// row returns a row of the i-th tablet.
 func row(i int, name string) string { return fmt.Sprintf("%02d/%s", i, name) }
 
 // writers increment rows of their own, one in each tablet, and record the acknowledged counts.
@@ -203,10 +203,10 @@ func spread(all []*pb.Node) (text string) {
 	return text
 }
 
-// uneven says why the nodes are; empty: each has the average of replicas, bytes and
-// leaders, within 20% or one tablet, and all together have what there is, three times.
+// uneven returns why the nodes are not even; empty: each has the average of replicas, bytes and
+// leaders, within 20% or one tablet, and together they hold everything three times.
 func uneven(all []*pb.Node, want []*cluster.Process) string {
-	const user = tablets + 1 // and meta; a table's first tablet is there before it
+	const user = tablets + 1 // and meta's; a table's first tablet exists before it
 	held, replicas, bytes := map[string]*pb.Node{}, 0, uint64(0)
 	for _, n := range all {
 		held[n.Listen] = n
@@ -248,9 +248,8 @@ func uneven(all []*pb.Node, want []*cluster.Process) string {
 	return ""
 }
 
-// Tablets are filled with so many values of so many bytes: each with one value more than
-// the one before, so that the same number of tablets can be very different numbers of
-// bytes.
+// The number and size of values in tablets: each value of a tablet is one byte longer than the
+// previous one, so that equal numbers of tablets can be very different numbers of bytes.
 const (
 	fillValue   = 256 << 10
 	filledBytes = tablets * (tablets + 1) / 2 * fillValue

@@ -25,10 +25,10 @@ const (
 	splitsAtOnce = 50
 )
 
-// TestIdle: a cluster without a request costs at most limit, without tablets and with
-// TABLETS (1,000) of them, as measured over DURATION (60s). NODES=1 is one node by
-// itself, OBSERVERS=1 has every node run observers of the tablets' table. PROFILES names
-// a folder for profiles of each process, which are taken after the measurement.
+// TestIdle: a cluster without requests uses at most limit of CPU, without tablets and with TABLETS
+// (1,000) of them, as measured over DURATION (60s). NODES=1 is a single node, OBSERVERS=1 makes
+// every node run observers of the tablets' table. PROFILES names a folder for profiles of each
+// process, which are taken after the measurement.
 func TestIdle(t *testing.T) {
 	if os.Getenv("IDLE") == "" {
 		t.Skip("minutes, and it means nothing on a busy machine; make idle runs it")
@@ -107,7 +107,7 @@ func makeTablets(t *testing.T, c *cluster.Cluster, count int) {
 		if len(spec.SplitKeys) < splitsAtOnce && i < count {
 			continue
 		}
-		// A client waits for some seconds; what is half done is gone on with.
+		// A client waits for some seconds; a partial creation is continued.
 		for err := db.CreateTable(ctx, spec); err != nil; err = db.CreateTable(ctx, spec) {
 			if ctx.Err() != nil {
 				t.Fatal(err)

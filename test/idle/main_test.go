@@ -17,10 +17,10 @@ import (
 // profiles is the folder that a node writes its profiles into, in the node's environment.
 const profiles = "PERCOLATOR_TEST_IDLE_PROFILES"
 
-// observed, if it is not empty, has a node run observers.
+// observed, if it is not empty, makes a node run observers.
 const observed = "PERCOLATOR_TEST_IDLE_OBSERVED"
 
-// table is what the tablets belong to.
+// table is the table with the tablets.
 const table = "t"
 
 func TestMain(m *testing.M) {
@@ -36,17 +36,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// observe registers an observer of the table that the tablets belong to, and a weak one
-// beside it. Nothing is ever written there.
+// observe registers an observer of the tablets' table, and a weak one of the same table. Nothing is
+// ever written there.
 func observe(r *percolator.Registry) {
 	never := func(context.Context, *percolator.Tx, percolator.Notification) error { return nil }
 	r.Strong("idle", percolator.Column{Table: table, Name: "c"}, never)
 	r.Weak("idle-weak", percolator.Column{Table: table, Name: "w"}, never)
 }
 
-// profile has this process, a node, write a profile of its processor time from SIGUSR1 to
-// SIGUSR2, and then one of its heap and its goroutines. Waiting for signals costs
-// nothing.
+// profile makes this process, a node, write a profile of its CPU time from SIGUSR1 to SIGUSR2, and
+// then one of its heap and its goroutines. Waiting for signals costs nothing.
 func profile(dir string) {
 	heard := make(chan os.Signal, 1)
 	signal.Notify(heard, syscall.SIGUSR1, syscall.SIGUSR2)
@@ -72,7 +71,7 @@ func profile(dir string) {
 	}()
 }
 
-// create makes the file of a profile, named after the process, anew.
+// create creates the file of a profile, named after the process, or truncates it.
 func create(dir, kind string) *os.File {
 	f, err := os.Create(filepath.Join(dir, fmt.Sprintf("%s-%d.pprof", kind, os.Getpid())))
 	if err != nil {

@@ -109,7 +109,7 @@ var column = percolator.Column{Table: "t", Name: "c"}
 
 func row(n int) string { return fmt.Sprintf("%08d", n) }
 
-// write has all callers write rows until none is left, and prints rate and memory.
+// write makes all callers write rows until none is left, and prints rate and memory.
 func write(ctx context.Context, t *testing.T, db *percolator.DB, node *cluster.Process, what string,
 	next func() (row int, ok bool)) {
 	t.Helper()
@@ -171,7 +171,7 @@ func watch(p *cluster.Process, until <-chan struct{}) (peak usage) {
 		select {
 		case <-until:
 			return peak
-		case <-tick.C: // a process that has ended says nothing
+		case <-tick.C: // an ended process has no figures
 			resident, _ := p.Memory("VmRSS")
 			anonymous, _ := p.Memory("RssAnon")
 			peak.resident, peak.anonymous = max(peak.resident, resident), max(peak.anonymous, anonymous)
@@ -179,7 +179,7 @@ func watch(p *cluster.Process, until <-chan struct{}) (peak usage) {
 	}
 }
 
-// logged is the first line of the node's log with the text.
+// logged returns the first line of the node's log with the text.
 func logged(t *testing.T, dir, text string) string {
 	t.Helper()
 	b, err := os.ReadFile(dir + "/node-0.log")

@@ -1,5 +1,5 @@
-// Package s3_test makes and restores backups in object stores. It is a module of its own, so
-// that its S3 server is no dependency of the product.
+// Package s3_test makes and restores backups in object stores. It is a separate module, so that its
+// S3 server is no dependency of the product.
 package s3_test
 
 import (

@@ -19,8 +19,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestSmoke has all workloads run on one cluster of three processes under the commonest
-// faults, one after the other.
+// TestSmoke runs all workloads on one cluster of three processes under the most common faults, one
+// after the other.
 func TestSmoke(t *testing.T) {
 	if testing.Short() {
 		t.Skip("real processes for a minute")
@@ -67,7 +67,7 @@ func TestSmoke(t *testing.T) {
 		return
 	}
 	logs, _ := filepath.Glob(filepath.Join(dir, "*.log"))
-	for _, name := range logs { // the directory goes with the test
+	for _, name := range logs { // the directory is deleted with the test
 		text, err := os.ReadFile(name)
 		t.Logf("%s: %v\n%s", filepath.Base(name), err, text)
 	}
@@ -96,7 +96,7 @@ var (
 	soakSeed = flag.Uint64("seed", 1, "of its choices")
 )
 
-// TestChoose: names that there are not are refused, none means all.
+// TestChoose: unknown names are refused, no name means all.
 func TestChoose(t *testing.T) {
 	if all, err := choose(""); err != nil || len(all) != len(faults) {
 		t.Errorf("no names choose %d of %d: %v", len(all), len(faults), err)

@@ -26,7 +26,7 @@ func TestFinalizeIsKilled(t *testing.T) {
 	early := earlier(ctx, t)
 	for _, killed := range []struct {
 		name   string
-		raised int  // directories that say so before
+		raised int  // number of raised directories at which the nodes are killed
 		all    bool // nodes are killed
 	}{
 		{"the node at once", 0, false}, {"all at the first directory", 1, true},

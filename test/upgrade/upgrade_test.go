@@ -81,7 +81,7 @@ func TestRollingUpgrade(t *testing.T) {
 	u.exchange(0, "")
 	u.unused("one node is upgraded")
 	u.notFinal(u.Node(0).Listen, fmt.Sprintf("not every node supports version %d", version.Known().Newest))
-	u.exchange(0, u.early) // back
+	u.exchange(0, u.early) // rolled back
 	for {
 		for i := range u.Nodes() {
 			u.exchange(i, "")
@@ -165,7 +165,7 @@ func (u *upgrade) status() *pb.ClusterStatusResponse {
 	return s
 }
 
-// sound waits until all nodes answer and any of them may fail.
+// sound waits until all nodes answer and any one of them may fail.
 func (u *upgrade) sound(when string) {
 	u.t.Helper()
 	var s *pb.ClusterStatusResponse
@@ -286,7 +286,7 @@ func (u *upgrade) refused(i int) {
 	must(u.t, p.Kill())
 	p.Binary = u.early
 	must(u.t, p.Start())
-	// The text of this build, of the first builds with version numbers, and of those before.
+	// The texts of this build, of the first builds with version numbers, and of earlier ones.
 	newest := version.Known().Newest
 	u.ends(p, fmt.Sprintf("has disk version %d, and this build supports", newest),
 		fmt.Sprintf("is of version %d, and this build knows 2", newest),

@@ -12,9 +12,9 @@ import (
 // fence finds a block of a document of the guide, with the marker above it.
 var fence = regexp.MustCompile("(?m)^(?:<!-- ([^\n]*) -->\n)?```([a-z]*)\n((?:[^\n]*\n)*?)```$")
 
-// TestGuideShowsWhatRuns: a block of Go in the guide is the file that its marker names, or
+// TestGuideShowsWhatRuns: a block of Go in the guide equals the file that its marker names, or
 // FILE#NAME, a top-level declaration of it with its comment; such files are compiled with all
-// others. Commands are a walk, or a build that TestWalks does.
+// others. Commands are a walk, or a build that TestWalks runs.
 func TestGuideShowsWhatRuns(t *testing.T) {
 	top := filepath.Join("..", "..")
 	blocks := 0
@@ -57,15 +57,14 @@ func checkBlock(top, marker, language, text string) error {
 			}
 		}
 		return nil
-	case "text": // what the commands before it print, or a picture
+	case "text": // the output of earlier commands, or a picture
 		return nil
 	default:
 		return fmt.Errorf("a block is of %q, which is neither Go, sh nor text", language)
 	}
 }
 
-// shown returns what a marker names: a file without the comment of its package, or a
-// declaration.
+// shown returns the text named by a marker: a file without its package comment, or a declaration.
 func shown(top, marker string) (string, error) {
 	file, name, isPart := strings.Cut(marker, "#")
 	if !strings.HasSuffix(file, ".go") {
@@ -87,7 +86,7 @@ func shown(top, marker string) (string, error) {
 	return "", fmt.Errorf("%s declares no %s", file, name)
 }
 
-// guideBuilds returns the arguments of all builds of the guide, apart from where to.
+// guideBuilds returns the arguments of all builds of the guide, except the output paths.
 func guideBuilds(t *testing.T, top string) (builds [][]string) {
 	t.Helper()
 	for _, document := range guide(t, top) {

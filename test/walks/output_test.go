@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// A step is one block of a walk, with what the document says that it prints.
+// A step is one block of a walk, with its documented output.
 type step struct{ script, output string }
 
-// join makes one script of the steps. A line between them tells their outputs apart.
+// join joins the steps into one script. A line between them separates their outputs.
 func join(steps []step) string {
 	var script strings.Builder
 	for i, s := range steps {
@@ -21,9 +21,8 @@ func join(steps []step) string {
 
 func mark(step int) string { return fmt.Sprintf("=== step %d ===", step) }
 
-// compare looks for each line of a step's documented output in what the step has printed, in
-// their order. Others may stand between them. "…" stands for anything in a line, and space
-// for any space.
+// compare looks for each line of a step's documented output in the step's output, in order. Other
+// lines may be in between. "…" stands for any text in a line, and a space for any white space.
 func compare(steps []step, printed string) (faults []string) {
 	for i, s := range steps {
 		_, rest, _ := strings.Cut(printed, "\n"+mark(i)+"\n")

@@ -31,8 +31,8 @@ var (
 // walkTimeout bounds a walk, the compilation of the binary included.
 const walkTimeout = 2 * time.Minute
 
-// TestWalks runs each walk in a directory of its own, and as the first process of
-// namespaces of its own: its ports are free, and nothing of it is left when it ends.
+// TestWalks runs each walk in a new directory, as the first process of new namespaces: its ports
+// are free, and nothing of it is left when it ends.
 func TestWalks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("clusters of processes take a while")
@@ -62,7 +62,7 @@ func TestWalks(t *testing.T) {
 		for name := range steps {
 			walks++
 			end := ended
-			if document == "README.md" { // its text says how, so that the block leaves something to try
+			if document == "README.md" { // the document says how, so that the block leaves a running node to try
 				end = ""
 			}
 			t.Run(name, func(t *testing.T) { walk(t, bin, steps[name], end) })
@@ -73,11 +73,11 @@ func TestWalks(t *testing.T) {
 	}
 }
 
-// ended fails if a walk has left processes or settings in its shell: whoever takes the next
-// walk there would meet them.
+// ended fails if a walk has left processes or settings in its shell, which would affect the next
+// walk of a reader.
 const ended = `[ -z "$(jobs -rp)" ] && ! env | grep ^PERCOLATOR_`
 
-// walk runs one script, and end behind it. `make build` finds a Makefile whose work is done.
+// walk runs one script, followed by end. `make build` finds a Makefile without work to do.
 func walk(t *testing.T, bin string, steps []step, end string) {
 	script := join(steps)
 	dir := t.TempDir()
@@ -91,7 +91,7 @@ func walk(t *testing.T, bin string, steps []step, end string) {
 	cmd.Dir = dir
 	cmd.Env = environment(dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWPID}
-	cmd.WaitDelay = time.Second // what it left running has its output, and ends with it
+	cmd.WaitDelay = time.Second // processes that it left running have its output, and end with it
 	out, err := cmd.CombinedOutput()
 	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		t.Fatalf("%v\n%s", err, out)

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// leaderNode is a RawNode that leads, with a learner that has entries up to match.
+// leaderNode returns a RawNode that leads, with a learner that has entries up to match.
 func leaderNode(t *testing.T, match uint64) *raft.RawNode {
 	t.Helper()
 	storage := raft.NewMemoryStorage()
@@ -56,8 +56,8 @@ func leaderNode(t *testing.T, match uint64) *raft.RawNode {
 	return node
 }
 
-// The log keeps what a replica that lags still needs, and what comes behind a snapshot
-// under way, but not for ever.
+// The log keeps the entries that a lagging replica needs, and those behind a snapshot in progress,
+// within bounds.
 func TestLogWaitsWithinBounds(t *testing.T) {
 	const visible, own = 100, 111 // own is the leader's last entry
 	for _, c := range []struct {
@@ -108,7 +108,7 @@ func TestLogSizes(t *testing.T) {
 	for i := uint64(11); i < 31; i++ {
 		l.append(i, 100)
 	}
-	l.append(25, 50) // a new leader's entry in place of 25 to 30
+	l.append(25, 50) // a new leader's entry replaces 25 to 30
 	within := func(index, entries uint64, bytes int, want uint64) {
 		t.Helper()
 		if got := l.lastWithin(index, entries, bytes); got != want {
@@ -119,7 +119,7 @@ func TestLogSizes(t *testing.T) {
 	within(25, 100, 300, 3)
 	within(25, 2, 300, 2)
 	within(20, 100, 99, 0)
-	within(25, 20, 10_000, 20) // of entries from before nothing is known
+	within(25, 20, 10_000, 20) // the sizes of earlier entries are unknown
 	within(25, 100, 10_000, 25)
 	if l.total != 14*100+50 {
 		t.Errorf("%+v", l)
@@ -136,10 +136,10 @@ func TestLogSizes(t *testing.T) {
 	}
 }
 
-// TestRefusedSnapshotAsksFirst: a leader that knows nothing of a replica yet, and whose
-// snapshot was refused because the last leader's is still arriving there, asks the
-// replica where it is: what it has by then may do, and a second snapshot be needless. If
-// it is not, the answer says so, and another one is sent.
+// TestRefusedSnapshotAsksFirst: a new leader knows nothing about a replica yet, and the replica
+// refuses its snapshot because the previous leader's is still arriving. The leader then probes the
+// replica: its log may suffice by then, and a second snapshot be needless. If it does not, the
+// answer says so, and another snapshot is sent.
 func TestRefusedSnapshotAsksFirst(t *testing.T) {
 	node := leaderNode(t, 0)
 	g := &Group{raft: node}

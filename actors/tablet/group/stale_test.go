@@ -6,7 +6,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// threeVoters is a tablet with voters on nodes 1 to 3.
+// threeVoters returns a tablet with voters on nodes 1 to 3.
 func threeVoters() *world {
 	w := &world{cut: map[uint64]bool{}, down: map[uint64]bool{}, full: map[uint64]bool{}}
 	d := &pb.TabletDescriptor{TabletId: firstTablet, Epoch: 1, NextReplicaId: 4}
@@ -20,9 +20,9 @@ func threeVoters() *world {
 	return w
 }
 
-// TestOldCopyDoesNotVote: replica 2 has acknowledged an entry, with the leader alone, and comes
-// back with an older copy of its log. Once it has heard of the leader it elects nobody
-// together with replica 3, which lacks the entry too. Catches BROKEN=forgotten_ack.
+// TestOldCopyDoesNotVote: replica 2 alone has acknowledged an entry to the leader, and restarts
+// with an older copy of its log. After the leader's first message it does not vote for replica 3,
+// which lacks the entry too. Catches BROKEN=forgotten_ack.
 func TestOldCopyDoesNotVote(t *testing.T) {
 	w := threeVoters()
 	first, old, behind := w.at(firstTablet, 1), w.at(firstTablet, 2), w.at(firstTablet, 3)
@@ -63,9 +63,9 @@ func TestOldCopyDoesNotVote(t *testing.T) {
 	}
 }
 
-// TestForgottenReplicaIsStale: a node has no trace of a replica that has acknowledged entries,
-// since the copy of its directory is from before that. It is made again, without its log, and
-// is stale: it neither votes nor waits for what its leader never sends.
+// TestForgottenReplicaIsStale: a node whose directory is an older copy has no trace of a replica
+// that has acknowledged entries. The replica is recreated without its log and is stale: it neither
+// votes nor waits for entries that its leader never sends.
 func TestForgottenReplicaIsStale(t *testing.T) {
 	w := threeVoters()
 	leader := w.at(1, 1)

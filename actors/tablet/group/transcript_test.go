@@ -13,7 +13,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// firstTablet is the tablet that a transcript begins with.
+// firstTablet is the tablet at the start of a transcript.
 const firstTablet = 1
 
 // TestTranscripts runs the transcripts in testdata: each is one group, and what its
@@ -53,7 +53,7 @@ func TestTranscripts(t *testing.T) {
 	})
 }
 
-// run carries out one command.
+// run executes one command.
 func (w *world) run(t *testing.T, td *datadriven.TestData) string {
 	t.Helper()
 	w.out.Reset()
@@ -102,7 +102,7 @@ func set(nodes map[uint64]bool, which []uint64, on bool) {
 	}
 }
 
-// command is what a line says besides its verb.
+// command is a line's arguments after its verb.
 type command struct {
 	tablet uint64
 	nodes  []uint64
@@ -157,7 +157,7 @@ func (w *world) begin(t *testing.T, td *datadriven.TestData) {
 	}
 }
 
-// believe has all replicas told that nodes are dead, or alive again.
+// believe notifies all replicas that nodes are dead, or alive again.
 func (w *world) believe(nodes []uint64, down bool) {
 	set(w.down, nodes, down)
 	for _, node := range nodes {
@@ -200,7 +200,7 @@ func (w *world) status() {
 	}
 }
 
-// run carries out one command for one replica.
+// run executes one command for one replica.
 func (r *replica) run(t *testing.T, td *datadriven.TestData, c command) {
 	t.Helper()
 	if r.group == nil && td.Cmd != "restart" && td.Cmd != "old-copy" {
@@ -271,7 +271,7 @@ func (r *replica) run(t *testing.T, td *datadriven.TestData, c command) {
 	}
 }
 
-// tick is what a tablet's actor does when an interval has passed.
+// tick does what a tablet's actor does after an interval.
 func (r *replica) tick(busy, shown bool) {
 	if r.group.Quiesced() {
 		return
@@ -299,13 +299,13 @@ func (r *replica) tick(busy, shown bool) {
 	}
 }
 
-// kinds are the steps of a change as a transcript names them.
+// kinds maps the names in transcripts to the steps of a change.
 var kinds = map[string]pb.ReplicaChange_Kind{
 	"learner": pb.ReplicaChange_KIND_ADD_LEARNER, "voter": pb.ReplicaChange_KIND_PROMOTE,
 	"demote": pb.ReplicaChange_KIND_DEMOTE, "remove": pb.ReplicaChange_KIND_REMOVE,
 }
 
-// begin begins a change, as a tablet does that nothing else is under way in.
+// begin begins a change, as a tablet does when nothing else is under way.
 func (r *replica) begin(t *testing.T, td *datadriven.TestData) {
 	t.Helper()
 	var steps []*pb.ReplicaChange

@@ -16,28 +16,28 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// world is a few nodes with a replica each of one tablet or more. It is what a tablet's
-// actor, the writers and the network are to a Group: it holds what the Readys ask for until
-// a command of the transcript (transcript_test.go) lets it happen.
+// world is some nodes, each with a replica of one or more tablets. It stands for a tablet's actor,
+// the writers and the network of a Group: it holds the requests of Readys until a command of the
+// transcript (transcript_test.go) executes them.
 type world struct {
 	out      strings.Builder
 	replicas []*replica
-	messages []*wire.RaftMessage // on their way
-	cut      map[uint64]bool     // nodes that nothing reaches or leaves
+	messages []*wire.RaftMessage // in flight
+	cut      map[uint64]bool     // nodes without a network
 	down     map[uint64]bool     // nodes believed dead
-	full     map[uint64]bool     // nodes without room on the disk
+	full     map[uint64]bool     // nodes with full disks
 }
 
-// replica is one of a tablet. Its first fields are what a crash leaves.
+// replica is one replica of a tablet. Its first fields survive a crash.
 type replica struct {
 	tablet, id, node uint64
 	log              *memoryLog
 	checkpoint       state
 	stale            bool
-	copied           *replica // as it was at the command copy
+	copied           *replica // at the time of the command copy
 
 	w       *world
-	group   *Group // nil: it has crashed, or has ended
+	group   *Group // nil: crashed or ended
 	state   state
 	appends []*Append
 	applies []*raftpb.Entry
@@ -46,7 +46,7 @@ type replica struct {
 	asked   bool                         // its next entry is proposed
 }
 
-// state is what a replica has applied.
+// state is a replica's applied state.
 type state struct {
 	index, term uint64
 	descriptor  *pb.TabletDescriptor
@@ -93,7 +93,7 @@ const (
 	beginTerm  = 1
 )
 
-// add makes a replica whose log begins at the state.
+// add creates a replica whose log begins at the state.
 func (w *world) add(tablet, id, node uint64, s state) *replica {
 	r := &replica{w: w, tablet: tablet, id: id, node: node, checkpoint: s}
 	r.log = &memoryLog{raft.NewMemoryStorage(), r}
@@ -113,7 +113,7 @@ func (w *world) add(tablet, id, node uint64, s state) *replica {
 	return r
 }
 
-// start opens the replica as of its checkpoint.
+// start opens the replica at its checkpoint.
 func (r *replica) start(boost bool) {
 	r.state, r.appends, r.applies, r.done, r.change = r.checkpoint, nil, nil,
 		map[uint64][]*raftpb.Message{}, nil
@@ -129,7 +129,7 @@ func (r *replica) start(boost bool) {
 	r.group.Start(boost)
 }
 
-// copy remembers what is durable of the replica now.
+// copy saves the replica's durable state.
 func (r *replica) copy() {
 	r.copied = &replica{checkpoint: r.checkpoint}
 	r.copied.log = &memoryLog{raft.NewMemoryStorage(), r}
@@ -161,7 +161,7 @@ func must(err error) {
 
 func (w *world) printf(format string, args ...any) { fmt.Fprintf(&w.out, format+"\n", args...) }
 
-// stabilize lets everything happen that can, on the nodes; on all if there are none.
+// stabilize executes everything possible on the nodes; on all if none are given.
 func (w *world) stabilize(nodes []uint64) {
 	among := func(node uint64) bool { return len(nodes) == 0 || slices.Contains(nodes, node) }
 	for again := true; again; {
@@ -183,7 +183,7 @@ func (w *world) stabilize(nodes []uint64) {
 	}
 }
 
-// take takes messages off the wire.
+// take removes messages from the wire.
 func (w *world) take(which func(*wire.RaftMessage) bool) (taken []*wire.RaftMessage) {
 	w.messages = slices.DeleteFunc(w.messages, func(m *wire.RaftMessage) bool {
 		if which(m) {
@@ -195,8 +195,8 @@ func (w *world) take(which func(*wire.RaftMessage) bool) (taken []*wire.RaftMess
 	return taken
 }
 
-// deliver hands a message to its replica, which its node makes first if the message says
-// what of; one for a node that is cut off, or that has no such replica, is lost.
+// deliver hands a message to its replica, which its node creates first if the message describes the
+// tablet; one for a node that is cut off, or without such a replica, is lost.
 func (w *world) deliver(m *wire.RaftMessage) {
 	if w.cut[m.FromNode] != w.cut[m.ToNode] || w.cut[m.ToNode] {
 		return
@@ -213,8 +213,7 @@ func (w *world) deliver(m *wire.RaftMessage) {
 		return
 	}
 	if m.Quiesce {
-		// a tablet is after every message; with this one it would drop the answers to
-		// others
+		// a tablet calls it after every message; with this one it would drop the answers to others
 		r.ready()
 	}
 	rested, stale := r.group.Quiesced(), r.group.Stale()
@@ -230,7 +229,7 @@ func (w *world) deliver(m *wire.RaftMessage) {
 	}
 }
 
-// at is the tablet's replica on the node; nil if there is none.
+// at returns the tablet's replica on the node; nil if there is none.
 func (w *world) at(tablet, node uint64) *replica {
 	for _, r := range w.replicas {
 		if r.tablet == tablet && r.node == node {
@@ -240,7 +239,7 @@ func (w *world) at(tablet, node uint64) *replica {
 	return nil
 }
 
-// name is how a transcript names the replica.
+// name returns the replica's name in transcripts.
 func (r *replica) name() string {
 	if r.tablet == firstTablet {
 		return fmt.Sprint(r.node)
@@ -248,14 +247,14 @@ func (r *replica) name() string {
 	return fmt.Sprintf("%d (tablet %d)", r.node, r.tablet)
 }
 
-// end takes a replica away that is of its group no more.
+// end removes a replica that no longer belongs to its group.
 func (r *replica) end() {
 	r.w.printf("%s ends: it was removed", r.name())
 	r.w.replicas = slices.DeleteFunc(r.w.replicas, func(o *replica) bool { return o == r })
 	r.group = nil
 }
 
-// ready does what the group wants, but for the writes, which it keeps.
+// ready executes the group's Ready except the writes, which it holds.
 func (r *replica) ready() bool {
 	rd, ok, err := r.group.Ready()
 	must(err)
@@ -290,7 +289,7 @@ func (r *replica) ready() bool {
 	return true
 }
 
-// sendSnapshot installs this replica's state where it is lacking, all at once.
+// sendSnapshot installs this replica's state on a lagging one, at once.
 func (r *replica) sendSnapshot(s Snapshot) {
 	to := r.w.at(r.tablet, s.Node)
 	if to == nil || r.w.cut[r.node] || r.w.cut[s.Node] {
@@ -301,7 +300,7 @@ func (r *replica) sendSnapshot(s Snapshot) {
 	r.group.SnapshotEnded(s.To, true)
 }
 
-// install begins the replica anew with a state. What it has voted stays.
+// install restarts the replica with a state. Its vote stays.
 func (r *replica) install(s state) {
 	hard, _, err := r.log.InitialState()
 	must(err)
@@ -315,7 +314,7 @@ func (r *replica) install(s state) {
 	r.start(false)
 }
 
-// finishAppend makes what is being appended durable.
+// finishAppend makes the pending append durable.
 func (r *replica) finishAppend() bool {
 	if len(r.appends) == 0 {
 		return false
@@ -330,7 +329,7 @@ func (r *replica) finishAppend() bool {
 	return true
 }
 
-// finishApply applies what is committed, and makes it visible.
+// finishApply applies committed entries and makes them visible.
 func (r *replica) finishApply() bool {
 	if len(r.applies) == 0 {
 		return false
@@ -369,7 +368,7 @@ func (r *replica) finishApply() bool {
 	return true
 }
 
-// apply applies one entry, and reports whether it has changed the replicas.
+// apply applies one entry and reports whether it changed the replicas.
 func (r *replica) apply(e *raftpb.Entry) (changed bool) {
 	if e.GetType() == raftpb.EntryConfChangeV2 {
 		c, d := &raftpb.ConfChangeV2{}, &pb.TabletDescriptor{}
@@ -392,7 +391,7 @@ func (r *replica) apply(e *raftpb.Entry) (changed bool) {
 	child := r.w.at(tablet, r.node)
 	if child == nil {
 		child = r.w.add(tablet, r.id, r.node, begin)
-	} else if child.checkpoint.index == 0 { // it waits for a snapshot, which it needs no more
+	} else if child.checkpoint.index == 0 { // it waits for a snapshot that it no longer needs
 		child.install(begin)
 	}
 	if r.group.Elected() {

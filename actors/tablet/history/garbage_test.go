@@ -7,8 +7,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// TestGarbageIsBounded: what does not fit is counted, and found by a survey when enough
-// of it is due.
+// TestGarbageIsBounded: garbage that does not fit is counted, and a survey finds it once enough of
+// it is due.
 func TestGarbageIsBounded(t *testing.T) {
 	g := newGarbage()
 	second := func(s int) mvcc.Timestamp { return mvcc.TimestampAt(int64(s) * 1000) }
@@ -40,7 +40,7 @@ func TestGarbageIsBounded(t *testing.T) {
 	if g.bytes > maxRememberedBytes || g.all {
 		t.Errorf("%d bytes are remembered", g.bytes)
 	}
-	// Of a cell that is there already the lowest timestamps count.
+	// Of a cell's timestamps the lowest count.
 	g = newGarbage()
 	for _, ts := range []mvcc.Timestamp{7, 5, 9} {
 		g.add(&mvcc.Garbage{Group: mvcc.GroupHistory, Cell: c, TS: ts, From: ts + 1})
@@ -50,7 +50,7 @@ func TestGarbageIsBounded(t *testing.T) {
 	}
 }
 
-// TestHistogramForgetsNothing: joining buckets and counting off keep the total.
+// TestHistogramForgetsNothing: joining buckets and subtracting keep the total.
 func TestHistogramForgetsNothing(t *testing.T) {
 	var h histogram
 	for i := range 10_000 {

@@ -2,8 +2,8 @@ package history
 
 import "testing"
 
-// TestOneReminder: a history that begins anew while a reminder is under way, as in a split,
-// does not send a second one beside it.
+// TestOneReminder: a history that starts over while a reminder is pending, as in a split, does not
+// send a second one.
 func TestOneReminder(t *testing.T) {
 	sent := 0
 	h := New(func() { sent++ })

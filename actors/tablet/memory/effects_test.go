@@ -9,16 +9,16 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestWrittenOrigins: what was written since a mark is told from what was written before,
-// and what is forgotten counts as written.
+// TestWrittenOrigins: writes after a mark are distinguished from writes before it, and forgotten
+// ones count as written after.
 func TestWrittenOrigins(t *testing.T) {
 	type write struct {
-		at     int // marks given out before it
+		at     int // index of the mark taken before it
 		origin mvcc.Timestamp
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	var w writtenOrigins
-	w.note(1) // nobody has asked yet
+	w.note(1) // no mark has been taken
 	marks := []uint64{w.now()}
 	var writes []write
 	for range 3 * maxParts {
@@ -46,8 +46,8 @@ func TestWrittenOrigins(t *testing.T) {
 	}
 }
 
-// TestOldMarksAreForgotten: what was written after a mark that is older than all that are known
-// counts as written, whatever has been written in its place since.
+// TestOldMarksAreForgotten: an entry written after a mark older than all known ones counts as
+// written, whatever has replaced it since.
 func TestOldMarksAreForgotten(t *testing.T) {
 	var w writtenOrigins
 	mark := w.now()
@@ -61,9 +61,9 @@ func TestOldMarksAreForgotten(t *testing.T) {
 	}
 }
 
-// TestHiddenUnlessKnown: whether a snapshot shows what a run has done is known for timestamps
-// from the first that this leader was given on, and for none at or above that of a commit
-// under way which notifies.
+// TestHiddenUnlessKnown: whether a snapshot shows a run's writes is known for timestamps from the
+// first one granted to this leader on, and for none at or above that of a commit under way which
+// notifies.
 func TestHiddenUnlessKnown(t *testing.T) {
 	m := New(Config{})
 	hidden := func(at mvcc.Timestamp) bool {
@@ -84,8 +84,7 @@ func TestHiddenUnlessKnown(t *testing.T) {
 	}
 }
 
-// TestEndedRuns: a run that was under way at a timestamp is found, or forgotten and then
-// counted all the same.
+// TestEndedRuns: a run under way at a timestamp is found, or forgotten and then still counted.
 func TestEndedRuns(t *testing.T) {
 	var e endedRuns
 	e.add(mvcc.EndedRun{Table: 16, Origin: 10, End: 20})
@@ -105,8 +104,8 @@ func TestEndedRuns(t *testing.T) {
 	}
 }
 
-// TestBatchIsOneRun: a run for many cells takes one place among those that are known, with the
-// oldest of its changes.
+// TestBatchIsOneRun: a run of many cells takes one place among the known runs, with the oldest of
+// its changes.
 func TestBatchIsOneRun(t *testing.T) {
 	var e endedRuns
 	e.add(mvcc.EndedRun{Table: 16, Origin: 10, End: 20})
@@ -121,7 +120,7 @@ func TestBatchIsOneRun(t *testing.T) {
 	}
 }
 
-// TestBoundsEndWithTheLeadership: what one leadership knows of rollback records says nothing to
+// TestBoundsEndWithTheLeadership: one leadership's knowledge of rollback records does not apply to
 // the next: another leader may have written some in between. Catches BROKEN=bounds_kept.
 func TestBoundsEndWithTheLeadership(t *testing.T) {
 	st, err := store.Open(store.Options{InMemory: true})

@@ -7,7 +7,7 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// BenchmarkLocks puts and removes the locks of a transaction of a hundred rows in turn with
+// BenchmarkLocks adds and removes the locks of a transaction of a hundred rows, alternating with
 // those of three others.
 func BenchmarkLocks(b *testing.B) {
 	table := newLockTable()

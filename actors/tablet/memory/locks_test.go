@@ -6,8 +6,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// TestLockViews: reads share one view of the locks until a lock comes, changes or goes,
-// and those that have it go on seeing what was there.
+// TestLockViews: reads share one view of the locks until a lock is added, changed or removed;
+// holders of the old view still see it unchanged.
 func TestLockViews(t *testing.T) {
 	locks, cell := newLockTable(), mvcc.Cell{Table: 16, Row: "a", Column: "x"}
 	type times struct{ start, commit mvcc.Timestamp }
@@ -44,8 +44,8 @@ func TestLockViews(t *testing.T) {
 	}
 }
 
-// TestOnlyTheLockThatIsMeantGoes: the end of a lock or reservation leaves one that has taken its
-// place, and a lock that is put again is one lock. Catches BROKEN=reservation_taken.
+// TestOnlyTheLockThatIsMeantGoes: removing a lock or reservation keeps one that has replaced it,
+// and a lock put twice is one lock. Catches BROKEN=reservation_taken.
 func TestOnlyTheLockThatIsMeantGoes(t *testing.T) {
 	locks, cell := newLockTable(), mvcc.Cell{Table: 16, Row: "a", Column: "x"}
 	locks.put(cell, &mvcc.Lock{StartTS: 5})

@@ -19,9 +19,8 @@ func (q *notifyQueue) rows() string {
 	return strings.Join(out, " ")
 }
 
-// TestQueueOrder: first come, first served; a cell that changes again keeps its place,
-// one that has failed, or that a run has left, goes to the end, and one that is parked
-// has none.
+// TestQueueOrder: first come, first served; a cell that changes again keeps its place, one whose
+// run failed or was left moves to the end, and a parked one has no place.
 func TestQueueOrder(t *testing.T) {
 	q := newNotifyQueue()
 	now := map[string]*mvcc.Notify{}

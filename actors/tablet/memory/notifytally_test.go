@@ -6,7 +6,7 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// TestAgesGetCoarser: the oldest stays within a bucket of the truth, in a bounded number
+// TestAgesGetCoarser: the reported oldest is within a bucket of the true one, in a bounded number
 // of buckets.
 func TestAgesGetCoarser(t *testing.T) {
 	var a, b ages
@@ -35,9 +35,8 @@ func TestAgesGetCoarser(t *testing.T) {
 	}
 }
 
-// TestLeastOfACountIsNoneTooHigh: what was there before is taken away while it is being
-// counted, so that for a moment nothing is left of a bucket here; what was added before that
-// is found all the same.
+// TestLeastOfACountIsNoneTooHigh: entries from before a count are removed during it, so that a
+// bucket is empty for a moment; the ones added before that moment are still found.
 func TestLeastOfACountIsNoneTooHigh(t *testing.T) {
 	var changes, counted ages
 	changes.add(mvcc.TimestampAt(7_120), 1)

@@ -6,7 +6,7 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// Reservations have no start timestamp that counts, and no more locks are looked at than asked.
+// Reservations have no meaningful start timestamp, and no more locks are examined than requested.
 func TestOldestLock(t *testing.T) {
 	m := New(Config{})
 	if ts := m.OldestLock(10); ts != 0 {

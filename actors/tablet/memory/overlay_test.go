@@ -8,7 +8,7 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// overlaid is an entry of the overlay as the model below keeps it.
+// overlaid is an entry of the overlay in the model below.
 type overlaid struct {
 	proposal uint64
 	mutation *mvcc.Mutation
@@ -19,8 +19,8 @@ type overlaidKey struct {
 	entryKey
 }
 
-// TestOverlay: what the overlay says of every key is what the last proposal still there
-// has done to it, with few effects on a cell and with many.
+// TestOverlay: the overlay's answer for every key is the effect of the last pending proposal on it,
+// with few effects on a cell and with many.
 func TestOverlay(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -93,8 +93,8 @@ func compareOverlay(t *testing.T, o *overlay, model map[overlaidKey]overlaid) {
 	}
 }
 
-// TestOverlayTouches: a one-phase commit waits for whatever is in flight that its check looks at.
-// Catches BROKEN=unchecked_in_flight.
+// TestOverlayTouches: a one-phase commit waits for any pending effect on the entries that it
+// checks. Catches BROKEN=unchecked_in_flight.
 func TestOverlayTouches(t *testing.T) {
 	c := overlayCell(0)
 	for _, m := range []mvcc.Mutation{
@@ -118,8 +118,8 @@ func TestOverlayTouches(t *testing.T) {
 	}
 }
 
-// TestOverlayUnsettled: a lock that is about to come is not settled, and an intent neither that
-// comes nor that goes, since until then it is there.
+// TestOverlayUnsettled: a pending lock is unsettled, and so is a pending intent or a pending
+// removal of one, since the intent still exists.
 func TestOverlayUnsettled(t *testing.T) {
 	c := overlayCell(0)
 	for name, test := range map[string]struct {
@@ -142,8 +142,8 @@ func TestOverlayUnsettled(t *testing.T) {
 	}
 }
 
-// TestPastLockInFlight: who began before the commit of a lock that is in flight meets it. Catches
-// BROKEN=past_lock_in_flight.
+// TestPastLockInFlight: a transaction that began before the commit of a lock in flight conflicts
+// with it. Catches BROKEN=past_lock_in_flight.
 func TestPastLockInFlight(t *testing.T) {
 	c, m := overlayCell(0), New(Config{})
 	m.overlay.add(1, []mvcc.Mutation{

@@ -8,7 +8,7 @@ func TestReadLanesTakeTurns(t *testing.T) {
 	gate := make(chan struct{})
 	busy, first, second := p.reads.lane(), p.reads.lane(), p.reads.lane()
 	busy.Submit(funcJob(func() { <-gate }))
-	var order []string // the one worker's
+	var order []string // by the only worker
 	for range 50 {
 		first.Submit(funcJob(func() { order = append(order, "first") }))
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// snapshotOf makes the pieces of a snapshot as the sender does, with so many entries each.
+// snapshotOf creates the pieces of a snapshot as the sender does, with n entries each.
 func snapshotOf(t *testing.T, d *pb.TabletDescriptor, replica, index uint64, entries []*wire.Effect,
 	each int) (out []*wire.SnapshotChunk) {
 	t.Helper()
@@ -81,7 +81,7 @@ func rowsBetween(start, n int) (out []*wire.Effect) {
 	return out
 }
 
-// send has a piece taken and returns the answer.
+// send delivers a piece and returns the answer.
 func (r *replicaRig) send(c *wire.SnapshotChunk) *wire.SnapshotAnswer {
 	r.t.Helper()
 	answers := make(chan *wire.SnapshotAnswer, 1)
@@ -108,7 +108,7 @@ func (r *replicaRig) rows() (n int) {
 	return n
 }
 
-// A replica waits for its snapshot, gets it piece by piece, some twice, and goes on from it.
+// A replica waits for its snapshot, receives it piece by piece, some twice, and continues from it.
 func TestSnapshotIntoReplica(t *testing.T) {
 	r := newReplicaRig(t, of(2, 1, "a", "m", 1))
 	d := of(3, 4, "m", "z", 7)
@@ -135,7 +135,7 @@ func TestSnapshotIntoReplica(t *testing.T) {
 	if n := r.received(3); n != 2 {
 		t.Fatalf("%d messages", n)
 	}
-	// An older one is not needed any more, and a newer one replaces all.
+	// An older one is obsolete, and a newer one replaces all.
 	if a := r.send(snapshotOf(t, d, 7, 39, rowsBetween(0, 3), 3)[0]); !a.Installed {
 		t.Fatalf("an older snapshot: %v", a)
 	}
@@ -150,8 +150,8 @@ func TestSnapshotIntoReplica(t *testing.T) {
 	}
 }
 
-// A snapshot whose rows somebody else here holds, or will hold, is refused; so is one for
-// a replica that is not here, and pieces out of order. Nothing is left of them.
+// Refused are: a snapshot whose rows another replica here holds or will hold, one for a replica
+// that does not exist here, and pieces out of order. They leave nothing behind.
 func TestSnapshotNotTaken(t *testing.T) {
 	r := newReplicaRig(t, of(2, 1, "a", "m", 1))
 	three, four := of(3, 4, "m", "z", 7), of(4, 4, "p", "z", 8)
@@ -193,7 +193,7 @@ func TestSnapshotNotTaken(t *testing.T) {
 	}
 }
 
-// A snapshot whose sender falls silent is given up, and its rows are free again.
+// A snapshot whose sender falls silent is abandoned, and its rows are released.
 func TestSnapshotGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leaktest.Settle(t)
@@ -222,8 +222,8 @@ func TestSnapshotGivenUp(t *testing.T) {
 	})
 }
 
-// While a snapshot is brought into force nothing is delivered, and a replica removed
-// meanwhile is gone afterwards.
+// While a snapshot is being installed no message is delivered, and a replica removed during it is
+// gone afterwards.
 func TestRemovedWhileInstalling(t *testing.T) {
 	r := newReplicaRig(t)
 	d := of(3, 4, "m", "z", 7)
@@ -234,7 +234,7 @@ func TestRemovedWhileInstalling(t *testing.T) {
 	once := sync.Once{}
 	r.owner.hold = func() {
 		once.Do(func() {
-			r.Deliver(message(d, 7)) // the owner complains if it gets it
+			r.Deliver(message(d, 7)) // the owner fails the test if it receives this
 			r.removed(3, 7)
 		})
 	}

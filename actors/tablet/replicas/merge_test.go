@@ -13,7 +13,7 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// freeze commits what the freezing of a tablet does.
+// freeze commits the effects of freezing a tablet.
 func (r *replicaRig) freeze(id uint64, left *pb.TabletDescriptor) (frozen *pb.TabletDescriptor) {
 	r.t.Helper()
 	c, err := snapshot.Capture(r.store.Snap(), id)
@@ -44,10 +44,10 @@ func (r *replicaRig) merges(right, merged *pb.TabletDescriptor) {
 	r.settle()
 }
 
-// TestNotMergedBlindly: a replica that comes to the entry by which its tablet takes another's
-// rows, where the other's replica is not as it was frozen, stays closed: it has not all of
-// these rows. When it is, both become one, without a row being touched, and the other's
-// replica never comes back.
+// TestNotMergedBlindly: a replica reaches the entry by which its tablet takes another's rows, but
+// the other's replica here is not in its frozen state: it stays closed, since it lacks some of
+// these rows. Once the other is frozen, both become one without copying a row, and the other's
+// replica never returns.
 func TestNotMergedBlindly(t *testing.T) {
 	left := of(2, 1, "a", "m", 1)
 	r := newReplicaRig(t, left, of(3, 1, "m", "z", 1))
@@ -85,9 +85,9 @@ func TestNotMergedBlindly(t *testing.T) {
 	}
 }
 
-// TestSnapshotSparesTheMerge: a replica that was left behind gets a snapshot from after the
-// merge. The frozen replica beside it goes in the same step: without it, and without the
-// snapshot, the replica could go on in neither way.
+// TestSnapshotSparesTheMerge: a lagging replica receives a snapshot from after the merge. The same
+// step removes the frozen neighbour's replica: without it and without the snapshot, the replica
+// could continue in neither way.
 func TestSnapshotSparesTheMerge(t *testing.T) {
 	left := of(2, 1, "a", "m", 1)
 	r := newReplicaRig(t, left, of(3, 1, "m", "z", 1))
@@ -103,9 +103,8 @@ func TestSnapshotSparesTheMerge(t *testing.T) {
 	}
 }
 
-// TestFrozenReplicaIsKept: while the left tablet's replica here has still to take the rows,
-// another tablet that has them by now gets no replica here; once it need not, the frozen one
-// goes.
+// TestFrozenReplicaIsKept: while the left tablet's replica here still has to take the rows, another
+// tablet that already has them gets no replica here; afterwards the frozen one is removed.
 func TestFrozenReplicaIsKept(t *testing.T) {
 	left := of(2, 1, "a", "m", 1)
 	r := newReplicaRig(t, left, of(3, 1, "m", "z", 1))
@@ -117,7 +116,7 @@ func TestFrozenReplicaIsKept(t *testing.T) {
 		r.mu.Unlock()
 		r.Deliver(message(later, 1))
 		r.settle()
-		r.settle() // the work of tablet 4 may have added some for tablet 3
+		r.settle() // the work of tablet 4 may have added work for tablet 3
 	}
 	deliver()
 	if r.replica(3) == 0 || r.replica(4) != 0 {

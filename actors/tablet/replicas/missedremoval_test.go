@@ -11,14 +11,14 @@ import (
 	"github.com/percolator-go/percolator/internal/leaktest"
 )
 
-// A replica that has missed its removal is destroyed once meta's record of a later epoch
-// does not list it, and not before.
+// A replica that has missed its removal is destroyed once meta's record of a later epoch omits it,
+// and not before.
 func TestMissedRemoval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leaktest.Settle(t)
 		r := newReplicaRig(t, of(2, 5, "a", "m", 1), of(3, 5, "m", "z", 1))
 		r.owner.mu.Lock()
-		r.owner.meta[2] = of(2, 5, "a", "m", 7) // of the same epoch: cannot be
+		r.owner.meta[2] = of(2, 5, "a", "m", 7) // of the same epoch: impossible
 		r.owner.meta[3] = of(3, 6, "m", "z", 1)
 		r.owner.mu.Unlock()
 		<-time.After(2 * silentFor)
@@ -40,8 +40,8 @@ func TestMissedRemoval(t *testing.T) {
 	})
 }
 
-// TestOneReadingForAll: however many replicas are not heard of, since they rest, the
-// tablet map is read once for all of a look.
+// TestOneReadingForAll: however many quiescent replicas have had no message, the tablet map is read
+// once for all of them.
 func TestOneReadingForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leaktest.Settle(t)
@@ -66,9 +66,8 @@ func TestOneReadingForAll(t *testing.T) {
 	})
 }
 
-// TestWaitingIsNotRemoved: a record of meta's from before a replica was added says
-// nothing about it, although a replica that waits for its first snapshot knows of no
-// epoch at all.
+// TestWaitingIsNotRemoved: meta's record from before a replica was added does not remove it,
+// although a replica that waits for its first snapshot has no epoch.
 func TestWaitingIsNotRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leaktest.Settle(t)

@@ -24,21 +24,21 @@ import (
 
 const thisNode = 20
 
-// owner is a node whose actors do nothing but remember what they were given.
+// owner is a node whose actors only record their calls.
 type owner struct {
 	t     *testing.T
 	store *store.Store
 	mu    sync.Mutex
 	runs  map[uint64]bool
-	stale map[uint64]bool // as they were opened last
+	stale map[uint64]bool // at their last opening
 	got   map[uint64][]*wire.RaftMessage
 	meta  map[uint64]*pb.TabletDescriptor
 	news  *sync.Cond
 	asked int
 	hold  func() // called while a replica is stopped
-	slow  error  // what comes of stopping one
+	slow  error  // result of stopping one
 	gone  []uint64
-	fault error // of the next opening
+	fault error // result of the next opening
 	opens func(id uint64)
 }
 
@@ -101,7 +101,7 @@ func (o *owner) Reread(context.Context) (func(*pb.TabletDescriptor) *pb.TabletDe
 	return func(d *pb.TabletDescriptor) *pb.TabletDescriptor { return now[d.GetTabletId()] }, nil
 }
 
-// replicaRig is the replicas of a node over a store in memory.
+// replicaRig is a node's replicas over a store in memory.
 type replicaRig struct {
 	*Set
 	t     *testing.T
@@ -124,7 +124,7 @@ func newReplicaRigOn(t *testing.T, options store.Options,
 	return r
 }
 
-// newStoppedRig is a rig whose replicas are yet to be started.
+// newStoppedRig is a rig whose replicas are not started yet.
 func newStoppedRig(t *testing.T, options store.Options, held ...*pb.TabletDescriptor) *replicaRig {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
@@ -158,8 +158,8 @@ func newStoppedRig(t *testing.T, options store.Options, held ...*pb.TabletDescri
 	return r
 }
 
-// of is tablet id with rows [start, end) of table 16, with replicas by id on this node,
-// and one on another.
+// of returns tablet id with rows [start, end) of table 16, with the given replicas on this node and
+// one on another.
 func of(id, epoch uint64, start, end string, here ...uint64) *pb.TabletDescriptor {
 	d := &pb.TabletDescriptor{
 		TabletId: id, Epoch: epoch, StartTable: 16, StartRow: []byte(start), EndTable: 16,
@@ -207,8 +207,8 @@ func (r *replicaRig) received(id uint64) int {
 	return len(r.owner.got[id])
 }
 
-// The first message makes a replica, if the sender's descriptor has it here, nothing else
-// holds its rows, and it was not removed; only then does it reach it.
+// The first message creates a replica and is delivered to it, if the sender's descriptor lists the
+// replica, no other holds its rows, and it was not removed.
 func TestFirstContact(t *testing.T) {
 	r := newReplicaRig(t, of(2, 1, "a", "m", 1))
 	for _, c := range []struct {
@@ -253,9 +253,8 @@ func TestFirstContact(t *testing.T) {
 	}
 }
 
-// Another node's message for a replica of the store that comes before, or while, the
-// start opens it leaves the opening to the start: it is opened once, and later messages
-// are delivered.
+// A message from another node for a replica in the store, before or during its start, leaves the
+// opening to the start: it is opened once, and later messages are delivered.
 func TestMessageWhileStarting(t *testing.T) {
 	first, second := of(2, 1, "a", "m", 1), of(3, 1, "m", "z", 1)
 	r := newStoppedRig(t, store.Options{InMemory: true}, first, second)
@@ -263,7 +262,7 @@ func TestMessageWhileStarting(t *testing.T) {
 		if id != first.TabletId {
 			return
 		}
-		r.owner.mu.Lock() // the other tablet is opened meanwhile, by whoever gets to it first
+		r.owner.mu.Lock() // the other tablet is opened concurrently
 		defer r.owner.mu.Unlock()
 		for !r.owner.runs[second.TabletId] {
 			r.owner.news.Wait()
@@ -282,7 +281,8 @@ func TestMessageWhileStarting(t *testing.T) {
 	}
 }
 
-// A replica that waits to be split here keeps its other side away; the split opens that.
+// A replica here that still has to be split keeps out the split's other side; the split opens that
+// side.
 func TestSplitComesLate(t *testing.T) {
 	r := newReplicaRig(t, of(2, 1, "a", "z", 1))
 	child := of(3, 2, "m", "z", 1)
@@ -305,7 +305,8 @@ func TestSplitComesLate(t *testing.T) {
 	}
 }
 
-// A split that makes a tablet whose replica waited here for its first snapshot has it opened anew.
+// A split that creates a tablet reopens its replica if that was waiting here for its first
+// snapshot.
 func TestSplitOverWaiting(t *testing.T) {
 	r := newReplicaRig(t)
 	child := of(3, 2, "m", "z", 1)
@@ -316,14 +317,14 @@ func TestSplitOverWaiting(t *testing.T) {
 	if err := r.store.StateWriter().Commit([]*store.Batch{b}); err != nil {
 		t.Fatal(err)
 	}
-	r.SplitApplied(3) // the owner complains if it runs
+	r.SplitApplied(3) // the owner fails the test if it still runs
 	r.settle()
 	if s, _, _ := snapshot.StoredReplica(r.store, 3); s.Descriptor.GetEpoch() != 2 {
 		t.Fatalf("%v", s)
 	}
 }
 
-// The rows of a tablet that was removed from here before a split made it are cleared.
+// The rows of a tablet that was removed from here before a split created it are cleared.
 func TestSplitOfRemoved(t *testing.T) {
 	r := newReplicaRig(t, of(2, 2, "a", "m", 1))
 	r.removed(3, 1)
@@ -338,7 +339,7 @@ func TestSplitOfRemoved(t *testing.T) {
 	if err := r.store.StateWriter().Commit([]*store.Batch{b}); err != nil {
 		t.Fatal(err)
 	}
-	r.Deliver(message(of(4, 1, "n", "o", 3), 3)) // its rows are still to be cleared
+	r.Deliver(message(of(4, 1, "n", "o", 3), 3)) // its rows are not cleared yet
 	r.settle()
 	if r.replica(4) != 0 {
 		t.Fatal("a replica was made where rows are to be cleared")
@@ -355,8 +356,7 @@ func TestSplitOfRemoved(t *testing.T) {
 	}
 }
 
-// TestSlowStop: a replica whose actor takes too long to end, and so ends later, is opened
-// again when it has.
+// TestSlowStop: a replica whose actor stops too slowly is opened again after it has stopped.
 func TestSlowStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leaktest.Settle(t)

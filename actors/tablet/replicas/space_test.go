@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// A node whose disk is nearly full takes no snapshot, and says why.
+// A node whose disk is nearly full refuses snapshots and says why.
 func TestSnapshotWithoutSpace(t *testing.T) {
 	dir := t.TempDir()
 	st, err := store.Open(store.Options{Dir: dir, MinFreeBytes: 1 << 20})

@@ -9,15 +9,14 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// split commits what the application of a split of tablet 2 does: its new state, and that
-// of tablet 3.
+// split commits the effects of a split of tablet 2: its new state, and that of tablet 3.
 func (r *replicaRig) split(index uint64) (child *pb.TabletDescriptor) {
 	r.t.Helper()
 	child = of(3, 2, "m", "z", 1)
 	b := &store.Batch{}
 	tablet.Bootstrap(b, of(2, 2, "a", "m", 1), 1)
 	b.PutApplied(2, store.Applied{Index: index, Term: 6, Epoch: 2})
-	b.InitialLog(2, index, 6) // as if all up to there had been applied and truncated
+	b.InitialLog(2, index, 6) // as if all entries up to it had been applied and truncated
 	tablet.Bootstrap(b, child, 1)
 	if err := r.store.StateWriter().Commit([]*store.Batch{b}); err != nil {
 		r.t.Error(err)
@@ -31,9 +30,8 @@ func (r *replicaRig) runs(id uint64) bool {
 	return r.owner.runs[id]
 }
 
-// A replica's actor is stopped for a snapshot when the split that it has just applied is
-// in the store, and before it could say so. The new tablet runs all the same, and needs
-// no message from another node for it.
+// A replica's actor is stopped for a snapshot after the split that it has applied is in the store
+// and before it has reported it. The new tablet still runs, without a message from another node.
 func TestSplitWithoutTheWord(t *testing.T) {
 	r := newReplicaRig(t, of(2, 1, "a", "z", 1))
 	pieces := snapshotOf(t, of(2, 2, "a", "m", 1), 1, 40, nil, 3)
@@ -42,7 +40,7 @@ func TestSplitWithoutTheWord(t *testing.T) {
 		r.owner.mu.Lock()
 		r.owner.hold = nil
 		r.owner.mu.Unlock()
-		r.split(41) // the snapshot is not needed any more
+		r.split(41) // the snapshot is obsolete
 	}
 	r.owner.mu.Unlock()
 	if a := r.send(pieces[0]); !a.Installed {
@@ -54,7 +52,7 @@ func TestSplitWithoutTheWord(t *testing.T) {
 	}
 }
 
-// A message for a tablet that a split has made, and of which nobody has had word, opens it.
+// A message opens a tablet that a split has created and not reported.
 func TestMessageForAnUnopenedSplit(t *testing.T) {
 	r := newReplicaRig(t, of(2, 1, "a", "z", 1))
 	child := r.split(41)
@@ -65,8 +63,8 @@ func TestMessageForAnUnopenedSplit(t *testing.T) {
 	}
 }
 
-// The new tablet's snapshot comes before the split is applied here: it is refused, and
-// nothing of it stays; after the split it is taken.
+// The new tablet's snapshot arrives before the split is applied here: it is refused and leaves
+// nothing; after the split it is accepted.
 func TestSnapshotBeforeTheSplit(t *testing.T) {
 	r := newReplicaRig(t, of(2, 1, "a", "z", 1))
 	pieces := snapshotOf(t, of(3, 2, "m", "z", 1), 1, 40, rowsBetween(0, 4), 9)
@@ -87,13 +85,13 @@ func TestSnapshotBeforeTheSplit(t *testing.T) {
 	}
 }
 
-// A snapshot brings a replica past a split that it has never applied: the other side's
-// rows go, and that tablet is then made here by its first message, and filled by its own
+// A snapshot moves a replica past a split that it has never applied: the other side's rows are
+// removed, and that tablet is then created here by its first message and filled by its own
 // snapshot.
 func TestSnapshotPastTheSplit(t *testing.T) {
 	r := newReplicaRig(t, of(2, 1, "a", "z", 1))
 	b := &store.Batch{}
-	for _, e := range rowsBetween(100, 5) { // rows of what will be tablet 3
+	for _, e := range rowsBetween(100, 5) { // rows of the later tablet 3
 		b.Put(e.Key, e.Value)
 	}
 	if err := r.store.StateWriter().Commit([]*store.Batch{b}); err != nil {
@@ -124,9 +122,9 @@ func TestSnapshotPastTheSplit(t *testing.T) {
 	}
 }
 
-// The new tablet's replica is removed from here between the look of the split's
-// application, which did not find the tombstone, and its writing: what it has made does
-// not come to life, now or at the next start, and its rows go.
+// The new tablet's replica is removed from here after the application of the split has found no
+// tombstone and before it is written: what it has created does not start, now or at the next start,
+// and its rows are removed.
 func TestSplitBringsNobodyBack(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		r := newReplicaRig(t, of(2, 1, "a", "z", 1))

@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// opened returns the tablets that were opened last as stale ones.
+// opened returns the tablets whose last opening was as stale.
 func (r *replicaRig) opened() []uint64 {
 	r.owner.mu.Lock()
 	defer r.owner.mu.Unlock()
@@ -20,8 +20,8 @@ func (r *replicaRig) opened() []uint64 {
 	return slices.Sorted(maps.Keys(stale))
 }
 
-// TestStaleIsDurable: a replica whose actor has found it stale is opened as such by the next
-// process, takes no snapshot, and gives way to one with a higher id, which is not stale.
+// TestStaleIsDurable: a replica that its actor found stale is opened as stale by the next process,
+// accepts no snapshot, and is replaced by one with a higher id, which is not stale.
 func TestStaleIsDurable(t *testing.T) {
 	r := newReplicaRig(t, of(2, 1, "a", "m", 1), of(3, 1, "m", "z", 1))
 	r.Stale(2)
@@ -54,8 +54,8 @@ func TestStaleIsDurable(t *testing.T) {
 	}
 }
 
-// TestDiscard: of a directory that is an older copy all replicas are stale, before they are
-// opened or while they run, save those that are alone and those made since.
+// TestDiscard: in a directory that is an older copy, all replicas are stale, before they are opened
+// or while they run, except sole voters and those created since.
 func TestDiscard(t *testing.T) {
 	for _, runs := range []bool{false, true} {
 		lone := of(3, 1, "m", "n", 1)

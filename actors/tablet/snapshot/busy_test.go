@@ -5,9 +5,8 @@ import (
 	"testing"
 )
 
-// TestNoSnapshotOfHalfAReplica: a snapshot that waited its turn is not taken of a range
-// that is being filled just then: the state there is the old one's, the rows are
-// neither's.
+// TestNoSnapshotOfHalfAReplica: a delayed snapshot is not taken of a range that is being filled at
+// that moment: its state is the old replica's, and its rows are a mixture.
 func TestNoSnapshotOfHalfAReplica(t *testing.T) {
 	source, here := newSource(t, sentDescriptor()), newSite(t, "")
 	before := here.old()

@@ -15,7 +15,7 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// A bit that flips in a piece on its way, in whichever byte of a key or a value, is noticed.
+// A bit flip in a piece in transit is detected, in any byte of a key or value.
 func TestSnapshotBitFlips(t *testing.T) {
 	source, here := newSource(t, sentDescriptor()), newSite(t, "")
 	pieces := source.pieces(1 << 10)
@@ -45,15 +45,15 @@ func TestSnapshotBitFlips(t *testing.T) {
 	}
 }
 
-// A snapshot that was read from a damaged table does not end, so nobody installs it. In virtual
-// time the store's scrubber, which verifies the table a moment after it was opened, cannot come
-// before the damage: then the table would be taken for sound for a minute.
+// A snapshot read from a damaged table does not complete, so it is never installed. In virtual time
+// the store's scrubber, which verifies a table shortly after it was opened, cannot run before the
+// damage; otherwise the table would count as sound for a minute.
 func TestSnapshotOfDamagedTable(t *testing.T) { synctest.Test(t, snapshotOfDamagedTable) }
 
 func snapshotOfDamagedTable(t *testing.T) {
 	source := newSite(t, t.TempDir())
 	source.fill(sentDescriptor())
-	source.reopen() // what was committed is in a table now
+	source.reopen() // moves committed entries to a table
 	names, err := filepath.Glob(filepath.Join(source.dir, "db", "*.sst"))
 	if err != nil || len(names) != 1 {
 		t.Fatal(names, err)

@@ -67,7 +67,7 @@ func (s *site) close() {
 	s.system.Shutdown()
 }
 
-// cutAt has the installer fail at a step, after it has been gone over skip times.
+// cutAt makes the installer fail at a step after the step has run skip times.
 func (s *site) cutAt(step string, skip int, err error) {
 	s.installer.cut = func(at string) error {
 		if at != step {
@@ -80,7 +80,7 @@ func (s *site) cutAt(step string, skip int, err error) {
 	}
 }
 
-// reopen is what a crash and a restart are for what was committed.
+// reopen has the effect of a crash and a restart on committed data.
 func (s *site) reopen() {
 	s.t.Helper()
 	s.close()
@@ -96,7 +96,7 @@ func (s *site) commit(fill func(b *store.Batch)) {
 	}
 }
 
-// contents are all entries of the rows.
+// contents returns all entries of the rows.
 func (s *site) contents(d *pb.TabletDescriptor) (out []string) {
 	s.t.Helper()
 	snap := s.store.SnapWithLocks()
@@ -127,7 +127,7 @@ func sentDescriptor() *pb.TabletDescriptor {
 	}
 }
 
-// groupEntry is an entry of the group, whatever it means: snapshots do not look inside.
+// groupEntry returns an entry of the group with an arbitrary value: snapshots do not decode it.
 func groupEntry(g mvcc.Group, table mvcc.TableID, row, value string) store.Entry {
 	c := mvcc.Cell{Table: table, Row: row, Column: "c"}
 	return store.Entry{Key: store.AppendKey(nil, g, c, 9), Value: []byte(value)}
@@ -138,15 +138,15 @@ var allGroups = []mvcc.Group{
 	mvcc.GroupNotify, mvcc.GroupIntent, mvcc.GroupRaw, mvcc.GroupLocked,
 }
 
-// newSource is a store with a leader's replica: entries of every group inside its range,
-// and some outside.
+// newSource returns a store with a leader's replica: entries of every group in its range, and some
+// outside.
 func newSource(t *testing.T, d *pb.TabletDescriptor) *site {
 	s := newSite(t, "")
 	s.fill(d)
 	return s
 }
 
-// fill makes the site's store one with a leader's replica.
+// fill puts a leader's replica into the site's store.
 func (s *site) fill(d *pb.TabletDescriptor) {
 	t := s.t
 	t.Helper()
@@ -180,7 +180,7 @@ func (s *site) fill(d *pb.TabletDescriptor) {
 	})
 }
 
-// sendTo sends a snapshot in pieces of so many bytes, and returns how it has ended.
+// sendTo sends a snapshot in pieces of n bytes and returns the result.
 func (s *site) sendTo(ask Ask, bytes int) error {
 	sender := NewSender(s.store, ask, 0, 0)
 	defer sender.Close()
@@ -200,7 +200,7 @@ func (s *site) sendTo(ask Ask, bytes int) error {
 	return <-end
 }
 
-// pieces are those of a snapshot.
+// pieces returns the pieces of a snapshot.
 func (s *site) pieces(bytes int) (out []*wire.SnapshotChunk) {
 	s.t.Helper()
 	err := s.sendTo(func(_ uint64, _ time.Time, c *wire.SnapshotChunk,
@@ -232,8 +232,8 @@ func (s *site) arrive(pieces []*wire.SnapshotChunk) (*Arrival, error) {
 	return a, nil
 }
 
-// old makes this store's replica one that has fallen behind: it has voted, holds what is
-// gone meanwhile, and rows that a split has taken from the tablet since.
+// old makes this store's replica a lagging one: it has voted, and holds deleted rows and rows that
+// a split has taken from the tablet since.
 func (s *site) old() *pb.TabletDescriptor {
 	d := sentDescriptor()
 	d.Epoch, d.EndRow = 3, []byte("zz")
@@ -274,7 +274,7 @@ func (s *site) old() *pb.TabletDescriptor {
 	return d
 }
 
-// checkInstalled compares the replica with what the snapshot was of.
+// checkInstalled compares the replica with the snapshot's source.
 func (s *site) checkInstalled(want []string) {
 	s.t.Helper()
 	whole := &pb.TabletDescriptor{EndUnbounded: true}

@@ -15,8 +15,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// A snapshot brings everything of its range, of every group, whatever was there before,
-// and keeps what was voted.
+// A snapshot transfers all entries of its range, of every group, replaces the previous ones, and
+// keeps the vote.
 func TestSnapshotArrives(t *testing.T) {
 	for _, size := range []int{200, 1 << 20} {
 		source, here := newSource(t, sentDescriptor()), newSite(t, "")
@@ -33,9 +33,8 @@ func TestSnapshotArrives(t *testing.T) {
 	}
 }
 
-// A snapshot holds every group: without its locks, a replica that comes to lead would let
-// others write over prewritten cells. This is the assertion that catches the build
-// BROKEN=snapshot_without_locks.
+// A snapshot contains every group: without its locks, a replica that becomes leader would allow
+// writes over prewritten cells. This assertion catches BROKEN=snapshot_without_locks.
 func TestSnapshotHoldsEveryGroup(t *testing.T) {
 	source := newSource(t, sentDescriptor())
 	count := map[mvcc.Group]int{}
@@ -53,9 +52,9 @@ func TestSnapshotHoldsEveryGroup(t *testing.T) {
 
 var errCrash = errors.New("crash")
 
-// A crash at any step leaves the replica as it was, or is gone over at the next start,
-// from the staged entries. Without the marker a half-filled range would be served: this
-// catches the build BROKEN=install_without_marker.
+// A crash at any step either leaves the replica unchanged or is completed at the next start from
+// the staged entries. Without the marker a half-filled range would be served. Catches
+// BROKEN=install_without_marker.
 func TestInstallCutShort(t *testing.T) {
 	source := newSource(t, sentDescriptor())
 	want, pieces := source.contents(sentDescriptor()), source.pieces(200)
@@ -95,7 +94,7 @@ func TestInstallCutShort(t *testing.T) {
 	}
 }
 
-// What does not fit is refused with its reason, and changes nothing.
+// A snapshot that does not fit is refused with a reason and changes nothing.
 func TestSnapshotRefused(t *testing.T) {
 	source := newSource(t, sentDescriptor())
 	good := source.pieces(200)
@@ -185,7 +184,7 @@ func TestSnapshotRefused(t *testing.T) {
 	}
 }
 
-// A replica that is destroyed leaves nothing but its tombstone, also when that is cut short.
+// A destroyed replica leaves only its tombstone, also when its removal is interrupted.
 func TestDestroyCutShort(t *testing.T) {
 	for _, step := range []string{"tombstone", "clear", "flip", ""} {
 		t.Run("at "+step, func(t *testing.T) {
@@ -223,7 +222,7 @@ func TestDestroyCutShort(t *testing.T) {
 	}
 }
 
-// A tombstone never goes back.
+// A tombstone never decreases.
 func TestTombstoneGrows(t *testing.T) {
 	here := newSite(t, "")
 	for _, next := range []uint64{5, 3, 8} {
@@ -238,7 +237,7 @@ func TestTombstoneGrows(t *testing.T) {
 	}
 }
 
-// A store from before there were several replicas holds the only voter.
+// A store written before replication holds the only voter.
 func TestOldStateIsReplicaOne(t *testing.T) {
 	state := &wire.TabletState{Tablet: &pb.TabletDescriptor{TabletId: 2}}
 	conf, err := confOf(state)

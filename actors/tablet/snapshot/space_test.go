@@ -8,8 +8,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// A snapshot is not staged where it would take the store below its watermark of free
-// space, and one is not installed where what is staged cannot be copied.
+// A snapshot is not staged if that would take the store below its watermark of free space, and not
+// installed if the staged entries cannot be copied.
 func TestSnapshotKeepsFreeSpace(t *testing.T) {
 	pieces := newSource(t, sentDescriptor()).pieces(200)
 	here := newSite(t, t.TempDir())
@@ -66,8 +66,8 @@ func cutShort(t *testing.T, step string) (here *site, want []string) {
 	return here, source.contents(sentDescriptor())
 }
 
-// An installation that ends for want of space keeps what is staged, and goes on without a
-// restart when there is room.
+// An installation that fails for lack of space keeps the staged entries and continues without a
+// restart once there is space.
 func TestInstallGoesOn(t *testing.T) {
 	for _, step := range []string{"clear", "fill", "flip"} {
 		here, want := cutShort(t, step)
@@ -83,8 +83,8 @@ func TestInstallGoesOn(t *testing.T) {
 	}
 }
 
-// A replica that is removed in the middle of an installation leaves nothing, whichever
-// range each of them had.
+// A replica that is removed during an installation leaves nothing, neither in its old range nor in
+// the new one.
 func TestDestroyUnfinished(t *testing.T) {
 	for _, step := range []string{"clear", "fill", "flip"} {
 		here, _ := cutShort(t, step)

@@ -14,8 +14,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestGiveUpWaitingForRoom: a node that stops does not wait for room, and what rests on a
-// write that was given up is not written either. Catches BROKEN=full_disk_ack.
+// TestGiveUpWaitingForRoom: a node that stops does not wait for space, and writes that depend on an
+// abandoned write are not written either. Catches BROKEN=full_disk_ack.
 func TestGiveUpWaitingForRoom(t *testing.T) {
 	free := &atomic.Uint64{}
 	free.Store(math.MaxUint64)
@@ -29,7 +29,7 @@ func TestGiveUpWaitingForRoom(t *testing.T) {
 		b.Put([]byte("r"), []byte(name))
 		s.sendNamed(name, &Write{Batch: b, Stream: stream})
 	}
-	_ = s.store.Room(0) // has the store look how much is free
+	_ = s.store.Room(0) // makes the store measure its free space
 	send("first")
 	send("second")
 	s.GiveUp()
@@ -45,13 +45,13 @@ func TestGiveUpWaitingForRoom(t *testing.T) {
 	}
 }
 
-// TestGiveUpKeepsOrder: what a writer has taken, and not tried to write yet, when the node gives
-// up waiting is not written either if it rests on what is given up, though there is room for it.
+// TestGiveUpKeepsOrder: a write that a writer has taken but not tried when the node stops waiting
+// is not written either if it depends on an abandoned one, although there is space for it.
 func TestGiveUpKeepsOrder(t *testing.T) {
 	const room = 1 << 20 // above the reserve: enough for the second batch, too little for the first
 	free := func() (uint64, error) { return store.DefaultMinFreeBytes/4 + room, nil }
 	s := newSlowLogOn(t, store.Options{InMemory: true, FreeBytes: free})
-	_ = s.store.Room(0) // has the store look how much is free
+	_ = s.store.Room(0) // makes the store measure its free space
 	stream := &Stream{}
 	send := func(name string, size int) {
 		b := &store.Batch{}
@@ -62,7 +62,7 @@ func TestGiveUpKeepsOrder(t *testing.T) {
 	for !s.Full() {
 		runtime.Gosched()
 	}
-	// The actor is kept busy until both messages are in its mailbox, ahead of the batch's end.
+	// The actor is busy until both messages are in its mailbox, ahead of the batch's end.
 	busy, goOn := make(chan struct{}), make(chan struct{})
 	refused := &Stream{}
 	refused.refuse(errors.New("test"))
@@ -81,8 +81,8 @@ func TestGiveUpKeepsOrder(t *testing.T) {
 	}
 }
 
-// TestRoomForTheFirst: of writes that the disk has no room for together, those are
-// written that it has room for, in order: on a disk with a little room the node goes on.
+// TestRoomForTheFirst: of writes that do not all fit on the disk, those that fit are written in
+// order: with a little space the node continues.
 func TestRoomForTheFirst(t *testing.T) {
 	system := actorkit.NewSystem(slog.New(slog.DiscardHandler))
 	defer system.Shutdown()

@@ -16,25 +16,25 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// slowLog is the two writers of a store, where appends to the log begin when they are let
-// go on, and what the writers have told so far.
+// slowLog is the two writers of a store whose appends to the log wait for release, and the
+// notifications that the writers have sent.
 type slowLog struct {
 	*Pair
 	tb      testing.TB
 	store   *store.Store
 	begun   chan struct{} // a commit to the log has begun
-	results chan error    // it goes on, or ends with this
+	results chan error    // it continues, or fails with this error
 
 	mu    sync.Mutex
 	next  uint64 // index of the next entry of append
 	told  []string
-	each  chan struct{} // one for each that is told
-	seen  int           // of them
+	each  chan struct{} // one for each notification
+	seen  int           // notifications read
 	end   func()        // stops the actors; once
 	batch [2]int        // the largest commit to the log, and to the state
 }
 
-// aTablet is the only one with a log.
+// aTablet is the only tablet with a log.
 const aTablet = 7
 
 func newSlowLog(t *testing.T) *slowLog { return newSlowLogOn(t, store.Options{InMemory: true}) }
@@ -102,7 +102,7 @@ func (s *slowLog) applyOne(name string) {
 	s.sendNamed(name, &Write{Batch: b})
 }
 
-// sendNamed sends a write that is told under the name.
+// sendNamed sends a write whose notification has the name.
 func (s *slowLog) sendNamed(name string, w *Write) {
 	w.Done = func(err error) {
 		s.mu.Lock()
@@ -116,7 +116,7 @@ func (s *slowLog) sendNamed(name string, w *Write) {
 	s.Send(w)
 }
 
-// hold keeps the state actor from going on: what is sent after waits for release.
+// hold blocks the state actor: later writes wait for release.
 func hold(p *Pair) (release func()) {
 	held, gate := make(chan struct{}), make(chan struct{})
 	p.Send(&Write{Batch: &store.Batch{}, Done: func(error) { close(held); <-gate }})
@@ -124,7 +124,7 @@ func hold(p *Pair) (release func()) {
 	return func() { close(gate) }
 }
 
-// wait returns what was told once there are so many.
+// wait returns the notifications once there are n.
 func (s *slowLog) wait(n int) []string {
 	s.tb.Helper()
 	for ; s.seen < n; s.seen++ {
@@ -142,8 +142,8 @@ func (s *slowLog) want(told []string, want ...string) {
 	}
 }
 
-// TestAppendsAreSynced: an append is told durable after its sync and not before, those that came
-// meanwhile after one more; what is applied meanwhile does not wait for them.
+// TestAppendsAreSynced: an append is reported durable after its sync and not before; appends that
+// arrive during the sync share the next one; applies do not wait for them.
 func TestAppendsAreSynced(t *testing.T) {
 	s := newSlowLog(t)
 	s.appendOne("append 1")
@@ -173,8 +173,8 @@ func TestAppendsAreSynced(t *testing.T) {
 	}
 }
 
-// TestFailedSync: a sync that fails is the log's last: who waited for it hears of it, and everybody
-// after. What Raft has committed before can still be applied.
+// TestFailedSync: a failed sync is the log's last: all waiting and later writes receive its error.
+// Entries that Raft has committed before can still be applied.
 func TestFailedSync(t *testing.T) {
 	s := newSlowLog(t)
 	s.appendOne("append")
@@ -191,8 +191,7 @@ func TestFailedSync(t *testing.T) {
 	}
 }
 
-// TestStopWhileSyncing: writers that are stopped while the log is synced end what they
-// have taken on.
+// TestStopWhileSyncing: writers stopped during a sync finish the writes that they have accepted.
 func TestStopWhileSyncing(t *testing.T) {
 	s := newSlowLog(t)
 	s.appendOne("append 1")
@@ -213,8 +212,7 @@ func TestStopWhileSyncing(t *testing.T) {
 	s.want(told, "append 1", "append 2", "apply")
 }
 
-// TestBarrierWaitsForBoth: a barrier returns when what was sent to either actor before it
-// is written.
+// TestBarrierWaitsForBoth: a barrier returns after all earlier writes to both actors are written.
 func TestBarrierWaitsForBoth(t *testing.T) {
 	s := newSlowLog(t)
 	s.appendOne("append")
@@ -229,16 +227,16 @@ func TestBarrierWaitsForBoth(t *testing.T) {
 	default:
 	}
 	s.results <- nil
-	s.results <- nil // the barrier's own, unless it came with the first
+	s.results <- nil // the barrier's own, unless it shared the first
 	if err := <-barrier; err != nil {
 		t.Error(err)
 	}
 	s.want(s.wait(2), "apply", "append")
 }
 
-// TestTooLargeBatchOfOne: a batch that is too large is the error of its own replica, and
-// ends what that replica writes, to the state and to the log: what was sent behind it
-// rests on it. What others write goes on. Catches BROKEN=log_gap.
+// TestTooLargeBatchOfOne: a batch that is too large is an error of its own replica and ends that
+// replica's writes to state and log, since later ones depend on it. Other replicas' writes
+// continue. Catches BROKEN=log_gap.
 func TestTooLargeBatchOfOne(t *testing.T) {
 	s := newSlowLog(t)
 	s.results <- nil
@@ -261,11 +259,11 @@ func TestTooLargeBatchOfOne(t *testing.T) {
 	s.checkRefused(s.wait(6)[5:], "one, to the log: store: batch is too large")
 }
 
-// TestInvalidAppendOfOne: so is an append that does not fit the replica's log.
+// TestInvalidAppendOfOne: so does an append that does not fit the replica's log.
 func TestInvalidAppendOfOne(t *testing.T) {
 	s := newSlowLog(t)
 	s.appendOne("first")
-	<-s.begun // what comes now is one commit
+	<-s.begun // the following form one commit
 	stream := &Stream{}
 	send := func(name string, index uint64) {
 		s.sendNamed(name, &Write{
@@ -290,8 +288,8 @@ func TestInvalidAppendOfOne(t *testing.T) {
 	}
 }
 
-// checkRefused compares what was told with names and, of those that were refused, how the
-// error begins.
+// checkRefused compares the notifications with names and, for refused ones, the prefix of the
+// error.
 func (s *slowLog) checkRefused(told []string, want ...string) {
 	s.tb.Helper()
 	if slices.Contains(told, "one, behind") {
@@ -305,8 +303,8 @@ func (s *slowLog) checkRefused(told []string, want ...string) {
 	}
 }
 
-// TestFenceBetweenApplies: what is behind a fence is not visible when the fence is told,
-// though it came with it.
+// TestFenceBetweenApplies: effects behind a fence are not visible when the fence is reported,
+// although they were sent together.
 func TestFenceBetweenApplies(t *testing.T) {
 	s := newSlowLog(t)
 	release := hold(s.Pair)

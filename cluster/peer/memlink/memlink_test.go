@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// sink notes what arrives at a node, as "from:to_node".
+// sink records arriving batches at a node, as "from:to_node".
 type sink struct {
 	mu  sync.Mutex
 	got []string
@@ -44,7 +44,7 @@ func add(n *memlink.Network, node uint64) (peer.Link, *sink) {
 	return l, s
 }
 
-// batch is a batch whose ToNode tells it from others.
+// batch returns a batch identified by its ToNode.
 func batch(from, number uint64) *wire.PeerBatch {
 	return &wire.PeerBatch{FromNode: from, ToNode: number}
 }
@@ -124,7 +124,7 @@ func TestFilter(t *testing.T) {
 	})
 }
 
-// A node that begins anew gets nothing that was meant for it before, and its old link
+// A restarted node receives nothing that was addressed to its earlier incarnation, and its old link
 // sends nothing.
 func TestBeginsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 )
 
 // TestReleasesReplaceEachOther deploys the releases of the page one after the other, and back where
-// it says that this is possible.
+// the page says so.
 func TestReleasesReplaceEachOther(t *testing.T) {
 	n := percolatortest.Start(t, releases["1"].register)
 	save := func(release, row, who string) {

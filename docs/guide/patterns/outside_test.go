@@ -14,7 +14,7 @@ import (
 	"github.com/percolator-go/percolator/percolatortest"
 )
 
-// shop is a service that admits a call every gap, and answers after took.
+// shop is a service that admits one call per gap and answers after took.
 type shop struct {
 	gap, took time.Duration
 
@@ -48,7 +48,7 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(vectors)
 }
 
-// admit returns how long to wait, and counts the texts as paid for if it is 0.
+// admit returns the required wait, and counts the texts as paid for if it is 0.
 func (s *shop) admit(texts []string) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +67,7 @@ func (s *shop) admit(texts []string) time.Duration {
 	return 0
 }
 
-// buy has 640 texts embedded and returns how long that took.
+// buy has 640 texts embedded and returns the duration.
 func (s *shop) buy(t testing.TB, faults ...percolatortest.Fault) time.Duration {
 	s.paid = map[string]int{}
 	server := httptest.NewServer(s)
@@ -101,8 +101,8 @@ func (s *shop) buy(t testing.TB, faults ...percolatortest.Fault) time.Duration {
 	return took
 }
 
-// TestTextsArePaidForOnce: a service that admits 100 calls per second is called little more often
-// than it admits, and runs that are repeated after conflicts do not pay again.
+// TestTextsArePaidForOnce: a service that admits 100 calls per second receives few more calls than
+// it admits, and runs repeated after conflicts do not pay again.
 func TestTextsArePaidForOnce(t *testing.T) {
 	s := &shop{gap: 10 * time.Millisecond, took: 5 * time.Millisecond}
 	took := s.buy(t, percolatortest.Fault{Kind: percolatortest.CommitConflicts, Observer: "embed", Times: 3})

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// ask makes a call, and returns the status (0: the answer was lost) and the answer.
+// ask sends a request and returns the status (0: the answer was lost) and the answer.
 func ask(t *testing.T, url string, q Question) (status int, vectors [][]float32, retryAfter string) {
 	t.Helper()
 	body, err := json.Marshal(q)
@@ -21,7 +21,7 @@ func ask(t *testing.T, url string, q Question) (status int, vectors [][]float32,
 		return 0, nil, ""
 	}
 	defer func() { _ = resp.Body.Close() }()
-	_ = json.NewDecoder(resp.Body).Decode(&vectors) // nil if it is refused
+	_ = json.NewDecoder(resp.Body).Decode(&vectors) // nil if it was refused
 	return resp.StatusCode, vectors, resp.Header.Get("Retry-After")
 }
 
@@ -52,8 +52,8 @@ func TestEmbed(t *testing.T) {
 	}
 }
 
-// TestPaidOncePerKey has each second failing call paid for: the same key is not paid for again, another
-// key with the same text is.
+// TestPaidOncePerKey makes every second call fail after payment: the same key is not paid for
+// again, another key with the same text is.
 func TestPaidOncePerKey(t *testing.T) {
 	t.Parallel()
 	s, url := start(t, Config{Failures: 1})

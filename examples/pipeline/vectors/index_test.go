@@ -33,7 +33,7 @@ func apply(t *testing.T, x *Index, changes ...Change) {
 	}
 }
 
-// texts returns the texts by ID; that of a tombstone is "†".
+// texts returns the texts by ID; a tombstone's is "†".
 func texts(x *Index) map[string]string {
 	all := map[string]string{}
 	for _, e := range x.Entries() {
@@ -52,7 +52,7 @@ func expect(t *testing.T, x *Index, want map[string]string) {
 	}
 }
 
-// TestNewestVersion has changes come late and repeatedly, the index restarted in between.
+// TestNewestVersion delivers changes late and repeatedly, with restarts of the index in between.
 func TestNewestVersion(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "vectors")
@@ -71,8 +71,8 @@ func TestNewestVersion(t *testing.T) {
 	expect(t, x, map[string]string{"a": "new", "b": "back", "c": "†"})
 }
 
-// TestLateChangeAfterDrop drops tombstones, also before a restart: a change that was read before is
-// refused with all others of its call, and does not bring the entry back.
+// TestLateChangeAfterDrop drops tombstones, also before a restart: a change read before the drop is
+// refused together with all others of its call and does not restore the entry.
 func TestLateChangeAfterDrop(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "vectors")
@@ -96,7 +96,7 @@ func TestLateChangeAfterDrop(t *testing.T) {
 	expect(t, x, map[string]string{"b": "†", "c": "†", "d": "old, but read now"})
 }
 
-// TestUnfinishedLine opens a file whose last write was cut off.
+// TestUnfinishedLine opens a file whose last write was truncated.
 func TestUnfinishedLine(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "vectors")
@@ -122,7 +122,7 @@ func TestUnfinishedLine(t *testing.T) {
 	expect(t, open(t, path), map[string]string{"a": "a", "b": "b"})
 }
 
-// TestRewritten has the file rewritten when most of its lines are outdated.
+// TestRewritten expects the file to be rewritten when most of its lines are outdated.
 func TestRewritten(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "vectors")

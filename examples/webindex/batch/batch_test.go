@@ -35,15 +35,15 @@ func stub(to string) string { return `<meta http-equiv="refresh" content="0; url
 // The rules in package schema, each by an example.
 func TestCompute(t *testing.T) {
 	html := map[string]string{
-		// Two copies; b has two pages linking to it, a one, and a stub leads to a.
+		// Two copies; b has two pages linking to it, a has one, and a stub leads to a.
 		"http://x/a.html": "copy", "http://y/b.html": "copy",
 		"http://x/1.html": `<a href="a.html">one</a><a href="http://y/b.html">two</a>`,
 		"http://x/2.html": `<a href="http://y/b.html">three</a><a href="http://y/b.html">four</a>`,
 		"http://x/s.html": stub("a.html"),
 		"http://x/3.html": `<a href="s.html">by stub</a>`,
-		// Equals: the least URL.
+		// Equal ranks: the least URL.
 		"http://x/e.html": "equal", "http://w/e.html": "equal",
-		// Nothing there, a loop with a way in, a page that leads to itself.
+		// A missing target, a loop with an entry, a page that leads to itself.
 		"http://x/n.html":  stub("gone.html"),
 		"http://x/4.html":  `<a href="n.html">gone</a><a href="never.html"></a>`,
 		"http://x/l2.html": stub("l3.html"), "http://x/l3.html": stub("l1.html"),
@@ -81,8 +81,8 @@ func TestCompute(t *testing.T) {
 	if !maps.Equal(x.Anchors, wantAnchors) {
 		t.Errorf("anchors %q", x.Anchors)
 	}
-	// Nobody links to 1, 2, 3 and 4: they have 1/2. 1 and 4 have two targets, 2 and 3
-	// have one; stubs pass nothing on.
+	// No page links to 1, 2, 3 and 4: their rank is 1/2. 1 and 4 have two targets, 2 and 3 have
+	// one; stubs pass on no rank.
 	wantRanks := map[string]string{
 		"http://x/a.html": "625", "http://y/b.html": "875", "http://x/s.html": "750",
 		"http://x/n.html": "625", "http://x/never.html": "625",
@@ -119,7 +119,7 @@ func source(cells map[percolator.CellKey]string) Source {
 	}
 }
 
-// Each kind of cell that is wrong, missing or too many is a difference.
+// Each kind of wrong, missing or superfluous cell is a difference.
 func TestDiff(t *testing.T) {
 	raw := `<title>T</title>words<a href="b.html">b</a>`
 	hash := page.Hash([]byte(raw))

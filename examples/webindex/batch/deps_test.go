@@ -8,9 +8,8 @@ import (
 
 const module = "github.com/percolator-go/percolator/"
 
-// TestIndependent: neither this package nor the verify command depends on an observer,
-// the store or an actor, so that what they compute cannot be wrong in the way in which
-// those are.
+// TestIndependent: neither this package nor the verify command depends on an observer, the store or
+// an actor, so the verifier cannot share their faults.
 func TestIndependent(t *testing.T) {
 	for _, pkg := range []string{"examples/webindex/batch", "examples/webindex/verify",
 		"examples/webindex/page", "examples/webindex/corpus"} {

@@ -11,12 +11,12 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 
-// graph is a random one: with cycles, pages without links, targets without a page, and hubs.
+// graph is a random graph with cycles, pages without links, targets without a page, and hubs.
 func graph(rng *rand.Rand, n int) *computation {
 	c := &computation{out: newIndex(), pages: map[string]page.Page{}}
 	for i := range n {
 		var links []page.Link
-		seen := map[int]bool{i: true} // links to the page itself are no links
+		seen := map[int]bool{i: true} // links to the page itself do not count
 		for range rng.IntN(8) {
 			target := rng.IntN(n + n/10)
 			if rng.IntN(4) == 0 {
@@ -32,7 +32,7 @@ func graph(rng *rand.Rand, n int) *computation {
 	return c
 }
 
-// converged is PageRank with a damping of 1/2, in floating point, by far more rounds.
+// converged is PageRank with a damping of 1/2, in floating point, with many more rounds.
 func converged(c *computation) map[string]float64 {
 	now := map[string]float64{}
 	for url := range c.ranks {
@@ -53,7 +53,7 @@ func converged(c *computation) map[string]float64 {
 	return now
 }
 
-// The rank is PageRank, but for what package schema says about rounding and the rounds left out.
+// The rank is PageRank up to the rounding and the omitted rounds described in package schema.
 func TestRankIsPageRank(t *testing.T) {
 	digit := math.Pow(2, -schema.Digits)
 	for seed := range uint64(30) {
@@ -68,7 +68,7 @@ func TestRankIsPageRank(t *testing.T) {
 				t.Errorf("seed %d: rank %d of %s", seed, r, url)
 			}
 		}
-		// Each rank is rounded down to thousandths on top of it.
+		// In addition each rank is rounded down to thousandths.
 		bound := all*(3*1.2*digit+2*math.Pow(2, -schema.Rounds)) + float64(len(c.ranks))/1000
 		if off > bound {
 			t.Errorf("seed %d: off by %f of %f, bound %f", seed, off, all, bound)
@@ -89,7 +89,7 @@ func TestRankSmall(t *testing.T) {
 		return s
 	}
 	x := compute(t, map[string]string{
-		// each has 1
+		// each has rank 1
 		"http://x/1.html": link("2.html"), "http://x/2.html": link("3.html"),
 		"http://x/3.html":    link("1.html"),
 		"http://x/self.html": link("self.html"),
@@ -100,8 +100,8 @@ func TestRankSmall(t *testing.T) {
 	want := map[string]string{
 		"http://x/1.html": "1000", "http://x/2.html": "1000", "http://x/3.html": "1000",
 		"http://x/end.html": "750",
-		// pair = 1/2 + pairs/4 and pairs = 1/2 + pair/2: 5/7 and 6/7, but for the digits:
-		// 45/64 and 27/32 are rounded down.
+		// pair = 1/2 + pairs/4 and pairs = 1/2 + pair/2: 5/7 and 6/7 before rounding: 45/64 and
+		// 27/32 are rounded down.
 		"http://x/pair.html": "687", "http://x/pairs.html": "812", "http://x/gone.html": "687",
 	}
 	for url, rank := range want {

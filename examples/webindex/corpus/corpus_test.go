@@ -35,8 +35,7 @@ func tree(t *testing.T, dir string) map[string][]byte {
 	return files
 }
 
-// The default corpus is what the issue asks for, and every link in the documentation
-// leads somewhere.
+// The default corpus has the required sizes, and every link in the documentation resolves.
 func TestGenerate(t *testing.T) {
 	one := filepath.Join(t.TempDir(), "pages")
 	if err := Generate(t.Context(), one); err != nil {
@@ -95,7 +94,7 @@ func TestGenerate(t *testing.T) {
 	t.Run("again", func(t *testing.T) { generateAgain(t, one) })
 }
 
-// generateAgain: a complete tree stays as it is; an incomplete or foreign one is replaced.
+// generateAgain: a complete tree is unchanged; an incomplete or foreign one is replaced.
 func generateAgain(t *testing.T, dir string) {
 	generate := func() {
 		t.Helper()

@@ -25,8 +25,8 @@ type web struct {
 	pages  map[string]string
 }
 
-// newWeb is of several sizes: the smaller ones, with one or two different contents, meet
-// themselves more often.
+// newWeb creates webs of several sizes: the smaller ones, with one or two different contents,
+// collide more often.
 func newWeb(seed uint64) *web {
 	w := &web{rng: rand.New(rand.NewPCG(seed, 2)), pages: map[string]string{}}
 	urls, bodies := 3+w.rng.IntN(6), 2+w.rng.IntN(4)
@@ -53,7 +53,7 @@ func (w *web) body() string {
 	return b.String()
 }
 
-// edit changes, adds or removes a page, and returns its URL.
+// edit changes, adds or removes a page and returns its URL.
 func (w *web) edit() string {
 	url := w.url()
 	switch n := w.rng.IntN(10); {
@@ -89,8 +89,8 @@ func check(s *sim, pages map[string]string) (int, []batch.Difference, error) {
 	return n, first, nil
 }
 
-// play edits a random web while observers run in random order and concurrency, waits
-// until all is processed, compares, and goes on; at last it removes all pages.
+// play edits a random web while observers run in random order and concurrency, waits until all
+// changes are processed, compares, and repeats; finally it removes all pages.
 func play(seed uint64, batched bool) (*sim, error) {
 	w, s := newWeb(seed), newSim(seed)
 	if batched {
@@ -140,7 +140,7 @@ func play(seed uint64, batched bool) (*sim, error) {
 	return s, s.residue()
 }
 
-// residue reports cells that are left although there are no pages.
+// residue reports cells that remain although there are no pages.
 func (s *sim) residue() error {
 	for key := range s.cells {
 		if v, there := s.at(key, s.clock); there && key.Column != schema.Clusters(schema.Many) {
@@ -150,14 +150,14 @@ func (s *sim) residue() error {
 	return nil
 }
 
-// Whatever the order and concurrency of loads and runs, and whether these are for one row each
-// or for several, the index is what the batch program computes.
+// For any order and concurrency of loads and runs, of one row or several each, the index equals the
+// batch program's.
 func TestRandomWebs(t *testing.T) {
 	n := *webs
 	if n == 0 {
 		n = 1000
 	}
-	// each found a mistake, or catches it if one of the measures against it is taken out
+	// each has found a mistake, or catches one when a safeguard is removed
 	seeds := []uint64{
 		26, 144, 1201, 3856, 5857, 6138, 11217, 320, 2085,
 	}

@@ -13,14 +13,13 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 
-// sim is a deterministic model of what the observers run on: snapshot isolation with
-// notifications (§2.2, §2.4). A run reads all that it reads when it starts; whether it
-// commits is decided later, after any number of other runs, so every interleaving that
-// snapshot isolation allows can occur; some commit very late. Weak observers may run
-// several times at once. A run may be for several rows of one observer.
+// sim is a deterministic model of the observers' environment: snapshot isolation with notifications
+// (§2.2, §2.4). A run reads everything when it starts; its commit is decided after any number of
+// other runs, so every interleaving allowed by snapshot isolation can occur; some commit very late.
+// Weak observers may have several concurrent runs. A run may process several rows of one observer.
 type sim struct {
 	rng       *rand.Rand
-	batches   *rand.Rand // sizes of batches; nil: each run is for one row
+	batches   *rand.Rand // sizes of batches; nil: one row per run
 	clock     uint64
 	cells     map[percolator.CellKey][]version
 	dirty     map[percolator.CellKey]uint64 // notifications by cell, with their newest timestamp
@@ -43,7 +42,7 @@ type simTx struct {
 	start    uint64
 	writes   map[percolator.CellKey]version
 	notifies map[percolator.CellKey]bool
-	triggers []percolator.CellKey // none: a loader's
+	triggers []percolator.CellKey // empty for a loader
 	strong   bool
 	slow     bool
 }
@@ -69,7 +68,7 @@ func (s *sim) begin() *simTx {
 	}
 }
 
-// at is the newest version of the cell at ts.
+// at returns the newest version of the cell at ts.
 func (s *sim) at(key percolator.CellKey, ts uint64) (version, bool) {
 	versions := s.cells[key]
 	for i := len(versions) - 1; i >= 0; i-- {
@@ -150,9 +149,8 @@ func (t *simTx) NotifyNow(_ context.Context, rows []string, col percolator.Colum
 
 func (t *simTx) Chunk() int { return 2 }
 
-// commit ends the transaction and reports whether it committed: not if another committed
-// a write of the same cell since its start (first committer wins), or the same
-// acknowledgment.
+// commit ends the transaction and reports whether it committed. It fails if another has committed a
+// write of the same cell since its start (first committer wins), or the same acknowledgment.
 func (s *sim) commit(t *simTx) bool {
 	for key := range t.writes {
 		if versions := s.cells[key]; len(versions) > 0 && versions[len(versions)-1].ts > t.start {
@@ -186,7 +184,7 @@ func (s *sim) commit(t *simTx) bool {
 	return true
 }
 
-// pending are the dirty cells, in a fixed order.
+// pending returns the dirty cells in a fixed order.
 func (s *sim) pending() []percolator.CellKey {
 	keys := make([]percolator.CellKey, 0, len(s.dirty))
 	for key := range s.dirty {
@@ -215,14 +213,14 @@ func (s *sim) company(keys []percolator.CellKey) []percolator.CellKey {
 	return batch
 }
 
-// start runs one observer for the cells, on its snapshot of now.
+// start runs one observer for the cells on a new snapshot.
 func (s *sim) start(keys []percolator.CellKey) error {
 	o := s.observers[keys[0].Column]
 	t := s.begin()
 	t.strong = !o.weak
 	for _, key := range keys {
 		if t.strong {
-			if v, _ := s.at(key, t.start); v.ts <= s.acked[key] { // clean already
+			if v, _ := s.at(key, t.start); v.ts <= s.acked[key] { // already clean
 				delete(s.dirty, key)
 				continue
 			}
@@ -250,8 +248,8 @@ func (s *sim) finish(i int) {
 	}
 }
 
-// step starts or ends one run, or reports that there is nothing to do. At most width runs
-// are in flight.
+// step starts or ends one run, or reports that nothing is left to do. At most width runs are in
+// flight.
 func (s *sim) step(width int) (idle bool, err error) {
 	pending := s.pending()
 	if len(s.inflight) > 0 && (len(pending) == 0 || len(s.inflight) >= width ||
@@ -267,7 +265,7 @@ func (s *sim) step(width int) (idle bool, err error) {
 	return false, s.start(s.company(pending))
 }
 
-// load is a loader transaction: html nil removes the page.
+// load is a loader's transaction: html nil removes the page.
 func (s *sim) load(url string, html []byte) {
 	t := s.begin()
 	write(t, url, schema.Pages(schema.Raw), html)
@@ -291,5 +289,5 @@ func (s *sim) source(ctx context.Context, cols ...percolator.Column) iter.Seq2[p
 	}
 }
 
-// sorted are the members of a set in order.
+// sorted returns the members of a set in order.
 func sorted(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }

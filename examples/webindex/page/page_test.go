@@ -40,7 +40,7 @@ func TestRedirect(t *testing.T) {
 		"5 ; Url = \"/q?a=b#c\"":  "http://h.example/q?a=b",
 		"30":                      "",
 		"0; url=ftp://h.example/": "",
-		// a reference to nothing is to the page itself
+		// an empty reference points to the page itself
 		"0; url=": "http://h.example/a/y.html",
 	} {
 		raw := `<meta http-equiv="Refresh" content='` + strings.ReplaceAll(content, "'", "&#39;") +

@@ -10,8 +10,8 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/webindex/export"
 )
 
-// A full-text index that was lost, or is to be made anew, is filled from the repository;
-// one of another repository is not taken for ours.
+// A lost full-text index, or one that is to be rebuilt, is filled from the repository; an index of
+// another repository is refused.
 func TestFullTextIndexAnew(t *testing.T) {
 	o := options{
 		pages: sample(t, 200), dir: filepath.Join(t.TempDir(), "node"), exit: true, verify: true,
@@ -37,8 +37,8 @@ func TestFullTextIndexAnew(t *testing.T) {
 	}
 }
 
-// What comes again, as after a kill between the index's batch and the acknowledgment, or
-// comes late, changes nothing.
+// Repeated exports, as after a kill between the index's batch and the acknowledgment, and late ones
+// change nothing.
 func TestExportRepeated(t *testing.T) {
 	a := opened(t, options{
 		pages: sample(t, 200), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true,
@@ -81,7 +81,7 @@ func TestExportRepeated(t *testing.T) {
 	}
 }
 
-// A document that is not what the repository holds is found, whatever is wrong with it.
+// A document that differs in any way from the repository is found.
 func TestVerifyFindsDocument(t *testing.T) {
 	a := opened(t, options{
 		pages: sample(t, 200), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true,
@@ -136,7 +136,7 @@ func TestVerifyFindsDocument(t *testing.T) {
 			r.Differences != want {
 			t.Errorf("%s: %v, %v", name, r, err)
 		}
-		write(url, nil) // missing: it is not there, and so nothing too many either
+		write(url, nil) // missing, and therefore not superfluous either
 		if r, err := a.export.Index().Verify(t.Context(), snapshot, 5); err != nil ||
 			r.Differences != 1 {
 			t.Errorf("removed: %v, %v", r, err)
@@ -154,7 +154,7 @@ func TestVerifyFindsDocument(t *testing.T) {
 	}
 }
 
-// now is a fresh timestamp.
+// now returns a new timestamp.
 func (a *application) now(t *testing.T) percolator.Timestamp {
 	t.Helper()
 	s, err := a.db.Snapshot(t.Context())

@@ -12,14 +12,13 @@ import (
 	"time"
 )
 
-// asCommand in the environment makes this test's binary the command.
+// asCommand in the environment makes the test binary run the command.
 const asCommand = "WEBINDEX_COMMAND"
 
-// TestKilled kills the command (kill -9) up to three times at random moments of the load and of
-// the indexing, starts it again in the same directory, and requires that in the end its index
-// is exactly what the batch program computes, and the full-text index exactly what the
-// repository holds. KILLED is the number of seeds; every other one crawls an edited tree as
-// well.
+// TestKilled kills the command (kill -9) up to three times at random moments of loading and
+// indexing, restarts it in the same directory, and requires that its final index equals the batch
+// program's, and the full-text index the repository's content. KILLED sets the number of seeds;
+// every other one also crawls an edited tree.
 func TestKilled(t *testing.T) {
 	seeds, err := strconv.Atoi(os.Getenv("KILLED"))
 	if err != nil {
@@ -43,9 +42,9 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// crawl runs the command and kills it after a while; with aim, then at the first moment that
-// the full-text index is written: a batch is about to be durable, and its exports are not
-// acknowledged yet. The test fails if the command ends by itself with an error.
+// crawl runs the command and kills it after a while; with aim, at the first write to the full-text
+// index, when a batch is about to be durable and its exports are not acknowledged. The test fails
+// if the command itself ends with an error.
 func crawl(t *testing.T, dir, pages string, edit bool, after time.Duration, aim bool) {
 	t.Helper()
 	args := []string{"--exit", "--verify", "--quiet", "--pages", pages, "--dir", dir}
@@ -80,7 +79,7 @@ func crawl(t *testing.T, dir, pages string, edit bool, after time.Duration, aim 
 	t.Logf("%s: killed after %v", dir, time.Since(began).Round(time.Millisecond))
 }
 
-// written is when the full-text index beside the node's directory was written last.
+// written returns the time of the last write to the full-text index next to the node's directory.
 func written(dir string) time.Time {
 	info, err := os.Stat(filepath.Join(dir+".search", "store", "root.bolt"))
 	if err != nil {

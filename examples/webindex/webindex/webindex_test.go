@@ -16,8 +16,8 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 )
 
-// samples are parts of the corpus that all tests share: rendering one takes longer than
-// most of them. No test changes one.
+// samples holds parts of the corpus shared by all tests: rendering one takes longer than most
+// tests. No test changes one.
 var samples = struct {
 	sync.Mutex
 	dir  string
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// sample is a part of the corpus: of its documentation one page in n.
+// sample returns a part of the corpus: one page in n of its documentation.
 func sample(t *testing.T, n int) string {
 	t.Helper()
 	samples.Lock()
@@ -61,7 +61,7 @@ func logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// opened is the application on a node that is closed when the test ends.
+// opened returns the application on a node that is closed when the test ends.
 func opened(t *testing.T, o options) *application {
 	t.Helper()
 	a := &application{options: o}
@@ -78,8 +78,8 @@ func opened(t *testing.T, o options) *application {
 	return a
 }
 
-// The whole example on a part of its corpus: load, verify, edit, verify; then all of it
-// again in the same directory, and again with fewer pages.
+// The whole example on a part of its corpus: load, verify, edit, verify; then the same in the same
+// directory, and again with fewer pages.
 func TestWebindex(t *testing.T) {
 	o := options{
 		pages: sample(t, 200), dir: filepath.Join(t.TempDir(), "node"), exit: true, verify: true,
@@ -96,7 +96,7 @@ func TestWebindex(t *testing.T) {
 	}
 }
 
-// Loading what is loaded already writes nothing and wakes nobody.
+// Loading unchanged pages writes nothing and runs no observer.
 func TestLoadAgain(t *testing.T) {
 	a := opened(t, options{
 		pages: sample(t, 200), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true,
@@ -121,7 +121,7 @@ func TestLoadAgain(t *testing.T) {
 	}
 }
 
-// spoil changes the first cell of the column that wrong accepts, as a fault in an observer would.
+// spoil changes the first cell of the column accepted by wrong, as a faulty observer would.
 func spoil(t *testing.T, db *percolator.DB, col percolator.Column,
 	wrong func(tx *percolator.Tx, c percolator.Cell) bool) {
 	t.Helper()
@@ -138,7 +138,7 @@ func spoil(t *testing.T, db *percolator.DB, col percolator.Column,
 	}
 }
 
-// A single cell that is wrong is found by the verifier, whichever it is.
+// The verifier finds any single wrong cell.
 func TestVerifyFinds(t *testing.T) {
 	a := opened(t, options{
 		pages: sample(t, 200), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true,
@@ -215,8 +215,8 @@ func TestVerifyFinds(t *testing.T) {
 	}
 }
 
-// An edit of some pages costs little of what ranking all of them did: what changes less
-// than a digit stops (§1).
+// Editing some pages costs little compared with ranking all of them: a change below one digit does
+// not propagate (§1).
 func TestEditRanksLittle(t *testing.T) {
 	a := opened(t, options{
 		pages: sample(t, 40), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true,
@@ -246,8 +246,8 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// Pages that all meet in one place, a cluster of duplicates and a page that everybody
-// links to, do not make each other run again and again (§2.4).
+// Pages that share one place, a cluster of duplicates and a page that all others link to, do not
+// make each other run repeatedly (§2.4).
 func TestHotSpots(t *testing.T) {
 	const n = 300
 	dir := t.TempDir()
@@ -280,8 +280,7 @@ func TestHotSpots(t *testing.T) {
 			t.Errorf("%s: %d conflicts, %d commits", o.name, o.conflicts, o.commits)
 		}
 		t.Logf("%s: %d", o.name, o.commits)
-		// Each page has its share of rank worked out once; what the hot spots add to that
-		// is little.
+		// The rank share of each page is computed once; hot spots add little to it.
 		if o.name == "elect" && o.commits > n || o.name == "rank" && o.commits > 2*n {
 			t.Errorf("%s ran %d times for a few hot spots: its notifications do not collapse",
 				o.name, o.commits)
@@ -289,8 +288,8 @@ func TestHotSpots(t *testing.T) {
 	}
 }
 
-// TestLimitGarbage: the command has garbage collected sooner than Go does by default,
-// unless it is told otherwise.
+// TestLimitGarbage: the command collects garbage earlier than Go's default unless it is configured
+// otherwise.
 func TestLimitGarbage(t *testing.T) {
 	const asked = 123
 	before := debug.SetGCPercent(asked)

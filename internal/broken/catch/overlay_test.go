@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestPatchesApply: every patch applies to the tree as it is, together with all others, and
-// has a line in the table.
+// TestPatchesApply: every patch applies to the present tree, together with all others, and has a
+// line in the table.
 func TestPatchesApply(t *testing.T) {
 	root, err := filepath.Abs(filepath.Join("..", "..", ".."))
 	if err != nil {
@@ -22,7 +22,7 @@ func TestPatchesApply(t *testing.T) {
 	}
 }
 
-// TestPatchThatNoLongerApplies is an error that names the patch.
+// TestPatchThatNoLongerApplies expects an error that names the patch.
 func TestPatchThatNoLongerApplies(t *testing.T) {
 	root, dir := t.TempDir(), t.TempDir()
 	files := map[string]string{

@@ -9,8 +9,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// TestPolicyArguments: values are written as flags are, and what cannot be is refused
-// before a node is asked.
+// TestPolicyArguments: values are written like flags, and invalid ones are refused before a node is
+// called.
 func TestPolicyArguments(t *testing.T) {
 	set, err := parsePolicy([]string{
 		"history=90m", "replicas=5", "split-size=256MiB", "no-splits=true",

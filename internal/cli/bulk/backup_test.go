@@ -8,7 +8,7 @@ import (
 	"github.com/percolator-go/percolator/internal/cli/shell"
 )
 
-// TestRateOfBackups: a backup leaves room for others unless it is told not to.
+// TestRateOfBackups: a backup has a rate limit by default, which can be lifted.
 func TestRateOfBackups(t *testing.T) {
 	for text, want := range map[string]int64{"": 8 << 20, "0": 0, "1MiB": 1 << 20} {
 		cmd, copying := &cobra.Command{}, copyFlags{rate: createRate}

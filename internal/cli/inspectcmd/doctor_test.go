@@ -10,7 +10,7 @@ import (
 	"github.com/percolator-go/percolator/internal/inspect"
 )
 
-// TestDoctorNamesTheProgram: what a node advises names the program that shows it.
+// TestDoctorNamesTheProgram: a node's advice names the program that prints it.
 func TestDoctorNamesTheProgram(t *testing.T) {
 	var out bytes.Buffer
 	err := diagnose(&shell.Printer{Stdout: &out, Commands: inspect.Commands{Program: "roster"}}, &pb.ClusterStatusResponse{

@@ -15,7 +15,7 @@ import (
 	"github.com/percolator-go/percolator/internal/rpc"
 )
 
-// auditLines are the lines of an audit log's file, each as JSON.
+// auditLines returns the lines of an audit log's file, each as JSON.
 func auditLines(t *testing.T, path string) (lines []map[string]any) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -32,9 +32,9 @@ func auditLines(t *testing.T, path string) (lines []map[string]any) {
 	return lines
 }
 
-// TestAuditLogHasAFile: each act, and nothing else, has a line of JSON in the file, which
-// only its owner may read; also after the file was moved away, and behind half a line that a
-// process which was killed has left. The log has the lines as before.
+// TestAuditLogHasAFile: each audited call, and nothing else, has a line of JSON in the file, which
+// only its owner may read; also after the file was renamed, and behind half a line left by a killed
+// process. The log still has the lines.
 func TestAuditLogHasAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.json")
 	file, err := openAudit(path)
@@ -61,7 +61,7 @@ func TestAuditLogHasAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	act("b")
-	// The next time there is a new file already, as logrotate's `create` makes it.
+	// The next time there is already a new file, created by logrotate's `create`.
 	if err := os.Rename(path, path+".2"); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestAuditLogHasAFile(t *testing.T) {
 	if n := strings.Count(log.String(), "msg=audit node=1"); n != 4 {
 		t.Errorf("%d lines in the log: %s", n, log.String())
 	}
-	// It can't be written any more: the log says so, and has the line.
+	// The file has become unwritable: the log says so and has the line.
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
@@ -116,8 +116,8 @@ func TestAuditLogHasAFile(t *testing.T) {
 	}
 }
 
-// TestRefusedActsAreBounded: what is refused fills neither the disk nor keeps out what is
-// done; the next line says how many are missing.
+// TestRefusedActsAreBounded: refused calls neither fill the disk nor displace executed ones; the
+// next line has the number of omitted ones.
 func TestRefusedActsAreBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.json")
 	file, err := openAudit(path)

@@ -36,7 +36,7 @@ func FuzzPrintable(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		shown := inspect.Printable(s)
 		if shown == s {
-			return // as it is
+			return // unchanged
 		}
 		if back, err := Unescape(EscapeGo, shown); err != nil || back != s {
 			t.Errorf("%q is shown as %s, which --escape go reads as %q: %v", s, shown, back, err)

@@ -15,7 +15,7 @@ func TestParseAt(t *testing.T) {
 	day := mvcc.TimestampAt(noon.Millis() - (24 * time.Hour).Milliseconds())
 	for _, c := range []struct {
 		at   string
-		want mvcc.Timestamp // with a fresh timestamp of noon
+		want mvcc.Timestamp // when a new timestamp is that of noon
 		says string
 	}{
 		{"", 0, ""},
@@ -56,7 +56,7 @@ func TestParseAt(t *testing.T) {
 	}
 }
 
-// TestAheadByLittle: clocks differ by some milliseconds anyway.
+// TestAheadByLittle: a difference of some milliseconds between clocks is normal.
 func TestAheadByLittle(t *testing.T) {
 	clock := time.Now()
 	var warned strings.Builder

@@ -15,8 +15,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// TestWrongDoor: who has found something else than a node's address for clients, or not
-// what it wants, is told what to change.
+// TestWrongDoor: connecting to something other than a node's client address, or to an unsuitable
+// node, gives an error that says what to change.
 func TestWrongDoor(t *testing.T) {
 	c := NewDeps(&App{Name: "percolator"}).Conn
 	for code, want := range map[error]string{
@@ -31,7 +31,7 @@ func TestWrongDoor(t *testing.T) {
 			t.Errorf("CLASSIFY: %v: %d, %q", code, exit, hint)
 		}
 	}
-	// A text alone is no code, whatever it says.
+	// A text alone is not a code, whatever it contains.
 	lies := txn.Errorf("%w: tls: first record, waiting to join a cluster", percolator.ErrUnavailable)
 	if _, hint := c.Classify(lies); hint != percolator.Advice(percolator.ErrUnavailable) {
 		t.Errorf("CLASSIFY: a text decides: %q", hint)
@@ -47,8 +47,8 @@ func TestWrongDoor(t *testing.T) {
 	}
 }
 
-// TestUnknownOutcome: who does not know whether a transaction committed is told to look, not
-// to try again, whatever kept it from being known.
+// TestUnknownOutcome: after an unknown outcome of a commit, the advice is to read, not to retry,
+// whatever the cause.
 func TestUnknownOutcome(t *testing.T) {
 	c := NewDeps(&App{Name: "percolator"}).Conn
 	for _, c.reached = range []bool{false, true} {

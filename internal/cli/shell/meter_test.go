@@ -9,7 +9,7 @@ import (
 	"github.com/percolator-go/percolator/internal/inspect"
 )
 
-// The speed is this run's, what is left follows from the bytes, and the end shows no estimate.
+// The rate is this run's, the estimate follows from the bytes, and the last line has no estimate.
 func TestMeter(t *testing.T) {
 	start := time.Unix(100, 0)
 	var out bytes.Buffer
@@ -26,7 +26,7 @@ func TestMeter(t *testing.T) {
 	if want := "load: 300 rows, 20 rows/s, 2 of 3 tablets"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
-	got = m.line(Tally{Rows: 300, Total: 500}, start.Add(10*time.Second)) // whose bytes are not known
+	got = m.line(Tally{Rows: 300, Total: 500}, start.Add(10*time.Second)) // of unknown bytes
 	if want := "load: 300 rows, 20 rows/s, 60%, 10s left"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
@@ -49,7 +49,7 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// On a terminal each line goes over the one before, whatever their lengths.
+// On a terminal each line overwrites the previous one, whatever their lengths.
 func TestMeterOnATerminal(t *testing.T) {
 	var out bytes.Buffer
 	m := &Meter{w: &out, Name: "load", terminal: true}

@@ -2,7 +2,7 @@ package shell
 
 import "testing"
 
-// TestEscape: foreign text keeps to its line, and what is printable stays as it is.
+// TestEscape: foreign text stays on its line, and printable text is unchanged.
 func TestEscape(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                        "",

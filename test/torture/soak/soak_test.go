@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// started is a run whose node has some documents and nothing to do.
+// started is a run whose node has some documents and is idle.
 func started(t *testing.T) (*soak, context.Context) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -63,7 +63,7 @@ func started(t *testing.T) (*soak, context.Context) {
 	return s, ctx
 }
 
-// mustNotice settles and wants a violation that says so.
+// mustNotice settles and expects a violation with the text.
 func mustNotice(t *testing.T, err error, text string) {
 	t.Helper()
 	if !errors.Is(err, errViolation) || !strings.Contains(err.Error(), text) {
@@ -82,10 +82,10 @@ func change(t *testing.T, s *soak, fn func(tx *percolator.Tx)) {
 	}
 }
 
-// account is the column of the bank.
+// account is the bank's column.
 var account = percolator.Column{Table: workload.Table, Name: "v"}
 
-// TestNoticesWrongResults: what the observers have made is changed behind their backs.
+// TestNoticesWrongResults: derived data is changed behind the observers.
 func TestNoticesWrongResults(t *testing.T) {
 	s, ctx := started(t)
 	for name, c := range map[string]struct {
@@ -108,7 +108,7 @@ func TestNoticesWrongResults(t *testing.T) {
 			func(tx *percolator.Tx) { tx.Set("nonsense", copied, []byte("x")) },
 			func(tx *percolator.Tx) { tx.Delete("nonsense", copied) }, `mirror text "nonsense"`,
 		},
-		"a document": { // and what must follow from it does
+		"a document": { // and its derived data
 			func(tx *percolator.Tx) {
 				tx.Set("d99999", text, []byte("g0"))
 				tx.Set(mirrorRow("d99999"), copied, []byte("g0"))
@@ -130,7 +130,7 @@ func TestNoticesWrongResults(t *testing.T) {
 	}
 }
 
-// TestNoticesALostWrite: a document that was acknowledged is gone.
+// TestNoticesALostWrite: an acknowledged document is missing.
 func TestNoticesALostWrite(t *testing.T) {
 	s, ctx := started(t)
 	row := s.model.alive()[0]
@@ -141,8 +141,8 @@ func TestNoticesALostWrite(t *testing.T) {
 	mustNotice(t, s.settle(ctx), "document "+row+" is gone")
 }
 
-// TestNoticesWhatIsLeft: a lock of a client that never comes back, and a notification
-// that nobody takes away.
+// TestNoticesWhatIsLeft: a lock of a client that never returns, and a notification that is never
+// cleared.
 func TestNoticesWhatIsLeft(t *testing.T) {
 	s, ctx := started(t)
 	c := handle.Client(s.DB)
@@ -168,7 +168,7 @@ func TestNoticesWhatIsLeft(t *testing.T) {
 	mustNotice(t, s.nothingLeft(ctx), `row "left"`)
 }
 
-// TestNoticesAParkedNotification: one that was given up though nobody meant it to be.
+// TestNoticesAParkedNotification: one parked without an intended failure.
 func TestNoticesAParkedNotification(t *testing.T) {
 	s, ctx := started(t)
 	if err := s.refuse(ctx, "yes"); err != nil {
@@ -184,7 +184,7 @@ func TestNoticesAParkedNotification(t *testing.T) {
 	mustNotice(t, s.nothingLeft(ctx), "parked, though not on purpose")
 }
 
-// TestNoticesAChangedPast: a snapshot, held or remembered, that reads otherwise than at first.
+// TestNoticesAChangedPast: a snapshot, open or recorded, whose content has changed.
 func TestNoticesAChangedPast(t *testing.T) {
 	s, ctx := started(t)
 	s.past[len(s.past)-1].digest[0]++
@@ -224,7 +224,7 @@ func TestNoticesGrowth(t *testing.T) {
 	}
 }
 
-// TestMeasures: the figures of a real node make sense.
+// TestMeasures: the figures of a real node are plausible.
 func TestMeasures(t *testing.T) {
 	s, _ := started(t)
 	for _, f := range []figure{heap, anonymous, goroutines, client, descriptors, disk, files,

@@ -22,7 +22,7 @@ import (
 	"github.com/percolator-go/percolator/internal/leaktest"
 )
 
-// childEnv names the index directory to the process that TestAcknowledgedIsDurable kills.
+// childEnv passes the index directory to the process that TestAcknowledgedIsDurable kills.
 const childEnv = "WEBINDEX_EXPORT_CHILD"
 
 func TestMain(m *testing.M) {
@@ -43,7 +43,7 @@ func opened(t *testing.T, dir string) *Index {
 	return x
 }
 
-// started is an exporter over a new index in dir.
+// started returns an exporter over a new index in dir.
 func started(t *testing.T, dir string) *Exporter {
 	t.Helper()
 	x := New()
@@ -57,7 +57,7 @@ func started(t *testing.T, dir string) *Exporter {
 	return x
 }
 
-// put is a version of a page whose title says which one it is.
+// put returns a version of a page whose title contains the version.
 func put(url string, version percolator.Timestamp) Change {
 	return Change{Row: url, Version: version, Value: Document{
 		URL: url, Title: fmt.Sprintf("version %d", version), Text: "Some text.",
@@ -75,7 +75,7 @@ func gone(url string, version percolator.Timestamp) Change {
 	return Change{Row: url, Version: version, Gone: true}
 }
 
-// shows checks the title that the index has for the URL; "" for none.
+// shows checks the title in the index for the URL; "" for none.
 func (x *Index) shows(t *testing.T, url, want string) {
 	t.Helper()
 	d, ok, err := x.Lookup(url)
@@ -123,7 +123,7 @@ func TestRepeatedAndLate(t *testing.T) {
 	}
 }
 
-// An older version does not come back after a restart either; tombstones are dropped then.
+// After a restart, too, an older version does not return; tombstones are dropped then.
 func TestReopened(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "index")
 	x := started(t, dir)
@@ -152,8 +152,8 @@ func TestReopened(t *testing.T) {
 	}
 }
 
-// Exports of a few pages in any order, doubled and late, from many goroutines: the newest
-// of each stays.
+// Concurrent exports of a few pages in any order, repeated and late: the newest version of each
+// page stays.
 func TestAnyOrder(t *testing.T) {
 	for seed := range uint64(5) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -196,11 +196,11 @@ func TestAnyOrder(t *testing.T) {
 	}
 }
 
-// failing is an index whose batches fail after they have become visible, as Bleve's may
-// when the disk is full.
+// failing is an index whose batches fail after they have become visible, as Bleve's may on a full
+// disk.
 type failing struct {
 	*Index
-	fail    int // how many batches
+	fail    int // number of batches
 	applied int
 }
 
@@ -214,8 +214,8 @@ func (f *failing) apply(changes []Change) error {
 	return err
 }
 
-// What a failed batch has left is not taken for durable: the repeated export is answered
-// after another batch only.
+// The remains of a failed batch do not count as durable: a repeated export is answered only after
+// another batch.
 func TestFailedBatchIsInDoubt(t *testing.T) {
 	x := New()
 	f := &failing{Index: opened(t, filepath.Join(t.TempDir(), "index")), fail: 2}
@@ -235,7 +235,7 @@ func TestFailedBatchIsInDoubt(t *testing.T) {
 	}
 }
 
-// slow is an index that says when it writes a batch, and goes on when it may.
+// slow is an index that reports each batch and waits for permission to write it.
 type slow struct {
 	*Index
 	began, proceed chan struct{}
@@ -247,8 +247,8 @@ func (s slow) apply(changes []Change) error {
 	return s.Index.apply(changes)
 }
 
-// One batch is written at a time: who comes meanwhile waits, and stops waiting with its
-// context. Close waits for the batch.
+// One batch is written at a time: later callers wait, until their context ends. Close waits for the
+// batch.
 func TestOneAtATime(t *testing.T) {
 	x := New()
 	s := slow{opened(t, filepath.Join(t.TempDir(), "index")), make(chan struct{}),
@@ -269,7 +269,7 @@ func TestOneAtATime(t *testing.T) {
 	}
 }
 
-// Only an index of this cluster and format is used again.
+// Only an index of this cluster and format is reused.
 func TestForeignIndexIsReplaced(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "index")
 	x := opened(t, dir)
@@ -306,7 +306,7 @@ func die() {
 	select {}
 }
 
-// child exports one page and is killed as soon as that is acknowledged.
+// child exports one page and is killed as soon as the export is acknowledged.
 func child(dir string) {
 	index, err := openIndex(dir, "cluster", false)
 	if err != nil {
@@ -322,7 +322,7 @@ func child(dir string) {
 	die()
 }
 
-// An export that was acknowledged is in the index, also if the process is killed right then.
+// An acknowledged export is in the index, also if the process is killed at that moment.
 func TestAcknowledgedIsDurable(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "index")
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
@@ -339,15 +339,15 @@ func TestAcknowledgedIsDurable(t *testing.T) {
 	}
 }
 
-// emptyPages is a repository whose pages have no content any more.
+// emptyPages is a repository in which all pages have lost their content.
 type emptyPages struct{ percolator.Reader }
 
 func (emptyPages) GetMulti(context.Context, ...percolator.CellKey) ([]percolator.Cell, error) {
 	return nil, nil
 }
 
-// A page that is newer than its document is exported later, and its run has not failed: a writer is
-// about to change the document, however long that takes.
+// A page newer than its document is exported later, and its run has not failed: a writer is about
+// to change the document, possibly much later.
 func TestMovedPageComesLater(t *testing.T) {
 	x := New()
 	doc := schema.Document{Hash: "earlier"}
@@ -360,7 +360,7 @@ func TestMovedPageComesLater(t *testing.T) {
 	}
 	r := percolator.NewRegistry()
 	x.Register(r)
-	// The pauses between runs grow to half a second: a load on two cores takes minutes.
+	// The pauses between runs grow to 0.5 s: a load on two cores takes minutes.
 	if waits := r.Observers()[0].MaxConflicts; r.Err() != nil || waits < 4*60*2 {
 		t.Errorf("after %d runs in a row it fails (%v)", waits, r.Err())
 	}

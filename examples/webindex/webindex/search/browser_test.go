@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/test/browser"
 )
 
-// hostile is what a page may hold to get out of the place where it is shown. Each would
+// hostile lists page content that tries to escape from the place where it is displayed. Each would
 // set window.pwned.
 var hostile = []string{
 	`<script>window.pwned = 1</script>`,
@@ -24,8 +24,7 @@ var hostile = []string{
 	`</textarea><iframe srcdoc="<script>parent.pwned = 9</script>"></iframe>`,
 }
 
-// inspect gives the pointer and the focus to whatever may wait for them, and says what
-// there is on the page.
+// inspect triggers all pointer and focus handlers and returns a summary of the page.
 const inspect = `(() => {
 	for (const e of document.querySelectorAll('details')) e.open = true
 	const all = [...document.querySelectorAll('*')]
@@ -42,8 +41,8 @@ const inspect = `(() => {
 	}
 })()`
 
-// A crawled page full of markup is shown as text: nothing of it runs, or becomes an
-// element, or a link that is none.
+// A crawled page full of markup is displayed as text: none of it is executed or becomes an element
+// or a wrong link.
 func TestHostilePage(t *testing.T) {
 	s := newSite(t)
 	all := strings.Join(hostile, " ")
@@ -85,14 +84,14 @@ func TestHostilePage(t *testing.T) {
 		if query != "needle" {
 			continue
 		}
-		// as many as anchors are shown
+		// as many as the displayed anchors
 		for _, want := range append(slices.Clone(hostile[:6]), urls...) {
 			if !strings.Contains(got.Text, want) {
 				t.Errorf("%q is not shown as text in %s", want, got.Text)
 			}
 		}
 	}
-	refused := func(alarm string) bool { // queries that look for no word
+	refused := func(alarm string) bool { // queries without a word
 		return strings.Contains(alarm, "status of 400")
 	}
 	if seen := slices.DeleteFunc(b.Alarms(), refused); len(seen) > 0 {
@@ -100,8 +99,7 @@ func TestHostilePage(t *testing.T) {
 	}
 }
 
-// The page works by keyboard: the field has the focus, Enter searches, the next page is a
-// link away.
+// The page works by keyboard: the field has the focus, Enter searches, the next page is a link.
 func TestByKeyboard(t *testing.T) {
 	s := newSite(t)
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"} {

@@ -24,7 +24,7 @@ func TestParse(t *testing.T) {
 			{field: export.FieldURL, text: "test", not: true},
 		},
 		`anchor:"the docs"`: {{field: export.FieldAnchors, text: "the docs"}},
-		"http://h/x a:b":    {{text: "http://h/x"}, {text: "a:b"}}, // no field of ours: as it is
+		"http://h/x a:b":    {{text: "http://h/x"}, {text: "a:b"}}, // not one of the fields: literal
 		"größe":             {{text: "größe"}},
 	} {
 		if got, err := parse(text); err != nil || !reflect.DeepEqual(got, want) {
@@ -52,7 +52,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever is typed is understood or refused.
+// FuzzParse: any input is parsed or refused.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{`a "b c" -d title:e`, `-"`, "url:", "\xff", " : "} {
 		f.Add(seed)
@@ -68,7 +68,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// at says where words are in a text.
+// at returns the positions of words in a text.
 func at(text string, words ...string) search.TermLocationMap {
 	found := search.TermLocationMap{}
 	for _, w := range words {

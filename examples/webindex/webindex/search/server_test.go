@@ -20,7 +20,7 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// site is a server over an index and a repository of its own.
+// site is a server with its own index and repository.
 type site struct {
 	*Server
 	t        *testing.T
@@ -87,7 +87,7 @@ func (s *site) page(d export.Document) {
 	}
 }
 
-// members puts URLs into the cluster of a hash.
+// members adds URLs to the cluster of a hash.
 func (s *site) members(hash string, kinds map[string]string) {
 	s.t.Helper()
 	err := s.db.Transact(s.t.Context(), func(_ context.Context, tx *percolator.Tx) error {
@@ -101,7 +101,7 @@ func (s *site) members(hash string, kinds map[string]string) {
 	}
 }
 
-// get asks for a page and checks what every response must have.
+// get requests a page and checks the properties of every response.
 func (s *site) get(path string) (code int, body string) {
 	s.t.Helper()
 	client := &http.Client{
@@ -128,7 +128,7 @@ func (s *site) get(path string) (code int, body string) {
 	return resp.StatusCode, string(text)
 }
 
-// has asks for a query and checks what the page says and does not say.
+// has sends a query and checks which texts the page contains and lacks.
 func (s *site) has(query string, code int, want []string, not ...string) {
 	s.t.Helper()
 	got, body := s.get("/?q=" + url.QueryEscape(query))
@@ -181,7 +181,7 @@ func TestResults(t *testing.T) {
 	s.has("", 200, []string{"1,234 pages indexed", "up to date", "Every word must be"})
 }
 
-// The page stays of use, and says what is wrong.
+// The page still works and reports the fault.
 func TestKindAnswers(t *testing.T) {
 	s := newSite(t)
 	s.page(export.Document{
@@ -253,8 +253,8 @@ func TestPaging(t *testing.T) {
 	}
 }
 
-// Of pages that say the same the one of higher rank comes first; a page that is about the
-// words comes before one of high rank that only mentions them.
+// Among equal pages the one of higher rank comes first; a page about the words comes before a
+// high-ranked one that only mentions them.
 func TestOrder(t *testing.T) {
 	s := newSite(t)
 	long := strings.Repeat("something else entirely ", 100)
@@ -278,8 +278,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestForeignHost: a site that has its own name resolve to the server (DNS rebinding)
-// reads nothing there; addresses, localhost and the name that is served do.
+// TestForeignHost: a site whose own name resolves to the server (DNS rebinding) cannot read
+// anything; requests by address, localhost and the served name can.
 func TestForeignHost(t *testing.T) {
 	h := onlyOwnHost("Search.internal:7804",
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -298,7 +298,7 @@ func TestForeignHost(t *testing.T) {
 	}
 }
 
-// TestServesOwnHostOnly: the check is in the server's way.
+// TestServesOwnHostOnly: the server applies the check.
 func TestServesOwnHostOnly(t *testing.T) {
 	s := newSite(t)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr()+"/", nil)
