@@ -42,7 +42,7 @@ type Members interface {
 	Member(node uint64) (Member, bool)
 	// Dead reports whether the incarnation is known to have ended: gossip reported its death, or a
 	// later one exists. An incarnation that was never a member is not known to be dead (design
-	// section 4, invariant 7).
+	// section 4, "Liveness").
 	Dead(w mvcc.Worker) bool
 	// Watch calls fn after a member has come, gone or changed, until cancel is called. fn must
 	// not block.

@@ -59,7 +59,7 @@ func policyOf(cfg Config) *pb.Policy {
 }
 
 // checkDeadlines returns an error if an observer's deadline exceeds the history retention: its
-// snapshot could be collected during the run (invariant 11 of design section 4).
+// snapshot could be collected during the run (design section 4, "Bounded history").
 func checkDeadlines(observers []percolator.ObserverSpec, history time.Duration) error {
 	var errs []error
 	for _, o := range observers {

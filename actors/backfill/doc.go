@@ -21,8 +21,9 @@
 //  5. A back-fill below a version marks only rows whose newest acknowledgment, in the snapshot
 //     of their page, has a lower version. The snapshot begins after the back-fill, so a row that
 //     a newer version has run for before that is not marked, and one that it has run for since
-//     is clean (invariant 1). A row run by a lower version after the back-fill has begun is left
-//     to the next one; meta's Admin service therefore refuses a back-fill while a node runs one.
+//     is clean (its acknowledgment is above the timestamp). A row run by a lower version after the
+//     back-fill has begun is left to the next one; meta's Admin service therefore refuses a
+//     back-fill while a node runs one.
 //  6. A retired observer's notifications, and, unless its column has another observer, the
 //     intents, are removed only after every tablet has applied its retirement, so that no
 //     more are written. Its entry in the catalogue is removed last; until then its name and

@@ -18,7 +18,7 @@ import (
 // step returns, so nothing is in flight between steps.
 
 // fill does one step of a back-fill: it reads a page of rows, notifies the observer of
-// them, and then stores the progress (invariant 3).
+// them, and then stores the progress, in this order: a crash repeats a page and never skips one.
 func (w *worker) fill(ctx context.Context, o *pb.ObserverInfo, b *pb.Backfill) progress {
 	countCtx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()

@@ -134,7 +134,7 @@ func (c *cycle) begin(
 	return to, c.save(ctx, rec, to, leases)
 }
 
-// target returns the greatest timestamp below which history may be removed (invariant 1).
+// target returns the greatest timestamp below which history may be removed.
 // If a lease determines it, holder is the lease's holder.
 func (c *cycle) target(now mvcc.Timestamp,
 	leases *wire.Leases) (target mvcc.Timestamp, holder string) {

@@ -1,4 +1,4 @@
-// Package collector bounds history (design section 4, invariant 11; the paper leaves this
+// Package collector bounds history (design section 4, "Bounded history"; the paper leaves this
 // to Bigtable, which limits the number of versions per cell). Its actor runs where meta is
 // led. It decides below which timestamp old versions may be removed, and makes sure that
 // no transaction needs them any more.

@@ -78,7 +78,7 @@ func (c *cycle) raise(ctx context.Context, rec *wire.Collection,
 
 // collect sends the operation to the tablet that holds the position, and repeats it until the
 // tablet's epoch has not changed during the request: a tablet that splits may respond for its
-// left half only (invariant 2).
+// left half only.
 func (c *cycle) collect(
 	ctx context.Context, at wire.Position, op *pb.CollectRequest,
 ) (*pb.CollectResponse, *pb.TabletDescriptor, error) {

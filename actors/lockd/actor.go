@@ -34,7 +34,7 @@ func newLockdActor(cfg Config, stats *counters, stopped chan struct{}) *lockdAct
 	}
 }
 
-// Receive handles one message (see invariant 4 for batches).
+// Receive handles one message; the calls that wait in the mailbox form one batch.
 func (a *lockdActor) Receive(c actor.Context) {
 	switch m := c.Message().(type) {
 	case *call:

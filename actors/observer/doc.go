@@ -16,7 +16,7 @@
 //
 //  3. A notification is cleared only up to the start timestamp of a run known to have
 //     committed, or, by a check that found the cell clean, up to the timestamp of the entry
-//     that was checked. Anything newer stays (invariant 12 of the design).
+//     that was checked. Anything newer stays.
 //
 //  4. A notification is never dropped. A run that fails, panics or exceeds its deadline is
 //     counted in the notify entry and retried after an exponential backoff; after

@@ -146,8 +146,7 @@ func conflicting(err error) bool {
 }
 
 // transient reports whether err is a conflict or an unavailable node. The next run is safe even
-// after ErrCommitUnknown: it resolves the locks of this one and then reads the acknowledgment
-// (invariant 1).
+// after ErrCommitUnknown: it resolves the locks of this one and then reads the acknowledgment.
 func transient(err error) bool {
 	for _, target := range []error{
 		percolator.ErrConflict, percolator.ErrLocked, percolator.ErrCommitUnknown,
@@ -160,9 +159,8 @@ func transient(err error) bool {
 	return false
 }
 
-// failed counts a failed run in the notify entry, and parks the entry after MaxAttempts
-// (invariant 4). The count in the entry survives this process and includes other workers'
-// failures.
+// failed counts a failed run in the notify entry, and parks the entry after MaxAttempts. The count
+// in the entry survives this process and includes other workers' failures.
 func (r *run) failed(start mvcc.Timestamp, cause error) outcome {
 	ctx, cancel := context.WithTimeout(r.base, r.timeout)
 	defer cancel()

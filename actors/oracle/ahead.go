@@ -6,7 +6,7 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// This file bounds how far timestamps run ahead of physical time (invariant 6). The open
+// This file bounds how far timestamps run ahead of physical time: by maxLead. The open
 // batch is answered as far as timestamps are available; the rest of it is left to the next
 // batch, or waits for the clock. All of it runs on the actor's goroutine; a retry sent by
 // a timer can be in flight.

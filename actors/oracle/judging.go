@@ -1,6 +1,6 @@
 package oracle
 
-// Judgement of this node's clock before timestamps follow it (invariant 5), on the actor's
+// Judgement of this node's clock before timestamps follow it, on the actor's
 // goroutine; Config.Judge responds by a message. The current batch waits while a judgement is in
 // flight.
 

@@ -22,7 +22,7 @@ type memory struct {
 	last    mvcc.Timestamp // the last timestamp issued in this term
 	base    mvcc.Timestamp // physical time at takeover
 	tookAt  time.Time      // the clock at takeover
-	lastRun mvcc.Timestamp // the last timestamp issued in any term, to check invariant 1
+	lastRun mvcc.Timestamp // the last timestamp issued in any term: none is issued twice
 	dropped bool           // only term is valid; the next take begins from the mark
 	raising bool           // a raise of the mark ahead of need is in flight
 	// frozen means that the mark cannot be raised for lack of disk space. Physical time is
@@ -43,7 +43,7 @@ var ErrNoRoom = errors.New("oracle: no room on the disk for a higher mark")
 var (
 	// errStale reports a confirmation from an earlier term than the memory's.
 	errStale = errors.New("oracle: confirmation of an earlier term")
-	// errBroken reports that the oracle would have broken invariant 1. Nothing was issued,
+	// errBroken reports that the oracle would have issued a timestamp twice. Nothing was issued,
 	// and the memory is dropped.
 	errBroken = errors.New("oracle: broken invariant")
 )
@@ -139,7 +139,7 @@ func (m *memory) takeOver(term uint64, mark mvcc.Timestamp) {
 	m.tookAt = now
 }
 
-// physical returns the time that timestamps follow. It never goes back (invariant 4).
+// physical returns the time that timestamps follow. It never goes back.
 func (m *memory) physical() mvcc.Timestamp {
 	since := m.clock().Sub(m.tookAt)
 	return m.base + mvcc.TimestampAt(max(since, 0).Milliseconds())

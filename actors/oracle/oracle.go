@@ -114,7 +114,7 @@ func (o *Oracle) Now(n int) (first mvcc.Timestamp, ok bool) {
 	}
 	o.memory.Lock()
 	defer o.memory.Unlock()
-	term, mark, ok := o.meta.Confirmed() // after the request has arrived (invariant 3)
+	term, mark, ok := o.meta.Confirmed() // after the request has arrived
 	if !ok {
 		return 0, false
 	}
@@ -179,7 +179,7 @@ type receiver struct {
 
 // closed is a batch that accepts no more calls. The answers of the meta tablet and of the judge
 // refer to the batch for which they were requested and serve no other, in this incarnation of the
-// actor or the next (invariant 3).
+// actor or the next.
 type closed struct {
 	calls []*Call
 	spent bool // the clock is frozen and the reserve spent: only a raised mark helps

@@ -88,7 +88,7 @@ func awayFor(r *wire.NodeRecord, now mvcc.Timestamp, d time.Duration) bool {
 }
 
 // recordPresence records in meta the oracle time since which a node has been silent, or that it has
-// returned (invariant 3). It returns the new record.
+// returned. It returns the new record.
 func (w *work) recordPresence(ctx context.Context, r *wire.NodeRecord, heard bool,
 	now mvcc.Timestamp) (*wire.NodeRecord, error) {
 	since := uint64(0)

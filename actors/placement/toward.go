@@ -53,7 +53,7 @@ func (p *planner) addLearners(g *target, nodes []uint64) {
 // swapVoters plans one joint change that promotes learners which have caught up and demotes voters.
 // While some learners lag it swaps as many as are ready, each for the least valuable voter. If the
 // leader is to be demoted, leadership is transferred first. The change is planned only if a quorum
-// of the old and of the new voters is live (invariant 2).
+// of the old and of the new voters is live.
 func (p *planner) swapVoters(g *target, promote, demote []uint64) {
 	ready := slices.DeleteFunc(slices.Clone(promote), func(n uint64) bool {
 		return !g.caughtUp(n) || !p.nodes[n].Alive

@@ -15,7 +15,7 @@ import (
 // the steps. It runs on the actor's goroutine; only the steps of one turn run side by
 // side, each for a different tablet, and the turn waits for all of them. So between turns
 // nothing is in flight but operations whose outcome was unknown when their timeout ended,
-// and the epoch that they carry makes those harmless (invariant 1).
+// and the epoch that they carry makes those harmless: only one change per epoch takes effect.
 
 // work is the actor's state. Only the actor's goroutine uses it, except status.
 type work struct {
@@ -111,8 +111,8 @@ func (w *work) execute(ctx context.Context, now time.Time, steps []Step) error {
 	return errors.Join(g.Wait(), errors.Join(errs...))
 }
 
-// sendStep sends one step to the tablet's leader, with the epoch that it was planned from
-// (invariant 1). It returns a *StepError if the step failed or its outcome is unknown.
+// sendStep sends one step to the tablet's leader, with the epoch that it was planned from. It
+// returns a *StepError if the step failed or its outcome is unknown.
 func (w *work) sendStep(ctx context.Context, st Step) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()

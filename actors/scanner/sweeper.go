@@ -24,9 +24,9 @@ const (
 //
 // It has every lock resolved whose transaction began more than sweepAge ago, whether it has
 // expired or not: if the primary is committed the lock is rolled forward at once; otherwise
-// it stays until it has expired, which the resolver decides by oracle time (invariant 6 of
-// design section 4). A clock that differs from the oracle's only makes the sweeper ask too
-// early or too late.
+// it stays until it has expired, which the resolver decides by oracle time (design section 4, "A
+// missing primary is not a rollback"). A clock that differs from the oracle's only makes the
+// sweeper ask too early or too late.
 type sweeper struct {
 	cfg   Config
 	stats *Stats

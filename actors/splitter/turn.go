@@ -68,7 +68,7 @@ func (w *work) splitIfNeeded(ctx context.Context, now time.Time, s *pb.StatusRes
 }
 
 // inside reports whether a split at the row, in the tablet's first table, would leave two
-// tablets (invariant 1).
+// tablets.
 func inside(d *pb.TabletDescriptor, row string) bool {
 	at := wire.Position{Table: mvcc.TableID(d.GetStartTable()), Row: row}
 	return row != "" && wire.Holds(d, at) && wire.StartOf(d) != at

@@ -9,7 +9,7 @@ import (
 )
 
 // Requests of the collection of history: raise the bound, confirm that everything that
-// began below it is settled, and raise the safepoint (design section 4, invariant 11). All
+// began below it is settled, and raise the safepoint (design section 4, "Bounded history"). All
 // but confirmJob.Run, which reads the disk on a read worker, runs in the tablet's turns. A
 // raised bound or safepoint is a proposal in flight; evaluation uses it from the turn that
 // proposes it.

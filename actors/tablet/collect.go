@@ -7,9 +7,9 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// Deletion of the history below the safepoint, by the leader (design section 4, invariant
-// 11). Package history decides what to do next; each step and each survey ends by
-// scheduling the next. All of it runs in the tablet's turns.
+// Deletion of the history below the safepoint, by the leader (design section 4, "Bounded history").
+// Package history decides what to do next; each step and each survey ends by scheduling the next.
+// All of it runs in the tablet's turns.
 
 // collectStep is the message that triggers the next step.
 type collectStep struct{}

@@ -30,9 +30,9 @@
 //     is in the log with the next entry at the latest: a replica that starts with an old
 //     configuration must know that a newer one exists before it requests votes.
 //
-//  4. A one-phase commit holds its reservation before it asks the oracle (invariant 10
-//     of section 4), or gets both in one turn, in which no view of the locks is captured;
-//     the reservation is released only after its effects are visible.
+//  4. A one-phase commit holds its reservation before it asks the oracle (design section 4,
+//     "Order"), or gets both in one turn, in which no view of the locks is captured; the
+//     reservation is released only after its effects are visible.
 //
 //  5. Every call is answered exactly once: on loss of leadership with "unknown" if it
 //     may have been proposed.
@@ -41,7 +41,7 @@
 //     turns touch. A lock is removed from it only after its removal is visible, by its
 //     cell and token.
 //
-//  7. History (invariant 11 of section 4): evaluation honours a bound as soon as it is
+//  7. History (design section 4, "Bounded history"): evaluation honours a bound as soon as it is
 //     proposed, the safepoint is never above it, and only entries after the safepoint's
 //     delete what it covers; they are evaluated like any mutation.
 //

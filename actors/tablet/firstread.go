@@ -9,7 +9,7 @@ import (
 
 // First reads have no timestamp: the tablet requests one from the oracle on their behalf,
 // and it becomes the start timestamp of the reader's transaction. The request precedes all
-// else (invariant 10 of design section 4): only with the oracle's answer does the read
+// else (design section 4, "Order"): only with the oracle's answer does the read
 // request its ReadIndex, and only then are locks and store captured. One request is under
 // way at a time; first reads that arrive during it share the next one. All but readAt, which
 // read workers call, runs in the tablet's turns. Call.Note carries the timestamp, so that it

@@ -18,9 +18,9 @@ import (
 // the tablet's turns.
 
 // onePhase is a one-phase commit under way. It is checked and its cells are reserved, then
-// the oracle provides its commit timestamp, then its effects are proposed (invariant 10 of
-// design section 4). That takes two turns, or one if the oracle answers without a message.
-// The reservation stays until the effects are visible.
+// the oracle provides its commit timestamp, then its effects are proposed (design section 4,
+// "Order"). That takes two turns, or one if the oracle answers without a message. The reservation
+// stays until the effects are visible.
 type onePhase struct {
 	token    uint64
 	term     uint64
@@ -56,7 +56,7 @@ func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 			e.waiting.hold(call, obstacle{start: r.StartTS, token: o.token})
 			return
 		}
-		o.calls = append(o.calls, call) // answered with the first (invariant 5)
+		o.calls = append(o.calls, call) // answered with the first
 		return
 	}
 	for i := range r.Writes {

@@ -92,7 +92,7 @@ func (e events) NotifyLeave(n *memberlist.Node) {
 		"addr", m.Listen)
 }
 
-// admission rejects members of another cluster and members with a stale incarnation (invariant 2).
+// admission rejects members of another cluster and members with a stale incarnation.
 type admission struct{ g *Gossip }
 
 // check returns nil if the member may be in the table.

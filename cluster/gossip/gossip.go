@@ -199,7 +199,7 @@ func (g *Gossip) Alive() []cluster.Member { return g.table.members() }
 // Member implements cluster.Members.
 func (g *Gossip) Member(node uint64) (cluster.Member, bool) { return g.table.member(node) }
 
-// Dead implements cluster.Members; see invariant 1.
+// Dead implements cluster.Members: silence alone is not death.
 func (g *Gossip) Dead(w mvcc.Worker) bool { return g.table.isDead(w) }
 
 // Watch implements cluster.Members. It calls fn on one goroutine, also for changes of this

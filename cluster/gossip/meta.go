@@ -61,7 +61,7 @@ func decodeMeta(b []byte) (hash uint64, m cluster.Member, err error) {
 }
 
 // fits returns ErrTooLong if the member, with the largest possible figures, exceeds
-// memberlist's limit (invariant 4).
+// memberlist's limit.
 func fits(m cluster.Member) error {
 	m.Draining, m.LeadsMeta, m.Incarnation = true, math.MaxUint64, math.MaxUint64
 	m.Versions = version.Range{Oldest: math.MaxUint32, Newest: math.MaxUint32}

@@ -113,7 +113,7 @@ func (t *table) addDead(w mvcc.Worker) {
 	}
 }
 
-// isDead reports whether the incarnation is known to have ended (invariant 1).
+// isDead reports whether the incarnation is known to have ended.
 func (t *table) isDead(w mvcc.Worker) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

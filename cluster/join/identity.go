@@ -27,8 +27,8 @@ import (
 type Identity struct {
 	ClusterID string `json:"cluster_id"` // empty if the node belongs to no cluster yet
 	NodeID    uint64 `json:"node_id"`
-	// Incarnation increases with every start and identifies this process in locks (invariant 7 of
-	// design section 4).
+	// Incarnation increases with every start and identifies this process in locks (design section
+	// 4, "Liveness").
 	Incarnation uint64 `json:"incarnation"`
 }
 
@@ -55,8 +55,7 @@ type selfRecord struct {
 	// Attempt is the newest attempt for which that founder requested it.
 	Attempt uint64 `json:"attempt,omitempty"`
 	// Starts are the random numbers of this directory's starts, from the last one known to be
-	// registered in meta to the current one. A directory without the one in meta is an old copy
-	// (invariant 7).
+	// registered in meta to the current one. A directory without the one in meta is an old copy.
 	Starts []uint64 `json:"starts,omitempty"`
 	// History are the numbers of this directory's last starts, registered or not, including the
 	// current one. Other nodes distinguish the directory from an old copy by them.

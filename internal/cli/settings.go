@@ -24,9 +24,8 @@ import (
 // envPrefix is the prefix of every setting in the environment.
 const envPrefix = "PERCOLATOR_"
 
-// fill sets the command's flags that the command line omits, from the environment and the file
-// (invariant 2). All commands share one file and one environment, so settings of other commands are
-// ignored.
+// fill sets the command's flags that the command line omits, from the environment and the file. All
+// commands share one file and one environment, so settings of other commands are ignored.
 func (c *commandLine) fill(cmd *cobra.Command) error {
 	known := map[string]bool{}
 	collectFlags(cmd.Root(), known)
@@ -78,7 +77,7 @@ func collectFlags(cmd *cobra.Command, known map[string]bool) {
 	delete(known, "help")
 	delete(known, "version")
 	delete(known, "config")
-	// Confirmation comes from the command line only (invariant 7).
+	// Confirmation comes from the command line only.
 	delete(known, "yes")
 }
 

@@ -290,8 +290,8 @@ func (b *block) note(e *pb.HistoryEntry) {
 	}
 }
 
-// WorkerText describes the writer of a lock, as far as the lock identifies it (invariant 7 of
-// design section 4).
+// WorkerText describes the writer of a lock, as far as the lock identifies it (design section 4,
+// "Liveness").
 func WorkerText(w *pb.Worker) string {
 	if w.GetNode() == 0 {
 		return "a remote client"

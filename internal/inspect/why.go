@@ -321,7 +321,7 @@ func (w *Why) fate(ctx context.Context, client *txn.Client, o *Obstacle, primary
 		}
 	}
 	// Expiry is judged by the oracle's time, as by a reader that meets the lock
-	// (invariant 6 of design section 4).
+	// (design section 4, "A missing primary is not a rollback").
 	o.State = FateAlive
 	if o.Until <= w.Now {
 		o.State = FateExpired

@@ -4,7 +4,7 @@ import (
 	"iter"
 )
 
-// Collection of history has two halves (invariant 11). A Survey goes through a tablet and
+// Collection of history has two halves. A Survey goes through a tablet and
 // finds what is, or will be, garbage; it may look at state that is no longer the newest,
 // and take its time. CollectCells decides about a list of garbage on the newest state,
 // effects in flight included, like any other operation.
@@ -192,10 +192,10 @@ func (s *collecting) lastOlder(cw *CellWrite) error {
 	return nil
 }
 
-// newest deletes a cell's newest record if it is a delete that no reader can miss (invariant 11):
-// it is at or below the safepoint, hides no older record in H, no lock will be committed above it,
-// and no observer has a pending notification of it. It also deletes the cell's acks. In a dropped
-// table it deletes any record.
+// newest deletes a cell's newest record if it is a delete that no reader can miss: it is at or
+// below the safepoint, hides no older record in H, no lock will be committed above it, and no
+// observer has a pending notification of it. It also deletes the cell's acks. In a dropped table it
+// deletes any record.
 func (s *collecting) newest(c Cell) error {
 	s.Looked++
 	w, ok, err := s.view.Newest(c)

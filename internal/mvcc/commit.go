@@ -5,14 +5,14 @@ package mvcc
 // cell refuses, none changes, which for the request that holds the primary makes the
 // primary's the one decision. Within a request each cell is idempotent by itself: one
 // that is committed already counts as done, and the others get the commit timestamp
-// recorded there (invariant 5). A request for secondaries that is refused because history
+// recorded there. A request for secondaries that is refused because history
 // is gone is finished by ResolveLock, cell by cell.
 //
 //   - StatusOK: committed at CommitTS, which is the recorded one if this is a late copy.
 //   - StatusRolledBack: there is a rollback record. StatusNotFound: neither lock nor
 //     record, and not below the safepoint.
-//   - StatusUnknown: the same, below the safepoint (invariant 11).
-//   - StatusCommitTSTooLow: ask the oracle for a later one (invariant 3).
+//   - StatusUnknown: the same, below the safepoint.
+//   - StatusCommitTSTooLow: ask the oracle for a later one.
 //   - StatusLocked: a one-phase commit with this start timestamp is in flight on the cell.
 func Commit(v View, r CommitRequest) (Result, []Mutation, error) {
 	if err := checkStart(r.StartTS); err != nil {
@@ -116,10 +116,9 @@ func commitIntent(v View, c Cell, start, commitTS Timestamp, e *effects) error {
 }
 
 // ResolveLock applies a decision that the caller has read at the primary: roll forward at
-// CommitTS, or, with CommitTS 0, back (§2.2, invariant 3). Cells without this
-// transaction's lock, and intents that are gone, are left as they are, so that it may
-// come late, twice, or for cells that someone else has resolved. Reservations are never
-// touched.
+// CommitTS, or, with CommitTS 0, back (§2.2). Cells without this transaction's lock, and intents
+// that are gone, are unchanged, so that it may arrive late, twice, or for cells already resolved.
+// Reservations are never touched.
 //
 //   - StatusOK: nothing of the transaction is left on the cells.
 //   - StatusCommitTSTooLow: the decision cannot be this transaction's; no effects.

@@ -48,8 +48,8 @@ func (e *effects) unlock(c Cell) {
 }
 
 // write makes w the newest record, moves the one before it to H, and marks an observed cell dirty,
-// all in the same mutations (Figure 6 lines 55 to 57; invariant 12). Origin is what the
-// transaction goes back to; 0 means itself.
+// all in the same mutations (Figure 6 lines 55 to 57). Origin is what the transaction goes back to;
+// 0 means itself.
 func (e *effects) write(v View, c Cell, w, previous *Write, origin Timestamp) error {
 	if previous != nil {
 		e.list = append(e.list, Mutation{
@@ -117,7 +117,7 @@ func (e *effects) rollback(c Cell, lock *Lock) {
 	e.rolledBack(c, lock.StartTS)
 }
 
-// rolledBack leaves the rollback record (invariant 4).
+// rolledBack leaves the rollback record.
 func (e *effects) rolledBack(c Cell, start Timestamp) {
 	e.list = append(e.list, Mutation{Group: GroupRollback, Cell: c, TS: start})
 }

@@ -9,9 +9,9 @@ import (
 // maxNotifyError is the number of bytes kept of a failed run's error.
 const maxNotifyError = 1 << 10
 
-// NotifyCells marks cells of weak columns dirty at once for all their observers (§2.4,
-// invariant 12), or, as a replay, notify cells of observers of any kind, each for its observer
-// alone. It conflicts with nothing and may be repeated: an entry never goes back.
+// NotifyCells marks cells of weak columns dirty at once for all their observers (§2.4), or, as a
+// replay, notify cells of observers of any kind, each for its observer alone. It conflicts with
+// nothing and may be repeated: an entry never goes back.
 //
 //   - StatusOK: every notify cell has an N entry of TS or newer. StatusNotifyOnly: the column at
 //     ConflictAt is not weak; no observer's notify cell, if it is a replay.
@@ -76,9 +76,8 @@ func (e *effects) notifyWeak(v View, c Cell, ts, origin Timestamp) error {
 }
 
 // ClearNotify removes the notify cell's N entry unless it is newer than UpTo: a change after the
-// run that clears is not forgotten (invariant 12). Of one that stays the origins may go
-// that the run has seen. The status is always StatusOK; CommitTS is the timestamp of the
-// entry that stays, or 0.
+// run that clears is not forgotten. Of one that stays the origins may go that the run has seen. The
+// status is always StatusOK; CommitTS is the timestamp of the entry that stays, or 0.
 func ClearNotify(v View, r ClearNotifyRequest) (Result, []Mutation, error) {
 	var e effects
 	if foreign(v, r.Cell, r.Observer) {

@@ -4,18 +4,18 @@ import "fmt"
 
 // CheckOnePhase decides whether a whole transaction in one tablet may commit at once. It
 // has no effects: the tablet then puts reservations on the cells, asks the oracle for a
-// commit timestamp, and calls OnePhaseCommit (invariant 10).
+// commit timestamp, and calls OnePhaseCommit.
 //
 //   - StatusOK: go ahead.
-//   - StatusLocked: Locks names all locks that were met. A lock with a Token and this
+//   - StatusLocked: Locks names all encountered locks. A lock with a Token and this
 //     start timestamp is an earlier copy of this very request in flight: join it.
 //   - StatusCommitted: an earlier copy is done. StatusConflict, StatusRolledBack,
 //     StatusNotifyOnly: permanent.
 //   - StatusTooOld: below the bound, and surely not committed. StatusUnknown: below the
-//     safepoint (invariant 11).
+//     safepoint.
 //
-// The first write is where a client asks what has become of the transaction: as a primary,
-// it must not be a lock (invariant 13).
+// A client queries the transaction's outcome at the first write: like a primary, it must not be a
+// lock.
 func CheckOnePhase(v View, r OnePhaseRequest) (Result, error) {
 	if err := checkStart(r.StartTS); err != nil {
 		return Result{}, err
@@ -90,7 +90,7 @@ func admitOnePhase(v View, c Cell, start Timestamp, lock Lock, locked bool) (Res
 // last write counts.
 //
 //   - StatusOK: committed at CommitTS. StatusCommitted: it was already, at CommitTS; no effects.
-//   - StatusCommitTSTooLow: commitTS is not above everything in the cells (invariant 3).
+//   - StatusCommitTSTooLow: commitTS is not above everything in the cells.
 func OnePhaseCommit(v View, r OnePhaseRequest, commitTS Timestamp,
 	lim Limits) (Result, []Mutation, error) {
 	if err := checkStart(r.StartTS); err != nil {

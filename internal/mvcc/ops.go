@@ -26,7 +26,7 @@ const (
 	StatusOK Status = iota
 	// StatusLocked means that a lock is in the way. Locks has it; wait or resolve, then retry.
 	StatusLocked
-	// StatusConflict means that a write record with commit_ts ≥ start_ts exists (invariant 2).
+	// StatusConflict means that a write record with commit_ts ≥ start_ts exists.
 	// Permanent for this transaction.
 	StatusConflict
 	// StatusRolledBack means that the transaction is rolled back. Permanent. May have effects (a
@@ -38,19 +38,18 @@ const (
 	// expired, or may still arrive. Locks[0] is the lock if it exists.
 	StatusLive
 	// StatusNotFound means that Commit or Heartbeat found neither lock nor record above the
-	// safepoint. (invariant 6)
+	// safepoint. It is no rollback.
 	StatusNotFound
-	// StatusUnknown means that start_ts is below the safepoint, where nothing may be inferred
-	// (invariant 11).
+	// StatusUnknown means that start_ts is below the safepoint, where nothing may be inferred.
 	StatusUnknown
-	// StatusTooOld means that start_ts or the read timestamp is below the bound (invariant
-	// 11). Permanent.
+	// StatusTooOld means that start_ts or the read timestamp is below the bound.
+	// Permanent.
 	StatusTooOld
 	// StatusNotifyOnly means that a weak column was written, or a column that is not weak was
 	// notified. Permanent.
 	StatusNotifyOnly
 	// StatusCommitTSTooLow means that commit_ts is not above start_ts and the newest record's
-	// (invariant 3). Get a later one.
+	// Get a later one.
 	StatusCommitTSTooLow
 	// StatusMismatch means that a raw condition did not hold.
 	StatusMismatch
@@ -91,7 +90,7 @@ type PrewriteRequest struct {
 	Expiry  Timestamp
 	Worker  Worker
 	Writes  []CellWriteRequest
-	Intents []Cell    // weak notifications (invariant 12)
+	Intents []Cell    // weak notifications
 	Origin  Timestamp // what the transaction goes back to; 0: itself
 }
 
@@ -114,15 +113,15 @@ type OnePhaseRequest struct {
 	Clear    bool      // as in CommitRequest
 }
 
-// RollbackRequest rolls the transaction back at the cells, leaving a record at each (invariant 4).
-// If one of them is committed the status is StatusCommitted with its CommitTS.
+// RollbackRequest rolls the transaction back at the cells, leaving a record at each. If one of them
+// is committed the status is StatusCommitted with its CommitTS.
 type RollbackRequest struct {
 	StartTS Timestamp
 	Cells   []Cell
 	Intents []Cell
 }
 
-// CheckTxnStatusRequest asks for the decision at the primary (invariants 3, 6, 7).
+// CheckTxnStatusRequest requests the decision at the primary.
 type CheckTxnStatusRequest struct {
 	Primary   Cell
 	StartTS   Timestamp
@@ -133,7 +132,7 @@ type CheckTxnStatusRequest struct {
 }
 
 // ResolveLockRequest applies a known decision: CommitTS 0 rolls back. Without the lock it
-// is a no-op (invariant 3).
+// is a no-op.
 type ResolveLockRequest struct {
 	StartTS  Timestamp
 	CommitTS Timestamp
@@ -148,8 +147,8 @@ type HeartbeatRequest struct {
 	Expiry  Timestamp
 }
 
-// NotifyRequest writes N entries directly: a transaction of weak notifications alone
-// (invariant 12), or a replay.
+// NotifyRequest writes N entries directly: a transaction of weak notifications alone, or
+// a replay.
 type NotifyRequest struct {
 	TS    Timestamp
 	Cells []Cell
@@ -159,8 +158,8 @@ type NotifyRequest struct {
 	Origin Timestamp // what the transaction goes back to; 0: itself
 }
 
-// ClearNotifyRequest removes the N entry if N.ts ≤ UpTo (invariant 12) and, for a run that has
-// written, if the entry's origin is not older than that of its writes.
+// ClearNotifyRequest removes the N entry if N.ts ≤ UpTo and, for a run that has written, if the
+// entry's origin is not older than that of its writes.
 type ClearNotifyRequest struct {
 	Cell   Cell
 	UpTo   Timestamp

@@ -62,9 +62,8 @@ func Prewrite(v View, r PrewriteRequest, lim Limits) (Result, []Mutation, error)
 	return Result{}, e.list, nil
 }
 
-// prewriteIntents adds the request's weak intents. They conflict with nothing (invariant
-// 12), but a transaction that is rolled back at an intent's cell does not get it back
-// (invariant 4).
+// prewriteIntents adds the request's weak intents. They conflict with nothing, but a transaction
+// that is rolled back at an intent's cell does not get it back.
 func prewriteIntents(v View, r *PrewriteRequest, e *effects) (Result, error) {
 	for _, c := range r.Intents {
 		if !weak(v, c) {
@@ -104,9 +103,9 @@ func checkPrewrite(r PrewriteRequest, lim Limits) error {
 	return lim.Check(r.Writes, r.Intents)
 }
 
-// checkPrimary refuses a primary that is a lock without a write. What such a cell keeps of a
-// commit is replaced by the next one's: asked afterwards it would not know the transaction,
-// and a secondary be rolled back of what has committed (invariant 13).
+// checkPrimary refuses a primary that is a lock without a write. Such a cell keeps a record of only
+// its newest commit: a later query there would not find the transaction, and a secondary of a
+// committed transaction would be rolled back.
 func checkPrimary(primary Cell, writes []CellWriteRequest) error {
 	for i := range writes {
 		if writes[i].Kind == KindLock && writes[i].Cell == primary {

@@ -4,13 +4,13 @@ import (
 	"fmt"
 )
 
-// Get reads one cell at a timestamp (Figure 6 lines 8 to 24, invariant 1).
+// Get reads one cell at a timestamp (Figure 6 lines 8 to 24).
 //
 //   - StatusOK: Found, Value and the record's timestamps. A delete is not Found, but
 //     Deleted with its timestamps.
 //   - StatusLocked: Lock is in the way, possibly a reservation (Token != 0), which the
 //     tablet waits for.
-//   - StatusTooOld: at is below the bound (invariant 11).
+//   - StatusTooOld: at is below the bound.
 func Get(v View, c Cell, at Timestamp) (ReadResult, error) {
 	if at < v.Bound() {
 		return ReadResult{Status: StatusTooOld}, nil

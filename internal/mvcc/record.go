@@ -22,7 +22,7 @@ func (c Cell) Compare(d Cell) int {
 // ownRecord looks for the write record of transaction start on the cell, whose newest
 // record is given (ok false: none).
 //
-// The intervals [start_ts, commit_ts] of one cell's records are disjoint (invariant 2): a
+// The intervals [start_ts, commit_ts] of one cell's records are disjoint: a
 // record that was written on top of ours started after our commit. So H is consulted only
 // if the newest record started after us, and the walk ends at the first record that did
 // not.
@@ -61,9 +61,8 @@ func conflicts(newest Write, start Timestamp) bool {
 }
 
 // admit decides whether transaction start, which has no lock of its own on the cell, may write or
-// lock it (Figure 6 lines 31 to 34, and invariants 2, 4, 5 and 13). Four lookups: the lock, by the
-// caller, the newest record, the newest committed lock, the rollback record. Permanent refusals
-// precede temporary ones.
+// lock it (Figure 6 lines 31 to 34). Four lookups: the lock, by the caller, the newest record, the
+// newest committed lock, the rollback record. Permanent refusals precede temporary ones.
 func admit(v View, c Cell, start Timestamp, lock Lock, locked bool) (Result, error) {
 	if weak(v, c) {
 		return Result{Status: StatusNotifyOnly, ConflictAt: c}, nil
@@ -109,7 +108,7 @@ func admit(v View, c Cell, start Timestamp, lock Lock, locked bool) (Result, err
 }
 
 // outcome is what is known at the cell about transaction start, which has no lock there:
-// committed, rolled back, unknown below the safepoint (invariant 11), else not found.
+// committed, rolled back, unknown below the safepoint, else not found.
 func outcome(v View, c Cell, start Timestamp) (Result, error) {
 	newest, ok, err := v.Newest(c)
 	if err != nil {

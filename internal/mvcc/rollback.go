@@ -3,16 +3,15 @@ package mvcc
 import "fmt"
 
 // Rollback ends the transaction at the cells and intents and leaves a record at each,
-// also where nothing of it was (invariant 4): whatever of it is still under way is
-// refused from now on. One request is all or nothing. With the primary among the cells it
-// is also how a coordinator settles an outcome that it does not know (invariant 8).
+// also where it has none: its later messages are refused. One request is all or nothing. With the
+// primary among the cells it is also how a coordinator settles an unknown outcome.
 //
 //   - StatusOK: rolled back, from now or before.
 //   - StatusCommitted: one of the cells is committed, at CommitTS. No effects.
 //   - StatusLocked: a one-phase commit of the transaction is in flight; it is not decided
 //     yet. No effects.
-//   - StatusUnknown: a cell has neither lock nor record, below the safepoint (invariant
-//     11). No effects.
+//   - StatusUnknown: a cell has neither lock nor record, below the safepoint. No
+//     effects.
 func Rollback(v View, r RollbackRequest) (Result, []Mutation, error) {
 	if err := checkStart(r.StartTS); err != nil {
 		return Result{}, nil, err
@@ -68,8 +67,8 @@ func rollbackIntent(v View, c Cell, start Timestamp, e *effects) error {
 	return nil
 }
 
-// CheckTxnStatus finds or makes the decision about a transaction at its primary (§2.2,
-// invariants 3, 6, 7, 11), for one who met a lock of it elsewhere.
+// CheckTxnStatus finds or makes the decision about a transaction at its primary (§2.2), for a
+// transaction that has encountered one of its locks elsewhere.
 //
 //   - StatusCommitted: roll forward at CommitTS. StatusRolledBack: roll back; the record
 //     is there, from now or before.

@@ -10,9 +10,8 @@ const maxUnshown = 1 << 14
 // cells also use memory.
 const cellBytes = 64
 
-// Scan reads one page of a span (invariant 1). Locks on cells that the scan would show
-// stop it even where there is no write record yet: the cell may come into being below the
-// read timestamp.
+// Scan reads one page of a span. Locks on cells that the scan would show stop it even where there
+// is no write record yet: the cell may come into being below the read timestamp.
 //
 // A page ends with Done when the span is exhausted or a cell of row MaxRows+1 comes up.
 // Rows are counted within the page, the row of Resume too. It ends without Done after the

@@ -52,7 +52,7 @@ func (c Cell) IsAck() bool { return c.Class == ClassAck }
 type Kind uint8
 
 // The kinds of writes. KindLock is not a write: the cell does not change, but conflicts as if it
-// were written (invariant 13).
+// were written.
 const (
 	KindPut    Kind = 1
 	KindDelete Kind = 2
@@ -70,7 +70,7 @@ type Write struct {
 	Value    []byte
 }
 
-// Worker is a process that coordinates transactions. A remote client has no Node. (invariant 7)
+// Worker is a process that coordinates transactions. A remote client has no Node.
 type Worker struct {
 	Node        uint64
 	Incarnation uint64
@@ -114,7 +114,7 @@ type Notify struct {
 	Origins  Origins   // which users' commits it goes back to
 }
 
-// Intent is a weak notification that waits for its transaction's outcome (invariant 12).
+// Intent is a weak notification that waits for its transaction's outcome.
 type Intent struct {
 	Primary Cell
 	Expiry  Timestamp
@@ -260,7 +260,7 @@ type View interface {
 	// AckOf looks the observer up, also if it is retired; ok is false for an unknown one.
 	AckOf(t TableID, observer string) (w Watch, ok bool)
 	// Bound: reads and prewrites below it are refused. Safepoint: history at or below it
-	// may be collected. (invariant 11)
+	// may be collected.
 	Bound() Timestamp
 	Safepoint() Timestamp
 }

@@ -95,7 +95,7 @@ func (a *admission) request(req *pb.TabletRequest) {
 // primary, which may be an acknowledgment, and roll it back there. Meta's records define the
 // tablets: a client that wrote them could destroy the cluster. An acknowledgment records that
 // an observer has processed a change: one written by a client would prevent the observer from
-// ever seeing the change (invariant 12 of design section 4).
+// ever seeing the change (design section 4, "A notification is written with its write record").
 func (a *admission) cells(access wire.Access, cells ...*pb.Cell) {
 	for _, c := range cells {
 		a.need(c != nil)

@@ -5,7 +5,7 @@
 // Invariants:
 //  1. An operation is sent on a stream at most once. Its reply is matched by id. When a stream
 //     breaks, every unanswered operation sent on it fails as "reply lost", and every other as
-//     "not sent" (design section 4, invariant 8).
+//     "not sent" (design section 4, "Unknown is unknown").
 //  2. A connection counts against the server's limit from its first call, after the caller is
 //     authenticated (ADR 0052). Everything is bounded: unanswered operations per client and
 //     per stream, bytes per message, calls per connection, connections, time to connect, time

@@ -42,7 +42,7 @@ func (s *service) future(ctx context.Context, req *pb.TabletRequest) *pb.Error {
 
 // future returns an error if the request has timestamps above latest. A record or lock from
 // the future could not be read, overwritten or removed until that time, and a false "now"
-// would expire the locks of live transactions (invariants 1 and 6 of design section 4).
+// would expire the locks of live transactions (design section 4, "Snapshots").
 func future(req *pb.TabletRequest, latest mvcc.Timestamp) *pb.Error {
 	subject := wire.SubjectOf(req)
 	limit := mvcc.TimestampAt(latest.Millis() + maxLockTTL.Milliseconds())

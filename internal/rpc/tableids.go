@@ -12,7 +12,7 @@ import (
 // ones: cells that a client wrote under an unallocated id would appear in the table that later
 // gets it.
 //
-// Ids only grow (invariant 1 of package meta), so the bound stays valid, and only higher ids
+// Ids only grow, since package meta never reuses one; so the bound stays valid, and only higher ids
 // require a query to meta. These are rare, since every id that a client knows was in an
 // earlier answer. Workers of all streams share it; one at a time queries meta, with its own
 // context.

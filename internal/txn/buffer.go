@@ -276,7 +276,7 @@ func (t *Txn) bindTables(ctx context.Context) error {
 	return nil
 }
 
-// fail prevents the transaction from committing (invariant 9 of design section 4).
+// fail prevents the transaction from committing.
 func (b *writeBuffer) fail(err error) {
 	b.guard.Lock()
 	defer b.guard.Unlock()

@@ -141,7 +141,7 @@ func (c *Client) newTxn(ctx context.Context, o Options) *Txn {
 }
 
 // Run calls fn with a transaction from BeginLazy and commits it. On conflicts it runs fn again
-// in a new transaction, until ctx ends (invariant 5) or o.Runs runs have failed. It returns the
+// in a new transaction, until ctx ends or o.Runs runs have failed. It returns the
 // commit timestamp, or the start timestamp if fn wrote nothing.
 func (c *Client) Run(ctx context.Context, o Options,
 	fn func(context.Context, *Txn) error) (mvcc.Timestamp, error) {
@@ -171,7 +171,7 @@ func (c *Client) runAgain(ctx context.Context, o Options, span *tracing.Span,
 			return 0, &RetryError{Retries: runs - 1, Err: err}
 		}
 		// fn runs again with a new start timestamp and reads again: its buffered writes came
-		// from its earlier reads (invariant 9 of design section 4).
+		// from its earlier reads (design section 4, "A retry runs the user's code again").
 		c.stats.retries.Add(1)
 		d := wait.next()
 		if hint, ok := errors.AsType[*OverloadedError](err); ok {

@@ -110,9 +110,9 @@ func (t *Txn) sortWrites() {
 
 // commitNotifies commits a transaction that only has weak notifications. It has no primary: it
 // obtains a new timestamp, above that of every run that may have seen the change behind the
-// notification, validates at it, and writes the entries (invariant 12 of design section 4).
-// Entries are idempotent, and a superfluous one only causes another run, so nothing is ever
-// undone.
+// notification, validates at it, and writes the entries (design section 4, "A notification is
+// written with its write record"). Entries are idempotent, and a superfluous one only causes
+// another run, so nothing is ever undone.
 func (t *Txn) commitNotifies(ctx context.Context) (mvcc.Timestamp, error) {
 	// Not the start timestamp: a run that began after it, but before the change that this
 	// notification is about had committed, would clear the entry without having seen the

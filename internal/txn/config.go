@@ -58,8 +58,7 @@ type Config struct {
 	// ErrUnavailable; default 20 s.
 	OperationTimeout time.Duration
 	// SettleTimeout limits the time for which a commit with a lost reply, or abandoned after it was
-	// sent, tries to determine its outcome; default 5 s. It is independent of the caller's context
-	// (invariant 8).
+	// sent, tries to determine its outcome; default 5 s. It is independent of the caller's context.
 	SettleTimeout time.Duration
 	// LeaseTTL is the lifetime of a lease on history after its client has died; default 30 s.
 	LeaseTTL time.Duration

@@ -12,7 +12,8 @@ import (
 )
 
 // heartbeats extends the locks of slow commits, so that other clients do not roll them back
-// (invariant 6 of design section 4). One goroutine serves all commits of the process.
+// (design section 4, "A missing primary is not a rollback"). One goroutine serves all commits of
+// the process.
 //
 // A timer per commit would almost never fire: a commit takes milliseconds, the first heartbeat
 // is due after seconds.

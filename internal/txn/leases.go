@@ -24,7 +24,7 @@ const (
 	leaseEnd   = time.Second
 )
 
-// leases holds history for the process's open snapshots (invariant 11 of design section 4):
+// leases holds history for the process's open snapshots (design section 4, "Bounded history"):
 // one lease, at the oldest snapshot, acquired and renewed only while that snapshot is older
 // than a quarter of the retention. A short-lived snapshot costs two uncontended locks.
 // Transactions are not tracked: reads of one that outlives the history fail.

@@ -17,7 +17,7 @@ var errManyTablets = NewError("cells in several tablets")
 // Why one phase suffices: the tablet commits all cells in one entry of its log, so a crash
 // cannot leave a partial commit and there are no locks to resolve by a primary. The tablet
 // preserves the proof of order (§2.3) by reserving the cells in memory before it requests the
-// commit timestamp from the oracle (invariant 10 of design section 4).
+// commit timestamp from the oracle (design section 4, "Order").
 
 // onePhase is a one-phase commit: of a whole transaction, or of the last part of one whose
 // other cells are prewritten (twoPhase.last). The first write is the primary.
@@ -44,7 +44,7 @@ func (o *onePhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 // an answer is about one copy: another copy may arrive later, and commit once the lock or
 // leader that stopped the first has changed. So if send stops retrying after such an answer it
 // returns undecided, which the caller must settle; other errors are final. Once sent, the
-// message never turns into two phases (invariant 4).
+// message never turns into two phases.
 func (o *onePhase) send(ctx context.Context) (mvcc.Timestamp, error) {
 	c := o.t.c
 	var wait retryPolicy
@@ -116,8 +116,8 @@ func (o *onePhase) result(ctx context.Context, res *pb.MutationResult, rounds in
 	open bool) (ts mvcc.Timestamp, again bool, err error) {
 	switch res.GetStatus() {
 	case pb.Status_STATUS_OK, pb.Status_STATUS_COMMITTED:
-		// Committed: an earlier copy of this very message was faster (invariant 5 of
-		// design section 4).
+		// Committed: an earlier copy of this very message was faster (design section 4,
+		// "Idempotence").
 		if res.GetCommitTs() > uint64(o.t.at) {
 			o.t.sawLeft(res)
 			return mvcc.Timestamp(res.CommitTs), false, nil

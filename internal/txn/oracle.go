@@ -148,8 +148,7 @@ func (o *oracle) serve(ctx context.Context) {
 		first, n, err := o.ask(traced(ctx, batch), len(batch))
 		if err == nil {
 			// The callers in batch were waiting before this request was sent, so its answer is
-			// valid for them however late it is. Later callers wait for the next request
-			// (invariant 6).
+			// valid for them however late it is. Later callers wait for the next request.
 			n = min(n, len(batch))
 			for i, w := range batch[:n] {
 				w.answer <- timestampAnswer{ts: first + mvcc.Timestamp(i)}
@@ -286,7 +285,7 @@ func (o *oracle) estimate() mvcc.Timestamp {
 
 // expiry returns the expiry of a new lock, LockTTL from now in oracle time. It counts from the
 // creation of the message, not from the start timestamp: after a long read phase locks would
-// expire at once (invariant 6 of design section 4).
+// expire at once (design section 4, "A missing primary is not a rollback").
 func (o *oracle) expiry() mvcc.Timestamp {
 	return mvcc.TimestampAt(o.estimate().Millis() + o.cfg.LockTTL.Milliseconds())
 }

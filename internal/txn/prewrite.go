@@ -27,8 +27,8 @@ func (p *twoPhase) prewriteAll(ctx context.Context, writes []bufferedWrite,
 		p.c.stats.latencies.steps[StepPrewrite].Since(began)
 	}()
 	// The primary is not locked first: a reader that encounters a secondary whose primary has
-	// not arrived yet waits until that lock expires (invariant 6 of design section 4), so an
-	// extra round trip would gain nothing.
+	// not arrived yet waits until that lock expires (design section 4, "A missing primary is not a
+	// rollback"), so an extra round trip would gain nothing.
 	parts, err := p.parts(ctx, writes, intents)
 	if err != nil {
 		return err
@@ -60,7 +60,8 @@ func (p *twoPhase) parts(
 }
 
 // prewrite locks one part. Prewriting is idempotent, so it is repeated after a lost reply. It
-// waits only for the tablet: a live lock of another transaction makes it fail (invariant 3).
+// waits only for the tablet: a live lock of another transaction makes it fail, since the
+// transaction already holds locks.
 func (p *twoPhase) prewrite(ctx context.Context, part prewritePart, wait *retryPolicy) error {
 	req := p.prewriteRequest(part)
 	for rounds := 0; ; rounds++ {

@@ -159,7 +159,7 @@ func (r *reader) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc
 func (r *reader) readLocked(ctx context.Context, at mvcc.Timestamp, b *readBatch,
 	locked []mvcc.LockInfo) error {
 	// The read must wait: while a lock with start_ts ≤ R exists, the value at R is undecided
-	// (invariant 1 of design section 4). The reader holds no locks, so it cannot deadlock.
+	// (design section 4, "Snapshots"). The reader holds no locks, so it cannot deadlock.
 	for round := 0; len(locked) > 0; round++ {
 		if _, err := r.c.resolver.resolve(ctx, locked, round, true); err != nil {
 			return err

@@ -22,9 +22,9 @@ const (
 	MaxMet = 16
 )
 
-// resolver resolves locks that block reads and commits (invariants 3, 6 and 7 of design
-// section 4). All callers blocked by one transaction share one resolution: a wait, a status
-// check at the primary, and the resolution of the encountered locks.
+// resolver resolves locks that block reads and commits (design section 4, "The primary decides").
+// All callers blocked by one transaction share one resolution: a wait, a status check at the
+// primary, and the resolution of the encountered locks.
 //
 // A dead transaction may have left thousands of locks, and one lock may block hundreds of
 // readers. Without sharing, each of them would ask the same primary, just when its tablet
@@ -76,7 +76,7 @@ func newResolver(cfg *Config, router *router, oracle *oracle, work *background,
 // resolve does one round for each of the locks' transactions. It resolves those that are
 // decided, expired or of a dead worker; live reports whether another one remains. A caller
 // that may wait calls again with a higher round, which makes the resolution begin with a
-// longer wait. One that must not wait (invariant 3 of this package) gets its answer at once.
+// longer wait. One that must not wait because it holds locks gets its answer at once.
 func (r *resolver) resolve(ctx context.Context, locks []mvcc.LockInfo, round int,
 	wait bool) (live bool, err error) {
 	r.met.Add(uint64(len(locks)))
@@ -224,7 +224,7 @@ func (r *resolver) locksMet(f *resolution) (met []*pb.Cell) {
 func (r *resolver) ask(ctx context.Context, l mvcc.LockInfo, dead bool,
 	met []*pb.Cell) (commitTS mvcc.Timestamp, live bool, err error) {
 	// Whether a lock has expired is decided by the oracle's time, never by this machine's
-	// (invariant 6 of design section 4).
+	// (design section 4, "A missing primary is not a rollback").
 	now, err := r.oracle.get(ctx)
 	if err != nil {
 		return 0, false, err
@@ -340,10 +340,9 @@ func (r *resolver) ResolveAt(ctx context.Context, cell mvcc.Cell,
 }
 
 // ForceLock is like ResolveLock but treats the lock's transaction as dead. If it is undecided,
-// ForceLock rolls it back at its primary, which makes its commit fail (invariants 3 and 7 of
-// design section 4: being wrong about a death costs an abort, never correctness). resolved is
-// false while a one-phase commit of it is in flight, or if its outcome can no longer be
-// determined.
+// ForceLock rolls it back at its primary, which makes its commit fail (a wrong report of a death
+// costs an abort, never correctness). resolved is false while a one-phase commit of it is in
+// flight, or if its outcome can no longer be determined.
 func (r *resolver) ForceLock(ctx context.Context, l mvcc.LockInfo) (resolved bool, err error) {
 	commitTS, known := r.Decided(l.Lock.StartTS)
 	if !known {
@@ -358,7 +357,7 @@ func (r *resolver) ForceLock(ctx context.Context, l mvcc.LockInfo) (resolved boo
 }
 
 // clearAway resolves the locks that a commit has encountered, without waiting: the caller may
-// hold locks (invariant 3). The error wraps ErrLocked if one of them is alive.
+// hold locks while it waits. The error wraps ErrLocked if one of them is alive.
 func (r *resolver) clearAway(ctx context.Context, locks []mvcc.LockInfo, rounds int) error {
 	if len(locks) == 0 || rounds >= maxResolveRounds {
 		return ErrLocked
@@ -396,8 +395,8 @@ func givenUp(err error) error {
 }
 
 // settle decides an undecided commit by a Rollback at the primary. It returns the commit
-// timestamp, or u.fenced if the transaction can never commit (invariant 8 of design section
-// 4). SettleTimeout, not the caller's context, bounds it; after that the error wraps
+// timestamp, or u.fenced if the transaction can never commit (design section 4, "Unknown is
+// unknown"). SettleTimeout, not the caller's context, bounds it; after that the error wraps
 // ErrCommitUnknown.
 func (r *resolver) settle(ctx context.Context, primary mvcc.Cell, startTS mvcc.Timestamp,
 	u *undecided) (commitTS mvcc.Timestamp, err error) {

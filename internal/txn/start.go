@@ -10,8 +10,7 @@ import (
 // first would be a separate round trip, as long as the read itself. Instead the first read
 // carries no timestamp: the tablet requests one, together with those of the other reads of its
 // batch, before it reads anything, and returns it in the answer. The proof of order only needs
-// that it was requested after the transaction began and before anything was read (§2.3,
-// invariant 10 of design section 4).
+// that it was requested after the transaction began and before anything was read (§2.3).
 
 // opening is the state of a reader that has no timestamp yet.
 type opening struct {

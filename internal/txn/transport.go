@@ -42,7 +42,7 @@ type Transport interface {
 	// SplitTablet splits the tablet that holds the row just before the row. It succeeds if the
 	// boundary already exists.
 	SplitTablet(ctx context.Context, table string, row string) error
-	// WorkerDead reports whether the worker is known to be dead (invariant 7).
+	// WorkerDead reports whether the worker is known to be dead (design section 4, "Liveness").
 	WorkerDead(ctx context.Context, worker mvcc.Worker) bool
 	// NodeStatus returns the status of the node that answers.
 	NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error)
@@ -51,7 +51,7 @@ type Transport interface {
 	// Observers lists the catalogue's observers with their pending notifications.
 	Observers(ctx context.Context) ([]*pb.ObserverState, error)
 	// HoldHistory acquires, renews or ends a bounded lease on the history from a timestamp on
-	// (design section 4, invariant 11).
+	// (design section 4, "Bounded history").
 	HoldHistory(ctx context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error)
 	// AdminConn returns the connection for the Admin service, which operators use; the
 	// coordinator does not.

@@ -78,7 +78,7 @@ func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 // lockLast prewrites the last tablet's part like the others, unless commit holds the turn;
 // commit waits for it. Only the primary's lock can be renewed, so a slow commit needs one:
 // without it, a reader that encountered another of its expired locks would roll back the
-// commit and each of its retries (invariant 6 of design section 4).
+// commit and each of its retries (design section 4, "A missing primary is not a rollback").
 func (p *twoPhase) lockLast(ctx context.Context) error {
 	select {
 	case p.turn <- struct{}{}:
@@ -170,8 +170,7 @@ func (p *twoPhase) commitLast(ctx context.Context) (mvcc.Timestamp, error) {
 // commitLocked obtains the commit timestamp and decides the fully prewritten transaction by
 // committing the primary.
 func (p *twoPhase) commitLocked(ctx context.Context) (mvcc.Timestamp, error) {
-	// Every lock is durable: only now may the commit timestamp be requested (§2.3, invariant
-	// 2).
+	// Every lock is durable: only now may the commit timestamp be requested (§2.3).
 	commitTS, err := p.t.timestamp(ctx)
 	if err == nil {
 		err = p.t.validate(ctx, commitTS)
@@ -357,7 +356,7 @@ func (p *twoPhase) commitRest(ctx context.Context, commitTS mvcc.Timestamp, cell
 
 // abandon ends a commit that failed with cause. It decides the primary and applies that
 // decision to the rest in the background: no secondary is rolled back before the decision is
-// known, and none if the transaction turns out to have committed (invariant 1). In that case
+// known, and none if the transaction turns out to have committed. In that case
 // it returns the commit timestamp, otherwise the commit's error.
 func (p *twoPhase) abandon(ctx context.Context, cause error) (mvcc.Timestamp, error) {
 	if open, ok := errors.AsType[*undecided](cause); ok {

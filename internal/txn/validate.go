@@ -12,10 +12,9 @@ import (
 //
 // Why this is sound: all locks of the transaction were durable before it obtained its commit
 // timestamp. Every transaction with a lower commit timestamp had its locks durable before it
-// requested that timestamp, which was before ours was allocated (invariant 10 of design
-// section 4). So reads at our commit timestamp find either its lock or the record that
-// replaced the lock, and their results never change: they are the snapshot that every later
-// transaction sees.
+// requested that timestamp, which was before ours was allocated (design section 4, "Order"). So
+// reads at our commit timestamp find either its lock or the record that replaced the lock, and
+// their results never change: they are the snapshot that every later transaction sees.
 
 // validate returns nil if no validated cell has changed or is locked between the start
 // timestamp and commitTS. It never waits for a lock: two transactions that validate each

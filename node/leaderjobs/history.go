@@ -12,7 +12,7 @@ import (
 // This file gives the collector what it needs of the node. It owns nothing, and runs on the
 // goroutine of the changes of jobs.
 
-// startCollector starts the job that bounds history (invariant 11 of design section 4),
+// startCollector starts the job that bounds history (design section 4, "Bounded history"),
 // unless the policy forbids it.
 func (l *Jobs) startCollector() error {
 	tune, history := l.cfg.Node.Collection, policy.Millis(l.policy.GetHistoryMs())

@@ -221,7 +221,7 @@ func (g *Group) observe(rd *raft.Ready) (leaderChanged bool) {
 
 // append converts a MsgStorageAppend to an Append, and adds a due truncation. A commit index that
 // advances alone waits for the next entries. It must be written with them, although raft does not
-// repeat it (invariant 1).
+// repeat it (package comment).
 func (g *Group) append(m *raftpb.Message) *Append {
 	voted := g.noteHardState(m)
 	if len(m.Entries) == 0 && len(m.Responses) == 0 && !voted {

@@ -1,6 +1,6 @@
 // Package history decides what a tablet's leader deletes of the history below the safepoint
-// (design section 4, invariant 11): it records which cells have garbage, and the progress of the
-// deletion.
+// (design section 4, "Bounded history"): it records which cells have garbage, and the progress of
+// the deletion.
 //
 // Deletion consists of passes, and each pass of steps. The tablet executes a step in a turn of its
 // own, like any mutation: evaluated on the newest state overlaid with the effects in flight, and

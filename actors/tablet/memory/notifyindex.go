@@ -78,7 +78,7 @@ func (m *Memory) column(key columnKey) (*notifyColumn, error) {
 // load reads the column's entries in the span, or lets a worker count them if there are too many.
 func (m *Memory) load(c *notifyColumn, key columnKey, span mvcc.Span) error {
 	// The Snap has all that is visible, and thereby everything: nothing of the column is in
-	// flight yet (package comment, invariant 3).
+	// flight before it is loaded.
 	snap, all := m.cfg.Store.Snap(), true
 	err := eachNotify(snap, key, span, func(n mvcc.CellNotify) bool {
 		c.notifies.Set(n)

@@ -81,7 +81,8 @@ func (s *Set) openStored(r snapshot.Replica) error {
 	return s.destroy(r.Tablet, r.ReplicaID)
 }
 
-// checkTombstone returns errTombstone if the replica was removed from here (invariant 3).
+// checkTombstone returns errTombstone if the replica was removed from here: a removed id is never
+// created again.
 func (s *Set) checkTombstone(id, replica uint64) error {
 	snap := s.store.Snap()
 	defer snap.Close()

@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// ranges prevents replicas from holding rows in common (invariant 2). It owns the ranges of
+// ranges prevents replicas from holding rows in common. It owns the ranges of
 // replicas that are being created or filled; those of the others are in the store, which is
 // read while a range is reserved. Workers of the queue call it concurrently.
 type ranges struct {

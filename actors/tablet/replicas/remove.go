@@ -10,10 +10,10 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Removal of replicas (invariant 4). Removed may be called by any goroutine; the rest is a
-// task of the tablet, or runs on inspect's goroutine. Removals under way are only in the
-// queue: after a crash, the tombstone in the store or another query to meta leads to them
-// again.
+// Removal of replicas, only after a committed change has removed them from their group. Removed may
+// be called by any goroutine; the rest is a task of the tablet, or runs on inspect's goroutine.
+// Removals under way are only in the queue: after a crash, the tombstone in the store or another
+// query to meta leads to them again.
 //
 // A replica that was down while it was removed receives no more messages. After a while meta is
 // queried.

@@ -3997,7 +3997,7 @@ func (x *ObserverPending) GetOldestTs() uint64 {
 	return 0
 }
 
-// One step of history collection (design section 4, invariant 11); exactly one field is set.
+// One step of history collection (design section 4, "Bounded history"); exactly one field is set.
 type CollectRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Bound         uint64                 `protobuf:"varint,1,opt,name=bound,proto3" json:"bound,omitempty"`         // raise the bound to at least this; answered once applied
@@ -5566,7 +5566,7 @@ func (x *MutationResult) GetLeftTs() uint64 {
 	return 0
 }
 
-// One operation on one tablet. Idempotent (design section 4, invariant 5): it may be sent again.
+// One operation on one tablet. Idempotent (design section 4, "Idempotence"): it may be sent again.
 type TabletRequest struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	TabletId   uint64                 `protobuf:"varint,1,opt,name=tablet_id,json=tabletId,proto3" json:"tablet_id,omitempty"`

@@ -49,7 +49,7 @@ type PercolatorClient interface {
 	DropTable(ctx context.Context, in *DropTableRequest, opts ...grpc.CallOption) (*DropTableResponse, error)
 	Tables(ctx context.Context, in *TablesRequest, opts ...grpc.CallOption) (*TablesResponse, error)
 	GetCatalogue(ctx context.Context, in *CatalogueRequest, opts ...grpc.CallOption) (*Catalogue, error)
-	// Reports whether a worker is known to be dead (design section 4, invariant 7).
+	// Reports whether a worker is known to be dead (design section 4, "Liveness").
 	WorkerDead(ctx context.Context, in *WorkerDeadRequest, opts ...grpc.CallOption) (*WorkerDeadResponse, error)
 	SplitTablet(ctx context.Context, in *SplitTabletRequest, opts ...grpc.CallOption) (*SplitResponse, error)
 	NodeStatus(ctx context.Context, in *NodeStatusRequest, opts ...grpc.CallOption) (*NodeStatusResponse, error)
@@ -206,7 +206,7 @@ type PercolatorServer interface {
 	DropTable(context.Context, *DropTableRequest) (*DropTableResponse, error)
 	Tables(context.Context, *TablesRequest) (*TablesResponse, error)
 	GetCatalogue(context.Context, *CatalogueRequest) (*Catalogue, error)
-	// Reports whether a worker is known to be dead (design section 4, invariant 7).
+	// Reports whether a worker is known to be dead (design section 4, "Liveness").
 	WorkerDead(context.Context, *WorkerDeadRequest) (*WorkerDeadResponse, error)
 	SplitTablet(context.Context, *SplitTabletRequest) (*SplitResponse, error)
 	NodeStatus(context.Context, *NodeStatusRequest) (*NodeStatusResponse, error)

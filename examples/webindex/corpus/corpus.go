@@ -98,7 +98,7 @@ func complete(dir, label string) bool {
 }
 
 // write creates a new tree with the files, whose keys are slash-separated paths below dir, and
-// renames it to dir (invariant 2).
+// renames it to dir: a tree is complete or absent.
 func write(ctx context.Context, dir, label string, files map[string][]byte) error {
 	part := filepath.Clean(dir) + ".part"
 	if err := errors.Join(os.RemoveAll(part), os.MkdirAll(part, 0o755)); err != nil {

@@ -47,7 +47,7 @@ func normalize(u *url.URL) (string, bool) {
 	return s, true
 }
 
-// unsafe reports whether r is reserved in row keys (invariant 3).
+// unsafe reports whether r is reserved in row keys as a separator.
 func unsafe(r rune) bool { return r <= ' ' || r == 0x7f }
 
 // FileURL returns the URL of the file at the slash-separated path rel, whose first element is the

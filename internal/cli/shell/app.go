@@ -12,7 +12,7 @@ import (
 	"github.com/percolator-go/percolator/node/config"
 )
 
-// Exit codes (invariant 1).
+// Exit codes.
 const (
 	ExitDone        = 0
 	ExitFailed      = 1

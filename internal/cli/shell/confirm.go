@@ -14,7 +14,7 @@ import (
 	"github.com/percolator-go/percolator/internal/inspect"
 )
 
-// Confirmation of irreversible actions (invariant 7): --yes or, at a terminal, typing the name of what
+// Confirmation of irreversible actions: --yes or, at a terminal, typing the name of what
 // will be destroyed. A script gets a usage error, not a prompt that would block it. The prompt precedes
 // the connection, so that typing does not count against --timeout.
 

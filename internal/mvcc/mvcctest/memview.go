@@ -24,7 +24,7 @@ type MemView struct {
 	Retired map[mvcc.ObservedColumn]bool
 	// DroppedTS says when tables were dropped.
 	DroppedTS map[mvcc.TableID]mvcc.Timestamp
-	// BoundTS and SafepointTS are the figures of invariant 11.
+	// BoundTS and SafepointTS are the tablet's bound and safepoint.
 	BoundTS, SafepointTS mvcc.Timestamp
 
 	// groups are ordered by cell and timestamp. In L, W, K, N and M a cell is there once, and

@@ -31,7 +31,7 @@ type Document struct {
 var errMoved = errors.New("export: the page is newer than its document")
 
 // read collects a page's document from one snapshot; doc is the value of its cell there. It
-// returns errMoved if the page has changed since doc was written (invariant 1).
+// returns errMoved if the page has changed since doc was written.
 func read(ctx context.Context, r percolator.Reader, url string,
 	doc schema.Document) (Document, error) {
 	d := Document{URL: url, Document: doc}

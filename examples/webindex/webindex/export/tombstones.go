@@ -10,7 +10,8 @@ import (
 // buryAtOnce is the number of tombstones that one batch removes.
 const buryAtOnce = 1000
 
-// bury deletes the tombstones. It is called before anything is exported (invariant 3).
+// bury deletes the tombstones. It is called before anything is exported: exports of earlier
+// processes have ended with them.
 func (x *Index) bury(ctx context.Context) error {
 	for {
 		q := bleve.NewTermQuery(kindGone)
