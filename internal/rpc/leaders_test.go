@@ -182,3 +182,26 @@ func TestDirectForeign(t *testing.T) {
 		t.Errorf("FOREIGN: %d operations went to another cluster; %d connections", n.leader.operations(), n.dials.Load())
 	}
 }
+
+// TestDirectNotRestored: gRPC cannot restore a lost direct connection, whose address another
+// cluster's node may have by then; the options of the connection allow a single dial.
+func TestDirectNotRestored(t *testing.T) {
+	n := startTwo(t)
+	real, options := n.client.leaders.dial, make(chan []grpc.DialOption, 1)
+	n.client.leaders.dial = func(addr string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
+		options <- opts
+		return real(addr, opts...)
+	}
+	n.connect(t)
+	again, err := real("127.0.0.1:7800", <-options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = again.Close() }()
+	ctx, cancel := context.WithTimeout(n.front.ctx, 10*time.Second)
+	defer cancel()
+	_, err = pb.NewPercolatorClient(again).NodeStatus(ctx, &pb.NodeStatusRequest{})
+	if err == nil || n.dials.Load() != 1 {
+		t.Errorf("RESTORED: a direct connection was dialed %d times; %v", n.dials.Load(), err)
+	}
+}

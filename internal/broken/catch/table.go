@@ -361,6 +361,8 @@ var properties = []property{
 		assertion: "BOUNDS: .*<nil>"},
 	{tag: "direct_foreign", pkg: "internal/rpc", test: "^TestDirectForeign$",
 		assertion: "FOREIGN: .*"},
+	{tag: "direct_restored", pkg: "internal/rpc", test: "^TestDirectNotRestored$",
+		assertion: "RESTORED: .*"},
 	{tag: "client_rate_ignored", pkg: "internal/rpc", test: "^TestRates$",
 		assertion: "RATE: .*<nil>"},
 	{tag: "client_rate_bounds_ends", pkg: "internal/rpc", test: "^TestRates$",
