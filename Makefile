@@ -68,7 +68,7 @@ bench-costs: ## overhead of metrics, console and traces on a node, in turns; ARG
 bench-peers: ## comparison with an embedded etcd, in one run; ARGS='-documents 20000' or ARGS=-closure: with PostgreSQL (Debian: apt-get install postgresql)
 	cd bench/peers && $(GO) run . $(ARGS)
 
-bench-etcd: build ## one and 64 callers on three processes, beside three of etcd; ARGS='-builds ../../base,../../bin -callers 1'
+bench-etcd: build ## one and 64 callers on three processes, beside three of etcd, with and without TLS, and fail-over; ARGS='-callers 1 -tls off'
 	cd bench/peers && $(GO) run ./cluster $(ARGS)
 
 bench-cluster: build ## transactions on three processes; ARGS='-builds base,bin' compares builds in turns
