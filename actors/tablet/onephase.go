@@ -30,6 +30,15 @@ type onePhase struct {
 	commitTS mvcc.Timestamp
 	proposed bool
 	until    time.Time // deadline of the oracle's answer
+	spare    bool      // the client wants a timestamp for its next transaction (docs/adr/0061)
+}
+
+// timestamps returns how many timestamps the commit needs: its own and the client's spare one.
+func (o *onePhase) timestamps() int {
+	if o.spare {
+		return 2
+	}
+	return 1
 }
 
 // lock returns the lock that reserves the cells. Its Token distinguishes it from a lock in
@@ -88,7 +97,7 @@ func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 // reservation is added only once, with the timestamp.
 func (e *evaluation) stampCommit(call *Call, r mvcc.OnePhaseRequest) {
 	o := e.reservations.open(call, r, e.group.Term())
-	if commitTS, ok := e.host.TimestampsNow(1); ok {
+	if commitTS, ok := e.host.TimestampsNow(o.timestamps()); ok {
 		e.continueOnePhase(o, commitTS)
 		return
 	}
@@ -107,7 +116,8 @@ type reservations struct {
 // open records a new one-phase commit, under a new token.
 func (r *reservations) open(call *Call, request mvcc.OnePhaseRequest, term uint64) *onePhase {
 	r.tokens++
-	o := &onePhase{token: r.tokens, term: term, request: request, first: [1]*Call{call}}
+	o := &onePhase{token: r.tokens, term: term, request: request, first: [1]*Call{call},
+		spare: call.Req.GetOnePhase().GetSpare()}
 	o.calls = o.first[:]
 	r.held[request.StartTS] = o
 	return o
@@ -154,15 +164,17 @@ func (r *reservations) overdue(now time.Time) (overdue []*onePhase, waiting bool
 	return overdue, waiting
 }
 
-// ask requests one timestamp per one-phase commit from the oracle, and limits the wait to
+// ask requests the timestamps of the one-phase commits from the oracle, and limits the wait to
 // until.
 func (r *reservations) ask(waiting []*onePhase, host Host, self *mailbox, until time.Time) {
 	var traced *tracing.Span
+	n := 0
 	for _, o := range waiting {
 		o.until = until
+		n += o.timestamps()
 		traced = cmp.Or(mark(o.calls, "oracle"), traced)
 	}
-	host.Timestamps(len(waiting), traced, func(first mvcc.Timestamp, err error) {
+	host.Timestamps(n, traced, func(first mvcc.Timestamp, err error) {
 		self.send(&commitStamped{waiting: waiting, first: first, err: err})
 	})
 }
@@ -182,13 +194,17 @@ func (t *Tablet) onCommitStamped(m *commitStamped) {
 	snap := t.store.Snap()
 	defer snap.Close()
 	e := t.evaluate(snap)
-	for i, o := range m.waiting {
-		e.continueOnePhase(o, m.first+mvcc.Timestamp(i))
+	next := m.first
+	for _, o := range m.waiting {
+		e.continueOnePhase(o, next)
+		next += mvcc.Timestamp(o.timestamps())
 	}
 	t.propose(e.proposal)
 	t.retryWaiting()
 }
 
+// continueOnePhase evaluates the commit at commitTS and proposes its effects. The spare timestamp,
+// if there is one, is the next one.
 func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
 	if !e.reservations.holds(o) || o.term != e.group.Term() ||
 		!e.leading {
@@ -222,6 +238,11 @@ func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
 	e.proposal.trace(e.cfg.Traces, o.calls[0].Req, muts)
 	e.proposal.holds = append(e.proposal.holds, o)
 	for _, call := range o.calls {
-		e.proposal.answer(call, evaluate.Result(result))
+		answer := evaluate.Result(result)
+		// All calls are copies of one message, of which the client uses one answer.
+		if o.spare && result.Status == mvcc.StatusOK {
+			answer.GetMutation().SpareTs = uint64(commitTS + 1)
+		}
+		e.proposal.answer(call, answer)
 	}
 }

@@ -30,6 +30,7 @@ type Client struct {
 	beats      *heartbeats
 	leases     *leases
 
+	spares  spares
 	weak    weakColumns
 	learned prefetcher
 	stats   counters

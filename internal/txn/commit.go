@@ -62,17 +62,17 @@ func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, Kind, error) {
 		ts, err := t.commitNotifies(ctx)
 		return ts, NotifyOnly, err
 	}
-	if _, err := t.start(ctx); err != nil { // nothing was read
-		return 0, Undecided, err
-	}
 	// onePhase sends nothing unless all cells are in one tablet.
 	if !t.c.cfg.TwoPhaseOnly && len(t.validations) == 0 {
 		span := t.span.Child(spanCommit)
-		ts, err := (&onePhase{t, t.writes, t.notifies}).commit(ctx)
+		ts, err := (&onePhase{t: t, writes: t.writes, notifies: t.notifies}).commit(ctx)
 		if !errors.Is(err, errManyTablets) { // errManyTablets: nothing was sent, and the span is dropped
 			endSpan(span, err)
 			return ts, OnePhase, err
 		}
+	}
+	if _, err := t.start(ctx); err != nil { // nothing was read
+		return 0, Undecided, err
 	}
 	run := &twoPhase{t: t, c: t.c}
 	ts, err := run.commit(ctx)

@@ -8,18 +8,21 @@
 //     decision is known.
 //  2. Proof of order [10]: commit_ts is requested after every prewrite has been acknowledged;
 //     a snapshot's timestamp is requested before anything is read, by the client or, for a
-//     first read, by the tablet.
+//     first read, by the tablet. A transaction without a snapshot, which reads nothing, may
+//     start at an older one (spares).
 //  3. A transaction never waits while it holds locks: it resolves locks that are decided or
 //     expired, and otherwise releases its own and runs again [2].
 //  4. If the reply to a primary's commit or to a one-phase commit is lost, a Rollback at the
 //     primary settles it: it returns the commit timestamp or refuses the commit forever. So
 //     does a commit that is abandoned after an answer that a delayed copy of the message may
 //     not get. Until then Commit reports only ErrCommitUnknown, and nothing runs again [8]. A
-//     one-phase commit never turns into two phases with the same start_ts.
-//  5. A retry runs user code again and never resends buffered writes; after a failed read the
-//     transaction cannot commit [9].
+//     one-phase commit never turns into two phases with the same start_ts, and is sent with
+//     another start_ts only after a tablet has refused the first one for good.
+//  5. A retry runs user code again and never resends buffered writes, unless the transaction
+//     has read nothing; after a failed read the transaction cannot commit [9].
 //  6. A timestamp is handed only to callers that were waiting when its request was sent, and
-//     only if it is above all that had been seen then.
+//     only if it is above all that had been seen then. A spare one is used once, and not to
+//     read.
 //  7. The tablet map only ever splits, so of two overlapping descriptors the one with the
 //     higher epoch is newer.
 //  8. The process holds a lease for an open snapshot older than a quarter of the history, as
@@ -29,7 +32,7 @@
 // A Client consists of parts, each with state that only it changes: oracle requests
 // timestamps; router caches the tablet map and sends operations; meta caches the tables'
 // names; resolver resolves conflicting locks and settles commits whose reply was lost;
-// heartbeats and leases keep locks and history alive; observers waits for notifications and
+// heartbeats and leases keep locks and history alive; spares keeps unused timestamps; observers waits for notifications and
 // replays them; background bounds and joins background work. A part depends only on the parts
 // before it. A transaction's steps are methods of reader (reads), Txn, onePhase and twoPhase.
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -25,19 +26,68 @@ type onePhase struct {
 	t        *Txn
 	writes   []bufferedWrite
 	notifies []mvcc.Cell
+	at       mvcc.Timestamp // the start timestamp; 0: none yet
+	blind    bool           // at is not that of a snapshot: the transaction has read nothing
+	spare    bool           // at is a spare timestamp (spares)
 }
 
 // commit commits cells that are all in one tablet.
 func (o *onePhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 	ts, err := o.send(ctx)
-	if err == nil {
-		return ts, nil
+	if o.spare && surelyRefused(err) {
+		// Another commit may have changed the cells before this transaction began. The
+		// transaction has read nothing, so its writes need not be computed again.
+		o.t.c.spares.conflicted()
+		if o.at, err = o.t.c.oracle.get(ctx); err != nil {
+			return 0, err
+		}
+		o.spare = false
+		ts, err = o.send(ctx)
 	}
 	if open, ok := errors.AsType[*undecided](err); ok {
 		// The batch is atomic: the outcome of its first cell is the outcome of all.
-		return o.t.c.resolver.settle(ctx, o.writes[0].cell, o.t.at, open)
+		return o.t.c.resolver.settle(ctx, o.writes[0].cell, o.at, open)
 	}
-	return 0, err
+	if err != nil {
+		return 0, err
+	}
+	return ts, nil
+}
+
+// surelyRefused reports whether a tablet has refused every copy of a one-phase commit, those still
+// in flight too, because its start timestamp is too old.
+func surelyRefused(err error) bool {
+	if _, open := errors.AsType[*undecided](err); open {
+		return false
+	}
+	_, conflict := errors.AsType[*ConflictError](err)
+	return conflict || errors.Is(err, ErrSnapshotTooOld)
+}
+
+// begin sets the start timestamp before the message is sent for the first time. That of a
+// transaction without reads is only its name and the bound of its conflicts, so a spare one will
+// do; any other one is that of its snapshot.
+func (o *onePhase) begin(ctx context.Context) error {
+	if o.at != 0 {
+		return nil
+	}
+	t := o.t
+	if o.at = t.begun(); o.at != 0 {
+		return nil
+	}
+	if ts, ok := t.c.oracle.atOnce(); ok {
+		o.at = ts
+		return nil
+	}
+	o.blind = true
+	if o.at, o.spare = t.c.spares.take(time.Now()); o.spare {
+		return nil
+	}
+	asked := t.span.Child(spanOracle)
+	at, err := t.c.oracle.get(ctx)
+	endSpan(asked, err)
+	o.at = at
+	return err
 }
 
 // send sends the cells in one message, and repeats it while the answers say "not done". Such
@@ -61,6 +111,9 @@ func (o *onePhase) send(ctx context.Context) (mvcc.Timestamp, error) {
 		d, err := c.router.locate(ctx, posOf(o.writes[0].cell))
 		if err == nil {
 			err = o.sendable(d, sent)
+		}
+		if err == nil {
+			err = o.begin(ctx)
 		}
 		if err != nil {
 			return giveUp(err)
@@ -118,8 +171,9 @@ func (o *onePhase) result(ctx context.Context, res *pb.MutationResult, rounds in
 	case pb.Status_STATUS_OK, pb.Status_STATUS_COMMITTED:
 		// Committed: an earlier copy of this very message was faster (design section 4,
 		// "Idempotence").
-		if res.GetCommitTs() > uint64(o.t.at) {
+		if res.GetCommitTs() > uint64(o.at) {
 			o.t.sawLeft(res)
+			o.t.c.spares.put(mvcc.Timestamp(res.SpareTs), time.Now())
 			return mvcc.Timestamp(res.CommitTs), false, nil
 		}
 	case pb.Status_STATUS_LOCKED:
@@ -185,7 +239,8 @@ func (m *onePhaseMessage) request(o *onePhase) *pb.TabletRequest {
 	}
 	b := &onePhaseBody{}
 	m.body = b
-	b.one.StartTs, b.one.Origin = uint64(o.t.at), uint64(o.t.origin)
+	b.one.StartTs, b.one.Origin = uint64(o.at), uint64(o.t.origin)
+	b.one.Spare = o.blind
 	if len(o.writes) == 1 {
 		w := &o.writes[0]
 		fillCell(&b.cell, w.cell)

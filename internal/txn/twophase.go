@@ -138,7 +138,7 @@ func (p *twoPhase) chooseLast(ctx context.Context) error {
 	copy(t.writes[best.n:], t.writes[:best.first])
 	copy(t.writes, chosen)
 	in, out := split(best.d, t.notifies, p.c.router.batchBytes()-best.weight)
-	p.last, p.intents = onePhase{t, t.writes[:best.n], in}, out
+	p.last, p.intents = onePhase{t: t, writes: t.writes[:best.n], notifies: in, at: t.at}, out
 	return nil
 }
 

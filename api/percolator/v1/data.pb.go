@@ -2083,12 +2083,15 @@ func (x *CommitRequest) GetDecides() bool {
 }
 
 type OnePhaseRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	StartTs       uint64                 `protobuf:"varint,1,opt,name=start_ts,json=startTs,proto3" json:"start_ts,omitempty"`
-	Writes        []*CellWrite           `protobuf:"bytes,2,rep,name=writes,proto3" json:"writes,omitempty"`
-	Notifies      []*Cell                `protobuf:"bytes,3,rep,name=notifies,proto3" json:"notifies,omitempty"`
-	Origin        uint64                 `protobuf:"varint,4,opt,name=origin,proto3" json:"origin,omitempty"` // as in PrewriteRequest
-	Clear         bool                   `protobuf:"varint,5,opt,name=clear,proto3" json:"clear,omitempty"`   // as in CommitRequest
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	StartTs  uint64                 `protobuf:"varint,1,opt,name=start_ts,json=startTs,proto3" json:"start_ts,omitempty"`
+	Writes   []*CellWrite           `protobuf:"bytes,2,rep,name=writes,proto3" json:"writes,omitempty"`
+	Notifies []*Cell                `protobuf:"bytes,3,rep,name=notifies,proto3" json:"notifies,omitempty"`
+	Origin   uint64                 `protobuf:"varint,4,opt,name=origin,proto3" json:"origin,omitempty"` // as in PrewriteRequest
+	Clear    bool                   `protobuf:"varint,5,opt,name=clear,proto3" json:"clear,omitempty"`   // as in CommitRequest
+	// Requests a timestamp beside the commit timestamp, for the sender's next transaction that reads nothing (spare_ts of the
+	// answer). Nodes of earlier releases ignore it.
+	Spare         bool `protobuf:"varint,6,opt,name=spare,proto3" json:"spare,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2154,6 +2157,13 @@ func (x *OnePhaseRequest) GetOrigin() uint64 {
 func (x *OnePhaseRequest) GetClear() bool {
 	if x != nil {
 		return x.Clear
+	}
+	return false
+}
+
+func (x *OnePhaseRequest) GetSpare() bool {
+	if x != nil {
+		return x.Spare
 	}
 	return false
 }
@@ -5496,7 +5506,9 @@ type MutationResult struct {
 	Locks      []*LockInfo            `protobuf:"bytes,3,rep,name=locks,proto3" json:"locks,omitempty"`
 	ConflictAt *Cell                  `protobuf:"bytes,4,opt,name=conflict_at,json=conflictAt,proto3" json:"conflict_at,omitempty"`
 	// Commits that clear notifications: the latest notification that stays, because its cell has changed since.
-	LeftTs        uint64 `protobuf:"varint,5,opt,name=left_ts,json=leftTs,proto3" json:"left_ts,omitempty"`
+	LeftTs uint64 `protobuf:"varint,5,opt,name=left_ts,json=leftTs,proto3" json:"left_ts,omitempty"`
+	// One-phase commits that request it: an unused timestamp above commit_ts; 0: none.
+	SpareTs       uint64 `protobuf:"varint,6,opt,name=spare_ts,json=spareTs,proto3" json:"spare_ts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5562,6 +5574,13 @@ func (x *MutationResult) GetConflictAt() *Cell {
 func (x *MutationResult) GetLeftTs() uint64 {
 	if x != nil {
 		return x.LeftTs
+	}
+	return 0
+}
+
+func (x *MutationResult) GetSpareTs() uint64 {
+	if x != nil {
+		return x.SpareTs
 	}
 	return 0
 }
@@ -6654,13 +6673,14 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x05cells\x18\x03 \x03(\v2\x13.percolator.v1.CellR\x05cells\x12-\n" +
 	"\aintents\x18\x04 \x03(\v2\x13.percolator.v1.CellR\aintents\x12\x14\n" +
 	"\x05clear\x18\x05 \x01(\bR\x05clear\x12\x18\n" +
-	"\adecides\x18\x06 \x01(\bR\adecides\"\xbd\x01\n" +
+	"\adecides\x18\x06 \x01(\bR\adecides\"\xd3\x01\n" +
 	"\x0fOnePhaseRequest\x12\x19\n" +
 	"\bstart_ts\x18\x01 \x01(\x04R\astartTs\x120\n" +
 	"\x06writes\x18\x02 \x03(\v2\x18.percolator.v1.CellWriteR\x06writes\x12/\n" +
 	"\bnotifies\x18\x03 \x03(\v2\x13.percolator.v1.CellR\bnotifies\x12\x16\n" +
 	"\x06origin\x18\x04 \x01(\x04R\x06origin\x12\x14\n" +
-	"\x05clear\x18\x05 \x01(\bR\x05clear\"\x86\x01\n" +
+	"\x05clear\x18\x05 \x01(\bR\x05clear\x12\x14\n" +
+	"\x05spare\x18\x06 \x01(\bR\x05spare\"\x86\x01\n" +
 	"\x0fRollbackRequest\x12\x19\n" +
 	"\bstart_ts\x18\x01 \x01(\x04R\astartTs\x12)\n" +
 	"\x05cells\x18\x02 \x03(\v2\x13.percolator.v1.CellR\x05cells\x12-\n" +
@@ -6930,14 +6950,15 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\n" +
 	"frozen_for\x18\x1c \x01(\v2\x1f.percolator.v1.TabletDescriptorR\tfrozenFor\x123\n" +
 	"\x04took\x18\x1d \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x04took\x128\n" +
-	"\apending\x18# \x03(\v2\x1e.percolator.v1.ObserverPendingR\apending\"\xda\x01\n" +
+	"\apending\x18# \x03(\v2\x1e.percolator.v1.ObserverPendingR\apending\"\xf5\x01\n" +
 	"\x0eMutationResult\x12-\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x15.percolator.v1.StatusR\x06status\x12\x1b\n" +
 	"\tcommit_ts\x18\x02 \x01(\x04R\bcommitTs\x12-\n" +
 	"\x05locks\x18\x03 \x03(\v2\x17.percolator.v1.LockInfoR\x05locks\x124\n" +
 	"\vconflict_at\x18\x04 \x01(\v2\x13.percolator.v1.CellR\n" +
 	"conflictAt\x12\x17\n" +
-	"\aleft_ts\x18\x05 \x01(\x04R\x06leftTs\"\xee\x0e\n" +
+	"\aleft_ts\x18\x05 \x01(\x04R\x06leftTs\x12\x19\n" +
+	"\bspare_ts\x18\x06 \x01(\x04R\aspareTs\"\xee\x0e\n" +
 	"\rTabletRequest\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\x04R\btabletId\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1f\n" +

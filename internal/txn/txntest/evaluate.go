@@ -30,16 +30,10 @@ func (c *Cluster) serve(req *pb.TabletRequest) (*pb.TabletResponse, []mvcc.Mutat
 	if wire.OperationOf(req).By == wire.ByReader {
 		return c.read(req, mvcc.Timestamp(subject.Latest)), nil
 	}
-	var (
-		res     mvcc.Result
-		effects []mvcc.Mutation
-		err     error
-	)
 	if one := req.GetOnePhase(); one != nil {
-		res, effects, err = c.onePhase(wire.OnePhase(one))
-	} else {
-		res, effects, err = evaluate.Rule(c.view, req, c.limits)
+		return c.onePhase(one)
 	}
+	res, effects, err := evaluate.Rule(c.view, req, c.limits)
 	if err != nil {
 		return failure(err), nil
 	}
@@ -64,12 +58,23 @@ func (c *Cluster) read(req *pb.TabletRequest, at mvcc.Timestamp) *pb.TabletRespo
 	return resp
 }
 
-func (c *Cluster) onePhase(r mvcc.OnePhaseRequest) (mvcc.Result, []mvcc.Mutation, error) {
+func (c *Cluster) onePhase(req *pb.OnePhaseRequest) (*pb.TabletResponse, []mvcc.Mutation) {
+	r := wire.OnePhase(req)
 	res, err := mvcc.CheckOnePhase(c.view, r)
-	if err != nil || res.Status != mvcc.StatusOK {
-		return res, nil, err
+	var effects []mvcc.Mutation
+	var commitTS mvcc.Timestamp
+	if err == nil && res.Status == mvcc.StatusOK {
+		commitTS = c.next(1)
+		res, effects, err = mvcc.OnePhaseCommit(c.view, r, commitTS, c.limits)
 	}
-	return mvcc.OnePhaseCommit(c.view, r, c.next(1), c.limits)
+	if err != nil {
+		return failure(err), nil
+	}
+	resp := evaluate.Result(res)
+	if req.Spare && commitTS != 0 && res.Status == mvcc.StatusOK {
+		resp.GetMutation().SpareTs = uint64(c.next(1))
+	}
+	return resp, effects
 }
 
 func (c *Cluster) tablet(id uint64) *pb.TabletDescriptor {
