@@ -2,6 +2,7 @@ package tablet
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -92,14 +93,16 @@ func TestStoreFaultAnswersTheBatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	release := r.hold()
-	r.start(2, prewriteOf(r.take(1), "first", "1")) // these form one batch
-	r.until(2, "the first is proposed", func(s *pb.StatusResponse) bool { return s.Proposals >= 1 })
+	for n := range uint64(2) { // what comes then is one batch
+		r.start(2, prewriteOf(r.take(1), fmt.Sprint(n), "1"))
+		r.until(2, "it is proposed", func(s *pb.StatusResponse) bool { return s.Proposals > n })
+	}
 	answers := map[string]<-chan result{}
 	for _, row := range []string{"before", "bad", "after"} {
 		answers[row] = r.start(2, prewriteOf(r.take(1), row, "1"))
 	}
 	r.until(2, "all have come", func(*pb.StatusResponse) bool {
-		return r.port(2).Queued() >= 1+len(answers)
+		return r.port(2).Queued() >= 2+len(answers)
 	})
 	release()
 	for row, answer := range answers {

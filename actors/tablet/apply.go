@@ -15,12 +15,13 @@ import (
 
 // Application of committed entries. An entry is handled twice. In the turn in which Raft
 // emits it, applyEntry updates the replicated state (state.apply), passes the changes to
-// the parts of the tablet that they concern (applyChange), and sends the effects to the
-// state actor. Once the effects are readable, the state actor's answer returns as an applied
-// message, and onApplied updates memory and answers the callers. In between, state is ahead
-// of what a Snap shows. Any number of entries may be under way, in order. All of it runs on
-// the tablet's goroutine, except the done function of a write, which the state actor calls
-// and which sends the message.
+// the parts of the tablet that they concern (applyChange), sends the effects to the state
+// actor, and answers the callers (answerCommitted). Once the effects are readable, the state
+// actor's answer returns as an applied message, and onApplied updates memory and resumes what
+// waited for the effects. In between, state and callers are ahead of what a Snap shows: reads
+// wait for the index, everything else for the proposal to leave the pipeline. Any number of
+// entries may be under way, in order. All of it runs on the tablet's goroutine, except the done
+// function of a write, which the state actor calls and which sends the message.
 
 // applied is the state actor's answer: the effects of an entry are visible, or, with err,
 // never will be.
@@ -84,7 +85,17 @@ func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 		t.cfg.Checksums.fence(w, a, t.descriptor)
 	}
 	t.logs.Send(w)
+	t.answerCommitted(a)
 	return nil
+}
+
+// answerCommitted answers the callers of an entry that changes only rows (docs/adr/0063). Every
+// later leader has the entry, and applying it can only fail together with the store, which ends
+// this replica. The answers of other entries wait until the change is visible.
+func (t *Tablet) answerCommitted(a *applied) {
+	if p := a.proposal; p != nil && !a.change.dropped && effectsOnly(p.command) {
+		p.deliver()
+	}
 }
 
 // applyCommand applies the command of one entry. The command of an entry proposed by this
@@ -210,13 +221,13 @@ func (t *Tablet) drop(p *proposal) {
 }
 
 // finish completes a proposal whose effects are visible: it updates the locks in memory,
-// answers the calls, and returns the cells that have become dirty.
+// answers the calls that are not answered yet, and returns the cells that have become dirty.
 func (t *Tablet) finish(p *proposal) (dirty []mvcc.Cell) {
 	dirty = t.memory.VisibleLocks(p.muts)
-	// The callers run concurrently with the rest of this turn; what they send next is handled
-	// after it.
-	p.mark("applied")
-	p.deliver()
+	if !p.answered {
+		p.mark("applied")
+		p.deliver()
+	}
 	t.cfg.Metrics.Writes.Since(p.began)
 	t.memory.Visible(p.number, p.muts, p.notes)
 	t.history.Note(p.muts)

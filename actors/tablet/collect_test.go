@@ -191,6 +191,7 @@ func TestConfirmWaitsForReservations(t *testing.T) {
 	}
 	then(r.take(1), nil)
 	statusOf(t, "the one-phase commit", await(t, commit), pb.Status_STATUS_OK)
+	r.visible(2)
 	if c := r.do(2, confirm).GetCollect(); !c.Confirmed {
 		t.Errorf("not confirmed after it: %v", c)
 	}
@@ -322,6 +323,7 @@ func TestConfirmNamesWhatIsInTheWay(t *testing.T) {
 	if c := await(t, early).GetCollect(); c.GetConfirmed() {
 		t.Errorf("confirmed with a prewrite in flight: %v", c)
 	}
+	r.visible(2)
 	for range 2 {
 		c := r.do(2, confirm).GetCollect()
 		if c.Confirmed || len(c.Unsettled) != 2 || c.Unsettled[0].Intent || !c.Unsettled[1].Intent {
@@ -336,6 +338,7 @@ func TestConfirmNamesWhatIsInTheWay(t *testing.T) {
 	r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_ResolveLock{ResolveLock: &pb.ResolveLockRequest{
 		StartTs: uint64(start), Intents: []*pb.Cell{cellOf("i")},
 	}}})
+	r.visible(2)
 	if c := r.do(2, confirm).GetCollect(); !c.Confirmed {
 		t.Errorf("not confirmed after both are resolved: %v", c)
 	}

@@ -10,12 +10,11 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// ended waits for the end of the turn that answered last.
+// ended waits for the end of the turn in which what was answered last became visible.
 func ended(r *rig, tablet uint64) *pb.StatusResponse {
 	r.tb.Helper()
-	return r.do(tablet, &pb.TabletRequest{
-		Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}},
-	}).GetStatus()
+	r.visible(tablet)
+	return r.do(tablet, askStatus()).GetStatus()
 }
 
 // checkIdleHints compares the hints with the disk. They must never claim too much; after a walk

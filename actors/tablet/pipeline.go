@@ -99,6 +99,16 @@ func (p *pipeline) has(number uint64) bool {
 	})
 }
 
+// unanswered returns the last proposal in flight whose callers are not answered yet, or nil.
+func (p *pipeline) unanswered() *proposal {
+	for _, q := range slices.Backward(p.inflight) {
+		if !q.answered {
+			return q
+		}
+	}
+	return nil
+}
+
 // clear removes and returns everything in flight and held. number continues, since
 // proposals' numbers are never reused.
 func (p *pipeline) clear() (lost []*proposal, held []*Call) {

@@ -18,7 +18,8 @@ import (
 // Proposals: how they are built, passed to Raft, and lost with the leadership. A proposal is
 // created, filled and proposed within one turn of the tablet. From then on it is in
 // pipeline.inflight until its effects are visible (apply.go) or stepDown loses it. Its
-// answers wait that long, since its evaluation may have read everything in flight before it.
+// evaluation may have read everything in flight before it, so its answers wait until its entry
+// is committed, or visible if it changes more than rows.
 
 // proposer is the part of a tablet that checks and evaluates mutations and proposes their
 // effects, without the mailbox, reads and the collection of history. Only the tablet's turns
@@ -59,6 +60,7 @@ type proposal struct {
 	began   time.Time
 
 	collects bool // a step of collection
+	answered bool // its callers are answered: nothing can undo it any more
 }
 
 // reply is an answer that must wait before it is sent.
@@ -162,7 +164,7 @@ func (e *evaluation) addEffects(muts []mvcc.Mutation) *pb.TabletResponse {
 	return nil
 }
 
-// answer keeps the answer until everything that its evaluation could have read is visible.
+// answer keeps the answer until everything that its evaluation could have read is committed.
 func (p *proposal) answer(call *Call, r *pb.TabletResponse) {
 	p.replies = append(p.replies, reply{call, r})
 }
@@ -203,20 +205,11 @@ func (p *proposal) empty() bool {
 }
 
 // propose passes the proposal to Raft, in the turn of its evaluation, and reports whether
-// Raft accepted it. One without effects needs no entry: its answers wait for the last
-// proposal in flight, whose effects they may have read.
+// Raft accepted it. One without effects needs no entry: its answers and reservations wait for
+// the proposals in flight, whose effects they may have read.
 func (o *proposer) propose(p *proposal) bool {
 	if p.empty() {
-		if n := len(o.pipeline.inflight); n > 0 {
-			last := o.pipeline.inflight[n-1]
-			last.replies, last.holds = append(last.replies, p.replies...),
-				append(last.holds, p.holds...)
-			return true
-		}
-		for _, h := range p.holds {
-			o.reservations.release(h)
-		}
-		p.deliver()
+		o.attach(p)
 		return true
 	}
 	if err := noRoom(o.logs, o.store); err != nil {
@@ -253,11 +246,30 @@ func (o *proposer) propose(p *proposal) bool {
 	return true
 }
 
+// attach completes a proposal without effects together with those in flight: its answers are
+// sent with the last ones still due, its reservations are released when the last one is visible.
+func (o *proposer) attach(p *proposal) {
+	if n := len(o.pipeline.inflight); n > 0 {
+		last := o.pipeline.inflight[n-1]
+		last.holds = append(last.holds, p.holds...)
+	} else {
+		for _, h := range p.holds {
+			o.reservations.release(h)
+		}
+	}
+	if q := o.pipeline.unanswered(); q != nil {
+		q.replies = append(q.replies, p.replies...)
+		return
+	}
+	p.deliver()
+}
+
 // deliver sends the answers.
 func (p *proposal) deliver() {
 	for _, r := range p.replies {
 		r.call.Reply(r.response)
 	}
+	p.replies, p.answered = nil, true
 }
 
 // lose abandons the proposal: it removes its effects from the overlay, releases its

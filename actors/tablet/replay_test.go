@@ -354,7 +354,7 @@ func TestReopenedAfterPanic(t *testing.T) {
 	for i := range 20 {
 		r.do(2, rawWrite("r", fmt.Sprint(i)))
 	}
-	applied := r.do(2, askStatus()).GetStatus().AppliedIndex
+	applied := r.visible(2).AppliedIndex
 	call, _ := r.envelope(nil) // a missing request panics
 	r.system.Root.Send(r.port(2).PID(), &reads.Blocked{Reads: []reads.BlockedRead{{Call: call, Met: &mvcc.Lock{}}}})
 	if err := <-r.failed; err == nil {
@@ -376,6 +376,7 @@ func TestReopenedAfterPanic(t *testing.T) {
 			err)
 	}
 	r.do(2, rawWrite("r", "after"))
+	r.visible(2)
 	if got := raw(t, r.store, "r"); got != "after" {
 		t.Errorf("r is %q", got)
 	}

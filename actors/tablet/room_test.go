@@ -55,6 +55,7 @@ func TestReadsOnFullDisk(t *testing.T) {
 	}{{freeLow, 0}, {freeExhausted, pb.Error_CODE_DISK_FULL}, {freeNone, pb.Error_CODE_DISK_FULL}} {
 		locked := r.take(1)
 		r.do(2, prewriteOf(locked, "b", "2"))
+		r.visible(2)
 		free.Store(c.free)
 		look(r.store)
 		before := r.do(2, askStatus()).GetStatus().LastIndex
@@ -198,6 +199,7 @@ func TestLeaderOnFullDisk(t *testing.T) {
 func TestAllOnFullDisks(t *testing.T) {
 	g := newGroup(t, 3, 3, testTick)
 	g.write(groupTablet, "a", "1")
+	g.even(groupTablet, 1, 2, 3)
 	leader := g.leader(groupTablet)
 	for _, m := range g.nodes {
 		m.free.Store(freeNone)
