@@ -164,7 +164,8 @@ type Caller struct {
 	By   string // how it was identified: ByCertificate and others
 	From string // remote address
 
-	cert *x509.Certificate // nil: identified by other means
+	cert     *x509.Certificate // nil: identified by other means
+	outcomes bool              // may use OutcomesTable
 }
 
 // How a caller is identified: by its certificate, by its console token, or not at all, in

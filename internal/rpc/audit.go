@@ -87,6 +87,7 @@ func (g *Guard) Call(ctx context.Context, who Caller, method string, req any,
 	if err != nil || resp == nil {
 		return resp, err
 	}
+	resp = withoutOutcomes(who, resp)
 	if resp, refusal = g.grants.filterFor(who).narrow(req, resp); refusal != nil {
 		return nil, &txn.ServerError{Code: refusal.Code, Message: refusal.Message}
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -20,7 +19,6 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/tracing"
 	"github.com/percolator-go/percolator/internal/txn"
-	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // Client is the Transport of a remote process. It uses one address at a time and switches to
@@ -30,13 +28,12 @@ import (
 // Its methods run on the coordinator's goroutines. Each address has a link with its own
 // goroutines. The link in use is an atomic index, so a switch affects only later calls.
 type Client struct {
-	links   []*link
-	rpc     pb.PercolatorClient // for unary calls to the address in use
-	current atomic.Int64        // of links
-	leaders *leaders            // nil until connected, and with ClientConfig.Proxy
-	worker  mvcc.Worker
-	closing sync.Once
-	err     error // from Close
+	links      []*link
+	unaryCalls              // to the address in use
+	current    atomic.Int64 // of links
+	leaders    *leaders     // nil until connected, and with ClientConfig.Proxy
+	closing    sync.Once
+	err        error // from Close
 
 	answerWithin time.Duration // the constant, except in tests
 	awaitStart   bool          // ClientConfig.AwaitStart
@@ -95,10 +92,9 @@ func dial(ctx context.Context, addrs []string, cfg ClientConfig,
 		opts = append(opts, grpc.WithNoProxy())
 	}
 	c := &Client{
-		worker: mvcc.Worker{Incarnation: rand.Uint64()}, answerWithin: answerWithin,
-		awaitStart: cfg.AwaitStart, proxy: cfg.Proxy,
+		answerWithin: answerWithin, awaitStart: cfg.AwaitStart, proxy: cfg.Proxy,
 	}
-	c.rpc = pb.NewPercolatorClient(unary{c})
+	c.unaryCalls = newUnaryCalls(unary{c})
 	for _, addr := range addrs {
 		addr = WithPort(addr)
 		conn, err := grpc.NewClient(addr, opts...)
@@ -272,76 +268,9 @@ func (c *Client) Timestamps(ctx context.Context, count int) (mvcc.Timestamp, int
 	return mvcc.Timestamp(resp.First), int(resp.Count), nil
 }
 
-// Locate reads the tablet map.
-func (c *Client) Locate(ctx context.Context, table mvcc.TableID, row string,
-	limit int) ([]*pb.TabletDescriptor, error) {
-	req := &pb.LocateRequest{Table: uint32(table), Row: wire.Bytes(row), Limit: uint32(limit)}
-	resp, err := c.rpc.Locate(ctx, req)
-	return resp.GetTablets(), err
-}
-
-// CreateTable implements txn.Transport.
-func (c *Client) CreateTable(ctx context.Context, req *pb.CreateTableRequest) (*pb.Table, error) {
-	resp, err := c.rpc.CreateTable(ctx, req)
-	return resp.GetTable(), err
-}
-
-// DropTable drops the table with the name and the id.
-func (c *Client) DropTable(ctx context.Context, name string, id mvcc.TableID) error {
-	_, err := c.rpc.DropTable(ctx, &pb.DropTableRequest{Name: name, Id: uint32(id)})
-	return err
-}
-
-// Tables lists the tables.
-func (c *Client) Tables(ctx context.Context) ([]*pb.Table, error) {
-	resp, err := c.rpc.Tables(ctx, &pb.TablesRequest{})
-	return resp.GetTables(), err
-}
-
-// Catalogue reads the catalogue of observed columns.
-func (c *Client) Catalogue(ctx context.Context) (*pb.Catalogue, error) {
-	return c.rpc.GetCatalogue(ctx, &pb.CatalogueRequest{})
-}
-
-// SplitTablet splits a tablet.
-func (c *Client) SplitTablet(ctx context.Context, table, row string) error {
-	_, err := c.rpc.SplitTablet(ctx, &pb.SplitTabletRequest{Table: table, Row: wire.Bytes(row)})
-	return err
-}
-
-// WorkerDead reports whether a node's worker is known to be dead. It returns false for workers
-// of remote clients, which nodes do not track, and if there is no answer.
-func (c *Client) WorkerDead(ctx context.Context, worker mvcc.Worker) bool {
-	if worker.Node == 0 {
-		return false
-	}
-	resp, err := c.rpc.WorkerDead(ctx, &pb.WorkerDeadRequest{Worker: wire.WorkerPB(worker)})
-	return err == nil && resp.Dead
-}
-
-// NodeStatus returns the status of the node at the address in use.
-func (c *Client) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error) {
-	return c.rpc.NodeStatus(ctx, &pb.NodeStatusRequest{})
-}
-
-// Observers lists the catalogue's observers.
-func (c *Client) Observers(ctx context.Context) ([]*pb.ObserverState, error) {
-	resp, err := c.rpc.Observers(ctx, &pb.ObserversRequest{})
-	return resp.GetObservers(), err
-}
-
-// HoldHistory acquires, renews or ends a lease on history.
-func (c *Client) HoldHistory(ctx context.Context,
-	req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
-	return c.rpc.HoldHistory(ctx, req)
-}
-
 // AdminConn implements txn.Transport: calls of the service Admin go to the address in
 // use.
 func (c *Client) AdminConn() grpc.ClientConnInterface { return unary{c} }
-
-// Worker returns this process's identity in locks: node 0 and a random incarnation.
-func (c *Client) Worker() mvcc.Worker { return c.worker }
 
 // Close ends all streams and connections. Unanswered operations fail. A second call returns
 // the result of the first.

@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"sync/atomic"
 	"time"
@@ -11,9 +10,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/tap"
 
-	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/connlimit"
-	"github.com/percolator-go/percolator/internal/txn"
 )
 
 // Per-connection state. Accept runs on gRPC's goroutine of the listener; handlers find their
@@ -76,10 +73,7 @@ func (e *authInterceptor) admit(ctx context.Context, _ *tap.Info) (context.Conte
 		return nil, err
 	}
 	if err := c.Admit(); err != nil {
-		return nil, toStatus(&txn.ServerError{
-			Code: pb.Error_CODE_OVERLOADED, Message: fmt.Sprintf("percolator: %v: ask another node", err),
-			RetryAfter: placeRetry,
-		})
+		return nil, toStatus(refusePlace(err))
 	}
 	return ctx, nil
 }

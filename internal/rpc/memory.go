@@ -73,7 +73,7 @@ const mostLearned = 256 << 10
 
 // firstRoom returns the initial reservation for the answer to the request, in bytes. For reads
 // of cells it adapts to the stream's recent reads, so that few reads are repeated.
-func (o *operations) firstRoom(req *pb.TabletRequest) int64 {
+func (o *performer) firstRoom(req *pb.TabletRequest) int64 {
 	kind := wire.OperationOf(req).Answer
 	if kind == wire.CellsAnswer {
 		return min(max(firstAnswer[kind], o.cells.Load()), mostLearned)
@@ -83,7 +83,7 @@ func (o *operations) firstRoom(req *pb.TabletRequest) int64 {
 
 // learn records the size of an answer to a read of cells: a larger one counts at once, a
 // smaller one lowers the estimate by a sixteenth.
-func (o *operations) learn(bytes int64) {
+func (o *performer) learn(bytes int64) {
 	last := o.cells.Load()
 	o.cells.Store(max(bytes, last-last/16))
 }

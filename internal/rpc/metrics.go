@@ -75,6 +75,9 @@ func (s *Server) Stats() ServerStats {
 		Displaced:   s.service.limiter.Closed(),
 		RateRefused: s.service.cfg.Clients.rates.refused.Load(), Committed: c.committed.Load(),
 	}
+	if l := s.service.others.Load(); l != nil {
+		out.Displaced += l.Closed()
+	}
 	c.operations.Range(func(name, took any) bool {
 		out.Operations[name.(string)] = took.(*metrics.Durations).Read()
 		return true

@@ -4,16 +4,13 @@ import (
 	"cmp"
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/tracing"
 )
 
 // operations is one client's stream on the server: a reader, up to MaxInFlight workers, and a
@@ -24,28 +21,19 @@ import (
 // part of the connection's memory until the writer releases it. The mutex guards ended and
 // ready.
 type operations struct {
-	s      *service
+	performer
 	stream grpc.BidiStreamingServer[pb.OperationBatch, pb.OperationResults]
 	ctx    context.Context
 	taking context.Context // ends when no more work is accepted
 	conn   *clientConn
-	who    Caller
 	work   chan task     // unbuffered: to an idle worker, otherwise a new one is started
 	room   chan struct{} // one place per worker
 	wg     sync.WaitGroup
-	cells  atomic.Int64 // estimated size of answers to reads of cells, in bytes
 
 	mu    sync.Mutex
 	ended bool // taking has ended: start no more workers
 	ready []answered
 	wake  chan struct{} // capacity 1: ready is not empty
-}
-
-// task is an operation and its reserved memory.
-type task struct {
-	*pb.Operation
-	held, room int64         // bytes reserved; room is the part for the answer
-	span       *tracing.Span // nil: not traced
 }
 
 // answered is an answer, its size in bytes, and the memory that its operation holds until the
@@ -66,18 +54,19 @@ func (s *service) Operations(stream grpc.BidiStreamingServer[pb.OperationBatch,
 	taking, stop := context.WithCancel(ctx)
 	defer stop()
 	o := &operations{
-		s: s, stream: stream, ctx: ctx, taking: taking, conn: connection(ctx),
+		stream: stream, ctx: ctx, taking: taking, conn: connection(ctx),
 		work: make(chan task), room: make(chan struct{}, s.cfg.MaxInFlight),
 		wake: make(chan struct{}, 1),
 	}
-	var err error
-	if o.who, err = callerOf(ctx, &s.cfg); err != nil {
+	who, err := callerOf(ctx, &s.cfg)
+	if err != nil {
 		return err
 	}
 	// The listener is not from Serve, so the connection has no memory limit.
 	if o.conn == nil {
 		return status.Error(codes.Internal, "percolator: the connection is not known")
 	}
+	o.performer = performer{s: s, who: who, memory: o.conn.memory}
 	// The writer ends last, so that every accepted operation is answered, also while draining.
 	written, read, idle := make(chan error, 1), make(chan error, 1), make(chan struct{})
 	go func() {
@@ -103,7 +92,7 @@ func (s *service) Operations(stream grpc.BidiStreamingServer[pb.OperationBatch,
 	close(idle)
 	err = cmp.Or(failed, <-written)
 	for _, a := range o.ready { // answered after the writer had failed
-		o.conn.memory.give(a.held)
+		o.memory.give(a.held)
 	}
 	return err
 }
@@ -127,14 +116,13 @@ func (o *operations) read() (failed error) {
 			if op.GetRequest() == nil {
 				continue
 			}
-			room := o.firstRoom(op.Request)
-			n := operationMemory + int64(proto.Size(op.Request)) + room
-			t := task{op, min(n, o.conn.memory.most), room, o.s.cfg.Tracer.Operation(op.Request, "percolator.request")}
-			if o.conn.memory.take(o.taking, t.held) != nil {
+			t := o.task(op.Request)
+			t.id = op.Id
+			if o.memory.take(o.taking, t.held) != nil {
 				return nil
 			}
 			if !o.hand(t) {
-				o.conn.memory.give(t.held)
+				o.memory.give(t.held)
 				return nil
 			}
 		}
@@ -164,6 +152,14 @@ func (o *operations) hand(t task) bool {
 		o.wg.Go(func() { o.worker(t) })
 	}
 	return !o.ended
+}
+
+// perform executes an operation and queues its answer.
+func (o *operations) perform(t task) {
+	resp, bytes := o.execute(o.ctx, &t, &o.conn.use)
+	o.answer(answered{&pb.OperationResult{
+		Id: t.id, Response: resp, Leader: o.s.leaderOf(t.request.TabletId),
+	}, bytes, t.held})
 }
 
 // worker performs operations one after another until no more work is accepted.
@@ -231,7 +227,7 @@ func (o *operations) writeAll(ready []answered) (err error) {
 		if err == nil {
 			err = o.send(batch, bytes)
 		}
-		o.conn.memory.give(held)
+		o.memory.give(held)
 	}
 	return err
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/tracing"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -27,44 +29,65 @@ const (
 	largeRetry = 50
 )
 
-// perform executes an operation and queues its answer. If a read's answer exceeds the reserved
-// memory, the tablet refuses it, and perform repeats it with the memory it needs.
-func (o *operations) perform(t task) {
+// performer executes the operations of one caller, within the memory of its connection.
+type performer struct {
+	s      *service
+	who    Caller
+	memory *memory
+	cells  atomic.Int64 // estimated size of answers to reads of cells, in bytes
+}
+
+// task is an operation and its reserved memory.
+type task struct {
+	request    *pb.TabletRequest
+	id         uint64        // on its stream
+	held, room int64         // bytes to reserve; room is the part for the answer
+	span       *tracing.Span // nil: not traced
+}
+
+// task returns the task of a request, whose memory is not reserved yet.
+func (o *performer) task(req *pb.TabletRequest) task {
+	room := o.firstRoom(req)
+	return task{
+		request: req, held: min(operationMemory+int64(proto.Size(req))+room, o.memory.most), room: room,
+		span: o.s.cfg.Tracer.Operation(req, "percolator.request"),
+	}
+}
+
+// execute executes an operation and returns its answer, and the answer's size in bytes. If a read's answer
+// exceeds the reserved memory, the tablet refuses it, and execute repeats it with the memory it needs.
+// counts are those of the caller's connection.
+func (o *performer) execute(ctx context.Context, t *task, counts *use) (*pb.TabletResponse, int) {
 	began, room := time.Now(), t.room
 	t.span.Event("worker")
+	defer t.span.End()
 	policy, identity := o.s.policy(), o.who.boundedAs()
-	if e := o.s.cfg.Clients.rates.take(policy, identity, t.Request, began); e != nil {
-		o.conn.use.refused.Add(1)
-		resp, bytes := fit(&pb.TabletResponse{Error: e})
-		t.span.End()
-		o.answer(answered{&pb.OperationResult{Id: t.Id, Response: resp}, bytes, t.held})
-		return
+	if e := o.s.cfg.Clients.rates.take(policy, identity, t.request, began); e != nil {
+		counts.refused.Add(1)
+		return fit(&pb.TabletResponse{Error: e})
 	}
-	resp, bytes := o.attempt(t, room)
+	resp, bytes := o.attempt(ctx, t, room)
 	for {
 		needs := int64(resp.GetError().GetNeedsBytes())
 		// The answer fits, failed for another reason, or does not state its size.
 		if needs <= room {
 			break
 		}
-		if refusal := o.enlarge(&t, room, needs); refusal != nil {
+		if refusal := o.enlarge(ctx, t, room, needs); refusal != nil {
 			resp, bytes = refusal, proto.Size(refusal)
 			break
 		}
 		room = needs
-		resp, bytes = o.attempt(t, room)
+		resp, bytes = o.attempt(ctx, t, room)
 	}
 	if resp.GetGet() != nil {
 		o.learn(int64(bytes) + wire.AnswerOverhead)
 	}
-	o.s.counters.performed(t.Request, began, resp)
+	o.s.counters.performed(t.request, began, resp)
 	found := cellsIn(resp)
-	o.s.cfg.Clients.rates.answered(policy, identity, t.Request, found-1, began)
-	o.conn.use.done(max(cellsOf(t.Request), found), began)
-	t.span.End()
-	o.answer(answered{&pb.OperationResult{
-		Id: t.Id, Response: resp, Leader: o.s.leaderOf(t.Request.TabletId),
-	}, bytes, t.held})
+	o.s.cfg.Clients.rates.answered(policy, identity, t.request, found-1, began)
+	counts.done(max(cellsOf(t.request), found), began)
+	return resp, bytes
 }
 
 // leaderOf is ServerConfig.LeaderOf.
@@ -86,7 +109,7 @@ func (s *service) policy() *pb.Policy {
 
 // attempt executes the operation once. The answer to a read has at most room bytes. attempt
 // never panics and always returns an answer.
-func (o *operations) attempt(t task, room int64) (resp *pb.TabletResponse, bytes int) {
+func (o *performer) attempt(ctx context.Context, t *task, room int64) (resp *pb.TabletResponse, bytes int) {
 	var panicked error
 	defer func() {
 		if panicked != nil {
@@ -94,8 +117,8 @@ func (o *operations) attempt(t task, room int64) (resp *pb.TabletResponse, bytes
 		}
 	}()
 	defer recovered(o.s.cfg.Logger, pb.Percolator_Operations_FullMethodName, &panicked)
-	r := t.Request // unchanged: the previous attempt's message may still be in flight
-	return fit(o.s.do(t.span.In(o.ctx), o.who, &pb.TabletRequest{
+	r := t.request // unchanged: the previous attempt's message may still be in flight
+	return fit(o.s.do(t.span.In(ctx), o.who, &pb.TabletRequest{
 		TabletId: r.TabletId, Epoch: r.Epoch, DeadlineMs: r.DeadlineMs,
 		MaxAnswerBytes: uint32(room), Op: r.Op, Trace: r.Trace,
 	}))
@@ -103,25 +126,25 @@ func (o *operations) attempt(t task, room int64) (resp *pb.TabletResponse, bytes
 
 // enlarge waits until the task has reserved needs bytes for its answer instead of room. If it
 // fails, it returns the error's answer.
-func (o *operations) enlarge(t *task, room, needs int64) *pb.TabletResponse {
+func (o *performer) enlarge(ctx context.Context, t *task, room, needs int64) *pb.TabletResponse {
 	if needs > largestAnswer {
 		return failed(pb.Error_CODE_TOO_LARGE, "the answer is too large: ask for less")
 	}
 	// Release the answer's reservation first: otherwise many waiting reads could together hold
 	// the memory that each of them waits for.
 	room = min(room, t.held)
-	o.conn.memory.give(room)
+	o.memory.give(room)
 	t.held -= room
 	within := largeWithin
-	if t.Request.DeadlineMs > 0 {
+	if t.request.DeadlineMs > 0 {
 		within = min(within,
-			min(time.Duration(t.Request.DeadlineMs), maxDeadline)*time.Millisecond)
+			min(time.Duration(t.request.DeadlineMs), maxDeadline)*time.Millisecond)
 	}
-	ctx, cancel := context.WithTimeout(o.ctx, within)
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	// A single operation may use the whole share of its connection, even if it needs more.
-	more := min(needs, o.conn.memory.most-t.held)
-	if o.conn.memory.take(ctx, more) != nil {
+	more := min(needs, o.memory.most-t.held)
+	if o.memory.take(ctx, more) != nil {
 		refusal := failed(pb.Error_CODE_OVERLOADED,
 			fmt.Sprintf("there is no memory for an answer of %d bytes now: come again", needs))
 		refusal.Error.RetryAfterMs = largeRetry
@@ -155,6 +178,10 @@ func (s *service) do(ctx context.Context, who Caller,
 		return &pb.TabletResponse{Error: e}
 	}
 	if e := s.tables.check(ctx, table); e != nil {
+		return &pb.TabletResponse{Error: e}
+	}
+	// After the check, which finds OutcomesTable.
+	if e := s.tables.refuseOutcomes(who, req); e != nil {
 		return &pb.TabletResponse{Error: e}
 	}
 	if asked != nil {
@@ -208,7 +235,7 @@ func (s *service) resolveMet(ctx context.Context, who Caller, check *pb.CheckTxn
 func (s *service) may(ctx context.Context, who Caller, req *pb.TabletRequest) bool {
 	table, e := admit(req)
 	return e == nil && who.refuseOperation(req) == nil && s.grants.refuse(who, req) == nil &&
-		s.tables.check(ctx, table) == nil
+		s.tables.check(ctx, table) == nil && s.tables.refuseOutcomes(who, req) == nil
 }
 
 // maxDeadline is the maximum of a client's deadline, in milliseconds.

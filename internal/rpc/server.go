@@ -8,6 +8,7 @@ import (
 	"net"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
@@ -49,7 +50,7 @@ func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 		grpc: grpc.NewServer(opts...),
 		service: &service{
 			transport: transport, cfg: cfg, tables: newTableIDs(transport),
-			grants: guard.grants, counters: &serverCounters{}, draining: make(chan struct{}),
+			guard: guard, grants: guard.grants, counters: &serverCounters{}, draining: make(chan struct{}),
 			memory: semaphore.NewWeighted(cfg.Memory), limiter: newLimiter(cfg),
 		},
 	}
@@ -164,9 +165,11 @@ type service struct {
 	transport txn.Transport
 	cfg       ServerConfig
 	tables    *tableIDs
-	grants    *grants
-	memory    *semaphore.Weighted // of operations and their answers, of all connections
-	limiter   *connlimit.Limiter  // of all listeners
+	guard     *Guard
+	grants    *grants                           // of guard
+	memory    *semaphore.Weighted               // of operations and their answers, of all connections
+	limiter   *connlimit.Limiter                // of all listeners of Serve
+	others    atomic.Pointer[connlimit.Limiter] // of Listen; nil: none
 	counters  *serverCounters
 	draining  chan struct{} // closed by Shutdown
 }
@@ -202,7 +205,7 @@ func (s *service) CreateTable(ctx context.Context,
 		t, err = s.transport.CreateTable(ctx, req)
 	}
 	if err == nil {
-		s.tables.learn(t.GetId()) // its first operations follow
+		s.tables.created(t.GetId()) // its first operations follow
 	}
 	return &pb.CreateTableResponse{Table: t}, err
 }

@@ -19,6 +19,7 @@ import (
 type tableIDs struct {
 	transport txn.Transport
 	highest   atomic.Uint32
+	outcomes  atomic.Uint32 // id of OutcomesTable; 0: it does not exist
 	asking    chan struct{} // capacity 1: one query at a time, however many invalid ids arrive
 }
 
@@ -35,6 +36,10 @@ func (t *tableIDs) learn(ids ...uint32) {
 		}
 	}
 }
+
+// created records the id of a new table, unless ids between the bound and it are unknown: one of those
+// may be that of OutcomesTable.
+func (t *tableIDs) created(id uint32) { t.highest.CompareAndSwap(id-1, id) }
 
 // check returns an error if the table id is not allocated.
 func (t *tableIDs) check(ctx context.Context, id uint32) *pb.Error {
@@ -76,6 +81,11 @@ func (t *tableIDs) ask(ctx context.Context) error {
 	catalogue, err := t.transport.Catalogue(ctx)
 	if err != nil {
 		return err
+	}
+	for _, table := range tables {
+		if table.GetName() == OutcomesTable && table.GetDroppedTs() == 0 {
+			t.outcomes.Store(table.GetId()) // before the bound, see outcomes.go
+		}
 	}
 	for _, table := range tables {
 		t.learn(table.GetId())

@@ -50,6 +50,9 @@ func (h visibilityFilter) has(table mvcc.TableID) bool {
 // refuseNamed returns an error if the caller has no grant for the table that the call names,
 // directly or by an observer. The service refuses calls that name no existing table.
 func (g *Guard) refuseNamed(ctx context.Context, who Caller, req any) (*pb.Error, error) {
+	if create, ok := req.(*pb.CreateTableRequest); ok && create.Name == OutcomesTable && !who.mayUseOutcomes() {
+		return &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: ofOutcomes}, nil
+	}
 	if tables, _ := g.grants.now(); len(tables) == 0 || who.Role.Includes(certs.Operator) {
 		return nil, nil
 	}
