@@ -219,10 +219,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 		schema:    n.meta.Schema, catalogue: n.meta.Observers, history: n.meta.History,
 		policy: n.policy, logger: n.cfg.Logger,
 	}
-	n.client = txn.NewClient(wrap(n.transport, n.parts), txn.Config{
-		Limits: mvcc.Limits(n.cfg.Limits), LockTTL: n.cfg.LockTTL, Logger: n.cfg.Logger,
-		Tracer: n.tracing.tracer,
-	})
+	n.client = txn.NewClient(wrap(n.transport, n.parts), n.clientConfig())
 	n.openParts()
 	// The next steps need meta, which any node may lead.
 	if err := findMeta(ctx, n.router, n.cfg.Logger); err != nil {
@@ -239,6 +236,14 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	n.background.start(n.observers.Register)
 	n.joining.open(n.registry(), n.fail)
 	return n.serve(ctx)
+}
+
+// clientConfig returns the configuration of the node's own client, and of those of the gateway.
+func (n *Node) clientConfig() txn.Config {
+	return txn.Config{
+		Limits: mvcc.Limits(n.cfg.Limits), LockTTL: n.cfg.LockTTL, Logger: n.cfg.Logger,
+		Tracer: n.tracing.tracer,
+	}
 }
 
 // findMeta reads the tablet map and waits until meta answers or ctx ends: without meta there are no

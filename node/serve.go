@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -16,9 +17,11 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/gateway"
 	"github.com/percolator-go/percolator/internal/httpd"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/rpc"
+	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/node/config"
 	"github.com/percolator-go/percolator/node/console"
@@ -29,9 +32,10 @@ import (
 // to a cluster, with few answers, and clients' once everything runs. drain waits up to drainGrace for
 // clients' streams, then closes them; close stops the servers.
 type servers struct {
-	grpc   *rpc.Server
-	served chan error // result of the gRPC server's Serve
-	http   *httpd.Server
+	grpc    *rpc.Server
+	served  chan error // result of the gRPC server's Serve
+	http    *httpd.Server
+	gateway *gateway.Server // nil: none
 }
 
 // Version returns the version of the module percolator in this build, even if another module's
@@ -121,6 +125,9 @@ func (n *Node) serve(ctx context.Context) error {
 		}
 		s.grpc, s.served = rpc.NewServer(n.transport, cfg), make(chan error, 1)
 		go func() { s.served <- s.grpc.Serve(l) }() // joined by close
+		if err := n.openGateway(cfg.TLS); err != nil {
+			return err
+		}
 	}
 	n.background.start(n.window.Run)
 	// Last: from here on probes report the node ready, and HTTP serves everything.
@@ -131,6 +138,37 @@ func (n *Node) serve(ctx context.Context) error {
 	n.serving.Store(true)
 	return nil
 }
+
+// openGateway opens the gateway, if one is configured. clients is the TLS configuration of the listener for
+// clients.
+func (n *Node) openGateway(clients *tls.Config) (err error) {
+	if n.cfg.Gateway == "" {
+		return nil
+	}
+	cfg := gateway.Config{
+		Addr: n.cfg.GatewayAddr(), Origins: n.cfg.GatewayOrigins, Server: n.servers.grpc, Logger: n.cfg.Logger,
+		NodeID: n.identity.NodeID, Incarnation: n.identity.Incarnation, Client: n.clientConfig(),
+		Advertise: func(bound string) (string, error) { return n.cfg.AdvertisedAddr(bound, false) },
+		CreateOutcomes: func(ctx context.Context) error {
+			if _, err := n.client.TableID(ctx, rpc.OutcomesTable); !errors.Is(err, txn.ErrNoTable) {
+				return err
+			}
+			return n.client.CreateExpiring(ctx, rpc.OutcomesTable, nil,
+				&pb.TableExpiry{AfterMs: uint64(outcomesKept.Milliseconds())})
+		},
+	}
+	// Browsers ask without a certificate whether they may call.
+	if clients != nil {
+		cfg.TLS = n.joining.files.Browsers(certs.AllRoles()...)
+	}
+	if n.servers.gateway, err = gateway.Open(cfg); err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	return nil
+}
+
+// outcomesKept is how long the gateways of a cluster keep the outcomes of idempotency keys.
+const outcomesKept = 24 * time.Hour
 
 // leaderOf implements rpc.ServerConfig.LeaderOf.
 func (n *Node) leaderOf(tablet uint64) string {
@@ -237,6 +275,14 @@ func (n *Node) HTTPAddr() string {
 	return n.servers.http.Addr()
 }
 
+// GatewayAddr returns the address at which clients reach the gateway, or "" if there is none.
+func (n *Node) GatewayAddr() string {
+	if n.servers == nil || n.servers.gateway == nil {
+		return ""
+	}
+	return n.servers.gateway.Address()
+}
+
 // drainGrace limits the wait for remote clients' streams: an idle one would never end.
 const drainGrace = 2 * time.Second
 
@@ -247,13 +293,23 @@ func (s *servers) drain(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, drainGrace)
 	defer cancel()
-	// Closes the streams that are still open at the end of ctx.
+	// Both close what is still open at the end of ctx.
+	var wait sync.WaitGroup
+	defer wait.Wait()
+	if s.gateway != nil {
+		wait.Go(func() { _ = s.gateway.Close(ctx) }) // close returns its error
+	}
 	s.grpc.Shutdown(ctx)
 }
 
 // close stops the servers with their running requests, and joins the gRPC server.
 func (s *servers) close() error {
 	var errs []error
+	if s.gateway != nil {
+		if err := s.gateway.Close(context.Background()); !errors.Is(err, context.DeadlineExceeded) {
+			errs = append(errs, err)
+		}
+	}
 	if s.grpc != nil {
 		s.grpc.Stop()
 		errs = append(errs, <-s.served)

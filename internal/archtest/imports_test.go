@@ -73,6 +73,9 @@ var layers = []layer{
 		pb, "internal/handle/hook", "internal/mvcc", "internal/rpc", "internal/tracing", "internal/txn", "internal/wire",
 	}},
 	{of: "internal/handle", may: []string{root, "internal/handle/hook", "internal/txn"}},
+	{of: "internal/gateway", may: []string{
+		root, gatewayPB, pb, "internal/coded", "internal/handle", "internal/rpc", "internal/txn/...",
+	}},
 	{of: "internal/exposition", may: []string{"internal/metrics", "internal/txn"}},
 	{of: "promclient", may: []string{
 		root, "internal/exposition", "internal/handle", "internal/txn",

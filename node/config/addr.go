@@ -13,6 +13,8 @@ const (
 	peerOffset   = 1
 	gossipOffset = 2
 	httpOffset   = 3
+
+	gatewayOffset = 4
 )
 
 // HTTPAddr returns the address of the HTTP listener, with AutoHTTP resolved; empty means none.
@@ -25,6 +27,9 @@ func (c *Config) HTTPAddr() string {
 	}
 	return addr
 }
+
+// GatewayAddr returns the address of the gateway, with AutoPort resolved; empty means none.
+func (c *Config) GatewayAddr() string { return c.besideListen(c.Gateway, gatewayOffset) }
 
 // PeerAddr returns the address of the listener for other nodes, with AutoPort resolved; empty
 // means the node runs alone.

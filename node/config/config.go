@@ -64,6 +64,13 @@ type Config struct {
 	// HTTPLogin makes HTTP require a login, except for health checks. It sets the policy of a new
 	// cluster, see Given.
 	HTTPLogin bool
+	// Gateway is the host:port of the gateway, for programs in any language; AutoPort is the fourth port
+	// after Listen's. It has the node's certificates, or plain text with Insecure. If empty, which is the
+	// default, there is none.
+	Gateway string
+	// GatewayOrigins are the origins of web pages that may call the gateway, such as
+	// https://app.example; "*" allows all. Pages of other origins are refused.
+	GatewayOrigins []string
 	// Trace configures the export of traces.
 	Trace Trace
 	// Pprof serves profiles of the process over HTTP under /debug/pprof/.
@@ -278,7 +285,7 @@ const (
 	// DefaultPort is the port of addresses in Join without one.
 	DefaultPort = rpc.DefaultPort
 	// AutoPort derives a listener's address from Listen: the same host, and the port plus 1 for Peer,
-	// 2 for Gossip, 3 for HTTP; a free port if Listen's is 0.
+	// 2 for Gossip, 3 for HTTP, 4 for Gateway; a free port if Listen's is 0.
 	AutoPort = "auto"
 	// DefaultObserverWorkers is the number above which throughput on two processors no longer grows
 	// (`go run ./bench -only clustering`), since runs share each disk sync. More workers cost memory,

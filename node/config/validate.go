@@ -96,6 +96,7 @@ func (c *Config) checkPlace(k *checker) {
 	}
 	c.checkListeners(k)
 	c.checkHTTP(k)
+	c.checkGateway(k)
 	c.checkTrace(k)
 	k.within("Labels (count)", len(c.Labels), 0, 8)
 	for key, value := range c.Labels {
@@ -143,6 +144,21 @@ func (c *Config) checkHTTP(k *checker) {
 	}
 }
 
+// checkGateway checks the settings of the gateway other than the address.
+func (c *Config) checkGateway(k *checker) {
+	if c.Gateway != "" && c.Listen == "" {
+		k.add("Gateway", "set without Listen, whose checks of clients it uses", "give Listen an address too")
+	}
+	k.within("GatewayOrigins (count)", len(c.GatewayOrigins), 0, 64)
+	for _, origin := range c.GatewayOrigins {
+		u, err := url.Parse(origin)
+		if origin != "*" && (err != nil || u.Host == "" || u.Scheme+"://"+u.Host != origin) {
+			k.add("GatewayOrigins", fmt.Sprintf("%q is no origin", origin),
+				"give scheme://host or scheme://host:port, as browsers send it")
+		}
+	}
+}
+
 // checkTrace checks the export of traces.
 func (c *Config) checkTrace(k *checker) {
 	if s := c.Trace.Sample; !(s >= 0 && s <= 1) {
@@ -169,6 +185,7 @@ func (c *Config) checkListeners(k *checker) {
 		{"Peer", c.Peer, c.PeerAddr(), peerOffset},
 		{"Gossip", c.Gossip, c.GossipAddr(), gossipOffset},
 		{"HTTP", c.HTTP, c.HTTPAddr(), httpOffset},
+		{"Gateway", c.Gateway, c.GatewayAddr(), gatewayOffset},
 	} {
 		switch {
 		case l.bound == "":
@@ -257,6 +274,7 @@ func (c *Config) checkProtection(k *checker) {
 	for _, a := range []struct{ field, addr string }{
 		{"Listen", c.Listen}, {"Advertise", c.Advertise}, {"Peer", c.own(c.Peer)},
 		{"Gossip", c.own(c.Gossip)}, {"HTTP", c.HTTPAddr()},
+		{"Gateway", c.GatewayAddr()},
 	} {
 		if _, err := portOf(a.addr); err != nil || IsLoopback(a.addr) {
 			continue // none, or reported already

@@ -47,6 +47,9 @@ func TestMain(m *testing.M) {
 		if os.Getenv(childBackfill) != "" {
 			work = backfillChild
 		}
+		if os.Getenv(childGateway) != "" {
+			work = gatewayChild
+		}
 		if err := work(dir); err != nil {
 			fmt.Println("error", err)
 			os.Exit(1)

@@ -154,7 +154,7 @@ func serve(ctx context.Context, app *shell.App, out *shell.Printer, n *nodeFlags
 		return err
 	}
 	beside := accompany(context.WithoutCancel(ctx), node, app.OnStart)
-	if err := announce(out, node, n.cfg.HTTPTLS, n.ready); err != nil {
+	if err := announce(out, node, &n.cfg, n.ready); err != nil {
 		return errors.Join(err, beside.stop(n.cfg.DrainTimeout), node.Close(ctx))
 	}
 	notifyManager(logger, daemon.SdNotifyReady+"\nSTATUS=serving clients on "+node.Addr())
@@ -256,15 +256,22 @@ type readyJSON struct {
 	Addr string `json:"addr"`
 	HTTP string `json:"http"`
 	PID  int    `json:"pid"`
+	// Gateway is absent if there is none.
+	Gateway string `json:"gateway,omitempty"`
 }
 
 // announce prints the node's addresses, and writes them to the ready file.
-func announce(out *shell.Printer, node shell.RunningNode, secure bool, ready string) error {
-	scheme := "http"
-	if secure {
-		scheme = "https"
+func announce(out *shell.Printer, node shell.RunningNode, cfg *config.Config, ready string) error {
+	scheme := func(secure bool) string {
+		if secure {
+			return "https"
+		}
+		return "http"
 	}
-	at := readyJSON{node.Addr(), node.HTTPAddr(), os.Getpid()}
+	at := readyJSON{Addr: node.Addr(), HTTP: node.HTTPAddr(), PID: os.Getpid()}
+	if g, ok := node.(interface{ GatewayAddr() string }); ok {
+		at.Gateway = g.GatewayAddr()
+	}
 	if out.JSON() {
 		if err := out.Object(at); err != nil {
 			return err
@@ -272,7 +279,10 @@ func announce(out *shell.Printer, node shell.RunningNode, secure bool, ready str
 	} else {
 		_, _ = fmt.Fprintf(out.Stdout, "serving clients on %s\n", at.Addr)
 		if at.HTTP != "" {
-			_, _ = fmt.Fprintf(out.Stdout, "serving HTTP on %s://%s/\n", scheme, at.HTTP)
+			_, _ = fmt.Fprintf(out.Stdout, "serving HTTP on %s://%s/\n", scheme(cfg.HTTPTLS), at.HTTP)
+		}
+		if at.Gateway != "" {
+			_, _ = fmt.Fprintf(out.Stdout, "serving the gateway on %s://%s\n", scheme(cfg.Certs != ""), at.Gateway)
 		}
 		if at.Addr != config.DefaultListen {
 			_, _ = fmt.Fprintf(out.Stdout, "reach it with: export PERCOLATOR_ADDR=%s\n", at.Addr)
@@ -326,6 +336,12 @@ func (n *nodeFlags) register(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&c.HTTPHosts, "http-host", nil,
 		"host name accepted over HTTP, in addition to addresses and the node's own names; "+
 			"repeatable")
+	flags.StringVar(&c.Gateway, "gateway", c.Gateway,
+		"host:port of the gateway for programs in any language; auto: --listen's fourth next port; "+
+			"empty: none")
+	flags.StringSliceVar(&c.GatewayOrigins, "gateway-origin", nil,
+		"origin of web pages that may call the gateway, such as https://app.example; repeatable; "+
+			"*: all")
 	flags.BoolVar(&c.Pprof, "pprof", false,
 		"serve profiles of the process under /debug/pprof/ of HTTP")
 	flags.StringVar(&c.Trace.Endpoint, "trace-endpoint", "",
@@ -446,6 +462,8 @@ var flagNames = map[string]string{
 	"Join (count)":            "join",
 	"HTTPHosts":               "http-host",
 	"HTTPHosts (count)":       "http-host",
+	"GatewayOrigins":          "gateway-origin",
+	"GatewayOrigins (count)":  "gateway-origin",
 	"Splits.MaxBytes":         "split-size",
 	"Splits.MaxLoad":          "split-load",
 	"Splits.MaxTablets":       "split-max-tablets",

@@ -1,0 +1,206 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/rpc"
+	"github.com/percolator-go/percolator/internal/txn"
+)
+
+// From an HTTP request to a call: its caller, its bounds, its deadline and its error.
+
+type connKey struct{}
+
+// withConn implements http.Server's ConnContext.
+func withConn(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+// admitted identifies the callers of requests, counts their calls, and bounds what they read and write.
+func (s *service) admitted(next http.Handler) http.Handler {
+	refusals := connect.NewErrorWriter()
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Cache-Control", "no-store")
+		ctx, who, end, err := s.admit(req)
+		if err != nil {
+			_ = refusals.Write(w, req, failure(err))
+			return
+		}
+		defer end()
+		c, done, err := s.callers.call(who)
+		if err != nil {
+			_ = refusals.Write(w, req, failure(err))
+			return
+		}
+		defer done()
+		in := &body{ReadCloser: req.Body, s: s, deadlines: http.NewResponseController(w)}
+		defer in.end()
+		req = req.WithContext(context.WithValue(ctx, callerKey{}, &call{c, who}))
+		req.Body = in
+		next.ServeHTTP(&writer{w, in.deadlines, s.cfg.timing.write, false}, req)
+	})
+}
+
+// admit identifies the caller of a request.
+func (s *service) admit(req *http.Request) (ctx context.Context, who rpc.Caller, end func(), err error) {
+	p := &peer.Peer{}
+	if c, ok := req.Context().Value(connKey{}).(net.Conn); ok {
+		p.Addr = c.RemoteAddr()
+	}
+	if req.TLS != nil {
+		p.AuthInfo = credentials.TLSInfo{State: *req.TLS}
+	}
+	ctx = peer.NewContext(req.Context(), p)
+	who, end, err = s.cfg.Server.Admit(ctx)
+	if refusal, ok := errors.AsType[*txn.ServerError](err); ok && refusal.Code == pb.Error_CODE_PERMISSION {
+		err = txn.Errorf("%w: %w", errUnauthenticated, err)
+	}
+	return ctx, who, end, err
+}
+
+type callerKey struct{}
+
+// call is the caller of one call.
+type call struct {
+	*caller
+	who rpc.Caller
+}
+
+// callerIn returns the caller of the call.
+func callerIn(ctx context.Context) *caller { return ctx.Value(callerKey{}).(*call).caller }
+
+// body is the body of a request. It counts what is read against the memory of all bodies, until end.
+type body struct {
+	io.ReadCloser
+	s         *service
+	deadlines *http.ResponseController
+	held      int64
+	timed     bool // the connection has a deadline
+}
+
+// bodyChunk is the maximum size of one read of a body, in bytes.
+const bodyChunk = 64 << 10
+
+// Read implements io.Reader. The whole body must arrive in time.
+func (b *body) Read(p []byte) (int, error) {
+	if !b.timed && b.held == 0 {
+		b.timed = b.deadlines.SetReadDeadline(time.Now().Add(b.s.cfg.timing.read)) == nil
+	}
+	n, err := b.ReadCloser.Read(p[:min(len(p), bodyChunk)])
+	if n > 0 && !b.s.bodies.TryAcquire(int64(n)) {
+		return 0, failure(txn.Errorf("%w: this node's gateway reads %d MiB of requests", percolator.ErrOverloaded,
+			bodyMemory>>20))
+	}
+	b.held += int64(n)
+	// Otherwise the server would take its end for that of the client. A body that is not read to its end keeps the
+	// deadline: the server may read the rest.
+	if b.timed && errors.Is(err, io.EOF) {
+		b.timed = b.deadlines.SetReadDeadline(time.Time{}) != nil
+	}
+	return n, err
+}
+
+// end returns the memory.
+func (b *body) end() {
+	b.s.bodies.Release(b.held)
+	b.held = 0
+}
+
+// writer writes an answer. A client that does not read a part in time loses its connection or stream.
+type writer struct {
+	http.ResponseWriter
+	deadlines *http.ResponseController
+	within    time.Duration
+	timed     bool
+}
+
+// Write implements http.ResponseWriter.
+func (w *writer) Write(p []byte) (int, error) {
+	if !w.timed {
+		w.timed = w.deadlines.SetWriteDeadline(time.Now().Add(w.within)) == nil
+	}
+	return w.ResponseWriter.Write(p)
+}
+
+// Flush implements http.Flusher. What follows has a deadline of its own.
+func (w *writer) Flush() {
+	if !w.timed {
+		w.timed = w.deadlines.SetWriteDeadline(time.Now().Add(w.within)) == nil
+	}
+	_ = w.deadlines.Flush() // the next write fails
+	w.timed = w.deadlines.SetWriteDeadline(time.Time{}) != nil
+}
+
+// Unwrap implements what http.ResponseController needs.
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// calls is the interceptor of all calls.
+type calls struct{ s *service }
+
+// WrapUnary implements connect.Interceptor: a call has a deadline, and an error a Failure.
+func (c calls) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		within := c.s.cfg.timing.longest
+		if _, given := ctx.Deadline(); !given {
+			within = c.s.cfg.timing.unary
+		}
+		ctx, cancel := context.WithTimeout(ctx, within)
+		defer cancel()
+		resp, err := next(ctx, req)
+		if err != nil {
+			return nil, failure(err)
+		}
+		return resp, nil
+	}
+}
+
+// WrapStreamingClient implements connect.Interceptor.
+func (calls) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+// WrapStreamingHandler implements connect.Interceptor: a stream ends when the server closes, or the caller's
+// certificate is revoked.
+func (c calls) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(c.s.life, cancel)()
+		err := next(ctx, &stream{conn, c.s, ctx})
+		switch {
+		case err == nil:
+			return nil
+		case c.s.life.Err() != nil:
+			err = txn.Errorf("%w: the node is stopping", percolator.ErrClosed)
+		}
+		return failure(err)
+	}
+}
+
+// stream is a stream that checks before each message that its caller's certificate is valid.
+type stream struct {
+	connect.StreamingHandlerConn
+	s   *service
+	ctx context.Context
+}
+
+// Send implements connect.StreamingHandlerConn.
+func (s *stream) Send(m any) error {
+	who := s.ctx.Value(callerKey{}).(*call).who
+	if err := s.s.cfg.Server.Recheck(s.ctx, who); err != nil {
+		return txn.Errorf("%w: %w", errUnauthenticated, err)
+	}
+	return s.StreamingHandlerConn.Send(m)
+}

@@ -1,0 +1,20 @@
+// Package gateway serves the API for programs in any language (api/gateway/v1): gRPC, gRPC-Web, and Connect
+// with JSON over HTTP/1.1 and HTTP/2, on one port. It is off unless a node's configuration gives it an
+// address (docs/adr/0071).
+//
+// Invariants:
+//  1. A call acts as its caller. Each identity has a txn.Client over rpc.Server.Local, which performs the
+//     checks of the client port by the same code: roles, grants, rates, memory, audit. Nothing here grants
+//     more than a connection to the client port would, except for the gateway's own table, which requests
+//     cannot name.
+//  2. A transaction with an idempotency key reads and writes the outcome of its key. Of two with one key at
+//     most one commits, and the other one returns its outcome, whatever has died in between.
+//  3. A session belongs to one identity and one node. It ends when its lease ends without a call, and its
+//     buffered writes with it; nothing of it is stored before its commit.
+//  4. Everything is bounded: connections as on the client port, calls of one identity and of all, messages,
+//     bytes of requests being read, time to send a request and to read an answer, sessions and their buffers.
+//  5. A browser's request is answered only if its origin is configured.
+//
+// Each call runs on its goroutine of net/http. Clients have goroutines of their own, and a session a timer.
+// A crash of the process ends sessions, and leaves of a commit what that of a client leaves. Called by: node.
+package gateway

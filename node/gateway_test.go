@@ -1,0 +1,276 @@
+package node_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	percolator "github.com/percolator-go/percolator"
+	gw "github.com/percolator-go/percolator/api/gateway/v1"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/certs/certstest"
+	"github.com/percolator-go/percolator/internal/handle"
+	"github.com/percolator-go/percolator/internal/rpc"
+	"github.com/percolator-go/percolator/node"
+)
+
+// gated is a node with certificates whose gateway is used by clients of each role.
+type gated struct {
+	*testing.T
+	node  *node.Node
+	certs string // the folder of the authority
+	log   *lockedBuffer
+}
+
+func newGated(t *testing.T) *gated {
+	g := &gated{T: t, certs: certstest.Folder(t, "127.0.0.1"), log: &lockedBuffer{}}
+	g.node = open(t, "", func(cfg *node.Config) {
+		cfg.Insecure, cfg.Certs = false, g.certs
+		cfg.Gateway = "127.0.0.1:0"
+		cfg.Logger = slog.New(slog.NewTextHandler(g.log, nil))
+		cfg.Observers = func(r *percolator.Registry) { // which makes the table
+			r.Strong("watches", percolator.Column{Table: "t", Name: "seen"},
+				func(context.Context, *percolator.Tx, percolator.Notification) error { return nil })
+		}
+	})
+	return g
+}
+
+// apart is a client of the gateway.
+type apart struct {
+	gw.GatewayClient
+	gw.ControlClient
+	source certs.Source
+}
+
+// client returns a client with a certificate of the name and the role.
+func (g *gated) client(name string, role certs.Role) apart {
+	g.Helper()
+	own := g.TempDir()
+	if _, err := certs.CreateClient(certs.Request{Dir: own, CA: g.certs, Name: name, Role: role}); err != nil {
+		g.Fatal(err)
+	}
+	files, err := certs.Open(certs.ClientSource(own), nil)
+	if err != nil {
+		g.Fatal(err)
+	}
+	return g.apart(files.Client(), certs.ClientSource(own))
+}
+
+func (g *gated) apart(cfg *tls.Config, source certs.Source) apart {
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: true}}
+	g.Cleanup(c.CloseIdleConnections)
+	url := "https://" + g.node.GatewayAddr()
+	return apart{gw.NewGatewayClient(c, url, connect.WithGRPC()), gw.NewControlClient(c, url), source}
+}
+
+func cellKey(table, row string) *gw.Key {
+	return &gw.Key{Table: table, RowAs: &gw.Key_Row{Row: row}, ColumnAs: &gw.Key_Column{Column: "c"}}
+}
+
+func (a apart) read(ctx context.Context, table string) error {
+	_, err := a.Read(ctx, connect.NewRequest(&gw.ReadRequest{Keys: []*gw.Key{cellKey(table, "r")}}))
+	return err
+}
+
+func (a apart) write(ctx context.Context, table string) error {
+	_, err := a.Transact(ctx, connect.NewRequest(&gw.TransactRequest{Deletes: []*gw.Key{cellKey(table, "r")}}))
+	return err
+}
+
+// TestGatewayRoles: each call needs the role that the client port needs, and is audited as there.
+func TestGatewayRoles(t *testing.T) {
+	g := newGated(t)
+	ctx := t.Context()
+	pause := &gw.ControlObserverRequest{Name: "watches", Action: &gw.ControlObserverRequest_Paused{Paused: true}}
+	roles := []certs.Role{certs.Reader, certs.Writer, certs.Observer, certs.Operator}
+	for at, role := range roles {
+		c := g.client("of-"+string(role), role)
+		for _, call := range []struct {
+			what  string
+			least certs.Role
+			do    func() error
+		}{
+			{"Read", certs.Reader, func() error { return c.read(ctx, "t") }},
+			{"Transact", certs.Writer, func() error { return c.write(ctx, "t") }},
+			{"ListTables", certs.Reader, func() error {
+				_, err := c.ListTables(ctx, connect.NewRequest(&gw.ListTablesRequest{}))
+				return err
+			}},
+			{"CreateTable", certs.Writer, func() error {
+				_, err := c.CreateTable(ctx, connect.NewRequest(&gw.CreateTableRequest{Table: &gw.TableSpec{Name: "of " + string(role)}}))
+				return err
+			}},
+			{"ListObservers", certs.Reader, func() error {
+				_, err := c.ListObservers(ctx, connect.NewRequest(&gw.ListObserversRequest{}))
+				return err
+			}},
+			{"ReplayObserver", certs.Observer, func() error {
+				_, err := c.ReplayObserver(ctx, connect.NewRequest(&gw.ReplayObserverRequest{
+					Name: "watches", Action: gw.ReplayObserverRequest_ACTION_START,
+				}))
+				return err
+			}},
+			{"ControlObserver", certs.Operator, func() error {
+				_, err := c.ControlObserver(ctx, connect.NewRequest(pause))
+				return err
+			}},
+			{"SplitTablet", certs.Operator, func() error {
+				_, err := c.SplitTablet(ctx, connect.NewRequest(&gw.SplitTabletRequest{Table: "t", RowAs: &gw.SplitTabletRequest_Row{Row: "m"}}))
+				return err
+			}},
+			{"DropTable", certs.Operator, func() error {
+				_, err := c.DropTable(ctx, connect.NewRequest(&gw.DropTableRequest{Name: "of writer"}))
+				return err
+			}},
+		} {
+			err := call.do()
+			may := at >= slices.Index(roles, call.least)
+			if may != (err == nil) || !may && connect.CodeOf(err) != connect.CodePermissionDenied {
+				t.Errorf("ANY-ROLE: %s by a client of the role %s: %v", call.what, role, err)
+			}
+		}
+	}
+	for _, line := range []string{
+		"msg=audit method=ControlObserver outcome=done role=operator name=of-operator by=certificate",
+		"msg=audit method=ControlObserver outcome=refused role=observer name=of-observer by=certificate",
+		"msg=audit method=CreateTable outcome=done role=writer name=of-writer",
+	} {
+		if !strings.Contains(g.log.String(), line) {
+			t.Errorf("the audit log lacks %q", line)
+		}
+	}
+}
+
+// TestGatewayWithoutCertificate: a client without a certificate, which a browser's preflight request may
+// be, calls nothing.
+func TestGatewayWithoutCertificate(t *testing.T) {
+	g := newGated(t)
+	files, err := certs.Open(certs.ClientSource(g.certs), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := files.Client()
+	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &tls.Certificate{}, nil }
+	if err := g.apart(cfg, certs.Source{}).read(t.Context(), "t"); connect.CodeOf(err) != connect.CodeUnauthenticated {
+		t.Errorf("ANY-ROLE: a client without a certificate: %v", err)
+	}
+}
+
+// TestGatewayGrants: grants restrict tables for the gateway's callers, for each alone, and sessions belong to
+// those who began them.
+func TestGatewayGrants(t *testing.T) {
+	g := newGated(t)
+	ctx := t.Context()
+	ann, bob := g.client("ann", certs.Writer), g.client("bob", certs.Writer)
+	if err := ann.write(ctx, "t"); err != nil {
+		t.Fatal(err)
+	}
+	operator := g.client("op", certs.Operator)
+	control, err := rpc.Dial(ctx, []string{g.node.Addr()}, rpc.ClientConfig{
+		CertFile: operator.source.Cert, KeyFile: operator.source.Key, CAFile: operator.source.CA,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = control.Close() }()
+	if _, err := pb.NewAdminClient(control.AdminConn()).SetGrant(ctx,
+		&pb.SetGrantRequest{Table: "t", Name: "ann", Role: "writer"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(ann.read(ctx, "t"), ann.write(ctx, "t"), operator.write(ctx, "t")); err != nil {
+		t.Errorf("those who may: %v", err)
+	}
+	// bob's client does not know the table, or is refused.
+	for what, err := range map[string]error{"read": bob.read(ctx, "t"), "write": bob.write(ctx, "t")} {
+		if code := connect.CodeOf(err); code != connect.CodeNotFound && code != connect.CodePermissionDenied {
+			t.Errorf("GRANT-IGNORED: %s of bob: %v", what, err)
+		}
+	}
+	begun, err := ann.Begin(ctx, connect.NewRequest(&gw.BeginRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []apart{bob, operator} {
+		_, err := c.Commit(ctx, connect.NewRequest(&gw.CommitRequest{Session: begun.Msg.Session}))
+		if connect.CodeOf(err) != connect.CodeFailedPrecondition {
+			t.Errorf("FOREIGN-SESSION: another client commits the session: %v", err)
+		}
+	}
+	if _, err := ann.Commit(ctx, connect.NewRequest(&gw.CommitRequest{Session: begun.Msg.Session})); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOutcomesAreHidden: clients below operators neither see nor use the table of outcomes, and its id is
+// known to a node before the first operation on it.
+func TestOutcomesAreHidden(t *testing.T) {
+	g := newGated(t)
+	ctx := t.Context()
+	writer := g.client("ann", certs.Writer)
+	if _, err := writer.CreateTable(ctx, connect.NewRequest(&gw.CreateTableRequest{
+		Table: &gw.TableSpec{Name: rpc.OutcomesTable},
+	})); connect.CodeOf(err) != connect.CodePermissionDenied {
+		t.Errorf("OUTCOMES-OPEN: created by a client: %v", err)
+	}
+	dial := func(s certs.Source) *percolator.DB {
+		db, err := percolator.Dial(ctx, []string{g.node.Addr()}, percolator.ClientConfig{CertFile: s.Cert, KeyFile: s.Key, CAFile: s.CA})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = db.Close() })
+		return db
+	}
+	db := dial(writer.source)
+	if err := db.CreateTable(ctx, percolator.TableSpec{Name: rpc.OutcomesTable}); !errors.Is(err, percolator.ErrPermission) {
+		t.Errorf("OUTCOMES-OPEN: created by a client: %v", err)
+	}
+	for range 2 {
+		if _, err := writer.Transact(ctx, connect.NewRequest(&gw.TransactRequest{
+			Deletes: []*gw.Key{cellKey("t", "r")}, IdempotencyKey: "k",
+		})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tables, err := db.Tables(ctx)
+	if err != nil || slices.ContainsFunc(tables, func(s percolator.TableSpec) bool { return s.Name == rpc.OutcomesTable }) {
+		t.Errorf("OUTCOMES-OPEN: %v, %v", tables, err)
+	}
+	// A client that knows the id, such as from an operator.
+	raw, err := rpc.Dial(ctx, []string{g.node.Addr()}, rpc.ClientConfig{
+		CertFile: writer.source.Cert, KeyFile: writer.source.Key, CAFile: writer.source.CA,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = raw.Close() }()
+	all, err := handle.Client(dial(g.client("op", certs.Operator).source)).TableID(ctx, rpc.OutcomesTable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := raw.Locate(ctx, all, "", 1)
+	if err != nil || len(found) != 1 {
+		t.Fatal(found, err)
+	}
+	for what, op := range map[string]*pb.TabletRequest{
+		"read": {Op: &pb.TabletRequest_Scan{Scan: &pb.ScanRequest{At: 1, Span: &pb.Span{Table: uint32(all)}}}},
+		"write": {Op: &pb.TabletRequest_Prewrite{Prewrite: &pb.PrewriteRequest{
+			Primary: &pb.Cell{Table: uint32(all), Row: []byte("r")}, StartTs: 1,
+			Writes: []*pb.CellWrite{{Cell: &pb.Cell{Table: uint32(all), Row: []byte("r")}}},
+		}}},
+	} {
+		op.TabletId, op.Epoch = found[0].TabletId, found[0].Epoch
+		resp, err := raw.Send(ctx, nil, op)
+		if err != nil || resp.GetError().GetCode() != pb.Error_CODE_PERMISSION {
+			t.Errorf("OUTCOMES-OPEN: %s: %v, %v", what, resp, err)
+		}
+	}
+}
