@@ -40,6 +40,8 @@ type Stats struct {
 	MapMisses   uint64 // requests to meta for the tablet map
 	WrongTablet uint64 // responses that corrected the tablet map
 
+	Messages map[string]uint64 // to tablets, by operation
+
 	ByName map[string]NameStats // by the option Name
 }
 

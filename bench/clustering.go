@@ -46,6 +46,8 @@ type clustered struct {
 	perSecond float64
 	cpu       time.Duration // per document
 	p50       time.Duration // from the commit of a document to that of its cluster
+	messages  float64       // to tablets, per document
+	cells     float64       // read, per document: messages without cache, prefetching and batches
 	memory    uint64        // bytes that the Go runtime obtained from the system
 }
 
@@ -66,9 +68,9 @@ func measureClustering(ctx context.Context, o options, out io.Writer) error {
 				}
 				first = cmp.Or(first, c.perSecond)
 				if _, err := fmt.Fprintf(out, "  %4d workers, %4d in a run: %6.0f documents/s (%.2f), "+
-					"%v CPU each, p50 %v, %d MiB from the system\n", workers, batch, c.perSecond,
+					"%v CPU each, p50 %v, %.1f messages and %.1f cells read each, %d MiB from the system\n", workers, batch, c.perSecond,
 					c.perSecond/first, c.cpu.Round(time.Microsecond),
-					c.p50.Round(time.Millisecond), c.memory>>20); err != nil {
+					c.p50.Round(time.Millisecond), c.messages, c.cells, c.memory>>20); err != nil {
 					return err
 				}
 			}
@@ -121,6 +123,11 @@ func clusterOnce(ctx context.Context, o options, workers, batch int) (c clustere
 	}
 	c.perSecond = float64(o.documents) / time.Since(began).Seconds()
 	c.cpu = (turns.CPU() - used) / time.Duration(o.documents)
+	sent := n.DB().Stats()
+	for _, messages := range sent.Messages {
+		c.messages += float64(messages) / float64(o.documents)
+	}
+	c.cells = float64(sent.ReadCells-sent.PrefetchAsked+sent.CacheHits) / float64(o.documents)
 	close(latencies)
 	var all []time.Duration
 	for l := range latencies {

@@ -181,6 +181,11 @@ func (b *batch) do() {
 // it sends one read to each tablet. An error applies to all cells.
 func (b *batch) check(ctx context.Context, tx Txn) error {
 	weak := b.lead.obs.spec.Weak
+	rows := make([]mvcc.Cell, len(b.runs))
+	for i, r := range b.runs {
+		rows[i] = r.cell
+	}
+	tx.Expect(rows...)
 	var recs []mvcc.ReadResult
 	if !weak {
 		cells := make([]mvcc.Cell, 0, 2*len(b.runs))

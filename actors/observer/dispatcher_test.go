@@ -112,6 +112,8 @@ func (t *fakeTxn) Commit(ctx context.Context) (mvcc.Timestamp, error) {
 	return t.start, t.client.ClearNotifies(ctx, t.acked, mvcc.ClearNotifyRequest{UpTo: t.start})
 }
 
+func (t *fakeTxn) Expect(...mvcc.Cell) {}
+
 func (t *fakeTxn) GetRecords(_ context.Context, cells ...mvcc.Cell) ([]mvcc.ReadResult, error) {
 	t.client.mu.Lock()
 	defer t.client.mu.Unlock()

@@ -137,6 +137,7 @@ func (r *run) do() outcome {
 		return r.retry(err)
 	}
 	r.tx = tx
+	tx.Expect(r.cell)
 	due, ts, out := r.check(ctx, tx)
 	if due {
 		due, out = r.debounceElapsed(ts)

@@ -46,6 +46,8 @@ var (
 	txnPrefetched   = txnCounter("txn_prefetched_total", "Cells prefetched.")
 	txnPrefetchUsed = txnCounter("txn_prefetched_used_total",
 		"Prefetched cells that were read later.")
+	txnMessages = txnCounter("txn_messages_total",
+		"Messages to tablets, including repetitions.", "operation")
 	txnMapMisses = txnCounter("txn_map_misses_total",
 		"Requests to meta for the tablet map.")
 )
@@ -89,6 +91,9 @@ func Transactions(out chan<- prometheus.Metric, client *txn.Client) {
 	send(out, txnTimestampsRefused, s.TimestampsRefused)
 	send(out, txnPrefetched, s.PrefetchAsked)
 	send(out, txnPrefetchUsed, s.PrefetchUsed)
+	for operation, n := range s.Messages {
+		send(out, txnMessages, n, operation)
+	}
 	send(out, txnMapMisses, s.MapMisses)
 }
 

@@ -15,6 +15,7 @@ const (
 	maxPatterns    = 1024
 	maxGuesses     = 8
 	maxTracedRows  = 64
+	maxExpected    = 32 // rows
 	guessFrom      = 2
 	maxGuessScore  = 6
 	guessMissCosts = 2
@@ -22,7 +23,8 @@ const (
 
 // An observer reads similar columns of each row that it runs for, one after the other, and
 // each read is a round trip. Two cells of one row cost about as much as one, so the client
-// guesses the later reads (§2.5: with a cache, a tenth of the reads).
+// guesses the later reads (§2.5: with a cache, a tenth of the reads). An observer's run also says
+// which rows it is for (Expect): what runs of its name read there travels with its first read.
 
 // prefetcher learns, for each transaction name and column, which other columns of the row
 // are read after it.
@@ -120,25 +122,67 @@ type prefetchLog struct {
 type tracedRow struct {
 	table   mvcc.TableID
 	row     string
-	first   string   // the column read first
+	first   string   // the column read first; "" for an expected row
 	later   []string // the columns read after it
 	guessed []string // the columns prefetched with it
 }
 
-// note records the read of the cell, and returns the columns to prefetch in the same message.
-func (l *prefetchLog) note(r *reader, cell mvcc.Cell) []string {
-	if cell.Class != mvcc.ClassData {
-		return nil
+// Expect announces the rows that the transaction is for, before its first read. That read's message
+// requests what transactions of the same name have read in such rows; rows beyond maxExpected are
+// ignored.
+func (r *reader) Expect(rows ...mvcc.Cell) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := &r.guesses
+	for _, cell := range rows[:min(len(rows), maxExpected)] {
+		if l.find(cell) == nil {
+			l.rows = append(l.rows, tracedRow{table: cell.Table, row: cell.Row})
+		}
 	}
+}
+
+// take returns the cells to prefetch in expected rows with a read of the given cells: after the first
+// one none.
+func (l *prefetchLog) take(r *reader, read []mvcc.Cell) (out []mvcc.Cell) {
 	for i := range l.rows {
 		row := &l.rows[i]
-		if row.table != cell.Table || row.row != cell.Row {
+		if row.first != "" || row.guessed != nil {
 			continue
 		}
-		if cell.Column != row.first && len(row.later) < maxGuesses &&
-			!slices.Contains(row.later, cell.Column) {
-			row.later = append(row.later, cell.Column)
+		row.guessed = []string{}
+		for _, column := range r.c.learned.predict(patternKey{r.name, row.table, ""}) {
+			row.guessed = append(row.guessed, column)
+			cell := mvcc.Cell{Table: row.table, Row: row.row, Column: column}
+			if !slices.Contains(read, cell) {
+				out = append(out, cell)
+			}
 		}
+	}
+	return out
+}
+
+func (l *prefetchLog) find(cell mvcc.Cell) *tracedRow {
+	for i := range l.rows {
+		if row := &l.rows[i]; row.row == cell.Row && row.table == cell.Table {
+			return row
+		}
+	}
+	return nil
+}
+
+// learnFrom records the read of the cell if its row is recorded, and reports whether it is.
+func (l *prefetchLog) learnFrom(cell mvcc.Cell) bool {
+	row := l.find(cell)
+	if row != nil && cell.Column != row.first && cell.Class == mvcc.ClassData &&
+		len(row.later) < maxGuesses && !slices.Contains(row.later, cell.Column) {
+		row.later = append(row.later, cell.Column)
+	}
+	return row != nil
+}
+
+// note records the read of the cell, and returns the columns to prefetch in the same message.
+func (l *prefetchLog) note(r *reader, cell mvcc.Cell) []string {
+	if cell.Class != mvcc.ClassData || l.learnFrom(cell) {
 		return nil
 	}
 	// The first rows of a large transaction are enough to learn its pattern.

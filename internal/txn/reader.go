@@ -63,6 +63,7 @@ func (r *reader) getRecords(ctx context.Context, cells []mvcc.Cell,
 	var missing []int
 	r.mu.Lock()
 	for i, c := range cells {
+		r.guesses.learnFrom(c)
 		if hit := r.cache.find(c); hit != nil {
 			r.used(c)
 			out[i] = *hit
@@ -70,12 +71,17 @@ func (r *reader) getRecords(ctx context.Context, cells []mvcc.Cell,
 			missing = append(missing, i)
 		}
 	}
+	var guessed []mvcc.Cell
+	if len(missing) > 0 {
+		guessed = r.guesses.take(r, cells)
+	}
 	r.mu.Unlock()
 	if len(missing) == 0 {
 		return out, nil
 	}
 	b := newReadBatch(cells, missing)
 	b.origins = origins
+	r.prefetch(b, guessed)
 	if err := r.readBatch(ctx, b); err != nil {
 		return nil, err
 	}
@@ -85,7 +91,30 @@ func (r *reader) getRecords(ctx context.Context, cells []mvcc.Cell,
 		out[at] = b.results[i]
 		r.cache.put(b, i, r.c.cfg.ReadCacheBytes)
 	}
+	r.putPrefetched(b)
 	return out, nil
+}
+
+// prefetch adds cells to the batch that nobody waits for.
+func (r *reader) prefetch(b *readBatch, cells []mvcc.Cell) {
+	if len(cells) == 0 {
+		return
+	}
+	b.cells = append(b.cells, cells...)
+	b.results = append(b.results, make([]mvcc.ReadResult, len(cells))...)
+	r.c.stats.prefetchAsked.Add(uint64(len(cells)))
+}
+
+// putPrefetched adds the prefetched cells of the batch to the cache. A locked one is not cached: a
+// later read of it must wait for the lock. The caller holds mu.
+func (r *reader) putPrefetched(b *readBatch) {
+	for i := b.need; i < len(b.cells); i++ {
+		if b.results[i].Status == mvcc.StatusLocked {
+			r.c.stats.prefetchLocked.Add(1)
+			continue
+		}
+		r.cache.put(b, i, r.c.cfg.ReadCacheBytes)
+	}
 }
 
 // readOne is GetRecords for one cell, with prefetching: the same message requests the columns
@@ -100,19 +129,17 @@ func (r *reader) readOne(ctx context.Context, cell mvcc.Cell) (mvcc.ReadResult, 
 		r.mu.Unlock()
 		return out, nil
 	}
-	guessed := r.guesses.note(r, cell)
+	var guessed []mvcc.Cell
+	for _, column := range r.guesses.note(r, cell) {
+		guessed = append(guessed, mvcc.Cell{Table: cell.Table, Row: cell.Row, Column: column})
+	}
+	guessed = append(guessed, r.guesses.take(r, []mvcc.Cell{cell})...)
 	b := r.batch()
 	at, claimed := r.tryClaim()
 	r.mu.Unlock()
 
 	b.cells, b.results = append(b.cellRoom[:0], cell), b.resultRoom[:1]
-	for _, column := range guessed {
-		b.cells = append(b.cells, mvcc.Cell{Table: cell.Table, Row: cell.Row, Column: column})
-	}
-	if len(guessed) > 0 {
-		b.results = make([]mvcc.ReadResult, len(b.cells))
-		r.c.stats.prefetchAsked.Add(uint64(len(guessed)))
-	}
+	r.prefetch(b, guessed)
 	var err error
 	if claimed {
 		err = r.readClaimed(ctx, at, b)
@@ -125,14 +152,7 @@ func (r *reader) readOne(ctx context.Context, cell mvcc.Cell) (mvcc.ReadResult, 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cache.put(b, 0, r.c.cfg.ReadCacheBytes)
-	for i := 1; i < len(b.cells); i++ {
-		// A locked prefetched cell is not cached: a later read of it must wait for the lock.
-		if b.results[i].Status == mvcc.StatusLocked {
-			r.c.stats.prefetchLocked.Add(1)
-			continue
-		}
-		r.cache.put(b, i, r.c.cfg.ReadCacheBytes)
-	}
+	r.putPrefetched(b)
 	return b.results[0], nil
 }
 

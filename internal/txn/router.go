@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -47,6 +48,27 @@ type router struct {
 	names     *tableNames // emptied when a tablet does not know a table
 
 	mapMisses, wrongTablet atomic.Uint64 // for Stats
+	sent                   sync.Map      // of *atomic.Uint64, by *wire.Operation: messages
+}
+
+// countSent counts a message.
+func (r *router) countSent(req *pb.TabletRequest) {
+	op := wire.OperationOf(req)
+	n, ok := r.sent.Load(op)
+	if !ok {
+		n, _ = r.sent.LoadOrStore(op, &atomic.Uint64{})
+	}
+	n.(*atomic.Uint64).Add(1)
+}
+
+// messages returns the numbers of messages by operation.
+func (r *router) messages() map[string]uint64 {
+	out := map[string]uint64{}
+	r.sent.Range(func(op, n any) bool {
+		out[op.(*wire.Operation).Name] += n.(*atomic.Uint64).Load()
+		return true
+	})
+	return out
 }
 
 // locate returns the tablet that holds p, from the cache or from meta. It retries until ctx
@@ -115,6 +137,7 @@ func (r *router) try(ctx context.Context, d *pb.TabletDescriptor,
 	if deadline, ok := ctx.Deadline(); ok {
 		req.DeadlineMs = max(1, time.Until(deadline).Milliseconds())
 	}
+	r.countSent(req)
 	resp, err := r.transport.Send(ctx, d, req)
 	if err != nil {
 		var full *OverloadedError

@@ -24,7 +24,8 @@ type Stats struct {
 	RolledForward, RolledBackIn                      uint64
 	MapMisses, WrongTablet                           uint64
 
-	ByName map[string]NameStats
+	Messages map[string]uint64
+	ByName   map[string]NameStats
 }
 
 // NameStats are the counters of the transactions of one name; see percolator.NameStats. It has no
@@ -172,6 +173,6 @@ func (c *Client) Stats() Stats {
 		LocksMet: c.resolver.met.Load(), StatusChecks: c.resolver.checked.Load(),
 		RolledForward: c.resolver.rolledForward.Load(), RolledBackIn: c.resolver.rolledBack.Load(),
 		MapMisses: c.router.mapMisses.Load(), WrongTablet: c.router.wrongTablet.Load(),
-		ByName: s.byName(),
+		Messages: c.router.messages(), ByName: s.byName(),
 	}
 }

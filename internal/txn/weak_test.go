@@ -223,6 +223,49 @@ func TestPrefetch(t *testing.T) {
 	}
 }
 
+// What transactions of a name have read in the rows that they were for travels with the first read of
+// the next one, for all its rows; rows that it does not announce are read as before.
+func TestExpectedRows(t *testing.T) {
+	w, rows := newWorld(t), []string{"a", "a1", "a2"} // in one tablet
+	c, _ := w.client(txn.Config{})
+	read := func(announced ...string) (messages uint64) {
+		t.Helper()
+		before := c.Stats().Reads
+		_, err := c.Run(w.ctx, txn.Options{Name: "x"}, func(ctx context.Context, tx *txn.Txn) error {
+			for _, row := range announced {
+				tx.Expect(mvcc.Cell{Table: w.table, Row: row, Column: "changed"})
+			}
+			for _, row := range rows {
+				if _, err := tx.GetMulti(ctx, []txn.Key{
+					{Table: "t", Row: row, Column: "one"}, {Table: "t", Row: row, Column: "two"},
+				}); err != nil {
+					return err
+				}
+				if _, _, err := tx.Get(ctx, txn.Key{Table: "t", Row: row, Column: "three"}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Stats().Reads - before
+	}
+	if n := read(rows...); n != 6 {
+		t.Errorf("not learned yet: %d messages", n)
+	}
+	if n := read(rows...); n != 1 {
+		t.Errorf("learned: %d messages for 3 rows", n)
+	}
+	if n := read(rows[0]); n != 5 {
+		t.Errorf("one row of three announced: %d messages", n)
+	}
+	if s := c.Stats(); s.PrefetchAsked != s.PrefetchUsed || s.Messages["get"] != 6+1+5 {
+		t.Errorf("asked for %d, used %d, with %v messages", s.PrefetchAsked, s.PrefetchUsed, s.Messages)
+	}
+}
+
 // A locked prefetched cell is not kept: its reader waits for the lock then.
 func TestPrefetchLocked(t *testing.T) {
 	w := newWorld(t)

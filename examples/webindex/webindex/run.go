@@ -188,7 +188,7 @@ func (a *application) index(ctx context.Context) error {
 
 // crawl loads the tree, waits until it is indexed, prints the summary and verifies.
 func (a *application) crawl(ctx context.Context, dir string) error {
-	before, exported := a.runs(), a.export.Stats()
+	before, exported, sent := a.runs(), a.export.Stats(), a.db.Stats()
 	began, worked := time.Now(), cpu()
 	l := loader{application: a, dir: dir}
 	loaded, err := a.fill(ctx, &l)
@@ -203,7 +203,7 @@ func (a *application) crawl(ctx context.Context, dir string) error {
 	s.loading, s.indexing, s.changes = loaded, indexed, l.counts()
 	after := a.runs()
 	s.runs, s.exports = since(before, after), a.export.Stats().Since(exported)
-	s.cost = cost{s.changes.loaded + s.changes.removed, indexed, used, ranked(s.runs), a.initial}
+	s.cost = cost{s.changes.loaded + s.changes.removed, indexed, used, ranked(s.runs), a.initial, statsSince(sent, a.db.Stats())}
 	a.last = s.cost
 	if a.initial == 0 {
 		a.initial = s.cost.ranked
