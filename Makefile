@@ -37,7 +37,7 @@ RACE_SKIP_OTHER := BadLines|ForgettingMakesRoom|NothingCommandsTheTerminal
 RACE_SKIP       ?= ^Test($(RACE_SKIP_NODE)|$(RACE_SKIP_STORE)|$(RACE_SKIP_LOG)|$(RACE_SKIP_RPC)|$(RACE_SKIP_ACTOR)|$(RACE_SKIP_OTHER))$$
 
 .DEFAULT_GOAL := build
-.PHONY: help build check test race bench bench-peers bench-cluster bench-hops bench-etcd bench-backup backup-kill bench-start pauses demo generate lint vet fuzz broken corpus webindex-kill webindex-torture supplychain-kill history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long random modules memory device release release-check deploy-check upgrade
+.PHONY: help build check test race typescript python bench bench-peers bench-cluster bench-hops bench-etcd bench-backup backup-kill bench-start pauses demo generate lint vet fuzz broken corpus webindex-kill webindex-torture supplychain-kill history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long random modules memory device release release-check deploy-check upgrade
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -100,6 +100,18 @@ MODULES := bench/peers examples/webindex/webindex test/figure10/plot test/s3 too
 
 modules: ## check that the other modules are tidy, vet and test them
 	@set -e; for m in $(MODULES); do echo "== $$m"; $(GO) -C $$m mod tidy -diff; $(GO) -C $$m vet ./...; $(GO) -C $$m test ./...; done
+
+# Needs Node.js 20 or later with npm; the tests kill nodes of bin/percolator, and open a page in Chromium.
+typescript: build ## generate, compile and test the TypeScript client
+	cd clients/typescript && npm ci --silent --ignore-scripts && node node_modules/esbuild/install.js && \
+		$(GO) tool -modfile=../../tools/go.mod buf generate ../.. --template buf.gen.yaml --path ../../api/gateway && \
+		npm run build --silent && PERCOLATOR=../../$(BIN)/percolator npm test --silent
+	git diff --exit-code -- clients/typescript/src/gen
+
+# Needs protoc, and Python with the protobuf package of protoc's release (Debian: protobuf-compiler, python3-protobuf).
+python: build ## generate and test the Python client
+	protoc -I api --python_out=clients/python/percolator_client --pyi_out=clients/python/percolator_client api/gateway/v1/gateway.proto
+	cd clients/python && PERCOLATOR=../../$(BIN)/percolator /usr/bin/python3 -m unittest
 
 release: ## dist/: static binaries for PLATFORMS, bills of materials, checksums
 	GO='$(GO)' VERSION='$(RELEASE)' ./scripts/release
