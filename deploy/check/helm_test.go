@@ -28,6 +28,7 @@ var allParts = map[string]any{
 	"networkPolicy": map[string]any{"http": []any{map[string]any{
 		"namespaceSelector": map[string]any{"matchLabels": map[string]any{"name": "monitoring"}},
 	}}},
+	"gateway":    map[string]any{"enabled": true, "origins": []any{"https://app.example"}},
 	"monitoring": map[string]any{"serviceMonitor": true, "prometheusRule": true},
 	"workers": []any{map[string]any{
 		"name": "parser", "image": "parser:7", "replicas": 0, "certs": "parser-certs",
@@ -158,7 +159,7 @@ func TestChartStartsWhatKustomizeStarts(t *testing.T) {
 	}
 }
 
-// TestChartKeepsProbesApart checks that clients reach the clients' port alone: a flood cannot delay
+// TestChartKeepsProbesApart checks that clients reach the ports of clients and the gateway alone: a flood cannot delay
 // probes on another port.
 func TestChartKeepsProbesApart(t *testing.T) {
 	got := render(t, allParts)
@@ -167,7 +168,7 @@ func TestChartKeepsProbesApart(t *testing.T) {
 		for _, p := range rule.Ports {
 			ports = append(ports, p.Port.String())
 		}
-		if len(rule.From) == 0 && !slices.Equal(ports, []string{"clients"}) {
+		if len(rule.From) == 0 && !slices.Equal(ports, []string{"clients", "gateway"}) {
 			t.Errorf("everybody reaches %v", ports)
 		}
 		if slices.Contains(ports, "http") &&
@@ -206,6 +207,12 @@ func TestChartParts(t *testing.T) {
 	job := got.services["percolator-nodes"].Labels[got.monitor.Spec.JobLabel]
 	if job != "percolator" {
 		t.Errorf("the job is %q; the alerts select job percolator", job)
+	}
+	container := got.set.Spec.Template.Spec.Containers[0]
+	for _, arg := range []string{"--gateway=:7804", "--gateway-origin=https://app.example"} {
+		if !slices.Contains(container.Args, arg) {
+			t.Errorf("arguments %v lack %s", container.Args, arg)
+		}
 	}
 	if w := got.worker.Spec; *w.Replicas != 0 ||
 		!reflect.DeepEqual(w.Selector.MatchLabels, w.Template.Labels) ||
