@@ -67,14 +67,14 @@ func (m *backupRun) superseded(ctx context.Context, head *Manifest) (out []*pb.B
 	return out, nil
 }
 
-// releaseOlder releases the holds that this whole backup has replaced.
+// releaseOlder releases the holds that this complete backup has replaced.
 func (m *backupRun) releaseOlder(ctx context.Context) error {
 	older, err := m.superseded(ctx, &m.plan.Manifest)
 	if err == nil {
 		err = m.release(ctx, older...)
 	}
 	if err != nil {
-		return coded.Errorf("", "backup: %s is whole, but history stays held for its predecessor until the next backup: %w",
+		return coded.Errorf("", "backup: %s is complete, but history stays held for its predecessor until the next backup: %w",
 			m.plan.Manifest.Name, err)
 	}
 	return nil

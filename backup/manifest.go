@@ -41,7 +41,7 @@ var (
 	ErrTable = errors.New("backup: table")
 )
 
-// Manifest describes a whole backup.
+// Manifest describes a complete backup.
 type Manifest struct {
 	Name         string    `json:"name"` // its folder
 	Cluster      string    `json:"cluster"`
@@ -232,7 +232,7 @@ func (l *Location) manifest(ctx context.Context, name string) (*Manifest, error)
 	case !found:
 		return nil, nil
 	case m.Name != name:
-		return nil, coded.Errorf("", "%w: the manifest of %s is that of %q", ErrDamaged, name, m.Name)
+		return nil, coded.Errorf("", "%w: the manifest of %s belongs to %q", ErrDamaged, name, m.Name)
 	}
 	m.sha256 = sum
 	return m, nil
@@ -262,7 +262,7 @@ func (l *Location) List(ctx context.Context) ([]Listed, error) {
 	return out, nil
 }
 
-// whole returns the manifests of the whole backups, the oldest timestamp first. A damaged one is
+// whole returns the manifests of the complete backups, the oldest timestamp first. A damaged one is
 // an error: a chain built on the others might omit it.
 func (l *Location) whole(ctx context.Context) ([]*Manifest, error) {
 	listed, err := l.List(ctx)

@@ -90,7 +90,7 @@ func rootOf(m *Manifest, byName map[string]*Manifest) *Manifest {
 	return m
 }
 
-// removeBackup removes a whole backup, starting with the manifest, without which it is not a
+// removeBackup removes a complete backup, starting with the manifest, without which it is not a
 // backup.
 func (l *Location) removeBackup(ctx context.Context, name string) error {
 	manifest := name + "/" + kindManifest

@@ -186,7 +186,7 @@ func (r *restoreRun) newest(ctx context.Context) (last *Manifest, err error) {
 		}
 	}
 	if last == nil {
-		return nil, coded.Errorf("", "%w: there is no whole backup", ErrNotFound)
+		return nil, coded.Errorf("", "%w: there is no complete backup", ErrNotFound)
 	}
 	if slices.ContainsFunc(all, func(m *Manifest) bool {
 		return m.Cluster != last.Cluster || !slices.Equal(chosen(m), chosen(last))

@@ -28,8 +28,8 @@ type Verified struct {
 	Faults     []error     // each wraps ErrDamaged or ErrNotFound
 }
 
-// Verify reads whole backups and compares every byte with its checksum. Faults are in the result;
-// the error reports that verification was impossible, ErrNotFound if there is no whole backup.
+// Verify reads complete backups and compares every byte with its checksum. Faults are in the result;
+// the error reports that verification was impossible, ErrNotFound if there is no complete backup.
 func Verify(ctx context.Context, l *Location, o VerifyOptions) (*Verified, error) {
 	v := &verifyRun{work: newWork(nil, l, o.Options)}
 	listed, err := l.List(ctx)
@@ -48,11 +48,11 @@ func Verify(ctx context.Context, l *Location, o VerifyOptions) (*Verified, error
 		}
 	}
 	if o.Name != "" && len(v.found.Backups)+len(v.found.Faults) == 0 {
-		return nil, coded.Errorf("", "%w: %s is not whole or does not exist", ErrNotFound, o.Name)
+		return nil, coded.Errorf("", "%w: %s is incomplete or does not exist", ErrNotFound, o.Name)
 	}
 	if len(v.found.Backups)+len(v.found.Faults) == 0 {
 		// A result without faults would be mistaken for success.
-		err := coded.Errorf("", "%w: there is no whole backup", ErrNotFound)
+		err := coded.Errorf("", "%w: there is no complete backup", ErrNotFound)
 		if n := len(v.found.Unfinished); n > 0 {
 			err = coded.Errorf("", "%w, and %d that are unfinished", err, n)
 		}

@@ -331,7 +331,7 @@ func (e *joining) serveEarly() error {
 func another(l net.Listener) (net.Listener, error) {
 	f, err := l.(*net.TCPListener).File()
 	if err != nil {
-		return nil, fmt.Errorf("node: listen twice at one address: %w", err)
+		return nil, fmt.Errorf("node: two listeners at one address: %w", err)
 	}
 	defer f.Close()
 	return net.FileListener(f)

@@ -52,7 +52,7 @@ func (s *Store) flushMemTables(o Options, dir string) error {
 		return err
 	}
 	if err := db.Close(); err != nil {
-		return fmt.Errorf("store: write out memtables of %d bytes: %w", o.MemTableSize, err)
+		return fmt.Errorf("store: flush memtables of %d bytes: %w", o.MemTableSize, err)
 	}
 	return nil
 }

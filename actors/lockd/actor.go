@@ -115,15 +115,15 @@ func (a *lockdActor) lease(req *wire.LockdRequest) time.Duration {
 // check returns an error that wraps ErrInvalid if the request breaks a bound.
 func check(req *wire.LockdRequest) error {
 	if req.Owner == 0 {
-		return fmt.Errorf("%w: no owner", ErrInvalid)
+		return fmt.Errorf("%w: the owner is missing", ErrInvalid)
 	}
 	if n := len(req.Try) + len(req.Unlock); n > MaxKeys {
-		return fmt.Errorf("%w: %d keys, at most %d", ErrInvalid, n, MaxKeys)
+		return fmt.Errorf("%w: %d keys; at most %d are allowed", ErrInvalid, n, MaxKeys)
 	}
 	for _, keys := range [][][]byte{req.Try, req.Unlock} {
 		for _, k := range keys {
 			if len(k) > MaxKeyBytes {
-				return fmt.Errorf("%w: a key of %d bytes, at most %d", ErrInvalid, len(k),
+				return fmt.Errorf("%w: a key of %d bytes; at most %d are allowed", ErrInvalid, len(k),
 					MaxKeyBytes)
 			}
 		}

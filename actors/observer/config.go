@@ -33,7 +33,7 @@ const hintsAhead = 256
 var (
 	ErrInvalid = errors.New("observer: invalid configuration")
 	// ErrStillRunning is returned by Stop if its context ends before all runs have.
-	ErrStillRunning = errors.New("observer: runs still going on")
+	ErrStillRunning = errors.New("observer: runs are still in progress")
 )
 
 // Registered is an observer of this process, with the id of its table.

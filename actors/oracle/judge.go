@@ -76,7 +76,7 @@ const (
 
 var (
 	// errAhead reports that this node's clock must not determine timestamps.
-	errAhead = errors.New("oracle: this node's clock is too far ahead of the others' to give timestamps")
+	errAhead = errors.New("oracle: this node's clock is too far ahead of the others' to grant timestamps")
 	// errUnjudged reports that it is not known whether this node's clock may.
 	errUnjudged    = errors.New("oracle: no other node reported its clock in time")
 	errNoSuccessor = errors.New("oracle: no voter of meta reported a better clock")

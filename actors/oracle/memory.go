@@ -38,7 +38,7 @@ const reserve = 16
 
 // ErrNoRoom is wrapped by the error of Meta.Mark if the mark was not raised because the
 // node's disk is full.
-var ErrNoRoom = errors.New("oracle: no room on the disk for a higher mark")
+var ErrNoRoom = errors.New("oracle: no disk space for a higher mark")
 
 var (
 	// errStale reports a confirmation from an earlier term than the memory's.

@@ -101,7 +101,7 @@ func (w *work) recordPresence(ctx context.Context, r *wire.NodeRecord, heard boo
 	}
 	r, err := w.cfg.Meta.SetNodeGone(ctx, r.NodeId, r.Incarnation, since)
 	if err != nil {
-		return nil, fmt.Errorf("placement: record that a node has gone or come back: %w", err)
+		return nil, fmt.Errorf("placement: record a node's absence or return: %w", err)
 	}
 	return r, nil
 }

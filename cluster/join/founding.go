@@ -102,7 +102,7 @@ func (d *Membership) promise(ctx context.Context, f *freshNode,
 	}
 	// Such a response contradicts itself and must not count.
 	if r.Granted && r.Founder != req.Founder {
-		return 0, fmt.Errorf("join: %s grants a promise that another node holds", f.node.Listen)
+		return 0, fmt.Errorf("join: %s reports its promise as granted to this node and as given to another", f.node.Listen)
 	}
 	return r.Founder, nil
 }

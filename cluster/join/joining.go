@@ -253,7 +253,7 @@ func (d *Membership) rejoin(ctx context.Context) error {
 		if again || err != nil {
 			cancel()
 			if err != nil {
-				return fmt.Errorf("join: coming back: %w", err)
+				return fmt.Errorf("join: rejoin: %w", err)
 			}
 			continue
 		}
@@ -262,7 +262,7 @@ func (d *Membership) rejoin(ctx context.Context) error {
 		confirmed, missing := d.heard.confirmed(d.cfg.Voters)
 		switch {
 		case ctx.Err() != nil:
-			return fmt.Errorf("join: coming back: %w", context.Cause(ctx))
+			return fmt.Errorf("join: rejoin: %w", context.Cause(ctx))
 		case done:
 			return d.cfg.Self.Confirmed()
 		case errors.Is(err, cluster.ErrDuplicateNode) && time.Since(began) < duplicatePause:
@@ -282,7 +282,7 @@ func (d *Membership) rejoin(ctx context.Context) error {
 			err = d.hold(ctx, missing)
 		}
 		if err != nil {
-			return fmt.Errorf("join: coming back: %w", err)
+			return fmt.Errorf("join: rejoin: %w", err)
 		}
 	}
 }

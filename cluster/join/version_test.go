@@ -45,7 +45,7 @@ func TestVersionsAtTheDoor(t *testing.T) {
 		early, late := s.build("early", 1, "a"), s.build("late", 1, "a")
 		build(early, 2, 2)
 		build(late, 7, 8)
-		refused(early, "according to a (build 1.2): version: this build does not work with the cluster's version: "+
+		refused(early, "according to a (build 1.2): version: this build does not support the cluster's version: "+
 			"the cluster is at version 3, and the build supports 2")
 		refused(late, "the build supports 7 to 8")
 		for _, h := range []*house{early, late} {

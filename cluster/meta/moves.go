@@ -101,7 +101,7 @@ func (m *Moves) checkMove(ctx context.Context, d *pb.TabletDescriptor,
 	if req.Leader {
 		if r := wire.ReplicaOn(d, req.ToNode); r == nil || r.Learner || r.Outgoing {
 			return refuseAs(ErrCannotMove,
-				"node %d has no voting replica of tablet %d: it can't lead it", req.ToNode,
+				"node %d has no voting replica of tablet %d, so it cannot lead it", req.ToNode,
 				d.TabletId)
 		}
 		return nil

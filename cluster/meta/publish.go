@@ -183,7 +183,7 @@ func (r *pushRound) ask(ctx context.Context, d *pb.TabletDescriptor) error {
 		r.note(d.TabletId, err)
 		return nil
 	}
-	return fmt.Errorf("meta: give tablet %d the catalogue: %w", d.TabletId, err)
+	return fmt.Errorf("meta: send the catalogue to tablet %d: %w", d.TabletId, err)
 }
 
 // passes reports whether a tablet that rejected the catalogue with this code may accept it later.

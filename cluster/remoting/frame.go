@@ -52,7 +52,7 @@ func (codec) Name() string { return protocodec.Name }
 func (codec) Marshal(v any) (mem.BufferSlice, error) {
 	frame, ok := v.(mem.BufferSlice)
 	if !ok {
-		return nil, fmt.Errorf("remoting: a frame is not encoded: %T", v)
+		return nil, fmt.Errorf("remoting: cannot encode a frame of type %T", v)
 	}
 	return frame, nil
 }
@@ -61,7 +61,7 @@ func (codec) Marshal(v any) (mem.BufferSlice, error) {
 func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	frame, ok := v.(*mem.Buffer)
 	if !ok {
-		return fmt.Errorf("remoting: a frame is not decoded into %T", v)
+		return fmt.Errorf("remoting: cannot decode a frame into %T", v)
 	}
 	*frame = data.MaterializeToBuffer(mem.DefaultBufferPool())
 	return nil
@@ -132,7 +132,7 @@ func inner(text []byte, number int) ([]byte, error) {
 	}
 	for i, value := range m {
 		if (value != nil) != (i == number) {
-			return nil, fmt.Errorf("field %d is absent or not alone", number)
+			return nil, fmt.Errorf("field %d is absent or not the only one", number)
 		}
 	}
 	return m[number], nil

@@ -70,7 +70,7 @@ func (o *Oracles) Saw(ts mvcc.Timestamp) { o.clock.saw(ts) }
 // leadership by a round of messages first.
 const oracleAttempt = time.Second
 
-var errNoOracle = errors.New("route: no node gives timestamps now")
+var errNoOracle = errors.New("route: no node grants timestamps at present")
 
 // Ask returns the first of n consecutive timestamps, where n is at most count. It asks the
 // believed leader of meta, then the nodes that may know the leader, each once. With bypass

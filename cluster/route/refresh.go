@@ -32,7 +32,7 @@ func (r *Router) ReadFrom(read func(context.Context) ([]*pb.TabletDescriptor, er
 	r.refresh.read = read
 }
 
-var errNoMap = errors.New("route: there is nowhere to read the tablet map from")
+var errNoMap = errors.New("route: no source of the tablet map")
 
 // Refresh reads the tablet map from meta. A call during a read shares its result. Reads are at
 // least refreshPace apart: an earlier call waits.

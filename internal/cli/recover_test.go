@@ -42,7 +42,7 @@ func TestRecoverVerify(t *testing.T) {
 			"3 rolled back, 1 of them secondaries without a primary; 5 notifications wait, 2 are parked"},
 		{"alive", pb.Status_STATUS_LIVE, 9, false, shell.ExitFailed, "belong to live transactions"},
 		{"old timestamps", pb.Status_STATUS_COMMITTED, 1 << 60, false, shell.ExitFailed,
-			"was given out before the loss"},
+			"was granted before the loss"},
 		{"replicas differ", pb.Status_STATUS_COMMITTED, 9, true, shell.ExitFailed, "replicas that differ"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -215,7 +215,7 @@ func hostilePages() map[string][]string {
 		"cells":     {"docs" + evil, `window.pwned=3>\u001b[31m\U0000202e`, "9\u202f000 bytes", "more columns"},
 		"cells?table=docs&row=x": {evil, "reservation", "Parked: " + evil, "ack of " + evil,
 			"a run of " + evil},
-		"cells?table=wrong":      {"bad question: " + evil},
+		"cells?table=wrong":      {"invalid query: " + evil},
 		"heat":                   {"docs" + evil + "/" + evil, "1\u202f507", "Not on the map: " + evil},
 		"mailboxes":              {evil, "Missing: " + evil, "1\u202f500", "43", "209.3", "4 min 50 s"},
 		"mailboxes?since=start":  {"1\u202f507", "6.0"},

@@ -27,7 +27,7 @@ type Question struct {
 }
 
 // ErrQuestion is wrapped by errors of an Answer that a retry cannot fix.
-var ErrQuestion = errors.New("httpd: bad question")
+var ErrQuestion = errors.New("httpd: invalid query")
 
 const (
 	// maxQuestions bounds the questions in flight: each may read many tablets.

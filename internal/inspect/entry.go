@@ -14,7 +14,7 @@ import (
 
 // Stored entries of one row, in all locality groups.
 
-var errNoAnswer = errors.New("inspect: the node's answer makes no sense")
+var errNoAnswer = errors.New("inspect: invalid answer from the node")
 
 // Entry is one entry of a row's history in JSON. Fields that its group lacks are omitted.
 type Entry struct {

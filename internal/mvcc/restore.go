@@ -14,7 +14,7 @@ func Restore(v View, r RestoreRequest, lim Limits) (Result, []Mutation, error) {
 	for i := range r.Records {
 		rec := &r.Records[i]
 		if rec.StartTS == 0 || rec.StartTS >= rec.CommitTS || rec.CommitTS == MaxTimestamp {
-			return Result{}, nil, fmt.Errorf("%w: a record from %d committed at %d", ErrInvalid,
+			return Result{}, nil, fmt.Errorf("%w: a record with start timestamp %d committed at %d", ErrInvalid,
 				rec.StartTS, rec.CommitTS)
 		}
 		if i > 0 && r.Records[i-1].Cell.Compare(rec.Cell) >= 0 {

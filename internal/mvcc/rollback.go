@@ -106,7 +106,7 @@ func checkPrimaryLock(r *CheckTxnStatusRequest, lock *Lock) (Result, []Mutation,
 	// Rolling back a secondary on its own would break the transaction in two, should its
 	// primary be committed.
 	if lock.Primary != r.Primary {
-		return Result{}, nil, fmt.Errorf("%w: status asked at a cell that is not the primary",
+		return Result{}, nil, fmt.Errorf("%w: status request at a cell that is not the primary",
 			ErrInvalid)
 	}
 	if r.Now < lock.Expiry && !r.WorkerDead {

@@ -38,7 +38,7 @@ var mine struct {
 // of them.
 func Run(count int) (base int, err error) {
 	if count >= block {
-		return 0, fmt.Errorf("%w: %d adjacent ones are too many", ErrNone, count)
+		return 0, fmt.Errorf("%w: %d adjacent ports are too many", ErrNone, count)
 	}
 	mine.Lock()
 	defer mine.Unlock()
@@ -53,7 +53,7 @@ func Run(count int) (base int, err error) {
 			return base, nil
 		}
 	}
-	return 0, fmt.Errorf("%w: %d adjacent ones from %d to %d: %w", ErrNone, count, lowest,
+	return 0, fmt.Errorf("%w: %d adjacent ports from %d to %d: %w", ErrNone, count, lowest,
 		lowest+blocks*block, err)
 }
 

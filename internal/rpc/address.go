@@ -34,9 +34,9 @@ func CheckAddress(addr string) error {
 	host, port, err := net.SplitHostPort(WithPort(addr))
 	switch _, notNumber := strconv.ParseUint(port, 10, 16); {
 	case err != nil, host == "", strings.Contains(host, ":") && net.ParseIP(host) == nil:
-		return txn.Invalid("address %q: it has to be host or host:port", addr)
+		return txn.Invalid("address %q: it must be host or host:port", addr)
 	case notNumber != nil:
-		return txn.Invalid("address %q: the port has to be a number of at most 65535", addr)
+		return txn.Invalid("address %q: the port must be a number of at most 65535", addr)
 	}
 	return nil
 }
@@ -48,7 +48,7 @@ var (
 	ErrHTTP1        = coded.New("", "it answers in HTTP/1, as a console does and no node's --listen address")
 	ErrPlainText    = coded.New("", "it speaks plain text, and this process TLS")
 	ErrRefusedCert  = coded.New("", "it refuses this certificate, which is of another authority or revoked")
-	ErrWantsTLS     = coded.New("", "it hangs up on plain text, as a node with certificates does")
+	ErrWantsTLS     = coded.New("", "it closes plain-text connections, as a node with certificates does")
 	ErrWrongHost    = coded.New("", "its certificate lacks that host")
 	ErrCertificates = coded.New("", "the certificates do not match")
 	// ErrOtherService is also returned for requests that a node does not implement.

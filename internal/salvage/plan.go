@@ -168,7 +168,7 @@ func (p *planner) fit() error {
 			return fmt.Errorf("%w: node %d is of cluster %s, node %d of cluster %s", ErrUnfit,
 				p.all[0].Node, p.plan.Cluster, in.Node, in.Cluster)
 		case p.survives[in.Node]:
-			return fmt.Errorf("%w: two are of node %d", ErrUnfit, in.Node)
+			return fmt.Errorf("%w: two belong to node %d", ErrUnfit, in.Node)
 		case slices.Contains(p.opts.Dead, in.Node):
 			return fmt.Errorf("%w: node %d is both inspected and declared dead", ErrUnfit, in.Node)
 		}

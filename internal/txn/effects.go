@@ -29,7 +29,7 @@ const (
 )
 
 // errNoEffects is the error for a node that does not implement the query.
-var errNoEffects = Errorf("%w: the node that leads a tablet is of a release that can't wait "+
+var errNoEffects = Errorf("%w: the node that leads a tablet runs a release that cannot wait "+
 	"for a commit's effects: start a later build on every node, and then run "+
 	"`percolator cluster finalize`", ErrInvalid)
 

@@ -158,7 +158,7 @@ func (o *onePhase) sendable(d *pb.TabletDescriptor, sent bool) error {
 		// Two phases with this start timestamp could meet a late copy of the one-phase
 		// commit, and the two would get different commit timestamps. Another run gets
 		// another start timestamp.
-		return Errorf("%w: its tablet was split meanwhile", ErrConflict)
+		return Errorf("%w: its tablet was split", ErrConflict)
 	}
 	return errManyTablets
 }

@@ -223,7 +223,7 @@ func (o *oracle) ask(ctx context.Context, count int) (mvcc.Timestamp, int, error
 		return 0, 0, Errorf("oracle: %w", err)
 	}
 	if n < 1 {
-		return 0, 0, Errorf("%w: the oracle gave no timestamp", ErrUnavailable)
+		return 0, 0, Errorf("%w: the oracle granted no timestamp", ErrUnavailable)
 	}
 	if err := o.accept(first, first+mvcc.Timestamp(n-1), floor); err != nil {
 		return 0, 0, err
@@ -243,7 +243,7 @@ func (o *oracle) accept(first, last, floor mvcc.Timestamp) error {
 	// never accepts a lower timestamp, so that at least its own transactions stay in order.
 	if first <= floor {
 		o.refused.Add(1)
-		return Errorf("%w: the oracle gave %d after %d", ErrUnavailable, first, floor)
+		return Errorf("%w: the oracle granted %d after %d", ErrUnavailable, first, floor)
 	}
 	o.received.Add(uint64(last - first + 1))
 	for {

@@ -86,7 +86,7 @@ func (c *Client) Records(ctx context.Context, scan RecordScan) iter.Seq2[mvcc.Re
 			}
 			for _, p := range page {
 				if p.StartTs == 0 {
-					yield(mvcc.ReadCell{}, Errorf("%w: the node that leads a tablet is of a release without backups",
+					yield(mvcc.ReadCell{}, Errorf("%w: the node that leads a tablet runs a release without backups",
 						ErrInvalid))
 					return
 				}
@@ -148,6 +148,6 @@ func restored(res *pb.MutationResult) error {
 			"table and restore it again, or run the same restore again once the cluster's history is shorter than that",
 			ErrConflict, cell.Row, cell.Column, time.UnixMilli(ts.Millis()).UTC().Format(time.RFC3339))
 	}
-	return Errorf("%w: row %q column %q has been written by somebody else", ErrConflict,
+	return Errorf("%w: row %q column %q has been written by another client", ErrConflict,
 		cell.Row, cell.Column)
 }

@@ -103,7 +103,7 @@ func (o *observers) ReplayRow(ctx context.Context, observer, row string) error {
 		}
 		break // it would be the first
 	}
-	return Invalid("nothing is parked of observer %q for row %q: it has run since, or the row has "+
+	return Invalid("observer %q has no parked notification for row %q: it has run since, or the row has "+
 		"changed", observer, row)
 }
 

@@ -269,7 +269,7 @@ func (r *router) mutate(ctx context.Context, p wire.Position,
 		return nil, err
 	}
 	if resp.GetMutation() == nil {
-		return nil, Errorf("%w: the tablet answered something else", ErrUnavailable)
+		return nil, Errorf("%w: unexpected answer from the tablet", ErrUnavailable)
 	}
 	return resp.GetMutation(), nil
 }

@@ -85,8 +85,8 @@ func (m *meta) TableID(ctx context.Context, name string) (mvcc.TableID, error) {
 	}
 	for _, t := range tables {
 		if t.Name == name && t.Restoring != nil {
-			return 0, coded.Mark(Errorf("%w: table %q is being restored from %s, and that is not finished: "+
-				"run the restore again", ErrUnavailable, name, t.Restoring.Source), ErrRestoring)
+			return 0, coded.Mark(Errorf("%w: table %q is being restored from %s, and the restore is not finished: "+
+				"run it again", ErrUnavailable, name, t.Restoring.Source), ErrRestoring)
 		}
 	}
 	if slices.ContainsFunc(tables, func(t *pb.Table) bool { return t.Hidden }) {
@@ -162,7 +162,7 @@ func (m *meta) createTable(ctx context.Context, req *pb.CreateTableRequest) erro
 		switch {
 		case err != nil && pending > 0:
 			return Errorf("%w; %d of the %d split keys of table %q are left: the same CreateTable "+
-				"goes on with them, and dropping the table ends it", err, pending, len(req.SplitKeys), req.Name)
+				"continues with them, and dropping the table ends it", err, pending, len(req.SplitKeys), req.Name)
 		case err != nil:
 			return err
 		}

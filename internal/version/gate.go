@@ -50,7 +50,7 @@ func (g *Gate) Learn(a Agreed) error {
 	}
 	if have := Number(g.minimum.Load()); a.Minimum > have {
 		if err := g.persist(a.Minimum); err != nil {
-			return fmt.Errorf("version: note that the cluster is at version %d: %w", a.Minimum, err)
+			return fmt.Errorf("version: record that the cluster is at version %d: %w", a.Minimum, err)
 		}
 		g.minimum.Store(uint32(a.Minimum))
 	}
@@ -81,7 +81,7 @@ func (g *Gate) Check(f Feature) error {
 // NotActive returns the error for a feature requested in a cluster where it is not active.
 func NotActive(f Feature, a Agreed) error {
 	if a.Active == 0 {
-		return fmt.Errorf("%w: %s: this node has yet to reach meta, which knows", ErrNotActive, f.Name)
+		return fmt.Errorf("%w: %s: this node has not yet read the cluster's version from meta", ErrNotActive, f.Name)
 	}
 	return fmt.Errorf("%w: %s needs the cluster to be at version %d, and it is at %d: start a build that supports %d on "+
 		"every node, and then run `percolator cluster finalize`", ErrNotActive, f.Name, f.Since, a.Active, f.Since)

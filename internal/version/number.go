@@ -131,7 +131,7 @@ func (r Range) String() string {
 
 // ErrIncompatible means that a build can't join a cluster or use a directory because of their
 // versions. It is permanent.
-var ErrIncompatible = errors.New("version: this build does not work with the cluster's version")
+var ErrIncompatible = errors.New("version: this build does not support the cluster's version")
 
 // Agreed is the version on which a cluster has agreed.
 type Agreed struct {

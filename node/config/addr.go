@@ -106,7 +106,7 @@ func ownAddress() (net.IP, error) {
 			return n.IP, nil
 		}
 	}
-	return nil, fmt.Errorf("config: this machine has no address that others reach; name one (--advertise)")
+	return nil, fmt.Errorf("config: this machine has no address that others can reach; name one (--advertise)")
 }
 
 // IsLoopback reports whether the host of host:port is a loopback address. Of names only localhost

@@ -28,7 +28,7 @@ import (
 )
 
 // ErrNoDatabase is returned by Step outside an observer's run.
-var ErrNoDatabase = errors.New("calls: not in an observer's run")
+var ErrNoDatabase = errors.New("calls: called outside an observer's run")
 
 // Log records the results of steps in a table of its own. It is stateless, and its methods are
 // safe for concurrent use.

@@ -32,7 +32,7 @@ const MaxShards = 256
 // It panics with percolator.ErrInvalid unless shards is between 1 and MaxShards.
 func New(name string, shards int) Table {
 	if name == "" || shards < 1 || shards > MaxShards {
-		panic(fmt.Errorf("%w: hashed: table %q with %d shards: it may have 1 to %d",
+		panic(fmt.Errorf("%w: hashed: table %q with %d shards: it must have 1 to %d",
 			percolator.ErrInvalid, name, shards, MaxShards))
 	}
 	return Table{name: name, shards: shards}

@@ -140,7 +140,7 @@ func (l *pageLoader) have(ctx context.Context) (map[string]string, error) {
 	return have, nil
 }
 
-var errDifferent = errors.New("the index is not what the batch program computes")
+var errDifferent = errors.New("the index differs from the batch program's")
 
 func (l *pageLoader) verify(ctx context.Context) error {
 	snapshot, err := l.db.Snapshot(ctx)

@@ -39,7 +39,7 @@ var ErrBadChange = errors.New("tablet: change of replicas refused")
 
 // errChanged reports that the replicas have changed since the change was requested, so that its
 // steps no longer apply.
-var errChanged = errors.New("its replicas have changed meanwhile; try again")
+var errChanged = errors.New("its replicas have changed; try again")
 
 // Change is a change of the replicas under way. One of a single replica is one entry; one
 // of several goes through a joint configuration, in which both the old and the new voters
@@ -135,7 +135,7 @@ func (g *Group) Lagging(steps []*pb.ReplicaChange) (err error) {
 	g.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
 		caughtUp := g.active(id) && p.State == tracker.StateReplicate && p.Match+maxBehind >= g.last
 		if promoted[id] && !caughtUp {
-			err = fmt.Errorf("replica %d on node %d has not caught up: it has %d of %d; try again",
+			err = fmt.Errorf("replica %d on node %d has not caught up: it has %d of %d entries; try again",
 				id, g.nodes[id], p.Match, g.last)
 		}
 	})
@@ -147,7 +147,7 @@ func (g *Group) Lagging(steps []*pb.ReplicaChange) (err error) {
 func NextDescriptor(d *pb.TabletDescriptor,
 	steps []*pb.ReplicaChange) (next *pb.TabletDescriptor, done bool, err error) {
 	if len(steps) == 0 || len(steps) > maxChanges {
-		return nil, false, fmt.Errorf("%w: %d steps; 1 to %d are possible", ErrBadChange,
+		return nil, false, fmt.Errorf("%w: %d steps; 1 to %d are allowed", ErrBadChange,
 			len(steps), maxChanges)
 	}
 	next, done = proto.CloneOf(d), true
@@ -155,7 +155,7 @@ func NextDescriptor(d *pb.TabletDescriptor,
 	seen := map[uint64]bool{}
 	for _, s := range steps {
 		if s.GetNodeId() == 0 || seen[s.NodeId] {
-			return nil, false, fmt.Errorf("%w: node %d in it, or twice", ErrBadChange,
+			return nil, false, fmt.Errorf("%w: node %d is invalid or occurs twice", ErrBadChange,
 				s.GetNodeId())
 		}
 		seen[s.NodeId] = true

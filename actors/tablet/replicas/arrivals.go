@@ -48,9 +48,9 @@ type arrival struct {
 }
 
 var (
-	errNotBegun = errors.New("replicas: this snapshot has not begun here, or was given up")
+	errNotBegun = errors.New("replicas: this snapshot has not begun here, or was abandoned")
 	errArriving = errors.New(
-		"replicas: another snapshot for this replica is arriving, of the last leader perhaps")
+		"replicas: another snapshot for this replica is arriving, possibly from the previous leader")
 )
 
 func refusal(err error) *wire.SnapshotAnswer { return &wire.SnapshotAnswer{Refused: err.Error()} }

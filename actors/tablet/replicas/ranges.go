@@ -25,7 +25,7 @@ type ranges struct {
 
 var (
 	errOverlap = errors.New("replicas: its range overlaps another replica's")
-	errUnsplit = errors.New("replicas: a split has just made it")
+	errUnsplit = errors.New("replicas: a split has just created the tablet")
 )
 
 // reserve prevents others from holding rows of d until release. It fails if one already
@@ -50,7 +50,7 @@ func (r *ranges) reserve(id uint64, d *pb.TabletDescriptor, fresh bool) error {
 	}
 	for other, taken := range r.reserved {
 		if other != id && wire.Overlap(taken, d) {
-			return fmt.Errorf("%w: tablet %d, which is being made or filled", errOverlap, other)
+			return fmt.Errorf("%w: tablet %d, which is being created or filled", errOverlap, other)
 		}
 	}
 	if _, taken := r.reserved[id]; taken {

@@ -79,7 +79,7 @@ func readHeader(node uint64, first *wire.SnapshotChunk) (*wire.Installing, error
 	switch {
 	case state.GetTablet().GetTabletId() != first.TabletId || first.TabletId == 0 ||
 		wire.EmptyRange(state.Tablet):
-		return nil, fmt.Errorf("%w: its state is of tablet %d", ErrForeign,
+		return nil, fmt.Errorf("%w: its state belongs to tablet %d", ErrForeign,
 			state.GetTablet().GetTabletId())
 	case place.GetIndex() != h.Index || place.GetTerm() != h.Term || h.Index == 0 ||
 		message.GetTo() != first.ToReplica:

@@ -62,7 +62,7 @@ func start(o options) int {
 	return 0
 }
 
-var errDifferent = errors.New("the index is not what it should be")
+var errDifferent = errors.New("the index differs from the expected one")
 
 func run(ctx context.Context, o options) error {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)

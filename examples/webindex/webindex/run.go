@@ -33,8 +33,8 @@ const (
 )
 
 var (
-	errDifferent   = errors.New("the index is not what the batch program computes")
-	errNotExported = errors.New("the full-text index is not what the repository holds")
+	errDifferent   = errors.New("the index differs from the batch program's")
+	errNotExported = errors.New("the full-text index differs from the repository")
 	errInterrupted = errors.New("interrupted; with --dir the next run goes on from here")
 )
 

@@ -150,7 +150,7 @@ func (p *property) check(ctx context.Context, dir string) (line string, err erro
 	}
 	began = time.Now()
 	if out, err := p.execute(ctx, binary, append(env, "BROKEN=")); err != nil {
-		return "", fmt.Errorf("the sound build fails as well%s: %w\n%s", seed, err, out)
+		return "", fmt.Errorf("the unbroken build fails too%s: %w\n%s", seed, err, out)
 	}
 	passed := time.Since(began)
 	return fmt.Sprintf("caught by %s in %v, sound in %v%s: %s", p.test,

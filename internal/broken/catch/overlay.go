@@ -98,7 +98,7 @@ func apply(dir string, names []string) error {
 			"GIT_CEILING_DIRECTORIES="+filepath.Dir(dir))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			faults = append(faults, fmt.Errorf(
-				"%s no longer applies (CONTRIBUTING.md says how to make it anew): %w: %s",
+				"%s no longer applies (CONTRIBUTING.md explains how to regenerate it): %w: %s",
 				filepath.Base(name), err, strings.TrimSpace(string(out))))
 		}
 	}

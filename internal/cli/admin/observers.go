@@ -147,7 +147,7 @@ limit that the program registered. To stop an observer, pause it.`,
 			// its own command.
 			n, err := strconv.ParseUint(args[1], 10, 32)
 			if err != nil {
-				return shell.Usagef(cmd, "N is a number from 0 on, not %q", args[1])
+				return shell.Usagef(cmd, "N must be a whole number from 0 on, not %q", args[1])
 			}
 			limit = int(n)
 			return nil

@@ -56,7 +56,7 @@ func verifyRecovery(ctx context.Context, s *shell.Session) error {
 	}
 	for _, r := range status.Recoveries {
 		if uint64(now) <= r.HighestTs {
-			return fmt.Errorf("the oracle's timestamp %d is not above %d, which was given out before the loss: "+
+			return fmt.Errorf("the oracle's timestamp %d is not above %d, which was granted before the loss: "+
 				"stop all clients", now, r.HighestTs)
 		}
 	}

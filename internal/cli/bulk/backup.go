@@ -266,7 +266,7 @@ func backupVerify(d *shell.Deps) *cobra.Command {
 		Short: "Read backups and compare every byte with its checksum",
 		Long: `Read all backups of LOCATION, or BACKUP and its parents, and compare every byte with its checksum, every
 record with the range and the times of its file, and every backup with its parent. The exit code is 1 if anything is
-wrong, or if there is no whole backup.` + locationHelp,
+wrong, or if there is no complete backup.` + locationHelp,
 		Example: "backup verify /backups\n" +
 			"backup verify /backups 20261122T221500.123Z-full",
 	}

@@ -109,7 +109,7 @@ func (l *loading) begin(ctx context.Context, s *shell.Session) (err error) {
 	}
 	wrong := func(what string) error {
 		return shell.WithHint(fmt.Errorf("%s %s", l.progressName(), what),
-			"--restart loads all of the file; what is there already is written once more")
+			"--restart loads the whole file, and writes the loaded rows again")
 	}
 	if !old.isOf(l.state.job) {
 		return wrong(fmt.Sprintf("belongs to a load into another table (%s) or cluster",
