@@ -187,10 +187,10 @@ type ReplayOption func(*replayOptions)
 
 type replayOptions struct{ below int }
 
-// BelowVersion restricts a replay to the rows for which the observer's last run was of a version below n
-// (Version); 0 means all rows. Rows for which it has never run, and those that version n or a later one has run for
-// meanwhile, are not replayed. The observer must be strong, and all running processes must have registered
-// it with version n or a later one.
+// BelowVersion restricts a replay to the rows for which the observer's last run was of a version
+// below n (Version); 0 means all rows. Rows for which it has never run, and rows that version n or
+// a later one processes during the replay, are skipped. The observer must be strong, and all
+// running processes must have registered it with version n or a later one.
 func BelowVersion(n int) ReplayOption {
 	return func(o *replayOptions) { o.below = n }
 }

@@ -36,8 +36,8 @@ type ClusterNode struct {
 	SizeBytes         uint64
 }
 
-// Nodes returns the nodes of the cluster. While meta does not answer, they are those that the
-// answering node knows. Role: reader.
+// Nodes returns the nodes of the cluster or, while meta does not answer, those known to the
+// answering node. Role: reader.
 func (a *Admin) Nodes(ctx context.Context) ([]ClusterNode, error) {
 	resp, err := call(ctx, a, pb.AdminClient.Nodes, &pb.NodesRequest{})
 	if err != nil {

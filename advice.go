@@ -29,9 +29,8 @@ var advice = []struct {
 
 const lockAdvice = "nothing was written: try again; `lock ls` shows which transaction holds the lock"
 
-// Advice returns what a person can do about an error of this package: the text that the
-// command line prints after "next:". It returns "" for other errors. Text in backquotes is
-// a percolator command.
+// Advice returns the remedy for an error of this package: the text that the command line prints
+// after "next:". It returns "" for other errors. Text in backquotes is a percolator command.
 func Advice(err error) string {
 	for _, a := range advice {
 		if errors.Is(err, a.err) {

@@ -51,11 +51,12 @@ func Priority(f func(Notification) int) ObserverOption {
 // a second late, and their bound of 10·d starts then.
 func Debounce(d time.Duration) ObserverOption { return func(o *ObserverSpec) { o.Debounce = d } }
 
-// Version sets the version of what the observer's function does, from 0, the default, to 2^31-1. Raise it
-// when a changed function would write something else for unchanged rows. Each run of a strong observer
-// stores the version of its own process with its acknowledgment, so that processes of two versions may run
-// side by side, and a program may be rolled back. Admin.ReplayObserver with BelowVersion then runs the
-// observer again for the rows whose last run was of an older version. A weak observer has no
-// acknowledgments: its version is only displayed. Until the cluster's nodes all run a build that knows
-// versions, and `percolator cluster finalize` has been run, acknowledgments have version 0.
+// Version sets the version of the observer's function, from 0, the default, to 2^31-1. Raise it
+// when a changed function would write something else for unchanged rows. Each run of a strong
+// observer stores the version of its own process with its acknowledgment, so that processes of two
+// versions may run concurrently, and a program may be rolled back. Admin.ReplayObserver with
+// BelowVersion then runs the observer again for the rows whose last run was of an older version. A
+// weak observer has no acknowledgments: its version is only displayed. Until all nodes of the
+// cluster run a build that supports versions, and `percolator cluster finalize` has been run,
+// acknowledgments have version 0.
 func Version(n int) ObserverOption { return func(o *ObserverSpec) { o.Version = n } }

@@ -49,11 +49,11 @@ type TableSpec struct {
 
 // Expiry is the age at which cells of a table expire. The zero value is "never".
 //
-// The cluster deletes expired cells in transactions of its own, as DB.DeleteColumn does: the
-// observers of the column see a deletion, readers see a cell until it is deleted, and a snapshot
-// that has seen it goes on seeing it. A cell is deleted only in a version that was committed that
-// long ago, so one that is written in time stays. It is deleted later than due: by up to a
-// twentieth of the age, at most an hour, and as long as the deletions themselves take.
+// The cluster deletes expired cells in separate transactions, as DB.DeleteColumn does: the
+// observers of the column see a deletion, readers see a cell until it is deleted, and an older
+// snapshot still sees it. A cell is deleted only if its newest version is that old, so a cell
+// rewritten in time stays. It is deleted later than due: by up to a twentieth of the age, at most
+// an hour, and by the duration of the deletions.
 type Expiry struct {
 	// After is the age of the columns that Columns does not name: at least one second, or 0 for
 	// "never". Ages are rounded up to milliseconds.

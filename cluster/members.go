@@ -20,7 +20,7 @@ type Member struct {
 	Zone                       string // the label "zone"
 	Draining                   bool
 	Versions                   version.Range // that its build knows
-	// LeadsMeta is the term in which the node says that it leads meta, else 0.
+	// LeadsMeta is the term in which the node reports to lead meta, else 0.
 	LeadsMeta uint64
 	Load      MemberLoad
 }
@@ -66,7 +66,7 @@ var _ Members = (*Alone)(nil)
 // NewAlone returns the Members of a node that is alone.
 func NewAlone(self Member) *Alone { return &Alone{self: self} }
 
-// Set changes what this node says of itself, as Gossip.Set does.
+// Set changes this node's own entry, as Gossip.Set does.
 func (a *Alone) Set(change func(m *Member)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -31,8 +31,8 @@ type localOracle struct {
 
 	running atomic.Pointer[oracle.Oracle] // nil: it does not run
 	judge   *oracle.Judge
-	// soleVoter is where the meta tablet says that it leads as its group's only voter, so
-	// that timestamps can be issued without a message to it.
+	// soleVoter reports whether the meta tablet leads as its group's only voter, so that timestamps
+	// can be issued without a message to it.
 	soleVoter tablet.SoleVoter
 }
 

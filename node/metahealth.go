@@ -78,8 +78,7 @@ func (h *metaHealth) check(ctx context.Context) error {
 	return h.unanswered()
 }
 
-// unanswered returns an error that says for how long meta has not answered. The caller
-// holds mu.
+// unanswered returns an error with the time for which meta has not answered. The caller holds mu.
 func (h *metaHealth) unanswered() error {
 	why := h.err
 	if why == nil { // the first request, or the newest, is still under way

@@ -43,7 +43,8 @@ type servers struct {
 func Version() string { return version.String() }
 
 // openHTTP opens the HTTP listener, if one is configured. It is the first part that answers
-// requests: until the node serves, only whether the process is alive and what it waits for.
+// requests: until the node serves, it reports only whether the process is alive and what it waits
+// for.
 func (n *Node) openHTTP() (err error) {
 	addr := n.cfg.HTTPAddr()
 	if addr == "" {

@@ -108,7 +108,7 @@ func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusRespo
 // statusTimeout limits the wait for one node's status.
 const statusTimeout = 2 * time.Second
 
-// of returns the status of this node or another; for leading see NodeStatusRequest.
+// of returns the status of this node or another, restricted to led tablets if leading.
 func (s *statuses) of(ctx context.Context, id uint64,
 	leading bool) (*pb.NodeStatusResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)

@@ -44,14 +44,14 @@ var (
 	// (ShortError), which never ends. Nothing is lost. Badger stays open until the process
 	// ends.
 	ErrCompactionStuck = errors.New("store: a compaction still waits to create a file: end the process before opening the store again")
-	// ErrCorrupt reports that data read back differs from what was written. Permanent.
+	// ErrCorrupt reports that data read differs from the data written. Permanent.
 	ErrCorrupt = errors.New("store: stored data is corrupt")
 	// ErrNoLog reports that the tablet has no Raft log here: InitialLog was never committed,
 	// or DeleteReplica was.
 	ErrNoLog = errors.New("store: no Raft log of this tablet")
 )
 
-// DamagedError reports that a file of the store differs from what was written. It is both
+// DamagedError reports that a file of the store differs from the written data. It is both
 // ErrDamaged and ErrFailed: the store refuses all reads and writes, also after a reopening.
 type DamagedError struct {
 	File string

@@ -81,7 +81,7 @@ func (h *hotCells) lookup(key []byte, at uint64,
 	return true, true, fn(s.data[s.keyLen:])
 }
 
-// found stores what a Snap that reads at number at has found, valid from seq on.
+// found stores a value found by a Snap that reads at number at, valid from seq on.
 func (h *hotCells) found(key, value []byte, missing bool, seq, at uint64) {
 	s := h.slot(key)
 	s.mu.Lock()

@@ -24,9 +24,8 @@ import (
 // puts it again. A lock that reappears although it was deleted is known from Open on, so the
 // entry that deletes it, which is applied again, writes a tombstone.
 
-// Limits of the locks kept in memory. The writer has admitted these bytes, but has not
-// written them when it looks at the free space: they are as many as it writes between two
-// looks.
+// Limits of the locks kept in memory. The writer has admitted these bytes but has not written them
+// when it measures the free space: they are as many as it writes between two measurements.
 const (
 	maxKeptLocks     = 1 << 15
 	maxKeptLockBytes = spaceCheckBytes

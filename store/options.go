@@ -19,9 +19,9 @@ const MinFreeFiles = 512
 
 // Defaults of Options, in bytes unless stated otherwise.
 const (
-	// DefaultMemTableSize was measured to cost least of 16, 32 and 64 MiB. Small ones leave
-	// more tables to search and to compact; for a large one the kernel has to provide fresh
-	// memory every time (docs/adr/0015).
+	// DefaultMemTableSize was measured as the cheapest of 16, 32 and 64 MiB. Small ones leave more
+	// tables to search and to compact; for a large one the kernel has to provide new memory every
+	// time (docs/adr/0015).
 	DefaultMemTableSize = 32 << 20
 	// DefaultMinFreeBytes has room for all unflushed memtables and one compaction.
 	DefaultMinFreeBytes = 512 << 20
@@ -35,12 +35,11 @@ const (
 	numMemtables     = 3
 	numCompactors    = 2
 
-	// Dead entries disappear when tables are compacted together, so compacting early keeps
-	// their number low. Level 0 is compacted when it holds as much as Commit's reserve of
-	// the disk has room for beside a memtable, and at eight tables at the latest, because
-	// a lookup searches them one by one. With the defaults that is at three tables, 96
-	// MiB. Writes stall at three times as many. A store below half a gigabyte has one
-	// level below level 0.
+	// Dead entries disappear when tables are compacted together, so compacting early keeps their
+	// number low. Level 0 is compacted when its size reaches Commit's reserve of disk space less
+	// one memtable, and at eight tables at the latest, because a lookup searches them one by one.
+	// With the defaults that is at three tables, 96 MiB. Writes stall at three times as many. A
+	// store below half a gigabyte has one level below level 0.
 	levelZeroLeast  = 2
 	levelZeroMost   = 8
 	levelZeroStalls = 3

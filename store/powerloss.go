@@ -81,7 +81,7 @@ func (s *Store) snaps() int {
 	return n
 }
 
-// remains is what a crash leaves of the state.
+// remains is the state that a crash leaves.
 type remains struct {
 	versions []keyVersion
 	durable  uint64 // another crash loses nothing up to this number

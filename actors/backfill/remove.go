@@ -20,9 +20,8 @@ const (
 	removeConcurrency = 64       // most requests at once
 )
 
-// remove does one step of removing what a retired observer has left: its notifications, and, if
-// its column has no other observer, the intents. A step that finds nothing removes the observer
-// from the catalogue.
+// remove performs one step of removing a retired observer's notifications and, if its column has no
+// other observer, its intents. A step that finds nothing removes the observer from the catalogue.
 func (w *worker) remove(ctx context.Context, o *pb.ObserverInfo, c *pb.Catalogue) progress {
 	// The catalogue may record the retirement before the tablets have applied it, because
 	// the process that wrote it died in between.

@@ -64,7 +64,7 @@ type Txn interface {
 	// SetOrigin sets the origin of the transaction's writes: the user commit that caused them
 	// (docs/adr/0042).
 	SetOrigin(origin mvcc.Timestamp)
-	// Effects returns what the user has read and written.
+	// Effects returns the columns that the user's function has read and written.
 	Effects() txn.Effects
 	// Trace makes subsequent operations children of the span; nil stops tracing.
 	Trace(s *tracing.Span)

@@ -45,7 +45,7 @@ type Registered struct {
 // Link is the location of an observer's notify entries.
 type Link struct {
 	Table mvcc.TableID // 0 if it does not exist yet: no cell is admitted until Relink
-	// Own says that the entries are at the observer's acknowledgment cells, because another
+	// Own reports that the entries are at the observer's acknowledgment cells, because another
 	// observer has those at the observed cells.
 	Own bool
 }

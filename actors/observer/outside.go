@@ -25,14 +25,14 @@ import (
 )
 
 const (
-	// The bounds of a wait, and the first and the longest one if the service does not say.
+	// Limits of a wait, and its first and longest default if the service states no delay.
 	minWait, maxWait             = time.Millisecond, time.Hour
 	firstUnknown, longestUnknown = 100 * time.Millisecond, 800 * time.Millisecond
-	// announced is the shortest wait of which other nodes are told; the message about a shorter
+	// announced is the shortest wait that is announced to other nodes; the message about a shorter
 	// one would arrive too late.
 	announced = 10 * time.Millisecond
-	// maxStagger bounds how much longer than the refused node a node waits that was told of the
-	// wait, so that usually one node tries.
+	// maxStagger is the maximum time by which a notified node waits longer than the refused node,
+	// so that usually one node tries first.
 	maxStagger = 250 * time.Millisecond
 
 	// freshWindow limits the runs in flight in a process that has just started, and does not know

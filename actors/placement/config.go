@@ -58,8 +58,8 @@ type Cluster interface {
 	// FullDisks returns the nodes that, at the last call of Statuses, refused writes for
 	// lack of disk space.
 	FullDisks() []uint64
-	// DamagedStores returns the nodes whose stores, at the last call of Statuses, were
-	// damaged. They still answer, but what they held is lost.
+	// DamagedStores returns the nodes whose stores were damaged at the last call of Statuses. They
+	// still answer, but their data is lost.
 	DamagedStores() []uint64
 	// Send carries an operation to a tablet's leader. Until ctx ends it retries attempts
 	// that certainly had no effect.

@@ -15,9 +15,9 @@ import (
 // what gossip and the tablets' leaders say. It runs on the actor's goroutine at the start
 // of a turn and leaves nothing in flight.
 
-// gather returns the present state. It reads the durable tables first, so that what leaders
-// say is newer than the map. It also updates meta: descriptors that the map lacks, and the
-// times since which nodes have been absent.
+// gather returns the present state. It reads the durable tables first, so that leaders' reports are
+// newer than the map. It also updates meta: descriptors that the map lacks, and the times since
+// which nodes have been absent.
 func (w *work) gather(ctx context.Context, now time.Time) (*State, error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()

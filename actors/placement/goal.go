@@ -32,8 +32,8 @@ func (p *planner) countedVoters(s shape) []uint64 {
 	return s.voters
 }
 
-// goal returns the nodes on which the tablet ought to have voters. If too few nodes can
-// hold them, short says so and the goal is the best that is possible.
+// goal returns the nodes on which the tablet ought to have voters. If too few nodes can hold them,
+// short states the reason and the goal is the best possible one.
 func (p *planner) goal(t *Tablet, s shape,
 	order *pb.MoveTabletRequest) (goal []uint64, short string) {
 	from, to := uint64(0), uint64(0)

@@ -10,7 +10,7 @@ import (
 // This file has the input of a plan. A State is built by gather for one turn and not
 // changed afterwards.
 
-// State is all that a plan is made from. Make does not change it.
+// State is the input of a plan. Make does not change it.
 type State struct {
 	Replicas int // the configured number of replicas of each tablet
 	Nodes    []Node

@@ -3,7 +3,7 @@ package placement
 // This file measures how evenly the cluster is loaded, and how a change would affect that.
 // A tally belongs to one planner; everything here is arithmetic.
 
-// weight is what a replica, or leading a tablet, adds to its node: one replica or leader,
+// weight is the load that a replica, or leading a tablet, adds to its node: one replica or leader,
 // its bytes, and its operations per second.
 type weight struct{ count, size, load float64 }
 
@@ -35,9 +35,9 @@ const sizeFactor = 8
 // justify moving back.
 const minGain = 0.3
 
-// tally is what each node that may hold replicas and is alive holds. Other nodes are not in
-// it. The total is the weight of all tablets once each has its proper number of replicas:
-// were it to change with each half-done move, so would the judgement of what is better.
+// tally maps each live node that may hold replicas to its load. total is the weight of all tablets
+// with their proper numbers of replicas: if it changed with each half-done move, the measure of
+// improvement would change too.
 type tally struct {
 	on    map[uint64]weight
 	total weight

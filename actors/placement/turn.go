@@ -30,9 +30,9 @@ type work struct {
 
 func newWork(cfg Config) *work { return &work{cfg: cfg, cooldown: newMoveCooldown(cfg.Rest)} }
 
-// turn looks at the whole cluster once and performs one step for each tablet that needs
-// one. It reports whether anything was changed, and whether a change is still incomplete.
-// An error is logged and counted; the next turn starts again from the recorded state.
+// turn examines the whole cluster once and performs one step for each tablet that needs one. It
+// reports whether anything was changed, and whether a change is still incomplete. An error is
+// logged and counted; the next turn starts again from the recorded state.
 func (w *work) turn(ctx context.Context, now time.Time) (did, waits bool) {
 	s, err := w.gather(ctx, now)
 	if err == nil {
@@ -87,9 +87,8 @@ func (w *work) recordOutcomes(ctx context.Context, plan *Plan) error {
 	return errors.Join(errs...)
 }
 
-// execute performs the steps, each of which is for a different tablet, at most maxChanging
-// at once. A step that fails is not repeated here: a later turn plans from what is then
-// true.
+// execute performs the steps, each for a different tablet, at most maxChanging concurrently. A
+// failed step is not repeated here: a later turn plans from the state at that time.
 func (w *work) execute(ctx context.Context, now time.Time, steps []Step) error {
 	var mu sync.Mutex
 	var errs []error

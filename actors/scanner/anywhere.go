@@ -61,8 +61,8 @@ func (s *scan) rows(ctx context.Context, p *spot, from string, until *string) ve
 	}
 }
 
-// sample returns what the scanner remembers of a place. When there are too many places it
-// forgets all of them.
+// sample returns the record of a place. When there are too many places the scanner forgets all of
+// them.
 func (s *scan) sample(p place) *sample {
 	if got, ok := s.samples[p]; ok {
 		return got

@@ -148,7 +148,7 @@ func (s *ClusterSurvey) ask(ctx context.Context) map[uint64]*surveyAnswer {
 	return out
 }
 
-// askOne asks one node, which may say that its last answer is still valid. It returns nil if
+// askOne queries one node, which may answer that its last answer is still valid. It returns nil if
 // the node has not answered.
 func (s *ClusterSurvey) askOne(ctx context.Context, node uint64,
 	before *surveyAnswer) *surveyAnswer {
@@ -194,8 +194,8 @@ func (s *ClusterSurvey) SettledVersion() uint64 {
 	return s.cfg.IdleHints.SettledVersion() + s.cfg.Leaders.Version()
 }
 
-// Clean implements View: it reports whether the believed leader has said so. Of the tablets
-// that this node leads it knows the present state.
+// Clean implements View: it reports whether the believed leader has reported the tablet as clean.
+// For tablets led by this node it uses the present state.
 func (v *surveyed) Clean(tablet uint64) bool {
 	cfg := &v.of.cfg
 	leader := cfg.Leaders.Leader(tablet)

@@ -15,8 +15,7 @@ import (
 // Comparison of replicas. Each replica of the tablet computes and keeps its own result.
 
 const (
-	// verifyTimeout is the time in which replicas must apply the entry and read what they
-	// hold.
+	// verifyTimeout is the time in which replicas must apply the entry and read their rows.
 	verifyTimeout = time.Minute
 	verifyAgain   = 100 * time.Millisecond // between two requests to one replica
 	// verifyAttempt limits one request: by then a hanging node counts as dead, and

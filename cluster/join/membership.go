@@ -100,11 +100,11 @@ const (
 )
 
 // Membership makes a node a member of a cluster (Enter) and admits others: it serves Membership
-// from before the node belongs to a cluster until it stops. The package documentation explains
-// how several fresh nodes found a cluster together.
+// from before the node belongs to a cluster until it stops. The package documentation explains how
+// several new nodes found a cluster together.
 //
-// The mutex guards registry and said. attempts and the following fields belong to the goroutine
-// of Enter, which also founds a cluster.
+// The mutex guards registry and said. attempts and the following fields belong to the goroutine of
+// Enter, which also founds a cluster.
 type Membership struct {
 	pb.UnimplementedMembershipServer
 	cfg   MembershipConfig

@@ -149,12 +149,12 @@ func (h *History) changeLeases(ctx context.Context,
 	return err
 }
 
-// HoldBackup holds history for the next increment of a backup, if the request says so, and ends
-// other such holds, all in one write. The response's bound is that of HoldHistory; a hold below
-// it is not granted.
+// HoldBackup holds history for the next increment of a backup, if requested, and ends other such
+// holds, all in one write. The response's bound is that of HoldHistory; a hold below it is not
+// granted.
 //
-// Such a lease belongs to no process: it survives the one that made the backup, and is in force
-// as long as the policy allows leases to be. A hold without a token may be ended without one.
+// Such a lease belongs to no process: it survives the one that made the backup, and lasts as long
+// as the policy allows. A hold without a token may be ended without one.
 func (h *History) HoldBackup(ctx context.Context, now mvcc.Timestamp,
 	req *pb.HoldBackupRequest) (*pb.HoldBackupResponse, error) {
 	hold, out := req.GetHold(), &pb.HoldBackupResponse{}

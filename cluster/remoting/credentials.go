@@ -109,8 +109,8 @@ func (n *nodeCredentials) watch(conn net.Conn, info credentials.AuthInfo,
 	return &watchedConn{Conn: conn, node: n, cert: state.PeerCertificates[0]}, info, nil
 }
 
-// check reports an error of a connection that says that a certificate was refused: by this end, or by
-// the other, whose alert package net wraps.
+// check returns an error which says that a certificate was refused: by this end, or by the other,
+// whose alert package net wraps.
 func (n *nodeCredentials) check(err error) {
 	var here *tls.CertificateVerificationError
 	var there *net.OpError
@@ -119,9 +119,9 @@ func (n *nodeCredentials) check(err error) {
 	}
 }
 
-// watchedConn looks at the other node's certificate with everything that comes and goes. A
-// changed list of revoked certificates is noticed within a second; from then on nothing is
-// read or written. Keepalives make idle connections end too.
+// watchedConn checks the other node's certificate on every read and write. A changed list of
+// revoked certificates takes effect within a second; from then on nothing is read or written.
+// Keepalives make idle connections end too.
 type watchedConn struct {
 	net.Conn
 	node *nodeCredentials

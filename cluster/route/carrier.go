@@ -56,10 +56,10 @@ const overloadedRetry = 5 * time.Millisecond
 // that is cut in one direction.
 const attemptTimeout = 3 * time.Second
 
-// Send sends one operation to the tablet's leader. It first asks the believed leader,
-// which may be this node's replica, and then the other replicas, each once; the answer of
-// a replica that does not lead says whom to ask next. An error means that no answer came.
-// The outcome is then unknown unless the error wraps txn.ErrNotSent.
+// Send sends one operation to the tablet's leader. It first tries the believed leader, which may be
+// this node's replica, and then the other replicas, each once; a replica that does not lead names
+// the next one. An error means that no answer arrived. The outcome is then unknown unless the error
+// wraps txn.ErrNotSent.
 func (c *Carrier) Send(ctx context.Context, d *pb.TabletDescriptor,
 	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	// Every node that leads the tablet, now or during the call, must support the operation: an

@@ -32,12 +32,12 @@ func (e *NotLeader) Error() string {
 	return fmt.Sprintf("route: this node does not lead meta; node %d does", e.Leader)
 }
 
-// Oracles asks the oracle of the node that leads meta, whichever that is (design section
-// 6). Every node has an oracle, but only the one beside meta's leader can confirm that it
-// may give out timestamps.
+// Oracles sends requests for timestamps to the oracle of the node that leads meta (design section
+// 6). Every node has an oracle, but only the one on meta's leader can confirm that it may grant
+// timestamps.
 //
-// Each request to a node serves one question alone, and late answers are dropped. So a
-// timestamp is never older than the question that it answers.
+// Each request to a node serves one caller alone, and late answers are dropped. So a timestamp is
+// never older than its request.
 type Oracles struct {
 	carrier *Carrier
 	local   func() *OraclePort // nil while this node's oracle does not run

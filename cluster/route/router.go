@@ -85,8 +85,8 @@ func (r *Router) HintLeader(id, node uint64) {
 	}
 }
 
-// ForgetLeader removes the hint that node leads the tablet, if that is the present hint.
-// It does not touch what this node's own replica has said.
+// ForgetLeader removes the hint that node leads the tablet, if that is the present hint. It keeps
+// the report of this node's own replica.
 func (r *Router) ForgetLeader(id, node uint64) {
 	believed := func(at route) bool { return at.leader == node && at.own != node }
 	if believed(r.route(id)) {

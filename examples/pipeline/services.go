@@ -40,7 +40,7 @@ func (s *services) buy(ctx context.Context, texts, keys []string) (answer [][]fl
 	return answer, err
 }
 
-// bill returns what the embedder has counted.
+// bill returns the embedder's bill.
 func (s *services) bill(ctx context.Context) (b embedder.Bill, err error) {
 	return b, call(ctx, http.MethodGet, s.embedder+"/bill", nil, &b)
 }
@@ -66,8 +66,8 @@ func (s *services) search(ctx context.Context, v []float32, count int) (hits []v
 		&hits)
 }
 
-// call calls a service. If the service refuses for now or does not answer, the error makes the
-// observer wait as a whole; if it refuses what was read too early, the error makes the run read again.
+// call calls a service. If the service is unavailable or refuses, the error makes the whole
+// observer wait; if it rejects data that was read too early, the error makes the run read again.
 func call(ctx context.Context, method, url string, question, answer any) error {
 	body, err := json.Marshal(question)
 	if err != nil {

@@ -23,8 +23,8 @@ func (r result) String() string {
 		r.tombstones)
 }
 
-// verify computes from the documents alone what the index is to have, and compares: exactly the
-// pieces of the documents, each with its text and the vector of that.
+// verify computes the expected index from the documents alone and compares: exactly the pieces of
+// the documents, each with its text and the text's vector.
 func (s *services) verify(ctx context.Context, r percolator.Reader) (result, error) {
 	var got result
 	want := map[string]string{} // text, by ID

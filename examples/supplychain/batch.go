@@ -113,8 +113,8 @@ func verify(ctx context.Context, r percolator.Reader) (advised, names int, err e
 	return advised, names, nil
 }
 
-// compare compares what an advisory reaches with a search, and looks whether each name has
-// come from one that is nearer to a package which the advisory holds for.
+// compare compares the packages reached by an advisory with a search, and checks that each name was
+// reached through one that is nearer to a package of the advisory.
 func (b *batch) compare(id string, got map[string]closure.Reached, edges map[edge]bool) error {
 	want := b.reach(b.seeds[id]...)
 	for name, found := range got {

@@ -86,7 +86,7 @@ type costs struct {
 	used, unit time.Duration
 }
 
-// measured does a step, and prints what it took.
+// measured runs a step and prints its cost.
 func (c *costs) measured(what string, fn func() error) error {
 	start, before := time.Now(), processorTime()
 	if err := fn(); err != nil {

@@ -86,12 +86,12 @@ func (b *Batcher[T]) Add(c actor.Context, item T, size int) (full bool) {
 	return len(b.items) >= b.cfg.MaxMessages || b.bytes >= b.cfg.MaxBytes
 }
 
-// Gather yields to the goroutines that are ready to run, so that what they send arrives
-// ahead of the marker and joins the batch. Call it before the Add of a batch's first item
-// if larger batches are worth it. Without Gather the Go scheduler runs the actor right
-// after its first sender, and many concurrent senders would be served one by one. Gather
-// returns at once if no other goroutine is ready. While batches remain small it yields
-// less and less often, because a yield to goroutines that only compute is wasted.
+// Gather yields to the goroutines that are ready to run, so that their messages arrive ahead of the
+// marker and join the batch. Call it before the Add of a batch's first item if larger batches are
+// worth it. Without Gather the Go scheduler runs the actor right after its first sender, and many
+// concurrent senders would be served one by one. Gather returns at once if no other goroutine is
+// ready. While batches remain small it yields less and less often, because a yield to goroutines
+// that only compute is wasted.
 func (b *Batcher[T]) Gather() {
 	if len(b.items) > 0 || b.marked || b.gathering {
 		return

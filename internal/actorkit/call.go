@@ -34,10 +34,10 @@ type Call[Q, A any] struct {
 	// Deadline is when the caller stops waiting, or zero if it never does. The actor may
 	// drop the call after it.
 	Deadline time.Time
-	// Bypass exempts the call from the queue limit. Commits and rollbacks use it: they
-	// release what a full actor waits for.
+	// Bypass exempts the call from the queue limit. Commits and rollbacks use it, since a full
+	// actor waits for them.
 	Bypass bool
-	// Note is for the actor's own use. Senders leave it 0.
+	// Note is reserved for the actor. Senders leave it 0.
 	Note uint64
 	// Span is the actor's span of a traced call, which the answer ends; nil for all others.
 	Span *tracing.Span

@@ -37,8 +37,7 @@ type View interface {
 	// Early counts the pending work of the observer's column whose origin is a user's commit
 	// at or before the timestamp. It may overcount but never undercounts.
 	Early(o *pb.ObserverInfo, until mvcc.Timestamp) *pb.ObserverPending
-	// Noted reports what the leader has recorded since the request's mark, and returns the
-	// next mark.
+	// Noted returns the leader's records since the request's mark, and the next mark.
 	Noted(req *pb.EffectsRequest) (written, hidden bool, mark *pb.EffectsMark)
 }
 

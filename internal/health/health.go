@@ -85,7 +85,7 @@ const (
 	lowDisk = 2 << 30
 	// oldLock is six times the TTL after which others may resolve a dead transaction's lock.
 	oldLock = time.Minute
-	// behind is the age of a waiting notification that is reported.
+	// behind is the age from which a pending notification is reported.
 	behind = time.Minute
 	// leaderless is the time without a leader that is reported; elections are shorter.
 	leaderless = 3 * time.Second

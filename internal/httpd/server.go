@@ -43,8 +43,8 @@ type Options struct {
 	Cluster func(ctx context.Context) (*pb.ClusterStatusResponse, []*pb.Table, error)
 	// Questions are the other requests of pages, by name.
 	Questions map[string]Question
-	// MayRead returns why users who have not logged in may not read rows and values; nil means
-	// everybody may.
+	// MayRead returns why users without a login may not read rows and values; nil means that they
+	// may.
 	MayRead func(*http.Request) error
 	// Closed reports whether a request requires a login. It is called for all requests except
 	// health and the console's files, and for each event of a stream; nil means none requires one.

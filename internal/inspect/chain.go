@@ -447,7 +447,7 @@ func (r *Step) Notes() []string {
 	return notes
 }
 
-// Notes returns what the steps do not say: where there may be more.
+// Notes returns additions to the steps: where the chain may have more.
 func (t *Chain) Notes() []string {
 	notes := []string{}
 	for _, n := range []struct {

@@ -31,7 +31,7 @@ func (c Commands) reach(command string) string {
 	return c.Flags
 }
 
-// Operand is an argument of a suggested command: what the usage line calls it, and its value.
+// Operand is an argument of a suggested command: its name in the usage line, and its value.
 type Operand struct{ What, Value string }
 
 // Suggest returns a command line of this program, in backquotes. flags is written as it is. A
@@ -73,8 +73,8 @@ func (c Commands) Suggest(path, flags string, operands ...Operand) string {
 // commandTemplate is a command in advice, before any foreign text is put into it.
 var commandTemplate = regexp.MustCompile("`[^`]+`")
 
-// Advice writes the commands in backquotes out in full: with the program's name, and the
-// operands in place of what the usage lines call them.
+// Advice writes the commands in backquotes out in full: with the program's name, and with the
+// operands in place of their names.
 func (c Commands) Advice(text string, operands ...Operand) string {
 	return commandTemplate.ReplaceAllStringFunc(text, func(template string) string {
 		var path, flags []string

@@ -20,9 +20,9 @@ type Diagnosis struct {
 	Late     bool // the time for the answer has passed
 }
 
-// Of returns what a person can do about the error, with templates of commands in backquotes
-// (Commands.Advice), and whether the cluster cannot serve. The first case that matches counts: what is
-// wrong with a connection says more than ErrUnavailable, which it comes with.
+// Of returns the remedy for the error, with templates of commands in backquotes (Commands.Advice),
+// and whether the cluster cannot serve. The first matching case counts: a connection's fault is
+// more specific than ErrUnavailable, which wraps it.
 func (d Diagnosis) Of(err error) (hint string, outage bool) {
 	is := func(code error) bool { return errors.Is(err, code) }
 	refused := errors.Is(err, percolator.ErrUnavailable)

@@ -51,7 +51,7 @@ type block struct {
 	notes  []string // lines for what its cells have no room for
 }
 
-// historyLine is all that happened to a column at one timestamp.
+// historyLine is all entries of a column at one timestamp.
 type historyLine struct {
 	data, lock, write, notify string
 	acks                      map[string]string
@@ -68,8 +68,8 @@ func (b *block) at(ts uint64) *historyLine {
 }
 
 // Tables returns a table for each column, sorted by name. The paper's three columns repeat the
-// timestamp in every cell, also where they hold nothing; notify and ack columns, which the figure
-// does not have, show only what is there.
+// timestamp in every cell, also in empty ones; notify and ack columns, which the figure does not
+// have, show only existing entries.
 func (v *Figure4) Tables() (tables []FigureTable) {
 	for _, b := range v.blocks() {
 		tables = append(tables, v.table(b))
@@ -212,9 +212,9 @@ func (v *Figure4) place(b *block, e *pb.HistoryEntry) {
 	}
 }
 
-// placeAck puts an entry of observer o's acknowledgment on its lines. Its write record
-// says all: committed at its timestamp by the run that started at start_ts, which is the
-// value too (§2.4).
+// placeAck adds an entry of observer o's acknowledgment to its lines. Its write record contains
+// everything: committed at its timestamp by the run that started at start_ts, which is also the
+// value (§2.4).
 func (v *Figure4) placeAck(b *block, o string, e *pb.HistoryEntry) {
 	if !slices.Contains(b.acks, o) {
 		b.acks = append(b.acks, o)

@@ -60,7 +60,7 @@ const (
 		"loop never ends; `observer ls -o json` lists the rows, `observer pause OBSERVER` stops it"
 	AdviceOutside = "restore the service that its function calls, or raise the rate that it admits; nothing is " +
 		"parked meanwhile, and `observer pause OBSERVER` and `observer resume OBSERVER` try at once"
-	// AdviceRows is for a row of TABLE that was not found.
+	// AdviceRows is the remedy for a missing row of TABLE.
 	AdviceRows = "`scan TABLE --limit 10` shows rows that exist; --escape go or --hex writes any bytes"
 
 	adviceOwner   = "wait for it; `lock ls` shows who it is"
@@ -104,7 +104,7 @@ func (w *Why) say(verdict, next, format string, args ...any) {
 	w.Verdict, w.Next, w.Sentence = verdict, next, fmt.Sprintf(format, args...)
 }
 
-// held judges a notification: it says what keeps the observer from running.
+// held judges a notification: it states what prevents the observer from running.
 func (w *Why) held() {
 	n, o := w.Notification, w.Observer
 	switch lock := w.inTheWay(); {
@@ -250,7 +250,7 @@ func (w *Why) ran() {
 	w.say(whyRan, "", "It ran at %s and committed at %d%s", w.when(w.acknowledged()), w.Run.CommitTS, after)
 }
 
-// where says which cell the lock is on.
+// where names the cell of the lock.
 func (o *Obstacle) where() string {
 	if o.On == OnAck {
 		return "the acknowledgment column, as a run that is committing does"

@@ -17,7 +17,7 @@ import (
 // This file gathers the evidence of why an observer did or did not run for a row; verdict.go
 // judges it.
 
-// Why says why an observer did or did not run for a row. Fields of unknown evidence are omitted
+// Why explains why an observer did or did not run for a row. Fields of unknown evidence are omitted
 // from JSON.
 type Why struct {
 	Verdict      string        `json:"verdict"`        // one of Verdicts; programs may rely on it
@@ -329,8 +329,8 @@ func (w *Why) fate(ctx context.Context, client *txn.Client, o *Obstacle, primary
 	return nil
 }
 
-// changedAt returns when the cell last changed, acknowledged what the last run acknowledged; 0
-// means never.
+// changedAt returns the time of the cell's last change, and acknowledged that of the change last
+// acknowledged; 0 means never.
 func (w *Why) changedAt() uint64 {
 	if w.Change == nil {
 		return 0

@@ -96,7 +96,7 @@ func (s *collecting) drop(g Group, c Cell, ts Timestamp) {
 	s.bytes += len(c.Row) + len(c.Column) + keyOverhead
 }
 
-// keyOverhead is what a key has besides row and column, about.
+// keyOverhead is the approximate size of a key besides row and column.
 const keyOverhead = 24
 
 // dropRecord deletes a write record together with the value that it names. A value is never
@@ -274,9 +274,9 @@ func (s *collecting) dirty(c Cell) (bool, error) {
 	return false, nil
 }
 
-// acks returns the newest records of the acks of a cell. ok is false if one of them must
-// stay: an ack above the safepoint is what a run that began before it conflicts with, and
-// the change must not be observed twice (§2.4).
+// acks returns the newest records of the acknowledgments of a cell. ok is false if one of them must
+// stay: a run that began before an acknowledgment above the safepoint must conflict with it, so
+// that the change is not observed twice (§2.4).
 func (s *collecting) acks(c Cell) (ok bool, acks []CellWrite, err error) {
 	for _, name := range s.view.Acks(c.Table, c.Column) {
 		ack := Cell{Table: c.Table, Row: c.Row, Class: ClassAck, Column: name}

@@ -28,8 +28,8 @@ func Commit(v View, r CommitRequest) (Result, []Mutation, error) {
 	return res, list, err
 }
 
-// commitAt evaluates Commit at r.CommitTS. StatusCommitted says at which other timestamp
-// the transaction is committed.
+// commitAt evaluates Commit at r.CommitTS. StatusCommitted returns another timestamp at which the
+// transaction is already committed.
 func commitAt(v View, r *CommitRequest) (Result, []Mutation, error) {
 	if r.CommitTS <= r.StartTS {
 		return Result{Status: StatusCommitTSTooLow}, nil, nil
@@ -70,9 +70,8 @@ func commitAt(v View, r *CommitRequest) (Result, []Mutation, error) {
 	return e.cleared(r.CommitTS), e.list, nil
 }
 
-// commitLock replaces one lock by a write record at commitTS, or by what it leaves if it is
-// without a write. Space holds the two records
-// that this may make.
+// commitLock replaces one lock by a write record at commitTS or, without a write, by a record of
+// the committed lock. space holds the two records that this may create.
 func commitLock(v View, c Cell, lock *Lock, commitTS Timestamp, space []Write,
 	e *effects) (Result, error) {
 	if lock.Kind == KindLock {

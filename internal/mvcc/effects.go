@@ -1,7 +1,7 @@
 package mvcc
 
-// effects collects the mutations of one operation. Its parts are what the operations
-// share: each is the complete set of mutations of one step of the protocol on one cell.
+// effects collects the mutations of one operation. Its methods are shared by the operations: each
+// adds the complete mutations of one step of the protocol on one cell.
 type effects struct {
 	list []Mutation
 

@@ -14,8 +14,8 @@ var ErrInvalid = errors.New("mvcc: invalid request")
 // that is not there.
 var ErrCorrupt = errors.New("mvcc: corrupt state")
 
-// LimitError says which of the Limits a request exceeds. The operation surely had no
-// effect, and never can have.
+// LimitError names the exceeded limit of a request. The operation surely had no effect, and never
+// can have.
 type LimitError struct {
 	What  string // "row", "column", "value", "timer" or "batch"
 	Size  int    // bytes

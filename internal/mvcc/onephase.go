@@ -84,13 +84,13 @@ func admitOnePhase(v View, c Cell, start Timestamp, lock Lock, locked bool) (Res
 	return res, err
 }
 
-// OnePhaseCommit returns the effects of a transaction that CheckOnePhase has let pass and
-// whose cells have been reserved since, so that nothing of it can have changed;
-// reservations with its own start timestamp are ignored. If a cell is named twice, its
-// last write counts.
+// OnePhaseCommit returns the effects of a transaction that has passed CheckOnePhase and whose cells
+// have been reserved since, so that no part of it can have changed; reservations with its own start
+// timestamp are ignored. If a cell is named twice, its last write counts.
 //
-//   - StatusOK: committed at CommitTS. StatusCommitted: it was already, at CommitTS; no effects.
-//   - StatusCommitTSTooLow: commitTS is not above everything in the cells.
+// - StatusOK: committed at CommitTS. StatusCommitted: it was already, at CommitTS; no effects.
+//
+// - StatusCommitTSTooLow: commitTS is not above everything in the cells.
 func OnePhaseCommit(v View, r OnePhaseRequest, commitTS Timestamp,
 	lim Limits) (Result, []Mutation, error) {
 	if err := checkStart(r.StartTS); err != nil {

@@ -17,8 +17,8 @@ func DefaultLimits() Limits {
 	return Limits{Row: 4 << 10, Column: 1 << 10, Value: 4 << 20, Batch: 8 << 20, Inline: 1 << 10}
 }
 
-// Status is how an operation ended. Every status but StatusOK leaves no effects, unless
-// said otherwise.
+// Status is the result of an operation. Every status except StatusOK leaves no effects, unless
+// stated otherwise.
 type Status uint8
 
 const (
@@ -269,7 +269,7 @@ type ScanResult struct {
 
 // Bounds of what is shown of a row at once.
 const (
-	// MaxHistory is the maximum number of entries shown of one group; an answer with one more means
+	// MaxHistory is the maximum number of entries of one group in an answer; one more entry means
 	// that there are more.
 	MaxHistory = 4096
 	// HistoryBytes is the maximum number of bytes of values shown, apart from each group's first.

@@ -69,9 +69,9 @@ func (n *Notify) shorten() {
 	}
 }
 
-// From returns the origin of what the lock becomes, or, of a user's transaction, whose
-// commit is not known, its start.
+// From returns the origin of the lock's later write or, for a user's transaction, whose commit is
+// unknown, its start.
 func (l *Lock) From() Timestamp { return min(cmp.Or(l.Origin, l.StartTS), l.StartTS) }
 
-// From returns the origin of what the intent of a transaction becomes, as Lock.From does.
+// From returns the origin of the intent's later notification, as Lock.From does.
 func (i *Intent) From(start Timestamp) Timestamp { return min(cmp.Or(i.Origin, start), start) }

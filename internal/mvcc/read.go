@@ -28,8 +28,8 @@ func Get(v View, c Cell, at Timestamp) (ReadResult, error) {
 	return readAt(v, c, newest, at)
 }
 
-// readAt reads what is visible at a timestamp of a cell whose newest record is given and
-// whose lock is not in the way.
+// readAt returns the version visible at a timestamp of a cell with the given newest record and no
+// lock at or below that timestamp.
 func readAt(v View, c Cell, newest Write, at Timestamp) (ReadResult, error) {
 	w, ok, err := visible(v, c, newest, at)
 	if err != nil || !ok {

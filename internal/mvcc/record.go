@@ -107,8 +107,8 @@ func admit(v View, c Cell, start Timestamp, lock Lock, locked bool) (Result, err
 	return Result{}, nil
 }
 
-// outcome is what is known at the cell about transaction start, which has no lock there:
-// committed, rolled back, unknown below the safepoint, else not found.
+// outcome returns the cell's knowledge of transaction start, which has no lock there: committed,
+// rolled back, unknown below the safepoint, else not found.
 func outcome(v View, c Cell, start Timestamp) (Result, error) {
 	newest, ok, err := v.Newest(c)
 	if err != nil {

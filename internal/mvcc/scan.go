@@ -117,8 +117,8 @@ func (p *page) end() ScanResult {
 	return p.result
 }
 
-// findLock finds the first lock that is in the scan's way. It looks at the locks of all
-// of the span; there are only as many as transactions in flight, in memory.
+// findLock returns the first lock that stops the scan. It examines all locks of the span; there are
+// only as many as transactions in flight, in memory.
 func (p *page) findLock(span Span) {
 	for c, l := range p.view.Locks(span, p.req.Reverse) {
 		if l.blocks(p.req.At) && p.req.wants(c) && p.req.beyondResume(c) {

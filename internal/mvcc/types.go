@@ -153,7 +153,7 @@ type Mutation struct {
 	Value  []byte  // D, M
 }
 
-// Observed says whether and how a column is observed, by the tablet's catalogue version.
+// Observed is a column's kind of observation, by the tablet's catalogue version.
 type Observed uint8
 
 // How a column is observed. A Weak column cannot be written; a Strong one gets an N entry
@@ -169,8 +169,8 @@ const (
 // further one at its acknowledgment cells in the same rows.
 type Observation struct {
 	How Observed
-	// Plain says that an observer has its notify entries at the observed cells. PlainOf names it,
-	// also after it was retired, until it is forgotten; empty means unknown.
+	// Plain reports whether an observer has its notify entries at the observed cells. PlainOf names
+	// it, also after it was retired, until it is forgotten; empty means unknown.
 	Plain   bool
 	PlainOf string
 	// Own names the observers whose notify entries are at their acknowledgment cells. The
@@ -227,10 +227,10 @@ type Span struct {
 // Contains reports whether the row lies in the span.
 func (s Span) Contains(row string) bool { return row >= s.Start && (!s.HasEnd || row < s.End) }
 
-// View is what the rules read: one tablet's state at one moment. In a tablet it is an
-// immutable view of the lock table, a Badger Txn, and (for mutations only) the effects of
-// proposals in flight laid over both. Returned byte slices belong to the caller and do
-// not change. An error is a storage fault and ends the operation.
+// View is the input of the rules: one tablet's state at one moment. In a tablet it is an immutable
+// view of the lock table, a Badger Txn, and (for mutations only) the effects of proposals in flight
+// laid over both. Returned byte slices belong to the caller and do not change. An error is a
+// storage fault and ends the operation.
 type View interface {
 	// Lock is the cell's lock, reservations of one-phase commits included.
 	Lock(c Cell) (Lock, bool)

@@ -10,13 +10,13 @@ import "strings"
 // the tablet's tests hold them against what it really encodes.
 
 const (
-	// effectWeight bounds what an effect takes besides its key and the bytes of users in
-	// it: timestamps, the worker, and what the log's entry and the store's count add.
+	// effectWeight bounds the overhead of an effect besides its key and the user's bytes in it:
+	// timestamps, the worker, and the counts added by the log's entry and the store.
 	effectWeight = 80
-	// addressWeight bounds what a cell's address takes inside a value, besides its row
-	// and column.
+	// addressWeight bounds the overhead of a cell's address in a value, besides its row and column.
 	addressWeight = 16
-	// weightChunk is a little less than what the store puts of a long value into one entry.
+	// weightChunk is slightly less than the bytes of a long value that the store puts into one
+	// entry.
 	weightChunk = 250 << 10
 )
 
@@ -54,7 +54,7 @@ func (c Cell) OnePhaseWeight(n int, l Limits) int {
 	return c.effects(4) + l.Inline + c.notified(l) + c.valueWeight(n)
 }
 
-// notified is what a notification that a commit of the cell writes may weigh beyond an effect on
+// notified bounds the weight of a notification written by a commit of the cell beyond an effect on
 // the cell: the error of a failed run, if the notification is newer than the commit, and the
 // observed column, if the cell is an acknowledgment.
 func (c Cell) notified(l Limits) int {

@@ -35,8 +35,8 @@ type Parts struct {
 	// Transport wraps the transport of the node's own DB and of its observers; remote
 	// clients' is left as it is.
 	Transport func(txn.Transport) txn.Transport
-	// Oracle gets each request of a tablet to the oracle: it calls ask, at once or later
-	// on any goroutine, or fail. It must not block.
+	// Oracle delivers each request of a tablet to the oracle: it calls ask, at once or later on any
+	// goroutine, or fail. It must not block.
 	Oracle func(ask func(), fail func(error))
 	// Versions are those that the node knows, as another build would; zero means this build's.
 	Versions version.Range

@@ -21,7 +21,7 @@ func cascadeColumn(level int) percolator.Column {
 	return percolator.Column{Table: "cascade" + strconv.Itoa(level), Name: "value"}
 }
 
-// kick is what a weak level observes.
+// kick is the column observed by a weak level.
 func kick(level int) percolator.Column {
 	return percolator.Column{Table: cascadeColumn(level).Table, Name: "kick"}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// Cluster is a repository in memory, with what tests of notifications look at.
+// Cluster is a repository in memory, with the state examined by tests of notifications.
 type Cluster struct{ *txntest.Cluster }
 
 // NewCluster returns an empty cluster.
@@ -43,7 +43,7 @@ func (c *Cluster) Notification(cell mvcc.Cell) (n mvcc.Notify, ok bool) {
 	return n, ok
 }
 
-// Mark writes an entry of the notify group directly: a replay, or what a crash has left.
+// Mark writes an entry of the notify group directly: a replay, or the remains of a crash.
 func (c *Cluster) Mark(cell mvcc.Cell, n mvcc.Notify) {
 	c.Apply([]mvcc.Mutation{{Group: mvcc.GroupNotify, Cell: cell, Notify: &n}})
 }

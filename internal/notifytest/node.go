@@ -21,7 +21,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// NodeConfig says what a node in memory is made of.
+// NodeConfig configures a node in memory.
 type NodeConfig struct {
 	Cluster  *Cluster
 	ID       uint64 // node id in locks; 1

@@ -48,9 +48,9 @@ func NewGuard(logger *slog.Logger, policy func() (*pb.Policy, time.Time), schema
 	return &Guard{logger, &grants{read: policy}, schema}
 }
 
-// Call calls do if the caller may call the method, and returns do's answer without what the
-// caller has no grant for. Otherwise it returns a *txn.ServerError with CODE_PERMISSION. It
-// writes an operator's act to the audit log, also if the call was refused or do panicked.
+// Call calls do if the caller may call the method, and returns do's answer without the parts for
+// which the caller has no grant. Otherwise it returns a *txn.ServerError with CODE_PERMISSION. It
+// writes an audited call to the audit log, also if it was refused or do panicked.
 func (g *Guard) Call(ctx context.Context, who Caller, method string, req any,
 	do func() (any, error)) (resp any, err error) {
 	short := method[strings.LastIndexByte(method, '/')+1:]

@@ -144,7 +144,7 @@ type ServerConfig struct {
 	// such a connection at its next call or operation. Nil means no certificate is revoked.
 	Revoked func(*x509.Certificate) bool
 	// LeaderOf returns the address for clients of the node that leads a tablet; "" if this node
-	// leads it, or no leader is known. Nil means clients are not told.
+	// leads it, or no leader is known. If it is nil, clients receive no addresses of leaders.
 	LeaderOf func(tablet uint64) string
 	// Tracer starts the spans of clients' operations; nil disables tracing.
 	Tracer *tracing.Tracer

@@ -291,7 +291,8 @@ const (
 	// (`go run ./bench -only clustering`), since runs share each disk sync. More workers cost memory,
 	// and conflicts between runs that write the same cells.
 	DefaultObserverWorkers = 128
-	// DefaultObserverLoopRuns is far above what a row needs that settles by its own effects.
+	// DefaultObserverLoopRuns is far above the number of runs of a row that settles by its own
+	// effects.
 	DefaultObserverLoopRuns = 100
 	// AutoHTTP is AutoPort.
 	AutoHTTP = AutoPort

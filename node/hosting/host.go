@@ -30,7 +30,7 @@ import (
 	"github.com/percolator-go/percolator/node/config"
 )
 
-// Config configures a Host. All fields are required unless their comment says otherwise.
+// Config configures a Host. All fields are required unless stated otherwise.
 type Config struct {
 	// Node is the configuration of the node.
 	Node config.Config

@@ -29,7 +29,7 @@ func (h *Host) tellRefused(name string, d time.Duration) {
 	}
 }
 
-// HearRefused notes what another node says by tellRefused. It does not block.
+// HearRefused records another node's announcement by tellRefused. It does not block.
 func (h *Host) HearRefused(m *wire.OutsideRefusal) {
 	if x := h.runs.Load(); x != nil {
 		ms := min(m.GetWaitMs(), uint64(time.Hour.Milliseconds()))

@@ -186,7 +186,7 @@ func (r *registration) note(err error) {
 	}
 }
 
-// why returns a description of what is missing; "" if nothing is.
+// why describes the missing parts; "" if there are none.
 func (r *registration) why() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -57,8 +57,8 @@ type Config struct {
 // Jobs are the jobs that run while this node leads meta: placement, collection of history, splits,
 // merges, back-fills, timers, backups and expiry. It owns the set of running jobs and their policy.
 // One goroutine calls Follow and End, which wait for jobs; any goroutine may wake a job or read its
-// status. A job that did not end in time may still be in its turn while the node no longer leads;
-// none starts beside it.
+// status. A job that did not end in time may still be in its turn after the node has lost the
+// leadership; until it ends no other job starts.
 type Jobs struct {
 	cfg      Config
 	statuses *StatusCache

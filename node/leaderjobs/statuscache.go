@@ -9,12 +9,12 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 )
 
-// StatusCache keeps the statuses of tablets that the live nodes returned when they were
-// last polled. The jobs of meta's leader and operators' requests read it: one request to
-// each node, however many tablets there are, serves all that come soon after.
+// StatusCache keeps the statuses of tablets that the live nodes returned when they were last
+// polled. The jobs of meta's leader and operators' requests read it: one request to each node,
+// however many tablets there are, serves all readers within a short time.
 //
-// It owns the statuses of the last poll. Callers poll on their own goroutines and wait for
-// the nodes. Two of them may be polling at once, which costs only traffic.
+// It owns the statuses of the last poll. Callers poll on their own goroutines and wait for the
+// nodes. Two of them may be polling concurrently, which costs only traffic.
 type StatusCache struct {
 	members cluster.Members
 	status  func(ctx context.Context, node uint64, leading bool) (*pb.NodeStatusResponse, error)

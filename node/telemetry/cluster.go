@@ -94,7 +94,7 @@ var remotingTable = table[remoting.Stats]{
 		func(s remoting.Stats) uint64 { return s.Panics }),
 }
 
-// displaced is sent for each listener.
+// displaced counts the idle connections that the limit of each listener has closed.
 var displaced = counter("connections_displaced_total",
 	"Idle connections closed because too many were open.", the[uint64], "listener")
 

@@ -25,8 +25,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// Sources are the parts of a node that telemetry reads. Fields are required unless their
-// comment says otherwise.
+// Sources are the parts of a node that telemetry reads. Fields are required unless stated
+// otherwise.
 type Sources struct {
 	// Self is the id of the node, Started the time of its start.
 	Self    uint64

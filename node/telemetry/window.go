@@ -163,8 +163,8 @@ type NodeRecent struct {
 	*wire.Recent
 }
 
-// recentTimeout bounds the question to each node. A page is drawn without those that take
-// longer, and says so, rather than wait for a node that is stopped or cut off.
+// recentTimeout limits the request to each node. A page is drawn without the nodes that exceed it,
+// and names them.
 const recentTimeout = 2 * time.Second
 
 // Everywhere queries all live nodes concurrently, and reads this node's records directly. The

@@ -14,9 +14,9 @@ func (c *Closure) Has(ctx context.Context, r percolator.Reader, mark, node strin
 	return ok, err
 }
 
-// ReachedColumn returns the column of which a cell exists for each mark and node that it
-// reaches, in the row that ParseReached returns them for. It is written when that changes, and
-// only then: observe it to act on what is reached and what no longer is, as Has reports.
+// ReachedColumn returns the column that has a cell for each mark and node that it reaches, in the
+// row parsed by ParseReached. The cell is written exactly when the node becomes reached or
+// unreached (Has): observe the column to act on that.
 func (c *Closure) ReachedColumn() percolator.Column { return c.reached }
 
 // ParseReached returns the mark and the node of a row of ReachedColumn.

@@ -121,9 +121,9 @@ func (g *Group) ProposeChange(next *pb.TabletDescriptor, data []byte) error {
 	return g.raft.ProposeConfChange(c)
 }
 
-// Lagging returns why a learner may not become a voter yet, or nil if all that the steps
-// promote may. A voter that is far behind, or away, could keep the group from ever
-// deciding anything again.
+// Lagging returns why a learner may not become a voter yet, or nil if all learners promoted by the
+// steps may. A voter that is far behind, or absent, could leave the group without a quorum
+// permanently.
 func (g *Group) Lagging(steps []*pb.ReplicaChange) (err error) {
 	promoted := map[uint64]bool{}
 	for _, s := range steps {

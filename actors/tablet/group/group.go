@@ -25,8 +25,8 @@ const (
 	heartbeatTicks = 2
 )
 
-// Bounds of what is under way between the replicas of a tablet. A message holds one entry
-// at least, however long.
+// Limits of the entries and messages in flight between the replicas of a tablet. A message holds at
+// least one entry, however long.
 const (
 	maxMessageBytes     = 1 << 20
 	maxInflightMessages = 256
@@ -155,8 +155,8 @@ type Append struct {
 	Done      []*raftpb.Message // for Appended
 }
 
-// Read is the answer to a ReadIndex: a read that sees all up to Index sees all that was
-// acknowledged when it was asked.
+// Read is the answer to a ReadIndex: a read that includes everything up to Index includes
+// everything acknowledged before the request.
 type Read struct{ ID, Index uint64 }
 
 // HasMessages reports whether there are messages that no Ready has brought yet.
@@ -260,14 +260,15 @@ func (g *Group) noteHardState(m *raftpb.Message) (voted bool) {
 // after an error the replica must stop.
 func (g *Group) Appended(done []*raftpb.Message) error { return g.respond(done) }
 
-// Applied says that the effects of the entry, and of all before it, can be read.
+// Applied reports to the group that the effects of the entry, and of all earlier ones, are
+// readable.
 func (g *Group) Applied(index, term uint64, done []*raftpb.Message) error {
 	g.visible, g.visibleTerm = index, term
 	return g.respond(done)
 }
 
-// respond gives raft the answers of its storage that are for this replica, and sends the
-// others to theirs: what they rest on is durable now.
+// respond passes to raft the responses of its storage that are addressed to this replica, and sends
+// the others: the state on which they depend is durable now.
 func (g *Group) respond(responses []*raftpb.Message) error {
 	for _, r := range responses {
 		if r.GetTo() != g.cfg.Replica {

@@ -8,9 +8,9 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// members is who belongs to the group, as of the last entry handed out to be applied. The
-// descriptor says where the replicas are, the configuration who decides. ApplyConfChange
-// sets both; Reconfigure, after a split, only the descriptor.
+// members is the group's membership as of the last entry handed out for applying: the descriptor
+// contains the replicas' nodes, the configuration their votes. ApplyConfChange sets both;
+// Reconfigure, after a split, only the descriptor.
 type members struct {
 	descriptor *pb.TabletDescriptor
 	conf       *raftpb.ConfState

@@ -32,7 +32,7 @@ func Decode(m *wire.RaftMessage) *Incoming {
 	return in
 }
 
-// lastContact is where another replica was heard from last, and when, in this one's ticks.
+// lastContact is the node and time, in this replica's ticks, of another replica's last message.
 type lastContact struct{ node, at uint64 }
 
 // maxHeard limits the remembered senders that are not in the group.
@@ -57,9 +57,9 @@ func (g *Group) hear(in *Incoming) {
 	g.heard[in.FromReplica] = lastContact{node: in.FromNode, at: g.clock}
 }
 
-// Step gives raft another replica's message if it is one that may come from there; all
-// others are dropped. A returned descriptor says that this replica is of its group no
-// more, and must end.
+// Step passes another replica's message to raft if it is valid for its sender; all others are
+// dropped. A returned descriptor means that this replica no longer belongs to its group and must
+// end.
 func (g *Group) Step(in *Incoming) (removedBy *pb.TabletDescriptor) {
 	if in.TabletId != g.cfg.Tablet || in.FromReplica == 0 || in.FromReplica == g.cfg.Replica {
 		return nil
@@ -182,9 +182,9 @@ func (g *Group) transmit(m *raftpb.Message) (s Snapshot) {
 	return s
 }
 
-// post adds the message to the next Ready. It includes the descriptor while the other replica has
-// not sent a message recently: its node may have to create the replica first, even one that it had
-// before, which an older copy of its directory does not know.
+// post adds the message to the next Ready. It includes the descriptor unless the other replica has
+// sent a message recently: its node may have to create the replica first, even one that it had
+// before, if its directory is an older copy.
 func (g *Group) post(m *raftpb.Message, quiesce bool) {
 	data, err := proto.Marshal(m)
 	if err != nil {
@@ -240,15 +240,13 @@ func (g *Group) beginSnapshot(m *raftpb.Message) (s Snapshot) {
 	return s
 }
 
-// SnapshotEnded is called once for every Snapshot: with begun false if it could not be
-// sent at all. Raft asks the replica where it is, and goes on with the log, or asks for
-// another snapshot.
+// SnapshotEnded is called once for every Snapshot: with begun false if it could not be sent at all.
+// Raft then probes the replica's position and continues from the log, or requests another snapshot.
 //
-// A snapshot that was sent and not taken ends in the same way as one that was. Told of a
-// failure, raft would go by what it knows of the replica, which in a new leader is
-// nothing, and would have the next snapshot sent at once; but the replica may have got the
-// last leader's meanwhile, because of which this one was refused, or this one, of which
-// only the answer was lost.
+// A snapshot that was sent and refused is reported like a successful one. On a reported failure
+// raft would use its record of the replica, which is empty in a new leader, and would request the
+// next snapshot at once. But the replica may have received the last leader's snapshot in between,
+// which is why it refused this one, or it has received this one and only the answer was lost.
 func (g *Group) SnapshotEnded(to uint64, begun bool) {
 	delete(g.snapshots, to)
 	status := raft.SnapshotFinish

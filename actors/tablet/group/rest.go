@@ -25,16 +25,16 @@ import (
 const (
 	// restTicks is how long a leader has nothing to do before the group rests.
 	restTicks = 10
-	// boostTicks is for how many ticks the first replica of a new tablet asks for votes
-	// anew: the others come up meanwhile.
+	// boostTicks is the number of ticks for which the first replica of a new tablet repeats its
+	// candidacy while the others start.
 	boostTicks = 2 * ElectionTicks
-	// seekTicks is how often a replica that hears of no leader asks around.
+	// seekTicks is the interval at which a replica without a leader queries the others.
 	seekTicks = 4 * ElectionTicks
 )
 
-// Start begins the replica's time. The only voter wins its election at once. With boost
-// the replica asks for votes at once and keeps asking: it led what a new tablet was split
-// from. All others listen first.
+// Start starts the replica's clock. The only voter wins its election at once. With boost the
+// replica campaigns at once and repeatedly: it led the tablet that was split. All others first wait
+// for a leader.
 func (g *Group) Start(boost bool) {
 	g.Wake()
 	if g.stale {
@@ -130,9 +130,8 @@ func (g *Group) Tick() (transferFailed bool) {
 	return transferFailed
 }
 
-// MaybeQuiesce is called after every tick, and sends the group to rest once it has been quiet for
-// a while. busy says that this leader has something under way that the group knows
-// nothing of.
+// MaybeQuiesce is called after every tick and quiesces the group once it has been idle for a while.
+// busy reports work of this leader that is unknown to the group.
 func (g *Group) MaybeQuiesce(busy bool) {
 	if g.solo {
 		if g.elected {
@@ -224,8 +223,8 @@ func (g *Group) NodeDown(node uint64) {
 	}
 }
 
-// NodeUp says that the node is believed alive again. A leader brings its replica there up
-// to date.
+// NodeUp reports that the node is believed alive again. A leader brings its replica there up to
+// date.
 func (g *Group) NodeUp(node uint64) {
 	if !g.elected {
 		return

@@ -103,7 +103,7 @@ type logSizes struct {
 	total int
 }
 
-// append records one entry. It replaces an existing one and all that follow it.
+// append records one entry. It replaces an existing one and all later entries.
 func (l *logSizes) append(index uint64, size int) {
 	if len(l.sizes) == 0 || index < l.first {
 		l.first, l.sizes, l.total = index, l.sizes[:0], 0

@@ -30,8 +30,8 @@ func (g *Group) TransferTarget(node uint64) (target uint64) {
 	return target
 }
 
-// Transfer hands the leadership over. It ends when another leader is known, or when Tick
-// says that it has failed.
+// Transfer transfers the leadership. It ends when another leader is known, or when Tick reports
+// that it has failed.
 func (g *Group) Transfer(to uint64) {
 	g.transferTicks = 1
 	g.raft.TransferLeader(to)

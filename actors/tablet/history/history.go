@@ -42,8 +42,8 @@ func (h *History) Forget() {
 	*h = History{garbage: newGarbage(), unknown: true, armed: h.armed, remind: h.remind}
 }
 
-// Pass collects what one safepoint has reached: what is remembered, or, with survey set,
-// everything that a scan of the tablet finds.
+// Pass collects the garbage reached by one safepoint: remembered garbage or, with survey set,
+// everything found by a scan of the tablet.
 type Pass struct {
 	Safepoint mvcc.Timestamp // constant
 
@@ -255,9 +255,9 @@ func (h *History) StepLost() {
 	h.arm(retryPause)
 }
 
-// Found adds what a piece of a survey has found, and reports whether it is one of the pass
-// under way: others count for nothing. What the safepoint has reached is collected in this
-// pass, the rest is remembered.
+// Found adds the garbage found by a piece of a survey and reports whether the piece belongs to the
+// present pass: others are ignored. Garbage reached by the safepoint is collected in this pass, the
+// rest is remembered.
 func (h *History) Found(m *Surveyed) bool {
 	p := m.pass
 	if h.pass != p { // of another leadership, or from before a split
@@ -277,8 +277,8 @@ func (h *History) Found(m *Surveyed) bool {
 	return true
 }
 
-// Keep remembers what a step of the pass has left. If the safepoint has reached it already,
-// something else holds it back, and it is looked at again when the safepoint has moved.
+// Keep remembers the garbage that a step of the pass has left. If the safepoint has already reached
+// it, something else holds it back, and it is retried after the safepoint has advanced.
 func (h *History) Keep(p *Pass, left []mvcc.Garbage) {
 	for i := range left {
 		g := &left[i]

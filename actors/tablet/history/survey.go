@@ -12,15 +12,15 @@ import (
 
 // Limits of one survey.
 const (
-	// Entries that one survey looks at, and pieces of garbage that it returns, at most: a
-	// few milliseconds of a read worker.
+	// Maximum number of entries that one survey examines, and of pieces of garbage that it returns:
+	// a few milliseconds of a read worker.
 	surveyLooked = 4 << 10
 	surveyFinds  = 1 << 10
 )
 
-// Survey returns the job that looks for garbage in what is visible, from where the pass's last
-// one has ended. The tablet decides what to do about what it finds, against newer state. send
-// sends the tablet the result, a *Surveyed.
+// Survey returns the job that searches the visible state for garbage, starting at the end of the
+// pass's last survey. The tablet decides on newer state what to collect. send sends the tablet the
+// result, a *Surveyed.
 func (p *Pass) Survey(st *store.Store, d *pb.TabletDescriptor, catalogue *memory.Catalogue,
 	send func(any)) *Survey {
 	p.asked = true
@@ -63,8 +63,8 @@ func (j *Survey) Run() {
 	j.send(out)
 }
 
-// surveyView is what a survey reads: a Snap, and who observes which column by the
-// catalogue at the pass's safepoint.
+// surveyView is the input of a survey: a Snap, and the observers of each column in the catalogue at
+// the pass's safepoint.
 type surveyView struct {
 	*store.Snap
 	memory.Observers

@@ -4,15 +4,14 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// entryBound bounds the timestamps of the rollback records, or of the past locks, in a
-// leader's tablet, so that it need not look one up for each cell that a transaction writes:
-// nearly all transactions are younger than any that was rolled back early, or that locked
-// without writing, and a lookup that finds nothing searches all levels of the store.
+// entryBound bounds the timestamps of the rollback records, or of the past locks, in a leader's
+// tablet. It saves a lookup for each cell that a transaction writes: nearly all transactions are
+// younger than any that was rolled back early, or that locked without writing, and an unsuccessful
+// lookup searches all levels of the store.
 //
-// A rollback record names a transaction that had begun, and a past lock one that had
-// committed. So all that existed when the leader began to serve have timestamps below any
-// that the oracle has assigned since; of those that it has written itself it keeps the
-// greatest.
+// A rollback record names a transaction that had begun, and a past lock one that had committed. So
+// all records that existed when the leader began to serve have timestamps below any that the oracle
+// has assigned since; of those written since it keeps the greatest.
 type entryBound struct {
 	// first timestamp assigned to this leadership; 0 means none yet. A tablet without entries at
 	// the start of the leadership needs none.

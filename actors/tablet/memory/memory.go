@@ -54,9 +54,8 @@ type Memory struct {
 	term      uint64     // of the leadership
 	written   writtenOrigins
 	ended     endedRuns
-	// Notifying are the commit timestamps, or 0 while unknown, of the one-phase commits under
-	// way that notify. The tablet sets them before a Capture for requests about what a snapshot
-	// shows.
+	// Notifying are the commit timestamps, or 0 while unknown, of the one-phase commits under way
+	// that notify. The tablet sets them before a Capture for requests on a snapshot's completeness.
 	Notifying []mvcc.Timestamp
 }
 
@@ -76,7 +75,7 @@ func (m *Memory) Raise(c *Catalogue, bound, safepoint mvcc.Timestamp) {
 	m.Bound, m.Safepoint = max(m.Bound, bound), max(m.Safepoint, safepoint)
 }
 
-// Reset sets the three to what is applied, after a proposal that raised one of them was lost.
+// Reset sets the three to their applied values, after a proposal that raised one of them was lost.
 func (m *Memory) Reset(c *Catalogue, bound, safepoint mvcc.Timestamp) {
 	m.Catalogue, m.Bound, m.Safepoint = c, bound, safepoint
 }

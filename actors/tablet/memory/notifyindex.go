@@ -210,10 +210,10 @@ type Change struct {
 	intentWas, intentStays *mvcc.Intent
 }
 
-// note returns the change that an effect makes in the notify or intent group. The entry as of
-// evaluation is the one that the effect will be applied to, since effects are applied in the
-// order of their evaluation, or lost with all that follow. So the change can be counted when it
-// is visible, without another lookup.
+// note returns the change that an effect makes in the notify or intent group. The effect will be
+// applied to the entry as of its evaluation, since effects are applied in the order of their
+// evaluation, or lost with all later ones. So the change can be counted when it is visible, without
+// another lookup.
 func (m *Memory) note(v *EvalView, mu *mvcc.Mutation) (Change, error) {
 	// It must be loaded before any change of it is in flight.
 	if _, err := m.column(mvcc.ColumnOf(mu.Cell)); err != nil {

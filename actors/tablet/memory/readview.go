@@ -19,8 +19,8 @@ import (
 // before, and then the Snap contains its outcome.
 
 // ReadView is the view of reads: a leader's in-memory state, captured at one moment, over a Snap
-// that was opened afterwards. Copies share what was captured, which is immutable. Each copy
-// belongs to one goroutine, whichever.
+// opened afterwards. Copies share the captured state, which is immutable. Each copy belongs to one
+// goroutine.
 type ReadView struct {
 	*store.Snap      // nil until Open
 	tablet           *pb.TabletDescriptor
@@ -49,8 +49,8 @@ type notifyView struct {
 	uncounted                bool
 }
 
-// Capture copies what all reads use; Add copies what a request needs of the notification index.
-// Trees are copied on write. d is the tablet's current descriptor.
+// Capture copies the state that all reads use; Add copies the parts of the notification index that
+// a request needs. Trees are copied on write. d is the tablet's current descriptor.
 func (m *Memory) Capture(d *pb.TabletDescriptor) ReadView {
 	return ReadView{
 		tablet: d, limits: m.cfg.Limits, catalogue: m.Catalogue, locks: m.locks.view(),

@@ -7,12 +7,12 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// AnswerLate answers a call whose deadline has passed and reports whether it did. Under
-// overload, work on calls that nobody waits for any more would keep the queue from ever
-// shortening. It is called when a call is dequeued, before its evaluation, and again when it has
-// waited and is about to be evaluated again. Nothing of the call is or will be proposed then, so
-// the answer can report that it is certainly not done. Any goroutine that holds the call may
-// call it. If now is zero, the first call that has a deadline sets it.
+// AnswerLate answers a call whose deadline has passed and reports whether it did. Under overload,
+// work on abandoned calls would keep the queue from ever shortening. It is called when a call is
+// dequeued, before its evaluation, and again when it has waited and is about to be evaluated again.
+// Nothing of the call has been proposed then, so the answer can report that it is certainly not
+// done. Any goroutine that holds the call may call it. If now is zero, the first call that has a
+// deadline sets it.
 func AnswerLate(call *Call, now *time.Time) bool {
 	if call.Deadline.IsZero() {
 		return false

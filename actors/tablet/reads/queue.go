@@ -57,8 +57,8 @@ func (q *Queue) Recheck(epoch uint64, filter func([]*Call) []*Call) {
 	}
 }
 
-// Submit turns the calls into jobs, as many as the workers have room for. view was captured in
-// this turn and contains what the calls need. The order matters (design section 5): the term,
+// Submit converts the calls into jobs, as many as the workers can queue. view was captured in this
+// turn and contains the state that the calls need. The order matters (design section 5): the term,
 // the epoch and the view first, in this turn, then the Badger Txn, on the worker.
 func (q *Queue) Submit(view memory.ReadView, term uint64) {
 	for jobs := (len(q.calls) + MaxCalls - 1) / MaxCalls; jobs > 0 && q.Room(); jobs-- {

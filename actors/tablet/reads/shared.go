@@ -21,8 +21,8 @@ type Shared struct {
 	Config
 
 	term atomic.Uint64 // while the tablet leads, otherwise 0
-	// safepoint is raised as soon as the tablet's is proposed: it covers a worker whose Txn may
-	// already lack what is below it.
+	// safepoint is raised as soon as the tablet's is proposed: a worker's Txn may already lack
+	// entries below it.
 	safepoint atomic.Uint64
 
 	unfinished atomic.Int32 // jobs in the pool, including running ones

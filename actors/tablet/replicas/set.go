@@ -37,10 +37,10 @@ type Owner interface {
 		described func(*pb.TabletDescriptor) *pb.TabletDescriptor, err error)
 }
 
-// Set is the replicas of this node. It owns the record of which exist and what is under way
-// for each. Its methods are safe for concurrent use, also from actors, and do not block
-// unless they say so: the workers of its queue do slow work, one task at a time for each
-// tablet. A tablet that has a task is busy: nothing is delivered to it.
+// Set is the replicas of this node. It owns the record of the existing replicas and of the tasks in
+// progress for each. Its methods are safe for concurrent use, also from actors, and do not block
+// unless they say so: the workers of its queue do slow work, one task at a time for each tablet. A
+// tablet with a task is busy: nothing is delivered to it.
 type Set struct {
 	owner     Owner
 	store     *store.Store
@@ -275,9 +275,9 @@ func (s *Set) Chunk(c *wire.SnapshotChunk, reply func(*wire.SnapshotAnswer)) {
 	}
 }
 
-// SplitApplied opens the new tablet of a split that was applied here. If it waited for its
-// first snapshot, it continues with what the split has written; if its replica was removed
-// before it was created, its rows are cleared.
+// SplitApplied opens the new tablet of a split that was applied here. If it waited for its first
+// snapshot, it continues with the rows written by the split; if its replica was removed before it
+// was created, its rows are cleared.
 func (s *Set) SplitApplied(right uint64) {
 	s.enqueue(right, func() {
 		if err := s.reopen(right); err != nil {

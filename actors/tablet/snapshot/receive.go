@@ -135,8 +135,8 @@ func (a *Arrival) Needed() (bool, error) {
 	return err != nil || term != a.marker.Term, nil
 }
 
-// Fits returns store.ErrDiskFull, wrapped, if the store has no space to install what is
-// staged, which copies it.
+// Fits returns store.ErrDiskFull, wrapped, if the store has no space to install the staged entries,
+// which are copied.
 func (a *Arrival) Fits() error { return a.installer.store.Room(a.bytes) }
 
 // Take checks a piece and stages it. then is called once the piece is staged, on the

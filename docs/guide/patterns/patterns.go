@@ -154,8 +154,8 @@ func (e embedder) embed(ctx context.Context, tx *percolator.Tx, changes []percol
 	return nil
 }
 
-// post makes one call. If the service refuses it, the observer waits as long as the service says,
-// on all nodes.
+// post makes one call. If the service refuses it, the observer waits on all nodes for the time that
+// the service states.
 func (e embedder) post(ctx context.Context, texts, keys []string) (vectors [][]float32, err error) {
 	question, err := json.Marshal(map[string]any{"texts": texts, "keys": keys})
 	if err != nil {

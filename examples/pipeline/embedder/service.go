@@ -28,7 +28,7 @@ type Question struct {
 	Keys  []string `json:"keys"` // idempotency key of each text
 }
 
-// Bill counts what the service did.
+// Bill counts the service's calls and charges.
 type Bill struct {
 	Calls   int `json:"calls"`
 	Refused int `json:"refused"` // calls above the rate

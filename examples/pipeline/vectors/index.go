@@ -178,7 +178,7 @@ func encode(w io.Writer, lines []line) error {
 	return nil
 }
 
-// set changes the entries as a line of the file says.
+// set applies a line of the file to the entries.
 func (x *Index) set(l line) {
 	if l.Entry != nil {
 		x.entries[l.ID] = *l.Entry

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// generation is part of the marker: raise it when what is generated from the same sources changes.
+// generation is part of the marker: raise it when the same sources generate different pages.
 const generation = "2"
 
 // DefaultDir returns the default directory of Generate, which is below the user's cache directory.

@@ -146,8 +146,8 @@ func resolve(ctx context.Context, t Tx, url string) error {
 	return nil
 }
 
-// leave ends the membership before ("HASH kind" or ""), unless the URL joins that cluster
-// again as another kind.
+// leave removes the URL from the cluster of the membership before ("HASH kind" or ""), unless next
+// joins the same cluster as another kind.
 func leave(t Tx, before, next, url string) {
 	if before == "" {
 		return

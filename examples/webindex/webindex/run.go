@@ -21,14 +21,14 @@ import (
 const (
 	closeTimeout = 20 * time.Second
 	showDiffs    = 20
-	// workers is how many observers run at once. They mostly wait, for timestamps, locks
-	// and syncs that are shared with whoever else waits (§2.5).
+	// workers is the number of concurrent runs of observers. They mostly wait for timestamps, locks
+	// and syncs, which they share (§2.5).
 	workers = 64
 	// exporting is how many more there are for runs that wait for the full-text index.
 	exporting = 1
 	// linger is how long after a batch of exports the next is written, if it is not full.
 	linger = 500 * time.Millisecond
-	// searchAddr is where the search page is, unless told otherwise.
+	// searchAddr is the default address of the search page.
 	searchAddr = "127.0.0.1:7810"
 )
 

@@ -60,7 +60,7 @@ func since(before, after []observerRuns) []observerRuns {
 }
 
 // settle waits until no notification is left to run, and displays the numbers of runs and of
-// waiting notifications meanwhile.
+// pending notifications.
 func (a *application) settle(ctx context.Context) error {
 	began := time.Now()
 	idle := make(chan error, 1)

@@ -124,8 +124,8 @@ func complete(root string) error {
 	return nil
 }
 
-// check runs the test with the property broken and with nothing broken. The line says
-// what caught it and how fast.
+// check runs the test with the property broken and with nothing broken. The line names the
+// assertion that caught it and the time.
 func (p *property) check(ctx context.Context, dir string) (line string, err error) {
 	binary := filepath.Join(dir, path.Base(p.pkg)+".test")
 	began := time.Now()

@@ -60,7 +60,7 @@ func (f *expiryFlag) parse(cmd *cobra.Command, in *shell.InputFlags) (e percolat
 	return e, nil
 }
 
-// tableSet replaces the whole expiry, so that the command line says what holds afterwards.
+// tableSet replaces the whole expiry: the command line is the complete new setting.
 func tableSet(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set NAME --expire-after AGE...",

@@ -151,7 +151,7 @@ func metaText(m *pb.MetaSight) string {
 	return text + "; no leader is known"
 }
 
-// certificateText returns the end of a certificate's validity, or what is wrong with it.
+// certificateText returns the end of a certificate's validity, or its problem.
 func certificateText(c *pb.CertificateStatus) string {
 	if c.Problem != "" {
 		return c.Problem

@@ -15,7 +15,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// NoteStale prints the age of the list if it does not come from meta.
+// NoteStale prints the age of the list unless it was read from meta.
 func NoteStale(out *Printer, nodes *pb.NodesResponse) {
 	if nodes.GetUnavailable() == "" {
 		return

@@ -13,7 +13,7 @@ import (
 // MemView is one tablet's state in memory: a complete mvcc.View with Apply. It is not safe
 // for concurrent use, and an iterator must not outlive the next Apply.
 type MemView struct {
-	// Columns says how columns are observed; those that are not in it are not.
+	// Columns maps observed columns to their kind.
 	Columns map[mvcc.ObservedColumn]mvcc.Observed
 	// Observers names the observers of a column, whose acks go with a cell that is collected.
 	Observers map[mvcc.ObservedColumn][]string
@@ -22,7 +22,7 @@ type MemView struct {
 	Own map[mvcc.ObservedColumn]bool
 	// Retired has the observers for which nothing is notified, likewise.
 	Retired map[mvcc.ObservedColumn]bool
-	// DroppedTS says when tables were dropped.
+	// DroppedTS maps dropped tables to the timestamps of their drops.
 	DroppedTS map[mvcc.TableID]mvcc.Timestamp
 	// BoundTS and SafepointTS are the tablet's bound and safepoint.
 	BoundTS, SafepointTS mvcc.Timestamp
@@ -86,7 +86,7 @@ func (m *MemView) DropLock(c mvcc.Cell) {
 	m.apply(mvcc.HistoryEntry{Group: mvcc.GroupLock, Cell: c}, true)
 }
 
-// find returns where the first entry at or behind (c, ts) is, and whether it is that one.
+// find returns the index of the first entry at or behind (c, ts), and whether its key is equal.
 func find(list []*mvcc.HistoryEntry, c mvcc.Cell, ts mvcc.Timestamp) (int, bool) {
 	return slices.BinarySearchFunc(list, mvcc.CellAt{Cell: c, TS: ts}, func(e *mvcc.HistoryEntry, at mvcc.CellAt) int {
 		return cmp.Or(e.Cell.Compare(at.Cell), cmp.Compare(e.TS, at.TS))
@@ -304,8 +304,8 @@ func (m *MemView) RawCells(s mvcc.Span) iter.Seq2[mvcc.RawCell, error] {
 	})
 }
 
-// Row returns everything that one row holds, by column, group and descending timestamp:
-// what the debugger shows.
+// Row returns all entries of one row, by column, group and descending timestamp, as the debugger
+// shows them.
 func (m *MemView) Row(t mvcc.TableID, row string) []mvcc.HistoryEntry {
 	list := slices.DeleteFunc(m.Entries(), func(e mvcc.HistoryEntry) bool {
 		return e.Cell.Table != t || e.Cell.Row != row
