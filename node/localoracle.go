@@ -94,8 +94,8 @@ func (l *localOracle) now(count int) (mvcc.Timestamp, bool) {
 func (l *localOracle) Confirmed() (term, mark uint64, ok bool) { return l.soleVoter.Confirmed() }
 
 // Mark implements oracle.Meta. The meta tablet raises its mark, if it leads, and confirms that it
-// does. It calls then once: on the tablet's goroutine, or before it returns if there is no replica
-// here or its queue is full.
+// does. It calls the callback then once: on the tablet's goroutine, or before it returns if there
+// is no replica here or its queue is full.
 func (l *localOracle) Mark(raiseTo uint64, then func(term, mark uint64, err error)) {
 	port := l.router.Port(cluster.MetaTablet)
 	if port == nil {

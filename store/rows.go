@@ -92,7 +92,7 @@ func (s *Snap) Cursor(rows Rows) *Cursor {
 	return &Cursor{snap: s, rows: &rows, done: rows.empty()}
 }
 
-// Next returns at most most entries, with at most maxBytes of keys and values, but at least one. At
+// Next returns up to most entries, with at most maxBytes of keys and values, but at least one. At
 // the end it returns none. The caller owns the bytes.
 func (c *Cursor) Next(most, maxBytes int) (out []Entry, err error) {
 	err = c.each(false, func(key, value []byte) bool {

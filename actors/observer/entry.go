@@ -36,7 +36,7 @@ type registeredObserver struct {
 	queue      []*entry // cells waiting for a slot, in order of arrival
 	taken      int      // number removed from the queue, if the observer has a Priority
 	debouncing int      // cells in debounce
-	// suspects run one at a time, because a process died during an earlier run of theirs. alone
+	// suspects run one at a time, because a process died during an earlier run of these rows. alone
 	// is the one running now.
 	suspects []*entry
 	alone    *entry

@@ -34,8 +34,8 @@ const MaxCount = 1 << 14
 // Meta is the meta tablet. Its methods do not block.
 type Meta interface {
 	// Mark raises the persisted mark to raiseTo if that is higher, confirms leadership, and
-	// then calls then once, on any goroutine, with the term and the mark. A raiseTo of 0
-	// only reads the mark. After ErrNoRoom the mark is unchanged.
+	// then calls the callback then once, on any goroutine, with the term and the mark. A raiseTo of
+	// 0 only reads the mark. After ErrNoRoom the mark is unchanged.
 	Mark(raiseTo uint64, then func(term, mark uint64, err error))
 	// Confirmed confirms leadership without messages to other nodes, which only the sole voter of
 	// the meta tablet can do. If ok is false it cannot, or does not lead, and the caller must call
@@ -49,10 +49,10 @@ type Config struct {
 	Clock  func() time.Time // with a monotonic reading; default time.Now
 	Logger *slog.Logger
 	// Judge decides, before the first timestamps of a term, whether timestamps may follow this
-	// node's clock (design section 6). It must not block; it calls then once, on any goroutine. An
-	// error fails the waiting requests, and the next batch is judged again. If Judge is nil every
-	// clock is accepted. The only voter of the meta tablet is not judged, because no other node
-	// could lead.
+	// node's clock (design section 6). It must not block; it calls the callback then once, on any
+	// goroutine. An error fails the waiting requests, and the next batch is judged again. If Judge
+	// is nil every clock is accepted. The only voter of the meta tablet is not judged, because no
+	// other node could lead.
 	Judge func(term uint64, then func(error))
 	// Voters returns the number of other nodes that vote in the meta tablet, as known to this one.
 	// The clock is judged again when their number has grown. Voters must not block. If it is nil
@@ -286,7 +286,7 @@ func (r *receiver) ask() {
 	r.confirm(r.closed, 0)
 }
 
-// confirm raises the mark and confirms leadership for the batch, or for none if of is nil.
+// confirm raises the mark and confirms leadership for the batch of, which may be nil: for none.
 func (r *receiver) confirm(of *closed, raiseTo mvcc.Timestamp) {
 	root, self := r.root, r.self
 	r.meta.Mark(uint64(raiseTo), func(term, mark uint64, err error) {

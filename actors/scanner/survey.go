@@ -53,7 +53,8 @@ type chosen struct {
 	dirty    []*pb.TabletDescriptor // those of observed that are not clean
 }
 
-// of returns the tablets that the view leaves. tablets returns all tablets.
+// of returns the tablets observed for the targets, and which of them the view reports as clean.
+// tablets returns all tablets.
 func (c *choice) of(view View, targets []notify.Target,
 	tablets func() ([]*pb.TabletDescriptor, error)) (*chosen, error) {
 	version := view.Version() // before looking, as later changes belong to a later version

@@ -123,8 +123,9 @@ func (s *Self) noteReached(reached func(node, incarnation uint64) uint64) error 
 	return nil
 }
 
-// ReachedBy sets the function that returns the position of another node's Raft log in
-// incarnations before one, as received by this process. Until then only the disk is used.
+// ReachedBy sets the function that returns the highest position of another node's Raft log, in
+// incarnations before the given one, that this process has received. Until it is set only positions
+// stored on disk are used.
 func (d *Membership) ReachedBy(reached func(node, incarnation uint64) uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -81,8 +81,8 @@ func (r *BackfillRecords) StartBackfill(ctx context.Context, name string,
 			return nil, refuse(pb.Error_CODE_INVALID, "observer %q is being retired", name)
 		}
 		if below > 0 && o.Weak {
-			return nil, refuse(pb.Error_CODE_INVALID, "observer %q is weak: it has no acknowledgments, which would "+
-				"have the versions of its runs; replay all rows", name)
+			return nil, refuse(pb.Error_CODE_INVALID, "observer %q is weak: it has no acknowledgments, which "+
+				"record the versions of runs; replay all rows", name)
 		}
 		if wire.BackfillRuns(b) && b.BelowVersion != below {
 			return nil, refuse(pb.Error_CODE_INVALID, "a replay of observer %q for %s is running: wait until it has "+

@@ -38,8 +38,8 @@ type Config struct {
 	// Incoming bounds the requests being handled for one node; default 16,384. Requests
 	// beyond it, or beyond incomingBytes, are answered with CODE_OVERLOADED.
 	Incoming int
-	// AnswerBytes bounds queued answers; default 128 MiB. An answer beyond it, or one of more
-	// than 64 KiB beyond half of it, is replaced by CODE_UNKNOWN.
+	// AnswerBytes bounds queued answers; default 128 MiB. An answer that exceeds it is replaced by
+	// CODE_UNKNOWN; so is an answer of more than 64 KiB that exceeds half of the bound.
 	AnswerBytes int
 	// Gate holds the versions that the cluster has agreed on: batches of builds that do not
 	// support them are dropped. Nil means no batch is dropped for its version.

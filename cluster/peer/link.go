@@ -17,8 +17,8 @@ var ErrCertificates = errors.New("peer: the nodes do not accept each other's cer
 // cluster/remoting implements it between processes, package memlink in memory for tests.
 type Link interface {
 	// Send accepts a batch without blocking. An error means that the batch was certainly not
-	// sent. If Send returns nil, then is called once, on any goroutine and perhaps before
-	// Send returns: with nil when the batch is in flight, with an error if it will certainly
+	// sent. If Send returns nil, the callback then is called once, on any goroutine and perhaps
+	// before Send returns: with nil when the batch is in flight, with an error if it will certainly
 	// not be sent. Until then further messages collect in the outbox. then must not block.
 	Send(node uint64, b *wire.PeerBatch, then func(error)) error
 	// Lost sets the function to call when a connection to a node has ended, so that batches

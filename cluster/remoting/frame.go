@@ -35,7 +35,8 @@ const (
 	maxPayload = 32 << 20 // bytes in one batch, which has at most peer.MaxMessage and its header
 	maxFields  = 1 << 10  // in one batch: up to 1,000 messages and the header fields
 	maxText    = 1 << 10  // bytes in a name or address
-	// maxWelcome is the most bytes in a frame that a node receives on a connection of its own.
+	// maxWelcome is the maximum number of bytes of a frame that a node receives on a connection
+	// that it has opened.
 	maxWelcome = 4 << 10
 )
 

@@ -109,9 +109,9 @@ func (p *Port[Q, A]) PID() *actor.PID { return p.pid }
 // Queued returns the number of unanswered calls, excluding those that bypass the limit.
 func (p *Port[Q, A]) Queued() int { return int(p.queued.Load()) }
 
-// Tell sends the request and returns. then is called exactly once with the answer, on the
-// goroutine that answers; it must not block. If Tell returns an error the request was not
-// sent and then is not called.
+// Tell sends the request and returns. The callback then is called exactly once with the answer, on
+// the goroutine that answers; it must not block. If Tell returns an error the request was not sent
+// and then is not called.
 func (p *Port[Q, A]) Tell(req Q, deadline time.Time, bypass bool, then func(Result[A])) error {
 	c := &Call[Q, A]{Req: req, Deadline: deadline, Bypass: bypass, then: then}
 	return p.send(c)

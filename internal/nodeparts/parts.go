@@ -49,12 +49,12 @@ type Parts struct {
 	// Link carries messages to the other nodes; nil means the remoting, if the configuration asks
 	// for other nodes. The node closes it.
 	Link func(self peer.Self) (peer.Link, error)
-	// Members is who the other nodes are, from this one on; nil means gossip, if the configuration
-	// asks for other nodes.
+	// Members returns the list of the other nodes, given this one; nil means gossip, if the
+	// configuration names other nodes.
 	Members func(self cluster.Member) (cluster.Members, error)
-	// Contact reaches other nodes before this one belongs to a cluster, by the addresses that they
-	// listen at, and makes the door known to them at its own; nil means gRPC. Nothing is bound
-	// then, and Listen, if it is empty, must not be needed.
+	// Contact returns the transport for calls to other nodes, by their listen addresses, before
+	// this node belongs to a cluster, and serves the membership service door at this node's own
+	// address. Nil means gRPC. With a Contact the node binds no port.
 	Contact func(listen string, door pb.MembershipServer) join.Contact
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/cluster/join"
 )
 
-// doors are the nodes' Membership services, by listen address.
+// doors maps listen addresses to the nodes' Membership services.
 type doors struct {
 	network *network
 

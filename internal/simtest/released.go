@@ -11,9 +11,9 @@ import (
 )
 
 // releasePatience is the time after the end of the load for which a lock or a reservation may be in a
-// leader's memory. By half of it all have been released, or have expired and been resolved by the
-// scanners of observed tables. Locks in other tables stay until a transaction encounters them (the
-// paper's §2.2), so then the test reads them.
+// leader's memory. After half of this time all have been released, or have expired and been
+// resolved by the scanners of observed tables. Locks in other tables stay until a transaction
+// encounters them (the paper's §2.2), so then the test reads them.
 const releasePatience = time.Minute
 
 // released waits until every tablet's leader has been observed without a lock in its memory: a

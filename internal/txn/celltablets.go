@@ -185,8 +185,8 @@ func (r *router) mutatePart(
 	})
 }
 
-// notify writes notify entries for the cells of a commit or a replay. as is the request
-// without its cells.
+// notify writes notify entries for the cells of a commit or a replay. The argument as is the
+// request without its cells.
 func (r *router) notify(ctx context.Context, as *pb.NotifyRequest, cells []mvcc.Cell,
 	trace []byte) error {
 	return r.eachTablet(ctx, cells, nil, func(cells, _ []mvcc.Cell) *pb.TabletRequest {

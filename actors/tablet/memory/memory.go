@@ -263,9 +263,9 @@ func (m *Memory) Unsettled(below mvcc.Timestamp, most int) (unsettled bool, lock
 // Locks returns the number of locked or reserved cells.
 func (m *Memory) Locks() int { return m.locks.tree.Len() }
 
-// OldestLock returns the least start timestamp of the first most locks, without reservations; 0
-// if there are none.
-func (m *Memory) OldestLock(most int) (oldest mvcc.Timestamp) {
+// OldestLock returns the least start timestamp among the first limit locks, not counting
+// reservations; 0 if there are none.
+func (m *Memory) OldestLock(limit int) (oldest mvcc.Timestamp) {
 	m.locks.tree.Scan(func(e lockEntry) bool {
 		if e.lock.Token != 0 {
 			return true
@@ -273,8 +273,8 @@ func (m *Memory) OldestLock(most int) (oldest mvcc.Timestamp) {
 		if oldest == 0 || e.lock.StartTS < oldest {
 			oldest = e.lock.StartTS
 		}
-		most--
-		return most > 0
+		limit--
+		return limit > 0
 	})
 	return oldest
 }

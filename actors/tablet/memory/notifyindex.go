@@ -260,8 +260,8 @@ func (m *Memory) change(changes []Change) {
 	}
 }
 
-// changeNotify applies a change of a notification. A tree that would exceed most entries is
-// dropped, and the column is scanned on disk until it is empty (revive).
+// changeNotify applies a change of a notification. A tree that would exceed the limit of entries
+// (most) is dropped, and the column is scanned on disk until it is empty (revive).
 func (c *notifyColumn) changeNotify(ch *Change, most int) {
 	if ch.before != nil {
 		c.countNotify(ch.before, -1)

@@ -139,7 +139,7 @@ func (a *Arrival) Needed() (bool, error) {
 // which are copied.
 func (a *Arrival) Fits() error { return a.installer.store.Room(a.bytes) }
 
-// Take checks a piece and stages it. then is called once the piece is staged, on the
+// Take checks a piece and stages it. The callback then is called once the piece is staged, on the
 // state actor's goroutine, and must not block. After an error, of Take or given to then,
 // the snapshot is lost and must be unstaged. A piece is refused if the store would fall
 // below its watermark of free space. A piece that was taken before is an error too: a

@@ -46,8 +46,8 @@ var (
 	errOddAnswer = errors.New("snapshot: answer to another piece")
 )
 
-// Ask sends a piece to a node. It calls then once, on any goroutine; neither may block. deadline
-// limits the wait for an answer.
+// Ask sends a piece to a node. It calls the callback then once, on any goroutine; neither may
+// block. deadline limits the wait for an answer.
 type Ask func(node uint64, deadline time.Time, chunk *wire.SnapshotChunk,
 	then func(*wire.SnapshotAnswer, error))
 

@@ -177,8 +177,8 @@ type link struct {
 
 var _ peer.Link = (*link)(nil)
 
-// Send implements peer.Link. It calls then as soon as the network has accepted the batch, which may
-// still be lost.
+// Send implements peer.Link. It calls the callback then as soon as the network has accepted the
+// batch, which may still be lost.
 func (l *link) Send(node uint64, b *wire.PeerBatch, then func(error)) error {
 	l.mu.Lock()
 	closed := l.closed

@@ -36,7 +36,7 @@ var (
 // page is the number of rows that one run of spread notifies.
 const page = 100
 
-var errLast = errors.New("somebody has to stay")
+var errLast = errors.New("at least one must stay on call")
 
 func register(r *percolator.Registry) {
 	r.Strong("begin", post, begin)

@@ -25,7 +25,7 @@ type Edits struct{ Changed, Added, Removed int }
 // time. The same tree, share and seed give the same edits.
 func Edit(ctx context.Context, src, dst string, share float64, seed uint64) (Edits, error) {
 	if share <= 0 || share > 1 {
-		return Edits{}, fmt.Errorf("corpus: a share of %v to edit is not within (0, 1]", share)
+		return Edits{}, fmt.Errorf("corpus: the share to edit, %v, must be above 0 and at most 1", share)
 	}
 	if a, b := filepath.Clean(src), filepath.Clean(dst); a == b {
 		return Edits{}, fmt.Errorf("corpus: %s is not edited in place", a)

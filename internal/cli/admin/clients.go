@@ -34,7 +34,7 @@ itself uses stays.`,
 		Example: "client disconnect shop\nclient disconnect --connection 2/17",
 		PreRunE: func(cmd *cobra.Command, args []string) error {
 			if (len(args) == 1) == (connection != "") {
-				return shell.Usagef(cmd, "name a client of client ls, or --connection NODE/ID")
+				return shell.Usagef(cmd, "name a client as listed by `client ls`, or --connection NODE/ID")
 			}
 			if len(args) == 1 {
 				req.Identity = args[0]
@@ -45,7 +45,7 @@ itself uses stays.`,
 			req.NodeId, err1 = strconv.ParseUint(node, 10, 64)
 			req.Id, err2 = strconv.ParseUint(id, 10, 64)
 			if err1 != nil || err2 != nil {
-				return shell.Usagef(cmd, "--connection is NODE/ID of client ls --connections, not %s",
+				return shell.Usagef(cmd, "--connection must be NODE/ID as listed by `client ls --connections`, not %s",
 					inspect.Printable(connection))
 			}
 			return nil

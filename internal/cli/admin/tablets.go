@@ -273,7 +273,7 @@ func tabletMove(d *shell.Deps) *cobra.Command {
 		Use:   "move TABLET {--from NODE | --leader} --to NODE",
 		Short: "Move one replica of a tablet to another node, or its leadership",
 		Long: `Move one replica of a tablet from one node to another; or, with --leader, have
-the replica on a node lead. TABLET is a number of tablet ls. Nodes are named by their ids or by
+the replica on a node lead. TABLET is the number of a tablet in tablet ls. Nodes are named by their ids or by
 the addresses that clients reach them at.
 
 It returns when the move is recorded. The move continues after a change of leader or a restart;
@@ -289,7 +289,7 @@ has one already, or if two replicas would come into one zone that need not.`,
 			tablet, err = strconv.ParseUint(args[0], 10, 64)
 			switch {
 			case err != nil:
-				return shell.Usagef(cmd, "TABLET is a number of tablet ls, not %s", inspect.Printable(args[0]))
+				return shell.Usagef(cmd, "TABLET must be the number of a tablet in `tablet ls`, not %s", inspect.Printable(args[0]))
 			case to == "":
 				return shell.Usagef(cmd, "--to is missing: the target node")
 			case leader == (from != ""):
@@ -344,7 +344,7 @@ func tabletDescribe(d *shell.Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "describe TABLET",
 		Short: "Show the state of each replica of a tablet",
-		Long: `Show the state of every replica of a tablet (a number of tablet ls): its role, its term,
+		Long: `Show the state of every replica of a tablet (its number in tablet ls): its role, its term,
 its last applied entry and its last entry, the leader that it knows, and whether it is
 quiescent. A replica that does not answer is shown with the reason.`,
 		Example: "tablet describe 7\ntablet describe 7 -o json",
@@ -352,7 +352,7 @@ quiescent. A replica that does not answer is shown with the reason.`,
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		id, err := strconv.ParseUint(args[0], 10, 64)
 		if err != nil {
-			return shell.Usagef(cmd, "TABLET is a number of tablet ls, not %s", inspect.Printable(args[0]))
+			return shell.Usagef(cmd, "TABLET must be the number of a tablet in `tablet ls`, not %s", inspect.Printable(args[0]))
 		}
 		return d.Conn.Run(cmd, func(ctx context.Context, s *shell.Session) error {
 			answer, err := s.Admin.DescribeTablet(ctx, &pb.DescribeTabletRequest{TabletId: id})
