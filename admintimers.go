@@ -13,8 +13,8 @@ import (
 type Timer struct {
 	Row    string
 	Column Column
-	// Due is when it fires, by the oracle's time, in whole milliseconds. A transaction that commits
-	// late moves it back.
+	// Due is the time at which it fires, by the oracle's time, in whole milliseconds. A transaction
+	// that commits late moves it back.
 	Due time.Time
 }
 

@@ -28,8 +28,8 @@ type ClientConfig struct {
 	// Proxy connects through the proxy named by HTTPS_PROXY, subject to NO_PROXY. By default
 	// connections are direct and both variables are ignored.
 	Proxy bool
-	// LockTTL is how long the locks of this client block other transactions after its death.
-	// Defaults to 10 s.
+	// LockTTL is the time for which the locks of this client block other transactions after its
+	// death. Defaults to 10 s.
 	LockTTL time.Duration
 	// Batch configures the batching of operations.
 	Batch ClientBatch
@@ -51,7 +51,7 @@ type ClientBatch struct {
 	// MaxBytes is the total size of its operations, in bytes, at which a message is complete.
 	// Defaults to 4 MiB.
 	MaxBytes int
-	// Linger is how long a message waits for more operations. Defaults to 0.
+	// Linger is the time for which a message waits for more operations. Defaults to 0.
 	Linger time.Duration
 	// QueueLimit is the maximum number of unanswered operations; further ones fail with
 	// ErrOverloaded. Defaults to 16384.

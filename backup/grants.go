@@ -37,8 +37,7 @@ func grantsOf(p *pb.Policy, table uint32) []Grant {
 }
 
 // grants returns the grants of the backup's table; known is false if the backup does not contain
-// them. Backups of earlier builds have them only in the policy, and only if they are of all
-// tables.
+// them. Earlier builds stored grants only in the policy, which only backups of all tables contain.
 func (m *Manifest) grants(t Table) (grants []Grant, known bool, err error) {
 	if t.Grants != nil {
 		return t.Grants, true, nil

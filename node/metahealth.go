@@ -38,8 +38,8 @@ const (
 	healthPause   = time.Second
 	// healthFresh is the age up to which an answer is relied on without another request.
 	healthFresh = healthPause + healthTimeout/2
-	// healthGrace is how long meta may be silent before the node is not ready: an election takes about
-	// 1 s, an overload may take longer.
+	// healthGrace is the time for which meta may be silent before the node is not ready: an
+	// election takes about 1 s, an overload may take longer.
 	healthGrace = 5 * time.Second
 )
 

@@ -18,8 +18,8 @@ type State struct {
 	Tablets   []TabletState // with a replica on the node
 	DiskFree  uint64        // bytes
 	DiskUsed  uint64        // bytes, of the node's directory
-	// WriteBlocked is why the node refuses writes, and Failed why replicas of it do not serve; ""
-	// if they do.
+	// WriteBlocked is the reason for which the node refuses writes, and Failed the reason for which
+	// replicas of it do not serve; "" if they do.
 	WriteBlocked, Failed string
 }
 

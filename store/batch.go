@@ -11,7 +11,7 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// entryOverhead is what Badger counts for an entry in addition to its key and value: two bytes of
+// entryOverhead is Badger's overhead for an entry in addition to its key and value: two bytes of
 // meta and ten for the version.
 const entryOverhead = 12
 

@@ -21,7 +21,7 @@ type cycle struct {
 	status statusBoard
 }
 
-// walkStart is where every walk begins. Meta's own table, before it, has no history.
+// walkStart is the start position of every walk. Meta's own table, before it, has no history.
 var walkStart = wire.Position{Table: mvcc.FirstUserTable}
 
 var (

@@ -48,7 +48,7 @@ type rule struct {
 	age    time.Duration
 	// restored is the timestamp of the table's restore, which brings cells with old timestamps.
 	restored uint64
-	// due is when the oldest known cell is due; next is when it is searched for, not before due.
+	// due is the due time of the oldest known cell; next is the time of its search, not before due.
 	due, next time.Time
 	// The pass under way: the row at which it continues, the timestamp of its first transaction,
 	// 0 before it, and the oldest cell that it has left.

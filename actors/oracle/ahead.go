@@ -22,7 +22,7 @@ const (
 	// 256 ms. Requests beyond it fail at once with actorkit.ErrOverloaded, so no caller
 	// waits for the clock longer than that.
 	maxWaiting = 256 << 18
-	// aheadPause is how long a batch waits for physical time before it is tried again.
+	// aheadPause is the time that a batch waits for physical time before it is retried.
 	aheadPause = time.Millisecond
 )
 

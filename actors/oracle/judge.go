@@ -59,14 +59,14 @@ func NewJudge(life context.Context, cfg JudgeConfig) *Judge {
 const (
 	// judgeAsk limits the requests for the others' clocks: timestamps wait for them.
 	judgeAsk = time.Second
-	// judgePause is how long a node waits before it transfers a leadership that has come
-	// back to it. It doubles each time up to judgeMaxPause. A transfer longer ago than
-	// judgeForget no longer counts.
+	// judgePause is the time before a node transfers a leadership that has returned to it. It
+	// doubles each time up to judgeMaxPause. A transfer longer ago than judgeForget no longer
+	// counts.
 	judgePause    = 100 * time.Millisecond
 	judgeMaxPause = 5 * time.Second
 	judgeForget   = time.Minute
-	// judgeTries is how many attempts, at asking the others or at a transfer, may fail in a
-	// row before this node serves regardless.
+	// judgeTries is the number of consecutive failed attempts to query the other nodes, or to
+	// transfer, after which this node serves regardless.
 	judgeTries = 3
 	// judgeHandOver limits one transfer of the leadership.
 	judgeHandOver = 3 * time.Second

@@ -22,7 +22,7 @@ import (
 // for a confirmation, a judgement or the clock; besides it one raise of the mark ahead of
 // need can be in flight.
 
-// Port is how requests for timestamps reach the oracle.
+// Port sends requests for timestamps to the oracle.
 type Port = actorkit.Port[*pb.TimestampsRequest, *pb.TimestampsResponse]
 
 // Call is one request in its envelope.

@@ -20,7 +20,7 @@ type Step struct {
 	Why           string
 }
 
-// Plan is what to do now, and a summary of the state that it was made from.
+// Plan is the present steps, and a summary of the state from which they were planned.
 type Plan struct {
 	Steps           []Step
 	Target          int                     // replicas of each tablet
@@ -118,10 +118,10 @@ func (p *planner) count() {
 	}
 }
 
-// weight returns what each replica of the tablet adds to its node.
+// weight returns the load of one replica of the tablet on its node.
 func (t *Tablet) weight() weight { return weight{1, float64(t.Status.GetSizeBytes()), t.Load} }
 
-// leading returns what leading the tablet adds to its leader's node.
+// leading returns the additional load of leading the tablet on the leader's node.
 func (t *Tablet) leading() weight { return weight{1, 0, t.Load} }
 
 // byNeed returns the tablets in the order in which they are repaired: those with the

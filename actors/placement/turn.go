@@ -22,9 +22,9 @@ type work struct {
 	cfg      Config
 	cooldown *moveCooldown
 	status   statusBoard
-	// firstTurn is when this actor's first turn ran; zero before it.
+	// firstTurn is the time of this actor's first turn; zero before it.
 	firstTurn time.Time
-	// idleTurns counts the turns in a row that only waited for something half done.
+	// idleTurns is the number of consecutive turns that only waited for something half done.
 	idleTurns int
 }
 

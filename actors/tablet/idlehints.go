@@ -27,8 +27,8 @@ type IdleHints struct {
 	notices map[uint64]*notice // by tablet
 }
 
-// notice is what one replica has published. Its zero value reports nothing empty: whatever
-// is not published as empty is assumed to exist.
+// notice holds the hints published by one replica. Its zero value reports nothing as empty:
+// everything not published as empty is assumed to exist.
 type notice struct {
 	is       atomic.Uint32
 	observed atomic.Pointer[[]notify.Target] // the slice is immutable

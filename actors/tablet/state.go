@@ -81,9 +81,9 @@ func (s *state) applied() store.Applied {
 	}
 }
 
-// change is what one entry has changed. Each part of the tablet uses what concerns it
-// (Tablet.applyChange in the turn of the entry, Tablet.onApplied once its effects are visible).
-// The zero value is that of an entry that changes nothing.
+// change describes the changes of one entry. Each part of the tablet uses its own part of it
+// (Tablet.applyChange in the turn of the entry, Tablet.onApplied once its effects are visible). The
+// zero value is that of an entry that changes nothing.
 type change struct {
 	effects []*wire.Effect // on rows
 	// dropped: the entry was evaluated under another epoch, or the tablet is frozen. Every

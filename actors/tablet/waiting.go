@@ -23,8 +23,8 @@ type waiter struct {
 	on   obstacle
 }
 
-// obstacle is what an operation waits for: a reservation, by start timestamp and token, or a
-// proposal in flight. The zero value is already gone.
+// obstacle identifies what an operation waits for: a reservation, by start timestamp and token, or
+// a proposal in flight. The zero value is already gone.
 type obstacle struct {
 	start mvcc.Timestamp
 	token uint64

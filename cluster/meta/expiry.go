@@ -66,7 +66,7 @@ func checkExpiry(e *pb.TableExpiry) error {
 				len(c.Column), maxExpiryColumn)
 		}
 		if i > 0 && string(e.Columns[i-1].Column) >= string(c.Column) {
-			return refuse(pb.Error_CODE_INVALID, "expiry: the columns are not in order, or column %q is there twice",
+			return refuse(pb.Error_CODE_INVALID, "expiry: the columns are not in order, or column %q occurs twice",
 				wire.String(c.Column))
 		}
 		ages = append(ages, c.AfterMs)

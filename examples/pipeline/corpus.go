@@ -19,7 +19,7 @@ import (
 // standard are the packages that are imported by default.
 var standard = []string{"bytes", "encoding", "fmt", "io", "net/http", "os", "sort", "strings", "time"}
 
-// perLoad is how many documents one transaction writes.
+// perLoad is the number of documents that one transaction writes.
 const perLoad = 50
 
 // file is a Go source file with the text of its doc comments.

@@ -82,7 +82,7 @@ func figures(ctx context.Context, call *app.Invocation, verifying bool) (err err
 // costs measures what steps take.
 type costs struct {
 	out io.Writer
-	// used is what the last step took of processors; unit what later ones are multiples of
+	// used is the processor use of the last step; unit is the unit of later ones
 	used, unit time.Duration
 }
 

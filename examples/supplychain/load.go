@@ -18,7 +18,7 @@ import (
 const (
 	aptLists  = "/var/lib/apt/lists"
 	aptHelper = "/usr/lib/apt/apt-helper" // which reads lists however they are compressed
-	// perLoad is how many packages one transaction loads.
+	// perLoad is the number of packages that one transaction loads.
 	perLoad = 100
 )
 

@@ -31,8 +31,8 @@ type Result[A any] struct {
 // are dropped.
 type Call[Q, A any] struct {
 	Req Q
-	// Deadline is when the caller stops waiting, or zero if it never does. The actor may
-	// drop the call after it.
+	// Deadline is the time at which the caller stops waiting, or zero if it never does. The actor
+	// may drop the call after it.
 	Deadline time.Time
 	// Bypass exempts the call from the queue limit. Commits and rollbacks use it, since a full
 	// actor waits for them.

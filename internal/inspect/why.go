@@ -363,7 +363,7 @@ func (w *Why) when(ts uint64) string {
 
 func (w *Why) ago(ts uint64) string { return Ago(mvcc.Timestamp(ts), mvcc.Timestamp(w.Now)) }
 
-// Evidence returns what the verdict is based on: names and texts.
+// Evidence returns the names and texts on which the verdict is based.
 func (w *Why) Evidence() (facts [][2]string) {
 	addf := func(name, format string, args ...any) {
 		facts = append(facts, [2]string{name, fmt.Sprintf(format, args...)})

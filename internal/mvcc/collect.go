@@ -9,7 +9,7 @@ import (
 // and take its time. CollectCells decides about a list of garbage on the newest state,
 // effects in flight included, like any other operation.
 
-// CollectView is what CollectCells reads.
+// CollectView is the input of CollectCells.
 type CollectView interface {
 	View
 	// HistoryOf iterates over the records in H of the cells, which are in descending order: of each

@@ -53,7 +53,7 @@ func CollectCells(v CollectView, list []Garbage, limits CollectLimits) (CollectS
 	return s.CollectStep, len(list), nil
 }
 
-// one handles garbage outside H.
+// one collects one piece of garbage that is not an older write record (group H).
 func (s *collecting) one(g *Garbage) error {
 	switch g.Group {
 	case GroupRollback:

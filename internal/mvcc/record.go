@@ -107,7 +107,7 @@ func admit(v View, c Cell, start Timestamp, lock Lock, locked bool) (Result, err
 	return Result{}, nil
 }
 
-// outcome returns the cell's knowledge of transaction start, which has no lock there: committed,
+// outcome returns the outcome of transaction start at the cell, where it has no lock: committed,
 // rolled back, unknown below the safepoint, else not found.
 func outcome(v View, c Cell, start Timestamp) (Result, error) {
 	newest, ok, err := v.Newest(c)

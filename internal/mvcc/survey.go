@@ -2,7 +2,7 @@ package mvcc
 
 import "iter"
 
-// SurveyView is what Survey reads: one tablet's state on disk at one moment.
+// SurveyView is the input of Survey: one tablet's state on disk at one moment.
 type SurveyView interface {
 	// Newest and Cells are View's.
 	Newest(c Cell) (Write, bool, error)

@@ -14,8 +14,8 @@ import (
 // are behind those of all users' tables.
 const TimerTable TableID = 1<<32 - 2
 
-// TimerShards is how many parts the table has, each in the order of due times, so that
-// timers that are set at the same time for the same time are not all written at one place.
+// TimerShards is the number of parts of the table, each in the order of due times, so that timers
+// set at the same time for the same time are not all written at one place.
 const TimerShards = 8
 
 // Timer is one timer. Of the same target and due time there is at most one.

@@ -58,8 +58,8 @@ type Parts struct {
 	Contact func(listen string, door pb.MembershipServer) join.Contact
 }
 
-// Opener is how package node opens one: it returns a *node.Node, which is any here because
-// that package imports this one.
+// Opener is package node's function that opens a node: it returns a *node.Node, which is any here
+// because that package imports this one.
 type Opener func(ctx context.Context, cfg config.Config, parts Parts) (any, error)
 
 var opener Opener

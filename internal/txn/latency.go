@@ -10,7 +10,7 @@ import (
 // transaction is counted once when it ends, on the goroutine that ends it. Run counts each
 // attempt.
 
-// Kind is how a transaction commits.
+// Kind is the way in which a transaction commits.
 type Kind int
 
 // Kinds of transactions.
@@ -28,7 +28,7 @@ func (k Kind) String() string {
 	return [...]string{"undecided", "read", "notify", "one_phase", "two_phase"}[k]
 }
 
-// Outcome is how a transaction ended.
+// Outcome is the end of a transaction.
 type Outcome int
 
 // Outcomes of transactions.

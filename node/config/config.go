@@ -92,9 +92,9 @@ type Config struct {
 	// LogLevel is the level of Logger's handler, which operators can change at run time; nil means
 	// fixed.
 	LogLevel *slog.LevelVar
-	// History is how long old versions stay readable. It sets the policy of a new cluster, see Given.
-	// Every observer's deadline must be shorter than the cluster's history (design section 4);
-	// node.Open checks that.
+	// History is the time for which old versions stay readable. It sets the policy of a new
+	// cluster, see Given. Every observer's deadline must be shorter than the cluster's history
+	// (design section 4); node.Open checks that.
 	History time.Duration
 	// Batch configures the batching of each kind of actor.
 	Batch Batch
@@ -228,7 +228,7 @@ type BatchConfig struct {
 	MaxMessages int
 	// MaxBytes is the total size of its messages, in bytes, at which a batch is complete.
 	MaxBytes int
-	// Linger is how long a batch waits for more messages. Defaults to 0.
+	// Linger is the time for which a batch waits for more messages. Defaults to 0.
 	Linger time.Duration
 	// QueueLimit is the maximum number of unanswered calls; further ones fail with ErrOverloaded.
 	QueueLimit int

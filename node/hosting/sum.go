@@ -25,7 +25,7 @@ const (
 	maxSummedRows = 64
 )
 
-// observerSums is what all nodes do for observers. Nodes are in the order of their ids.
+// observerSums is all nodes' statistics of observers. Nodes are in the order of their ids.
 type observerSums struct {
 	status map[string]*pb.ObserverStatus // by observer
 	nodes  map[string][]uint64           // that run it, by observer

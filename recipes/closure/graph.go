@@ -16,7 +16,7 @@ const (
 	cellsAtOnce = 1000 // cells of one read
 )
 
-// place is where a page begins: after one of the node's neighbours or marks, or at the first.
+// place is the start of a page: after one of the node's neighbours or marks, or at the first.
 type place struct{ node, after string }
 
 // page has neighbours or marks of a node, in order.

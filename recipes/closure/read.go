@@ -131,7 +131,7 @@ func (c *Closure) Path(ctx context.Context, r percolator.Reader, mark,
 	return back, nil
 }
 
-// Progress is what a mark reaches and how much of the closure's work is left.
+// Progress is the nodes that a mark reaches and the amount of the closure's pending work.
 type Progress struct {
 	Size int // nodes that the mark reaches
 	// Waiting is the number of changes, and of nodes from which to spread or to check, that the

@@ -14,8 +14,8 @@ const (
 	chunk = 512
 	// pageSize is the maximum number of neighbours that are read at once, of all these nodes.
 	pageSize = 16 << 10
-	// readsPerRecord is how many neighbours and marks a run reads for each record that it may
-	// create, not counting those of suspects.
+	// readsPerRecord is the number of neighbours and marks that a run reads for each record that it
+	// may create, not counting those of suspects.
 	readsPerRecord = 64
 	// maxSuspects bounds the memory of a run.
 	maxSuspects = 1 << 20

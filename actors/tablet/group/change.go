@@ -22,11 +22,11 @@ import (
 const (
 	// maxChanges bounds the steps of one change.
 	maxChanges = 16
-	// maxBehind is how many entries a learner may lack that is to become a voter: they
-	// take no time worth mentioning.
+	// maxBehind is the number of entries that a learner may lack when it becomes a voter: so few
+	// that they take no noticeable time.
 	maxBehind = 256
-	// maxHandovers is how often a leader that will no longer vote tries to have another
-	// one lead before it leaves the joint configuration itself.
+	// maxHandovers is the number of attempts of a leader that loses its vote to transfer the
+	// leadership before it leaves the joint configuration itself.
 	maxHandovers = 3
 )
 
@@ -238,7 +238,7 @@ func leaveJoint(d *pb.TabletDescriptor) *pb.TabletDescriptor {
 	return next
 }
 
-// ConfChange returns what raft is to make of the step from one descriptor to the next.
+// ConfChange returns raft's configuration change for the step from one descriptor to the next.
 func ConfChange(before, after *pb.TabletDescriptor) *raftpb.ConfChangeV2 {
 	c := &raftpb.ConfChangeV2{}
 	if IsJoint(before) {

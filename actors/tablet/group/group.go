@@ -146,8 +146,7 @@ type Ready struct {
 	Snapshots     []Snapshot
 }
 
-// Append is what goes to the log as one, in the order of Readys. Appended wants to know
-// when it is durable.
+// Append is one atomic write to the log, in the order of Readys. Call Appended when it is durable.
 type Append struct {
 	Entries   []*raftpb.Entry
 	HardState *raftpb.HardState // nil: unchanged

@@ -23,7 +23,7 @@ import (
 // would else be ticked for half a second each time, on all nodes.
 
 const (
-	// restTicks is how long a leader has nothing to do before the group rests.
+	// restTicks is the number of idle ticks of a leader before the group quiesces.
 	restTicks = 10
 	// boostTicks is the number of ticks for which the first replica of a new tablet repeats its
 	// candidacy while the others start.

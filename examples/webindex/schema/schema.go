@@ -46,7 +46,7 @@ const (
 	Elect     = "elect" // weak
 )
 
-// The columns of the tables that have one only.
+// The columns of the tables that have a single column.
 const (
 	From       = "from" // of links and stubs
 	Kind       = "kind" // of members

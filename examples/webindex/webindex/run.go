@@ -24,9 +24,9 @@ const (
 	// workers is the number of concurrent runs of observers. They mostly wait for timestamps, locks
 	// and syncs, which they share (§2.5).
 	workers = 64
-	// exporting is how many more there are for runs that wait for the full-text index.
+	// exporting is the number of additional runs that wait for the full-text index.
 	exporting = 1
-	// linger is how long after a batch of exports the next is written, if it is not full.
+	// linger is the time after a batch of exports until the next is written, if it is not full.
 	linger = 500 * time.Millisecond
 	// searchAddr is the default address of the search page.
 	searchAddr = "127.0.0.1:7810"

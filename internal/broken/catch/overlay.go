@@ -12,7 +12,8 @@ import (
 	"strings"
 )
 
-// patches is where the broken builds are, one a property, beneath the root of the repository.
+// patches is the directory of the broken builds, one per property, below the root of the
+// repository.
 const patches = "testdata/broken"
 
 var (

@@ -13,7 +13,7 @@ import (
 
 // How the steps that trace.go has found are shown. It asks nobody.
 
-// chainView lays out the chain of a change that was asked for in a row of the table.
+// chainView lays out the chain of the requested change in a row of the table.
 type chainView struct {
 	*inspect.Chain
 	out   *shell.Printer

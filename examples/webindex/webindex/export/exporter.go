@@ -15,8 +15,8 @@ import (
 // atOnce is the maximum number of changes in a run of the observer, and so of documents in memory.
 const atOnce = 512
 
-// patience is how often a page that has moved on is looked at again before that counts as a
-// failed run: for some four minutes, as the writers of documents may be behind during a load.
+// patience is the number of retries for a page that is newer than its document before that counts
+// as a failed run: about four minutes, since the writers of documents may lag during a load.
 const patience = 500
 
 // errNotStarted reports that the full-text index has no writer, not yet or no longer. It wraps
