@@ -50,10 +50,10 @@ func (b *backlog) untaken(nowMillis int64) (begins bool) {
 	return !b.on.Swap(true)
 }
 
-// taken records that a walk has left no cell; all reports whether it covered all cells. The
-// backlog ends then, or if no cell was left for the time of quiet. ends reports whether it did.
-// Hints may have been dropped after the walk's reads, so a further walk must search for slightly
-// newer cells.
+// taken records a walk that has left no cell; all reports whether the walk covered all cells. The
+// backlog ends in that case, or if no cell was left for the time quiet; ends reports whether it has
+// ended. Hints may have been dropped after the walk's reads, so a further walk must search for
+// slightly newer cells.
 func (b *backlog) taken(nowMillis int64, all bool, quiet time.Duration) (ends bool) {
 	if !b.on.Load() || (!all && nowMillis-b.seen.Load() < quiet.Milliseconds()) {
 		return false

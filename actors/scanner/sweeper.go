@@ -176,7 +176,7 @@ func (w *sweeper) place(ctx context.Context, p swept, budget *int) (resolved boo
 	return resolved
 }
 
-// old returns the locks and intents that are worth asking about.
+// old returns the locks and intents whose transactions began long enough ago to be resolved.
 func (w *sweeper) old(entries []*pb.WalkEntry) []mvcc.LockInfo {
 	now := w.cfg.Now()
 	before := now.Add(-sweepAge).UnixMilli()

@@ -312,7 +312,7 @@ func (e *authInterceptor) unary(ctx context.Context, req any, info *grpc.UnarySe
 	return e.call(ctx, info.FullMethod, req, func() (any, error) { return handler(ctx, req) })
 }
 
-// stream checks streams.
+// stream is the interceptor that checks the callers of streams.
 func (e *authInterceptor) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
 	handler grpc.StreamHandler) error {
 	_, err := e.call(stream.Context(), info.FullMethod, nil, func() (any, error) {

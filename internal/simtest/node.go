@@ -116,7 +116,7 @@ func (m *machine) start() error {
 	l.node.Store(n)
 	m.c.running.Go(func() { m.checkpoint(l) })
 	if l.ctx.Err() != nil {
-		return m.bury(l)
+		return m.joinGoroutines(l)
 	}
 	return nil
 }
@@ -137,11 +137,11 @@ func (m *machine) crash(unplug bool) error {
 		<-l.gone // start cleans up
 		return nil
 	}
-	return m.bury(l)
+	return m.joinGoroutines(l)
 }
 
-// bury joins the goroutines of a dead process.
-func (m *machine) bury(l *life) error {
+// joinGoroutines joins the goroutines of a dead process.
+func (m *machine) joinGoroutines(l *life) error {
 	m.turn <- struct{}{}
 	defer func() { <-m.turn }()
 	if m.life.Load() != l {

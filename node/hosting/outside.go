@@ -17,7 +17,7 @@ import (
 // refusedTimeout bounds the time in which the message about a refusal may be sent.
 const refusedTimeout = time.Second
 
-// tellRefused tells the other nodes that an external service refuses the observer for d. The
+// tellRefused announces to the other nodes that an external service refuses the observer for d. The
 // dispatcher calls it, and it does not block.
 func (h *Host) tellRefused(name string, d time.Duration) {
 	req := &wire.PeerRequest{Body: &wire.PeerRequest_Outside{

@@ -137,7 +137,7 @@ func each[K, V any](list []*mvcc.HistoryEntry, reverse bool,
 	}
 }
 
-// ofColumn returns those of the entries that are of the column.
+// ofColumn returns the entries that belong to the column.
 func ofColumn(list []*mvcc.HistoryEntry, column mvcc.ObservedColumn) []*mvcc.HistoryEntry {
 	return slices.DeleteFunc(slices.Clone(list), func(e *mvcc.HistoryEntry) bool {
 		return mvcc.ColumnOf(e.Cell) != column
