@@ -10,9 +10,9 @@ import (
 	"github.com/percolator-go/percolator"
 )
 
-// interfered runs Transact on a row that another transaction changes during each run, and returns
+// runsUnderConflicts runs Transact on a row that another transaction changes during each run, and returns
 // the number of runs.
-func interfered(ctx context.Context, t *testing.T, db *percolator.DB,
+func runsUnderConflicts(ctx context.Context, t *testing.T, db *percolator.DB,
 	opts ...percolator.TxOption) (runs int, err error) {
 	t.Helper()
 	err = db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
@@ -34,7 +34,7 @@ func interfered(ctx context.Context, t *testing.T, db *percolator.DB,
 func TestMaxRetries(t *testing.T) {
 	ctx, db, _ := open(t)
 	for most, want := range map[int]int{-1: 1, 0: 1, 2: 3, 3: 4} {
-		runs, err := interfered(ctx, t, db, percolator.MaxRetries(most))
+		runs, err := runsUnderConflicts(ctx, t, db, percolator.MaxRetries(most))
 		var used *percolator.RetryError
 		if fails := want <= 3; errors.As(err, &used) != fails || runs != want ||
 			errors.Is(err, percolator.ErrConflict) != fails || (err != nil) != fails {
@@ -44,7 +44,7 @@ func TestMaxRetries(t *testing.T) {
 			t.Errorf("MaxRetries(%d): the error says %d retries, want %d", most, used.Retries, want-1)
 		}
 	}
-	if runs, err := interfered(ctx, t, db); runs != 4 || err != nil {
+	if runs, err := runsUnderConflicts(ctx, t, db); runs != 4 || err != nil {
 		t.Errorf("without MaxRetries: %d runs, %v", runs, err)
 	}
 }

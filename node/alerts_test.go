@@ -250,7 +250,7 @@ var scenes = []struct {
 	{"PercolatorOverloaded", overload},
 	{"PercolatorBackupLate", failBackup},
 	{"PercolatorTabletsMany", splitOften},
-	{"PercolatorStoreStalled PercolatorReplicaClosed PercolatorReplicaStale PercolatorExpiryLate", pretend},
+	{"PercolatorStoreStalled PercolatorReplicaClosed PercolatorReplicaStale PercolatorExpiryLate", otherMetrics},
 }
 
 // TestAlertsFire: each alert fires over the metrics of nodes with its fault, and none over those of

@@ -36,7 +36,7 @@ func cluster3(ctx context.Context, t *testing.T) (*rig, scrape) {
 	})
 	r.lead(ctx, cluster.MetaTablet, 0)
 	var before scrape
-	comesTrue(ctx, t, "all is well", func() bool {
+	awaitTrue(ctx, t, "all is well", func() bool {
 		before = scrapeAll(ctx, t, r.nodes...)
 		under, there := before["n0"]["percolator_placement_under_replicated_tablets"]
 		return there && under == 0 && before["n0"]["percolator_placement_target_replicas"] == 3
@@ -48,7 +48,7 @@ func killOne(ctx context.Context, t *testing.T) (before, after scrape) {
 	r, before := cluster3(ctx, t)
 	checkAlerts(t, before, before)
 	r.crash(2)
-	comesTrue(ctx, t, "placement sees it", func() bool {
+	awaitTrue(ctx, t, "placement sees it", func() bool {
 		after = scrapeAll(ctx, t, r.nodes...)
 		return after["n0"]["percolator_placement_under_replicated_tablets"] > 0
 	})
@@ -59,7 +59,7 @@ func killTwo(ctx context.Context, t *testing.T) (before, after scrape) {
 	r, before := cluster3(ctx, t)
 	r.crash(1)
 	r.crash(2)
-	comesTrue(ctx, t, "the node left knows", func() bool {
+	awaitTrue(ctx, t, "the node left knows", func() bool {
 		after = scrapeAll(ctx, t, r.nodes...)
 		return after["n0"]["percolator_meta_up"] == 0 &&
 			after["n0"]["percolator_tablets_leaderless_longest_seconds"] > 3
@@ -102,13 +102,13 @@ func spoilObservers(ctx context.Context, t *testing.T) (before, after scrape) {
 		t.Fatal(err)
 	}
 	leaveLock(ctx, t, n.DB())
-	comesTrue(ctx, t, "one is parked, one is stuck", func() bool {
+	awaitTrue(ctx, t, "one is parked, one is stuck", func() bool {
 		after = scrapeAll(ctx, t, n)
 		return after["n0"][`percolator_observer_parked{observer="fails"}`] > 0 &&
 			after["n0"][`percolator_observer_stuck{observer="sleeps"}`] > 0
 	})
 	passed.Store(int64(10 * time.Minute))
-	comesTrue(ctx, t, "time has passed", func() bool {
+	awaitTrue(ctx, t, "time has passed", func() bool {
 		if _, err := handle.Client(n.DB()).Timestamp(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -227,7 +227,7 @@ func setClock(ctx context.Context, t *testing.T) (before, after scrape) {
 	r.ahead = map[int]time.Duration{2: 2 * time.Second}
 	r.start(2)
 	id := r.id(2)
-	comesTrue(ctx, t, "placement reads the clocks", func() bool {
+	awaitTrue(ctx, t, "placement reads the clocks", func() bool {
 		after = scrapeAll(ctx, t, r.nodes...)
 		return after["n0"][fmt.Sprintf(`percolator_clock_offset_seconds{node="%d"}`, id)] > 1
 	})
@@ -272,7 +272,7 @@ func flood(ctx context.Context, t *testing.T) (before, after scrape) {
 		}
 		t.Cleanup(func() { _ = conn.Close() })
 	}
-	comesTrue(ctx, t, "connections are closed", func() bool {
+	awaitTrue(ctx, t, "connections are closed", func() bool {
 		after = scrapeAll(ctx, t, n)
 		return after["n0"][`percolator_connections_displaced_total{listener="clients"}`] >= 200
 	})
@@ -306,14 +306,14 @@ func overload(ctx context.Context, t *testing.T) (before, after scrape) {
 			}
 		})
 	}
-	comesTrue(ctx, t, "an operation is refused", func() bool {
+	awaitTrue(ctx, t, "an operation is refused", func() bool {
 		after = scrapeAll(ctx, t, n)
 		return after["n0"][`percolator_client_errors_total{code="overloaded"}`] > 0
 	})
 	return before, after
 }
 
-// pretend covers metrics that other tests show to be exported and that take too long here:
+// otherMetrics covers metrics that other tests show to be exported and that take too long here:
 // TestClosedReplicaIsSeen, TestStaleReplicaIsSeen, and a disk slower than compactions. splitOften
 // creates as many tablets as the policy allows.
 func splitOften(ctx context.Context, t *testing.T) (before, after scrape) {
@@ -326,7 +326,7 @@ func splitOften(ctx context.Context, t *testing.T) (before, after scrape) {
 	return before, scrapeAll(ctx, t, n)
 }
 
-func pretend(ctx context.Context, t *testing.T) (before, after scrape) {
+func otherMetrics(ctx context.Context, t *testing.T) (before, after scrape) {
 	n := open(t, "", func(c *node.Config) { c.HTTP = "127.0.0.1:0" })
 	before, after = scrapeAll(ctx, t, n), scrapeAll(ctx, t, n)
 	for name, bad := range map[string]float64{

@@ -30,8 +30,8 @@ func backfill(t testing.TB, n *node.Node, name string,
 	return r.Backfill
 }
 
-// counterAlone registers the counting observer.
-func counterAlone(c *node.Config) {
+// counterOnly registers the counting observer.
+func counterOnly(c *node.Config) {
 	c.Observers = func(r *percolator.Registry) { r.Strong("counter", input, counts) }
 }
 
@@ -61,7 +61,7 @@ func TestBackfillResumes(t *testing.T) {
 		}
 	}
 	stop()
-	n = open(t, dir, counterAlone)
+	n = open(t, dir, counterOnly)
 	if s := stateOf(t, n, "counter"); s.Notifications != 0 || s.Backfill != nil {
 		t.Fatalf("a new observer sees what was there before: %v", s)
 	}
@@ -82,7 +82,7 @@ func TestBackfillResumes(t *testing.T) {
 			return s.Backfill.Rows >= goal
 		})
 		stop()
-		n = open(t, dir, counterAlone)
+		n = open(t, dir, counterOnly)
 		if b := backfill(t, n, "counter", pb.BackfillRequest_ACTION_READ); b.Ts != first.Ts ||
 			b.Rows < goal || b.Done {
 			t.Errorf("after a restart: %v", b)
@@ -165,7 +165,7 @@ func TestBackfillIsPaced(t *testing.T) {
 	if err := n.Close(within(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	n = open(t, dir, counterAlone)
+	n = open(t, dir, counterOnly)
 	controlObserver(t, n, &pb.ControlObserverRequest{Name: "counter", Paused: proto.Bool(true)})
 	backfill(t, n, "counter", pb.BackfillRequest_ACTION_START)
 	// The record of a page is saved after its marks are set: only then does it show the back-fill's
@@ -285,7 +285,7 @@ func TestRetire(t *testing.T) {
 func TestRetiredWhileLinked(t *testing.T) {
 	const rows = 2000
 	dir := t.TempDir()
-	n := open(t, dir, counterAlone)
+	n := open(t, dir, counterOnly)
 	controlObserver(t, n, &pb.ControlObserverRequest{
 		Name: "counter", Paused: proto.Bool(true), Limit: proto.Uint32(7),
 	})
@@ -294,7 +294,7 @@ func TestRetiredWhileLinked(t *testing.T) {
 	if err := n.Close(within(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	n = open(t, dir, counterAlone)
+	n = open(t, dir, counterOnly)
 	s := stateOf(t, n, "counter")
 	if s == nil || s.Info.Retired || s.Info.Paused || s.Info.Limit != 0 || s.Notifications != 0 ||
 		!s.Linked {

@@ -21,7 +21,7 @@ import (
 func scheduled(ctx context.Context, t *testing.T, n *node.Node, name, what string,
 	holds func(*pb.BackupSchedule) bool) (found *pb.BackupSchedule) {
 	t.Helper()
-	comesTrue(ctx, t, what, func() bool {
+	awaitTrue(ctx, t, what, func() bool {
 		r, err := handle.Client(n.DB()).Admin().BackupSchedules(ctx, &pb.BackupSchedulesRequest{})
 		if err != nil {
 			t.Fatal(err)

@@ -26,7 +26,7 @@ func TestClockAheadDoesNotLead(t *testing.T) {
 	for range 2 {
 		r.lead(ctx, cluster.MetaTablet, 2)
 		first := true
-		comesTrue(ctx, t, "meta is led by another", func() bool {
+		awaitTrue(ctx, t, "meta is led by another", func() bool {
 			attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
 			defer cancel()
 			ts, err := handle.Client(r.nodes[0].DB()).Timestamp(attempt)

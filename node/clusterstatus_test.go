@@ -20,7 +20,7 @@ import (
 func diagnosed(ctx context.Context, t *testing.T, n *node.Node,
 	kind string) (found *pb.Finding, status *pb.ClusterStatusResponse) {
 	t.Helper()
-	comesTrue(ctx, t, "a finding "+kind, func() bool {
+	awaitTrue(ctx, t, "a finding "+kind, func() bool {
 		var err error
 		if status, err = handle.Client(n.DB()).Admin().ClusterStatus(ctx,
 			&pb.ClusterStatusRequest{}); err != nil {
@@ -54,7 +54,7 @@ func TestClusterStatus(t *testing.T) {
 	})
 	asked := r.nodes[2]
 	var sound *pb.ClusterStatusResponse
-	comesTrue(ctx, t, "a sound cluster", func() bool {
+	awaitTrue(ctx, t, "a sound cluster", func() bool {
 		var err error
 		sound, err = handle.Client(asked.DB()).Admin().ClusterStatus(ctx, &pb.ClusterStatusRequest{})
 		return err == nil && len(sound.Nodes) == 3 && sound.Survives == 1

@@ -46,7 +46,7 @@ func TestStartIsConfirmed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	comesTrue(ctx, t, "three voters of all tablets on all nodes", func() bool {
+	awaitTrue(ctx, t, "three voters of all tablets on all nodes", func() bool {
 		return threeVoters(nodes[:]) && len(nodes[2].Status().Tablets) == 2
 	})
 	for _, n := range nodes {
@@ -61,7 +61,7 @@ func TestStartIsConfirmed(t *testing.T) {
 		}()
 	}
 	start(1)
-	comesTrue(ctx, t, "the first one says that it waits", func() bool {
+	awaitTrue(ctx, t, "the first one says that it waits", func() bool {
 		return strings.Contains(readyz(ctx, t, pages[1]),
 			"1 of the 3 voters, including this node, have confirmed its start")
 	})

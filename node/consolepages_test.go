@@ -39,7 +39,7 @@ func (v visitor) sees(what, text string) {
 func (v visitor) finds(ctx context.Context, kind, remedy string) {
 	v.Helper()
 	v.b.Open(v.address + "#/overview")
-	soon(ctx, v.T, kind, func() (bool, any) {
+	within5s(ctx, v.T, kind, func() (bool, any) {
 		all := browser.Eval[[]string](v.b, `[...document.querySelectorAll("#findings li")].map((e) => e.innerText)`)
 		return slices.ContainsFunc(all, func(f string) bool {
 			return strings.Contains(f, kind) && strings.Contains(f, remedy)

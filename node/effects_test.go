@@ -137,7 +137,7 @@ func TestSettled(t *testing.T) {
 		}
 		return at
 	}
-	comesTrue(ctx, t, "a new node is settled", func() bool {
+	awaitTrue(ctx, t, "a new node is settled", func() bool {
 		ok, err := snapshot().Settled(ctx)
 		return ok && err == nil
 	})
@@ -217,7 +217,7 @@ func TestWaitForThroughMoves(t *testing.T) {
 		began := time.Now()
 		defer func() { t.Logf("%s: %v, %d waits", what, time.Since(began), waits.Load()) }()
 		from := waits.Load()
-		comesTrue(ctx, t, "waits end after "+what, func() bool {
+		awaitTrue(ctx, t, "waits end after "+what, func() bool {
 			return t.Failed() || waits.Load() > from+2
 		})
 	}

@@ -74,7 +74,7 @@ func TestExpiryFailOver(t *testing.T) {
 		t.Fatalf("%d rows in the snapshot: %v", seen, err)
 	}
 	crashed := false
-	comesTrue(ctx, t, "all but the row that is written anew has expired", func() bool {
+	awaitTrue(ctx, t, "all but the row that is written anew has expired", func() bool {
 		if err := write("stays"); err != nil {
 			return false
 		}

@@ -18,8 +18,8 @@ import (
 	"github.com/percolator-go/percolator/test/workload"
 )
 
-// comesTrue waits until ok holds.
-func comesTrue(ctx context.Context, t testing.TB, what string, ok func() bool) {
+// awaitTrue waits until ok holds.
+func awaitTrue(ctx context.Context, t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -46,7 +46,7 @@ func (r *rig) tablets(ctx context.Context) []*pb.TabletDescriptor {
 // spread waits until every tablet has a voter on each of the nodes.
 func (r *rig) spread(ctx context.Context, voters int) {
 	r.t.Helper()
-	comesTrue(ctx, r.t, "replicas on all nodes", func() bool {
+	awaitTrue(ctx, r.t, "replicas on all nodes", func() bool {
 		for _, d := range r.tablets(ctx) {
 			n := 0
 			for _, p := range d.Replicas {
@@ -85,7 +85,7 @@ func (r *rig) status(ctx context.Context, tablet uint64) *pb.StatusResponse {
 func (r *rig) lead(ctx context.Context, tablet uint64, i int) {
 	r.t.Helper()
 	id := r.id(i)
-	comesTrue(ctx, r.t, fmt.Sprintf("node %d leads tablet %d", i, tablet), func() bool {
+	awaitTrue(ctx, r.t, fmt.Sprintf("node %d leads tablet %d", i, tablet), func() bool {
 		if s := r.status(ctx, tablet); s != nil && s.NodeId == id {
 			return true
 		}
@@ -210,7 +210,7 @@ func TestOracleFailsOver(t *testing.T) {
 			}
 		})
 	}
-	comesTrue(ctx, t, "timestamps", func() bool {
+	awaitTrue(ctx, t, "timestamps", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.taken > 1000
@@ -219,7 +219,7 @@ func TestOracleFailsOver(t *testing.T) {
 	s.mu.Lock()
 	before := s.taken
 	s.mu.Unlock()
-	comesTrue(ctx, t, "timestamps after the oracle's death", func() bool {
+	awaitTrue(ctx, t, "timestamps after the oracle's death", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.taken > before+1000
@@ -287,7 +287,7 @@ func TestRollingRestart(t *testing.T) {
 		for w := range writes {
 			before[w] = writes[w].Load()
 		}
-		comesTrue(ctx, t, "writes go on "+what, func() bool {
+		awaitTrue(ctx, t, "writes go on "+what, func() bool {
 			for w := range writes {
 				if writes[w].Load() < before[w]+25 {
 					return false
@@ -382,9 +382,9 @@ func TestDialFailsOver(t *testing.T) {
 		before := done[0].Load()
 		return func() bool { return done[0].Load() >= before+by }
 	}
-	comesTrue(ctx, t, "transactions through the first node", grown(20))
+	awaitTrue(ctx, t, "transactions through the first node", grown(20))
 	r.crash(1)
-	comesTrue(ctx, t, "transactions through another node", grown(50))
+	awaitTrue(ctx, t, "transactions through another node", grown(50))
 	stop()
 	wg.Wait()
 	for w := range 4 {

@@ -83,7 +83,7 @@ func oldLock(ctx context.Context, t *testing.T, db *percolator.DB) {
 // found fails unless the node reports the fault and the remedy within 5 s.
 func found(ctx context.Context, t *testing.T, n *node.Node, kind, remedy string) {
 	t.Helper()
-	soon(ctx, t, kind, func() (bool, any) {
+	within5s(ctx, t, kind, func() (bool, any) {
 		status, err := handle.Client(n.DB()).Admin().ClusterStatus(ctx, &pb.ClusterStatusRequest{})
 		for _, f := range status.GetFindings() {
 			if f.Kind == kind && strings.Contains(f.Remedy, remedy) {
@@ -94,9 +94,9 @@ func found(ctx context.Context, t *testing.T, n *node.Node, kind, remedy string)
 	})
 }
 
-// soon fails unless the condition holds within 5 s; other findings are logged. It counts only time
+// within5s fails unless the condition holds within 5 s; other findings are logged. It counts only time
 // in which this process ran: a ticker drops ticks while the process waits for a processor.
-func soon(ctx context.Context, t *testing.T, what string, isTrue func() (ok bool, instead any)) {
+func within5s(ctx context.Context, t *testing.T, what string, isTrue func() (ok bool, instead any)) {
 	t.Helper()
 	const tick, most = 50 * time.Millisecond, 100
 	ctx, cancel := context.WithCancel(ctx)
@@ -115,7 +115,7 @@ func soon(ctx context.Context, t *testing.T, what string, isTrue func() (ok bool
 		}
 	}()
 	began := time.Now()
-	comesTrue(ctx, t, what, func() bool {
+	awaitTrue(ctx, t, what, func() bool {
 		ok, instead := isTrue()
 		if !ok && ticks.Load() > most {
 			t.Fatalf("%s is not found within %v: %v", what, most*tick, instead)

@@ -88,7 +88,7 @@ func TestNodeOnFullDisk(t *testing.T) {
 	if err := st.Room(1); err != nil {
 		t.Fatal(err)
 	}
-	comesTrue(ctx, t, "the node writes, when what was under way has been written", func() bool {
+	awaitTrue(ctx, t, "the node writes, when what was under way has been written", func() bool {
 		err := set(ctx, n.DB(), "r", column, []byte("3"))
 		if err != nil && !errors.Is(err, percolator.ErrDiskFull) {
 			t.Fatal(err)
@@ -125,7 +125,7 @@ func TestFullNodeLeadsNothing(t *testing.T) {
 		return n, true
 	}
 	full := 0
-	comesTrue(ctx, t, "each node leads something", func() bool {
+	awaitTrue(ctx, t, "each node leads something", func() bool {
 		some := true
 		for i := range r.nodes {
 			n, known := leads(i)
@@ -145,13 +145,13 @@ func TestFullNodeLeadsNothing(t *testing.T) {
 			t.Errorf("a write while another node could take it: %v", err)
 		}
 	}
-	comesTrue(ctx, t, "the full node leads nothing", func() bool {
+	awaitTrue(ctx, t, "the full node leads nothing", func() bool {
 		n, known := leads(full)
 		return known && n == 0
 	})
 	r.free[full].Store(math.MaxUint64)
 	_ = r.stores[full].Room(0)
-	comesTrue(ctx, t, "it leads again", func() bool {
+	awaitTrue(ctx, t, "it leads again", func() bool {
 		n, known := leads(full)
 		return known && n > 0
 	})

@@ -263,7 +263,7 @@ func TestUnresolvedSecondaryOutlivesHistory(t *testing.T) {
 		SplitKeys: []string{"m"}}); err != nil {
 		t.Fatal(err)
 	}
-	primary, secondary := strand(ctx, t, n, "a", "z")
+	primary, secondary := abandonSecondary(ctx, t, n, "a", "z")
 	overwrite(ctx, t, n.DB(), "a", 5)
 	last := overwrite(ctx, t, n.DB(), "a", 1)[0]
 	until(ctx, t, n, "the primary's records are collected", func(s *pb.NodeStatusResponse) bool {
@@ -283,8 +283,8 @@ func TestUnresolvedSecondaryOutlivesHistory(t *testing.T) {
 	}
 }
 
-// strand commits a transaction's primary and leaves its secondary locked.
-func strand(ctx context.Context, t *testing.T, n *node.Node, primary,
+// abandonSecondary commits a transaction's primary and leaves its secondary locked.
+func abandonSecondary(ctx context.Context, t *testing.T, n *node.Node, primary,
 	secondary string) (string, string) {
 	t.Helper()
 	client := handle.Client(n.DB())

@@ -61,7 +61,7 @@ type joining struct {
 type joiningParts struct {
 	// contact calls other nodes' membership services and serves this node's at the address; nil
 	// means gRPC.
-	contact func(listen string, door pb.MembershipServer) join.Contact
+	contact func(listen string, membership pb.MembershipServer) join.Contact
 	// noGossip means that a test provides the members: no address for gossip is bound.
 	noGossip bool
 	// clock is the node's; nil means time.Now.

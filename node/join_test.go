@@ -140,21 +140,21 @@ func awaitNodes(ctx context.Context, t *testing.T, n *node.Node, id, incarnation
 	}
 }
 
-// doors is a network of memberships in memory.
-type doors struct {
+// memberships is a network of memberships in memory.
+type memberships struct {
 	mu sync.Mutex
 	at map[string]pb.MembershipServer
 }
 
 var errNobody = status.Error(codes.Unavailable, "nobody is there")
 
-func (d *doors) find(addr string) pb.MembershipServer {
+func (d *memberships) find(addr string) pb.MembershipServer {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.at[addr]
 }
 
-func (d *doors) Hello(ctx context.Context, addr string,
+func (d *memberships) Hello(ctx context.Context, addr string,
 	req *pb.HelloRequest) (*pb.HelloResponse, error) {
 	if m := d.find(addr); m != nil {
 		return m.Hello(ctx, req)
@@ -162,7 +162,7 @@ func (d *doors) Hello(ctx context.Context, addr string,
 	return nil, errNobody
 }
 
-func (d *doors) Join(ctx context.Context, addr string,
+func (d *memberships) Join(ctx context.Context, addr string,
 	req *pb.JoinRequest) (*pb.JoinResponse, error) {
 	if m := d.find(addr); m != nil {
 		return m.Join(ctx, req)
@@ -170,7 +170,7 @@ func (d *doors) Join(ctx context.Context, addr string,
 	return nil, errNobody
 }
 
-func (d *doors) Found(ctx context.Context, addr string,
+func (d *memberships) Found(ctx context.Context, addr string,
 	req *pb.FoundRequest) (*pb.FoundResponse, error) {
 	if m := d.find(addr); m != nil {
 		return m.Found(ctx, req)
@@ -182,7 +182,7 @@ func (d *doors) Found(ctx context.Context, addr string,
 // without a listener.
 func TestExpectWithoutListeners(t *testing.T) {
 	network, members, at := memlink.NewNetwork(), newHub(),
-		&doors{at: map[string]pb.MembershipServer{}}
+		&memberships{at: map[string]pb.MembershipServer{}}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	addrs := []string{"a:1", "b:1", "c:1"}
@@ -308,7 +308,7 @@ func waitingIsPassedOver(ctx context.Context, t *testing.T, waiting string) {
 func learnsOfWaiting(ctx context.Context, t *testing.T, waiting string,
 	cfg percolator.ClientConfig) {
 	t.Helper()
-	comesTrue(ctx, t, "a client learns that the node waits", func() bool {
+	awaitTrue(ctx, t, "a client learns that the node waits", func() bool {
 		short, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 		defer cancel()
 		_, err := percolator.Dial(short, []string{waiting}, cfg)

@@ -66,7 +66,7 @@ func TestEveryMetricIsExported(t *testing.T) {
 			t.Log("never exported:", missing)
 		}
 	}()
-	comesTrue(ctx, t, "every metric is exported", func() bool {
+	awaitTrue(ctx, t, "every metric is exported", func() bool {
 		there := seriesOf(ctx, t, n)
 		missing = slices.DeleteFunc(node.MetricNames(), func(name string) bool { return there[name] })
 		return len(missing) == 0

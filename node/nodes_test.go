@@ -16,7 +16,7 @@ func TestNodesOfOneAlone(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	n := open(t, t.TempDir(), func(c *node.Config) { c.Peer, c.Gossip = "", "" })
-	comesTrue(ctx, t, "the node says what it does", func() bool {
+	awaitTrue(ctx, t, "the node says what it does", func() bool {
 		r, err := handle.Client(n.DB()).Admin().Nodes(ctx, &pb.NodesRequest{})
 		if err != nil || len(r.Nodes) != 1 {
 			t.Fatalf("%v, %v", r, err)

@@ -187,7 +187,7 @@ func TestPauseSurvivesRestart(t *testing.T) {
 			!s.Status.Paused || s.Status.Limit != 3 || s.Status.Queued != 0 {
 			t.Errorf("after %d restarts: %v", restart, s)
 		}
-		soon(within(t, time.Minute), t, "the leaders' statuses count them", func() (bool, any) {
+		within5s(within(t, time.Minute), t, "the leaders' statuses count them", func() (bool, any) {
 			notifications, all := uint64(0), n.Status().GetTablets()
 			for _, s := range all {
 				for _, p := range s.Pending {

@@ -62,7 +62,7 @@ func TestAnswersWithoutQuorum(t *testing.T) {
 	r.lead(ctx, 1, 0) // this one exports placement's metrics
 	left, transport := r.nodes[0], handle.Client(r.nodes[0].DB()).Transport()
 	var before map[string]float64
-	comesTrue(ctx, t, "the figures of observers and placement", func() bool {
+	awaitTrue(ctx, t, "the figures of observers and placement", func() bool {
 		before = series(ctx, t, left)
 		_, observers := before[`percolator_observer_pending{observer="watcher"}`]
 		_, placement := before["percolator_placement_target_replicas"]
@@ -85,7 +85,7 @@ func TestAnswersWithoutQuorum(t *testing.T) {
 		t.Errorf("%d %s", code, body)
 	}
 	var status *pb.NodeStatusResponse
-	comesTrue(ctx, t, "the end of all leaderships", func() bool {
+	awaitTrue(ctx, t, "the end of all leaderships", func() bool {
 		var err error
 		if status, err = transport.NodeStatus(ctx); err != nil {
 			t.Fatalf("no status without a quorum: %v", err)
@@ -111,7 +111,7 @@ func TestAnswersWithoutQuorum(t *testing.T) {
 			t.Errorf("of node %d it is said: %v", n.NodeId, n)
 		}
 	}
-	comesTrue(ctx, t, "a probe that fails", func() bool {
+	awaitTrue(ctx, t, "a probe that fails", func() bool {
 		code, body := fetch(ctx, t, left, "/readyz")
 		return code == http.StatusServiceUnavailable &&
 			strings.Contains(body, "meta does not answer")
@@ -191,7 +191,7 @@ func TestVerifySkipsWhoIsAway(t *testing.T) {
 			}
 		}
 		var answer *pb.VerifyTabletResponse
-		comesTrue(patience, t, "a comparison", func() bool { // leaders may be elected at the moment
+		awaitTrue(patience, t, "a comparison", func() bool { // leaders may be elected at the moment
 			var err error
 			answer, err = admin.VerifyTablet(patience,
 				&pb.VerifyTabletRequest{TabletId: d.TabletId})

@@ -41,13 +41,13 @@ func TestReadyNeedsMeta(t *testing.T) {
 		t.Fatalf("%d %s", code, body)
 	}
 	r.network.Isolate(r.id(1))
-	comesTrue(ctx, t, "the node says that meta is away", func() bool {
+	awaitTrue(ctx, t, "the node says that meta is away", func() bool {
 		code, body := ready()
 		return code == http.StatusServiceUnavailable &&
 			strings.Contains(body, "meta does not answer")
 	})
 	r.network.Heal()
-	comesTrue(ctx, t, "the node is ready again", func() bool {
+	awaitTrue(ctx, t, "the node is ready again", func() bool {
 		code, _ := ready()
 		return code == http.StatusOK
 	})

@@ -46,7 +46,7 @@ func (l *loss) write(ctx context.Context, by int, phase string, n int) (rows []s
 // reaches waits until the store of a node has the rows.
 func (l *loss) reaches(ctx context.Context, i int, table uint32, rows []string) {
 	l.t.Helper()
-	comesTrue(ctx, l.t, fmt.Sprintf("node %d has all rows", i), func() bool {
+	awaitTrue(ctx, l.t, fmt.Sprintf("node %d has all rows", i), func() bool {
 		snap := l.stores[i].Snap()
 		defer snap.Close()
 		have := map[string]bool{}
@@ -89,7 +89,7 @@ func (l *loss) recover(ids []uint64, survivors int) *salvage.Plan {
 func (l *loss) gone(ctx context.Context) (gone []string) {
 	l.t.Helper()
 	var found map[string]string
-	comesTrue(ctx, l.t, "all tablets serve", func() bool {
+	awaitTrue(ctx, l.t, "all tablets serve", func() bool {
 		s, err := l.nodes[0].DB().Snapshot(ctx)
 		if err != nil {
 			return false
@@ -270,7 +270,7 @@ func TestRowsWithoutSurvivor(t *testing.T) {
 	if err := workload.Prepare(ctx, l.nodes[0].DB(), 3); err != nil {
 		t.Fatal(err)
 	}
-	if holder, _ := l.spreadOverTwo(ctx, anyhow); holder != 0 {
+	if holder, _ := l.spreadOverTwo(ctx, always); holder != 0 {
 		t.Fatalf("node %d holds meta", holder)
 	}
 	ids := []uint64{l.id(0), l.id(1)}
@@ -305,7 +305,7 @@ func TestRowsWithoutSurvivor(t *testing.T) {
 	if gone := l.gone(ctx); !slices.Equal(gone, lost) || len(lost) == 0 {
 		t.Errorf("gone are %v, lost were %v", gone, lost)
 	}
-	comesTrue(ctx, t, "the doctor knows of the recovery", func() bool { return l.isUnverified(ctx) })
+	awaitTrue(ctx, t, "the doctor knows of the recovery", func() bool { return l.isUnverified(ctx) })
 	for _, row := range lost {
 		if err := set(ctx, l.nodes[0].DB(), row, l.value, []byte(row)); err != nil {
 			t.Fatal(err)
@@ -383,7 +383,7 @@ func TestSomeTabletsKept(t *testing.T) {
 	if gone := l.gone(ctx); len(gone) > 0 {
 		t.Errorf("gone are %v", gone)
 	}
-	comesTrue(ctx, t, "the doctor knows of the recovery", func() bool { return l.isUnverified(ctx) })
+	awaitTrue(ctx, t, "the doctor knows of the recovery", func() bool { return l.isUnverified(ctx) })
 	l.add()
 	l.spread(ctx, 3)
 }

@@ -68,7 +68,7 @@ func (r *rig) spreadOverTwo(ctx context.Context,
 	}
 	away := r.id(1 - holder)
 	operator := handle.Client(r.nodes[holder].DB()).Admin()
-	comesTrue(ctx, r.t, "tablets on both nodes", func() bool {
+	awaitTrue(ctx, r.t, "tablets on both nodes", func() bool {
 		all := r.tablets(ctx)
 		last := all[len(all)-1]
 		if last.Replicas[0].NodeId != away || len(last.Replicas) != 1 {
@@ -95,8 +95,8 @@ func (r *rig) spreadOverTwo(ctx context.Context,
 	return holder, row
 }
 
-// anyhow is a condition of spreadOverTwo that is always true.
-func anyhow([]*pb.TabletDescriptor) bool { return true }
+// always is a condition of spreadOverTwo that is always true.
+func always([]*pb.TabletDescriptor) bool { return true }
 
 // resting returns a condition of spreadOverTwo: each tablet has one replica, and placement has not
 // moved any for d.
@@ -161,7 +161,7 @@ func TestOpensBesideLostTablets(t *testing.T) {
 		!strings.Contains(why, "is missing on") {
 		t.Errorf("two observers are new, and some tablets are lost; to be registered: %q", why)
 	}
-	comesTrue(ctx, t, "jobs of meta's leader", func() bool { return n.Status().Placement != nil })
+	awaitTrue(ctx, t, "jobs of meta's leader", func() bool { return n.Status().Placement != nil })
 	w.changed(ctx, t, n.DB(), sound, known)
 	w.changed(ctx, t, n.DB(), sound, fresh)
 	brief, cancel := context.WithTimeout(ctx, time.Second)
@@ -173,7 +173,7 @@ func TestOpensBesideLostTablets(t *testing.T) {
 
 	addrs = []string{n.Addr()}
 	r.start(1 - holder)
-	comesTrue(ctx, t, "everything is registered", func() bool {
+	awaitTrue(ctx, t, "everything is registered", func() bool {
 		return n.Status().Registering == ""
 	})
 	w.changed(ctx, t, n.DB(), lost, fresh)

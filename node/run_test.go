@@ -43,7 +43,7 @@ func runs(t *testing.T, cfg node.Config, fn func(context.Context, *percolator.DB
 	defer end()
 	ended := make(chan error, 1)
 	go func() { ended <- node.Run(ctx, cfg) }() // ends with ctx
-	comesTrue(t.Context(), t, "the node serves", func() bool {
+	awaitTrue(t.Context(), t, "the node serves", func() bool {
 		if len(ended) > 0 {
 			t.Fatalf("Run returned %v", <-ended)
 		}

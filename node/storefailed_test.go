@@ -68,7 +68,7 @@ func TestUnreadableStore(t *testing.T) {
 	if err == nil {
 		t.Errorf("a store without a memtable gave %d cells", seen)
 	}
-	comesTrue(ctx, t, "the node says why", func() bool {
+	awaitTrue(ctx, t, "the node says why", func() bool {
 		return errors.Is(n.Ready(), store.ErrFailed) &&
 			strings.Contains(n.Status().Failed, store.ErrFailed.Error())
 	})

@@ -48,12 +48,12 @@ func TestIdleTabletsAreNotWalked(t *testing.T) {
 	r.spread(ctx, 3)
 	silence := func(when string) {
 		t.Helper()
-		comesTrue(ctx, t, when, func() bool {
+		awaitTrue(ctx, t, when, func() bool {
 			// Until all scanners have taken some turns: walking everything would be 32 requests in
 			// each turn.
 			const turns = 60
 			before := r.scans()
-			comesTrue(ctx, t, "scanners turn", func() bool {
+			awaitTrue(ctx, t, "scanners turn", func() bool {
 				return r.scans().Turns >= before.Turns+turns
 			})
 			now := r.scans()

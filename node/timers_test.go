@@ -51,7 +51,7 @@ func TestTimersFailOver(t *testing.T) {
 		t.Errorf("a timer of a column that nothing observes: %v", err)
 	}
 	r.crash(2)
-	comesTrue(ctx, t, "all timers have fired", func() bool {
+	awaitTrue(ctx, t, "all timers have fired", func() bool {
 		n := 0
 		s, err := db.Snapshot(ctx)
 		if err != nil {

@@ -42,7 +42,7 @@ func record(sampler trace.Sampler) recorded {
 func (r recorded) all(ctx context.Context, t *testing.T, name string, n int) tracetest.SpanStubs {
 	t.Helper()
 	var found tracetest.SpanStubs
-	comesTrue(ctx, t, name, func() bool {
+	awaitTrue(ctx, t, name, func() bool {
 		found = nil
 		for _, s := range r.GetSpans() {
 			if s.Name == name {

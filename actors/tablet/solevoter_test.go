@@ -56,18 +56,18 @@ func TestSoleVoterSaysNothingAmongSeveral(t *testing.T) {
 		t.Fatal(err)
 	}
 	meta.leading = true
-	if meta.publishLeadership(); !said(meta) {
+	if meta.publishLeadership(); !reportsSoleVoter(meta) {
 		t.Error("the only voter says nothing")
 	}
 	meta.group.ApplyConfChange(&raftpb.ConfChangeV2{Changes: []*raftpb.ConfChangeSingle{
 		{Type: raftpb.ConfChangeAddNode.Enum(), NodeId: proto.Uint64(2)},
 	}}, meta.descriptor)
-	if meta.publishLeadership(); said(meta) {
+	if meta.publishLeadership(); reportsSoleVoter(meta) {
 		t.Error("one of two voters says that it leads")
 	}
 }
 
-func said(t *Tablet) bool {
+func reportsSoleVoter(t *Tablet) bool {
 	_, _, ok := t.cfg.SoleVoter.Confirmed()
 	return ok
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// goesOn advances the node's Raft log, as in a running node, and returns its new position.
-func (h *house) goesOn() uint64 {
+// advanceLog advances the node's Raft log, as in a running node, and returns its new position.
+func (h *testNode) advanceLog() uint64 {
 	h.s.t.Helper()
 	before := h.st.LogReached()
 	b := &store.Batch{}
@@ -27,7 +27,7 @@ func (h *house) goesOn() uint64 {
 
 // copied is a trio whose first node has been copied to the directory old, has continued in the same
 // run, and is dead. reached is its last position.
-func (s *street) copied(dir, old string) (all [3]*house, reached uint64) {
+func (s *testNetwork) copied(dir, old string) (all [3]*testNode, reached uint64) {
 	s.t.Helper()
 	all = s.trio(dir)
 	a := all[0]
@@ -37,12 +37,12 @@ func (s *street) copied(dir, old string) (all [3]*house, reached uint64) {
 		s.t.Fatal(err)
 	}
 	a.onDisk(dir)
-	return all, a.goesOn()
+	return all, a.advanceLog()
 }
 
 // told makes the node record the first node's log position, as from a message.
-func (h *house) told(node, reached uint64) {
-	h.door.ReachedBy(func(other, _ uint64) uint64 {
+func (h *testNode) told(node, reached uint64) {
+	h.membership.ReachedBy(func(other, _ uint64) uint64 {
 		if other == node {
 			return reached
 		}
@@ -55,7 +55,7 @@ func (h *house) told(node, reached uint64) {
 // BROKEN=behind_confirmed.
 func TestCopyOfTheSameRun(t *testing.T) {
 	dir, old := filepath.Join(t.TempDir(), "node"), filepath.Join(t.TempDir(), "copy")
-	onStreet(t, 3, func(s *street) {
+	onTestNetwork(t, 3, func(s *testNetwork) {
 		all, reached := s.copied(dir, old)
 		a := all[0]
 		all[2].told(a.self.Identity().NodeID, reached)
@@ -90,7 +90,7 @@ func TestCopyOfTheSameRun(t *testing.T) {
 // process was killed before others had confirmed the start.
 func TestOwnDirectoryIsKept(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "node")
-	onStreet(t, 5, func(s *street) {
+	onTestNetwork(t, 5, func(s *testNetwork) {
 		all, reached := s.copied(dir, filepath.Join(t.TempDir(), "copy"))
 		a := all[0]
 		for _, h := range all[1:] {
@@ -117,7 +117,7 @@ func TestCopyIsFoundLater(t *testing.T) {
 	for name, restarts := range map[string]bool{"they come back": false, "they have started": true} {
 		t.Run(name, func(t *testing.T) {
 			dir, old := filepath.Join(t.TempDir(), "node"), filepath.Join(t.TempDir(), "copy")
-			onStreet(t, 4, func(s *street) {
+			onTestNetwork(t, 4, func(s *testNetwork) {
 				all, reached := s.copied(dir, old)
 				a, knows := all[0], all[2]
 				id := a.self.Identity().NodeID

@@ -12,7 +12,7 @@ import (
 )
 
 // onDisk gives the node a directory.
-func (h *house) onDisk(dir string) {
+func (h *testNode) onDisk(dir string) {
 	h.s.t.Helper()
 	if err := h.st.Close(); err != nil {
 		h.s.t.Error(err)
@@ -25,7 +25,7 @@ func (h *house) onDisk(dir string) {
 }
 
 // waits reports whether the started node does not join for a minute.
-func (h *house) waits() bool {
+func (h *testNode) waits() bool {
 	select {
 	case err := <-h.entered:
 		h.entered <- err
@@ -36,7 +36,7 @@ func (h *house) waits() bool {
 }
 
 // enters expects the started node to join within a minute.
-func (h *house) enters(what string) {
+func (h *testNode) enters(what string) {
 	h.s.t.Helper()
 	select {
 	case err := <-h.entered:
@@ -49,9 +49,9 @@ func (h *house) enters(what string) {
 }
 
 // trio is three nodes of one cluster that vote together, the first one in a directory.
-func (s *street) trio(dir string) (all [3]*house) {
+func (s *testNetwork) trio(dir string) (all [3]*testNode) {
 	s.t.Helper()
-	all = [3]*house{s.build("a", 1), s.build("b", 1, "a"), s.build("c", 1, "a")}
+	all = [3]*testNode{s.build("a", 1), s.build("b", 1, "a"), s.build("c", 1, "a")}
 	all[0].onDisk(dir)
 	for _, h := range all {
 		h.start()
@@ -78,7 +78,7 @@ func (s *street) trio(dir string) (all [3]*house) {
 // it is started; the node's own directory does.
 func TestOldCopyWaits(t *testing.T) {
 	dir, old := filepath.Join(t.TempDir(), "node"), filepath.Join(t.TempDir(), "copy")
-	onStreet(t, 1, func(s *street) {
+	onTestNetwork(t, 1, func(s *testNetwork) {
 		all := s.trio(dir)
 		a := all[0]
 		a.crash()
@@ -120,7 +120,7 @@ func TestOldCopyWaits(t *testing.T) {
 // TestStartsAreConfirmed: while meta is away, a node of three waits for one other that, by its own
 // records, votes with it; two that start together need no third.
 func TestStartsAreConfirmed(t *testing.T) {
-	onStreet(t, 2, func(s *street) {
+	onTestNetwork(t, 2, func(s *testNetwork) {
 		all := s.trio(filepath.Join(t.TempDir(), "node"))
 		s.say(errors.New("meta has no leader"))
 		for _, h := range all {

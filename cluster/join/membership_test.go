@@ -30,11 +30,11 @@ func TestExpectFoundsOneCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	for seed := range seeds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { onStreet(t, seed, expectOne) })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { onTestNetwork(t, seed, expectOne) })
 	}
 }
 
-func expectOne(s *street) {
+func expectOne(s *testNetwork) {
 	n := 2 + s.dice(4)
 	var addrs []string
 	for i := range n {
@@ -49,11 +49,11 @@ func expectOne(s *street) {
 		s.build(addr, n, join...).start()
 	}
 	for range s.dice(30) { // faults
-		h := s.houses[addrs[s.dice(n)]]
+		h := s.nodes[addrs[s.dice(n)]]
 		<-time.After(time.Duration(s.dice(1500)) * time.Millisecond)
 		h.crash()
 		if s.dice(5) == 0 {
-			s.burn(h)
+			s.emptyDirectory(h)
 		}
 		<-time.After(time.Duration(s.dice(3000)) * time.Millisecond)
 		h.start()
@@ -69,14 +69,14 @@ func expectOne(s *street) {
 	}
 }
 
-// burn empties a dead node's directory, unless it may have founded the cluster or the others wait
+// emptyDirectory empties a dead node's directory, unless it may have founded the cluster or the others wait
 // for it: then only an operator can help.
-func (s *street) burn(h *house) {
+func (s *testNetwork) emptyDirectory(h *testNode) {
 	own := h.self.Identity()
 	if !own.Fresh() {
 		return
 	}
-	for _, other := range s.houses {
+	for _, other := range s.nodes {
 		other.life.RLock()
 		other.self.mu.Lock() // it may be making a promise
 		waits := other.self.record.Promised == own.NodeID
@@ -99,13 +99,13 @@ func (s *street) burn(h *house) {
 // TestPromiseIsKept: a node that has promised one founder refuses another, also after a restart,
 // until it belongs to a cluster.
 func TestPromiseIsKept(t *testing.T) {
-	onStreet(t, 1, func(s *street) {
+	onTestNetwork(t, 1, func(s *testNetwork) {
 		h := s.build("a", 3, "nowhere")
 		h.start()
 		own := h.self.Identity().NodeID
 		attempt, back := uint64(1), false
 		ask := func(founder uint64, expect uint32, nodes ...uint64) (*pb.FoundResponse, error) {
-			return h.door.Found(t.Context(),
+			return h.membership.Found(t.Context(),
 				&pb.FoundRequest{
 					Founder: founder, Expect: expect, Nodes: nodes, Attempt: attempt,
 					Withdraw: back,
@@ -160,7 +160,7 @@ func TestPromiseIsKept(t *testing.T) {
 
 // TestTooManyFoundNothing: with too many nodes it is unknown which of them belong together.
 func TestTooManyFoundNothing(t *testing.T) {
-	onStreet(t, 1, func(s *street) {
+	onTestNetwork(t, 1, func(s *testNetwork) {
 		for _, addr := range []string{"a", "b", "c"} {
 			s.build(addr, 2, "a", "b", "c").start()
 		}
@@ -168,7 +168,7 @@ func TestTooManyFoundNothing(t *testing.T) {
 		if len(s.begun) != 0 || !strings.Contains(s.told(), "more nodes than expected") {
 			t.Errorf("begun: %v", s.begun)
 		}
-		s.demolish("c")
+		s.remove("c")
 		if err := s.settle(time.Minute); err != nil || len(s.begun) != 1 {
 			t.Errorf("two are left: %v, begun %v", err, s.begun)
 		}
@@ -177,7 +177,7 @@ func TestTooManyFoundNothing(t *testing.T) {
 
 // TestJoinWaits: a joining node waits without limit and logs it, with pauses.
 func TestJoinWaits(t *testing.T) {
-	onStreet(t, 1, func(s *street) {
+	onTestNetwork(t, 1, func(s *testNetwork) {
 		b := s.build("b", 1, "a", "gone")
 		b.start()
 		<-time.After(time.Hour)
@@ -199,7 +199,7 @@ func TestJoinWaits(t *testing.T) {
 
 // TestWaitingEndsAtOnce: the wait ends at once with its context, as on SIGTERM.
 func TestWaitingEndsAtOnce(t *testing.T) {
-	onStreet(t, 1, func(s *street) {
+	onTestNetwork(t, 1, func(s *testNetwork) {
 		h := s.build("a", 1, "nowhere")
 		h.start()
 		<-time.After(time.Minute)
@@ -214,9 +214,9 @@ func TestWaitingEndsAtOnce(t *testing.T) {
 // TestComeBack: a member starts also when no other node answers, registers when one does, and logs
 // why it could not.
 func TestComeBack(t *testing.T) {
-	onStreet(t, 1, func(s *street) {
+	onTestNetwork(t, 1, func(s *testNetwork) {
 		a, b := s.build("a", 1), s.build("b", 1, "a")
-		enter := func(h *house) error {
+		enter := func(h *testNode) error {
 			h.crash()
 			h.start()
 			return <-h.entered
@@ -259,7 +259,7 @@ func TestComeBack(t *testing.T) {
 // minute. Then each learns the others' gossip addresses; otherwise they would wait for each other
 // forever.
 func TestComeBackElsewhere(t *testing.T) {
-	onStreet(t, 1, func(s *street) {
+	onTestNetwork(t, 1, func(s *testNetwork) {
 		a, b := s.build("a", 1), s.build("b", 1, "a")
 		a.start()
 		b.start()
@@ -275,17 +275,17 @@ func TestComeBackElsewhere(t *testing.T) {
 		defer seeking.Wait()
 		defer cancel()
 		s.hide(a, b)
-		for _, h := range []*house{b, a} {
+		for _, h := range []*testNode{b, a} {
 			h.start()
 			if err := <-h.entered; err != nil {
 				t.Fatal(err)
 			}
-			seeking.Go(func() { h.door.Seek(ctx) })
+			seeking.Go(func() { h.membership.Seek(ctx) })
 		}
 		<-time.After(time.Minute)
 		s.show(a, b)
 		<-time.After(time.Minute)
-		if in, of := fmt.Sprint(a.door.Met()), fmt.Sprint(b.door.Met()); in != "[elsewhere:2]" ||
+		if in, of := fmt.Sprint(a.membership.Met()), fmt.Sprint(b.membership.Met()); in != "[elsewhere:2]" ||
 			of != "[elsewhere:1]" {
 			t.Errorf("the others gossip at %v, says a; at %v, says b", in, of)
 		}
@@ -294,7 +294,7 @@ func TestComeBackElsewhere(t *testing.T) {
 
 // TestTwoClustersAreRefused: a new node whose addresses belong to two clusters joins neither.
 func TestTwoClustersAreRefused(t *testing.T) {
-	onStreet(t, 1, func(s *street) {
+	onTestNetwork(t, 1, func(s *testNetwork) {
 		a, x, fresh := s.build("a", 1), s.build("x", 1), s.build("fresh", 1, "a", "x")
 		a.start()
 		x.start()
@@ -311,7 +311,7 @@ func TestTwoClustersAreRefused(t *testing.T) {
 
 // TestOtherClusterIsRefused: by the calling node, and by the called one.
 func TestOtherClusterIsRefused(t *testing.T) {
-	onStreet(t, 1, func(s *street) {
+	onTestNetwork(t, 1, func(s *testNetwork) {
 		a, x := s.build("a", 1), s.build("x", 1)
 		a.start()
 		x.start()
@@ -323,7 +323,7 @@ func TestOtherClusterIsRefused(t *testing.T) {
 		if !errors.Is(err, ErrOtherCluster) || !strings.Contains(err.Error(), "empty directory") {
 			t.Errorf("%v", err)
 		}
-		_, err = a.door.Join(t.Context(),
+		_, err = a.membership.Join(t.Context(),
 			&pb.JoinRequest{ClusterId: "other", NodeId: 3, Incarnation: 1})
 		if got := joinError(err); !errors.Is(got, ErrOtherCluster) {
 			t.Errorf("the one that is asked: %v", got)
@@ -334,11 +334,11 @@ func TestOtherClusterIsRefused(t *testing.T) {
 // TestHelloIsBounded: callers of Hello with invented names take a bounded number of places, and
 // none forever.
 func TestHelloIsBounded(t *testing.T) {
-	onStreet(t, 1, func(s *street) {
+	onTestNetwork(t, 1, func(s *testNetwork) {
 		h := s.build("a", 3, "a")
 		h.start()
 		say := func(node uint64, addr string) *pb.HelloResponse {
-			r, err := h.door.Hello(t.Context(),
+			r, err := h.membership.Hello(t.Context(),
 				&pb.HelloRequest{
 					NodeId: node, Addresses: &pb.NodeAddresses{Listen: addr}, Expect: 3,
 				})
@@ -354,7 +354,7 @@ func TestHelloIsBounded(t *testing.T) {
 		if r := say(0, ""); len(r.Fresh) != maxFresh {
 			t.Errorf("%d are remembered", len(r.Fresh))
 		}
-		if n := len(h.door.targets()); n > maxFresh+1 {
+		if n := len(h.membership.targets()); n > maxFresh+1 {
 			t.Errorf("%d addresses are asked", n)
 		}
 		<-time.After(time.Minute)

@@ -89,10 +89,10 @@ func serveNothing(t *testing.T, creds credentials.TransportCredentials) string {
 // that founds and one that returns log warnings repeatedly, with pauses.
 func TestWaitingSaysWhatIsWrong(t *testing.T) {
 	wrong := status.Error(codes.Unimplemented, "unknown service percolator.v1.Membership")
-	for name, prepare := range map[string]func(s *street) *house{
-		"joins":  func(s *street) *house { return s.build("b", 1, "peer") },
-		"founds": func(s *street) *house { return s.build("b", 3, "peer") },
-		"comes back": func(s *street) *house {
+	for name, prepare := range map[string]func(s *testNetwork) *testNode{
+		"joins":  func(s *testNetwork) *testNode { return s.build("b", 1, "peer") },
+		"founds": func(s *testNetwork) *testNode { return s.build("b", 3, "peer") },
+		"comes back": func(s *testNetwork) *testNode {
 			h := s.build("b", 1)
 			h.start()
 			if err := <-h.entered; err != nil {
@@ -104,7 +104,7 @@ func TestWaitingSaysWhatIsWrong(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onStreet(t, 1, func(s *street) {
+			onTestNetwork(t, 1, func(s *testNetwork) {
 				h := prepare(s)
 				h.wrong = map[string]error{"peer": wrong}
 				h.start()
@@ -133,7 +133,7 @@ func TestWaitingForEachOther(t *testing.T) {
 		"others expect two": {[]string{"a", "b", "c"}, 3, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onStreet(t, 1, func(s *street) {
+			onTestNetwork(t, 1, func(s *testNetwork) {
 				s.build("a", 1, c.join...).start()
 				s.build("b", c.expect, c.join...).start()
 				s.build("c", c.expect, c.join...).start()

@@ -14,12 +14,12 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// TestVersionsAtTheDoor: a new node checks the others' versions before it asks to join, and stays
+// TestVersionsWhenJoining: a new node checks the others' versions before it asks to join, and stays
 // unchanged if it cannot; a member that returns while meta is away does not start either if its
 // build does not support the version.
-func TestVersionsAtTheDoor(t *testing.T) {
-	onStreet(t, 1, func(s *street) {
-		build := func(h *house, oldest, newest version.Number) {
+func TestVersionsWhenJoining(t *testing.T) {
+	onTestNetwork(t, 1, func(s *testNetwork) {
+		build := func(h *testNode, oldest, newest version.Number) {
 			h.versions = version.Range{Oldest: oldest, Newest: newest}
 		}
 		a, b := s.build("a", 1), s.build("b", 1, "a")
@@ -33,7 +33,7 @@ func TestVersionsAtTheDoor(t *testing.T) {
 		if err := a.gate.Learn(version.Agreed{Minimum: 3, Active: 3}); err != nil {
 			t.Fatal(err)
 		}
-		refused := func(h *house, text string) {
+		refused := func(h *testNode, text string) {
 			t.Helper()
 			h.start()
 			if err := <-h.entered; !errors.Is(err, version.ErrIncompatible) ||
@@ -48,7 +48,7 @@ func TestVersionsAtTheDoor(t *testing.T) {
 		refused(early, "according to a (build 1.2): version: this build does not support the cluster's version: "+
 			"the cluster is at version 3, and the build supports 2")
 		refused(late, "the build supports 7 to 8")
-		for _, h := range []*house{early, late} {
+		for _, h := range []*testNode{early, late} {
 			if !h.self.Identity().Fresh() || h.st.Version() != 2 {
 				t.Errorf("%s: %+v, its store is of version %d", h.addr, h.self.Identity(), h.st.Version())
 			}
@@ -66,11 +66,11 @@ func TestVersionsAtTheDoor(t *testing.T) {
 		req := &pb.HelloRequest{
 			ClusterId: id.ClusterID, NodeId: id.NodeID, Incarnation: id.Incarnation, Starts: b.self.History(),
 		}
-		if r, err := a.door.Hello(t.Context(), req); status.Code(err) != codes.Aborted {
+		if r, err := a.membership.Hello(t.Context(), req); status.Code(err) != codes.Aborted {
 			t.Errorf("UNNUMBERED-CONFIRMED: %v, %v", r, err)
 		}
 		req.Versions = wire.VersionsPB(version.Known())
-		if r, err := a.door.Hello(t.Context(), req); err != nil ||
+		if r, err := a.membership.Hello(t.Context(), req); err != nil ||
 			r.Start != pb.HelloResponse_START_CONFIRMED {
 			t.Errorf("a build with numbers: %v, %v", r, err)
 		}

@@ -27,7 +27,7 @@ func TestRevokedNodesAreCutOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		ours, theirs := opened(t, dir), opened(t, stolen)
-		a, b := shakenHands(t, ours, theirs, listens)
+		a, b := connectedPair(t, ours, theirs, listens)
 		heard := func() error {
 			if err := a.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
 				t.Fatal(err)
@@ -107,8 +107,8 @@ func opened(t *testing.T, dir string) *certs.Files {
 	return files
 }
 
-// shakenHands connects two nodes and returns both ends. The first one listens, or the other.
-func shakenHands(t *testing.T, first, second *certs.Files, listens bool) (a, b net.Conn) {
+// connectedPair connects two nodes and returns both ends. The first one listens, or the other.
+func connectedPair(t *testing.T, first, second *certs.Files, listens bool) (a, b net.Conn) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

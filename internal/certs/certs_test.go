@@ -44,9 +44,9 @@ func open(t *testing.T, s certs.Source) *certs.Files {
 	return f
 }
 
-// shake performs a handshake over a pipe and returns each side's result. The client's is taken
+// handshake performs a handshake over a pipe and returns each side's result. The client's is taken
 // after it has read a byte: in TLS 1.3 it learns of its refusal only then.
-func shake(t *testing.T, server, client *tls.Config) (serverErr, clientErr error) {
+func handshake(t *testing.T, server, client *tls.Config) (serverErr, clientErr error) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -115,12 +115,12 @@ func TestRoles(t *testing.T) {
 		{"a server of another name", forAll, named(client.Client(), "elsewhere"), false},
 		{"a node of another name", forNodes, named(node.Peer(), "elsewhere"), true},
 	} {
-		serverErr, clientErr := shake(t, tc.server, tc.client)
+		serverErr, clientErr := handshake(t, tc.server, tc.client)
 		if ok := serverErr == nil && clientErr == nil; ok != tc.ok {
 			t.Errorf("ROLES: %s: server %v, client %v", tc.name, serverErr, clientErr)
 		}
 	}
-	serverErr, _ := shake(t, forNodes, client.Peer())
+	serverErr, _ := handshake(t, forNodes, client.Peer())
 	if !errors.Is(serverErr, certs.ErrRole) ||
 		!strings.Contains(serverErr.Error(), `"ann" has the role writer, want node`) {
 		t.Errorf("the refusal does not say it: %v", serverErr)
@@ -303,7 +303,7 @@ func TestReload(t *testing.T) {
 			got = s.PeerCertificates[0].SerialNumber.String()
 			return verify(s)
 		}
-		if a, b := shake(t, serving, cfg); a != nil || b != nil {
+		if a, b := handshake(t, serving, cfg); a != nil || b != nil {
 			t.Fatalf("server %v, client %v", a, b)
 		}
 		return got

@@ -23,16 +23,16 @@ func TestRevoked(t *testing.T) {
 	tried := func(when string, anns1, stolen1 bool) {
 		t.Helper()
 		certs.Forget(ours)
-		if a, b := shake(t, serving, bobs.Client()); a != nil || b != nil {
+		if a, b := handshake(t, serving, bobs.Client()); a != nil || b != nil {
 			t.Errorf("%s, bob: %v, %v", when, a, b)
 		}
-		if a, b := shake(t, serving, anns.Client()); (a == nil && b == nil) != anns1 {
+		if a, b := handshake(t, serving, anns.Client()); (a == nil && b == nil) != anns1 {
 			t.Errorf("REVOKED-LET-IN: %s, ann: %v, %v", when, a, b)
 		}
-		if a, b := shake(t, stolen.Server(certs.Node), ours.Peer()); (a == nil && b == nil) != stolen1 {
+		if a, b := handshake(t, stolen.Server(certs.Node), ours.Peer()); (a == nil && b == nil) != stolen1 {
 			t.Errorf("REVOKED-LET-IN: %s, to the node: %v, %v", when, a, b)
 		}
-		if a, b := shake(t, serving, stolen.Peer()); (a == nil && b == nil) != stolen1 {
+		if a, b := handshake(t, serving, stolen.Peer()); (a == nil && b == nil) != stolen1 {
 			t.Errorf("REVOKED-LET-IN: %s, from the node: %v, %v", when, a, b)
 		}
 	}

@@ -369,7 +369,7 @@ func TestWalkPagesOverTablets(t *testing.T) {
 func TestOutput(t *testing.T) {
 	datadriven.RunTest(t, "testdata/output", func(t *testing.T, d *datadriven.TestData) string {
 		cluster := bankCluster()
-		cluster.walked = somethingOf
+		cluster.walked = oneOfEachLock
 		code, stdout, stderr := runApp(t, cluster, nil, strings.Fields(d.Input)...)
 		if code != shell.ExitDone {
 			return fmt.Sprintf("exit code %d\n%s%s", code, stdout, stderr)
@@ -378,9 +378,9 @@ func TestOutput(t *testing.T) {
 	})
 }
 
-// somethingOf returns one lock, one intent and two notifications, in the tablet that begins with
+// oneOfEachLock returns one lock, one intent and two notifications, in the tablet that begins with
 // the table.
-func somethingOf(req *pb.WalkRequest) *pb.WalkResponse {
+func oneOfEachLock(req *pb.WalkRequest) *pb.WalkResponse {
 	page := &pb.WalkResponse{Done: true}
 	if len(req.FromRow) > 0 {
 		return page

@@ -18,7 +18,7 @@ func lockedCluster(status pb.Status, commitTS uint64) *fakeCluster {
 		if string(req.FromRow) == "m" { // the second tablet
 			return page
 		}
-		for _, e := range somethingOf(&pb.WalkRequest{Group: req.Group,
+		for _, e := range oneOfEachLock(&pb.WalkRequest{Group: req.Group,
 			Column: req.Column}).Entries {
 			if string(e.Cell.Row) >= string(req.FromRow) {
 				page.Entries = append(page.Entries, e)
@@ -112,7 +112,7 @@ func TestLockResolve(t *testing.T) {
 // unchanged.
 func TestNotifyReplay(t *testing.T) {
 	cluster := bankCluster()
-	cluster.walked = somethingOf
+	cluster.walked = oneOfEachLock
 	cluster.mutate = func(*pb.TabletRequest) *pb.MutationResult { return &pb.MutationResult{} }
 	code, stdout, stderr := runApp(t, cluster, nil, "notify", "replay", "count", "--all-parked")
 	if code != shell.ExitDone || !strings.Contains(stdout, "1 rows are queued again for count") ||

@@ -97,7 +97,7 @@ func evilCluster() *fakeCluster {
 			}},
 	}
 	c.walked = func(req *pb.WalkRequest) *pb.WalkResponse {
-		page := somethingOf(&pb.WalkRequest{
+		page := oneOfEachLock(&pb.WalkRequest{
 			Group: req.Group, Column: []byte("bal"), FromRow: req.FromRow,
 		})
 		poisonAll(page.Entries)

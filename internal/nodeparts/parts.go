@@ -53,9 +53,9 @@ type Parts struct {
 	// configuration names other nodes.
 	Members func(self cluster.Member) (cluster.Members, error)
 	// Contact returns the transport for calls to other nodes, by their listen addresses, before
-	// this node belongs to a cluster, and serves the membership service door at this node's own
+	// this node belongs to a cluster, and serves the membership service membership at this node's own
 	// address. Nil means gRPC. With a Contact the node binds no port.
-	Contact func(listen string, door pb.MembershipServer) join.Contact
+	Contact func(listen string, membership pb.MembershipServer) join.Contact
 }
 
 // Opener is package node's function that opens a node: it returns a *node.Node, which is any here

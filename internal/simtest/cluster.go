@@ -46,17 +46,17 @@ type Config struct {
 // Cluster is a set of nodes and the simulated network between them. It must be created, used and
 // closed in one bubble of testing/synctest.
 type Cluster struct {
-	cfg     Config
-	seed    uint64
-	began   time.Time
-	network *network
-	gossip  *gossip
-	doors   *doors
-	log     *logTail
-	done    chan struct{}
-	running sync.WaitGroup
-	events  sync.WaitGroup // running events of the schedule
-	over    atomic.Bool    // no more processes are started
+	cfg      Config
+	seed     uint64
+	began    time.Time
+	network  *network
+	gossip   *gossip
+	contacts *contacts
+	log      *logTail
+	done     chan struct{}
+	running  sync.WaitGroup
+	events   sync.WaitGroup // running events of the schedule
+	over     atomic.Bool    // no more processes are started
 
 	mu       sync.Mutex
 	clients  []*Client
@@ -73,7 +73,7 @@ func New(cfg Config) (*Cluster, error) {
 	}
 	c.log = &logTail{began: c.began}
 	cfg.Detect = cmp.Or(cfg.Detect, 800*time.Millisecond+time.Duration(cfg.Seed%18)*100*time.Millisecond)
-	c.gossip, c.doors = newGossip(c.network, cfg.Detect), newDoors(c.network)
+	c.gossip, c.contacts = newGossip(c.network, cfg.Detect), newDoors(c.network)
 	c.running.Go(func() { c.gossip.run(c.done) })
 	for range cfg.Nodes {
 		m, err := c.add()

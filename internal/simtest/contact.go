@@ -11,31 +11,31 @@ import (
 	"github.com/percolator-go/percolator/cluster/join"
 )
 
-// doors maps listen addresses to the nodes' Membership services.
-type doors struct {
+// contacts maps listen addresses to the nodes' Membership services.
+type contacts struct {
 	network *network
 
 	mu  sync.Mutex
 	all map[string]pb.MembershipServer
 }
 
-func newDoors(network *network) *doors {
-	return &doors{network: network, all: map[string]pb.MembershipServer{}}
+func newDoors(network *network) *contacts {
+	return &contacts{network: network, all: map[string]pb.MembershipServer{}}
 }
 
 // contact implements join.Contact for one node over the simulated network.
 type contact struct {
-	doors *doors
-	index int
+	contacts *contacts
+	index    int
 }
 
 var _ join.Contact = contact{}
 
 // open registers a node's Membership service, in place of an earlier incarnation's.
-func (d *doors) open(index int, listen string, door pb.MembershipServer) join.Contact {
+func (d *contacts) open(index int, listen string, membership pb.MembershipServer) join.Contact {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.all[listen] = door
+	d.all[listen] = membership
 	return contact{d, index}
 }
 
@@ -43,13 +43,13 @@ func (d *doors) open(index int, listen string, door pb.MembershipServer) join.Co
 func call[Q, A proto.Message](ctx context.Context, c contact, addr string, req Q,
 	ask func(pb.MembershipServer, context.Context, Q) (A, error)) (A, error) {
 	var none A
-	c.doors.mu.Lock()
-	door := c.doors.all[addr]
-	c.doors.mu.Unlock()
-	if door == nil || c.doors.network.silent(c.index, indexOf(addr)) > 0 || ctx.Err() != nil {
+	c.contacts.mu.Lock()
+	membership := c.contacts.all[addr]
+	c.contacts.mu.Unlock()
+	if membership == nil || c.contacts.network.silent(c.index, indexOf(addr)) > 0 || ctx.Err() != nil {
 		return none, fmt.Errorf("simtest: node %d cannot reach %s", c.index, addr)
 	}
-	a, err := ask(door, ctx, proto.CloneOf(req))
+	a, err := ask(membership, ctx, proto.CloneOf(req))
 	if err != nil {
 		return none, err
 	}

@@ -93,8 +93,8 @@ func (m *machine) start() error {
 		Members: func(self cluster.Member) (cluster.Members, error) {
 			return m.c.gossip.join(m.index, self), nil
 		},
-		Contact: func(listen string, door pb.MembershipServer) join.Contact {
-			return m.c.doors.open(m.index, listen, door)
+		Contact: func(listen string, membership pb.MembershipServer) join.Contact {
+			return m.c.contacts.open(m.index, listen, membership)
 		},
 		Transport: func(t txn.Transport) txn.Transport { l.transport = t; return mortal{t, l} },
 	})

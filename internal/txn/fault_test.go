@@ -14,10 +14,10 @@ import (
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
-// strand leaves the locks of a transaction whose coordinator died: before its commit, or, with
+// abandonLocks leaves the locks of a transaction whose coordinator died: before its commit, or, with
 // commit, between the primary's commit and the rest. The locks have expired when it returns, one of
 // them at the primary if the world's clients lock all. It returns the dead client's worker.
-func (w *world) strand(commit *mvcc.Timestamp, rows ...string) mvcc.Worker {
+func (w *world) abandonLocks(commit *mvcc.Timestamp, rows ...string) mvcc.Worker {
 	w.t.Helper()
 	p := w.Process(8, uint64(w.Timestamps(1)))
 	c := txn.NewClient(p, txn.Config{

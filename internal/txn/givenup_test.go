@@ -204,7 +204,7 @@ func TestGivenUpUnfenced(t *testing.T) {
 // TestContradictedDecision: a lock is not resolved if its tablet's answer contradicts the decision.
 func TestContradictedDecision(t *testing.T) {
 	w := newWorld(t)
-	w.strand(nil, threeRows...)
+	w.abandonLocks(nil, threeRows...)
 	c, a := w.answering(txn.Config{})
 	a.answer = func(req *pb.TabletRequest) *pb.TabletResponse {
 		if req.GetResolveLock() == nil {

@@ -161,7 +161,7 @@ func TestUnknownIsNotRolledBack(t *testing.T) {
 
 	w.locksAll = true
 	var at mvcc.Timestamp
-	w.strand(&at, "a", "z")
+	w.abandonLocks(&at, "a", "z")
 	w.Look(func(v *mvcctest.MemView) { // all records of its primary
 		v.Apply([]mvcc.Mutation{{Group: mvcc.GroupWrite, Cell: w.cell("a"), Delete: true}})
 	})

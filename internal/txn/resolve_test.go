@@ -26,7 +26,7 @@ func TestResolveBack(t *testing.T) {
 		w := newWorldOf(t, way)
 		c, _ := w.client(txn.Config{})
 		w.set(c, "old", threeRows...)
-		w.strand(nil, threeRows...)
+		w.abandonLocks(nil, threeRows...)
 		for _, row := range []string{"z", "h", "a"} { // the primary last
 			if got := w.get(c, row); got != "old" {
 				t.Errorf("%s: %q", row, got)
@@ -45,7 +45,7 @@ func TestResolveForward(t *testing.T) {
 		c, _ := w.client(txn.Config{})
 		w.set(c, "old", threeRows...)
 		var ts mvcc.Timestamp
-		w.strand(&ts, threeRows...)
+		w.abandonLocks(&ts, threeRows...)
 		if n := w.Locks(w.table); n != 2 {
 			t.Fatalf("%d locks stranded", n)
 		}
@@ -71,7 +71,7 @@ func TestResolveForward(t *testing.T) {
 func TestWriterResolves(t *testing.T) {
 	for name, rows := range ways {
 		w := newWorldOf(t, name)
-		w.strand(nil, threeRows...)
+		w.abandonLocks(nil, threeRows...)
 		c, _ := w.client(txn.Config{})
 		if runs, err := w.attempt(c, "v", rows); err != nil || runs > 2 {
 			t.Errorf("%s: %d runs, %v", name, runs, err)
@@ -218,7 +218,7 @@ func TestHeartbeat(t *testing.T) {
 func TestDeadWorker(t *testing.T) {
 	for _, way := range []string{"two phases", lockAll} {
 		w := newWorldOf(t, way)
-		worker := w.strand(nil, threeRows...)
+		worker := w.abandonLocks(nil, threeRows...)
 		w.Advance(-time.Minute) // not expired after all
 		w.Kill(worker)
 		c, _ := w.client(txn.Config{})
@@ -235,7 +235,7 @@ func TestSharedResolution(t *testing.T) {
 	for i := range 40 {
 		rows = append(rows, fmt.Sprintf("%c%d", 'a'+i%26, i))
 	}
-	w.strand(nil, rows...)
+	w.abandonLocks(nil, rows...)
 	c, _ := w.client(txn.Config{})
 	var wg sync.WaitGroup
 	for _, row := range rows {
@@ -333,7 +333,7 @@ func TestResolveAtAsksOneTablet(t *testing.T) {
 func TestResolvedTooLateToJoin(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})
-	w.strand(nil, threeRows...)
+	w.abandonLocks(nil, threeRows...)
 	locks := map[string]mvcc.LockInfo{}
 	w.Look(func(v *mvcctest.MemView) {
 		for cell, l := range v.Locks(mvcc.Span{Table: w.table}, false) {

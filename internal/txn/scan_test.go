@@ -178,7 +178,7 @@ func TestScanMeetsLock(t *testing.T) {
 		w := newWorld(t)
 		c, _ := w.client(txn.Config{})
 		w.set(c, "1", "a", "b", "h", "z")
-		w.strand(nil, "a", "b", "h") // a dead transaction's locks
+		w.abandonLocks(nil, "a", "b", "h") // a dead transaction's locks
 		s, err := c.Snapshot(w.ctx)
 		if err != nil {
 			t.Fatal(err)

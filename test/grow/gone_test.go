@@ -33,7 +33,7 @@ func TestGone(t *testing.T) {
 	}
 	began := time.Now()
 	poll(ctx, t, "everything that the lost node had is elsewhere", func() string {
-		return whyThere(ctx, db, id)
+		return unreplaced(ctx, db, id)
 	})
 	poll(ctx, t, "the lost node is gone", func() string {
 		if n := lookAt(ctx, t, db, lost); n.GetState() != pb.NodeState_NODE_STATE_GONE {
@@ -63,9 +63,9 @@ func TestGone(t *testing.T) {
 	verify(ctx, t, db)
 }
 
-// whyThere names a tablet with a replica on the node, or without three voters; empty: there is
+// unreplaced names a tablet with a replica on the node, or without three voters; empty: there is
 // none.
-func whyThere(ctx context.Context, db *percolator.DB, node uint64) string {
+func unreplaced(ctx context.Context, db *percolator.DB, node uint64) string {
 	all, err := handle.Client(db).Transport().Locate(ctx, mvcc.MetaTable, "", 1000)
 	if err != nil || len(all) < tablets+1 {
 		return fmt.Sprintf("%d tablets: %v", len(all), err)

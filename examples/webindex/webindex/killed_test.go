@@ -26,7 +26,7 @@ func TestKilled(t *testing.T) {
 	}
 	pages, work := sample(t, 6), t.TempDir()
 	began := time.Now()
-	crawl(t, filepath.Join(work, "whole"), pages, true, time.Hour, false)
+	runAndKill(t, filepath.Join(work, "whole"), pages, true, time.Hour, false)
 	whole := time.Since(began)
 	for seed := range seeds {
 		rng := rand.New(rand.NewPCG(uint64(seed+1), 3))
@@ -36,16 +36,16 @@ func TestKilled(t *testing.T) {
 			if rng.IntN(2) == 0 { // while pages are loaded
 				after /= 5
 			}
-			crawl(t, dir, pages, edit, after, rng.IntN(3) > 0)
+			runAndKill(t, dir, pages, edit, after, rng.IntN(3) > 0)
 		}
-		crawl(t, dir, pages, edit, time.Hour, false)
+		runAndKill(t, dir, pages, edit, time.Hour, false)
 	}
 }
 
-// crawl runs the command and kills it after a while; with aim, at the first write to the full-text
+// runAndKill runs the command and kills it after a while; with aim, at the first write to the full-text
 // index, when a batch is about to be durable and its exports are not acknowledged. The test fails
 // if the command itself ends with an error.
-func crawl(t *testing.T, dir, pages string, edit bool, after time.Duration, aim bool) {
+func runAndKill(t *testing.T, dir, pages string, edit bool, after time.Duration, aim bool) {
 	t.Helper()
 	args := []string{"--exit", "--verify", "--quiet", "--pages", pages, "--dir", dir}
 	if edit {

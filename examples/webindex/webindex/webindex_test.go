@@ -121,8 +121,8 @@ func TestLoadAgain(t *testing.T) {
 	}
 }
 
-// spoil changes the first cell of the column accepted by wrong, as a faulty observer would.
-func spoil(t *testing.T, db *percolator.DB, col percolator.Column,
+// corruptCell changes the first cell of the column accepted by wrong, as a faulty observer would.
+func corruptCell(t *testing.T, db *percolator.DB, col percolator.Column,
 	wrong func(tx *percolator.Tx, c percolator.Cell) bool) {
 	t.Helper()
 	err := db.Transact(t.Context(), func(ctx context.Context, tx *percolator.Tx) error {
@@ -131,7 +131,7 @@ func spoil(t *testing.T, db *percolator.DB, col percolator.Column,
 				return err
 			}
 		}
-		return errors.New("no cell to spoil")
+		return errors.New("no cell to corruptCell")
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -191,14 +191,14 @@ func TestVerifyFinds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var before percolator.Cell
-			spoil(t, a.db, fault.col, func(tx *percolator.Tx, c percolator.Cell) bool {
+			corruptCell(t, a.db, fault.col, func(tx *percolator.Tx, c percolator.Cell) bool {
 				before = c
 				return fault.wrong(tx, c)
 			})
 			if err := a.check(t.Context(), a.pages); !errors.Is(err, errDifferent) {
 				t.Errorf("%v of %s was spoilt and not found: %v", fault.col, before.Row, err)
 			}
-			spoil(t, a.db, schema.Pages(schema.Content),
+			corruptCell(t, a.db, schema.Pages(schema.Content),
 				func(tx *percolator.Tx, _ percolator.Cell) bool {
 					parts := schema.Parts(before.Row)
 					if len(parts) == 3 {

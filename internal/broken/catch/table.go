@@ -454,7 +454,7 @@ var properties = []property{
 		assertion: "REGISTERED-BELOW-MINIMUM: .*"},
 	{tag: "version_directory_opened", pkg: "store", test: "^TestVersionIsRaised$",
 		assertion: "DIRECTORY-OF-ANOTHER-VERSION: .*"},
-	{tag: "version_unnumbered_votes", pkg: "cluster/join", test: "^TestVersionsAtTheDoor$",
+	{tag: "version_unnumbered_votes", pkg: "cluster/join", test: "^TestVersionsWhenJoining$",
 		assertion: "UNNUMBERED-CONFIRMED: .*"},
 	{tag: "version_peer_heard", pkg: "cluster/peer", test: "^TestEarlierBuilds$",
 		assertion: "EARLIER-BUILD-HEARD: .*"},

@@ -15,9 +15,9 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// TestWrongDoor: connecting to something other than a node's client address, or to an unsuitable
+// TestWrongAddress: connecting to something other than a node's client address, or to an unsuitable
 // node, gives an error that says what to change.
-func TestWrongDoor(t *testing.T) {
+func TestWrongAddress(t *testing.T) {
 	c := NewDeps(&App{Name: "percolator"}).Conn
 	for code, want := range map[error]string{
 		rpc.ErrWantsTLS: "--certs; --addr", rpc.ErrRefusedCert: "`cert show`",

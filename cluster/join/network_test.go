@@ -22,9 +22,9 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// street is a network of nodes in one bubble of virtual time. The seed decides which messages are
+// testNetwork is a network of nodes in one bubble of virtual time. The seed decides which messages are
 // delayed and lost.
-type street struct {
+type testNetwork struct {
 	t   *testing.T
 	log strings.Builder
 
@@ -32,14 +32,14 @@ type street struct {
 	rng     *rand.Rand
 	lossy   bool
 	begun   []string // "addr" of each store in which a cluster was founded
-	houses  map[string]*house
+	nodes   map[string]*testNode
 	refuse  error                       // the registry's error
 	records map[uint64]*wire.NodeRecord // registered nodes
 }
 
-// house is one node: its directory, and its process while it lives.
-type house struct {
-	s      *street
+// testNode is one node: its directory, and its process while it lives.
+type testNode struct {
+	s      *testNetwork
 	addr   string
 	gossip string
 	join   []string
@@ -51,45 +51,45 @@ type house struct {
 
 	versions version.Range // supported by its build
 
-	life   sync.RWMutex // read-locked by calls into the process
-	door   *Membership  // nil: the process is dead
-	self   *Self
-	gate   *version.Gate
-	cancel context.CancelFunc
+	life       sync.RWMutex // read-locked by calls into the process
+	membership *Membership  // nil: the process is dead
+	self       *Self
+	gate       *version.Gate
+	cancel     context.CancelFunc
 
 	entered chan error    // result of Enter
 	ended   chan struct{} // closed when the process has ended
 }
 
-func newStreet(t *testing.T, seed uint64) *street {
-	return &street{
-		t: t, rng: rand.New(rand.NewPCG(seed, 1)), houses: map[string]*house{},
+func newTestNetwork(t *testing.T, seed uint64) *testNetwork {
+	return &testNetwork{
+		t: t, rng: rand.New(rand.NewPCG(seed, 1)), nodes: map[string]*testNode{},
 		records: map[uint64]*wire.NodeRecord{},
 	}
 }
 
-func (s *street) dice(n int) int {
+func (s *testNetwork) dice(n int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rng.IntN(n)
 }
 
 // build adds a node with an empty directory.
-func (s *street) build(addr string, expect int, join ...string) *house {
+func (s *testNetwork) build(addr string, expect int, join ...string) *testNode {
 	st, err := store.Open(store.Options{InMemory: true, MemTableSize: 1 << 20})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	h := &house{s: s, addr: addr, gossip: "g" + addr, join: join, expect: expect, st: st,
+	h := &testNode{s: s, addr: addr, gossip: "g" + addr, join: join, expect: expect, st: st,
 		versions: version.Known()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.houses[addr] = h
+	s.nodes[addr] = h
 	return h
 }
 
 // start starts a process.
-func (h *house) start() {
+func (h *testNode) start() {
 	self, err := OpenSelf(h.st)
 	if err != nil {
 		h.s.t.Error(err)
@@ -97,7 +97,7 @@ func (h *house) start() {
 	}
 	gate := version.NewGate(h.versions, h.st.Version(), h.st.RaiseVersion)
 	ctx, cancel := context.WithCancel(context.Background())
-	door := NewMembership(MembershipConfig{
+	membership := NewMembership(MembershipConfig{
 		Gate: gate, Version: "1.2", Self: self, Contact: h, Join: h.join, Expect: h.expect, Voters: h.voters,
 		Addresses:   &pb.NodeAddresses{Listen: h.addr, Gossip: h.gossip},
 		Clock:       func() time.Time { return time.Now().Add(h.ahead) },
@@ -112,15 +112,15 @@ func (h *house) start() {
 	})
 	entered, ended := make(chan error, 1), make(chan struct{})
 	h.life.Lock()
-	h.door, h.self, h.cancel, h.entered, h.ended = door, self, cancel, entered, ended
+	h.membership, h.self, h.cancel, h.entered, h.ended = membership, self, cancel, entered, ended
 	h.gate = gate
 	h.life.Unlock()
 	go func() {
-		err := door.Enter(ctx)
+		err := membership.Enter(ctx)
 		entered <- err
 		if err == nil {
-			door.Open(h.s)
-			if err := door.Upkeep(ctx, h.s); err != nil && !h.s.refused() {
+			membership.Open(h.s)
+			if err := membership.Upkeep(ctx, h.s); err != nil && !h.s.refused() {
 				h.s.t.Error(err)
 			}
 		}
@@ -129,13 +129,13 @@ func (h *house) start() {
 }
 
 // crash ends the process at an arbitrary point; data received just before is stored or not.
-func (h *house) crash() {
+func (h *testNode) crash() {
 	h.life.Lock()
-	if h.door == nil {
+	if h.membership == nil {
 		h.life.Unlock()
 		return
 	}
-	h.door = nil
+	h.membership = nil
 	cancel, ended := h.cancel, h.ended
 	h.life.Unlock()
 	cancel()
@@ -143,7 +143,7 @@ func (h *house) crash() {
 }
 
 // Write implements io.Writer for the log.
-func (s *street) Write(b []byte) (int, error) {
+func (s *testNetwork) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.log.Write(b)
@@ -151,8 +151,8 @@ func (s *street) Write(b []byte) (int, error) {
 
 var errLost = status.Error(codes.Unavailable, "lost")
 
-// carry delivers a request to a node and its answer back, unless one of them is lost.
-func carry[R any](ctx context.Context, s *street, addr string,
+// deliver delivers a request to a node and its answer back, unless one of them is lost.
+func deliver[R any](ctx context.Context, s *testNetwork, addr string,
 	ask func(d *Membership) (R, error)) (none R, err error) {
 	travel := func() error {
 		s.mu.Lock()
@@ -173,7 +173,7 @@ func carry[R any](ctx context.Context, s *street, addr string,
 		return none, err
 	}
 	s.mu.Lock()
-	h := s.houses[addr]
+	h := s.nodes[addr]
 	s.mu.Unlock()
 	if h == nil {
 		return none, errLost
@@ -181,10 +181,10 @@ func carry[R any](ctx context.Context, s *street, addr string,
 	r, err := func() (R, error) {
 		h.life.RLock()
 		defer h.life.RUnlock()
-		if h.door == nil {
+		if h.membership == nil {
 			return none, errLost
 		}
-		return ask(h.door)
+		return ask(h.membership)
 	}()
 	if lost := travel(); lost != nil {
 		return none, lost
@@ -192,32 +192,32 @@ func carry[R any](ctx context.Context, s *street, addr string,
 	return r, err
 }
 
-func (h *house) Hello(ctx context.Context, addr string,
+func (h *testNode) Hello(ctx context.Context, addr string,
 	req *pb.HelloRequest) (*pb.HelloResponse, error) {
 	if err := h.wrong[addr]; err != nil {
 		return nil, err
 	}
-	return carry(ctx, h.s, addr, func(d *Membership) (*pb.HelloResponse, error) {
+	return deliver(ctx, h.s, addr, func(d *Membership) (*pb.HelloResponse, error) {
 		return d.Hello(ctx, req)
 	})
 }
 
-func (h *house) Join(ctx context.Context, addr string,
+func (h *testNode) Join(ctx context.Context, addr string,
 	req *pb.JoinRequest) (*pb.JoinResponse, error) {
-	return carry(ctx, h.s, addr, func(d *Membership) (*pb.JoinResponse, error) {
+	return deliver(ctx, h.s, addr, func(d *Membership) (*pb.JoinResponse, error) {
 		return d.Join(ctx, req)
 	})
 }
 
-func (h *house) Found(ctx context.Context, addr string,
+func (h *testNode) Found(ctx context.Context, addr string,
 	req *pb.FoundRequest) (*pb.FoundResponse, error) {
-	return carry(ctx, h.s, addr, func(d *Membership) (*pb.FoundResponse, error) {
+	return deliver(ctx, h.s, addr, func(d *Membership) (*pb.FoundResponse, error) {
 		return d.Found(ctx, req)
 	})
 }
 
 // Register implements Registry.
-func (s *street) Register(_ context.Context, r *wire.NodeRecord) error {
+func (s *testNetwork) Register(_ context.Context, r *wire.NodeRecord) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.refuse == nil {
@@ -227,7 +227,7 @@ func (s *street) Register(_ context.Context, r *wire.NodeRecord) error {
 }
 
 // Contacts implements Registry.
-func (s *street) Contacts(context.Context) (*pb.JoinResponse, error) {
+func (s *testNetwork) Contacts(context.Context) (*pb.JoinResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := &pb.JoinResponse{Meta: cluster.FirstTablets(1)[0]}
@@ -242,69 +242,69 @@ func (s *street) Contacts(context.Context) (*pb.JoinResponse, error) {
 }
 
 // told returns the log of all nodes so far.
-func (s *street) told() string {
+func (s *testNetwork) told() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.log.String()
 }
 
 // registered returns the node's record, and where clusters were founded.
-func (s *street) registered(node uint64) (*wire.NodeRecord, []string) {
+func (s *testNetwork) registered(node uint64) (*wire.NodeRecord, []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.records[node], slices.Clone(s.begun)
 }
 
 // say sets the registry's error.
-func (s *street) say(refuse error) {
+func (s *testNetwork) say(refuse error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refuse = refuse
 }
 
-func (s *street) refused() bool {
+func (s *testNetwork) refused() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.refuse != nil
 }
 
 // close ends all nodes.
-func (s *street) close() {
-	for addr := range s.houses {
-		s.demolish(addr)
+func (s *testNetwork) close() {
+	for addr := range s.nodes {
+		s.remove(addr)
 	}
 }
 
-// demolish removes a node for good.
-func (s *street) demolish(addr string) {
-	h := s.houses[addr]
+// remove removes a node for good.
+func (s *testNetwork) remove(addr string) {
+	h := s.nodes[addr]
 	h.crash()
 	if err := h.st.Close(); err != nil {
 		s.t.Error(err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.houses, addr)
+	delete(s.nodes, addr)
 }
 
 // hide makes nodes unreachable, and show makes them reachable again.
-func (s *street) hide(all ...*house) {
+func (s *testNetwork) hide(all ...*testNode) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, h := range all {
-		delete(s.houses, h.addr)
+		delete(s.nodes, h.addr)
 	}
 }
 
-func (s *street) show(all ...*house) {
+func (s *testNetwork) show(all ...*testNode) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, h := range all {
-		s.houses[h.addr] = h
+		s.nodes[h.addr] = h
 	}
 }
 
-func (h *house) cluster() string {
+func (h *testNode) cluster() string {
 	h.life.RLock()
 	defer h.life.RUnlock()
 	if h.self == nil {
@@ -314,10 +314,10 @@ func (h *house) cluster() string {
 }
 
 // settle waits until all nodes belong to one cluster.
-func (s *street) settle(within time.Duration) error {
+func (s *testNetwork) settle(within time.Duration) error {
 	for began := time.Now(); ; {
 		ids := map[string]bool{}
-		for _, h := range s.houses {
+		for _, h := range s.nodes {
 			ids[h.cluster()] = true
 		}
 		if len(ids) == 1 && !ids[""] {
@@ -330,11 +330,11 @@ func (s *street) settle(within time.Duration) error {
 	}
 }
 
-// onStreet runs a test in virtual time.
-func onStreet(t *testing.T, seed uint64, fn func(s *street)) {
+// onTestNetwork runs a test in virtual time.
+func onTestNetwork(t *testing.T, seed uint64, fn func(s *testNetwork)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := newStreet(t, seed)
+		s := newTestNetwork(t, seed)
 		defer s.close()
 		fn(s)
 		if t.Failed() {

@@ -19,7 +19,7 @@ func namesBoth(err error) bool {
 // TestWrongClockDoesNotJoin: a new node whose clock is wrong by an hour is refused, with both
 // clocks in the error. Once the clock is set the node joins; a member returns with any clock.
 func TestWrongClockDoesNotJoin(t *testing.T) {
-	onStreet(t, 1, func(s *street) {
+	onTestNetwork(t, 1, func(s *testNetwork) {
 		a, b := s.build("a", 1), s.build("b", 1, "a")
 		a.start()
 		<-time.After(time.Second)
@@ -49,8 +49,8 @@ func TestWrongClockDoesNotJoin(t *testing.T) {
 // TestWrongClockDoesNotFound: one of three nodes that are to found a cluster has a wrong clock. It
 // is refused, and the others wait for a third.
 func TestWrongClockDoesNotFound(t *testing.T) {
-	onStreet(t, 1, func(s *street) {
-		var all []*house
+	onTestNetwork(t, 1, func(s *testNetwork) {
+		var all []*testNode
 		for _, addr := range []string{"a", "b", "c"} {
 			all = append(all, s.build(addr, 3, "a", "b", "c"))
 		}
@@ -80,12 +80,12 @@ func TestWrongClockDoesNotFound(t *testing.T) {
 
 // TestTwoClocksDiffer: with two nodes it is unknown which clock is wrong; both are refused.
 func TestTwoClocksDiffer(t *testing.T) {
-	onStreet(t, 1, func(s *street) {
+	onTestNetwork(t, 1, func(s *testNetwork) {
 		a, b := s.build("a", 2, "a", "b"), s.build("b", 2, "a", "b")
 		a.ahead = time.Hour
 		a.start()
 		b.start()
-		for _, h := range []*house{a, b} {
+		for _, h := range []*testNode{a, b} {
 			if err := <-h.entered; !errors.Is(err, ErrClock) {
 				t.Errorf("%s: %v", h.addr, err)
 			}
