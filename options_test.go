@@ -41,7 +41,7 @@ func TestMaxRetries(t *testing.T) {
 			t.Errorf("MaxRetries(%d): %d runs, want %d; %v", most, runs, want, err)
 		}
 		if used != nil && used.Retries != want-1 {
-			t.Errorf("MaxRetries(%d): the error says %d retries, want %d", most, used.Retries, want-1)
+			t.Errorf("MaxRetries(%d): the error reports %d retries, want %d", most, used.Retries, want-1)
 		}
 	}
 	if runs, err := runsUnderConflicts(ctx, t, db); runs != 4 || err != nil {

@@ -101,7 +101,7 @@ func TestRestart(t *testing.T) {
 		}
 	}
 	if resumed == "" || len(interrupted) != 3 {
-		t.Errorf("REMOVED: the other cluster's backup (%v) was not gone on with", interrupted)
+		t.Errorf("REMOVED: the other cluster's backup (%v) was not continued", interrupted)
 	}
 	// Of the three folders named like backups one is never finished.
 	listed, err := l.List(t.Context())

@@ -114,7 +114,7 @@ func TestDamagedPlan(t *testing.T) {
 	must(t, os.WriteFile(plans[0], []byte("nothing"), 0o600))
 	for _, restart := range []bool{false, true} {
 		create(t, from.DB(), l, backup.CreateOptions{
-			Restart: restart, Resumed: func(name string) { t.Errorf("went on with %s", name) },
+			Restart: restart, Resumed: func(name string) { t.Errorf("continued with %s", name) },
 		})
 	}
 	if _, err := os.Stat(plans[0]); err != nil {

@@ -135,7 +135,7 @@ func TestHoldOfInterrupted(t *testing.T) {
 	collect(t, n, full.At, full.At)
 	m := create(t, n.DB(), l, backup.CreateOptions{Incremental: true})
 	if got := held(t, n); m.Name != interrupted || !slices.Equal(got, []string{m.Name}) {
-		t.Errorf("%s went on as %s; held: %q", interrupted, m.Name, got)
+		t.Errorf("%s continued as %s; held: %q", interrupted, m.Name, got)
 	}
 	full = m
 	set(t, n.DB(), "bank", "row000001", "changed again")

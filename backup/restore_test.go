@@ -126,7 +126,7 @@ func TestRestoredBesideWriter(t *testing.T) {
 	}
 	equal(t, "restored beside a writer", contentsNow(t, to.DB(), "bank"), want)
 	if must(t, write("row000059x", "row000099x")); !tried {
-		t.Error("nobody wrote meanwhile")
+		t.Error("no client wrote during the restore")
 	}
 }
 
@@ -178,7 +178,7 @@ func TestRestoredBesideReader(t *testing.T) {
 	must(t, err)
 	equal(t, "restored beside a reader", contentsNow(t, to.DB(), "bank"), want)
 	if !tried {
-		t.Error("nobody read meanwhile")
+		t.Error("no client read during the restore")
 	}
 }
 
@@ -255,7 +255,7 @@ func TestPolicyRestored(t *testing.T) {
 		return s.Name != "history" && s.Name != "http-login"
 	})
 	if !slices.Equal(told, want) {
-		t.Errorf("told %+v, want %+v", told, want)
+		t.Errorf("reported %+v, want %+v", told, want)
 	}
 }
 

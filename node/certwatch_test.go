@@ -70,7 +70,7 @@ func TestCertificateRunsOut(t *testing.T) {
 		at := series(ctx, t, n)[`percolator_certs_expiry_timestamp_seconds{file="node.crt"}`]
 		if left := time.Until(time.Unix(int64(at), 0)); left > tc.lifetime ||
 			left < tc.lifetime-time.Hour {
-			t.Errorf("the metric says %v, %v is right", left, tc.lifetime)
+			t.Errorf("the metric reports %v, %v is right", left, tc.lifetime)
 		}
 		if err := n.Close(ctx); err != nil {
 			t.Error(err)

@@ -145,7 +145,7 @@ func TestReopenDoesNotWaitForMeta(t *testing.T) {
 		return n.router.Port(99) != nil && n.serves(ctx, 99)
 	})
 	if n.tablets.failures.first() == nil {
-		t.Error("meta does not serve, and the node says that it is ready")
+		t.Error("meta does not serve, and the node reports that it is ready")
 	}
 }
 

@@ -117,7 +117,7 @@ func TestLeasesOfOthers(t *testing.T) {
 	}
 	if _, err := hostile.HoldHistory(ctx,
 		&pb.HoldHistoryRequest{Holder: "export", Token: []byte("?")}); err == nil {
-		t.Error("another's lease was given back")
+		t.Error("another's lease was released")
 	}
 	later := &pb.HoldHistoryRequest{
 		Holder: "export", Token: []byte("?"), Oldest: uint64(now) + 1, TtlMs: 60_000,

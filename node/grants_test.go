@@ -201,7 +201,7 @@ func TestGrants(t *testing.T) {
 	g.backedUp("eve", eve, false)
 	fresh := g.client("gus").CreateTable(t.Context(), percolator.TableSpec{Name: "t"})
 	if !errors.Is(fresh, percolator.ErrPermission) {
-		t.Errorf("GRANT-TOLD: a table that is hidden is made anew: %v", fresh)
+		t.Errorf("GRANT-TOLD: a table that is hidden is recreated: %v", fresh)
 	}
 	g.grant("ann", "")
 	g.may("ann, afterwards", ann, false, false)

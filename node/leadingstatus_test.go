@@ -43,7 +43,7 @@ func TestLeadingStatus(t *testing.T) {
 			}
 			if s.Placement == nil && n == r.nodes[0] &&
 				r.layout().tablets[1].GetNodeId() == r.id(0) {
-				t.Error("placement's status is left out, which says what drains wait for")
+				t.Error("placement's status is left out, by which drains report what they wait for")
 			}
 		}
 		ok := told == len(all)

@@ -39,6 +39,6 @@ func TestMemoryBoundsTheStore(t *testing.T) {
 	want := "bound=536870912 from=--memory"
 	if text := out.String(); !strings.Contains(text, want) ||
 		!strings.Contains(text, "memtable=8388608 table=1048576") {
-		t.Errorf("the log does not say %q and the sizes:\n%s", want, text)
+		t.Errorf("the log does not report %q and the sizes:\n%s", want, text)
 	}
 }

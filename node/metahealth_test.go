@@ -33,11 +33,11 @@ func TestMetaOutOfSight(t *testing.T) {
 		probe := func() error { defer synctest.Wait(); return s.check(ctx) }
 
 		if at := s.status(); at.AnsweredAgoMs != -1 || at.Error != "" {
-			t.Errorf("nobody has asked, and it is said: %v", at)
+			t.Errorf("nobody has asked, and the report is: %v", at)
 		}
 		after(time.Hour)
 		if n := questions.Load(); n != 0 {
-			t.Errorf("meta was asked %d times for nobody", n)
+			t.Errorf("meta was queried %d times without a request", n)
 		}
 		for range 1000 {
 			if err := probe(); err != nil {
@@ -71,7 +71,7 @@ func TestMetaOutOfSight(t *testing.T) {
 			t.Errorf("it waited for %v", took)
 		}
 		if at := s.status(); at.AnsweredAgoMs < time.Hour.Milliseconds() || at.Error == "" {
-			t.Errorf("of the last answer it is said: %v", at)
+			t.Errorf("the report on the last answer is: %v", at)
 		}
 	})
 }

@@ -287,7 +287,7 @@ func TestLimitLive(t *testing.T) {
 	for range 20 {
 		pass <- struct{}{}
 		if got := stateOf(t, n, "counter").Status.Running; got > 2 {
-			t.Errorf("%d run at once with a limit of 2", got)
+			t.Errorf("%d run concurrently with a limit of 2", got)
 		}
 	}
 	close(pass)

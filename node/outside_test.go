@@ -57,7 +57,7 @@ func TestOutsideServiceHoldsUpAllNodes(t *testing.T) {
 	told := time.Since(time.Unix(0, refused.Load()))
 	if s := stateOf(t, n, "embed"); told < wait &&
 		(s.Status.Outside.GetError() == "" || s.Status.Outside.GetNextMs() > uint64(wait.Milliseconds())) {
-		t.Errorf("the cluster says %v", s.Status.Outside)
+		t.Errorf("the cluster reports %v", s.Status.Outside)
 	}
 	if err := n.DB().WaitIdle(within(t, time.Minute)); err != nil {
 		t.Fatal(err)

@@ -73,11 +73,11 @@ func TestPolicyOverrulesFlags(t *testing.T) {
 		return r.nodes[2].Status().Placement.GetTarget() != 0
 	})
 	if s := r.nodes[2].Status(); s.Placement.GetTarget() != 3 {
-		t.Errorf("placement goes by %d replicas", s.Placement.GetTarget())
+		t.Errorf("placement uses %d replicas", s.Placement.GetTarget())
 	} else if want := []string{"--replicas 1 is overruled by the cluster's 3",
 		"--history 10m0s is overruled by the cluster's 20m0s"}; !slices.Equal(s.PolicyDiffers,
 		want) {
-		t.Errorf("the node says %q", s.PolicyDiffers)
+		t.Errorf("the node reports %q", s.PolicyDiffers)
 	}
 	if !log.has("setting=replicas node=1 cluster=3", `"percolator cluster set replicas=1"`) {
 		t.Error("no warning of the node's replicas")
@@ -86,7 +86,7 @@ func TestPolicyOverrulesFlags(t *testing.T) {
 		t.Error("a warning of what nobody has given")
 	}
 	if s := r.nodes[1].Status(); len(s.PolicyDiffers) != 0 {
-		t.Errorf("a node without flags says %q", s.PolicyDiffers)
+		t.Errorf("a node without flags reports %q", s.PolicyDiffers)
 	}
 	r.placed(ctx, 2, 3, 0, 1, 2)
 
@@ -104,7 +104,7 @@ func TestPolicyOverrulesFlags(t *testing.T) {
 		return len(s.GetTablet().GetReplicas()) == 1
 	})
 	if s := r.nodes[2].Status(); len(s.PolicyDiffers) != 1 {
-		t.Errorf("the node still says %q", s.PolicyDiffers)
+		t.Errorf("the node still reports %q", s.PolicyDiffers)
 	}
 }
 

@@ -108,7 +108,7 @@ func TestAnswersWithoutQuorum(t *testing.T) {
 	}
 	for _, n := range nodes.GetNodes() {
 		if n.Alive != (n.NodeId == r.id(0)) || n.State != pb.NodeState_NODE_STATE_ACTIVE {
-			t.Errorf("of node %d it is said: %v", n.NodeId, n)
+			t.Errorf("the report on node %d is: %v", n.NodeId, n)
 		}
 	}
 	awaitTrue(ctx, t, "a probe that fails", func() bool {

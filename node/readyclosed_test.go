@@ -49,7 +49,7 @@ func TestClosedReplicaIsSeen(t *testing.T) {
 		ready := n.ready(ctx)
 		if (ready == nil) != (closed == 0) || ready != nil &&
 			!strings.Contains(ready.Error(), "tablet 2 (one of 1)") {
-			t.Errorf("%v closed: ready says %v", closed, ready)
+			t.Errorf("%v closed: ready reports %v", closed, ready)
 		}
 	}
 	seen(0)

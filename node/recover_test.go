@@ -167,18 +167,18 @@ func TestTwoOfThreeLost(t *testing.T) {
 		t.Errorf("timestamp %d after %d, %v", now, plan.Highest, err)
 	}
 	if !l.isUnverified(ctx) {
-		t.Error("UNVERIFIED: the doctor says nothing of the recovery")
+		t.Error("UNVERIFIED: doctor does not report the recovery")
 	}
 	if _, err := client.Admin().FinishRecovery(ctx, &pb.FinishRecoveryRequest{Plan: plan.ID}); err != nil {
 		t.Fatal(err)
 	}
 	if l.isUnverified(ctx) {
-		t.Error("the doctor does not know that the recovery was verified")
+		t.Error("doctor does not report that the recovery was verified")
 	}
 	l.write(ctx, 0, "after", 10)
 
 	if err := l.comeBack(ctx, 1); !errors.Is(err, cluster.ErrForgotten) {
-		t.Errorf("DEAD-RETURNS: a node that was declared dead comes back: %v", err)
+		t.Errorf("DEAD-RETURNS: a node that was declared dead returns: %v", err)
 	}
 	l.add()
 	l.add()
@@ -315,7 +315,7 @@ func TestRowsWithoutSurvivor(t *testing.T) {
 		t.Errorf("what was written again is gone: %v", gone)
 	}
 	if err := l.comeBack(ctx, 1); !errors.Is(err, cluster.ErrForgotten) {
-		t.Errorf("DEAD-RETURNS: a node that was declared dead comes back: %v", err)
+		t.Errorf("DEAD-RETURNS: a node that was declared dead returns: %v", err)
 	}
 }
 

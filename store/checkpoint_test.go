@@ -324,7 +324,7 @@ func TestRestoreMuch(t *testing.T) {
 		t.Errorf("the record is %q, %v", v, err)
 	}
 	if v, ok, err := snap.Record("gone"); ok || err != nil {
-		t.Errorf("a record came back: %q, %v", v, err)
+		t.Errorf("a record returned: %q, %v", v, err)
 	}
 }
 

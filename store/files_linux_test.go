@@ -343,7 +343,7 @@ func TestLostTableIsFound(t *testing.T) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			t.Fatalf("LOST: a table was left out of a compaction, and the store says %v", s.Damaged())
+			t.Fatalf("LOST: a table was left out of a compaction, and the store reports %v", s.Damaged())
 		}
 	}
 }

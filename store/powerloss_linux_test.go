@@ -117,7 +117,7 @@ func TestDiskFull(t *testing.T) {
 	blocked, n := uint64(0), uint64(1)
 	for ; err == nil && n < size/others*2; n++ {
 		if full := unix.Fallocate(int(filler.Fd()), 0, 0, int64(n)*others); full != nil {
-			t.Fatalf("round %d: writes go on while the disk is full: %v", n, full)
+			t.Fatalf("round %d: writes continue while the disk is full: %v", n, full)
 		}
 		b := round(n, crashKeys)
 		b.PutMutation(&mvcc.Mutation{

@@ -35,7 +35,7 @@ func TestCycle(t *testing.T) {
 	c := newCycle(t, w)
 	c.turn(t.Context())
 	if len(w.sent) > 0 {
-		t.Fatalf("an idle repository was told %v", w.sent)
+		t.Fatalf("an idle repository was notified %v", w.sent)
 	}
 	w.tablets[1].garbage = 1
 	w.prewrite("x", w.behind(2*history), false) // abandoned: its primary may be in any tablet
@@ -46,7 +46,7 @@ func TestCycle(t *testing.T) {
 	}
 	if w.record.Step != wire.Collection_STEP_IDLE || w.record.Safepoint != w.record.Target ||
 		w.record.Target == 0 {
-		t.Errorf("the record says %v", w.record)
+		t.Errorf("the record reports %v", w.record)
 	}
 	if limit := w.behind(history); w.record.Target > limit {
 		t.Errorf("the target is %d, above now less the history, %d", w.record.Target, limit)
@@ -152,7 +152,7 @@ func TestCrashAnywhere(t *testing.T) {
 		for failAt := 1; died; failAt++ {
 			died = crash(t, failAt, after, uint64(failAt))
 			if !died && failAt < 20 {
-				t.Fatalf("a cycle took %d operations", failAt)
+				t.Fatalf("a cycle needed %d operations", failAt)
 			}
 		}
 	}

@@ -119,7 +119,7 @@ func (w *world) expect(want ...string) {
 	}
 	defer func() { _ = s.Close() }()
 	if got := w.read(s); !slices.Equal(got, want) {
-		w.t.Errorf("EXPIRED-WRONGLY: there are %v, want %v", got, want)
+		w.t.Errorf("EXPIRED-WRONGLY: the cells are %v, want %v", got, want)
 	}
 }
 

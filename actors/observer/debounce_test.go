@@ -196,7 +196,7 @@ func TestDebounceTakesNoRoom(t *testing.T) {
 			}
 		}
 		if freed.Load() != 3 || done.Load() != 0 {
-			t.Errorf("%d slots were given back and %d locks, want 3 and 0", freed.Load(),
+			t.Errorf("%d slots were released and %d locks, want 3 and 0", freed.Load(),
 				done.Load())
 		}
 		if got := offer(t, d, "old", old, nil); got != notify.Accepted {
@@ -206,7 +206,7 @@ func TestDebounceTakesNoRoom(t *testing.T) {
 		runs.want(t, "old 0s")
 		after(time.Minute)
 		if n := d.Stats()[0].Commits; n != 4 || done.Load() != 3 {
-			t.Errorf("%d commits, %d locks given back; want 4 and 3", n, done.Load())
+			t.Errorf("%d commits, %d locks released; want 4 and 3", n, done.Load())
 		}
 	})
 }
@@ -227,7 +227,7 @@ func TestDebounceIsLetGo(t *testing.T) {
 		}
 		offer(t, d, "a", nil, func() { done.Add(1) })
 		if err := d.Stop(t.Context()); err != nil || done.Load() != 3 {
-			t.Errorf("stop: %v; %d locks given back, want 3", err, done.Load())
+			t.Errorf("stop: %v; %d locks released, want 3", err, done.Load())
 		}
 		runs.want(t)
 	})
@@ -292,7 +292,7 @@ func TestPriority(t *testing.T) {
 		"high", "high", "high", "panics", "none",
 	}
 	if !slices.Equal(order, want) || int(asked.Load()) != len(want) {
-		t.Errorf("order %q, want %q; asked %d times", order, want, asked.Load())
+		t.Errorf("order %q, want %q; queried %d times", order, want, asked.Load())
 	}
 }
 

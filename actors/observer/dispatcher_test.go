@@ -211,7 +211,7 @@ func TestBackoffHolds(t *testing.T) {
 		return d.Stats()[0].Commits == 1 && d.Stats()[0].Waiting == 0
 	})
 	if len(attempts) != 2 || attempts[1] != 0 {
-		t.Errorf("attempts %v: a newer change begins anew", attempts)
+		t.Errorf("attempts %v: a newer change starts over", attempts)
 	}
 }
 

@@ -229,7 +229,7 @@ func TestStuckBeyondTheBound(t *testing.T) {
 		return n.Scanners.Stats().Turns.Load() > scans+2
 	})
 	if s := n.Stats("reader"); s.Running != 3 {
-		t.Errorf("%d run at once, want 3", s.Running)
+		t.Errorf("%d run concurrently, want 3", s.Running)
 	}
 	close(release)
 	notifytest.Eventually(t, 10*time.Second, "all run in the end", func() bool {

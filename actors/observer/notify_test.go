@@ -28,7 +28,7 @@ func TestChangesCollapse(t *testing.T) {
 	n, cluster := one(t, func(_ context.Context, _ *percolator.Tx,
 		m percolator.Notification) error {
 		if at.Add(1) != 1 {
-			t.Error("two runs of one cell at once")
+			t.Error("two concurrent runs of one cell")
 		}
 		defer at.Add(-1)
 		entered <- struct{}{}

@@ -252,7 +252,7 @@ func TestRefusedElsewhere(t *testing.T) {
 		}
 		s.after(client, maxStagger+time.Second)
 		if len(s.paid) != 100 || told != 0 {
-			t.Errorf("calls %q, told %d times", s.calls, told)
+			t.Errorf("calls %q, notified %d times", s.calls, told)
 		}
 	})
 }

@@ -175,6 +175,6 @@ func TestAbandonedRunCommitsNothing(t *testing.T) {
 		return nil
 	}
 	if err := r.user(r.tx, []percolator.Notification{{}}); !errors.Is(err, errAbandoned) {
-		t.Errorf("it goes on to its commit: %v", err)
+		t.Errorf("it continues to its commit: %v", err)
 	}
 }

@@ -72,7 +72,7 @@ func TestNobodyPushesTimeAhead(t *testing.T) {
 			}
 		}
 		if took := time.Since(began); took > 3*time.Second {
-			t.Errorf("2 s of timestamps were given out in %v", took)
+			t.Errorf("2 s of timestamps were granted in %v", took)
 		}
 	})
 }

@@ -74,7 +74,7 @@ func TestTimeGoesOnAfterFullDisk(t *testing.T) {
 			return
 		}
 	}
-	t.Error("time stands still although there is room")
+	t.Error("time stands still although there is space")
 }
 
 // TestNoTimestampsAboveMark: the timestamps below the mark run out, and none is granted above it.

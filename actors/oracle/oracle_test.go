@@ -50,7 +50,7 @@ func strictlyIncreasing(t *testing.T, meta *fakeMeta) {
 				mu.Lock()
 				for ts := first; ts <= last; ts++ {
 					if given[ts] {
-						t.Errorf("%d given out twice", ts)
+						t.Errorf("%d granted twice", ts)
 					}
 					given[ts] = true
 				}
@@ -111,7 +111,7 @@ func TestNowOnlyConfirmed(t *testing.T) {
 	}
 	meta.change(func() { meta.alone = false })
 	if ts, ok := o.Now(1); ok {
-		t.Errorf("UNCONFIRMED: %d was given out by a node that does not say that it leads", ts)
+		t.Errorf("UNCONFIRMED: %d was granted by a node that does not report that it leads", ts)
 	}
 	for _, n := range []int{-1, 0, MaxCount + 1} {
 		if _, ok := o.Now(n); ok {
@@ -271,7 +271,7 @@ func TestFailOver(t *testing.T) {
 		to.change(func() { to.mark, to.term, to.err = mark, term, nil })
 		first := take(t, now, 1000)
 		if first <= last {
-			t.Fatalf("REUSED-TIMESTAMPS: term %d begins at %d, and %d was given out before", term,
+			t.Fatalf("REUSED-TIMESTAMPS: term %d begins at %d, and %d was granted before", term,
 				first, last)
 		}
 		last = first + 999
@@ -292,7 +292,7 @@ func TestMemoryGoesWithTheTerm(t *testing.T) {
 		meta.term, given = 3, mvcc.Timestamp(meta.mark)
 	})
 	if first := take(t, o, 1); first <= given {
-		t.Errorf("KEPT-MEMORY: %d in term 3, and term 2 may have given out all up to %d", first,
+		t.Errorf("KEPT-MEMORY: %d in term 3, and term 2 may have granted all up to %d", first,
 			given)
 	}
 }
@@ -322,7 +322,7 @@ func TestJudgedBeforeTheFirstTimestamp(t *testing.T) {
 	verdict = bad
 	for range 2 {
 		if ts, err := ask(o, 1); !errors.Is(err, bad) {
-			t.Errorf("%d, %v before the clock was let in", ts, err)
+			t.Errorf("%d, %v before the clock was accepted", ts, err)
 		}
 	}
 	meta.change(func() {

@@ -84,7 +84,7 @@ func TestConfirmationServesItsBatch(t *testing.T) {
 	gone := errors.New("another node leads")
 	own(0, 0, gone)
 	if a := <-third; !errors.Is(a.err, gone) {
-		t.Errorf("LATE-CONFIRMATION: %d, %v by an answer to what was asked before the batch was closed", a.first, a.err)
+		t.Errorf("LATE-CONFIRMATION: %d, %v by the answer to a request from before the batch was closed", a.first, a.err)
 	}
 }
 

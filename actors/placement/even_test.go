@@ -134,7 +134,7 @@ func evenBytes(t *testing.T, rng *rand.Rand) {
 	for i := range 40 {
 		p.turn(context.Background(), start.Add(time.Duration(turns+i)*time.Minute))
 		if i < 10 && len(w.sent) > rest {
-			t.Fatalf("it does not rest: %v", w.sent[rest:])
+			t.Fatalf("it does not converge: %v", w.sent[rest:])
 		}
 		for _, f := range w.tablets {
 			if i >= 10 {

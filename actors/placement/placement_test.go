@@ -32,7 +32,7 @@ func (w *world) turns(p *work) (n int) {
 	w.t.Helper()
 	for quiet := 0; quiet < 4; n++ {
 		if n > 3000 {
-			w.t.Fatalf("it does not come to rest: %v", w.sent[max(0, len(w.sent)-30):])
+			w.t.Fatalf("it does not converge: %v", w.sent[max(0, len(w.sent)-30):])
 		}
 		before := len(w.sent)
 		p.turn(context.Background(), start.Add(time.Duration(n)*time.Minute))

@@ -217,20 +217,20 @@ func TestSweeper(t *testing.T) {
 	}
 	s.turn(t.Context())
 	if len(asked) != 79 {
-		t.Errorf("asked about %d entries, want 39 locks and 40 intents", len(asked))
+		t.Errorf("queried %d entries, want 39 locks and 40 intents", len(asked))
 	}
 	for l, n := range asked {
 		if l.primary != cell("p") || l.start == young {
-			t.Errorf("asked about %+v", l)
+			t.Errorf("queried %+v", l)
 		}
 		if alive := l.start == old+3; alive && n != 1 {
-			t.Errorf("asked %d times about one that is alive", n)
+			t.Errorf("resolved %d times one that is alive", n)
 		}
 	}
 	now = now.Add(alivePause)
 	s.turn(t.Context())
 	if n := asked[askedLock{cell(row(3)), false, old + 3, cell("p")}]; n != 2 {
-		t.Errorf("asked %d times about the one that is alive, after its pause", n)
+		t.Errorf("resolved %d times the one that is alive, after its pause", n)
 	}
 }
 

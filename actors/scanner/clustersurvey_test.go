@@ -47,7 +47,7 @@ func TestSurveyRulesOutOnlyWhatIsSaid(t *testing.T) {
 		t.Error("a dead node's word counts")
 	}
 	if (&surveyed{of: survey}).Clean(10) {
-		t.Error("a survey that nobody has answered rules a tablet out")
+		t.Error("a survey that no node has answered rules a tablet out")
 	}
 }
 

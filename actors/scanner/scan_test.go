@@ -161,7 +161,7 @@ func TestPace(t *testing.T) {
 		w.answer = func(mvcc.Cell, bool) notify.Admission { return answer }
 		s := w.scan(w.config(), 1)
 		if got := s.turn(t.Context()); got < cfg.PaceMin/2 {
-			t.Errorf("%s: pause %v after nothing was taken", name, got)
+			t.Errorf("%s: pause %v after nothing was accepted", name, got)
 		}
 		slots := len(s.slots[notify.TargetOf(cell(""))])
 		if w.walks > cfg.Requests || len(w.held) != 0 || slots != 0 {
@@ -215,7 +215,7 @@ func TestWindow(t *testing.T) {
 	}
 	for end := time.Now().Add(5 * time.Second); !more(); {
 		if time.Now().After(end) {
-			t.Fatal("slots given back were not used")
+			t.Fatal("released slots were not used")
 		}
 	}
 	cancel()

@@ -210,7 +210,7 @@ func TestOverview(t *testing.T) {
 		t.Errorf("split at %s, want %s", got, want)
 	}
 	if n := len(w.asked); n != 3 {
-		t.Errorf("%d tablets were asked", n)
+		t.Errorf("%d tablets were queried", n)
 	}
 	newTest(t, w, Config{MaxTablets: 6}).turn(t.Context(), time.Now())
 	if got, want := w.take(), "16/c"; got != want {

@@ -281,7 +281,7 @@ func TestBoundInFlightStays(t *testing.T) {
 		inside.propose(raised)
 		inside.revertToInFlight()
 		if got := inside.memory.Bound; got != bound {
-			t.Errorf("BOUND-REVERTED: evaluation goes by the bound %d, and %d is in flight", got, bound)
+			t.Errorf("BOUND-REVERTED: evaluation uses the bound %d, and %d is in flight", got, bound)
 		}
 		then(r.take(n), nil)
 	}
@@ -520,7 +520,7 @@ func TestAppliedSetsNothingBack(t *testing.T) {
 		}
 		m := inside.memory
 		if m.Catalogue.Version() != 7 || m.Bound != 9 || m.Safepoint != 8 {
-			t.Errorf("SET-BACK: evaluation goes by catalogue %d, bound %d, safepoint %d; want 7, 9, 8",
+			t.Errorf("SET-BACK: evaluation uses catalogue %d, bound %d, safepoint %d; want 7, 9, 8",
 				m.Catalogue.Version(), m.Bound, m.Safepoint)
 		}
 		then(r.take(n), nil)

@@ -86,7 +86,7 @@ func TestOneSyncAWrite(t *testing.T) {
 		before := appends()
 		r.do(2, rawWrite("r", fmt.Sprint(i)))
 		if n := appends() - before - 1; n != 1 { // except the barrier's
-			t.Errorf("a write takes %d appends, want 1", n)
+			t.Errorf("a write needs %d appends, want 1", n)
 		}
 	}
 }

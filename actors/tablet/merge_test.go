@@ -164,6 +164,6 @@ func TestFrozenIsDurable(t *testing.T) {
 		t.Fatal(err)
 	}
 	if at, err := log.Checkpoint(); err != nil || at < r.status(3).AppliedIndex {
-		t.Error("FROZEN-IN-MEMORY: it says that it is frozen, and a power loss would undo it")
+		t.Error("FROZEN-IN-MEMORY: it reports that it is frozen, and a power loss would undo it")
 	}
 }

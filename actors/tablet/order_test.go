@@ -196,7 +196,7 @@ func TestAppliedIndexMatchesEffects(t *testing.T) {
 		for n := 0; n < i; {
 			var index uint64
 			if index, n = look(); index != base+uint64(n) {
-				t.Fatalf("APPLIED-INDEX: the store says index %d is applied, and holds the effects of %d", index, base+uint64(n))
+				t.Fatalf("APPLIED-INDEX: the store reports index %d is applied, and holds the effects of %d", index, base+uint64(n))
 			}
 		}
 		await(t, answer)

@@ -49,7 +49,7 @@ func TestPastLockStays(t *testing.T) {
 				Worker: &pb.Worker{}, Writes: lockToo(put("a", "2"), "n"),
 			}}})
 			if got := r.do(2, getOf(r.take(1), "n")).GetGet().Results[0]; got.Status != pb.Status_STATUS_OK {
-				t.Errorf("a reader meets the lock: %v", got)
+				t.Errorf("a reader encounters the lock: %v", got)
 			}
 			commit := uint64(r.take(1))
 			r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_Commit{Commit: &pb.CommitRequest{

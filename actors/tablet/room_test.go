@@ -144,7 +144,7 @@ func TestFollowerOnFullDisk(t *testing.T) {
 					break
 				}
 				if tries == 50 {
-					t.Fatal("no append has met the full disk")
+					t.Fatal("no append has encountered the full disk")
 				}
 				// The store's worker, which measures once a second, came before the append.
 				slow.free.Store(math.MaxUint64)

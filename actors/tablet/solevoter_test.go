@@ -36,13 +36,13 @@ func TestSoleVoterSaysTermAndMark(t *testing.T) {
 func TestSoleVoterTakesBack(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	if _, _, ok := r.alone.Confirmed(); !ok {
-		t.Fatal("a tablet that leads as the only voter does not say so")
+		t.Fatal("a tablet that leads as the only voter does not report it")
 	}
 	if err := r.system.Root.StopFuture(r.port(1).PID()).Wait(); err != nil {
 		t.Fatal(err)
 	}
 	if term, _, ok := r.alone.Confirmed(); ok {
-		t.Errorf("STALE-LEADER: a tablet that has stepped down still says that it leads in term %d",
+		t.Errorf("STALE-LEADER: a tablet that has stepped down still reports that it leads in term %d",
 			term)
 	}
 }
@@ -57,13 +57,13 @@ func TestSoleVoterSaysNothingAmongSeveral(t *testing.T) {
 	}
 	meta.leading = true
 	if meta.publishLeadership(); !reportsSoleVoter(meta) {
-		t.Error("the only voter says nothing")
+		t.Error("the only voter reports nothing")
 	}
 	meta.group.ApplyConfChange(&raftpb.ConfChangeV2{Changes: []*raftpb.ConfChangeSingle{
 		{Type: raftpb.ConfChangeAddNode.Enum(), NodeId: proto.Uint64(2)},
 	}}, meta.descriptor)
 	if meta.publishLeadership(); reportsSoleVoter(meta) {
-		t.Error("one of two voters says that it leads")
+		t.Error("one of two voters reports that it leads")
 	}
 }
 

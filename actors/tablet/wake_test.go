@@ -80,7 +80,7 @@ func TestIdleTabletsCostNothing(t *testing.T) {
 		g.tick(1, 2, 3)
 	}
 	if after, _ := g.nodes[1].ticker.Stats(); after != before || g.messages() != sent {
-		t.Errorf("%d tablets at rest: %d ticks and %d messages in 1000 intervals", len(ids),
+		t.Errorf("%d quiescent tablets: %d ticks and %d messages in 1000 intervals", len(ids),
 			after-before, g.messages()-sent)
 	}
 	g.write(groupTablet, "a", "1") // a request wakes its tablet, and no other

@@ -108,6 +108,6 @@ func TestJobs(t *testing.T) {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 	if detail := jobs[3].Detail; !strings.Contains(detail, "x-full") || !strings.Contains(detail, "table drop") {
-		t.Errorf("an unfinished restore says: %q", detail)
+		t.Errorf("an unfinished restore reports: %q", detail)
 	}
 }

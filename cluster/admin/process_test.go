@@ -79,7 +79,7 @@ func TestSetLogLevel(t *testing.T) {
 		t.Errorf("%v, %v; the level is %v", answer, err, level)
 	}
 	if !strings.Contains(log.String(), "from=INFO to=ERROR") {
-		t.Errorf("the log says %q of it", &log)
+		t.Errorf("the log reports %q of it", &log)
 	}
 	var refused *txn.ServerError
 	_, err = s.SetLogLevel(t.Context(), &pb.SetLogLevelRequest{Level: "loud"})

@@ -27,7 +27,7 @@ func TestMembersFindEachOther(t *testing.T) {
 	for _, w := range []mvcc.Worker{{Node: 1, Incarnation: 1}, {Node: 2, Incarnation: 1},
 		{Node: 9, Incarnation: 1}, {}} {
 		if a.Dead(w) {
-			t.Errorf("SILENCE-IS-DEATH: %+v is taken for dead", w)
+			t.Errorf("SILENCE-IS-DEATH: %+v is mistaken for dead", w)
 		}
 	}
 	b.Set(func(m *cluster.Member) {
@@ -140,7 +140,7 @@ func TestStaleIncarnationIsRefused(t *testing.T) {
 		t.Errorf("member 2 is %+v", m)
 	}
 	if !out.has("stopping this process") {
-		t.Error("the log of the stale incarnation does not say so")
+		t.Error("the log of the stale incarnation does not report it")
 	}
 }
 

@@ -63,7 +63,7 @@ func TestCopyOfTheSameRun(t *testing.T) {
 		a.start()
 		a.enters("the copy")
 		if !a.self.Discards() {
-			t.Fatal("BEHIND-CONFIRMED: an older copy goes on with replicas that have forgotten what they acknowledged")
+			t.Fatal("BEHIND-CONFIRMED: an older copy continues with replicas that have forgotten what they acknowledged")
 		}
 		if a.self.Reached() <= reached || !strings.Contains(s.told(), "this directory is an older copy") {
 			t.Errorf("it has come to %d, and before to %d; said: %s", a.self.Reached(), reached, s.told())

@@ -44,7 +44,7 @@ func (h *testNode) enters(what string) {
 			h.s.t.Errorf("%s: %s: %v", what, h.addr, err)
 		}
 	case <-time.After(time.Minute):
-		h.s.t.Errorf("%s: %s does not come in", what, h.addr)
+		h.s.t.Errorf("%s: %s does not join", what, h.addr)
 	}
 }
 
@@ -108,7 +108,7 @@ func TestOldCopyWaits(t *testing.T) {
 			t.Fatal("UNCONFIRMED-START: an old copy votes")
 		}
 		if !strings.Contains(s.told(), "know a later start: this directory is an old copy") {
-			t.Error("nothing is said of it")
+			t.Error("the log does not mention it")
 		}
 		a.crash()
 		a.onDisk(dir)
@@ -131,7 +131,7 @@ func TestStartsAreConfirmed(t *testing.T) {
 			t.Error("a node of three starts alone")
 		}
 		if !strings.Contains(s.told(), "1 of the 3 voters, including this node, have confirmed its start") {
-			t.Error("nothing is said of it")
+			t.Error("the log does not mention it")
 		}
 		all[2].start()
 		all[1].enters("two of three")

@@ -134,7 +134,7 @@ func TestPromiseIsKept(t *testing.T) {
 			}
 			attempt, back = 5, false
 			if r, err := ask(8, 3, 7, 8, own); err != nil || r.Founder != late.holder {
-				t.Fatalf("attempt %d of %d is given back: %v, %v", late.attempt, late.founder, r,
+				t.Fatalf("attempt %d of %d is released: %v, %v", late.attempt, late.founder, r,
 					err)
 			}
 		}
@@ -231,7 +231,7 @@ func TestComeBack(t *testing.T) {
 			t.Errorf("all others are away: %v", err)
 		}
 		if err := enter(a); err != nil {
-			t.Errorf("the founder comes back: %v", err)
+			t.Errorf("the founder returns: %v", err)
 		}
 		err := enter(b)
 		if record, _ := s.registered(b.self.Identity().NodeID); err != nil ||
@@ -287,7 +287,7 @@ func TestComeBackElsewhere(t *testing.T) {
 		<-time.After(time.Minute)
 		if in, of := fmt.Sprint(a.membership.Met()), fmt.Sprint(b.membership.Met()); in != "[elsewhere:2]" ||
 			of != "[elsewhere:1]" {
-			t.Errorf("the others gossip at %v, says a; at %v, says b", in, of)
+			t.Errorf("the others gossip at %v by a, at %v by b", in, of)
 		}
 	})
 }
@@ -326,7 +326,7 @@ func TestOtherClusterIsRefused(t *testing.T) {
 		_, err = a.membership.Join(t.Context(),
 			&pb.JoinRequest{ClusterId: "other", NodeId: 3, Incarnation: 1})
 		if got := joinError(err); !errors.Is(got, ErrOtherCluster) {
-			t.Errorf("the one that is asked: %v", got)
+			t.Errorf("the one that is queried: %v", got)
 		}
 	})
 }
@@ -355,7 +355,7 @@ func TestHelloIsBounded(t *testing.T) {
 			t.Errorf("%d are remembered", len(r.Fresh))
 		}
 		if n := len(h.membership.targets()); n > maxFresh+1 {
-			t.Errorf("%d addresses are asked", n)
+			t.Errorf("%d addresses are queried", n)
 		}
 		<-time.After(time.Minute)
 		if r := say(9999, "b"); len(r.Fresh) != 1 {

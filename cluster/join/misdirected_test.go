@@ -46,7 +46,7 @@ func TestMisdirected(t *testing.T) {
 	}{
 		{"a console", web.Listener.Addr().String(), plain, "HTTP/1", "three ports above it"},
 		{"the port for nodes", plainAddr, plain, "for other nodes", "one port below"},
-		{"a node with certificates", tlsAddr, plain, "plain text", "with --certs"},
+		{"a node with certificates", tlsAddr, plain, "plain-text", "with --certs"},
 		{"a node without certificates", plainAddr, secure, "plain text", "with --insecure"},
 		{"another authority", tlsAddr, secure, "certificates", "of one authority"},
 		{"nobody yet", closed.Addr().String(), plain, "nothing listens", ""},

@@ -101,11 +101,11 @@ func TestForgottenIsRefused(t *testing.T) {
 	}
 	again, _ := directory.start()
 	if err := again.Register(ctx, registry); !errors.Is(err, cluster.ErrForgotten) {
-		t.Fatalf("WELCOME-FORGOTTEN: its directory was let in: %v", err)
+		t.Fatalf("WELCOME-FORGOTTEN: its directory was admitted: %v", err)
 	}
 	// The process itself, which was disconnected, learns of it at its next upkeep.
 	if err := d.Upkeep(ctx, registry); !errors.Is(err, cluster.ErrForgotten) {
-		t.Errorf("a process of it goes on: %v", err)
+		t.Errorf("a process of it continues: %v", err)
 	}
 	if _, err := m.Nodes.RegisterNode(ctx, &wire.NodeRecord{NodeId: id + 1, Incarnation: 1},
 		100); err != nil {
@@ -135,6 +135,6 @@ func TestForgettingMakesRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := m.Nodes.RegisterNode(ctx, one, 1); err != nil {
-		t.Errorf("there is room again: %v", err)
+		t.Errorf("there is space again: %v", err)
 	}
 }

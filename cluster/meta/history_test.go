@@ -257,7 +257,7 @@ func TestLeaseIsItsHolders(t *testing.T) {
 		var refused *txn.ServerError
 		if err := hold(token, 0); !errors.As(err, &refused) ||
 			refused.Code != pb.Error_CODE_PERMISSION {
-			t.Errorf("ANY-TOKEN: given back with the token %q: %v", token, err)
+			t.Errorf("ANY-TOKEN: released with the token %q: %v", token, err)
 		}
 		if err := hold(token, 7); err != nil {
 			t.Error(err)
@@ -277,7 +277,7 @@ func TestLeaseIsItsHolders(t *testing.T) {
 		t.Errorf("renewed: %v, %v", held(), err)
 	}
 	if err := hold("secret", 0); err != nil || len(held()) > 0 {
-		t.Errorf("given back: %v, %v", held(), err)
+		t.Errorf("released: %v, %v", held(), err)
 	}
 	if err := hold(strings.Repeat("x", maxToken+1), 5); err == nil {
 		t.Error("a token of any length")

@@ -90,7 +90,7 @@ func TestDropAgainSparesTheNextTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	if next == nil || next.Id == first.Id {
-		t.Fatalf("the table was not made again meanwhile: %v after %v", next, first)
+		t.Fatalf("the table was not recreated in between: %v after %v", next, first)
 	}
 	if now, err := m.Schema.Table(ctx, "t"); err != nil || now.GetId() != next.Id {
 		t.Errorf("DROPPED-ANOTHER: after the drop of table %d the name belongs to %v, not to table %d, %v", first.Id, now, next.Id, err)

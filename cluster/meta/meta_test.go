@@ -294,7 +294,7 @@ func TestReportKeepsTheHigherEpoch(t *testing.T) {
 		t.Errorf("%v, %v", all, err)
 	}
 	if got := w.router.Locate(25, "x", 1); len(got) != 1 || got[0].Epoch != 5 {
-		t.Errorf("the router says %v", got)
+		t.Errorf("the router reports %v", got)
 	}
 }
 

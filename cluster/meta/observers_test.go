@@ -94,7 +94,7 @@ func TestControlObserver(t *testing.T) {
 	}
 	if _, err := m.Observers.ControlObserver(ctx, &pb.ControlObserverRequest{Name: "a",
 		Limit: proto.Uint32(1 << 20)}); err == nil {
-		t.Error("a limit of a million was taken")
+		t.Error("a limit of a million was accepted")
 	}
 }
 
@@ -129,7 +129,7 @@ func TestRetire(t *testing.T) {
 		}
 		if goesOn, err := m.Backfills.SaveBackfill(ctx,
 			&pb.Backfill{Name: "a", Ts: 7, Rows: 1}); err != nil || goesOn {
-			t.Errorf("its back-fill goes on: %v", err)
+			t.Errorf("its back-fill continues: %v", err)
 		}
 		w.failAt, w.after = w.ops+n/2, n%2 == 1
 		if err := m.Observers.ForgetObserver(ctx, "a"); err != nil && !errors.Is(err, errCrash) {
@@ -206,13 +206,13 @@ func TestBackfillRecord(t *testing.T) {
 	save := func(b *pb.Backfill, want bool) {
 		t.Helper()
 		if goesOn, err := m.Backfills.SaveBackfill(ctx, b); err != nil || goesOn != want {
-			t.Fatalf("goes on %v, %v", goesOn, err)
+			t.Fatalf("continues %v, %v", goesOn, err)
 		}
 	}
 	start(5, 5)
 	save(&pb.Backfill{Name: "a", Ts: 5, Rows: 3, NextRow: []byte("d")}, true)
 	if b := start(6, 5); b.Rows != 3 {
-		t.Errorf("one that runs was begun anew: %v", b)
+		t.Errorf("one that runs was started over: %v", b)
 	}
 	if b, err := m.Backfills.CancelBackfill(ctx, "a"); err != nil || !b.Cancelled {
 		t.Fatalf("%v, %v", b, err)

@@ -108,7 +108,7 @@ func TestUntoldFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		if tries != 3 {
-			t.Errorf("the tablet was asked %d times while it had no room", tries)
+			t.Errorf("the tablet was queried %d times while it had no space", tries)
 		}
 		w.checkCatalogue(1)
 	})

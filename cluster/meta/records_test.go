@@ -46,7 +46,7 @@ func TestLostAnswersAreReadBack(t *testing.T) {
 						t.Fatal(err)
 					}
 					if seen[id] {
-						t.Errorf("number %d was given twice", id)
+						t.Errorf("number %d was granted twice", id)
 					}
 					seen[id] = true
 				}

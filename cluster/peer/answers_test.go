@@ -68,7 +68,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		}
 		ask(all/large/2-1, large)
 		if whole, replaced := drain(); replaced != 0 {
-			t.Errorf("no room came back: %d answers, %d replaced", whole, replaced)
+			t.Errorf("no space was released: %d answers, %d replaced", whole, replaced)
 		}
 		if err := p.Close(); err != nil {
 			t.Error(err)

@@ -122,7 +122,7 @@ func TestRaftIsDropped(t *testing.T) {
 			}
 			p.Raft(&wire.RaftMessage{ToNode: 2})
 			if st := p.Stats(); st.Raft != 8 {
-				t.Errorf("no room came back: %+v", st)
+				t.Errorf("no space was released: %+v", st)
 			}
 		})
 }

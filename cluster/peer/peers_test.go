@@ -207,7 +207,7 @@ func TestInFlightIsBounded(t *testing.T) {
 			t.Errorf("%d answers, %+v", answers, a.Stats())
 		}
 		if err := tell(ask(1)); err != nil {
-			t.Errorf("there is room again: %v", err)
+			t.Errorf("there is space again: %v", err)
 		}
 	})
 }
@@ -239,7 +239,7 @@ func TestIncomingIsBounded(t *testing.T) {
 		a.Tell(2, time.Now().Add(time.Second), ask(1), func(*wire.PeerResponse, error) {})
 		synctest.Wait()
 		if b.Stats().Handled != 3 {
-			t.Errorf("no room came back: %+v", b.Stats())
+			t.Errorf("no space was released: %+v", b.Stats())
 		}
 	})
 }
@@ -263,7 +263,7 @@ func TestDeadlines(t *testing.T) {
 			t.Errorf("after %v: %v", time.Since(begin), err)
 		}
 		if left := time.Duration(left.Load()); left != 2*time.Second {
-			t.Errorf("the other node was told %v", left)
+			t.Errorf("the other node was notified %v", left)
 		}
 		wait(2 * time.Second)
 		if st := a.Stats(); st.Late != 1 || st.Answers != 0 {
@@ -446,7 +446,7 @@ func TestEarlierBuilds(t *testing.T) {
 		}
 		a.Raft(&wire.RaftMessage{TabletId: 1, FromNode: 1, ToNode: 2})
 		if v := <-versions; v != 3 {
-			t.Errorf("this node says version %d", v)
+			t.Errorf("this node reports version %d", v)
 		}
 		if err := raw.Close(); err != nil {
 			t.Error(err)

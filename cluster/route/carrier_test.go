@@ -155,7 +155,7 @@ func TestCarrierFindsTheLeader(t *testing.T) {
 				r, err := carrier.Send(t.Context(), &pb.TabletDescriptor{TabletId: testedTablet},
 					c.req)
 				if got := o.took(); !slices.Equal(got, c.asked) {
-					t.Errorf("asked %v, want %v", got, c.asked)
+					t.Errorf("queried %v, want %v", got, c.asked)
 				}
 				if c.sure != (err != nil) || errors.Is(err, txn.ErrNotSent) {
 					t.Errorf("error %v", err)

@@ -91,7 +91,7 @@ func TestKubernetes(t *testing.T) {
 		t.Error("nodes that are not ready yet cannot find each other")
 	}
 	if *pod.Spec.EnableServiceLinks {
-		t.Error("PERCOLATOR_SERVICE_HOST would be taken for a setting")
+		t.Error("PERCOLATOR_SERVICE_HOST would be mistaken for a setting")
 	}
 }
 

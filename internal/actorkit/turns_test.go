@@ -93,7 +93,7 @@ func TestTurnsNeverOverlap(t *testing.T) {
 	under := atomic.Int32{}
 	inTurns(t, TurnsConfig{}, func(context.Context, int) {
 		if under.Add(1) > 1 {
-			t.Error("two turns at once")
+			t.Error("two concurrent turns")
 		}
 		<-time.After(5 * time.Second)
 		under.Add(-1)

@@ -123,7 +123,7 @@ func TestRoles(t *testing.T) {
 	serverErr, _ := handshake(t, forNodes, client.Peer())
 	if !errors.Is(serverErr, certs.ErrRole) ||
 		!strings.Contains(serverErr.Error(), `"ann" has the role writer, want node`) {
-		t.Errorf("the refusal does not say it: %v", serverErr)
+		t.Errorf("the refusal does not state it: %v", serverErr)
 	}
 }
 

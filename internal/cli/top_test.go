@@ -40,7 +40,7 @@ func TestTabletsByLoad(t *testing.T) {
 			fields := strings.Fields(line)
 			ids = append(ids, fields[0])
 			if fields[0] == "3" && fields[len(fields)-1] != "900" {
-				t.Errorf("tablet 3 is not as its leader says: %q", line)
+				t.Errorf("tablet 3 is not as its leader reports: %q", line)
 			}
 		}
 		if got := strings.Join(ids, " "); code != 0 || got != want {

@@ -56,7 +56,7 @@ func TestWhy(t *testing.T) {
 		}
 		seen[out.Verdict] = true
 		if !strings.HasPrefix(stdout, out.Sentence) {
-			t.Errorf("JSON says %q", out.Sentence)
+			t.Errorf("JSON reports %q", out.Sentence)
 		}
 		if len(cluster.sent) > 0 {
 			t.Errorf("why has sent %v", cluster.sent)

@@ -158,7 +158,7 @@ func TestKinds(t *testing.T) {
 			f := findings[i]
 			if f.Severity != row.severity || f.Subject != row.subject ||
 				!strings.Contains(f.Text+" "+f.Remedy, row.says) || f.Remedy == "" {
-				t.Errorf("%v, want %v of %s that says %q", f, row.severity, row.subject, row.says)
+				t.Errorf("%v, want %v of %s that reports %q", f, row.severity, row.subject, row.says)
 			}
 			if survives != row.survives {
 				t.Errorf("survives %d nodes, want %d", survives, row.survives)
@@ -434,7 +434,7 @@ func TestNamesInRemedies(t *testing.T) {
 		cluster.Observers[0].Info = &pb.ObserverInfo{Name: name, Paused: true}
 		findings, _ := Examine(cluster, nil)
 		if len(findings) != 1 || !strings.HasSuffix(findings[0].Remedy, want) {
-			t.Errorf("of %q it is said: %v", name, findings)
+			t.Errorf("the report on %q is: %v", name, findings)
 		}
 	}
 }

@@ -108,7 +108,7 @@ func TestClusterIsAskedOnceForAll(t *testing.T) {
 	ctx, leave := context.WithTimeout(t.Context(), time.Minute)
 	defer leave()
 	if n := c.asked.Load(); n != 0 {
-		t.Errorf("asked %d times before anybody looked", n)
+		t.Errorf("queried %d times before the first listener", n)
 	}
 	var streams []*bufio.Reader
 	for range 5 {
@@ -128,7 +128,7 @@ func TestClusterIsAskedOnceForAll(t *testing.T) {
 		}
 	}
 	if c.twice.Load() {
-		t.Error("two questions were under way at once")
+		t.Error("two queries ran concurrently")
 	}
 	leave()
 	deadline := time.Now().Add(20 * time.Second)
@@ -138,7 +138,7 @@ func TestClusterIsAskedOnceForAll(t *testing.T) {
 			quiet, last = 0, now
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("it is asked although nobody looks")
+			t.Fatal("it is queried without a listener")
 		}
 	}
 }

@@ -312,7 +312,7 @@ func act(t *testing.T, b *browser.Browser, address string, acts *operators,
 	b.Open(address + "/#/observers")
 	b.Await("observers", `document.body.innerText.includes("unlinked one")`)
 	if browser.Eval[int](b, `document.querySelectorAll("main button").length`) > 0 {
-		t.Error("there are buttons for somebody who has not logged in")
+		t.Error("there are buttons without a login")
 	}
 	b.Open(address + "/#/login")
 	b.Await("the form", `document.querySelector("input[type=password]")`)

@@ -87,7 +87,7 @@ func TestProbesSurviveFloods(t *testing.T) {
 				}
 			}
 			if code := probes.get(url + "/api/v1/status"); code != http.StatusOK {
-				t.Errorf("places were not given back: %d", code)
+				t.Errorf("places were not released: %d", code)
 			}
 		})
 	}

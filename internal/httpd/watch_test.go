@@ -52,6 +52,6 @@ func TestAnswersAreMadeOnce(t *testing.T) {
 	askers.Wait()
 	// The status and a table, for the stream and for queries.
 	if asked.Load() != 1 || encoded.Load() != 4 {
-		t.Errorf("asked %d times, %d messages were put into JSON", asked.Load(), encoded.Load())
+		t.Errorf("queried %d times, %d messages were encoded", asked.Load(), encoded.Load())
 	}
 }

@@ -112,7 +112,7 @@ func checkAccess(t *testing.T, role, least certs.Role, what string, err error) {
 	case refused && (!strings.Contains(err.Error(), "takes the role "+string(least)) ||
 		!strings.Contains(err.Error(), `of "ann" has the role `+string(role)) ||
 		!strings.Contains(err.Error(), "create-client NAME --role "+string(least))):
-		t.Errorf("%s: the refusal does not say what is needed: %v", what, err)
+		t.Errorf("%s: the refusal does not state what is needed: %v", what, err)
 	}
 }
 
@@ -375,7 +375,7 @@ func TestOldClientsAreWarnedOf(t *testing.T) {
 		t.Errorf("%d names", len(got))
 	}
 	if got := log.String(); strings.Count(got, "counted=16") != 1 || strings.Contains(got, "name=beyond") {
-		t.Errorf("names for which there is no room: %q", got)
+		t.Errorf("names for which there is no space: %q", got)
 	}
 	now = now.Add(legacyCertKept + time.Second)
 	if got := r.Clients(now); len(got) != 0 {

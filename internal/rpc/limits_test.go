@@ -140,7 +140,7 @@ func (s *served) whole() {
 	s.t.Helper()
 	size := s.server.service.cfg.Memory
 	if err := s.server.service.memory.Acquire(s.ctx, size); err != nil {
-		s.t.Errorf("memory is not given back: %v", err)
+		s.t.Errorf("memory is not released: %v", err)
 		return
 	}
 	s.server.service.memory.Release(size)
@@ -184,7 +184,7 @@ func TestMemoryIsShared(t *testing.T) {
 		}
 		conns[0].give(1 << 10)
 		if !take(conns[shares], 1<<10) {
-			t.Error("what was given back is not there")
+			t.Error("the released memory is not free")
 		}
 	})
 }

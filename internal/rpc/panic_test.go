@@ -54,7 +54,7 @@ func TestStreamPanics(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if !all.TryAcquire(size) {
-			t.Errorf("%s: the memory of an operation was not given back", name)
+			t.Errorf("%s: the memory of an operation was not released", name)
 		}
 		server.Stop()
 	}

@@ -127,7 +127,7 @@ func TestSharesInPlainText(t *testing.T) {
 	// The server notices the end of the connection with a delay.
 	for err := ask(third); err != nil; err = ask(third) {
 		if txn.Sleep(ctx, 10*time.Millisecond) != nil {
-			t.Fatalf("no place was given back: %v", err)
+			t.Fatalf("no place was released: %v", err)
 		}
 	}
 }

@@ -53,7 +53,7 @@ func TestProxyOnRequestOnly(t *testing.T) {
 			first, diverted := <-asked
 			says := map[string]string{"asked": "through the proxy ", "unasked": "names the proxy "}[mode]
 			if diverted != (mode == "asked") || diverted && first != "CONNECT" {
-				t.Errorf("PROXY: the proxy was asked: %v (%q)", diverted, first)
+				t.Errorf("PROXY: the proxy was queried: %v (%q)", diverted, first)
 			}
 			if text := string(out); !strings.Contains(text, says+lis.Addr().String()) || strings.Contains(text, "secret") {
 				t.Errorf("the error is: %s", text)

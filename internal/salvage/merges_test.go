@@ -81,7 +81,7 @@ func TestTakeInTheLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := of(plan, 2); got.Node != m.ids[0] || !slices.Equal(plan.Obsolete, []uint64{9}) {
-			t.Fatalf("TAKE-DROPPED: tablet 2 goes on as %+v, obsolete are %d", got, plan.Obsolete)
+			t.Fatalf("TAKE-DROPPED: tablet 2 continues as %+v, obsolete are %d", got, plan.Obsolete)
 		}
 		left := cut
 		err = apply(m.stores[0], plan, "me", func() error {
@@ -100,7 +100,7 @@ func TestTakeInTheLog(t *testing.T) {
 		if cut > 0 {
 			m.crash(0, uint64(cut))
 			if rows := m.rows(0); !slices.Equal(rows, []string{"a", "b", "o", "p"}) {
-				t.Errorf("TAKE-DROPPED: after %d steps rows %q go on", cut, rows)
+				t.Errorf("TAKE-DROPPED: after %d steps rows %q continue", cut, rows)
 			}
 			if s := m.state(0, 2); s.GetTook().GetTabletId() != 9 || string(s.Tablet.EndRow) != "x" || m.state(0, 9) != nil {
 				t.Errorf("after %d steps tablet 2 is %v, tablet 9 %v", cut, s, m.state(0, 9))
@@ -118,13 +118,13 @@ func TestFrozenIsReleased(t *testing.T) {
 	m := newMerging(t, 0, 1, 2, 3, 4)
 	plan := m.apply(0)
 	if left, right := of(plan, 2), of(plan, 9); left.Action != Recover || right.Action != Recover {
-		t.Fatalf("the tablets go on as %+v, %+v", left, right)
+		t.Fatalf("the tablets continue as %+v, %+v", left, right)
 	}
 	if s := m.state(0, 9); s.FrozenFor != nil {
 		t.Errorf("STAYS-FROZEN: tablet 9 is %v", s)
 	}
 	if rows := m.rows(0); !slices.Equal(rows, []string{"a", "o"}) {
-		t.Errorf("rows %q go on", rows)
+		t.Errorf("rows %q continue", rows)
 	}
 }
 
@@ -139,10 +139,10 @@ func TestReleasedIsNotTaken(t *testing.T) {
 	plan := m.apply(0, 1)
 	left, right := of(plan, 2), of(plan, 9)
 	if left.Node != m.ids[0] || string(left.Descriptor.EndRow) != "m" || of(plan, 11).Tablet != 0 {
-		t.Errorf("RELEASED-TAKEN: tablet 2 goes on as %+v, tablet 11 as %+v", left, of(plan, 11))
+		t.Errorf("RELEASED-TAKEN: tablet 2 continues as %+v, tablet 11 as %+v", left, of(plan, 11))
 	}
 	if right.Action != Recover || right.Node != m.ids[1] {
-		t.Fatalf("RELEASED-TAKEN: tablet 9 goes on as %+v", right)
+		t.Fatalf("RELEASED-TAKEN: tablet 9 continues as %+v", right)
 	}
 	if rows := m.rows(0); !slices.Equal(rows, []string{"a", "b"}) {
 		t.Errorf("RELEASED-TAKEN: tablet 2 has rows %q", rows)
@@ -160,7 +160,7 @@ func TestLivingMergeIsLeft(t *testing.T) {
 	m.log(2, 7, []*wire.Command{m.take()}, 0)
 	plan := m.apply(0, 1)
 	if left, right := of(plan, 2), of(plan, 9); left.Action != Keep || right.Action != Keep || of(plan, 12).Action != Recover {
-		t.Errorf("the tablets go on as %+v, %+v", left, right)
+		t.Errorf("the tablets continue as %+v, %+v", left, right)
 	}
 	for i := range 2 {
 		if s := m.state(i, 9); s.GetFrozenFor().GetTabletId() != 2 || !slices.Equal(m.rows(i), []string{"o"}) {

@@ -55,11 +55,11 @@ func TestLongestLogGoesOn(t *testing.T) {
 			plan := w.apply(0, 1)
 			got := of(plan, 2)
 			if tc.best >= 0 && got.Node != w.ids[tc.best] {
-				t.Fatalf("SHORTER-LOG: node %d goes on, not %d", got.Node, w.ids[tc.best])
+				t.Fatalf("SHORTER-LOG: node %d continues, not %d", got.Node, w.ids[tc.best])
 			}
 			best := slices.Index(w.ids, got.Node)
 			if rows := w.rows(best); !slices.Equal(rows, tc.rows) {
-				t.Errorf("SHORTER-LOG: rows %q go on, not %q", rows, tc.rows)
+				t.Errorf("SHORTER-LOG: rows %q continue, not %q", rows, tc.rows)
 			}
 			if d := w.stored(1-best, 2); d != nil || len(w.rows(1-best)) > 0 {
 				t.Errorf("the other node still has %v with rows %q", d, w.rows(1-best))
@@ -156,7 +156,7 @@ func TestStale(t *testing.T) {
 	}
 	d := w.stored(0, 2)
 	if stale, err := snapshot.IsStale(w.stores[0], 2, d.Replicas[0].ReplicaId); stale || err != nil {
-		t.Errorf("the replica that goes on is stale: %v", err)
+		t.Errorf("the replica that continues is stale: %v", err)
 	}
 }
 
@@ -203,14 +203,14 @@ func TestSplitInTheLog(t *testing.T) {
 	plan := w.apply(0, 1)
 	if left, right := of(plan, 2), of(plan, 9); left.Action != Recover || right.Action != Recover ||
 		right.Node != left.Node || string(left.Descriptor.EndRow) != "m" {
-		t.Fatalf("the sides go on as %+v, %+v", left, right)
+		t.Fatalf("the sides continue as %+v, %+v", left, right)
 	}
 	node := slices.Index(w.ids, of(plan, 9).Node)
 	if d := w.stored(node, 9); len(d.GetReplicas()) != 1 || len(w.stored(node, 2).GetReplicas()) != 1 {
 		t.Errorf("the right side is %v", d)
 	}
 	if rows := w.rows(node); !slices.Equal(rows, []string{"a", "b", "z"}) {
-		t.Errorf("rows %q go on", rows)
+		t.Errorf("rows %q continue", rows)
 	}
 	if w.stored(1-node, 2) != nil || w.stored(1-node, 9) != nil {
 		t.Error("the other node has kept a replica")
@@ -239,7 +239,7 @@ func TestBehindASplit(t *testing.T) {
 	plan := w.apply(0, 1)
 	left := of(plan, 2)
 	if left.Action != Recover || string(left.Descriptor.EndRow) != "m" || left.Cleared == nil {
-		t.Fatalf("the left side goes on as %+v", left)
+		t.Fatalf("the left side continues as %+v", left)
 	}
 	if rows := w.rows(0); !slices.Equal(rows, []string{"a"}) {
 		t.Errorf("the left side has rows %q", rows)
@@ -318,7 +318,7 @@ func TestInterrupted(t *testing.T) {
 		if cut > 0 {
 			w.crash(1, uint64(cut))
 			if rows := w.rows(1); !slices.Equal(rows, []string{"a", "b"}) {
-				t.Errorf("after %d steps rows %q go on", cut, rows)
+				t.Errorf("after %d steps rows %q continue", cut, rows)
 			}
 			for _, id := range []uint64{2, 9} {
 				if d := w.stored(1, id); len(d.GetReplicas()) != 1 || w.stored(0, id) != nil {

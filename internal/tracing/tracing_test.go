@@ -68,7 +68,7 @@ func TestBookIsBounded(t *testing.T) {
 	}
 	for _, ts := range []mvcc.Timestamp{1, 2, 3, 10} {
 		if _, ok := b.Of(ts); ok {
-			t.Errorf("%d is still known, or was taken", ts)
+			t.Errorf("%d is still known, or was accepted", ts)
 		}
 	}
 	if c, ok := b.Of(maxTraced + 10); !ok || string(c[:]) != string(context) {

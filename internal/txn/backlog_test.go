@@ -88,10 +88,10 @@ func TestBacklogBoundsTheQueue(t *testing.T) {
 		observer.Wait()
 		took := time.Since(began)
 		if h := highest.Load(); h > most || h < most/2 {
-			t.Errorf("%d waited at once, with a bound of %d", h, most)
+			t.Errorf("%d waited concurrently, with a bound of %d", h, most)
 		}
 		if limit := int64(took/(10*time.Millisecond)) + 2; q.asked.Load() > limit {
-			t.Errorf("asked %d times in %v", q.asked.Load(), took)
+			t.Errorf("queried %d times in %v", q.asked.Load(), took)
 		}
 		t.Logf("%d loads in %v, at most %d waiting, asked %d times", loads, took, highest.Load(),
 			q.asked.Load())

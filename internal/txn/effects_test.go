@@ -40,7 +40,7 @@ func TestWaitForAsksAtOnce(t *testing.T) {
 		}}
 	})
 	if _, err := c.WaitFor(w.ctx, at); err != nil {
-		t.Fatalf("the tablets are asked one after another: %v", err)
+		t.Fatalf("the tablets are queried one after another: %v", err)
 	}
 	for _, row := range []string{"b", "i", "j", "r"} {
 		w.Split(w.table, row)

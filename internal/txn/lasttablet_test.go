@@ -97,12 +97,12 @@ func TestLastTabletIsFenced(t *testing.T) {
 		tx.Set(key(row), []byte("v"))
 	}
 	if _, err := tx.Commit(w.ctx); !errors.Is(err, txn.ErrConflict) {
-		t.Errorf("a commit that was rolled back meanwhile: %v", err)
+		t.Errorf("a commit that was rolled back in between: %v", err)
 	}
 	c.Flush()
 	p.Inject(nil)
 	if w.allOrNothing("fenced", "v", threeRows) {
-		t.Error("written all the same")
+		t.Error("written nevertheless")
 	}
 }
 
@@ -130,7 +130,7 @@ func (w *world) nothingLeft(c *txn.Client, when string) {
 		w.t.Errorf("%s: %d locks left", when, n)
 	}
 	if w.allOrNothing(when, "v", threeRows) {
-		w.t.Errorf("%s: written all the same", when)
+		w.t.Errorf("%s: written nevertheless", when)
 	}
 }
 

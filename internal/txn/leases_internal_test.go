@@ -134,7 +134,7 @@ func TestLeaseForThePast(t *testing.T) {
 		}
 		synctest.Wait()
 		if k.requests() != 1 || k.lastAsked().Oldest != uint64(second) {
-			t.Fatalf("asked %v, want a lease at %d", k.asked, second)
+			t.Fatalf("queried %v, want a lease at %d", k.asked, second)
 		}
 		k.mu.Lock()
 		k.bound = second

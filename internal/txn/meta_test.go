@@ -178,11 +178,11 @@ func TestMetaFails(t *testing.T) {
 				}
 				err := ask(ctx, c)
 				if !errors.Is(err, test.want) || (asked != test.asked && test.asked != 0) {
-					t.Errorf("%s: %s: asked %d times, want %d: %v", question, name, asked,
+					t.Errorf("%s: %s: queried %d times, want %d: %v", question, name, asked,
 						test.asked, err)
 				}
 				if took := time.Since(began); asked > 80 || took > 4*time.Second {
-					t.Errorf("%s: %s: asked %d times in %v", question, name, asked, took)
+					t.Errorf("%s: %s: queried %d times in %v", question, name, asked, took)
 				}
 			})
 		}

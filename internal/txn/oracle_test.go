@@ -21,7 +21,7 @@ func TestTimestampsShareRequests(t *testing.T) {
 	first, release := make(chan struct{}), make(chan struct{})
 	p.Oracle(func(count int) (mvcc.Timestamp, int, error) {
 		if pending.Add(1) > 1 {
-			t.Error("two requests at once")
+			t.Error("two concurrent requests")
 		}
 		defer pending.Add(-1)
 		if requests.Add(1) == 1 {

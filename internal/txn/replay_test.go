@@ -92,7 +92,7 @@ func TestReplayParked(t *testing.T) {
 		t.Errorf("%d are to be run again, want %d; %v are parked", len(again), len(rows), parked)
 	}
 	if len(told) < 2 || !slices.IsSorted(told) || told[len(told)-1] != 1200 {
-		t.Errorf("told %d", told)
+		t.Errorf("reported %d", told)
 	}
 	n, err = c.ReplayParked(w.ctx, "o", func(uint64) { t.Error("told of nothing") })
 	if err != nil || n != 0 {

@@ -314,7 +314,7 @@ func TestResolveAtAsksOneTablet(t *testing.T) {
 	}
 	last := mvcc.Cell{Table: w.table, Row: "a", Column: "c39"}
 	if live, err := c.ResolveAt(w.ctx, last, start); !live || err != nil {
-		t.Errorf("of a transaction that goes on: %v, %v", live, err)
+		t.Errorf("of a transaction that continues: %v, %v", live, err)
 	}
 	w.Advance(11 * time.Second)
 	live, err := c.ResolveAt(w.ctx, last, start-1)
@@ -373,7 +373,7 @@ func TestResolvedTooLateToJoin(t *testing.T) {
 		t.Fatalf("%v, %v", ok, err)
 	}
 	if <-resolved {
-		t.Error("a lock is said to be resolved, and is there")
+		t.Error("a lock is reported as resolved, and is there")
 	}
 }
 

@@ -66,7 +66,7 @@ func TestWaitForWaits(t *testing.T) {
 	})
 	left, err := c.WaitFor(w.ctx, at)
 	if err != nil || len(left) != 0 {
-		t.Errorf("%v waits for nobody, %v", left, err)
+		t.Errorf("%v waits for an observer without a process, %v", left, err)
 	}
 	if n := w.notifications(); len(n) != 0 {
 		t.Errorf("WaitFor has returned, and %v is left to be run", n)
@@ -117,10 +117,10 @@ func TestWaitForNobody(t *testing.T) {
 				t.Fatal(err)
 			}
 			if linked && (len(left) != 0 || len(w.notifications()) != 0) {
-				t.Errorf("it is run by now, and %v is said to wait for nobody", left)
+				t.Errorf("it is run by now, and %v is reported as waiting for an observer without a process", left)
 			}
 			if !linked && (len(left) != 1 || left[""].GetNotifications() != 3) {
-				t.Errorf("%v waits for nobody, want 3 notifications", left)
+				t.Errorf("%v waits for an observer without a process, want 3 notifications", left)
 			}
 		})
 	}
@@ -142,7 +142,7 @@ func TestWaitForLooksAgain(t *testing.T) {
 		}
 		left, err := c.WaitFor(w.ctx, at)
 		if err != nil || left[""].GetNotifications() != 3 {
-			t.Errorf("%v waits for nobody, want 3 notifications: %v", left, err)
+			t.Errorf("%v waits for an observer without a process, want 3 notifications: %v", left, err)
 		}
 		if took := time.Since(began); took < 10*time.Second || took > 12*time.Second {
 			t.Errorf("it ended after %v; the last process stopped after 10s", took)

@@ -224,7 +224,7 @@ func TestValidateAfterLocks(t *testing.T) {
 		return txntest.Fault{Before: func(ctx context.Context) {
 			once.Do(func() {
 				if _, err := two.Commit(ctx); err != nil {
-					t.Errorf("the other one, which met no lock: %v", err)
+					t.Errorf("the other one, which encountered no lock: %v", err)
 				}
 			})
 		}}
@@ -253,7 +253,7 @@ func TestValidateAgain(t *testing.T) {
 						return
 					}
 					if _, err := two.Commit(w.ctx); err != nil {
-						t.Errorf("the other one, which met no lock: %v", err)
+						t.Errorf("the other one, which encountered no lock: %v", err)
 					}
 				})
 			}
@@ -264,7 +264,7 @@ func TestValidateAgain(t *testing.T) {
 			t.Errorf("nothing has changed: %v", err)
 		}
 		if changed && !errors.Is(err, txn.ErrConflict) {
-			t.Errorf("SKEW: what was validated has changed, and the commit ended with %v", err)
+			t.Errorf("SKEW: a validated cell has changed, and the commit ended with %v", err)
 		}
 	}
 }
@@ -290,7 +290,7 @@ func TestValidateNeverWaits(t *testing.T) {
 	})
 	w.set(other, "off", "a", "z")
 	if !errors.Is(met, txn.ErrLocked) {
-		t.Errorf("the commit that met the lock ended with %v", met)
+		t.Errorf("the commit that encountered the lock ended with %v", met)
 	}
 	c.Flush()
 	other.Flush()

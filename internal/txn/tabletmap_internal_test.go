@@ -51,7 +51,7 @@ func TestTabletMapHeals(t *testing.T) {
 			m.insert(d)
 		}
 		if got := m.load(); !slices.Equal(got, now) {
-			t.Fatalf("seed %d: an old descriptor came back", seed)
+			t.Fatalf("seed %d: an old descriptor returned", seed)
 		}
 	}
 }

@@ -32,6 +32,6 @@ func TestProfilesWhileStarting(t *testing.T) {
 		}
 	}
 	if _, err := c.Identify(t.Context(), "percolator_any", nil); err == nil {
-		t.Error("somebody has logged in")
+		t.Error("a user has logged in")
 	}
 }

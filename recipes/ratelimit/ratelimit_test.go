@@ -65,7 +65,7 @@ func TestNeverMoreThanBurst(t *testing.T) {
 						if wait == 0 {
 							had++
 						} else if wait > 1000*time.Hour {
-							t.Errorf("a token comes back after %v", wait)
+							t.Errorf("a token returns after %v", wait)
 						}
 						mu.Unlock()
 					}

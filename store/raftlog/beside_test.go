@@ -137,7 +137,7 @@ func TestDiskFullOnDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := l.Append(refused); err != nil {
-		t.Fatalf("there is room: %v", err)
+		t.Fatalf("there is space: %v", err)
 	}
 	if last, err := l.Replica(1).LastIndex(); last != index || index < 20 {
 		t.Fatalf("the log ends at %d of %d, %v", last, index, err)

@@ -320,7 +320,7 @@ func TestDiskFull(t *testing.T) {
 	}
 	mustAppend(t, l, func(b *Batch) { b.Checkpoint(1, index-1, nil); b.Truncate(1, index-1) })
 	if err := l.Append(refused); err != nil {
-		t.Fatalf("there is room: %v", err)
+		t.Fatalf("there is space: %v", err)
 	}
 	got, err := l.Replica(1).Entries(index, index+1, 1<<20)
 	if err != nil || len(got) != 1 {

@@ -159,7 +159,7 @@ func probed(ctx context.Context, t *testing.T, addr string) (waits []time.Durati
 			}
 			_ = resp.Body.Close()
 			if resp.StatusCode != http.StatusOK {
-				t.Errorf("ATTACK: %s says %s", path, resp.Status)
+				t.Errorf("ATTACK: %s reports %s", path, resp.Status)
 			}
 			waits = append(waits, time.Since(began))
 		}

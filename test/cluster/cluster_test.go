@@ -128,6 +128,6 @@ func TestCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	if reaches(0, 1) || reaches(2, 0) || !reaches(1, 2) {
-		t.Error("the split is not what was asked for")
+		t.Error("the split differs from the request")
 	}
 }

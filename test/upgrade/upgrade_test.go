@@ -367,7 +367,7 @@ func (l *load) more(ctx context.Context, t *testing.T) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("the load does not go on: %+v", l.tally.Figures())
+			t.Fatalf("the load does not continue: %+v", l.tally.Figures())
 		}
 	}
 }

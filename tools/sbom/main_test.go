@@ -31,6 +31,6 @@ func TestNamesTheModules(t *testing.T) {
 		t.Errorf("the modules are %v", found)
 	}
 	if err := write(&first, "main_test.go"); err == nil {
-		t.Error("a text was taken for a binary")
+		t.Error("a text was mistaken for a binary")
 	}
 }

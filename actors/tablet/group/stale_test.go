@@ -82,7 +82,7 @@ func TestForgottenReplicaIsStale(t *testing.T) {
 	}
 	for _, p := range leader.group.Progress() {
 		if p.Stale != (p.Replica.NodeId == 2) {
-			t.Errorf("the leader says %v", p)
+			t.Errorf("the leader reports %v", p)
 		}
 	}
 }

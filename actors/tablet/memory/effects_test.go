@@ -42,7 +42,7 @@ func TestWrittenOrigins(t *testing.T) {
 		}
 	}
 	if !w.since(0, 1) || !w.since(w.mark+1, 1) || !w.since(1, 1) {
-		t.Error("marks that are none, or are forgotten, say that nothing was written")
+		t.Error("marks that are none, or are forgotten, report that nothing was written")
 	}
 }
 

@@ -59,7 +59,7 @@ func TestQueueOrder(t *testing.T) {
 	set("a", nil)
 	set("f", &mvcc.Notify{TS: 13})
 	if check("what comes later does not overtake what had no room", "c9 b10 d11"); !q.lost {
-		t.Error("nothing is said to be missing")
+		t.Error("nothing is reported as missing")
 	}
 	tree := newNotifyTree()
 	for i, row := range slices.Backward([]string{"x", "y", "z"}) {

@@ -19,12 +19,12 @@ func TestAgesGetCoarser(t *testing.T) {
 		t.Fatalf("%d buckets of %d ms", len(a.buckets), a.width())
 	}
 	if got := a.oldest().Millis(); got > 4_000_500 || got < 4_000_500-a.width() {
-		t.Fatalf("the oldest is said to be %d, and is 4000500", got)
+		t.Fatalf("the oldest is reported as %d, and is 4000500", got)
 	}
 	var one ages
 	one.add(mvcc.TimestampAt(7_777), 1)
 	if got := one.oldest().Millis(); got != 7_777 {
-		t.Fatalf("the only one is of 7777, and is said to be of %d", got)
+		t.Fatalf("the only one is of 7777, and is reported as of %d", got)
 	}
 	a.add(mvcc.TimestampAt(4_000_500), -1)
 	for i := range int64(20_000) {

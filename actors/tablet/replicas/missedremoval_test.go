@@ -93,7 +93,7 @@ func TestWaitingIsNotRemoved(t *testing.T) {
 		<-time.After(2 * askAgain)
 		synctest.Wait()
 		if r.replica(3) != 0 || asked == 0 {
-			t.Errorf("replica %d is still here after its removal; meta was asked %d times before",
+			t.Errorf("replica %d is still here after its removal; meta was queried %d times before",
 				r.replica(3), asked)
 		}
 	})

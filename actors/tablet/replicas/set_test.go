@@ -245,7 +245,7 @@ func TestFirstContact(t *testing.T) {
 		r.Deliver(message(of(3, 6, "m", "z", id), id))
 		r.settle()
 		if got := r.replica(3); got != 0 {
-			t.Errorf("replica %d came back after its removal", got)
+			t.Errorf("replica %d returned after its removal", got)
 		}
 	}
 	if r.current(2) == 0 || r.current(3) != 0 {

@@ -35,13 +35,13 @@ func TestGiveUpWaitingForRoom(t *testing.T) {
 	s.GiveUp()
 	for _, told := range s.wait(2) {
 		if !strings.Contains(told, store.ErrDiskFull.Error()) {
-			t.Errorf("FULL-DISK-ACK: told %q of what there was no room for", told)
+			t.Errorf("FULL-DISK-ACK: %q reported as written without space", told)
 		}
 	}
 	free.Store(math.MaxUint64)
 	send("third")
 	if told := s.wait(3)[2]; !strings.Contains(told, store.ErrDiskFull.Error()) {
-		t.Errorf("told %q", told)
+		t.Errorf("notified %q", told)
 	}
 }
 
@@ -76,7 +76,7 @@ func TestGiveUpKeepsOrder(t *testing.T) {
 	close(goOn)
 	for _, told := range s.wait(2) {
 		if !strings.Contains(told, store.ErrDiskFull.Error()) {
-			t.Errorf("told %q", told)
+			t.Errorf("notified %q", told)
 		}
 	}
 }

@@ -138,7 +138,7 @@ func (s *slowLog) wait(n int) []string {
 func (s *slowLog) want(told []string, want ...string) {
 	s.tb.Helper()
 	if !slices.Equal(told, want) {
-		s.tb.Fatalf("told %v, want %v", told, want)
+		s.tb.Fatalf("notified %v, want %v", told, want)
 	}
 }
 
@@ -150,7 +150,7 @@ func TestAppendsAreSynced(t *testing.T) {
 	<-s.begun
 	s.applyOne("apply")
 	if told := s.wait(1); !slices.Equal(told, []string{"apply"}) {
-		t.Fatalf("EARLY-DURABLE: told %v while the sync is under way", told)
+		t.Fatalf("EARLY-DURABLE: notified %v while the sync is under way", told)
 	}
 	s.appendOne("append 2")
 	s.appendOne("append 3")
@@ -298,7 +298,7 @@ func (s *slowLog) checkRefused(told []string, want ...string) {
 	slices.Sort(told)
 	for i, want := range want {
 		if !strings.HasPrefix(told[i], want) || !strings.Contains(want, ":") && told[i] != want {
-			s.tb.Errorf("told %q, want %q", told[i], want)
+			s.tb.Errorf("notified %q, want %q", told[i], want)
 		}
 	}
 }

@@ -176,7 +176,7 @@ func TestEditRefuses(t *testing.T) {
 	for _, share := range []float64{0, -1, 1.5} {
 		if _, err := Edit(t.Context(), empty, filepath.Join(t.TempDir(), "d"), share,
 			1); err == nil {
-			t.Errorf("share %v was taken", share)
+			t.Errorf("share %v was accepted", share)
 		}
 	}
 	if _, err := Edit(t.Context(), empty, empty, 0.1, 1); err == nil {

@@ -241,7 +241,7 @@ func TestShare(t *testing.T) {
 	for _, text := range []string{"", "x", "101%", "-1", "NaN"} {
 		var s share
 		if s.Set(text) == nil {
-			t.Errorf("%q was taken for %v", text, s)
+			t.Errorf("%q was mistaken for %v", text, s)
 		}
 	}
 }

@@ -67,7 +67,7 @@ func started(t *testing.T) (*soak, context.Context) {
 func mustNotice(t *testing.T, err error, text string) {
 	t.Helper()
 	if !errors.Is(err, errViolation) || !strings.Contains(err.Error(), text) {
-		t.Errorf("%v, want a violation that says %q", err, text)
+		t.Errorf("%v, want a violation that reports %q", err, text)
 	}
 }
 

@@ -121,7 +121,7 @@ func TestByKeyboard(t *testing.T) {
 	second := browser.Eval[string](b, `document.querySelector(".summary").innerText`)
 	field := browser.Eval[string](b, `document.querySelector("input").value`)
 	if field != "gopher" || marks < 10 || !strings.Contains(second, "11–11 shown") {
-		t.Errorf("field %q, %d marked words, the second page says %q", field, marks, second)
+		t.Errorf("field %q, %d marked words, the second page shows %q", field, marks, second)
 	}
 	if wide > 0 {
 		t.Errorf("on a phone the page is %d pixels wider than the screen", wide)
