@@ -27,6 +27,7 @@ type Policy struct {
 	ClientRate        int           // cells per second that one client may use by each node; 0: no limit
 	ClientTableRate   int           // the same, in each table; 0: no limit
 	HTTPLogin         bool          // require a login over HTTP, except for health
+	Leases            bool          // leaders answer reads under leases, without asking a quorum
 }
 
 // Policy returns the policy of the cluster. Role: reader.
@@ -69,7 +70,7 @@ func policyOf(p *pb.Policy) Policy {
 		SplitMaxTablets: int(p.GetSplitMaxTablets()), NoSplits: p.GetNoSplits(),
 		ClientMaxTables:  int(p.GetClientMaxTables()),
 		ClientMaxTablets: int(p.GetClientMaxTablets()), ClientRate: int(p.GetClientRate()),
-		ClientTableRate: int(p.GetClientTableRate()), HTTPLogin: p.GetHttpLogin(),
+		ClientTableRate: int(p.GetClientTableRate()), HTTPLogin: p.GetHttpLogin(), Leases: p.GetLeases(),
 	}
 }
 
@@ -113,5 +114,6 @@ func policyDifference(was, is *Policy) (set *pb.Policy, changed bool, err error)
 	number(&set.ClientRate, "ClientRate", int64(was.ClientRate), int64(is.ClientRate))
 	number(&set.ClientTableRate, "ClientTableRate", int64(was.ClientTableRate), int64(is.ClientTableRate))
 	toggle(&set.HttpLogin, was.HTTPLogin, is.HTTPLogin)
+	toggle(&set.Leases, was.Leases, is.Leases)
 	return set, changed, err
 }

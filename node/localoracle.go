@@ -31,8 +31,8 @@ type localOracle struct {
 
 	running atomic.Pointer[oracle.Oracle] // nil: it does not run
 	judge   *oracle.Judge
-	// soleVoter reports whether the meta tablet leads as its group's only voter, so that timestamps
-	// can be issued without a message to it.
+	// soleVoter reports whether the meta tablet leads as its group's only voter or under a lease, so
+	// that timestamps can be issued without a message to it.
 	soleVoter tablet.SoleVoter
 }
 
@@ -90,8 +90,11 @@ func (l *localOracle) now(count int) (mvcc.Timestamp, bool) {
 	return 0, false
 }
 
-// Confirmed implements oracle.Meta. It succeeds only while meta has no other voter.
-func (l *localOracle) Confirmed() (term, mark uint64, ok bool) { return l.soleVoter.Confirmed() }
+// Confirmed implements oracle.Meta. It succeeds while meta has no other voter, or while its leader
+// on this node holds a lease.
+func (l *localOracle) Confirmed() (term, mark uint64, alone, ok bool) {
+	return l.soleVoter.Confirmed()
+}
 
 // Mark implements oracle.Meta. The meta tablet raises its mark, if it leads, and confirms that it
 // does. It calls the callback then once: on the tablet's goroutine, or before it returns if there

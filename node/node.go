@@ -21,6 +21,7 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/admin"
 	"github.com/percolator-go/percolator/cluster/join"
+	"github.com/percolator-go/percolator/cluster/liveness"
 	"github.com/percolator-go/percolator/cluster/meta"
 	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/cluster/remoting"
@@ -92,6 +93,7 @@ type Node struct {
 	tablets   *tablets
 	oracle    *localOracle
 	survey    *scanner.ClusterSurvey
+	liveness  *liveness.Node
 	lockd     atomic.Pointer[lockd.Lockd] // nil: not running yet; other nodes may already send requests
 	transport *transport                  // of the client and of the server of remote clients
 	clients   rpc.Clients                 // remote ones
@@ -197,6 +199,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	if err := n.openPeers(); err != nil {
 		return err
 	}
+	n.background.start(n.runLiveness)
 	// Replicas run from here on: they receive messages of other nodes and elect leaders.
 	if err := n.tablets.start(ctx, n.joining.self, n.oracles, n.meta.Tablets); err != nil {
 		return err
@@ -274,8 +277,9 @@ func (n *Node) openTablets() {
 	self := n.identity.NodeID
 	n.peerNodes = cluster.NewPeerNodes(self)
 	n.oracle = &localOracle{self: self, router: n.router, peerNodes: n.peerNodes, clock: n.now, tracer: n.tracing.tracer}
+	n.liveness = n.newLiveness()
 	n.tablets = &tablets{
-		cfg: n.cfg, node: self, store: n.store, system: n.system, turns: n.turns, router: n.router,
+		cfg: n.cfg, liveness: n.liveness, node: self, store: n.store, system: n.system, turns: n.turns, router: n.router,
 		peerNodes: n.peerNodes,
 		oracle:    n.oracle, policy: n.policy, gate: n.gate, ask: n.parts.Oracle,
 		moved: n.woken.Wake,

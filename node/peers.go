@@ -12,6 +12,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/join"
+	"github.com/percolator-go/percolator/cluster/liveness"
 	"github.com/percolator-go/percolator/cluster/meta"
 	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/cluster/remoting"
@@ -101,7 +102,7 @@ func (n *Node) openLink(link func(peer.Self) (peer.Link, error)) error {
 	}
 	h := &peerHandler{
 		self: n.identity, now: n.now, router: n.router, tablets: n.tablets, oracle: n.oracle,
-		survey: n.survey, lockd: &n.lockd, clients: &n.clients, hosting: &n.hosting, waiting: n.requests,
+		survey: n.survey, liveness: n.liveness, lockd: &n.lockd, clients: &n.clients, hosting: &n.hosting, waiting: n.requests,
 		opened: n.peersOpen,
 	}
 	n.peers = peer.New(way, self, h, peer.Config{
@@ -172,11 +173,13 @@ type peerHandler struct {
 	tablets *tablets
 	oracle  *localOracle
 	survey  *scanner.ClusterSurvey
-	lockd   *atomic.Pointer[lockd.Lockd]
-	clients *rpc.Clients
-	hosting *atomic.Pointer[hosting.Host] // nil until the node has one
-	waiting requestQueue
-	opened  <-chan struct{} // closed when the node's carrier exists
+	// liveness has this node's promises to others.
+	liveness *liveness.Node
+	lockd    *atomic.Pointer[lockd.Lockd]
+	clients  *rpc.Clients
+	hosting  *atomic.Pointer[hosting.Host] // nil until the node has one
+	waiting  requestQueue
+	opened   <-chan struct{} // closed when the node's carrier exists
 }
 
 var _ peer.Handler = (*peerHandler)(nil)
@@ -186,7 +189,7 @@ var _ peer.Handler = (*peerHandler)(nil)
 func (h *peerHandler) Raft(m *wire.RaftMessage) { h.tablets.replicas.Deliver(m) }
 
 // Request implements peer.Handler. reply is called once, perhaps before Request returns.
-func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerRequest,
+func (h *peerHandler) Request(from uint64, deadline time.Time, req *wire.PeerRequest,
 	reply func(*wire.PeerResponse)) {
 	select {
 	case <-h.opened:
@@ -240,6 +243,10 @@ func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerReques
 			host.HearRefused(body.Outside)
 		}
 		reply(&wire.PeerResponse{})
+	case *wire.PeerRequest_Support:
+		reply(&wire.PeerResponse{
+			Body: &wire.PeerResponse_Support{Support: h.liveness.Answer(from, body.Support)},
+		})
 	case *wire.PeerRequest_Survey:
 		// The survey answers from memory.
 		reply(&wire.PeerResponse{

@@ -18,7 +18,7 @@ func (n *Node) sources() telemetry.Sources {
 	return telemetry.Sources{
 		Self: n.identity.NodeID, Started: n.started, InMemory: n.cfg.Store.InMemory, Now: n.now,
 		Status: n.Status, Router: n.router, Oracles: n.oracles, Peers: n.peerNodes, Link: n.peers,
-		Remoting: n.remote, Client: n.client, Store: n.store, Gate: n.gate, Policy: n.policy,
+		Remoting: n.remote, Liveness: n.liveness, Client: n.client, Store: n.store, Gate: n.gate, Policy: n.policy,
 		Tablets: n.tablets, Observers: n.observers, Jobs: n.jobs,
 		Oracle: n.oracle.running.Load, Lockd: n.lockd.Load,
 		Server: func() *rpc.Server { return n.servers.grpc },

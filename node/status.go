@@ -92,6 +92,7 @@ func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusRespo
 	out.Certificates, out.Roleless = s.certs.status(), s.certs.roleless()
 	out.Revoked = s.certs.revoked()
 	out.Stale = s.tablets.stale()
+	out.ClockSpeeds = clockSpeeds(s.tablets.liveness.Speeds())
 	out.Jobs = s.reported.All(s.now())
 	// A damaged store is in both: Damaged is for placement, Failed for operators.
 	if err := errors.Join(s.store.Damaged(), s.tablets.failures.first()); err != nil {

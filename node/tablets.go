@@ -19,6 +19,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/join"
+	"github.com/percolator-go/percolator/cluster/liveness"
 	"github.com/percolator-go/percolator/cluster/meta"
 	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/actorkit"
@@ -51,6 +52,7 @@ type tablets struct {
 	oracle    *localOracle
 	policy    *cluster.PolicyView
 	gate      *version.Gate
+	liveness  *liveness.Node
 	// ask intercepts each request of a tablet to the oracle, see nodeparts.Parts.Oracle; nil means
 	// none.
 	ask    func(ask func(), fail func(error))
@@ -374,7 +376,7 @@ func (t *tablets) OpenReplica(id uint64, stale bool) error {
 	cfg := tablet.Config{
 		Batch: actorkit.BatchConfig(t.cfg.Batch.Tablet), Limits: mvcc.Limits(t.cfg.Limits), Logger: t.cfg.Logger, Dispatcher: t.turns,
 		Snapshots: t.snapshot, Checksums: t.sums, NodeID: t.node, Ticker: t.ticker, IdleHints: &t.idleHints,
-		Metrics: &t.metrics, Traces: t.traces, Stale: stale,
+		Leases: t.liveness, Metrics: &t.metrics, Traces: t.traces, Stale: stale,
 		Origins: func() bool { return t.gate.Writes(version.Origins) },
 	}
 	// Only meta's leadership counts for the oracle.

@@ -20,6 +20,7 @@ type fakeMeta struct {
 	mark      uint64
 	asked     int
 	alone     bool // the only voter
+	leased    bool // one of several, with a lease
 	confirmed int
 	err       error
 	gate      chan struct{} // nil: answers at once
@@ -41,12 +42,12 @@ func (f *fakeMeta) Mark(raiseTo uint64, then func(term, mark uint64, err error))
 	}()
 }
 
-// Confirmed confirms at once if alone is set: a meta tablet with one voter.
-func (f *fakeMeta) Confirmed() (term, mark uint64, ok bool) {
+// Confirmed confirms at once if alone or leased is set.
+func (f *fakeMeta) Confirmed() (term, mark uint64, alone, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.confirmed++
-	return f.term, f.mark, f.alone
+	return f.term, f.mark, f.alone, f.alone || f.leased
 }
 
 func (f *fakeMeta) change(fn func()) {

@@ -18,12 +18,15 @@ type judgement struct {
 	err error
 }
 
+// covers reports whether the clock need not be judged again for a later electorate.
+func (j judged) covers(now judged) bool { return now.term <= j.term && now.voters <= j.voters }
+
 // electorate returns the term with the present number of other voters.
-func (r *receiver) electorate(term uint64) judged {
-	if r.cfg.Voters == nil {
+func (c *Config) electorate(term uint64) judged {
+	if c.Voters == nil {
 		return judged{term: term}
 	}
-	return judged{term, r.cfg.Voters()}
+	return judged{term, c.Voters()}
 }
 
 // mustJudge reports whether the clock must be judged before the batch is served. The only voter's
@@ -33,19 +36,21 @@ func (r *receiver) mustJudge(m *confirmed) bool {
 	if r.cfg.Judge == nil || m.alone {
 		return false
 	}
-	now := r.electorate(m.term)
-	if now.term <= r.judged.term && now.voters <= r.judged.voters {
+	r.memory.Lock()
+	judged := r.memory.judged.covers(r.cfg.electorate(m.term))
+	r.memory.Unlock()
+	if judged {
 		return false
 	}
 	// The confirmation may be the answer to the only voter's raise of the mark, in which
 	// alone is not set.
-	_, _, alone := r.meta.Confirmed()
-	return !alone
+	_, _, alone, ok := r.meta.Confirmed()
+	return !ok || !alone
 }
 
 // judge holds the present batch until the clock has been judged.
 func (r *receiver) judge(term uint64) {
-	root, self, of, is := r.root, r.self, r.closed, r.electorate(term)
+	root, self, of, is := r.root, r.self, r.closed, r.cfg.electorate(term)
 	r.cfg.Judge(term, func(err error) { root.Send(self, &judgement{of, is, err}) })
 }
 
@@ -58,6 +63,8 @@ func (r *receiver) onJudgement(m *judgement) {
 		r.finish(func(call *Call) { call.Fail(m.err) })
 		return
 	}
-	r.judged = m.is
+	r.memory.Lock()
+	r.memory.judged = m.is
+	r.memory.Unlock()
 	r.confirm(r.closed, 0) // leadership may have been lost in the meantime
 }

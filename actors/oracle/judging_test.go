@@ -52,3 +52,34 @@ func TestJudgedAsVotersJoin(t *testing.T) {
 		t.Errorf("judged %d times after two more have come, and gone", n)
 	}
 }
+
+// TestNowUnderALease: a leader with a lease grants timestamps without a message once its clock has
+// been judged for the term and its voters. Catches BROKEN=lease_unjudged.
+func TestNowUnderALease(t *testing.T) {
+	meta := &fakeMeta{term: 1, mark: 1, leased: true}
+	var voters atomic.Int64
+	voters.Store(2)
+	o := spawn(t, meta, Config{
+		Clock:  at(2026).Now,
+		Voters: func() int { return int(voters.Load()) },
+		Judge:  func(_ uint64, then func(error)) { then(nil) },
+	})
+	take(t, o, 1) // judges the clock, and raises the mark
+	if _, ok := o.Now(1); !ok {
+		t.Error("no timestamp under a lease")
+	}
+	voters.Store(4)
+	if ts, ok := o.Now(1); ok {
+		t.Errorf("LEASE-UNJUDGED: %d was granted, and the clock was not compared with two new voters'", ts)
+	}
+	take(t, o, 1)
+	meta.change(func() { meta.term = 2 })
+	if ts, ok := o.Now(1); ok {
+		t.Errorf("LEASE-UNJUDGED: %d was granted in a term in which the clock was not judged", ts)
+	}
+	take(t, o, 1)
+	meta.change(func() { meta.leased = false })
+	if ts, ok := o.Now(1); ok {
+		t.Errorf("%d was granted without a lease", ts)
+	}
+}

@@ -37,10 +37,10 @@ type Meta interface {
 	// then calls the callback then once, on any goroutine, with the term and the mark. A raiseTo of
 	// 0 only reads the mark. After ErrNoRoom the mark is unchanged.
 	Mark(raiseTo uint64, then func(term, mark uint64, err error))
-	// Confirmed confirms leadership without messages to other nodes, which only the sole voter of
-	// the meta tablet can do. If ok is false it cannot, or does not lead, and the caller must call
-	// Mark.
-	Confirmed() (term, mark uint64, ok bool)
+	// Confirmed confirms leadership without messages to other nodes, which the sole voter of the meta
+	// tablet can do (alone), and a leader that holds a lease. If ok is false it cannot, or does not
+	// lead, and the caller must call Mark.
+	Confirmed() (term, mark uint64, alone, ok bool)
 }
 
 // Config configures an oracle. Zero fields take their defaults.
@@ -68,6 +68,7 @@ type Oracle struct {
 	system *actor.ActorSystem
 	port   *Port
 	meta   Meta
+	cfg    Config
 	logger *slog.Logger
 	memory memory
 	stats  stats
@@ -114,8 +115,8 @@ func (o *Oracle) Now(n int) (first mvcc.Timestamp, ok bool) {
 	}
 	o.memory.Lock()
 	defer o.memory.Unlock()
-	term, mark, ok := o.meta.Confirmed() // after the request has arrived
-	if !ok {
+	term, mark, alone, ok := o.meta.Confirmed() // after the request has arrived
+	if !ok || !alone && o.cfg.Judge != nil && !o.memory.judged.covers(o.cfg.electorate(term)) {
 		return 0, false
 	}
 	first, err := o.memory.take(term, mvcc.Timestamp(mark), mvcc.Timestamp(n))
@@ -144,7 +145,7 @@ func Spawn(system *actor.ActorSystem, meta Meta, cfg Config) (*Oracle, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
 	}
-	o := &Oracle{system: system, meta: meta, logger: cfg.Logger}
+	o := &Oracle{system: system, meta: meta, cfg: cfg, logger: cfg.Logger}
 	o.memory.clock = cfg.Clock
 	pid, err := system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor {
 		return &receiver{
@@ -174,7 +175,6 @@ type receiver struct {
 	rest   []*Call // what an earlier batch had to leave; it forms the next one
 
 	waiting uint64 // timestamps requested and not answered
-	judged  judged
 }
 
 // closed is a batch that accepts no more calls. The answers of the meta tablet and of the judge
@@ -279,8 +279,8 @@ func (r *receiver) next() {
 
 // ask confirms leadership for the present batch.
 func (r *receiver) ask() {
-	if term, mark, ok := r.meta.Confirmed(); ok {
-		r.onConfirmed(&confirmed{of: r.closed, term: term, mark: mark, alone: true})
+	if term, mark, alone, ok := r.meta.Confirmed(); ok {
+		r.onConfirmed(&confirmed{of: r.closed, term: term, mark: mark, alone: alone})
 		return
 	}
 	r.confirm(r.closed, 0)

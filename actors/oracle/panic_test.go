@@ -27,7 +27,7 @@ func (h *heldMeta) Mark(raiseTo uint64, then func(term, mark uint64, err error))
 	h.asked <- then
 }
 
-func (h *heldMeta) Confirmed() (term, mark uint64, ok bool) { return 0, 0, false }
+func (h *heldMeta) Confirmed() (term, mark uint64, alone, ok bool) { return 0, 0, false, false }
 
 func spawn(t *testing.T, meta Meta, cfg Config) *Oracle {
 	t.Helper()

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/percolator-go/percolator/actors/tablet/group"
 	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -32,14 +33,16 @@ type Config struct {
 	// Stale is set if the replica's log lacks entries that it has acknowledged; see
 	// group.Group.Stale.
 	Stale bool
+	// Leases are the promises between this node and others; nil means that leaders have no leases.
+	Leases group.Leases
 	// Ticker is the node's clock. Without it only a group of one replica works.
 	Ticker *Ticker
 	// Dispatcher runs the tablet's turns. Defaults to protoactor's.
 	Dispatcher *actorkit.Dispatcher
 	// IdleHints receives what leaders have found empty; may be nil.
 	IdleHints *IdleHints
-	// SoleVoter is where the meta tablet publishes that it leads as its group's only voter;
-	// nil for other tablets.
+	// SoleVoter is where the meta tablet publishes that it leads as its group's only voter, or under
+	// a lease; nil for other tablets.
 	SoleVoter *SoleVoter
 	// Snapshots sends the tablet's state to replicas that are too far behind; nil means no
 	// snapshots.

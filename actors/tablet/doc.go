@@ -48,8 +48,8 @@
 //     delete what it covers; they are evaluated like any mutation.
 //
 //  8. A replica leads only after an entry of its own term is visible; a leader confirms
-//     its leadership with a quorum before each batch of reads, and steps down when the
-//     quorum is silent. Followers apply blindly and keep no locks or notifications in
+//     its leadership by its lease or with a quorum before each batch of reads, and steps down
+//     when the quorum is silent. Followers apply blindly and keep no locks or notifications in
 //     memory.
 //
 //  9. Descriptor, epoch and configuration change in one Txn, by an entry that shares the

@@ -402,7 +402,7 @@ func (m *member) Merging(by *snapshot.Merge) {
 func (m *member) Changed(d *pb.TabletDescriptor) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, _, said := m.alone.Confirmed(); said && len(group.ConfState(d).Voters) > 1 {
+	if _, _, _, said := m.alone.Confirmed(); said && len(group.ConfState(d).Voters) > 1 {
 		m.loud = append(m.loud, d.String())
 	}
 }

@@ -17,4 +17,7 @@ type Metrics struct {
 	// Contended are the rows with the most conflicts and waits for locks.
 	Contended Contended
 	Led       atomic.Uint64 // times that a replica became leader
+	// LeaseReads and QuorumReads are the batches of reads whose index a leader among several voters
+	// knew by its lease, and those for which it asked the other voters.
+	LeaseReads, QuorumReads atomic.Uint64
 }

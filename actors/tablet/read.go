@@ -55,11 +55,14 @@ func (r *readStages) ask(calls []*Call) {
 	p := r.proposer
 	p.counters.reads += uint64(len(calls))
 	b := &reads.Batch{Epoch: p.descriptor.Epoch, Calls: calls}
-	if !p.group.Single() { // the others are asked, again with every heartbeat
+	switch leased := p.group.ReadIndex(r.indexes.Add(b)); {
+	case leased:
+		p.cfg.Metrics.LeaseReads.Add(1)
+	case !p.group.Single(): // the others are asked, again with every heartbeat
+		p.cfg.Metrics.QuorumReads.Add(1)
 		b.Until = time.Now().Add(p.cfg.MaxWait)
 		p.waiting.arm()
 	}
-	p.group.ReadIndex(r.indexes.Add(b))
 }
 
 // dispatch passes the batches whose index is visible to the read workers, and answers the

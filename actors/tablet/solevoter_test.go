@@ -23,7 +23,7 @@ func TestSoleVoterSaysTermAndMark(t *testing.T) {
 		now := r.do(1, &pb.TabletRequest{
 			Op: &pb.TabletRequest_Mark{Mark: &pb.MarkRequest{}},
 		}).GetMark()
-		term, mark, ok := r.alone.Confirmed()
+		term, mark, _, ok := r.alone.Confirmed()
 		if !ok || term != now.Term || mark != now.Mark || mark < asked.Mark {
 			t.Errorf("said term %d, mark %d, %v; the tablet answers %v, after raising %v", term,
 				mark, ok, now, asked)
@@ -35,13 +35,13 @@ func TestSoleVoterSaysTermAndMark(t *testing.T) {
 // observed.
 func TestSoleVoterTakesBack(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
-	if _, _, ok := r.alone.Confirmed(); !ok {
+	if _, _, _, ok := r.alone.Confirmed(); !ok {
 		t.Fatal("a tablet that leads as the only voter does not report it")
 	}
 	if err := r.system.Root.StopFuture(r.port(1).PID()).Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if term, _, ok := r.alone.Confirmed(); ok {
+	if term, _, _, ok := r.alone.Confirmed(); ok {
 		t.Errorf("STALE-LEADER: a tablet that has stepped down still reports that it leads in term %d",
 			term)
 	}
@@ -68,6 +68,6 @@ func TestSoleVoterSaysNothingAmongSeveral(t *testing.T) {
 }
 
 func reportsSoleVoter(t *Tablet) bool {
-	_, _, ok := t.cfg.SoleVoter.Confirmed()
+	_, _, _, ok := t.cfg.SoleVoter.Confirmed()
 	return ok
 }

@@ -315,7 +315,7 @@ func (t *Tablet) open() error {
 		ConfState: t.conf, Stale: t.cfg.Stale,
 		Applied: t.index, Storage: log, Host: groupHost{t.cfg.Ticker, t.logs, t.store},
 		MaxUncommitted: maxUncommitted, MaxInflight: maxInflight,
-		MaxApply: maxProposalBytes, Logger: t.cfg.Logger,
+		MaxApply: maxProposalBytes, Leases: t.cfg.Leases, Logger: t.cfg.Logger,
 	})
 	t.barrier.group = t.group
 	return err

@@ -230,7 +230,7 @@ func TestOnlyReplicaIsNotTicked(t *testing.T) {
 	if _, awake := g.nodes[1].ticker.Stats(); awake != 0 || g.messages() != 0 {
 		t.Errorf("%d awake, %d messages", awake, g.messages())
 	}
-	if _, _, ok := g.nodes[1].alone.Confirmed(); !ok {
+	if _, _, _, ok := g.nodes[1].alone.Confirmed(); !ok {
 		t.Error("the only voter does not confirm its leadership")
 	}
 }

@@ -70,6 +70,9 @@ type selfRecord struct {
 	Raised uint64 `json:"raised,omitempty"`
 	// Discards means that the replicas of this directory have not been discarded yet (Discard).
 	Discards bool `json:"discards,omitempty"`
+	// Supports means that processes of this directory may have promised other nodes their support
+	// (package liveness). Earlier builds drop it; none can join a cluster that has promises.
+	Supports bool `json:"supports,omitempty"`
 }
 
 // maxStarts bounds Starts and History. The first of Starts, which meta knows, is kept, and the
@@ -205,6 +208,22 @@ func (s *Self) Outlive(incarnation uint64) error {
 	}
 	next := s.record
 	next.Outlive = incarnation
+	return s.write(next, &store.Batch{})
+}
+
+// Supports reports whether a process of this directory may have promised other nodes its support.
+func (s *Self) Supports() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.record.Supports
+}
+
+// NoteSupport makes Supports true.
+func (s *Self) NoteSupport() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := s.record
+	next.Supports = true
 	return s.write(next, &store.Batch{})
 }
 

@@ -136,6 +136,7 @@ var layers = []layer{
 		pb, "cluster", "cluster/route", "internal/mvcc", "internal/policy", "internal/txn",
 		"internal/version", "internal/wire",
 	}},
+	{of: "cluster/liveness", may: []string{"internal/wire"}},
 	{of: "cluster/join", may: []string{
 		"internal/coded",
 		pb, "cluster", "internal/mvcc", "internal/rpc", "internal/version", "internal/wire",
@@ -175,7 +176,7 @@ var layers = []layer{
 	{of: "node/telemetry", may: []string{
 		pb, "actors/expirer", "actors/lockd", "actors/observer", "actors/oracle", "actors/tablet",
 		"actors/tablet/replicas", "actors/tablet/snapshot", "actors/tablet/writers", "actors/timers",
-		"cluster", "cluster/admin", "cluster/peer", "cluster/remoting", "cluster/route",
+		"cluster", "cluster/admin", "cluster/liveness", "cluster/peer", "cluster/remoting", "cluster/route",
 		"internal/exposition", "internal/httpd", "internal/metrics", "internal/mvcc",
 		"internal/recent", "internal/rpc", "internal/txn", "internal/version", "internal/wire", "store",
 	}},

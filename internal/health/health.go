@@ -25,6 +25,7 @@ const (
 	ReplicaFailed       = "replica-failed"       // a replica does not serve
 	OldCopy             = "old-copy"             // replicas lack entries that they acknowledged
 	ClockOff            = "clock-off"            // a clock differs from the other nodes' clocks
+	ClockSpeed          = "clock-speed"          // a clock runs faster or slower than another one
 	CertificateEnding   = "certificate-ending"   // expired, about to expire, or for another host
 	CertificateMismatch = "certificate-mismatch" // issued by a CA that other nodes do not trust
 	RevokedDiffer       = "revoked-differ"       // nodes have different revocation lists
@@ -62,7 +63,7 @@ const (
 func Kinds() []string {
 	return []string{
 		NodeAway, NodeSilent, NodeUnregistered, DrainBlocked, WritesRefused, DiskLow, StoreDamaged,
-		ReplicaFailed, OldCopy, ClockOff, CertificateEnding, CertificateMismatch, RevokedDiffer,
+		ReplicaFailed, OldCopy, ClockOff, ClockSpeed, CertificateEnding, CertificateMismatch, RevokedDiffer,
 		RolelessClient, VersionsMixed, UpgradeOpen, SettingsDiffer, MetaSilent, NoQuorum, NoLeader,
 		TabletsMany, NoSpare, PlacementBlocked, HistoryHeld, BackupHeld, BackupLate, ExpiryLate, RestoreUnfinished,
 		LockOld, ObserverUnlinked, ObserverPaused, ObserverBehind, ObserverParked, ObserverStuck,
@@ -80,6 +81,10 @@ const (
 	// clockWarn and clockCritical bound the clock skew. Locks live for 10 s, and a node that is
 	// 5 s off cannot join.
 	clockWarn, clockCritical = 500 * time.Millisecond, 5 * time.Second
+	// speedWarn and speedCritical bound the difference between the speeds of two clocks, in parts per
+	// million. Leases rest on less than the latter (liveness.MaxDrift); a synchronised clock stays
+	// below 1,000.
+	speedWarn, speedCritical = 10_000, 100_000
 	// lowDisk is four times the free space below which a store refuses writes
 	// (store.DefaultMinFreeBytes), in bytes.
 	lowDisk = 2 << 30
@@ -137,6 +142,7 @@ func Examine(status *pb.ClusterStatusResponse,
 		e.node(n)
 	}
 	e.clocks()
+	e.clockSpeeds()
 	e.roleless()
 	e.revoked()
 	e.authorities()

@@ -240,6 +240,14 @@ func nodeKinds() []kindCase {
 			"node 2", "700ms ahead of", 1},
 		{ClockOff, critical, func(r *pb.ClusterStatusResponse) { r.Nodes[1].ClockAheadMs = -9000 },
 			"node 2", "9s behind", 1},
+		{ClockSpeed, warning, func(r *pb.ClusterStatusResponse) {
+			r.Nodes[0].Status.ClockSpeeds = []*pb.ClockSpeed{
+				{NodeId: 2, FasterPpm: -60_000, ErrorPpm: 800}, {NodeId: 3, FasterPpm: 10_700, ErrorPpm: 800},
+			}
+		}, "node 2", "6.0 % slower than that of node 1", 1},
+		{ClockSpeed, critical, func(r *pb.ClusterStatusResponse) {
+			r.Nodes[0].Status.ClockSpeeds = []*pb.ClockSpeed{{NodeId: 2, FasterPpm: 130_000, ErrorPpm: 800}}
+		}, "node 2", "13.0 % faster than that of node 1", 1},
 		{CertificateEnding, warning, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[1].Status.Certificates = []*pb.CertificateStatus{{Problem: "node.crt ends in 3 days"}}
 		}, "node 2", "create-node", 1},

@@ -170,6 +170,31 @@ func (e *examination) clocks() {
 	}
 }
 
+// clockSpeeds reports nodes whose clocks run faster or slower than another node's, by the pair, since
+// it is unknown which one is right.
+func (e *examination) clockSpeeds() {
+	for _, r := range e.status.GetNodes() {
+		for _, s := range r.GetStatus().GetClockSpeeds() {
+			off, where := s.GetFasterPpm(), "faster"
+			if off < 0 {
+				off, where = -off, "slower"
+			}
+			certain := off - int64(s.GetErrorPpm())
+			severity, next := warning, ""
+			switch {
+			case certain < speedWarn:
+				continue
+			case certain >= speedCritical:
+				severity = critical
+				next = " Until then its promises count for nothing; `cluster set leases=off` does without all."
+			}
+			e.add(severity, ClockSpeed, fmt.Sprintf("node %d", s.GetNodeId()),
+				fmt.Sprintf("Its clock runs %.1f %% %s than that of node %d.", float64(off)/1e4, where, r.GetNode().GetNodeId()),
+				"Find out which of the two is wrong (chronyc tracking, the hypervisor's clock source), and mend it."+next)
+		}
+	}
+}
+
 // versions reports nodes with different builds, which is normal only during an upgrade.
 func (e *examination) versions() {
 	nodes := map[string][]uint64{}

@@ -42,6 +42,8 @@ type Parts struct {
 	Versions version.Range
 	// Clock is the oracle's; nil means time.Now.
 	Clock func() time.Time
+	// Uptime is the clock of promises between nodes; nil means the time since the machine was booted.
+	Uptime func() time.Duration
 	// Stopped stops Raft's clock on this node while it returns true; nil means never.
 	Stopped func() bool
 	// Traces receives the node's spans, instead of the configured exporter.

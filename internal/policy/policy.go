@@ -95,6 +95,9 @@ var settings = []Setting{
 	toggle(func(p *pb.Policy) **bool { return &p.NoSplits }, Setting{
 		Name: "no-splits", About: "split tablets on request only",
 	}),
+	toggle(func(p *pb.Policy) **bool { return &p.Leases }, Setting{
+		Name: "leases", About: "leaders answer reads under leases, without asking a quorum",
+	}),
 	toggle(func(p *pb.Policy) **bool { return &p.HttpLogin }, Setting{
 		Name: "http-login", About: "require a login over HTTP, except for health",
 	}),
@@ -192,6 +195,7 @@ func Default() *pb.Policy {
 		ClientMaxTables: proto.Uint64(0), ClientMaxTablets: proto.Uint64(0),
 		ClientRate: proto.Uint64(0), ClientTableRate: proto.Uint64(0),
 		NoSplits: proto.Bool(false), HttpLogin: proto.Bool(false),
+		Leases: proto.Bool(true),
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster/liveness"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/store"
 )
@@ -38,6 +39,9 @@ type Config struct {
 	// Detect is the silence after which a node is reported dead; 0 means between 800 ms and 2.5 s,
 	// by the seed.
 	Detect time.Duration
+	// Drift is the maximum difference between the speeds of two nodes' clocks. Defaults to nearly
+	// liveness.MaxDrift.
+	Drift float64
 	// Delay is the maximum delay of a batch between nodes, and of a client's messages, without
 	// faults. Defaults to 2 ms.
 	Delay time.Duration
@@ -72,6 +76,7 @@ func New(cfg Config) (*Cluster, error) {
 		done: make(chan struct{}),
 	}
 	c.log = &logTail{began: c.began}
+	c.cfg.Drift = cmp.Or(cfg.Drift, 0.95*liveness.MaxDrift)
 	cfg.Detect = cmp.Or(cfg.Detect, 800*time.Millisecond+time.Duration(cfg.Seed%18)*100*time.Millisecond)
 	c.gossip, c.contacts = newGossip(c.network, cfg.Detect), newDoors(c.network)
 	c.running.Go(func() { c.gossip.run(c.done) })
@@ -97,9 +102,11 @@ func (c *Cluster) add() (*machine, error) {
 	defer c.mu.Unlock()
 	m := &machine{c: c, index: len(c.machines), turn: make(chan struct{}, 1)}
 	m.store.Store(st)
+	m.speed = 1
 	if m.index > 0 {
 		rng := rand.New(rand.NewPCG(c.seed, 50+uint64(m.index)))
 		m.skew = between(rng, -maxSkew, maxSkew)
+		m.speed = 1 + c.cfg.Drift*(rng.Float64()-0.5)
 	}
 	if m.index >= maxNodes {
 		return nil, errors.Join(errors.New("simtest: too many nodes"), st.Close())

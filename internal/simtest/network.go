@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -51,7 +52,7 @@ type network struct {
 	// nodes that neither send nor receive until then, but lose nothing
 	stalled map[int]time.Time
 	frozen  map[int]time.Time // nodes whose Raft clock is stopped until then
-	mute    map[int]bool      // nodes that neither send nor receive batches with Raft messages
+	mute    map[int]bool      // nodes that neither send nor receive batches with Raft messages or promises
 	// arrival of the latest batch in each direction: in fair weather none is reordered
 	last map[[2]uint64]time.Time
 	// by pair, the lower first: the time since which two nodes cannot both send and receive
@@ -91,7 +92,7 @@ func (n *network) carry(from, to uint64, batch *wire.PeerBatch) (copies []time.D
 	defer n.mu.Unlock()
 	a, b := n.index[from], n.index[to]
 	n.counts.sent++
-	mute := len(batch.GetRaft()) > 0 && (n.mute[a] || n.mute[b])
+	mute := (len(batch.GetRaft()) > 0 || supports(batch)) && (n.mute[a] || n.mute[b])
 	if n.down[a] || n.down[b] || n.cut[[2]int{a, b}] || mute || n.rng.Float64() < n.weather.Drop {
 		n.counts.lost++
 		return nil
@@ -103,6 +104,12 @@ func (n *network) carry(from, to uint64, batch *wire.PeerBatch) (copies []time.D
 		return []time.Duration{after, after + between(n.copies, minLate, maxLate)}
 	}
 	return []time.Duration{after}
+}
+
+// supports reports whether the batch has promises between nodes, or requests for them.
+func supports(batch *wire.PeerBatch) bool {
+	return slices.ContainsFunc(batch.GetRequests(), func(r *wire.PeerRequest) bool { return r.GetSupport() != nil }) ||
+		slices.ContainsFunc(batch.GetResponses(), func(r *wire.PeerResponse) bool { return r.GetSupport() != nil })
 }
 
 // arrival returns the delay of a batch between the nodes with these indices.

@@ -27,6 +27,7 @@ type machine struct {
 	store   atomic.Pointer[store.Store]
 	crashes atomic.Uint64 // number so far
 	skew    time.Duration // of its clock
+	speed   float64       // of the clock that times its promises; 1 is that of the simulation
 
 	// turn holds a token while a process is started or ended. Not a mutex, because virtual time does
 	// not advance while a goroutine waits for one.
@@ -43,6 +44,11 @@ type life struct {
 	kill      context.CancelFunc
 	unplugged atomic.Bool   // it dies by a power loss
 	gone      chan struct{} // closed when all its goroutines have ended
+}
+
+// uptime is the clock of the machine's promises to others. Its speed differs from the others'.
+func (m *machine) uptime() time.Duration {
+	return time.Duration(float64(time.Since(m.c.began)) * m.speed)
 }
 
 var errDead = errors.New("simtest: the process is dead")
@@ -87,6 +93,7 @@ func (m *machine) start() error {
 		Store:   m.store.Load(),
 		Stopped: func() bool { return m.c.network.isFrozen(m.index) },
 		Clock:   func() time.Time { return time.Now().Add(m.skew) },
+		Uptime:  m.uptime,
 		Link: func(self peer.Self) (peer.Link, error) {
 			return m.c.network.link(self.NodeID, m.index), nil
 		},

@@ -20,7 +20,7 @@ const (
 	// numbers. It is also the version of their store directories.
 	Unnumbered Number = 2
 
-	oldest, newest Number = 2, 6
+	oldest, newest Number = 2, 7
 )
 
 // Feature is a property of the wire or disk formats that some compatible builds lack. It is
@@ -80,12 +80,17 @@ var Expiry = Feature{"expiry by age", 6}
 // acknowledgment as malformed, and would replay all rows instead of those of older versions.
 var ObserverVersions = Feature{"versions of observers", 6}
 
+// Leases are promises between nodes, which a voter keeps beyond a crash of its process by waiting at
+// the next start. A node without them would vote at once, although another leader answers reads
+// under its promise.
+var Leases = Feature{"leases", 7}
+
 // Features returns all features, oldest first. A new feature gets the next number, or the
 // newest one while no release supports that.
 func Features() []Feature {
 	return []Feature{
 		Backups, Batches, Locks, Origins, Timers, Merges, Pending, Named, SeveralObservers, Expiry,
-		ObserverVersions,
+		ObserverVersions, Leases,
 	}
 }
 

@@ -487,6 +487,7 @@ type PeerRequest struct {
 	//	*PeerRequest_Recent
 	//	*PeerRequest_Disconnect
 	//	*PeerRequest_Outside
+	//	*PeerRequest_Support
 	Body          isPeerRequest_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -633,6 +634,15 @@ func (x *PeerRequest) GetOutside() *OutsideRefusal {
 	return nil
 }
 
+func (x *PeerRequest) GetSupport() *SupportRequest {
+	if x != nil {
+		if x, ok := x.Body.(*PeerRequest_Support); ok {
+			return x.Support
+		}
+	}
+	return nil
+}
+
 type isPeerRequest_Body interface {
 	isPeerRequest_Body()
 }
@@ -677,6 +687,10 @@ type PeerRequest_Outside struct {
 	Outside *OutsideRefusal `protobuf:"bytes,40,opt,name=outside,proto3,oneof"`
 }
 
+type PeerRequest_Support struct {
+	Support *SupportRequest `protobuf:"bytes,50,opt,name=support,proto3,oneof"`
+}
+
 func (*PeerRequest_Tablet) isPeerRequest_Body() {}
 
 func (*PeerRequest_Timestamps) isPeerRequest_Body() {}
@@ -697,6 +711,8 @@ func (*PeerRequest_Disconnect) isPeerRequest_Body() {}
 
 func (*PeerRequest_Outside) isPeerRequest_Body() {}
 
+func (*PeerRequest_Support) isPeerRequest_Body() {}
+
 type PeerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -712,6 +728,7 @@ type PeerResponse struct {
 	//	*PeerResponse_Survey
 	//	*PeerResponse_Recent
 	//	*PeerResponse_Disconnect
+	//	*PeerResponse_Support
 	Body          isPeerResponse_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -849,6 +866,15 @@ func (x *PeerResponse) GetDisconnect() *v1.DisconnectClientResponse {
 	return nil
 }
 
+func (x *PeerResponse) GetSupport() *Support {
+	if x != nil {
+		if x, ok := x.Body.(*PeerResponse_Support); ok {
+			return x.Support
+		}
+	}
+	return nil
+}
+
 type isPeerResponse_Body interface {
 	isPeerResponse_Body()
 }
@@ -889,6 +915,10 @@ type PeerResponse_Disconnect struct {
 	Disconnect *v1.DisconnectClientResponse `protobuf:"bytes,30,opt,name=disconnect,proto3,oneof"`
 }
 
+type PeerResponse_Support struct {
+	Support *Support `protobuf:"bytes,50,opt,name=support,proto3,oneof"`
+}
+
 func (*PeerResponse_Tablet) isPeerResponse_Body() {}
 
 func (*PeerResponse_Timestamps) isPeerResponse_Body() {}
@@ -907,6 +937,122 @@ func (*PeerResponse_Recent) isPeerResponse_Body() {}
 
 func (*PeerResponse_Disconnect) isPeerResponse_Body() {}
 
+func (*PeerResponse_Support) isPeerResponse_Body() {}
+
+// Requests a promise of support, see cluster/liveness. Builds without leases refuse it.
+type SupportRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Incarnation   uint64                 `protobuf:"varint,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // of the sender
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SupportRequest) Reset() {
+	*x = SupportRequest{}
+	mi := &file_peer_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SupportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SupportRequest) ProtoMessage() {}
+
+func (x *SupportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SupportRequest.ProtoReflect.Descriptor instead.
+func (*SupportRequest) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *SupportRequest) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+// A promise not to withdraw the support of the sender's process.
+type Support struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`                             // changes with every withdrawal and with every process; 0: no promise
+	PromisedUs    uint64                 `protobuf:"varint,2,opt,name=promised_us,json=promisedUs,proto3" json:"promised_us,omitempty"` // from the receipt of the request on the promising node's clock
+	Incarnation   uint64                 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`                 // of the promising node
+	ClockUs       uint64                 `protobuf:"varint,4,opt,name=clock_us,json=clockUs,proto3" json:"clock_us,omitempty"`          // its clock, by which the speeds of the two clocks are compared
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Support) Reset() {
+	*x = Support{}
+	mi := &file_peer_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Support) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Support) ProtoMessage() {}
+
+func (x *Support) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Support.ProtoReflect.Descriptor instead.
+func (*Support) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Support) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Support) GetPromisedUs() uint64 {
+	if x != nil {
+		return x.PromisedUs
+	}
+	return 0
+}
+
+func (x *Support) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *Support) GetClockUs() uint64 {
+	if x != nil {
+		return x.ClockUs
+	}
+	return 0
+}
+
 // Requests that a node read at least this version of the catalogue and apply it before it answers.
 type HonourCatalogue struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -917,7 +1063,7 @@ type HonourCatalogue struct {
 
 func (x *HonourCatalogue) Reset() {
 	*x = HonourCatalogue{}
-	mi := &file_peer_proto_msgTypes[9]
+	mi := &file_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -929,7 +1075,7 @@ func (x *HonourCatalogue) String() string {
 func (*HonourCatalogue) ProtoMessage() {}
 
 func (x *HonourCatalogue) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[9]
+	mi := &file_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -942,7 +1088,7 @@ func (x *HonourCatalogue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HonourCatalogue.ProtoReflect.Descriptor instead.
 func (*HonourCatalogue) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{9}
+	return file_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *HonourCatalogue) GetVersion() uint64 {
@@ -961,7 +1107,7 @@ type Honoured struct {
 
 func (x *Honoured) Reset() {
 	*x = Honoured{}
-	mi := &file_peer_proto_msgTypes[10]
+	mi := &file_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -973,7 +1119,7 @@ func (x *Honoured) String() string {
 func (*Honoured) ProtoMessage() {}
 
 func (x *Honoured) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[10]
+	mi := &file_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -986,7 +1132,7 @@ func (x *Honoured) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Honoured.ProtoReflect.Descriptor instead.
 func (*Honoured) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{10}
+	return file_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Honoured) GetVersion() uint64 {
@@ -1008,7 +1154,7 @@ type OutsideRefusal struct {
 
 func (x *OutsideRefusal) Reset() {
 	*x = OutsideRefusal{}
-	mi := &file_peer_proto_msgTypes[11]
+	mi := &file_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1020,7 +1166,7 @@ func (x *OutsideRefusal) String() string {
 func (*OutsideRefusal) ProtoMessage() {}
 
 func (x *OutsideRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[11]
+	mi := &file_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1033,7 +1179,7 @@ func (x *OutsideRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutsideRefusal.ProtoReflect.Descriptor instead.
 func (*OutsideRefusal) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{11}
+	return file_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *OutsideRefusal) GetObserver() string {
@@ -1061,7 +1207,7 @@ type SurveyRequest struct {
 
 func (x *SurveyRequest) Reset() {
 	*x = SurveyRequest{}
-	mi := &file_peer_proto_msgTypes[12]
+	mi := &file_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1073,7 +1219,7 @@ func (x *SurveyRequest) String() string {
 func (*SurveyRequest) ProtoMessage() {}
 
 func (x *SurveyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[12]
+	mi := &file_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1086,7 +1232,7 @@ func (x *SurveyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurveyRequest.ProtoReflect.Descriptor instead.
 func (*SurveyRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{12}
+	return file_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SurveyRequest) GetIncarnation() uint64 {
@@ -1117,7 +1263,7 @@ type Survey struct {
 
 func (x *Survey) Reset() {
 	*x = Survey{}
-	mi := &file_peer_proto_msgTypes[13]
+	mi := &file_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1129,7 +1275,7 @@ func (x *Survey) String() string {
 func (*Survey) ProtoMessage() {}
 
 func (x *Survey) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[13]
+	mi := &file_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1142,7 +1288,7 @@ func (x *Survey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Survey.ProtoReflect.Descriptor instead.
 func (*Survey) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{13}
+	return file_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Survey) GetIncarnation() uint64 {
@@ -1191,7 +1337,7 @@ type SurveyTarget struct {
 
 func (x *SurveyTarget) Reset() {
 	*x = SurveyTarget{}
-	mi := &file_peer_proto_msgTypes[14]
+	mi := &file_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1203,7 +1349,7 @@ func (x *SurveyTarget) String() string {
 func (*SurveyTarget) ProtoMessage() {}
 
 func (x *SurveyTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[14]
+	mi := &file_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1216,7 +1362,7 @@ func (x *SurveyTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurveyTarget.ProtoReflect.Descriptor instead.
 func (*SurveyTarget) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{14}
+	return file_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SurveyTarget) GetTable() uint32 {
@@ -1248,18 +1394,19 @@ type RaftMessage struct {
 	FromReplica   uint64                 `protobuf:"varint,3,opt,name=from_replica,json=fromReplica,proto3" json:"from_replica,omitempty"`
 	ToNode        uint64                 `protobuf:"varint,4,opt,name=to_node,json=toNode,proto3" json:"to_node,omitempty"`
 	ToReplica     uint64                 `protobuf:"varint,5,opt,name=to_replica,json=toReplica,proto3" json:"to_replica,omitempty"`
-	Tablet        *v1.TabletDescriptor   `protobuf:"bytes,6,opt,name=tablet,proto3" json:"tablet,omitempty"`    // the sender's, if the receiver may not have the replica yet
-	Message       []byte                 `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`  // raftpb.Message
-	Quiesce       bool                   `protobuf:"varint,8,opt,name=quiesce,proto3" json:"quiesce,omitempty"` // a heartbeat after which the sender stops its clock; the receiver may too, if it has all entries
-	Match         uint64                 `protobuf:"varint,9,opt,name=match,proto3" json:"match,omitempty"`     // in a leader's heartbeat: the last entry that the receiver has acknowledged to it in this term
-	Stale         bool                   `protobuf:"varint,10,opt,name=stale,proto3" json:"stale,omitempty"`    // the sender's log lacks entries that it has acknowledged: it is inactive and must be removed
+	Tablet        *v1.TabletDescriptor   `protobuf:"bytes,6,opt,name=tablet,proto3" json:"tablet,omitempty"`                                   // the sender's, if the receiver may not have the replica yet
+	Message       []byte                 `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`                                 // raftpb.Message
+	Quiesce       bool                   `protobuf:"varint,8,opt,name=quiesce,proto3" json:"quiesce,omitempty"`                                // a heartbeat after which the sender stops its clock; the receiver may too, if it has all entries
+	Match         uint64                 `protobuf:"varint,9,opt,name=match,proto3" json:"match,omitempty"`                                    // in a leader's heartbeat: the last entry that the receiver has acknowledged to it in this term
+	Stale         bool                   `protobuf:"varint,10,opt,name=stale,proto3" json:"stale,omitempty"`                                   // the sender's log lacks entries that it has acknowledged: it is inactive and must be removed
+	SupportEpoch  uint64                 `protobuf:"varint,11,opt,name=support_epoch,json=supportEpoch,proto3" json:"support_epoch,omitempty"` // in a follower's answer to its leader: its node's epoch for the leader's node; see Support
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RaftMessage) Reset() {
 	*x = RaftMessage{}
-	mi := &file_peer_proto_msgTypes[15]
+	mi := &file_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1271,7 +1418,7 @@ func (x *RaftMessage) String() string {
 func (*RaftMessage) ProtoMessage() {}
 
 func (x *RaftMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[15]
+	mi := &file_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1284,7 +1431,7 @@ func (x *RaftMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaftMessage.ProtoReflect.Descriptor instead.
 func (*RaftMessage) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{15}
+	return file_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RaftMessage) GetTabletId() uint64 {
@@ -1357,6 +1504,13 @@ func (x *RaftMessage) GetStale() bool {
 	return false
 }
 
+func (x *RaftMessage) GetSupportEpoch() uint64 {
+	if x != nil {
+		return x.SupportEpoch
+	}
+	return 0
+}
+
 // A piece of a snapshot of a tablet's state, for one replica. Each piece is sent after the answer to the previous one.
 type SnapshotChunk struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1375,7 +1529,7 @@ type SnapshotChunk struct {
 
 func (x *SnapshotChunk) Reset() {
 	*x = SnapshotChunk{}
-	mi := &file_peer_proto_msgTypes[16]
+	mi := &file_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1387,7 +1541,7 @@ func (x *SnapshotChunk) String() string {
 func (*SnapshotChunk) ProtoMessage() {}
 
 func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[16]
+	mi := &file_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1400,7 +1554,7 @@ func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotChunk.ProtoReflect.Descriptor instead.
 func (*SnapshotChunk) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{16}
+	return file_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SnapshotChunk) GetTabletId() uint64 {
@@ -1479,7 +1633,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_peer_proto_msgTypes[17]
+	mi := &file_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1491,7 +1645,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[17]
+	mi := &file_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1504,7 +1658,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{17}
+	return file_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SnapshotHeader) GetMessage() []byte {
@@ -1553,7 +1707,7 @@ type SnapshotAnswer struct {
 
 func (x *SnapshotAnswer) Reset() {
 	*x = SnapshotAnswer{}
-	mi := &file_peer_proto_msgTypes[18]
+	mi := &file_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1565,7 +1719,7 @@ func (x *SnapshotAnswer) String() string {
 func (*SnapshotAnswer) ProtoMessage() {}
 
 func (x *SnapshotAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[18]
+	mi := &file_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1578,7 +1732,7 @@ func (x *SnapshotAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotAnswer.ProtoReflect.Descriptor instead.
 func (*SnapshotAnswer) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{18}
+	return file_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SnapshotAnswer) GetNext() uint64 {
@@ -1614,7 +1768,7 @@ type LinkedObservers struct {
 
 func (x *LinkedObservers) Reset() {
 	*x = LinkedObservers{}
-	mi := &file_peer_proto_msgTypes[19]
+	mi := &file_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1626,7 +1780,7 @@ func (x *LinkedObservers) String() string {
 func (*LinkedObservers) ProtoMessage() {}
 
 func (x *LinkedObservers) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[19]
+	mi := &file_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1639,7 +1793,7 @@ func (x *LinkedObservers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkedObservers.ProtoReflect.Descriptor instead.
 func (*LinkedObservers) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{19}
+	return file_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *LinkedObservers) GetNodeId() uint64 {
@@ -1688,7 +1842,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_peer_proto_msgTypes[20]
+	mi := &file_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1700,7 +1854,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[20]
+	mi := &file_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1713,7 +1867,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{20}
+	return file_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *NodeRecord) GetNodeId() uint64 {
@@ -1831,7 +1985,7 @@ type ForgottenNodes struct {
 
 func (x *ForgottenNodes) Reset() {
 	*x = ForgottenNodes{}
-	mi := &file_peer_proto_msgTypes[21]
+	mi := &file_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1843,7 +1997,7 @@ func (x *ForgottenNodes) String() string {
 func (*ForgottenNodes) ProtoMessage() {}
 
 func (x *ForgottenNodes) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[21]
+	mi := &file_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1856,7 +2010,7 @@ func (x *ForgottenNodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgottenNodes.ProtoReflect.Descriptor instead.
 func (*ForgottenNodes) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{21}
+	return file_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ForgottenNodes) GetNodes() []uint64 {
@@ -1901,7 +2055,7 @@ const file_peer_proto_rawDesc = "" +
 	"PeerServer\x12\x1b\n" +
 	"\tmember_id\x18\x01 \x01(\tR\bmemberId\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\"\r\n" +
-	"\vPeerWelcome\"\xa8\x05\n" +
+	"\vPeerWelcome\"\xe5\x05\n" +
 	"\vPeerRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -1920,8 +2074,9 @@ const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"disconnect\x18\x1e \x01(\v2&.percolator.v1.DisconnectClientRequestH\x00R\n" +
 	"disconnect\x12;\n" +
-	"\aoutside\x18( \x01(\v2\x1f.percolator.wire.OutsideRefusalH\x00R\aoutsideB\x06\n" +
-	"\x04body\"\xea\x04\n" +
+	"\aoutside\x18( \x01(\v2\x1f.percolator.wire.OutsideRefusalH\x00R\aoutside\x12;\n" +
+	"\asupport\x182 \x01(\v2\x1f.percolator.wire.SupportRequestH\x00R\asupportB\x06\n" +
+	"\x04body\"\xa0\x05\n" +
 	"\fPeerResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12*\n" +
 	"\x05error\x18\x02 \x01(\v2\x14.percolator.v1.ErrorR\x05error\x127\n" +
@@ -1938,8 +2093,17 @@ const file_peer_proto_rawDesc = "" +
 	"\x06recent\x18\x11 \x01(\v2\x17.percolator.wire.RecentH\x00R\x06recent\x12I\n" +
 	"\n" +
 	"disconnect\x18\x1e \x01(\v2'.percolator.v1.DisconnectClientResponseH\x00R\n" +
-	"disconnectB\x06\n" +
-	"\x04body\"+\n" +
+	"disconnect\x124\n" +
+	"\asupport\x182 \x01(\v2\x18.percolator.wire.SupportH\x00R\asupportB\x06\n" +
+	"\x04body\"2\n" +
+	"\x0eSupportRequest\x12 \n" +
+	"\vincarnation\x18\x01 \x01(\x04R\vincarnation\"}\n" +
+	"\aSupport\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1f\n" +
+	"\vpromised_us\x18\x02 \x01(\x04R\n" +
+	"promisedUs\x12 \n" +
+	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\x12\x19\n" +
+	"\bclock_us\x18\x04 \x01(\x04R\aclockUs\"+\n" +
 	"\x0fHonourCatalogue\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\"$\n" +
 	"\bHonoured\x12\x18\n" +
@@ -1959,7 +2123,7 @@ const file_peer_proto_rawDesc = "" +
 	"\fSurveyTarget\x12\x14\n" +
 	"\x05table\x18\x01 \x01(\rR\x05table\x12\x16\n" +
 	"\x06column\x18\x02 \x01(\fR\x06column\x12\x14\n" +
-	"\x05class\x18\x03 \x01(\rR\x05class\"\xbb\x02\n" +
+	"\x05class\x18\x03 \x01(\rR\x05class\"\xe0\x02\n" +
 	"\vRaftMessage\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\x04R\btabletId\x12\x1b\n" +
 	"\tfrom_node\x18\x02 \x01(\x04R\bfromNode\x12!\n" +
@@ -1972,7 +2136,8 @@ const file_peer_proto_rawDesc = "" +
 	"\aquiesce\x18\b \x01(\bR\aquiesce\x12\x14\n" +
 	"\x05match\x18\t \x01(\x04R\x05match\x12\x14\n" +
 	"\x05stale\x18\n" +
-	" \x01(\bR\x05stale\"\xa9\x02\n" +
+	" \x01(\bR\x05stale\x12#\n" +
+	"\rsupport_epoch\x18\v \x01(\x04R\fsupportEpoch\"\xa9\x02\n" +
 	"\rSnapshotChunk\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\x04R\btabletId\x12\x1d\n" +
 	"\n" +
@@ -2036,7 +2201,7 @@ func file_peer_proto_rawDescGZIP() []byte {
 	return file_peer_proto_rawDescData
 }
 
-var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_peer_proto_goTypes = []any{
 	(*PeerBatch)(nil),                   // 0: percolator.wire.PeerBatch
 	(*PeerFrame)(nil),                   // 1: percolator.wire.PeerFrame
@@ -2047,80 +2212,84 @@ var file_peer_proto_goTypes = []any{
 	(*PeerWelcome)(nil),                 // 6: percolator.wire.PeerWelcome
 	(*PeerRequest)(nil),                 // 7: percolator.wire.PeerRequest
 	(*PeerResponse)(nil),                // 8: percolator.wire.PeerResponse
-	(*HonourCatalogue)(nil),             // 9: percolator.wire.HonourCatalogue
-	(*Honoured)(nil),                    // 10: percolator.wire.Honoured
-	(*OutsideRefusal)(nil),              // 11: percolator.wire.OutsideRefusal
-	(*SurveyRequest)(nil),               // 12: percolator.wire.SurveyRequest
-	(*Survey)(nil),                      // 13: percolator.wire.Survey
-	(*SurveyTarget)(nil),                // 14: percolator.wire.SurveyTarget
-	(*RaftMessage)(nil),                 // 15: percolator.wire.RaftMessage
-	(*SnapshotChunk)(nil),               // 16: percolator.wire.SnapshotChunk
-	(*SnapshotHeader)(nil),              // 17: percolator.wire.SnapshotHeader
-	(*SnapshotAnswer)(nil),              // 18: percolator.wire.SnapshotAnswer
-	(*LinkedObservers)(nil),             // 19: percolator.wire.LinkedObservers
-	(*NodeRecord)(nil),                  // 20: percolator.wire.NodeRecord
-	(*ForgottenNodes)(nil),              // 21: percolator.wire.ForgottenNodes
-	nil,                                 // 22: percolator.wire.NodeRecord.LabelsEntry
-	(*v1.TabletRequest)(nil),            // 23: percolator.v1.TabletRequest
-	(*v1.TimestampsRequest)(nil),        // 24: percolator.v1.TimestampsRequest
-	(*LockdRequest)(nil),                // 25: percolator.wire.LockdRequest
-	(*v1.NodeStatusRequest)(nil),        // 26: percolator.v1.NodeStatusRequest
-	(*RecentRequest)(nil),               // 27: percolator.wire.RecentRequest
-	(*v1.DisconnectClientRequest)(nil),  // 28: percolator.v1.DisconnectClientRequest
-	(*v1.Error)(nil),                    // 29: percolator.v1.Error
-	(*v1.TabletResponse)(nil),           // 30: percolator.v1.TabletResponse
-	(*v1.TimestampsResponse)(nil),       // 31: percolator.v1.TimestampsResponse
-	(*LockdResponse)(nil),               // 32: percolator.wire.LockdResponse
-	(*v1.NodeStatusResponse)(nil),       // 33: percolator.v1.NodeStatusResponse
-	(*Recent)(nil),                      // 34: percolator.wire.Recent
-	(*v1.DisconnectClientResponse)(nil), // 35: percolator.v1.DisconnectClientResponse
-	(*v1.TabletDescriptor)(nil),         // 36: percolator.v1.TabletDescriptor
-	(*Effect)(nil),                      // 37: percolator.wire.Effect
-	(v1.NodeState)(0),                   // 38: percolator.v1.NodeState
-	(*v1.BuildVersions)(nil),            // 39: percolator.v1.BuildVersions
+	(*SupportRequest)(nil),              // 9: percolator.wire.SupportRequest
+	(*Support)(nil),                     // 10: percolator.wire.Support
+	(*HonourCatalogue)(nil),             // 11: percolator.wire.HonourCatalogue
+	(*Honoured)(nil),                    // 12: percolator.wire.Honoured
+	(*OutsideRefusal)(nil),              // 13: percolator.wire.OutsideRefusal
+	(*SurveyRequest)(nil),               // 14: percolator.wire.SurveyRequest
+	(*Survey)(nil),                      // 15: percolator.wire.Survey
+	(*SurveyTarget)(nil),                // 16: percolator.wire.SurveyTarget
+	(*RaftMessage)(nil),                 // 17: percolator.wire.RaftMessage
+	(*SnapshotChunk)(nil),               // 18: percolator.wire.SnapshotChunk
+	(*SnapshotHeader)(nil),              // 19: percolator.wire.SnapshotHeader
+	(*SnapshotAnswer)(nil),              // 20: percolator.wire.SnapshotAnswer
+	(*LinkedObservers)(nil),             // 21: percolator.wire.LinkedObservers
+	(*NodeRecord)(nil),                  // 22: percolator.wire.NodeRecord
+	(*ForgottenNodes)(nil),              // 23: percolator.wire.ForgottenNodes
+	nil,                                 // 24: percolator.wire.NodeRecord.LabelsEntry
+	(*v1.TabletRequest)(nil),            // 25: percolator.v1.TabletRequest
+	(*v1.TimestampsRequest)(nil),        // 26: percolator.v1.TimestampsRequest
+	(*LockdRequest)(nil),                // 27: percolator.wire.LockdRequest
+	(*v1.NodeStatusRequest)(nil),        // 28: percolator.v1.NodeStatusRequest
+	(*RecentRequest)(nil),               // 29: percolator.wire.RecentRequest
+	(*v1.DisconnectClientRequest)(nil),  // 30: percolator.v1.DisconnectClientRequest
+	(*v1.Error)(nil),                    // 31: percolator.v1.Error
+	(*v1.TabletResponse)(nil),           // 32: percolator.v1.TabletResponse
+	(*v1.TimestampsResponse)(nil),       // 33: percolator.v1.TimestampsResponse
+	(*LockdResponse)(nil),               // 34: percolator.wire.LockdResponse
+	(*v1.NodeStatusResponse)(nil),       // 35: percolator.v1.NodeStatusResponse
+	(*Recent)(nil),                      // 36: percolator.wire.Recent
+	(*v1.DisconnectClientResponse)(nil), // 37: percolator.v1.DisconnectClientResponse
+	(*v1.TabletDescriptor)(nil),         // 38: percolator.v1.TabletDescriptor
+	(*Effect)(nil),                      // 39: percolator.wire.Effect
+	(v1.NodeState)(0),                   // 40: percolator.v1.NodeState
+	(*v1.BuildVersions)(nil),            // 41: percolator.v1.BuildVersions
 }
 var file_peer_proto_depIdxs = []int32{
 	7,  // 0: percolator.wire.PeerBatch.requests:type_name -> percolator.wire.PeerRequest
 	8,  // 1: percolator.wire.PeerBatch.responses:type_name -> percolator.wire.PeerResponse
-	15, // 2: percolator.wire.PeerBatch.raft:type_name -> percolator.wire.RaftMessage
+	17, // 2: percolator.wire.PeerBatch.raft:type_name -> percolator.wire.RaftMessage
 	2,  // 3: percolator.wire.PeerFrame.delivery:type_name -> percolator.wire.PeerDelivery
 	4,  // 4: percolator.wire.PeerFrame.hello:type_name -> percolator.wire.PeerHello
 	6,  // 5: percolator.wire.PeerFrame.welcome:type_name -> percolator.wire.PeerWelcome
 	3,  // 6: percolator.wire.PeerDelivery.envelope:type_name -> percolator.wire.PeerEnvelope
 	0,  // 7: percolator.wire.PeerEnvelope.batch:type_name -> percolator.wire.PeerBatch
 	5,  // 8: percolator.wire.PeerHello.server:type_name -> percolator.wire.PeerServer
-	23, // 9: percolator.wire.PeerRequest.tablet:type_name -> percolator.v1.TabletRequest
-	24, // 10: percolator.wire.PeerRequest.timestamps:type_name -> percolator.v1.TimestampsRequest
-	25, // 11: percolator.wire.PeerRequest.lockd:type_name -> percolator.wire.LockdRequest
-	16, // 12: percolator.wire.PeerRequest.snapshot:type_name -> percolator.wire.SnapshotChunk
-	26, // 13: percolator.wire.PeerRequest.status:type_name -> percolator.v1.NodeStatusRequest
-	9,  // 14: percolator.wire.PeerRequest.honour:type_name -> percolator.wire.HonourCatalogue
-	12, // 15: percolator.wire.PeerRequest.survey:type_name -> percolator.wire.SurveyRequest
-	27, // 16: percolator.wire.PeerRequest.recent:type_name -> percolator.wire.RecentRequest
-	28, // 17: percolator.wire.PeerRequest.disconnect:type_name -> percolator.v1.DisconnectClientRequest
-	11, // 18: percolator.wire.PeerRequest.outside:type_name -> percolator.wire.OutsideRefusal
-	29, // 19: percolator.wire.PeerResponse.error:type_name -> percolator.v1.Error
-	30, // 20: percolator.wire.PeerResponse.tablet:type_name -> percolator.v1.TabletResponse
-	31, // 21: percolator.wire.PeerResponse.timestamps:type_name -> percolator.v1.TimestampsResponse
-	32, // 22: percolator.wire.PeerResponse.lockd:type_name -> percolator.wire.LockdResponse
-	18, // 23: percolator.wire.PeerResponse.snapshot:type_name -> percolator.wire.SnapshotAnswer
-	33, // 24: percolator.wire.PeerResponse.status:type_name -> percolator.v1.NodeStatusResponse
-	10, // 25: percolator.wire.PeerResponse.honour:type_name -> percolator.wire.Honoured
-	13, // 26: percolator.wire.PeerResponse.survey:type_name -> percolator.wire.Survey
-	34, // 27: percolator.wire.PeerResponse.recent:type_name -> percolator.wire.Recent
-	35, // 28: percolator.wire.PeerResponse.disconnect:type_name -> percolator.v1.DisconnectClientResponse
-	14, // 29: percolator.wire.Survey.scanned:type_name -> percolator.wire.SurveyTarget
-	36, // 30: percolator.wire.RaftMessage.tablet:type_name -> percolator.v1.TabletDescriptor
-	17, // 31: percolator.wire.SnapshotChunk.header:type_name -> percolator.wire.SnapshotHeader
-	37, // 32: percolator.wire.SnapshotChunk.entries:type_name -> percolator.wire.Effect
-	22, // 33: percolator.wire.NodeRecord.labels:type_name -> percolator.wire.NodeRecord.LabelsEntry
-	38, // 34: percolator.wire.NodeRecord.state:type_name -> percolator.v1.NodeState
-	39, // 35: percolator.wire.NodeRecord.versions:type_name -> percolator.v1.BuildVersions
-	36, // [36:36] is the sub-list for method output_type
-	36, // [36:36] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	25, // 9: percolator.wire.PeerRequest.tablet:type_name -> percolator.v1.TabletRequest
+	26, // 10: percolator.wire.PeerRequest.timestamps:type_name -> percolator.v1.TimestampsRequest
+	27, // 11: percolator.wire.PeerRequest.lockd:type_name -> percolator.wire.LockdRequest
+	18, // 12: percolator.wire.PeerRequest.snapshot:type_name -> percolator.wire.SnapshotChunk
+	28, // 13: percolator.wire.PeerRequest.status:type_name -> percolator.v1.NodeStatusRequest
+	11, // 14: percolator.wire.PeerRequest.honour:type_name -> percolator.wire.HonourCatalogue
+	14, // 15: percolator.wire.PeerRequest.survey:type_name -> percolator.wire.SurveyRequest
+	29, // 16: percolator.wire.PeerRequest.recent:type_name -> percolator.wire.RecentRequest
+	30, // 17: percolator.wire.PeerRequest.disconnect:type_name -> percolator.v1.DisconnectClientRequest
+	13, // 18: percolator.wire.PeerRequest.outside:type_name -> percolator.wire.OutsideRefusal
+	9,  // 19: percolator.wire.PeerRequest.support:type_name -> percolator.wire.SupportRequest
+	31, // 20: percolator.wire.PeerResponse.error:type_name -> percolator.v1.Error
+	32, // 21: percolator.wire.PeerResponse.tablet:type_name -> percolator.v1.TabletResponse
+	33, // 22: percolator.wire.PeerResponse.timestamps:type_name -> percolator.v1.TimestampsResponse
+	34, // 23: percolator.wire.PeerResponse.lockd:type_name -> percolator.wire.LockdResponse
+	20, // 24: percolator.wire.PeerResponse.snapshot:type_name -> percolator.wire.SnapshotAnswer
+	35, // 25: percolator.wire.PeerResponse.status:type_name -> percolator.v1.NodeStatusResponse
+	12, // 26: percolator.wire.PeerResponse.honour:type_name -> percolator.wire.Honoured
+	15, // 27: percolator.wire.PeerResponse.survey:type_name -> percolator.wire.Survey
+	36, // 28: percolator.wire.PeerResponse.recent:type_name -> percolator.wire.Recent
+	37, // 29: percolator.wire.PeerResponse.disconnect:type_name -> percolator.v1.DisconnectClientResponse
+	10, // 30: percolator.wire.PeerResponse.support:type_name -> percolator.wire.Support
+	16, // 31: percolator.wire.Survey.scanned:type_name -> percolator.wire.SurveyTarget
+	38, // 32: percolator.wire.RaftMessage.tablet:type_name -> percolator.v1.TabletDescriptor
+	19, // 33: percolator.wire.SnapshotChunk.header:type_name -> percolator.wire.SnapshotHeader
+	39, // 34: percolator.wire.SnapshotChunk.entries:type_name -> percolator.wire.Effect
+	24, // 35: percolator.wire.NodeRecord.labels:type_name -> percolator.wire.NodeRecord.LabelsEntry
+	40, // 36: percolator.wire.NodeRecord.state:type_name -> percolator.v1.NodeState
+	41, // 37: percolator.wire.NodeRecord.versions:type_name -> percolator.v1.BuildVersions
+	38, // [38:38] is the sub-list for method output_type
+	38, // [38:38] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_peer_proto_init() }
@@ -2147,6 +2316,7 @@ func file_peer_proto_init() {
 		(*PeerRequest_Recent)(nil),
 		(*PeerRequest_Disconnect)(nil),
 		(*PeerRequest_Outside)(nil),
+		(*PeerRequest_Support)(nil),
 	}
 	file_peer_proto_msgTypes[8].OneofWrappers = []any{
 		(*PeerResponse_Tablet)(nil),
@@ -2158,6 +2328,7 @@ func file_peer_proto_init() {
 		(*PeerResponse_Survey)(nil),
 		(*PeerResponse_Recent)(nil),
 		(*PeerResponse_Disconnect)(nil),
+		(*PeerResponse_Support)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2165,7 +2336,7 @@ func file_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_proto_rawDesc), len(file_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

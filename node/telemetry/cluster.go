@@ -8,6 +8,7 @@ import (
 
 	"github.com/percolator-go/percolator/actors/tablet/replicas"
 	"github.com/percolator-go/percolator/actors/tablet/snapshot"
+	"github.com/percolator-go/percolator/cluster/liveness"
 	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/cluster/remoting"
 )
@@ -37,6 +38,12 @@ var replicasTable = table[replicas.Stats]{
 		func(s replicas.Stats) int { return s.Stale }),
 	counter("replicas_found_stale_total", "Replicas found to lack what they have acknowledged, removed ones included.",
 		func(s replicas.Stats) uint64 { return uint64(s.Found) }),
+}
+
+var supportTable = table[*liveness.Node]{
+	counter("lease_promises_missed_total",
+		"Promises of other nodes that ran out while a lease needed them, because the next one came too late.",
+		func(n *liveness.Node) uint64 { return n.Missed() }),
 }
 
 var peerTable = table[peer.Stats]{
@@ -133,6 +140,7 @@ func (e *Exporter) collectMembers(out chan<- prometheus.Metric) {
 func (e *Exporter) collectCluster(out chan<- prometheus.Metric) {
 	snapshotTable.send(out, e.Tablets.Snapshots())
 	replicasTable.send(out, e.Tablets.Replicas())
+	supportTable.send(out, e.Liveness)
 	if e.Link != nil {
 		peerTable.send(out, e.Link.Stats())
 	}

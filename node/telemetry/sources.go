@@ -15,6 +15,7 @@ import (
 	"github.com/percolator-go/percolator/actors/timers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/liveness"
 	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/cluster/remoting"
 	"github.com/percolator-go/percolator/cluster/route"
@@ -44,6 +45,7 @@ type Sources struct {
 	// Link and Remoting are nil if the node runs alone; Remoting also with another link.
 	Link     *peer.Peers
 	Remoting *remoting.Link
+	Liveness *liveness.Node
 	Client   *txn.Client
 	Store    *store.Store
 	Gate     *version.Gate

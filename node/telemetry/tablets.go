@@ -93,6 +93,10 @@ var groupTable = table[group]{
 var measuredTable = table[*tablet.Metrics]{
 	counter("raft_leaderships_total", "Times that a replica here has become leader.",
 		func(m *tablet.Metrics) uint64 { return m.Led.Load() }),
+	counter("lease_reads_total", "Batches of reads that a leader among several voters served under its lease.",
+		func(m *tablet.Metrics) uint64 { return m.LeaseReads.Load() }),
+	counter("lease_quorum_reads_total", "Batches of reads for which such a leader asked the other voters.",
+		func(m *tablet.Metrics) uint64 { return m.QuorumReads.Load() }),
 	histogram("raft_entry_seconds",
 		"Time from the proposal of an entry until a quorum has it and its effects are visible.",
 		func(m *tablet.Metrics) metrics.Histogram { return m.Writes.Read() }),

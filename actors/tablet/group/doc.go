@@ -9,6 +9,7 @@
 //     its election timeout, and when it asks the others for the leader (rest.go);
 //   - the entries of a change of replicas (change.go, members.go);
 //   - the target of a leadership transfer (transfer.go);
+//   - the lease of a leader, and which elections wait for it (lease.go);
 //   - the retention of the log (retention.go);
 //   - when a replica lacks entries that it has acknowledged, and becomes inactive (stale.go).
 //
@@ -25,6 +26,7 @@
 //  5. The log is never truncated beyond the checkpoint.
 //  6. A replica whose log is shorter than the leader's record of its acknowledgments no longer
 //     votes, leads or acknowledges, and reports that to the others.
+//  7. While a leader holds its lease, no replica leads in a later term (docs/adr/0060).
 //
 // A crash loses the Group. It is created again from its storage, as of the last checkpoint, and
 // receives the entries after that again.

@@ -61,6 +61,7 @@ type Config struct {
 	MaxUncommitted        uint64 // bytes of entries proposed and not yet applied
 	MaxInflight           uint64 // bytes of entries on their way to one replica
 	MaxApply              uint64 // bytes of entries in one Ready to apply
+	Leases                Leases // nil: none
 	Logger                *slog.Logger
 }
 
@@ -94,9 +95,14 @@ type Group struct {
 	stale      bool            // see Stale
 	stalePeers map[uint64]bool // other replicas of the group that have reported themselves stale
 
+	lease     *Lease  // of this leader's term; nil without Leases
+	fortified support // see Leases.Fortify
+	silent    uint64  // ticks since this follower's leader was heard of
+
 	heard    map[uint64]lastContact // of other replicas
 	messages []*wire.RaftMessage    // to be sent with the next Ready
 	reads    []Read                 // of the last Ready
+	leased   []Read                 // answered under the lease, for the next Ready
 	err      error                  // ends the replica
 }
 
@@ -106,6 +112,9 @@ func New(cfg Config) (*Group, error) {
 		cfg: cfg, members: newMembers(cfg.Replica, cfg.Descriptor, cfg.ConfState),
 		heard: map[uint64]lastContact{}, stalePeers: map[uint64]bool{}, stale: cfg.Stale,
 		quiesced: true, visible: cfg.Applied,
+	}
+	if cfg.Leases != nil {
+		g.fortified.node, g.fortified.epoch = cfg.Leases.Fortified(cfg.Tablet)
 	}
 	first, err := cfg.Storage.FirstIndex()
 	if err != nil {
@@ -185,6 +194,10 @@ func (g *Group) Ready() (out Ready, ok bool, err error) {
 			}
 		}
 	}
+	if len(g.leased) > 0 {
+		out.Reads, ok = append(out.Reads, g.leased...), true
+		g.leased = g.leased[:0]
+	}
 	g.dropHeartbeatResp = false
 	out.Messages, g.messages = g.messages, nil
 	return out, ok || len(out.Messages) > 0, g.err
@@ -195,12 +208,21 @@ func (g *Group) observe(rd *raft.Ready) (leaderChanged bool) {
 	if rd.HardState != nil && rd.HardState.GetTerm() != g.term {
 		g.term = rd.HardState.GetTerm()
 		g.asked = 0
+		g.endLease()
+	}
+	led := g.elected
+	if rd.SoftState != nil {
+		g.elected = rd.SoftState.RaftState == raft.StateLeader
+	}
+	switch {
+	case !g.elected:
+		g.endLease()
+	case g.lease == nil:
+		g.beginLease()
 	}
 	if rd.SoftState == nil {
 		return false
 	}
-	led := g.elected
-	g.elected = rd.SoftState.RaftState == raft.StateLeader
 	if led && !g.elected && g.solo {
 		g.unquiesce() // nobody else will ask for votes
 	}
@@ -286,13 +308,19 @@ func (g *Group) respond(responses []*raftpb.Message) error {
 func (g *Group) Propose(data []byte) error { return g.raft.Propose(data) }
 
 // ReadIndex asks for the index that a read must see. The answer comes as a Read with the
-// id, which must not have been used before; if leadership is lost it never comes.
-func (g *Group) ReadIndex(id uint64) {
+// id, which must not have been used before; if leadership is lost it never comes. leased reports that
+// it comes with the next Ready, because of a lease.
+func (g *Group) ReadIndex(id uint64) (leased bool) {
+	if index, ok := g.readLease(); ok {
+		g.leased = append(g.leased, Read{ID: id, Index: index})
+		return true
+	}
 	g.asked++
 	g.raft.ReadIndex(binary.BigEndian.AppendUint64(nil, id))
 	if !g.single && !g.quiesced { // a leader at rest stays so: the followers answer it asleep
 		g.Wake()
 	}
+	return false
 }
 
 // Term returns the current Raft term.

@@ -84,7 +84,12 @@ func (g *Group) Step(in *Incoming) (removedBy *pb.TabletDescriptor) {
 	case g.quiesced && !g.answeredAtRest(in.Raft):
 		g.Wake()
 	}
+	if g.votesBarred(in) {
+		return nil
+	}
+	g.fortifiedBy(in)
 	_ = g.raft.Step(in.Raft) // refused: from a replica that is not of the group, or out of its time
+	g.hearLeader(in)
 	return nil
 }
 
@@ -193,6 +198,7 @@ func (g *Group) post(m *raftpb.Message, quiesce bool) {
 	}
 	out := g.envelope(m.GetTo())
 	out.Message, out.Quiesce = data, quiesce
+	out.SupportEpoch = g.fortify(m)
 	if m.GetType() == raftpb.MsgHeartbeat {
 		out.Match = g.match(m.GetTo())
 	}

@@ -28,6 +28,9 @@ const (
 	// boostTicks is the number of ticks for which the first replica of a new tablet repeats its
 	// candidacy while the others start.
 	boostTicks = 2 * ElectionTicks
+	// silentTicks is how long a follower waits for a leader that sends nothing although its node is
+	// alive, before it has the support of that node withdrawn.
+	silentTicks = 2 * ElectionTicks
 	// seekTicks is the interval at which a replica without a leader queries the others.
 	seekTicks = 4 * ElectionTicks
 )
@@ -50,8 +53,13 @@ func (g *Group) Start(boost bool) {
 }
 
 // campaign starts an election if this replica may, with PreVote, so that an election it cannot win
-// disturbs no other replica.
+// disturbs no other replica. A barred replica campaigns later, in Tick.
 func (g *Group) campaign() {
+	if g.barred() {
+		g.electionBoost = max(g.electionBoost, 1)
+		g.unquiesce()
+		return
+	}
 	if err := g.raft.Campaign(); err != nil {
 		g.cfg.Logger.Warn("no election", "tablet", g.cfg.Tablet, "error", err)
 	}
@@ -111,11 +119,11 @@ func (g *Group) Tick() (transferFailed bool) {
 		return false
 	}
 	if g.elected || !g.cfg.Host.Full() { // a follower that cannot write cannot be elected
-		g.raft.Tick()
+		g.tickRaft()
 	}
 	switch {
 	case g.leader != 0:
-	case g.electionBoost > 0:
+	case g.electionBoost > 0 && !g.barred():
 		// A candidate is left alone: its votes may be on their way.
 		if g.electionBoost--; g.raft.BasicStatus().RaftState != raft.StateCandidate {
 			g.campaign()
@@ -128,6 +136,21 @@ func (g *Group) Tick() (transferFailed bool) {
 	transferFailed = g.tickTransfer()
 	g.leaveFullNode()
 	return transferFailed
+}
+
+// tickRaft advances raft's clock. That of a barred follower stops one tick short of the election
+// timeout, so that no election begins, and one can begin soon after the promise has run out.
+func (g *Group) tickRaft() {
+	if g.silent++; !g.elected && g.silent >= ElectionTicks && g.barred() {
+		if g.silent%ElectionTicks == 0 {
+			g.wakeOthers() // a leader sends heartbeats then
+		}
+		if g.silent >= silentTicks {
+			g.refuseSilent()
+		}
+		return
+	}
+	g.raft.Tick()
 }
 
 // MaybeQuiesce is called after every tick and quiesces the group once it has been idle for a while.
@@ -196,7 +219,7 @@ func (g *Group) answeredAtRest(m *raftpb.Message) bool {
 }
 
 // NodeDown reports that the node is believed dead. If it led, the first of the other voters
-// campaigns at once, and the others if that fails. A quiescent leader left without a quorum wakes,
+// campaigns as soon as the node's lease is over, and the others if that fails. A quiescent leader left without a quorum wakes,
 // so that CheckQuorum makes it step down.
 func (g *Group) NodeDown(node uint64) {
 	if g.stale {
@@ -212,6 +235,9 @@ func (g *Group) NodeDown(node uint64) {
 	if err := g.raft.ForgetLeader(); err != nil {
 		g.cfg.Logger.Warn("leader not forgotten", "tablet", g.cfg.Tablet, "error", err)
 	}
+	if g.fortified.node == node {
+		g.refuseSilent()
+	}
 	first := g.cfg.Replica
 	for _, r := range g.descriptor.Replicas {
 		if !r.Learner && r.ReplicaId < first && !g.cfg.Host.Down(r.NodeId) {
@@ -219,6 +245,10 @@ func (g *Group) NodeDown(node uint64) {
 		}
 	}
 	if first == g.cfg.Replica {
+		// The others' promises may run out later than this node's.
+		if g.cfg.Leases != nil {
+			g.electionBoost = boostTicks
+		}
 		g.campaign()
 	}
 }

@@ -34,7 +34,7 @@ func (g *Group) TransferTarget(node uint64) (target uint64) {
 // that it has failed.
 func (g *Group) Transfer(to uint64) {
 	g.transferTicks = 1
-	g.raft.TransferLeader(to)
+	g.transfer(to)
 	g.Wake()
 }
 
@@ -87,8 +87,15 @@ func (g *Group) leaveFullNode() {
 	for i := range replicas {
 		r := replicas[(g.clock+uint64(i))%uint64(len(replicas))]
 		if target := g.TransferTarget(r.GetNodeId()); target != 0 {
-			g.raft.TransferLeader(target)
+			g.transfer(target)
 			return
 		}
 	}
+}
+
+// transfer starts raft's transfer. The lease is given up first and for the rest of the term, because
+// the message that makes the other replica campaign may arrive at any time.
+func (g *Group) transfer(to uint64) {
+	g.lease.giveUp()
+	g.raft.TransferLeader(to)
 }

@@ -26,6 +26,8 @@ type world struct {
 	cut      map[uint64]bool     // nodes without a network
 	down     map[uint64]bool     // nodes believed dead
 	full     map[uint64]bool     // nodes with full disks
+	leases   map[uint64]Leases   // by node; none: no leases
+	away     map[uint64]bool     // nodes that receive no snapshot now
 }
 
 // replica is one replica of a tablet. Its first fields survive a crash.
@@ -122,7 +124,7 @@ func (r *replica) start(boost bool) {
 		Tablet: r.tablet, Replica: r.id, Node: r.node, Descriptor: r.state.descriptor,
 		ConfState: r.state.conf,
 		Applied:   r.state.index, Storage: r.log, Host: host{r.w, r.node}, Stale: r.stale,
-		MaxUncommitted: 1 << 20, MaxInflight: 1 << 20, MaxApply: 1 << 20,
+		Leases: r.w.leases[r.node], MaxUncommitted: 1 << 20, MaxInflight: 1 << 20, MaxApply: 1 << 20,
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	must(err)
@@ -292,8 +294,12 @@ func (r *replica) ready() bool {
 // sendSnapshot installs this replica's state on a lagging one, at once.
 func (r *replica) sendSnapshot(s Snapshot) {
 	to := r.w.at(r.tablet, s.Node)
-	if to == nil || r.w.cut[r.node] || r.w.cut[s.Node] {
+	if to == nil || to.group == nil || r.w.cut[r.node] || r.w.cut[s.Node] || r.w.away[s.Node] {
 		r.group.SnapshotEnded(s.To, false)
+		return
+	}
+	if first, err := to.log.FirstIndex(); err == nil && r.state.index < first { // it has a later one
+		r.group.SnapshotEnded(s.To, true)
 		return
 	}
 	to.install(r.state)

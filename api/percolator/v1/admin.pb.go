@@ -3437,6 +3437,7 @@ type Policy struct {
 	ClientRate       *uint64         `protobuf:"varint,22,opt,name=client_rate,json=clientRate,proto3,oneof" json:"client_rate,omitempty"`                     // cells per second that it reads or writes through one node
 	ClientTableRate  *uint64         `protobuf:"varint,23,opt,name=client_table_rate,json=clientTableRate,proto3,oneof" json:"client_table_rate,omitempty"`    // likewise, in one table
 	HttpLogin        *bool           `protobuf:"varint,13,opt,name=http_login,json=httpLogin,proto3,oneof" json:"http_login,omitempty"`                        // HTTP requires a login, except for health
+	Leases           *bool           `protobuf:"varint,14,opt,name=leases,proto3,oneof" json:"leases,omitempty"`                                               // leaders answer reads under leases; default true
 	Agreed           *ClusterVersion `protobuf:"bytes,12,opt,name=agreed,proto3" json:"agreed,omitempty"`                                                      // the versions that the nodes have agreed on; changed only by FinalizeUpgrade
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -3587,6 +3588,13 @@ func (x *Policy) GetClientTableRate() uint64 {
 func (x *Policy) GetHttpLogin() bool {
 	if x != nil && x.HttpLogin != nil {
 		return *x.HttpLogin
+	}
+	return false
+}
+
+func (x *Policy) GetLeases() bool {
+	if x != nil && x.Leases != nil {
+		return *x.Leases
 	}
 	return false
 }
@@ -4885,7 +4893,7 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x0fReplicaChecksum\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x127\n" +
 	"\x06result\x18\x02 \x01(\v2\x1f.percolator.v1.ChecksumResponseR\x06result\x12\x14\n" +
-	"\x05error\x18\x03 \x01(\tR\x05error\"\xf6\a\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\"\x9e\b\n" +
 	"\x06Policy\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x1f\n" +
 	"\breplicas\x18\x02 \x01(\x04H\x00R\breplicas\x88\x01\x01\x12\"\n" +
@@ -4910,7 +4918,8 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"clientRate\x88\x01\x01\x12/\n" +
 	"\x11client_table_rate\x18\x17 \x01(\x04H\rR\x0fclientTableRate\x88\x01\x01\x12\"\n" +
 	"\n" +
-	"http_login\x18\r \x01(\bH\x0eR\thttpLogin\x88\x01\x01\x125\n" +
+	"http_login\x18\r \x01(\bH\x0eR\thttpLogin\x88\x01\x01\x12\x1b\n" +
+	"\x06leases\x18\x0e \x01(\bH\x0fR\x06leases\x88\x01\x01\x125\n" +
 	"\x06agreed\x18\f \x01(\v2\x1d.percolator.v1.ClusterVersionR\x06agreedB\v\n" +
 	"\t_replicasB\r\n" +
 	"\v_history_msB\x0e\n" +
@@ -4927,7 +4936,8 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x13_client_max_tabletsB\x0e\n" +
 	"\f_client_rateB\x14\n" +
 	"\x12_client_table_rateB\r\n" +
-	"\v_http_login\"?\n" +
+	"\v_http_loginB\t\n" +
+	"\a_leases\"?\n" +
 	"\x14ClusterPolicyRequest\x12'\n" +
 	"\x03set\x18\x01 \x01(\v2\x15.percolator.v1.PolicyR\x03set\"w\n" +
 	"\x15ClusterPolicyResponse\x12-\n" +

@@ -1273,6 +1273,67 @@ func (x *NodeStatusRequest) GetRunRow() []byte {
 	return nil
 }
 
+// The speed of another node's clock, compared with that of the node that reports it. The true value differs by at most error.
+type ClockSpeed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	NodeId        uint64                 `protobuf:"varint,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	FasterPpm     int64                  `protobuf:"zigzag64,2,opt,name=faster_ppm,json=fasterPpm,proto3" json:"faster_ppm,omitempty"` // parts per million: 1,000 gains 1 ms in a second
+	ErrorPpm      uint64                 `protobuf:"varint,3,opt,name=error_ppm,json=errorPpm,proto3" json:"error_ppm,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClockSpeed) Reset() {
+	*x = ClockSpeed{}
+	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClockSpeed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClockSpeed) ProtoMessage() {}
+
+func (x *ClockSpeed) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClockSpeed.ProtoReflect.Descriptor instead.
+func (*ClockSpeed) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ClockSpeed) GetNodeId() uint64 {
+	if x != nil {
+		return x.NodeId
+	}
+	return 0
+}
+
+func (x *ClockSpeed) GetFasterPpm() int64 {
+	if x != nil {
+		return x.FasterPpm
+	}
+	return 0
+}
+
+func (x *ClockSpeed) GetErrorPpm() uint64 {
+	if x != nil {
+		return x.ErrorPpm
+	}
+	return 0
+}
+
 type NodeStatusResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
@@ -1312,20 +1373,21 @@ type NodeStatusResponse struct {
 	// Certificates without a client role, which count as operators': of clients that called this node within a day, and the one
 	// in the folder of its own certificate.
 	Roleless      []*RolelessCertificate `protobuf:"bytes,61,rep,name=roleless,proto3" json:"roleless,omitempty"`
-	Revoked       *RevokedStatus         `protobuf:"bytes,62,opt,name=revoked,proto3" json:"revoked,omitempty"`                          // unset: an earlier build, or plain text
-	Stale         *StaleStatus           `protobuf:"bytes,63,opt,name=stale,proto3" json:"stale,omitempty"`                              // unset: no stale replica found since the process started
-	MaxTablets    uint64                 `protobuf:"varint,70,opt,name=max_tablets,json=maxTablets,proto3" json:"max_tablets,omitempty"` // the policy's limit, as known to the node; 0: an earlier build
-	Clients       []*ClientConnection    `protobuf:"bytes,71,rep,name=clients,proto3" json:"clients,omitempty"`                          // of this node, if requested
-	Run           *ObserverRun           `protobuf:"bytes,72,opt,name=run,proto3" json:"run,omitempty"`                                  // if requested, and remembered
-	Expiry        *ExpiryStatus          `protobuf:"bytes,75,opt,name=expiry,proto3" json:"expiry,omitempty"`                            // unset: another node leads meta
-	Program       string                 `protobuf:"bytes,78,opt,name=program,proto3" json:"program,omitempty"`                          // as in Node
+	Revoked       *RevokedStatus         `protobuf:"bytes,62,opt,name=revoked,proto3" json:"revoked,omitempty"`                            // unset: an earlier build, or plain text
+	Stale         *StaleStatus           `protobuf:"bytes,63,opt,name=stale,proto3" json:"stale,omitempty"`                                // unset: no stale replica found since the process started
+	ClockSpeeds   []*ClockSpeed          `protobuf:"bytes,82,rep,name=clock_speeds,json=clockSpeeds,proto3" json:"clock_speeds,omitempty"` // of nodes on whose promises leases of this one rest
+	MaxTablets    uint64                 `protobuf:"varint,70,opt,name=max_tablets,json=maxTablets,proto3" json:"max_tablets,omitempty"`   // the policy's limit, as known to the node; 0: an earlier build
+	Clients       []*ClientConnection    `protobuf:"bytes,71,rep,name=clients,proto3" json:"clients,omitempty"`                            // of this node, if requested
+	Run           *ObserverRun           `protobuf:"bytes,72,opt,name=run,proto3" json:"run,omitempty"`                                    // if requested, and remembered
+	Expiry        *ExpiryStatus          `protobuf:"bytes,75,opt,name=expiry,proto3" json:"expiry,omitempty"`                              // unset: another node leads meta
+	Program       string                 `protobuf:"bytes,78,opt,name=program,proto3" json:"program,omitempty"`                            // as in Node
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeStatusResponse) Reset() {
 	*x = NodeStatusResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	mi := &file_percolator_v1_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1337,7 +1399,7 @@ func (x *NodeStatusResponse) String() string {
 func (*NodeStatusResponse) ProtoMessage() {}
 
 func (x *NodeStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	mi := &file_percolator_v1_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1350,7 +1412,7 @@ func (x *NodeStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatusResponse.ProtoReflect.Descriptor instead.
 func (*NodeStatusResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{23}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *NodeStatusResponse) GetClusterId() string {
@@ -1612,6 +1674,13 @@ func (x *NodeStatusResponse) GetStale() *StaleStatus {
 	return nil
 }
 
+func (x *NodeStatusResponse) GetClockSpeeds() []*ClockSpeed {
+	if x != nil {
+		return x.ClockSpeeds
+	}
+	return nil
+}
+
 func (x *NodeStatusResponse) GetMaxTablets() uint64 {
 	if x != nil {
 		return x.MaxTablets
@@ -1661,7 +1730,7 @@ type StaleStatus struct {
 
 func (x *StaleStatus) Reset() {
 	*x = StaleStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[24]
+	mi := &file_percolator_v1_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1673,7 +1742,7 @@ func (x *StaleStatus) String() string {
 func (*StaleStatus) ProtoMessage() {}
 
 func (x *StaleStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[24]
+	mi := &file_percolator_v1_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1686,7 +1755,7 @@ func (x *StaleStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StaleStatus.ProtoReflect.Descriptor instead.
 func (*StaleStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{24}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StaleStatus) GetWaiting() uint32 {
@@ -1730,7 +1799,7 @@ type ClientConnection struct {
 
 func (x *ClientConnection) Reset() {
 	*x = ClientConnection{}
-	mi := &file_percolator_v1_service_proto_msgTypes[25]
+	mi := &file_percolator_v1_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1742,7 +1811,7 @@ func (x *ClientConnection) String() string {
 func (*ClientConnection) ProtoMessage() {}
 
 func (x *ClientConnection) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[25]
+	mi := &file_percolator_v1_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1755,7 +1824,7 @@ func (x *ClientConnection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientConnection.ProtoReflect.Descriptor instead.
 func (*ClientConnection) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{25}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ClientConnection) GetNodeId() uint64 {
@@ -1846,7 +1915,7 @@ type RevokedStatus struct {
 
 func (x *RevokedStatus) Reset() {
 	*x = RevokedStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[26]
+	mi := &file_percolator_v1_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1858,7 +1927,7 @@ func (x *RevokedStatus) String() string {
 func (*RevokedStatus) ProtoMessage() {}
 
 func (x *RevokedStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[26]
+	mi := &file_percolator_v1_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1871,7 +1940,7 @@ func (x *RevokedStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokedStatus.ProtoReflect.Descriptor instead.
 func (*RevokedStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{26}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RevokedStatus) GetCount() uint32 {
@@ -1900,7 +1969,7 @@ type RolelessCertificate struct {
 
 func (x *RolelessCertificate) Reset() {
 	*x = RolelessCertificate{}
-	mi := &file_percolator_v1_service_proto_msgTypes[27]
+	mi := &file_percolator_v1_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1912,7 +1981,7 @@ func (x *RolelessCertificate) String() string {
 func (*RolelessCertificate) ProtoMessage() {}
 
 func (x *RolelessCertificate) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[27]
+	mi := &file_percolator_v1_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1925,7 +1994,7 @@ func (x *RolelessCertificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolelessCertificate.ProtoReflect.Descriptor instead.
 func (*RolelessCertificate) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{27}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RolelessCertificate) GetName() string {
@@ -1973,7 +2042,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_percolator_v1_service_proto_msgTypes[28]
+	mi := &file_percolator_v1_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1985,7 +2054,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[28]
+	mi := &file_percolator_v1_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1998,7 +2067,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{28}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Job) GetKind() string {
@@ -2124,7 +2193,7 @@ type LogStatus struct {
 
 func (x *LogStatus) Reset() {
 	*x = LogStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[29]
+	mi := &file_percolator_v1_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2136,7 +2205,7 @@ func (x *LogStatus) String() string {
 func (*LogStatus) ProtoMessage() {}
 
 func (x *LogStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[29]
+	mi := &file_percolator_v1_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2149,7 +2218,7 @@ func (x *LogStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogStatus.ProtoReflect.Descriptor instead.
 func (*LogStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{29}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *LogStatus) GetDir() string {
@@ -2223,7 +2292,7 @@ type ObserversRequest struct {
 
 func (x *ObserversRequest) Reset() {
 	*x = ObserversRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[30]
+	mi := &file_percolator_v1_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2235,7 +2304,7 @@ func (x *ObserversRequest) String() string {
 func (*ObserversRequest) ProtoMessage() {}
 
 func (x *ObserversRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[30]
+	mi := &file_percolator_v1_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2248,7 +2317,7 @@ func (x *ObserversRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserversRequest.ProtoReflect.Descriptor instead.
 func (*ObserversRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{30}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{31}
 }
 
 type ObserversResponse struct {
@@ -2260,7 +2329,7 @@ type ObserversResponse struct {
 
 func (x *ObserversResponse) Reset() {
 	*x = ObserversResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[31]
+	mi := &file_percolator_v1_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2272,7 +2341,7 @@ func (x *ObserversResponse) String() string {
 func (*ObserversResponse) ProtoMessage() {}
 
 func (x *ObserversResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[31]
+	mi := &file_percolator_v1_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2285,7 +2354,7 @@ func (x *ObserversResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserversResponse.ProtoReflect.Descriptor instead.
 func (*ObserversResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{31}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ObserversResponse) GetObservers() []*ObserverState {
@@ -2310,7 +2379,7 @@ type CertificateStatus struct {
 
 func (x *CertificateStatus) Reset() {
 	*x = CertificateStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	mi := &file_percolator_v1_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2322,7 +2391,7 @@ func (x *CertificateStatus) String() string {
 func (*CertificateStatus) ProtoMessage() {}
 
 func (x *CertificateStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	mi := &file_percolator_v1_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2335,7 +2404,7 @@ func (x *CertificateStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertificateStatus.ProtoReflect.Descriptor instead.
 func (*CertificateStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{32}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CertificateStatus) GetFile() string {
@@ -2392,7 +2461,7 @@ type MetaSight struct {
 
 func (x *MetaSight) Reset() {
 	*x = MetaSight{}
-	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	mi := &file_percolator_v1_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2404,7 +2473,7 @@ func (x *MetaSight) String() string {
 func (*MetaSight) ProtoMessage() {}
 
 func (x *MetaSight) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	mi := &file_percolator_v1_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2417,7 +2486,7 @@ func (x *MetaSight) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaSight.ProtoReflect.Descriptor instead.
 func (*MetaSight) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{33}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *MetaSight) GetAnsweredAgoMs() int64 {
@@ -2461,7 +2530,7 @@ type ObserverState struct {
 
 func (x *ObserverState) Reset() {
 	*x = ObserverState{}
-	mi := &file_percolator_v1_service_proto_msgTypes[34]
+	mi := &file_percolator_v1_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2473,7 +2542,7 @@ func (x *ObserverState) String() string {
 func (*ObserverState) ProtoMessage() {}
 
 func (x *ObserverState) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[34]
+	mi := &file_percolator_v1_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2486,7 +2555,7 @@ func (x *ObserverState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverState.ProtoReflect.Descriptor instead.
 func (*ObserverState) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{34}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ObserverState) GetInfo() *ObserverInfo {
@@ -2577,7 +2646,7 @@ type ObserverVersion struct {
 
 func (x *ObserverVersion) Reset() {
 	*x = ObserverVersion{}
-	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	mi := &file_percolator_v1_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2589,7 +2658,7 @@ func (x *ObserverVersion) String() string {
 func (*ObserverVersion) ProtoMessage() {}
 
 func (x *ObserverVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	mi := &file_percolator_v1_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2602,7 +2671,7 @@ func (x *ObserverVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverVersion.ProtoReflect.Descriptor instead.
 func (*ObserverVersion) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{35}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ObserverVersion) GetVersion() uint32 {
@@ -2637,7 +2706,7 @@ type Backfill struct {
 
 func (x *Backfill) Reset() {
 	*x = Backfill{}
-	mi := &file_percolator_v1_service_proto_msgTypes[36]
+	mi := &file_percolator_v1_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2649,7 +2718,7 @@ func (x *Backfill) String() string {
 func (*Backfill) ProtoMessage() {}
 
 func (x *Backfill) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[36]
+	mi := &file_percolator_v1_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2662,7 +2731,7 @@ func (x *Backfill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backfill.ProtoReflect.Descriptor instead.
 func (*Backfill) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{36}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Backfill) GetName() string {
@@ -2742,7 +2811,7 @@ type HoldHistoryRequest struct {
 
 func (x *HoldHistoryRequest) Reset() {
 	*x = HoldHistoryRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	mi := &file_percolator_v1_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2754,7 +2823,7 @@ func (x *HoldHistoryRequest) String() string {
 func (*HoldHistoryRequest) ProtoMessage() {}
 
 func (x *HoldHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	mi := &file_percolator_v1_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2767,7 +2836,7 @@ func (x *HoldHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldHistoryRequest.ProtoReflect.Descriptor instead.
 func (*HoldHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{37}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *HoldHistoryRequest) GetHolder() string {
@@ -2809,7 +2878,7 @@ type HoldHistoryResponse struct {
 
 func (x *HoldHistoryResponse) Reset() {
 	*x = HoldHistoryResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[38]
+	mi := &file_percolator_v1_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2821,7 +2890,7 @@ func (x *HoldHistoryResponse) String() string {
 func (*HoldHistoryResponse) ProtoMessage() {}
 
 func (x *HoldHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[38]
+	mi := &file_percolator_v1_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2834,7 +2903,7 @@ func (x *HoldHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldHistoryResponse.ProtoReflect.Descriptor instead.
 func (*HoldHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{38}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *HoldHistoryResponse) GetBound() uint64 {
@@ -2890,7 +2959,7 @@ type ObserverStatus struct {
 
 func (x *ObserverStatus) Reset() {
 	*x = ObserverStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	mi := &file_percolator_v1_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2902,7 +2971,7 @@ func (x *ObserverStatus) String() string {
 func (*ObserverStatus) ProtoMessage() {}
 
 func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	mi := &file_percolator_v1_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2915,7 +2984,7 @@ func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverStatus.ProtoReflect.Descriptor instead.
 func (*ObserverStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{39}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ObserverStatus) GetName() string {
@@ -3102,7 +3171,7 @@ type ObserverRun struct {
 
 func (x *ObserverRun) Reset() {
 	*x = ObserverRun{}
-	mi := &file_percolator_v1_service_proto_msgTypes[40]
+	mi := &file_percolator_v1_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3114,7 +3183,7 @@ func (x *ObserverRun) String() string {
 func (*ObserverRun) ProtoMessage() {}
 
 func (x *ObserverRun) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[40]
+	mi := &file_percolator_v1_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3127,7 +3196,7 @@ func (x *ObserverRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverRun.ProtoReflect.Descriptor instead.
 func (*ObserverRun) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{40}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ObserverRun) GetStartTs() uint64 {
@@ -3189,7 +3258,7 @@ type TableColumn struct {
 
 func (x *TableColumn) Reset() {
 	*x = TableColumn{}
-	mi := &file_percolator_v1_service_proto_msgTypes[41]
+	mi := &file_percolator_v1_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3201,7 +3270,7 @@ func (x *TableColumn) String() string {
 func (*TableColumn) ProtoMessage() {}
 
 func (x *TableColumn) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[41]
+	mi := &file_percolator_v1_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3214,7 +3283,7 @@ func (x *TableColumn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableColumn.ProtoReflect.Descriptor instead.
 func (*TableColumn) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{41}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *TableColumn) GetTable() string {
@@ -3243,7 +3312,7 @@ type OutsideWait struct {
 
 func (x *OutsideWait) Reset() {
 	*x = OutsideWait{}
-	mi := &file_percolator_v1_service_proto_msgTypes[42]
+	mi := &file_percolator_v1_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3255,7 +3324,7 @@ func (x *OutsideWait) String() string {
 func (*OutsideWait) ProtoMessage() {}
 
 func (x *OutsideWait) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[42]
+	mi := &file_percolator_v1_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3268,7 +3337,7 @@ func (x *OutsideWait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutsideWait.ProtoReflect.Descriptor instead.
 func (*OutsideWait) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{42}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *OutsideWait) GetWaitedMs() uint64 {
@@ -3309,7 +3378,7 @@ type ObserverRow struct {
 
 func (x *ObserverRow) Reset() {
 	*x = ObserverRow{}
-	mi := &file_percolator_v1_service_proto_msgTypes[43]
+	mi := &file_percolator_v1_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3321,7 +3390,7 @@ func (x *ObserverRow) String() string {
 func (*ObserverRow) ProtoMessage() {}
 
 func (x *ObserverRow) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[43]
+	mi := &file_percolator_v1_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3334,7 +3403,7 @@ func (x *ObserverRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverRow.ProtoReflect.Descriptor instead.
 func (*ObserverRow) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{43}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ObserverRow) GetRow() []byte {
@@ -3411,7 +3480,7 @@ type HistoryStatus struct {
 
 func (x *HistoryStatus) Reset() {
 	*x = HistoryStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[44]
+	mi := &file_percolator_v1_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3423,7 +3492,7 @@ func (x *HistoryStatus) String() string {
 func (*HistoryStatus) ProtoMessage() {}
 
 func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[44]
+	mi := &file_percolator_v1_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3436,7 +3505,7 @@ func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryStatus.ProtoReflect.Descriptor instead.
 func (*HistoryStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{44}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *HistoryStatus) GetBound() uint64 {
@@ -3517,7 +3586,7 @@ type BackupHold struct {
 
 func (x *BackupHold) Reset() {
 	*x = BackupHold{}
-	mi := &file_percolator_v1_service_proto_msgTypes[45]
+	mi := &file_percolator_v1_service_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3529,7 +3598,7 @@ func (x *BackupHold) String() string {
 func (*BackupHold) ProtoMessage() {}
 
 func (x *BackupHold) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[45]
+	mi := &file_percolator_v1_service_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3542,7 +3611,7 @@ func (x *BackupHold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupHold.ProtoReflect.Descriptor instead.
 func (*BackupHold) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{45}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *BackupHold) GetBackup() string {
@@ -3583,7 +3652,7 @@ type ExpiryStatus struct {
 
 func (x *ExpiryStatus) Reset() {
 	*x = ExpiryStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[46]
+	mi := &file_percolator_v1_service_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3595,7 +3664,7 @@ func (x *ExpiryStatus) String() string {
 func (*ExpiryStatus) ProtoMessage() {}
 
 func (x *ExpiryStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[46]
+	mi := &file_percolator_v1_service_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3608,7 +3677,7 @@ func (x *ExpiryStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpiryStatus.ProtoReflect.Descriptor instead.
 func (*ExpiryStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{46}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ExpiryStatus) GetRules() []*ExpiryRule {
@@ -3635,7 +3704,7 @@ type ExpiryRule struct {
 
 func (x *ExpiryRule) Reset() {
 	*x = ExpiryRule{}
-	mi := &file_percolator_v1_service_proto_msgTypes[47]
+	mi := &file_percolator_v1_service_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3647,7 +3716,7 @@ func (x *ExpiryRule) String() string {
 func (*ExpiryRule) ProtoMessage() {}
 
 func (x *ExpiryRule) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[47]
+	mi := &file_percolator_v1_service_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3660,7 +3729,7 @@ func (x *ExpiryRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpiryRule.ProtoReflect.Descriptor instead.
 func (*ExpiryRule) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{47}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ExpiryRule) GetTable() uint32 {
@@ -3734,7 +3803,7 @@ type SplitsStatus struct {
 
 func (x *SplitsStatus) Reset() {
 	*x = SplitsStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[48]
+	mi := &file_percolator_v1_service_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3746,7 +3815,7 @@ func (x *SplitsStatus) String() string {
 func (*SplitsStatus) ProtoMessage() {}
 
 func (x *SplitsStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[48]
+	mi := &file_percolator_v1_service_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3759,7 +3828,7 @@ func (x *SplitsStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitsStatus.ProtoReflect.Descriptor instead.
 func (*SplitsStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{48}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SplitsStatus) GetBySize() uint64 {
@@ -3822,7 +3891,7 @@ type PlacementStatus struct {
 
 func (x *PlacementStatus) Reset() {
 	*x = PlacementStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[49]
+	mi := &file_percolator_v1_service_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3834,7 +3903,7 @@ func (x *PlacementStatus) String() string {
 func (*PlacementStatus) ProtoMessage() {}
 
 func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[49]
+	mi := &file_percolator_v1_service_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3847,7 +3916,7 @@ func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementStatus.ProtoReflect.Descriptor instead.
 func (*PlacementStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{49}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PlacementStatus) GetTarget() uint32 {
@@ -3998,7 +4067,13 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\aclients\x18\n" +
 	" \x01(\bR\aclients\x12!\n" +
 	"\frun_observer\x18\v \x01(\tR\vrunObserver\x12\x17\n" +
-	"\arun_row\x18\f \x01(\fR\x06runRow\"\xb7\r\n" +
+	"\arun_row\x18\f \x01(\fR\x06runRow\"a\n" +
+	"\n" +
+	"ClockSpeed\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x12\x1d\n" +
+	"\n" +
+	"faster_ppm\x18\x02 \x01(\x12R\tfasterPpm\x12\x1b\n" +
+	"\terror_ppm\x18\x03 \x01(\x04R\berrorPpm\"\xf5\r\n" +
 	"\x12NodeStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -4040,7 +4115,8 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x04jobs\x18< \x03(\v2\x12.percolator.v1.JobR\x04jobs\x12>\n" +
 	"\broleless\x18= \x03(\v2\".percolator.v1.RolelessCertificateR\broleless\x126\n" +
 	"\arevoked\x18> \x01(\v2\x1c.percolator.v1.RevokedStatusR\arevoked\x120\n" +
-	"\x05stale\x18? \x01(\v2\x1a.percolator.v1.StaleStatusR\x05stale\x12\x1f\n" +
+	"\x05stale\x18? \x01(\v2\x1a.percolator.v1.StaleStatusR\x05stale\x12<\n" +
+	"\fclock_speeds\x18R \x03(\v2\x19.percolator.v1.ClockSpeedR\vclockSpeeds\x12\x1f\n" +
 	"\vmax_tablets\x18F \x01(\x04R\n" +
 	"maxTablets\x129\n" +
 	"\aclients\x18G \x03(\v2\x1f.percolator.v1.ClientConnectionR\aclients\x12,\n" +
@@ -4289,7 +4365,7 @@ func file_percolator_v1_service_proto_rawDescGZIP() []byte {
 	return file_percolator_v1_service_proto_rawDescData
 }
 
-var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_percolator_v1_service_proto_goTypes = []any{
 	(*Operation)(nil),           // 0: percolator.v1.Operation
 	(*OperationBatch)(nil),      // 1: percolator.v1.OperationBatch
@@ -4314,51 +4390,52 @@ var file_percolator_v1_service_proto_goTypes = []any{
 	(*WorkerDeadResponse)(nil),  // 20: percolator.v1.WorkerDeadResponse
 	(*SplitTabletRequest)(nil),  // 21: percolator.v1.SplitTabletRequest
 	(*NodeStatusRequest)(nil),   // 22: percolator.v1.NodeStatusRequest
-	(*NodeStatusResponse)(nil),  // 23: percolator.v1.NodeStatusResponse
-	(*StaleStatus)(nil),         // 24: percolator.v1.StaleStatus
-	(*ClientConnection)(nil),    // 25: percolator.v1.ClientConnection
-	(*RevokedStatus)(nil),       // 26: percolator.v1.RevokedStatus
-	(*RolelessCertificate)(nil), // 27: percolator.v1.RolelessCertificate
-	(*Job)(nil),                 // 28: percolator.v1.Job
-	(*LogStatus)(nil),           // 29: percolator.v1.LogStatus
-	(*ObserversRequest)(nil),    // 30: percolator.v1.ObserversRequest
-	(*ObserversResponse)(nil),   // 31: percolator.v1.ObserversResponse
-	(*CertificateStatus)(nil),   // 32: percolator.v1.CertificateStatus
-	(*MetaSight)(nil),           // 33: percolator.v1.MetaSight
-	(*ObserverState)(nil),       // 34: percolator.v1.ObserverState
-	(*ObserverVersion)(nil),     // 35: percolator.v1.ObserverVersion
-	(*Backfill)(nil),            // 36: percolator.v1.Backfill
-	(*HoldHistoryRequest)(nil),  // 37: percolator.v1.HoldHistoryRequest
-	(*HoldHistoryResponse)(nil), // 38: percolator.v1.HoldHistoryResponse
-	(*ObserverStatus)(nil),      // 39: percolator.v1.ObserverStatus
-	(*ObserverRun)(nil),         // 40: percolator.v1.ObserverRun
-	(*TableColumn)(nil),         // 41: percolator.v1.TableColumn
-	(*OutsideWait)(nil),         // 42: percolator.v1.OutsideWait
-	(*ObserverRow)(nil),         // 43: percolator.v1.ObserverRow
-	(*HistoryStatus)(nil),       // 44: percolator.v1.HistoryStatus
-	(*BackupHold)(nil),          // 45: percolator.v1.BackupHold
-	(*ExpiryStatus)(nil),        // 46: percolator.v1.ExpiryStatus
-	(*ExpiryRule)(nil),          // 47: percolator.v1.ExpiryRule
-	(*SplitsStatus)(nil),        // 48: percolator.v1.SplitsStatus
-	(*PlacementStatus)(nil),     // 49: percolator.v1.PlacementStatus
-	nil,                         // 50: percolator.v1.PlacementStatus.BlockedNodesEntry
-	(*TabletRequest)(nil),       // 51: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),      // 52: percolator.v1.TabletResponse
-	(*TabletDescriptor)(nil),    // 53: percolator.v1.TabletDescriptor
-	(*Worker)(nil),              // 54: percolator.v1.Worker
-	(*StatusResponse)(nil),      // 55: percolator.v1.StatusResponse
-	(*BuildVersions)(nil),       // 56: percolator.v1.BuildVersions
-	(*ClusterVersion)(nil),      // 57: percolator.v1.ClusterVersion
-	(*ObserverInfo)(nil),        // 58: percolator.v1.ObserverInfo
-	(*Catalogue)(nil),           // 59: percolator.v1.Catalogue
-	(*SplitResponse)(nil),       // 60: percolator.v1.SplitResponse
+	(*ClockSpeed)(nil),          // 23: percolator.v1.ClockSpeed
+	(*NodeStatusResponse)(nil),  // 24: percolator.v1.NodeStatusResponse
+	(*StaleStatus)(nil),         // 25: percolator.v1.StaleStatus
+	(*ClientConnection)(nil),    // 26: percolator.v1.ClientConnection
+	(*RevokedStatus)(nil),       // 27: percolator.v1.RevokedStatus
+	(*RolelessCertificate)(nil), // 28: percolator.v1.RolelessCertificate
+	(*Job)(nil),                 // 29: percolator.v1.Job
+	(*LogStatus)(nil),           // 30: percolator.v1.LogStatus
+	(*ObserversRequest)(nil),    // 31: percolator.v1.ObserversRequest
+	(*ObserversResponse)(nil),   // 32: percolator.v1.ObserversResponse
+	(*CertificateStatus)(nil),   // 33: percolator.v1.CertificateStatus
+	(*MetaSight)(nil),           // 34: percolator.v1.MetaSight
+	(*ObserverState)(nil),       // 35: percolator.v1.ObserverState
+	(*ObserverVersion)(nil),     // 36: percolator.v1.ObserverVersion
+	(*Backfill)(nil),            // 37: percolator.v1.Backfill
+	(*HoldHistoryRequest)(nil),  // 38: percolator.v1.HoldHistoryRequest
+	(*HoldHistoryResponse)(nil), // 39: percolator.v1.HoldHistoryResponse
+	(*ObserverStatus)(nil),      // 40: percolator.v1.ObserverStatus
+	(*ObserverRun)(nil),         // 41: percolator.v1.ObserverRun
+	(*TableColumn)(nil),         // 42: percolator.v1.TableColumn
+	(*OutsideWait)(nil),         // 43: percolator.v1.OutsideWait
+	(*ObserverRow)(nil),         // 44: percolator.v1.ObserverRow
+	(*HistoryStatus)(nil),       // 45: percolator.v1.HistoryStatus
+	(*BackupHold)(nil),          // 46: percolator.v1.BackupHold
+	(*ExpiryStatus)(nil),        // 47: percolator.v1.ExpiryStatus
+	(*ExpiryRule)(nil),          // 48: percolator.v1.ExpiryRule
+	(*SplitsStatus)(nil),        // 49: percolator.v1.SplitsStatus
+	(*PlacementStatus)(nil),     // 50: percolator.v1.PlacementStatus
+	nil,                         // 51: percolator.v1.PlacementStatus.BlockedNodesEntry
+	(*TabletRequest)(nil),       // 52: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),      // 53: percolator.v1.TabletResponse
+	(*TabletDescriptor)(nil),    // 54: percolator.v1.TabletDescriptor
+	(*Worker)(nil),              // 55: percolator.v1.Worker
+	(*StatusResponse)(nil),      // 56: percolator.v1.StatusResponse
+	(*BuildVersions)(nil),       // 57: percolator.v1.BuildVersions
+	(*ClusterVersion)(nil),      // 58: percolator.v1.ClusterVersion
+	(*ObserverInfo)(nil),        // 59: percolator.v1.ObserverInfo
+	(*Catalogue)(nil),           // 60: percolator.v1.Catalogue
+	(*SplitResponse)(nil),       // 61: percolator.v1.SplitResponse
 }
 var file_percolator_v1_service_proto_depIdxs = []int32{
-	51, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
+	52, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
 	0,  // 1: percolator.v1.OperationBatch.operations:type_name -> percolator.v1.Operation
-	52, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
+	53, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
 	2,  // 3: percolator.v1.OperationResults.results:type_name -> percolator.v1.OperationResult
-	53, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
+	54, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
 	8,  // 5: percolator.v1.Table.restoring:type_name -> percolator.v1.RestoreMark
 	8,  // 6: percolator.v1.Table.restored:type_name -> percolator.v1.RestoreMark
 	10, // 7: percolator.v1.Table.expiry:type_name -> percolator.v1.TableExpiry
@@ -4366,65 +4443,66 @@ var file_percolator_v1_service_proto_depIdxs = []int32{
 	10, // 9: percolator.v1.CreateTableRequest.expiry:type_name -> percolator.v1.TableExpiry
 	9,  // 10: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
 	9,  // 11: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
-	54, // 12: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
-	55, // 13: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
-	39, // 14: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
-	44, // 15: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
-	49, // 16: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
-	33, // 17: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
-	32, // 18: percolator.v1.NodeStatusResponse.certificates:type_name -> percolator.v1.CertificateStatus
-	29, // 19: percolator.v1.NodeStatusResponse.log:type_name -> percolator.v1.LogStatus
-	56, // 20: percolator.v1.NodeStatusResponse.versions:type_name -> percolator.v1.BuildVersions
-	57, // 21: percolator.v1.NodeStatusResponse.agreed:type_name -> percolator.v1.ClusterVersion
-	48, // 22: percolator.v1.NodeStatusResponse.splits:type_name -> percolator.v1.SplitsStatus
-	28, // 23: percolator.v1.NodeStatusResponse.jobs:type_name -> percolator.v1.Job
-	27, // 24: percolator.v1.NodeStatusResponse.roleless:type_name -> percolator.v1.RolelessCertificate
-	26, // 25: percolator.v1.NodeStatusResponse.revoked:type_name -> percolator.v1.RevokedStatus
-	24, // 26: percolator.v1.NodeStatusResponse.stale:type_name -> percolator.v1.StaleStatus
-	25, // 27: percolator.v1.NodeStatusResponse.clients:type_name -> percolator.v1.ClientConnection
-	40, // 28: percolator.v1.NodeStatusResponse.run:type_name -> percolator.v1.ObserverRun
-	46, // 29: percolator.v1.NodeStatusResponse.expiry:type_name -> percolator.v1.ExpiryStatus
-	34, // 30: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
-	58, // 31: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
-	39, // 32: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
-	36, // 33: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
-	35, // 34: percolator.v1.ObserverState.versions:type_name -> percolator.v1.ObserverVersion
-	42, // 35: percolator.v1.ObserverStatus.outside:type_name -> percolator.v1.OutsideWait
-	43, // 36: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
-	41, // 37: percolator.v1.ObserverRun.read:type_name -> percolator.v1.TableColumn
-	41, // 38: percolator.v1.ObserverRun.wrote:type_name -> percolator.v1.TableColumn
-	45, // 39: percolator.v1.HistoryStatus.backup_holds:type_name -> percolator.v1.BackupHold
-	47, // 40: percolator.v1.ExpiryStatus.rules:type_name -> percolator.v1.ExpiryRule
-	50, // 41: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
-	1,  // 42: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
-	4,  // 43: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
-	6,  // 44: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
-	12, // 45: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
-	14, // 46: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
-	16, // 47: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
-	18, // 48: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
-	19, // 49: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
-	21, // 50: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
-	22, // 51: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
-	30, // 52: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
-	37, // 53: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
-	3,  // 54: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
-	5,  // 55: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
-	7,  // 56: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
-	13, // 57: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
-	15, // 58: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
-	17, // 59: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
-	59, // 60: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
-	20, // 61: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
-	60, // 62: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
-	23, // 63: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
-	31, // 64: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
-	38, // 65: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
-	54, // [54:66] is the sub-list for method output_type
-	42, // [42:54] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	55, // 12: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
+	56, // 13: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
+	40, // 14: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
+	45, // 15: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
+	50, // 16: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
+	34, // 17: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
+	33, // 18: percolator.v1.NodeStatusResponse.certificates:type_name -> percolator.v1.CertificateStatus
+	30, // 19: percolator.v1.NodeStatusResponse.log:type_name -> percolator.v1.LogStatus
+	57, // 20: percolator.v1.NodeStatusResponse.versions:type_name -> percolator.v1.BuildVersions
+	58, // 21: percolator.v1.NodeStatusResponse.agreed:type_name -> percolator.v1.ClusterVersion
+	49, // 22: percolator.v1.NodeStatusResponse.splits:type_name -> percolator.v1.SplitsStatus
+	29, // 23: percolator.v1.NodeStatusResponse.jobs:type_name -> percolator.v1.Job
+	28, // 24: percolator.v1.NodeStatusResponse.roleless:type_name -> percolator.v1.RolelessCertificate
+	27, // 25: percolator.v1.NodeStatusResponse.revoked:type_name -> percolator.v1.RevokedStatus
+	25, // 26: percolator.v1.NodeStatusResponse.stale:type_name -> percolator.v1.StaleStatus
+	23, // 27: percolator.v1.NodeStatusResponse.clock_speeds:type_name -> percolator.v1.ClockSpeed
+	26, // 28: percolator.v1.NodeStatusResponse.clients:type_name -> percolator.v1.ClientConnection
+	41, // 29: percolator.v1.NodeStatusResponse.run:type_name -> percolator.v1.ObserverRun
+	47, // 30: percolator.v1.NodeStatusResponse.expiry:type_name -> percolator.v1.ExpiryStatus
+	35, // 31: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
+	59, // 32: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
+	40, // 33: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
+	37, // 34: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
+	36, // 35: percolator.v1.ObserverState.versions:type_name -> percolator.v1.ObserverVersion
+	43, // 36: percolator.v1.ObserverStatus.outside:type_name -> percolator.v1.OutsideWait
+	44, // 37: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
+	42, // 38: percolator.v1.ObserverRun.read:type_name -> percolator.v1.TableColumn
+	42, // 39: percolator.v1.ObserverRun.wrote:type_name -> percolator.v1.TableColumn
+	46, // 40: percolator.v1.HistoryStatus.backup_holds:type_name -> percolator.v1.BackupHold
+	48, // 41: percolator.v1.ExpiryStatus.rules:type_name -> percolator.v1.ExpiryRule
+	51, // 42: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
+	1,  // 43: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
+	4,  // 44: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
+	6,  // 45: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
+	12, // 46: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
+	14, // 47: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
+	16, // 48: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
+	18, // 49: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
+	19, // 50: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
+	21, // 51: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
+	22, // 52: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
+	31, // 53: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
+	38, // 54: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
+	3,  // 55: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
+	5,  // 56: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
+	7,  // 57: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
+	13, // 58: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
+	15, // 59: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
+	17, // 60: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
+	60, // 61: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
+	20, // 62: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
+	61, // 63: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
+	24, // 64: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
+	32, // 65: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
+	39, // 66: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
+	55, // [55:67] is the sub-list for method output_type
+	43, // [43:55] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_service_proto_init() }
@@ -4439,7 +4517,7 @@ func file_percolator_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_service_proto_rawDesc), len(file_percolator_v1_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   51,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -143,10 +143,10 @@ func parseSetting(s policy.Setting, text string) (uint64, error) {
 		return uint64(b), err
 	case policy.Switch:
 		on, err := strconv.ParseBool(text)
-		if err != nil {
+		if err != nil && text != "on" && text != "off" {
 			return 0, fmt.Errorf("%s is neither true nor false", inspect.Printable(text))
 		}
-		if on {
+		if on || text == "on" {
 			return 1, nil
 		}
 		return 0, nil

@@ -1,0 +1,244 @@
+package group
+
+import (
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// This file has the lease of a leader: the time during which no other replica can be elected, so that
+// the leader answers a ReadIndex without asking the others (docs/adr/0060 has the proof). It rests on
+// promises between nodes (Leases). A follower sends with each acknowledgment the epoch under which
+// its node supports the leader's (fortify); the leader counts the promises of that epoch. As long as
+// its node's promise holds, the follower takes part in no election (barred), except a transfer, before
+// which the leader gives its lease up for the rest of its term.
+//
+// A Lease is the only part of a Group that other goroutines may use.
+
+// Leases are the promises between this node and the others. *liveness.Node implements it. Its
+// methods do not block.
+type Leases interface {
+	// Now returns the time on the node's clock.
+	Now() time.Duration
+	// Until returns the time up to which the node has promised its support under the epoch, or 0.
+	Until(node, epoch uint64) time.Duration
+	// Supported returns the epoch under which this node supports the other one now, or 0.
+	Supported(node uint64) (epoch uint64)
+	// Withdraw withdraws the support under the epoch for good, unless a promise still holds, and
+	// reports whether it is withdrawn.
+	Withdraw(node, epoch uint64) bool
+	// Refuse ends the promises under the epoch; the last one still holds.
+	Refuse(node, epoch uint64)
+	// Waiting reports whether forgotten promises of an earlier process may still hold.
+	Waiting() bool
+	// Fortify remembers, while this process runs, the node of the leader that the tablet's replica
+	// here acknowledged last, and the epoch that it sent with that. Fortified returns both; an epoch
+	// of 0 means none.
+	Fortify(tablet, node, epoch uint64)
+	Fortified(tablet uint64) (node, epoch uint64)
+}
+
+// support identifies the promises of one node to another. The zero value is none.
+type support struct{ node, epoch uint64 }
+
+// Lease is the lease of a leader in one term. It is safe for concurrent use.
+type Lease struct {
+	leases Leases
+	self   uint64
+	gaveUp atomic.Bool
+	voters atomic.Pointer[leaseVoters]
+}
+
+// leaseVoters is an immutable set of voters, and the promises that count for them.
+type leaseVoters struct {
+	sets     [2][]uint64        // the configuration's voters, and the outgoing ones
+	promises map[uint64]support // by replica: its node and its epoch
+}
+
+// Held reports whether no other replica has been elected. The moment for which that is true lies
+// within the call.
+func (l *Lease) Held() bool {
+	v := l.voters.Load()
+	if v == nil || l.gaveUp.Load() {
+		return false
+	}
+	now, held := l.leases.Now(), true
+	for _, set := range v.sets {
+		promised := 0
+		for _, id := range set {
+			p := v.promises[id]
+			if id == l.self || p.node != 0 && now < l.leases.Until(p.node, p.epoch) {
+				promised++
+			}
+		}
+		// All of them are looked up, so that all are asked again.
+		held = held && (len(set) == 0 || promised > len(set)/2)
+	}
+	return held
+}
+
+// giveUp ends the lease for the rest of the term.
+func (l *Lease) giveUp() {
+	if l != nil {
+		l.gaveUp.Store(true)
+	}
+}
+
+// Lease returns the lease of this leader, or nil.
+func (g *Group) Lease() *Lease { return g.lease }
+
+// beginLease begins the lease of a term, without any promise yet. All leases of earlier terms are
+// over, so this replica is bound by none any more.
+func (g *Group) beginLease() {
+	if g.cfg.Leases == nil {
+		return
+	}
+	g.lease = &Lease{leases: g.cfg.Leases, self: g.cfg.Replica}
+	g.setFortified(support{})
+	g.leaseOf(nil)
+}
+
+// leaseOf sets the lease's voters to those of the configuration, with the promises.
+func (g *Group) leaseOf(promises map[uint64]support) {
+	v := &leaseVoters{sets: [2][]uint64{g.conf.GetVoters(), g.conf.GetVotersOutgoing()}}
+	v.promises = make(map[uint64]support, len(g.nodes))
+	for id, node := range g.nodes {
+		v.promises[id] = support{node: node} // asked for its support, without an epoch
+		if p := promises[id]; p.node == node {
+			v.promises[id] = p
+		}
+	}
+	g.lease.voters.Store(v)
+}
+
+// reconfigureLease sets the lease's voters after a change of the replicas.
+func (g *Group) reconfigureLease() {
+	if g.lease != nil {
+		g.leaseOf(g.lease.voters.Load().promises)
+	}
+}
+
+// endLease ends the lease of a replica that leads no more.
+func (g *Group) endLease() {
+	g.lease.giveUp()
+	g.lease = nil
+}
+
+// fortifiedBy notes the epoch in a follower's acknowledgment of this term.
+func (g *Group) fortifiedBy(in *Incoming) {
+	if g.lease == nil || in.SupportEpoch == 0 || in.Raft.GetTerm() != g.term || !acknowledges(in.Raft) {
+		return
+	}
+	p := support{in.FromNode, in.SupportEpoch}
+	if v := g.lease.voters.Load(); v.promises[in.FromReplica] != p && g.nodes[in.FromReplica] == p.node {
+		promises := maps.Clone(v.promises)
+		promises[in.FromReplica] = p
+		g.leaseOf(promises)
+	}
+}
+
+// acknowledges reports whether the message acknowledges the term of its receiver.
+func acknowledges(m *raftpb.Message) bool {
+	return m.GetType() == raftpb.MsgAppResp || m.GetType() == raftpb.MsgHeartbeatResp
+}
+
+// fortify returns the epoch to send with a message. From then on this replica is barred from
+// elections while the promises under that epoch hold. An acknowledgment may have waited for its
+// entries to become durable: it counts only if this replica still follows that leader in that term.
+func (g *Group) fortify(m *raftpb.Message) (epoch uint64) {
+	if g.cfg.Leases == nil || !acknowledges(m) {
+		return 0
+	}
+	now := g.raft.BasicStatus()
+	node := g.nodes[m.GetTo()]
+	if now.GetTerm() != m.GetTerm() || now.Lead != m.GetTo() || node == 0 {
+		return 0
+	}
+	if epoch = g.cfg.Leases.Supported(node); epoch != 0 {
+		g.setFortified(support{node, epoch})
+	}
+	return epoch
+}
+
+func (g *Group) setFortified(f support) {
+	if g.fortified != f {
+		g.fortified = f
+		g.cfg.Leases.Fortify(g.cfg.Tablet, f.node, f.epoch)
+	}
+}
+
+// barred reports whether a lease may exist that this replica's part in an election would break.
+func (g *Group) barred() bool {
+	l := g.cfg.Leases
+	if l == nil {
+		return false
+	}
+	if l.Waiting() {
+		return true
+	}
+	if g.fortified == (support{}) {
+		return false
+	}
+	if !l.Withdraw(g.fortified.node, g.fortified.epoch) {
+		return true
+	}
+	g.setFortified(support{})
+	return false
+}
+
+// campaignTransfer is the context with which raft marks the election of a transfer.
+var campaignTransfer = []byte("CampaignTransfer")
+
+// votesBarred reports whether the message asks for a vote that this replica must not give. Raft
+// must not see it, because it would begin another term. The fortified leader's own replica may have
+// one: where it asks, it has ceased to lead.
+func (g *Group) votesBarred(in *Incoming) bool {
+	switch in.Raft.GetType() {
+	case raftpb.MsgVote, raftpb.MsgPreVote:
+	default:
+		return false
+	}
+	if slices.Equal(in.Raft.GetContext(), campaignTransfer) {
+		return false
+	}
+	if g.cfg.Leases != nil && g.fortified.node == in.FromNode && !g.cfg.Leases.Waiting() {
+		return false
+	}
+	return g.barred()
+}
+
+// hearLeader notes a message that restarted raft's election timeout.
+func (g *Group) hearLeader(in *Incoming) {
+	if t := in.Raft.GetType(); t != raftpb.MsgApp && t != raftpb.MsgHeartbeat {
+		return
+	}
+	if now := g.raft.BasicStatus(); now.Lead == in.FromReplica && now.GetTerm() == in.Raft.GetTerm() {
+		g.silent = 0
+	}
+}
+
+// refuseSilent ends the support of a leader's node whose replica sends nothing although its node is
+// alive. It may have failed, or may have been removed.
+func (g *Group) refuseSilent() {
+	if g.fortified != (support{}) {
+		g.cfg.Leases.Refuse(g.fortified.node, g.fortified.epoch)
+	}
+}
+
+// readLease returns the index that a read must see if this leader can tell without asking the
+// others. The lease is looked up before the index, so the index covers whatever was acknowledged by
+// then, also if the process was suspended in between.
+func (g *Group) readLease() (index uint64, ok bool) {
+	if g.lease == nil || g.single || !g.MayLead() || !g.lease.Held() {
+		return 0, false
+	}
+	now := g.raft.BasicStatus()
+	if now.RaftState != raft.StateLeader || now.GetTerm() != g.term {
+		return 0, false
+	}
+	return now.GetCommit(), true
+}
