@@ -459,10 +459,10 @@ const (
 	batchBytes   = 512 << 10
 )
 
-// writeRange writes a range, continuing behind its last existing cell. That cell marks the
-// progress of an earlier run only if it is restored: another client may have written between the
-// first check of the table and its mark, after which its tablets reject that, and all such cells
-// are newer. They are found here, since no range is started before the mark.
+// writeRange writes a range, continuing behind its last existing cell. That cell marks the progress
+// of an earlier run only if it is a restored one. Another client may have written a newer cell
+// between the first check of the table and its mark; after the mark the tablets reject such writes.
+// No range is started before the mark, so all of those cells are found here.
 func (r *restoreRun) writeRange(ctx context.Context, t *target, rows *Range) error {
 	span := rows.span()
 	span.Table = mvcc.TableID(t.id)

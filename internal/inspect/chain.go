@@ -447,7 +447,7 @@ func (r *Step) Notes() []string {
 	return notes
 }
 
-// Notes returns additions to the steps: where the chain may have more.
+// Notes returns remarks on the steps: places at which the chain may continue.
 func (t *Chain) Notes() []string {
 	notes := []string{}
 	for _, n := range []struct {

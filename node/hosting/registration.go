@@ -114,8 +114,8 @@ func (r *registration) attempt(ctx context.Context) (map[string]observer.Link, e
 	return links, missing
 }
 
-// linkOf returns where the catalogue has the observer's notify entries; ok is false if it has
-// none.
+// linkOf returns the position of the observer's notify entries by the catalogue; ok is false if the
+// catalogue does not contain the observer.
 func linkOf(c *pb.Catalogue, o *pb.ObserverInfo) (link observer.Link, ok bool) {
 	for _, have := range c.GetObservers() {
 		if have.Name == o.Name && wire.ColumnOf(have) == wire.ColumnOf(o) {

@@ -35,7 +35,7 @@ const (
 var (
 	errDifferent   = errors.New("the index differs from the batch program's")
 	errNotExported = errors.New("the full-text index differs from the repository")
-	errInterrupted = errors.New("interrupted; with --dir the next run goes on from here")
+	errInterrupted = errors.New("interrupted; with --dir the next run continues here")
 )
 
 // application is one run of the command.
