@@ -36,7 +36,7 @@ func TestEveryMetricIsExported(t *testing.T) {
 	n := open(t, t.TempDir(), func(cfg *node.Config) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 		cfg.Listen, cfg.HTTP, cfg.Insecure, cfg.Certs = "127.0.0.1:0", "127.0.0.1:0", false, folder
-		cfg.Store.InMemory = false
+		cfg.Store.InMemory, cfg.Gateway = false, "127.0.0.1:0"
 		cfg.Observers = func(r *percolator.Registry) { r.Strong("counter", input, counts) }
 	})
 	write(t, n.DB(), 0, 10)

@@ -8,6 +8,7 @@ import (
 	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/gateway"
 	"github.com/percolator-go/percolator/internal/httpd"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/node/telemetry"
@@ -21,8 +22,9 @@ func (n *Node) sources() telemetry.Sources {
 		Remoting: n.remote, Liveness: n.liveness, Client: n.client, Store: n.store, Gate: n.gate, Policy: n.policy,
 		Tablets: n.tablets, Observers: n.observers, Jobs: n.jobs,
 		Oracle: n.oracle.running.Load, Lockd: n.lockd.Load,
-		Server: func() *rpc.Server { return n.servers.grpc },
-		HTTP:   func() *httpd.Server { return n.servers.http },
+		Server:  func() *rpc.Server { return n.servers.grpc },
+		HTTP:    func() *httpd.Server { return n.servers.http },
+		Gateway: func() *gateway.Server { return n.servers.gateway },
 	}
 }
 

@@ -177,7 +177,7 @@ var layers = []layer{
 		pb, "actors/expirer", "actors/lockd", "actors/observer", "actors/oracle", "actors/tablet",
 		"actors/tablet/replicas", "actors/tablet/snapshot", "actors/tablet/writers", "actors/timers",
 		"cluster", "cluster/admin", "cluster/liveness", "cluster/peer", "cluster/remoting", "cluster/route",
-		"internal/exposition", "internal/httpd", "internal/metrics", "internal/mvcc",
+		"internal/exposition", "internal/gateway", "internal/httpd", "internal/metrics", "internal/mvcc",
 		"internal/recent", "internal/rpc", "internal/txn", "internal/version", "internal/wire", "store",
 	}},
 	{of: "node/console", may: []string{

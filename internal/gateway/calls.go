@@ -29,19 +29,24 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 
 // admitted identifies the callers of requests, counts their calls, and bounds what they read and write.
 func (s *service) admitted(next http.Handler) http.Handler {
-	refusals := connect.NewErrorWriter()
+	writer := connect.NewErrorWriter()
+	refuse := func(w http.ResponseWriter, req *http.Request, err error) {
+		refusal := failure(err)
+		s.counters.count(refusal)
+		_ = writer.Write(w, req, refusal)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cache-Control", "no-store")
 		ctx, who, end, err := s.admit(req)
 		if err != nil {
-			_ = refusals.Write(w, req, failure(err))
+			refuse(w, req, err)
 			return
 		}
 		defer end()
 		c, done, err := s.callers.call(who)
 		if err != nil {
-			_ = refusals.Write(w, req, failure(err))
+			refuse(w, req, err)
 			return
 		}
 		defer done()
@@ -49,7 +54,7 @@ func (s *service) admitted(next http.Handler) http.Handler {
 		defer in.end()
 		req = req.WithContext(context.WithValue(ctx, callerKey{}, &call{c, who}))
 		req.Body = in
-		next.ServeHTTP(&writer{w, in.deadlines, s.cfg.timing.write, false}, req)
+		next.ServeHTTP(&answer{w, in.deadlines, s.cfg.timing.write, false}, req)
 	})
 }
 
@@ -118,8 +123,8 @@ func (b *body) end() {
 	b.held = 0
 }
 
-// writer writes an answer. A client that does not read a part in time loses its connection or stream.
-type writer struct {
+// answer is the answer to a request. A client that does not read a part in time loses its connection or stream.
+type answer struct {
 	http.ResponseWriter
 	deadlines *http.ResponseController
 	within    time.Duration
@@ -127,7 +132,7 @@ type writer struct {
 }
 
 // Write implements http.ResponseWriter.
-func (w *writer) Write(p []byte) (int, error) {
+func (w *answer) Write(p []byte) (int, error) {
 	if !w.timed {
 		w.timed = w.deadlines.SetWriteDeadline(time.Now().Add(w.within)) == nil
 	}
@@ -135,7 +140,7 @@ func (w *writer) Write(p []byte) (int, error) {
 }
 
 // Flush implements http.Flusher. What follows has a deadline of its own.
-func (w *writer) Flush() {
+func (w *answer) Flush() {
 	if !w.timed {
 		w.timed = w.deadlines.SetWriteDeadline(time.Now().Add(w.within)) == nil
 	}
@@ -144,7 +149,7 @@ func (w *writer) Flush() {
 }
 
 // Unwrap implements what http.ResponseController needs.
-func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // calls is the interceptor of all calls.
 type calls struct{ s *service }
@@ -160,9 +165,10 @@ func (c calls) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		defer cancel()
 		resp, err := next(ctx, req)
 		if err != nil {
-			return nil, failure(err)
+			resp, err = nil, failure(err)
 		}
-		return resp, nil
+		c.s.counters.count(err)
+		return resp, err
 	}
 }
 
@@ -179,13 +185,14 @@ func (c calls) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.S
 		defer cancel()
 		defer context.AfterFunc(c.s.life, cancel)()
 		err := next(ctx, &stream{conn, c.s, ctx})
-		switch {
-		case err == nil:
-			return nil
-		case c.s.life.Err() != nil:
+		if err != nil && c.s.life.Err() != nil {
 			err = txn.Errorf("%w: the node is stopping", percolator.ErrClosed)
 		}
-		return failure(err)
+		if err != nil {
+			err = failure(err)
+		}
+		c.s.counters.count(err)
+		return err
 	}
 }
 

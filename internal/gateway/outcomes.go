@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"sync/atomic"
 
 	"google.golang.org/protobuf/proto"
@@ -66,6 +67,13 @@ func (o *outcomes) of(ctx context.Context, who rpc.Identity, key string, request
 		h.Write(length[:])
 	}
 	return outcome{hex.EncodeToString(h.Sum(nil)), sha256.Sum256(encoded)}, nil
+}
+
+// failed notes that the table of outcomes does not exist any more, if that may be why a request failed.
+func (o *outcomes) failed(err error) {
+	if errors.Is(err, percolator.ErrNoTable) {
+		o.exists.Store(false)
+	}
 }
 
 // given reports whether the request has a key.

@@ -18,25 +18,31 @@ import (
 )
 
 // TestKeysCommitOnce: clients that repeat a request with its key until it is answered count exactly, while
-// operations and their answers are lost, and answers of the gateway are not awaited.
+// operations are lost and duplicated, and for periods all answers of tablets.
 func TestKeysCommitOnce(t *testing.T) {
 	s := serve(t, nil)
+	began := time.Now()
 	s.process.Inject(func(req *pb.TabletRequest) txntest.Fault {
-		switch p := rand.IntN(20); {
-		case req.GetGet() != nil || req.GetScan() != nil || p > 5:
+		if req.GetGet() != nil || req.GetScan() != nil {
 			return txntest.Fault{}
-		case p < 3:
-			return txntest.Fault{Reply: true}
-		case p < 4:
-			return txntest.Fault{Lost: true}
 		}
-		return txntest.Fault{Twice: true}
+		// A period is longer than the attempts of a commit to find its outcome.
+		if time.Since(began)/(60*time.Millisecond)%2 == 1 {
+			return txntest.Fault{Reply: true}
+		}
+		switch rand.IntN(20) {
+		case 0:
+			return txntest.Fault{Lost: true}
+		case 1:
+			return txntest.Fault{Twice: true}
+		}
+		return txntest.Fault{}
 	})
 	var committed atomic.Int64
 	var wait sync.WaitGroup
 	for worker := range 4 {
 		wait.Go(func() {
-			for i := range 10 {
+			for i := 0; time.Since(began) < 600*time.Millisecond; i++ {
 				for attempt := 0; !s.increment(fmt.Sprint(worker, "-", i, "-", attempt)); attempt++ {
 				}
 				committed.Add(1)

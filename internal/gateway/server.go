@@ -91,6 +91,7 @@ type service struct {
 	callers  *callers
 	sessions *sessions
 	outcomes *outcomes
+	counters *counters
 	bodies   *semaphore.Weighted
 	address  string          // for clients
 	life     context.Context // ends when Close begins
@@ -110,9 +111,10 @@ func Open(cfg Config) (*Server, error) {
 		return nil, errors.Join(fmt.Errorf("gateway: %w", err), bound.Close())
 	}
 	sv := &service{
-		cfg: cfg, sessions: newSessions(cfg.NodeID, cfg.Incarnation), outcomes: &outcomes{create: cfg.CreateOutcomes},
+		cfg: cfg, counters: &counters{}, outcomes: &outcomes{create: cfg.CreateOutcomes},
 		bodies: semaphore.NewWeighted(bodyMemory), address: advertised,
 	}
+	sv.sessions = newSessions(cfg.NodeID, cfg.Incarnation, &sv.counters.expired)
 	sv.life, sv.end = context.WithCancel(context.Background())
 	sv.callers = newCallers(func(who rpc.Caller) *txn.Client { return txn.NewClient(cfg.Server.Local(who), cfg.Client) })
 	protocols := &http.Protocols{}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -39,15 +40,16 @@ var errSnapshot = txn.Invalid("the session is a snapshot")
 type sessions struct {
 	node, incarnation uint64
 	memory            *semaphore.Weighted
+	expired           *atomic.Uint64 // counts sessions that end with their leases
 
 	mu     sync.Mutex
 	byID   map[string]*session
 	closed bool
 }
 
-func newSessions(node, incarnation uint64) *sessions {
+func newSessions(node, incarnation uint64, expired *atomic.Uint64) *sessions {
 	return &sessions{
-		node: node, incarnation: incarnation, memory: semaphore.NewWeighted(sessionMemory),
+		node: node, incarnation: incarnation, memory: semaphore.NewWeighted(sessionMemory), expired: expired,
 		byID: map[string]*session{},
 	}
 }
@@ -108,6 +110,9 @@ func (all *sessions) expire(s *session) {
 	if left > 0 {
 		s.expiry.Reset(left)
 		return
+	}
+	if s.ending == nil {
+		all.expired.Add(1)
 	}
 	all.remove(s)
 }
@@ -246,6 +251,7 @@ func (s *service) Begin(ctx context.Context,
 	}
 	answer.StartTimestamp = uint64(start)
 	committed, err := opened.committed(ctx)
+	s.outcomes.failed(err)
 	if err == nil && committed == 0 {
 		err = s.sessions.begin(ctx, opened)
 	}

@@ -128,6 +128,7 @@ func (s *service) Transact(ctx context.Context,
 		answer, err = t.run(ctx, who.db)
 	}
 	if err != nil {
+		s.outcomes.failed(err)
 		return nil, err
 	}
 	return connect.NewResponse(answer), nil

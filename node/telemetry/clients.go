@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/gateway"
 	"github.com/percolator-go/percolator/internal/metrics"
 	"github.com/percolator-go/percolator/internal/rpc"
 )
@@ -33,12 +34,42 @@ var (
 		"Operations of remote clients answered by an error.", the[uint64], "code")
 )
 
+// The gateway. Its callers' operations count as those of remote clients too.
+var (
+	gatewayTable = table[gateway.Stats]{
+		gauge("gateway_calls", "Calls and streams of the gateway that are running.",
+			func(s gateway.Stats) int { return s.Calls }),
+		gauge("gateway_clients", "Clients of the gateway with a coordinator on this node.",
+			func(s gateway.Stats) int { return s.Clients }),
+		gauge("gateway_sessions", "Interactive transactions and snapshots of the gateway's clients.",
+			func(s gateway.Stats) int { return s.Sessions }),
+		counter("gateway_sessions_expired_total", "Sessions that ended because no call used them during their lease.",
+			func(s gateway.Stats) uint64 { return s.Expired }),
+	}
+	gatewayAnswers = counter("gateway_calls_total", "Calls and streams of the gateway that have ended, by code.",
+		the[uint64], "code")
+)
+
+// collectGateway exports the figures of the gateway, if there is one.
+func (e *Exporter) collectGateway(out chan<- prometheus.Metric) {
+	g := e.Gateway()
+	if g == nil {
+		return
+	}
+	s := g.Stats()
+	gatewayTable.send(out, s)
+	for code, n := range s.Answered {
+		gatewayAnswers(out, n, code)
+	}
+}
+
 // collectClients exports the figures of the server for remote clients. A node without an
 // address for clients has none of these series.
 func (e *Exporter) collectClients(out chan<- prometheus.Metric) {
 	if h := e.HTTP(); h != nil {
 		displaced(out, h.Displaced(), "http")
 	}
+	e.collectGateway(out)
 	server := e.Server()
 	if server == nil {
 		return

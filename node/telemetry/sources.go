@@ -19,6 +19,7 @@ import (
 	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/cluster/remoting"
 	"github.com/percolator-go/percolator/cluster/route"
+	"github.com/percolator-go/percolator/internal/gateway"
 	"github.com/percolator-go/percolator/internal/httpd"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -54,11 +55,12 @@ type Sources struct {
 	Tablets   Tablets
 	Observers Observers
 	Jobs      Jobs
-	// Oracle, Lockd, Server and HTTP return nil while the part does not run.
-	Oracle func() *oracle.Oracle
-	Lockd  func() *lockd.Lockd
-	Server func() *rpc.Server
-	HTTP   func() *httpd.Server
+	// Oracle, Lockd, Server, HTTP and Gateway return nil while the part does not run.
+	Oracle  func() *oracle.Oracle
+	Lockd   func() *lockd.Lockd
+	Server  func() *rpc.Server
+	HTTP    func() *httpd.Server
+	Gateway func() *gateway.Server
 }
 
 // Tablets are the tablets of the node.
