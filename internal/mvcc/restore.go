@@ -6,7 +6,7 @@ import "fmt"
 // transactions that committed them, and without a notification. It may be repeated.
 //
 //   - StatusOK: every cell has its record. StatusMismatch: the cell at ConflictAt has a lock
-//     or another record: somebody else writes here; CommitTS is set if the cell is deleted, which
+//     or another record: another client writes here; CommitTS is set if the cell is deleted, which
 //     is history that was not collected yet. StatusNotifyOnly: the column at
 //     ConflictAt is weak, and can have no value. No effects.
 func Restore(v View, r RestoreRequest, lim Limits) (Result, []Mutation, error) {

@@ -95,7 +95,7 @@ func (r *reader) getRecords(ctx context.Context, cells []mvcc.Cell,
 	return out, nil
 }
 
-// prefetch adds cells to the batch that nobody waits for.
+// prefetch adds cells to the batch in advance: no caller waits for them.
 func (r *reader) prefetch(b *readBatch, cells []mvcc.Cell) {
 	if len(cells) == 0 {
 		return

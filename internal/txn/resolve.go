@@ -207,7 +207,7 @@ func (r *resolver) round(ctx context.Context, f *resolution, l mvcc.LockInfo,
 }
 
 // locksMet returns the cells of up to MaxMet of the resolution's locks, for the node to
-// resolve (CheckTxnStatusRequest.met). It skips intents, which block nobody.
+// resolve (CheckTxnStatusRequest.met). It skips intents, which block no transaction.
 func (r *resolver) locksMet(f *resolution) (met []*pb.Cell) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

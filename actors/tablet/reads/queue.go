@@ -73,8 +73,8 @@ func (q *Queue) Submit(view memory.ReadView, term uint64) {
 // Room reports whether another job may be submitted.
 func (q *Queue) Room() bool { return q.shared.unfinished.Load() < MaxJobs }
 
-// AwaitRoom requests a WorkersFree message and returns true, or returns false if there is room
-// now: then no further job may end that would send the message.
+// AwaitRoom requests a WorkersFree message and returns true. If a worker can take a job now it
+// returns false instead, because the message is sent at the end of a job, and there may be none.
 func (q *Queue) AwaitRoom() bool {
 	s := q.shared
 	s.wanted.Store(true)

@@ -174,7 +174,7 @@ func join(ctx context.Context, t Tx, membership, url string) (founded bool, err 
 		return false, err
 	}
 	if kind == schema.KindPage && !old.has(hash, schema.Clusters(schema.Canonical)) {
-		if founded, err = nobody(ctx, t, hash); err != nil {
+		if founded, err = isEmpty(ctx, t, hash); err != nil {
 			return false, err
 		}
 	}
@@ -193,8 +193,8 @@ func join(ctx context.Context, t Tx, membership, url string) (founded bool, err 
 	return false, nil
 }
 
-// nobody reports whether the cluster has no members.
-func nobody(ctx context.Context, t Tx, hash string) (bool, error) {
+// isEmpty reports whether the cluster has no members.
+func isEmpty(ctx context.Context, t Tx, hash string) (bool, error) {
 	for _, err := range t.Prefix(ctx, schema.Prefix(hash), schema.MemberKind()) {
 		return false, err
 	}

@@ -28,5 +28,5 @@ func Set(f Functions) bool {
 	return true
 }
 
-// Get returns the functions.
+// Get returns the functions that Set has stored.
 func Get() Functions { return functions }
