@@ -71,11 +71,14 @@ func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, Kind, error) {
 			return ts, OnePhase, err
 		}
 	}
-	if _, err := t.start(ctx); err != nil { // nothing was read
-		return 0, Undecided, err
-	}
 	run := &twoPhase{t: t, c: t.c}
 	ts, err := run.commit(ctx)
+	if run.spare && surelyRefused(err) {
+		again := &twoPhase{t: t, c: t.c}
+		if err = again.restart(ctx, t); err == nil {
+			ts, err = again.commit(ctx)
+		}
+	}
 	return ts, TwoPhase, err
 }
 

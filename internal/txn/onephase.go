@@ -26,22 +26,16 @@ type onePhase struct {
 	t        *Txn
 	writes   []bufferedWrite
 	notifies []mvcc.Cell
-	at       mvcc.Timestamp // the start timestamp; 0: none yet
-	blind    bool           // at is not that of a snapshot: the transaction has read nothing
-	spare    bool           // at is a spare timestamp (spares)
+	commitStart
 }
 
 // commit commits cells that are all in one tablet.
 func (o *onePhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 	ts, err := o.send(ctx)
 	if o.spare && surelyRefused(err) {
-		// Another commit may have changed the cells before this transaction began. The
-		// transaction has read nothing, so its writes need not be computed again.
-		o.t.c.spares.conflicted()
-		if o.at, err = o.t.c.oracle.get(ctx); err != nil {
+		if err = o.restart(ctx, o.t); err != nil {
 			return 0, err
 		}
-		o.spare = false
 		ts, err = o.send(ctx)
 	}
 	if open, ok := errors.AsType[*undecided](err); ok {
@@ -52,42 +46,6 @@ func (o *onePhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 		return 0, err
 	}
 	return ts, nil
-}
-
-// surelyRefused reports whether a tablet has refused every copy of a one-phase commit, those still
-// in flight too, because its start timestamp is too old.
-func surelyRefused(err error) bool {
-	if _, open := errors.AsType[*undecided](err); open {
-		return false
-	}
-	_, conflict := errors.AsType[*ConflictError](err)
-	return conflict || errors.Is(err, ErrSnapshotTooOld)
-}
-
-// begin sets the start timestamp before the message is sent for the first time. That of a
-// transaction without reads is only its name and the bound of its conflicts, so a spare one will
-// do; any other one is that of its snapshot.
-func (o *onePhase) begin(ctx context.Context) error {
-	if o.at != 0 {
-		return nil
-	}
-	t := o.t
-	if o.at = t.begun(); o.at != 0 {
-		return nil
-	}
-	if ts, ok := t.c.oracle.atOnce(); ok {
-		o.at = ts
-		return nil
-	}
-	o.blind = true
-	if o.at, o.spare = t.c.spares.take(time.Now()); o.spare {
-		return nil
-	}
-	asked := t.span.Child(spanOracle)
-	at, err := t.c.oracle.get(ctx)
-	endSpan(asked, err)
-	o.at = at
-	return err
 }
 
 // send sends the cells in one message, and repeats it while the answers say "not done". Such
@@ -113,7 +71,7 @@ func (o *onePhase) send(ctx context.Context) (mvcc.Timestamp, error) {
 			err = o.sendable(d, sent)
 		}
 		if err == nil {
-			err = o.begin(ctx)
+			err = o.begin(ctx, o.t)
 		}
 		if err != nil {
 			return giveUp(err)

@@ -161,6 +161,56 @@ func TestSpareConflicts(t *testing.T) {
 	}
 }
 
+// TestBlindWriteInTwoTablets: a transaction that only writes, in several tablets, starts at a spare
+// timestamp in all of them, and its last tablet returns the next one.
+func TestBlindWriteInTwoTablets(t *testing.T) {
+	w := newWorld(t)
+	c, p := w.client(txn.Config{})
+	w.set(c, "0", "a")
+	m := w.watch(c, p, nil)
+	for _, value := range []string{"1", "2"} {
+		w.set(c, value, "a", "b", "z")
+		c.Flush() // the lock on z is gone
+	}
+	if starts := m.starts(); m.questions.Load() != 0 || len(starts) != 2 || starts[0] == starts[1] {
+		t.Errorf("%d requests to the oracle, commits at %d", m.questions.Load(), starts)
+	}
+	if a, z := w.get(c, "a"), w.get(c, "z"); a != "2" || z != "2" {
+		t.Errorf("a %s, z %s, want 2", a, z)
+	}
+}
+
+// TestSpareConflictsInTwoTablets: a conflict at a spare timestamp, in the tablet that is locked or
+// in the last one, ends that attempt, and the next one commits at a new timestamp without another
+// run of the function.
+func TestSpareConflictsInTwoTablets(t *testing.T) {
+	for _, changed := range []string{"a", "z"} {
+		w := newWorld(t)
+		c, p := w.client(txn.Config{})
+		other, _ := w.client(txn.Config{})
+		w.set(c, "0", "a")
+		commit := w.set(other, "1", changed)
+		m := w.watch(c, p, nil)
+		runs, err := w.attempt(c, "2", []string{"a", "b", "z"})
+		if err != nil || runs != 1 || m.questions.Load() == 0 {
+			t.Fatalf("%s: %d runs, %d requests to the oracle, %v", changed, runs, m.questions.Load(), err)
+		}
+		starts := m.starts()
+		if last := starts[len(starts)-1]; last <= commit {
+			t.Errorf("%s: committed from %d on, beside a commit at %d", changed, last, commit)
+		}
+		c.Flush()
+		if n := w.Locks(w.table); n != 0 {
+			t.Errorf("%s: %d locks are left", changed, n)
+		}
+		for _, row := range []string{"a", "b", "z"} {
+			if got := w.get(other, row); got != "2" {
+				t.Errorf("%s: %s is %s", changed, row, got)
+			}
+		}
+	}
+}
+
 // TestSpareBelowTheBound: a start timestamp below the bound of history is replaced, not reported.
 func TestSpareBelowTheBound(t *testing.T) {
 	w := newWorld(t)

@@ -19,6 +19,7 @@ type twoPhase struct {
 	t *Txn
 	c *Client
 	heartbeat
+	commitStart
 	held atomic.Bool // a prewrite may have left locks
 	// last is the primary's part of the transaction if it commits in one phase after all else
 	// is prewritten (docs/adr/0046). It is empty if the primary is prewritten too.
@@ -45,7 +46,10 @@ func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 	if err := p.chooseLast(ctx); err != nil {
 		return 0, err
 	}
-	p.heartbeat.primary, p.heartbeat.startTS = p.t.writes[0].cell, p.t.at
+	if err := p.begin(ctx); err != nil {
+		return 0, err
+	}
+	p.heartbeat.primary, p.heartbeat.startTS = p.t.writes[0].cell, p.at
 	part := p.last
 	if len(part.writes) > 0 {
 		p.turn, p.heartbeat.lock = make(chan struct{}, 1), p.lockLast
@@ -73,6 +77,19 @@ func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 		return p.abandon(ctx, err)
 	}
 	return p.commitLocked(ctx)
+}
+
+// begin sets the start timestamp. Only the last part's commit returns a spare one for the next
+// transaction.
+func (p *twoPhase) begin(ctx context.Context) (err error) {
+	if len(p.last.writes) == 0 {
+		p.at, err = p.t.start(ctx)
+		return err
+	}
+	if err = p.commitStart.begin(ctx, p.t); err == nil {
+		p.last.commitStart = p.commitStart
+	}
+	return err
 }
 
 // lockLast prewrites the last tablet's part like the others, unless commit holds the turn;
@@ -138,7 +155,7 @@ func (p *twoPhase) chooseLast(ctx context.Context) error {
 	copy(t.writes[best.n:], t.writes[:best.first])
 	copy(t.writes, chosen)
 	in, out := split(best.d, t.notifies, p.c.router.batchBytes()-best.weight)
-	p.last, p.intents = onePhase{t: t, writes: t.writes[:best.n], notifies: in, at: t.at}, out
+	p.last, p.intents = onePhase{t: t, writes: t.writes[:best.n], notifies: in}, out
 	return nil
 }
 
