@@ -73,6 +73,7 @@ type tablets struct {
 	snapshot  *snapshot.Sender
 	ticker    *tablet.Ticker
 	idleHints tablet.IdleHints
+	recorded  tablet.RecordBudget // of changes, of all tablets
 	metrics   tablet.Metrics
 	replicas  *replicas.Set
 	reports   *reports
@@ -376,7 +377,7 @@ func (t *tablets) OpenReplica(id uint64, stale bool) error {
 	cfg := tablet.Config{
 		Batch: actorkit.BatchConfig(t.cfg.Batch.Tablet), Limits: mvcc.Limits(t.cfg.Limits), Logger: t.cfg.Logger, Dispatcher: t.turns,
 		Snapshots: t.snapshot, Checksums: t.sums, NodeID: t.node, Ticker: t.ticker, IdleHints: &t.idleHints,
-		Leases: t.liveness, Metrics: &t.metrics, Traces: t.traces, Stale: stale,
+		Leases: t.liveness, Recorded: &t.recorded, Metrics: &t.metrics, Traces: t.traces, Stale: stale,
 		Origins: func() bool { return t.gate.Writes(version.Origins) },
 	}
 	// Only meta's leadership counts for the oracle.

@@ -74,6 +74,9 @@ func (t *transport) HoldHistory(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
+	if req.Subscription != nil {
+		return t.history.Subscription(ctx, now, req.Subscription)
+	}
 	r, err := t.history.HoldHistory(ctx, now, req)
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package tablet
 
 import (
 	"fmt"
+	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
@@ -198,6 +199,11 @@ func (t *Tablet) onApplied(m *applied) {
 	if len(dirty) > 0 {
 		t.host.Hint(dirty)
 	}
+	// There is a change, or the requests are of another epoch now.
+	if t.changed || c.split != nil || c.merge != nil || c.replicas != nil {
+		t.changed = false
+		t.releaseChanges(time.Time{})
+	}
 	// Reads whose index is this entry can be served now.
 	t.reads.dispatch()
 	t.retryWaiting()
@@ -223,13 +229,13 @@ func (t *Tablet) drop(p *proposal) {
 // finish completes a proposal whose effects are visible: it updates the locks in memory,
 // answers the calls that are not answered yet, and returns the cells that have become dirty.
 func (t *Tablet) finish(p *proposal) (dirty []mvcc.Cell) {
-	dirty = t.memory.VisibleLocks(p.muts)
+	dirty = t.memory.VisibleLocks(p.muts, p.known)
 	if !p.answered {
 		p.mark("applied")
 		p.deliver()
 	}
 	t.cfg.Metrics.Writes.Since(p.began)
-	t.memory.Visible(p.number, p.muts, p.notes)
+	t.changed = t.memory.Visible(p.number, p.muts, p.notes) || t.changed
 	t.history.Note(p.muts)
 	// Only now: if a reservation were released before its effects are visible, a reader could
 	// miss them.

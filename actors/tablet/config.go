@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
+	"github.com/percolator-go/percolator/actors/tablet/memory"
 	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -49,6 +50,9 @@ type Config struct {
 	Snapshots *snapshot.Sender
 	// Checksums computes the checksums that replicas are compared by; nil means none.
 	Checksums *Checksums
+	// Recorded limits the records of changes of all tablets of the node; nil means no limit beyond
+	// each tablet's own.
+	Recorded *RecordBudget
 	// Metrics are the node's tablet metrics; nil disables measurement.
 	Metrics *Metrics
 	// Traces holds the traces of the node's tablets; nil means no tracing.
@@ -58,6 +62,10 @@ type Config struct {
 	Origins func() bool
 	Logger  *slog.Logger
 }
+
+// RecordBudget limits the records of changes of all tablets of a node. The zero value limits them to
+// 64 MiB.
+type RecordBudget = memory.RecordBudget
 
 // DefaultPipeline is the default of Config.Pipeline.
 const DefaultPipeline = 1

@@ -1,6 +1,7 @@
 package tablet
 
 import (
+	"github.com/percolator-go/percolator/actors/tablet/memory"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -15,10 +16,16 @@ import (
 // read workers call, runs in the tablet's turns. Call.Note carries the timestamp, so that it
 // stays with its call.
 
-// needsTimestamp reports whether the call is a first read without a timestamp.
+// needsTimestamp reports whether the call is a first read, or a request for changes, without a
+// timestamp.
 func needsTimestamp(call *Call) bool {
-	op, ok := call.Req.Op.(*pb.TabletRequest_Get)
-	return ok && op.Get.GetAt() == 0 && call.Note == 0
+	switch op := call.Req.Op.(type) {
+	case *pb.TabletRequest_Get:
+		return op.Get.GetAt() == 0 && call.Note == 0
+	case *pb.TabletRequest_Changes:
+		return call.Note == 0
+	}
+	return false
 }
 
 // firstReads are the first reads that need a timestamp.
@@ -44,7 +51,7 @@ func (m *timestampsGranted) Dead() {
 // stamp gets timestamps for the waiting first reads, unless a request is under way. It
 // returns the calls if the oracle is on this node and answers without a message; otherwise
 // they return in a timestampsGranted message.
-func (f *firstReads) stamp(host Host, self *mailbox) []*Call {
+func (f *firstReads) stamp(host Host, m *memory.Memory, self *mailbox) []*Call {
 	if f.asked || len(f.calls) == 0 {
 		return nil
 	}
@@ -52,14 +59,14 @@ func (f *firstReads) stamp(host Host, self *mailbox) []*Call {
 	f.calls = make([]*Call, 0, len(calls)) // the next batch will be about as large
 	// Each gets one of its own: a start timestamp identifies a transaction in its locks.
 	if first, ok := host.TimestampsNow(len(calls)); ok {
-		noteTimestamps(calls, first)
+		noteTimestamps(calls, first, m)
 		return calls
 	}
-	m := &timestampsGranted{calls: calls}
+	granted := &timestampsGranted{calls: calls}
 	f.asked = true
-	host.Timestamps(len(m.calls), mark(calls, "oracle"), func(first mvcc.Timestamp, err error) {
-		m.first, m.err = first, err
-		self.send(m)
+	host.Timestamps(len(calls), mark(calls, "oracle"), func(first mvcc.Timestamp, err error) {
+		granted.first, granted.err = first, err
+		self.send(granted)
 	})
 	return nil
 }
@@ -74,7 +81,8 @@ func gather(batch *actorkit.Batcher[*Call], call *Call) {
 }
 
 // noteTimestamps assigns the timestamps first, first+1, … to the calls.
-func noteTimestamps(calls []*Call, first mvcc.Timestamp) {
+func noteTimestamps(calls []*Call, first mvcc.Timestamp, m *memory.Memory) {
+	m.Knows(first + mvcc.Timestamp(len(calls)) - 1)
 	for i, call := range calls {
 		call.Note = uint64(first) + uint64(i)
 		call.Span.Event("timestamp")
@@ -93,11 +101,11 @@ func (t *Tablet) onTimestampsGranted(m *timestampsGranted) {
 				m.err))
 		}
 	} else {
-		noteTimestamps(m.calls, m.first)
+		noteTimestamps(m.calls, m.first, t.memory)
 		// The leadership or the range may have changed during the request.
 		t.reads.ask(t.filterServable(m.calls))
 	}
-	next := t.reads.first.stamp(t.host, t.self)
+	next := t.reads.first.stamp(t.host, t.memory, t.self)
 	t.inHand = append(t.inHand, next...)
 	t.reads.ask(t.filterServable(next))
 	t.ready()

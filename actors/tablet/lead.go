@@ -71,7 +71,10 @@ func (t *Tablet) stepDown(cause error) {
 			call.Reply(refused)
 		}
 	}
-	t.waiting.mutations, t.waiting.reads = nil, nil
+	for _, w := range t.changes {
+		w.call.Reply(refused)
+	}
+	t.waiting.mutations, t.waiting.reads, t.changes = nil, nil, nil
 	clear(t.reservations.held)
 	t.memory.Clear()
 	t.revertToInFlight()

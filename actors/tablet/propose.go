@@ -58,6 +58,7 @@ type proposal struct {
 	bytes   int
 	entries int // in the store: a long value takes several
 	began   time.Time
+	known   mvcc.Timestamp // the greatest that the leader knew before it was evaluated
 
 	collects bool // a step of collection
 	answered bool // its callers are answered: nothing can undo it any more
@@ -100,7 +101,9 @@ func (p *proposal) roomFor(operations int) {
 func (o *proposer) newProposal() *proposal {
 	o.pipeline.number++
 	n := o.pipeline.number
-	return &proposal{number: n, command: &wire.Command{Proposal: n, Epoch: o.descriptor.Epoch}}
+	return &proposal{
+		number: n, command: &wire.Command{Proposal: n, Epoch: o.descriptor.Epoch}, known: o.memory.Known(),
+	}
 }
 
 // effects are the encoded effects of one operation, and their cost in the store.

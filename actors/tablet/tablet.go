@@ -47,6 +47,8 @@ type Tablet struct {
 	sizing    sizing // accuracy of the tablet's size
 	loads     loads
 	reads     readStages
+	changes   []changesWaiting
+	changed   bool    // changes were recorded in this turn
 	inHand    []*Call // taken from a queue in this turn: answered even if the turn panics
 }
 
@@ -71,7 +73,7 @@ func newTablet(system *actor.ActorSystem, st *store.Store, logs *writers.Pair, r
 	t.reads = newReadStages(t, readers)
 	t.history = history.New(func() { t.self.send(&collectStep{}) })
 	t.memory = memory.New(memory.Config{
-		Store: st, Limits: cfg.Limits, Indexed: cfg.Indexed,
+		Store: st, Limits: cfg.Limits, Indexed: cfg.Indexed, Recorded: cfg.Recorded,
 		Background: func(j memory.Job) { t.reads.background.Submit(&indexJob{t.self, j}) },
 	})
 	t.reservations = reservations{memory: t.memory, held: map[mvcc.Timestamp]*onePhase{}}
@@ -168,6 +170,8 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 		}
 	case *timestampsGranted:
 		t.onTimestampsGranted(m)
+	case *recordFrom:
+		t.memory.Complete(m.record, m.from)
 	case *tookTime:
 		if t.leading && m.term == t.group.Term() {
 			t.memory.Took(m.now)
@@ -232,6 +236,9 @@ func (t *Tablet) onCall(c actor.Context, call *Call) {
 		t.ready()
 		return
 	}
+	if t.awaitChanges(call) {
+		return
+	}
 	// One request to the oracle is under way at a time; its answer closes this batch.
 	if t.reads.first.asked && needsTimestamp(call) {
 		t.reads.first.calls = append(t.reads.first.calls, call)
@@ -284,7 +291,7 @@ func (t *Tablet) flush() {
 	t.batch.GiveBack(calls)
 	// First reads that get their timestamps immediately share the ReadIndex of the others,
 	// which is requested only now, after the oracle.
-	stamped := t.reads.first.stamp(t.host, t.self)
+	stamped := t.reads.first.stamp(t.host, t.memory, t.self)
 	if len(brought) > 0 {
 		stamped = append(brought, stamped...)
 	}

@@ -181,6 +181,7 @@ func (t *Tablet) onSweep() {
 	now := time.Now()
 	t.waiting.expire(now, wire.Failure(pb.Error_CODE_NOT_PROPOSED,
 		"tablet %d: waited too long for a commit in progress; try again", t.id))
+	t.releaseChanges(now)
 	t.retryWaiting() // a reservation released without an applied entry has woken nobody
 	// Last, since what it resumes may have to wait again.
 	expired, asking := t.reads.indexes.Expired(now)
@@ -203,7 +204,7 @@ func (t *Tablet) onSweep() {
 	if len(overdue) > 0 {
 		t.retryWaiting()
 	}
-	if stamping || t.waiting.len() > 0 {
+	if stamping || t.waiting.len() > 0 || len(t.changes) > 0 {
 		t.waiting.arm()
 	}
 }

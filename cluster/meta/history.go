@@ -250,7 +250,7 @@ func replaceLease(leases *wire.Leases, lease *wire.Lease, now mvcc.Timestamp) er
 		if l.Expires <= uint64(now) {
 			return true
 		}
-		if l.Holder != lease.Holder || l.Backup {
+		if l.Holder != lease.Holder || l.Backup || l.Subscription {
 			return false
 		}
 		if !bytes.Equal(l.TokenHash, lease.TokenHash) {

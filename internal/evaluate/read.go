@@ -37,6 +37,9 @@ type View interface {
 	// Early counts the pending work of the observer's column whose origin is a user's commit
 	// at or before the timestamp. It may overcount but never undercounts.
 	Early(o *pb.ObserverInfo, until mvcc.Timestamp) *pb.ObserverPending
+	// Recorded returns the recorded changes, which contain all with a commit timestamp above since if
+	// from, which is not 0 then, is at most since; otherwise nil.
+	Recorded(since mvcc.Timestamp) (changes []mvcc.CellWrite, from mvcc.Timestamp)
 	// Noted returns the leader's records since the request's mark, and the next mark.
 	Noted(req *pb.EffectsRequest) (written, hidden bool, mark *pb.EffectsMark)
 }
@@ -55,7 +58,7 @@ const (
 	rawCellBytes   = 64 // counted in addition to a cell's row, column and value
 )
 
-// Read evaluates one read. A Get reads at the given timestamp. If it encounters the
+// Read evaluates one read. A Get and a request for changes read at the given timestamp. If it encounters the
 // reservation of a one-phase commit, Read returns the reservation instead of an answer: the
 // caller must repeat the read after the reservation is released.
 func Read(v View, req *pb.TabletRequest,
@@ -71,6 +74,8 @@ func Read(v View, req *pb.TabletRequest,
 		r, err = rawScan(v, op.RawScan)
 	case *pb.TabletRequest_Walk:
 		r, err = walk(v, op.Walk)
+	case *pb.TabletRequest_Changes:
+		r, err = changes(v, req, at)
 	case *pb.TabletRequest_Pending:
 		r, err = pending(v, op.Pending)
 	case *pb.TabletRequest_History:

@@ -179,7 +179,7 @@ func TestEachOperationTakesItsRole(t *testing.T) {
 	leastOf := map[string]certs.Role{
 		"get": certs.Reader, "scan": certs.Reader, "raw_get": certs.Reader,
 		"raw_scan": certs.Reader, "walk": certs.Reader, "history": certs.Reader,
-		"pending": certs.Reader, "status": certs.Reader, "check_txn_status": certs.Reader,
+		"pending": certs.Reader, "changes": certs.Reader, "status": certs.Reader, "check_txn_status": certs.Reader,
 		"prewrite": certs.Writer, "commit": certs.Writer, "one_phase": certs.Writer,
 		"rollback": certs.Writer, "resolve_lock": certs.Writer, "heartbeat": certs.Writer,
 		"notify": certs.Writer,

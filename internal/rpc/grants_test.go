@@ -29,6 +29,8 @@ func about(kind protoreflect.FieldDescriptor, table uint32) *pb.TabletRequest {
 		op.RawGet.Cells = []*pb.Cell{cell}
 	case *pb.TabletRequest_RawScan:
 		op.RawScan.Span = &pb.Span{Table: table}
+	case *pb.TabletRequest_Changes:
+		op.Changes.Span = &pb.Span{Table: table}
 	case *pb.TabletRequest_Walk:
 		op.Walk.Table = table
 	case *pb.TabletRequest_History:

@@ -138,6 +138,7 @@ func cellsOf(req *pb.TabletRequest) int {
 
 // cellsIn returns the number of cells in the answer to a request for a range.
 func cellsIn(resp *pb.TabletResponse) int {
-	return len(resp.GetScan().GetCells()) + len(resp.GetRawScan().GetCells()) +
+	return len(resp.GetScan().GetCells()) + len(resp.GetChanges().GetChanges()) +
+		len(resp.GetRawScan().GetCells()) +
 		len(resp.GetWalk().GetEntries()) + len(resp.GetHistory().GetEntries())
 }

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/connlimit"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/tracing"
@@ -252,10 +253,21 @@ func (s *service) Observers(ctx context.Context,
 	return &pb.ObserversResponse{Observers: list}, err
 }
 
-// HoldHistory acquires, renews or ends a lease on history. It adds the caller's origin to the
-// holder's name: leases are limited per origin.
+// HoldHistory acquires, renews or ends a lease on history, or changes a subscription. It adds the
+// caller's origin to the holder's name: leases are limited per origin. A subscription belongs to
+// the name in the caller's certificate.
 func (s *service) HoldHistory(ctx context.Context,
 	req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
+	if r := req.Subscription; r != nil {
+		who, err := callerOf(ctx, &s.cfg)
+		if err != nil {
+			return nil, err
+		}
+		return s.transport.HoldHistory(ctx, &pb.HoldHistoryRequest{Subscription: &pb.SubscriptionRequest{
+			Name: r.Name, Advance: r.Advance, Create: r.Create, Delete: r.Delete,
+			By: who.Name, Any: who.Role.Includes(certs.Operator),
+		}})
+	}
 	held := &pb.HoldHistoryRequest{Token: req.Token, Oldest: req.Oldest, TtlMs: req.TtlMs}
 	// Leave an empty name empty, so that meta refuses it.
 	if req.Holder != "" {

@@ -39,8 +39,9 @@ func operationsOn(table uint32) map[string]*pb.TabletRequest {
 	writes := []*pb.CellWrite{{Cell: cell, Kind: pb.Kind_KIND_PUT, Value: []byte("v")}}
 	cells, span := []*pb.Cell{cell}, &pb.Span{Table: table}
 	return map[string]*pb.TabletRequest{
-		"get":  {Op: &pb.TabletRequest_Get{Get: &pb.GetRequest{At: 1, Cells: cells}}},
-		"scan": {Op: &pb.TabletRequest_Scan{Scan: &pb.ScanRequest{At: 1, Span: span}}},
+		"get":     {Op: &pb.TabletRequest_Get{Get: &pb.GetRequest{At: 1, Cells: cells}}},
+		"scan":    {Op: &pb.TabletRequest_Scan{Scan: &pb.ScanRequest{At: 1, Span: span}}},
+		"changes": {Op: &pb.TabletRequest_Changes{Changes: &pb.ChangesRequest{Since: 1, Span: span}}},
 		"prewrite": {
 			Op: &pb.TabletRequest_Prewrite{
 				Prewrite: &pb.PrewriteRequest{StartTs: 1, Primary: cell, Writes: writes},

@@ -221,9 +221,12 @@ type Lease struct {
 	Expires uint64                 `protobuf:"varint,3,opt,name=expires,proto3" json:"expires,omitempty"` // oracle time
 	// The lease is for the next increment of the backup named holder, and ends when that is created or an operator releases it.
 	// No process renews it, so expires is the maximum.
-	Backup        bool   `protobuf:"varint,5,opt,name=backup,proto3" json:"backup,omitempty"`
-	TokenHash     []byte `protobuf:"bytes,4,opt,name=token_hash,json=tokenHash,proto3" json:"token_hash,omitempty"` // SHA-256 of the holder's token, or empty; not the token, because clients can read this record
-	By            string `protobuf:"bytes,6,opt,name=by,proto3" json:"by,omitempty"`                                // backups only: the name in the requester's certificate
+	Backup    bool   `protobuf:"varint,5,opt,name=backup,proto3" json:"backup,omitempty"`
+	TokenHash []byte `protobuf:"bytes,4,opt,name=token_hash,json=tokenHash,proto3" json:"token_hash,omitempty"` // SHA-256 of the holder's token, or empty; not the token, because clients can read this record
+	By        string `protobuf:"bytes,6,opt,name=by,proto3" json:"by,omitempty"`                                // backups and subscriptions: the name in the requester's certificate
+	// The lease is the position of the subscription to changes named holder, and ends when that is deleted. expires is the
+	// maximum, as of a backup. oldest may be 0: nothing has been read.
+	Subscription  bool `protobuf:"varint,7,opt,name=subscription,proto3" json:"subscription,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -300,6 +303,13 @@ func (x *Lease) GetBy() string {
 	return ""
 }
 
+func (x *Lease) GetSubscription() bool {
+	if x != nil {
+		return x.Subscription
+	}
+	return false
+}
+
 var File_history_proto protoreflect.FileDescriptor
 
 const file_history_proto_rawDesc = "" +
@@ -322,7 +332,7 @@ const file_history_proto_rawDesc = "" +
 	"\n" +
 	"STEP_RAISE\x10\x03\"8\n" +
 	"\x06Leases\x12.\n" +
-	"\x06leases\x18\x01 \x03(\v2\x16.percolator.wire.LeaseR\x06leases\"\x98\x01\n" +
+	"\x06leases\x18\x01 \x03(\v2\x16.percolator.wire.LeaseR\x06leases\"\xbc\x01\n" +
 	"\x05Lease\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x16\n" +
 	"\x06oldest\x18\x02 \x01(\x04R\x06oldest\x12\x18\n" +
@@ -330,7 +340,8 @@ const file_history_proto_rawDesc = "" +
 	"\x06backup\x18\x05 \x01(\bR\x06backup\x12\x1d\n" +
 	"\n" +
 	"token_hash\x18\x04 \x01(\fR\ttokenHash\x12\x0e\n" +
-	"\x02by\x18\x06 \x01(\tR\x02byB8Z6github.com/percolator-go/percolator/internal/wire;wireb\x06proto3"
+	"\x02by\x18\x06 \x01(\tR\x02by\x12\"\n" +
+	"\fsubscription\x18\a \x01(\bR\fsubscriptionB8Z6github.com/percolator-go/percolator/internal/wire;wireb\x06proto3"
 
 var (
 	file_history_proto_rawDescOnce sync.Once

@@ -53,6 +53,7 @@ var (
 	opRawScan      = Operation{"raw_scan", ByReader, Repeats, AccessRead, PageAnswer}
 	opWalk         = Operation{"walk", ByReader, Repeats, AccessRead, PageAnswer}
 	opHistory      = Operation{"history", ByReader, Repeats, AccessRead, PageAnswer}
+	opChanges      = Operation{"changes", ByReader, Repeats | NeedsTable, AccessRead, PageAnswer}
 	opPending      = Operation{"pending", ByReader, Repeats, AccessRead, SmallAnswer}
 	opSplit        = Operation{"split", ByTablet, 0, AccessNone, SmallAnswer}
 	opMerge        = Operation{"merge", ByTablet, Finishes, AccessNone, SmallAnswer}
@@ -185,6 +186,8 @@ func OperationOf(req *pb.TabletRequest) *Operation {
 		return &opWalk
 	case *pb.TabletRequest_History:
 		return &opHistory
+	case *pb.TabletRequest_Changes:
+		return &opChanges
 	case *pb.TabletRequest_Pending:
 		return &opPending
 	case *pb.TabletRequest_Split:
@@ -250,6 +253,9 @@ func SubjectOf(req *pb.TabletRequest) (s Subject) {
 		s.Incomplete = len(s.Cells) == 0
 	case *pb.TabletRequest_Scan:
 		s.Latest, s.Span = op.Scan.GetAt(), op.Scan.GetSpan()
+		s.Incomplete = s.Span == nil
+	case *pb.TabletRequest_Changes:
+		s.Latest, s.Span = op.Changes.GetSince(), op.Changes.GetSpan()
 		s.Incomplete = s.Span == nil
 	case *pb.TabletRequest_Prewrite:
 		s.Start, s.Expiry = op.Prewrite.GetStartTs(), op.Prewrite.GetExpiry()

@@ -22,8 +22,9 @@ type lockTable struct {
 // lockEntry is a cell's lock. Every comparison copies two entries, hence the pointer. The
 // lock is immutable.
 type lockEntry struct {
-	cell mvcc.Cell
-	lock *mvcc.Lock
+	cell  mvcc.Cell
+	lock  *mvcc.Lock
+	above mvcc.Timestamp // Lock.Above
 }
 
 // lessCell orders cells as the store does, by table, row, class and column, so that the locks
@@ -67,12 +68,17 @@ func (t *lockTable) get(c mvcc.Cell) (mvcc.Lock, bool) {
 }
 
 // put sets the cell's lock, replacing an existing one. It must not change afterwards: copies
-// of the tree share it.
-func (t *lockTable) put(c mvcc.Cell, l *mvcc.Lock) {
+// of the tree share it. above is the lock's Above if it is new; a lock that replaces one of the same
+// transaction, as by a heartbeat, keeps that one's: its client may have requested its commit
+// timestamp since.
+func (t *lockTable) put(c mvcc.Cell, l *mvcc.Lock, above mvcc.Timestamp) {
 	t.copied = nil
-	before, replaced := t.tree.Set(lockEntry{cell: c, lock: l})
+	before, replaced := t.tree.Set(lockEntry{c, l, above})
 	if replaced {
 		t.count(before.lock, -1)
+		if before.lock.StartTS == l.StartTS {
+			t.tree.Set(lockEntry{c, l, before.above})
+		}
 	}
 	t.count(l, 1)
 }
@@ -123,7 +129,11 @@ func (t *lockTable) remove(c mvcc.Cell, token uint64) {
 // all iterates the locks with rows in the span; with reverse, in descending order.
 func (t *lockTable) all(s mvcc.Span, reverse bool) iter.Seq2[mvcc.Cell, mvcc.Lock] {
 	return func(yield func(mvcc.Cell, mvcc.Lock) bool) {
-		visit := func(e lockEntry) bool { return yield(e.cell, *e.lock) }
+		visit := func(e lockEntry) bool {
+			l := *e.lock
+			l.Above = e.above
+			return yield(e.cell, l)
+		}
 		if !reverse {
 			t.tree.Ascend(lockEntry{cell: mvcc.Cell{Table: s.Table, Row: s.Start}},
 				func(e lockEntry) bool {

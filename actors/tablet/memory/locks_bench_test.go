@@ -25,7 +25,7 @@ func BenchmarkLocks(b *testing.B) {
 			if i >= 4 {
 				table.remove(c, 0)
 			}
-			table.put(c, lock)
+			table.put(c, lock, 0)
 		}
 	}
 }

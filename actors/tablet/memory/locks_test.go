@@ -20,13 +20,13 @@ func TestLockViews(t *testing.T) {
 		change func()
 		want   times
 	}{
-		{"a lock", func() { locks.put(cell, &mvcc.Lock{StartTS: 5}) }, times{5, 0}},
+		{"a lock", func() { locks.put(cell, &mvcc.Lock{StartTS: 5}, 0) }, times{5, 0}},
 		{"a reservation over it",
-			func() { locks.put(cell, &mvcc.Lock{StartTS: 7, Token: 1}) }, times{7, 0}},
+			func() { locks.put(cell, &mvcc.Lock{StartTS: 7, Token: 1}, 0) }, times{7, 0}},
 		{"its commit timestamp",
-			func() { locks.put(cell, &mvcc.Lock{StartTS: 7, Token: 1, CommitTS: 9}) }, times{7, 9}},
+			func() { locks.put(cell, &mvcc.Lock{StartTS: 7, Token: 1, CommitTS: 9}, 0) }, times{7, 9}},
 		{"its end", func() { locks.remove(cell, 1) }, times{}},
-		{"a lock again", func() { locks.put(cell, &mvcc.Lock{StartTS: 11}) }, times{11, 0}},
+		{"a lock again", func() { locks.put(cell, &mvcc.Lock{StartTS: 11}, 0) }, times{11, 0}},
 		{"a split", func() { locks.dropFrom(cell) }, times{}},
 	} {
 		before := locks.view()
@@ -48,12 +48,12 @@ func TestLockViews(t *testing.T) {
 // and a lock put twice is one lock. Catches BROKEN=reservation_taken.
 func TestOnlyTheLockThatIsMeantGoes(t *testing.T) {
 	locks, cell := newLockTable(), mvcc.Cell{Table: 16, Row: "a", Column: "x"}
-	locks.put(cell, &mvcc.Lock{StartTS: 5})
-	locks.put(cell, &mvcc.Lock{StartTS: 5, Expiry: 9}) // a heartbeat
+	locks.put(cell, &mvcc.Lock{StartTS: 5}, 0)
+	locks.put(cell, &mvcc.Lock{StartTS: 5, Expiry: 9}, 0) // a heartbeat
 	if locks.applied != 1 {
 		t.Errorf("%d locks are counted, want 1", locks.applied)
 	}
-	locks.put(cell, &mvcc.Lock{StartTS: 7, Token: 2})
+	locks.put(cell, &mvcc.Lock{StartTS: 7, Token: 2}, 0)
 	for _, token := range []uint64{0, 1} {
 		locks.remove(cell, token)
 		if _, there := locks.get(cell); !there {

@@ -16,6 +16,8 @@ type Config struct {
 	Store   *store.Store
 	Limits  mvcc.Limits
 	Indexed int // maximum number of entries of each kind per column in the index
+	// Recorded limits the records of changes of all tablets of the node; nil means no limit.
+	Recorded *RecordBudget
 	// Background starts the job: it calls Run on another goroutine, and then Finish in the
 	// tablet's turn.
 	Background func(Job)
@@ -54,6 +56,8 @@ type Memory struct {
 	term      uint64     // of the leadership
 	written   writtenOrigins
 	ended     endedRuns
+	record    *Record        // nil: changes are not recorded
+	latest    mvcc.Timestamp // the greatest that the oracle has assigned to this leader
 	// Notifying are the commit timestamps, or 0 while unknown, of the one-phase commits under way
 	// that notify. The tablet sets them before a Capture for requests on a snapshot's completeness.
 	Notifying []mvcc.Timestamp
@@ -83,6 +87,7 @@ func (m *Memory) Reset(c *Catalogue, bound, safepoint mvcc.Timestamp) {
 // Clear clears the memory at the end of a leadership.
 func (m *Memory) Clear() {
 	m.locks, m.overlay = newLockTable(), newOverlay()
+	m.endRecord()
 	m.clearIndex()
 }
 
@@ -112,7 +117,7 @@ func (m *Memory) Lead(d *pb.TabletDescriptor, term uint64) error {
 			if err != nil {
 				return err
 			}
-			m.locks.put(l.Cell, &l.Lock)
+			m.locks.put(l.Cell, &l.Lock, 0)
 		}
 	}
 	if !locked { // true of most tablets
@@ -146,7 +151,7 @@ func (m *Memory) Reserve(writes []mvcc.CellWriteRequest, lock *mvcc.Lock) {
 			without.Kind = mvcc.KindLock
 			l = &without
 		}
-		m.locks.put(writes[i].Cell, l)
+		m.locks.put(writes[i].Cell, l, m.latest)
 	}
 }
 
@@ -159,9 +164,17 @@ func (m *Memory) Release(writes []mvcc.CellWriteRequest, token uint64) {
 
 // Took records a timestamp that the oracle has assigned since the tablet leads.
 func (m *Memory) Took(ts mvcc.Timestamp) {
+	m.Knows(ts)
 	m.rollbacks.took(ts)
 	m.pastLocks.took(ts)
 }
+
+// Knows records a timestamp that the oracle has assigned: whoever requests one from now on gets a
+// greater one.
+func (m *Memory) Knows(ts mvcc.Timestamp) { m.latest = max(m.latest, ts) }
+
+// Known returns the greatest timestamp of Knows and Took.
+func (m *Memory) Known() mvcc.Timestamp { return m.latest }
 
 // View returns the view for mutations over a Snap of the newest visible state.
 func (m *Memory) View(snap *store.Snap) *EvalView { return &EvalView{Snap: snap, memory: m} }
@@ -211,7 +224,10 @@ func (m *Memory) Lost(proposal uint64, effects []mvcc.Mutation) {
 // VisibleLocks adds the locks of visible effects to memory, and removes those that the effects
 // removed. It returns the cells that have become dirty. It is called before the answers are
 // sent, and Visible after them, so that callers do not wait for the rest.
-func (m *Memory) VisibleLocks(effects []mvcc.Mutation) (dirty []mvcc.Cell) {
+//
+// known is the greatest timestamp that the leader knew when it evaluated the effects. Their callers
+// may have been answered since, and have requested timestamps.
+func (m *Memory) VisibleLocks(effects []mvcc.Mutation, known mvcc.Timestamp) (dirty []mvcc.Cell) {
 	for i := range effects {
 		e := &effects[i]
 		switch {
@@ -220,7 +236,7 @@ func (m *Memory) VisibleLocks(effects []mvcc.Mutation) (dirty []mvcc.Cell) {
 			// have replaced it since.
 			m.locks.remove(e.Cell, 0)
 		case e.Group == mvcc.GroupLock:
-			m.locks.put(e.Cell, e.Lock)
+			m.locks.put(e.Cell, e.Lock, known)
 		case e.Group == mvcc.GroupNotify && !e.Delete:
 			m.notified++
 			m.written.note(e.Notify.Origin())
@@ -234,10 +250,11 @@ func (m *Memory) VisibleLocks(effects []mvcc.Mutation) (dirty []mvcc.Cell) {
 }
 
 // Visible applies the rest of a proposal's visible effects, and removes them from the overlay:
-// from here on they are read from the store.
-func (m *Memory) Visible(proposal uint64, effects []mvcc.Mutation, changes []Change) {
+// from here on they are read from the store. It reports whether it has recorded changes.
+func (m *Memory) Visible(proposal uint64, effects []mvcc.Mutation, changes []Change) (recorded bool) {
 	m.change(changes)
 	m.overlay.drop(proposal, effects)
+	return m.noteChanges(effects)
 }
 
 // Requeue moves the cell's notification to the end of its queue: a run has left it because the

@@ -15,7 +15,7 @@ func TestOldestLock(t *testing.T) {
 	for row, lock := range map[string]*mvcc.Lock{
 		"a": {StartTS: 30}, "b": {StartTS: 10, Token: 7}, "c": {StartTS: 20}, "d": {StartTS: 5},
 	} {
-		m.locks.put(mvcc.Cell{Table: 16, Row: row}, lock)
+		m.locks.put(mvcc.Cell{Table: 16, Row: row}, lock, 0)
 	}
 	if ts := m.OldestLock(10); ts != 5 {
 		t.Errorf("the oldest is %d, want 5", ts)

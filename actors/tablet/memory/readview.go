@@ -31,6 +31,8 @@ type ReadView struct {
 	notified         uint64
 	columns          map[columnKey]notifyView // those that these reads use
 	effects          map[*pb.EffectsRequest]effectsNote
+	recorded         []recorded // of the record of changes; recordedFrom as Record.from
+	recordedFrom     mvcc.Timestamp
 	// Bytes for values in the current answer: allowed, and used so far.
 	room, taken int
 }
@@ -68,6 +70,9 @@ func (m *Memory) Add(to *ReadView, req *pb.TabletRequest) error {
 		if g := mvcc.Group(w.Group); g == mvcc.GroupNotify || g == mvcc.GroupIntent {
 			return m.captureColumn(to, wire.WalkedColumn(w), true)
 		}
+	}
+	if req.GetChanges() != nil && m.record != nil {
+		to.recorded, to.recordedFrom = m.record.entries, m.record.from
 	}
 	if req.GetPending() == nil {
 		return nil

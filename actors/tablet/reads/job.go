@@ -152,7 +152,7 @@ func (j *job) evaluate(call *Call) (r *pb.TabletResponse, met *mvcc.Lock, err er
 	return r, met, err
 }
 
-// readAt returns the timestamp of a Get: its own, or the one requested for it. It stays the
+// readAt returns the timestamp of a Get or a request for changes: its own, or the one requested for it. It stays the
 // same when the read waits for a reservation and is retried: otherwise each new reservation of
 // a busy cell would block it.
 func readAt(call *Call) mvcc.Timestamp {

@@ -258,7 +258,7 @@ func (x MergeRequest_Step) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MergeRequest_Step.Descriptor instead.
 func (MergeRequest_Step) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{53, 0}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{55, 0}
 }
 
 type ReplicaChange_Kind int32
@@ -313,7 +313,7 @@ func (x ReplicaChange_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ReplicaChange_Kind.Descriptor instead.
 func (ReplicaChange_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{62, 0}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{64, 0}
 }
 
 type Error_Code int32
@@ -398,7 +398,7 @@ func (x Error_Code) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Error_Code.Descriptor instead.
 func (Error_Code) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{74, 0}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{76, 0}
 }
 
 // Distinguishes reasons of the same code.
@@ -445,7 +445,7 @@ func (x Error_Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Error_Reason.Descriptor instead.
 func (Error_Reason) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{74, 1}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{76, 1}
 }
 
 type Cell struct {
@@ -1906,6 +1906,179 @@ func (x *ScanResponse) GetOldestTs() uint64 {
 	return 0
 }
 
+// ChangesRequest reads the changes of a range that the leader has recorded. The leader requests the timestamp of the read.
+type ChangesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Span          *Span                  `protobuf:"bytes,1,opt,name=span,proto3" json:"span,omitempty"`
+	Columns       [][]byte               `protobuf:"bytes,2,rep,name=columns,proto3" json:"columns,omitempty"`                    // none: all
+	Since         uint64                 `protobuf:"varint,3,opt,name=since,proto3" json:"since,omitempty"`                       // only changes with a greater commit timestamp; at most a timestamp that the oracle has issued
+	After         *Cell                  `protobuf:"bytes,4,opt,name=after,proto3" json:"after,omitempty"`                        // of the changes at commit timestamp since + 1, only those of later cells; unset: all
+	MaxBytes      uint32                 `protobuf:"varint,5,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"` // approximate limit of the changes; 0: the tablet's own limit
+	WaitMs        uint32                 `protobuf:"varint,6,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`       // how long to wait for a change if none is recorded after since; capped
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangesRequest) Reset() {
+	*x = ChangesRequest{}
+	mi := &file_percolator_v1_data_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangesRequest) ProtoMessage() {}
+
+func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_data_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangesRequest.ProtoReflect.Descriptor instead.
+func (*ChangesRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ChangesRequest) GetSpan() *Span {
+	if x != nil {
+		return x.Span
+	}
+	return nil
+}
+
+func (x *ChangesRequest) GetColumns() [][]byte {
+	if x != nil {
+		return x.Columns
+	}
+	return nil
+}
+
+func (x *ChangesRequest) GetSince() uint64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *ChangesRequest) GetAfter() *Cell {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+func (x *ChangesRequest) GetMaxBytes() uint32 {
+	if x != nil {
+		return x.MaxBytes
+	}
+	return 0
+}
+
+func (x *ChangesRequest) GetWaitMs() uint32 {
+	if x != nil {
+		return x.WaitMs
+	}
+	return 0
+}
+
+type ChangesResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Status Status                 `protobuf:"varint,1,opt,name=status,proto3,enum=percolator.v1.Status" json:"status,omitempty"` // OK or TOO_OLD
+	// If above since, the answer has no changes: the leader's record is complete only above it, and the changes up to it can be
+	// read by a scan of records. 0: not known yet; repeat the request.
+	CompleteFrom uint64      `protobuf:"varint,2,opt,name=complete_from,json=completeFrom,proto3" json:"complete_from,omitempty"`
+	Changes      []*ReadCell `protobuf:"bytes,3,rep,name=changes,proto3" json:"changes,omitempty"` // by commit timestamp, then by cell, including deletes
+	More         bool        `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`      // more changes than fit follow the last one
+	// No change of the range with a commit timestamp at or below it will become visible any more, and without more the answer has
+	// all of them. At least since.
+	Resolved      uint64      `protobuf:"varint,5,opt,name=resolved,proto3" json:"resolved,omitempty"`
+	Locks         []*LockInfo `protobuf:"bytes,6,rep,name=locks,proto3" json:"locks,omitempty"` // some of those that keep resolved below the time of the read
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangesResponse) Reset() {
+	*x = ChangesResponse{}
+	mi := &file_percolator_v1_data_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangesResponse) ProtoMessage() {}
+
+func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_data_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangesResponse.ProtoReflect.Descriptor instead.
+func (*ChangesResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ChangesResponse) GetStatus() Status {
+	if x != nil {
+		return x.Status
+	}
+	return Status_STATUS_OK
+}
+
+func (x *ChangesResponse) GetCompleteFrom() uint64 {
+	if x != nil {
+		return x.CompleteFrom
+	}
+	return 0
+}
+
+func (x *ChangesResponse) GetChanges() []*ReadCell {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *ChangesResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *ChangesResponse) GetResolved() uint64 {
+	if x != nil {
+		return x.Resolved
+	}
+	return 0
+}
+
+func (x *ChangesResponse) GetLocks() []*LockInfo {
+	if x != nil {
+		return x.Locks
+	}
+	return nil
+}
+
 type PrewriteRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	StartTs       uint64                 `protobuf:"varint,1,opt,name=start_ts,json=startTs,proto3" json:"start_ts,omitempty"`
@@ -1921,7 +2094,7 @@ type PrewriteRequest struct {
 
 func (x *PrewriteRequest) Reset() {
 	*x = PrewriteRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[19]
+	mi := &file_percolator_v1_data_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1933,7 +2106,7 @@ func (x *PrewriteRequest) String() string {
 func (*PrewriteRequest) ProtoMessage() {}
 
 func (x *PrewriteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[19]
+	mi := &file_percolator_v1_data_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1946,7 +2119,7 @@ func (x *PrewriteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrewriteRequest.ProtoReflect.Descriptor instead.
 func (*PrewriteRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{19}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PrewriteRequest) GetStartTs() uint64 {
@@ -2012,7 +2185,7 @@ type CommitRequest struct {
 
 func (x *CommitRequest) Reset() {
 	*x = CommitRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[20]
+	mi := &file_percolator_v1_data_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2024,7 +2197,7 @@ func (x *CommitRequest) String() string {
 func (*CommitRequest) ProtoMessage() {}
 
 func (x *CommitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[20]
+	mi := &file_percolator_v1_data_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2037,7 +2210,7 @@ func (x *CommitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitRequest.ProtoReflect.Descriptor instead.
 func (*CommitRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{20}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CommitRequest) GetStartTs() uint64 {
@@ -2098,7 +2271,7 @@ type OnePhaseRequest struct {
 
 func (x *OnePhaseRequest) Reset() {
 	*x = OnePhaseRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[21]
+	mi := &file_percolator_v1_data_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2110,7 +2283,7 @@ func (x *OnePhaseRequest) String() string {
 func (*OnePhaseRequest) ProtoMessage() {}
 
 func (x *OnePhaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[21]
+	mi := &file_percolator_v1_data_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2123,7 +2296,7 @@ func (x *OnePhaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OnePhaseRequest.ProtoReflect.Descriptor instead.
 func (*OnePhaseRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{21}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *OnePhaseRequest) GetStartTs() uint64 {
@@ -2179,7 +2352,7 @@ type RollbackRequest struct {
 
 func (x *RollbackRequest) Reset() {
 	*x = RollbackRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[22]
+	mi := &file_percolator_v1_data_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2191,7 +2364,7 @@ func (x *RollbackRequest) String() string {
 func (*RollbackRequest) ProtoMessage() {}
 
 func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[22]
+	mi := &file_percolator_v1_data_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2204,7 +2377,7 @@ func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackRequest.ProtoReflect.Descriptor instead.
 func (*RollbackRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{22}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RollbackRequest) GetStartTs() uint64 {
@@ -2244,7 +2417,7 @@ type CheckTxnStatusRequest struct {
 
 func (x *CheckTxnStatusRequest) Reset() {
 	*x = CheckTxnStatusRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[23]
+	mi := &file_percolator_v1_data_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2256,7 +2429,7 @@ func (x *CheckTxnStatusRequest) String() string {
 func (*CheckTxnStatusRequest) ProtoMessage() {}
 
 func (x *CheckTxnStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[23]
+	mi := &file_percolator_v1_data_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2269,7 +2442,7 @@ func (x *CheckTxnStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTxnStatusRequest.ProtoReflect.Descriptor instead.
 func (*CheckTxnStatusRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{23}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CheckTxnStatusRequest) GetPrimary() *Cell {
@@ -2326,7 +2499,7 @@ type ResolveLockRequest struct {
 
 func (x *ResolveLockRequest) Reset() {
 	*x = ResolveLockRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[24]
+	mi := &file_percolator_v1_data_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2338,7 +2511,7 @@ func (x *ResolveLockRequest) String() string {
 func (*ResolveLockRequest) ProtoMessage() {}
 
 func (x *ResolveLockRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[24]
+	mi := &file_percolator_v1_data_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2351,7 +2524,7 @@ func (x *ResolveLockRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveLockRequest.ProtoReflect.Descriptor instead.
 func (*ResolveLockRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{24}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ResolveLockRequest) GetStartTs() uint64 {
@@ -2393,7 +2566,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[25]
+	mi := &file_percolator_v1_data_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2405,7 +2578,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[25]
+	mi := &file_percolator_v1_data_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2418,7 +2591,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{25}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *HeartbeatRequest) GetPrimary() *Cell {
@@ -2454,7 +2627,7 @@ type NotifyRequest struct {
 
 func (x *NotifyRequest) Reset() {
 	*x = NotifyRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[26]
+	mi := &file_percolator_v1_data_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2466,7 +2639,7 @@ func (x *NotifyRequest) String() string {
 func (*NotifyRequest) ProtoMessage() {}
 
 func (x *NotifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[26]
+	mi := &file_percolator_v1_data_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2479,7 +2652,7 @@ func (x *NotifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotifyRequest.ProtoReflect.Descriptor instead.
 func (*NotifyRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{26}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *NotifyRequest) GetTs() uint64 {
@@ -2524,7 +2697,7 @@ type ClearNotifyRequest struct {
 
 func (x *ClearNotifyRequest) Reset() {
 	*x = ClearNotifyRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[27]
+	mi := &file_percolator_v1_data_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2536,7 +2709,7 @@ func (x *ClearNotifyRequest) String() string {
 func (*ClearNotifyRequest) ProtoMessage() {}
 
 func (x *ClearNotifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[27]
+	mi := &file_percolator_v1_data_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2549,7 +2722,7 @@ func (x *ClearNotifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearNotifyRequest.ProtoReflect.Descriptor instead.
 func (*ClearNotifyRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{27}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ClearNotifyRequest) GetCell() *Cell {
@@ -2608,7 +2781,7 @@ type FailNotifyRequest struct {
 
 func (x *FailNotifyRequest) Reset() {
 	*x = FailNotifyRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[28]
+	mi := &file_percolator_v1_data_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2620,7 +2793,7 @@ func (x *FailNotifyRequest) String() string {
 func (*FailNotifyRequest) ProtoMessage() {}
 
 func (x *FailNotifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[28]
+	mi := &file_percolator_v1_data_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2633,7 +2806,7 @@ func (x *FailNotifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailNotifyRequest.ProtoReflect.Descriptor instead.
 func (*FailNotifyRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{28}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *FailNotifyRequest) GetCell() *Cell {
@@ -2689,7 +2862,7 @@ type RawCondition struct {
 
 func (x *RawCondition) Reset() {
 	*x = RawCondition{}
-	mi := &file_percolator_v1_data_proto_msgTypes[29]
+	mi := &file_percolator_v1_data_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2701,7 +2874,7 @@ func (x *RawCondition) String() string {
 func (*RawCondition) ProtoMessage() {}
 
 func (x *RawCondition) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[29]
+	mi := &file_percolator_v1_data_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2714,7 +2887,7 @@ func (x *RawCondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RawCondition.ProtoReflect.Descriptor instead.
 func (*RawCondition) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{29}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RawCondition) GetCell() *Cell {
@@ -2748,7 +2921,7 @@ type RawWriteRequest struct {
 
 func (x *RawWriteRequest) Reset() {
 	*x = RawWriteRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[30]
+	mi := &file_percolator_v1_data_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2760,7 +2933,7 @@ func (x *RawWriteRequest) String() string {
 func (*RawWriteRequest) ProtoMessage() {}
 
 func (x *RawWriteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[30]
+	mi := &file_percolator_v1_data_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2773,7 +2946,7 @@ func (x *RawWriteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RawWriteRequest.ProtoReflect.Descriptor instead.
 func (*RawWriteRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{30}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RawWriteRequest) GetConditions() []*RawCondition {
@@ -2803,7 +2976,7 @@ type RestoreRequest struct {
 
 func (x *RestoreRequest) Reset() {
 	*x = RestoreRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[31]
+	mi := &file_percolator_v1_data_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2815,7 +2988,7 @@ func (x *RestoreRequest) String() string {
 func (*RestoreRequest) ProtoMessage() {}
 
 func (x *RestoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[31]
+	mi := &file_percolator_v1_data_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2828,7 +3001,7 @@ func (x *RestoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreRequest.ProtoReflect.Descriptor instead.
 func (*RestoreRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{31}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RestoreRequest) GetWrites() []*CellWrite {
@@ -2861,7 +3034,7 @@ type RawGetRequest struct {
 
 func (x *RawGetRequest) Reset() {
 	*x = RawGetRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[32]
+	mi := &file_percolator_v1_data_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2873,7 +3046,7 @@ func (x *RawGetRequest) String() string {
 func (*RawGetRequest) ProtoMessage() {}
 
 func (x *RawGetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[32]
+	mi := &file_percolator_v1_data_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2886,7 +3059,7 @@ func (x *RawGetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RawGetRequest.ProtoReflect.Descriptor instead.
 func (*RawGetRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{32}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RawGetRequest) GetCells() []*Cell {
@@ -2906,7 +3079,7 @@ type RawValue struct {
 
 func (x *RawValue) Reset() {
 	*x = RawValue{}
-	mi := &file_percolator_v1_data_proto_msgTypes[33]
+	mi := &file_percolator_v1_data_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2918,7 +3091,7 @@ func (x *RawValue) String() string {
 func (*RawValue) ProtoMessage() {}
 
 func (x *RawValue) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[33]
+	mi := &file_percolator_v1_data_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2931,7 +3104,7 @@ func (x *RawValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RawValue.ProtoReflect.Descriptor instead.
 func (*RawValue) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{33}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RawValue) GetFound() bool {
@@ -2957,7 +3130,7 @@ type RawGetResponse struct {
 
 func (x *RawGetResponse) Reset() {
 	*x = RawGetResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[34]
+	mi := &file_percolator_v1_data_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2969,7 +3142,7 @@ func (x *RawGetResponse) String() string {
 func (*RawGetResponse) ProtoMessage() {}
 
 func (x *RawGetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[34]
+	mi := &file_percolator_v1_data_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2982,7 +3155,7 @@ func (x *RawGetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RawGetResponse.ProtoReflect.Descriptor instead.
 func (*RawGetResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{34}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RawGetResponse) GetValues() []*RawValue {
@@ -3002,7 +3175,7 @@ type RawScanRequest struct {
 
 func (x *RawScanRequest) Reset() {
 	*x = RawScanRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[35]
+	mi := &file_percolator_v1_data_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3014,7 +3187,7 @@ func (x *RawScanRequest) String() string {
 func (*RawScanRequest) ProtoMessage() {}
 
 func (x *RawScanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[35]
+	mi := &file_percolator_v1_data_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3027,7 +3200,7 @@ func (x *RawScanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RawScanRequest.ProtoReflect.Descriptor instead.
 func (*RawScanRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{35}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RawScanRequest) GetSpan() *Span {
@@ -3054,7 +3227,7 @@ type RawScanResponse struct {
 
 func (x *RawScanResponse) Reset() {
 	*x = RawScanResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[36]
+	mi := &file_percolator_v1_data_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3066,7 +3239,7 @@ func (x *RawScanResponse) String() string {
 func (*RawScanResponse) ProtoMessage() {}
 
 func (x *RawScanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[36]
+	mi := &file_percolator_v1_data_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3079,7 +3252,7 @@ func (x *RawScanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RawScanResponse.ProtoReflect.Descriptor instead.
 func (*RawScanResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{36}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RawScanResponse) GetCells() []*ReadCell {
@@ -3115,7 +3288,7 @@ type WalkRequest struct {
 
 func (x *WalkRequest) Reset() {
 	*x = WalkRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[37]
+	mi := &file_percolator_v1_data_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3127,7 +3300,7 @@ func (x *WalkRequest) String() string {
 func (*WalkRequest) ProtoMessage() {}
 
 func (x *WalkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[37]
+	mi := &file_percolator_v1_data_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3140,7 +3313,7 @@ func (x *WalkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WalkRequest.ProtoReflect.Descriptor instead.
 func (*WalkRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{37}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *WalkRequest) GetGroup() uint32 {
@@ -3226,7 +3399,7 @@ type WalkEntry struct {
 
 func (x *WalkEntry) Reset() {
 	*x = WalkEntry{}
-	mi := &file_percolator_v1_data_proto_msgTypes[38]
+	mi := &file_percolator_v1_data_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3238,7 +3411,7 @@ func (x *WalkEntry) String() string {
 func (*WalkEntry) ProtoMessage() {}
 
 func (x *WalkEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[38]
+	mi := &file_percolator_v1_data_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3251,7 +3424,7 @@ func (x *WalkEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WalkEntry.ProtoReflect.Descriptor instead.
 func (*WalkEntry) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{38}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *WalkEntry) GetCell() *Cell {
@@ -3301,7 +3474,7 @@ type WalkResponse struct {
 
 func (x *WalkResponse) Reset() {
 	*x = WalkResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[39]
+	mi := &file_percolator_v1_data_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3313,7 +3486,7 @@ func (x *WalkResponse) String() string {
 func (*WalkResponse) ProtoMessage() {}
 
 func (x *WalkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[39]
+	mi := &file_percolator_v1_data_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3326,7 +3499,7 @@ func (x *WalkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WalkResponse.ProtoReflect.Descriptor instead.
 func (*WalkResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{39}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *WalkResponse) GetEntries() []*WalkEntry {
@@ -3370,7 +3543,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[40]
+	mi := &file_percolator_v1_data_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3382,7 +3555,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[40]
+	mi := &file_percolator_v1_data_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3395,7 +3568,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{40}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *HistoryRequest) GetTable() uint32 {
@@ -3442,7 +3615,7 @@ type HistoryEntry struct {
 
 func (x *HistoryEntry) Reset() {
 	*x = HistoryEntry{}
-	mi := &file_percolator_v1_data_proto_msgTypes[41]
+	mi := &file_percolator_v1_data_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3454,7 +3627,7 @@ func (x *HistoryEntry) String() string {
 func (*HistoryEntry) ProtoMessage() {}
 
 func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[41]
+	mi := &file_percolator_v1_data_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3467,7 +3640,7 @@ func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryEntry.ProtoReflect.Descriptor instead.
 func (*HistoryEntry) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{41}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *HistoryEntry) GetGroup() uint32 {
@@ -3535,7 +3708,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[42]
+	mi := &file_percolator_v1_data_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3547,7 +3720,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[42]
+	mi := &file_percolator_v1_data_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3560,7 +3733,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{42}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *HistoryResponse) GetEntries() []*HistoryEntry {
@@ -3582,7 +3755,7 @@ type PendingRequest struct {
 
 func (x *PendingRequest) Reset() {
 	*x = PendingRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[43]
+	mi := &file_percolator_v1_data_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3594,7 +3767,7 @@ func (x *PendingRequest) String() string {
 func (*PendingRequest) ProtoMessage() {}
 
 func (x *PendingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[43]
+	mi := &file_percolator_v1_data_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3607,7 +3780,7 @@ func (x *PendingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingRequest.ProtoReflect.Descriptor instead.
 func (*PendingRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{43}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PendingRequest) GetUnlinked() []string {
@@ -3637,7 +3810,7 @@ type EffectsRequest struct {
 
 func (x *EffectsRequest) Reset() {
 	*x = EffectsRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[44]
+	mi := &file_percolator_v1_data_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3649,7 +3822,7 @@ func (x *EffectsRequest) String() string {
 func (*EffectsRequest) ProtoMessage() {}
 
 func (x *EffectsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[44]
+	mi := &file_percolator_v1_data_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3662,7 +3835,7 @@ func (x *EffectsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EffectsRequest.ProtoReflect.Descriptor instead.
 func (*EffectsRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{44}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *EffectsRequest) GetUntil() uint64 {
@@ -3705,7 +3878,7 @@ type EffectsMark struct {
 
 func (x *EffectsMark) Reset() {
 	*x = EffectsMark{}
-	mi := &file_percolator_v1_data_proto_msgTypes[45]
+	mi := &file_percolator_v1_data_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3717,7 +3890,7 @@ func (x *EffectsMark) String() string {
 func (*EffectsMark) ProtoMessage() {}
 
 func (x *EffectsMark) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[45]
+	mi := &file_percolator_v1_data_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3730,7 +3903,7 @@ func (x *EffectsMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EffectsMark.ProtoReflect.Descriptor instead.
 func (*EffectsMark) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{45}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *EffectsMark) GetTablet() uint64 {
@@ -3767,7 +3940,7 @@ type EffectsResponse struct {
 
 func (x *EffectsResponse) Reset() {
 	*x = EffectsResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[46]
+	mi := &file_percolator_v1_data_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3779,7 +3952,7 @@ func (x *EffectsResponse) String() string {
 func (*EffectsResponse) ProtoMessage() {}
 
 func (x *EffectsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[46]
+	mi := &file_percolator_v1_data_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3792,7 +3965,7 @@ func (x *EffectsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EffectsResponse.ProtoReflect.Descriptor instead.
 func (*EffectsResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{46}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *EffectsResponse) GetWaiting() bool {
@@ -3846,7 +4019,7 @@ type PendingResponse struct {
 
 func (x *PendingResponse) Reset() {
 	*x = PendingResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[47]
+	mi := &file_percolator_v1_data_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3858,7 +4031,7 @@ func (x *PendingResponse) String() string {
 func (*PendingResponse) ProtoMessage() {}
 
 func (x *PendingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[47]
+	mi := &file_percolator_v1_data_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3871,7 +4044,7 @@ func (x *PendingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingResponse.ProtoReflect.Descriptor instead.
 func (*PendingResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{47}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *PendingResponse) GetNotifications() uint64 {
@@ -3944,7 +4117,7 @@ type ObserverPending struct {
 
 func (x *ObserverPending) Reset() {
 	*x = ObserverPending{}
-	mi := &file_percolator_v1_data_proto_msgTypes[48]
+	mi := &file_percolator_v1_data_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3956,7 +4129,7 @@ func (x *ObserverPending) String() string {
 func (*ObserverPending) ProtoMessage() {}
 
 func (x *ObserverPending) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[48]
+	mi := &file_percolator_v1_data_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3969,7 +4142,7 @@ func (x *ObserverPending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverPending.ProtoReflect.Descriptor instead.
 func (*ObserverPending) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{48}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ObserverPending) GetName() string {
@@ -4019,7 +4192,7 @@ type CollectRequest struct {
 
 func (x *CollectRequest) Reset() {
 	*x = CollectRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[49]
+	mi := &file_percolator_v1_data_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4031,7 +4204,7 @@ func (x *CollectRequest) String() string {
 func (*CollectRequest) ProtoMessage() {}
 
 func (x *CollectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[49]
+	mi := &file_percolator_v1_data_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4044,7 +4217,7 @@ func (x *CollectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectRequest.ProtoReflect.Descriptor instead.
 func (*CollectRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{49}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *CollectRequest) GetBound() uint64 {
@@ -4080,7 +4253,7 @@ type CollectResponse struct {
 
 func (x *CollectResponse) Reset() {
 	*x = CollectResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[50]
+	mi := &file_percolator_v1_data_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4092,7 +4265,7 @@ func (x *CollectResponse) String() string {
 func (*CollectResponse) ProtoMessage() {}
 
 func (x *CollectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[50]
+	mi := &file_percolator_v1_data_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4105,7 +4278,7 @@ func (x *CollectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectResponse.ProtoReflect.Descriptor instead.
 func (*CollectResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{50}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *CollectResponse) GetBound() uint64 {
@@ -4148,7 +4321,7 @@ type SplitRequest struct {
 
 func (x *SplitRequest) Reset() {
 	*x = SplitRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[51]
+	mi := &file_percolator_v1_data_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4160,7 +4333,7 @@ func (x *SplitRequest) String() string {
 func (*SplitRequest) ProtoMessage() {}
 
 func (x *SplitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[51]
+	mi := &file_percolator_v1_data_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4173,7 +4346,7 @@ func (x *SplitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitRequest.ProtoReflect.Descriptor instead.
 func (*SplitRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{51}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SplitRequest) GetTable() uint32 {
@@ -4207,7 +4380,7 @@ type SplitResponse struct {
 
 func (x *SplitResponse) Reset() {
 	*x = SplitResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[52]
+	mi := &file_percolator_v1_data_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4219,7 +4392,7 @@ func (x *SplitResponse) String() string {
 func (*SplitResponse) ProtoMessage() {}
 
 func (x *SplitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[52]
+	mi := &file_percolator_v1_data_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4232,7 +4405,7 @@ func (x *SplitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitResponse.ProtoReflect.Descriptor instead.
 func (*SplitResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{52}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SplitResponse) GetLeft() *TabletDescriptor {
@@ -4260,7 +4433,7 @@ type MergeRequest struct {
 
 func (x *MergeRequest) Reset() {
 	*x = MergeRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[53]
+	mi := &file_percolator_v1_data_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4272,7 +4445,7 @@ func (x *MergeRequest) String() string {
 func (*MergeRequest) ProtoMessage() {}
 
 func (x *MergeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[53]
+	mi := &file_percolator_v1_data_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4285,7 +4458,7 @@ func (x *MergeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeRequest.ProtoReflect.Descriptor instead.
 func (*MergeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{53}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *MergeRequest) GetStep() MergeRequest_Step {
@@ -4311,7 +4484,7 @@ type MergeResponse struct {
 
 func (x *MergeResponse) Reset() {
 	*x = MergeResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[54]
+	mi := &file_percolator_v1_data_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4323,7 +4496,7 @@ func (x *MergeResponse) String() string {
 func (*MergeResponse) ProtoMessage() {}
 
 func (x *MergeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[54]
+	mi := &file_percolator_v1_data_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4336,7 +4509,7 @@ func (x *MergeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeResponse.ProtoReflect.Descriptor instead.
 func (*MergeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{54}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *MergeResponse) GetTablet() *TabletDescriptor {
@@ -4361,7 +4534,7 @@ type Catalogue struct {
 
 func (x *Catalogue) Reset() {
 	*x = Catalogue{}
-	mi := &file_percolator_v1_data_proto_msgTypes[55]
+	mi := &file_percolator_v1_data_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4373,7 +4546,7 @@ func (x *Catalogue) String() string {
 func (*Catalogue) ProtoMessage() {}
 
 func (x *Catalogue) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[55]
+	mi := &file_percolator_v1_data_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4386,7 +4559,7 @@ func (x *Catalogue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Catalogue.ProtoReflect.Descriptor instead.
 func (*Catalogue) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{55}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Catalogue) GetVersion() uint64 {
@@ -4442,7 +4615,7 @@ type TableRange struct {
 
 func (x *TableRange) Reset() {
 	*x = TableRange{}
-	mi := &file_percolator_v1_data_proto_msgTypes[56]
+	mi := &file_percolator_v1_data_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4454,7 +4627,7 @@ func (x *TableRange) String() string {
 func (*TableRange) ProtoMessage() {}
 
 func (x *TableRange) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[56]
+	mi := &file_percolator_v1_data_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4467,7 +4640,7 @@ func (x *TableRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRange.ProtoReflect.Descriptor instead.
 func (*TableRange) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{56}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *TableRange) GetFirst() uint32 {
@@ -4501,7 +4674,7 @@ type ObserverInfo struct {
 
 func (x *ObserverInfo) Reset() {
 	*x = ObserverInfo{}
-	mi := &file_percolator_v1_data_proto_msgTypes[57]
+	mi := &file_percolator_v1_data_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4513,7 +4686,7 @@ func (x *ObserverInfo) String() string {
 func (*ObserverInfo) ProtoMessage() {}
 
 func (x *ObserverInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[57]
+	mi := &file_percolator_v1_data_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4526,7 +4699,7 @@ func (x *ObserverInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverInfo.ProtoReflect.Descriptor instead.
 func (*ObserverInfo) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{57}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ObserverInfo) GetName() string {
@@ -4601,7 +4774,7 @@ type SetCatalogueRequest struct {
 
 func (x *SetCatalogueRequest) Reset() {
 	*x = SetCatalogueRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[58]
+	mi := &file_percolator_v1_data_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4613,7 +4786,7 @@ func (x *SetCatalogueRequest) String() string {
 func (*SetCatalogueRequest) ProtoMessage() {}
 
 func (x *SetCatalogueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[58]
+	mi := &file_percolator_v1_data_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4626,7 +4799,7 @@ func (x *SetCatalogueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCatalogueRequest.ProtoReflect.Descriptor instead.
 func (*SetCatalogueRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{58}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *SetCatalogueRequest) GetCatalogue() *Catalogue {
@@ -4647,7 +4820,7 @@ type MarkRequest struct {
 
 func (x *MarkRequest) Reset() {
 	*x = MarkRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[59]
+	mi := &file_percolator_v1_data_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4659,7 +4832,7 @@ func (x *MarkRequest) String() string {
 func (*MarkRequest) ProtoMessage() {}
 
 func (x *MarkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[59]
+	mi := &file_percolator_v1_data_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4672,7 +4845,7 @@ func (x *MarkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkRequest.ProtoReflect.Descriptor instead.
 func (*MarkRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{59}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *MarkRequest) GetRaiseTo() uint64 {
@@ -4692,7 +4865,7 @@ type MarkResponse struct {
 
 func (x *MarkResponse) Reset() {
 	*x = MarkResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[60]
+	mi := &file_percolator_v1_data_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4704,7 +4877,7 @@ func (x *MarkResponse) String() string {
 func (*MarkResponse) ProtoMessage() {}
 
 func (x *MarkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[60]
+	mi := &file_percolator_v1_data_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4717,7 +4890,7 @@ func (x *MarkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkResponse.ProtoReflect.Descriptor instead.
 func (*MarkResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{60}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *MarkResponse) GetTerm() uint64 {
@@ -4745,7 +4918,7 @@ type ChangeReplicasRequest struct {
 
 func (x *ChangeReplicasRequest) Reset() {
 	*x = ChangeReplicasRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[61]
+	mi := &file_percolator_v1_data_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4757,7 +4930,7 @@ func (x *ChangeReplicasRequest) String() string {
 func (*ChangeReplicasRequest) ProtoMessage() {}
 
 func (x *ChangeReplicasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[61]
+	mi := &file_percolator_v1_data_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4770,7 +4943,7 @@ func (x *ChangeReplicasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReplicasRequest.ProtoReflect.Descriptor instead.
 func (*ChangeReplicasRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{61}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ChangeReplicasRequest) GetChanges() []*ReplicaChange {
@@ -4790,7 +4963,7 @@ type ReplicaChange struct {
 
 func (x *ReplicaChange) Reset() {
 	*x = ReplicaChange{}
-	mi := &file_percolator_v1_data_proto_msgTypes[62]
+	mi := &file_percolator_v1_data_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4802,7 +4975,7 @@ func (x *ReplicaChange) String() string {
 func (*ReplicaChange) ProtoMessage() {}
 
 func (x *ReplicaChange) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[62]
+	mi := &file_percolator_v1_data_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4815,7 +4988,7 @@ func (x *ReplicaChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaChange.ProtoReflect.Descriptor instead.
 func (*ReplicaChange) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{62}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ReplicaChange) GetKind() ReplicaChange_Kind {
@@ -4841,7 +5014,7 @@ type ChangeReplicasResponse struct {
 
 func (x *ChangeReplicasResponse) Reset() {
 	*x = ChangeReplicasResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[63]
+	mi := &file_percolator_v1_data_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4853,7 +5026,7 @@ func (x *ChangeReplicasResponse) String() string {
 func (*ChangeReplicasResponse) ProtoMessage() {}
 
 func (x *ChangeReplicasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[63]
+	mi := &file_percolator_v1_data_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4866,7 +5039,7 @@ func (x *ChangeReplicasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReplicasResponse.ProtoReflect.Descriptor instead.
 func (*ChangeReplicasResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{63}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ChangeReplicasResponse) GetTablet() *TabletDescriptor {
@@ -4886,7 +5059,7 @@ type TransferLeaderRequest struct {
 
 func (x *TransferLeaderRequest) Reset() {
 	*x = TransferLeaderRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[64]
+	mi := &file_percolator_v1_data_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4898,7 +5071,7 @@ func (x *TransferLeaderRequest) String() string {
 func (*TransferLeaderRequest) ProtoMessage() {}
 
 func (x *TransferLeaderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[64]
+	mi := &file_percolator_v1_data_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4911,7 +5084,7 @@ func (x *TransferLeaderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeaderRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeaderRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{64}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *TransferLeaderRequest) GetNodeId() uint64 {
@@ -4930,7 +5103,7 @@ type TransferLeaderResponse struct {
 
 func (x *TransferLeaderResponse) Reset() {
 	*x = TransferLeaderResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[65]
+	mi := &file_percolator_v1_data_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4942,7 +5115,7 @@ func (x *TransferLeaderResponse) String() string {
 func (*TransferLeaderResponse) ProtoMessage() {}
 
 func (x *TransferLeaderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[65]
+	mi := &file_percolator_v1_data_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4955,7 +5128,7 @@ func (x *TransferLeaderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeaderResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeaderResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{65}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *TransferLeaderResponse) GetLeaderNode() uint64 {
@@ -4976,7 +5149,7 @@ type ChecksumRequest struct {
 
 func (x *ChecksumRequest) Reset() {
 	*x = ChecksumRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[66]
+	mi := &file_percolator_v1_data_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4988,7 +5161,7 @@ func (x *ChecksumRequest) String() string {
 func (*ChecksumRequest) ProtoMessage() {}
 
 func (x *ChecksumRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[66]
+	mi := &file_percolator_v1_data_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5001,7 +5174,7 @@ func (x *ChecksumRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChecksumRequest.ProtoReflect.Descriptor instead.
 func (*ChecksumRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{66}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ChecksumRequest) GetId() uint64 {
@@ -5026,7 +5199,7 @@ type ChecksumResponse struct {
 
 func (x *ChecksumResponse) Reset() {
 	*x = ChecksumResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[67]
+	mi := &file_percolator_v1_data_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5038,7 +5211,7 @@ func (x *ChecksumResponse) String() string {
 func (*ChecksumResponse) ProtoMessage() {}
 
 func (x *ChecksumResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[67]
+	mi := &file_percolator_v1_data_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5051,7 +5224,7 @@ func (x *ChecksumResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChecksumResponse.ProtoReflect.Descriptor instead.
 func (*ChecksumResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{67}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ChecksumResponse) GetId() uint64 {
@@ -5112,7 +5285,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[68]
+	mi := &file_percolator_v1_data_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5124,7 +5297,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[68]
+	mi := &file_percolator_v1_data_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5137,7 +5310,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{68}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *StatusRequest) GetMeasureAbove() uint64 {
@@ -5160,7 +5333,7 @@ type ReplicaProgress struct {
 
 func (x *ReplicaProgress) Reset() {
 	*x = ReplicaProgress{}
-	mi := &file_percolator_v1_data_proto_msgTypes[69]
+	mi := &file_percolator_v1_data_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5172,7 +5345,7 @@ func (x *ReplicaProgress) String() string {
 func (*ReplicaProgress) ProtoMessage() {}
 
 func (x *ReplicaProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[69]
+	mi := &file_percolator_v1_data_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5185,7 +5358,7 @@ func (x *ReplicaProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaProgress.ProtoReflect.Descriptor instead.
 func (*ReplicaProgress) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{69}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ReplicaProgress) GetReplica() *Replica {
@@ -5261,7 +5434,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[70]
+	mi := &file_percolator_v1_data_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5273,7 +5446,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[70]
+	mi := &file_percolator_v1_data_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5286,7 +5459,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{70}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *StatusResponse) GetTablet() *TabletDescriptor {
@@ -5515,7 +5688,7 @@ type MutationResult struct {
 
 func (x *MutationResult) Reset() {
 	*x = MutationResult{}
-	mi := &file_percolator_v1_data_proto_msgTypes[71]
+	mi := &file_percolator_v1_data_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5527,7 +5700,7 @@ func (x *MutationResult) String() string {
 func (*MutationResult) ProtoMessage() {}
 
 func (x *MutationResult) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[71]
+	mi := &file_percolator_v1_data_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5540,7 +5713,7 @@ func (x *MutationResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MutationResult.ProtoReflect.Descriptor instead.
 func (*MutationResult) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{71}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *MutationResult) GetStatus() Status {
@@ -5626,6 +5799,7 @@ type TabletRequest struct {
 	//	*TabletRequest_Checksum
 	//	*TabletRequest_Restore
 	//	*TabletRequest_Merge
+	//	*TabletRequest_Changes
 	Op            isTabletRequest_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5633,7 +5807,7 @@ type TabletRequest struct {
 
 func (x *TabletRequest) Reset() {
 	*x = TabletRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[72]
+	mi := &file_percolator_v1_data_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5645,7 +5819,7 @@ func (x *TabletRequest) String() string {
 func (*TabletRequest) ProtoMessage() {}
 
 func (x *TabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[72]
+	mi := &file_percolator_v1_data_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5658,7 +5832,7 @@ func (x *TabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletRequest.ProtoReflect.Descriptor instead.
 func (*TabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{72}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *TabletRequest) GetTabletId() uint64 {
@@ -5955,6 +6129,15 @@ func (x *TabletRequest) GetMerge() *MergeRequest {
 	return nil
 }
 
+func (x *TabletRequest) GetChanges() *ChangesRequest {
+	if x != nil {
+		if x, ok := x.Op.(*TabletRequest_Changes); ok {
+			return x.Changes
+		}
+	}
+	return nil
+}
+
 type isTabletRequest_Op interface {
 	isTabletRequest_Op()
 }
@@ -6071,6 +6254,10 @@ type TabletRequest_Merge struct {
 	Merge *MergeRequest `protobuf:"bytes,37,opt,name=merge,proto3,oneof"`
 }
 
+type TabletRequest_Changes struct {
+	Changes *ChangesRequest `protobuf:"bytes,38,opt,name=changes,proto3,oneof"`
+}
+
 func (*TabletRequest_Get) isTabletRequest_Op() {}
 
 func (*TabletRequest_Scan) isTabletRequest_Op() {}
@@ -6127,6 +6314,8 @@ func (*TabletRequest_Restore) isTabletRequest_Op() {}
 
 func (*TabletRequest_Merge) isTabletRequest_Op() {}
 
+func (*TabletRequest_Changes) isTabletRequest_Op() {}
+
 type TabletResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Error *Error                 `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"` // if set, no other field is
@@ -6148,6 +6337,7 @@ type TabletResponse struct {
 	//	*TabletResponse_TransferLeader
 	//	*TabletResponse_Checksum
 	//	*TabletResponse_Merge
+	//	*TabletResponse_Changes
 	Result        isTabletResponse_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -6155,7 +6345,7 @@ type TabletResponse struct {
 
 func (x *TabletResponse) Reset() {
 	*x = TabletResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[73]
+	mi := &file_percolator_v1_data_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6167,7 +6357,7 @@ func (x *TabletResponse) String() string {
 func (*TabletResponse) ProtoMessage() {}
 
 func (x *TabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[73]
+	mi := &file_percolator_v1_data_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6180,7 +6370,7 @@ func (x *TabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletResponse.ProtoReflect.Descriptor instead.
 func (*TabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{73}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *TabletResponse) GetError() *Error {
@@ -6341,6 +6531,15 @@ func (x *TabletResponse) GetMerge() *MergeResponse {
 	return nil
 }
 
+func (x *TabletResponse) GetChanges() *ChangesResponse {
+	if x != nil {
+		if x, ok := x.Result.(*TabletResponse_Changes); ok {
+			return x.Changes
+		}
+	}
+	return nil
+}
+
 type isTabletResponse_Result interface {
 	isTabletResponse_Result()
 }
@@ -6409,6 +6608,10 @@ type TabletResponse_Merge struct {
 	Merge *MergeResponse `protobuf:"bytes,25,opt,name=merge,proto3,oneof"`
 }
 
+type TabletResponse_Changes struct {
+	Changes *ChangesResponse `protobuf:"bytes,26,opt,name=changes,proto3,oneof"`
+}
+
 func (*TabletResponse_Get) isTabletResponse_Result() {}
 
 func (*TabletResponse_Scan) isTabletResponse_Result() {}
@@ -6441,6 +6644,8 @@ func (*TabletResponse_Checksum) isTabletResponse_Result() {}
 
 func (*TabletResponse_Merge) isTabletResponse_Result() {}
 
+func (*TabletResponse_Changes) isTabletResponse_Result() {}
+
 // Why an operation was not answered with a result.
 type Error struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -6457,7 +6662,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_percolator_v1_data_proto_msgTypes[74]
+	mi := &file_percolator_v1_data_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6469,7 +6674,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[74]
+	mi := &file_percolator_v1_data_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6482,7 +6687,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{74}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *Error) GetCode() Error_Code {
@@ -6658,7 +6863,21 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x04done\x18\x04 \x01(\bR\x04done\x12+\n" +
 	"\x04lock\x18\x05 \x01(\v2\x17.percolator.v1.LockInfoR\x04lock\x12\x17\n" +
 	"\alast_ts\x18\x06 \x01(\x04R\x06lastTs\x12\x1b\n" +
-	"\toldest_ts\x18\a \x01(\x04R\boldestTs\"\x9b\x02\n" +
+	"\toldest_ts\x18\a \x01(\x04R\boldestTs\"\xca\x01\n" +
+	"\x0eChangesRequest\x12'\n" +
+	"\x04span\x18\x01 \x01(\v2\x13.percolator.v1.SpanR\x04span\x12\x18\n" +
+	"\acolumns\x18\x02 \x03(\fR\acolumns\x12\x14\n" +
+	"\x05since\x18\x03 \x01(\x04R\x05since\x12)\n" +
+	"\x05after\x18\x04 \x01(\v2\x13.percolator.v1.CellR\x05after\x12\x1b\n" +
+	"\tmax_bytes\x18\x05 \x01(\rR\bmaxBytes\x12\x17\n" +
+	"\await_ms\x18\x06 \x01(\rR\x06waitMs\"\xf7\x01\n" +
+	"\x0fChangesResponse\x12-\n" +
+	"\x06status\x18\x01 \x01(\x0e2\x15.percolator.v1.StatusR\x06status\x12#\n" +
+	"\rcomplete_from\x18\x02 \x01(\x04R\fcompleteFrom\x121\n" +
+	"\achanges\x18\x03 \x03(\v2\x17.percolator.v1.ReadCellR\achanges\x12\x12\n" +
+	"\x04more\x18\x04 \x01(\bR\x04more\x12\x1a\n" +
+	"\bresolved\x18\x05 \x01(\x04R\bresolved\x12-\n" +
+	"\x05locks\x18\x06 \x03(\v2\x17.percolator.v1.LockInfoR\x05locks\"\x9b\x02\n" +
 	"\x0fPrewriteRequest\x12\x19\n" +
 	"\bstart_ts\x18\x01 \x01(\x04R\astartTs\x12-\n" +
 	"\aprimary\x18\x02 \x01(\v2\x13.percolator.v1.CellR\aprimary\x12\x16\n" +
@@ -6958,7 +7177,7 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\vconflict_at\x18\x04 \x01(\v2\x13.percolator.v1.CellR\n" +
 	"conflictAt\x12\x17\n" +
 	"\aleft_ts\x18\x05 \x01(\x04R\x06leftTs\x12\x19\n" +
-	"\bspare_ts\x18\x06 \x01(\x04R\aspareTs\"\xee\x0e\n" +
+	"\bspare_ts\x18\x06 \x01(\x04R\aspareTs\"\xa9\x0f\n" +
 	"\rTabletRequest\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\x04R\btabletId\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1f\n" +
@@ -6995,8 +7214,9 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x0ftransfer_leader\x18\" \x01(\v2$.percolator.v1.TransferLeaderRequestH\x00R\x0etransferLeader\x12<\n" +
 	"\bchecksum\x18# \x01(\v2\x1e.percolator.v1.ChecksumRequestH\x00R\bchecksum\x129\n" +
 	"\arestore\x18$ \x01(\v2\x1d.percolator.v1.RestoreRequestH\x00R\arestore\x123\n" +
-	"\x05merge\x18% \x01(\v2\x1b.percolator.v1.MergeRequestH\x00R\x05mergeB\x04\n" +
-	"\x02op\"\xff\a\n" +
+	"\x05merge\x18% \x01(\v2\x1b.percolator.v1.MergeRequestH\x00R\x05merge\x129\n" +
+	"\achanges\x18& \x01(\v2\x1d.percolator.v1.ChangesRequestH\x00R\achangesB\x04\n" +
+	"\x02op\"\xbb\b\n" +
 	"\x0eTabletResponse\x12*\n" +
 	"\x05error\x18\x01 \x01(\v2\x14.percolator.v1.ErrorR\x05error\x12.\n" +
 	"\x03get\x18\n" +
@@ -7015,7 +7235,8 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x0fchange_replicas\x18\x16 \x01(\v2%.percolator.v1.ChangeReplicasResponseH\x00R\x0echangeReplicas\x12P\n" +
 	"\x0ftransfer_leader\x18\x17 \x01(\v2%.percolator.v1.TransferLeaderResponseH\x00R\x0etransferLeader\x12=\n" +
 	"\bchecksum\x18\x18 \x01(\v2\x1f.percolator.v1.ChecksumResponseH\x00R\bchecksum\x124\n" +
-	"\x05merge\x18\x19 \x01(\v2\x1c.percolator.v1.MergeResponseH\x00R\x05mergeB\b\n" +
+	"\x05merge\x18\x19 \x01(\v2\x1c.percolator.v1.MergeResponseH\x00R\x05merge\x12:\n" +
+	"\achanges\x18\x1a \x01(\v2\x1e.percolator.v1.ChangesResponseH\x00R\achangesB\b\n" +
 	"\x06result\"\x9e\x05\n" +
 	"\x05Error\x12-\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x19.percolator.v1.Error.CodeR\x04code\x12\x18\n" +
@@ -7086,7 +7307,7 @@ func file_percolator_v1_data_proto_rawDescGZIP() []byte {
 }
 
 var file_percolator_v1_data_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_percolator_v1_data_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
+var file_percolator_v1_data_proto_msgTypes = make([]protoimpl.MessageInfo, 77)
 var file_percolator_v1_data_proto_goTypes = []any{
 	(Kind)(0),                      // 0: percolator.v1.Kind
 	(NodeState)(0),                 // 1: percolator.v1.NodeState
@@ -7114,62 +7335,64 @@ var file_percolator_v1_data_proto_goTypes = []any{
 	(*ScanRequest)(nil),            // 23: percolator.v1.ScanRequest
 	(*ReadCell)(nil),               // 24: percolator.v1.ReadCell
 	(*ScanResponse)(nil),           // 25: percolator.v1.ScanResponse
-	(*PrewriteRequest)(nil),        // 26: percolator.v1.PrewriteRequest
-	(*CommitRequest)(nil),          // 27: percolator.v1.CommitRequest
-	(*OnePhaseRequest)(nil),        // 28: percolator.v1.OnePhaseRequest
-	(*RollbackRequest)(nil),        // 29: percolator.v1.RollbackRequest
-	(*CheckTxnStatusRequest)(nil),  // 30: percolator.v1.CheckTxnStatusRequest
-	(*ResolveLockRequest)(nil),     // 31: percolator.v1.ResolveLockRequest
-	(*HeartbeatRequest)(nil),       // 32: percolator.v1.HeartbeatRequest
-	(*NotifyRequest)(nil),          // 33: percolator.v1.NotifyRequest
-	(*ClearNotifyRequest)(nil),     // 34: percolator.v1.ClearNotifyRequest
-	(*FailNotifyRequest)(nil),      // 35: percolator.v1.FailNotifyRequest
-	(*RawCondition)(nil),           // 36: percolator.v1.RawCondition
-	(*RawWriteRequest)(nil),        // 37: percolator.v1.RawWriteRequest
-	(*RestoreRequest)(nil),         // 38: percolator.v1.RestoreRequest
-	(*RawGetRequest)(nil),          // 39: percolator.v1.RawGetRequest
-	(*RawValue)(nil),               // 40: percolator.v1.RawValue
-	(*RawGetResponse)(nil),         // 41: percolator.v1.RawGetResponse
-	(*RawScanRequest)(nil),         // 42: percolator.v1.RawScanRequest
-	(*RawScanResponse)(nil),        // 43: percolator.v1.RawScanResponse
-	(*WalkRequest)(nil),            // 44: percolator.v1.WalkRequest
-	(*WalkEntry)(nil),              // 45: percolator.v1.WalkEntry
-	(*WalkResponse)(nil),           // 46: percolator.v1.WalkResponse
-	(*HistoryRequest)(nil),         // 47: percolator.v1.HistoryRequest
-	(*HistoryEntry)(nil),           // 48: percolator.v1.HistoryEntry
-	(*HistoryResponse)(nil),        // 49: percolator.v1.HistoryResponse
-	(*PendingRequest)(nil),         // 50: percolator.v1.PendingRequest
-	(*EffectsRequest)(nil),         // 51: percolator.v1.EffectsRequest
-	(*EffectsMark)(nil),            // 52: percolator.v1.EffectsMark
-	(*EffectsResponse)(nil),        // 53: percolator.v1.EffectsResponse
-	(*PendingResponse)(nil),        // 54: percolator.v1.PendingResponse
-	(*ObserverPending)(nil),        // 55: percolator.v1.ObserverPending
-	(*CollectRequest)(nil),         // 56: percolator.v1.CollectRequest
-	(*CollectResponse)(nil),        // 57: percolator.v1.CollectResponse
-	(*SplitRequest)(nil),           // 58: percolator.v1.SplitRequest
-	(*SplitResponse)(nil),          // 59: percolator.v1.SplitResponse
-	(*MergeRequest)(nil),           // 60: percolator.v1.MergeRequest
-	(*MergeResponse)(nil),          // 61: percolator.v1.MergeResponse
-	(*Catalogue)(nil),              // 62: percolator.v1.Catalogue
-	(*TableRange)(nil),             // 63: percolator.v1.TableRange
-	(*ObserverInfo)(nil),           // 64: percolator.v1.ObserverInfo
-	(*SetCatalogueRequest)(nil),    // 65: percolator.v1.SetCatalogueRequest
-	(*MarkRequest)(nil),            // 66: percolator.v1.MarkRequest
-	(*MarkResponse)(nil),           // 67: percolator.v1.MarkResponse
-	(*ChangeReplicasRequest)(nil),  // 68: percolator.v1.ChangeReplicasRequest
-	(*ReplicaChange)(nil),          // 69: percolator.v1.ReplicaChange
-	(*ChangeReplicasResponse)(nil), // 70: percolator.v1.ChangeReplicasResponse
-	(*TransferLeaderRequest)(nil),  // 71: percolator.v1.TransferLeaderRequest
-	(*TransferLeaderResponse)(nil), // 72: percolator.v1.TransferLeaderResponse
-	(*ChecksumRequest)(nil),        // 73: percolator.v1.ChecksumRequest
-	(*ChecksumResponse)(nil),       // 74: percolator.v1.ChecksumResponse
-	(*StatusRequest)(nil),          // 75: percolator.v1.StatusRequest
-	(*ReplicaProgress)(nil),        // 76: percolator.v1.ReplicaProgress
-	(*StatusResponse)(nil),         // 77: percolator.v1.StatusResponse
-	(*MutationResult)(nil),         // 78: percolator.v1.MutationResult
-	(*TabletRequest)(nil),          // 79: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),         // 80: percolator.v1.TabletResponse
-	(*Error)(nil),                  // 81: percolator.v1.Error
+	(*ChangesRequest)(nil),         // 26: percolator.v1.ChangesRequest
+	(*ChangesResponse)(nil),        // 27: percolator.v1.ChangesResponse
+	(*PrewriteRequest)(nil),        // 28: percolator.v1.PrewriteRequest
+	(*CommitRequest)(nil),          // 29: percolator.v1.CommitRequest
+	(*OnePhaseRequest)(nil),        // 30: percolator.v1.OnePhaseRequest
+	(*RollbackRequest)(nil),        // 31: percolator.v1.RollbackRequest
+	(*CheckTxnStatusRequest)(nil),  // 32: percolator.v1.CheckTxnStatusRequest
+	(*ResolveLockRequest)(nil),     // 33: percolator.v1.ResolveLockRequest
+	(*HeartbeatRequest)(nil),       // 34: percolator.v1.HeartbeatRequest
+	(*NotifyRequest)(nil),          // 35: percolator.v1.NotifyRequest
+	(*ClearNotifyRequest)(nil),     // 36: percolator.v1.ClearNotifyRequest
+	(*FailNotifyRequest)(nil),      // 37: percolator.v1.FailNotifyRequest
+	(*RawCondition)(nil),           // 38: percolator.v1.RawCondition
+	(*RawWriteRequest)(nil),        // 39: percolator.v1.RawWriteRequest
+	(*RestoreRequest)(nil),         // 40: percolator.v1.RestoreRequest
+	(*RawGetRequest)(nil),          // 41: percolator.v1.RawGetRequest
+	(*RawValue)(nil),               // 42: percolator.v1.RawValue
+	(*RawGetResponse)(nil),         // 43: percolator.v1.RawGetResponse
+	(*RawScanRequest)(nil),         // 44: percolator.v1.RawScanRequest
+	(*RawScanResponse)(nil),        // 45: percolator.v1.RawScanResponse
+	(*WalkRequest)(nil),            // 46: percolator.v1.WalkRequest
+	(*WalkEntry)(nil),              // 47: percolator.v1.WalkEntry
+	(*WalkResponse)(nil),           // 48: percolator.v1.WalkResponse
+	(*HistoryRequest)(nil),         // 49: percolator.v1.HistoryRequest
+	(*HistoryEntry)(nil),           // 50: percolator.v1.HistoryEntry
+	(*HistoryResponse)(nil),        // 51: percolator.v1.HistoryResponse
+	(*PendingRequest)(nil),         // 52: percolator.v1.PendingRequest
+	(*EffectsRequest)(nil),         // 53: percolator.v1.EffectsRequest
+	(*EffectsMark)(nil),            // 54: percolator.v1.EffectsMark
+	(*EffectsResponse)(nil),        // 55: percolator.v1.EffectsResponse
+	(*PendingResponse)(nil),        // 56: percolator.v1.PendingResponse
+	(*ObserverPending)(nil),        // 57: percolator.v1.ObserverPending
+	(*CollectRequest)(nil),         // 58: percolator.v1.CollectRequest
+	(*CollectResponse)(nil),        // 59: percolator.v1.CollectResponse
+	(*SplitRequest)(nil),           // 60: percolator.v1.SplitRequest
+	(*SplitResponse)(nil),          // 61: percolator.v1.SplitResponse
+	(*MergeRequest)(nil),           // 62: percolator.v1.MergeRequest
+	(*MergeResponse)(nil),          // 63: percolator.v1.MergeResponse
+	(*Catalogue)(nil),              // 64: percolator.v1.Catalogue
+	(*TableRange)(nil),             // 65: percolator.v1.TableRange
+	(*ObserverInfo)(nil),           // 66: percolator.v1.ObserverInfo
+	(*SetCatalogueRequest)(nil),    // 67: percolator.v1.SetCatalogueRequest
+	(*MarkRequest)(nil),            // 68: percolator.v1.MarkRequest
+	(*MarkResponse)(nil),           // 69: percolator.v1.MarkResponse
+	(*ChangeReplicasRequest)(nil),  // 70: percolator.v1.ChangeReplicasRequest
+	(*ReplicaChange)(nil),          // 71: percolator.v1.ReplicaChange
+	(*ChangeReplicasResponse)(nil), // 72: percolator.v1.ChangeReplicasResponse
+	(*TransferLeaderRequest)(nil),  // 73: percolator.v1.TransferLeaderRequest
+	(*TransferLeaderResponse)(nil), // 74: percolator.v1.TransferLeaderResponse
+	(*ChecksumRequest)(nil),        // 75: percolator.v1.ChecksumRequest
+	(*ChecksumResponse)(nil),       // 76: percolator.v1.ChecksumResponse
+	(*StatusRequest)(nil),          // 77: percolator.v1.StatusRequest
+	(*ReplicaProgress)(nil),        // 78: percolator.v1.ReplicaProgress
+	(*StatusResponse)(nil),         // 79: percolator.v1.StatusResponse
+	(*MutationResult)(nil),         // 80: percolator.v1.MutationResult
+	(*TabletRequest)(nil),          // 81: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),         // 82: percolator.v1.TabletResponse
+	(*Error)(nil),                  // 83: percolator.v1.Error
 }
 var file_percolator_v1_data_proto_depIdxs = []int32{
 	0,   // 0: percolator.v1.Write.kind:type_name -> percolator.v1.Kind
@@ -7194,126 +7417,133 @@ var file_percolator_v1_data_proto_depIdxs = []int32{
 	24,  // 19: percolator.v1.ScanResponse.cells:type_name -> percolator.v1.ReadCell
 	7,   // 20: percolator.v1.ScanResponse.last:type_name -> percolator.v1.Cell
 	13,  // 21: percolator.v1.ScanResponse.lock:type_name -> percolator.v1.LockInfo
-	7,   // 22: percolator.v1.PrewriteRequest.primary:type_name -> percolator.v1.Cell
-	10,  // 23: percolator.v1.PrewriteRequest.worker:type_name -> percolator.v1.Worker
-	18,  // 24: percolator.v1.PrewriteRequest.writes:type_name -> percolator.v1.CellWrite
-	7,   // 25: percolator.v1.PrewriteRequest.intents:type_name -> percolator.v1.Cell
-	7,   // 26: percolator.v1.CommitRequest.cells:type_name -> percolator.v1.Cell
-	7,   // 27: percolator.v1.CommitRequest.intents:type_name -> percolator.v1.Cell
-	18,  // 28: percolator.v1.OnePhaseRequest.writes:type_name -> percolator.v1.CellWrite
-	7,   // 29: percolator.v1.OnePhaseRequest.notifies:type_name -> percolator.v1.Cell
-	7,   // 30: percolator.v1.RollbackRequest.cells:type_name -> percolator.v1.Cell
-	7,   // 31: percolator.v1.RollbackRequest.intents:type_name -> percolator.v1.Cell
-	7,   // 32: percolator.v1.CheckTxnStatusRequest.primary:type_name -> percolator.v1.Cell
-	7,   // 33: percolator.v1.CheckTxnStatusRequest.met:type_name -> percolator.v1.Cell
-	7,   // 34: percolator.v1.ResolveLockRequest.cells:type_name -> percolator.v1.Cell
-	7,   // 35: percolator.v1.ResolveLockRequest.intents:type_name -> percolator.v1.Cell
-	7,   // 36: percolator.v1.HeartbeatRequest.primary:type_name -> percolator.v1.Cell
-	7,   // 37: percolator.v1.NotifyRequest.cells:type_name -> percolator.v1.Cell
-	7,   // 38: percolator.v1.ClearNotifyRequest.cell:type_name -> percolator.v1.Cell
-	7,   // 39: percolator.v1.ClearNotifyRequest.cells:type_name -> percolator.v1.Cell
-	7,   // 40: percolator.v1.FailNotifyRequest.cell:type_name -> percolator.v1.Cell
-	7,   // 41: percolator.v1.RawCondition.cell:type_name -> percolator.v1.Cell
-	36,  // 42: percolator.v1.RawWriteRequest.conditions:type_name -> percolator.v1.RawCondition
-	18,  // 43: percolator.v1.RawWriteRequest.writes:type_name -> percolator.v1.CellWrite
-	18,  // 44: percolator.v1.RestoreRequest.writes:type_name -> percolator.v1.CellWrite
-	7,   // 45: percolator.v1.RawGetRequest.cells:type_name -> percolator.v1.Cell
-	40,  // 46: percolator.v1.RawGetResponse.values:type_name -> percolator.v1.RawValue
-	19,  // 47: percolator.v1.RawScanRequest.span:type_name -> percolator.v1.Span
-	24,  // 48: percolator.v1.RawScanResponse.cells:type_name -> percolator.v1.ReadCell
-	7,   // 49: percolator.v1.WalkRequest.after:type_name -> percolator.v1.Cell
-	7,   // 50: percolator.v1.WalkEntry.cell:type_name -> percolator.v1.Cell
-	14,  // 51: percolator.v1.WalkEntry.notify:type_name -> percolator.v1.Notify
-	12,  // 52: percolator.v1.WalkEntry.lock:type_name -> percolator.v1.Lock
-	15,  // 53: percolator.v1.WalkEntry.intent:type_name -> percolator.v1.Intent
-	45,  // 54: percolator.v1.WalkResponse.entries:type_name -> percolator.v1.WalkEntry
-	7,   // 55: percolator.v1.HistoryRequest.cells:type_name -> percolator.v1.Cell
-	7,   // 56: percolator.v1.HistoryEntry.cell:type_name -> percolator.v1.Cell
-	11,  // 57: percolator.v1.HistoryEntry.write:type_name -> percolator.v1.Write
-	12,  // 58: percolator.v1.HistoryEntry.lock:type_name -> percolator.v1.Lock
-	14,  // 59: percolator.v1.HistoryEntry.notify:type_name -> percolator.v1.Notify
-	15,  // 60: percolator.v1.HistoryEntry.intent:type_name -> percolator.v1.Intent
-	48,  // 61: percolator.v1.HistoryResponse.entries:type_name -> percolator.v1.HistoryEntry
-	51,  // 62: percolator.v1.PendingRequest.effects:type_name -> percolator.v1.EffectsRequest
-	52,  // 63: percolator.v1.EffectsRequest.since:type_name -> percolator.v1.EffectsMark
-	52,  // 64: percolator.v1.EffectsResponse.mark:type_name -> percolator.v1.EffectsMark
-	55,  // 65: percolator.v1.EffectsResponse.held:type_name -> percolator.v1.ObserverPending
-	55,  // 66: percolator.v1.PendingResponse.observers:type_name -> percolator.v1.ObserverPending
-	53,  // 67: percolator.v1.PendingResponse.effects:type_name -> percolator.v1.EffectsResponse
-	13,  // 68: percolator.v1.CollectResponse.unsettled:type_name -> percolator.v1.LockInfo
-	16,  // 69: percolator.v1.SplitResponse.left:type_name -> percolator.v1.TabletDescriptor
-	16,  // 70: percolator.v1.SplitResponse.right:type_name -> percolator.v1.TabletDescriptor
-	3,   // 71: percolator.v1.MergeRequest.step:type_name -> percolator.v1.MergeRequest.Step
-	16,  // 72: percolator.v1.MergeRequest.other:type_name -> percolator.v1.TabletDescriptor
-	16,  // 73: percolator.v1.MergeResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	64,  // 74: percolator.v1.Catalogue.observers:type_name -> percolator.v1.ObserverInfo
-	63,  // 75: percolator.v1.Catalogue.gone:type_name -> percolator.v1.TableRange
-	62,  // 76: percolator.v1.SetCatalogueRequest.catalogue:type_name -> percolator.v1.Catalogue
-	69,  // 77: percolator.v1.ChangeReplicasRequest.changes:type_name -> percolator.v1.ReplicaChange
-	4,   // 78: percolator.v1.ReplicaChange.kind:type_name -> percolator.v1.ReplicaChange.Kind
-	16,  // 79: percolator.v1.ChangeReplicasResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	17,  // 80: percolator.v1.ReplicaProgress.replica:type_name -> percolator.v1.Replica
-	16,  // 81: percolator.v1.StatusResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	76,  // 82: percolator.v1.StatusResponse.replicas:type_name -> percolator.v1.ReplicaProgress
-	16,  // 83: percolator.v1.StatusResponse.frozen_for:type_name -> percolator.v1.TabletDescriptor
-	16,  // 84: percolator.v1.StatusResponse.took:type_name -> percolator.v1.TabletDescriptor
-	55,  // 85: percolator.v1.StatusResponse.pending:type_name -> percolator.v1.ObserverPending
-	2,   // 86: percolator.v1.MutationResult.status:type_name -> percolator.v1.Status
-	13,  // 87: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
-	7,   // 88: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell
-	20,  // 89: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
-	23,  // 90: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
-	26,  // 91: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
-	27,  // 92: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
-	28,  // 93: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
-	29,  // 94: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
-	30,  // 95: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
-	31,  // 96: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
-	32,  // 97: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
-	33,  // 98: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
-	34,  // 99: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
-	35,  // 100: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
-	37,  // 101: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
-	39,  // 102: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
-	42,  // 103: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
-	44,  // 104: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
-	47,  // 105: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
-	50,  // 106: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
-	58,  // 107: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
-	65,  // 108: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
-	66,  // 109: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
-	75,  // 110: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
-	56,  // 111: percolator.v1.TabletRequest.collect:type_name -> percolator.v1.CollectRequest
-	68,  // 112: percolator.v1.TabletRequest.change_replicas:type_name -> percolator.v1.ChangeReplicasRequest
-	71,  // 113: percolator.v1.TabletRequest.transfer_leader:type_name -> percolator.v1.TransferLeaderRequest
-	73,  // 114: percolator.v1.TabletRequest.checksum:type_name -> percolator.v1.ChecksumRequest
-	38,  // 115: percolator.v1.TabletRequest.restore:type_name -> percolator.v1.RestoreRequest
-	60,  // 116: percolator.v1.TabletRequest.merge:type_name -> percolator.v1.MergeRequest
-	81,  // 117: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
-	22,  // 118: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
-	25,  // 119: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
-	78,  // 120: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
-	41,  // 121: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
-	43,  // 122: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
-	46,  // 123: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
-	49,  // 124: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
-	54,  // 125: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
-	59,  // 126: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
-	67,  // 127: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
-	77,  // 128: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
-	57,  // 129: percolator.v1.TabletResponse.collect:type_name -> percolator.v1.CollectResponse
-	70,  // 130: percolator.v1.TabletResponse.change_replicas:type_name -> percolator.v1.ChangeReplicasResponse
-	72,  // 131: percolator.v1.TabletResponse.transfer_leader:type_name -> percolator.v1.TransferLeaderResponse
-	74,  // 132: percolator.v1.TabletResponse.checksum:type_name -> percolator.v1.ChecksumResponse
-	61,  // 133: percolator.v1.TabletResponse.merge:type_name -> percolator.v1.MergeResponse
-	5,   // 134: percolator.v1.Error.code:type_name -> percolator.v1.Error.Code
-	16,  // 135: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
-	6,   // 136: percolator.v1.Error.reason:type_name -> percolator.v1.Error.Reason
-	137, // [137:137] is the sub-list for method output_type
-	137, // [137:137] is the sub-list for method input_type
-	137, // [137:137] is the sub-list for extension type_name
-	137, // [137:137] is the sub-list for extension extendee
-	0,   // [0:137] is the sub-list for field type_name
+	19,  // 22: percolator.v1.ChangesRequest.span:type_name -> percolator.v1.Span
+	7,   // 23: percolator.v1.ChangesRequest.after:type_name -> percolator.v1.Cell
+	2,   // 24: percolator.v1.ChangesResponse.status:type_name -> percolator.v1.Status
+	24,  // 25: percolator.v1.ChangesResponse.changes:type_name -> percolator.v1.ReadCell
+	13,  // 26: percolator.v1.ChangesResponse.locks:type_name -> percolator.v1.LockInfo
+	7,   // 27: percolator.v1.PrewriteRequest.primary:type_name -> percolator.v1.Cell
+	10,  // 28: percolator.v1.PrewriteRequest.worker:type_name -> percolator.v1.Worker
+	18,  // 29: percolator.v1.PrewriteRequest.writes:type_name -> percolator.v1.CellWrite
+	7,   // 30: percolator.v1.PrewriteRequest.intents:type_name -> percolator.v1.Cell
+	7,   // 31: percolator.v1.CommitRequest.cells:type_name -> percolator.v1.Cell
+	7,   // 32: percolator.v1.CommitRequest.intents:type_name -> percolator.v1.Cell
+	18,  // 33: percolator.v1.OnePhaseRequest.writes:type_name -> percolator.v1.CellWrite
+	7,   // 34: percolator.v1.OnePhaseRequest.notifies:type_name -> percolator.v1.Cell
+	7,   // 35: percolator.v1.RollbackRequest.cells:type_name -> percolator.v1.Cell
+	7,   // 36: percolator.v1.RollbackRequest.intents:type_name -> percolator.v1.Cell
+	7,   // 37: percolator.v1.CheckTxnStatusRequest.primary:type_name -> percolator.v1.Cell
+	7,   // 38: percolator.v1.CheckTxnStatusRequest.met:type_name -> percolator.v1.Cell
+	7,   // 39: percolator.v1.ResolveLockRequest.cells:type_name -> percolator.v1.Cell
+	7,   // 40: percolator.v1.ResolveLockRequest.intents:type_name -> percolator.v1.Cell
+	7,   // 41: percolator.v1.HeartbeatRequest.primary:type_name -> percolator.v1.Cell
+	7,   // 42: percolator.v1.NotifyRequest.cells:type_name -> percolator.v1.Cell
+	7,   // 43: percolator.v1.ClearNotifyRequest.cell:type_name -> percolator.v1.Cell
+	7,   // 44: percolator.v1.ClearNotifyRequest.cells:type_name -> percolator.v1.Cell
+	7,   // 45: percolator.v1.FailNotifyRequest.cell:type_name -> percolator.v1.Cell
+	7,   // 46: percolator.v1.RawCondition.cell:type_name -> percolator.v1.Cell
+	38,  // 47: percolator.v1.RawWriteRequest.conditions:type_name -> percolator.v1.RawCondition
+	18,  // 48: percolator.v1.RawWriteRequest.writes:type_name -> percolator.v1.CellWrite
+	18,  // 49: percolator.v1.RestoreRequest.writes:type_name -> percolator.v1.CellWrite
+	7,   // 50: percolator.v1.RawGetRequest.cells:type_name -> percolator.v1.Cell
+	42,  // 51: percolator.v1.RawGetResponse.values:type_name -> percolator.v1.RawValue
+	19,  // 52: percolator.v1.RawScanRequest.span:type_name -> percolator.v1.Span
+	24,  // 53: percolator.v1.RawScanResponse.cells:type_name -> percolator.v1.ReadCell
+	7,   // 54: percolator.v1.WalkRequest.after:type_name -> percolator.v1.Cell
+	7,   // 55: percolator.v1.WalkEntry.cell:type_name -> percolator.v1.Cell
+	14,  // 56: percolator.v1.WalkEntry.notify:type_name -> percolator.v1.Notify
+	12,  // 57: percolator.v1.WalkEntry.lock:type_name -> percolator.v1.Lock
+	15,  // 58: percolator.v1.WalkEntry.intent:type_name -> percolator.v1.Intent
+	47,  // 59: percolator.v1.WalkResponse.entries:type_name -> percolator.v1.WalkEntry
+	7,   // 60: percolator.v1.HistoryRequest.cells:type_name -> percolator.v1.Cell
+	7,   // 61: percolator.v1.HistoryEntry.cell:type_name -> percolator.v1.Cell
+	11,  // 62: percolator.v1.HistoryEntry.write:type_name -> percolator.v1.Write
+	12,  // 63: percolator.v1.HistoryEntry.lock:type_name -> percolator.v1.Lock
+	14,  // 64: percolator.v1.HistoryEntry.notify:type_name -> percolator.v1.Notify
+	15,  // 65: percolator.v1.HistoryEntry.intent:type_name -> percolator.v1.Intent
+	50,  // 66: percolator.v1.HistoryResponse.entries:type_name -> percolator.v1.HistoryEntry
+	53,  // 67: percolator.v1.PendingRequest.effects:type_name -> percolator.v1.EffectsRequest
+	54,  // 68: percolator.v1.EffectsRequest.since:type_name -> percolator.v1.EffectsMark
+	54,  // 69: percolator.v1.EffectsResponse.mark:type_name -> percolator.v1.EffectsMark
+	57,  // 70: percolator.v1.EffectsResponse.held:type_name -> percolator.v1.ObserverPending
+	57,  // 71: percolator.v1.PendingResponse.observers:type_name -> percolator.v1.ObserverPending
+	55,  // 72: percolator.v1.PendingResponse.effects:type_name -> percolator.v1.EffectsResponse
+	13,  // 73: percolator.v1.CollectResponse.unsettled:type_name -> percolator.v1.LockInfo
+	16,  // 74: percolator.v1.SplitResponse.left:type_name -> percolator.v1.TabletDescriptor
+	16,  // 75: percolator.v1.SplitResponse.right:type_name -> percolator.v1.TabletDescriptor
+	3,   // 76: percolator.v1.MergeRequest.step:type_name -> percolator.v1.MergeRequest.Step
+	16,  // 77: percolator.v1.MergeRequest.other:type_name -> percolator.v1.TabletDescriptor
+	16,  // 78: percolator.v1.MergeResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	66,  // 79: percolator.v1.Catalogue.observers:type_name -> percolator.v1.ObserverInfo
+	65,  // 80: percolator.v1.Catalogue.gone:type_name -> percolator.v1.TableRange
+	64,  // 81: percolator.v1.SetCatalogueRequest.catalogue:type_name -> percolator.v1.Catalogue
+	71,  // 82: percolator.v1.ChangeReplicasRequest.changes:type_name -> percolator.v1.ReplicaChange
+	4,   // 83: percolator.v1.ReplicaChange.kind:type_name -> percolator.v1.ReplicaChange.Kind
+	16,  // 84: percolator.v1.ChangeReplicasResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	17,  // 85: percolator.v1.ReplicaProgress.replica:type_name -> percolator.v1.Replica
+	16,  // 86: percolator.v1.StatusResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	78,  // 87: percolator.v1.StatusResponse.replicas:type_name -> percolator.v1.ReplicaProgress
+	16,  // 88: percolator.v1.StatusResponse.frozen_for:type_name -> percolator.v1.TabletDescriptor
+	16,  // 89: percolator.v1.StatusResponse.took:type_name -> percolator.v1.TabletDescriptor
+	57,  // 90: percolator.v1.StatusResponse.pending:type_name -> percolator.v1.ObserverPending
+	2,   // 91: percolator.v1.MutationResult.status:type_name -> percolator.v1.Status
+	13,  // 92: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
+	7,   // 93: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell
+	20,  // 94: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
+	23,  // 95: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
+	28,  // 96: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
+	29,  // 97: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
+	30,  // 98: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
+	31,  // 99: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
+	32,  // 100: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
+	33,  // 101: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
+	34,  // 102: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
+	35,  // 103: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
+	36,  // 104: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
+	37,  // 105: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
+	39,  // 106: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
+	41,  // 107: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
+	44,  // 108: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
+	46,  // 109: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
+	49,  // 110: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
+	52,  // 111: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
+	60,  // 112: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
+	67,  // 113: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
+	68,  // 114: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
+	77,  // 115: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
+	58,  // 116: percolator.v1.TabletRequest.collect:type_name -> percolator.v1.CollectRequest
+	70,  // 117: percolator.v1.TabletRequest.change_replicas:type_name -> percolator.v1.ChangeReplicasRequest
+	73,  // 118: percolator.v1.TabletRequest.transfer_leader:type_name -> percolator.v1.TransferLeaderRequest
+	75,  // 119: percolator.v1.TabletRequest.checksum:type_name -> percolator.v1.ChecksumRequest
+	40,  // 120: percolator.v1.TabletRequest.restore:type_name -> percolator.v1.RestoreRequest
+	62,  // 121: percolator.v1.TabletRequest.merge:type_name -> percolator.v1.MergeRequest
+	26,  // 122: percolator.v1.TabletRequest.changes:type_name -> percolator.v1.ChangesRequest
+	83,  // 123: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
+	22,  // 124: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
+	25,  // 125: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
+	80,  // 126: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
+	43,  // 127: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
+	45,  // 128: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
+	48,  // 129: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
+	51,  // 130: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
+	56,  // 131: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
+	61,  // 132: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
+	69,  // 133: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
+	79,  // 134: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
+	59,  // 135: percolator.v1.TabletResponse.collect:type_name -> percolator.v1.CollectResponse
+	72,  // 136: percolator.v1.TabletResponse.change_replicas:type_name -> percolator.v1.ChangeReplicasResponse
+	74,  // 137: percolator.v1.TabletResponse.transfer_leader:type_name -> percolator.v1.TransferLeaderResponse
+	76,  // 138: percolator.v1.TabletResponse.checksum:type_name -> percolator.v1.ChecksumResponse
+	63,  // 139: percolator.v1.TabletResponse.merge:type_name -> percolator.v1.MergeResponse
+	27,  // 140: percolator.v1.TabletResponse.changes:type_name -> percolator.v1.ChangesResponse
+	5,   // 141: percolator.v1.Error.code:type_name -> percolator.v1.Error.Code
+	16,  // 142: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
+	6,   // 143: percolator.v1.Error.reason:type_name -> percolator.v1.Error.Reason
+	144, // [144:144] is the sub-list for method output_type
+	144, // [144:144] is the sub-list for method input_type
+	144, // [144:144] is the sub-list for extension type_name
+	144, // [144:144] is the sub-list for extension extendee
+	0,   // [0:144] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_data_proto_init() }
@@ -7321,7 +7551,7 @@ func file_percolator_v1_data_proto_init() {
 	if File_percolator_v1_data_proto != nil {
 		return
 	}
-	file_percolator_v1_data_proto_msgTypes[72].OneofWrappers = []any{
+	file_percolator_v1_data_proto_msgTypes[74].OneofWrappers = []any{
 		(*TabletRequest_Get)(nil),
 		(*TabletRequest_Scan)(nil),
 		(*TabletRequest_Prewrite)(nil),
@@ -7350,8 +7580,9 @@ func file_percolator_v1_data_proto_init() {
 		(*TabletRequest_Checksum)(nil),
 		(*TabletRequest_Restore)(nil),
 		(*TabletRequest_Merge)(nil),
+		(*TabletRequest_Changes)(nil),
 	}
-	file_percolator_v1_data_proto_msgTypes[73].OneofWrappers = []any{
+	file_percolator_v1_data_proto_msgTypes[75].OneofWrappers = []any{
 		(*TabletResponse_Get)(nil),
 		(*TabletResponse_Scan)(nil),
 		(*TabletResponse_Mutation)(nil),
@@ -7368,6 +7599,7 @@ func file_percolator_v1_data_proto_init() {
 		(*TabletResponse_TransferLeader)(nil),
 		(*TabletResponse_Checksum)(nil),
 		(*TabletResponse_Merge)(nil),
+		(*TabletResponse_Changes)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -7375,7 +7607,7 @@ func file_percolator_v1_data_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_data_proto_rawDesc), len(file_percolator_v1_data_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   75,
+			NumMessages:   77,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

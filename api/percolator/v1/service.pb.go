@@ -2804,7 +2804,9 @@ type HoldHistoryRequest struct {
 	TtlMs  uint32                 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // duration of the hold, unless repeated; capped
 	// A secret of the holder: replacing or releasing a hold requires the token of its creation. The holder's name is not secret,
 	// because operators see it. At most 64 bytes; empty for clients without tokens.
-	Token         []byte `protobuf:"bytes,4,opt,name=token,proto3" json:"token,omitempty"`
+	Token []byte `protobuf:"bytes,4,opt,name=token,proto3" json:"token,omitempty"`
+	// The request concerns the position of a subscription to changes, not a hold of the holder; the fields above are ignored.
+	Subscription  *SubscriptionRequest `protobuf:"bytes,5,opt,name=subscription,proto3" json:"subscription,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2867,13 +2869,22 @@ func (x *HoldHistoryRequest) GetToken() []byte {
 	return nil
 }
 
+func (x *HoldHistoryRequest) GetSubscription() *SubscriptionRequest {
+	if x != nil {
+		return x.Subscription
+	}
+	return nil
+}
+
 type HoldHistoryResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Bound         uint64                 `protobuf:"varint,1,opt,name=bound,proto3" json:"bound,omitempty"`                          // reads below it are already refused
-	TtlMs         uint32                 `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`             // as granted
-	HistoryMs     uint64                 `protobuf:"varint,3,opt,name=history_ms,json=historyMs,proto3" json:"history_ms,omitempty"` // how long history is kept without a hold
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	Bound              uint64                 `protobuf:"varint,1,opt,name=bound,proto3" json:"bound,omitempty"`                                                     // reads below it are already refused
+	TtlMs              uint32                 `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`                                        // as granted
+	HistoryMs          uint64                 `protobuf:"varint,3,opt,name=history_ms,json=historyMs,proto3" json:"history_ms,omitempty"`                            // how long history is kept without a hold
+	Subscriptions      []*Subscription        `protobuf:"bytes,4,rep,name=subscriptions,proto3" json:"subscriptions,omitempty"`                                      // the requested one, as stored now, or all
+	KnowsSubscriptions bool                   `protobuf:"varint,5,opt,name=knows_subscriptions,json=knowsSubscriptions,proto3" json:"knows_subscriptions,omitempty"` // set by nodes that support them
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *HoldHistoryResponse) Reset() {
@@ -2927,6 +2938,165 @@ func (x *HoldHistoryResponse) GetHistoryMs() uint64 {
 	return 0
 }
 
+func (x *HoldHistoryResponse) GetSubscriptions() []*Subscription {
+	if x != nil {
+		return x.Subscriptions
+	}
+	return nil
+}
+
+func (x *HoldHistoryResponse) GetKnowsSubscriptions() bool {
+	if x != nil {
+		return x.KnowsSubscriptions
+	}
+	return false
+}
+
+// Subscription is the position of a named subscriber to changes. History is kept from it on, up to the policy's bound.
+type Subscription struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Position      uint64                 `protobuf:"varint,2,opt,name=position,proto3" json:"position,omitempty"` // the subscriber has processed all changes up to it; 0: none
+	By            string                 `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`              // the name in the certificate of its creator, or empty
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Subscription) Reset() {
+	*x = Subscription{}
+	mi := &file_percolator_v1_service_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Subscription) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Subscription) ProtoMessage() {}
+
+func (x *Subscription) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Subscription.ProtoReflect.Descriptor instead.
+func (*Subscription) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *Subscription) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Subscription) GetPosition() uint64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *Subscription) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+type SubscriptionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`        // empty: list all
+	Advance       uint64                 `protobuf:"varint,2,opt,name=advance,proto3" json:"advance,omitempty"` // raises the position; a lower one changes nothing
+	Create        bool                   `protobuf:"varint,3,opt,name=create,proto3" json:"create,omitempty"`   // create it if it does not exist
+	Delete        bool                   `protobuf:"varint,4,opt,name=delete,proto3" json:"delete,omitempty"`
+	By            string                 `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`    // set by the node that serves a client
+	Any           bool                   `protobuf:"varint,6,opt,name=any,proto3" json:"any,omitempty"` // likewise: the client may change the subscriptions of others
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubscriptionRequest) Reset() {
+	*x = SubscriptionRequest{}
+	mi := &file_percolator_v1_service_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubscriptionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubscriptionRequest) ProtoMessage() {}
+
+func (x *SubscriptionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubscriptionRequest.ProtoReflect.Descriptor instead.
+func (*SubscriptionRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *SubscriptionRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SubscriptionRequest) GetAdvance() uint64 {
+	if x != nil {
+		return x.Advance
+	}
+	return 0
+}
+
+func (x *SubscriptionRequest) GetCreate() bool {
+	if x != nil {
+		return x.Create
+	}
+	return false
+}
+
+func (x *SubscriptionRequest) GetDelete() bool {
+	if x != nil {
+		return x.Delete
+	}
+	return false
+}
+
+func (x *SubscriptionRequest) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *SubscriptionRequest) GetAny() bool {
+	if x != nil {
+		return x.Any
+	}
+	return false
+}
+
 type ObserverStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2959,7 +3129,7 @@ type ObserverStatus struct {
 
 func (x *ObserverStatus) Reset() {
 	*x = ObserverStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[40]
+	mi := &file_percolator_v1_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2971,7 +3141,7 @@ func (x *ObserverStatus) String() string {
 func (*ObserverStatus) ProtoMessage() {}
 
 func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[40]
+	mi := &file_percolator_v1_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2984,7 +3154,7 @@ func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverStatus.ProtoReflect.Descriptor instead.
 func (*ObserverStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{40}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ObserverStatus) GetName() string {
@@ -3171,7 +3341,7 @@ type ObserverRun struct {
 
 func (x *ObserverRun) Reset() {
 	*x = ObserverRun{}
-	mi := &file_percolator_v1_service_proto_msgTypes[41]
+	mi := &file_percolator_v1_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3183,7 +3353,7 @@ func (x *ObserverRun) String() string {
 func (*ObserverRun) ProtoMessage() {}
 
 func (x *ObserverRun) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[41]
+	mi := &file_percolator_v1_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3196,7 +3366,7 @@ func (x *ObserverRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverRun.ProtoReflect.Descriptor instead.
 func (*ObserverRun) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{41}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ObserverRun) GetStartTs() uint64 {
@@ -3258,7 +3428,7 @@ type TableColumn struct {
 
 func (x *TableColumn) Reset() {
 	*x = TableColumn{}
-	mi := &file_percolator_v1_service_proto_msgTypes[42]
+	mi := &file_percolator_v1_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3270,7 +3440,7 @@ func (x *TableColumn) String() string {
 func (*TableColumn) ProtoMessage() {}
 
 func (x *TableColumn) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[42]
+	mi := &file_percolator_v1_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3283,7 +3453,7 @@ func (x *TableColumn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableColumn.ProtoReflect.Descriptor instead.
 func (*TableColumn) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{42}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *TableColumn) GetTable() string {
@@ -3312,7 +3482,7 @@ type OutsideWait struct {
 
 func (x *OutsideWait) Reset() {
 	*x = OutsideWait{}
-	mi := &file_percolator_v1_service_proto_msgTypes[43]
+	mi := &file_percolator_v1_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3324,7 +3494,7 @@ func (x *OutsideWait) String() string {
 func (*OutsideWait) ProtoMessage() {}
 
 func (x *OutsideWait) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[43]
+	mi := &file_percolator_v1_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3337,7 +3507,7 @@ func (x *OutsideWait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutsideWait.ProtoReflect.Descriptor instead.
 func (*OutsideWait) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{43}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *OutsideWait) GetWaitedMs() uint64 {
@@ -3378,7 +3548,7 @@ type ObserverRow struct {
 
 func (x *ObserverRow) Reset() {
 	*x = ObserverRow{}
-	mi := &file_percolator_v1_service_proto_msgTypes[44]
+	mi := &file_percolator_v1_service_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3390,7 +3560,7 @@ func (x *ObserverRow) String() string {
 func (*ObserverRow) ProtoMessage() {}
 
 func (x *ObserverRow) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[44]
+	mi := &file_percolator_v1_service_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3403,7 +3573,7 @@ func (x *ObserverRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverRow.ProtoReflect.Descriptor instead.
 func (*ObserverRow) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{44}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ObserverRow) GetRow() []byte {
@@ -3480,7 +3650,7 @@ type HistoryStatus struct {
 
 func (x *HistoryStatus) Reset() {
 	*x = HistoryStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[45]
+	mi := &file_percolator_v1_service_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3492,7 +3662,7 @@ func (x *HistoryStatus) String() string {
 func (*HistoryStatus) ProtoMessage() {}
 
 func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[45]
+	mi := &file_percolator_v1_service_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3505,7 +3675,7 @@ func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryStatus.ProtoReflect.Descriptor instead.
 func (*HistoryStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{45}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *HistoryStatus) GetBound() uint64 {
@@ -3586,7 +3756,7 @@ type BackupHold struct {
 
 func (x *BackupHold) Reset() {
 	*x = BackupHold{}
-	mi := &file_percolator_v1_service_proto_msgTypes[46]
+	mi := &file_percolator_v1_service_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3598,7 +3768,7 @@ func (x *BackupHold) String() string {
 func (*BackupHold) ProtoMessage() {}
 
 func (x *BackupHold) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[46]
+	mi := &file_percolator_v1_service_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3611,7 +3781,7 @@ func (x *BackupHold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupHold.ProtoReflect.Descriptor instead.
 func (*BackupHold) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{46}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *BackupHold) GetBackup() string {
@@ -3652,7 +3822,7 @@ type ExpiryStatus struct {
 
 func (x *ExpiryStatus) Reset() {
 	*x = ExpiryStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[47]
+	mi := &file_percolator_v1_service_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3664,7 +3834,7 @@ func (x *ExpiryStatus) String() string {
 func (*ExpiryStatus) ProtoMessage() {}
 
 func (x *ExpiryStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[47]
+	mi := &file_percolator_v1_service_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3677,7 +3847,7 @@ func (x *ExpiryStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpiryStatus.ProtoReflect.Descriptor instead.
 func (*ExpiryStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{47}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ExpiryStatus) GetRules() []*ExpiryRule {
@@ -3704,7 +3874,7 @@ type ExpiryRule struct {
 
 func (x *ExpiryRule) Reset() {
 	*x = ExpiryRule{}
-	mi := &file_percolator_v1_service_proto_msgTypes[48]
+	mi := &file_percolator_v1_service_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3716,7 +3886,7 @@ func (x *ExpiryRule) String() string {
 func (*ExpiryRule) ProtoMessage() {}
 
 func (x *ExpiryRule) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[48]
+	mi := &file_percolator_v1_service_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3729,7 +3899,7 @@ func (x *ExpiryRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpiryRule.ProtoReflect.Descriptor instead.
 func (*ExpiryRule) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{48}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ExpiryRule) GetTable() uint32 {
@@ -3803,7 +3973,7 @@ type SplitsStatus struct {
 
 func (x *SplitsStatus) Reset() {
 	*x = SplitsStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[49]
+	mi := &file_percolator_v1_service_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3815,7 +3985,7 @@ func (x *SplitsStatus) String() string {
 func (*SplitsStatus) ProtoMessage() {}
 
 func (x *SplitsStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[49]
+	mi := &file_percolator_v1_service_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3828,7 +3998,7 @@ func (x *SplitsStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitsStatus.ProtoReflect.Descriptor instead.
 func (*SplitsStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{49}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SplitsStatus) GetBySize() uint64 {
@@ -3891,7 +4061,7 @@ type PlacementStatus struct {
 
 func (x *PlacementStatus) Reset() {
 	*x = PlacementStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[50]
+	mi := &file_percolator_v1_service_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3903,7 +4073,7 @@ func (x *PlacementStatus) String() string {
 func (*PlacementStatus) ProtoMessage() {}
 
 func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[50]
+	mi := &file_percolator_v1_service_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3916,7 +4086,7 @@ func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementStatus.ProtoReflect.Descriptor instead.
 func (*PlacementStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{50}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *PlacementStatus) GetTarget() uint32 {
@@ -4219,17 +4389,31 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\tcancelled\x18\x06 \x01(\bR\tcancelled\x12\x14\n" +
 	"\x05error\x18\a \x01(\tR\x05error\x12#\n" +
 	"\rbelow_version\x18\b \x01(\rR\fbelowVersion\x12\x1a\n" +
-	"\bexamined\x18\t \x01(\x04R\bexamined\"q\n" +
+	"\bexamined\x18\t \x01(\x04R\bexamined\"\xb9\x01\n" +
 	"\x12HoldHistoryRequest\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x16\n" +
 	"\x06oldest\x18\x02 \x01(\x04R\x06oldest\x12\x15\n" +
 	"\x06ttl_ms\x18\x03 \x01(\rR\x05ttlMs\x12\x14\n" +
-	"\x05token\x18\x04 \x01(\fR\x05token\"a\n" +
+	"\x05token\x18\x04 \x01(\fR\x05token\x12F\n" +
+	"\fsubscription\x18\x05 \x01(\v2\".percolator.v1.SubscriptionRequestR\fsubscription\"\xd5\x01\n" +
 	"\x13HoldHistoryResponse\x12\x14\n" +
 	"\x05bound\x18\x01 \x01(\x04R\x05bound\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\rR\x05ttlMs\x12\x1d\n" +
 	"\n" +
-	"history_ms\x18\x03 \x01(\x04R\thistoryMs\"\xa4\x05\n" +
+	"history_ms\x18\x03 \x01(\x04R\thistoryMs\x12A\n" +
+	"\rsubscriptions\x18\x04 \x03(\v2\x1b.percolator.v1.SubscriptionR\rsubscriptions\x12/\n" +
+	"\x13knows_subscriptions\x18\x05 \x01(\bR\x12knowsSubscriptions\"N\n" +
+	"\fSubscription\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
+	"\bposition\x18\x02 \x01(\x04R\bposition\x12\x0e\n" +
+	"\x02by\x18\x03 \x01(\tR\x02by\"\x95\x01\n" +
+	"\x13SubscriptionRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aadvance\x18\x02 \x01(\x04R\aadvance\x12\x16\n" +
+	"\x06create\x18\x03 \x01(\bR\x06create\x12\x16\n" +
+	"\x06delete\x18\x04 \x01(\bR\x06delete\x12\x0e\n" +
+	"\x02by\x18\x05 \x01(\tR\x02by\x12\x10\n" +
+	"\x03any\x18\x06 \x01(\bR\x03any\"\xa4\x05\n" +
 	"\x0eObserverStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05table\x18\x02 \x01(\tR\x05table\x12\x16\n" +
@@ -4365,7 +4549,7 @@ func file_percolator_v1_service_proto_rawDescGZIP() []byte {
 	return file_percolator_v1_service_proto_rawDescData
 }
 
-var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_percolator_v1_service_proto_goTypes = []any{
 	(*Operation)(nil),           // 0: percolator.v1.Operation
 	(*OperationBatch)(nil),      // 1: percolator.v1.OperationBatch
@@ -4407,35 +4591,37 @@ var file_percolator_v1_service_proto_goTypes = []any{
 	(*Backfill)(nil),            // 37: percolator.v1.Backfill
 	(*HoldHistoryRequest)(nil),  // 38: percolator.v1.HoldHistoryRequest
 	(*HoldHistoryResponse)(nil), // 39: percolator.v1.HoldHistoryResponse
-	(*ObserverStatus)(nil),      // 40: percolator.v1.ObserverStatus
-	(*ObserverRun)(nil),         // 41: percolator.v1.ObserverRun
-	(*TableColumn)(nil),         // 42: percolator.v1.TableColumn
-	(*OutsideWait)(nil),         // 43: percolator.v1.OutsideWait
-	(*ObserverRow)(nil),         // 44: percolator.v1.ObserverRow
-	(*HistoryStatus)(nil),       // 45: percolator.v1.HistoryStatus
-	(*BackupHold)(nil),          // 46: percolator.v1.BackupHold
-	(*ExpiryStatus)(nil),        // 47: percolator.v1.ExpiryStatus
-	(*ExpiryRule)(nil),          // 48: percolator.v1.ExpiryRule
-	(*SplitsStatus)(nil),        // 49: percolator.v1.SplitsStatus
-	(*PlacementStatus)(nil),     // 50: percolator.v1.PlacementStatus
-	nil,                         // 51: percolator.v1.PlacementStatus.BlockedNodesEntry
-	(*TabletRequest)(nil),       // 52: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),      // 53: percolator.v1.TabletResponse
-	(*TabletDescriptor)(nil),    // 54: percolator.v1.TabletDescriptor
-	(*Worker)(nil),              // 55: percolator.v1.Worker
-	(*StatusResponse)(nil),      // 56: percolator.v1.StatusResponse
-	(*BuildVersions)(nil),       // 57: percolator.v1.BuildVersions
-	(*ClusterVersion)(nil),      // 58: percolator.v1.ClusterVersion
-	(*ObserverInfo)(nil),        // 59: percolator.v1.ObserverInfo
-	(*Catalogue)(nil),           // 60: percolator.v1.Catalogue
-	(*SplitResponse)(nil),       // 61: percolator.v1.SplitResponse
+	(*Subscription)(nil),        // 40: percolator.v1.Subscription
+	(*SubscriptionRequest)(nil), // 41: percolator.v1.SubscriptionRequest
+	(*ObserverStatus)(nil),      // 42: percolator.v1.ObserverStatus
+	(*ObserverRun)(nil),         // 43: percolator.v1.ObserverRun
+	(*TableColumn)(nil),         // 44: percolator.v1.TableColumn
+	(*OutsideWait)(nil),         // 45: percolator.v1.OutsideWait
+	(*ObserverRow)(nil),         // 46: percolator.v1.ObserverRow
+	(*HistoryStatus)(nil),       // 47: percolator.v1.HistoryStatus
+	(*BackupHold)(nil),          // 48: percolator.v1.BackupHold
+	(*ExpiryStatus)(nil),        // 49: percolator.v1.ExpiryStatus
+	(*ExpiryRule)(nil),          // 50: percolator.v1.ExpiryRule
+	(*SplitsStatus)(nil),        // 51: percolator.v1.SplitsStatus
+	(*PlacementStatus)(nil),     // 52: percolator.v1.PlacementStatus
+	nil,                         // 53: percolator.v1.PlacementStatus.BlockedNodesEntry
+	(*TabletRequest)(nil),       // 54: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),      // 55: percolator.v1.TabletResponse
+	(*TabletDescriptor)(nil),    // 56: percolator.v1.TabletDescriptor
+	(*Worker)(nil),              // 57: percolator.v1.Worker
+	(*StatusResponse)(nil),      // 58: percolator.v1.StatusResponse
+	(*BuildVersions)(nil),       // 59: percolator.v1.BuildVersions
+	(*ClusterVersion)(nil),      // 60: percolator.v1.ClusterVersion
+	(*ObserverInfo)(nil),        // 61: percolator.v1.ObserverInfo
+	(*Catalogue)(nil),           // 62: percolator.v1.Catalogue
+	(*SplitResponse)(nil),       // 63: percolator.v1.SplitResponse
 }
 var file_percolator_v1_service_proto_depIdxs = []int32{
-	52, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
+	54, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
 	0,  // 1: percolator.v1.OperationBatch.operations:type_name -> percolator.v1.Operation
-	53, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
+	55, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
 	2,  // 3: percolator.v1.OperationResults.results:type_name -> percolator.v1.OperationResult
-	54, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
+	56, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
 	8,  // 5: percolator.v1.Table.restoring:type_name -> percolator.v1.RestoreMark
 	8,  // 6: percolator.v1.Table.restored:type_name -> percolator.v1.RestoreMark
 	10, // 7: percolator.v1.Table.expiry:type_name -> percolator.v1.TableExpiry
@@ -4443,66 +4629,68 @@ var file_percolator_v1_service_proto_depIdxs = []int32{
 	10, // 9: percolator.v1.CreateTableRequest.expiry:type_name -> percolator.v1.TableExpiry
 	9,  // 10: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
 	9,  // 11: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
-	55, // 12: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
-	56, // 13: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
-	40, // 14: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
-	45, // 15: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
-	50, // 16: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
+	57, // 12: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
+	58, // 13: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
+	42, // 14: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
+	47, // 15: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
+	52, // 16: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
 	34, // 17: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
 	33, // 18: percolator.v1.NodeStatusResponse.certificates:type_name -> percolator.v1.CertificateStatus
 	30, // 19: percolator.v1.NodeStatusResponse.log:type_name -> percolator.v1.LogStatus
-	57, // 20: percolator.v1.NodeStatusResponse.versions:type_name -> percolator.v1.BuildVersions
-	58, // 21: percolator.v1.NodeStatusResponse.agreed:type_name -> percolator.v1.ClusterVersion
-	49, // 22: percolator.v1.NodeStatusResponse.splits:type_name -> percolator.v1.SplitsStatus
+	59, // 20: percolator.v1.NodeStatusResponse.versions:type_name -> percolator.v1.BuildVersions
+	60, // 21: percolator.v1.NodeStatusResponse.agreed:type_name -> percolator.v1.ClusterVersion
+	51, // 22: percolator.v1.NodeStatusResponse.splits:type_name -> percolator.v1.SplitsStatus
 	29, // 23: percolator.v1.NodeStatusResponse.jobs:type_name -> percolator.v1.Job
 	28, // 24: percolator.v1.NodeStatusResponse.roleless:type_name -> percolator.v1.RolelessCertificate
 	27, // 25: percolator.v1.NodeStatusResponse.revoked:type_name -> percolator.v1.RevokedStatus
 	25, // 26: percolator.v1.NodeStatusResponse.stale:type_name -> percolator.v1.StaleStatus
 	23, // 27: percolator.v1.NodeStatusResponse.clock_speeds:type_name -> percolator.v1.ClockSpeed
 	26, // 28: percolator.v1.NodeStatusResponse.clients:type_name -> percolator.v1.ClientConnection
-	41, // 29: percolator.v1.NodeStatusResponse.run:type_name -> percolator.v1.ObserverRun
-	47, // 30: percolator.v1.NodeStatusResponse.expiry:type_name -> percolator.v1.ExpiryStatus
+	43, // 29: percolator.v1.NodeStatusResponse.run:type_name -> percolator.v1.ObserverRun
+	49, // 30: percolator.v1.NodeStatusResponse.expiry:type_name -> percolator.v1.ExpiryStatus
 	35, // 31: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
-	59, // 32: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
-	40, // 33: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
+	61, // 32: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
+	42, // 33: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
 	37, // 34: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
 	36, // 35: percolator.v1.ObserverState.versions:type_name -> percolator.v1.ObserverVersion
-	43, // 36: percolator.v1.ObserverStatus.outside:type_name -> percolator.v1.OutsideWait
-	44, // 37: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
-	42, // 38: percolator.v1.ObserverRun.read:type_name -> percolator.v1.TableColumn
-	42, // 39: percolator.v1.ObserverRun.wrote:type_name -> percolator.v1.TableColumn
-	46, // 40: percolator.v1.HistoryStatus.backup_holds:type_name -> percolator.v1.BackupHold
-	48, // 41: percolator.v1.ExpiryStatus.rules:type_name -> percolator.v1.ExpiryRule
-	51, // 42: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
-	1,  // 43: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
-	4,  // 44: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
-	6,  // 45: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
-	12, // 46: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
-	14, // 47: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
-	16, // 48: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
-	18, // 49: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
-	19, // 50: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
-	21, // 51: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
-	22, // 52: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
-	31, // 53: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
-	38, // 54: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
-	3,  // 55: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
-	5,  // 56: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
-	7,  // 57: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
-	13, // 58: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
-	15, // 59: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
-	17, // 60: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
-	60, // 61: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
-	20, // 62: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
-	61, // 63: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
-	24, // 64: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
-	32, // 65: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
-	39, // 66: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
-	55, // [55:67] is the sub-list for method output_type
-	43, // [43:55] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	41, // 36: percolator.v1.HoldHistoryRequest.subscription:type_name -> percolator.v1.SubscriptionRequest
+	40, // 37: percolator.v1.HoldHistoryResponse.subscriptions:type_name -> percolator.v1.Subscription
+	45, // 38: percolator.v1.ObserverStatus.outside:type_name -> percolator.v1.OutsideWait
+	46, // 39: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
+	44, // 40: percolator.v1.ObserverRun.read:type_name -> percolator.v1.TableColumn
+	44, // 41: percolator.v1.ObserverRun.wrote:type_name -> percolator.v1.TableColumn
+	48, // 42: percolator.v1.HistoryStatus.backup_holds:type_name -> percolator.v1.BackupHold
+	50, // 43: percolator.v1.ExpiryStatus.rules:type_name -> percolator.v1.ExpiryRule
+	53, // 44: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
+	1,  // 45: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
+	4,  // 46: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
+	6,  // 47: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
+	12, // 48: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
+	14, // 49: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
+	16, // 50: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
+	18, // 51: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
+	19, // 52: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
+	21, // 53: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
+	22, // 54: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
+	31, // 55: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
+	38, // 56: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
+	3,  // 57: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
+	5,  // 58: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
+	7,  // 59: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
+	13, // 60: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
+	15, // 61: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
+	17, // 62: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
+	62, // 63: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
+	20, // 64: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
+	63, // 65: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
+	24, // 66: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
+	32, // 67: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
+	39, // 68: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
+	57, // [57:69] is the sub-list for method output_type
+	45, // [45:57] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_service_proto_init() }
@@ -4517,7 +4705,7 @@ func file_percolator_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_service_proto_rawDesc), len(file_percolator_v1_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   52,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

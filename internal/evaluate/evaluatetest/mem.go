@@ -22,6 +22,7 @@ type Mem struct {
 	Tablet   *pb.TabletDescriptor
 	MaxSizes mvcc.Limits
 	Origins  []mvcc.Timestamp // of the written notifications, in order
+	From     mvcc.Timestamp   // changes are recorded above it; 0: all are
 }
 
 var _ evaluate.View = Mem{}
@@ -96,6 +97,19 @@ func (m Mem) Waiting(o *pb.ObserverInfo) (*pb.ObserverPending, error) {
 		}
 	}
 	return out, nil
+}
+
+// Recorded implements evaluate.View.
+func (m Mem) Recorded(since mvcc.Timestamp) (changes []mvcc.CellWrite, from mvcc.Timestamp) {
+	if from = max(m.From, 1); since < from {
+		return nil, from
+	}
+	for _, e := range m.Entries() {
+		if e.Write != nil && (e.Group == mvcc.GroupWrite || e.Group == mvcc.GroupHistory) {
+			changes = append(changes, mvcc.CellWrite{Cell: e.Cell, Write: *e.Write})
+		}
+	}
+	return changes, from
 }
 
 // Early implements evaluate.View.

@@ -27,6 +27,7 @@ type Cluster struct {
 
 	origins  []mvcc.Timestamp // of the notifications written
 	listener func([]mvcc.Cell)
+	recorded mvcc.Timestamp // above it, tablets have recorded changes
 }
 
 // Listen calls f, without holding a lock, with cells that become dirty by a change but not by a failed
@@ -168,6 +169,13 @@ func (c *Cluster) SetBound(ts mvcc.Timestamp) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.view.BoundTS = ts
+}
+
+// RecordFrom makes tablets answer requests for changes from a timestamp on only.
+func (c *Cluster) RecordFrom(ts mvcc.Timestamp) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.recorded = ts
 }
 
 // Advance advances the oracle's clock.

@@ -40,16 +40,18 @@ func (c *Cluster) serve(req *pb.TabletRequest) (*pb.TabletResponse, []mvcc.Mutat
 	return evaluate.Result(res), effects
 }
 
-// read answers one read. A read without a timestamp is a first read, for which the tablet gets one.
+// read answers one read. The tablet gets a timestamp for a first read and for a request for
+// changes.
 func (c *Cluster) read(req *pb.TabletRequest, at mvcc.Timestamp) *pb.TabletResponse {
 	if at > c.last {
 		return refuse(pb.Error_CODE_FUTURE, "read in the future")
 	}
-	if at == 0 && req.GetGet() != nil {
+	if (at == 0 && req.GetGet() != nil) || req.GetChanges() != nil {
 		at = c.next(1)
 	}
 	v := evaluatetest.Mem{
 		MemView: c.view, Tablet: c.tablet(req.TabletId), MaxSizes: c.limits, Origins: c.origins,
+		From: c.recorded,
 	}
 	resp, _, err := evaluate.Read(v, req, at) // without reservations
 	if err != nil {

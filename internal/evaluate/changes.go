@@ -1,0 +1,56 @@
+package evaluate
+
+import (
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// maxChangesBytes is the maximum size of a page of changes, in bytes.
+const maxChangesBytes = 256 << 10
+
+// changes reads the recorded changes at the timestamp. If the record does not reach back to
+// since, it only returns the timestamp from which it is complete.
+func changes(v View, req *pb.TabletRequest, at mvcc.Timestamp) (*pb.TabletResponse, error) {
+	q := req.GetChanges()
+	span, ok := wire.Clip(v.Descriptor(), wire.Span(q.GetSpan()))
+	if !ok {
+		return elsewhere(v), nil
+	}
+	r := mvcc.ChangesRequest{
+		Span: span, Since: mvcc.Timestamp(q.Since), At: at, MaxBytes: int(q.MaxBytes),
+	}
+	for _, c := range q.Columns {
+		r.Columns = append(r.Columns, wire.String(c))
+	}
+	if q.After != nil {
+		after := wire.Cell(q.After)
+		r.After = &after
+	}
+	if r.MaxBytes <= 0 || r.MaxBytes > maxChangesBytes {
+		r.MaxBytes = maxChangesBytes
+	}
+	if room := int(req.MaxAnswerBytes); room > 0 { // messages are larger than what they carry
+		r.MaxBytes = min(r.MaxBytes, room/2)
+	}
+	recorded, from := v.Recorded(r.Since)
+	out := &pb.ChangesResponse{CompleteFrom: uint64(from), Resolved: q.Since}
+	if from != 0 && from <= r.Since {
+		result, err := mvcc.Changes(v, r, recorded)
+		if err != nil {
+			return nil, err
+		}
+		out.Status, out.More = pb.Status(result.Status), result.More
+		out.Resolved = uint64(result.Resolved)
+		for _, c := range result.Changes {
+			out.Changes = append(out.Changes, &pb.ReadCell{
+				Cell: wire.CellPB(c.Cell), Value: c.Value, CommitTs: uint64(c.CommitTS),
+				StartTs: uint64(c.StartTS), Deleted: c.Deleted,
+			})
+		}
+		for _, l := range result.Locks {
+			out.Locks = append(out.Locks, wire.LockInfoPB(l))
+		}
+	}
+	return &pb.TabletResponse{Result: &pb.TabletResponse_Changes{Changes: out}}, nil
+}
