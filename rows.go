@@ -3,6 +3,7 @@ package percolator
 import (
 	"context"
 	"iter"
+	"slices"
 
 	"github.com/percolator-go/percolator/internal/txn"
 )
@@ -31,6 +32,7 @@ type RowRange struct {
 	reverse   bool
 	limit     int // 0: none
 	keysOnly  bool
+	columns   *[]string // by pointer: a RowRange is comparable; nil: all
 }
 
 // Rows returns the range of all rows of the table.
@@ -78,6 +80,13 @@ func (r RowRange) KeysOnly() RowRange {
 	return r
 }
 
+// Columns restricts DB.Changes, and a Scan without columns, to the columns of these names.
+func (r RowRange) Columns(names ...string) RowRange {
+	names = slices.Clone(names)
+	r.columns = &names
+	return r
+}
+
 // prefixEnd returns the least string greater than all strings that begin with p; ok is false
 // if there is none.
 func prefixEnd(p string) (end string, ok bool) {
@@ -94,6 +103,9 @@ func (r RowRange) spec(cols []Column) (txn.ScanSpec, error) {
 	s := txn.ScanSpec{
 		Table: r.table, From: r.from, Before: r.before, HasBefore: r.hasBefore, Reverse: r.reverse,
 		Limit: r.limit, KeysOnly: r.keysOnly,
+	}
+	if r.columns != nil && len(cols) == 0 {
+		s.Columns = *r.columns
 	}
 	for _, c := range cols {
 		if c.Table != r.table {

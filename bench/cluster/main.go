@@ -5,6 +5,7 @@
 //
 //	go run ./bench/cluster -builds bin                        three nodes, one-phase and two-phase
 //	go run ./bench/cluster -builds base,bin -rounds 4         in turns; ratios are to the first
+//	go run ./bench/cluster -builds bin -followed              writes, with and without a subscriber to their changes
 //	go run ./bench/cluster -builds base,bin -hops             where one caller's time goes, by traces
 //
 // A build is a folder with the binary percolator. Clients are in this process, and the same
@@ -22,6 +23,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
@@ -48,6 +50,7 @@ type workload struct {
 	twoPhase bool
 	read     bool
 	get      bool
+	followed bool // a subscriber in this process follows the table
 }
 
 var workloads = []workload{
@@ -55,6 +58,14 @@ var workloads = []workload{
 	{name: "two-phase", twoPhase: true},
 	{name: "read, then write", read: true},
 	{name: "get", get: true},
+}
+
+// followedWorkloads are measured with -followed, beside the same without a subscriber.
+var followedWorkloads = []workload{
+	{name: "one-phase"},
+	{name: "one-phase, followed", followed: true},
+	{name: "two-phase", twoPhase: true},
+	{name: "two-phase, followed", twoPhase: true, followed: true},
 }
 
 var column = percolator.Column{Table: "bench", Name: "c"}
@@ -72,6 +83,7 @@ func run(ctx context.Context) error {
 	flag.DurationVar(&o.duration, "duration", 5*time.Second, "duration of each measurement")
 	flag.BoolVar(&o.elsewhere, "elsewhere", false, "connect the clients to a node that leads no tablet")
 	hops := flag.Bool("hops", false, "print the median time of each hop of one caller's transactions, by traces")
+	followed := flag.Bool("followed", false, "measure writes with and without a subscriber to their changes")
 	flag.Parse()
 	if flag.NArg() > 0 || o.nodes < 1 || o.callers < 1 || o.duration <= 0 {
 		return errors.New("-nodes, -callers and -duration must be positive, and no arguments are accepted")
@@ -81,6 +93,9 @@ func run(ctx context.Context) error {
 		return err
 	}
 	var chosen []workload
+	if *followed {
+		workloads = followedWorkloads
+	}
 	for _, w := range workloads {
 		if strings.Contains(w.name, *only) {
 			chosen, plan.Workloads = append(chosen, w), append(plan.Workloads, w.name)
@@ -108,9 +123,46 @@ func measure(ctx context.Context, o options, w workload, binary string) (f turns
 			return err
 		}
 		defer func() { err = errors.Join(err, closeDB()) }()
-		f, err = repeat(ctx, db, o, w)
-		return err
+		return follow(ctx, c.Addrs()[first], w, func() error {
+			f, err = repeat(ctx, db, o, w)
+			return err
+		})
 	})
+}
+
+// follow calls f while a client of its own follows the table, if the workload wants that.
+func follow(ctx context.Context, addr string, w workload, f func() error) error {
+	if !w.followed {
+		return f()
+	}
+	db, closeDB, err := dial(ctx, addr, w, nil)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	followed, begun := make(chan error, 1), make(chan struct{})
+	var once sync.Once
+	go func() {
+		for _, err := range db.Changes(ctx, 0, percolator.Rows(column.Table)) {
+			if err != nil {
+				followed <- err
+				return
+			}
+			once.Do(func() { close(begun) })
+		}
+	}()
+	select {
+	case <-begun:
+		err = f()
+	case err = <-followed:
+		cancel()
+		return errors.Join(err, closeDB())
+	}
+	cancel()
+	if ended := <-followed; !errors.Is(ended, context.Canceled) {
+		err = errors.Join(err, ended)
+	}
+	return errors.Join(err, closeDB())
 }
 
 // onCluster calls f with a new cluster that has the table, all replicas, and the leaders that the

@@ -3,13 +3,14 @@
 // directories, with every commit synced, in turns within one run. With -documents it compares
 // the clustering of documents, a hundred per transaction, with workers over a queue in
 // PostgreSQL, and with -closure checks of permissions by recipes/closure with recursive queries
-// there. PostgreSQL must be installed (Debian: apt-get install postgresql); the program starts
+// there; with -changes the feed of changes with etcd's watch and PostgreSQL's logical replication. PostgreSQL must be installed (Debian: apt-get install postgresql); the program starts
 // servers of its own, as the user postgres if it runs as root. It is a module of its own so that
 // the main module depends on neither.
 //
 //	go run .                      in this directory, or: make bench-peers
 //	go run . -documents 20000     or: make bench-peers ARGS='-documents 20000'
 //	go run . -closure             or: make bench-peers ARGS=-closure
+//	go run . -changes             or: make bench-peers ARGS=-changes
 package main
 
 import (
@@ -74,7 +75,16 @@ func main() {
 	loads := flag.String("loads", "", "with -documents: only the ways of loading whose name contains this")
 	closures := flag.Bool("closure", false,
 		"check who may read what through nested groups instead, compared with PostgreSQL")
+	changes := flag.Bool("changes", false,
+		"measure the time until a subscriber sees a write instead, compared with etcd's watch and PostgreSQL's logical replication")
 	flag.Parse()
+	if *changes {
+		if err := runChanges(context.Background(), *rounds, *duration, *dir); err != nil {
+			fmt.Fprintln(os.Stderr, "peers:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if *closures {
 		if err := runClosure(context.Background(), *duration, *dir); err != nil {
 			fmt.Fprintln(os.Stderr, "peers:", err)

@@ -40,8 +40,8 @@ type postgres struct {
 	pool   *pgxpool.Pool
 }
 
-// startPostgres starts a server in the directory, and makes the schema.
-func startPostgres(ctx context.Context, dir, schema string) (_ *postgres, err error) {
+// startPostgres starts a server with these settings in the directory, and makes the schema.
+func startPostgres(ctx context.Context, dir, schema string, settings ...string) (_ *postgres, err error) {
 	bin, err := postgresBin()
 	if err != nil {
 		return nil, err
@@ -62,6 +62,9 @@ func startPostgres(ctx context.Context, dir, schema string) (_ *postgres, err er
 	// A socket in the directory, and no port: no other program reaches this server.
 	s.server = exec.Command(filepath.Join(bin, "postgres"), "-D", data, "-k", dir,
 		"-c", "listen_addresses=")
+	for _, set := range settings {
+		s.server.Args = append(s.server.Args, "-c", set)
+	}
 	s.server.SysProcAttr, s.server.Dir, s.server.Stderr = attr, dir, log
 	if err := s.server.Start(); err != nil {
 		return nil, err

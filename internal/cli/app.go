@@ -112,7 +112,7 @@ named by --config.`,
 		}},
 		{"cells", "Read and write:", []*cobra.Command{
 			cells.TableCommand(d), cells.GetCommand(d), cells.SetCommand(d), cells.DeleteCommand(d), cells.ScanCommand(d),
-			cells.ColumnCommand(d),
+			cells.WatchCommand(d), cells.SubscriptionCommand(d), cells.ColumnCommand(d),
 			bulk.LoadCommand(d), bulk.ExportCommand(d), bulk.BackupCommand(d), bulk.RestoreCommand(d),
 		}},
 		{"look", "Look inside, and steer:", []*cobra.Command{

@@ -164,7 +164,8 @@ var evilLines = [][]string{
 	{"status", "--addr", evilName}, {"status", evilName}, {"help", evilName}, {"version"},
 	// Of the repository in memory:
 	{"get", evilName, evilRow}, {"get", evilName, evilRow, evilRow},
-	{"get", evilName, "none" + evilRow}, {"scan", evilName},
+	{"get", evilName, "none" + evilRow}, {"scan", evilName}, {"watch", evilName, "--initial", "--limit", "1"},
+	{"subscription", "ls"}, {"subscription", "delete", evilName},
 	{"scan", evilName, "--at", evilName}, {"set", evilName, evilRow, evilRow, evilRow},
 	{"delete", evilName, evilRow, evilRow}, {"column", "delete", evilName, evilRow, "--yes"},
 	{"table", "set", evilName, "--expire-after", evilRow + "=30d"}, {"table", "set", evilName, "--expire-after", evilRow},
@@ -225,6 +226,12 @@ func (e evilTransport) Locate(ctx context.Context, t mvcc.TableID, row string,
 		return nil, e.fail
 	}
 	return e.cells.Locate(ctx, t, row, n)
+}
+
+func (e evilTransport) HoldHistory(context.Context, *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
+	return &pb.HoldHistoryResponse{
+		KnowsSubscriptions: true, Subscriptions: []*pb.Subscription{{Name: evilName, By: evilName, Position: 1 << 40}},
+	}, e.fail
 }
 
 // onlyText fails if a terminal would find a command in the output.

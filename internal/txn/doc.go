@@ -33,7 +33,7 @@
 // timestamps; router caches the tablet map and sends operations; meta caches the tables'
 // names; resolver resolves conflicting locks and settles commits whose reply was lost;
 // heartbeats and leases keep locks and history alive; spares keeps unused timestamps; observers waits for notifications and
-// replays them; background bounds and joins background work. A part depends only on the parts
+// replays them; background bounds and joins background work; a feed follows changes, on goroutines that end with the iteration. A part depends only on the parts
 // before it. A transaction's steps are methods of reader (reads), Txn, onePhase and twoPhase.
 //
 // Everything that a Client starts in the background is bounded, and Close joins it. A crash of

@@ -39,6 +39,7 @@ type RecordScan struct {
 // recordScan is the additional state of a scanner of records.
 type recordScan struct {
 	since    mvcc.Timestamp
+	dataOnly bool   // without acknowledgments
 	resumeTS uint64 // commit timestamp of the last yielded record of the cell resume; 0: the cell is complete
 }
 
@@ -47,7 +48,7 @@ func (r *recordScan) ask(scan *pb.ScanRequest) {
 	if r == nil {
 		return
 	}
-	scan.Acks, scan.Records, scan.Since, scan.ResumeTs = true, true, uint64(r.since), r.resumeTS
+	scan.Acks, scan.Records, scan.Since, scan.ResumeTs = !r.dataOnly, true, uint64(r.since), r.resumeTS
 	scan.MaxBytes = recordPageBytes
 }
 

@@ -1,0 +1,63 @@
+package txn
+
+import (
+	"context"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// Subscriptions returns the subscriptions to changes, and the timestamp from which on history is
+// complete. With a name it returns at most that one.
+func (c *Client) Subscriptions(ctx context.Context, name string) (list []*pb.Subscription,
+	bound mvcc.Timestamp, err error) {
+	r, err := c.subscription(ctx, &pb.SubscriptionRequest{Name: name})
+	return r.GetSubscriptions(), mvcc.Timestamp(r.GetBound()), err
+}
+
+// AdvanceSubscription creates a subscription that does not exist, raises its position, and returns
+// the position then stored. History is held from it on, up to the policy's bound.
+func (c *Client) AdvanceSubscription(ctx context.Context, name string,
+	to mvcc.Timestamp) (mvcc.Timestamp, error) {
+	r, err := c.subscription(ctx, &pb.SubscriptionRequest{
+		Name: name, Create: true, Advance: uint64(to), Any: true,
+	})
+	if err != nil {
+		return 0, err
+	}
+	if len(r.Subscriptions) != 1 {
+		return 0, Errorf("%w: the node answered without the subscription", ErrUnavailable)
+	}
+	return mvcc.Timestamp(r.Subscriptions[0].Position), nil
+}
+
+// DeleteSubscription deletes a subscription. It succeeds if there is none.
+func (c *Client) DeleteSubscription(ctx context.Context, name string) error {
+	_, err := c.subscription(ctx, &pb.SubscriptionRequest{Name: name, Delete: true, Any: true})
+	return err
+}
+
+// subscription sends a request and repeats it while the cluster is unavailable: all of them are
+// idempotent.
+func (c *Client) subscription(ctx context.Context,
+	req *pb.SubscriptionRequest) (*pb.HoldHistoryResponse, error) {
+	var wait retryPolicy
+	for {
+		if c.work.closed.Load() {
+			return nil, ErrClosed
+		}
+		r, err := c.transport.HoldHistory(ctx, &pb.HoldHistoryRequest{Subscription: req})
+		switch {
+		case err == nil && !r.KnowsSubscriptions:
+			return nil, Invalid("the node is of a release without subscriptions")
+		case err == nil:
+			return r, nil
+		}
+		if err = adminError(err); permanent(err) {
+			return nil, err
+		}
+		if err := wait.again(ctx, &c.cfg, askLater, err); err != nil {
+			return nil, err
+		}
+	}
+}

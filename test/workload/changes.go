@@ -1,0 +1,115 @@
+package workload
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	percolator "github.com/percolator-go/percolator"
+)
+
+// ChangeCheck applies the feed of changes to an empty map and compares it with snapshots. It
+// belongs to the goroutine that reads the feed.
+type ChangeCheck struct {
+	// Once also reports changes that are yielded twice; without it a change may repeat earlier ones
+	// of its row, as after a resumption.
+	Once     bool
+	cells    map[percolator.CellKey][]percolator.Change // by commit timestamp
+	rows     map[string]percolator.Timestamp            // the latest change of each table's row
+	resolved percolator.Timestamp
+	Applied  int // changes
+	Compared int // snapshots
+}
+
+// Apply applies an element of the feed.
+func (c *ChangeCheck) Apply(e percolator.Change) error {
+	if c.cells == nil {
+		c.cells = map[percolator.CellKey][]percolator.Change{}
+		c.rows = map[string]percolator.Timestamp{}
+	}
+	if e.Resolved != 0 {
+		if e.Resolved <= c.resolved {
+			return fmt.Errorf("resolved timestamp %d after %d", e.Resolved, c.resolved)
+		}
+		c.resolved = e.Resolved
+		return nil
+	}
+	c.Applied++
+	versions := c.cells[e.CellKey]
+	at, known := slices.BinarySearchFunc(versions, e.CommitTS, func(v percolator.Change, ts percolator.Timestamp) int {
+		switch {
+		case v.CommitTS < ts:
+			return -1
+		case v.CommitTS > ts:
+			return 1
+		}
+		return 0
+	})
+	if known {
+		if c.Once {
+			return fmt.Errorf("the change of %v at %d was yielded twice", e.CellKey, e.CommitTS)
+		}
+		return nil
+	}
+	if e.CommitTS <= c.resolved {
+		return fmt.Errorf("a change of %v at %d follows the resolved timestamp %d", e.CellKey, e.CommitTS, c.resolved)
+	}
+	row := e.Column.Table + "\x00" + e.Row
+	if !e.Initial && e.CommitTS < c.rows[row] {
+		return fmt.Errorf("a change of row %q at %d follows one at %d", e.Row, e.CommitTS, c.rows[row])
+	}
+	c.rows[row] = max(c.rows[row], e.CommitTS)
+	c.cells[e.CellKey] = slices.Insert(versions, at, e)
+	return nil
+}
+
+// Compare compares the map with a snapshot at the last resolved timestamp, and forgets versions
+// that no later comparison needs.
+func (c *ChangeCheck) Compare(ctx context.Context, db *percolator.DB, rows ...percolator.RowRange) error {
+	snap, err := db.SnapshotAt(ctx, c.resolved)
+	if err != nil {
+		return err
+	}
+	defer snap.Close() //nolint:errcheck // reads only
+	want := map[percolator.CellKey]percolator.Cell{}
+	for _, r := range rows {
+		for cell, err := range snap.Scan(ctx, r) {
+			if err != nil {
+				return err
+			}
+			want[cell.CellKey] = cell
+		}
+	}
+	c.Compared++
+	for _, key := range slices.Collect(maps.Keys(c.cells)) {
+		versions := c.cells[key]
+		last := -1
+		for i, v := range versions {
+			if v.CommitTS <= c.resolved {
+				last = i
+			}
+		}
+		if last < 0 {
+			continue
+		}
+		v := versions[last]
+		c.cells[key] = versions[last:]
+		cell, there := want[key]
+		delete(want, key)
+		switch {
+		case v.Deleted && there:
+			return fmt.Errorf("at %d, %v is deleted by the feed at %d, and %q of %d in the snapshot", c.resolved,
+				key, v.CommitTS, cell.Value, cell.CommitTS)
+		case !v.Deleted && (!there || cell.CommitTS != v.CommitTS || !bytes.Equal(cell.Value, v.Value)):
+			return fmt.Errorf("at %d, %v is %q of %d by the feed, and %q of %d in the snapshot", c.resolved,
+				key, v.Value, v.CommitTS, cell.Value, cell.CommitTS)
+		}
+	}
+	for key, cell := range want {
+		return fmt.Errorf("at %d, the feed has no version of %v, which the snapshot has at %d", c.resolved, key,
+			cell.CommitTS)
+	}
+	return nil
+}
