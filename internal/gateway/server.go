@@ -86,7 +86,6 @@ type Server struct {
 
 // service implements the services of the API.
 type service struct {
-	gw.UnimplementedChangesHandler
 	cfg      Config
 	callers  *callers
 	sessions *sessions
@@ -197,6 +196,7 @@ func (s *service) handler() http.Handler {
 	mux.Handle(gw.NewGatewayHandler(s, opts...))
 	mux.Handle(gw.NewControlHandler(s, opts...))
 	mux.Handle(gw.NewChangesHandler(s, opts...))
+	mux.HandleFunc(eventsPath, s.events)
 	mux.HandleFunc("GET /openapi.yaml", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/yaml")
 		_, _ = w.Write(gw.OpenAPI)

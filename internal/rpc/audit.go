@@ -80,6 +80,10 @@ func (g *Guard) Call(ctx context.Context, who Caller, method string, req any,
 		if r.Hold != nil {
 			r.Hold.By = who.Name
 		}
+	case *pb.HoldHistoryRequest:
+		if s := r.Subscription; s != nil {
+			s.By, s.Any = who.Name, who.Role.Includes(certs.Operator)
+		}
 	case *pb.CreateTableRequest:
 		r.Owner = who.boundedAs()
 	}

@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/connlimit"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/tracing"
@@ -258,15 +257,9 @@ func (s *service) Observers(ctx context.Context,
 // the name in the caller's certificate.
 func (s *service) HoldHistory(ctx context.Context,
 	req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
-	if r := req.Subscription; r != nil {
-		who, err := callerOf(ctx, &s.cfg)
-		if err != nil {
-			return nil, err
-		}
-		return s.transport.HoldHistory(ctx, &pb.HoldHistoryRequest{Subscription: &pb.SubscriptionRequest{
-			Name: r.Name, Advance: r.Advance, Create: r.Create, Delete: r.Delete,
-			By: who.Name, Any: who.Role.Includes(certs.Operator),
-		}})
+	// Its owner was set where the call was authorized.
+	if req.Subscription != nil {
+		return s.transport.HoldHistory(ctx, &pb.HoldHistoryRequest{Subscription: req.Subscription})
 	}
 	held := &pb.HoldHistoryRequest{Token: req.Token, Oldest: req.Oldest, TtlMs: req.TtlMs}
 	// Leave an empty name empty, so that meta refuses it.
