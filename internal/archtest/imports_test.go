@@ -74,7 +74,7 @@ var layers = []layer{
 	}},
 	{of: "internal/handle", may: []string{root, "internal/handle/hook", "internal/txn"}},
 	{of: "internal/gateway", may: []string{
-		root, gatewayPB, pb, "internal/coded", "internal/handle", "internal/rpc", "internal/txn/...",
+		root, gatewayPB, pb, "internal/coded", "internal/handle", "internal/httpd", "internal/rpc", "internal/txn/...",
 	}},
 	{of: "internal/exposition", may: []string{"internal/metrics", "internal/txn"}},
 	{of: "promclient", may: []string{

@@ -224,6 +224,22 @@ func TestOrigins(t *testing.T) {
 			t.Errorf("ORIGIN-IGNORED: %s from %q: %d, %v", c.method, c.origin, resp.StatusCode, resp.Header)
 		}
 	}
+	events := func(host string) int {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/events?after=x", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = host
+		resp, err := s.http.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode
+	}
+	if evil, own := events("evil.example"), events("localhost:1"); evil != 421 || own != 400 {
+		t.Errorf("ORIGIN-IGNORED: events for a page whose name is the node's: %d; for the node's own name: %d", evil, own)
+	}
 	if resp := ask("POST", "http://evil.example", "evil.example"); resp.StatusCode != 403 {
 		t.Errorf("ORIGIN-IGNORED: a page whose name is the node's: %d", resp.StatusCode)
 	}

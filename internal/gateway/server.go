@@ -31,6 +31,9 @@ type Config struct {
 	// Origins are the origins of web pages that may call the gateway, such as https://app.example. "*" allows
 	// all. Requests of other pages are refused.
 	Origins []string
+	// Hosts returns the host names, with or without ports, under which events are served to pages that send no
+	// origin, in addition to localhost and IP addresses. Nil means none.
+	Hosts func() []string
 	// Server is the server for clients, which identifies and checks the callers.
 	Server *rpc.Server
 	// NodeID and Incarnation identify the node's process in the ids of sessions.

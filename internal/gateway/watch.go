@@ -12,6 +12,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	gw "github.com/percolator-go/percolator/api/gateway/v1"
+	"github.com/percolator-go/percolator/internal/httpd"
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
@@ -22,6 +23,8 @@ const (
 	watchAhead = 256
 	// watchBytes is the size from which on a message is sent, in bytes of values.
 	watchBytes = 256 << 10
+	// maxRanges is the maximum number of ranges of one Watch.
+	maxRanges = 256
 )
 
 // Watch implements the service Changes.
@@ -117,6 +120,9 @@ func gather(enc encoder, first percolator.Change, arrived <-chan percolator.Chan
 
 // rangesOf returns the ranges, restricted to their columns.
 func rangesOf(all []*gw.RowRange) ([]percolator.RowRange, error) {
+	if len(all) == 0 || len(all) > maxRanges {
+		return nil, txn.Invalid("%d ranges; it must be between 1 and %d", len(all), maxRanges)
+	}
 	out := make([]percolator.RowRange, len(all))
 	for i, r := range all {
 		rows, cols, err := rangeOf(r)
@@ -199,6 +205,12 @@ const eventsPath = "GET /events"
 
 // events implements eventsPath.
 func (s *service) events(w http.ResponseWriter, req *http.Request) {
+	// Unlike a call, a GET of a page whose own name resolves to this node carries no origin.
+	if req.Header.Get("Origin") == "" && !httpd.OwnHost(req.Host, s.cfg.Hosts) {
+		http.Error(w, fmt.Sprintf("%.253q is not a name of this node: use its IP address, or start it with --http-host and the name",
+			req.Host), http.StatusMisdirectedRequest)
+		return
+	}
 	asked, err := watchOf(req)
 	if err != nil {
 		_ = connect.NewErrorWriter().Write(w, req, failure(err))
@@ -239,6 +251,7 @@ func (s *service) events(w http.ResponseWriter, req *http.Request) {
 		err = txn.Errorf("%w: the node is stopping", percolator.ErrClosed)
 	}
 	failed := failure(err)
+	s.counters.count(failed)
 	if !begun {
 		_ = connect.NewErrorWriter().Write(w, req, failed)
 		return

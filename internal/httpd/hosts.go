@@ -31,6 +31,10 @@ func onlyOwnHost(names func() []string, next http.Handler) http.Handler {
 	})
 }
 
+// OwnHost reports whether a request's host, with or without a port, is the node's: an IP address, localhost,
+// or one of the names.
+func OwnHost(hostport string, names func() []string) bool { return ownHost(hostOf(hostport), names) }
+
 // ownHost reports whether a request's host is the node's. Clients that send none (HTTP/1.0) are not
 // browsers.
 func ownHost(host string, names func() []string) bool {
