@@ -39,14 +39,14 @@ var allParts = map[string]any{
 
 // objects are those of a rendered chart, by kind.
 type objects struct {
-	set         appsv1.StatefulSet
-	worker      appsv1.Deployment
-	budget      policyv1.PodDisruptionBudget
-	policy      networkingv1.NetworkPolicy
-	monitor     monitoringv1.ServiceMonitor
-	rule        monitoringv1.PrometheusRule
-	services    map[string]corev1.Service
-	kinds       []string
+	set      appsv1.StatefulSet
+	worker   appsv1.Deployment
+	budget   policyv1.PodDisruptionBudget
+	policy   networkingv1.NetworkPolicy
+	monitor  monitoringv1.ServiceMonitor
+	rule     monitoringv1.PrometheusRule
+	services map[string]corev1.Service
+	kinds    []string
 }
 
 // render renders the chart as release "percolator" and decodes every object, refusing unknown
