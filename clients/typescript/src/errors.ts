@@ -46,6 +46,8 @@ const temporary = new Set([
   Failure_Reason.SESSION_ENDED,
   Failure_Reason.STARTING,
   Failure_Reason.DEADLINE,
+  // HTTP/2 reports a killed node so. The caller's own signal ends the repetitions (Deadline.pause).
+  Failure_Reason.CANCELED,
 ]);
 
 function reasonOf(code: Code): Failure_Reason {

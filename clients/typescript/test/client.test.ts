@@ -164,6 +164,32 @@ test("rows and values may be any bytes", async () => {
   assert.deepEqual(await db.get(raw, row), Uint8Array.of(0xfe));
 });
 
+test("the feed continues from a subscriber's position", async () => {
+  const feed = column("feed", "n", integer);
+  await db.createTable("feed", { splitKeys: ["m"] });
+  await db.apply([set(feed, "a", 1n), set(feed, "z", 1n)]);
+  const options = { ranges: [{ table: "feed" }], initial: true, subscriber: "test" };
+
+  // read returns the changes up to the first resolved timestamp that covers them, and stores the position.
+  const read = async (count: number): Promise<string[]> => {
+    const changes = db.changes(options);
+    const found: string[] = [];
+    for await (const batch of changes) {
+      for (const c of batch.changes) {
+        found.push(`${c.row} ${c.value === undefined ? "-" : integer.decode(c.value)} ${c.initial}`);
+      }
+      if (batch.resolved !== undefined && found.length >= count) {
+        await changes.advance(batch.resolved);
+        break;
+      }
+    }
+    return found.sort();
+  };
+  assert.deepEqual(await read(2), ["a 1 true", "z 1 true"]);
+  await db.apply([set(feed, "a", 2n), remove(feed, "z")]);
+  assert.deepEqual(await read(2), ["a 2 false", "z - false"]);
+});
+
 test("errors have a reason and a remedy", async () => {
   await assert.rejects(db.get(column("absent", "c"), "r"), (err) => {
     assert.ok(err instanceof PercolatorError);
