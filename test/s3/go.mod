@@ -9,6 +9,7 @@ require (
 )
 
 require (
+	connectrpc.com/connect v1.20.0 // indirect
 	github.com/KimMachineGun/automemlimit v1.0.1 // indirect
 	github.com/Workiva/go-datastructures v1.1.7 // indirect
 	github.com/asynkron/protoactor-go v0.0.0-20260118094027-288962e52f3f // indirect
