@@ -37,6 +37,8 @@ type Options struct {
 	// Replicas is the number of replicas that every tablet must have before the faults begin.
 	// Defaults to 3, or 1 on fewer nodes.
 	Replicas int
+	// NoLeases turns leases off, as by `cluster set leases=off`.
+	NoLeases bool
 	// NoObservers omits the observer that counts changes.
 	NoObservers bool
 	// Delay is Config.Delay.
@@ -245,6 +247,11 @@ func (s *simulation) prepare(ctx context.Context, db *percolator.DB) error {
 	}
 	if err := workload.OpenBank(ctx, db); err != nil {
 		return err
+	}
+	if s.o.NoLeases {
+		if _, err := db.Admin().SetPolicy(ctx, func(p *percolator.Policy) { p.Leases = false }); err != nil {
+			return err
+		}
 	}
 	if !s.o.NoObservers {
 		if err := s.counting.Load(ctx, db); err != nil {

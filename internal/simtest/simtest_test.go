@@ -21,6 +21,7 @@ var (
 	workers = flag.Int("workers", 0, "workers per workload; 0: the default")
 	faults  = flag.Duration("faults", 0, "duration of the faults; 0: the default")
 	gap     = flag.Duration("gap", 0, "maximum time between two faults; 0: the default")
+	leases  = flag.String("leases", "", "on or off; empty: off for every fifth seed")
 	delay   = flag.Duration("delay", 0,
 		"maximum delay of messages without faults; 0: the default")
 	expect = flag.String("expect", "",
@@ -49,6 +50,9 @@ func TestSimulations(t *testing.T) {
 func options(seed uint64) Options {
 	o := Options{
 		Seed: seed, Nodes: *nodes, Workers: *workers, Faults: *faults, Gap: *gap, Delay: *delay,
+	}
+	if o.NoLeases = *leases == "off"; *leases == "" {
+		o.NoLeases = seed%5 == 0
 	}
 	if o.Nodes == 0 {
 		o.Nodes = 3
