@@ -58,6 +58,9 @@ func TestNodeOnFullDisk(t *testing.T) {
 	if err := set(ctx, n.DB(), "r", column, []byte("1")); err != nil {
 		t.Fatal(err)
 	}
+	if err := n.DB().WaitIdle(ctx); err != nil { // reads, and so waits until the write is applied
+		t.Fatal(err)
+	}
 	free.Store(1 << 20)
 	if err := st.Room(1); !errors.Is(err, store.ErrDiskFull) {
 		t.Fatal(err)

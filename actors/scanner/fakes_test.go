@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -35,6 +36,7 @@ type world struct {
 	tablets   []*pb.TabletDescriptor
 	rows      []string // dirty, sorted
 	walks     int
+	unprobed  bool // the leaders are of an earlier version
 	walkErr   error
 	offered   []mvcc.Cell
 	answer    func(c mvcc.Cell, held bool) notify.Admission // nil: accepted and done at once
@@ -44,6 +46,7 @@ type world struct {
 	held      map[string]uint64
 	lockErr   error
 	unlocked  int
+	unlocks   int // messages
 	submitted int // messages
 }
 
@@ -86,6 +89,20 @@ func (w *world) Walk(_ context.Context, d *pb.TabletDescriptor,
 	}
 	span, _ := wire.Clip(d, mvcc.Span{Table: 16, Start: string(r.FromRow)})
 	out := &pb.WalkResponse{Done: true}
+	if len(r.Columns) > 0 && !w.unprobed {
+		out.Probed = true
+		if slices.ContainsFunc(w.rows, span.Contains) {
+			for _, c := range r.Columns {
+				if string(c.Column) == column {
+					out.Dirty = append(out.Dirty, c)
+				}
+			}
+		}
+		return out, nil
+	}
+	if string(r.Column) != column {
+		return out, nil
+	}
 	for _, row := range w.rows {
 		if !span.Contains(row) || (r.After != nil && row <= string(r.After.Row)) {
 			continue
@@ -146,6 +163,7 @@ func (w *world) Unlock(_ uint64, keys ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.unlocked += len(keys)
+	w.unlocks++
 	for _, k := range keys {
 		delete(w.held, k)
 	}

@@ -2,7 +2,9 @@ package scanner
 
 import (
 	"context"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/notify"
@@ -15,9 +17,14 @@ type holder struct {
 	locker Locker
 	owner  uint64
 
-	mu   sync.Mutex
-	held map[mvcc.Cell]struct{} // bounded by the cells in flight
+	mu       sync.Mutex
+	held     map[mvcc.Cell]struct{} // bounded by the cells in flight
+	released map[mvcc.Cell]struct{} // locks that lockd has not been told to release
 }
+
+// unlockDelay is the time for which released locks gather, so that those of a batch's cells go to
+// lockd in one message.
+const unlockDelay = time.Millisecond
 
 // lockState is the result for one cell.
 type lockState uint8
@@ -29,7 +36,10 @@ const (
 )
 
 func newHolder(locker Locker, owner uint64) *holder {
-	return &holder{locker: locker, owner: owner, held: make(map[mvcc.Cell]struct{})}
+	return &holder{
+		locker: locker, owner: owner, held: make(map[mvcc.Cell]struct{}),
+		released: make(map[mvcc.Cell]struct{}),
+	}
 }
 
 // take tries to lock each cell. cells has no duplicates. Granted locks must be released.
@@ -44,6 +54,7 @@ func (h *holder) take(ctx context.Context, cells []mvcc.Cell) []lockState {
 			continue
 		}
 		h.held[c] = struct{}{}
+		delete(h.released, c) // the owner keeps it
 		which = append(which, i)
 		if h.locker != nil {
 			keys = append(keys, notify.LockKey(c))
@@ -74,11 +85,30 @@ func (h *holder) own(c mvcc.Cell) bool {
 	return own
 }
 
-// release releases a granted lock.
+// release releases a granted lock, within unlockDelay. It does not block.
 func (h *holder) release(c mvcc.Cell) {
-	h.drop(c)
-	if h.locker != nil {
-		h.locker.Unlock(h.owner, notify.LockKey(c))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.held, c)
+	if h.locker == nil {
+		return
+	}
+	if h.released[c] = struct{}{}; len(h.released) == 1 {
+		time.AfterFunc(unlockDelay, h.unlock)
+	}
+}
+
+// unlock sends the released locks to lockd, before a later take can lock one of them again.
+func (h *holder) unlock() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	keys := make([]string, 0, len(h.released))
+	for c := range h.released {
+		keys = append(keys, notify.LockKey(c))
+	}
+	clear(h.released)
+	for page := range slices.Chunk(keys, offerCells) {
+		h.locker.Unlock(h.owner, page...)
 	}
 }
 

@@ -6,9 +6,9 @@ import (
 )
 
 const (
-	// maxRechecks limits the walks per second of tablets that the survey reports clean, by one
-	// node's scanners or by its sweeper.
-	maxRechecks = 4
+	// maxRechecks limits the requests per second for tablets that the survey reports clean, by one
+	// node's scanners or by its sweeper. The scanners' cover all columns of a tablet.
+	maxRechecks = 2
 	// sweepRechecks is the factor by which the sweeper is slower than the scanners. Its
 	// information is no older than the tablet's last turn, and a transaction that encounters a
 	// lock resolves it anyway.

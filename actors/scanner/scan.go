@@ -3,6 +3,7 @@ package scanner
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -34,7 +35,6 @@ type scan struct {
 	samples map[place]*sample
 	choice  *choice       // the node's
 	backlog backlogs      // the node's
-	walks   int           // maximum number of places in a tablet of one table
 	pause   time.Duration // the last pause after a turn that found nothing
 	// debounced has the targets with a debounce.
 	debounced map[notify.Target]*debounced
@@ -52,10 +52,7 @@ func newScan(cfg Config, rng *rand.Rand, locks *holder, choice *choice, backlog 
 		slots: make(map[notify.Target]chan struct{}), samples: make(map[place]*sample),
 		left: make(map[notify.Target]bool), debounced: map[notify.Target]*debounced{},
 	}
-	tables := map[mvcc.TableID]int{}
 	for _, t := range cfg.Targets {
-		tables[t.Table]++
-		s.walks = max(s.walks, tables[t.Table])
 		s.slots[t.Key()] = make(chan struct{}, cfg.window(t))
 		if t.Debounce > 0 {
 			s.debounced[t.Key()] = &debounced{rest: t.Debounce}
@@ -101,7 +98,7 @@ func (s *scan) walk(ctx context.Context) (all bool) {
 		s.stats.Errors.Add(1)
 		return false
 	}
-	if v := s.around(ctx, s.places(again)); v == stop {
+	if v := s.around(ctx, s.probe(ctx, s.places(again))); v == stop {
 		return false
 	}
 	places := s.places(dirty)
@@ -138,6 +135,41 @@ func (s *scan) places(tablets []*pb.TabletDescriptor) []spot {
 		}
 	}
 	return out
+}
+
+// probe returns those of the places that have a cell, or whose tablet has not answered. Places
+// that follow one another in one table of a tablet take one request.
+func (s *scan) probe(ctx context.Context, places []spot) (dirty []spot) {
+	for len(places) > 0 {
+		first, n := &places[0], 1
+		for n < len(places) && places[n].tablet == first.tablet && places[n].target.Table == first.target.Table {
+			n++
+		}
+		same := places[:n]
+		if places = places[n:]; n == 1 { // its walk is one request, too
+			dirty = append(dirty, same...)
+			continue
+		}
+		req := &pb.WalkRequest{
+			FromRow: wire.Bytes(first.span.Start), Oldest: s.rng.IntN(randomWalks) != 0,
+		}
+		for _, p := range same {
+			req.Columns = append(req.Columns,
+				&pb.Cell{Class: uint32(p.target.Class), Column: wire.Bytes(p.target.Column)})
+		}
+		resp, v := s.ask(ctx, first, req)
+		if v == stop {
+			return dirty
+		}
+		for _, p := range same {
+			if !resp.GetProbed() || slices.ContainsFunc(resp.GetDirty(), func(c *pb.Cell) bool {
+				return mvcc.Class(c.GetClass()) == p.target.Class && wire.String(c.GetColumn()) == p.target.Column
+			}) {
+				dirty = append(dirty, p)
+			}
+		}
+	}
+	return dirty
 }
 
 // around walks all places once, starting at a random one.

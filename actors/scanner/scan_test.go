@@ -131,6 +131,7 @@ func TestTeleport(t *testing.T) {
 			t.Errorf("%s was handed on although another worker has it", c.Row)
 		}
 	}
+	s.locks.unlock()
 	if len(w.held) != 0 {
 		t.Errorf("%d locks left behind", len(w.held))
 	}
@@ -164,6 +165,7 @@ func TestPace(t *testing.T) {
 			t.Errorf("%s: pause %v after nothing was accepted", name, got)
 		}
 		slots := len(s.slots[notify.TargetOf(cell(""))])
+		s.locks.unlock()
 		if w.walks > cfg.Requests || len(w.held) != 0 || slots != 0 {
 			t.Errorf("%s: %d requests, %d locks, %d slots", name, w.walks, len(w.held), slots)
 		}

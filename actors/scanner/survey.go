@@ -116,7 +116,7 @@ func (s *scan) choose(ctx context.Context) (dirty, again []*pb.TabletDescriptor,
 		nodes = min(nodes, view.Scanning(t))
 	}
 	all := len(c.observed)
-	first, count := s.choice.again.take(s.cfg.Now(), all, nodes, s.walks)
+	first, count := s.choice.again.take(s.cfg.Now(), all, nodes, 1)
 	for i := range count {
 		if i = (first + i) % all; c.clean[i] {
 			again = append(again, c.observed[i])

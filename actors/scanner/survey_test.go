@@ -82,8 +82,8 @@ func TestSurveyIsBelieved(t *testing.T) {
 func TestSurveyHidesNothing(t *testing.T) {
 	for _, nodes := range []int{1, 3} {
 		t.Run(fmt.Sprint(nodes, " nodes"), func(t *testing.T) {
-			const tablets, pause = 200, 700 * time.Millisecond
-			w, survey, cfg, now := surveyedWorld(tablets, 3, 150, 199)
+			const tablets, pause = 100, 700 * time.Millisecond
+			w, survey, cfg, now := surveyedWorld(tablets, 3, 75, 99)
 			survey.nodes = nodes
 			shared := &choice{again: &rechecks{every: recheck}}
 			var scanners []*scan
@@ -106,6 +106,36 @@ func TestSurveyHidesNothing(t *testing.T) {
 			}
 			if most := int(took.Seconds()*tablets/recheck.Seconds())/nodes + 1; w.walks > most {
 				t.Errorf("%d walks in %v, at most %d are due", w.walks, took, most)
+			}
+		})
+	}
+}
+
+// TestRecheckIsOneRequest: a tablet that is rechecked takes one request for all of its observed
+// columns, and one more if one of them has a dirty cell. A leader of an earlier version, which
+// ignores the list, is asked for each.
+func TestRecheckIsOneRequest(t *testing.T) {
+	for _, unprobed := range []bool{false, true} {
+		t.Run(fmt.Sprint("unprobed=", unprobed), func(t *testing.T) {
+			const tablets, seconds = 60, 60
+			w, _, cfg, now := surveyedWorld(tablets, 7)
+			w.unprobed = unprobed
+			others := []notify.Target{{Table: 16, Column: "d"}, {Table: 16, Class: mvcc.ClassAck, Column: "c"}}
+			cfg.Targets = append(cfg.Targets, others...)
+			s := w.scan(cfg, 1)
+			for range seconds + 1 {
+				s.turn(t.Context())
+				*now = now.Add(time.Second)
+			}
+			if len(w.offered) == 0 {
+				t.Fatal("SURVEY-HIDES: a dirty cell is not found")
+			}
+			each := 1
+			if unprobed {
+				each += len(cfg.Targets)
+			}
+			if most := each*tablets + 5; w.walks > most || w.walks < each*tablets*9/10 {
+				t.Errorf("%d requests for %d tablets, want %d for each", w.walks, tablets, each)
 			}
 		})
 	}

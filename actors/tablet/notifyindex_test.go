@@ -3,6 +3,8 @@ package tablet
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -81,6 +83,8 @@ func checkIndex(r *rig, tablet uint64, when string) (entries int) {
 	}
 	snap := r.store.Snap()
 	defer snap.Close()
+	probe := &pb.WalkRequest{Group: uint32(mvcc.GroupNotify), Table: 16}
+	var dirty []string
 	for i, o := range observedColumns {
 		var want waiting
 		if err := want.count(snap, o, span); err != nil {
@@ -88,6 +92,10 @@ func checkIndex(r *rig, tablet uint64, when string) (entries int) {
 		}
 		walked := want.entries
 		entries += len(walked)
+		probe.Columns = append(probe.Columns, &pb.Cell{Column: o.Column})
+		if slices.ContainsFunc(walked, func(e string) bool { return strings.HasPrefix(e, "N ") }) {
+			dirty = append(dirty, string(o.Column))
+		}
 		expected := &pb.ObserverPending{
 			Name: o.Name, Notifications: uint64(want.pending), Parked: uint64(want.parked),
 			Intents: uint64(want.intents), OldestTs: uint64(want.oldest),
@@ -122,6 +130,14 @@ func checkIndex(r *rig, tablet uint64, when string) (entries int) {
 		if fmt.Sprint(through) != fmt.Sprint(walked) {
 			r.tb.Fatalf("%s: %s: a walk gave\n%v, the store has\n%v", when, o.Name, through, walked)
 		}
+	}
+	probed := r.do(tablet, &pb.TabletRequest{Op: &pb.TabletRequest_Walk{Walk: probe}}).GetWalk()
+	var found []string
+	for _, c := range probed.Dirty {
+		found = append(found, string(c.Column))
+	}
+	if !probed.Probed || !slices.Equal(found, dirty) {
+		r.tb.Fatalf("%s: a probe found entries in the columns %q, the store in %q", when, found, dirty)
 	}
 	checkIdleHints(r, tablet, when, true)
 	return entries

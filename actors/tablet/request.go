@@ -86,6 +86,8 @@ func requestSize(req *pb.TabletRequest) int {
 		return fixed * (1 + len(op.Get.GetCells()))
 	case *pb.TabletRequest_SetCatalogue:
 		return proto.Size(op.SetCatalogue)
+	case *pb.TabletRequest_Walk:
+		return fixed * (1 + len(op.Walk.GetColumns()))
 	}
 	s := wire.SubjectOf(req)
 	n := fixed * (1 + len(s.Cells) + len(s.Intents))
@@ -125,6 +127,8 @@ func (c *check) request(op *wire.Operation, req *pb.TabletRequest) *pb.TabletRes
 	switch op := req.Op.(type) { // checks of single operations
 	case *pb.TabletRequest_Scan:
 		c.resume(op.Scan.GetResume())
+	case *pb.TabletRequest_Walk:
+		c.columns(op.Walk.GetColumns())
 	case *pb.TabletRequest_RawWrite:
 		for _, k := range op.RawWrite.GetConditions() {
 			c.cell(k.GetCell(), true)
@@ -234,6 +238,18 @@ func (c *check) cells(ps []*pb.Cell) {
 	}
 	for _, p := range ps {
 		c.cell(p, true)
+	}
+}
+
+// columns checks addresses of columns, which have no rows, and their number.
+func (c *check) columns(ps []*pb.Cell) {
+	if len(ps) > maxOperationCells {
+		c.refuse(wire.Failure(pb.Error_CODE_TOO_LARGE, "operation on %d columns; at most %d", len(ps),
+			maxOperationCells))
+		return
+	}
+	for _, p := range ps {
+		c.cell(p, false)
 	}
 }
 

@@ -68,7 +68,11 @@ func walk(v View, req *pb.WalkRequest) (*pb.TabletResponse, error) {
 	case mvcc.GroupLock:
 		w.locked()
 	case mvcc.GroupNotify:
-		err = w.notified()
+		if len(req.Columns) > 0 {
+			err = w.probe()
+		} else {
+			err = w.notified()
+		}
 	case mvcc.GroupIntent:
 		err = w.intended()
 	default:
@@ -116,6 +120,23 @@ func (w *walking) locked() {
 		p.Value = nil
 		w.out.Entries = append(w.out.Entries, &pb.WalkEntry{Cell: wire.CellPB(c), Lock: p})
 	}
+}
+
+// probe finds the requested columns that have an entry.
+func (w *walking) probe() error {
+	w.out.Probed = true
+	for _, c := range w.req.Columns {
+		one := walking{View: w.View, span: w.span, limit: 1, out: &pb.WalkResponse{}, req: &pb.WalkRequest{
+			Table: w.req.Table, Class: c.GetClass(), Column: c.GetColumn(), Oldest: w.req.Oldest,
+		}}
+		if err := one.notified(); err != nil {
+			return err
+		}
+		if len(one.out.Entries) > 0 {
+			w.out.Dirty = append(w.out.Dirty, c)
+		}
+	}
+	return nil
 }
 
 func (w *walking) notified() error {

@@ -68,7 +68,7 @@ func (m *Memory) Add(to *ReadView, req *pb.TabletRequest) error {
 			return err
 		}
 		if g := mvcc.Group(w.Group); g == mvcc.GroupNotify || g == mvcc.GroupIntent {
-			return m.captureColumn(to, wire.WalkedColumn(w), true)
+			return m.captureWalked(to, w)
 		}
 	}
 	if req.GetChanges() != nil && m.record != nil {
@@ -92,6 +92,20 @@ func (m *Memory) Add(to *ReadView, req *pb.TabletRequest) error {
 			v := to.columns[key]
 			v.origins = c.origins.counted()
 			to.columns[key] = v
+		}
+	}
+	return nil
+}
+
+// captureWalked copies the columns that a walk reads.
+func (m *Memory) captureWalked(to *ReadView, w *pb.WalkRequest) error {
+	if len(w.Columns) == 0 {
+		return m.captureColumn(to, wire.WalkedColumn(w), true)
+	}
+	for _, c := range w.Columns {
+		key := columnKey{Table: mvcc.TableID(w.Table), Class: mvcc.Class(c.GetClass()), Column: wire.String(c.GetColumn())}
+		if err := m.captureColumn(to, key, true); err != nil {
+			return err
 		}
 	}
 	return nil

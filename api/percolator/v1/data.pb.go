@@ -3271,17 +3271,20 @@ func (x *RawScanResponse) GetDone() bool {
 
 // Walks one of the groups that scanners and tools read: 'N', 'L' or 'I' (the character's code).
 type WalkRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Group         uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
-	Table         uint32                 `protobuf:"varint,2,opt,name=table,proto3" json:"table,omitempty"`                             // N and I are walked a table at a time ...
-	FromRow       []byte                 `protobuf:"bytes,3,opt,name=from_row,json=fromRow,proto3" json:"from_row,omitempty"`           // ... L too, from this row (N, I: within each column)
-	Column        []byte                 `protobuf:"bytes,4,opt,name=column,proto3" json:"column,omitempty"`                            // N, I: only this column
-	Limit         uint32                 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`                             // entries
-	After         *Cell                  `protobuf:"bytes,6,opt,name=after,proto3" json:"after,omitempty"`                              // resume after this entry (N, L) ...
-	AfterTs       uint64                 `protobuf:"varint,7,opt,name=after_ts,json=afterTs,proto3" json:"after_ts,omitempty"`          // ... and start timestamp (I)
-	Oldest        bool                   `protobuf:"varint,8,opt,name=oldest,proto3" json:"oldest,omitempty"`                           // N: sorted by age, the oldest first, without parked ones, if the leader knows the order
-	AfterPlace    uint64                 `protobuf:"varint,9,opt,name=after_place,json=afterPlace,proto3" json:"after_place,omitempty"` // oldest: resume after this position in the order
-	Class         uint32                 `protobuf:"varint,10,opt,name=class,proto3" json:"class,omitempty"`                            // N: class of the column, as in Cell; 1 for an observer with its own entries
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Group      uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
+	Table      uint32                 `protobuf:"varint,2,opt,name=table,proto3" json:"table,omitempty"`                             // N and I are walked a table at a time ...
+	FromRow    []byte                 `protobuf:"bytes,3,opt,name=from_row,json=fromRow,proto3" json:"from_row,omitempty"`           // ... L too, from this row (N, I: within each column)
+	Column     []byte                 `protobuf:"bytes,4,opt,name=column,proto3" json:"column,omitempty"`                            // N, I: only this column
+	Limit      uint32                 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`                             // entries
+	After      *Cell                  `protobuf:"bytes,6,opt,name=after,proto3" json:"after,omitempty"`                              // resume after this entry (N, L) ...
+	AfterTs    uint64                 `protobuf:"varint,7,opt,name=after_ts,json=afterTs,proto3" json:"after_ts,omitempty"`          // ... and start timestamp (I)
+	Oldest     bool                   `protobuf:"varint,8,opt,name=oldest,proto3" json:"oldest,omitempty"`                           // N: sorted by age, the oldest first, without parked ones, if the leader knows the order
+	AfterPlace uint64                 `protobuf:"varint,9,opt,name=after_place,json=afterPlace,proto3" json:"after_place,omitempty"` // oldest: resume after this position in the order
+	Class      uint32                 `protobuf:"varint,10,opt,name=class,proto3" json:"class,omitempty"`                            // N: class of the column, as in Cell; 1 for an observer with its own entries
+	// N: no page, but which of these columns of the table have an entry. Only their class and column
+	// are used, and of the other fields oldest and from_row.
+	Columns       []*Cell `protobuf:"bytes,11,rep,name=columns,proto3" json:"columns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3386,6 +3389,13 @@ func (x *WalkRequest) GetClass() uint32 {
 	return 0
 }
 
+func (x *WalkRequest) GetColumns() []*Cell {
+	if x != nil {
+		return x.Columns
+	}
+	return nil
+}
+
 type WalkEntry struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cell          *Cell                  `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
@@ -3463,11 +3473,15 @@ func (x *WalkEntry) GetIntent() *Intent {
 }
 
 type WalkResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Entries       []*WalkEntry           `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
-	Done          bool                   `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`
-	Ordered       bool                   `protobuf:"varint,3,opt,name=ordered,proto3" json:"ordered,omitempty"` // oldest was requested, and the entries are sorted by age
-	Place         uint64                 `protobuf:"varint,4,opt,name=place,proto3" json:"place,omitempty"`     // ordered: position of the last entry
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Entries []*WalkEntry           `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	Done    bool                   `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`
+	Ordered bool                   `protobuf:"varint,3,opt,name=ordered,proto3" json:"ordered,omitempty"` // oldest was requested, and the entries are sorted by age
+	Place   uint64                 `protobuf:"varint,4,opt,name=place,proto3" json:"place,omitempty"`     // ordered: position of the last entry
+	// Of a request with columns: those that have an entry. A node of an earlier version leaves probed
+	// unset, and answers with a page.
+	Probed        bool    `protobuf:"varint,5,opt,name=probed,proto3" json:"probed,omitempty"`
+	Dirty         []*Cell `protobuf:"bytes,6,rep,name=dirty,proto3" json:"dirty,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3528,6 +3542,20 @@ func (x *WalkResponse) GetPlace() uint64 {
 		return x.Place
 	}
 	return 0
+}
+
+func (x *WalkResponse) GetProbed() bool {
+	if x != nil {
+		return x.Probed
+	}
+	return false
+}
+
+func (x *WalkResponse) GetDirty() []*Cell {
+	if x != nil {
+		return x.Dirty
+	}
+	return nil
 }
 
 // All entries of a row in every group, for debugging.
@@ -6966,7 +6994,7 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\bmax_rows\x18\x02 \x01(\rR\amaxRows\"T\n" +
 	"\x0fRawScanResponse\x12-\n" +
 	"\x05cells\x18\x01 \x03(\v2\x17.percolator.v1.ReadCellR\x05cells\x12\x12\n" +
-	"\x04done\x18\x02 \x01(\bR\x04done\"\x97\x02\n" +
+	"\x04done\x18\x02 \x01(\bR\x04done\"\xc6\x02\n" +
 	"\vWalkRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x14\n" +
 	"\x05table\x18\x02 \x01(\rR\x05table\x12\x19\n" +
@@ -6979,18 +7007,21 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\vafter_place\x18\t \x01(\x04R\n" +
 	"afterPlace\x12\x14\n" +
 	"\x05class\x18\n" +
-	" \x01(\rR\x05class\"\xcb\x01\n" +
+	" \x01(\rR\x05class\x12-\n" +
+	"\acolumns\x18\v \x03(\v2\x13.percolator.v1.CellR\acolumns\"\xcb\x01\n" +
 	"\tWalkEntry\x12'\n" +
 	"\x04cell\x18\x01 \x01(\v2\x13.percolator.v1.CellR\x04cell\x12\x0e\n" +
 	"\x02ts\x18\x02 \x01(\x04R\x02ts\x12-\n" +
 	"\x06notify\x18\x03 \x01(\v2\x15.percolator.v1.NotifyR\x06notify\x12'\n" +
 	"\x04lock\x18\x04 \x01(\v2\x13.percolator.v1.LockR\x04lock\x12-\n" +
-	"\x06intent\x18\x05 \x01(\v2\x15.percolator.v1.IntentR\x06intent\"\x86\x01\n" +
+	"\x06intent\x18\x05 \x01(\v2\x15.percolator.v1.IntentR\x06intent\"\xc9\x01\n" +
 	"\fWalkResponse\x122\n" +
 	"\aentries\x18\x01 \x03(\v2\x18.percolator.v1.WalkEntryR\aentries\x12\x12\n" +
 	"\x04done\x18\x02 \x01(\bR\x04done\x12\x18\n" +
 	"\aordered\x18\x03 \x01(\bR\aordered\x12\x14\n" +
-	"\x05place\x18\x04 \x01(\x04R\x05place\"y\n" +
+	"\x05place\x18\x04 \x01(\x04R\x05place\x12\x16\n" +
+	"\x06probed\x18\x05 \x01(\bR\x06probed\x12)\n" +
+	"\x05dirty\x18\x06 \x03(\v2\x13.percolator.v1.CellR\x05dirty\"y\n" +
 	"\x0eHistoryRequest\x12\x14\n" +
 	"\x05table\x18\x01 \x01(\rR\x05table\x12\x10\n" +
 	"\x03row\x18\x02 \x01(\fR\x03row\x12\x14\n" +
@@ -7450,100 +7481,102 @@ var file_percolator_v1_data_proto_depIdxs = []int32{
 	19,  // 52: percolator.v1.RawScanRequest.span:type_name -> percolator.v1.Span
 	24,  // 53: percolator.v1.RawScanResponse.cells:type_name -> percolator.v1.ReadCell
 	7,   // 54: percolator.v1.WalkRequest.after:type_name -> percolator.v1.Cell
-	7,   // 55: percolator.v1.WalkEntry.cell:type_name -> percolator.v1.Cell
-	14,  // 56: percolator.v1.WalkEntry.notify:type_name -> percolator.v1.Notify
-	12,  // 57: percolator.v1.WalkEntry.lock:type_name -> percolator.v1.Lock
-	15,  // 58: percolator.v1.WalkEntry.intent:type_name -> percolator.v1.Intent
-	47,  // 59: percolator.v1.WalkResponse.entries:type_name -> percolator.v1.WalkEntry
-	7,   // 60: percolator.v1.HistoryRequest.cells:type_name -> percolator.v1.Cell
-	7,   // 61: percolator.v1.HistoryEntry.cell:type_name -> percolator.v1.Cell
-	11,  // 62: percolator.v1.HistoryEntry.write:type_name -> percolator.v1.Write
-	12,  // 63: percolator.v1.HistoryEntry.lock:type_name -> percolator.v1.Lock
-	14,  // 64: percolator.v1.HistoryEntry.notify:type_name -> percolator.v1.Notify
-	15,  // 65: percolator.v1.HistoryEntry.intent:type_name -> percolator.v1.Intent
-	50,  // 66: percolator.v1.HistoryResponse.entries:type_name -> percolator.v1.HistoryEntry
-	53,  // 67: percolator.v1.PendingRequest.effects:type_name -> percolator.v1.EffectsRequest
-	54,  // 68: percolator.v1.EffectsRequest.since:type_name -> percolator.v1.EffectsMark
-	54,  // 69: percolator.v1.EffectsResponse.mark:type_name -> percolator.v1.EffectsMark
-	57,  // 70: percolator.v1.EffectsResponse.held:type_name -> percolator.v1.ObserverPending
-	57,  // 71: percolator.v1.PendingResponse.observers:type_name -> percolator.v1.ObserverPending
-	55,  // 72: percolator.v1.PendingResponse.effects:type_name -> percolator.v1.EffectsResponse
-	13,  // 73: percolator.v1.CollectResponse.unsettled:type_name -> percolator.v1.LockInfo
-	16,  // 74: percolator.v1.SplitResponse.left:type_name -> percolator.v1.TabletDescriptor
-	16,  // 75: percolator.v1.SplitResponse.right:type_name -> percolator.v1.TabletDescriptor
-	3,   // 76: percolator.v1.MergeRequest.step:type_name -> percolator.v1.MergeRequest.Step
-	16,  // 77: percolator.v1.MergeRequest.other:type_name -> percolator.v1.TabletDescriptor
-	16,  // 78: percolator.v1.MergeResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	66,  // 79: percolator.v1.Catalogue.observers:type_name -> percolator.v1.ObserverInfo
-	65,  // 80: percolator.v1.Catalogue.gone:type_name -> percolator.v1.TableRange
-	64,  // 81: percolator.v1.SetCatalogueRequest.catalogue:type_name -> percolator.v1.Catalogue
-	71,  // 82: percolator.v1.ChangeReplicasRequest.changes:type_name -> percolator.v1.ReplicaChange
-	4,   // 83: percolator.v1.ReplicaChange.kind:type_name -> percolator.v1.ReplicaChange.Kind
-	16,  // 84: percolator.v1.ChangeReplicasResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	17,  // 85: percolator.v1.ReplicaProgress.replica:type_name -> percolator.v1.Replica
-	16,  // 86: percolator.v1.StatusResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	78,  // 87: percolator.v1.StatusResponse.replicas:type_name -> percolator.v1.ReplicaProgress
-	16,  // 88: percolator.v1.StatusResponse.frozen_for:type_name -> percolator.v1.TabletDescriptor
-	16,  // 89: percolator.v1.StatusResponse.took:type_name -> percolator.v1.TabletDescriptor
-	57,  // 90: percolator.v1.StatusResponse.pending:type_name -> percolator.v1.ObserverPending
-	2,   // 91: percolator.v1.MutationResult.status:type_name -> percolator.v1.Status
-	13,  // 92: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
-	7,   // 93: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell
-	20,  // 94: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
-	23,  // 95: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
-	28,  // 96: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
-	29,  // 97: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
-	30,  // 98: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
-	31,  // 99: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
-	32,  // 100: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
-	33,  // 101: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
-	34,  // 102: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
-	35,  // 103: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
-	36,  // 104: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
-	37,  // 105: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
-	39,  // 106: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
-	41,  // 107: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
-	44,  // 108: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
-	46,  // 109: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
-	49,  // 110: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
-	52,  // 111: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
-	60,  // 112: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
-	67,  // 113: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
-	68,  // 114: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
-	77,  // 115: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
-	58,  // 116: percolator.v1.TabletRequest.collect:type_name -> percolator.v1.CollectRequest
-	70,  // 117: percolator.v1.TabletRequest.change_replicas:type_name -> percolator.v1.ChangeReplicasRequest
-	73,  // 118: percolator.v1.TabletRequest.transfer_leader:type_name -> percolator.v1.TransferLeaderRequest
-	75,  // 119: percolator.v1.TabletRequest.checksum:type_name -> percolator.v1.ChecksumRequest
-	40,  // 120: percolator.v1.TabletRequest.restore:type_name -> percolator.v1.RestoreRequest
-	62,  // 121: percolator.v1.TabletRequest.merge:type_name -> percolator.v1.MergeRequest
-	26,  // 122: percolator.v1.TabletRequest.changes:type_name -> percolator.v1.ChangesRequest
-	83,  // 123: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
-	22,  // 124: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
-	25,  // 125: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
-	80,  // 126: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
-	43,  // 127: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
-	45,  // 128: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
-	48,  // 129: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
-	51,  // 130: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
-	56,  // 131: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
-	61,  // 132: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
-	69,  // 133: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
-	79,  // 134: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
-	59,  // 135: percolator.v1.TabletResponse.collect:type_name -> percolator.v1.CollectResponse
-	72,  // 136: percolator.v1.TabletResponse.change_replicas:type_name -> percolator.v1.ChangeReplicasResponse
-	74,  // 137: percolator.v1.TabletResponse.transfer_leader:type_name -> percolator.v1.TransferLeaderResponse
-	76,  // 138: percolator.v1.TabletResponse.checksum:type_name -> percolator.v1.ChecksumResponse
-	63,  // 139: percolator.v1.TabletResponse.merge:type_name -> percolator.v1.MergeResponse
-	27,  // 140: percolator.v1.TabletResponse.changes:type_name -> percolator.v1.ChangesResponse
-	5,   // 141: percolator.v1.Error.code:type_name -> percolator.v1.Error.Code
-	16,  // 142: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
-	6,   // 143: percolator.v1.Error.reason:type_name -> percolator.v1.Error.Reason
-	144, // [144:144] is the sub-list for method output_type
-	144, // [144:144] is the sub-list for method input_type
-	144, // [144:144] is the sub-list for extension type_name
-	144, // [144:144] is the sub-list for extension extendee
-	0,   // [0:144] is the sub-list for field type_name
+	7,   // 55: percolator.v1.WalkRequest.columns:type_name -> percolator.v1.Cell
+	7,   // 56: percolator.v1.WalkEntry.cell:type_name -> percolator.v1.Cell
+	14,  // 57: percolator.v1.WalkEntry.notify:type_name -> percolator.v1.Notify
+	12,  // 58: percolator.v1.WalkEntry.lock:type_name -> percolator.v1.Lock
+	15,  // 59: percolator.v1.WalkEntry.intent:type_name -> percolator.v1.Intent
+	47,  // 60: percolator.v1.WalkResponse.entries:type_name -> percolator.v1.WalkEntry
+	7,   // 61: percolator.v1.WalkResponse.dirty:type_name -> percolator.v1.Cell
+	7,   // 62: percolator.v1.HistoryRequest.cells:type_name -> percolator.v1.Cell
+	7,   // 63: percolator.v1.HistoryEntry.cell:type_name -> percolator.v1.Cell
+	11,  // 64: percolator.v1.HistoryEntry.write:type_name -> percolator.v1.Write
+	12,  // 65: percolator.v1.HistoryEntry.lock:type_name -> percolator.v1.Lock
+	14,  // 66: percolator.v1.HistoryEntry.notify:type_name -> percolator.v1.Notify
+	15,  // 67: percolator.v1.HistoryEntry.intent:type_name -> percolator.v1.Intent
+	50,  // 68: percolator.v1.HistoryResponse.entries:type_name -> percolator.v1.HistoryEntry
+	53,  // 69: percolator.v1.PendingRequest.effects:type_name -> percolator.v1.EffectsRequest
+	54,  // 70: percolator.v1.EffectsRequest.since:type_name -> percolator.v1.EffectsMark
+	54,  // 71: percolator.v1.EffectsResponse.mark:type_name -> percolator.v1.EffectsMark
+	57,  // 72: percolator.v1.EffectsResponse.held:type_name -> percolator.v1.ObserverPending
+	57,  // 73: percolator.v1.PendingResponse.observers:type_name -> percolator.v1.ObserverPending
+	55,  // 74: percolator.v1.PendingResponse.effects:type_name -> percolator.v1.EffectsResponse
+	13,  // 75: percolator.v1.CollectResponse.unsettled:type_name -> percolator.v1.LockInfo
+	16,  // 76: percolator.v1.SplitResponse.left:type_name -> percolator.v1.TabletDescriptor
+	16,  // 77: percolator.v1.SplitResponse.right:type_name -> percolator.v1.TabletDescriptor
+	3,   // 78: percolator.v1.MergeRequest.step:type_name -> percolator.v1.MergeRequest.Step
+	16,  // 79: percolator.v1.MergeRequest.other:type_name -> percolator.v1.TabletDescriptor
+	16,  // 80: percolator.v1.MergeResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	66,  // 81: percolator.v1.Catalogue.observers:type_name -> percolator.v1.ObserverInfo
+	65,  // 82: percolator.v1.Catalogue.gone:type_name -> percolator.v1.TableRange
+	64,  // 83: percolator.v1.SetCatalogueRequest.catalogue:type_name -> percolator.v1.Catalogue
+	71,  // 84: percolator.v1.ChangeReplicasRequest.changes:type_name -> percolator.v1.ReplicaChange
+	4,   // 85: percolator.v1.ReplicaChange.kind:type_name -> percolator.v1.ReplicaChange.Kind
+	16,  // 86: percolator.v1.ChangeReplicasResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	17,  // 87: percolator.v1.ReplicaProgress.replica:type_name -> percolator.v1.Replica
+	16,  // 88: percolator.v1.StatusResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	78,  // 89: percolator.v1.StatusResponse.replicas:type_name -> percolator.v1.ReplicaProgress
+	16,  // 90: percolator.v1.StatusResponse.frozen_for:type_name -> percolator.v1.TabletDescriptor
+	16,  // 91: percolator.v1.StatusResponse.took:type_name -> percolator.v1.TabletDescriptor
+	57,  // 92: percolator.v1.StatusResponse.pending:type_name -> percolator.v1.ObserverPending
+	2,   // 93: percolator.v1.MutationResult.status:type_name -> percolator.v1.Status
+	13,  // 94: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
+	7,   // 95: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell
+	20,  // 96: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
+	23,  // 97: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
+	28,  // 98: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
+	29,  // 99: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
+	30,  // 100: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
+	31,  // 101: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
+	32,  // 102: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
+	33,  // 103: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
+	34,  // 104: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
+	35,  // 105: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
+	36,  // 106: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
+	37,  // 107: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
+	39,  // 108: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
+	41,  // 109: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
+	44,  // 110: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
+	46,  // 111: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
+	49,  // 112: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
+	52,  // 113: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
+	60,  // 114: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
+	67,  // 115: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
+	68,  // 116: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
+	77,  // 117: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
+	58,  // 118: percolator.v1.TabletRequest.collect:type_name -> percolator.v1.CollectRequest
+	70,  // 119: percolator.v1.TabletRequest.change_replicas:type_name -> percolator.v1.ChangeReplicasRequest
+	73,  // 120: percolator.v1.TabletRequest.transfer_leader:type_name -> percolator.v1.TransferLeaderRequest
+	75,  // 121: percolator.v1.TabletRequest.checksum:type_name -> percolator.v1.ChecksumRequest
+	40,  // 122: percolator.v1.TabletRequest.restore:type_name -> percolator.v1.RestoreRequest
+	62,  // 123: percolator.v1.TabletRequest.merge:type_name -> percolator.v1.MergeRequest
+	26,  // 124: percolator.v1.TabletRequest.changes:type_name -> percolator.v1.ChangesRequest
+	83,  // 125: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
+	22,  // 126: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
+	25,  // 127: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
+	80,  // 128: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
+	43,  // 129: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
+	45,  // 130: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
+	48,  // 131: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
+	51,  // 132: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
+	56,  // 133: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
+	61,  // 134: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
+	69,  // 135: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
+	79,  // 136: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
+	59,  // 137: percolator.v1.TabletResponse.collect:type_name -> percolator.v1.CollectResponse
+	72,  // 138: percolator.v1.TabletResponse.change_replicas:type_name -> percolator.v1.ChangeReplicasResponse
+	74,  // 139: percolator.v1.TabletResponse.transfer_leader:type_name -> percolator.v1.TransferLeaderResponse
+	76,  // 140: percolator.v1.TabletResponse.checksum:type_name -> percolator.v1.ChecksumResponse
+	63,  // 141: percolator.v1.TabletResponse.merge:type_name -> percolator.v1.MergeResponse
+	27,  // 142: percolator.v1.TabletResponse.changes:type_name -> percolator.v1.ChangesResponse
+	5,   // 143: percolator.v1.Error.code:type_name -> percolator.v1.Error.Code
+	16,  // 144: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
+	6,   // 145: percolator.v1.Error.reason:type_name -> percolator.v1.Error.Reason
+	146, // [146:146] is the sub-list for method output_type
+	146, // [146:146] is the sub-list for method input_type
+	146, // [146:146] is the sub-list for extension type_name
+	146, // [146:146] is the sub-list for extension extendee
+	0,   // [0:146] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_data_proto_init() }
