@@ -156,7 +156,7 @@ func (s *service) ControlObserver(ctx context.Context,
 	r *connect.Request[gw.ControlObserverRequest]) (*connect.Response[gw.ControlObserverResponse], error) {
 	admin, name := callerIn(ctx).db.Admin(), r.Msg.Name
 	var info percolator.ObserverInfo
-	err := error(txn.Invalid("the request says nothing: set paused, limit or retire"))
+	err := txn.Invalid("the request says nothing: set paused, limit or retire")
 	switch action := r.Msg.Action.(type) {
 	case *gw.ControlObserverRequest_Paused:
 		change := admin.ResumeObserver
@@ -182,7 +182,7 @@ func (s *service) ReplayObserver(ctx context.Context,
 	r *connect.Request[gw.ReplayObserverRequest]) (*connect.Response[gw.ReplayObserverResponse], error) {
 	admin, name := callerIn(ctx).db.Admin(), r.Msg.Name
 	var replay *percolator.Replay
-	err := error(txn.Invalid("the request has no action"))
+	err := txn.Invalid("the request has no action")
 	switch r.Msg.Action {
 	case gw.ReplayObserverRequest_ACTION_READ:
 		replay, err = admin.Replay(ctx, name)

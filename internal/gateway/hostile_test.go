@@ -240,7 +240,7 @@ func TestOrigins(t *testing.T) {
 	if evil, own := events("evil.example"), events("localhost:1"); evil != 421 || own != 400 {
 		t.Errorf("ORIGIN-IGNORED: events for a page whose name is the node's: %d; for the node's own name: %d", evil, own)
 	}
-	if resp := ask("POST", "http://evil.example", "evil.example"); resp.StatusCode != 403 {
+	if resp := ask("POST", "http://evil.example", "evil.example"); resp.StatusCode != http.StatusForbidden {
 		t.Errorf("ORIGIN-IGNORED: a page whose name is the node's: %d", resp.StatusCode)
 	}
 }

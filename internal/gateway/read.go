@@ -83,7 +83,7 @@ func (s *service) WaitFor(ctx context.Context,
 	answer := &gw.WaitForResponse{}
 	for _, p := range pending {
 		answer.Pending = append(answer.Pending, &gw.ObserverPending{
-			Observer: p.Observer, Parked: p.Parked, Held: p.Held,
+			Observer: p.Name, Parked: p.Parked, Held: p.Held,
 		})
 	}
 	return connect.NewResponse(answer), nil

@@ -74,7 +74,7 @@ type session struct {
 }
 
 // begin adds a session with a new id.
-func (all *sessions) begin(ctx context.Context, s *session) error {
+func (all *sessions) begin(s *session) error {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	own := 0
@@ -253,7 +253,7 @@ func (s *service) Begin(ctx context.Context,
 	committed, err := opened.committed(ctx)
 	s.outcomes.failed(err)
 	if err == nil && committed == 0 {
-		err = s.sessions.begin(ctx, opened)
+		err = s.sessions.begin(opened)
 	}
 	if err != nil || committed != 0 {
 		opened.abandon()
@@ -357,7 +357,7 @@ func (s *service) Commit(ctx context.Context,
 // commitSession commits the session's transaction and records the result, also after a panic.
 func (s *service) commitSession(ctx context.Context, one *session) {
 	var at percolator.Timestamp
-	err := error(percolator.ErrCommitUnknown)
+	err := percolator.ErrCommitUnknown
 	defer func() { s.sessions.ended(one, &gw.CommitResponse{CommitTimestamp: uint64(at)}, err) }()
 	if one.outcome.given() {
 		if err = one.outcome.store(one.tx, &gw.TransactResponse{Committed: true}); err != nil {

@@ -146,7 +146,7 @@ func (t *transaction) run(ctx context.Context, db *percolator.DB) (answer *gw.Tr
 		answer, err = t.once(ctx, tx)
 		return err
 	}, opts...)
-	if errors.Is(err, errDecided) { //nolint:errorlint // Transact returns it unchanged
+	if errors.Is(err, errDecided) {
 		return answer, nil
 	}
 	if err != nil {

@@ -81,7 +81,7 @@ func watch(ctx context.Context, req *gw.WatchRequest, send func(*gw.WatchRespons
 	}()
 	defer func() {
 		cancel()
-		for range changes { //nolint:revive // until it has ended
+		for range changes { // until it has ended
 		}
 	}()
 	enc := encoder{req.Encoding == gw.Encoding_ENCODING_BYTES}

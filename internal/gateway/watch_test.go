@@ -95,7 +95,7 @@ func TestEvents(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer resp.Body.Close() //nolint:errcheck // reads only
+		defer func() { _ = resp.Body.Close() }()
 		if kind := resp.Header.Get("Content-Type"); resp.StatusCode != http.StatusOK || kind != "text/event-stream" {
 			return []string{resp.Status}
 		}
