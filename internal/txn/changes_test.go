@@ -213,15 +213,8 @@ func TestPositionFollowsDelivery(t *testing.T) {
 		last = w.set(c, "v", fmt.Sprintf("a%d", i), fmt.Sprintf("h%d", i))
 	}
 	c.Flush()
-	next, resolved := w.follow(c, from), from
-	for resolved < last {
-		e, ok := next(10 * time.Second)
-		if !ok || e.err != nil {
-			t.Fatal(ok, e.err)
-		}
-		if resolved = max(resolved, e.c.Resolved); e.c.Resolved == 0 && e.c.CommitTS <= resolved {
-			t.Fatalf("POSITION-FIRST: %s at %d after %d was resolved", e.c.Cell.Row, e.c.CommitTS, resolved)
-		}
+	if got := w.until(w.follow(c, from), last); len(got) != 40 {
+		t.Fatalf("POSITION-FIRST: %d of 40 changes are yielded when %d is resolved", len(got), last)
 	}
 }
 
