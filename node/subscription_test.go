@@ -49,7 +49,7 @@ func TestSubscriptionOutlivesRestart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer db.Close() //nolint:errcheck // at the end of a test
+		defer db.Close()
 		fn(db)
 	}
 	var first percolator.Timestamp

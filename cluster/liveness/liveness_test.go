@@ -53,7 +53,7 @@ func TestPromiseEndsFirstWhereItCounts(t *testing.T) {
 			t.Run(fmt.Sprint(speeds, way), func(t *testing.T) {
 				p := newPair(speeds[0], speeds[1])
 				p.ask(0, 0)
-				p.nodes[1].Durable(noted)
+				_ = p.nodes[1].Durable(noted)
 				epoch := p.ask(way[0], way[1])
 				counted := false
 				for range 2000 {
@@ -79,7 +79,7 @@ func TestPromiseEndsFirstWhereItCounts(t *testing.T) {
 func TestWithdrawnForGood(t *testing.T) {
 	p := newPair(1, 1)
 	p.ask(0, 0)
-	p.nodes[1].Durable(noted)
+	_ = p.nodes[1].Durable(noted)
 	epoch := p.ask(0, 0)
 	if p.nodes[1].Supported(1) != epoch || p.nodes[1].Withdraw(1, epoch) {
 		t.Fatal("a promise that holds was withdrawn")
@@ -101,7 +101,7 @@ func TestWithdrawnForGood(t *testing.T) {
 func TestRefused(t *testing.T) {
 	p := newPair(1, 1)
 	p.ask(0, 0)
-	p.nodes[1].Durable(noted)
+	_ = p.nodes[1].Durable(noted)
 	epoch := p.ask(0, 0)
 	p.nodes[1].Refuse(1, epoch)
 	p.now += Duration - time.Millisecond
@@ -119,7 +119,7 @@ func TestRefused(t *testing.T) {
 func TestRestartedNode(t *testing.T) {
 	p := newPair(1, 1)
 	p.ask(0, 0)
-	p.nodes[1].Durable(noted)
+	_ = p.nodes[1].Durable(noted)
 	epoch := p.ask(0, 0)
 	p.nodes[0] = p.boot(0, 2, true)
 	if !p.nodes[0].Waiting() {
@@ -160,7 +160,7 @@ func TestNoPromiseBeforeItIsDurable(t *testing.T) {
 func TestUnusedIsNotAsked(t *testing.T) {
 	p := newPair(1, 1)
 	p.ask(0, 0)
-	p.nodes[1].Durable(noted)
+	_ = p.nodes[1].Durable(noted)
 	p.ask(0, 0)
 	p.now += Duration
 	if nodes, _ := p.nodes[0].Asked(); len(nodes) != 1 || p.nodes[0].Missed() != 1 {

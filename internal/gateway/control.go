@@ -182,7 +182,7 @@ func (s *service) ReplayObserver(ctx context.Context,
 	r *connect.Request[gw.ReplayObserverRequest]) (*connect.Response[gw.ReplayObserverResponse], error) {
 	admin, name := callerIn(ctx).db.Admin(), r.Msg.Name
 	var replay *percolator.Replay
-	err := txn.Invalid("the request has no action")
+	err := txn.Invalid("the request has no known action")
 	switch r.Msg.Action {
 	case gw.ReplayObserverRequest_ACTION_READ:
 		replay, err = admin.Replay(ctx, name)

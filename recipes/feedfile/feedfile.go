@@ -158,7 +158,7 @@ func lastResolved(name string) (position percolator.Timestamp, end int64, err er
 	if err != nil {
 		return 0, 0, err
 	}
-	defer f.Close() //nolint:errcheck // reads only
+	defer f.Close()
 	at, lines := int64(0), bufio.NewReader(f)
 	for {
 		line, err := lines.ReadBytes('\n')

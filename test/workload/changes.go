@@ -72,7 +72,7 @@ func (c *ChangeCheck) Compare(ctx context.Context, db *percolator.DB, rows ...pe
 	if err != nil {
 		return err
 	}
-	defer snap.Close() //nolint:errcheck // reads only
+	defer snap.Close()
 	want := map[percolator.CellKey]percolator.Cell{}
 	for _, r := range rows {
 		for cell, err := range snap.Scan(ctx, r) {

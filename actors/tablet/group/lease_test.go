@@ -24,7 +24,6 @@ type leaseNet struct {
 	now    time.Duration // true time
 	events events
 	nodes  map[uint64]*leaseNode
-	seen   map[*wire.RaftMessage]bool
 	held   int // checks at which a lease was held
 	terms  uint64
 	err    error
@@ -151,7 +150,7 @@ func (l *leaseNet) ask(n *leaseNode) {
 		l.after(way, func() {
 			l.deliverTo(there, func() {
 				epoch, lasts := there.promises.Promise(n.id, incarnation)
-				there.promises.Durable(func() error { there.durable = true; return nil })
+				_ = there.promises.Durable(func() error { there.durable = true; return nil })
 				back, lost := l.transit(to, n.id)
 				if lost {
 					return
@@ -413,7 +412,7 @@ func (l *leaseNet) promise(from, to uint64) {
 	asking, there := l.nodes[from], l.nodes[to]
 	for range 2 { // the first promise has to become durable
 		epoch, lasts := there.promises.Promise(from, asking.incarnation)
-		there.promises.Durable(func() error { there.durable = true; return nil })
+		_ = there.promises.Durable(func() error { there.durable = true; return nil })
 		asking.promises.Answered(to, asking.promises.Now(), epoch, lasts)
 	}
 }
