@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -12,6 +13,13 @@ import (
 func TestMain(m *testing.M) {
 	if os.Getenv(collecting) != "" {
 		if err := runCollector(os.Stdout, os.Stdin); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	if of := os.Getenv(apart); of != "" {
+		if err := runApart(context.Background(), of, os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -20,7 +20,7 @@ import (
 )
 
 // The paper's document clustering (§3.1) with different numbers of observer workers, and of
-// documents per run: each new document has three keys, and its observer reads one cell per key
+// documents per run, inside the node and in a worker process: each new document has three keys, and its observer reads one cell per key
 // and writes these cells and the document's cluster.
 
 // clustering is the name of the section.
@@ -62,16 +62,19 @@ func measureClustering(ctx context.Context, o options, out io.Writer) error {
 		var first float64
 		for _, workers := range o.workers {
 			for _, batch := range o.batches {
-				c, err := clusterOnce(ctx, o, workers, batch)
-				if err != nil {
-					return err
-				}
-				first = cmp.Or(first, c.perSecond)
-				if _, err := fmt.Fprintf(out, "  %4d workers, %4d in a run: %6.0f documents/s (%.2f), "+
-					"%v CPU each, p50 %v, %.1f messages and %.1f cells read each, %d MiB from the system\n", workers, batch, c.perSecond,
-					c.perSecond/first, c.cpu.Round(time.Microsecond),
-					c.p50.Round(time.Millisecond), c.messages, c.cells, c.memory>>20); err != nil {
-					return err
+				var inside float64
+				for _, where := range []string{"inside", "apart"} {
+					c, err := clusterOnce(ctx, o, workers, batch, where == "apart")
+					if err != nil {
+						return err
+					}
+					first, inside = cmp.Or(first, c.perSecond), cmp.Or(inside, c.perSecond)
+					if _, err := fmt.Fprintf(out, "  %4d workers %-6s, %4d in a run: %6.0f documents/s (%.2f; "+
+						"of inside %.2f), %v CPU each, p50 %v, %.1f messages and %.1f cells read each by the node, %d MiB from the system\n", workers, where, batch,
+						c.perSecond, c.perSecond/first, c.perSecond/inside, c.cpu.Round(time.Microsecond),
+						c.p50.Round(time.Millisecond), c.messages, c.cells, c.memory>>20); err != nil {
+						return err
+					}
 				}
 			}
 		}
@@ -79,31 +82,19 @@ func measureClustering(ctx context.Context, o options, out io.Writer) error {
 	return nil
 }
 
-// clusterOnce loads and clusters all documents.
-func clusterOnce(ctx context.Context, o options, workers, batch int) (c clustered, err error) {
+// clusterOnce loads and clusters all documents, inside the node or in a process of its own.
+func clusterOnce(ctx context.Context, o options, workers, batch int, apart bool) (c clustered, err error) {
 	dir, err := os.MkdirTemp(o.dir, "percolator-bench-")
 	if err != nil {
 		return c, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	latencies := make(chan time.Duration, 2*o.documents)
+	took := make(latencies, 2*o.documents)
 	cfg := node.DefaultConfig()
 	cfg.Dir, cfg.Listen, cfg.HTTP, cfg.Insecure, cfg.ObserverWorkers = dir, "127.0.0.1:0", "", true,
 		workers
-	cfg.Observers = func(r *percolator.Registry) {
-		r.StrongBatch(clustering, documents, func(ctx context.Context, tx *percolator.Tx,
-			changes []percolator.Notification) error {
-			if err := cluster(ctx, tx, changes); err != nil {
-				return err
-			}
-			for _, n := range changes {
-				select {
-				case latencies <- time.Since(n.CommitTS.Time()):
-				default: // a repeated run: not counted
-				}
-			}
-			return nil
-		}, percolator.Batch(batch))
+	if !apart {
+		cfg.Observers = took.clustering(batch)
 	}
 	n, err := node.Open(ctx, cfg)
 	if err != nil {
@@ -112,6 +103,13 @@ func clusterOnce(ctx context.Context, o options, workers, batch int) (c clustere
 	defer func() { err = errors.Join(err, n.Close(ctx)) }()
 	if err := n.DB().CreateTable(ctx, percolator.TableSpec{Name: clusters.Table}); err != nil {
 		return c, err
+	}
+	var process *apartProcess
+	if apart {
+		if process, err = startApart(ctx, n, workers, batch, o.documents); err != nil {
+			return c, err
+		}
+		defer func() { err = errors.Join(err, process.end()) }()
 	}
 	runtime.GC()
 	began, used := time.Now(), turns.CPU()
@@ -122,21 +120,26 @@ func clusterOnce(ctx context.Context, o options, workers, batch int) (c clustere
 		return c, err
 	}
 	c.perSecond = float64(o.documents) / time.Since(began).Seconds()
-	c.cpu = (turns.CPU() - used) / time.Duration(o.documents)
+	c.cpu = turns.CPU() - used
 	sent := n.DB().Stats()
 	for _, messages := range sent.Messages {
 		c.messages += float64(messages) / float64(o.documents)
 	}
 	c.cells = float64(sent.ReadCells-sent.PrefetchAsked+sent.CacheHits) / float64(o.documents)
-	close(latencies)
-	var all []time.Duration
-	for l := range latencies {
-		all = append(all, l)
+	var ran int
+	if apart {
+		if err := process.end(); err != nil {
+			return c, err
+		}
+		ran, c.p50 = process.ran, process.p50
+		c.cpu += process.cmd.ProcessState.UserTime() + process.cmd.ProcessState.SystemTime()
+	} else {
+		ran, c.p50 = took.result()
 	}
-	if len(all) < o.documents {
-		return c, fmt.Errorf("%d of %d documents were clustered", len(all), o.documents)
+	c.cpu /= time.Duration(o.documents)
+	if ran < o.documents {
+		return c, fmt.Errorf("%d of %d documents were clustered", ran, o.documents)
 	}
-	c.p50 = quantile(all, 0.5)
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	c.memory = m.Sys - m.HeapReleased
@@ -197,4 +200,39 @@ func loadRows(ctx context.Context, db *percolator.DB, count int, column percolat
 		})
 	}
 	return group.Wait()
+}
+
+// latencies are the times from the commit of a document to that of its cluster.
+type latencies chan time.Duration
+
+// clustering registers the observer.
+func (l latencies) clustering(batch int) func(*percolator.Registry) {
+	return func(r *percolator.Registry) {
+		r.StrongBatch(clustering, documents, func(ctx context.Context, tx *percolator.Tx,
+			changes []percolator.Notification) error {
+			if err := cluster(ctx, tx, changes); err != nil {
+				return err
+			}
+			for _, n := range changes {
+				select {
+				case l <- time.Since(n.CommitTS.Time()):
+				default: // a repeated run: not counted
+				}
+			}
+			return nil
+		}, percolator.Batch(batch))
+	}
+}
+
+// result returns the number of clustered documents and the median of their times.
+func (l latencies) result() (ran int, p50 time.Duration) {
+	close(l)
+	var all []time.Duration
+	for d := range l {
+		all = append(all, d)
+	}
+	if len(all) == 0 {
+		return 0, 0
+	}
+	return len(all), quantile(all, 0.5)
 }

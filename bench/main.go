@@ -47,6 +47,9 @@ func run(ctx context.Context) error {
 	if os.Getenv(collecting) != "" {
 		return runCollector(os.Stdout, os.Stdin)
 	}
+	if of := os.Getenv(apart); of != "" {
+		return runApart(ctx, of, os.Stdin, os.Stdout)
+	}
 	o := options{}
 	flag.IntVar(&o.documents, "documents", 0, "number of documents to cluster (try 20000); 0: skip clustering")
 	flag.IntVar(&o.leaves, "leaves", 0, "number of rows that one change writes, each observed (try 100000); 0: skip fan-out")

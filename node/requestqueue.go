@@ -85,11 +85,11 @@ func (r *responder) respond(ctx context.Context, p peerRequest) *wire.PeerRespon
 		if name := body.Status.GetRunObserver(); name != "" {
 			status = &pb.NodeStatusResponse{
 				NodeId: r.self.NodeID, Incarnation: r.self.Incarnation,
-				Run: r.observers.Run(name, string(body.Status.GetRunRow())),
+				Run: r.observers.Run(ctx, name, string(body.Status.GetRunRow())),
 			}
 		} else if body.Status.GetObservers() {
 			status = &pb.NodeStatusResponse{
-				NodeId: r.self.NodeID, Incarnation: r.self.Incarnation, Observers: r.observers.Status(),
+				NodeId: r.self.NodeID, Incarnation: r.self.Incarnation, Observers: r.observers.StatusOfAll(),
 			}
 		} else {
 			// The error is that something could not be gathered in time.

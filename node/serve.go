@@ -118,6 +118,9 @@ func (n *Node) serve(ctx context.Context) error {
 			Logger: n.cfg.Logger, Latest: n.latest, Admin: n.transport.admin, Register: n.joining.register,
 			Policy: n.policy.LastRead, LegacyCerts: n.certs.clients, Clients: &n.clients,
 			Resolve: n.client.ResolveAt, LeaderOf: n.leaderOf, Tracer: n.tracing.tracer,
+			Work: func(ctx context.Context, stream rpc.WorkStream, may func(uint32) error) error {
+				return n.observers.Serve(ctx, stream, may)
+			},
 		}
 		// Without certificates the server uses plain text for clients and nodes.
 		if n.joining.files != nil {

@@ -38,6 +38,15 @@ type transport struct {
 
 var _ txn.Transport = (*transport)(nil)
 
+// WorkerDead implements txn.Transport. Of remote clients, workers that had a session with this node
+// are known.
+func (t *transport) WorkerDead(ctx context.Context, w mvcc.Worker) bool {
+	if w.Node == 0 {
+		return t.observers.WorkerDead(w)
+	}
+	return t.Transport.WorkerDead(ctx, w)
+}
+
 // DropTable implements txn.Transport.
 func (t *transport) DropTable(ctx context.Context, name string, id mvcc.TableID) error {
 	return t.schema.DropTable(ctx, name, uint32(id))

@@ -104,10 +104,7 @@ func (c client) Begin(ctx context.Context, observer string) (Txn, error) {
 
 // Notification implements Client.
 func (c client) Notification(ctx context.Context, cell mvcc.Cell) (mvcc.Notify, bool, error) {
-	resp, err := c.send(ctx, cell, &pb.TabletRequest{Op: &pb.TabletRequest_Walk{Walk: &pb.WalkRequest{
-		Group: uint32(mvcc.GroupNotify), Table: uint32(cell.Table), FromRow: wire.Bytes(cell.Row),
-		Class: uint32(cell.Class), Column: wire.Bytes(cell.Column), Limit: 1,
-	}}})
+	resp, err := c.send(ctx, cell, EntryRequest(cell))
 	if err != nil {
 		return mvcc.Notify{}, false, err
 	}
@@ -116,6 +113,15 @@ func (c client) Notification(ctx context.Context, cell mvcc.Cell) (mvcc.Notify, 
 		return mvcc.Notify{}, false, nil
 	}
 	return wire.Notify(entries[0].Notify), true, nil
+}
+
+// EntryRequest returns the request for the entry of a notify cell. The answer may have the entry of
+// a later row instead.
+func EntryRequest(cell mvcc.Cell) *pb.TabletRequest {
+	return &pb.TabletRequest{Op: &pb.TabletRequest_Walk{Walk: &pb.WalkRequest{
+		Group: uint32(mvcc.GroupNotify), Table: uint32(cell.Table), FromRow: wire.Bytes(cell.Row),
+		Class: uint32(cell.Class), Column: wire.Bytes(cell.Column), Limit: 1,
+	}}}
 }
 
 // ClearNotify implements Client.

@@ -8,6 +8,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/notify"
 	"github.com/percolator-go/percolator/internal/tracing"
 )
 
@@ -40,6 +41,15 @@ var (
 type Registered struct {
 	Spec percolator.ObserverSpec
 	Link
+}
+
+// Target returns the column of the observer's notify cells; ok is false if its table does not exist.
+func (r *Registered) Target() (t notify.Target, ok bool) {
+	t = notify.Target{Table: r.Table, Column: r.Spec.Column.Name}
+	if r.Own {
+		t.Class, t.Column = mvcc.ClassAck, r.Spec.Name
+	}
+	return t, r.Table != 0
 }
 
 // Link is the location of an observer's notify entries.

@@ -53,12 +53,7 @@ type registeredObserver struct {
 // target returns the column of the observer's notify cells; ok is false if its table does not
 // exist.
 func (l *registeredObserver) target() (t notify.Target, ok bool) {
-	at := l.link.Load()
-	t = notify.Target{Table: at.Table, Column: l.spec.Column.Name}
-	if at.Own {
-		t.Class, t.Column = mvcc.ClassAck, l.spec.Name
-	}
-	return t, at.Table != 0
+	return (&Registered{Spec: l.spec, Link: *l.link.Load()}).Target()
 }
 
 // observed returns the observed cell of a notify cell.

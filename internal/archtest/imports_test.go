@@ -229,6 +229,10 @@ var layers = []layer{
 		"internal/version", "node/config",
 	}},
 	{of: "node", may: []string{"..."}},
+	{of: "worker", may: []string{
+		root, pb, "actors/observer", "internal/actorkit", "internal/handle", "internal/mvcc", "internal/notify",
+		"internal/rpc", "internal/tracing", "internal/txn", "internal/wire",
+	}},
 	{of: "app", may: []string{root, "internal/cli", "internal/cli/shell", "internal/memory", "internal/version", "node"}},
 	{of: "recipes/...", may: []string{root, "recipes/...", "tuple"}},
 	{of: "percolatortest", may: []string{

@@ -49,6 +49,8 @@ var calls = map[string]access{
 	pb.Percolator_WorkerDead_FullMethodName:   {role: certs.Reader},
 	pb.Percolator_NodeStatus_FullMethodName:   {role: certs.Reader},
 	pb.Percolator_Observers_FullMethodName:    {role: certs.Reader},
+	// A worker also writes acknowledgments. A session lasts, so it is not audited as an act.
+	pb.Percolator_Work_FullMethodName: {role: certs.Observer, quiet: true},
 	// A long-lived snapshot holds its history.
 	pb.Percolator_HoldHistory_FullMethodName: {role: certs.Reader},
 	// Programs create the tables that they write to; existing tables are not changed.
@@ -129,6 +131,8 @@ var operationRoles = map[wire.Access]certs.Role{
 	wire.AccessAsk:    certs.Reader,
 	wire.AccessSettle: certs.Writer,
 	wire.AccessChange: certs.Writer,
+	// For workers only (Caller.works).
+	wire.AccessObserve: certs.Observer,
 }
 
 // Prefixes of the methods of the two services for clients.
@@ -166,6 +170,9 @@ type Caller struct {
 
 	cert     *x509.Certificate // nil: identified by other means
 	outcomes bool              // may use OutcomesTable
+	// works reports whether the operations of the caller's stream are a worker's, which may write
+	// acknowledgments.
+	works bool
 }
 
 // How a caller is identified: by its certificate, by its console token, or not at all, in
@@ -256,7 +263,8 @@ func (c Caller) refuse(what string, role certs.Role) *pb.Error {
 // reader's status check by one that rolls back only an expired transaction.
 func (c Caller) refuseOperation(req *pb.TabletRequest) *pb.Error {
 	op := wire.OperationOf(req)
-	if op.Clients == wire.AccessNone { // admit has the better message
+	// admit has the better message
+	if op.Clients == wire.AccessNone || op.Clients == wire.AccessObserve && !c.works {
 		return nil
 	}
 	if e := c.refuse("the operation "+op.Name, operationRoles[op.Clients]); e != nil {

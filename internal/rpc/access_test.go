@@ -28,6 +28,7 @@ var leastRoles = map[string]certs.Role{
 	"CreateTable": certs.Writer, "DropTable": certs.Operator, "Tables": certs.Reader,
 	"GetCatalogue": certs.Reader, "WorkerDead": certs.Reader, "SplitTablet": certs.Operator,
 	"NodeStatus": certs.Reader, "Observers": certs.Reader, "HoldHistory": certs.Reader,
+	"Work": certs.Observer,
 
 	"ControlObserver": certs.Operator, "Nodes": certs.Reader, "DrainNode": certs.Operator,
 	"MoveTablet": certs.Operator, "MergeTablets": certs.Operator, "DescribeTablet": certs.Reader, "VerifyTablet": certs.Operator,

@@ -18,6 +18,7 @@ type admission struct {
 	incomplete bool   // a nested message is missing
 	forbidden  string // why it is for nodes only; empty if allowed
 	highest    uint32 // the greatest table id of a cell or span
+	works      bool   // Caller.works
 }
 
 // Reasons to refuse a request.
@@ -31,9 +32,9 @@ const (
 )
 
 // admit returns the greatest table id in the request, and an error if the request is refused.
-// It may lower the limit of a scan.
-func admit(req *pb.TabletRequest) (table uint32, refusal *pb.Error) {
-	var a admission
+// It may lower the limit of a scan. works is Caller.works.
+func admit(req *pb.TabletRequest, works bool) (table uint32, refusal *pb.Error) {
+	a := admission{works: works}
 	a.request(req)
 	switch {
 	// First: the missing message might have been a forbidden one.
@@ -53,7 +54,7 @@ func (a *admission) request(req *pb.TabletRequest) {
 	if _, raw := req.Op.(*pb.TabletRequest_RawWrite); raw {
 		a.forbid(notRaw)
 	}
-	if op.Clients == wire.AccessNone {
+	if op.Clients == wire.AccessNone || op.Clients == wire.AccessObserve && !a.works {
 		a.forbid(forNodes)
 		return
 	}
@@ -94,8 +95,9 @@ func (a *admission) request(req *pb.TabletRequest) {
 // in user tables may be ended: a client that encounters a lock may check the status at its
 // primary, which may be an acknowledgment, and roll it back there. Meta's records define the
 // tablets: a client that wrote them could destroy the cluster. An acknowledgment records that
-// an observer has processed a change: one written by a client would prevent the observer from
-// ever seeing the change (design section 4, "A notification is written with its write record").
+// an observer has processed a change: one written by a client that is not a worker would prevent
+// the observer from ever seeing the change (design section 4, "A notification is written with its
+// write record").
 func (a *admission) cells(access wire.Access, cells ...*pb.Cell) {
 	for _, c := range cells {
 		a.need(c != nil)
@@ -111,7 +113,8 @@ func (a *admission) cells(access wire.Access, cells ...*pb.Cell) {
 		if mvcc.TableID(c.GetTable()) < mvcc.FirstUserTable {
 			a.forbid(ofMeta)
 		}
-		if access == wire.AccessChange && c.GetClass() != uint32(mvcc.ClassData) {
+		own := a.works && c.GetClass() == uint32(mvcc.ClassAck)
+		if access == wire.AccessChange && c.GetClass() != uint32(mvcc.ClassData) && !own {
 			a.forbid(ofAcks)
 		}
 	}

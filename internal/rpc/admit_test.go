@@ -79,7 +79,7 @@ func TestAdmission(t *testing.T) {
 			{"a user's cell", data, tc.data}, {"an acknowledgment", ack, tc.mayBe},
 			{"an unknown class", odd, tc.mayBe}, {"meta", meta, false},
 		} {
-			_, refusal := admit(tc.request(on.cell))
+			_, refusal := admit(tc.request(on.cell), false)
 			switch {
 			case on.may && refusal != nil:
 				t.Errorf("%s of %s: %v", name, on.what, refusal)

@@ -54,7 +54,7 @@ func TestEachActIsAudited(t *testing.T) {
 			}
 			switch {
 			// Of copies only the table and refusals are audited; of frequent queries, refusals.
-			case !act, slices.Contains([]string{"RestoreCells", "PendingNotifications", "Clients"}, name) &&
+			case !act, slices.Contains([]string{"RestoreCells", "PendingNotifications", "Clients", "Work"}, name) &&
 				outcome == "done":
 				if len(lines) != 0 {
 					t.Errorf("%s, of a %s: %v", name, role, lines)

@@ -38,6 +38,8 @@ type Client struct {
 	answerWithin time.Duration // the constant, except in tests
 	awaitStart   bool          // ClientConfig.AwaitStart
 	proxy        bool          // ClientConfig.Proxy
+	cluster      string        // id of the cluster
+	dial         func(addr string, opts ...grpc.DialOption) (*grpc.ClientConn, error)
 }
 
 var _ txn.Transport = (*Client)(nil)
@@ -93,8 +95,12 @@ func dial(ctx context.Context, addrs []string, cfg ClientConfig,
 	}
 	c := &Client{
 		answerWithin: answerWithin, awaitStart: cfg.AwaitStart, proxy: cfg.Proxy,
+		dial: func(addr string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+			return grpc.NewClient(addr, append(slices.Clone(opts), more...)...)
+		},
 	}
 	c.unaryCalls = newUnaryCalls(unary{c})
+	c.works = cfg.Works
 	for _, addr := range addrs {
 		addr = WithPort(addr)
 		conn, err := grpc.NewClient(addr, opts...)
@@ -103,14 +109,11 @@ func dial(ctx context.Context, addrs []string, cfg ClientConfig,
 		}
 		c.links = append(c.links, newLink(conn, addr, len(addrs) == 1, cfg))
 	}
-	cluster, err := c.connectAny(ctx, cfg.DialTimeout)
-	if err != nil {
+	if c.cluster, err = c.connectAny(ctx, cfg.DialTimeout); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	if !cfg.Proxy {
-		c.leaders = newLeaders(cfg, cluster, func(addr string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
-			return grpc.NewClient(addr, append(slices.Clone(opts), more...)...)
-		})
+		c.leaders = newLeaders(cfg, c.cluster, c.dial)
 	}
 	return c, nil
 }

@@ -104,6 +104,9 @@ type ClientConfig struct {
 	AwaitStart bool
 	// Tracer starts the spans of operations' messages; nil disables tracing.
 	Tracer *tracing.Tracer
+	// Works marks the operations as those of a worker, which may write acknowledgments if its role
+	// is Observer, and has the nodes asked whether other workers are alive.
+	Works bool
 }
 
 // credentials checks the configuration and reads the certificate files.
@@ -189,7 +192,11 @@ type ServerConfig struct {
 	// for clients that may read the cell but not end the lock. live reports whether the
 	// transaction is alive. Nil means such clients wait for others to end the lock.
 	Resolve func(ctx context.Context, cell mvcc.Cell, start mvcc.Timestamp) (live bool, err error)
-	Logger  *slog.Logger
+	// Work serves the session of a worker until ctx ends, and returns the reason for its end. may
+	// reports why the worker may not, or no longer, observe a table. Nil means that the node
+	// accepts no workers.
+	Work   func(ctx context.Context, s WorkStream, may func(table uint32) error) error
+	Logger *slog.Logger
 
 	// keepalive is the idle time after which the server pings a client, keepaliveAnswer the
 	// timeout of the ping; tests shorten them.

@@ -71,6 +71,9 @@ func (g *grants) refuse(who Caller, req *pb.TabletRequest) *pb.Error {
 	}
 	op := wire.OperationOf(req)
 	needs := operationRoles[op.Clients]
+	if op.Clients == wire.AccessObserve { // a grant's role is that for the table's cells
+		needs = certs.Writer
+	}
 	for _, id := range tablesOf(req) {
 		if check := req.GetCheckTxnStatus(); check != nil {
 			if t, ok := tables[id]; ok && (tooOld(at) || !t.roles[who.Name].Includes(certs.Writer)) {

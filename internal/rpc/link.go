@@ -31,6 +31,7 @@ type link struct {
 	rpc    pb.PercolatorClient
 	addr   string
 	sole   bool // there is no other address: retry a refused connection
+	works  bool // ClientConfig.Works
 	cfg    BatchConfig
 	logger *slog.Logger
 	tracer *tracing.Tracer
@@ -85,7 +86,7 @@ type callAnswer struct {
 // newLink returns a link over the connection and starts its goroutine.
 func newLink(conn *grpc.ClientConn, addr string, sole bool, cfg ClientConfig) *link {
 	l := &link{
-		conn: conn, rpc: pb.NewPercolatorClient(conn), addr: addr, sole: sole,
+		conn: conn, rpc: pb.NewPercolatorClient(conn), addr: addr, sole: sole, works: cfg.Works,
 		cfg: cfg.Batch.withDefaults(), logger: cfg.Logger, tracer: cfg.Tracer,
 		wake: make(chan struct{}, 1),
 	}
@@ -183,6 +184,9 @@ func (l *link) open() (*stream, error) {
 	// The stream's context must outlive the attempt to open it, so a timer bounds the attempt.
 	ctx, cancel := context.WithCancel(l.ctx)
 	timer := time.AfterFunc(connectTimeout, cancel)
+	if l.works {
+		ctx = withWorks(ctx)
+	}
 	rpc, err := l.rpc.Operations(ctx, grpc.WaitForReady(l.sole))
 	// A fired timer has canceled the stream's context, even if opening succeeded.
 	if err != nil || !timer.Stop() {

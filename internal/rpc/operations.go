@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/certs"
 )
 
 // operations is one client's stream on the server: a reader, up to MaxInFlight workers, and a
@@ -62,6 +63,7 @@ func (s *service) Operations(stream grpc.BidiStreamingServer[pb.OperationBatch,
 	if err != nil {
 		return err
 	}
+	who.works = worksIn(ctx) && who.Role.Includes(certs.Observer)
 	// The listener is not from Serve, so the connection has no memory limit.
 	if o.conn == nil {
 		return status.Error(codes.Internal, "percolator: the connection is not known")

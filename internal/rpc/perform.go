@@ -161,7 +161,7 @@ func (s *service) do(ctx context.Context, who Caller,
 	if e := who.refuseOperation(req); e != nil {
 		return &pb.TabletResponse{Error: e}
 	}
-	table, e := admit(req)
+	table, e := admit(req, who.works)
 	if e != nil {
 		return &pb.TabletResponse{Error: e}
 	}
@@ -233,7 +233,7 @@ func (s *service) resolveMet(ctx context.Context, who Caller, check *pb.CheckTxn
 
 // may reports whether the caller may perform the operation.
 func (s *service) may(ctx context.Context, who Caller, req *pb.TabletRequest) bool {
-	table, e := admit(req)
+	table, e := admit(req, who.works)
 	return e == nil && who.refuseOperation(req) == nil && s.grants.refuse(who, req) == nil &&
 		s.tables.check(ctx, table) == nil && s.tables.refuseOutcomes(who, req) == nil
 }

@@ -53,7 +53,7 @@ func TestTimersAreNotRead(t *testing.T) {
 		if one := req.GetOnePhase(); one != nil {
 			one.Writes = []*pb.CellWrite{{Cell: one.Notifies[0]}}
 		}
-		if _, e := admit(req); e.GetCode() != pb.Error_CODE_PERMISSION {
+		if _, e := admit(req, false); e.GetCode() != pb.Error_CODE_PERMISSION {
 			t.Errorf("TIMERS-READ: %s: %v", kinds.Get(i).Name(), e)
 		}
 	}
@@ -63,12 +63,12 @@ func TestTimersAreNotRead(t *testing.T) {
 	get := &pb.TabletRequest{Op: &pb.TabletRequest_Get{Get: &pb.GetRequest{
 		Cells: []*pb.Cell{timerFor(20)},
 	}}}
-	if _, e := admit(get); e.GetCode() != pb.Error_CODE_PERMISSION {
+	if _, e := admit(get, false); e.GetCode() != pb.Error_CODE_PERMISSION {
 		t.Errorf("TIMERS-READ: one timer: %v", e)
 	}
 	for _, table := range []uint32{0, 15, uint32(mvcc.TimerTable), 1<<32 - 1} {
 		for name, req := range onTimers(timerFor(table)) {
-			if _, e := admit(req); e.GetCode() != pb.Error_CODE_PERMISSION {
+			if _, e := admit(req, false); e.GetCode() != pb.Error_CODE_PERMISSION {
 				t.Errorf("TIMERS-READ: %s of a timer of table %d: %v", name, table, e)
 			}
 		}
@@ -85,7 +85,7 @@ func TestTimersTakeTheTablesGrant(t *testing.T) {
 	g := grants{read: func() (*pb.Policy, time.Time) { return policy, time.Now() }}
 	for _, table := range []uint32{20, 21} {
 		for name, req := range onTimers(timerFor(table)) {
-			if highest, e := admit(req); e != nil || highest != table {
+			if highest, e := admit(req, false); e != nil || highest != table {
 				t.Errorf("%s: %v, looks for table %d", name, e, highest)
 			}
 			for _, who := range []string{"reads", "writes", "none"} {

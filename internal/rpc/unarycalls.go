@@ -16,12 +16,13 @@ import (
 type unaryCalls struct {
 	rpc    pb.PercolatorClient
 	worker mvcc.Worker
+	works  bool // ClientConfig.Works
 }
 
 // newUnaryCalls returns the methods over the connection, with a new identity in locks: node 0 and a
 // random incarnation.
 func newUnaryCalls(conn grpc.ClientConnInterface) unaryCalls {
-	return unaryCalls{pb.NewPercolatorClient(conn), mvcc.Worker{Incarnation: rand.Uint64()}}
+	return unaryCalls{rpc: pb.NewPercolatorClient(conn), worker: mvcc.Worker{Incarnation: rand.Uint64()}}
 }
 
 // Worker returns this process's identity in locks.
@@ -64,10 +65,11 @@ func (c unaryCalls) SplitTablet(ctx context.Context, table, row string) error {
 	return err
 }
 
-// WorkerDead reports whether a node's worker is known to be dead. It returns false for workers
-// of remote clients, which nodes do not track, and if there is no answer.
+// WorkerDead reports whether the process is known to be dead. It returns false if there is no
+// answer. Of remote clients, nodes track those that run observers: only such a client asks about
+// them, since a lock of another client is mostly not theirs.
 func (c unaryCalls) WorkerDead(ctx context.Context, worker mvcc.Worker) bool {
-	if worker.Node == 0 {
+	if worker.Node == 0 && !c.works {
 		return false
 	}
 	resp, err := c.rpc.WorkerDead(ctx, &pb.WorkerDeadRequest{Worker: wire.WorkerPB(worker)})

@@ -45,8 +45,8 @@ var (
 	opNotify = Operation{
 		"notify", ByRules, InTransaction | NeedsTable, AccessChange, SmallAnswer,
 	}
-	opClearNotify  = Operation{"clear_notify", ByRules, Finishes, AccessNone, SmallAnswer}
-	opFailNotify   = Operation{"fail_notify", ByRules, 0, AccessNone, SmallAnswer}
+	opClearNotify  = Operation{"clear_notify", ByRules, Finishes, AccessObserve, SmallAnswer}
+	opFailNotify   = Operation{"fail_notify", ByRules, 0, AccessObserve, SmallAnswer}
 	opRestore      = Operation{"restore", ByRules, NeedsTable, AccessNone, SmallAnswer}
 	opRawWrite     = Operation{"raw_write", ByRules, 0, AccessNone, SmallAnswer}
 	opRawGet       = Operation{"raw_get", ByReader, Repeats, AccessRead, CellsAnswer}
@@ -134,6 +134,9 @@ const (
 	AccessSettle
 	// AccessChange allows writes to users' columns of users' tables.
 	AccessChange
+	// AccessObserve allows workers (docs/adr/0073) to end and to fail notifications of users'
+	// tables.
+	AccessObserve
 )
 
 // AnswerSize is the memory that the answer of an operation may need.

@@ -77,6 +77,7 @@ type Host struct {
 	locker *locker
 
 	registration *registration
+	workers      *workers
 	// applying has capacity 1 and holds a token while a goroutine applies the catalogue. It is
 	// a channel rather than a mutex, so that waiting for it ends with ctx.
 	applying chan struct{}
@@ -90,6 +91,7 @@ func New(cfg Config) *Host {
 		cfg: cfg, applying: make(chan struct{}, 1),
 		locker: &locker{self: cfg.Self.NodeID, router: cfg.Router, peers: cfg.Peers, local: cfg.Locks},
 	}
+	h.workers = newWorkers(h)
 	h.registration = &registration{
 		schema: cfg.Schema, catalogue: cfg.Catalogue, logger: cfg.Node.Logger,
 		apply: h.ApplyCatalogue, woken: actorkit.NewWakeup(),
@@ -107,9 +109,23 @@ func (h *Host) CheckTablets() { h.registration.woken.Wake() }
 // Unregistered returns why not every tablet knows this node's observers; empty if all do.
 func (h *Host) Unregistered() string { return h.registration.why() }
 
-// Status describes the observers of this process; none before Start. It waits for the
-// dispatcher up to rowsTimeout, and then leaves the rows out.
-func (h *Host) Status() []*pb.ObserverStatus { return h.runs.Load().status() }
+// Status describes the observers of this process; none before Start.
+func (h *Host) Status() []*pb.ObserverStatus {
+	if x := h.runs.Load(); x != nil {
+		return x.dispatcher.Status()
+	}
+	return nil
+}
+
+// StatusOfAll describes the observers of this process and those of the workers that report to this
+// node, each worker's by itself: an observer may be there several times.
+func (h *Host) StatusOfAll() []*pb.ObserverStatus {
+	out := h.Status()
+	for _, s := range h.workers.all() {
+		out = append(out, s.figures()...)
+	}
+	return out
+}
 
 // Stats returns the counters and histograms of the observers of this process; none before
 // Start.
@@ -162,7 +178,8 @@ func (h *Host) applyCatalogueLocked(ctx context.Context) error {
 		forgotten(c, x.dispatcher.Registered())...)); err != nil {
 		return errors.Join(failed, err)
 	}
-	return errors.Join(failed, h.rescan(ctx, x))
+	failed = errors.Join(failed, h.rescan(ctx, x))
+	return errors.Join(failed, h.workers.apply(ctx, c))
 }
 
 // forgotten returns, as retired, those of the observers that have no entry in the
@@ -289,8 +306,8 @@ func (h *Host) States() (states []*pb.ObserverState, age time.Duration, ok bool)
 func (h *Host) Linked(ctx context.Context) (map[string]bool, error) {
 	if h.cfg.Peers.Alone() { // no question to meta: this node's status must not wait for it
 		here := map[string]bool{}
-		for _, s := range h.Status() {
-			here[s.Name] = true
+		for _, name := range h.workers.names() {
+			here[name] = true
 		}
 		return here, nil
 	}

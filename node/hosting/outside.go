@@ -5,7 +5,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/percolator-go/percolator/actors/observer"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -20,6 +19,12 @@ const refusedTimeout = time.Second
 // tellRefused announces to the other nodes that an external service refuses the observer for d. The
 // dispatcher calls it, and it does not block.
 func (h *Host) tellRefused(name string, d time.Duration) {
+	h.workers.refused(nil, name, d)
+	h.tellNodesRefused(name, d)
+}
+
+// tellNodesRefused is tellRefused for other nodes alone.
+func (h *Host) tellNodesRefused(name string, d time.Duration) {
 	req := &wire.PeerRequest{Body: &wire.PeerRequest_Outside{
 		Outside: &wire.OutsideRefusal{Observer: name, WaitMs: uint64(d.Milliseconds())},
 	}}
@@ -34,17 +39,7 @@ func (h *Host) HearRefused(m *wire.OutsideRefusal) {
 	if x := h.runs.Load(); x != nil {
 		ms := min(m.GetWaitMs(), uint64(time.Hour.Milliseconds()))
 		x.dispatcher.Refused(m.GetObserver(), time.Duration(ms)*time.Millisecond)
-	}
-}
-
-// outsideWait converts a wait to a message; nil if there is none.
-func outsideWait(o observer.Outside, now time.Time) *pb.OutsideWait {
-	if o.Since.IsZero() {
-		return nil
-	}
-	return &pb.OutsideWait{
-		WaitedMs: uint64(max(now.Sub(o.Since), time.Millisecond).Milliseconds()),
-		NextMs:   uint64(max(o.Until.Sub(now), 0).Milliseconds()), Error: o.Error,
+		h.workers.refused(nil, m.GetObserver(), time.Duration(ms)*time.Millisecond)
 	}
 }
 

@@ -135,7 +135,7 @@ func (h *Host) WatchTables(ctx context.Context) {
 		attempt, cancel := context.WithTimeout(ctx, relinkTimeout)
 		// Without observers here, only the policy may concern this node.
 		look := h.ApplyCatalogue
-		if x := h.runs.Load(); x == nil || len(x.dispatcher.Registered()) == 0 {
+		if x := h.runs.Load(); x == nil || len(x.dispatcher.Registered()) == 0 && len(h.workers.all()) == 0 {
 			look = func(ctx context.Context) error { _, err := h.cfg.Policy.Read(ctx); return err }
 		}
 		if err := look(attempt); err != nil && ctx.Err() == nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/actors/observer"
@@ -67,8 +66,8 @@ func (h *Host) Start(ctx context.Context, r *percolator.Registry) error {
 	h.runs.Store(x)
 	// Other nodes and operators read there what this process runs. The record ends when gossip
 	// reports the end of the process.
-	if err := h.cfg.Catalogue.Link(ctx, h.cfg.Worker, namesOf(registered)); err != nil {
-		return fmt.Errorf("hosting: record which observers this node runs: %w", err)
+	if err := h.link(ctx); err != nil {
+		return err
 	}
 	// Since runs was stored above, another goroutine may be applying the catalogue.
 	h.applying <- struct{}{}
@@ -78,7 +77,21 @@ func (h *Host) Start(ctx context.Context, r *percolator.Registry) error {
 	if err := h.applyCatalogueLocked(ctx); err != nil && !errors.Is(err, meta.ErrUntold) {
 		return fmt.Errorf("hosting: apply the observer catalogue: %w", err)
 	}
-	return h.startScanners(x)
+	if err := h.startScanners(x); err != nil {
+		return err
+	}
+	if !h.cfg.Node.Notifications.NoHints {
+		h.cfg.SetHint(h.hint)
+	}
+	return nil
+}
+
+// link records in meta which observers this node and its workers run.
+func (h *Host) link(ctx context.Context) error {
+	if err := h.cfg.Catalogue.Link(ctx, h.cfg.Worker, h.workers.names()); err != nil {
+		return fmt.Errorf("hosting: record which observers this node runs: %w", err)
+	}
+	return nil
 }
 
 // infoOf returns an observer's entry in the catalogue.
@@ -101,28 +114,14 @@ func namesOf(observers []observer.Registered) []string {
 // startScanners starts the scanners for the columns to which the dispatcher is linked. The
 // caller holds applying, and has stopped the previous scanners.
 func (h *Host) startScanners(x *runner) error {
-	owner, _ := LockOwners(h.cfg.Self.NodeID, h.cfg.Self.Incarnation)
-	tune, targets := h.cfg.Node.Notifications, x.dispatcher.Targets()
-	cfg := scanner.Config{
-		Targets: targets, Paused: x.dispatcher.Paused, Dispatcher: x.dispatcher,
-		Places: places{h.cfg.Router},
-		Owner:  owner,
-		Walker: scanner.NewWalker(h.cfg.Client.Transport()), Resolver: h.cfg.Client,
-		Survey: h.cfg.Survey, Observed: h.cfg.Observed,
-		Hints: h.hints(), Scanners: h.cfg.Node.Scanners, Page: tune.ScanPage,
-		PaceMin: tune.ScanPause, Logger: h.cfg.Node.Logger,
-		PaceMax: tune.ScanPauseMax, Young: tune.Young,
-		// After several quick restarts the oracle is far ahead of the clock, by which locks that
-		// a crash has left would look too young to resolve.
-		Now: h.cfg.Client.OracleTime, Traces: h.cfg.Traces,
-	}
+	targets := x.dispatcher.Targets()
+	cfg := h.scannerConfig(targets)
+	cfg.Paused, cfg.Dispatcher = x.dispatcher.Paused, x.dispatcher
+	cfg.Owner, _ = LockOwners(h.cfg.Self.NodeID, h.cfg.Self.Incarnation)
+	cfg.Resolver, cfg.Observed = h.cfg.Client, h.cfg.Observed
+	cfg.Scanners = h.cfg.Node.Scanners
 	if h.cfg.Node.Scanners == 0 {
 		cfg.Scanners = -1 // 0 would mean the default
-	}
-	// The locks only save work: without them two nodes may run an observer for one cell, of
-	// which one commits.
-	if !tune.NoLockd {
-		cfg.Locker = h.locker
 	}
 	// Each start gives the actors names of their own.
 	if x.starts++; x.starts > 1 {
@@ -135,14 +134,39 @@ func (h *Host) startScanners(x *runner) error {
 	// Hints go to the scanners that were started last; earlier ones are stopped and drop theirs.
 	x.scanners.Store(scanners)
 	x.scanned = targets
-	// A node without scanners needs no survey.
-	if h.cfg.Node.Scanners > 0 {
-		h.cfg.Survey.SetTargets(targets)
-	}
-	if !tune.NoHints {
-		h.cfg.SetHint(scanners.Hint)
-	}
+	h.survey(x)
 	return nil
+}
+
+// scannerConfig is what the scanners of this node's observers and those of its workers have in
+// common.
+func (h *Host) scannerConfig(targets []notify.Target) scanner.Config {
+	tune := h.cfg.Node.Notifications
+	cfg := scanner.Config{
+		Targets: targets, Places: places{h.cfg.Router},
+		Walker: scanner.NewWalker(h.cfg.Client.Transport()), Survey: h.cfg.Survey,
+		Hints: h.hints(), Page: tune.ScanPage, PaceMin: tune.ScanPause, Logger: h.cfg.Node.Logger,
+		PaceMax: tune.ScanPauseMax, Young: tune.Young,
+		// After several quick restarts the oracle is far ahead of the clock, by which locks that
+		// a crash has left would look too young to resolve.
+		Now: h.cfg.Client.OracleTime, Traces: h.cfg.Traces,
+	}
+	// The locks only save work: without them two nodes may run an observer for one cell, of
+	// which one commits.
+	if !tune.NoLockd {
+		cfg.Locker = h.locker
+	}
+	return cfg
+}
+
+// survey reports to the other nodes which columns this node's scanners look for. A node without
+// scanners reports none. The caller holds applying.
+func (h *Host) survey(x *runner) {
+	var targets []notify.Target
+	if h.cfg.Node.Scanners > 0 {
+		targets = append(targets, x.scanned...)
+	}
+	h.cfg.Survey.SetTargets(h.workers.scanned(targets))
 }
 
 // hints returns the hint mode of the configuration.
@@ -202,6 +226,7 @@ func (h *Host) Stop(ctx context.Context) error {
 func (h *Host) NoteCrash() {
 	if x := h.runs.Load(); x != nil {
 		x.crashes.advance(h.cfg.Client.OracleTime())
+		h.workers.suspect()
 	}
 }
 
@@ -213,54 +238,4 @@ func (x *runner) stop(ctx context.Context) error {
 		errs = append(errs, s.Stop(ctx))
 	}
 	return errors.Join(append(errs, x.dispatcher.Stop(ctx))...)
-}
-
-// rowsTimeout bounds the wait for the dispatcher's list of rows. The dispatcher never blocks,
-// but may be busy.
-const rowsTimeout = 100 * time.Millisecond
-
-// observerRows converts rows to messages.
-func observerRows(rows []observer.Row) []*pb.ObserverRow {
-	var out []*pb.ObserverRow
-	for _, r := range rows {
-		out = append(out, &pb.ObserverRow{
-			Row: wire.Bytes(r.Row), RunningMs: uint64(r.Running.Milliseconds()), Overdue: r.Overdue,
-			Retries: uint32(r.Retries), Unserved: uint32(r.Unserved), Runs: uint32(r.Runs),
-			Cycle: r.Cycle, PauseMs: uint64(r.Pause.Milliseconds()),
-		})
-	}
-	return out
-}
-
-// status describes the observers of this process; none if x is nil. It waits up to rowsTimeout
-// for the rows, and then omits them.
-func (x *runner) status() []*pb.ObserverStatus {
-	if x == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), rowsTimeout)
-	defer cancel()
-	rows, err := x.dispatcher.Rows(ctx)
-	stats := x.dispatcher.Stats()
-	if err != nil { // the counters do not depend on the dispatcher's turn
-		rows = make([][]observer.Row, len(stats))
-	}
-	out := make([]*pb.ObserverStatus, 0, len(stats))
-	// rows and stats are both in the order of registration.
-	for i, s := range stats {
-		out = append(out, &pb.ObserverStatus{
-			Name: s.Name, Table: s.Table, Column: []byte(s.Column), Weak: s.Weak, Runs: s.Runs,
-			Commits:   s.Commits,
-			Conflicts: s.Conflicts, Failures: s.Failures, Parked: s.Parked, Skipped: s.Skipped,
-			Running:     uint32(s.Running),
-			Unavailable: s.Unavailable, Collapsed: s.Collapsed, Queued: uint32(s.Queued),
-			Waiting: uint32(s.Waiting),
-			Stuck:   uint32(s.Stuck), Paused: s.Paused, Limit: uint32(s.Limit),
-			Contended: uint32(s.Contended), Unserved: uint32(s.Unserved),
-			Refused: s.Refused, Outside: outsideWait(s.Outside, time.Now()),
-			Version: s.Version,
-			Rows:    observerRows(rows[i]),
-		})
-	}
-	return out
 }

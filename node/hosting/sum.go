@@ -11,7 +11,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/txn"
 )
 
 // An observer runs on every node whose program links it. This file asks all live nodes at once
@@ -44,7 +43,7 @@ func (h *Host) sum(ctx context.Context) *observerSums {
 		versions: map[string]map[uint32][]uint64{},
 	}
 	// This node needs no message, and is included even if ctx has ended.
-	sums.add(h.cfg.Self.NodeID, h.Status())
+	sums.add(h.cfg.Self.NodeID, h.StatusOfAll())
 	var (
 		mu     sync.Mutex
 		asking sync.WaitGroup
@@ -72,27 +71,19 @@ func (h *Host) sum(ctx context.Context) *observerSums {
 	return sums
 }
 
-// Run returns the reads and writes of the last run of an observer for a row in this process; nil
-// if it is not remembered.
-func (h *Host) Run(name, row string) *pb.ObserverRun {
-	x := h.runs.Load()
-	if x == nil {
-		return nil
+// Run returns the reads and writes of the last run of an observer for a row in this process or in a
+// worker that reports to it; nil if it is not remembered. It waits for workers while ctx lasts.
+func (h *Host) Run(ctx context.Context, name, row string) *pb.ObserverRun {
+	var newest *pb.ObserverRun
+	if x := h.runs.Load(); x != nil {
+		newest = x.dispatcher.Run(name, row)
 	}
-	e, ok := x.dispatcher.Effects(name, row)
-	if !ok {
-		return nil
-	}
-	columns := func(l txn.ColumnList) (out []*pb.TableColumn) {
-		for _, c := range l.Columns {
-			out = append(out, &pb.TableColumn{Table: c.Table, Column: []byte(c.Column)})
+	for _, s := range h.workers.all() {
+		if run := s.lastRun(ctx, name, row); run.GetStartTs() > newest.GetStartTs() {
+			newest = run
 		}
-		return out
 	}
-	return &pb.ObserverRun{
-		StartTs: uint64(e.Start), Cells: uint64(e.Cells), Batch: uint32(e.Batch), Read: columns(e.Read),
-		Wrote: columns(e.Wrote), MoreRead: e.Read.More, MoreWrote: e.Wrote.More,
-	}
+	return newest
 }
 
 // RunEverywhere returns the newest Run of all live nodes that answer within runsTimeout.
@@ -101,7 +92,7 @@ func (h *Host) RunEverywhere(ctx context.Context, name, row string) *pb.Observer
 	defer cancel()
 	var mu sync.Mutex
 	var asking sync.WaitGroup
-	newest := h.Run(name, row)
+	newest := h.Run(ctx, name, row)
 	for _, node := range h.cfg.Peers.Alive() {
 		asking.Go(func() {
 			s, err := h.cfg.Peers.Status(ctx, node, &pb.NodeStatusRequest{RunObserver: name, RunRow: []byte(row)})
@@ -122,11 +113,11 @@ func (h *Host) RunEverywhere(ctx context.Context, name, row string) *pb.Observer
 // of the node that was added first.
 func (s *observerSums) add(node uint64, here []*pb.ObserverStatus) {
 	for _, o := range here {
-		s.nodes[o.Name] = append(s.nodes[o.Name], node)
+		s.nodes[o.Name] = with(s.nodes[o.Name], node)
 		if s.versions[o.Name] == nil {
 			s.versions[o.Name] = map[uint32][]uint64{}
 		}
-		s.versions[o.Name][o.Version] = append(s.versions[o.Name][o.Version], node)
+		s.versions[o.Name][o.Version] = with(s.versions[o.Name][o.Version], node)
 		sum := s.status[o.Name]
 		// Copied, because the sum is added to in place and the message may be shared.
 		if sum == nil {
@@ -149,6 +140,15 @@ func (s *observerSums) add(node uint64, here []*pb.ObserverStatus) {
 		})
 		sum.Rows = sum.Rows[:min(len(sum.Rows), maxSummedRows)]
 	}
+}
+
+// with adds the node unless it is the last one: a node and the workers that report to it are added
+// together.
+func with(nodes []uint64, node uint64) []uint64 {
+	if n := len(nodes); n > 0 && nodes[n-1] == node {
+		return nodes
+	}
+	return append(nodes, node)
 }
 
 // StatesEverywhere returns what waits for observers, according to meta and the tablets'

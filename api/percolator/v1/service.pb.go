@@ -4152,6 +4152,710 @@ func (x *PlacementStatus) GetBlockedNodes() map[uint64]string {
 	return nil
 }
 
+// WorkRequest is a message of a worker. Each message renews the session, also an empty one.
+type WorkRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Hello         *WorkHello             `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"` // the first message, and no other
+	Answers       []*WorkAnswer          `protobuf:"bytes,2,rep,name=answers,proto3" json:"answers,omitempty"`
+	Done          []uint64               `protobuf:"varint,3,rep,packed,name=done,proto3" json:"done,omitempty"`   // ids of accepted cells that need their advisory lock no more
+	Waits         []uint64               `protobuf:"varint,4,rep,packed,name=waits,proto3" json:"waits,omitempty"` // ids of accepted cells that wait for their debounce
+	Applied       uint64                 `protobuf:"varint,5,opt,name=applied,proto3" json:"applied,omitempty"`    // number of the last settings that are in force; 0: as before
+	Scans         bool                   `protobuf:"varint,6,opt,name=scans,proto3" json:"scans,omitempty"`        // from now on the node also looks for changes that it has not hinted; of one session of each worker
+	Observers     []*ObserverStatus      `protobuf:"bytes,7,rep,name=observers,proto3" json:"observers,omitempty"` // the worker's figures; of the session that scans
+	Refused       []*WorkRefusal         `protobuf:"bytes,8,rep,name=refused,proto3" json:"refused,omitempty"`
+	Run           *WorkRun               `protobuf:"bytes,9,opt,name=run,proto3" json:"run,omitempty"`         // answer to WorkResponse.run
+	Leaves        bool                   `protobuf:"varint,10,opt,name=leaves,proto3" json:"leaves,omitempty"` // the worker is stopping: no further cells
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkRequest) Reset() {
+	*x = WorkRequest{}
+	mi := &file_percolator_v1_service_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkRequest) ProtoMessage() {}
+
+func (x *WorkRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkRequest.ProtoReflect.Descriptor instead.
+func (*WorkRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *WorkRequest) GetHello() *WorkHello {
+	if x != nil {
+		return x.Hello
+	}
+	return nil
+}
+
+func (x *WorkRequest) GetAnswers() []*WorkAnswer {
+	if x != nil {
+		return x.Answers
+	}
+	return nil
+}
+
+func (x *WorkRequest) GetDone() []uint64 {
+	if x != nil {
+		return x.Done
+	}
+	return nil
+}
+
+func (x *WorkRequest) GetWaits() []uint64 {
+	if x != nil {
+		return x.Waits
+	}
+	return nil
+}
+
+func (x *WorkRequest) GetApplied() uint64 {
+	if x != nil {
+		return x.Applied
+	}
+	return 0
+}
+
+func (x *WorkRequest) GetScans() bool {
+	if x != nil {
+		return x.Scans
+	}
+	return false
+}
+
+func (x *WorkRequest) GetObservers() []*ObserverStatus {
+	if x != nil {
+		return x.Observers
+	}
+	return nil
+}
+
+func (x *WorkRequest) GetRefused() []*WorkRefusal {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
+func (x *WorkRequest) GetRun() *WorkRun {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *WorkRequest) GetLeaves() bool {
+	if x != nil {
+		return x.Leaves
+	}
+	return false
+}
+
+// WorkHello registers the observers of a worker.
+type WorkHello struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // of the cluster that the worker is connected to
+	Incarnation   uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`             // of the worker in its locks: Worker.incarnation
+	Credit        uint32                 `protobuf:"varint,3,opt,name=credit,proto3" json:"credit,omitempty"`                       // maximum number of cells that are offered and not done
+	Observers     []*WorkObserver        `protobuf:"bytes,4,rep,name=observers,proto3" json:"observers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkHello) Reset() {
+	*x = WorkHello{}
+	mi := &file_percolator_v1_service_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkHello) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkHello) ProtoMessage() {}
+
+func (x *WorkHello) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkHello.ProtoReflect.Descriptor instead.
+func (*WorkHello) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *WorkHello) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *WorkHello) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *WorkHello) GetCredit() uint32 {
+	if x != nil {
+		return x.Credit
+	}
+	return 0
+}
+
+func (x *WorkHello) GetObservers() []*WorkObserver {
+	if x != nil {
+		return x.Observers
+	}
+	return nil
+}
+
+type WorkObserver struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Info          *ObserverInfo          `protobuf:"bytes,1,opt,name=info,proto3" json:"info,omitempty"`        // name, table_name, column and weak
+	Version       uint32                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"` // as in ObserverStatus
+	DebounceMs    uint64                 `protobuf:"varint,3,opt,name=debounce_ms,json=debounceMs,proto3" json:"debounce_ms,omitempty"`
+	Enough        uint32                 `protobuf:"varint,4,opt,name=enough,proto3" json:"enough,omitempty"` // maximum number of cells that the worker can use
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkObserver) Reset() {
+	*x = WorkObserver{}
+	mi := &file_percolator_v1_service_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkObserver) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkObserver) ProtoMessage() {}
+
+func (x *WorkObserver) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkObserver.ProtoReflect.Descriptor instead.
+func (*WorkObserver) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *WorkObserver) GetInfo() *ObserverInfo {
+	if x != nil {
+		return x.Info
+	}
+	return nil
+}
+
+func (x *WorkObserver) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *WorkObserver) GetDebounceMs() uint64 {
+	if x != nil {
+		return x.DebounceMs
+	}
+	return 0
+}
+
+func (x *WorkObserver) GetEnough() uint32 {
+	if x != nil {
+		return x.Enough
+	}
+	return 0
+}
+
+// WorkAnswer answers one offer.
+type WorkAnswer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	First         uint64                 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`          // of the offer
+	Admissions    []byte                 `protobuf:"bytes,2,opt,name=admissions,proto3" json:"admissions,omitempty"` // one byte for each cell, in the order of the offer: internal/notify.Admission
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkAnswer) Reset() {
+	*x = WorkAnswer{}
+	mi := &file_percolator_v1_service_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkAnswer) ProtoMessage() {}
+
+func (x *WorkAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkAnswer.ProtoReflect.Descriptor instead.
+func (*WorkAnswer) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *WorkAnswer) GetFirst() uint64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *WorkAnswer) GetAdmissions() []byte {
+	if x != nil {
+		return x.Admissions
+	}
+	return nil
+}
+
+// WorkRefusal reports that an external service refuses the runs of an observer.
+type WorkRefusal struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Observer      string                 `protobuf:"bytes,1,opt,name=observer,proto3" json:"observer,omitempty"`
+	WaitMs        uint64                 `protobuf:"varint,2,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkRefusal) Reset() {
+	*x = WorkRefusal{}
+	mi := &file_percolator_v1_service_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkRefusal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkRefusal) ProtoMessage() {}
+
+func (x *WorkRefusal) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkRefusal.ProtoReflect.Descriptor instead.
+func (*WorkRefusal) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *WorkRefusal) GetObserver() string {
+	if x != nil {
+		return x.Observer
+	}
+	return ""
+}
+
+func (x *WorkRefusal) GetWaitMs() uint64 {
+	if x != nil {
+		return x.WaitMs
+	}
+	return 0
+}
+
+// WorkRun is the question for what the last run of an observer for a row has read and written, and its answer.
+type WorkRun struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Observer      string                 `protobuf:"bytes,2,opt,name=observer,proto3" json:"observer,omitempty"`
+	Row           []byte                 `protobuf:"bytes,3,opt,name=row,proto3" json:"row,omitempty"`
+	Run           *ObserverRun           `protobuf:"bytes,4,opt,name=run,proto3" json:"run,omitempty"` // of the answer; unset: not remembered
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkRun) Reset() {
+	*x = WorkRun{}
+	mi := &file_percolator_v1_service_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkRun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkRun) ProtoMessage() {}
+
+func (x *WorkRun) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkRun.ProtoReflect.Descriptor instead.
+func (*WorkRun) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *WorkRun) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *WorkRun) GetObserver() string {
+	if x != nil {
+		return x.Observer
+	}
+	return ""
+}
+
+func (x *WorkRun) GetRow() []byte {
+	if x != nil {
+		return x.Row
+	}
+	return nil
+}
+
+func (x *WorkRun) GetRun() *ObserverRun {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+// WorkResponse is a message of a node to a worker. An empty one only shows that the node is alive.
+type WorkResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Settings      *WorkSettings          `protobuf:"bytes,1,opt,name=settings,proto3" json:"settings,omitempty"`
+	Offer         *WorkOffer             `protobuf:"bytes,2,opt,name=offer,proto3" json:"offer,omitempty"`
+	Refused       *WorkRefusal           `protobuf:"bytes,3,opt,name=refused,proto3" json:"refused,omitempty"` // of another process
+	Run           *WorkRun               `protobuf:"bytes,4,opt,name=run,proto3" json:"run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkResponse) Reset() {
+	*x = WorkResponse{}
+	mi := &file_percolator_v1_service_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkResponse) ProtoMessage() {}
+
+func (x *WorkResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkResponse.ProtoReflect.Descriptor instead.
+func (*WorkResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *WorkResponse) GetSettings() *WorkSettings {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *WorkResponse) GetOffer() *WorkOffer {
+	if x != nil {
+		return x.Offer
+	}
+	return nil
+}
+
+func (x *WorkResponse) GetRefused() *WorkRefusal {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
+func (x *WorkResponse) GetRun() *WorkRun {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+// WorkSettings are the settings of the worker's observers.
+type WorkSettings struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`                        // grows by each settings of the session
+	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`                      // of the catalogue
+	Observers     []*ObserverInfo        `protobuf:"bytes,3,rep,name=observers,proto3" json:"observers,omitempty"`                   // those of the worker that the catalogue has, and retired ones
+	Versions      bool                   `protobuf:"varint,4,opt,name=versions,proto3" json:"versions,omitempty"`                    // acknowledgments may have versions of observers
+	SuspectTs     uint64                 `protobuf:"varint,5,opt,name=suspect_ts,json=suspectTs,proto3" json:"suspect_ts,omitempty"` // a process that has died since may have run changes up to it
+	NodeId        uint64                 `protobuf:"varint,6,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`          // the node of this session
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkSettings) Reset() {
+	*x = WorkSettings{}
+	mi := &file_percolator_v1_service_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkSettings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkSettings) ProtoMessage() {}
+
+func (x *WorkSettings) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkSettings.ProtoReflect.Descriptor instead.
+func (*WorkSettings) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *WorkSettings) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *WorkSettings) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *WorkSettings) GetObservers() []*ObserverInfo {
+	if x != nil {
+		return x.Observers
+	}
+	return nil
+}
+
+func (x *WorkSettings) GetVersions() bool {
+	if x != nil {
+		return x.Versions
+	}
+	return false
+}
+
+func (x *WorkSettings) GetSuspectTs() uint64 {
+	if x != nil {
+		return x.SuspectTs
+	}
+	return 0
+}
+
+func (x *WorkSettings) GetNodeId() uint64 {
+	if x != nil {
+		return x.NodeId
+	}
+	return 0
+}
+
+// WorkOffer offers dirty cells. Their ids are first, first+1, ...
+type WorkOffer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	First         uint64                 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
+	Cells         []*WorkCell            `protobuf:"bytes,2,rep,name=cells,proto3" json:"cells,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkOffer) Reset() {
+	*x = WorkOffer{}
+	mi := &file_percolator_v1_service_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkOffer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkOffer) ProtoMessage() {}
+
+func (x *WorkOffer) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkOffer.ProtoReflect.Descriptor instead.
+func (*WorkOffer) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{61}
+}
+
+func (x *WorkOffer) GetFirst() uint64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *WorkOffer) GetCells() []*WorkCell {
+	if x != nil {
+		return x.Cells
+	}
+	return nil
+}
+
+type WorkCell struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cell          *Cell                  `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`        // the notify cell
+	Notify        *Notify                `protobuf:"bytes,2,opt,name=notify,proto3" json:"notify,omitempty"`    // its entry, with its trace while that is known; unset: a hint
+	Held          bool                   `protobuf:"varint,3,opt,name=held,proto3" json:"held,omitempty"`       // the node holds its advisory lock
+	Backlog       bool                   `protobuf:"varint,4,opt,name=backlog,proto3" json:"backlog,omitempty"` // more cells of the column are pending
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkCell) Reset() {
+	*x = WorkCell{}
+	mi := &file_percolator_v1_service_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkCell) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkCell) ProtoMessage() {}
+
+func (x *WorkCell) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkCell.ProtoReflect.Descriptor instead.
+func (*WorkCell) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{62}
+}
+
+func (x *WorkCell) GetCell() *Cell {
+	if x != nil {
+		return x.Cell
+	}
+	return nil
+}
+
+func (x *WorkCell) GetNotify() *Notify {
+	if x != nil {
+		return x.Notify
+	}
+	return nil
+}
+
+func (x *WorkCell) GetHeld() bool {
+	if x != nil {
+		return x.Held
+	}
+	return false
+}
+
+func (x *WorkCell) GetBacklog() bool {
+	if x != nil {
+		return x.Backlog
+	}
+	return false
+}
+
 var File_percolator_v1_service_proto protoreflect.FileDescriptor
 
 const file_percolator_v1_service_proto_rawDesc = "" +
@@ -4517,7 +5221,66 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\rblocked_nodes\x18\t \x03(\v20.percolator.v1.PlacementStatus.BlockedNodesEntryR\fblockedNodes\x1a?\n" +
 	"\x11BlockedNodesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x04R\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x012\xcc\a\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x81\x03\n" +
+	"\vWorkRequest\x12.\n" +
+	"\x05hello\x18\x01 \x01(\v2\x18.percolator.v1.WorkHelloR\x05hello\x123\n" +
+	"\aanswers\x18\x02 \x03(\v2\x19.percolator.v1.WorkAnswerR\aanswers\x12\x12\n" +
+	"\x04done\x18\x03 \x03(\x04R\x04done\x12\x14\n" +
+	"\x05waits\x18\x04 \x03(\x04R\x05waits\x12\x18\n" +
+	"\aapplied\x18\x05 \x01(\x04R\aapplied\x12\x14\n" +
+	"\x05scans\x18\x06 \x01(\bR\x05scans\x12;\n" +
+	"\tobservers\x18\a \x03(\v2\x1d.percolator.v1.ObserverStatusR\tobservers\x124\n" +
+	"\arefused\x18\b \x03(\v2\x1a.percolator.v1.WorkRefusalR\arefused\x12(\n" +
+	"\x03run\x18\t \x01(\v2\x16.percolator.v1.WorkRunR\x03run\x12\x16\n" +
+	"\x06leaves\x18\n" +
+	" \x01(\bR\x06leaves\"\x9f\x01\n" +
+	"\tWorkHello\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x16\n" +
+	"\x06credit\x18\x03 \x01(\rR\x06credit\x129\n" +
+	"\tobservers\x18\x04 \x03(\v2\x1b.percolator.v1.WorkObserverR\tobservers\"\x92\x01\n" +
+	"\fWorkObserver\x12/\n" +
+	"\x04info\x18\x01 \x01(\v2\x1b.percolator.v1.ObserverInfoR\x04info\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\rR\aversion\x12\x1f\n" +
+	"\vdebounce_ms\x18\x03 \x01(\x04R\n" +
+	"debounceMs\x12\x16\n" +
+	"\x06enough\x18\x04 \x01(\rR\x06enough\"B\n" +
+	"\n" +
+	"WorkAnswer\x12\x14\n" +
+	"\x05first\x18\x01 \x01(\x04R\x05first\x12\x1e\n" +
+	"\n" +
+	"admissions\x18\x02 \x01(\fR\n" +
+	"admissions\"B\n" +
+	"\vWorkRefusal\x12\x1a\n" +
+	"\bobserver\x18\x01 \x01(\tR\bobserver\x12\x17\n" +
+	"\await_ms\x18\x02 \x01(\x04R\x06waitMs\"u\n" +
+	"\aWorkRun\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1a\n" +
+	"\bobserver\x18\x02 \x01(\tR\bobserver\x12\x10\n" +
+	"\x03row\x18\x03 \x01(\fR\x03row\x12,\n" +
+	"\x03run\x18\x04 \x01(\v2\x1a.percolator.v1.ObserverRunR\x03run\"\xd7\x01\n" +
+	"\fWorkResponse\x127\n" +
+	"\bsettings\x18\x01 \x01(\v2\x1b.percolator.v1.WorkSettingsR\bsettings\x12.\n" +
+	"\x05offer\x18\x02 \x01(\v2\x18.percolator.v1.WorkOfferR\x05offer\x124\n" +
+	"\arefused\x18\x03 \x01(\v2\x1a.percolator.v1.WorkRefusalR\arefused\x12(\n" +
+	"\x03run\x18\x04 \x01(\v2\x16.percolator.v1.WorkRunR\x03run\"\xcf\x01\n" +
+	"\fWorkSettings\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\x129\n" +
+	"\tobservers\x18\x03 \x03(\v2\x1b.percolator.v1.ObserverInfoR\tobservers\x12\x1a\n" +
+	"\bversions\x18\x04 \x01(\bR\bversions\x12\x1d\n" +
+	"\n" +
+	"suspect_ts\x18\x05 \x01(\x04R\tsuspectTs\x12\x17\n" +
+	"\anode_id\x18\x06 \x01(\x04R\x06nodeId\"P\n" +
+	"\tWorkOffer\x12\x14\n" +
+	"\x05first\x18\x01 \x01(\x04R\x05first\x12-\n" +
+	"\x05cells\x18\x02 \x03(\v2\x17.percolator.v1.WorkCellR\x05cells\"\x90\x01\n" +
+	"\bWorkCell\x12'\n" +
+	"\x04cell\x18\x01 \x01(\v2\x13.percolator.v1.CellR\x04cell\x12-\n" +
+	"\x06notify\x18\x02 \x01(\v2\x15.percolator.v1.NotifyR\x06notify\x12\x12\n" +
+	"\x04held\x18\x03 \x01(\bR\x04held\x12\x18\n" +
+	"\abacklog\x18\x04 \x01(\bR\abacklog2\x91\b\n" +
 	"\n" +
 	"Percolator\x12P\n" +
 	"\n" +
@@ -4535,7 +5298,8 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\n" +
 	"NodeStatus\x12 .percolator.v1.NodeStatusRequest\x1a!.percolator.v1.NodeStatusResponse\x12N\n" +
 	"\tObservers\x12\x1f.percolator.v1.ObserversRequest\x1a .percolator.v1.ObserversResponse\x12T\n" +
-	"\vHoldHistory\x12!.percolator.v1.HoldHistoryRequest\x1a\".percolator.v1.HoldHistoryResponseBDZBgithub.com/percolator-go/percolator/api/percolator/v1;percolatorv1b\x06proto3"
+	"\vHoldHistory\x12!.percolator.v1.HoldHistoryRequest\x1a\".percolator.v1.HoldHistoryResponse\x12C\n" +
+	"\x04Work\x12\x1a.percolator.v1.WorkRequest\x1a\x1b.percolator.v1.WorkResponse(\x010\x01BDZBgithub.com/percolator-go/percolator/api/percolator/v1;percolatorv1b\x06proto3"
 
 var (
 	file_percolator_v1_service_proto_rawDescOnce sync.Once
@@ -4549,7 +5313,7 @@ func file_percolator_v1_service_proto_rawDescGZIP() []byte {
 	return file_percolator_v1_service_proto_rawDescData
 }
 
-var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
 var file_percolator_v1_service_proto_goTypes = []any{
 	(*Operation)(nil),           // 0: percolator.v1.Operation
 	(*OperationBatch)(nil),      // 1: percolator.v1.OperationBatch
@@ -4604,24 +5368,36 @@ var file_percolator_v1_service_proto_goTypes = []any{
 	(*ExpiryRule)(nil),          // 50: percolator.v1.ExpiryRule
 	(*SplitsStatus)(nil),        // 51: percolator.v1.SplitsStatus
 	(*PlacementStatus)(nil),     // 52: percolator.v1.PlacementStatus
-	nil,                         // 53: percolator.v1.PlacementStatus.BlockedNodesEntry
-	(*TabletRequest)(nil),       // 54: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),      // 55: percolator.v1.TabletResponse
-	(*TabletDescriptor)(nil),    // 56: percolator.v1.TabletDescriptor
-	(*Worker)(nil),              // 57: percolator.v1.Worker
-	(*StatusResponse)(nil),      // 58: percolator.v1.StatusResponse
-	(*BuildVersions)(nil),       // 59: percolator.v1.BuildVersions
-	(*ClusterVersion)(nil),      // 60: percolator.v1.ClusterVersion
-	(*ObserverInfo)(nil),        // 61: percolator.v1.ObserverInfo
-	(*Catalogue)(nil),           // 62: percolator.v1.Catalogue
-	(*SplitResponse)(nil),       // 63: percolator.v1.SplitResponse
+	(*WorkRequest)(nil),         // 53: percolator.v1.WorkRequest
+	(*WorkHello)(nil),           // 54: percolator.v1.WorkHello
+	(*WorkObserver)(nil),        // 55: percolator.v1.WorkObserver
+	(*WorkAnswer)(nil),          // 56: percolator.v1.WorkAnswer
+	(*WorkRefusal)(nil),         // 57: percolator.v1.WorkRefusal
+	(*WorkRun)(nil),             // 58: percolator.v1.WorkRun
+	(*WorkResponse)(nil),        // 59: percolator.v1.WorkResponse
+	(*WorkSettings)(nil),        // 60: percolator.v1.WorkSettings
+	(*WorkOffer)(nil),           // 61: percolator.v1.WorkOffer
+	(*WorkCell)(nil),            // 62: percolator.v1.WorkCell
+	nil,                         // 63: percolator.v1.PlacementStatus.BlockedNodesEntry
+	(*TabletRequest)(nil),       // 64: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),      // 65: percolator.v1.TabletResponse
+	(*TabletDescriptor)(nil),    // 66: percolator.v1.TabletDescriptor
+	(*Worker)(nil),              // 67: percolator.v1.Worker
+	(*StatusResponse)(nil),      // 68: percolator.v1.StatusResponse
+	(*BuildVersions)(nil),       // 69: percolator.v1.BuildVersions
+	(*ClusterVersion)(nil),      // 70: percolator.v1.ClusterVersion
+	(*ObserverInfo)(nil),        // 71: percolator.v1.ObserverInfo
+	(*Cell)(nil),                // 72: percolator.v1.Cell
+	(*Notify)(nil),              // 73: percolator.v1.Notify
+	(*Catalogue)(nil),           // 74: percolator.v1.Catalogue
+	(*SplitResponse)(nil),       // 75: percolator.v1.SplitResponse
 }
 var file_percolator_v1_service_proto_depIdxs = []int32{
-	54, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
+	64, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
 	0,  // 1: percolator.v1.OperationBatch.operations:type_name -> percolator.v1.Operation
-	55, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
+	65, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
 	2,  // 3: percolator.v1.OperationResults.results:type_name -> percolator.v1.OperationResult
-	56, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
+	66, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
 	8,  // 5: percolator.v1.Table.restoring:type_name -> percolator.v1.RestoreMark
 	8,  // 6: percolator.v1.Table.restored:type_name -> percolator.v1.RestoreMark
 	10, // 7: percolator.v1.Table.expiry:type_name -> percolator.v1.TableExpiry
@@ -4629,16 +5405,16 @@ var file_percolator_v1_service_proto_depIdxs = []int32{
 	10, // 9: percolator.v1.CreateTableRequest.expiry:type_name -> percolator.v1.TableExpiry
 	9,  // 10: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
 	9,  // 11: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
-	57, // 12: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
-	58, // 13: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
+	67, // 12: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
+	68, // 13: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
 	42, // 14: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
 	47, // 15: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
 	52, // 16: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
 	34, // 17: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
 	33, // 18: percolator.v1.NodeStatusResponse.certificates:type_name -> percolator.v1.CertificateStatus
 	30, // 19: percolator.v1.NodeStatusResponse.log:type_name -> percolator.v1.LogStatus
-	59, // 20: percolator.v1.NodeStatusResponse.versions:type_name -> percolator.v1.BuildVersions
-	60, // 21: percolator.v1.NodeStatusResponse.agreed:type_name -> percolator.v1.ClusterVersion
+	69, // 20: percolator.v1.NodeStatusResponse.versions:type_name -> percolator.v1.BuildVersions
+	70, // 21: percolator.v1.NodeStatusResponse.agreed:type_name -> percolator.v1.ClusterVersion
 	51, // 22: percolator.v1.NodeStatusResponse.splits:type_name -> percolator.v1.SplitsStatus
 	29, // 23: percolator.v1.NodeStatusResponse.jobs:type_name -> percolator.v1.Job
 	28, // 24: percolator.v1.NodeStatusResponse.roleless:type_name -> percolator.v1.RolelessCertificate
@@ -4649,7 +5425,7 @@ var file_percolator_v1_service_proto_depIdxs = []int32{
 	43, // 29: percolator.v1.NodeStatusResponse.run:type_name -> percolator.v1.ObserverRun
 	49, // 30: percolator.v1.NodeStatusResponse.expiry:type_name -> percolator.v1.ExpiryStatus
 	35, // 31: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
-	61, // 32: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
+	71, // 32: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
 	42, // 33: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
 	37, // 34: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
 	36, // 35: percolator.v1.ObserverState.versions:type_name -> percolator.v1.ObserverVersion
@@ -4661,36 +5437,54 @@ var file_percolator_v1_service_proto_depIdxs = []int32{
 	44, // 41: percolator.v1.ObserverRun.wrote:type_name -> percolator.v1.TableColumn
 	48, // 42: percolator.v1.HistoryStatus.backup_holds:type_name -> percolator.v1.BackupHold
 	50, // 43: percolator.v1.ExpiryStatus.rules:type_name -> percolator.v1.ExpiryRule
-	53, // 44: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
-	1,  // 45: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
-	4,  // 46: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
-	6,  // 47: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
-	12, // 48: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
-	14, // 49: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
-	16, // 50: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
-	18, // 51: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
-	19, // 52: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
-	21, // 53: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
-	22, // 54: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
-	31, // 55: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
-	38, // 56: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
-	3,  // 57: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
-	5,  // 58: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
-	7,  // 59: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
-	13, // 60: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
-	15, // 61: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
-	17, // 62: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
-	62, // 63: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
-	20, // 64: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
-	63, // 65: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
-	24, // 66: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
-	32, // 67: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
-	39, // 68: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
-	57, // [57:69] is the sub-list for method output_type
-	45, // [45:57] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	63, // 44: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
+	54, // 45: percolator.v1.WorkRequest.hello:type_name -> percolator.v1.WorkHello
+	56, // 46: percolator.v1.WorkRequest.answers:type_name -> percolator.v1.WorkAnswer
+	42, // 47: percolator.v1.WorkRequest.observers:type_name -> percolator.v1.ObserverStatus
+	57, // 48: percolator.v1.WorkRequest.refused:type_name -> percolator.v1.WorkRefusal
+	58, // 49: percolator.v1.WorkRequest.run:type_name -> percolator.v1.WorkRun
+	55, // 50: percolator.v1.WorkHello.observers:type_name -> percolator.v1.WorkObserver
+	71, // 51: percolator.v1.WorkObserver.info:type_name -> percolator.v1.ObserverInfo
+	43, // 52: percolator.v1.WorkRun.run:type_name -> percolator.v1.ObserverRun
+	60, // 53: percolator.v1.WorkResponse.settings:type_name -> percolator.v1.WorkSettings
+	61, // 54: percolator.v1.WorkResponse.offer:type_name -> percolator.v1.WorkOffer
+	57, // 55: percolator.v1.WorkResponse.refused:type_name -> percolator.v1.WorkRefusal
+	58, // 56: percolator.v1.WorkResponse.run:type_name -> percolator.v1.WorkRun
+	71, // 57: percolator.v1.WorkSettings.observers:type_name -> percolator.v1.ObserverInfo
+	62, // 58: percolator.v1.WorkOffer.cells:type_name -> percolator.v1.WorkCell
+	72, // 59: percolator.v1.WorkCell.cell:type_name -> percolator.v1.Cell
+	73, // 60: percolator.v1.WorkCell.notify:type_name -> percolator.v1.Notify
+	1,  // 61: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
+	4,  // 62: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
+	6,  // 63: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
+	12, // 64: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
+	14, // 65: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
+	16, // 66: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
+	18, // 67: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
+	19, // 68: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
+	21, // 69: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
+	22, // 70: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
+	31, // 71: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
+	38, // 72: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
+	53, // 73: percolator.v1.Percolator.Work:input_type -> percolator.v1.WorkRequest
+	3,  // 74: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
+	5,  // 75: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
+	7,  // 76: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
+	13, // 77: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
+	15, // 78: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
+	17, // 79: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
+	74, // 80: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
+	20, // 81: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
+	75, // 82: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
+	24, // 83: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
+	32, // 84: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
+	39, // 85: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
+	59, // 86: percolator.v1.Percolator.Work:output_type -> percolator.v1.WorkResponse
+	74, // [74:87] is the sub-list for method output_type
+	61, // [61:74] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_service_proto_init() }
@@ -4705,7 +5499,7 @@ func file_percolator_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_service_proto_rawDesc), len(file_percolator_v1_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   54,
+			NumMessages:   64,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -31,6 +31,7 @@ const (
 	Percolator_NodeStatus_FullMethodName   = "/percolator.v1.Percolator/NodeStatus"
 	Percolator_Observers_FullMethodName    = "/percolator.v1.Percolator/Observers"
 	Percolator_HoldHistory_FullMethodName  = "/percolator.v1.Percolator/HoldHistory"
+	Percolator_Work_FullMethodName         = "/percolator.v1.Percolator/Work"
 )
 
 // PercolatorClient is the client API for Percolator service.
@@ -57,6 +58,8 @@ type PercolatorClient interface {
 	Observers(ctx context.Context, in *ObserversRequest, opts ...grpc.CallOption) (*ObserversResponse, error)
 	// Prevents the collection of history from a timestamp on for a limited time (a capped, advisory lease).
 	HoldHistory(ctx context.Context, in *HoldHistoryRequest, opts ...grpc.CallOption) (*HoldHistoryResponse, error)
+	// The session of a worker, a process that runs observers and holds no data (docs/adr/0073).
+	Work(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WorkRequest, WorkResponse], error)
 }
 
 type percolatorClient struct {
@@ -190,6 +193,19 @@ func (c *percolatorClient) HoldHistory(ctx context.Context, in *HoldHistoryReque
 	return out, nil
 }
 
+func (c *percolatorClient) Work(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WorkRequest, WorkResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Percolator_ServiceDesc.Streams[1], Percolator_Work_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WorkRequest, WorkResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Percolator_WorkClient = grpc.BidiStreamingClient[WorkRequest, WorkResponse]
+
 // PercolatorServer is the server API for Percolator service.
 // All implementations must embed UnimplementedPercolatorServer
 // for forward compatibility.
@@ -214,6 +230,8 @@ type PercolatorServer interface {
 	Observers(context.Context, *ObserversRequest) (*ObserversResponse, error)
 	// Prevents the collection of history from a timestamp on for a limited time (a capped, advisory lease).
 	HoldHistory(context.Context, *HoldHistoryRequest) (*HoldHistoryResponse, error)
+	// The session of a worker, a process that runs observers and holds no data (docs/adr/0073).
+	Work(grpc.BidiStreamingServer[WorkRequest, WorkResponse]) error
 	mustEmbedUnimplementedPercolatorServer()
 }
 
@@ -259,6 +277,9 @@ func (UnimplementedPercolatorServer) Observers(context.Context, *ObserversReques
 }
 func (UnimplementedPercolatorServer) HoldHistory(context.Context, *HoldHistoryRequest) (*HoldHistoryResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method HoldHistory not implemented")
+}
+func (UnimplementedPercolatorServer) Work(grpc.BidiStreamingServer[WorkRequest, WorkResponse]) error {
+	return status.Error(codes.Unimplemented, "method Work not implemented")
 }
 func (UnimplementedPercolatorServer) mustEmbedUnimplementedPercolatorServer() {}
 func (UnimplementedPercolatorServer) testEmbeddedByValue()                    {}
@@ -486,6 +507,13 @@ func _Percolator_HoldHistory_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Percolator_Work_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(PercolatorServer).Work(&grpc.GenericServerStream[WorkRequest, WorkResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Percolator_WorkServer = grpc.BidiStreamingServer[WorkRequest, WorkResponse]
+
 // Percolator_ServiceDesc is the grpc.ServiceDesc for Percolator service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -542,6 +570,12 @@ var Percolator_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Operations",
 			Handler:       _Percolator_Operations_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "Work",
+			Handler:       _Percolator_Work_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
 		},

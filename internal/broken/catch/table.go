@@ -354,6 +354,8 @@ var properties = []property{
 		assertion: "HALF-INSTALLED: .*"},
 	{tag: "ack_outside", pkg: "actors/observer", test: "^TestTwoWorkersOneChange$",
 		assertion: "was committed [0-9]+ times, want once"},
+	{tag: "worker_kept", pkg: "worker", test: "^TestHandsOnTheCellsOfADeadWorker$",
+		assertion: "handed on within .*, want about a second"},
 	{tag: "forget_attempts", pkg: "actors/observer", test: "^TestAttemptsSurviveTheProcess$",
 		assertion: "first run of the second process has attempt 0, want 1"},
 	{tag: "charge_after", pkg: "actors/observer", test: "^TestRowThatKillsIsParked$",

@@ -1,0 +1,93 @@
+package observer
+
+import (
+	"context"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// The figures of a dispatcher as messages, for operators and other processes. Any goroutine may
+// read them.
+
+// rowsTimeout bounds the wait for the dispatcher's list of rows. The dispatcher never blocks,
+// but may be busy.
+const rowsTimeout = 100 * time.Millisecond
+
+// Status describes the observers in the order of registration. It waits for the dispatcher up to
+// 100 ms for the rows, and then omits them.
+func (d *Dispatcher) Status() []*pb.ObserverStatus {
+	ctx, cancel := context.WithTimeout(context.Background(), rowsTimeout)
+	defer cancel()
+	rows, err := d.Rows(ctx)
+	stats := d.Stats()
+	if err != nil { // the counters do not depend on the dispatcher's turn
+		rows = make([][]Row, len(stats))
+	}
+	out := make([]*pb.ObserverStatus, 0, len(stats))
+	// rows and stats are both in the order of registration.
+	for i, s := range stats {
+		out = append(out, &pb.ObserverStatus{
+			Name: s.Name, Table: s.Table, Column: []byte(s.Column), Weak: s.Weak, Runs: s.Runs,
+			Commits:   s.Commits,
+			Conflicts: s.Conflicts, Failures: s.Failures, Parked: s.Parked, Skipped: s.Skipped,
+			Running:     uint32(s.Running),
+			Unavailable: s.Unavailable, Collapsed: s.Collapsed, Queued: uint32(s.Queued),
+			Waiting: uint32(s.Waiting),
+			Stuck:   uint32(s.Stuck), Paused: s.Paused, Limit: uint32(s.Limit),
+			Contended: uint32(s.Contended), Unserved: uint32(s.Unserved),
+			Refused: s.Refused, Outside: outsideWait(s.Outside, time.Now()),
+			Version: s.Version,
+			Rows:    observerRows(rows[i]),
+		})
+	}
+	return out
+}
+
+// Enough returns the maximum number of cells that the ith registered observer can use.
+func (d *Dispatcher) Enough(i int) int { return d.observers[i].enough() }
+
+// Run returns the reads and writes of the last run of an observer for a row; nil if it is not
+// remembered.
+func (d *Dispatcher) Run(name, row string) *pb.ObserverRun {
+	e, ok := d.Effects(name, row)
+	if !ok {
+		return nil
+	}
+	columns := func(l txn.ColumnList) (out []*pb.TableColumn) {
+		for _, c := range l.Columns {
+			out = append(out, &pb.TableColumn{Table: c.Table, Column: []byte(c.Column)})
+		}
+		return out
+	}
+	return &pb.ObserverRun{
+		StartTs: uint64(e.Start), Cells: uint64(e.Cells), Batch: uint32(e.Batch), Read: columns(e.Read),
+		Wrote: columns(e.Wrote), MoreRead: e.Read.More, MoreWrote: e.Wrote.More,
+	}
+}
+
+// observerRows converts rows to messages.
+func observerRows(rows []Row) []*pb.ObserverRow {
+	var out []*pb.ObserverRow
+	for _, r := range rows {
+		out = append(out, &pb.ObserverRow{
+			Row: wire.Bytes(r.Row), RunningMs: uint64(r.Running.Milliseconds()), Overdue: r.Overdue,
+			Retries: uint32(r.Retries), Unserved: uint32(r.Unserved), Runs: uint32(r.Runs),
+			Cycle: r.Cycle, PauseMs: uint64(r.Pause.Milliseconds()),
+		})
+	}
+	return out
+}
+
+// outsideWait converts a wait to a message; nil if there is none.
+func outsideWait(o Outside, now time.Time) *pb.OutsideWait {
+	if o.Since.IsZero() {
+		return nil
+	}
+	return &pb.OutsideWait{
+		WaitedMs: uint64(max(now.Sub(o.Since), time.Millisecond).Milliseconds()),
+		NextMs:   uint64(max(o.Until.Sub(now), 0).Milliseconds()), Error: o.Error,
+	}
+}

@@ -1,0 +1,23 @@
+package scanner
+
+import (
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/notify"
+)
+
+// A node may have several Scanners: of its own observers and of each worker that is connected to
+// it. These methods share hints and work among them. Any goroutine may call them.
+
+// Takes reports whether a hint of the cell would be passed on: its column is one of the targets,
+// not paused, and has no backlog.
+func (s *Scanners) Takes(cell mvcc.Cell) bool {
+	t := notify.TargetOf(cell)
+	return s.targets[t] && !s.cfg.Paused(t) && !s.backlog[t].on.Load()
+}
+
+// Wake makes the scanners look for dirty cells at once.
+func (s *Scanners) Wake() {
+	for _, t := range s.scanners {
+		t.Wake()
+	}
+}

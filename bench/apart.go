@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/node"
+	"github.com/percolator-go/percolator/worker"
+)
+
+// The observer of the clustering in a process of its own (docs/adr/0073).
+
+// apart marks the process that runs the observer; its value has the node's address, the numbers of
+// concurrent runs, of documents per run, and of all documents.
+const apart = "PERCOLATOR_BENCH_APART"
+
+// apartProcess is the other process. It ends when its standard input does, and then prints its
+// figures.
+type apartProcess struct {
+	cmd   *exec.Cmd
+	stdin io.Closer
+	out   io.Reader
+	once  sync.Once
+	err   error
+	ran   int
+	p50   time.Duration
+}
+
+// startApart starts the process and returns once the node has accepted its observer.
+func startApart(ctx context.Context, n *node.Node, workers, batch, count int) (*apartProcess, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	p := &apartProcess{cmd: exec.CommandContext(ctx, self)}
+	p.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %d %d", apart, n.Addr(), workers, batch, count))
+	p.cmd.Stderr = os.Stderr
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	if p.out, err = p.cmd.StdoutPipe(); err != nil {
+		return nil, err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	var ready string
+	if _, err := fmt.Fscanln(p.out, &ready); err != nil {
+		return nil, fmt.Errorf("the worker has not started: %w", err)
+	}
+	return p, nil
+}
+
+// end ends the process and reads its figures.
+func (p *apartProcess) end() error {
+	p.once.Do(func() {
+		_ = p.stdin.Close()
+		if _, p.err = fmt.Fscanln(p.out, &p.ran, &p.p50); p.err == nil {
+			p.err = p.cmd.Wait()
+		}
+	})
+	return p.err
+}
+
+// runApart runs the observer until in ends.
+func runApart(ctx context.Context, of string, in io.Reader, out io.Writer) error {
+	var addr string
+	var workers, batch, count int
+	if _, err := fmt.Sscan(of, &addr, &workers, &batch, &count); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		_, _ = io.Copy(io.Discard, in)
+		cancel()
+	}()
+	took := make(latencies, 2*count)
+	err := worker.Run(ctx, []string{addr}, took.clustering(batch), worker.Config{
+		Client: percolator.ClientConfig{Insecure: true}, Workers: workers,
+		Ready: func() { _, _ = fmt.Fprintln(out, "ready") },
+	})
+	if err != nil {
+		return err
+	}
+	ran, p50 := took.result()
+	_, err = fmt.Fprintln(out, ran, int64(p50))
+	return err
+}

@@ -1,0 +1,22 @@
+// Package worker runs observers in a process that holds no data (docs/adr/0073). A worker connects
+// to the nodes of a cluster as a client, and runs what its program registers; the nodes need not
+// know the program, and are not restarted for another version of it.
+//
+//	err := worker.Run(ctx, []string{"db1:7800", "db2:7800"}, register, worker.Config{})
+//
+// The guarantees are those of observers inside a node: at most one transaction of a strong observer
+// commits for each change, since the acknowledgment is part of that transaction. Whatever is handed
+// out twice commits once.
+//
+// Invariants:
+//  1. No run starts before the settings of the newest catalogue that a node has sent were applied,
+//     nor while the worker has no session: what is queued is then dropped, and nodes hand it to
+//     others.
+//  2. Settings of an older catalogue are never applied after those of a newer one.
+//  3. Every cell that was accepted is reported as done to the node that has offered it, unless the
+//     session has ended: the node then releases it.
+//  4. At most Config.Queue cells are accepted and not done, over each session.
+//
+// Called by: programs of users. A crash loses the queue; nodes notice it as soon as the connection
+// breaks, or within 0.8 s, and hand the cells to others.
+package worker
