@@ -8,7 +8,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Unfinished is ObserverPending.
+// Unfinished is the former name of ObserverPending.
 //
 // Deprecated: use ObserverPending.
 type Unfinished = ObserverPending

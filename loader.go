@@ -109,8 +109,8 @@ func (l *Loader) Load(ctx context.Context, fn func(context.Context, *Tx) error) 
 	return l.LoadThen(ctx, fn, nil)
 }
 
-// LoadThen is Load with a callback: the worker calls the callback then once with the outcome of the
-// transaction, and Close does not report it. The worker is blocked until then returns. If
+// LoadThen queues fn as Load does. The worker calls then once with the outcome of the transaction, and
+// Close does not report it. The worker is blocked until then returns. If
 // LoadThen returns an error, then is not called.
 func (l *Loader) LoadThen(ctx context.Context, fn func(context.Context, *Tx) error,
 	then func(error)) error {

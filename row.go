@@ -116,8 +116,8 @@ func (db *DB) DeleteRange(ctx context.Context, rows RowRange) (Deleted, error) {
 	return db.deleteCells(ctx, rows, "delete range")
 }
 
-// DeleteColumn is DeleteColumnRange without the progress: after an error, another call continues
-// with the cells that remain.
+// DeleteColumn deletes the cells of one column in a range of rows, in a sequence of transactions as
+// DeleteColumnRange does. After an error, another call deletes the cells that remain.
 func (db *DB) DeleteColumn(ctx context.Context, rows RowRange, col Column) error {
 	_, err := db.DeleteColumnRange(ctx, rows, col)
 	return err

@@ -216,7 +216,7 @@ func (l *Location) getSealed(ctx context.Context, name, kind string,
 		return "", true, coded.Errorf("", "%w: %s does not match its checksum", ErrDamaged, name)
 	}
 	if err := json.Unmarshal(data[i:], v); err != nil {
-		return "", true, coded.Errorf("", "%w: %s: %w", ErrDamaged, name, err)
+		return "", true, coded.Errorf("", "%w: decode %s: %w", ErrDamaged, name, err)
 	}
 	all := sha256.Sum256(data)
 	return hex.EncodeToString(all[:]), true, nil

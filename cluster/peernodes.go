@@ -129,7 +129,7 @@ func (p *PeerNodes) Status(ctx context.Context, node uint64,
 	req *pb.NodeStatusRequest) (*pb.NodeStatusResponse, error) {
 	r, err := p.Call(ctx, node, &wire.PeerRequest{Body: &wire.PeerRequest_Status{Status: req}})
 	if err != nil {
-		return nil, fmt.Errorf("cluster: status of node %d: %w", node, err)
+		return nil, fmt.Errorf("cluster: get the status of node %d: %w", node, err)
 	}
 	return r.GetStatus(), nil
 }

@@ -114,8 +114,8 @@ func (p *PolicyView) Learn(read *pb.Policy) error {
 	return p.gate.Learn(wire.Agreed(read.GetAgreed()))
 }
 
-// Found is Read for the leader of meta: in a cluster without a policy it stores the node's
-// own. It does not call changed, since its callers use the policy that it returns.
+// Found returns the cluster's policy. In a cluster without one it stores this node's own, so only the
+// leader of meta calls it. It does not call changed, since its callers use the policy that it returns.
 func (p *PolicyView) Found(ctx context.Context) (*pb.Policy, error) {
 	read, err := p.record.Found(ctx, p.cfg.Own)
 	if err != nil {

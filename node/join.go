@@ -123,7 +123,7 @@ func openJoining(cfg Config, files *certs.Files, st *store.Store,
 func votersWith(st *store.Store, dead []uint64) (nodes []uint64, err error) {
 	stored, err := snapshot.StoredReplicas(st)
 	if err != nil {
-		return nil, fmt.Errorf("node: %w", err)
+		return nil, fmt.Errorf("node: list the stored replicas: %w", err)
 	}
 	for _, s := range stored {
 		for _, r := range s.Descriptor.GetReplicas() {
@@ -144,12 +144,12 @@ func openCerts(cfg Config) (*certs.Files, error) {
 	}
 	files, err := certs.Open(certs.NodeSource(cfg.Certs), cfg.Logger)
 	if err != nil {
-		return nil, fmt.Errorf("node: %w", err)
+		return nil, fmt.Errorf("node: open the certificates: %w", err)
 	}
 	if cfg.GossipAddr() != "" {
 		// Otherwise invalid keys would be detected only after the node has joined.
 		if err := gossip.CheckKeys(cfg.Certs); err != nil {
-			return nil, fmt.Errorf("node: %w", err)
+			return nil, fmt.Errorf("node: check the gossip keys: %w", err)
 		}
 	}
 	return files, nil

@@ -10,8 +10,9 @@ import (
 	"github.com/percolator-go/percolator/internal/version"
 )
 
-// newLiveness creates this node's promises to other nodes. No replica runs yet: the time for which
-// this process waits out those of an earlier one begins here.
+// newLiveness creates the liveness.Node, by which this node gives promises to other nodes and receives
+// theirs. It must be called before any replica runs: the time for which this process waits out the
+// promises of an earlier one begins here.
 func (n *Node) newLiveness() *liveness.Node {
 	began := time.Now()
 	cfg := liveness.Config{

@@ -135,8 +135,8 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	return open(ctx, cfg, nodeparts.Parts{})
 }
 
-// open is Open with some of the node's parts replaced. If it fails, it drains the opened parts for at
-// most closeTimeout and closes them.
+// open opens a node, of which parts replaces some parts, as tests do. If it fails, it drains the opened
+// parts for at most closeTimeout and closes them.
 func open(ctx context.Context, cfg Config, parts nodeparts.Parts) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -268,7 +268,8 @@ func findMeta(ctx context.Context, router *route.Router, logger *slog.Logger) er
 	}
 }
 
-// metaAttempt bounds one attempt to reach meta; each failure is logged as a warning.
+// metaAttempt is the timeout of one attempt to read the tablet map at the start. A timeout is logged
+// as a warning and retried; any other error ends the start.
 const metaAttempt = 10 * time.Second
 
 // openTablets creates this node's tablets, its oracle and the survey of tablets with work for

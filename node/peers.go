@@ -45,7 +45,7 @@ func (n *Node) openPeers() error {
 	// processes have ended.
 	members, err := open(n.joining.member(n.identity))
 	if err != nil {
-		return fmt.Errorf("node: members: %w", err)
+		return fmt.Errorf("node: open gossip: %w", err)
 	}
 	if d := n.joining.self.Contacts().Meta; d != nil {
 		n.router.Update(d) // the last version that this node received

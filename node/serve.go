@@ -167,7 +167,7 @@ func (n *Node) openGateway(clients *tls.Config) (err error) {
 		cfg.TLS = n.joining.files.Browsers(certs.AllRoles()...)
 	}
 	if n.servers.gateway, err = gateway.Open(cfg); err != nil {
-		return fmt.Errorf("node: %w", err)
+		return fmt.Errorf("node: open the gateway: %w", err)
 	}
 	return nil
 }

@@ -123,7 +123,7 @@ func (t *tablets) start(ctx context.Context, self *join.Self, oracles *route.Ora
 	// On a full disk, replicas wait for space. The end of ctx aborts the wait.
 	defer context.AfterFunc(ctx, t.logs.GiveUp)()
 	if err := t.openAll(ctx); err != nil {
-		return fmt.Errorf("node: %w", err)
+		return fmt.Errorf("node: open the tablets: %w", err)
 	}
 	// On a single node, a group with other voters never elects a leader: start then fails with ctx.
 	select {
@@ -272,8 +272,8 @@ func (t *tablets) SplitApplied(left, right *pb.TabletDescriptor) {
 	t.reports.add(left)
 }
 
-// Leading implements tablet.Host: the replica has been elected. From now on this node routes to it,
-// and the actor of reports writes it into meta for other nodes.
+// Leading implements tablet.Host. It routes this node's requests to the replica, which has been
+// elected, and has the actor of reports record it in meta for other nodes.
 func (t *tablets) Leading(d *pb.TabletDescriptor) {
 	t.router.Update(d)
 	t.router.SetLeading(d.TabletId, t.node)
@@ -293,8 +293,8 @@ func (t *tablets) Leading(d *pb.TabletDescriptor) {
 	}
 }
 
-// Following implements tablet.Host: the replica follows the one on node; 0 means it knows no
-// leader.
+// Following implements tablet.Host. It records that the replica follows the leader on node; 0 means
+// that it knows no leader.
 func (t *tablets) Following(id, node uint64) {
 	t.router.SetFollowing(id, node)
 	if id == cluster.MetaTablet {
@@ -305,8 +305,8 @@ func (t *tablets) Following(id, node uint64) {
 	}
 }
 
-// Changed implements tablet.Host: the tablet's descriptor has changed. Only the leader's node
-// reports it to meta.
+// Changed implements tablet.Host. It records the tablet's new descriptor; the leader's node also reports
+// it to meta.
 func (t *tablets) Changed(d *pb.TabletDescriptor) {
 	t.router.Update(d)
 	if t.router.LeadsHere(d.TabletId) {
@@ -314,16 +314,16 @@ func (t *tablets) Changed(d *pb.TabletDescriptor) {
 	}
 }
 
-// Failed implements tablet.Host: the replica has stopped. failures may reopen it.
+// Failed implements tablet.Host. It records that the replica has stopped; failures may reopen it.
 func (t *tablets) Failed(id uint64, err error) {
 	t.router.SetFollowing(id, 0) // it no longer leads
 	t.failures.add(id, err)
 }
 
-// Removed implements tablet.Host: the replica is destroyed.
+// Removed implements tablet.Host. It records that the replica has been destroyed.
 func (t *tablets) Removed(id uint64) { t.replicas.RemovedHere(id) }
 
-// Stale implements tablet.Host: the replica is inactive until its group has removed it.
+// Stale implements tablet.Host. It records that the replica is inactive until its group removes it.
 func (t *tablets) Stale(id uint64) {
 	t.router.SetFollowing(id, 0)
 	t.replicas.Stale(id)

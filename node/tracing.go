@@ -52,7 +52,7 @@ func openTracing(cfg Config, parts nodeparts.Parts, self join.Identity) (spans, 
 		otlptracegrpc.WithTimeout(spanTimeout),
 		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{}))
 	if err != nil {
-		return spans{}, fmt.Errorf("node: --trace-endpoint %s: %w", cfg.Trace.Endpoint, err)
+		return spans{}, fmt.Errorf("node: create the exporter to --trace-endpoint %s: %w", cfg.Trace.Endpoint, err)
 	}
 	// What the environment says (OTEL_RESOURCE_ATTRIBUTES, OTEL_SERVICE_NAME) counts more.
 	about, err := resource.New(context.Background(), resource.WithAttributes(

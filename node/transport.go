@@ -65,7 +65,7 @@ func (t *transport) SplitTablet(ctx context.Context, table, row string) error {
 	return t.schema.SplitTablet(ctx, table, row)
 }
 
-// NodeStatus implements txn.Transport: the status of the node that serves the request.
+// NodeStatus implements txn.Transport. It returns the status of this node.
 func (t *transport) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error) {
 	return t.status.get(ctx, false)
 }
@@ -97,9 +97,8 @@ func (t *transport) HoldHistory(ctx context.Context,
 // AdminConn implements txn.Transport.
 func (t *transport) AdminConn() grpc.ClientConnInterface { return admin.Conn(t.admin) }
 
-// CreateTable implements txn.Transport: when it returns, the running programs' observers of the
-// table's name are linked to it, on all nodes that answer.
-// The node reports the creation of tablets as a job.
+// CreateTable implements txn.Transport. Before it returns, all nodes that answer have linked their
+// observers of the table's name to it. The node reports the creation of tablets as a job.
 func (t *transport) CreateTable(ctx context.Context, req *pb.CreateTableRequest) (*pb.Table, error) {
 	if len(req.SplitKeys) > 0 {
 		t.status.reported.Splitting(req.Name)

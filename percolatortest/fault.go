@@ -25,7 +25,7 @@ const (
 	// CommitUnknown executes the commit, drops its reply, and fails every attempt to determine
 	// the outcome.
 	CommitUnknown
-	// CommitLost is CommitUnknown without executing the commit.
+	// CommitLost makes the commit fail like CommitUnknown, without executing it.
 	CommitLost
 	// ClearLost commits the run's transaction without clearing the notification, as if the
 	// process had died in between. When the notification is found again, a strong observer

@@ -185,7 +185,7 @@ func (l *life) sendOrFail(ctx context.Context, d *pb.TabletDescriptor,
 	}
 	if f := l.faults.take("", 0, TabletSlow); f != nil {
 		if err := l.wait(ctx, f.Delay); err != nil {
-			return nil, fmt.Errorf("%w: %w", txn.ErrNotSent, err)
+			return nil, fmt.Errorf("%w: wait for the injected delay: %w", txn.ErrNotSent, err)
 		}
 	}
 	return l.Transport.Send(ctx, d, req)

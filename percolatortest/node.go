@@ -153,8 +153,8 @@ func (n *Node) Restart(t testing.TB) {
 	n.open(t)
 }
 
-// RestartWith is Restart with the observers that register adds in place of those before, as the
-// deployment of another release of the program does. register may be nil. The state keeps observers
+// RestartWith restarts the node with the observers that register adds in place of the previous ones, as
+// the deployment of another release of the program does. register may be nil. The state keeps observers
 // that are not registered any more, and their notifications: RunUntilIdle waits for these, unless
 // they are retired.
 func (n *Node) RestartWith(t testing.TB, register func(*percolator.Registry)) {

@@ -304,7 +304,7 @@ func (s *Store) restore() error {
 	for _, r := range s.log.Replicas() {
 		f, err := decodeFigures([]byte(r.Figures))
 		if err != nil {
-			return fmt.Errorf("tablet %d: %w", r.Replica, err)
+			return fmt.Errorf("decode the figures of tablet %d: %w", r.Replica, err)
 		}
 		s.checkpoints.tablets[r.Replica] = f
 		if len(f.state) > 0 {

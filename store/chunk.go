@@ -68,7 +68,7 @@ func (s *Snap) joinChunks(key, head []byte) ([]byte, error) {
 			err = badger.ErrKeyNotFound
 		}
 		if err != nil {
-			return nil, fmt.Errorf("chunk %d of a long value: %w", i, err)
+			return nil, fmt.Errorf("read chunk %d of a long value: %w", i, err)
 		}
 	}
 	if len(value) != total {

@@ -156,7 +156,7 @@ func (d *directory) checkContents(o Options) error {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(o.Dir, stateDirName, manifestFile)); err != nil {
-		return fmt.Errorf("%w: %w", ErrDamaged, err)
+		return fmt.Errorf("%w: find Badger's manifest: %w", ErrDamaged, err)
 	}
 	return nil
 }

@@ -192,7 +192,7 @@ func (c *Cursor) part(prefix []byte, keysOnly bool,
 		if keysOnly {
 			taken = fn(key, nil)
 		} else if err := c.snap.value(item, key, take); err != nil {
-			return false, fmt.Errorf("%w: key %q: %w", ErrCorrupt, key, err)
+			return false, fmt.Errorf("%w: read the value of key %q: %w", ErrCorrupt, key, err)
 		}
 		if !taken {
 			c.next = item.KeyCopy(nil)
@@ -228,7 +228,7 @@ func (c *Cursor) place(key, end []byte) (skip []byte, past bool, err error) {
 	}
 	g, cell, _, err := DecodeKey(key)
 	if err != nil {
-		return nil, false, fmt.Errorf("%w: key %q: %w", ErrCorrupt, key, err)
+		return nil, false, fmt.Errorf("%w: decode key %q: %w", ErrCorrupt, key, err)
 	}
 	column := appendColumn(nil, g, cell.Table, cell.Class, cell.Column)
 	switch {
@@ -258,7 +258,7 @@ func (f *Filling) Check(e Entry) error {
 	_, cell, _, err := DecodeKey(e.Key)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: %w", ErrForeignEntry, err)
+		return fmt.Errorf("%w: decode the key: %w", ErrForeignEntry, err)
 	case f.rows.before(cell.Table, cell.Row) || f.rows.after(cell.Table, cell.Row):
 		return fmt.Errorf("%w: table %d row %.64q is outside", ErrForeignEntry, cell.Table,
 			cell.Row)

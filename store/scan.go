@@ -115,7 +115,7 @@ func entries[T any](s *Snap, o walkOptions,
 					v, err = decode(c, ts, value)
 				}
 				if err != nil {
-					err = fmt.Errorf("%w: key %q: %w", ErrCorrupt, key, err)
+					err = fmt.Errorf("%w: decode the record of key %q: %w", ErrCorrupt, key, err)
 				}
 			}
 			return yield(v, err) && err == nil

@@ -100,7 +100,7 @@ func (s *diskSpace) shortOfFiles(divisor uint64) *ShortError {
 func (s *diskSpace) roomForSegment(bytes int64) error {
 	free, err := s.opts.freeBytes(s.opts.logDir())
 	if err != nil {
-		return fmt.Errorf("%w: %w", raftlog.ErrDiskFull, err)
+		return fmt.Errorf("%w: read the free space: %w", raftlog.ErrDiskFull, err)
 	}
 	if free < s.reserve()+uint64(bytes) {
 		return fmt.Errorf("%w: %d bytes are free, a segment needs %d", raftlog.ErrDiskFull, free, bytes)

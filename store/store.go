@@ -38,7 +38,7 @@ type Store struct {
 	reclaiming sync.Mutex // held while Reclaim or Compact works
 }
 
-// database is Badger with its sequence and its writer.
+// database contains the open Badger database, its writer and the sequence numbers of transactions.
 type database struct {
 	db        *badger.DB
 	seq       sequence
@@ -199,9 +199,9 @@ func (s *Store) openBadger(b badger.Options) (*badger.DB, error) {
 	}
 	// Badger's errors do not wrap the system's, so check which resource is short.
 	if short := s.shortOfFiles(reserveDivisor); short != nil {
-		return nil, fmt.Errorf("%w: %s: %w", short, b.Dir, err)
+		return nil, fmt.Errorf("%w: open %s: %w", short, b.Dir, err)
 	}
-	return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, b.Dir, err)
+	return nil, fmt.Errorf("%w: open %s: %w", ErrDamaged, b.Dir, err)
 }
 
 // prepareBadger verifies the files of a database, and removes stale ones, before it is opened.

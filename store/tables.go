@@ -127,7 +127,8 @@ func (d *database) verifyTables(pick func(badger.TableInfo) bool) error {
 	return nil
 }
 
-// verifyLive verifies one table, which may be deleted at any time.
+// verifyLive verifies the checksums of one Badger table. It returns nil if a compaction has deleted the
+// table meanwhile.
 func (d *database) verifyLive(id uint64) error {
 	_, err := verifyTable(table.NewFilename(id, d.db.Opts().Dir), true, nil)
 	if outOfResources(err) {

@@ -148,7 +148,7 @@ func DecodeWrite(b []byte) (mvcc.Write, error) {
 	return w, r.done("write record", true)
 }
 
-// copyWrite is DecodeWrite with a value that the caller may keep.
+// copyWrite decodes a write record and copies its value, so that the caller may keep it.
 func copyWrite(b []byte) (mvcc.Write, error) {
 	w, err := DecodeWrite(b)
 	w.Value = bytes.Clone(w.Value)
@@ -269,7 +269,7 @@ func DecodePlain(b []byte) ([]byte, error) {
 	return b[1:], nil
 }
 
-// copyPlain is DecodePlain with a result that the caller may keep.
+// copyPlain decodes a plain value and copies it, so that the caller may keep it.
 func copyPlain(b []byte) ([]byte, error) {
 	v, err := DecodePlain(b)
 	return bytes.Clone(v), err

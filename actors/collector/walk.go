@@ -185,7 +185,8 @@ func (c *cycle) tablets(ctx context.Context) ([]*pb.StatusResponse, error) {
 	}
 }
 
-// send is Client.Send with requestTimeout.
+// send sends a request to the tablet at the position, and waits for the answer for at most
+// requestTimeout.
 func (c *cycle) send(
 	ctx context.Context, at wire.Position, req *pb.TabletRequest,
 ) (*pb.TabletResponse, *pb.TabletDescriptor, error) {

@@ -175,7 +175,7 @@ func (c client) send(ctx context.Context, cell mvcc.Cell,
 		return nil, err
 	}
 	if e := resp.GetError(); e != nil { // never, by Send's contract
-		return nil, fmt.Errorf("observer: %s: %w", e.Message, percolator.ErrUnavailable)
+		return nil, fmt.Errorf("observer: send an operation: %s: %w", e.Message, percolator.ErrUnavailable)
 	}
 	return resp, nil
 }

@@ -123,8 +123,9 @@ func (l *registeredObserver) next() *entry {
 // priority.
 const oldestEvery = 8
 
-// first returns the index of the queued cell that runs next by the observer's priorities. It
-// inspects all of them: they are few, and each is about to cost a transaction.
+// first returns the index of the queued cell that runs next: that of the highest priority, the oldest
+// among equals. Every oldestEvery-th call returns 0, the oldest cell. first compares all queued cells:
+// they are few, and each is about to cost a transaction.
 func (l *registeredObserver) first() int {
 	at := 0
 	if l.taken++; l.taken%oldestEvery != 0 {

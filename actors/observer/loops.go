@@ -131,8 +131,10 @@ func (l *loops) left(key loopKey, cause mvcc.Timestamp, now time.Time) time.Dura
 	return max(0, last.pause-now.Sub(last.at))
 }
 
-// began records a run that is about to call the user's function. If the row is slowed from now on, it
-// returns the cycle.
+// began records a run with the start timestamp start that is about to call the user's function. cause
+// is the start timestamp of the transaction whose change it runs for; with 0 it records nothing. If
+// this run completes a loop, so that the row's next run is delayed, began returns the loop's
+// observers, joined by arrows.
 func (l *loops) began(key loopKey, start, cause mvcc.Timestamp, now time.Time) (cycle string) {
 	if l == nil || l.limit <= 0 || cause == 0 {
 		return ""

@@ -156,7 +156,10 @@ func (o *outside) started(now time.Time, active, limit int) {
 	o.last = now
 }
 
-// learn sets the gap after a short wait to the rate that the service admitted up to its end.
+// learn sets gap to the mean time per admitted run, from the first run since the last wait to the end
+// of this one, at most shortWait. It leaves gap unchanged after a longer wait, or without an admitted
+// run. If gap was reduced since the last wait, the new gap is at most its value before that (safe), and
+// the next reduction is later and smaller.
 func (o *outside) learn() {
 	if o.served == 0 || o.from.IsZero() || o.until.Sub(o.since) > shortWait {
 		return
@@ -202,8 +205,9 @@ func (o *outside) grow(now time.Time) {
 }
 
 // refuse records that the service refuses runs for d, and returns d clamped to minWait and
-// maxWait, or a backoff if d is not positive. news reports whether the wait is much longer than before. A wait that ended more than
-// stale ago is over.
+// maxWait, or a backoff if d is not positive. news reports whether the end of the wait moves by
+// more than half of wait. If the last wait ended more than stale ago, the backoff and since start
+// again.
 func (o *outside) refuse(now time.Time, d, stale time.Duration) (wait time.Duration, news bool) {
 	if o.since.IsZero() || now.Sub(o.until) > stale {
 		o.since, o.waits = now, 0

@@ -154,7 +154,7 @@ func Spawn(system *actor.ActorSystem, meta Meta, cfg Config) (*Oracle, error) {
 		}
 	}, actorkit.Mailbox(), actorkit.On(cfg.Dispatcher)), "oracle")
 	if err != nil {
-		return nil, fmt.Errorf("oracle: %w", err)
+		return nil, fmt.Errorf("oracle: spawn the actor: %w", err)
 	}
 	limit := cfg.Batch.WithDefaults().QueueLimit
 	o.port = actorkit.NewPort[*pb.TimestampsRequest, *pb.TimestampsResponse](system, pid, limit)

@@ -105,7 +105,7 @@ func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) e
 	command := t.pipeline.match(a, t.group.Term())
 	conf, decoded, err := decodeEntry(e, command == nil)
 	if err != nil {
-		return fmt.Errorf("entry %d of tablet %d: %w", a.index, t.id, err)
+		return fmt.Errorf("apply entry %d of tablet %d: %w", a.index, t.id, err)
 	}
 	if command == nil {
 		command = decoded

@@ -26,7 +26,7 @@ type contendedAt struct {
 	row   string
 }
 
-// ContendedRow is one row. AtMost is the part of the counts that may belong to other rows.
+// ContendedRow contains the counts of one row. Sum exceeds the true count by at most AtMost.
 type ContendedRow struct {
 	Table             mvcc.TableID
 	Row               string

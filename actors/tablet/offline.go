@@ -59,7 +59,7 @@ type Taking struct {
 func Inspect(st *store.Store, id uint64, effect func(*wire.Effect)) (*Outlook, error) {
 	before, err := storedState(st, id)
 	if err != nil {
-		return nil, fmt.Errorf("tablet %d: %w", id, err)
+		return nil, fmt.Errorf("read the stored state of tablet %d: %w", id, err)
 	}
 	log, err := st.OpenLog(id)
 	if err != nil {
@@ -137,7 +137,7 @@ func replay(st *store.Store, id, end uint64,
 	each func(*store.Batch, *state, *wire.Command) error) (*state, error) {
 	s, err := storedState(st, id)
 	if err != nil {
-		return nil, fmt.Errorf("tablet %d: %w", id, err)
+		return nil, fmt.Errorf("read the stored state of tablet %d: %w", id, err)
 	}
 	log, err := st.OpenLog(id)
 	if err != nil {
@@ -157,7 +157,7 @@ func replay(st *store.Store, id, end uint64,
 			b := &store.Batch{}
 			c, err := s.replayEntry(b, st, e)
 			if err != nil {
-				return nil, fmt.Errorf("tablet %d: entry %d: %w", id, e.GetIndex(), err)
+				return nil, fmt.Errorf("tablet %d: replay entry %d: %w", id, e.GetIndex(), err)
 			}
 			s.index, s.entryTerm = e.GetIndex(), e.GetTerm()
 			s.putApplied(b, id)
@@ -223,7 +223,7 @@ func Reform(b *store.Batch, st *store.Store, d *pb.TabletDescriptor, index, term
 	}
 	s, err := storedState(st, d.TabletId)
 	if err != nil {
-		return fmt.Errorf("tablet %d: %w", d.TabletId, err)
+		return fmt.Errorf("read the stored state of tablet %d: %w", d.TabletId, err)
 	}
 	if s.index >= index || s.descriptor.GetEpoch() >= d.Epoch {
 		return fmt.Errorf("tablet %d: its entry %d of epoch %d is applied; entry %d of epoch %d does not "+

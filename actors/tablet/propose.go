@@ -97,7 +97,8 @@ func (p *proposal) roomFor(operations int) {
 	p.replies, p.holds = make([]reply, 0, operations), make([]*onePhase, 0, operations)
 }
 
-// newProposal returns an empty proposal with the next number and the current epoch.
+// newProposal returns an empty proposal with the next number, the current epoch and, in known, the
+// greatest timestamp that the leader knows.
 func (o *proposer) newProposal() *proposal {
 	o.pipeline.number++
 	n := o.pipeline.number

@@ -218,7 +218,8 @@ func (t *Tablet) append(a *group.Append) {
 	})
 }
 
-// onAppended notifies the group that a write to the log is synced.
+// onAppended handles the end of a write to the log. It notifies the group that the write is synced; a
+// failed write stops the tablet.
 func (t *Tablet) onAppended(m *appended) {
 	if m.err == nil {
 		t.pipeline.synced(m.proposed)

@@ -142,7 +142,7 @@ func (c *check) request(op *wire.Operation, req *pb.TabletRequest) *pb.TabletRes
 		deleted := func(w *pb.CellWrite) bool { return w.GetKind() != pb.Kind_KIND_PUT }
 		if s.Incomplete || slices.ContainsFunc(s.Writes, deleted) {
 			c.refuse(wire.Failure(pb.Error_CODE_INVALID,
-				"a restored cell has a value and two timestamps"))
+				"each restored cell must be a put with its start and commit timestamps"))
 		}
 	case *pb.TabletRequest_History:
 		c.row(op.History.GetTable(), op.History.GetRow())

@@ -86,14 +86,14 @@ func newTablet(system *actor.ActorSystem, st *store.Store, logs *writers.Pair, r
 // spawn opens the replica and starts its actor.
 func (t *Tablet) spawn(system *actor.ActorSystem) (*Port, error) {
 	if err := t.open(); err != nil {
-		return nil, fmt.Errorf("tablet %d: %w", t.id, err)
+		return nil, fmt.Errorf("open tablet %d: %w", t.id, err)
 	}
 	props := actor.PropsFromProducer(func() actor.Actor {
 		return t
 	}, actorkit.Mailbox(), actorkit.On(t.cfg.Dispatcher))
 	pid, err := system.Root.SpawnNamed(props, fmt.Sprintf("tablet-%d", t.id))
 	if err != nil {
-		return nil, fmt.Errorf("tablet %d: %w", t.id, err)
+		return nil, fmt.Errorf("spawn the actor of tablet %d: %w", t.id, err)
 	}
 	port := actorkit.NewPort[*pb.TabletRequest, *pb.TabletResponse](system, pid,
 		t.cfg.Batch.WithDefaults().QueueLimit)

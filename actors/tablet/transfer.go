@@ -33,7 +33,7 @@ func TransferTo(ctx context.Context, port *Port, node uint64) (leaderNode uint64
 		},
 	}, true)
 	if err != nil {
-		return 0, fmt.Errorf("%w: %w", ErrNoTransfer, err)
+		return 0, fmt.Errorf("%w: request the transfer to node %d: %w", ErrNoTransfer, node, err)
 	}
 	if e := r.GetError(); e != nil {
 		// It does not lead, which was the aim.

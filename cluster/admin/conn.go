@@ -45,7 +45,7 @@ func (c conn) Invoke(ctx context.Context, method string, req, resp any,
 		method)
 }
 
-// NewStream implements grpc.ClientConnInterface: the service has no streams.
+// NewStream implements grpc.ClientConnInterface. It returns an error: the service has no streams.
 func (conn) NewStream(context.Context, *grpc.StreamDesc, string,
 	...grpc.CallOption) (grpc.ClientStream, error) {
 	return nil, status.Error(codes.Unimplemented, "percolator: the service Admin has no streams")

@@ -14,7 +14,7 @@ import (
 // Listing of nodes. Meta may have lost its quorum when an operator asks: the list is then built
 // from the node table as last read by this node, and from the tablet map.
 
-// Nodes implements pb.AdminServer: the node table in meta, or as last read by this node, combined
+// Nodes implements pb.AdminServer. It combines the node table in meta, or as this node last read it,
 // with gossip.
 func (s *Service) Nodes(ctx context.Context, req *pb.NodesRequest) (*pb.NodesResponse, error) {
 	out := &pb.NodesResponse{}

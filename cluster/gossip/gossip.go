@@ -133,7 +133,7 @@ func Open(cfg Config, l *Listener) (*Gossip, error) {
 		return nil, err
 	}
 	if g.list, err = memberlist.Create(conf); err != nil {
-		err = fmt.Errorf("gossip: %w", err)
+		err = fmt.Errorf("gossip: start memberlist: %w", err)
 		if strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) { // memberlist keeps only the text
 			err = coded.Mark(err, syscall.EADDRINUSE)
 		}
@@ -162,7 +162,7 @@ func (g *Gossip) memberlist() (*memberlist.Config, error) {
 			return nil, err
 		}
 		if g.ring, err = memberlist.NewKeyring(keys, keys[0]); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrKeys, err)
+			return nil, fmt.Errorf("%w: create the keyring: %w", ErrKeys, err)
 		}
 	}
 	t := g.cfg.Timing
@@ -199,7 +199,8 @@ func (g *Gossip) Alive() []cluster.Member { return g.table.members() }
 // Member implements cluster.Members.
 func (g *Gossip) Member(node uint64) (cluster.Member, bool) { return g.table.member(node) }
 
-// Dead implements cluster.Members: silence alone is not death.
+// Dead implements cluster.Members. It reports whether gossip has declared the incarnation dead, or a
+// later one exists. It returns false for an incarnation that was never a member.
 func (g *Gossip) Dead(w mvcc.Worker) bool { return g.table.isDead(w) }
 
 // Watch implements cluster.Members. It calls fn on one goroutine, also for changes of this

@@ -25,7 +25,7 @@ const keyBytes = 32
 func readKeys(dir string) ([][]byte, error) {
 	keys, err := certs.ReadGossipKeys(dir)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrKeys, err)
+		return nil, fmt.Errorf("%w: read the key file: %w", ErrKeys, err)
 	}
 	for i, key := range keys {
 		if len(key) != keyBytes {
@@ -49,13 +49,13 @@ func CheckKeys(dir string) error {
 func rotate(ring *memberlist.Keyring, keys [][]byte) error {
 	for _, key := range keys {
 		if err := ring.AddKey(key); err != nil {
-			return fmt.Errorf("%w: %w", ErrKeys, err)
+			return fmt.Errorf("%w: add a key: %w", ErrKeys, err)
 		}
 	}
 	// UseKey moves a key to the front, so the keys to be removed end up last.
 	for _, key := range slices.Backward(keys) {
 		if err := ring.UseKey(key); err != nil {
-			return fmt.Errorf("%w: %w", ErrKeys, err)
+			return fmt.Errorf("%w: use a key: %w", ErrKeys, err)
 		}
 	}
 	for {
@@ -65,7 +65,7 @@ func rotate(ring *memberlist.Keyring, keys [][]byte) error {
 			return nil
 		}
 		if err := ring.RemoveKey(last); err != nil {
-			return fmt.Errorf("%w: %w", ErrKeys, err)
+			return fmt.Errorf("%w: remove a key: %w", ErrKeys, err)
 		}
 	}
 }

@@ -138,7 +138,7 @@ func OpenSelf(st *store.Store) (*Self, error) {
 func randomID() (uint64, error) {
 	var b [8]byte
 	if _, err := rand.Read(b[:]); err != nil {
-		return 0, fmt.Errorf("join: no randomness: %w", err)
+		return 0, fmt.Errorf("join: generate an id: %w", err)
 	}
 	return binary.BigEndian.Uint64(b[:])>>1 | 1, nil
 }

@@ -17,8 +17,9 @@ type Network interface {
 	Tell(node uint64, deadline time.Time, req *wire.PeerRequest, then func(*wire.PeerResponse, error))
 }
 
-// Run asks other nodes for support until ctx ends. note makes it durable that this node may have
-// given promises.
+// Run asks other nodes for support until ctx ends. It calls note, which durably records that this
+// node may have given promises, before this node gives its first promise. While note fails, the node
+// gives none.
 func (n *Node) Run(ctx context.Context, network Network, note func() error, logger *slog.Logger) {
 	t := time.NewTicker(Period)
 	defer t.Stop()
@@ -72,8 +73,8 @@ func (n *Node) Answer(node uint64, req *wire.SupportRequest) *wire.Support {
 	}
 }
 
-// Durable calls note, to make it durable that this node may have given promises, if it has been asked
-// for the first one. After an error the next request has it tried again.
+// Durable calls note once this node has been asked for its first promise; note durably records that
+// the node may have given promises. After an error, the next call that follows a request retries.
 func (n *Node) Durable(note func() error) error {
 	n.mu.Lock()
 	due := n.asked && !n.durable

@@ -40,7 +40,8 @@ func (s *Schema) CreateTable(ctx context.Context, name string,
 	return s.CreateExpiring(ctx, name, splitKeys, nil)
 }
 
-// CreateExpiring is CreateTable with the expiry of a new table. An existing one keeps its own.
+// CreateExpiring creates a table with the split keys and the expiry, and returns it. An existing table
+// keeps its expiry.
 func (s *Schema) CreateExpiring(ctx context.Context, name string, splitKeys []string,
 	expiry *pb.TableExpiry) (*pb.Table, error) {
 	req := &pb.CreateTableRequest{Name: name, Expiry: expiry}
@@ -159,7 +160,7 @@ func (s *Schema) createTable(ctx context.Context, req *pb.CreateTableRequest) (*
 		t.PendingSplitKeys = append(t.PendingSplitKeys, wire.Bytes(key))
 	}
 	if err := s.split(ctx, mvcc.TableID(t.Id), "", 0); err != nil {
-		return nil, fmt.Errorf("meta: the first tablet of table %q: %w", t.Name, err)
+		return nil, fmt.Errorf("meta: create the first tablet of table %q: %w", t.Name, err)
 	}
 	value, err := encode(t)
 	if err != nil {

@@ -81,7 +81,7 @@ func (s *Schema) DateDrops(ctx context.Context,
 	}
 	at, err := now(ctx)
 	if err != nil {
-		return fmt.Errorf("meta: date a drop: %w", err)
+		return fmt.Errorf("meta: get the timestamp of a drop: %w", err)
 	}
 	return s.observers.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		c.DroppedTs = droppedTS(c)

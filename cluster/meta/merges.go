@@ -180,7 +180,7 @@ func (m *Merges) pair(ctx context.Context, at wire.Position) (left, right *pb.St
 func (m *Merges) status(ctx context.Context, tablet uint64) (*pb.StatusResponse, error) {
 	r, err := m.schema.send(ctx, tablet, statusRequest(tablet))
 	if err != nil {
-		return nil, fmt.Errorf("meta: status of tablet %d: %w", tablet, err)
+		return nil, fmt.Errorf("meta: get the status of tablet %d: %w", tablet, err)
 	}
 	return r.GetStatus(), nil
 }
@@ -230,13 +230,14 @@ func (m *Merges) merge(ctx context.Context, left, right *pb.TabletDescriptor) (*
 	if frozen == nil {
 		now, lost := m.status(ctx, right.TabletId)
 		if lost != nil || now.GetFrozenFor() == nil {
-			return nil, fmt.Errorf("%w: %w", ErrNotMerged, err)
+			return nil, fmt.Errorf("%w: freeze tablet %d: %w", ErrNotMerged, right.TabletId, err)
 		}
 		frozen = now.Tablet
 	}
 	merged, settled := m.settle(ctx, frozen, left)
 	if merged == nil {
-		return nil, fmt.Errorf("%w: %w", ErrNotMerged, errors.Join(err, settled))
+		return nil, fmt.Errorf("%w: finish the merge of tablet %d: %w", ErrNotMerged, right.TabletId,
+			errors.Join(err, settled))
 	}
 	return merged, nil // if settled is an error, Finish completes the merge
 }

@@ -56,7 +56,7 @@ func (obs *Observers) Enter(ctx context.Context,
 	})
 	// The context's error alone would not explain what it waited for.
 	if err != nil && waited != nil && ctx.Err() != nil {
-		err = fmt.Errorf("%w: %w", waited, err)
+		err = fmt.Errorf("%w: wait until its notifications are removed: %w", waited, err)
 	}
 	return c, err
 }

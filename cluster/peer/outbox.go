@@ -75,7 +75,7 @@ func (b *outbox) admit(w *waiting) error {
 	case b.closed:
 		return fmt.Errorf("%w: %w", txn.ErrNotSent, txn.ErrClosed)
 	case w.bytes > MaxMessage:
-		return fmt.Errorf("%w: peer: %w", txn.ErrNotSent,
+		return fmt.Errorf("%w: queue a message to a node: %w", txn.ErrNotSent,
 			&txn.LimitError{Limit: "message to a node", Size: w.bytes, Max: MaxMessage})
 	case len(b.pending) >= cfg.InFlight, b.bytes > 0 && b.bytes+w.bytes > cfg.InFlightBytes:
 		return fmt.Errorf("%w: %w: %d requests of %d bytes are in flight to node %d",

@@ -96,8 +96,8 @@ func (p *Peers) Call(ctx context.Context, node uint64,
 	}
 }
 
-// Tell is Call without waiting. It calls the callback then once, on any goroutine and perhaps
-// before it returns; then must not block. A zero deadline means defaultTimeout.
+// Tell sends a request to the node without waiting for the response. It calls then once with the
+// response, on any goroutine and perhaps before it returns; then must not block. A zero deadline means defaultTimeout.
 func (p *Peers) Tell(node uint64, deadline time.Time, req *wire.PeerRequest,
 	then func(*wire.PeerResponse, error)) {
 	p.start(node, deadline, req, then)

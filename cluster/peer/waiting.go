@@ -70,7 +70,7 @@ func (w *waiting) fail(cause error) {
 
 // expire fails the request at its deadline or when its caller's context ends.
 func (w *waiting) expire(cause error) {
-	w.fail(fmt.Errorf("peer: node %d: %w", w.box.node, cause))
+	w.fail(fmt.Errorf("peer: wait for node %d: %w", w.box.node, cause))
 }
 
 // timeout fails the request with context.DeadlineExceeded. The timer calls it.

@@ -184,7 +184,7 @@ func (e *endpoint) send(s grpc.ClientStream) error {
 		frame, err := encode(batchFrame(o.batch))
 		switch {
 		case err != nil:
-			o.then(fmt.Errorf("remoting: %w", err))
+			o.then(fmt.Errorf("remoting: encode a batch: %w", err))
 		case e.ctx.Err() != nil:
 			frame.Free()
 			o.then(unreachable(e.node, e.addr, nil))

@@ -143,18 +143,22 @@ func inner(text []byte, number int) ([]byte, error) {
 func checkHello(frame []byte) error {
 	hello, err := inner(frame, frameHello)
 	if err != nil {
-		return fmt.Errorf("first frame: %w", err)
+		return fmt.Errorf("decode the first frame: %w", err)
 	}
 	server, err := inner(hello, helloServer)
 	if err != nil {
-		return fmt.Errorf("hello: %w", err)
+		return fmt.Errorf("decode the hello: %w", err)
 	}
 	names, err := split(server)
 	if err != nil {
-		return fmt.Errorf("hello: %w", err)
+		return fmt.Errorf("decode the server in the hello: %w", err)
 	}
-	if names[3] != nil || len(names[1]) > maxText || len(names[2]) > maxText {
-		return errors.New("hello with a block list or a long name")
+	switch {
+	case names[3] != nil:
+		return errors.New("the hello has a block list, which this build does not accept")
+	case len(names[1]) > maxText || len(names[2]) > maxText:
+		return fmt.Errorf("the hello has names of %d and %d bytes; at most %d are allowed",
+			len(names[1]), len(names[2]), maxText)
 	}
 	return nil
 }
@@ -163,12 +167,12 @@ func checkHello(frame []byte) error {
 func checkBatch(frame []byte) error {
 	delivery, err := inner(frame, frameDelivery)
 	if err != nil {
-		return fmt.Errorf("frame: %w", err)
+		return fmt.Errorf("decode the frame: %w", err)
 	}
 	m, err := split(delivery)
 	switch {
 	case err != nil:
-		return fmt.Errorf("delivery: %w", err)
+		return fmt.Errorf("decode the delivery: %w", err)
 	case string(m[deliveryType]) != batchType:
 		return fmt.Errorf("message type is %.64q, want a batch", m[deliveryType])
 	case string(m[deliveryTarget]) != receiver:
@@ -177,7 +181,7 @@ func checkBatch(frame []byte) error {
 	batch, err := inner(m[deliveryEnvelope], envelopeBatch)
 	switch {
 	case err != nil:
-		return fmt.Errorf("envelope: %w", err)
+		return fmt.Errorf("decode the envelope: %w", err)
 	case len(batch) > maxPayload:
 		return fmt.Errorf("batch of %d bytes", len(batch))
 	}

@@ -100,7 +100,7 @@ func Open(cfg Config) (*Link, error) {
 	}
 	lis, err := net.Listen("tcp", cfg.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("remoting: %w", err)
+		return nil, fmt.Errorf("remoting: listen: %w", err)
 	}
 	l.addr = lis.Addr().String()
 	l.server = l.newServer()

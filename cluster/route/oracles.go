@@ -99,13 +99,13 @@ func (o *Oracles) Ask(ctx context.Context, count int,
 		case errors.Is(err, errNoOracle):
 			f.follow(node, 0)
 		default: // no other node need be asked
-			return 0, 0, fmt.Errorf("oracle: %w", err)
+			return 0, 0, fmt.Errorf("route: request timestamps: %w", err)
 		}
 	}
 	if ctx.Err() != nil {
 		return 0, 0, ctx.Err()
 	}
-	return 0, 0, fmt.Errorf("oracle: %w", err)
+	return 0, 0, fmt.Errorf("route: request timestamps: %w", err)
 }
 
 var metaTablet = &pb.TabletDescriptor{TabletId: cluster.MetaTablet}
@@ -147,7 +147,7 @@ func (o *Oracles) askPeer(ctx context.Context, node uint64,
 		&wire.PeerRequest{Body: &wire.PeerRequest_Timestamps{Timestamps: req}})
 	switch e := r.GetError(); {
 	case err != nil:
-		return nil, fmt.Errorf("%w: %w", errNoOracle, err)
+		return nil, fmt.Errorf("%w: ask node %d: %w", errNoOracle, node, err)
 	case e.GetCode() == pb.Error_CODE_NOT_LEADER:
 		return nil, &NotLeader{e.GetLeaderNode()}
 	case e.GetCode() == pb.Error_CODE_OVERLOADED:

@@ -80,5 +80,5 @@ func (t *Transport) WorkerDead(_ context.Context, w mvcc.Worker) bool {
 // Worker implements txn.Transport.
 func (t *Transport) Worker() mvcc.Worker { return t.self }
 
-// Close implements txn.Transport: the node outlives its handles.
+// Close implements txn.Transport. It does nothing, because the node outlives its handles.
 func (t *Transport) Close() error { return nil }

@@ -194,7 +194,7 @@ func (r Request) alongside(files []file, shared []string) ([]file, error) {
 	for _, name := range shared {
 		data, err := os.ReadFile(filepath.Join(r.CA, name))
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrFiles, err)
+			return nil, fmt.Errorf("%w: read a shared file of the CA's folder: %w", ErrFiles, err)
 		}
 		mode := os.FileMode(certMode)
 		if name == GossipKeys {
@@ -221,11 +221,11 @@ func same(a, b string) bool {
 func (r Request) template(name string, id *url.URL) (*ecdsa.PrivateKey, *x509.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, nil, fmt.Errorf("certs: %w", err)
+		return nil, nil, fmt.Errorf("certs: generate a key: %w", err)
 	}
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
-		return nil, nil, fmt.Errorf("certs: %w", err)
+		return nil, nil, fmt.Errorf("certs: generate a serial number: %w", err)
 	}
 	t := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{
@@ -244,11 +244,11 @@ func pair(template, parent *x509.Certificate, key, signer *ecdsa.PrivateKey, cer
 	keyName string) ([]file, error) {
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
 	if err != nil {
-		return nil, fmt.Errorf("certs: %w", err)
+		return nil, fmt.Errorf("certs: sign the certificate: %w", err)
 	}
 	private, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
-		return nil, fmt.Errorf("certs: %w", err)
+		return nil, fmt.Errorf("certs: encode the key: %w", err)
 	}
 	// The key is written first, because a certificate is useless without it.
 	return []file{

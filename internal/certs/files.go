@@ -60,8 +60,9 @@ func (f *Files) Server(accept ...Role) *tls.Config {
 	return f.server(tls.RequireAndVerifyClientCert, accept, true)
 }
 
-// Clients is Server without the check for revocation, because TLS cannot report that reason to the
-// client. The caller must check Revoked on each call and report it.
+// Clients returns the configuration of a listener that accepts only holders of one of the roles, also
+// of a revoked certificate, because TLS cannot report that reason to the client. The caller must check
+// Revoked on each call and report it.
 func (f *Files) Clients(accept ...Role) *tls.Config {
 	return f.server(tls.RequireAndVerifyClientCert, accept, false)
 }

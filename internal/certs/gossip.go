@@ -90,7 +90,7 @@ func RotateGossipKey(dir string, step Step, force bool) (int, error) {
 	case DropOld:
 		text, err := os.ReadFile(filepath.Join(dir, GossipKeys))
 		if err != nil {
-			return 0, fmt.Errorf("%w: %w", ErrFiles, err)
+			return 0, fmt.Errorf("%w: read the gossip keys: %w", ErrFiles, err)
 		}
 		if bytes.Contains(text, []byte(notUsed)) && !force {
 			return 0, ErrNotUsed
@@ -106,7 +106,7 @@ func RotateGossipKey(dir string, step Step, force bool) (int, error) {
 func newGossipKey() ([]byte, error) {
 	key := make([]byte, gossipKeyBytes)
 	if _, err := rand.Read(key); err != nil {
-		return nil, fmt.Errorf("certs: %w", err)
+		return nil, fmt.Errorf("certs: generate a gossip key: %w", err)
 	}
 	return key, nil
 }

@@ -68,7 +68,7 @@ func (s Source) load(now time.Time) (*loaded, error) {
 	}
 	pair, err := tls.LoadX509KeyPair(s.Cert, s.Key)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s with %s: %w", ErrFiles, s.Cert, s.Key, err)
+		return nil, fmt.Errorf("%w: load %s with the key %s: %w", ErrFiles, s.Cert, s.Key, err)
 	}
 	if err := checkTime(s.Cert, pair.Leaf, now); err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func (s Source) load(now time.Time) (*loaded, error) {
 	}
 	if s.Role != "" {
 		if err := checkRole(pair.Leaf, []Role{s.Role}); err != nil {
-			return nil, fmt.Errorf("%s: %w", s.Cert, err)
+			return nil, fmt.Errorf("check the role of %s: %w", s.Cert, err)
 		}
 	}
 	l.pair = &pair
@@ -145,7 +145,7 @@ func readCerts(path string) ([]*x509.Certificate, error) {
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %s: %w", ErrFiles, path, err)
+			return nil, fmt.Errorf("%w: parse a certificate of %s: %w", ErrFiles, path, err)
 		}
 		found = append(found, cert)
 	}

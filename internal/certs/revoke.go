@@ -85,14 +85,14 @@ func readLists(path string) (lists []*x509.RevocationList, err error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("%w: %w", ErrFiles, err)
+		return nil, fmt.Errorf("%w: check the size of the revocation list: %w", ErrFiles, err)
 	case info.Size() > maxRevokedBytes:
 		return nil, fmt.Errorf("%w: %s is larger than %d bytes: create a new authority", ErrFiles, path,
 			maxRevokedBytes)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrFiles, err)
+		return nil, fmt.Errorf("%w: read the revocation list: %w", ErrFiles, err)
 	}
 	for rest := data; ; {
 		var block *pem.Block
@@ -101,7 +101,7 @@ func readLists(path string) (lists []*x509.RevocationList, err error) {
 		}
 		l, err := x509.ParseRevocationList(block.Bytes)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %s: %w", ErrFiles, path, err)
+			return nil, fmt.Errorf("%w: parse a revocation list of %s: %w", ErrFiles, path, err)
 		}
 		lists = append(lists, l)
 	}
@@ -148,7 +148,7 @@ func Revoke(dir string, which []string, now time.Time) (count int, err error) {
 	}
 	der, err := x509.CreateRevocationList(rand.Reader, next, ca, key)
 	if err != nil {
-		return 0, fmt.Errorf("certs: %w", err)
+		return 0, fmt.Errorf("certs: sign the revocation list: %w", err)
 	}
 	text = append(text, pem.EncodeToMemory(&pem.Block{Type: crlBlock, Bytes: der})...)
 	if len(text) > maxRevokedBytes {

@@ -26,7 +26,7 @@ type file struct {
 // one of them exists.
 func (r Request) write(files []file, notAfter time.Time) (Created, error) {
 	if err := os.MkdirAll(r.Dir, dirMode); err != nil {
-		return Created{}, fmt.Errorf("certs: %w", err)
+		return Created{}, fmt.Errorf("certs: create the folder: %w", err)
 	}
 	for _, f := range files {
 		path := filepath.Join(r.Dir, f.name)
@@ -34,7 +34,7 @@ func (r Request) write(files []file, notAfter time.Time) (Created, error) {
 			return Created{}, fmt.Errorf("%w: %s; nothing was written; --force overwrites it",
 				ErrExists, path)
 		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return Created{}, fmt.Errorf("certs: %w", err)
+			return Created{}, fmt.Errorf("certs: check for an existing file: %w", err)
 		}
 	}
 	created := Created{NotAfter: notAfter}
@@ -52,7 +52,7 @@ func (r Request) write(files []file, notAfter time.Time) (Created, error) {
 func writeFile(path string, data []byte, mode os.FileMode) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // mode 0600
 	if err != nil {
-		return fmt.Errorf("certs: %w", err)
+		return fmt.Errorf("certs: create a temporary file: %w", err)
 	}
 	_, err = tmp.Write(data)
 	err = errors.Join(err, tmp.Chmod(mode), tmp.Sync(), tmp.Close())
@@ -60,7 +60,7 @@ func writeFile(path string, data []byte, mode os.FileMode) error {
 		err = os.Rename(tmp.Name(), path)
 	}
 	if err != nil {
-		return fmt.Errorf("certs: %w", errors.Join(err, os.Remove(tmp.Name())))
+		return fmt.Errorf("certs: write %s: %w", path, errors.Join(err, os.Remove(tmp.Name())))
 	}
 	return nil
 }

@@ -154,7 +154,8 @@ func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // calls is the interceptor of all calls.
 type calls struct{ s *service }
 
-// WrapUnary implements connect.Interceptor: a call has a deadline, and an error a Failure.
+// WrapUnary implements connect.Interceptor. It bounds the duration of each call and adds a Failure to
+// its error.
 func (c calls) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		within := c.s.cfg.timing.longest
@@ -177,8 +178,8 @@ func (calls) WrapStreamingClient(next connect.StreamingClientFunc) connect.Strea
 	return next
 }
 
-// WrapStreamingHandler implements connect.Interceptor: a stream ends when the server closes, or the caller's
-// certificate is revoked.
+// WrapStreamingHandler implements connect.Interceptor. It ends a stream when the server closes or the
+// caller's certificate is revoked.
 func (c calls) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		ctx, cancel := context.WithCancel(ctx)

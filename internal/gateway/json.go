@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// jsonCodec is JSON that refuses unknown fields: a misspelled condition must not make a write
-// unconditional. Its value is the name in the content type.
+// jsonCodec encodes messages as JSON. It refuses unknown fields: a misspelled condition must not make a
+// write unconditional. Its value is the name in the content type.
 type jsonCodec string
 
 // Name implements connect.Codec.

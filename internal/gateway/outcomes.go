@@ -30,7 +30,7 @@ const (
 // outcomeColumn is the column of outcomes.
 var outcomeColumn = percolator.Column{Table: rpc.OutcomesTable, Name: "outcome"}
 
-// outcomes creates the table of outcomes when a key is used first.
+// outcomes locates the outcomes of idempotency keys, and creates their table at the first key.
 type outcomes struct {
 	create func(context.Context) error
 	exists atomic.Bool
@@ -52,7 +52,7 @@ func (o *outcomes) of(ctx context.Context, who rpc.Identity, key string, request
 	}
 	if !o.exists.Load() {
 		if err := o.create(ctx); err != nil {
-			return outcome{}, txn.Errorf("the table of idempotency keys: %w", err)
+			return outcome{}, txn.Errorf("create the table of idempotency keys: %w", err)
 		}
 		o.exists.Store(true)
 	}

@@ -106,11 +106,11 @@ func Open(cfg Config) (*Server, error) {
 	cfg.timing = cfg.timing.withDefaults()
 	bound, err := net.Listen("tcp", cfg.Addr)
 	if err != nil {
-		return nil, fmt.Errorf("gateway: %w", err)
+		return nil, fmt.Errorf("gateway: listen: %w", err)
 	}
 	advertised, err := cfg.Advertise(bound.Addr().String())
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("gateway: %w", err), bound.Close())
+		return nil, errors.Join(fmt.Errorf("gateway: choose the advertised address: %w", err), bound.Close())
 	}
 	sv := &service{
 		cfg: cfg, counters: &counters{}, outcomes: &outcomes{create: cfg.CreateOutcomes},

@@ -43,7 +43,7 @@ func editsOf(req interface {
 			return e, err
 		}
 		if written[key] {
-			return e, txn.Invalid("a cell of row %q is written twice", key.Row)
+			return e, txn.Invalid("the request writes column %q of row %q twice", key.Column.Name, key.Row)
 		}
 		written[key] = true
 		e.sets = append(e.sets, key)

@@ -68,7 +68,8 @@ func (g *guesses) suspect(addr netip.Addr, token string) bool {
 	return g.failed[g.counted(addr, token)] >= maxGuesses && !g.valid[sha256.Sum256([]byte(token))]
 }
 
-// tick resets the counts each minute. Valid tokens are kept up to maxRemembered. The caller holds mu.
+// tick clears the counts and the invalid tokens if guessTime has passed since it last did. It keeps
+// the valid tokens, whose number add bounds. The caller holds mu.
 func (g *guesses) tick() {
 	if now := g.now(); now.Sub(g.began) >= guessTime {
 		g.began = now

@@ -96,7 +96,7 @@ func open(o Options, t timing) (*Server, error) {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	listener, err := net.Listen("tcp", o.Addr)
 	if err != nil {
-		return nil, fmt.Errorf("httpd: %w", err)
+		return nil, fmt.Errorf("httpd: listen: %w", err)
 	}
 	watch := newClusterWatch(o, t.watch)
 	s := &Server{

@@ -232,8 +232,9 @@ func (w *clusterWatch) once(rw http.ResponseWriter, req *http.Request, l *logins
 	_, _ = rw.Write(w.seen(news, l.viewOf(req)).whole())
 }
 
-// stream sends server-sent events until its client disconnects or loses its permission, which it
-// checks for each event. An event is the answer of once with totals in place of the tablets.
+// stream sends each new status of the cluster as a server-sent event, until the client disconnects or
+// loses its permission, which it checks before each event, or the watch is closed. The data of an event
+// is the answer of once without the tablets; their totals are in it.
 func (w *clusterWatch) stream(rw http.ResponseWriter, req *http.Request, l *logins) {
 	if req.Method != http.MethodGet { // a HEAD would not end
 		rw.Header().Set("Allow", http.MethodGet)

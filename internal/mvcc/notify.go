@@ -108,7 +108,7 @@ func (e *effects) cleared(commitTS Timestamp) Result {
 	return Result{CommitTS: commitTS, Ended: e.ended, Left: e.left, LeftTS: e.leftTS}
 }
 
-// clear is ClearNotify.
+// clear adds the effects of ClearNotify, and records in e the ended run and a notification that stays.
 func (e *effects) clear(v View, r *ClearNotifyRequest) error {
 	n, there, err := v.Notification(r.Cell)
 	if err != nil {
@@ -134,7 +134,7 @@ func (e *effects) clear(v View, r *ClearNotifyRequest) error {
 	return nil
 }
 
-// leave notes a notification that stays.
+// leave records for the Result that the cell stays dirty, by a notification of the timestamp.
 func (e *effects) leave(c Cell, ts Timestamp) {
 	e.left, e.leftTS = append(e.left, c), max(e.leftTS, ts)
 }

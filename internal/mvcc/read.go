@@ -51,8 +51,8 @@ func readAt(v View, c Cell, newest Write, at Timestamp) (ReadResult, error) {
 	// The record and its value are written, and collected, in one batch each: one without
 	// the other is damage.
 	if !there {
-		return ReadResult{}, fmt.Errorf("%w: value %d of %q %q is missing", ErrCorrupt, w.StartTS,
-			c.Row, c.Column)
+		return ReadResult{}, fmt.Errorf("%w: row %q, column %q: the value with start timestamp %d is missing",
+			ErrCorrupt, c.Row, c.Column, w.StartTS)
 	}
 	res.Value = value
 	return res, nil

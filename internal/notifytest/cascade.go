@@ -131,7 +131,8 @@ func Arrived(ctx context.Context, db *percolator.DB, row string, value int) erro
 	return err
 }
 
-// LastEffect is Arrived, which also returns when the last effect was committed.
+// LastEffect returns the commit timestamp of the last effect of a commit of Begin, or ErrEarly unless
+// all of them are present.
 func LastEffect(ctx context.Context, db *percolator.DB, row string,
 	value int) (at percolator.Timestamp, err error) {
 	s, err := db.Snapshot(ctx)

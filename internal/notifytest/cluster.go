@@ -86,10 +86,10 @@ func (c *Cluster) Fill(table mvcc.TableID, column string, rows int, name func(i 
 	c.Apply(list)
 }
 
-// Places returns the cluster as scanners see it.
+// Places returns a scanner.Places that lists the cluster's tablets.
 func (c *Cluster) Places() Places { return Places{c} }
 
-// Places implements scanner.Places.
+// Places implements scanner.Places with the tablets of a Cluster.
 type Places struct{ cluster *Cluster }
 
 // Tablets implements scanner.Places.

@@ -51,7 +51,7 @@ func Dial(ctx context.Context, addrs []string, cfg ClientConfig) (*Client, error
 	return dial(ctx, addrs, cfg, nil)
 }
 
-// dial is Dial with additional gRPC options, for tests.
+// dial connects as Dial does. Tests pass additional gRPC options.
 func dial(ctx context.Context, addrs []string, cfg ClientConfig,
 	opts []grpc.DialOption) (*Client, error) {
 	// link needs at least one address.

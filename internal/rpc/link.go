@@ -51,6 +51,7 @@ type link struct {
 // stream is one Operations stream and the calls sent on it. A call is in pending from add
 // until its answer or the end of the stream, whichever comes first under the mutex.
 type stream struct {
+	addr   string // of the server
 	rpc    grpc.BidiStreamingClient[pb.OperationBatch, pb.OperationResults]
 	cancel context.CancelFunc
 	broken chan struct{} // closed when receiving has ended
@@ -170,7 +171,7 @@ func (l *link) run() {
 		if s == nil {
 			var err error
 			if s, err = l.open(); err != nil {
-				l.drop(txn.Errorf("%w: %s: %w", errBroken, l.addr, err))
+				l.drop(txn.Errorf("%w: open a stream to %s: %w", errBroken, l.addr, err))
 				continue
 			}
 		}
@@ -197,7 +198,8 @@ func (l *link) open() (*stream, error) {
 		return nil, fromStatus(err)
 	}
 	s := &stream{
-		rpc: rpc, cancel: cancel, broken: make(chan struct{}), pending: make(map[uint64]*call),
+		addr: l.addr, rpc: rpc, cancel: cancel,
+		broken: make(chan struct{}), pending: make(map[uint64]*call),
 	}
 	l.loop.Go(s.receive)
 	return s, nil
@@ -287,7 +289,7 @@ func (s *stream) add(c *call) bool {
 	defer s.mu.Unlock()
 	// receive has answered all pending calls and would not answer later ones.
 	if s.err != nil { // the stream has ended, so this was not sent
-		c.answer <- callAnswer{err: txn.Errorf("%w: %w: %w", txn.ErrNotSent, errBroken, s.err)}
+		c.answer <- callAnswer{err: txn.Errorf("%w: %w: %s: %w", txn.ErrNotSent, errBroken, s.addr, s.err)}
 		return false
 	}
 	s.pending[c.id] = c
@@ -307,7 +309,7 @@ func (s *stream) receive() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.err = err
-	lost := txn.Errorf("%w: %w", errBroken, fromStatus(err))
+	lost := txn.Errorf("%w: receive answers from %s: %w", errBroken, s.addr, fromStatus(err))
 	// The server refused the connection for lack of room and has not started any operation of
 	// the stream.
 	if refused(lost) {

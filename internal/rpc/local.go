@@ -183,7 +183,7 @@ func (c localConn) Invoke(ctx context.Context, method string, req, resp any, _ .
 	return status.Errorf(codes.Unimplemented, "percolator: there is no method %s", method)
 }
 
-// NewStream implements grpc.ClientConnInterface: the calls are unary.
+// NewStream implements grpc.ClientConnInterface. It returns an error: all calls are unary.
 func (localConn) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
 	return nil, errors.ErrUnsupported
 }

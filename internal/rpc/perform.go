@@ -90,7 +90,7 @@ func (o *performer) execute(ctx context.Context, t *task, counts *use) (*pb.Tabl
 	return resp, bytes
 }
 
-// leaderOf is ServerConfig.LeaderOf.
+// leaderOf returns the address for clients of the node that leads the tablet, "" if it is not known.
 func (s *service) leaderOf(tablet uint64) string {
 	if s.cfg.LeaderOf == nil {
 		return ""

@@ -72,7 +72,8 @@ func Guards(cfg ServerConfig) []grpc.ServerOption {
 	return guarded(cfg, NewGuard(cfg.Logger, nil, nil))
 }
 
-// guarded is Guards with a guard that enforces grants.
+// guarded returns the options of a server that authenticates callers, bounds their connections and
+// streams, and enforces grants by guard.
 func guarded(cfg ServerConfig, guard *Guard) []grpc.ServerOption {
 	e := &authInterceptor{cfg: cfg, guard: guard}
 	opts := []grpc.ServerOption{

@@ -311,7 +311,7 @@ func (a adminConn) Invoke(ctx context.Context, method string, req, resp any,
 	return err
 }
 
-// NewStream implements grpc.ClientConnInterface: the service has no streams.
+// NewStream implements grpc.ClientConnInterface. It returns an error: the service has no streams.
 func (adminConn) NewStream(context.Context, *grpc.StreamDesc, string,
 	...grpc.CallOption) (grpc.ClientStream, error) {
 	return nil, errors.New("simtest: no streams")

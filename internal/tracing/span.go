@@ -60,8 +60,8 @@ func New(provider trace.TracerProvider) *Tracer {
 	}
 }
 
-// Sampling is New with a Tracer that requests only a share of the roots, from 0 to 1, and at
-// most most per second. The others leave no mark in their contexts: a span started with such a
+// Sampling returns a Tracer that records a share of the roots, from 0 to 1, and at most most roots per
+// second. The others leave no mark in their contexts: a span started with such a
 // context is a root itself.
 func Sampling(provider trace.TracerProvider, share float64, most int) *Tracer {
 	t := New(provider)

@@ -179,7 +179,7 @@ func (c *Client) runAgain(ctx context.Context, o Options, span *tracing.Span,
 			d = max(d, jitter(2*hint.RetryAfter))
 		}
 		if late := Sleep(ctx, d); late != nil {
-			return 0, Errorf("%w: %w", late, err)
+			return 0, Errorf("wait before the next attempt: %w; the last one failed: %w", late, err)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 // The expiry of tables. Nodes of earlier builds ignore that of a table to be created, so the
 // client asks first for the version that all nodes have agreed on.
 
-// CreateExpiring is CreateTable with the expiry of a new table. An existing one keeps its own.
+// CreateExpiring creates a table with the split keys and the expiry. An existing table keeps its expiry.
 func (c *Client) CreateExpiring(ctx context.Context, name string, splitKeys []string,
 	expiry *pb.TableExpiry) error {
 	if err := c.allowExpiry(ctx); err != nil {

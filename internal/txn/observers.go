@@ -21,7 +21,7 @@ type observers struct {
 	backlog backlog
 }
 
-// pass is the sum of one walk over all tablets.
+// pass contains the sums of the tablets' answers in one walk over all user tables.
 type pass struct {
 	pending uint64 // notifications, locks on observed columns, intents
 	written uint64 // notify entries since each leader began

@@ -220,7 +220,7 @@ func (o *oracle) ask(ctx context.Context, count int) (mvcc.Timestamp, int, error
 	floor := o.seen()
 	first, n, err := o.transport.Timestamps(attempt, count)
 	if err != nil {
-		return 0, 0, Errorf("oracle: %w", err)
+		return 0, 0, Errorf("request timestamps: %w", err)
 	}
 	if n < 1 {
 		return 0, 0, Errorf("%w: the oracle granted no timestamp", ErrUnavailable)

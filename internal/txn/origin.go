@@ -27,8 +27,8 @@ func originIn(ctx context.Context) mvcc.Timestamp {
 // before the transaction is used concurrently.
 func (t *Txn) SetOrigin(origin mvcc.Timestamp) { t.origin = origin }
 
-// GetObserved is GetRecords with the origins of notifications on cells that the transaction
-// has not read before. Every unacknowledged change of such a cell that the transaction sees
+// GetObserved returns each cell's record, as GetRecords does, and the origins of notifications on cells
+// that the transaction has not read before. Every unacknowledged change of such a cell that the transaction sees
 // has that origin or a later one.
 func (t *Txn) GetObserved(ctx context.Context, cells ...mvcc.Cell) ([]mvcc.ReadResult, error) {
 	return t.records(ctx, cells, true)

@@ -53,8 +53,8 @@ func (r *reader) GetRecords(ctx context.Context, cells ...mvcc.Cell) ([]mvcc.Rea
 	return r.getRecords(ctx, cells, false)
 }
 
-// getRecords is GetRecords; if origins is set, it also returns the origins of notifications on
-// cells not read before.
+// getRecords returns each cell's record, as GetRecords does. If origins is set, it also returns the
+// origins of notifications on cells not read before.
 func (r *reader) getRecords(ctx context.Context, cells []mvcc.Cell,
 	origins bool) ([]mvcc.ReadResult, error) {
 	// mu is not held during requests: two concurrent reads of one cell may both send one. They
@@ -117,9 +117,8 @@ func (r *reader) putPrefetched(b *readBatch) {
 	}
 }
 
-// readOne is GetRecords for one cell, with prefetching: the same message requests the columns
-// of the row that transactions of the same name have read after this column (design section
-// 8).
+// readOne returns one cell's record, and prefetches: the same message requests the columns of the row
+// that transactions of the same name have read after this column (design section 8).
 func (r *reader) readOne(ctx context.Context, cell mvcc.Cell) (mvcc.ReadResult, error) {
 	r.mu.Lock()
 	if hit := r.cache.find(cell); hit != nil {

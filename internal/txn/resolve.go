@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -98,7 +99,7 @@ func (r *resolver) resolve(ctx context.Context, locks []mvcc.LockInfo, round int
 				err = f.err
 			}
 		case <-ctx.Done():
-			err = Errorf("%w: %w", ctx.Err(), ErrLocked)
+			err = coded.Mark(Errorf("resolve the lock of another transaction: %w", ctx.Err()), ErrLocked)
 		}
 	}
 	r.leave(joined)
@@ -357,7 +358,8 @@ func (r *resolver) ForceLock(ctx context.Context, l mvcc.LockInfo) (resolved boo
 }
 
 // clearAway resolves the locks that a commit has encountered, without waiting: the caller may
-// hold locks while it waits. The error wraps ErrLocked if one of them is alive.
+// hold locks while it waits. The error wraps ErrLocked if one of them is alive,
+// or if that is not known.
 func (r *resolver) clearAway(ctx context.Context, locks []mvcc.LockInfo, rounds int) error {
 	if len(locks) == 0 || rounds >= maxResolveRounds {
 		return ErrLocked
@@ -366,7 +368,8 @@ func (r *resolver) clearAway(ctx context.Context, locks []mvcc.LockInfo, rounds 
 	// a retry of the whole transaction.
 	live, err := r.resolve(ctx, locks, rounds, false)
 	if err != nil {
-		return Errorf("%w: %w", ErrLocked, err)
+		return coded.Mark(Errorf("not committed: resolve %d locks, the first in row %q: %w",
+			len(locks), locks[0].Cell.Row, err), ErrLocked)
 	}
 	if live {
 		return Errorf("%w: row %q", ErrLocked, locks[0].Cell.Row)

@@ -126,7 +126,7 @@ func (m *meta) CreateTable(ctx context.Context, name string, splitKeys []string)
 	return m.createWith(ctx, name, splitKeys, nil)
 }
 
-// createWith is CreateTable with the expiry of a new table.
+// createWith creates a table with the split keys and the expiry, which may be nil.
 func (m *meta) createWith(ctx context.Context, name string, splitKeys []string,
 	expiry *pb.TableExpiry) error {
 	if name == "" || len(name) > maxTableName || !utf8.ValidString(name) {

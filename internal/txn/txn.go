@@ -114,8 +114,8 @@ func (t *Txn) Get(ctx context.Context, k Key) (value []byte, ok bool, err error)
 	return handOut(res.Value), true, nil
 }
 
-// GetMulti is Get for many cells. It returns one value per key, in the order of keys, also for
-// cells that do not exist.
+// GetMulti returns the values of many cells at the snapshot: one per key, in the order of keys, also
+// for cells that do not exist.
 func (t *Txn) GetMulti(ctx context.Context, keys []Key) ([]Value, error) {
 	if err := t.beginRead(ctx); err != nil {
 		return nil, err

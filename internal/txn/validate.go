@@ -33,7 +33,7 @@ func (t *Txn) validate(ctx context.Context, commitTS mvcc.Timestamp) error {
 		b := newReadBatch(cells, which)
 		b.need = 0
 		if err := at.readAll(ctx, commitTS, b); err != nil {
-			return Errorf("validation: %w", err)
+			return Errorf("validate the reads: %w", err)
 		}
 		var locks []mvcc.LockInfo
 		for i := range b.results {

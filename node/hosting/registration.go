@@ -135,7 +135,7 @@ func (r *registration) tables(ctx context.Context) (map[string]mvcc.TableID, err
 		name := o.Column.Table
 		t, err := r.schema.Table(ctx, name)
 		if err != nil {
-			return out, fmt.Errorf("hosting: table %q of observer %q: %w", name, o.Name, err)
+			return out, fmt.Errorf("hosting: look up table %q of observer %q: %w", name, o.Name, err)
 		}
 		if t != nil {
 			out[name] = mvcc.TableID(t.Id)
@@ -154,11 +154,11 @@ func (r *registration) tables(ctx context.Context) (map[string]mvcc.TableID, err
 	for _, spec := range missing {
 		expiry, err := wire.ExpiryPB(spec.Expiry.After, spec.Expiry.Columns)
 		if err != nil {
-			return out, fmt.Errorf("hosting: table %q: %w", spec.Name, err)
+			return out, fmt.Errorf("hosting: encode the expiry of table %q: %w", spec.Name, err)
 		}
 		t, err := r.schema.CreateExpiring(ctx, spec.Name, spec.SplitKeys, expiry)
 		if err != nil {
-			return out, fmt.Errorf("hosting: table %q: %w", spec.Name, err)
+			return out, fmt.Errorf("hosting: create table %q: %w", spec.Name, err)
 		}
 		out[t.Name] = mvcc.TableID(t.Id)
 		r.unmade = slices.DeleteFunc(slices.Clone(r.unmade), named(t.Name))

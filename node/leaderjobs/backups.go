@@ -34,7 +34,8 @@ func (l *Jobs) WakeArchiver() {
 	}
 }
 
-// Schedules implements telemetry.Jobs: the schedules of backups as last read by the archiver; nil if it does not run
+// Schedules implements telemetry.Jobs. It returns the schedules of backups as the archiver last read
+// them, nil if it does not run
 // here.
 func (l *Jobs) Schedules() []*pb.BackupSchedule {
 	l.mu.Lock()

@@ -16,7 +16,7 @@ func (l *Jobs) startExpirer() error {
 		Tables: l.cfg.Meta.Schema, Client: l.cfg.Client, Stats: &l.expired, Logger: l.cfg.Node.Logger,
 	})
 	if err != nil {
-		return fmt.Errorf("leaderjobs: expiry: %w", err)
+		return fmt.Errorf("leaderjobs: start the expirer: %w", err)
 	}
 	l.began(j, func() { l.expirer = j })
 	return nil
@@ -41,5 +41,5 @@ func (l *Jobs) Expiry() *pb.ExpiryStatus {
 	return l.expirer.Status()
 }
 
-// Expired implements telemetry.Jobs: the counters of all jobs of this process.
+// Expired implements telemetry.Jobs. It returns the counters of all jobs of this process.
 func (l *Jobs) Expired() *expirer.Stats { return &l.expired }

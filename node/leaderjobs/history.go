@@ -31,7 +31,7 @@ func (l *Jobs) startCollector() error {
 		Logger: l.cfg.Node.Logger,
 	})
 	if err != nil {
-		return fmt.Errorf("leaderjobs: %w", err)
+		return fmt.Errorf("leaderjobs: start the collector: %w", err)
 	}
 	l.began(c, func() { l.collector = c })
 	return nil

@@ -101,7 +101,7 @@ func (l *Jobs) startBackfills() error {
 		Client: l.cfg.Client, Logger: l.cfg.Node.Logger,
 	})
 	if err != nil {
-		return fmt.Errorf("leaderjobs: back-fills: %w", err)
+		return fmt.Errorf("leaderjobs: start the back-fills: %w", err)
 	}
 	l.began(j, func() { l.backfills = j })
 	return nil

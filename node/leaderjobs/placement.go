@@ -40,7 +40,7 @@ func (l *Jobs) startPlacement() error {
 		Interval:    tune.Interval, Busy: tune.Busy, Rest: tune.Rest, Logger: l.cfg.Node.Logger,
 	})
 	if err != nil {
-		return fmt.Errorf("leaderjobs: %w", err)
+		return fmt.Errorf("leaderjobs: start the placement: %w", err)
 	}
 	l.began(p, func() { l.placement = p })
 	return nil

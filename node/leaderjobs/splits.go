@@ -25,7 +25,7 @@ func (l *Jobs) startSplitter() error {
 		MaxTablets: int(p.GetSplitMaxTablets()), Logger: l.cfg.Node.Logger,
 	})
 	if err != nil {
-		return fmt.Errorf("leaderjobs: %w", err)
+		return fmt.Errorf("leaderjobs: start the splitter: %w", err)
 	}
 	l.began(s, func() { l.splitter = s })
 	return nil
@@ -44,7 +44,7 @@ func (l *Jobs) startMerger() error {
 		Interval:   interval, After: tune.MergeAfter, Logger: l.cfg.Node.Logger,
 	})
 	if err != nil {
-		return fmt.Errorf("leaderjobs: %w", err)
+		return fmt.Errorf("leaderjobs: start the merger: %w", err)
 	}
 	l.began(m, func() { l.merger = m })
 	return nil

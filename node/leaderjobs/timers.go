@@ -27,11 +27,11 @@ func (l *Jobs) startTimers() error {
 		Ready: func() bool { return l.cfg.Gate.Has(version.Timers) },
 	})
 	if err != nil {
-		return fmt.Errorf("leaderjobs: timers: %w", err)
+		return fmt.Errorf("leaderjobs: start the timers: %w", err)
 	}
 	l.began(j, func() {})
 	return nil
 }
 
-// Timers implements telemetry.Jobs: the counters of all timers jobs of this process.
+// Timers implements telemetry.Jobs. It returns the counters of all timers jobs of this process.
 func (l *Jobs) Timers() *timers.Stats { return &l.timers }

@@ -8,8 +8,8 @@ import (
 	"github.com/percolator-go/percolator/tuple"
 )
 
-// Steps is Step for a batch: one call for all changes. It returns one value per change, in their
-// order. call receives the indices in changes of those without a recorded result, and their keys,
+// Steps runs a step for a batch of changes with one call of call. It returns one value per change, in
+// their order. call receives the indices in changes of those without a recorded result, and their keys,
 // and returns one value for each; without any, it is not called. The results are recorded together,
 // per change, so that a repeated run calls only for changes that are new to it, whatever batches
 // they are in. An error of call is returned as it is, such as one of percolator.RetryAfter.

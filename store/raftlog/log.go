@@ -152,10 +152,10 @@ func (l *Log) open() error {
 		return err
 	}
 	if err := l.begin(0, true); err != nil {
-		return fmt.Errorf("raftlog: %w", err)
+		return fmt.Errorf("raftlog: begin a segment: %w", err)
 	}
 	if err := l.free(); err != nil {
-		return fmt.Errorf("raftlog: %w", err)
+		return fmt.Errorf("raftlog: free old segments: %w", err)
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ func (l *Log) Append(b *Batch) error {
 	return l.appendBatch(b)
 }
 
-// appendBatch is Append with writing held.
+// appendBatch appends the batch as Append does. The caller holds writing.
 func (l *Log) appendBatch(b *Batch) error {
 	if l.failed != nil {
 		return l.failed

@@ -9,8 +9,9 @@ package raftlog
 // begin or end of a replica. Everything acknowledged from this log is in that frame or before it.
 func (l *Log) Reached() uint64 { return l.reached.Load() }
 
-// framePosition numbers the frames of all segments in their order. Frame 0 of a segment is the state, and
-// follows all frames of earlier segments.
+// framePosition returns the position of a frame: the segment's sequence in the upper 32 bits, the
+// frame's number in the lower ones. Frame 0 is the segment's first frame, with the heads and notes of
+// all replicas.
 func framePosition(sequence uint64, frame uint32) uint64 { return sequence<<32 | uint64(frame) }
 
 // maySend reports whether the contents of the item may have been sent to another node.

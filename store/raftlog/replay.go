@@ -262,7 +262,7 @@ func (l *Log) readState(it *item, s *segment) error {
 	switch {
 	case it.kind == itemNote:
 		if !first && string(l.state.notes[it.key]) != string(it.note) {
-			return fmt.Errorf("note %q: %w", it.key, errState)
+			return fmt.Errorf("compare note %q: %w", it.key, errState)
 		}
 		return l.state.apply(it, s, 0, nil)
 	case it.kind != itemState:
@@ -271,7 +271,7 @@ func (l *Log) readState(it *item, s *segment) error {
 	r := l.state.replicas[it.replica]
 	if !first {
 		if r == nil || r.head != it.head {
-			return fmt.Errorf("replica %d: %w", it.replica, errState)
+			return fmt.Errorf("compare the head of replica %d: %w", it.replica, errState)
 		}
 		return nil
 	}

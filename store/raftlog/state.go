@@ -169,7 +169,7 @@ func (s *state) check(items []item) error {
 		}
 		h, err := h.change(it)
 		if err != nil {
-			return fmt.Errorf("replica %d: %w", it.replica, err)
+			return fmt.Errorf("check a change of replica %d: %w", it.replica, err)
 		}
 		heads[it.replica] = h
 	}
@@ -181,7 +181,7 @@ func (s *state) check(items []item) error {
 func (s *state) fillTerm(it *item) error {
 	r := s.replicas[it.replica]
 	if r == nil {
-		return fmt.Errorf("replica %d: %w", it.replica, errUnknown)
+		return fmt.Errorf("look up the term of replica %d: %w", it.replica, errUnknown)
 	}
 	if it.at.Index == r.truncated.Index {
 		it.at = r.truncated
@@ -212,7 +212,7 @@ func (s *state) apply(it *item, seg *segment, payload int64, entry *raftpb.Entry
 	}
 	h, err := h.change(it)
 	if err != nil {
-		return fmt.Errorf("replica %d: %w", it.replica, err)
+		return fmt.Errorf("apply a change of replica %d: %w", it.replica, err)
 	}
 	switch {
 	case h == nil: // destroyed
@@ -233,7 +233,7 @@ func (s *state) apply(it *item, seg *segment, payload int64, entry *raftpb.Entry
 	}
 	if it.entry != nil {
 		if err := r.put(it, seg, payload, entry); err != nil {
-			return fmt.Errorf("replica %d: %w", it.replica, err)
+			return fmt.Errorf("store an entry of replica %d: %w", it.replica, err)
 		}
 		s.cache(it.replica, it.at.Index, entry)
 	}

@@ -75,9 +75,8 @@ func (g *Group) Wake() {
 	}
 }
 
-// WakeForChange is Wake after a change of the replicas. It rouses an only replica too: one
-// that may not have asked for votes when it started, because it had not applied all
-// changes that are committed.
+// WakeForChange wakes the group after a change of its replicas, also if this replica is the only one:
+// it may not have asked for votes when it started, because it had not applied all committed changes.
 func (g *Group) WakeForChange() {
 	g.Wake()
 	if !g.elected {

@@ -119,7 +119,7 @@ func (s *Set) Start(before func(tablets []uint64)) error {
 	}
 	stored, err := snapshot.StoredReplicas(s.store)
 	if err != nil {
-		return fmt.Errorf("replicas: %w", err)
+		return fmt.Errorf("replicas: list the stored replicas: %w", err)
 	}
 	ids := make([]uint64, 0, len(stored))
 	for _, r := range stored {
@@ -142,7 +142,7 @@ func (s *Set) Start(before func(tablets []uint64)) error {
 		errs = append(errs, <-opened)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("replicas: %w", err)
+		return fmt.Errorf("replicas: open the stored replicas: %w", err)
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func (s *Set) Discard(ctx context.Context) (alone []uint64, err error) {
 	}
 	stored, err := snapshot.StoredReplicas(s.store)
 	if err != nil {
-		return nil, fmt.Errorf("replicas: %w", err)
+		return nil, fmt.Errorf("replicas: list the stored replicas: %w", err)
 	}
 	var old []snapshot.Replica
 	for _, r := range stored {
@@ -101,7 +101,7 @@ func (s *Set) markStale(r snapshot.Replica) error {
 		return nil
 	}
 	if err := s.installer.MarkStale([]snapshot.Replica{r}); err != nil {
-		return fmt.Errorf("replicas: %w", err)
+		return fmt.Errorf("replicas: mark tablet %d as stale: %w", r.Tablet, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -88,7 +88,7 @@ func hull(a, b *pb.TabletDescriptor) *pb.TabletDescriptor {
 func putInstalling(b *store.Batch, marker *wire.Installing) error {
 	record, err := proto.Marshal(marker)
 	if err != nil {
-		return fmt.Errorf("tablet %d: marker: %w", marker.TabletId, err)
+		return fmt.Errorf("encode the installation marker of tablet %d: %w", marker.TabletId, err)
 	}
 	b.PutInstalling(marker.TabletId, record)
 	return nil
@@ -205,7 +205,7 @@ func (i *Installer) recoverRange(record []byte) error {
 	return i.finish(marker)
 }
 
-// Finish is Recover for one tablet; without a marker it does nothing. It is needed after an
+// Finish completes the installation of one tablet if its marker is in the store. It is needed after an
 // installation that failed for lack of space, and after a split into a tablet whose replica here
 // had been removed before, to clear its rows. The tablet must not be open.
 func (i *Installer) Finish(tablet uint64) error {

@@ -58,12 +58,12 @@ func PutMerge(b *store.Batch, st *store.Store, m *Merge) error {
 	}
 	right, err := Capture(st.Snap(), m.Right.TabletId)
 	if err != nil {
-		return fmt.Errorf("%w: tablet %d: %w", ErrNotFrozen, m.Right.TabletId, err)
+		return fmt.Errorf("%w: read the replica of tablet %d: %w", ErrNotFrozen, m.Right.TabletId, err)
 	}
 	right.Snap.Close()
 	if right.State.FrozenFor == nil || right.State.GetTablet().GetEpoch() != m.Right.Epoch {
-		return fmt.Errorf("%w: tablet %d at epoch %d", ErrNotFrozen, m.Right.TabletId,
-			right.State.GetTablet().GetEpoch())
+		return fmt.Errorf("%w: tablet %d is at epoch %d, frozen %v; want epoch %d, frozen", ErrNotFrozen,
+			m.Right.TabletId, right.State.GetTablet().GetEpoch(), right.State.FrozenFor != nil, m.Right.Epoch)
 	}
 	if err := putMerged(b, m, left, right); err != nil {
 		return err
@@ -108,7 +108,7 @@ func (r *Replica) NeededBy(left *Replica) bool {
 func putGone(b *store.Batch, tablet uint64) error {
 	record, err := proto.Marshal(&wire.Tombstone{NextReplicaId: math.MaxUint64})
 	if err != nil {
-		return fmt.Errorf("tablet %d: tombstone: %w", tablet, err)
+		return fmt.Errorf("encode the tombstone of tablet %d: %w", tablet, err)
 	}
 	b.PutTombstone(tablet, record)
 	b.DeleteReplica(tablet)

@@ -68,11 +68,11 @@ func readHeader(node uint64, first *wire.SnapshotChunk) (*wire.Installing, error
 	}
 	if err := errors.Join(proto.Unmarshal(h.Message, message),
 		proto.Unmarshal(h.State, state)); err != nil {
-		return nil, fmt.Errorf("%w: header: %w", ErrDamaged, err)
+		return nil, fmt.Errorf("%w: decode the header: %w", ErrDamaged, err)
 	}
 	conf, err := confOf(state)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+		return nil, fmt.Errorf("%w: decode the configuration in the header: %w", ErrDamaged, err)
 	}
 	to := group.Replica(state.Tablet, first.ToReplica)
 	place := message.GetSnapshot().GetMetadata()
@@ -94,7 +94,7 @@ func readHeader(node uint64, first *wire.SnapshotChunk) (*wire.Installing, error
 	state.ReplicaId = first.ToReplica
 	own, err := proto.Marshal(state)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+		return nil, fmt.Errorf("%w: encode the state of the new replica: %w", ErrDamaged, err)
 	}
 	return &wire.Installing{
 		TabletId: first.TabletId, ReplicaId: first.ToReplica, Tablet: state.Tablet, State: own,
@@ -191,7 +191,7 @@ func (a *Arrival) stage(entries []*wire.Effect) ([]*store.Batch, error) {
 			err = ErrDamaged
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+			return nil, fmt.Errorf("%w: check a record: %w", ErrDamaged, err)
 		}
 		all.room(store.StageCost(entry)).Stage(a.marker.TabletId, entry)
 	}

@@ -50,7 +50,7 @@ func StoredReplicas(st *store.Store) (out []Replica, err error) {
 		}
 		marker := &wire.Installing{}
 		if err := proto.Unmarshal(e.State, marker); err != nil {
-			return nil, fmt.Errorf("snapshot: marker of an installation: %w", err)
+			return nil, fmt.Errorf("snapshot: decode the installation marker of tablet %d: %w", e.Tablet, err)
 		}
 		out = append(out, Replica{
 			Tablet: e.Tablet, ReplicaID: marker.ReplicaId, Descriptor: marker.Tablet, Marked: true,
@@ -79,7 +79,7 @@ func StoredReplica(st *store.Store, tablet uint64) (Replica, bool, error) {
 	return ReplicaIn(snap, tablet)
 }
 
-// ReplicaIn is StoredReplica as of a Snap.
+// ReplicaIn returns the tablet's replica as of the Snap, false if there is none.
 func ReplicaIn(snap *store.Snap, tablet uint64) (Replica, bool, error) {
 	data, ok, err := snap.TabletState(tablet)
 	if !ok || err != nil {
@@ -98,14 +98,14 @@ func (i *Installer) Create(tablet, replica uint64) error {
 	// some bytes.
 	nobody, err := proto.Marshal(&raftpb.ConfState{AutoLeave: proto.Bool(false)})
 	if err != nil {
-		return fmt.Errorf("tablet %d: %w", tablet, err)
+		return fmt.Errorf("snapshot: encode the configuration of tablet %d: %w", tablet, err)
 	}
 	state, err := proto.Marshal(&wire.TabletState{
 		Tablet: &pb.TabletDescriptor{TabletId: tablet}, Catalogue: &pb.Catalogue{},
 		ReplicaId: replica, ConfState: nobody,
 	})
 	if err != nil {
-		return fmt.Errorf("tablet %d: %w", tablet, err)
+		return fmt.Errorf("snapshot: encode the state of tablet %d: %w", tablet, err)
 	}
 	b := &store.Batch{}
 	b.PutTabletState(tablet, state)
@@ -122,7 +122,7 @@ func tombstone(snap *store.Snap, tablet uint64) (*wire.Tombstone, error) {
 		return t, err
 	}
 	if err := proto.Unmarshal(record, t); err != nil {
-		return nil, fmt.Errorf("tablet %d: tombstone: %w", tablet, err)
+		return nil, fmt.Errorf("decode the tombstone of tablet %d: %w", tablet, err)
 	}
 	return t, nil
 }
@@ -130,7 +130,7 @@ func tombstone(snap *store.Snap, tablet uint64) (*wire.Tombstone, error) {
 func putTombstone(b *store.Batch, tablet uint64, t *wire.Tombstone) error {
 	record, err := proto.Marshal(t)
 	if err != nil {
-		return fmt.Errorf("tablet %d: tombstone: %w", tablet, err)
+		return fmt.Errorf("encode the tombstone of tablet %d: %w", tablet, err)
 	}
 	b.PutTombstone(tablet, record)
 	return nil

@@ -256,7 +256,7 @@ func (o *outgoing) send(header *wire.SnapshotHeader) error {
 		entries = next
 	}
 	if err != nil {
-		return fmt.Errorf("snapshot of tablet %d for replica %d on node %d: %w", o.tablet, o.To,
+		return fmt.Errorf("send a snapshot of tablet %d to replica %d on node %d: %w", o.tablet, o.To,
 			o.Node, err)
 	}
 	return nil

@@ -105,7 +105,8 @@ func Spawn(
 	return spawn(system, toLog, toState, cfg, logger, opts...)
 }
 
-// spawn is Spawn with the functions that commit to the log and to the state.
+// spawn starts a writer for the log and one for the state, which commit batches of writes by toLog and
+// toState.
 func spawn(
 	system *actor.ActorSystem, toLog, toState func([]*Write) error, cfg actorkit.BatchConfig,
 	logger *slog.Logger, opts ...actor.PropsOption,

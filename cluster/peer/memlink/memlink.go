@@ -125,7 +125,7 @@ func (n *Network) send(from, to uint64, b *wire.PeerBatch) error {
 	}
 	data, err := proto.Marshal(b)
 	if err != nil {
-		return fmt.Errorf("memlink: %w", err)
+		return fmt.Errorf("memlink: encode a batch: %w", err)
 	}
 	n.mu.Lock()
 	target := n.links[to]
@@ -193,7 +193,7 @@ func (l *link) Send(node uint64, b *wire.PeerBatch, then func(error)) error {
 	return err
 }
 
-// Lost implements peer.Link: there are no connections.
+// Lost implements peer.Link. It never calls the function, because there are no connections to lose.
 func (l *link) Lost(func(uint64)) {}
 
 // current reports whether the link has not been replaced.

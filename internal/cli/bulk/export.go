@@ -111,7 +111,7 @@ With -o json a summary is printed when FILE is complete.`,
 	return d.WithClient(cmd)
 }
 
-// fileArgument is FILE of a command that takes TABLE [FILE|-].
+// fileArgument returns the argument FILE of a command with the arguments TABLE [FILE|-], - by default.
 func fileArgument(args []string) string {
 	if len(args) < 2 {
 		return standardStream

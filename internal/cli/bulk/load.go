@@ -95,7 +95,7 @@ input: the load cannot be resumed, and progress shows the rows read, not those l
 	return d.WithClient(cmd)
 }
 
-// loadInput is FILE, or standard input.
+// loadInput is the input of a load, the argument FILE or standard input.
 type loadInput struct {
 	name string
 	file *os.File // nil: standard input

@@ -122,7 +122,9 @@ func (w *watch) run(ctx context.Context, changes func(yield func(percolator.Chan
 	return nil
 }
 
-// print prints an element, and stores the position at most once in advanceEvery.
+// print prints a change. A Resolved mark it prints only as JSON, and then advances the
+// subscription's position, at most once per advanceEvery. Without a subscription it advances
+// nothing.
 func (w *watch) print(ctx context.Context, c *percolator.Change) error {
 	if c.Resolved != 0 {
 		if w.out.JSON() {

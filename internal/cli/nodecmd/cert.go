@@ -209,7 +209,7 @@ The active key cannot be dropped. drop --force removes an added key that is not 
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		step := certs.Step(args[0])
 		if step != certs.AddKey && step != certs.UseKey && step != certs.DropOld {
-			return shell.Usagef(cmd, "%q is not a step; the steps are add, use and drop", args[0])
+			return shell.Usagef(cmd, "%q is not a step of the gossip key's rotation: use add, use or drop", args[0])
 		}
 		n, err := certs.RotateGossipKey(*dir, step, *force)
 		if errors.Is(err, certs.ErrNotUsed) {

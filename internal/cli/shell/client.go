@@ -75,8 +75,8 @@ func (c *Connector) Run(cmd *cobra.Command, fn func(context.Context, *Session) e
 	return c.Talk(cmd, fn, false)
 }
 
-// RunLong is Run for commands that may take hours: --timeout limits only connecting, and what fn
-// itself limits by it. Operations that no node serves still fail after txn.Config.OperationTimeout.
+// RunLong connects and runs fn, for commands that may take hours: --timeout limits only connecting, and
+// what fn itself limits by it. Operations that no node serves still fail after txn.Config.OperationTimeout.
 func (c *Connector) RunLong(cmd *cobra.Command, fn func(context.Context, *Session) error) error {
 	return c.Talk(cmd, fn, true)
 }

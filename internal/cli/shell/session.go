@@ -49,7 +49,8 @@ func (s *Session) Schema(ctx context.Context) (*inspect.Names, *pb.Catalogue, er
 	return names, catalogue, err
 }
 
-// NamesIfKnown is Names, but returns nil if meta does not answer. Then tables are shown by number.
+// NamesIfKnown returns the tables' names, or nil if meta does not answer within NodesPatience. Then
+// tables are shown by number.
 func (s *Session) NamesIfKnown(ctx context.Context) (*inspect.Names, error) {
 	asking, cancel := context.WithTimeout(ctx, NodesPatience)
 	defer cancel()
