@@ -29,9 +29,11 @@ const (
 	maxJobs = 64
 	tries   = 3                // for a piece without an answer
 	wait    = 30 * time.Second // timeout of the answer to a piece
-	// installWait is the timeout for the last piece, which is answered when the snapshot is
-	// installed.
-	installWait = 10 * wait
+	// installGrowth multiplies the timeout of the last piece each time it expires, up to 8 minutes:
+	// the receiver answers this piece once the snapshot is installed. The first timeout is short,
+	// because the piece or its answer may be lost, and the receiver drops a snapshot whose sender
+	// is silent. A receiver that is installing also answers the repetitions.
+	installGrowth = 4
 	// pause is the time for which a failed snapshot keeps its place in the queue, to delay the
 	// next attempt.
 	pause = time.Second
@@ -284,14 +286,15 @@ func (o *outgoing) piece(chunk *wire.SnapshotChunk) (installed bool, err error) 
 		return false, err
 	}
 	s.bytes.Add(uint64(size))
-	if chunk.Last {
-		timeout = installWait
-	}
 	for range tries {
 		var answer *wire.SnapshotAnswer
+		asked := time.Now()
 		if answer, err = s.await(o.Node, chunk, timeout); err != nil {
 			if s.stop.Err() != nil {
 				return false, err
+			}
+			if chunk.Last && time.Since(asked) >= timeout {
+				timeout *= installGrowth
 			}
 			continue
 		}

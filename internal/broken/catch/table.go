@@ -216,6 +216,8 @@ var properties = []property{
 		assertion: "UNNOTICED: .*"},
 	{tag: "snapshot_bit_rot", pkg: "actors/tablet/snapshot", test: "^TestSnapshotBitFlips$",
 		assertion: "UNNOTICED: .*"},
+	{tag: "last_piece_unrepeated", pkg: "actors/tablet/snapshot", test: "^TestLastPieceIsRepeated$",
+		assertion: "LAST-PIECE: .*"},
 	{tag: "forget_rollback", pkg: "actors/tablet", test: "^TestRolledBackStaysSo$",
 		assertion: "ROLLED-BACK: .*"},
 	{tag: "secondary_first", pkg: "internal/txn", test: "^TestSecondaryNeverFirst$",
