@@ -102,15 +102,6 @@ func infoOf(o percolator.ObserverSpec, table mvcc.TableID) *pb.ObserverInfo {
 	}
 }
 
-// namesOf returns the observers' names.
-func namesOf(observers []observer.Registered) []string {
-	out := make([]string, 0, len(observers))
-	for _, o := range observers {
-		out = append(out, o.Spec.Name)
-	}
-	return out
-}
-
 // startScanners starts the scanners for the columns to which the dispatcher is linked. The
 // caller holds applying, and has stopped the previous scanners.
 func (h *Host) startScanners(x *runner) error {

@@ -20,7 +20,7 @@ import (
 // documents lists the documents that contain walks.
 var documents = []string{"README.md", "docs/operating/running.md", "docs/operating/security.md",
 	"docs/operating/backup.md", "docs/reference/command-line.md",
-	"docs/guide/tour.md", "docs/guide/debugging.md", "docs/guide/gateway.md"}
+	"docs/guide/tour.md", "docs/guide/debugging.md", "docs/guide/gateway.md", "docs/guide/workers.md"}
 
 var (
 	block = regexp.MustCompile("(?s)<!-- walk: ([a-z-]+) -->\n```sh\n(.*?)\n```\n" +
