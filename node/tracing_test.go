@@ -133,7 +133,8 @@ func TestOneTrace(t *testing.T) {
 	}
 	spans.all(ctx, t, "percolator.serve", 1)
 	applied := spans.all(ctx, t, "percolator.apply", 2) // of the client, and of the run on another node
-	for _, event := range []string{"oracle", "timestamp", "proposed", "synced", "committed"} {
+	// An oracle on the commit's node may answer at once, without the event "oracle".
+	for _, event := range []string{"timestamp", "proposed", "synced", "committed"} {
 		if !slices.ContainsFunc(applied[0].Events, func(e trace.Event) bool { return e.Name == event }) {
 			t.Errorf("no event %q of a commit: %v", event, applied[0].Events)
 		}

@@ -106,11 +106,11 @@ func TestPauseAndResume(t *testing.T) {
 	if s := n.Stats("reader"); s.Running != 0 || s.Queued != 0 || s.Runs != 2 {
 		t.Errorf("paused, and yet: %+v", s)
 	}
-	granted, err := n.Lockd.TryLock(bounded(t, 10*time.Second), 1<<60, time.Second,
-		notify.LockKey(cell))
-	if err != nil || !granted[0] {
-		t.Errorf("the advisory lock of a paused observer's row is held: %v, %v", granted, err)
-	}
+	notifytest.Eventually(t, 10*time.Second, "the row's advisory lock is released", func() bool {
+		granted, err := n.Lockd.TryLock(bounded(t, 10*time.Second), 1<<60, time.Second,
+			notify.LockKey(cell))
+		return err == nil && granted[0]
+	})
 	n.Lockd.Unlock(1<<60, notify.LockKey(cell))
 	close(g.pass)
 	order(t, n, &pb.ObserverInfo{})
