@@ -249,7 +249,7 @@ var layers = []layer{
 	{of: "test/...", may: []string{"..."}},
 	// tools and harnesses: imported by commands and tests only
 	{of: "internal/...", may: []string{"..."}},
-	{of: "examples/...", may: []string{root, "app", "node", "examples/...", "recipes/...", "tuple"}},
+	{of: "examples/...", may: []string{root, "app", "node", "examples/...", "recipes/...", "tuple", "worker"}},
 	{of: "docs/guide/...", may: []string{root, "app", "recipes/...", "tuple"}},
 }
 
