@@ -81,11 +81,13 @@ func (db *DB) Tables(ctx context.Context) ([]TableSpec, error) {
 	return specs, nil
 }
 
-// Transact runs fn in a transaction and commits it. On a conflict it runs fn again, after
-// a backoff, until ctx ends; the error then wraps both ctx's error and the last conflict.
-// MaxRetries sets a bound; the error is then a *RetryError.
-// If fn returns an error, the transaction is rolled back and Transact returns that error
-// unchanged. Transact does not retry after ErrCommitUnknown.
+// Transact runs fn in a transaction and commits it. If the transaction met a conflict or a lock, or an
+// overloaded node refused it, Transact runs fn again, after a backoff, until ctx ends; the error then
+// wraps both ctx's error and that of the last run. MaxRetries sets a bound; the error is then a
+// *RetryError. Transact does not retry after ErrCommitUnknown.
+//
+// If fn returns an error, the transaction is rolled back and Transact returns that error unchanged,
+// unless a read of the transaction failed for such a reason: then fn runs again, whatever it returned.
 //
 // The start timestamp is allocated by the first read or call of Tx.Start, or else at commit.
 func (db *DB) Transact(ctx context.Context, fn func(context.Context, *Tx) error,

@@ -124,8 +124,12 @@ func (w *worker) refusal(err error, patient bool) error {
 	var refused *txn.ServerError
 	final := errors.As(err, &refused) && !errors.Is(err, rpc.ErrOtherService) &&
 		(refused.Code == pb.Error_CODE_INVALID || refused.Code == pb.Error_CODE_PERMISSION)
-	if final || !patient && err != nil && !errors.Is(err, errAlias) {
-		return fmt.Errorf("worker: no node accepts the observers: %w", txn.MarkRefusal(err))
+	switch {
+	case final:
+		return fmt.Errorf("worker: a node refuses the observers: %w", txn.MarkRefusal(err))
+	case !patient && err != nil && !errors.Is(err, errAlias):
+		return fmt.Errorf("worker: no node has accepted the observers within %v; the last error: %w",
+			firstWithin, txn.MarkRefusal(err))
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ var (
 	// errBlocked ends a turn that cannot proceed yet; the error's text says why.
 	errBlocked = errors.New("collector: waiting")
 	// errRaced ends a turn because the record or the leases have changed in the meantime.
-	errRaced = errors.New("collector: another process has changed the record")
+	errRaced = errors.New("collector: another process has changed the record or the leases")
 	// errNoBound reports a tablet without the bound to be confirmed.
 	errNoBound = errors.New("collector: a tablet lacks the bound")
 )

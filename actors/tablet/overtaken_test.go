@@ -24,7 +24,7 @@ func TestReadOvertakenBySafepoint(t *testing.T) {
 	r.do(2, onePhaseOf(r.take(1), put("a", "old")))
 	at := r.take(1)
 	r.do(2, onePhaseOf(r.take(1), put("a", "new")))
-	r.do(2, getOf(r.take(1), "a")) // its answer shows that the write is visible, so that the next read waits for a worker alone
+	r.do(2, getOf(r.take(1), "a")) // once it is answered, reads wait for a worker alone
 	busy := &blockJob{gate: make(chan struct{})}
 	for range 2 {
 		submitRead(r.readers, busy)

@@ -47,7 +47,7 @@ const (
 	maxTimestamps = 1 << 12
 )
 
-// Timeouts of connecting and pinging.
+// Timeouts of connecting, pinging and calls.
 const (
 	connectTimeout   = 5 * time.Second
 	keepaliveTime    = 10 * time.Second

@@ -82,7 +82,7 @@ func (o *performer) firstRoom(req *pb.TabletRequest) int64 {
 }
 
 // learn records the size of an answer to a read of cells: a larger one counts at once, a
-// smaller one lowers the estimate by a sixteenth.
+// smaller one lowers the estimate by a sixteenth of itself, at most to the answer's size.
 func (o *performer) learn(bytes int64) {
 	last := o.cells.Load()
 	o.cells.Store(max(bytes, last-last/16))

@@ -347,8 +347,8 @@ func (h *Host) heardFromWorker(s *session, name string, d time.Duration) {
 	h.tellNodesRefused(name, d)
 }
 
-// withSuspect returns a copy of the settings with the timestamp up to which a process that has died
-// since may have run changes.
+// withSuspect returns a copy of the settings with the crash horizon: the process that ran a change up
+// to this timestamp may have died of it.
 func (h *Host) withSuspect(m *pb.WorkSettings) *pb.WorkSettings {
 	out := &pb.WorkSettings{
 		Version: m.GetVersion(), Observers: m.GetObservers(), Versions: h.cfg.Versions(),

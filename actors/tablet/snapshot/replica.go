@@ -30,7 +30,8 @@ type Replica struct {
 	Marked bool
 }
 
-// StoredReplicas lists the replicas and the markers of a store, by tablet.
+// StoredReplicas lists a store's replicas, then its installation markers (Replica.Marked), each in the
+// order of tablets.
 func StoredReplicas(st *store.Store) (out []Replica, err error) {
 	snap := st.Snap()
 	defer snap.Close()

@@ -96,7 +96,7 @@ func storedLocks(ctx context.Context, s *shell.Session, catalogue *pb.Catalogue,
 	}
 }
 
-// lockGroup is a group of keys that may hold locks or intents.
+// lockGroup is what one walk lists: the locks of a table, or the intents of one of its weak columns.
 type lockGroup struct {
 	group  mvcc.Group
 	column mvcc.ObservedColumn // of intents; of locks only the table counts

@@ -364,8 +364,8 @@ func (e *export) finish() error {
 }
 
 // lease keeps the snapshot readable for ttl, even if this process dies; 0 releases it. It
-// ignores refusals, since history is kept for its usual time without a lease, but fails if
-// the snapshot is gone.
+// ignores every failure of the request, since history is kept for its usual time without a
+// lease, and fails only if the cluster answers that the snapshot is gone.
 func (e *export) lease(ctx context.Context, ttl time.Duration) error {
 	// Set even if the request fails, so that a cluster without leases is not asked for every
 	// row.
