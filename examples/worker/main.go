@@ -4,7 +4,7 @@ package main
 import (
 	"bytes"
 	"context"
-	"log"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -20,14 +20,15 @@ var (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	err := worker.Run(ctx, os.Args[1:], func(r *percolator.Registry) {
 		r.Strong("shout", name, shout)
 	}, worker.Config{
 		Client: percolator.ClientConfig{Insecure: true}, // or CAFile, CertFile and KeyFile
 	})
+	stop()
 	if err != nil {
-		log.Fatal(err)
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 }
 
