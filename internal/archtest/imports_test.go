@@ -76,7 +76,7 @@ var layers = []layer{
 	{of: "internal/gateway", may: []string{
 		root, gatewayPB, pb, "internal/coded", "internal/handle", "internal/httpd", "internal/rpc", "internal/txn/...",
 	}},
-	{of: "internal/exposition", may: []string{"internal/metrics", "internal/txn"}},
+	{of: "internal/exposition", may: []string{"internal/metrics", "internal/txn", "internal/txn/counters"}},
 	{of: "promclient", may: []string{
 		root, "internal/exposition", "internal/handle", "internal/txn",
 	}},
@@ -178,7 +178,8 @@ var layers = []layer{
 		"actors/tablet/replicas", "actors/tablet/snapshot", "actors/tablet/writers", "actors/timers",
 		"cluster", "cluster/admin", "cluster/liveness", "cluster/peer", "cluster/remoting", "cluster/route",
 		"internal/exposition", "internal/gateway", "internal/httpd", "internal/metrics", "internal/mvcc",
-		"internal/recent", "internal/rpc", "internal/txn", "internal/version", "internal/wire", "store",
+		"internal/recent", "internal/rpc", "internal/txn", "internal/txn/counters", "internal/version",
+		"internal/wire", "store",
 	}},
 	{of: "node/console", may: []string{
 		root, pb, "cluster", "cluster/meta", "internal/certs", "internal/handle", "internal/httpd",

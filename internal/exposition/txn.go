@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/txn/counters"
 )
 
 // Metrics of a client's transactions. They are not read atomically and may be a few events
@@ -68,9 +69,9 @@ func Transactions(out chan<- prometheus.Metric, client *txn.Client) {
 	// Programs choose the names. The client limits the number of names and does not count
 	// transactions with further ones.
 	for name, n := range s.ByName {
-		send(out, txnNamed, n.Committed, name, txn.Committed.String())
-		send(out, txnNamed, n.Conflicts, name, txn.Conflicted.String())
-		send(out, txnNamed, n.Failed, name, txn.Failed.String())
+		send(out, txnNamed, n.Committed, name, counters.Committed.String())
+		send(out, txnNamed, n.Conflicts, name, counters.Conflicted.String())
+		send(out, txnNamed, n.Failed, name, counters.Failed.String())
 		send(out, txnNamedSeconds, n.Seconds, name)
 		for outcome, h := range latencies.ByName[name] {
 			SendHistogram(out, txnNamedLatency, h, name, outcome.String())

@@ -225,4 +225,4 @@ func (r *router) ClearNotifies(ctx context.Context, cells []mvcc.Cell,
 
 // TabletOf returns the cell's tablet by the cached map, or 0 if it is not cached. It sends
 // nothing.
-func (r *router) TabletOf(c mvcc.Cell) uint64 { return r.tablets.find(posOf(c)).GetTabletId() }
+func (r *router) TabletOf(c mvcc.Cell) uint64 { return r.tablets.Find(posOf(c)).GetTabletId() }

@@ -214,7 +214,7 @@ var errNotRecorded = Errorf("%w: the tablet has just begun to record changes", E
 // ask sends one request for the first tablet of a range.
 func (f *feed) ask(ctx context.Context, r *feedRange, wait time.Duration) (*pb.TabletDescriptor,
 	*pb.ChangesResponse, verdict, error) {
-	if f.c.work.closed.Load() {
+	if f.c.work.Closed() {
 		return nil, nil, refused, ErrClosed
 	}
 	d, err := f.c.router.locate(ctx, wire.Position{Table: r.span.Table, Row: r.span.Start})

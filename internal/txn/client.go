@@ -9,6 +9,10 @@ import (
 	"github.com/percolator-go/percolator/internal/metrics"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/tracing"
+	"github.com/percolator-go/percolator/internal/txn/background"
+	"github.com/percolator-go/percolator/internal/txn/counters"
+	"github.com/percolator-go/percolator/internal/txn/spares"
+	"github.com/percolator-go/percolator/internal/txn/tabletmap"
 )
 
 // Client coordinates transactions of one process over a Transport. All its methods may be
@@ -20,7 +24,7 @@ type Client struct {
 	transport Transport
 	cfg       Config
 	worker    mvcc.Worker // this process's identity in its locks
-	work      *background
+	work      *background.Group
 
 	*oracle    // timestamps
 	*meta      // tables and other requests to meta
@@ -30,10 +34,10 @@ type Client struct {
 	beats      *heartbeats
 	leases     *leases
 
-	spares  spares
+	spares  spares.Spares
 	weak    weakColumns
 	learned prefetcher
-	stats   counters
+	stats   counters.Counters
 	warned  atomic.Int64 // last warning of a late write, Unix seconds
 }
 
@@ -42,12 +46,12 @@ type Client struct {
 func NewClient(transport Transport, cfg Config) *Client {
 	c := &Client{transport: transport, cfg: cfg.withDefaults(), worker: transport.Worker()}
 	c.learned.patterns = make(map[patternKey]*pattern)
-	c.work = newBackground(&c.cfg)
+	c.work = background.New(c.cfg.OperationTimeout)
 	c.oracle = newOracle(transport, &c.cfg)
 	c.meta = &meta{transport: transport, cfg: &c.cfg, work: c.work}
 	c.meta.names.asking = make(chan struct{}, 1)
 	c.router = &router{transport: transport, cfg: &c.cfg, names: &c.meta.names,
-		tablets: tabletMap{max: maxTablets}}
+		tablets: tabletmap.New(maxTablets)}
 	c.resolver = newResolver(&c.cfg, c.router, c.oracle, c.work, c.worker)
 	c.observers = &observers{backlog: backlog{turn: make(chan struct{}, 1)}, cfg: &c.cfg, meta: c.meta, router: c.router, oracle: c.oracle}
 	c.beats = &heartbeats{
@@ -55,30 +59,30 @@ func NewClient(transport Transport, cfg Config) *Client {
 	}
 	c.beats.runs = make(map[*heartbeat]struct{})
 	c.leases = newLeases(transport, &c.cfg, c.oracle, c.worker)
-	c.work.loop(c.oracle.run)
-	c.work.loop(c.beats.run)
-	c.work.loop(c.leases.run)
+	c.work.Loop(c.oracle.run)
+	c.work.Loop(c.beats.run)
+	c.work.Loop(c.leases.run)
 	return c
 }
 
 // Close waits for background commits and rollbacks, ends the client's goroutines and closes
 // the transport. Concurrent and later calls of the client return ErrClosed.
 func (c *Client) Close() error {
-	if !c.work.close() {
+	if !c.work.Close() {
 		return nil
 	}
 	return c.transport.Close()
 }
 
 // Flush waits for the background work begun so far, at most OperationTimeout.
-func (c *Client) Flush() { c.work.flush() }
+func (c *Client) Flush() { c.work.Flush() }
 
 // Finish is Flush before a Close. When ctx ends, it cancels running and later background work.
 // Other clients resolve the locks left behind.
 func (c *Client) Finish(ctx context.Context) {
-	stop := context.AfterFunc(ctx, c.work.end)
+	stop := context.AfterFunc(ctx, c.work.Cancel)
 	defer stop()
-	c.work.flush()
+	c.work.Flush()
 }
 
 // Transport returns the client's transport.
@@ -90,7 +94,7 @@ func (c *Client) Admin() pb.AdminClient { return pb.NewAdminClient(c.transport.A
 
 // Timestamp returns a fresh timestamp of the oracle.
 func (c *Client) Timestamp(ctx context.Context) (mvcc.Timestamp, error) {
-	if c.work.closed.Load() {
+	if c.work.Closed() {
 		return 0, ErrClosed
 	}
 	return c.oracle.get(ctx)
@@ -115,7 +119,7 @@ func (c *Client) Begin(ctx context.Context, o Options) (*Txn, error) {
 // same round trip, or in Start, Scan or Commit if one of these comes first. The transaction is
 // traced only after Txn.Trace.
 func (c *Client) BeginLazy(ctx context.Context, o Options) (*Txn, error) {
-	if c.work.closed.Load() {
+	if c.work.Closed() {
 		return nil, ErrClosed
 	}
 	if err := ctx.Err(); err != nil {
@@ -125,7 +129,7 @@ func (c *Client) BeginLazy(ctx context.Context, o Options) (*Txn, error) {
 }
 
 func (c *Client) newTxn(ctx context.Context, o Options) *Txn {
-	c.stats.begun.Add(1)
+	c.stats.Begun.Add(1)
 	// One allocation holds the transaction and its reader, including space for one cell.
 	t := &Txn{began: metrics.Now(), origin: originIn(ctx)}
 	t.c, t.name, t.limit = c, o.Name, c.cfg.TransactionBytes
@@ -135,9 +139,8 @@ func (c *Client) newTxn(ctx context.Context, o Options) *Txn {
 	if o.Effects {
 		t.effects = &effectsLog{}
 	}
-	if t.counted = c.stats.named(o.Name); t.counted != nil {
-		t.counted.begun.Add(1)
-	}
+	t.counted = c.stats.Named(o.Name)
+	t.counted.Begin()
 	return t
 }
 
@@ -173,7 +176,7 @@ func (c *Client) runAgain(ctx context.Context, o Options, span *tracing.Span,
 		}
 		// fn runs again with a new start timestamp and reads again: its buffered writes came
 		// from its earlier reads (design section 4, "A retry runs the user's code again").
-		c.stats.retries.Add(1)
+		c.stats.Retries.Add(1)
 		d := wait.next()
 		if hint, ok := errors.AsType[*OverloadedError](err); ok {
 			d = max(d, jitter(2*hint.RetryAfter))
@@ -199,10 +202,10 @@ func (c *Client) runOnce(
 	if err := fn(ctx, t); err != nil {
 		// A failed read decides whether to run again, regardless of fn's error.
 		if failed := t.failure(); retryable(failed) {
-			t.record(Undecided, outcomeOf(failed))
+			t.record(counters.Undecided, outcomeOf(failed))
 			return 0, true, notCommitted(failed)
 		}
-		t.record(Undecided, Abandoned)
+		t.record(counters.Undecided, counters.Abandoned)
 		return 0, false, err
 	}
 	ts, err = t.Commit(ctx)
@@ -231,7 +234,7 @@ func (c *Client) Snapshot(ctx context.Context) (*Snapshot, error) {
 // SnapshotAt returns a snapshot at ts. The oracle must already have allocated ts: the state
 // below a future timestamp may still change.
 func (c *Client) SnapshotAt(ctx context.Context, ts mvcc.Timestamp) (*Snapshot, error) {
-	if c.work.closed.Load() {
+	if c.work.Closed() {
 		return nil, ErrClosed
 	}
 	if err := c.oracle.givenOut(ctx, ts); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn/counters"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -31,7 +32,7 @@ func (t *Txn) Commit(ctx context.Context) (mvcc.Timestamp, error) {
 		err = t.setTimers(ctx)
 	}
 	if err != nil {
-		t.record(Undecided, outcomeOf(err))
+		t.record(counters.Undecided, outcomeOf(err))
 		return 0, notCommitted(err)
 	}
 	ts, kind, err := t.commit(ctx)
@@ -44,7 +45,7 @@ func (t *Txn) Commit(ctx context.Context) (mvcc.Timestamp, error) {
 }
 
 // commit chooses the protocol: nothing to write, notifications only, one phase or two.
-func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, Kind, error) {
+func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, counters.Kind, error) {
 	if len(t.writes) > 0 {
 		t.sortWrites()
 	}
@@ -54,13 +55,13 @@ func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, Kind, error) {
 	}
 	switch err := t.overtaken(); {
 	case err != nil:
-		return 0, Undecided, err
+		return 0, counters.Undecided, err
 	case len(t.writes) == 0 && len(t.notifies) == 0:
 		ts, err := t.start(ctx)
-		return ts, ReadOnly, err
+		return ts, counters.ReadOnly, err
 	case len(t.writes) == 0:
 		ts, err := t.commitNotifies(ctx)
-		return ts, NotifyOnly, err
+		return ts, counters.NotifyOnly, err
 	}
 	// onePhase sends nothing unless all cells are in one tablet.
 	if !t.c.cfg.TwoPhaseOnly && len(t.validations) == 0 {
@@ -68,7 +69,7 @@ func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, Kind, error) {
 		ts, err := (&onePhase{t: t, writes: t.writes, notifies: t.notifies}).commit(ctx)
 		if !errors.Is(err, errManyTablets) { // errManyTablets: nothing was sent, and the span is dropped
 			endSpan(span, err)
-			return ts, OnePhase, err
+			return ts, counters.OnePhase, err
 		}
 	}
 	run := &twoPhase{t: t, c: t.c}
@@ -79,7 +80,7 @@ func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, Kind, error) {
 			ts, err = again.commit(ctx)
 		}
 	}
-	return ts, TwoPhase, err
+	return ts, counters.TwoPhase, err
 }
 
 // sortWrites sorts the buffer into writes, then locks, and moves the validations out. A

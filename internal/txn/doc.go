@@ -29,11 +29,12 @@
 //     long as the cluster grants it [11]. The lease is advisory: a read below the history is
 //     refused, never wrong.
 //
-// A Client consists of parts, each with state that only it changes: oracle requests
-// timestamps; router caches the tablet map and sends operations; meta caches the tables'
-// names; resolver resolves conflicting locks and settles commits whose reply was lost;
-// heartbeats and leases keep locks and history alive; spares keeps unused timestamps; observers waits for notifications and
-// replays them; background bounds and joins background work; a feed follows changes, on goroutines that end with the iteration. A part depends only on the parts
+// A Client consists of parts, each with state that only it changes: oracle requests timestamps;
+// router caches the tablet map (package tabletmap) and sends operations; meta caches the tables'
+// names; resolver resolves conflicting locks and settles commits whose reply was lost; heartbeats
+// and leases keep locks and history alive; spares keeps unused timestamps; observers waits for
+// notifications and replays them; package background bounds and joins background work; a feed
+// follows changes, on goroutines that end with the iteration. A part depends only on the parts
 // before it. A transaction's steps are methods of reader (reads), Txn, onePhase and twoPhase.
 //
 // Everything that a Client starts in the background is bounded, and Close joins it. A crash of

@@ -8,6 +8,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn/background"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -20,7 +21,7 @@ import (
 type heartbeats struct {
 	router *router
 	oracle *oracle
-	work   *background
+	work   *background.Group
 	every  time.Duration // a third of LockTTL: the locks survive two failures
 	sent   atomic.Uint64 // a counter
 
@@ -62,7 +63,7 @@ func (h *heartbeats) run(ctx context.Context) {
 		case now := <-ticker.C:
 			// In the background: an unresponsive tablet must not delay the other heartbeats.
 			for _, b := range h.due(now) {
-				h.work.run(func(ctx context.Context) { h.beat(ctx, b) })
+				h.work.Run(func(ctx context.Context) { h.beat(ctx, b) })
 			}
 		case <-ctx.Done():
 			return

@@ -12,6 +12,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/txn/counters"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
@@ -78,12 +79,12 @@ func TestEveryTransactionIsCountedOnce(t *testing.T) {
 	if !maps.Equal(got, want) {
 		t.Errorf("counted %v, want %v", got, want)
 	}
-	for step, want := range map[txn.Step]uint64{txn.StepPrewrite: 3, txn.StepCommit: 2} {
+	for step, want := range map[counters.Step]uint64{counters.StepPrewrite: 3, counters.StepCommit: 2} {
 		if n := latencies.Steps[step].Count(); n != want {
 			t.Errorf("step %v: %d, want %d", step, n, want)
 		}
 	}
-	if latencies.Steps[txn.StepTimestamp].Count() == 0 {
+	if latencies.Steps[counters.StepTimestamp].Count() == 0 {
 		t.Error("nobody has waited for a timestamp")
 	}
 	s := c.Stats()
@@ -94,8 +95,8 @@ func TestEveryTransactionIsCountedOnce(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	timed := latencies.ByName["counted"]
-	if timed[txn.Committed].Count() != 3 || timed[txn.Conflicted].Count() != 2 ||
-		timed[txn.Failed].Count() != 1 || len(timed) != 3 {
+	if timed[counters.Committed].Count() != 3 || timed[counters.Conflicted].Count() != 2 ||
+		timed[counters.Failed].Count() != 1 || len(timed) != 3 {
 		t.Errorf("by name: %v", timed)
 	}
 }

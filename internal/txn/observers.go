@@ -127,7 +127,7 @@ const tabletsAtOnce = 16
 // it miss a tablet.
 func (o *observers) eachTablet(ctx context.Context, ask func(ctx context.Context,
 	at wire.Position) (end wire.Position, bounded bool, err error)) error {
-	starts := o.router.tablets.startsFrom(wire.Position{Table: mvcc.FirstUserTable})
+	starts := o.router.tablets.StartsFrom(wire.Position{Table: mvcc.FirstUserTable})
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(tabletsAtOnce)
 	for i := range starts {

@@ -131,7 +131,7 @@ func (o *onePhase) result(ctx context.Context, res *pb.MutationResult, rounds in
 		// "Idempotence").
 		if res.GetCommitTs() > uint64(o.at) {
 			o.t.sawLeft(res)
-			o.t.c.spares.put(mvcc.Timestamp(res.SpareTs), time.Now())
+			o.t.c.spares.Put(mvcc.Timestamp(res.SpareTs), time.Now())
 			return mvcc.Timestamp(res.CommitTs), false, nil
 		}
 	case pb.Status_STATUS_LOCKED:

@@ -7,6 +7,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn/counters"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -24,7 +25,7 @@ func (p *twoPhase) prewriteAll(ctx context.Context, writes []bufferedWrite,
 	began, span := time.Now(), p.t.span.Child(spanPrewrite)
 	defer func() {
 		endSpan(span, err)
-		p.c.stats.latencies.steps[StepPrewrite].Since(began)
+		p.c.stats.StepSince(counters.StepPrewrite, began)
 	}()
 	// The primary is not locked first: a reader that encounters a secondary whose primary has
 	// not arrived yet waits until that lock expires (design section 4, "A missing primary is not a

@@ -102,8 +102,8 @@ func (r *reader) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc
 	req := b.request(at)
 	req.Trace = r.span.Sent()
 	resp, v, err := r.c.router.try(ctx, d, req)
-	r.c.stats.reads.Add(1)
-	r.c.stats.readCells.Add(uint64(len(b.cells)))
+	r.c.stats.Reads.Add(1)
+	r.c.stats.ReadCells.Add(uint64(len(b.cells)))
 	if v == answered && at == 0 {
 		taken := mvcc.Timestamp(resp.GetGet().GetAt())
 		if err = r.c.oracle.accept(taken, taken, floor); err != nil {

@@ -102,7 +102,7 @@ func (r *reader) prefetch(b *readBatch, cells []mvcc.Cell) {
 	}
 	b.cells = append(b.cells, cells...)
 	b.results = append(b.results, make([]mvcc.ReadResult, len(cells))...)
-	r.c.stats.prefetchAsked.Add(uint64(len(cells)))
+	r.c.stats.PrefetchAsked.Add(uint64(len(cells)))
 }
 
 // putPrefetched adds the prefetched cells of the batch to the cache. A locked one is not cached: a
@@ -110,7 +110,7 @@ func (r *reader) prefetch(b *readBatch, cells []mvcc.Cell) {
 func (r *reader) putPrefetched(b *readBatch) {
 	for i := b.need; i < len(b.cells); i++ {
 		if b.results[i].Status == mvcc.StatusLocked {
-			r.c.stats.prefetchLocked.Add(1)
+			r.c.stats.PrefetchLocked.Add(1)
 			continue
 		}
 		r.cache.put(b, i, r.c.cfg.ReadCacheBytes)
@@ -157,10 +157,10 @@ func (r *reader) readOne(ctx context.Context, cell mvcc.Cell) (mvcc.ReadResult, 
 
 // used counts a cache hit. The caller holds mu.
 func (r *reader) used(cell mvcc.Cell) {
-	r.c.stats.cacheHits.Add(1)
+	r.c.stats.CacheHits.Add(1)
 	if r.cache.guessed[cell] {
 		delete(r.cache.guessed, cell)
-		r.c.stats.prefetchUsed.Add(1)
+		r.c.stats.PrefetchUsed.Add(1)
 	}
 }
 

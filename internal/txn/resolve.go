@@ -9,6 +9,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn/background"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -34,7 +35,7 @@ type resolver struct {
 	cfg    *Config
 	router *router
 	oracle *oracle
-	work   *background
+	work   *background.Group
 	worker mvcc.Worker // this process
 
 	met, checked, rolledForward, rolledBack, settled atomic.Uint64 // counters
@@ -66,7 +67,7 @@ type resolution struct {
 	err     error // likewise
 }
 
-func newResolver(cfg *Config, router *router, oracle *oracle, work *background,
+func newResolver(cfg *Config, router *router, oracle *oracle, work *background.Group,
 	worker mvcc.Worker) *resolver {
 	return &resolver{
 		cfg: cfg, router: router, oracle: oracle, work: work, worker: worker,
@@ -124,9 +125,9 @@ func (r *resolver) join(l mvcc.LockInfo, round int, wait bool) *resolution {
 	// the others'.
 	f = &resolution{key: key, met: []mvcc.LockInfo{l}, done: make(chan struct{})}
 	var ctx context.Context
-	ctx, f.cancel = context.WithTimeout(r.work.ctx, r.cfg.OperationTimeout)
+	ctx, f.cancel = context.WithTimeout(r.work.Context(), r.cfg.OperationTimeout)
 	r.resolutions[key] = f
-	done := r.work.begin()
+	done := r.work.Begin()
 	go func() {
 		defer done()
 		r.run(ctx, f, l, round)

@@ -12,6 +12,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn/tabletmap"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -32,8 +33,9 @@ const (
 	unknown                    // may have been applied, or may be later
 )
 
-// Bounds of one request: descriptors of the tablet map, and entries of a walk.
+// Bounds of the cached tablet map, in descriptors, and of one request: descriptors and entries of a walk.
 const (
+	maxTablets = 1 << 16
 	locatePage = 64
 	walkPage   = 512
 )
@@ -44,7 +46,7 @@ const (
 type router struct {
 	transport Transport
 	cfg       *Config
-	tablets   tabletMap
+	tablets   *tabletmap.Map
 	names     *tableNames // emptied when a tablet does not know a table
 
 	mapMisses, wrongTablet atomic.Uint64 // for Stats
@@ -74,7 +76,7 @@ func (r *router) messages() map[string]uint64 {
 // locate returns the tablet that holds p, from the cache or from meta. It retries until ctx
 // ends or OperationTimeout.
 func (r *router) locate(ctx context.Context, p wire.Position) (*pb.TabletDescriptor, error) {
-	if d := r.tablets.find(p); d != nil {
+	if d := r.tablets.Find(p); d != nil {
 		return d, nil
 	}
 	var wait retryPolicy
@@ -84,8 +86,8 @@ func (r *router) locate(ctx context.Context, p wire.Position) (*pb.TabletDescrip
 		// probably be needed soon.
 		found, err := r.transport.Locate(ctx, p.Table, p.Row, locatePage)
 		if err == nil {
-			r.tablets.insert(found...)
-			if d := r.tablets.find(p); d != nil {
+			r.tablets.Insert(found...)
+			if d := r.tablets.Find(p); d != nil {
 				return d, nil
 			}
 			if len(found) > 0 && wire.Holds(found[0], p) {
@@ -107,7 +109,7 @@ func (r *router) locate(ctx context.Context, p wire.Position) (*pb.TabletDescrip
 // descending order. Meta only looks up the tablet of a row, so locateBefore passes the
 // greatest possible row below p.
 func (r *router) locateBefore(ctx context.Context, p wire.Position) (*pb.TabletDescriptor, error) {
-	if d := r.tablets.findBefore(p); d != nil {
+	if d := r.tablets.FindBefore(p); d != nil {
 		return d, nil
 	}
 	return r.locate(ctx, wire.Position{Table: p.Table, Row: rowBelow(p.Row, r.cfg.Limits.Row)})
@@ -153,7 +155,7 @@ func (r *router) try(ctx context.Context, d *pb.TabletDescriptor,
 		// A tablet answers Status even if the sender assumes a wrong range.
 		if now := resp.GetStatus().GetTablet(); now != nil && now.Epoch > d.Epoch {
 			r.wrongTablet.Add(1)
-			r.tablets.heal(d, []*pb.TabletDescriptor{now})
+			r.tablets.Heal(d, []*pb.TabletDescriptor{now})
 			return nil, wrongTablet, Errorf("%w: the tablet has changed", ErrUnavailable)
 		}
 		return resp, answered, nil
@@ -162,7 +164,7 @@ func (r *router) try(ctx context.Context, d *pb.TabletDescriptor,
 	switch {
 	case v == wrongTablet:
 		r.wrongTablet.Add(1)
-		r.tablets.heal(d, resp.Error.Descriptors)
+		r.tablets.Heal(d, resp.Error.Descriptors)
 	case resp.Error.Code == pb.Error_CODE_NO_TABLE:
 		r.names.forget()
 	}
@@ -359,3 +361,6 @@ func (r *router) lockAt(ctx context.Context, cell mvcc.Cell) (l mvcc.LockInfo, t
 		after = entries[len(entries)-1].GetCell()
 	}
 }
+
+// posOf returns the cell's position in the tablet map.
+func posOf(c mvcc.Cell) wire.Position { return wire.Position{Table: c.Table, Row: c.Row} }

@@ -70,7 +70,7 @@ func (s *scanner) step(ctx context.Context) ([]*pb.ReadCell, error) {
 		s.next(d)
 		return nil, nil
 	}
-	s.c.stats.scanPages.Add(1)
+	s.c.stats.ScanPages.Add(1)
 	resp, v, err := s.c.router.try(ctx, d, s.request(clip))
 	switch v {
 	case answered:

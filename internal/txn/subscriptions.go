@@ -43,7 +43,7 @@ func (c *Client) subscription(ctx context.Context,
 	req *pb.SubscriptionRequest) (*pb.HoldHistoryResponse, error) {
 	var wait retryPolicy
 	for {
-		if c.work.closed.Load() {
+		if c.work.Closed() {
 			return nil, ErrClosed
 		}
 		r, err := c.transport.HoldHistory(ctx, &pb.HoldHistoryRequest{Subscription: req})

@@ -13,6 +13,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/coded"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn/background"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -32,7 +33,7 @@ type tableNames struct {
 type meta struct {
 	transport Transport
 	cfg       *Config
-	work      *background // reports whether the client is closed
+	work      *background.Group // reports whether the client is closed
 	names     tableNames
 }
 
@@ -267,7 +268,7 @@ func retryBy[T any](ctx context.Context, m *meta, cfg *Config,
 	for {
 		// A closed transport fails like an unavailable node, and would be retried until ctx
 		// ends.
-		if m.work.closed.Load() {
+		if m.work.Closed() {
 			var none T
 			return none, ErrClosed
 		}

@@ -1,6 +1,9 @@
 package txn
 
-import "github.com/percolator-go/percolator/internal/tracing"
+import (
+	"github.com/percolator-go/percolator/internal/tracing"
+	"github.com/percolator-go/percolator/internal/txn/counters"
+)
 
 // Spans of transactions. They are used on the transaction's goroutines. Without tracing spans
 // are nil, and each call is one comparison.
@@ -27,7 +30,7 @@ func endSpan(s *tracing.Span, err error) {
 func (t *Txn) Trace(s *tracing.Span) { t.span = s }
 
 // traced records the transaction's kind and outcome in its span.
-func (t *Txn) traced(k Kind, o Outcome) {
+func (t *Txn) traced(k counters.Kind, o counters.Outcome) {
 	if t.span == nil {
 		return
 	}
@@ -35,11 +38,11 @@ func (t *Txn) traced(k Kind, o Outcome) {
 	t.span.Text("percolator.kind", k.String())
 	t.span.Text("percolator.outcome", o.String())
 	t.span.Number("percolator.start_ts", uint64(t.begun()))
-	if o != Committed {
+	if o != counters.Committed {
 		t.span.Event(o.String())
 	}
 	if t.ownsSpan {
-		if o != Committed {
+		if o != counters.Committed {
 			t.span.Fail(o.String())
 		}
 		t.span.End()

@@ -10,6 +10,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn/counters"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -176,7 +177,7 @@ func (p *twoPhase) commitLast(ctx context.Context) (mvcc.Timestamp, error) {
 		return 0, err
 	}
 	endSpan(span, err)
-	p.c.stats.latencies.steps[StepCommit].Since(began)
+	p.c.stats.StepSince(counters.StepCommit, began)
 	if err != nil {
 		return p.abandon(ctx, err)
 	}
@@ -199,7 +200,7 @@ func (p *twoPhase) commitLocked(ctx context.Context) (mvcc.Timestamp, error) {
 	began, span := time.Now(), p.t.span.Child(spanCommit)
 	done, err := p.commitPrimary(ctx, commitTS, cells, intents)
 	endSpan(span, err)
-	p.c.stats.latencies.steps[StepCommit].Since(began)
+	p.c.stats.StepSince(counters.StepCommit, began)
 	if err != nil {
 		return p.abandon(ctx, err)
 	}
@@ -215,7 +216,7 @@ func (p *twoPhase) finishLater(done decision) {
 	}
 	rest := make(chan struct{})
 	p.t.rest = rest
-	p.c.work.run(func(ctx context.Context) {
+	p.c.work.Run(func(ctx context.Context) {
 		defer close(rest)
 		p.finish(ctx, done)
 	})
@@ -348,7 +349,7 @@ func (p *twoPhase) finish(ctx context.Context, done decision) {
 	case err == nil:
 		return
 	case done.commitTS != 0:
-		p.c.stats.secondaries.Add(1)
+		p.c.stats.Secondaries.Add(1)
 	case !errors.Is(err, errContradicted): // the locks expire
 		return
 	}
@@ -402,8 +403,8 @@ func (p *twoPhase) abandon(ctx context.Context, cause error) (mvcc.Timestamp, er
 			return commitTS, cause
 		}
 	}
-	p.c.stats.rolledBack.Add(1)
-	p.c.work.run(func(ctx context.Context) {
+	p.c.stats.RolledBack.Add(1)
+	p.c.work.Run(func(ctx context.Context) {
 		if commitTS, err := p.c.resolver.rollBack(ctx, p.primary, p.startTS); err == nil {
 			p.finish(ctx, p.decidedAt(commitTS))
 		}
@@ -414,7 +415,7 @@ func (p *twoPhase) abandon(ctx context.Context, cause error) (mvcc.Timestamp, er
 // follow applies the primary's decision to the rest in the background.
 func (p *twoPhase) follow(commitTS mvcc.Timestamp) {
 	if commitTS == 0 {
-		p.c.stats.rolledBack.Add(1)
+		p.c.stats.RolledBack.Add(1)
 	}
 	p.finishLater(p.decidedAt(commitTS))
 }

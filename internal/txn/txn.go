@@ -9,6 +9,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/metrics"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn/counters"
 )
 
 // Txn is one transaction (§2.2). Its methods may be called concurrently. It drops writes made
@@ -19,9 +20,9 @@ import (
 type Txn struct {
 	reader
 	writeBuffer
-	counted  *nameCounters  // by the transaction's name; nil if it has none
-	began    metrics.Moment // for its latency
-	ownsSpan bool           // the transaction ends span
+	counted  *counters.Named // by the transaction's name; nil if it has none
+	began    metrics.Moment  // for its latency
+	ownsSpan bool            // the transaction ends span
 	// origin is the timestamp of the user's commit that caused the observer run (docs/adr/0042); 0
 	// means not in a run.
 	origin mvcc.Timestamp
@@ -188,7 +189,7 @@ func (t *Txn) Scan(ctx context.Context, s ScanSpec) iter.Seq2[mvcc.ReadCell, err
 // Rollback ends the transaction without committing. There is nothing to undo.
 func (t *Txn) Rollback(context.Context) error {
 	if t.end() {
-		t.record(Undecided, Abandoned)
+		t.record(counters.Undecided, counters.Abandoned)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/percolator-go/percolator/internal/metrics"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/recent"
-	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/txn/counters"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -85,7 +85,7 @@ func (w *Window) figures(ctx context.Context) (out recent.Figures) {
 		out.ClientTransactions = stats.Committed
 	}
 	for _, outcomes := range w.Client.Latencies().Whole {
-		out.Transactions = out.Transactions.Plus(outcomes[txn.Committed])
+		out.Transactions = out.Transactions.Plus(outcomes[counters.Committed])
 	}
 	out.Observers = map[string]recent.ObserverFigures{}
 	for _, s := range w.Observers.Status() {

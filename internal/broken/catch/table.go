@@ -250,7 +250,7 @@ var properties = []property{
 		assertion: "SPARE-RESENT: .*"},
 	{tag: "settled_at_spare", pkg: "internal/txn", test: "^TestSettledAtTheLastStart$",
 		assertion: "SETTLED-AT-SPARE: .*"},
-	{tag: "spare_forever", pkg: "internal/txn", test: "^TestSpares$",
+	{tag: "spare_forever", pkg: "internal/txn/spares", test: "^TestSpares$",
 		assertion: "SPARE-FOREVER: .*"},
 	{tag: "spare_shared", pkg: "actors/tablet", test: "^TestSpareTimestamps$",
 		assertion: "SPARE-SHARED: .*"},

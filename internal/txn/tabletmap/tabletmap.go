@@ -1,4 +1,5 @@
-package txn
+// Package tabletmap caches descriptors of tablets on the client's side (design section 8).
+package tabletmap
 
 import (
 	"slices"
@@ -7,32 +8,31 @@ import (
 	"sync/atomic"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// maxTablets is the maximum number of cached descriptors.
-const maxTablets = 1 << 16
-
-// tabletMap caches part of the tablet map, which maps positions to tablets. Readers take no
-// lock: the list is immutable and replaced as a whole. A tablet's answer (CODE_WRONG_TABLET)
-// replaces a stale descriptor.
-type tabletMap struct {
+// Map caches part of the tablet map, which maps positions to tablets. Readers take no lock: the
+// list is immutable and replaced as a whole. A tablet's answer (CODE_WRONG_TABLET) replaces a
+// stale descriptor. It is safe for concurrent use.
+type Map struct {
 	list atomic.Pointer[[]*pb.TabletDescriptor] // sorted by start, without overlap
 	mu   sync.Mutex                             // held to replace list
 	max  int
 }
 
+// New returns an empty map that holds at most max descriptors.
+func New(max int) *Map { return &Map{max: max} }
+
 // load returns the current list, which must not be changed.
-func (m *tabletMap) load() []*pb.TabletDescriptor {
+func (m *Map) load() []*pb.TabletDescriptor {
 	if l := m.list.Load(); l != nil {
 		return *l
 	}
 	return nil
 }
 
-// find returns the cached tablet that holds p, or nil.
-func (m *tabletMap) find(p wire.Position) *pb.TabletDescriptor {
+// Find returns the cached tablet that holds p, or nil.
+func (m *Map) Find(p wire.Position) *pb.TabletDescriptor {
 	list := m.load()
 	i := sort.Search(len(list), func(i int) bool { return p.Less(wire.StartOf(list[i])) })
 	if i == 0 || !wire.Holds(list[i-1], p) {
@@ -41,8 +41,8 @@ func (m *tabletMap) find(p wire.Position) *pb.TabletDescriptor {
 	return list[i-1]
 }
 
-// findBefore returns the cached tablet that holds the positions just below p, or nil.
-func (m *tabletMap) findBefore(p wire.Position) *pb.TabletDescriptor {
+// FindBefore returns the cached tablet that holds the positions just below p, or nil.
+func (m *Map) FindBefore(p wire.Position) *pb.TabletDescriptor {
 	list := m.load()
 	i := sort.Search(len(list), func(i int) bool { return !wire.StartOf(list[i]).Less(p) })
 	if i == 0 {
@@ -54,8 +54,8 @@ func (m *tabletMap) findBefore(p wire.Position) *pb.TabletDescriptor {
 	return list[i-1]
 }
 
-// startsFrom returns p and the starts of the cached tablets after it.
-func (m *tabletMap) startsFrom(p wire.Position) []wire.Position {
+// StartsFrom returns p and the starts of the cached tablets after it.
+func (m *Map) StartsFrom(p wire.Position) []wire.Position {
 	out := []wire.Position{p}
 	for _, d := range m.load() {
 		if start := wire.StartOf(d); p.Less(start) {
@@ -65,9 +65,9 @@ func (m *tabletMap) startsFrom(p wire.Position) []wire.Position {
 	return out
 }
 
-// insert adds descriptors. If two overlap, one descends from the other by splits and merges
+// Insert adds descriptors. If two overlap, one descends from the other by splits and merges
 // and has the higher epoch: the lower one is removed.
-func (m *tabletMap) insert(descriptors ...*pb.TabletDescriptor) {
+func (m *Map) Insert(descriptors ...*pb.TabletDescriptor) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	// Copying the whole list is acceptable: lookups are frequent, and splits rare.
@@ -107,7 +107,7 @@ func insertOne(list []*pb.TabletDescriptor, d *pb.TabletDescriptor) []*pb.Tablet
 }
 
 // remove removes d if the map still holds it.
-func (m *tabletMap) remove(d *pb.TabletDescriptor) {
+func (m *Map) remove(d *pb.TabletDescriptor) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	list := m.load()
@@ -117,13 +117,10 @@ func (m *tabletMap) remove(d *pb.TabletDescriptor) {
 	}
 }
 
-// heal replaces d by the descriptors of a tablet's answer.
-func (m *tabletMap) heal(d *pb.TabletDescriptor, now []*pb.TabletDescriptor) {
+// Heal replaces d by the descriptors of a tablet's answer.
+func (m *Map) Heal(d *pb.TabletDescriptor, now []*pb.TabletDescriptor) {
 	if len(now) > 0 {
-		m.insert(now...)
+		m.Insert(now...)
 	}
 	m.remove(d) // the answer has nothing newer: query meta next time
 }
-
-// posOf returns the cell's position in the tablet map.
-func posOf(c mvcc.Cell) wire.Position { return wire.Position{Table: c.Table, Row: c.Row} }
