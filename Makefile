@@ -37,7 +37,7 @@ RACE_SKIP_OTHER := BadLines|ForgettingMakesRoom|NothingCommandsTheTerminal
 RACE_SKIP       ?= ^Test($(RACE_SKIP_NODE)|$(RACE_SKIP_STORE)|$(RACE_SKIP_LOG)|$(RACE_SKIP_RPC)|$(RACE_SKIP_ACTOR)|$(RACE_SKIP_OTHER))$$
 
 .DEFAULT_GOAL := build
-.PHONY: help build check test race typescript python bench bench-peers bench-cluster bench-hops bench-etcd bench-backup backup-kill bench-start pauses demo generate lint vet fuzz broken corpus webindex-kill webindex-torture supplychain-kill history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long random modules memory device release release-check deploy-check upgrade
+.PHONY: help build check test race typescript python evaluation bench bench-smoke bench-peers bench-cluster bench-hops bench-etcd bench-backup backup-kill bench-start pauses demo generate lint vet fuzz broken corpus webindex-kill webindex-torture supplychain-kill history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long random modules memory device release release-check deploy-check upgrade
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,13 @@ race: ## tests of all packages that run goroutines, under the race detector, wit
 
 race-long: ## the same with the long ones, including all tests of whole nodes and simulated clusters
 	$(GO) test -race -short -timeout $(TIMEOUT) $(RACE_LONG) $(RACE)
+
+evaluation: ## repeat the paper's evaluation, in under an hour, into docs/evaluation.md; ONLY=figure8,oracle, ROUNDS=3, SEED; ARGS are passed on
+	$(GO) -C bench/evaluation run . -docs ../../docs/evaluation.md -out ../../docs/evaluation $(if $(ONLY),-only $(ONLY)) \
+		-rounds $(or $(ROUNDS),3) -seed $(SEED) $(ARGS)
+
+bench-smoke: ## a small part of each measurement of the evaluation, in under two minutes
+	$(GO) -C bench/evaluation run . -smoke -out $(CURDIR)/$(BIN)/evaluation $(ARGS)
 
 bench: ## the figures of docs/performance.md, as ratios in one run; ARGS are passed on
 	$(GO) run ./bench $(ARGS)
@@ -96,7 +103,7 @@ generate: ## Go code from the .proto files; references of metrics, commands and 
 	UPDATE=1 $(GO) test -count=1 -run '^TestReferenceOf' ./node/telemetry ./internal/cli
 
 # Modules of their own, so that the main module does not have their dependencies.
-MODULES := bench/peers examples/webindex/webindex recipes/sinks/feedkafka recipes/sinks/feednats test/figure10/plot test/s3 tools
+MODULES := bench/evaluation bench/peers examples/webindex/webindex recipes/sinks/feedkafka recipes/sinks/feednats test/figure10/plot test/s3 tools
 
 modules: ## check that the other modules are tidy, vet and test them
 	@set -e; for m in $(MODULES); do echo "== $$m"; $(GO) -C $$m mod tidy -diff; $(GO) -C $$m vet ./...; $(GO) -C $$m test ./...; done
@@ -131,6 +138,7 @@ vet:
 lint: $(LINT) ## the linters of .golangci.yml, and go vet
 	$(GO) vet ./api/... ./internal/wire
 	GOGC=400 GOMEMLIMIT=4GiB $(LINT) run ./...
+	cd bench/evaluation && GOGC=400 GOMEMLIMIT=4GiB ../../$(LINT) run ./...
 
 # axe-core checks the accessibility of pages in the browser tests; without it they skip that.
 AXE_VERSION := 4.11.0

@@ -131,10 +131,14 @@ const sectorBytes = 512
 // Written returns the number of bytes written to the device, as data and by the file system's
 // journal. The counter belongs to the loop device, which outlives the mount: only differences mean
 // something.
-func (d *Disk) Written() (int64, error) {
+func (d *Disk) Written() (int64, error) { return Written(d.mount) }
+
+// Written returns the number of bytes written so far to the block device under path, by all
+// programs.
+func Written(path string) (int64, error) {
 	var at unix.Stat_t
-	if err := unix.Stat(d.mount, &at); err != nil {
-		return 0, fmt.Errorf("disk: stat %s: %w", d.mount, err)
+	if err := unix.Stat(path, &at); err != nil {
+		return 0, fmt.Errorf("disk: stat %s: %w", path, err)
 	}
 	text, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/stat", unix.Major(at.Dev),
 		unix.Minor(at.Dev)))
