@@ -22,8 +22,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/percolator-go/percolator/bench/evaluation/ablation"
 	"github.com/percolator-go/percolator/bench/evaluation/figure8"
 	"github.com/percolator-go/percolator/bench/evaluation/harness"
+	"github.com/percolator-go/percolator/bench/evaluation/notify"
+	"github.com/percolator-go/percolator/bench/evaluation/oracle"
 	"github.com/percolator-go/percolator/bench/turns"
 )
 
@@ -31,6 +34,9 @@ import (
 func measurements() []harness.Measurement {
 	return slices.Concat(
 		figure8.Measurements(),
+		oracle.Measurements(),
+		notify.Measurements(),
+		ablation.Measurements(),
 	)
 }
 
