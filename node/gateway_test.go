@@ -48,6 +48,7 @@ func newGated(t *testing.T) *gated {
 type apart struct {
 	gw.GatewayClient
 	gw.ControlClient
+	gw.WorkClient
 	source certs.Source
 }
 
@@ -69,7 +70,8 @@ func (g *gated) apart(cfg *tls.Config, source certs.Source) apart {
 	c := &http.Client{Transport: &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: true}}
 	g.Cleanup(c.CloseIdleConnections)
 	url := "https://" + g.node.GatewayAddr()
-	return apart{gw.NewGatewayClient(c, url, connect.WithGRPC()), gw.NewControlClient(c, url), source}
+	return apart{gw.NewGatewayClient(c, url, connect.WithGRPC()), gw.NewControlClient(c, url),
+		gw.NewWorkClient(c, url), source}
 }
 
 func cellKey(table, row string) *gw.Key {
@@ -84,6 +86,22 @@ func (a apart) read(ctx context.Context, table string) error {
 func (a apart) write(ctx context.Context, table string) error {
 	_, err := a.Transact(ctx, connect.NewRequest(&gw.TransactRequest{Deletes: []*gw.Key{cellKey(table, "r")}}))
 	return err
+}
+
+// work opens a worker's stream for an observer of the name, and returns the worker and what ends it.
+func (a apart) work(ctx context.Context, observer string) (worker string, end func(), err error) {
+	ctx, end = context.WithCancel(ctx)
+	stream, err := a.Observe(ctx, connect.NewRequest(&gw.ObserveRequest{Observers: []*gw.ObserverRegistration{{
+		Name: observer, Table: "t", ColumnAs: &gw.ObserverRegistration_Column{Column: "c"},
+	}}}))
+	if err == nil && !stream.Receive() {
+		err = stream.Err()
+	}
+	if err != nil {
+		end()
+		return "", nil, err
+	}
+	return stream.Msg().GetStarted().GetWorker(), end, nil
 }
 
 // TestGatewayRoles: each call needs the role that the client port needs, and is audited as there.
@@ -111,6 +129,13 @@ func TestGatewayRoles(t *testing.T) {
 			}},
 			{"ListObservers", certs.Reader, func() error {
 				_, err := c.ListObservers(ctx, connect.NewRequest(&gw.ListObserversRequest{}))
+				return err
+			}},
+			{"Observe", certs.Observer, func() error {
+				_, end, err := c.work(ctx, "of "+string(role))
+				if err == nil {
+					end()
+				}
 				return err
 			}},
 			{"ReplayObserver", certs.Observer, func() error {
@@ -194,6 +219,20 @@ func TestGatewayGrants(t *testing.T) {
 		if code := connect.CodeOf(err); code != connect.CodeNotFound && code != connect.CodePermissionDenied {
 			t.Errorf("GRANT-IGNORED: %s of bob: %v", what, err)
 		}
+	}
+	// So with observers, whose runs write acknowledgments.
+	if _, _, err := g.client("worker", certs.Observer).work(ctx, "refused"); connect.CodeOf(err) != connect.CodePermissionDenied &&
+		connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("GRANT-IGNORED: a worker without a grant: %v", err)
+	}
+	worker, end, err := operator.work(ctx, "granted")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
+	if _, err := ann.Renew(ctx, connect.NewRequest(&gw.RenewRequest{Worker: worker})); connect.CodeOf(err) !=
+		connect.CodeFailedPrecondition {
+		t.Errorf("FOREIGN-SESSION: another client renews the worker: %v", err)
 	}
 	begun, err := ann.Begin(ctx, connect.NewRequest(&gw.BeginRequest{}))
 	if err != nil {

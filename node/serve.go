@@ -152,6 +152,7 @@ func (n *Node) openGateway(clients *tls.Config) (err error) {
 	cfg := gateway.Config{
 		Addr: n.cfg.GatewayAddr(), Origins: n.cfg.GatewayOrigins, Server: n.servers.grpc, Logger: n.cfg.Logger,
 		NodeID: n.identity.NodeID, Incarnation: n.identity.Incarnation, Client: n.clientConfig(),
+		ClusterID: n.identity.ClusterID,
 		Hosts:     func() []string { return httpHosts(n.cfg, n.certs.files) },
 		Advertise: func(bound string) (string, error) { return n.cfg.AdvertisedAddr(bound, false) },
 		CreateOutcomes: func(ctx context.Context) error {

@@ -8,14 +8,7 @@
 // commits for each change, since the acknowledgment is part of that transaction. Whatever is handed
 // out twice commits once.
 //
-// Invariants:
-//  1. No run starts before the settings of the newest catalogue that a node has sent were applied,
-//     nor while the worker has no session: what is queued is then dropped, and nodes hand it to
-//     others.
-//  2. Settings of an older catalogue are never applied after those of a newer one.
-//  3. Every cell that was accepted is reported as done to the node that has offered it, unless the
-//     session has ended: the node then releases it.
-//  4. At most Config.Queue cells are accepted and not done, over each session.
+// What runs is package internal/worker, which states the invariants.
 //
 // Called by: programs of users. A crash loses the queue; nodes notice it as soon as the connection
 // breaks, or within 0.8 s, and hand the cells to others.

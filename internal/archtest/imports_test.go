@@ -73,9 +73,6 @@ var layers = []layer{
 		pb, "internal/handle/hook", "internal/mvcc", "internal/rpc", "internal/tracing", "internal/txn", "internal/wire",
 	}},
 	{of: "internal/handle", may: []string{root, "internal/handle/hook", "internal/txn"}},
-	{of: "internal/gateway", may: []string{
-		root, gatewayPB, pb, "internal/coded", "internal/handle", "internal/httpd", "internal/rpc", "internal/txn/...",
-	}},
 	{of: "internal/exposition", may: []string{"internal/metrics", "internal/txn", "internal/txn/counters"}},
 	{of: "promclient", may: []string{
 		root, "internal/exposition", "internal/handle", "internal/txn",
@@ -94,6 +91,14 @@ var layers = []layer{
 		"internal/notify", "internal/tracing", "internal/txn", "internal/wire",
 	}},
 	// It stops, replaces and starts tablets: next to the actor, not part of it.
+	{of: "internal/worker", may: []string{
+		root, pb, "actors/observer", "internal/actorkit", "internal/handle", "internal/mvcc", "internal/notify",
+		"internal/rpc", "internal/tracing", "internal/txn", "internal/wire",
+	}},
+	{of: "internal/gateway", may: []string{
+		root, gatewayPB, pb, "actors/observer", "internal/coded", "internal/handle", "internal/httpd",
+		"internal/mvcc", "internal/rpc", "internal/tracing", "internal/txn/...", "internal/worker",
+	}},
 	{of: "actors/tablet/replicas", may: []string{
 		pb, "actors/tablet/group", "actors/tablet/snapshot", "actors/tablet/writers",
 		"internal/wire", "store",
@@ -231,8 +236,7 @@ var layers = []layer{
 	}},
 	{of: "node", may: []string{"..."}},
 	{of: "worker", may: []string{
-		root, pb, "actors/observer", "internal/actorkit", "internal/handle", "internal/mvcc", "internal/notify",
-		"internal/rpc", "internal/tracing", "internal/txn", "internal/wire",
+		root, "actors/observer", "internal/rpc", "internal/tracing", "internal/txn", "internal/worker",
 	}},
 	{of: "app", may: []string{root, "internal/cli", "internal/cli/shell", "internal/memory", "internal/version", "node"}},
 	{of: "recipes/...", may: []string{root, "recipes/...", "tuple"}},

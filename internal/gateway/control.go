@@ -35,17 +35,22 @@ func (s *service) ListTables(ctx context.Context,
 // CreateTable implements the service Control.
 func (s *service) CreateTable(ctx context.Context,
 	r *connect.Request[gw.CreateTableRequest]) (*connect.Response[gw.CreateTableResponse], error) {
-	table := r.Msg.GetTable()
-	if err := checkTable(table.GetName()); err != nil {
+	spec, err := specOf(r.Msg.GetTable())
+	if err != nil {
 		return nil, err
 	}
+	return connect.NewResponse(&gw.CreateTableResponse{}), callerIn(ctx).db.CreateTable(ctx, spec)
+}
+
+// specOf returns the table in the message.
+func specOf(table *gw.TableSpec) (percolator.TableSpec, error) {
 	spec := percolator.TableSpec{
 		Name: table.GetName(), SplitKeys: slices.Clone(table.GetSplitKeys()), Expiry: expiryOf(table.GetExpiry()),
 	}
 	for _, k := range table.GetSplitKeysBytes() {
 		spec.SplitKeys = append(spec.SplitKeys, string(k))
 	}
-	return connect.NewResponse(&gw.CreateTableResponse{}), callerIn(ctx).db.CreateTable(ctx, spec)
+	return spec, checkTable(spec.Name)
 }
 
 // DropTable implements the service Control.

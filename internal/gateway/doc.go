@@ -13,8 +13,11 @@
 //     buffered writes with it; nothing of it is stored before its commit.
 //  4. Everything is bounded: connections as on the client port, calls of one identity and of all, messages,
 //     bytes of requests being read, time to send a request and to read an answer, sessions and their buffers.
-//  5. A browser's request is answered only if its origin is configured.
+//  5. A run of an observer commits only if its worker finishes it while its lease lasts, and then in the transaction
+//     that acknowledges its changes (actors/observer). Its session is of the worker's identity.
+//  6. A browser's request is answered only if its origin is configured.
 //
-// Each call runs on its goroutine of net/http. Clients have goroutines of their own, and a session a timer.
+// Each call runs on its goroutine of net/http. Clients have goroutines of their own, a session a timer, and a worker
+// (Work.Observe) a dispatcher (actors/observer) with its goroutines, a session with its node, and a timer.
 // A crash of the process ends sessions, and leaves of a commit what that of a client leaves. Called by: node.
 package gateway

@@ -36,6 +36,8 @@ type Config struct {
 	Hosts func() []string
 	// Server is the server for clients, which identifies and checks the callers.
 	Server *rpc.Server
+	// ClusterID is the id of the node's cluster.
+	ClusterID string
 	// NodeID and Incarnation identify the node's process in the ids of sessions.
 	NodeID, Incarnation uint64
 	// Client configures the clients that act for callers.
@@ -92,6 +94,7 @@ type service struct {
 	cfg      Config
 	callers  *callers
 	sessions *sessions
+	workers  *observing
 	outcomes *outcomes
 	counters *counters
 	bodies   *semaphore.Weighted
@@ -113,7 +116,7 @@ func Open(cfg Config) (*Server, error) {
 		return nil, errors.Join(fmt.Errorf("gateway: choose the advertised address: %w", err), bound.Close())
 	}
 	sv := &service{
-		cfg: cfg, counters: &counters{}, outcomes: &outcomes{create: cfg.CreateOutcomes},
+		cfg: cfg, counters: &counters{}, outcomes: &outcomes{create: cfg.CreateOutcomes}, workers: &observing{},
 		bodies: semaphore.NewWeighted(bodyMemory), address: advertised,
 	}
 	sv.sessions = newSessions(cfg.NodeID, cfg.Incarnation, &sv.counters.expired)
@@ -199,6 +202,7 @@ func (s *service) handler() http.Handler {
 	mux.Handle(gw.NewGatewayHandler(s, opts...))
 	mux.Handle(gw.NewControlHandler(s, opts...))
 	mux.Handle(gw.NewChangesHandler(s, opts...))
+	mux.Handle(gw.NewWorkHandler(s, opts...))
 	mux.HandleFunc(eventsPath, s.events)
 	mux.HandleFunc("GET /openapi.yaml", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/yaml")

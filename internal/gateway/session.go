@@ -33,6 +33,9 @@ const (
 	writeOverhead = 256
 )
 
+// errRun is the error of a commit or a rollback of a run.
+var errRun = txn.Invalid("the session is of an observer's run: finish it by Work.Finish")
+
 // errSnapshot is the error of a change in a session that is a snapshot.
 var errSnapshot = txn.Invalid("the session is a snapshot")
 
@@ -44,6 +47,7 @@ type sessions struct {
 
 	mu     sync.Mutex
 	byID   map[string]*session
+	runs   int // sessions of runs
 	closed bool
 }
 
@@ -62,6 +66,7 @@ type session struct {
 	reader  percolator.Reader
 	tx      *percolator.Tx       // nil: a snapshot
 	snap    *percolator.Snapshot // nil: a transaction
+	run     *run                 // nil: not of an observer
 	outcome outcome
 	expiry  *time.Timer
 
@@ -79,14 +84,15 @@ func (all *sessions) begin(s *session) error {
 	defer all.mu.Unlock()
 	own := 0
 	for _, other := range all.byID {
-		if other.who == s.who {
+		if other.who == s.who && other.run == nil {
 			own++
 		}
 	}
 	switch {
 	case all.closed:
 		return percolator.ErrClosed
-	case len(all.byID) >= maxSessions:
+	case s.run != nil: // the credit of its worker bounds it
+	case len(all.byID)-all.runs >= maxSessions:
 		return txn.Errorf("%w: this node has %d sessions", percolator.ErrOverloaded, maxSessions)
 	case own >= maxOwnSessions:
 		return txn.Errorf("%w: you have %d sessions on this node", percolator.ErrOverloaded, maxOwnSessions)
@@ -95,6 +101,9 @@ func (all *sessions) begin(s *session) error {
 	s.used = time.Now()
 	s.who.retain()
 	all.byID[s.id] = s
+	if s.run != nil {
+		all.runs++
+	}
 	s.expiry = time.AfterFunc(s.lease, func() { all.expire(s) })
 	return nil
 }
@@ -117,18 +126,21 @@ func (all *sessions) expire(s *session) {
 	all.remove(s)
 }
 
-// remove ends the session. The caller holds mu; no call of the session is running.
+// remove ends the session. The caller holds mu; no call of the session is running, unless it is of a run.
 func (all *sessions) remove(s *session) {
 	if all.byID[s.id] != s {
 		return
 	}
 	delete(all.byID, s.id)
+	if s.run != nil {
+		all.runs--
+	}
 	s.expiry.Stop()
 	all.memory.Release(s.held)
 	if s.snap != nil {
 		_ = s.snap.Close()
 	}
-	if s.tx != nil {
+	if s.tx != nil && s.run == nil {
 		_ = s.tx.Rollback(context.Background()) // it sends nothing
 	}
 	s.who.release()
@@ -178,13 +190,17 @@ func (all *sessions) reserve(s *session, n int64) error {
 	}
 	all.mu.Lock()
 	defer all.mu.Unlock()
+	if all.byID[s.id] != s {
+		all.memory.Release(n)
+		return errSessionEnded
+	}
 	s.held += n
 	return nil
 }
 
-// commit begins the commit of the session, or returns the one that has begun. first reports that the
-// caller must commit, and then call ended.
-func (all *sessions) commit(who *caller, id string) (s *session, first bool, err error) {
+// commit begins the commit of the session, or returns the one that has begun. ofRun reports that it must be of a run.
+// first reports that the caller must commit, and then call ended.
+func (all *sessions) commit(who *caller, id string, ofRun bool) (s *session, first bool, err error) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	s, err = all.find(who, id)
@@ -193,6 +209,10 @@ func (all *sessions) commit(who *caller, id string) (s *session, first bool, err
 		return nil, false, err
 	case s.tx == nil:
 		return nil, false, errSnapshot
+	case ofRun && s.run == nil:
+		return nil, false, txn.Invalid("the session is not of a run: commit it")
+	case !ofRun && s.run != nil:
+		return nil, false, errRun
 	case s.ending != nil:
 		return s, false, nil
 	case s.calls > 0:
@@ -336,7 +356,7 @@ func (s *service) Write(ctx context.Context,
 // Commit implements the service Gateway.
 func (s *service) Commit(ctx context.Context,
 	r *connect.Request[gw.CommitRequest]) (*connect.Response[gw.CommitResponse], error) {
-	one, first, err := s.sessions.commit(callerIn(ctx), r.Msg.Session)
+	one, first, err := s.sessions.commit(callerIn(ctx), r.Msg.Session, false)
 	if err != nil {
 		return nil, err
 	}
@@ -377,7 +397,10 @@ func (s *service) Rollback(ctx context.Context,
 		done()
 		all.mu.Lock()
 		defer all.mu.Unlock()
-		if one.calls > 0 {
+		switch {
+		case one.run != nil:
+			return nil, errRun
+		case one.calls > 0:
 			return nil, errSessionBusy
 		}
 		all.remove(one)

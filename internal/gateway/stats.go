@@ -34,7 +34,7 @@ type Stats struct {
 	Answered map[string]uint64 // calls and streams that have ended, by Connect's code, "ok" if there is no error
 	Calls    int               // running now
 	Clients  int               // identities with a client now
-	Sessions int               // now
+	Sessions int               // now, those of runs among them
 	Expired  uint64            // sessions that ended with their leases
 }
 

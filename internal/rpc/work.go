@@ -19,13 +19,16 @@ import (
 // its messages.
 
 // WorkStream is the node's side of a worker's session.
-type WorkStream = grpc.BidiStreamingServer[pb.WorkRequest, pb.WorkResponse]
+type WorkStream interface {
+	Send(*pb.WorkResponse) error
+	Recv() (*pb.WorkRequest, error)
+}
 
 // ErrDraining is the cause of the end of a session's context when the node stops.
 var ErrDraining = errors.New("rpc: the node is stopping")
 
 // Work serves a worker's session.
-func (s *service) Work(stream WorkStream) error {
+func (s *service) Work(stream grpc.BidiStreamingServer[pb.WorkRequest, pb.WorkResponse]) error {
 	if s.cfg.Work == nil {
 		return status.Error(codes.Unimplemented, "percolator: this node accepts no workers")
 	}
@@ -33,7 +36,16 @@ func (s *service) Work(stream WorkStream) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(stream.Context())
+	err = s.work(stream.Context(), who, stream)
+	if _, own := status.FromError(err); own {
+		return err
+	}
+	return toStatus(err)
+}
+
+// work serves the caller's session.
+func (s *service) work(ctx context.Context, who Caller, stream WorkStream) error {
+	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() { // ends with ctx, at the latest when this handler returns
 		select {
@@ -52,11 +64,7 @@ func (s *service) Work(stream WorkStream) error {
 		}
 		return nil
 	}
-	err = s.cfg.Work(ctx, stream, may)
-	if _, own := status.FromError(err); own {
-		return err
-	}
-	return toStatus(err)
+	return s.cfg.Work(ctx, stream, may)
 }
 
 // worksHeader marks the operations of a worker.
@@ -74,9 +82,12 @@ func worksIn(ctx context.Context) bool {
 // concurrently with each other, and each by one goroutine at a time. Their errors are those of
 // calls; that of a node that refuses the worker is a *txn.ServerError.
 type WorkSession struct {
-	stream grpc.BidiStreamingClient[pb.WorkRequest, pb.WorkResponse]
-	conn   *grpc.ClientConn
-	cancel context.CancelFunc
+	stream interface {
+		Send(*pb.WorkRequest) error
+		Recv() (*pb.WorkResponse, error)
+		CloseSend() error
+	}
+	end func() error
 }
 
 // OpenWork opens a session with the node at the address, on a connection of its own. The caller
@@ -95,7 +106,10 @@ func (c *Client) OpenWork(ctx context.Context, addr string) (*WorkSession, error
 		cancel()
 		return nil, errors.Join(fromStatus(err), conn.Close())
 	}
-	return &WorkSession{stream, conn, cancel}, nil
+	return &WorkSession{stream, func() error {
+		cancel()
+		return conn.Close()
+	}}, nil
 }
 
 // Send sends one message.
@@ -111,13 +125,13 @@ func (s *WorkSession) Recv() (*pb.WorkResponse, error) {
 func (s *WorkSession) Leave() error { return fromStatus(s.stream.CloseSend()) }
 
 // Close ends the session.
-func (s *WorkSession) Close() error {
-	s.cancel()
-	return s.conn.Close()
-}
+func (s *WorkSession) Close() error { return s.end() }
 
 // Cluster returns the id of the cluster that Dial has connected to.
 func (c *Client) Cluster() string { return c.cluster }
+
+// Incarnation identifies the client among workers.
+func (c *Client) Incarnation() uint64 { return c.worker.Incarnation }
 
 // Addresses returns those that Dial was given.
 func (c *Client) Addresses() []string {

@@ -37,6 +37,8 @@ const (
 	ControlName = "percolator.gateway.v1.Control"
 	// ChangesName is the fully-qualified name of the Changes service.
 	ChangesName = "percolator.gateway.v1.Changes"
+	// WorkName is the fully-qualified name of the Work service.
+	WorkName = "percolator.gateway.v1.Work"
 )
 
 // These constants are the fully-qualified names of the RPCs defined in this package. They're
@@ -90,6 +92,14 @@ const (
 	ChangesAdvanceSubscriberProcedure = "/percolator.gateway.v1.Changes/AdvanceSubscriber"
 	// ChangesDropSubscriberProcedure is the fully-qualified name of the Changes's DropSubscriber RPC.
 	ChangesDropSubscriberProcedure = "/percolator.gateway.v1.Changes/DropSubscriber"
+	// WorkObserveProcedure is the fully-qualified name of the Work's Observe RPC.
+	WorkObserveProcedure = "/percolator.gateway.v1.Work/Observe"
+	// WorkFinishProcedure is the fully-qualified name of the Work's Finish RPC.
+	WorkFinishProcedure = "/percolator.gateway.v1.Work/Finish"
+	// WorkRenewProcedure is the fully-qualified name of the Work's Renew RPC.
+	WorkRenewProcedure = "/percolator.gateway.v1.Work/Renew"
+	// WorkRetireProcedure is the fully-qualified name of the Work's Retire RPC.
+	WorkRetireProcedure = "/percolator.gateway.v1.Work/Retire"
 )
 
 // GatewayClient is a client for the percolator.gateway.v1.Gateway service.
@@ -822,4 +832,166 @@ func (UnimplementedChangesHandler) AdvanceSubscriber(context.Context, *connect.R
 
 func (UnimplementedChangesHandler) DropSubscriber(context.Context, *connect.Request[DropSubscriberRequest]) (*connect.Response[DropSubscriberResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("percolator.gateway.v1.Changes.DropSubscriber is not implemented"))
+}
+
+// WorkClient is a client for the percolator.gateway.v1.Work service.
+type WorkClient interface {
+	// Registers observers, and streams their runs to the caller until it retires, it is silent for its lease, or
+	// the stream breaks. Runs that are not finished by then are rolled back, and their changes go to
+	// others. A message comes at least four times a second.
+	Observe(context.Context, *connect.Request[ObserveRequest]) (*connect.ServerStreamForClient[ObserveResponse], error)
+	// Ends a run: commits it, or reports why it failed. Nothing else commits it, and nothing does after its
+	// deadline, its cancellation, or the end of the lease.
+	Finish(context.Context, *connect.Request[FinishRequest]) (*connect.Response[FinishResponse], error)
+	// Renews the lease of a worker, as Finish does. It is due four times in a lease.
+	Renew(context.Context, *connect.Request[RenewRequest]) (*connect.Response[RenewResponse], error)
+	// Begins no further run. The stream ends once the running ones are finished.
+	Retire(context.Context, *connect.Request[RetireRequest]) (*connect.Response[RetireResponse], error)
+}
+
+// NewWorkClient constructs a client for the percolator.gateway.v1.Work service. By default, it uses
+// the Connect protocol with the binary Protobuf Codec, asks for gzipped responses, and sends
+// uncompressed requests. To use the gRPC or gRPC-Web protocols, supply the connect.WithGRPC() or
+// connect.WithGRPCWeb() options.
+//
+// The URL supplied here should be the base URL for the Connect or gRPC server (for example,
+// http://api.acme.com or https://acme.com/grpc).
+func NewWorkClient(httpClient connect.HTTPClient, baseURL string, opts ...connect.ClientOption) WorkClient {
+	baseURL = strings.TrimRight(baseURL, "/")
+	workMethods := File_gateway_v1_gateway_proto.Services().ByName("Work").Methods()
+	return &workClient{
+		observe: connect.NewClient[ObserveRequest, ObserveResponse](
+			httpClient,
+			baseURL+WorkObserveProcedure,
+			connect.WithSchema(workMethods.ByName("Observe")),
+			connect.WithClientOptions(opts...),
+		),
+		finish: connect.NewClient[FinishRequest, FinishResponse](
+			httpClient,
+			baseURL+WorkFinishProcedure,
+			connect.WithSchema(workMethods.ByName("Finish")),
+			connect.WithClientOptions(opts...),
+		),
+		renew: connect.NewClient[RenewRequest, RenewResponse](
+			httpClient,
+			baseURL+WorkRenewProcedure,
+			connect.WithSchema(workMethods.ByName("Renew")),
+			connect.WithClientOptions(opts...),
+		),
+		retire: connect.NewClient[RetireRequest, RetireResponse](
+			httpClient,
+			baseURL+WorkRetireProcedure,
+			connect.WithSchema(workMethods.ByName("Retire")),
+			connect.WithClientOptions(opts...),
+		),
+	}
+}
+
+// workClient implements WorkClient.
+type workClient struct {
+	observe *connect.Client[ObserveRequest, ObserveResponse]
+	finish  *connect.Client[FinishRequest, FinishResponse]
+	renew   *connect.Client[RenewRequest, RenewResponse]
+	retire  *connect.Client[RetireRequest, RetireResponse]
+}
+
+// Observe calls percolator.gateway.v1.Work.Observe.
+func (c *workClient) Observe(ctx context.Context, req *connect.Request[ObserveRequest]) (*connect.ServerStreamForClient[ObserveResponse], error) {
+	return c.observe.CallServerStream(ctx, req)
+}
+
+// Finish calls percolator.gateway.v1.Work.Finish.
+func (c *workClient) Finish(ctx context.Context, req *connect.Request[FinishRequest]) (*connect.Response[FinishResponse], error) {
+	return c.finish.CallUnary(ctx, req)
+}
+
+// Renew calls percolator.gateway.v1.Work.Renew.
+func (c *workClient) Renew(ctx context.Context, req *connect.Request[RenewRequest]) (*connect.Response[RenewResponse], error) {
+	return c.renew.CallUnary(ctx, req)
+}
+
+// Retire calls percolator.gateway.v1.Work.Retire.
+func (c *workClient) Retire(ctx context.Context, req *connect.Request[RetireRequest]) (*connect.Response[RetireResponse], error) {
+	return c.retire.CallUnary(ctx, req)
+}
+
+// WorkHandler is an implementation of the percolator.gateway.v1.Work service.
+type WorkHandler interface {
+	// Registers observers, and streams their runs to the caller until it retires, it is silent for its lease, or
+	// the stream breaks. Runs that are not finished by then are rolled back, and their changes go to
+	// others. A message comes at least four times a second.
+	Observe(context.Context, *connect.Request[ObserveRequest], *connect.ServerStream[ObserveResponse]) error
+	// Ends a run: commits it, or reports why it failed. Nothing else commits it, and nothing does after its
+	// deadline, its cancellation, or the end of the lease.
+	Finish(context.Context, *connect.Request[FinishRequest]) (*connect.Response[FinishResponse], error)
+	// Renews the lease of a worker, as Finish does. It is due four times in a lease.
+	Renew(context.Context, *connect.Request[RenewRequest]) (*connect.Response[RenewResponse], error)
+	// Begins no further run. The stream ends once the running ones are finished.
+	Retire(context.Context, *connect.Request[RetireRequest]) (*connect.Response[RetireResponse], error)
+}
+
+// NewWorkHandler builds an HTTP handler from the service implementation. It returns the path on
+// which to mount the handler and the handler itself.
+//
+// By default, handlers support the Connect, gRPC, and gRPC-Web protocols with the binary Protobuf
+// and JSON codecs. They also support gzip compression.
+func NewWorkHandler(svc WorkHandler, opts ...connect.HandlerOption) (string, http.Handler) {
+	workMethods := File_gateway_v1_gateway_proto.Services().ByName("Work").Methods()
+	workObserveHandler := connect.NewServerStreamHandler(
+		WorkObserveProcedure,
+		svc.Observe,
+		connect.WithSchema(workMethods.ByName("Observe")),
+		connect.WithHandlerOptions(opts...),
+	)
+	workFinishHandler := connect.NewUnaryHandler(
+		WorkFinishProcedure,
+		svc.Finish,
+		connect.WithSchema(workMethods.ByName("Finish")),
+		connect.WithHandlerOptions(opts...),
+	)
+	workRenewHandler := connect.NewUnaryHandler(
+		WorkRenewProcedure,
+		svc.Renew,
+		connect.WithSchema(workMethods.ByName("Renew")),
+		connect.WithHandlerOptions(opts...),
+	)
+	workRetireHandler := connect.NewUnaryHandler(
+		WorkRetireProcedure,
+		svc.Retire,
+		connect.WithSchema(workMethods.ByName("Retire")),
+		connect.WithHandlerOptions(opts...),
+	)
+	return "/percolator.gateway.v1.Work/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case WorkObserveProcedure:
+			workObserveHandler.ServeHTTP(w, r)
+		case WorkFinishProcedure:
+			workFinishHandler.ServeHTTP(w, r)
+		case WorkRenewProcedure:
+			workRenewHandler.ServeHTTP(w, r)
+		case WorkRetireProcedure:
+			workRetireHandler.ServeHTTP(w, r)
+		default:
+			http.NotFound(w, r)
+		}
+	})
+}
+
+// UnimplementedWorkHandler returns CodeUnimplemented from all methods.
+type UnimplementedWorkHandler struct{}
+
+func (UnimplementedWorkHandler) Observe(context.Context, *connect.Request[ObserveRequest], *connect.ServerStream[ObserveResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("percolator.gateway.v1.Work.Observe is not implemented"))
+}
+
+func (UnimplementedWorkHandler) Finish(context.Context, *connect.Request[FinishRequest]) (*connect.Response[FinishResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("percolator.gateway.v1.Work.Finish is not implemented"))
+}
+
+func (UnimplementedWorkHandler) Renew(context.Context, *connect.Request[RenewRequest]) (*connect.Response[RenewResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("percolator.gateway.v1.Work.Renew is not implemented"))
+}
+
+func (UnimplementedWorkHandler) Retire(context.Context, *connect.Request[RetireRequest]) (*connect.Response[RetireResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("percolator.gateway.v1.Work.Retire is not implemented"))
 }

@@ -241,6 +241,55 @@ func (ReplayObserverRequest_Action) EnumDescriptor() ([]byte, []int) {
 	return file_gateway_v1_gateway_proto_rawDescGZIP(), []int{43, 0}
 }
 
+type RunFailure_Kind int32
+
+const (
+	RunFailure_KIND_UNSPECIFIED RunFailure_Kind = 0 // counts as a failed run
+	RunFailure_KIND_RETRY_AFTER RunFailure_Kind = 1 // an outside service refuses: the whole observer waits, and nothing counts
+	RunFailure_KIND_UNAVAILABLE RunFailure_Kind = 2 // something that it needs is not there yet: only every 64th counts
+)
+
+// Enum value maps for RunFailure_Kind.
+var (
+	RunFailure_Kind_name = map[int32]string{
+		0: "KIND_UNSPECIFIED",
+		1: "KIND_RETRY_AFTER",
+		2: "KIND_UNAVAILABLE",
+	}
+	RunFailure_Kind_value = map[string]int32{
+		"KIND_UNSPECIFIED": 0,
+		"KIND_RETRY_AFTER": 1,
+		"KIND_UNAVAILABLE": 2,
+	}
+)
+
+func (x RunFailure_Kind) Enum() *RunFailure_Kind {
+	p := new(RunFailure_Kind)
+	*p = x
+	return p
+}
+
+func (x RunFailure_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RunFailure_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_gateway_v1_gateway_proto_enumTypes[3].Descriptor()
+}
+
+func (RunFailure_Kind) Type() protoreflect.EnumType {
+	return &file_gateway_v1_gateway_proto_enumTypes[3]
+}
+
+func (x RunFailure_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RunFailure_Kind.Descriptor instead.
+func (RunFailure_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_gateway_v1_gateway_proto_rawDescGZIP(), []int{60, 0}
+}
+
 // Key is the address of a cell. Row and column may be empty.
 type Key struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4209,6 +4258,1109 @@ func (*DropSubscriberResponse) Descriptor() ([]byte, []int) {
 	return file_gateway_v1_gateway_proto_rawDescGZIP(), []int{51}
 }
 
+type ObserveRequest struct {
+	state     protoimpl.MessageState  `protogen:"open.v1"`
+	Observers []*ObserverRegistration `protobuf:"bytes,1,rep,name=observers,proto3" json:"observers,omitempty"`
+	// Runs that are sent and not finished, at most: the credit of the stream. Default 16, at most 256. Each observer may
+	// have one beyond it.
+	Concurrency   uint32       `protobuf:"varint,2,opt,name=concurrency,proto3" json:"concurrency,omitempty"`
+	LeaseMs       uint32       `protobuf:"varint,3,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`                        // silence after which the worker counts as dead; default 1000, from 500 to 60000
+	Tables        []*TableSpec `protobuf:"bytes,4,rep,name=tables,proto3" json:"tables,omitempty"`                                          // created if they do not exist, as the tables of the observers are
+	Encoding      Encoding     `protobuf:"varint,5,opt,name=encoding,proto3,enum=percolator.gateway.v1.Encoding" json:"encoding,omitempty"` // of rows in runs
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObserveRequest) Reset() {
+	*x = ObserveRequest{}
+	mi := &file_gateway_v1_gateway_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObserveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObserveRequest) ProtoMessage() {}
+
+func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gateway_v1_gateway_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObserveRequest.ProtoReflect.Descriptor instead.
+func (*ObserveRequest) Descriptor() ([]byte, []int) {
+	return file_gateway_v1_gateway_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *ObserveRequest) GetObservers() []*ObserverRegistration {
+	if x != nil {
+		return x.Observers
+	}
+	return nil
+}
+
+func (x *ObserveRequest) GetConcurrency() uint32 {
+	if x != nil {
+		return x.Concurrency
+	}
+	return 0
+}
+
+func (x *ObserveRequest) GetLeaseMs() uint32 {
+	if x != nil {
+		return x.LeaseMs
+	}
+	return 0
+}
+
+func (x *ObserveRequest) GetTables() []*TableSpec {
+	if x != nil {
+		return x.Tables
+	}
+	return nil
+}
+
+func (x *ObserveRequest) GetEncoding() Encoding {
+	if x != nil {
+		return x.Encoding
+	}
+	return Encoding_ENCODING_UNSPECIFIED
+}
+
+// ObserverRegistration is an observer of a column. Its name, column and kind must be the same in all programs.
+type ObserverRegistration struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // unique in the cluster
+	Table string                 `protobuf:"bytes,2,opt,name=table,proto3" json:"table,omitempty"`
+	// Types that are valid to be assigned to ColumnAs:
+	//
+	//	*ObserverRegistration_Column
+	//	*ObserverRegistration_ColumnBytes
+	ColumnAs      isObserverRegistration_ColumnAs `protobuf_oneof:"column_as"`
+	Weak          bool                            `protobuf:"varint,5,opt,name=weak,proto3" json:"weak,omitempty"`                                      // of a notify-only column: it acknowledges nothing, and a run may repeat
+	Batch         uint32                          `protobuf:"varint,6,opt,name=batch,proto3" json:"batch,omitempty"`                                    // changes of one run, at most; default 1, at most 1000
+	Concurrency   uint32                          `protobuf:"varint,7,opt,name=concurrency,proto3" json:"concurrency,omitempty"`                        // runs at a time, within that of the request; default: no own bound
+	DeadlineMs    uint32                          `protobuf:"varint,8,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`        // of one run; default 30000, at most 600000
+	MaxAttempts   uint32                          `protobuf:"varint,9,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`     // failed runs before a change is parked; default 10
+	MaxConflicts  uint32                          `protobuf:"varint,10,opt,name=max_conflicts,json=maxConflicts,proto3" json:"max_conflicts,omitempty"` // consecutive conflicts that count as a failed run; default 64
+	DebounceMs    uint32                          `protobuf:"varint,11,opt,name=debounce_ms,json=debounceMs,proto3" json:"debounce_ms,omitempty"`       // time without changes before a run
+	Version       uint32                          `protobuf:"varint,12,opt,name=version,proto3" json:"version,omitempty"`                               // of what the program does; stored with each acknowledgment
+	Priorities    []*RowPriority                  `protobuf:"bytes,13,rep,name=priorities,proto3" json:"priorities,omitempty"`                          // of queued rows; the longest prefix counts, and 0 if none does
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObserverRegistration) Reset() {
+	*x = ObserverRegistration{}
+	mi := &file_gateway_v1_gateway_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObserverRegistration) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObserverRegistration) ProtoMessage() {}
+
+func (x *ObserverRegistration) ProtoReflect() protoreflect.Message {
+	mi := &file_gateway_v1_gateway_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObserverRegistration.ProtoReflect.Descriptor instead.
+func (*ObserverRegistration) Descriptor() ([]byte, []int) {
+	return file_gateway_v1_gateway_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *ObserverRegistration) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ObserverRegistration) GetTable() string {
+	if x != nil {
+		return x.Table
+	}
+	return ""
+}
+
+func (x *ObserverRegistration) GetColumnAs() isObserverRegistration_ColumnAs {
+	if x != nil {
+		return x.ColumnAs
+	}
+	return nil
+}
+
+func (x *ObserverRegistration) GetColumn() string {
+	if x != nil {
+		if x, ok := x.ColumnAs.(*ObserverRegistration_Column); ok {
+			return x.Column
+		}
+	}
+	return ""
+}
+
+func (x *ObserverRegistration) GetColumnBytes() []byte {
+	if x != nil {
+		if x, ok := x.ColumnAs.(*ObserverRegistration_ColumnBytes); ok {
+			return x.ColumnBytes
+		}
+	}
+	return nil
+}
+
+func (x *ObserverRegistration) GetWeak() bool {
+	if x != nil {
+		return x.Weak
+	}
+	return false
+}
+
+func (x *ObserverRegistration) GetBatch() uint32 {
+	if x != nil {
+		return x.Batch
+	}
+	return 0
+}
+
+func (x *ObserverRegistration) GetConcurrency() uint32 {
+	if x != nil {
+		return x.Concurrency
+	}
+	return 0
+}
+
+func (x *ObserverRegistration) GetDeadlineMs() uint32 {
+	if x != nil {
+		return x.DeadlineMs
+	}
+	return 0
+}
+
+func (x *ObserverRegistration) GetMaxAttempts() uint32 {
+	if x != nil {
+		return x.MaxAttempts
+	}
+	return 0
+}
+
+func (x *ObserverRegistration) GetMaxConflicts() uint32 {
+	if x != nil {
+		return x.MaxConflicts
+	}
+	return 0
+}
+
+func (x *ObserverRegistration) GetDebounceMs() uint32 {
+	if x != nil {
+		return x.DebounceMs
+	}
+	return 0
+}
+
+func (x *ObserverRegistration) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *ObserverRegistration) GetPriorities() []*RowPriority {
+	if x != nil {
+		return x.Priorities
+	}
+	return nil
+}
+
+type isObserverRegistration_ColumnAs interface {
+	isObserverRegistration_ColumnAs()
+}
+
+type ObserverRegistration_Column struct {
+	Column string `protobuf:"bytes,3,opt,name=column,proto3,oneof"`
+}
+
+type ObserverRegistration_ColumnBytes struct {
+	ColumnBytes []byte `protobuf:"bytes,4,opt,name=column_bytes,json=columnBytes,proto3,oneof"`
+}
+
+func (*ObserverRegistration_Column) isObserverRegistration_ColumnAs() {}
+
+func (*ObserverRegistration_ColumnBytes) isObserverRegistration_ColumnAs() {}
+
+// RowPriority is the priority of the rows with a prefix: greater ones run first.
+type RowPriority struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to PrefixAs:
+	//
+	//	*RowPriority_Prefix
+	//	*RowPriority_PrefixBytes
+	PrefixAs      isRowPriority_PrefixAs `protobuf_oneof:"prefix_as"`
+	Priority      int32                  `protobuf:"zigzag32,3,opt,name=priority,proto3" json:"priority,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RowPriority) Reset() {
+	*x = RowPriority{}
+	mi := &file_gateway_v1_gateway_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RowPriority) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RowPriority) ProtoMessage() {}
+
+func (x *RowPriority) ProtoReflect() protoreflect.Message {
+	mi := &file_gateway_v1_gateway_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RowPriority.ProtoReflect.Descriptor instead.
+func (*RowPriority) Descriptor() ([]byte, []int) {
+	return file_gateway_v1_gateway_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *RowPriority) GetPrefixAs() isRowPriority_PrefixAs {
+	if x != nil {
+		return x.PrefixAs
+	}
+	return nil
+}
+
+func (x *RowPriority) GetPrefix() string {
+	if x != nil {
+		if x, ok := x.PrefixAs.(*RowPriority_Prefix); ok {
+			return x.Prefix
+		}
+	}
+	return ""
+}
+
+func (x *RowPriority) GetPrefixBytes() []byte {
+	if x != nil {
+		if x, ok := x.PrefixAs.(*RowPriority_PrefixBytes); ok {
+			return x.PrefixBytes
+		}
+	}
+	return nil
+}
+
+func (x *RowPriority) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+type isRowPriority_PrefixAs interface {
+	isRowPriority_PrefixAs()
+}
+
+type RowPriority_Prefix struct {
+	Prefix string `protobuf:"bytes,1,opt,name=prefix,proto3,oneof"`
+}
+
+type RowPriority_PrefixBytes struct {
+	PrefixBytes []byte `protobuf:"bytes,2,opt,name=prefix_bytes,json=prefixBytes,proto3,oneof"`
+}
+
+func (*RowPriority_Prefix) isRowPriority_PrefixAs() {}
+
+func (*RowPriority_PrefixBytes) isRowPriority_PrefixAs() {}
+
+// ObserveResponse is a message of the stream. An empty one only shows that the node is alive.
+type ObserveResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Started       *WorkerStarted         `protobuf:"bytes,1,opt,name=started,proto3" json:"started,omitempty"` // once, first
+	Runs          []*Run                 `protobuf:"bytes,2,rep,name=runs,proto3" json:"runs,omitempty"`
+	Canceled      []string               `protobuf:"bytes,3,rep,name=canceled,proto3" json:"canceled,omitempty"` // sessions of runs that can no longer commit
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObserveResponse) Reset() {
+	*x = ObserveResponse{}
+	mi := &file_gateway_v1_gateway_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObserveResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObserveResponse) ProtoMessage() {}
+
+func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_gateway_v1_gateway_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObserveResponse.ProtoReflect.Descriptor instead.
+func (*ObserveResponse) Descriptor() ([]byte, []int) {
+	return file_gateway_v1_gateway_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *ObserveResponse) GetStarted() *WorkerStarted {
+	if x != nil {
+		return x.Started
+	}
+	return nil
+}
+
+func (x *ObserveResponse) GetRuns() []*Run {
+	if x != nil {
+		return x.Runs
+	}
+	return nil
+}
+
+func (x *ObserveResponse) GetCanceled() []string {
+	if x != nil {
+		return x.Canceled
+	}
+	return nil
+}
+
+type WorkerStarted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Worker        string                 `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"` // for Renew and Retire
+	LeaseMs       uint32                 `protobuf:"varint,2,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
+	NodeId        uint64                 `protobuf:"varint,3,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkerStarted) Reset() {
+	*x = WorkerStarted{}
+	mi := &file_gateway_v1_gateway_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkerStarted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkerStarted) ProtoMessage() {}
+
+func (x *WorkerStarted) ProtoReflect() protoreflect.Message {
+	mi := &file_gateway_v1_gateway_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkerStarted.ProtoReflect.Descriptor instead.
+func (*WorkerStarted) Descriptor() ([]byte, []int) {
+	return file_gateway_v1_gateway_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *WorkerStarted) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *WorkerStarted) GetLeaseMs() uint32 {
+	if x != nil {
+		return x.LeaseMs
+	}
+	return 0
+}
+
+func (x *WorkerStarted) GetNodeId() uint64 {
+	if x != nil {
+		return x.NodeId
+	}
+	return 0
+}
+
+// Run is one run of an observer. Its transaction is a session for Read, Scan and Write on the same node.
+type Run struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Session        string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	Observer       string                 `protobuf:"bytes,2,opt,name=observer,proto3" json:"observer,omitempty"`
+	StartTimestamp uint64                 `protobuf:"varint,3,opt,name=start_timestamp,json=startTimestamp,proto3" json:"start_timestamp,omitempty"` // of the transaction
+	DeadlineMs     uint32                 `protobuf:"varint,4,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`             // from now on
+	Changes        []*ObservedChange      `protobuf:"bytes,5,rep,name=changes,proto3" json:"changes,omitempty"`                                      // by row; one without a batch
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Run) Reset() {
+	*x = Run{}
+	mi := &file_gateway_v1_gateway_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Run) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Run) ProtoMessage() {}
+
+func (x *Run) ProtoReflect() protoreflect.Message {
+	mi := &file_gateway_v1_gateway_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Run.ProtoReflect.Descriptor instead.
+func (*Run) Descriptor() ([]byte, []int) {
+	return file_gateway_v1_gateway_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *Run) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *Run) GetObserver() string {
+	if x != nil {
+		return x.Observer
+	}
+	return ""
+}
+
+func (x *Run) GetStartTimestamp() uint64 {
+	if x != nil {
+		return x.StartTimestamp
+	}
+	return 0
+}
+
+func (x *Run) GetDeadlineMs() uint32 {
+	if x != nil {
+		return x.DeadlineMs
+	}
+	return 0
+}
+
+func (x *Run) GetChanges() []*ObservedChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+type ObservedChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to RowAs:
+	//
+	//	*ObservedChange_Row
+	//	*ObservedChange_RowBytes
+	RowAs           isObservedChange_RowAs `protobuf_oneof:"row_as"`
+	CommitTimestamp uint64                 `protobuf:"varint,3,opt,name=commit_timestamp,json=commitTimestamp,proto3" json:"commit_timestamp,omitempty"` // of the newest change that the run acknowledges
+	Attempt         uint32                 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`                                        // failed runs for it so far
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *ObservedChange) Reset() {
+	*x = ObservedChange{}
+	mi := &file_gateway_v1_gateway_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObservedChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObservedChange) ProtoMessage() {}
+
+func (x *ObservedChange) ProtoReflect() protoreflect.Message {
+	mi := &file_gateway_v1_gateway_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObservedChange.ProtoReflect.Descriptor instead.
+func (*ObservedChange) Descriptor() ([]byte, []int) {
+	return file_gateway_v1_gateway_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *ObservedChange) GetRowAs() isObservedChange_RowAs {
+	if x != nil {
+		return x.RowAs
+	}
+	return nil
+}
+
+func (x *ObservedChange) GetRow() string {
+	if x != nil {
+		if x, ok := x.RowAs.(*ObservedChange_Row); ok {
+			return x.Row
+		}
+	}
+	return ""
+}
+
+func (x *ObservedChange) GetRowBytes() []byte {
+	if x != nil {
+		if x, ok := x.RowAs.(*ObservedChange_RowBytes); ok {
+			return x.RowBytes
+		}
+	}
+	return nil
+}
+
+func (x *ObservedChange) GetCommitTimestamp() uint64 {
+	if x != nil {
+		return x.CommitTimestamp
+	}
+	return 0
+}
+
+func (x *ObservedChange) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+type isObservedChange_RowAs interface {
+	isObservedChange_RowAs()
+}
+
+type ObservedChange_Row struct {
+	Row string `protobuf:"bytes,1,opt,name=row,proto3,oneof"`
+}
+
+type ObservedChange_RowBytes struct {
+	RowBytes []byte `protobuf:"bytes,2,opt,name=row_bytes,json=rowBytes,proto3,oneof"`
+}
+
+func (*ObservedChange_Row) isObservedChange_RowAs() {}
+
+func (*ObservedChange_RowBytes) isObservedChange_RowAs() {}
+
+// FinishRequest ends a run. Its writes are buffered before, as by Write.
+type FinishRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	Writes        []*CellWrite           `protobuf:"bytes,2,rep,name=writes,proto3" json:"writes,omitempty"`
+	Deletes       []*Key                 `protobuf:"bytes,3,rep,name=deletes,proto3" json:"deletes,omitempty"`
+	Notifications []*Key                 `protobuf:"bytes,4,rep,name=notifications,proto3" json:"notifications,omitempty"`
+	Locks         []*Key                 `protobuf:"bytes,5,rep,name=locks,proto3" json:"locks,omitempty"`
+	Validates     []*Key                 `protobuf:"bytes,6,rep,name=validates,proto3" json:"validates,omitempty"`
+	// The run failed: nothing is written. Of a batch, each half then runs again, down to the change that fails.
+	Failed *RunFailure `protobuf:"bytes,7,opt,name=failed,proto3" json:"failed,omitempty"`
+	// Changes of a batch that failed: the transaction acknowledges and commits the others, and must not
+	// have written anything for these.
+	FailedChanges []*ChangeFailure `protobuf:"bytes,8,rep,name=failed_changes,json=failedChanges,proto3" json:"failed_changes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FinishRequest) Reset() {
+	*x = FinishRequest{}
+	mi := &file_gateway_v1_gateway_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FinishRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FinishRequest) ProtoMessage() {}
+
+func (x *FinishRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gateway_v1_gateway_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FinishRequest.ProtoReflect.Descriptor instead.
+func (*FinishRequest) Descriptor() ([]byte, []int) {
+	return file_gateway_v1_gateway_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *FinishRequest) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *FinishRequest) GetWrites() []*CellWrite {
+	if x != nil {
+		return x.Writes
+	}
+	return nil
+}
+
+func (x *FinishRequest) GetDeletes() []*Key {
+	if x != nil {
+		return x.Deletes
+	}
+	return nil
+}
+
+func (x *FinishRequest) GetNotifications() []*Key {
+	if x != nil {
+		return x.Notifications
+	}
+	return nil
+}
+
+func (x *FinishRequest) GetLocks() []*Key {
+	if x != nil {
+		return x.Locks
+	}
+	return nil
+}
+
+func (x *FinishRequest) GetValidates() []*Key {
+	if x != nil {
+		return x.Validates
+	}
+	return nil
+}
+
+func (x *FinishRequest) GetFailed() *RunFailure {
+	if x != nil {
+		return x.Failed
+	}
+	return nil
+}
+
+func (x *FinishRequest) GetFailedChanges() []*ChangeFailure {
+	if x != nil {
+		return x.FailedChanges
+	}
+	return nil
+}
+
+// RunFailure is why a run failed.
+type RunFailure struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Message       string                 `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"` // stored with a parked change, at most 1 KiB
+	Kind          RunFailure_Kind        `protobuf:"varint,2,opt,name=kind,proto3,enum=percolator.gateway.v1.RunFailure_Kind" json:"kind,omitempty"`
+	RetryAfterMs  uint32                 `protobuf:"varint,3,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"` // with KIND_RETRY_AFTER; 0: unknown
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunFailure) Reset() {
+	*x = RunFailure{}
+	mi := &file_gateway_v1_gateway_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunFailure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunFailure) ProtoMessage() {}
+
+func (x *RunFailure) ProtoReflect() protoreflect.Message {
+	mi := &file_gateway_v1_gateway_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunFailure.ProtoReflect.Descriptor instead.
+func (*RunFailure) Descriptor() ([]byte, []int) {
+	return file_gateway_v1_gateway_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *RunFailure) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *RunFailure) GetKind() RunFailure_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return RunFailure_KIND_UNSPECIFIED
+}
+
+func (x *RunFailure) GetRetryAfterMs() uint32 {
+	if x != nil {
+		return x.RetryAfterMs
+	}
+	return 0
+}
+
+type ChangeFailure struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to RowAs:
+	//
+	//	*ChangeFailure_Row
+	//	*ChangeFailure_RowBytes
+	RowAs         isChangeFailure_RowAs `protobuf_oneof:"row_as"`
+	Failure       *RunFailure           `protobuf:"bytes,3,opt,name=failure,proto3" json:"failure,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeFailure) Reset() {
+	*x = ChangeFailure{}
+	mi := &file_gateway_v1_gateway_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeFailure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeFailure) ProtoMessage() {}
+
+func (x *ChangeFailure) ProtoReflect() protoreflect.Message {
+	mi := &file_gateway_v1_gateway_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeFailure.ProtoReflect.Descriptor instead.
+func (*ChangeFailure) Descriptor() ([]byte, []int) {
+	return file_gateway_v1_gateway_proto_rawDescGZIP(), []int{61}
+}
+
+func (x *ChangeFailure) GetRowAs() isChangeFailure_RowAs {
+	if x != nil {
+		return x.RowAs
+	}
+	return nil
+}
+
+func (x *ChangeFailure) GetRow() string {
+	if x != nil {
+		if x, ok := x.RowAs.(*ChangeFailure_Row); ok {
+			return x.Row
+		}
+	}
+	return ""
+}
+
+func (x *ChangeFailure) GetRowBytes() []byte {
+	if x != nil {
+		if x, ok := x.RowAs.(*ChangeFailure_RowBytes); ok {
+			return x.RowBytes
+		}
+	}
+	return nil
+}
+
+func (x *ChangeFailure) GetFailure() *RunFailure {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
+}
+
+type isChangeFailure_RowAs interface {
+	isChangeFailure_RowAs()
+}
+
+type ChangeFailure_Row struct {
+	Row string `protobuf:"bytes,1,opt,name=row,proto3,oneof"`
+}
+
+type ChangeFailure_RowBytes struct {
+	RowBytes []byte `protobuf:"bytes,2,opt,name=row_bytes,json=rowBytes,proto3,oneof"`
+}
+
+func (*ChangeFailure_Row) isChangeFailure_RowAs() {}
+
+func (*ChangeFailure_RowBytes) isChangeFailure_RowAs() {}
+
+type FinishResponse struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Committed       bool                   `protobuf:"varint,1,opt,name=committed,proto3" json:"committed,omitempty"`                                    // false: it was to fail, or a conflict; the changes run again
+	CommitTimestamp uint64                 `protobuf:"varint,2,opt,name=commit_timestamp,json=commitTimestamp,proto3" json:"commit_timestamp,omitempty"` // 0: not committed, or unknown
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *FinishResponse) Reset() {
+	*x = FinishResponse{}
+	mi := &file_gateway_v1_gateway_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FinishResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FinishResponse) ProtoMessage() {}
+
+func (x *FinishResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_gateway_v1_gateway_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FinishResponse.ProtoReflect.Descriptor instead.
+func (*FinishResponse) Descriptor() ([]byte, []int) {
+	return file_gateway_v1_gateway_proto_rawDescGZIP(), []int{62}
+}
+
+func (x *FinishResponse) GetCommitted() bool {
+	if x != nil {
+		return x.Committed
+	}
+	return false
+}
+
+func (x *FinishResponse) GetCommitTimestamp() uint64 {
+	if x != nil {
+		return x.CommitTimestamp
+	}
+	return 0
+}
+
+type RenewRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Worker        string                 `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewRequest) Reset() {
+	*x = RenewRequest{}
+	mi := &file_gateway_v1_gateway_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewRequest) ProtoMessage() {}
+
+func (x *RenewRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gateway_v1_gateway_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
+func (*RenewRequest) Descriptor() ([]byte, []int) {
+	return file_gateway_v1_gateway_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *RenewRequest) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+type RenewResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewResponse) Reset() {
+	*x = RenewResponse{}
+	mi := &file_gateway_v1_gateway_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewResponse) ProtoMessage() {}
+
+func (x *RenewResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_gateway_v1_gateway_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
+func (*RenewResponse) Descriptor() ([]byte, []int) {
+	return file_gateway_v1_gateway_proto_rawDescGZIP(), []int{64}
+}
+
+type RetireRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Worker        string                 `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetireRequest) Reset() {
+	*x = RetireRequest{}
+	mi := &file_gateway_v1_gateway_proto_msgTypes[65]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetireRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetireRequest) ProtoMessage() {}
+
+func (x *RetireRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gateway_v1_gateway_proto_msgTypes[65]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetireRequest.ProtoReflect.Descriptor instead.
+func (*RetireRequest) Descriptor() ([]byte, []int) {
+	return file_gateway_v1_gateway_proto_rawDescGZIP(), []int{65}
+}
+
+func (x *RetireRequest) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+type RetireResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetireResponse) Reset() {
+	*x = RetireResponse{}
+	mi := &file_gateway_v1_gateway_proto_msgTypes[66]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetireResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetireResponse) ProtoMessage() {}
+
+func (x *RetireResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_gateway_v1_gateway_proto_msgTypes[66]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetireResponse.ProtoReflect.Descriptor instead.
+func (*RetireResponse) Descriptor() ([]byte, []int) {
+	return file_gateway_v1_gateway_proto_rawDescGZIP(), []int{66}
+}
+
 var File_gateway_v1_gateway_proto protoreflect.FileDescriptor
 
 const file_gateway_v1_gateway_proto_rawDesc = "" +
@@ -4513,7 +5665,91 @@ const file_gateway_v1_gateway_proto_rawDesc = "" +
 	"\n" +
 	"subscriber\x18\x01 \x01(\tR\n" +
 	"subscriber\"\x18\n" +
-	"\x16DropSubscriberResponse*8\n" +
+	"\x16DropSubscriberResponse\"\x8f\x02\n" +
+	"\x0eObserveRequest\x12I\n" +
+	"\tobservers\x18\x01 \x03(\v2+.percolator.gateway.v1.ObserverRegistrationR\tobservers\x12 \n" +
+	"\vconcurrency\x18\x02 \x01(\rR\vconcurrency\x12\x19\n" +
+	"\blease_ms\x18\x03 \x01(\rR\aleaseMs\x128\n" +
+	"\x06tables\x18\x04 \x03(\v2 .percolator.gateway.v1.TableSpecR\x06tables\x12;\n" +
+	"\bencoding\x18\x05 \x01(\x0e2\x1f.percolator.gateway.v1.EncodingR\bencoding\"\xc0\x03\n" +
+	"\x14ObserverRegistration\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05table\x18\x02 \x01(\tR\x05table\x12\x18\n" +
+	"\x06column\x18\x03 \x01(\tH\x00R\x06column\x12#\n" +
+	"\fcolumn_bytes\x18\x04 \x01(\fH\x00R\vcolumnBytes\x12\x12\n" +
+	"\x04weak\x18\x05 \x01(\bR\x04weak\x12\x14\n" +
+	"\x05batch\x18\x06 \x01(\rR\x05batch\x12 \n" +
+	"\vconcurrency\x18\a \x01(\rR\vconcurrency\x12\x1f\n" +
+	"\vdeadline_ms\x18\b \x01(\rR\n" +
+	"deadlineMs\x12!\n" +
+	"\fmax_attempts\x18\t \x01(\rR\vmaxAttempts\x12#\n" +
+	"\rmax_conflicts\x18\n" +
+	" \x01(\rR\fmaxConflicts\x12\x1f\n" +
+	"\vdebounce_ms\x18\v \x01(\rR\n" +
+	"debounceMs\x12\x18\n" +
+	"\aversion\x18\f \x01(\rR\aversion\x12B\n" +
+	"\n" +
+	"priorities\x18\r \x03(\v2\".percolator.gateway.v1.RowPriorityR\n" +
+	"prioritiesB\v\n" +
+	"\tcolumn_as\"u\n" +
+	"\vRowPriority\x12\x18\n" +
+	"\x06prefix\x18\x01 \x01(\tH\x00R\x06prefix\x12#\n" +
+	"\fprefix_bytes\x18\x02 \x01(\fH\x00R\vprefixBytes\x12\x1a\n" +
+	"\bpriority\x18\x03 \x01(\x11R\bpriorityB\v\n" +
+	"\tprefix_as\"\x9d\x01\n" +
+	"\x0fObserveResponse\x12>\n" +
+	"\astarted\x18\x01 \x01(\v2$.percolator.gateway.v1.WorkerStartedR\astarted\x12.\n" +
+	"\x04runs\x18\x02 \x03(\v2\x1a.percolator.gateway.v1.RunR\x04runs\x12\x1a\n" +
+	"\bcanceled\x18\x03 \x03(\tR\bcanceled\"[\n" +
+	"\rWorkerStarted\x12\x16\n" +
+	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x19\n" +
+	"\blease_ms\x18\x02 \x01(\rR\aleaseMs\x12\x17\n" +
+	"\anode_id\x18\x03 \x01(\x04R\x06nodeId\"\xc6\x01\n" +
+	"\x03Run\x12\x18\n" +
+	"\asession\x18\x01 \x01(\tR\asession\x12\x1a\n" +
+	"\bobserver\x18\x02 \x01(\tR\bobserver\x12'\n" +
+	"\x0fstart_timestamp\x18\x03 \x01(\x04R\x0estartTimestamp\x12\x1f\n" +
+	"\vdeadline_ms\x18\x04 \x01(\rR\n" +
+	"deadlineMs\x12?\n" +
+	"\achanges\x18\x05 \x03(\v2%.percolator.gateway.v1.ObservedChangeR\achanges\"\x92\x01\n" +
+	"\x0eObservedChange\x12\x12\n" +
+	"\x03row\x18\x01 \x01(\tH\x00R\x03row\x12\x1d\n" +
+	"\trow_bytes\x18\x02 \x01(\fH\x00R\browBytes\x12)\n" +
+	"\x10commit_timestamp\x18\x03 \x01(\x04R\x0fcommitTimestamp\x12\x18\n" +
+	"\aattempt\x18\x04 \x01(\rR\aattemptB\b\n" +
+	"\x06row_as\"\xcf\x03\n" +
+	"\rFinishRequest\x12\x18\n" +
+	"\asession\x18\x01 \x01(\tR\asession\x128\n" +
+	"\x06writes\x18\x02 \x03(\v2 .percolator.gateway.v1.CellWriteR\x06writes\x124\n" +
+	"\adeletes\x18\x03 \x03(\v2\x1a.percolator.gateway.v1.KeyR\adeletes\x12@\n" +
+	"\rnotifications\x18\x04 \x03(\v2\x1a.percolator.gateway.v1.KeyR\rnotifications\x120\n" +
+	"\x05locks\x18\x05 \x03(\v2\x1a.percolator.gateway.v1.KeyR\x05locks\x128\n" +
+	"\tvalidates\x18\x06 \x03(\v2\x1a.percolator.gateway.v1.KeyR\tvalidates\x129\n" +
+	"\x06failed\x18\a \x01(\v2!.percolator.gateway.v1.RunFailureR\x06failed\x12K\n" +
+	"\x0efailed_changes\x18\b \x03(\v2$.percolator.gateway.v1.ChangeFailureR\rfailedChanges\"\xd2\x01\n" +
+	"\n" +
+	"RunFailure\x12\x18\n" +
+	"\amessage\x18\x01 \x01(\tR\amessage\x12:\n" +
+	"\x04kind\x18\x02 \x01(\x0e2&.percolator.gateway.v1.RunFailure.KindR\x04kind\x12$\n" +
+	"\x0eretry_after_ms\x18\x03 \x01(\rR\fretryAfterMs\"H\n" +
+	"\x04Kind\x12\x14\n" +
+	"\x10KIND_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10KIND_RETRY_AFTER\x10\x01\x12\x14\n" +
+	"\x10KIND_UNAVAILABLE\x10\x02\"\x89\x01\n" +
+	"\rChangeFailure\x12\x12\n" +
+	"\x03row\x18\x01 \x01(\tH\x00R\x03row\x12\x1d\n" +
+	"\trow_bytes\x18\x02 \x01(\fH\x00R\browBytes\x12;\n" +
+	"\afailure\x18\x03 \x01(\v2!.percolator.gateway.v1.RunFailureR\afailureB\b\n" +
+	"\x06row_as\"Y\n" +
+	"\x0eFinishResponse\x12\x1c\n" +
+	"\tcommitted\x18\x01 \x01(\bR\tcommitted\x12)\n" +
+	"\x10commit_timestamp\x18\x02 \x01(\x04R\x0fcommitTimestamp\"&\n" +
+	"\fRenewRequest\x12\x16\n" +
+	"\x06worker\x18\x01 \x01(\tR\x06worker\"\x0f\n" +
+	"\rRenewResponse\"'\n" +
+	"\rRetireRequest\x12\x16\n" +
+	"\x06worker\x18\x01 \x01(\tR\x06worker\"\x10\n" +
+	"\x0eRetireResponse*8\n" +
 	"\bEncoding\x12\x18\n" +
 	"\x14ENCODING_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eENCODING_BYTES\x10\x012\xf5\x06\n" +
@@ -4541,7 +5777,12 @@ const file_gateway_v1_gateway_proto_rawDesc = "" +
 	"\aChanges\x12T\n" +
 	"\x05Watch\x12#.percolator.gateway.v1.WatchRequest\x1a$.percolator.gateway.v1.WatchResponse0\x01\x12v\n" +
 	"\x11AdvanceSubscriber\x12/.percolator.gateway.v1.AdvanceSubscriberRequest\x1a0.percolator.gateway.v1.AdvanceSubscriberResponse\x12m\n" +
-	"\x0eDropSubscriber\x12,.percolator.gateway.v1.DropSubscriberRequest\x1a-.percolator.gateway.v1.DropSubscriberResponseB>Z<github.com/percolator-go/percolator/api/gateway/v1;gatewayv1b\x06proto3"
+	"\x0eDropSubscriber\x12,.percolator.gateway.v1.DropSubscriberRequest\x1a-.percolator.gateway.v1.DropSubscriberResponse2\xe4\x02\n" +
+	"\x04Work\x12Z\n" +
+	"\aObserve\x12%.percolator.gateway.v1.ObserveRequest\x1a&.percolator.gateway.v1.ObserveResponse0\x01\x12U\n" +
+	"\x06Finish\x12$.percolator.gateway.v1.FinishRequest\x1a%.percolator.gateway.v1.FinishResponse\x12R\n" +
+	"\x05Renew\x12#.percolator.gateway.v1.RenewRequest\x1a$.percolator.gateway.v1.RenewResponse\x12U\n" +
+	"\x06Retire\x12$.percolator.gateway.v1.RetireRequest\x1a%.percolator.gateway.v1.RetireResponseB>Z<github.com/percolator-go/percolator/api/gateway/v1;gatewayv1b\x06proto3"
 
 var (
 	file_gateway_v1_gateway_proto_rawDescOnce sync.Once
@@ -4555,146 +5796,186 @@ func file_gateway_v1_gateway_proto_rawDescGZIP() []byte {
 	return file_gateway_v1_gateway_proto_rawDescData
 }
 
-var file_gateway_v1_gateway_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_gateway_v1_gateway_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_gateway_v1_gateway_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_gateway_v1_gateway_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_gateway_v1_gateway_proto_goTypes = []any{
 	(Encoding)(0),                     // 0: percolator.gateway.v1.Encoding
 	(Failure_Reason)(0),               // 1: percolator.gateway.v1.Failure.Reason
 	(ReplayObserverRequest_Action)(0), // 2: percolator.gateway.v1.ReplayObserverRequest.Action
-	(*Key)(nil),                       // 3: percolator.gateway.v1.Key
-	(*Cell)(nil),                      // 4: percolator.gateway.v1.Cell
-	(*CellWrite)(nil),                 // 5: percolator.gateway.v1.CellWrite
-	(*Condition)(nil),                 // 6: percolator.gateway.v1.Condition
-	(*TransactRequest)(nil),           // 7: percolator.gateway.v1.TransactRequest
-	(*TransactResponse)(nil),          // 8: percolator.gateway.v1.TransactResponse
-	(*ReadRequest)(nil),               // 9: percolator.gateway.v1.ReadRequest
-	(*ReadResponse)(nil),              // 10: percolator.gateway.v1.ReadResponse
-	(*RowRange)(nil),                  // 11: percolator.gateway.v1.RowRange
-	(*ScanRequest)(nil),               // 12: percolator.gateway.v1.ScanRequest
-	(*ScanResponse)(nil),              // 13: percolator.gateway.v1.ScanResponse
-	(*WaitForRequest)(nil),            // 14: percolator.gateway.v1.WaitForRequest
-	(*WaitForResponse)(nil),           // 15: percolator.gateway.v1.WaitForResponse
-	(*BeginRequest)(nil),              // 16: percolator.gateway.v1.BeginRequest
-	(*BeginResponse)(nil),             // 17: percolator.gateway.v1.BeginResponse
-	(*WriteRequest)(nil),              // 18: percolator.gateway.v1.WriteRequest
-	(*WriteResponse)(nil),             // 19: percolator.gateway.v1.WriteResponse
-	(*CommitRequest)(nil),             // 20: percolator.gateway.v1.CommitRequest
-	(*CommitResponse)(nil),            // 21: percolator.gateway.v1.CommitResponse
-	(*RollbackRequest)(nil),           // 22: percolator.gateway.v1.RollbackRequest
-	(*RollbackResponse)(nil),          // 23: percolator.gateway.v1.RollbackResponse
-	(*KeepAliveRequest)(nil),          // 24: percolator.gateway.v1.KeepAliveRequest
-	(*KeepAliveResponse)(nil),         // 25: percolator.gateway.v1.KeepAliveResponse
-	(*Failure)(nil),                   // 26: percolator.gateway.v1.Failure
-	(*TableSpec)(nil),                 // 27: percolator.gateway.v1.TableSpec
-	(*Expiry)(nil),                    // 28: percolator.gateway.v1.Expiry
-	(*ColumnExpiry)(nil),              // 29: percolator.gateway.v1.ColumnExpiry
-	(*ListTablesRequest)(nil),         // 30: percolator.gateway.v1.ListTablesRequest
-	(*ListTablesResponse)(nil),        // 31: percolator.gateway.v1.ListTablesResponse
-	(*CreateTableRequest)(nil),        // 32: percolator.gateway.v1.CreateTableRequest
-	(*CreateTableResponse)(nil),       // 33: percolator.gateway.v1.CreateTableResponse
-	(*DropTableRequest)(nil),          // 34: percolator.gateway.v1.DropTableRequest
-	(*DropTableResponse)(nil),         // 35: percolator.gateway.v1.DropTableResponse
-	(*SetExpiryRequest)(nil),          // 36: percolator.gateway.v1.SetExpiryRequest
-	(*SetExpiryResponse)(nil),         // 37: percolator.gateway.v1.SetExpiryResponse
-	(*SplitTabletRequest)(nil),        // 38: percolator.gateway.v1.SplitTabletRequest
-	(*SplitTabletResponse)(nil),       // 39: percolator.gateway.v1.SplitTabletResponse
-	(*ObserverPending)(nil),           // 40: percolator.gateway.v1.ObserverPending
-	(*Observer)(nil),                  // 41: percolator.gateway.v1.Observer
-	(*ListObserversRequest)(nil),      // 42: percolator.gateway.v1.ListObserversRequest
-	(*ListObserversResponse)(nil),     // 43: percolator.gateway.v1.ListObserversResponse
-	(*ControlObserverRequest)(nil),    // 44: percolator.gateway.v1.ControlObserverRequest
-	(*ControlObserverResponse)(nil),   // 45: percolator.gateway.v1.ControlObserverResponse
-	(*ReplayObserverRequest)(nil),     // 46: percolator.gateway.v1.ReplayObserverRequest
-	(*ReplayObserverResponse)(nil),    // 47: percolator.gateway.v1.ReplayObserverResponse
-	(*WatchRequest)(nil),              // 48: percolator.gateway.v1.WatchRequest
-	(*WatchResponse)(nil),             // 49: percolator.gateway.v1.WatchResponse
-	(*Change)(nil),                    // 50: percolator.gateway.v1.Change
-	(*AdvanceSubscriberRequest)(nil),  // 51: percolator.gateway.v1.AdvanceSubscriberRequest
-	(*AdvanceSubscriberResponse)(nil), // 52: percolator.gateway.v1.AdvanceSubscriberResponse
-	(*DropSubscriberRequest)(nil),     // 53: percolator.gateway.v1.DropSubscriberRequest
-	(*DropSubscriberResponse)(nil),    // 54: percolator.gateway.v1.DropSubscriberResponse
+	(RunFailure_Kind)(0),              // 3: percolator.gateway.v1.RunFailure.Kind
+	(*Key)(nil),                       // 4: percolator.gateway.v1.Key
+	(*Cell)(nil),                      // 5: percolator.gateway.v1.Cell
+	(*CellWrite)(nil),                 // 6: percolator.gateway.v1.CellWrite
+	(*Condition)(nil),                 // 7: percolator.gateway.v1.Condition
+	(*TransactRequest)(nil),           // 8: percolator.gateway.v1.TransactRequest
+	(*TransactResponse)(nil),          // 9: percolator.gateway.v1.TransactResponse
+	(*ReadRequest)(nil),               // 10: percolator.gateway.v1.ReadRequest
+	(*ReadResponse)(nil),              // 11: percolator.gateway.v1.ReadResponse
+	(*RowRange)(nil),                  // 12: percolator.gateway.v1.RowRange
+	(*ScanRequest)(nil),               // 13: percolator.gateway.v1.ScanRequest
+	(*ScanResponse)(nil),              // 14: percolator.gateway.v1.ScanResponse
+	(*WaitForRequest)(nil),            // 15: percolator.gateway.v1.WaitForRequest
+	(*WaitForResponse)(nil),           // 16: percolator.gateway.v1.WaitForResponse
+	(*BeginRequest)(nil),              // 17: percolator.gateway.v1.BeginRequest
+	(*BeginResponse)(nil),             // 18: percolator.gateway.v1.BeginResponse
+	(*WriteRequest)(nil),              // 19: percolator.gateway.v1.WriteRequest
+	(*WriteResponse)(nil),             // 20: percolator.gateway.v1.WriteResponse
+	(*CommitRequest)(nil),             // 21: percolator.gateway.v1.CommitRequest
+	(*CommitResponse)(nil),            // 22: percolator.gateway.v1.CommitResponse
+	(*RollbackRequest)(nil),           // 23: percolator.gateway.v1.RollbackRequest
+	(*RollbackResponse)(nil),          // 24: percolator.gateway.v1.RollbackResponse
+	(*KeepAliveRequest)(nil),          // 25: percolator.gateway.v1.KeepAliveRequest
+	(*KeepAliveResponse)(nil),         // 26: percolator.gateway.v1.KeepAliveResponse
+	(*Failure)(nil),                   // 27: percolator.gateway.v1.Failure
+	(*TableSpec)(nil),                 // 28: percolator.gateway.v1.TableSpec
+	(*Expiry)(nil),                    // 29: percolator.gateway.v1.Expiry
+	(*ColumnExpiry)(nil),              // 30: percolator.gateway.v1.ColumnExpiry
+	(*ListTablesRequest)(nil),         // 31: percolator.gateway.v1.ListTablesRequest
+	(*ListTablesResponse)(nil),        // 32: percolator.gateway.v1.ListTablesResponse
+	(*CreateTableRequest)(nil),        // 33: percolator.gateway.v1.CreateTableRequest
+	(*CreateTableResponse)(nil),       // 34: percolator.gateway.v1.CreateTableResponse
+	(*DropTableRequest)(nil),          // 35: percolator.gateway.v1.DropTableRequest
+	(*DropTableResponse)(nil),         // 36: percolator.gateway.v1.DropTableResponse
+	(*SetExpiryRequest)(nil),          // 37: percolator.gateway.v1.SetExpiryRequest
+	(*SetExpiryResponse)(nil),         // 38: percolator.gateway.v1.SetExpiryResponse
+	(*SplitTabletRequest)(nil),        // 39: percolator.gateway.v1.SplitTabletRequest
+	(*SplitTabletResponse)(nil),       // 40: percolator.gateway.v1.SplitTabletResponse
+	(*ObserverPending)(nil),           // 41: percolator.gateway.v1.ObserverPending
+	(*Observer)(nil),                  // 42: percolator.gateway.v1.Observer
+	(*ListObserversRequest)(nil),      // 43: percolator.gateway.v1.ListObserversRequest
+	(*ListObserversResponse)(nil),     // 44: percolator.gateway.v1.ListObserversResponse
+	(*ControlObserverRequest)(nil),    // 45: percolator.gateway.v1.ControlObserverRequest
+	(*ControlObserverResponse)(nil),   // 46: percolator.gateway.v1.ControlObserverResponse
+	(*ReplayObserverRequest)(nil),     // 47: percolator.gateway.v1.ReplayObserverRequest
+	(*ReplayObserverResponse)(nil),    // 48: percolator.gateway.v1.ReplayObserverResponse
+	(*WatchRequest)(nil),              // 49: percolator.gateway.v1.WatchRequest
+	(*WatchResponse)(nil),             // 50: percolator.gateway.v1.WatchResponse
+	(*Change)(nil),                    // 51: percolator.gateway.v1.Change
+	(*AdvanceSubscriberRequest)(nil),  // 52: percolator.gateway.v1.AdvanceSubscriberRequest
+	(*AdvanceSubscriberResponse)(nil), // 53: percolator.gateway.v1.AdvanceSubscriberResponse
+	(*DropSubscriberRequest)(nil),     // 54: percolator.gateway.v1.DropSubscriberRequest
+	(*DropSubscriberResponse)(nil),    // 55: percolator.gateway.v1.DropSubscriberResponse
+	(*ObserveRequest)(nil),            // 56: percolator.gateway.v1.ObserveRequest
+	(*ObserverRegistration)(nil),      // 57: percolator.gateway.v1.ObserverRegistration
+	(*RowPriority)(nil),               // 58: percolator.gateway.v1.RowPriority
+	(*ObserveResponse)(nil),           // 59: percolator.gateway.v1.ObserveResponse
+	(*WorkerStarted)(nil),             // 60: percolator.gateway.v1.WorkerStarted
+	(*Run)(nil),                       // 61: percolator.gateway.v1.Run
+	(*ObservedChange)(nil),            // 62: percolator.gateway.v1.ObservedChange
+	(*FinishRequest)(nil),             // 63: percolator.gateway.v1.FinishRequest
+	(*RunFailure)(nil),                // 64: percolator.gateway.v1.RunFailure
+	(*ChangeFailure)(nil),             // 65: percolator.gateway.v1.ChangeFailure
+	(*FinishResponse)(nil),            // 66: percolator.gateway.v1.FinishResponse
+	(*RenewRequest)(nil),              // 67: percolator.gateway.v1.RenewRequest
+	(*RenewResponse)(nil),             // 68: percolator.gateway.v1.RenewResponse
+	(*RetireRequest)(nil),             // 69: percolator.gateway.v1.RetireRequest
+	(*RetireResponse)(nil),            // 70: percolator.gateway.v1.RetireResponse
 }
 var file_gateway_v1_gateway_proto_depIdxs = []int32{
-	3,  // 0: percolator.gateway.v1.TransactRequest.reads:type_name -> percolator.gateway.v1.Key
-	6,  // 1: percolator.gateway.v1.TransactRequest.conditions:type_name -> percolator.gateway.v1.Condition
-	5,  // 2: percolator.gateway.v1.TransactRequest.writes:type_name -> percolator.gateway.v1.CellWrite
-	3,  // 3: percolator.gateway.v1.TransactRequest.deletes:type_name -> percolator.gateway.v1.Key
-	3,  // 4: percolator.gateway.v1.TransactRequest.notifications:type_name -> percolator.gateway.v1.Key
-	3,  // 5: percolator.gateway.v1.TransactRequest.locks:type_name -> percolator.gateway.v1.Key
-	3,  // 6: percolator.gateway.v1.TransactRequest.validates:type_name -> percolator.gateway.v1.Key
+	4,  // 0: percolator.gateway.v1.TransactRequest.reads:type_name -> percolator.gateway.v1.Key
+	7,  // 1: percolator.gateway.v1.TransactRequest.conditions:type_name -> percolator.gateway.v1.Condition
+	6,  // 2: percolator.gateway.v1.TransactRequest.writes:type_name -> percolator.gateway.v1.CellWrite
+	4,  // 3: percolator.gateway.v1.TransactRequest.deletes:type_name -> percolator.gateway.v1.Key
+	4,  // 4: percolator.gateway.v1.TransactRequest.notifications:type_name -> percolator.gateway.v1.Key
+	4,  // 5: percolator.gateway.v1.TransactRequest.locks:type_name -> percolator.gateway.v1.Key
+	4,  // 6: percolator.gateway.v1.TransactRequest.validates:type_name -> percolator.gateway.v1.Key
 	0,  // 7: percolator.gateway.v1.TransactRequest.encoding:type_name -> percolator.gateway.v1.Encoding
-	4,  // 8: percolator.gateway.v1.TransactResponse.cells:type_name -> percolator.gateway.v1.Cell
-	3,  // 9: percolator.gateway.v1.ReadRequest.keys:type_name -> percolator.gateway.v1.Key
+	5,  // 8: percolator.gateway.v1.TransactResponse.cells:type_name -> percolator.gateway.v1.Cell
+	4,  // 9: percolator.gateway.v1.ReadRequest.keys:type_name -> percolator.gateway.v1.Key
 	0,  // 10: percolator.gateway.v1.ReadRequest.encoding:type_name -> percolator.gateway.v1.Encoding
-	4,  // 11: percolator.gateway.v1.ReadResponse.cells:type_name -> percolator.gateway.v1.Cell
-	11, // 12: percolator.gateway.v1.ScanRequest.range:type_name -> percolator.gateway.v1.RowRange
+	5,  // 11: percolator.gateway.v1.ReadResponse.cells:type_name -> percolator.gateway.v1.Cell
+	12, // 12: percolator.gateway.v1.ScanRequest.range:type_name -> percolator.gateway.v1.RowRange
 	0,  // 13: percolator.gateway.v1.ScanRequest.encoding:type_name -> percolator.gateway.v1.Encoding
-	4,  // 14: percolator.gateway.v1.ScanResponse.cells:type_name -> percolator.gateway.v1.Cell
-	40, // 15: percolator.gateway.v1.WaitForResponse.pending:type_name -> percolator.gateway.v1.ObserverPending
-	5,  // 16: percolator.gateway.v1.WriteRequest.writes:type_name -> percolator.gateway.v1.CellWrite
-	3,  // 17: percolator.gateway.v1.WriteRequest.deletes:type_name -> percolator.gateway.v1.Key
-	3,  // 18: percolator.gateway.v1.WriteRequest.notifications:type_name -> percolator.gateway.v1.Key
-	3,  // 19: percolator.gateway.v1.WriteRequest.locks:type_name -> percolator.gateway.v1.Key
-	3,  // 20: percolator.gateway.v1.WriteRequest.validates:type_name -> percolator.gateway.v1.Key
+	5,  // 14: percolator.gateway.v1.ScanResponse.cells:type_name -> percolator.gateway.v1.Cell
+	41, // 15: percolator.gateway.v1.WaitForResponse.pending:type_name -> percolator.gateway.v1.ObserverPending
+	6,  // 16: percolator.gateway.v1.WriteRequest.writes:type_name -> percolator.gateway.v1.CellWrite
+	4,  // 17: percolator.gateway.v1.WriteRequest.deletes:type_name -> percolator.gateway.v1.Key
+	4,  // 18: percolator.gateway.v1.WriteRequest.notifications:type_name -> percolator.gateway.v1.Key
+	4,  // 19: percolator.gateway.v1.WriteRequest.locks:type_name -> percolator.gateway.v1.Key
+	4,  // 20: percolator.gateway.v1.WriteRequest.validates:type_name -> percolator.gateway.v1.Key
 	1,  // 21: percolator.gateway.v1.Failure.reason:type_name -> percolator.gateway.v1.Failure.Reason
-	28, // 22: percolator.gateway.v1.TableSpec.expiry:type_name -> percolator.gateway.v1.Expiry
-	29, // 23: percolator.gateway.v1.Expiry.columns:type_name -> percolator.gateway.v1.ColumnExpiry
-	27, // 24: percolator.gateway.v1.ListTablesResponse.tables:type_name -> percolator.gateway.v1.TableSpec
-	27, // 25: percolator.gateway.v1.CreateTableRequest.table:type_name -> percolator.gateway.v1.TableSpec
-	28, // 26: percolator.gateway.v1.SetExpiryRequest.expiry:type_name -> percolator.gateway.v1.Expiry
-	41, // 27: percolator.gateway.v1.ListObserversResponse.observers:type_name -> percolator.gateway.v1.Observer
-	41, // 28: percolator.gateway.v1.ControlObserverResponse.observer:type_name -> percolator.gateway.v1.Observer
+	29, // 22: percolator.gateway.v1.TableSpec.expiry:type_name -> percolator.gateway.v1.Expiry
+	30, // 23: percolator.gateway.v1.Expiry.columns:type_name -> percolator.gateway.v1.ColumnExpiry
+	28, // 24: percolator.gateway.v1.ListTablesResponse.tables:type_name -> percolator.gateway.v1.TableSpec
+	28, // 25: percolator.gateway.v1.CreateTableRequest.table:type_name -> percolator.gateway.v1.TableSpec
+	29, // 26: percolator.gateway.v1.SetExpiryRequest.expiry:type_name -> percolator.gateway.v1.Expiry
+	42, // 27: percolator.gateway.v1.ListObserversResponse.observers:type_name -> percolator.gateway.v1.Observer
+	42, // 28: percolator.gateway.v1.ControlObserverResponse.observer:type_name -> percolator.gateway.v1.Observer
 	2,  // 29: percolator.gateway.v1.ReplayObserverRequest.action:type_name -> percolator.gateway.v1.ReplayObserverRequest.Action
-	11, // 30: percolator.gateway.v1.WatchRequest.ranges:type_name -> percolator.gateway.v1.RowRange
+	12, // 30: percolator.gateway.v1.WatchRequest.ranges:type_name -> percolator.gateway.v1.RowRange
 	0,  // 31: percolator.gateway.v1.WatchRequest.encoding:type_name -> percolator.gateway.v1.Encoding
-	50, // 32: percolator.gateway.v1.WatchResponse.changes:type_name -> percolator.gateway.v1.Change
-	7,  // 33: percolator.gateway.v1.Gateway.Transact:input_type -> percolator.gateway.v1.TransactRequest
-	9,  // 34: percolator.gateway.v1.Gateway.Read:input_type -> percolator.gateway.v1.ReadRequest
-	12, // 35: percolator.gateway.v1.Gateway.Scan:input_type -> percolator.gateway.v1.ScanRequest
-	12, // 36: percolator.gateway.v1.Gateway.ScanPage:input_type -> percolator.gateway.v1.ScanRequest
-	14, // 37: percolator.gateway.v1.Gateway.WaitFor:input_type -> percolator.gateway.v1.WaitForRequest
-	16, // 38: percolator.gateway.v1.Gateway.Begin:input_type -> percolator.gateway.v1.BeginRequest
-	18, // 39: percolator.gateway.v1.Gateway.Write:input_type -> percolator.gateway.v1.WriteRequest
-	20, // 40: percolator.gateway.v1.Gateway.Commit:input_type -> percolator.gateway.v1.CommitRequest
-	22, // 41: percolator.gateway.v1.Gateway.Rollback:input_type -> percolator.gateway.v1.RollbackRequest
-	24, // 42: percolator.gateway.v1.Gateway.KeepAlive:input_type -> percolator.gateway.v1.KeepAliveRequest
-	30, // 43: percolator.gateway.v1.Control.ListTables:input_type -> percolator.gateway.v1.ListTablesRequest
-	32, // 44: percolator.gateway.v1.Control.CreateTable:input_type -> percolator.gateway.v1.CreateTableRequest
-	34, // 45: percolator.gateway.v1.Control.DropTable:input_type -> percolator.gateway.v1.DropTableRequest
-	36, // 46: percolator.gateway.v1.Control.SetExpiry:input_type -> percolator.gateway.v1.SetExpiryRequest
-	38, // 47: percolator.gateway.v1.Control.SplitTablet:input_type -> percolator.gateway.v1.SplitTabletRequest
-	42, // 48: percolator.gateway.v1.Control.ListObservers:input_type -> percolator.gateway.v1.ListObserversRequest
-	44, // 49: percolator.gateway.v1.Control.ControlObserver:input_type -> percolator.gateway.v1.ControlObserverRequest
-	46, // 50: percolator.gateway.v1.Control.ReplayObserver:input_type -> percolator.gateway.v1.ReplayObserverRequest
-	48, // 51: percolator.gateway.v1.Changes.Watch:input_type -> percolator.gateway.v1.WatchRequest
-	51, // 52: percolator.gateway.v1.Changes.AdvanceSubscriber:input_type -> percolator.gateway.v1.AdvanceSubscriberRequest
-	53, // 53: percolator.gateway.v1.Changes.DropSubscriber:input_type -> percolator.gateway.v1.DropSubscriberRequest
-	8,  // 54: percolator.gateway.v1.Gateway.Transact:output_type -> percolator.gateway.v1.TransactResponse
-	10, // 55: percolator.gateway.v1.Gateway.Read:output_type -> percolator.gateway.v1.ReadResponse
-	13, // 56: percolator.gateway.v1.Gateway.Scan:output_type -> percolator.gateway.v1.ScanResponse
-	13, // 57: percolator.gateway.v1.Gateway.ScanPage:output_type -> percolator.gateway.v1.ScanResponse
-	15, // 58: percolator.gateway.v1.Gateway.WaitFor:output_type -> percolator.gateway.v1.WaitForResponse
-	17, // 59: percolator.gateway.v1.Gateway.Begin:output_type -> percolator.gateway.v1.BeginResponse
-	19, // 60: percolator.gateway.v1.Gateway.Write:output_type -> percolator.gateway.v1.WriteResponse
-	21, // 61: percolator.gateway.v1.Gateway.Commit:output_type -> percolator.gateway.v1.CommitResponse
-	23, // 62: percolator.gateway.v1.Gateway.Rollback:output_type -> percolator.gateway.v1.RollbackResponse
-	25, // 63: percolator.gateway.v1.Gateway.KeepAlive:output_type -> percolator.gateway.v1.KeepAliveResponse
-	31, // 64: percolator.gateway.v1.Control.ListTables:output_type -> percolator.gateway.v1.ListTablesResponse
-	33, // 65: percolator.gateway.v1.Control.CreateTable:output_type -> percolator.gateway.v1.CreateTableResponse
-	35, // 66: percolator.gateway.v1.Control.DropTable:output_type -> percolator.gateway.v1.DropTableResponse
-	37, // 67: percolator.gateway.v1.Control.SetExpiry:output_type -> percolator.gateway.v1.SetExpiryResponse
-	39, // 68: percolator.gateway.v1.Control.SplitTablet:output_type -> percolator.gateway.v1.SplitTabletResponse
-	43, // 69: percolator.gateway.v1.Control.ListObservers:output_type -> percolator.gateway.v1.ListObserversResponse
-	45, // 70: percolator.gateway.v1.Control.ControlObserver:output_type -> percolator.gateway.v1.ControlObserverResponse
-	47, // 71: percolator.gateway.v1.Control.ReplayObserver:output_type -> percolator.gateway.v1.ReplayObserverResponse
-	49, // 72: percolator.gateway.v1.Changes.Watch:output_type -> percolator.gateway.v1.WatchResponse
-	52, // 73: percolator.gateway.v1.Changes.AdvanceSubscriber:output_type -> percolator.gateway.v1.AdvanceSubscriberResponse
-	54, // 74: percolator.gateway.v1.Changes.DropSubscriber:output_type -> percolator.gateway.v1.DropSubscriberResponse
-	54, // [54:75] is the sub-list for method output_type
-	33, // [33:54] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	51, // 32: percolator.gateway.v1.WatchResponse.changes:type_name -> percolator.gateway.v1.Change
+	57, // 33: percolator.gateway.v1.ObserveRequest.observers:type_name -> percolator.gateway.v1.ObserverRegistration
+	28, // 34: percolator.gateway.v1.ObserveRequest.tables:type_name -> percolator.gateway.v1.TableSpec
+	0,  // 35: percolator.gateway.v1.ObserveRequest.encoding:type_name -> percolator.gateway.v1.Encoding
+	58, // 36: percolator.gateway.v1.ObserverRegistration.priorities:type_name -> percolator.gateway.v1.RowPriority
+	60, // 37: percolator.gateway.v1.ObserveResponse.started:type_name -> percolator.gateway.v1.WorkerStarted
+	61, // 38: percolator.gateway.v1.ObserveResponse.runs:type_name -> percolator.gateway.v1.Run
+	62, // 39: percolator.gateway.v1.Run.changes:type_name -> percolator.gateway.v1.ObservedChange
+	6,  // 40: percolator.gateway.v1.FinishRequest.writes:type_name -> percolator.gateway.v1.CellWrite
+	4,  // 41: percolator.gateway.v1.FinishRequest.deletes:type_name -> percolator.gateway.v1.Key
+	4,  // 42: percolator.gateway.v1.FinishRequest.notifications:type_name -> percolator.gateway.v1.Key
+	4,  // 43: percolator.gateway.v1.FinishRequest.locks:type_name -> percolator.gateway.v1.Key
+	4,  // 44: percolator.gateway.v1.FinishRequest.validates:type_name -> percolator.gateway.v1.Key
+	64, // 45: percolator.gateway.v1.FinishRequest.failed:type_name -> percolator.gateway.v1.RunFailure
+	65, // 46: percolator.gateway.v1.FinishRequest.failed_changes:type_name -> percolator.gateway.v1.ChangeFailure
+	3,  // 47: percolator.gateway.v1.RunFailure.kind:type_name -> percolator.gateway.v1.RunFailure.Kind
+	64, // 48: percolator.gateway.v1.ChangeFailure.failure:type_name -> percolator.gateway.v1.RunFailure
+	8,  // 49: percolator.gateway.v1.Gateway.Transact:input_type -> percolator.gateway.v1.TransactRequest
+	10, // 50: percolator.gateway.v1.Gateway.Read:input_type -> percolator.gateway.v1.ReadRequest
+	13, // 51: percolator.gateway.v1.Gateway.Scan:input_type -> percolator.gateway.v1.ScanRequest
+	13, // 52: percolator.gateway.v1.Gateway.ScanPage:input_type -> percolator.gateway.v1.ScanRequest
+	15, // 53: percolator.gateway.v1.Gateway.WaitFor:input_type -> percolator.gateway.v1.WaitForRequest
+	17, // 54: percolator.gateway.v1.Gateway.Begin:input_type -> percolator.gateway.v1.BeginRequest
+	19, // 55: percolator.gateway.v1.Gateway.Write:input_type -> percolator.gateway.v1.WriteRequest
+	21, // 56: percolator.gateway.v1.Gateway.Commit:input_type -> percolator.gateway.v1.CommitRequest
+	23, // 57: percolator.gateway.v1.Gateway.Rollback:input_type -> percolator.gateway.v1.RollbackRequest
+	25, // 58: percolator.gateway.v1.Gateway.KeepAlive:input_type -> percolator.gateway.v1.KeepAliveRequest
+	31, // 59: percolator.gateway.v1.Control.ListTables:input_type -> percolator.gateway.v1.ListTablesRequest
+	33, // 60: percolator.gateway.v1.Control.CreateTable:input_type -> percolator.gateway.v1.CreateTableRequest
+	35, // 61: percolator.gateway.v1.Control.DropTable:input_type -> percolator.gateway.v1.DropTableRequest
+	37, // 62: percolator.gateway.v1.Control.SetExpiry:input_type -> percolator.gateway.v1.SetExpiryRequest
+	39, // 63: percolator.gateway.v1.Control.SplitTablet:input_type -> percolator.gateway.v1.SplitTabletRequest
+	43, // 64: percolator.gateway.v1.Control.ListObservers:input_type -> percolator.gateway.v1.ListObserversRequest
+	45, // 65: percolator.gateway.v1.Control.ControlObserver:input_type -> percolator.gateway.v1.ControlObserverRequest
+	47, // 66: percolator.gateway.v1.Control.ReplayObserver:input_type -> percolator.gateway.v1.ReplayObserverRequest
+	49, // 67: percolator.gateway.v1.Changes.Watch:input_type -> percolator.gateway.v1.WatchRequest
+	52, // 68: percolator.gateway.v1.Changes.AdvanceSubscriber:input_type -> percolator.gateway.v1.AdvanceSubscriberRequest
+	54, // 69: percolator.gateway.v1.Changes.DropSubscriber:input_type -> percolator.gateway.v1.DropSubscriberRequest
+	56, // 70: percolator.gateway.v1.Work.Observe:input_type -> percolator.gateway.v1.ObserveRequest
+	63, // 71: percolator.gateway.v1.Work.Finish:input_type -> percolator.gateway.v1.FinishRequest
+	67, // 72: percolator.gateway.v1.Work.Renew:input_type -> percolator.gateway.v1.RenewRequest
+	69, // 73: percolator.gateway.v1.Work.Retire:input_type -> percolator.gateway.v1.RetireRequest
+	9,  // 74: percolator.gateway.v1.Gateway.Transact:output_type -> percolator.gateway.v1.TransactResponse
+	11, // 75: percolator.gateway.v1.Gateway.Read:output_type -> percolator.gateway.v1.ReadResponse
+	14, // 76: percolator.gateway.v1.Gateway.Scan:output_type -> percolator.gateway.v1.ScanResponse
+	14, // 77: percolator.gateway.v1.Gateway.ScanPage:output_type -> percolator.gateway.v1.ScanResponse
+	16, // 78: percolator.gateway.v1.Gateway.WaitFor:output_type -> percolator.gateway.v1.WaitForResponse
+	18, // 79: percolator.gateway.v1.Gateway.Begin:output_type -> percolator.gateway.v1.BeginResponse
+	20, // 80: percolator.gateway.v1.Gateway.Write:output_type -> percolator.gateway.v1.WriteResponse
+	22, // 81: percolator.gateway.v1.Gateway.Commit:output_type -> percolator.gateway.v1.CommitResponse
+	24, // 82: percolator.gateway.v1.Gateway.Rollback:output_type -> percolator.gateway.v1.RollbackResponse
+	26, // 83: percolator.gateway.v1.Gateway.KeepAlive:output_type -> percolator.gateway.v1.KeepAliveResponse
+	32, // 84: percolator.gateway.v1.Control.ListTables:output_type -> percolator.gateway.v1.ListTablesResponse
+	34, // 85: percolator.gateway.v1.Control.CreateTable:output_type -> percolator.gateway.v1.CreateTableResponse
+	36, // 86: percolator.gateway.v1.Control.DropTable:output_type -> percolator.gateway.v1.DropTableResponse
+	38, // 87: percolator.gateway.v1.Control.SetExpiry:output_type -> percolator.gateway.v1.SetExpiryResponse
+	40, // 88: percolator.gateway.v1.Control.SplitTablet:output_type -> percolator.gateway.v1.SplitTabletResponse
+	44, // 89: percolator.gateway.v1.Control.ListObservers:output_type -> percolator.gateway.v1.ListObserversResponse
+	46, // 90: percolator.gateway.v1.Control.ControlObserver:output_type -> percolator.gateway.v1.ControlObserverResponse
+	48, // 91: percolator.gateway.v1.Control.ReplayObserver:output_type -> percolator.gateway.v1.ReplayObserverResponse
+	50, // 92: percolator.gateway.v1.Changes.Watch:output_type -> percolator.gateway.v1.WatchResponse
+	53, // 93: percolator.gateway.v1.Changes.AdvanceSubscriber:output_type -> percolator.gateway.v1.AdvanceSubscriberResponse
+	55, // 94: percolator.gateway.v1.Changes.DropSubscriber:output_type -> percolator.gateway.v1.DropSubscriberResponse
+	59, // 95: percolator.gateway.v1.Work.Observe:output_type -> percolator.gateway.v1.ObserveResponse
+	66, // 96: percolator.gateway.v1.Work.Finish:output_type -> percolator.gateway.v1.FinishResponse
+	68, // 97: percolator.gateway.v1.Work.Renew:output_type -> percolator.gateway.v1.RenewResponse
+	70, // 98: percolator.gateway.v1.Work.Retire:output_type -> percolator.gateway.v1.RetireResponse
+	74, // [74:99] is the sub-list for method output_type
+	49, // [49:74] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_gateway_v1_gateway_proto_init() }
@@ -4776,15 +6057,31 @@ func file_gateway_v1_gateway_proto_init() {
 		(*Change_Value)(nil),
 		(*Change_ValueBytes)(nil),
 	}
+	file_gateway_v1_gateway_proto_msgTypes[53].OneofWrappers = []any{
+		(*ObserverRegistration_Column)(nil),
+		(*ObserverRegistration_ColumnBytes)(nil),
+	}
+	file_gateway_v1_gateway_proto_msgTypes[54].OneofWrappers = []any{
+		(*RowPriority_Prefix)(nil),
+		(*RowPriority_PrefixBytes)(nil),
+	}
+	file_gateway_v1_gateway_proto_msgTypes[58].OneofWrappers = []any{
+		(*ObservedChange_Row)(nil),
+		(*ObservedChange_RowBytes)(nil),
+	}
+	file_gateway_v1_gateway_proto_msgTypes[61].OneofWrappers = []any{
+		(*ChangeFailure_Row)(nil),
+		(*ChangeFailure_RowBytes)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gateway_v1_gateway_proto_rawDesc), len(file_gateway_v1_gateway_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   52,
+			NumEnums:      4,
+			NumMessages:   67,
 			NumExtensions: 0,
-			NumServices:   3,
+			NumServices:   4,
 		},
 		GoTypes:           file_gateway_v1_gateway_proto_goTypes,
 		DependencyIndexes: file_gateway_v1_gateway_proto_depIdxs,

@@ -566,6 +566,10 @@ var properties = []property{
 		assertion: "OUTCOMES-OPEN: .*"},
 	{tag: "gateway_foreign_session", pkg: "node", test: "^TestGatewayGrants$",
 		assertion: "FOREIGN-SESSION: .*"},
+	{tag: "gateway_lost_commits", pkg: "worker", test: "^TestGatewayCommitsNothingOfALostWorker$",
+		assertion: "LOST-COMMITS: .*"},
+	{tag: "gateway_ack_outside", pkg: "worker", test: "^TestGatewayAcknowledgesInTheTransaction$",
+		assertion: "ACK-OUTSIDE: .*"},
 	{tag: "gateway_any_origin", pkg: "internal/gateway", test: "^TestOrigins$",
 		assertion: "ORIGIN-IGNORED: .*"},
 }

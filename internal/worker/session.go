@@ -96,7 +96,7 @@ func (w *worker) session(addr string) (served bool, err error) {
 // hello is the message that registers the observers.
 func (w *worker) hello() *pb.WorkHello {
 	m := &pb.WorkHello{
-		ClusterId: w.transport.Cluster(), Incarnation: w.transport.Worker().Incarnation,
+		ClusterId: w.transport.Cluster(), Incarnation: w.transport.Incarnation(),
 		Credit: uint32(w.cfg.Queue),
 	}
 	for i, o := range w.observers {

@@ -14,8 +14,8 @@ import (
 )
 
 // Which nodes the worker has sessions with. It keeps one with each node that it reaches, since a
-// node hints only changes of the tablets that it leads. Addresses are those of Run and those that
-// the nodes announce. One session scans, which finds what was not hinted in all tablets; if it
+// node hints only changes of the tablets that it leads. Addresses are those of the transport and
+// those that the nodes announce. One session scans, which finds what was not hinted in all tablets; if it
 // ends, another one takes over at once.
 
 const (
@@ -134,8 +134,11 @@ func (w *worker) refusal(err error, patient bool) error {
 	return nil
 }
 
-// look returns the addresses of Run and those of the nodes that are alive, or known if none answers.
+// look returns the addresses of the transport and those of the nodes that are alive, or known if none answers.
 func (w *worker) look(ctx context.Context, known []string) []string {
+	if w.cfg.Alone {
+		return known
+	}
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	answer, err := w.client.Admin().Nodes(ctx, &pb.NodesRequest{})
