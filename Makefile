@@ -37,7 +37,7 @@ RACE_SKIP_OTHER := BadLines|ForgettingMakesRoom|NothingCommandsTheTerminal
 RACE_SKIP       ?= ^Test($(RACE_SKIP_NODE)|$(RACE_SKIP_STORE)|$(RACE_SKIP_LOG)|$(RACE_SKIP_RPC)|$(RACE_SKIP_ACTOR)|$(RACE_SKIP_OTHER))$$
 
 .DEFAULT_GOAL := build
-.PHONY: help build check test race typescript python evaluation bench bench-smoke bench-peers bench-cluster bench-hops bench-etcd bench-backup backup-kill bench-start pauses demo generate lint vet fuzz broken corpus webindex-kill webindex-torture supplychain-kill history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long random modules memory device release release-check deploy-check upgrade
+.PHONY: help build check test race typescript typescript-kill python evaluation bench bench-smoke bench-peers bench-cluster bench-hops bench-etcd bench-backup backup-kill bench-start pauses demo generate lint vet fuzz broken corpus webindex-kill webindex-torture supplychain-kill history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long random modules memory device release release-check deploy-check upgrade
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -114,6 +114,12 @@ typescript: build ## generate, compile and test the TypeScript client
 		$(GO) tool -modfile=../../tools/go.mod buf generate ../.. --template buf.gen.yaml --path ../../api/gateway && \
 		npm run build --silent && PERCOLATOR=../../$(BIN)/percolator npm test --silent
 	git diff --exit-code -- clients/typescript/src/gen
+
+# Not part of CI: ROUNDS kills of workers and nodes, about 10 s each. `make typescript` first.
+typescript-kill: ROUNDS = 20
+typescript-kill: build ## count changes by TypeScript workers while they and nodes are killed (ROUNDS=20)
+	cd clients/typescript && npx tsc --project tsconfig.test.json && \
+		PERCOLATOR=../../$(BIN)/percolator ROUNDS=$(ROUNDS) node --test --test-name-pattern='counts once' dist-test/test/observers.test.js
 
 # Needs protoc, and Python with the protobuf package of protoc's release (Debian: protobuf-compiler, python3-protobuf).
 python: build ## generate and test the Python client

@@ -12,6 +12,8 @@ import { Control, Gateway } from "./gen/gateway/v1/gateway_pb.js";
 import type { Calls, Reader } from "./transaction.js";
 import { SnapshotReader, Transaction } from "./transaction.js";
 import type { Condition, Row } from "./wire.js";
+import type { Observer, Worker, WorkOptions } from "./work.js";
+import { work } from "./work.js";
 import { cellOf, wireCondition, wireKey, wireWrite } from "./wire.js";
 
 /** TransactOptions are options of a transaction. */
@@ -227,6 +229,14 @@ export class Client {
   /** Yields the committed changes of ranges, at least once, each row's in commit order. */
   changes(options: ChangesOptions): Changes {
     return changes(this.endpoints, options);
+  }
+
+  /**
+   * Runs observers in this process until the worker is closed, with a stream from each gateway that connect was
+   * given: name all of them, since a node sends the changes of its own tablets soonest.
+   */
+  observe(observers: readonly Observer[], options: WorkOptions = {}): Worker {
+    return work(this.endpoints, observers, options);
   }
 
   /** Begins a session and renews its lease until `stop`. */

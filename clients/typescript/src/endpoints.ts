@@ -49,8 +49,13 @@ export class Deadline {
   }
 }
 
-function sleep(ms: number, signal?: AbortSignal): Promise<void> {
+/** Waits; a signal that aborts rejects with its reason. */
+export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
+    if (signal?.aborted) {
+      reject(signal.reason as Error);
+      return;
+    }
     const aborted = (): void => {
       clearTimeout(timer);
       reject(signal?.reason as Error);
@@ -76,6 +81,11 @@ export class Endpoints {
       throw new TypeError("addresses is empty; it must name at least one gateway");
     }
     this.current = Math.floor(Math.random() * addresses.length);
+  }
+
+  /** Returns all addresses. */
+  get all(): readonly string[] {
+    return this.addresses;
   }
 
   /** Returns the address that calls go to. */

@@ -10,3 +10,5 @@ export type { Options } from "./endpoints.js";
 export { ConditionError, PercolatorError, Reason } from "./errors.js";
 export type { Reader, ScanOptions, Transaction } from "./transaction.js";
 export type { Cell, Condition, Range, Row } from "./wire.js";
+export type { Observed, Observer, ObserverOptions, Worker, WorkOptions } from "./work.js";
+export { batchObserver, NotReady, observer, PartialFailure, RetryAfter } from "./work.js";

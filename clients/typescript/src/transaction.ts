@@ -159,27 +159,28 @@ export class Transaction extends SnapshotReader {
   /** Sends the buffered writes. It returns whether the transaction has any. */
   async flush(): Promise<boolean> {
     if (this.buffered > 0) {
-      const parts = [...this.writes.values()];
-      this.writes.clear();
-      this.buffered = 0;
       this.written = true;
       try {
-        await this.calls.gateway.write(
-          {
-            session: this.session,
-            writes: parts.flatMap((p) => p.writes ?? []),
-            deletes: parts.flatMap((p) => p.deletes ?? []),
-            notifications: parts.flatMap((p) => p.notifications ?? []),
-            locks: parts.flatMap((p) => p.locks ?? []),
-            validates: parts.flatMap((p) => p.validates ?? []),
-          },
-          this.calls.attempt(),
-        );
+        await this.calls.gateway.write({ session: this.session, ...this.take() }, this.calls.attempt());
       } catch (thrown) {
         throw toPercolatorError(thrown);
       }
     }
     return this.written;
+  }
+
+  /** Returns the buffered writes, which are then no longer buffered. */
+  take(): Omit<MessageInitShape<typeof WriteRequestSchema>, "session" | "$typeName"> {
+    const parts = [...this.writes.values()];
+    this.writes.clear();
+    this.buffered = 0;
+    return {
+      writes: parts.flatMap((p) => p.writes ?? []),
+      deletes: parts.flatMap((p) => p.deletes ?? []),
+      notifications: parts.flatMap((p) => p.notifications ?? []),
+      locks: parts.flatMap((p) => p.locks ?? []),
+      validates: parts.flatMap((p) => p.validates ?? []),
+    };
   }
 
   protected override async beforeRead(): Promise<void> {

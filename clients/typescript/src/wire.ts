@@ -56,6 +56,11 @@ function either<C extends string, B extends string>(value: Row, asText: C, asByt
     : { case: asBytes, value };
 }
 
+/** Returns the fields of a row in messages whose only address it is. */
+export function rowFields(row: Row): Init<"row", "rowBytes"> {
+  return either(row, "row", "rowBytes");
+}
+
 function optional<C extends string, B extends string>(
   value: Row | undefined,
   asText: C,

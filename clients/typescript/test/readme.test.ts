@@ -10,8 +10,8 @@ import { binary, freePorts } from "./cluster.js";
 
 const run = promisify(execFile);
 
-// The commands and the program of the README, with other paths and ports than those that it names.
-test("the README's example prints what it says", { timeout: 180_000 }, async (t) => {
+// The commands and the programs of the README, with other paths and ports than those that it names.
+test("the README's examples print what it says", { timeout: 180_000 }, async (t) => {
   const dir = await mkdtemp(join(tmpdir(), "readme-"));
   const [port] = await freePorts(1);
   const node = binary.startsWith("/") ? binary : join(process.cwd(), binary);
@@ -23,7 +23,7 @@ test("the README's example prints what it says", { timeout: 180_000 }, async (t)
     .replace(" &\n", "\n")
     .replace(" && npm ci", "");
   const blocks = [...adapted.matchAll(/```(\w*)\n([^]*?)```/g)].map((m) => m[2] as string);
-  const [start, install, program, compile, output] = blocks;
+  const [start, install, transfer, compile, output, shout, compileShout, outputOfShout] = blocks;
 
   const started = spawn("bash", ["-c", start as string], { stdio: "ignore" });
   t.after(async () => {
@@ -32,7 +32,8 @@ test("the README's example prints what it says", { timeout: 180_000 }, async (t)
   });
   await run("bash", ["-ec", install as string], { cwd: "../.." });
   const app = join(dir, "percolator-app");
-  await writeFile(join(app, "transfer.ts"), program as string);
-  const { stdout } = await run("bash", ["-ec", compile as string], { cwd: app });
-  assert.equal(stdout, output);
+  await writeFile(join(app, "transfer.ts"), transfer as string);
+  assert.equal((await run("bash", ["-ec", compile as string], { cwd: app })).stdout, output);
+  await writeFile(join(app, "shout.ts"), shout as string);
+  assert.equal((await run("bash", ["-ec", compileShout as string], { cwd: app })).stdout, outputOfShout);
 });

@@ -22,7 +22,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file gateway/v1/gateway.proto.
  */
 export const file_gateway_v1_gateway: GenFile = /*@__PURE__*/
-  fileDesc("ChhnYXRld2F5L3YxL2dhdGV3YXkucHJvdG8SFXBlcmNvbGF0b3IuZ2F0ZXdheS52MSJ5CgNLZXkSDQoFdGFibGUYASABKAkSDQoDcm93GAIgASgJSAASEwoJcm93X2J5dGVzGAMgASgMSAASEAoGY29sdW1uGAQgASgJSAESFgoMY29sdW1uX2J5dGVzGAUgASgMSAFCCAoGcm93X2FzQgsKCWNvbHVtbl9hcyLXAQoEQ2VsbBINCgV0YWJsZRgBIAEoCRINCgNyb3cYAiABKAlIABITCglyb3dfYnl0ZXMYAyABKAxIABIQCgZjb2x1bW4YBCABKAlIARIWCgxjb2x1bW5fYnl0ZXMYBSABKAxIARIPCgV2YWx1ZRgGIAEoCUgCEhUKC3ZhbHVlX2J5dGVzGAcgASgMSAISDQoFZm91bmQYCCABKAgSGAoQY29tbWl0X3RpbWVzdGFtcBgJIAEoBEIICgZyb3dfYXNCCwoJY29sdW1uX2FzQgoKCHZhbHVlX2FzIrMBCglDZWxsV3JpdGUSDQoFdGFibGUYASABKAkSDQoDcm93GAIgASgJSAASEwoJcm93X2J5dGVzGAMgASgMSAASEAoGY29sdW1uGAQgASgJSAESFgoMY29sdW1uX2J5dGVzGAUgASgMSAESDwoFdmFsdWUYBiABKAlIAhIVCgt2YWx1ZV9ieXRlcxgHIAEoDEgCQggKBnJvd19hc0ILCgljb2x1bW5fYXNCCgoIdmFsdWVfYXMi4AEKCUNvbmRpdGlvbhINCgV0YWJsZRgBIAEoCRINCgNyb3cYAiABKAlIABITCglyb3dfYnl0ZXMYAyABKAxIABIQCgZjb2x1bW4YBCABKAlIARIWCgxjb2x1bW5fYnl0ZXMYBSABKAxIARIQCgZleGlzdHMYBiABKAhIAhIQCgZlcXVhbHMYByABKAlIAhIWCgxlcXVhbHNfYnl0ZXMYCCABKAxIAhIaChBjb21taXRfdGltZXN0YW1wGAkgASgESAJCCAoGcm93X2FzQgsKCWNvbHVtbl9hc0IHCgVob2xkcyLiAwoPVHJhbnNhY3RSZXF1ZXN0EikKBXJlYWRzGAEgAygLMhoucGVyY29sYXRvci5nYXRld2F5LnYxLktleRI0Cgpjb25kaXRpb25zGAIgAygLMiAucGVyY29sYXRvci5nYXRld2F5LnYxLkNvbmRpdGlvbhIwCgZ3cml0ZXMYAyADKAsyIC5wZXJjb2xhdG9yLmdhdGV3YXkudjEuQ2VsbFdyaXRlEisKB2RlbGV0ZXMYBCADKAsyGi5wZXJjb2xhdG9yLmdhdGV3YXkudjEuS2V5EjEKDW5vdGlmaWNhdGlvbnMYBSADKAsyGi5wZXJjb2xhdG9yLmdhdGV3YXkudjEuS2V5EikKBWxvY2tzGAYgAygLMhoucGVyY29sYXRvci5nYXRld2F5LnYxLktleRItCgl2YWxpZGF0ZXMYByADKAsyGi5wZXJjb2xhdG9yLmdhdGV3YXkudjEuS2V5EhcKD2lkZW1wb3RlbmN5X2tleRgIIAEoCRIMCgRuYW1lGAkgASgJEhgKC21heF9yZXRyaWVzGAogASgNSACIAQESMQoIZW5jb2RpbmcYCyABKA4yHy5wZXJjb2xhdG9yLmdhdGV3YXkudjEuRW5jb2RpbmdCDgoMX21heF9yZXRyaWVzIrEBChBUcmFuc2FjdFJlc3BvbnNlEhEKCWNvbW1pdHRlZBgBIAEoCBIZChFmYWlsZWRfY29uZGl0aW9ucxgCIAMoDRIqCgVjZWxscxgDIAMoCzIbLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5DZWxsEhcKD3N0YXJ0X3RpbWVzdGFtcBgEIAEoBBIYChBjb21taXRfdGltZXN0YW1wGAUgASgEEhAKCHJlcGVhdGVkGAYgASgIIp4BCgtSZWFkUmVxdWVzdBIoCgRrZXlzGAEgAygLMhoucGVyY29sYXRvci5nYXRld2F5LnYxLktleRITCgl0aW1lc3RhbXAYAiABKARIABIRCgdzZXNzaW9uGAMgASgJSAASMQoIZW5jb2RpbmcYBCABKA4yHy5wZXJjb2xhdG9yLmdhdGV3YXkudjEuRW5jb2RpbmdCCgoIc25hcHNob3QiTQoMUmVhZFJlc3BvbnNlEioKBWNlbGxzGAEgAygLMhsucGVyY29sYXRvci5nYXRld2F5LnYxLkNlbGwSEQoJdGltZXN0YW1wGAIgASgEIuABCghSb3dSYW5nZRINCgV0YWJsZRgBIAEoCRIOCgRmcm9tGAIgASgJSAASFAoKZnJvbV9ieXRlcxgDIAEoDEgAEhAKBmJlZm9yZRgEIAEoCUgBEhYKDGJlZm9yZV9ieXRlcxgFIAEoDEgBEhAKBnByZWZpeBgGIAEoCUgCEhYKDHByZWZpeF9ieXRlcxgHIAEoDEgCEg8KB2NvbHVtbnMYCCADKAkSFQoNY29sdW1uc19ieXRlcxgJIAMoDEIJCgdmcm9tX2FzQgsKCWJlZm9yZV9hc0ILCglwcmVmaXhfYXMi/wEKC1NjYW5SZXF1ZXN0Ei4KBXJhbmdlGAEgASgLMh8ucGVyY29sYXRvci5nYXRld2F5LnYxLlJvd1JhbmdlEg0KBWxpbWl0GAIgASgNEg8KB3JldmVyc2UYAyABKAgSEQoJa2V5c19vbmx5GAQgASgIEhMKCXRpbWVzdGFtcBgFIAEoBEgAEhEKB3Nlc3Npb24YBiABKAlIABISCgpwYWdlX3Rva2VuGAcgASgJEhIKCnBhZ2VfY2VsbHMYCCABKA0SMQoIZW5jb2RpbmcYCSABKA4yHy5wZXJjb2xhdG9yLmdhdGV3YXkudjEuRW5jb2RpbmdCCgoIc25hcHNob3QiYQoMU2NhblJlc3BvbnNlEioKBWNlbGxzGAEgAygLMhsucGVyY29sYXRvci5nYXRld2F5LnYxLkNlbGwSEQoJdGltZXN0YW1wGAIgASgEEhIKCnBhZ2VfdG9rZW4YAyABKAkiIwoOV2FpdEZvclJlcXVlc3QSEQoJdGltZXN0YW1wGAEgASgEIkoKD1dhaXRGb3JSZXNwb25zZRI3CgdwZW5kaW5nGAEgAygLMiYucGVyY29sYXRvci5nYXRld2F5LnYxLk9ic2VydmVyUGVuZGluZyJtCgxCZWdpblJlcXVlc3QSEQoJcmVhZF9vbmx5GAEgASgIEhEKCXRpbWVzdGFtcBgCIAEoBBIQCghsZWFzZV9tcxgDIAEoDRIMCgRuYW1lGAQgASgJEhcKD2lkZW1wb3RlbmN5X2tleRgFIAEoCSKIAQoNQmVnaW5SZXNwb25zZRIPCgdzZXNzaW9uGAEgASgJEhcKD3N0YXJ0X3RpbWVzdGFtcBgCIAEoBBIQCghsZWFzZV9tcxgDIAEoDRIPCgdub2RlX2lkGAQgASgEEg8KB2FkZHJlc3MYBSABKAkSGQoRYWxyZWFkeV9jb21taXR0ZWQYBiABKAQiiwIKDFdyaXRlUmVxdWVzdBIPCgdzZXNzaW9uGAEgASgJEjAKBndyaXRlcxgCIAMoCzIgLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5DZWxsV3JpdGUSKwoHZGVsZXRlcxgDIAMoCzIaLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5LZXkSMQoNbm90aWZpY2F0aW9ucxgEIAMoCzIaLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5LZXkSKQoFbG9ja3MYBSADKAsyGi5wZXJjb2xhdG9yLmdhdGV3YXkudjEuS2V5Ei0KCXZhbGlkYXRlcxgGIAMoCzIaLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5LZXkiDwoNV3JpdGVSZXNwb25zZSIgCg1Db21taXRSZXF1ZXN0Eg8KB3Nlc3Npb24YASABKAkiKgoOQ29tbWl0UmVzcG9uc2USGAoQY29tbWl0X3RpbWVzdGFtcBgBIAEoBCIiCg9Sb2xsYmFja1JlcXVlc3QSDwoHc2Vzc2lvbhgBIAEoCSISChBSb2xsYmFja1Jlc3BvbnNlIiMKEEtlZXBBbGl2ZVJlcXVlc3QSDwoHc2Vzc2lvbhgBIAEoCSIlChFLZWVwQWxpdmVSZXNwb25zZRIQCghsZWFzZV9tcxgBIAEoDSKpBQoHRmFpbHVyZRI1CgZyZWFzb24YASABKA4yJS5wZXJjb2xhdG9yLmdhdGV3YXkudjEuRmFpbHVyZS5SZWFzb24SDgoGcmVtZWR5GAIgASgJEhYKDnJldHJ5X2FmdGVyX21zGAMgASgNEhcKD21heWJlX2NvbW1pdHRlZBgEIAEoCCKlBAoGUmVhc29uEhYKElJFQVNPTl9VTlNQRUNJRklFRBAAEhIKDlJFQVNPTl9JTlZBTElEEAESEwoPUkVBU09OX0NPTkZMSUNUEAISEQoNUkVBU09OX0xPQ0tFRBADEhkKFVJFQVNPTl9DT01NSVRfVU5LTk9XThAEEhsKF1JFQVNPTl9TTkFQU0hPVF9UT09fT0xEEAUSEwoPUkVBU09OX05PX1RBQkxFEAYSFAoQUkVBU09OX1RPT19MQVJHRRAHEhUKEVJFQVNPTl9PVkVSTE9BREVEEAgSFgoSUkVBU09OX1VOQVZBSUxBQkxFEAkSFAoQUkVBU09OX0RJU0tfRlVMTBAKEhYKElJFQVNPTl9OT1RJRllfT05MWRALEhUKEVJFQVNPTl9QRVJNSVNTSU9OEAwSGgoWUkVBU09OX1VOQVVUSEVOVElDQVRFRBANEhgKFFJFQVNPTl9TRVNTSU9OX0VOREVEEA4SHAoYUkVBU09OX1NFU1NJT05fRUxTRVdIRVJFEA8SFwoTUkVBU09OX1NFU1NJT05fQlVTWRAQEhUKEVJFQVNPTl9LRVlfUkVVU0VEEBESEwoPUkVBU09OX0RFQURMSU5FEBISEwoPUkVBU09OX0NBTkNFTEVEEBMSEwoPUkVBU09OX0lOVEVSTkFMEBQSEwoPUkVBU09OX1NUQVJUSU5HEBUSGAoUUkVBU09OX1BPU0lUSU9OX0xPU1QQFiJ2CglUYWJsZVNwZWMSDAoEbmFtZRgBIAEoCRISCgpzcGxpdF9rZXlzGAIgAygJEhgKEHNwbGl0X2tleXNfYnl0ZXMYAyADKAwSLQoGZXhwaXJ5GAQgASgLMh0ucGVyY29sYXRvci5nYXRld2F5LnYxLkV4cGlyeSJQCgZFeHBpcnkSEAoIYWZ0ZXJfbXMYASABKAQSNAoHY29sdW1ucxgCIAMoCzIjLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5Db2x1bW5FeHBpcnkiVwoMQ29sdW1uRXhwaXJ5EhAKBmNvbHVtbhgBIAEoCUgAEhYKDGNvbHVtbl9ieXRlcxgCIAEoDEgAEhAKCGFmdGVyX21zGAMgASgEQgsKCWNvbHVtbl9hcyITChFMaXN0VGFibGVzUmVxdWVzdCJGChJMaXN0VGFibGVzUmVzcG9uc2USMAoGdGFibGVzGAEgAygLMiAucGVyY29sYXRvci5nYXRld2F5LnYxLlRhYmxlU3BlYyJFChJDcmVhdGVUYWJsZVJlcXVlc3QSLwoFdGFibGUYASABKAsyIC5wZXJjb2xhdG9yLmdhdGV3YXkudjEuVGFibGVTcGVjIhUKE0NyZWF0ZVRhYmxlUmVzcG9uc2UiIAoQRHJvcFRhYmxlUmVxdWVzdBIMCgRuYW1lGAEgASgJIhMKEURyb3BUYWJsZVJlc3BvbnNlIlAKEFNldEV4cGlyeVJlcXVlc3QSDQoFdGFibGUYASABKAkSLQoGZXhwaXJ5GAIgASgLMh0ucGVyY29sYXRvci5nYXRld2F5LnYxLkV4cGlyeSITChFTZXRFeHBpcnlSZXNwb25zZSJRChJTcGxpdFRhYmxldFJlcXVlc3QSDQoFdGFibGUYASABKAkSDQoDcm93GAIgASgJSAASEwoJcm93X2J5dGVzGAMgASgMSABCCAoGcm93X2FzIhUKE1NwbGl0VGFibGV0UmVzcG9uc2UiQQoPT2JzZXJ2ZXJQZW5kaW5nEhAKCG9ic2VydmVyGAEgASgJEg4KBnBhcmtlZBgCIAEoBBIMCgRoZWxkGAMgASgEIpkCCghPYnNlcnZlchIMCgRuYW1lGAEgASgJEg0KBXRhYmxlGAIgASgJEhAKBmNvbHVtbhgDIAEoCUgAEhYKDGNvbHVtbl9ieXRlcxgEIAEoDEgAEgwKBHdlYWsYBSABKAgSDgoGcGF1c2VkGAYgASgIEg8KB3JldGlyZWQYByABKAgSDQoFbGltaXQYCCABKA0SFQoNbm90aWZpY2F0aW9ucxgJIAEoBBIOCgZwYXJrZWQYCiABKAQSDAoEcnVucxgLIAEoBBIPCgdjb21taXRzGAwgASgEEhEKCWNvbmZsaWN0cxgNIAEoBBIQCghmYWlsdXJlcxgOIAEoBBIQCghub2RlX2lkcxgPIAMoBEILCgljb2x1bW5fYXMiFgoUTGlzdE9ic2VydmVyc1JlcXVlc3QiSwoVTGlzdE9ic2VydmVyc1Jlc3BvbnNlEjIKCW9ic2VydmVycxgBIAMoCzIfLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5PYnNlcnZlciJlChZDb250cm9sT2JzZXJ2ZXJSZXF1ZXN0EgwKBG5hbWUYASABKAkSEAoGcGF1c2VkGAIgASgISAASDwoFbGltaXQYAyABKA1IABIQCgZyZXRpcmUYBCABKAhIAEIICgZhY3Rpb24iTAoXQ29udHJvbE9ic2VydmVyUmVzcG9uc2USMQoIb2JzZXJ2ZXIYASABKAsyHy5wZXJjb2xhdG9yLmdhdGV3YXkudjEuT2JzZXJ2ZXIi2QEKFVJlcGxheU9ic2VydmVyUmVxdWVzdBIMCgRuYW1lGAEgASgJEkMKBmFjdGlvbhgCIAEoDjIzLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5SZXBsYXlPYnNlcnZlclJlcXVlc3QuQWN0aW9uEhUKDWJlbG93X3ZlcnNpb24YAyABKA0iVgoGQWN0aW9uEhYKEkFDVElPTl9VTlNQRUNJRklFRBAAEg8KC0FDVElPTl9SRUFEEAESEAoMQUNUSU9OX1NUQVJUEAISEQoNQUNUSU9OX0NBTkNFTBADIkQKFlJlcGxheU9ic2VydmVyUmVzcG9uc2USDQoFc3RhdGUYASABKAkSDAoEcm93cxgCIAEoBBINCgVlcnJvchgDIAEoCSKmAQoMV2F0Y2hSZXF1ZXN0Ei8KBnJhbmdlcxgBIAMoCzIfLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5Sb3dSYW5nZRINCgVhZnRlchgCIAEoBBIPCgdpbml0aWFsGAMgASgIEhIKCnN1YnNjcmliZXIYBCABKAkSMQoIZW5jb2RpbmcYBSABKA4yHy5wZXJjb2xhdG9yLmdhdGV3YXkudjEuRW5jb2RpbmciWwoNV2F0Y2hSZXNwb25zZRIuCgdjaGFuZ2VzGAEgAygLMh0ucGVyY29sYXRvci5nYXRld2F5LnYxLkNoYW5nZRIaChJyZXNvbHZlZF90aW1lc3RhbXAYAiABKAQi7AEKBkNoYW5nZRINCgV0YWJsZRgBIAEoCRINCgNyb3cYAiABKAlIABITCglyb3dfYnl0ZXMYAyABKAxIABIQCgZjb2x1bW4YBCABKAlIARIWCgxjb2x1bW5fYnl0ZXMYBSABKAxIARIPCgV2YWx1ZRgGIAEoCUgCEhUKC3ZhbHVlX2J5dGVzGAcgASgMSAISDwoHZGVsZXRlZBgIIAEoCBIPCgdpbml0aWFsGAkgASgIEhgKEGNvbW1pdF90aW1lc3RhbXAYCiABKARCCAoGcm93X2FzQgsKCWNvbHVtbl9hc0IKCgh2YWx1ZV9hcyJBChhBZHZhbmNlU3Vic2NyaWJlclJlcXVlc3QSEgoKc3Vic2NyaWJlchgBIAEoCRIRCgl0aW1lc3RhbXAYAiABKAQiGwoZQWR2YW5jZVN1YnNjcmliZXJSZXNwb25zZSIrChVEcm9wU3Vic2NyaWJlclJlcXVlc3QSEgoKc3Vic2NyaWJlchgBIAEoCSIYChZEcm9wU3Vic2NyaWJlclJlc3BvbnNlKjgKCEVuY29kaW5nEhgKFEVOQ09ESU5HX1VOU1BFQ0lGSUVEEAASEgoORU5DT0RJTkdfQllURVMQATL1BgoHR2F0ZXdheRJbCghUcmFuc2FjdBImLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5UcmFuc2FjdFJlcXVlc3QaJy5wZXJjb2xhdG9yLmdhdGV3YXkudjEuVHJhbnNhY3RSZXNwb25zZRJPCgRSZWFkEiIucGVyY29sYXRvci5nYXRld2F5LnYxLlJlYWRSZXF1ZXN0GiMucGVyY29sYXRvci5nYXRld2F5LnYxLlJlYWRSZXNwb25zZRJRCgRTY2FuEiIucGVyY29sYXRvci5nYXRld2F5LnYxLlNjYW5SZXF1ZXN0GiMucGVyY29sYXRvci5nYXRld2F5LnYxLlNjYW5SZXNwb25zZTABElMKCFNjYW5QYWdlEiIucGVyY29sYXRvci5nYXRld2F5LnYxLlNjYW5SZXF1ZXN0GiMucGVyY29sYXRvci5nYXRld2F5LnYxLlNjYW5SZXNwb25zZRJYCgdXYWl0Rm9yEiUucGVyY29sYXRvci5nYXRld2F5LnYxLldhaXRGb3JSZXF1ZXN0GiYucGVyY29sYXRvci5nYXRld2F5LnYxLldhaXRGb3JSZXNwb25zZRJSCgVCZWdpbhIjLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5CZWdpblJlcXVlc3QaJC5wZXJjb2xhdG9yLmdhdGV3YXkudjEuQmVnaW5SZXNwb25zZRJSCgVXcml0ZRIjLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5Xcml0ZVJlcXVlc3QaJC5wZXJjb2xhdG9yLmdhdGV3YXkudjEuV3JpdGVSZXNwb25zZRJVCgZDb21taXQSJC5wZXJjb2xhdG9yLmdhdGV3YXkudjEuQ29tbWl0UmVxdWVzdBolLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5Db21taXRSZXNwb25zZRJbCghSb2xsYmFjaxImLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5Sb2xsYmFja1JlcXVlc3QaJy5wZXJjb2xhdG9yLmdhdGV3YXkudjEuUm9sbGJhY2tSZXNwb25zZRJeCglLZWVwQWxpdmUSJy5wZXJjb2xhdG9yLmdhdGV3YXkudjEuS2VlcEFsaXZlUmVxdWVzdBooLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5LZWVwQWxpdmVSZXNwb25zZTLFBgoHQ29udHJvbBJhCgpMaXN0VGFibGVzEigucGVyY29sYXRvci5nYXRld2F5LnYxLkxpc3RUYWJsZXNSZXF1ZXN0GikucGVyY29sYXRvci5nYXRld2F5LnYxLkxpc3RUYWJsZXNSZXNwb25zZRJkCgtDcmVhdGVUYWJsZRIpLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5DcmVhdGVUYWJsZVJlcXVlc3QaKi5wZXJjb2xhdG9yLmdhdGV3YXkudjEuQ3JlYXRlVGFibGVSZXNwb25zZRJeCglEcm9wVGFibGUSJy5wZXJjb2xhdG9yLmdhdGV3YXkudjEuRHJvcFRhYmxlUmVxdWVzdBooLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5Ecm9wVGFibGVSZXNwb25zZRJeCglTZXRFeHBpcnkSJy5wZXJjb2xhdG9yLmdhdGV3YXkudjEuU2V0RXhwaXJ5UmVxdWVzdBooLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5TZXRFeHBpcnlSZXNwb25zZRJkCgtTcGxpdFRhYmxldBIpLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5TcGxpdFRhYmxldFJlcXVlc3QaKi5wZXJjb2xhdG9yLmdhdGV3YXkudjEuU3BsaXRUYWJsZXRSZXNwb25zZRJqCg1MaXN0T2JzZXJ2ZXJzEisucGVyY29sYXRvci5nYXRld2F5LnYxLkxpc3RPYnNlcnZlcnNSZXF1ZXN0GiwucGVyY29sYXRvci5nYXRld2F5LnYxLkxpc3RPYnNlcnZlcnNSZXNwb25zZRJwCg9Db250cm9sT2JzZXJ2ZXISLS5wZXJjb2xhdG9yLmdhdGV3YXkudjEuQ29udHJvbE9ic2VydmVyUmVxdWVzdBouLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5Db250cm9sT2JzZXJ2ZXJSZXNwb25zZRJtCg5SZXBsYXlPYnNlcnZlchIsLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5SZXBsYXlPYnNlcnZlclJlcXVlc3QaLS5wZXJjb2xhdG9yLmdhdGV3YXkudjEuUmVwbGF5T2JzZXJ2ZXJSZXNwb25zZTLGAgoHQ2hhbmdlcxJUCgVXYXRjaBIjLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5XYXRjaFJlcXVlc3QaJC5wZXJjb2xhdG9yLmdhdGV3YXkudjEuV2F0Y2hSZXNwb25zZTABEnYKEUFkdmFuY2VTdWJzY3JpYmVyEi8ucGVyY29sYXRvci5nYXRld2F5LnYxLkFkdmFuY2VTdWJzY3JpYmVyUmVxdWVzdBowLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5BZHZhbmNlU3Vic2NyaWJlclJlc3BvbnNlEm0KDkRyb3BTdWJzY3JpYmVyEiwucGVyY29sYXRvci5nYXRld2F5LnYxLkRyb3BTdWJzY3JpYmVyUmVxdWVzdBotLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5Ecm9wU3Vic2NyaWJlclJlc3BvbnNlQj5aPGdpdGh1Yi5jb20vcGVyY29sYXRvci1nby9wZXJjb2xhdG9yL2FwaS9nYXRld2F5L3YxO2dhdGV3YXl2MWIGcHJvdG8z");
+  fileDesc("ChhnYXRld2F5L3YxL2dhdGV3YXkucHJvdG8SFXBlcmNvbGF0b3IuZ2F0ZXdheS52MSJ5CgNLZXkSDQoFdGFibGUYASABKAkSDQoDcm93GAIgASgJSAASEwoJcm93X2J5dGVzGAMgASgMSAASEAoGY29sdW1uGAQgASgJSAESFgoMY29sdW1uX2J5dGVzGAUgASgMSAFCCAoGcm93X2FzQgsKCWNvbHVtbl9hcyLXAQoEQ2VsbBINCgV0YWJsZRgBIAEoCRINCgNyb3cYAiABKAlIABITCglyb3dfYnl0ZXMYAyABKAxIABIQCgZjb2x1bW4YBCABKAlIARIWCgxjb2x1bW5fYnl0ZXMYBSABKAxIARIPCgV2YWx1ZRgGIAEoCUgCEhUKC3ZhbHVlX2J5dGVzGAcgASgMSAISDQoFZm91bmQYCCABKAgSGAoQY29tbWl0X3RpbWVzdGFtcBgJIAEoBEIICgZyb3dfYXNCCwoJY29sdW1uX2FzQgoKCHZhbHVlX2FzIrMBCglDZWxsV3JpdGUSDQoFdGFibGUYASABKAkSDQoDcm93GAIgASgJSAASEwoJcm93X2J5dGVzGAMgASgMSAASEAoGY29sdW1uGAQgASgJSAESFgoMY29sdW1uX2J5dGVzGAUgASgMSAESDwoFdmFsdWUYBiABKAlIAhIVCgt2YWx1ZV9ieXRlcxgHIAEoDEgCQggKBnJvd19hc0ILCgljb2x1bW5fYXNCCgoIdmFsdWVfYXMi4AEKCUNvbmRpdGlvbhINCgV0YWJsZRgBIAEoCRINCgNyb3cYAiABKAlIABITCglyb3dfYnl0ZXMYAyABKAxIABIQCgZjb2x1bW4YBCABKAlIARIWCgxjb2x1bW5fYnl0ZXMYBSABKAxIARIQCgZleGlzdHMYBiABKAhIAhIQCgZlcXVhbHMYByABKAlIAhIWCgxlcXVhbHNfYnl0ZXMYCCABKAxIAhIaChBjb21taXRfdGltZXN0YW1wGAkgASgESAJCCAoGcm93X2FzQgsKCWNvbHVtbl9hc0IHCgVob2xkcyLiAwoPVHJhbnNhY3RSZXF1ZXN0EikKBXJlYWRzGAEgAygLMhoucGVyY29sYXRvci5nYXRld2F5LnYxLktleRI0Cgpjb25kaXRpb25zGAIgAygLMiAucGVyY29sYXRvci5nYXRld2F5LnYxLkNvbmRpdGlvbhIwCgZ3cml0ZXMYAyADKAsyIC5wZXJjb2xhdG9yLmdhdGV3YXkudjEuQ2VsbFdyaXRlEisKB2RlbGV0ZXMYBCADKAsyGi5wZXJjb2xhdG9yLmdhdGV3YXkudjEuS2V5EjEKDW5vdGlmaWNhdGlvbnMYBSADKAsyGi5wZXJjb2xhdG9yLmdhdGV3YXkudjEuS2V5EikKBWxvY2tzGAYgAygLMhoucGVyY29sYXRvci5nYXRld2F5LnYxLktleRItCgl2YWxpZGF0ZXMYByADKAsyGi5wZXJjb2xhdG9yLmdhdGV3YXkudjEuS2V5EhcKD2lkZW1wb3RlbmN5X2tleRgIIAEoCRIMCgRuYW1lGAkgASgJEhgKC21heF9yZXRyaWVzGAogASgNSACIAQESMQoIZW5jb2RpbmcYCyABKA4yHy5wZXJjb2xhdG9yLmdhdGV3YXkudjEuRW5jb2RpbmdCDgoMX21heF9yZXRyaWVzIrEBChBUcmFuc2FjdFJlc3BvbnNlEhEKCWNvbW1pdHRlZBgBIAEoCBIZChFmYWlsZWRfY29uZGl0aW9ucxgCIAMoDRIqCgVjZWxscxgDIAMoCzIbLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5DZWxsEhcKD3N0YXJ0X3RpbWVzdGFtcBgEIAEoBBIYChBjb21taXRfdGltZXN0YW1wGAUgASgEEhAKCHJlcGVhdGVkGAYgASgIIp4BCgtSZWFkUmVxdWVzdBIoCgRrZXlzGAEgAygLMhoucGVyY29sYXRvci5nYXRld2F5LnYxLktleRITCgl0aW1lc3RhbXAYAiABKARIABIRCgdzZXNzaW9uGAMgASgJSAASMQoIZW5jb2RpbmcYBCABKA4yHy5wZXJjb2xhdG9yLmdhdGV3YXkudjEuRW5jb2RpbmdCCgoIc25hcHNob3QiTQoMUmVhZFJlc3BvbnNlEioKBWNlbGxzGAEgAygLMhsucGVyY29sYXRvci5nYXRld2F5LnYxLkNlbGwSEQoJdGltZXN0YW1wGAIgASgEIuABCghSb3dSYW5nZRINCgV0YWJsZRgBIAEoCRIOCgRmcm9tGAIgASgJSAASFAoKZnJvbV9ieXRlcxgDIAEoDEgAEhAKBmJlZm9yZRgEIAEoCUgBEhYKDGJlZm9yZV9ieXRlcxgFIAEoDEgBEhAKBnByZWZpeBgGIAEoCUgCEhYKDHByZWZpeF9ieXRlcxgHIAEoDEgCEg8KB2NvbHVtbnMYCCADKAkSFQoNY29sdW1uc19ieXRlcxgJIAMoDEIJCgdmcm9tX2FzQgsKCWJlZm9yZV9hc0ILCglwcmVmaXhfYXMi/wEKC1NjYW5SZXF1ZXN0Ei4KBXJhbmdlGAEgASgLMh8ucGVyY29sYXRvci5nYXRld2F5LnYxLlJvd1JhbmdlEg0KBWxpbWl0GAIgASgNEg8KB3JldmVyc2UYAyABKAgSEQoJa2V5c19vbmx5GAQgASgIEhMKCXRpbWVzdGFtcBgFIAEoBEgAEhEKB3Nlc3Npb24YBiABKAlIABISCgpwYWdlX3Rva2VuGAcgASgJEhIKCnBhZ2VfY2VsbHMYCCABKA0SMQoIZW5jb2RpbmcYCSABKA4yHy5wZXJjb2xhdG9yLmdhdGV3YXkudjEuRW5jb2RpbmdCCgoIc25hcHNob3QiYQoMU2NhblJlc3BvbnNlEioKBWNlbGxzGAEgAygLMhsucGVyY29sYXRvci5nYXRld2F5LnYxLkNlbGwSEQoJdGltZXN0YW1wGAIgASgEEhIKCnBhZ2VfdG9rZW4YAyABKAkiIwoOV2FpdEZvclJlcXVlc3QSEQoJdGltZXN0YW1wGAEgASgEIkoKD1dhaXRGb3JSZXNwb25zZRI3CgdwZW5kaW5nGAEgAygLMiYucGVyY29sYXRvci5nYXRld2F5LnYxLk9ic2VydmVyUGVuZGluZyJtCgxCZWdpblJlcXVlc3QSEQoJcmVhZF9vbmx5GAEgASgIEhEKCXRpbWVzdGFtcBgCIAEoBBIQCghsZWFzZV9tcxgDIAEoDRIMCgRuYW1lGAQgASgJEhcKD2lkZW1wb3RlbmN5X2tleRgFIAEoCSKIAQoNQmVnaW5SZXNwb25zZRIPCgdzZXNzaW9uGAEgASgJEhcKD3N0YXJ0X3RpbWVzdGFtcBgCIAEoBBIQCghsZWFzZV9tcxgDIAEoDRIPCgdub2RlX2lkGAQgASgEEg8KB2FkZHJlc3MYBSABKAkSGQoRYWxyZWFkeV9jb21taXR0ZWQYBiABKAQiiwIKDFdyaXRlUmVxdWVzdBIPCgdzZXNzaW9uGAEgASgJEjAKBndyaXRlcxgCIAMoCzIgLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5DZWxsV3JpdGUSKwoHZGVsZXRlcxgDIAMoCzIaLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5LZXkSMQoNbm90aWZpY2F0aW9ucxgEIAMoCzIaLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5LZXkSKQoFbG9ja3MYBSADKAsyGi5wZXJjb2xhdG9yLmdhdGV3YXkudjEuS2V5Ei0KCXZhbGlkYXRlcxgGIAMoCzIaLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5LZXkiDwoNV3JpdGVSZXNwb25zZSIgCg1Db21taXRSZXF1ZXN0Eg8KB3Nlc3Npb24YASABKAkiKgoOQ29tbWl0UmVzcG9uc2USGAoQY29tbWl0X3RpbWVzdGFtcBgBIAEoBCIiCg9Sb2xsYmFja1JlcXVlc3QSDwoHc2Vzc2lvbhgBIAEoCSISChBSb2xsYmFja1Jlc3BvbnNlIiMKEEtlZXBBbGl2ZVJlcXVlc3QSDwoHc2Vzc2lvbhgBIAEoCSIlChFLZWVwQWxpdmVSZXNwb25zZRIQCghsZWFzZV9tcxgBIAEoDSKpBQoHRmFpbHVyZRI1CgZyZWFzb24YASABKA4yJS5wZXJjb2xhdG9yLmdhdGV3YXkudjEuRmFpbHVyZS5SZWFzb24SDgoGcmVtZWR5GAIgASgJEhYKDnJldHJ5X2FmdGVyX21zGAMgASgNEhcKD21heWJlX2NvbW1pdHRlZBgEIAEoCCKlBAoGUmVhc29uEhYKElJFQVNPTl9VTlNQRUNJRklFRBAAEhIKDlJFQVNPTl9JTlZBTElEEAESEwoPUkVBU09OX0NPTkZMSUNUEAISEQoNUkVBU09OX0xPQ0tFRBADEhkKFVJFQVNPTl9DT01NSVRfVU5LTk9XThAEEhsKF1JFQVNPTl9TTkFQU0hPVF9UT09fT0xEEAUSEwoPUkVBU09OX05PX1RBQkxFEAYSFAoQUkVBU09OX1RPT19MQVJHRRAHEhUKEVJFQVNPTl9PVkVSTE9BREVEEAgSFgoSUkVBU09OX1VOQVZBSUxBQkxFEAkSFAoQUkVBU09OX0RJU0tfRlVMTBAKEhYKElJFQVNPTl9OT1RJRllfT05MWRALEhUKEVJFQVNPTl9QRVJNSVNTSU9OEAwSGgoWUkVBU09OX1VOQVVUSEVOVElDQVRFRBANEhgKFFJFQVNPTl9TRVNTSU9OX0VOREVEEA4SHAoYUkVBU09OX1NFU1NJT05fRUxTRVdIRVJFEA8SFwoTUkVBU09OX1NFU1NJT05fQlVTWRAQEhUKEVJFQVNPTl9LRVlfUkVVU0VEEBESEwoPUkVBU09OX0RFQURMSU5FEBISEwoPUkVBU09OX0NBTkNFTEVEEBMSEwoPUkVBU09OX0lOVEVSTkFMEBQSEwoPUkVBU09OX1NUQVJUSU5HEBUSGAoUUkVBU09OX1BPU0lUSU9OX0xPU1QQFiJ2CglUYWJsZVNwZWMSDAoEbmFtZRgBIAEoCRISCgpzcGxpdF9rZXlzGAIgAygJEhgKEHNwbGl0X2tleXNfYnl0ZXMYAyADKAwSLQoGZXhwaXJ5GAQgASgLMh0ucGVyY29sYXRvci5nYXRld2F5LnYxLkV4cGlyeSJQCgZFeHBpcnkSEAoIYWZ0ZXJfbXMYASABKAQSNAoHY29sdW1ucxgCIAMoCzIjLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5Db2x1bW5FeHBpcnkiVwoMQ29sdW1uRXhwaXJ5EhAKBmNvbHVtbhgBIAEoCUgAEhYKDGNvbHVtbl9ieXRlcxgCIAEoDEgAEhAKCGFmdGVyX21zGAMgASgEQgsKCWNvbHVtbl9hcyITChFMaXN0VGFibGVzUmVxdWVzdCJGChJMaXN0VGFibGVzUmVzcG9uc2USMAoGdGFibGVzGAEgAygLMiAucGVyY29sYXRvci5nYXRld2F5LnYxLlRhYmxlU3BlYyJFChJDcmVhdGVUYWJsZVJlcXVlc3QSLwoFdGFibGUYASABKAsyIC5wZXJjb2xhdG9yLmdhdGV3YXkudjEuVGFibGVTcGVjIhUKE0NyZWF0ZVRhYmxlUmVzcG9uc2UiIAoQRHJvcFRhYmxlUmVxdWVzdBIMCgRuYW1lGAEgASgJIhMKEURyb3BUYWJsZVJlc3BvbnNlIlAKEFNldEV4cGlyeVJlcXVlc3QSDQoFdGFibGUYASABKAkSLQoGZXhwaXJ5GAIgASgLMh0ucGVyY29sYXRvci5nYXRld2F5LnYxLkV4cGlyeSITChFTZXRFeHBpcnlSZXNwb25zZSJRChJTcGxpdFRhYmxldFJlcXVlc3QSDQoFdGFibGUYASABKAkSDQoDcm93GAIgASgJSAASEwoJcm93X2J5dGVzGAMgASgMSABCCAoGcm93X2FzIhUKE1NwbGl0VGFibGV0UmVzcG9uc2UiQQoPT2JzZXJ2ZXJQZW5kaW5nEhAKCG9ic2VydmVyGAEgASgJEg4KBnBhcmtlZBgCIAEoBBIMCgRoZWxkGAMgASgEIpkCCghPYnNlcnZlchIMCgRuYW1lGAEgASgJEg0KBXRhYmxlGAIgASgJEhAKBmNvbHVtbhgDIAEoCUgAEhYKDGNvbHVtbl9ieXRlcxgEIAEoDEgAEgwKBHdlYWsYBSABKAgSDgoGcGF1c2VkGAYgASgIEg8KB3JldGlyZWQYByABKAgSDQoFbGltaXQYCCABKA0SFQoNbm90aWZpY2F0aW9ucxgJIAEoBBIOCgZwYXJrZWQYCiABKAQSDAoEcnVucxgLIAEoBBIPCgdjb21taXRzGAwgASgEEhEKCWNvbmZsaWN0cxgNIAEoBBIQCghmYWlsdXJlcxgOIAEoBBIQCghub2RlX2lkcxgPIAMoBEILCgljb2x1bW5fYXMiFgoUTGlzdE9ic2VydmVyc1JlcXVlc3QiSwoVTGlzdE9ic2VydmVyc1Jlc3BvbnNlEjIKCW9ic2VydmVycxgBIAMoCzIfLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5PYnNlcnZlciJlChZDb250cm9sT2JzZXJ2ZXJSZXF1ZXN0EgwKBG5hbWUYASABKAkSEAoGcGF1c2VkGAIgASgISAASDwoFbGltaXQYAyABKA1IABIQCgZyZXRpcmUYBCABKAhIAEIICgZhY3Rpb24iTAoXQ29udHJvbE9ic2VydmVyUmVzcG9uc2USMQoIb2JzZXJ2ZXIYASABKAsyHy5wZXJjb2xhdG9yLmdhdGV3YXkudjEuT2JzZXJ2ZXIi2QEKFVJlcGxheU9ic2VydmVyUmVxdWVzdBIMCgRuYW1lGAEgASgJEkMKBmFjdGlvbhgCIAEoDjIzLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5SZXBsYXlPYnNlcnZlclJlcXVlc3QuQWN0aW9uEhUKDWJlbG93X3ZlcnNpb24YAyABKA0iVgoGQWN0aW9uEhYKEkFDVElPTl9VTlNQRUNJRklFRBAAEg8KC0FDVElPTl9SRUFEEAESEAoMQUNUSU9OX1NUQVJUEAISEQoNQUNUSU9OX0NBTkNFTBADIkQKFlJlcGxheU9ic2VydmVyUmVzcG9uc2USDQoFc3RhdGUYASABKAkSDAoEcm93cxgCIAEoBBINCgVlcnJvchgDIAEoCSKmAQoMV2F0Y2hSZXF1ZXN0Ei8KBnJhbmdlcxgBIAMoCzIfLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5Sb3dSYW5nZRINCgVhZnRlchgCIAEoBBIPCgdpbml0aWFsGAMgASgIEhIKCnN1YnNjcmliZXIYBCABKAkSMQoIZW5jb2RpbmcYBSABKA4yHy5wZXJjb2xhdG9yLmdhdGV3YXkudjEuRW5jb2RpbmciWwoNV2F0Y2hSZXNwb25zZRIuCgdjaGFuZ2VzGAEgAygLMh0ucGVyY29sYXRvci5nYXRld2F5LnYxLkNoYW5nZRIaChJyZXNvbHZlZF90aW1lc3RhbXAYAiABKAQi7AEKBkNoYW5nZRINCgV0YWJsZRgBIAEoCRINCgNyb3cYAiABKAlIABITCglyb3dfYnl0ZXMYAyABKAxIABIQCgZjb2x1bW4YBCABKAlIARIWCgxjb2x1bW5fYnl0ZXMYBSABKAxIARIPCgV2YWx1ZRgGIAEoCUgCEhUKC3ZhbHVlX2J5dGVzGAcgASgMSAISDwoHZGVsZXRlZBgIIAEoCBIPCgdpbml0aWFsGAkgASgIEhgKEGNvbW1pdF90aW1lc3RhbXAYCiABKARCCAoGcm93X2FzQgsKCWNvbHVtbl9hc0IKCgh2YWx1ZV9hcyJBChhBZHZhbmNlU3Vic2NyaWJlclJlcXVlc3QSEgoKc3Vic2NyaWJlchgBIAEoCRIRCgl0aW1lc3RhbXAYAiABKAQiGwoZQWR2YW5jZVN1YnNjcmliZXJSZXNwb25zZSIrChVEcm9wU3Vic2NyaWJlclJlcXVlc3QSEgoKc3Vic2NyaWJlchgBIAEoCSIYChZEcm9wU3Vic2NyaWJlclJlc3BvbnNlItwBCg5PYnNlcnZlUmVxdWVzdBI+CglvYnNlcnZlcnMYASADKAsyKy5wZXJjb2xhdG9yLmdhdGV3YXkudjEuT2JzZXJ2ZXJSZWdpc3RyYXRpb24SEwoLY29uY3VycmVuY3kYAiABKA0SEAoIbGVhc2VfbXMYAyABKA0SMAoGdGFibGVzGAQgAygLMiAucGVyY29sYXRvci5nYXRld2F5LnYxLlRhYmxlU3BlYxIxCghlbmNvZGluZxgFIAEoDjIfLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5FbmNvZGluZyK8AgoUT2JzZXJ2ZXJSZWdpc3RyYXRpb24SDAoEbmFtZRgBIAEoCRINCgV0YWJsZRgCIAEoCRIQCgZjb2x1bW4YAyABKAlIABIWCgxjb2x1bW5fYnl0ZXMYBCABKAxIABIMCgR3ZWFrGAUgASgIEg0KBWJhdGNoGAYgASgNEhMKC2NvbmN1cnJlbmN5GAcgASgNEhMKC2RlYWRsaW5lX21zGAggASgNEhQKDG1heF9hdHRlbXB0cxgJIAEoDRIVCg1tYXhfY29uZmxpY3RzGAogASgNEhMKC2RlYm91bmNlX21zGAsgASgNEg8KB3ZlcnNpb24YDCABKA0SNgoKcHJpb3JpdGllcxgNIAMoCzIiLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5Sb3dQcmlvcml0eUILCgljb2x1bW5fYXMiVgoLUm93UHJpb3JpdHkSEAoGcHJlZml4GAEgASgJSAASFgoMcHJlZml4X2J5dGVzGAIgASgMSAASEAoIcHJpb3JpdHkYAyABKBFCCwoJcHJlZml4X2FzIoQBCg9PYnNlcnZlUmVzcG9uc2USNQoHc3RhcnRlZBgBIAEoCzIkLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5Xb3JrZXJTdGFydGVkEigKBHJ1bnMYAiADKAsyGi5wZXJjb2xhdG9yLmdhdGV3YXkudjEuUnVuEhAKCGNhbmNlbGVkGAMgAygJIkIKDVdvcmtlclN0YXJ0ZWQSDgoGd29ya2VyGAEgASgJEhAKCGxlYXNlX21zGAIgASgNEg8KB25vZGVfaWQYAyABKAQijgEKA1J1bhIPCgdzZXNzaW9uGAEgASgJEhAKCG9ic2VydmVyGAIgASgJEhcKD3N0YXJ0X3RpbWVzdGFtcBgDIAEoBBITCgtkZWFkbGluZV9tcxgEIAEoDRI2CgdjaGFuZ2VzGAUgAygLMiUucGVyY29sYXRvci5nYXRld2F5LnYxLk9ic2VydmVkQ2hhbmdlImkKDk9ic2VydmVkQ2hhbmdlEg0KA3JvdxgBIAEoCUgAEhMKCXJvd19ieXRlcxgCIAEoDEgAEhgKEGNvbW1pdF90aW1lc3RhbXAYAyABKAQSDwoHYXR0ZW1wdBgEIAEoDUIICgZyb3dfYXMi/QIKDUZpbmlzaFJlcXVlc3QSDwoHc2Vzc2lvbhgBIAEoCRIwCgZ3cml0ZXMYAiADKAsyIC5wZXJjb2xhdG9yLmdhdGV3YXkudjEuQ2VsbFdyaXRlEisKB2RlbGV0ZXMYAyADKAsyGi5wZXJjb2xhdG9yLmdhdGV3YXkudjEuS2V5EjEKDW5vdGlmaWNhdGlvbnMYBCADKAsyGi5wZXJjb2xhdG9yLmdhdGV3YXkudjEuS2V5EikKBWxvY2tzGAUgAygLMhoucGVyY29sYXRvci5nYXRld2F5LnYxLktleRItCgl2YWxpZGF0ZXMYBiADKAsyGi5wZXJjb2xhdG9yLmdhdGV3YXkudjEuS2V5EjEKBmZhaWxlZBgHIAEoCzIhLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5SdW5GYWlsdXJlEjwKDmZhaWxlZF9jaGFuZ2VzGAggAygLMiQucGVyY29sYXRvci5nYXRld2F5LnYxLkNoYW5nZUZhaWx1cmUitQEKClJ1bkZhaWx1cmUSDwoHbWVzc2FnZRgBIAEoCRI0CgRraW5kGAIgASgOMiYucGVyY29sYXRvci5nYXRld2F5LnYxLlJ1bkZhaWx1cmUuS2luZBIWCg5yZXRyeV9hZnRlcl9tcxgDIAEoDSJICgRLaW5kEhQKEEtJTkRfVU5TUEVDSUZJRUQQABIUChBLSU5EX1JFVFJZX0FGVEVSEAESFAoQS0lORF9VTkFWQUlMQUJMRRACInEKDUNoYW5nZUZhaWx1cmUSDQoDcm93GAEgASgJSAASEwoJcm93X2J5dGVzGAIgASgMSAASMgoHZmFpbHVyZRgDIAEoCzIhLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5SdW5GYWlsdXJlQggKBnJvd19hcyI9Cg5GaW5pc2hSZXNwb25zZRIRCgljb21taXR0ZWQYASABKAgSGAoQY29tbWl0X3RpbWVzdGFtcBgCIAEoBCIeCgxSZW5ld1JlcXVlc3QSDgoGd29ya2VyGAEgASgJIg8KDVJlbmV3UmVzcG9uc2UiHwoNUmV0aXJlUmVxdWVzdBIOCgZ3b3JrZXIYASABKAkiEAoOUmV0aXJlUmVzcG9uc2UqOAoIRW5jb2RpbmcSGAoURU5DT0RJTkdfVU5TUEVDSUZJRUQQABISCg5FTkNPRElOR19CWVRFUxABMvUGCgdHYXRld2F5ElsKCFRyYW5zYWN0EiYucGVyY29sYXRvci5nYXRld2F5LnYxLlRyYW5zYWN0UmVxdWVzdBonLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5UcmFuc2FjdFJlc3BvbnNlEk8KBFJlYWQSIi5wZXJjb2xhdG9yLmdhdGV3YXkudjEuUmVhZFJlcXVlc3QaIy5wZXJjb2xhdG9yLmdhdGV3YXkudjEuUmVhZFJlc3BvbnNlElEKBFNjYW4SIi5wZXJjb2xhdG9yLmdhdGV3YXkudjEuU2NhblJlcXVlc3QaIy5wZXJjb2xhdG9yLmdhdGV3YXkudjEuU2NhblJlc3BvbnNlMAESUwoIU2NhblBhZ2USIi5wZXJjb2xhdG9yLmdhdGV3YXkudjEuU2NhblJlcXVlc3QaIy5wZXJjb2xhdG9yLmdhdGV3YXkudjEuU2NhblJlc3BvbnNlElgKB1dhaXRGb3ISJS5wZXJjb2xhdG9yLmdhdGV3YXkudjEuV2FpdEZvclJlcXVlc3QaJi5wZXJjb2xhdG9yLmdhdGV3YXkudjEuV2FpdEZvclJlc3BvbnNlElIKBUJlZ2luEiMucGVyY29sYXRvci5nYXRld2F5LnYxLkJlZ2luUmVxdWVzdBokLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5CZWdpblJlc3BvbnNlElIKBVdyaXRlEiMucGVyY29sYXRvci5nYXRld2F5LnYxLldyaXRlUmVxdWVzdBokLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5Xcml0ZVJlc3BvbnNlElUKBkNvbW1pdBIkLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5Db21taXRSZXF1ZXN0GiUucGVyY29sYXRvci5nYXRld2F5LnYxLkNvbW1pdFJlc3BvbnNlElsKCFJvbGxiYWNrEiYucGVyY29sYXRvci5nYXRld2F5LnYxLlJvbGxiYWNrUmVxdWVzdBonLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5Sb2xsYmFja1Jlc3BvbnNlEl4KCUtlZXBBbGl2ZRInLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5LZWVwQWxpdmVSZXF1ZXN0GigucGVyY29sYXRvci5nYXRld2F5LnYxLktlZXBBbGl2ZVJlc3BvbnNlMsUGCgdDb250cm9sEmEKCkxpc3RUYWJsZXMSKC5wZXJjb2xhdG9yLmdhdGV3YXkudjEuTGlzdFRhYmxlc1JlcXVlc3QaKS5wZXJjb2xhdG9yLmdhdGV3YXkudjEuTGlzdFRhYmxlc1Jlc3BvbnNlEmQKC0NyZWF0ZVRhYmxlEikucGVyY29sYXRvci5nYXRld2F5LnYxLkNyZWF0ZVRhYmxlUmVxdWVzdBoqLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5DcmVhdGVUYWJsZVJlc3BvbnNlEl4KCURyb3BUYWJsZRInLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5Ecm9wVGFibGVSZXF1ZXN0GigucGVyY29sYXRvci5nYXRld2F5LnYxLkRyb3BUYWJsZVJlc3BvbnNlEl4KCVNldEV4cGlyeRInLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5TZXRFeHBpcnlSZXF1ZXN0GigucGVyY29sYXRvci5nYXRld2F5LnYxLlNldEV4cGlyeVJlc3BvbnNlEmQKC1NwbGl0VGFibGV0EikucGVyY29sYXRvci5nYXRld2F5LnYxLlNwbGl0VGFibGV0UmVxdWVzdBoqLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5TcGxpdFRhYmxldFJlc3BvbnNlEmoKDUxpc3RPYnNlcnZlcnMSKy5wZXJjb2xhdG9yLmdhdGV3YXkudjEuTGlzdE9ic2VydmVyc1JlcXVlc3QaLC5wZXJjb2xhdG9yLmdhdGV3YXkudjEuTGlzdE9ic2VydmVyc1Jlc3BvbnNlEnAKD0NvbnRyb2xPYnNlcnZlchItLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5Db250cm9sT2JzZXJ2ZXJSZXF1ZXN0Gi4ucGVyY29sYXRvci5nYXRld2F5LnYxLkNvbnRyb2xPYnNlcnZlclJlc3BvbnNlEm0KDlJlcGxheU9ic2VydmVyEiwucGVyY29sYXRvci5nYXRld2F5LnYxLlJlcGxheU9ic2VydmVyUmVxdWVzdBotLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5SZXBsYXlPYnNlcnZlclJlc3BvbnNlMsYCCgdDaGFuZ2VzElQKBVdhdGNoEiMucGVyY29sYXRvci5nYXRld2F5LnYxLldhdGNoUmVxdWVzdBokLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5XYXRjaFJlc3BvbnNlMAESdgoRQWR2YW5jZVN1YnNjcmliZXISLy5wZXJjb2xhdG9yLmdhdGV3YXkudjEuQWR2YW5jZVN1YnNjcmliZXJSZXF1ZXN0GjAucGVyY29sYXRvci5nYXRld2F5LnYxLkFkdmFuY2VTdWJzY3JpYmVyUmVzcG9uc2USbQoORHJvcFN1YnNjcmliZXISLC5wZXJjb2xhdG9yLmdhdGV3YXkudjEuRHJvcFN1YnNjcmliZXJSZXF1ZXN0Gi0ucGVyY29sYXRvci5nYXRld2F5LnYxLkRyb3BTdWJzY3JpYmVyUmVzcG9uc2Uy5AIKBFdvcmsSWgoHT2JzZXJ2ZRIlLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5PYnNlcnZlUmVxdWVzdBomLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5PYnNlcnZlUmVzcG9uc2UwARJVCgZGaW5pc2gSJC5wZXJjb2xhdG9yLmdhdGV3YXkudjEuRmluaXNoUmVxdWVzdBolLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5GaW5pc2hSZXNwb25zZRJSCgVSZW5ldxIjLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5SZW5ld1JlcXVlc3QaJC5wZXJjb2xhdG9yLmdhdGV3YXkudjEuUmVuZXdSZXNwb25zZRJVCgZSZXRpcmUSJC5wZXJjb2xhdG9yLmdhdGV3YXkudjEuUmV0aXJlUmVxdWVzdBolLnBlcmNvbGF0b3IuZ2F0ZXdheS52MS5SZXRpcmVSZXNwb25zZUI+WjxnaXRodWIuY29tL3BlcmNvbGF0b3ItZ28vcGVyY29sYXRvci9hcGkvZ2F0ZXdheS92MTtnYXRld2F5djFiBnByb3RvMw");
 
 /**
  * Key is the address of a cell. Row and column may be empty.
@@ -2056,6 +2056,588 @@ export const DropSubscriberResponseSchema: GenMessage<DropSubscriberResponse> = 
   messageDesc(file_gateway_v1_gateway, 51);
 
 /**
+ * @generated from message percolator.gateway.v1.ObserveRequest
+ */
+export type ObserveRequest = Message<"percolator.gateway.v1.ObserveRequest"> & {
+  /**
+   * @generated from field: repeated percolator.gateway.v1.ObserverRegistration observers = 1;
+   */
+  observers: ObserverRegistration[];
+
+  /**
+   * Runs that are sent and not finished, at most: the credit of the stream. Default 16, at most 256. Each observer may
+   * have one beyond it.
+   *
+   * @generated from field: uint32 concurrency = 2;
+   */
+  concurrency: number;
+
+  /**
+   * silence after which the worker counts as dead; default 1000, from 500 to 60000
+   *
+   * @generated from field: uint32 lease_ms = 3;
+   */
+  leaseMs: number;
+
+  /**
+   * created if they do not exist, as the tables of the observers are
+   *
+   * @generated from field: repeated percolator.gateway.v1.TableSpec tables = 4;
+   */
+  tables: TableSpec[];
+
+  /**
+   * of rows in runs
+   *
+   * @generated from field: percolator.gateway.v1.Encoding encoding = 5;
+   */
+  encoding: Encoding;
+};
+
+/**
+ * Describes the message percolator.gateway.v1.ObserveRequest.
+ * Use `create(ObserveRequestSchema)` to create a new message.
+ */
+export const ObserveRequestSchema: GenMessage<ObserveRequest> = /*@__PURE__*/
+  messageDesc(file_gateway_v1_gateway, 52);
+
+/**
+ * ObserverRegistration is an observer of a column. Its name, column and kind must be the same in all programs.
+ *
+ * @generated from message percolator.gateway.v1.ObserverRegistration
+ */
+export type ObserverRegistration = Message<"percolator.gateway.v1.ObserverRegistration"> & {
+  /**
+   * unique in the cluster
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * @generated from field: string table = 2;
+   */
+  table: string;
+
+  /**
+   * @generated from oneof percolator.gateway.v1.ObserverRegistration.column_as
+   */
+  columnAs: {
+    /**
+     * @generated from field: string column = 3;
+     */
+    value: string;
+    case: "column";
+  } | {
+    /**
+     * @generated from field: bytes column_bytes = 4;
+     */
+    value: Uint8Array;
+    case: "columnBytes";
+  } | { case: undefined; value?: undefined };
+
+  /**
+   * of a notify-only column: it acknowledges nothing, and a run may repeat
+   *
+   * @generated from field: bool weak = 5;
+   */
+  weak: boolean;
+
+  /**
+   * changes of one run, at most; default 1, at most 1000
+   *
+   * @generated from field: uint32 batch = 6;
+   */
+  batch: number;
+
+  /**
+   * runs at a time, within that of the request; default: no own bound
+   *
+   * @generated from field: uint32 concurrency = 7;
+   */
+  concurrency: number;
+
+  /**
+   * of one run; default 30000, at most 600000
+   *
+   * @generated from field: uint32 deadline_ms = 8;
+   */
+  deadlineMs: number;
+
+  /**
+   * failed runs before a change is parked; default 10
+   *
+   * @generated from field: uint32 max_attempts = 9;
+   */
+  maxAttempts: number;
+
+  /**
+   * consecutive conflicts that count as a failed run; default 64
+   *
+   * @generated from field: uint32 max_conflicts = 10;
+   */
+  maxConflicts: number;
+
+  /**
+   * time without changes before a run
+   *
+   * @generated from field: uint32 debounce_ms = 11;
+   */
+  debounceMs: number;
+
+  /**
+   * of what the program does; stored with each acknowledgment
+   *
+   * @generated from field: uint32 version = 12;
+   */
+  version: number;
+
+  /**
+   * of queued rows; the longest prefix counts, and 0 if none does
+   *
+   * @generated from field: repeated percolator.gateway.v1.RowPriority priorities = 13;
+   */
+  priorities: RowPriority[];
+};
+
+/**
+ * Describes the message percolator.gateway.v1.ObserverRegistration.
+ * Use `create(ObserverRegistrationSchema)` to create a new message.
+ */
+export const ObserverRegistrationSchema: GenMessage<ObserverRegistration> = /*@__PURE__*/
+  messageDesc(file_gateway_v1_gateway, 53);
+
+/**
+ * RowPriority is the priority of the rows with a prefix: greater ones run first.
+ *
+ * @generated from message percolator.gateway.v1.RowPriority
+ */
+export type RowPriority = Message<"percolator.gateway.v1.RowPriority"> & {
+  /**
+   * @generated from oneof percolator.gateway.v1.RowPriority.prefix_as
+   */
+  prefixAs: {
+    /**
+     * @generated from field: string prefix = 1;
+     */
+    value: string;
+    case: "prefix";
+  } | {
+    /**
+     * @generated from field: bytes prefix_bytes = 2;
+     */
+    value: Uint8Array;
+    case: "prefixBytes";
+  } | { case: undefined; value?: undefined };
+
+  /**
+   * @generated from field: sint32 priority = 3;
+   */
+  priority: number;
+};
+
+/**
+ * Describes the message percolator.gateway.v1.RowPriority.
+ * Use `create(RowPrioritySchema)` to create a new message.
+ */
+export const RowPrioritySchema: GenMessage<RowPriority> = /*@__PURE__*/
+  messageDesc(file_gateway_v1_gateway, 54);
+
+/**
+ * ObserveResponse is a message of the stream. An empty one only shows that the node is alive.
+ *
+ * @generated from message percolator.gateway.v1.ObserveResponse
+ */
+export type ObserveResponse = Message<"percolator.gateway.v1.ObserveResponse"> & {
+  /**
+   * once, first
+   *
+   * @generated from field: percolator.gateway.v1.WorkerStarted started = 1;
+   */
+  started?: WorkerStarted | undefined;
+
+  /**
+   * @generated from field: repeated percolator.gateway.v1.Run runs = 2;
+   */
+  runs: Run[];
+
+  /**
+   * sessions of runs that can no longer commit
+   *
+   * @generated from field: repeated string canceled = 3;
+   */
+  canceled: string[];
+};
+
+/**
+ * Describes the message percolator.gateway.v1.ObserveResponse.
+ * Use `create(ObserveResponseSchema)` to create a new message.
+ */
+export const ObserveResponseSchema: GenMessage<ObserveResponse> = /*@__PURE__*/
+  messageDesc(file_gateway_v1_gateway, 55);
+
+/**
+ * @generated from message percolator.gateway.v1.WorkerStarted
+ */
+export type WorkerStarted = Message<"percolator.gateway.v1.WorkerStarted"> & {
+  /**
+   * for Renew and Retire
+   *
+   * @generated from field: string worker = 1;
+   */
+  worker: string;
+
+  /**
+   * @generated from field: uint32 lease_ms = 2;
+   */
+  leaseMs: number;
+
+  /**
+   * @generated from field: uint64 node_id = 3;
+   */
+  nodeId: bigint;
+};
+
+/**
+ * Describes the message percolator.gateway.v1.WorkerStarted.
+ * Use `create(WorkerStartedSchema)` to create a new message.
+ */
+export const WorkerStartedSchema: GenMessage<WorkerStarted> = /*@__PURE__*/
+  messageDesc(file_gateway_v1_gateway, 56);
+
+/**
+ * Run is one run of an observer. Its transaction is a session for Read, Scan and Write on the same node.
+ *
+ * @generated from message percolator.gateway.v1.Run
+ */
+export type Run = Message<"percolator.gateway.v1.Run"> & {
+  /**
+   * @generated from field: string session = 1;
+   */
+  session: string;
+
+  /**
+   * @generated from field: string observer = 2;
+   */
+  observer: string;
+
+  /**
+   * of the transaction
+   *
+   * @generated from field: uint64 start_timestamp = 3;
+   */
+  startTimestamp: bigint;
+
+  /**
+   * from now on
+   *
+   * @generated from field: uint32 deadline_ms = 4;
+   */
+  deadlineMs: number;
+
+  /**
+   * by row; one without a batch
+   *
+   * @generated from field: repeated percolator.gateway.v1.ObservedChange changes = 5;
+   */
+  changes: ObservedChange[];
+};
+
+/**
+ * Describes the message percolator.gateway.v1.Run.
+ * Use `create(RunSchema)` to create a new message.
+ */
+export const RunSchema: GenMessage<Run> = /*@__PURE__*/
+  messageDesc(file_gateway_v1_gateway, 57);
+
+/**
+ * @generated from message percolator.gateway.v1.ObservedChange
+ */
+export type ObservedChange = Message<"percolator.gateway.v1.ObservedChange"> & {
+  /**
+   * @generated from oneof percolator.gateway.v1.ObservedChange.row_as
+   */
+  rowAs: {
+    /**
+     * @generated from field: string row = 1;
+     */
+    value: string;
+    case: "row";
+  } | {
+    /**
+     * @generated from field: bytes row_bytes = 2;
+     */
+    value: Uint8Array;
+    case: "rowBytes";
+  } | { case: undefined; value?: undefined };
+
+  /**
+   * of the newest change that the run acknowledges
+   *
+   * @generated from field: uint64 commit_timestamp = 3;
+   */
+  commitTimestamp: bigint;
+
+  /**
+   * failed runs for it so far
+   *
+   * @generated from field: uint32 attempt = 4;
+   */
+  attempt: number;
+};
+
+/**
+ * Describes the message percolator.gateway.v1.ObservedChange.
+ * Use `create(ObservedChangeSchema)` to create a new message.
+ */
+export const ObservedChangeSchema: GenMessage<ObservedChange> = /*@__PURE__*/
+  messageDesc(file_gateway_v1_gateway, 58);
+
+/**
+ * FinishRequest ends a run. Its writes are buffered before, as by Write.
+ *
+ * @generated from message percolator.gateway.v1.FinishRequest
+ */
+export type FinishRequest = Message<"percolator.gateway.v1.FinishRequest"> & {
+  /**
+   * @generated from field: string session = 1;
+   */
+  session: string;
+
+  /**
+   * @generated from field: repeated percolator.gateway.v1.CellWrite writes = 2;
+   */
+  writes: CellWrite[];
+
+  /**
+   * @generated from field: repeated percolator.gateway.v1.Key deletes = 3;
+   */
+  deletes: Key[];
+
+  /**
+   * @generated from field: repeated percolator.gateway.v1.Key notifications = 4;
+   */
+  notifications: Key[];
+
+  /**
+   * @generated from field: repeated percolator.gateway.v1.Key locks = 5;
+   */
+  locks: Key[];
+
+  /**
+   * @generated from field: repeated percolator.gateway.v1.Key validates = 6;
+   */
+  validates: Key[];
+
+  /**
+   * The run failed: nothing is written. Of a batch, each half then runs again, down to the change that fails.
+   *
+   * @generated from field: percolator.gateway.v1.RunFailure failed = 7;
+   */
+  failed?: RunFailure | undefined;
+
+  /**
+   * Changes of a batch that failed: the transaction acknowledges and commits the others, and must not
+   * have written anything for these.
+   *
+   * @generated from field: repeated percolator.gateway.v1.ChangeFailure failed_changes = 8;
+   */
+  failedChanges: ChangeFailure[];
+};
+
+/**
+ * Describes the message percolator.gateway.v1.FinishRequest.
+ * Use `create(FinishRequestSchema)` to create a new message.
+ */
+export const FinishRequestSchema: GenMessage<FinishRequest> = /*@__PURE__*/
+  messageDesc(file_gateway_v1_gateway, 59);
+
+/**
+ * RunFailure is why a run failed.
+ *
+ * @generated from message percolator.gateway.v1.RunFailure
+ */
+export type RunFailure = Message<"percolator.gateway.v1.RunFailure"> & {
+  /**
+   * stored with a parked change, at most 1 KiB
+   *
+   * @generated from field: string message = 1;
+   */
+  message: string;
+
+  /**
+   * @generated from field: percolator.gateway.v1.RunFailure.Kind kind = 2;
+   */
+  kind: RunFailure_Kind;
+
+  /**
+   * with KIND_RETRY_AFTER; 0: unknown
+   *
+   * @generated from field: uint32 retry_after_ms = 3;
+   */
+  retryAfterMs: number;
+};
+
+/**
+ * Describes the message percolator.gateway.v1.RunFailure.
+ * Use `create(RunFailureSchema)` to create a new message.
+ */
+export const RunFailureSchema: GenMessage<RunFailure> = /*@__PURE__*/
+  messageDesc(file_gateway_v1_gateway, 60);
+
+/**
+ * @generated from enum percolator.gateway.v1.RunFailure.Kind
+ */
+export enum RunFailure_Kind {
+  /**
+   * counts as a failed run
+   *
+   * @generated from enum value: KIND_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * an outside service refuses: the whole observer waits, and nothing counts
+   *
+   * @generated from enum value: KIND_RETRY_AFTER = 1;
+   */
+  RETRY_AFTER = 1,
+
+  /**
+   * something that it needs is not there yet: only every 64th counts
+   *
+   * @generated from enum value: KIND_UNAVAILABLE = 2;
+   */
+  UNAVAILABLE = 2,
+}
+
+/**
+ * Describes the enum percolator.gateway.v1.RunFailure.Kind.
+ */
+export const RunFailure_KindSchema: GenEnum<RunFailure_Kind> = /*@__PURE__*/
+  enumDesc(file_gateway_v1_gateway, 60, 0);
+
+/**
+ * @generated from message percolator.gateway.v1.ChangeFailure
+ */
+export type ChangeFailure = Message<"percolator.gateway.v1.ChangeFailure"> & {
+  /**
+   * @generated from oneof percolator.gateway.v1.ChangeFailure.row_as
+   */
+  rowAs: {
+    /**
+     * @generated from field: string row = 1;
+     */
+    value: string;
+    case: "row";
+  } | {
+    /**
+     * @generated from field: bytes row_bytes = 2;
+     */
+    value: Uint8Array;
+    case: "rowBytes";
+  } | { case: undefined; value?: undefined };
+
+  /**
+   * @generated from field: percolator.gateway.v1.RunFailure failure = 3;
+   */
+  failure?: RunFailure | undefined;
+};
+
+/**
+ * Describes the message percolator.gateway.v1.ChangeFailure.
+ * Use `create(ChangeFailureSchema)` to create a new message.
+ */
+export const ChangeFailureSchema: GenMessage<ChangeFailure> = /*@__PURE__*/
+  messageDesc(file_gateway_v1_gateway, 61);
+
+/**
+ * @generated from message percolator.gateway.v1.FinishResponse
+ */
+export type FinishResponse = Message<"percolator.gateway.v1.FinishResponse"> & {
+  /**
+   * false: it was to fail, or a conflict; the changes run again
+   *
+   * @generated from field: bool committed = 1;
+   */
+  committed: boolean;
+
+  /**
+   * 0: not committed, or unknown
+   *
+   * @generated from field: uint64 commit_timestamp = 2;
+   */
+  commitTimestamp: bigint;
+};
+
+/**
+ * Describes the message percolator.gateway.v1.FinishResponse.
+ * Use `create(FinishResponseSchema)` to create a new message.
+ */
+export const FinishResponseSchema: GenMessage<FinishResponse> = /*@__PURE__*/
+  messageDesc(file_gateway_v1_gateway, 62);
+
+/**
+ * @generated from message percolator.gateway.v1.RenewRequest
+ */
+export type RenewRequest = Message<"percolator.gateway.v1.RenewRequest"> & {
+  /**
+   * @generated from field: string worker = 1;
+   */
+  worker: string;
+};
+
+/**
+ * Describes the message percolator.gateway.v1.RenewRequest.
+ * Use `create(RenewRequestSchema)` to create a new message.
+ */
+export const RenewRequestSchema: GenMessage<RenewRequest> = /*@__PURE__*/
+  messageDesc(file_gateway_v1_gateway, 63);
+
+/**
+ * @generated from message percolator.gateway.v1.RenewResponse
+ */
+export type RenewResponse = Message<"percolator.gateway.v1.RenewResponse"> & {
+};
+
+/**
+ * Describes the message percolator.gateway.v1.RenewResponse.
+ * Use `create(RenewResponseSchema)` to create a new message.
+ */
+export const RenewResponseSchema: GenMessage<RenewResponse> = /*@__PURE__*/
+  messageDesc(file_gateway_v1_gateway, 64);
+
+/**
+ * @generated from message percolator.gateway.v1.RetireRequest
+ */
+export type RetireRequest = Message<"percolator.gateway.v1.RetireRequest"> & {
+  /**
+   * @generated from field: string worker = 1;
+   */
+  worker: string;
+};
+
+/**
+ * Describes the message percolator.gateway.v1.RetireRequest.
+ * Use `create(RetireRequestSchema)` to create a new message.
+ */
+export const RetireRequestSchema: GenMessage<RetireRequest> = /*@__PURE__*/
+  messageDesc(file_gateway_v1_gateway, 65);
+
+/**
+ * @generated from message percolator.gateway.v1.RetireResponse
+ */
+export type RetireResponse = Message<"percolator.gateway.v1.RetireResponse"> & {
+};
+
+/**
+ * Describes the message percolator.gateway.v1.RetireResponse.
+ * Use `create(RetireResponseSchema)` to create a new message.
+ */
+export const RetireResponseSchema: GenMessage<RetireResponse> = /*@__PURE__*/
+  messageDesc(file_gateway_v1_gateway, 66);
+
+/**
  * Encoding of rows, names of columns and values in an answer.
  *
  * @generated from enum percolator.gateway.v1.Encoding
@@ -2324,4 +2906,58 @@ export const Changes: GenService<{
   },
 }> = /*@__PURE__*/
   serviceDesc(file_gateway_v1_gateway, 2);
+
+/**
+ * Work runs observers in programs in any language (docs/guide/workers.md, docs/adr/0075). The node of the
+ * call has the queues, and begins a transaction for each run; the program reads and writes in it, as in a
+ * session, and Finish commits it together with the acknowledgment of the changes. Role: observer.
+ *
+ * @generated from service percolator.gateway.v1.Work
+ */
+export const Work: GenService<{
+  /**
+   * Registers observers, and streams their runs to the caller until it retires, it is silent for its lease, or
+   * the stream breaks. Runs that are not finished by then are rolled back, and their changes go to
+   * others. A message comes at least four times a second.
+   *
+   * @generated from rpc percolator.gateway.v1.Work.Observe
+   */
+  observe: {
+    methodKind: "server_streaming";
+    input: typeof ObserveRequestSchema;
+    output: typeof ObserveResponseSchema;
+  },
+  /**
+   * Ends a run: commits it, or reports why it failed. Nothing else commits it, and nothing does after its
+   * deadline, its cancellation, or the end of the lease.
+   *
+   * @generated from rpc percolator.gateway.v1.Work.Finish
+   */
+  finish: {
+    methodKind: "unary";
+    input: typeof FinishRequestSchema;
+    output: typeof FinishResponseSchema;
+  },
+  /**
+   * Renews the lease of a worker, as Finish does. It is due four times in a lease.
+   *
+   * @generated from rpc percolator.gateway.v1.Work.Renew
+   */
+  renew: {
+    methodKind: "unary";
+    input: typeof RenewRequestSchema;
+    output: typeof RenewResponseSchema;
+  },
+  /**
+   * Begins no further run. The stream ends once the running ones are finished.
+   *
+   * @generated from rpc percolator.gateway.v1.Work.Retire
+   */
+  retire: {
+    methodKind: "unary";
+    input: typeof RetireRequestSchema;
+    output: typeof RetireResponseSchema;
+  },
+}> = /*@__PURE__*/
+  serviceDesc(file_gateway_v1_gateway, 3);
 
