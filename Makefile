@@ -59,6 +59,7 @@ race: ## tests of all packages that run goroutines, under the race detector, wit
 race-long: ## the same with the long ones, including all tests of whole nodes and simulated clusters
 	$(GO) test -race -short -timeout $(TIMEOUT) $(RACE_LONG) $(RACE)
 
+# What compares with PostgreSQL needs the Debian packages postgresql-15 and postgresql-15-pgq3, and is skipped without them.
 evaluation: ## repeat the paper's evaluation, in under an hour, into docs/evaluation.md; ONLY=figure8,oracle, ROUNDS=3, SEED; ARGS are passed on
 	$(GO) -C bench/evaluation run . -docs ../../docs/evaluation.md -out ../../docs/evaluation $(if $(ONLY),-only $(ONLY)) \
 		-rounds $(or $(ROUNDS),3) -seed $(SEED) $(ARGS)
@@ -72,11 +73,13 @@ bench: ## the figures of docs/performance.md, as ratios in one run; ARGS are pas
 bench-costs: ## overhead of metrics, console and traces on a node, in turns; ARGS are passed on
 	$(GO) run ./bench -only costs -callers 64 -rounds 9 -duration 2s $(ARGS)
 
-bench-peers: ## comparison with an embedded etcd, in one run; ARGS='-documents 20000' or ARGS=-closure: with PostgreSQL (Debian: apt-get install postgresql)
-	cd bench/peers && $(GO) run . $(ARGS)
+PEERS := clustering,queues,etcd,permissions,changes
+
+bench-peers: ## beside PostgreSQL, River, PgQ, JetStream, etcd, OpenFGA (Debian: apt-get install postgresql-15 postgresql-15-pgq3); ONLY=queues
+	$(GO) -C bench/evaluation run . -only $(or $(ONLY),$(PEERS)) $(ARGS)
 
 bench-etcd: build ## one and 64 callers on three processes, beside three of etcd, with and without TLS, and fail-over; ARGS='-callers 1 -tls off'
-	cd bench/peers && $(GO) run ./cluster $(ARGS)
+	cd bench/evaluation && $(GO) run ./etcd $(ARGS)
 
 bench-cluster: build ## transactions on three processes; ARGS='-builds base,bin' compares builds in turns
 	$(GO) run ./bench/cluster $(ARGS)
@@ -103,7 +106,7 @@ generate: ## Go code from the .proto files; references of metrics, commands and 
 	UPDATE=1 $(GO) test -count=1 -run '^TestReferenceOf' ./node/telemetry ./internal/cli
 
 # Modules of their own, so that the main module does not have their dependencies.
-MODULES := bench/evaluation bench/peers examples/webindex/webindex recipes/sinks/feedkafka recipes/sinks/feednats test/figure10/plot test/s3 tools
+MODULES := bench/evaluation examples/webindex/webindex recipes/sinks/feedkafka recipes/sinks/feednats test/figure10/plot test/s3 tools
 
 modules: ## check that the other modules are tidy, vet and test them
 	@set -e; for m in $(MODULES); do echo "== $$m"; $(GO) -C $$m mod tidy -diff; $(GO) -C $$m vet ./...; $(GO) -C $$m test ./...; done

@@ -27,6 +27,8 @@ import (
 	"github.com/percolator-go/percolator/bench/evaluation/harness"
 	"github.com/percolator-go/percolator/bench/evaluation/notify"
 	"github.com/percolator-go/percolator/bench/evaluation/oracle"
+	"github.com/percolator-go/percolator/bench/evaluation/peers"
+	"github.com/percolator-go/percolator/bench/evaluation/peers/cluster"
 	"github.com/percolator-go/percolator/bench/turns"
 )
 
@@ -37,6 +39,7 @@ func measurements() []harness.Measurement {
 		oracle.Measurements(),
 		notify.Measurements(),
 		ablation.Measurements(),
+		peers.Measurements(),
 	)
 }
 
@@ -56,6 +59,9 @@ type options struct {
 func main() { turns.Main("evaluation", run) }
 
 func run(ctx context.Context) error {
+	if served, err := cluster.Member(); served {
+		return err
+	}
 	o := options{}
 	list := flag.Bool("list", false, "list the measurements and the time that each takes, and exit")
 	flag.StringVar(&o.only, "only", "", "comma-separated names of the measurements to run; default: all")
@@ -135,6 +141,9 @@ func executeAll(ctx context.Context, selected []harness.Measurement, o options) 
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	if err := os.Chmod(scratch, 0o755); err != nil { // PostgreSQL runs as another user
+		return err
+	}
 	if o.binary == "" {
 		o.binary = scratch
 		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", filepath.Join(scratch, "percolator"),

@@ -1,26 +1,27 @@
-package main
+package peers
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/bench/evaluation/harness"
+	"github.com/percolator-go/percolator/bench/turns"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/recipes/closure"
 )
 
-// Checks whether a user may read a document, through nested teams and nested folders: by a
-// closure, which one read answers, and by a recursive query in PostgreSQL, which is computed each
-// time. Both are servers reached through a local socket. All kinds must give the same answers.
+// Checks whether a user may read a document, through nested teams and nested folders: by a closure,
+// which one read answers; by OpenFGA, which walks the relations; and by a recursive query in
+// PostgreSQL. The closure's node and PostgreSQL are servers reached through a local socket; OpenFGA
+// runs in this process and is called without one, on its memory store and on PostgreSQL. Its caches of
+// results are off, as by default. All kinds must give the same answers.
 
 // access is who may read what: edges from users to teams, to folders, to documents.
 type access struct {
@@ -65,6 +66,8 @@ func makeAccess() (a access) {
 	return a
 }
 
+const closureKind = "recipes/closure"
+
 // checker answers checks.
 type checker interface {
 	check(ctx context.Context, user, document string) (bool, error)
@@ -77,7 +80,9 @@ type checkerKind struct {
 }
 
 var checkers = []checkerKind{
-	{"recipes/closure", openClosure},
+	{closureKind, openClosure},
+	{"OpenFGA, memory store", openFGAInMemory},
+	{"OpenFGA, PostgreSQL store", openFGAInPostgres},
 	{"PostgreSQL, from the user", func(ctx context.Context, dir string, a access) (checker, error) {
 		return openRecursive(ctx, dir, a, `WITH RECURSIVE reached (node) AS (
 			SELECT $1::text UNION SELECT target FROM edges JOIN reached ON source = node)
@@ -163,51 +168,67 @@ func (s *recursive) check(ctx context.Context, user, document string) (ok bool, 
 	return ok, err
 }
 
-// runClosure measures the checks of each kind with one caller and with 16.
-func runClosure(ctx context.Context, d time.Duration, dir string) error {
-	a := makeAccess()
-	fmt.Printf("%d users, %d edges; %v each\n\n", len(a.users), len(a.edges), d)
-	fmt.Printf("%-30s %8s %12s %12s %14s\n", "", "allowed", "p50", "p99", "16 callers")
-	allowed := -1
-	for _, kind := range checkers {
-		count, err := measureChecker(ctx, kind, a, d, dir)
-		if err != nil {
-			return err
-		}
-		if allowed >= 0 && count != allowed {
-			return fmt.Errorf("%s allows %d of %d checks, but %s allows %d", kind.name, count, len(a.checks),
-				checkers[0].name, allowed)
-		}
-		allowed = count
+// runClosure measures the checks of each kind with one caller and with 16, in turns.
+func runClosure(ctx context.Context, r *harness.Run) error {
+	a, d := makeAccess(), time.Second
+	if r.Smoke {
+		d, a.checks = 50*time.Millisecond, a.checks[:100]
 	}
+	for range r.Rounds {
+		allowed, of := -1, turns.Figure{}
+		for _, kind := range checkers {
+			count, f, err := measureChecker(ctx, r, kind, a, d)
+			if errors.Is(err, errNoPostgres) {
+				r.Logf("skipped %s: %v", kind.name, err)
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", kind.name, err)
+			}
+			if allowed >= 0 && count != allowed {
+				return fmt.Errorf("%s allows %d of %d checks, but %s allows %d", kind.name, count, len(a.checks),
+					checkers[0].name, allowed)
+			}
+			if allowed = count; kind.name == closureKind {
+				of = f
+			} else {
+				r.Ratio(closureTable, "checks/s of 16: "+closureKind+" / "+kind.name, of.PerSecond/f.PerSecond, "")
+			}
+		}
+	}
+	r.Note("%d users, %d edges, %d different checks. OpenFGA is called in process, the others through a socket; its memory store is not durable.",
+		len(a.users), len(a.edges), len(a.checks))
 	return nil
 }
 
-// measureChecker prints one line, and returns how many of the checks are allowed.
-func measureChecker(ctx context.Context, kind checkerKind, a access, d time.Duration,
-	dir string) (allowed int, err error) {
-	if dir, err = os.MkdirTemp(dir, ""); err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := os.Chmod(dir, 0o755); err != nil { // PostgreSQL runs as another user
-		return 0, err
-	}
-	c, err := kind.open(ctx, dir, a)
-	if err != nil {
-		return 0, err
-	}
-	allowed, err = answers(ctx, c, a)
-	alone, err1 := measureChecks(ctx, c, a, 1, d)
-	many, err2 := measureChecks(ctx, c, a, 16, d)
-	if err := errors.Join(err, err1, err2, c.close(ctx)); err != nil {
-		return 0, err
-	}
-	slices.Sort(alone)
-	fmt.Printf("%-30s %8d %12v %12v %12.0f/s\n", kind.name, allowed,
-		alone[len(alone)/2].Round(time.Microsecond),
-		alone[len(alone)*99/100].Round(time.Microsecond), float64(len(many))/d.Seconds())
-	return allowed, nil
+const closureTable = "checks"
+
+// measureChecker returns how many of the checks are allowed, and the figure with 16 callers.
+func measureChecker(ctx context.Context, r *harness.Run, kind checkerKind, a access, d time.Duration) (allowed int, many turns.Figure, err error) {
+	err = inDir(r.Dir, func(dir string) error {
+		began := time.Now()
+		c, err := kind.open(ctx, dir, a)
+		if err != nil {
+			return err
+		}
+		r.Value(closureTable, kind.name, "s to load", time.Since(began).Seconds())
+		if allowed, err = answers(ctx, c, a); err != nil {
+			return errors.Join(err, c.close(ctx))
+		}
+		check := func(ctx context.Context, caller, i int) error {
+			p := a.checks[(137*caller+i)%len(a.checks)]
+			_, err := c.check(ctx, p[0], p[1])
+			return err
+		}
+		alone, err1 := turns.Repeat(ctx, 1, 0, d, check)
+		var err2 error
+		many, err2 = turns.Repeat(ctx, 16, 0, d, check)
+		r.Value(closureTable, kind.name, "ms p50", alone.Millis(0.5)[0])
+		r.Value(closureTable, kind.name, "ms p99", alone.Millis(0.99)[0])
+		r.Value(closureTable, kind.name, "/s of 16 callers", many.PerSecond)
+		return errors.Join(err1, err2, c.close(ctx))
+	})
+	return allowed, many, err
 }
 
 // answers returns how many checks are allowed.
@@ -222,30 +243,4 @@ func answers(ctx context.Context, c checker, a access) (allowed int, err error) 
 		}
 	}
 	return allowed, nil
-}
-
-// measureChecks returns how long each check took.
-func measureChecks(ctx context.Context, c checker, a access, callers int,
-	d time.Duration) (all []time.Duration, err error) {
-	var mu sync.Mutex
-	var group sync.WaitGroup
-	var next atomic.Int64
-	end := time.Now().Add(d)
-	for range callers {
-		group.Go(func() {
-			var took []time.Duration
-			var failed error
-			for failed == nil && time.Now().Before(end) {
-				p := a.checks[int(next.Add(1))%len(a.checks)]
-				start := time.Now()
-				_, failed = c.check(ctx, p[0], p[1])
-				took = append(took, time.Since(start))
-			}
-			mu.Lock()
-			all, err = append(all, took...), errors.Join(err, failed)
-			mu.Unlock()
-		})
-	}
-	group.Wait()
-	return all, err
 }

@@ -1,4 +1,4 @@
-package main
+package peers
 
 import (
 	"context"
@@ -15,27 +15,35 @@ var (
 	keyDocument     = percolator.Column{Table: "keys", Name: "document"}
 )
 
-// batchesAtOnce is the number of concurrent transactions of workers, for both kinds.
-const batchesAtOnce = 4
-
 // documentNode is a node in this process, with the observer of documents.
 type documentNode struct{ node *node.Node }
 
-func openDocuments(ctx context.Context, dir string) (clusterer, error) {
-	cfg := node.DefaultConfig()
-	cfg.Dir, cfg.Listen, cfg.HTTP, cfg.Insecure = dir, "127.0.0.1:0", "", true
-	cfg.Observers = func(r *percolator.Registry) {
-		r.StrongBatch("cluster", documentText, clusterDocuments, percolator.Batch(atOnce),
-			percolator.Concurrency(batchesAtOnce))
+// openDocuments returns a function that opens a node whose observer handles batches of this size.
+func openDocuments(batch int) func(ctx context.Context, dir string) (clusterer, error) {
+	return func(ctx context.Context, dir string) (clusterer, error) {
+		cfg := node.DefaultConfig()
+		cfg.Dir, cfg.Listen, cfg.HTTP, cfg.Insecure = dir, "127.0.0.1:0", "", true
+		cfg.Observers = func(r *percolator.Registry) {
+			if batch == 1 {
+				r.Strong("cluster", documentText, clusterDocument)
+				return
+			}
+			r.StrongBatch("cluster", documentText, clusterDocuments, percolator.Batch(batch),
+				percolator.Concurrency(batchesAtOnce))
+		}
+		n, err := node.Open(ctx, cfg)
+		if err != nil {
+			return nil, err
+		}
+		if err := n.DB().CreateTable(ctx, percolator.TableSpec{Name: keyDocument.Table}); err != nil {
+			return nil, errors.Join(err, n.Close(ctx))
+		}
+		return &documentNode{n}, nil
 	}
-	n, err := node.Open(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	if err := n.DB().CreateTable(ctx, percolator.TableSpec{Name: keyDocument.Table}); err != nil {
-		return nil, errors.Join(err, n.Close(ctx))
-	}
-	return &documentNode{n}, nil
+}
+
+func clusterDocument(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
+	return clusterDocuments(ctx, tx, []percolator.Notification{n})
 }
 
 // clusterDocuments is the observer.
@@ -92,6 +100,6 @@ func (s *documentNode) count(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-func (s *documentNode) cpu() (time.Duration, error) { return 0, nil } // all is in this process
+func (s *documentNode) cpu() time.Duration { return 0 } // all is in this process
 
 func (s *documentNode) close(ctx context.Context) error { return s.node.Close(ctx) }

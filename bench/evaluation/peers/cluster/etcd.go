@@ -1,4 +1,4 @@
-package main
+package cluster
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
 
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/ports"
@@ -36,7 +37,7 @@ func withEtcd(ctx context.Context, encrypted bool, do func(context.Context, subj
 	if err != nil {
 		return err
 	}
-	cfg := clientv3.Config{DialTimeout: 10 * time.Second}
+	cfg := clientv3.Config{DialTimeout: 10 * time.Second, Logger: zap.NewNop()}
 	if encrypted {
 		if cfg.TLS, err = createCerts(dir); err != nil {
 			return err

@@ -1,16 +1,13 @@
-// Command cluster measures operations on three processes of this build and of etcd, in turns, with
-// a client in this process that knows the addresses of all three. The clusters run side by side on
+// Package cluster measures operations on three processes of this build and of etcd, in turns, with a
+// client in this process that knows the addresses of all three. The clusters run side by side on
 // loopback, in directories that are removed afterwards; both sync every commit. With TLS, clients and
 // nodes of both present certificates to each other.
-//
-//	cd bench/peers && go run ./cluster -builds ../../bin                 64 callers and one
-//	cd bench/peers && go run ./cluster -builds ../../base,../../bin -callers 1 -tls off
 //
 // put writes a key without reading it, get reads one (etcd: linearizable), rmw reads a key and
 // writes it if it has not changed since, and "two tablets" writes a key in each of two tablets with
 // different leaders (etcd: two keys). "fail-over" kills the leader of the keys, in a cluster of its
 // own, while 8 callers put: its longest latency is the gap.
-package main
+package cluster
 
 import (
 	"context"
@@ -23,6 +20,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/percolator-go/percolator/bench/evaluation/harness"
 	"github.com/percolator-go/percolator/bench/turns"
 )
 
@@ -49,16 +47,64 @@ type subject struct {
 // variant starts a cluster and calls do with it.
 type variant func(ctx context.Context, tls bool, do func(context.Context, subject) error) error
 
-func main() {
-	if member := os.Getenv(memberOf); member != "" {
-		if err := serve(member); err != nil {
-			fmt.Fprintln(os.Stderr, "cluster: etcd:", err)
-			os.Exit(1)
-		}
-		return
+// Member reports whether this process is to be a member of a cluster of etcd, which Run and Main
+// start from the executable that runs. If so, it serves until SIGTERM. A program that calls Run or
+// Main calls Member first.
+func Member() (bool, error) {
+	member := os.Getenv(memberOf)
+	if member == "" {
+		return false, nil
 	}
-	turns.Main("cluster", run)
+	return true, serve(member)
 }
+
+// Run measures one caller and 64 on this build and etcd.
+func Run(ctx context.Context, r *harness.Run) (err error) {
+	d, callers := 1500*time.Millisecond, "1,64"
+	if r.Smoke {
+		d, callers = 200*time.Millisecond, "8"
+	}
+	all, err := workloads(callers, "off")
+	if err != nil {
+		return err
+	}
+	variants := []variant{withEtcd, withPercolator(filepath.Join(r.Binary, "percolator"))}
+	names := []string{"etcd", "percolator"}
+	running := fleet{}
+	defer func() { err = errors.Join(err, running.stop()) }()
+	results := figures{}
+	for range r.Rounds {
+		for _, w := range all {
+			if r.Smoke && (w.operation == failOver || w.operation == two) || !r.Smoke && w.operation == two && w.callers > 1 {
+				continue
+			}
+			for v, name := range names {
+				f, err := running.measure(ctx, variants[v], v, w, d)
+				if err != nil {
+					return fmt.Errorf("%v, %s: %w", w, name, err)
+				}
+				results.add(w, v, f)
+				r.Value(w.String(), name, "/s", f.PerSecond)
+				for _, c := range []struct {
+					column string
+					at     float64
+				}{{"ms p50", 0.5}, {"ms p99", 0.99}, {"ms longest", 1}} {
+					r.Value(w.String(), name, c.column, f.Millis(c.at)[0])
+				}
+			}
+		}
+	}
+	for _, row := range results.rows() {
+		for _, value := range results.values(row, 1) {
+			r.Ratio("aims", row.title, value, row.aim)
+		}
+	}
+	r.Note("One caller and 64, without TLS; `make bench-etcd` measures with TLS too, and two builds in turns.")
+	return nil
+}
+
+// Main is the command: it compares builds too.
+func Main() { turns.Main("etcd", run) }
 
 // workload is an operation, the number of its concurrent callers, and the encryption.
 type workload struct {
@@ -136,9 +182,9 @@ func workloads(callers, encrypted string) (out []workload, err error) {
 }
 
 // fleet are the clusters that run, by variant and encryption.
-type fleet map[cluster]running
+type fleet map[clusterOf]running
 
-type cluster struct {
+type clusterOf struct {
 	variant int
 	tls     bool
 }
@@ -163,12 +209,12 @@ func (all fleet) measure(ctx context.Context, with variant, v int, w workload,
 		})
 		return f, err
 	}
-	r, ok := all[cluster{v, w.tls}]
+	r, ok := all[clusterOf{v, w.tls}]
 	if !ok {
 		if r, err = start(ctx, with, w.tls); err != nil {
 			return f, err
 		}
-		all[cluster{v, w.tls}] = r
+		all[clusterOf{v, w.tls}] = r
 	}
 	return repeat(ctx, r.operations[w.operation], w.callers, d)
 }

@@ -1,11 +1,10 @@
-package main
+package peers
 
 import (
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -17,11 +16,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/bench/evaluation/harness"
 )
 
 // The time from the start of a write to its arrival at a subscriber, by the feed of changes, etcd's
-// watch and PostgreSQL's logical replication (test_decoding), each in turn, and the rate of the
-// writes with and without the subscriber.
+// watch and PostgreSQL's logical replication (test_decoding), each in turn.
 
 // fedStore is a store with a subscriber. put writes a key whose value begins with stamp; follow
 // calls seen with each value that was written, until ctx ends.
@@ -38,78 +37,95 @@ type fedLoad struct {
 	pause   time.Duration
 }
 
-func runChanges(ctx context.Context, rounds int, d time.Duration, dir string) error {
-	fmt.Println("from the start of a write to the subscriber, in one process, every commit synced")
-	for round := range rounds {
+func runChanges(ctx context.Context, r *harness.Run) error {
+	d := 2 * time.Second
+	if r.Smoke {
+		d = 300 * time.Millisecond
+	}
+	for range r.Rounds {
 		for _, open := range []func(context.Context, string) (*fedStore, error){fedNode, fedEtcd, fedPostgres} {
 			for _, load := range []fedLoad{{1, 5 * time.Millisecond}, {32, 0}} {
-				for _, followed := range []bool{false, true} {
-					line, err := measureChanges(ctx, open, load, followed, d, dir)
-					if err != nil {
-						return err
-					}
-					fmt.Printf("round %d  %s\n", round+1, line)
+				if r.Smoke && load.callers == 1 {
+					continue
+				}
+				err := inDir(r.Dir, func(dir string) error { return measureChanges(ctx, r, open, load, d, dir) })
+				if errors.Is(err, errNoPostgres) {
+					r.Logf("skipped PostgreSQL: %v", err)
+					break
+				}
+				if err != nil {
+					return err
 				}
 			}
 		}
 	}
+	r.Note("Seen: from the start of a write to its arrival at the subscriber, all in one process.")
 	return nil
 }
 
-// measureChanges opens a store, writes under the load and returns a line of figures.
-func measureChanges(ctx context.Context, open func(context.Context, string) (*fedStore, error), load fedLoad,
-	followed bool, d time.Duration, dir string) (line string, err error) {
-	dir, err = os.MkdirTemp(dir, "changes-")
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+// measureChanges opens a store, writes under the load and records what the subscriber sees.
+func measureChanges(ctx context.Context, r *harness.Run, open func(context.Context, string) (*fedStore, error), load fedLoad,
+	d time.Duration, dir string) error {
 	s, err := open(ctx, dir)
 	if err != nil {
-		return "", err
+		return err
 	}
-	defer func() { err = errors.Join(err, s.close(context.WithoutCancel(ctx))) }()
 	began := time.Now()
-	var lags []time.Duration
+	seen := make(chan fedWrite, 1<<20) // more than a measurement writes
 	following, stop := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() {
-		if !followed {
-			done <- nil
-			return
-		}
 		done <- s.follow(following, func(stamp string) {
-			if at, err := time.ParseDuration(stamp); err == nil && at > d/5 { // it is warm
-				lags = append(lags, time.Since(began)-at)
+			if at, err := time.ParseDuration(stamp); err == nil {
+				seen <- fedWrite{at, time.Since(began) - at}
 			}
 		})
 	}()
-	commits, err := writeFed(ctx, s, load, began, d)
-	if err == nil && followed {
-		time.Sleep(200 * time.Millisecond) // for the last ones
-	}
+	lags := harness.NewLatencies()
+	rate, err := func() (float64, error) {
+		for len(seen) == 0 { // until it follows
+			if err := s.put(ctx, "key probe", "0s"); err != nil {
+				return 0, err
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		start := time.Since(began)
+		writes, err := writeFed(ctx, s, load, began, start+d)
+		if err != nil {
+			return 0, err
+		}
+		warm := start + d/5
+		expected := len(slices.DeleteFunc(slices.Clone(writes), func(at time.Duration) bool { return at <= warm }))
+		for int(lags.Count()) < expected {
+			select {
+			case w := <-seen:
+				if w.at > warm {
+					lags.Record(w.lag)
+				}
+			case err := <-done:
+				done <- nil
+				return 0, err
+			case <-time.After(10 * time.Second):
+				return 0, fmt.Errorf("%s: the subscriber has seen %d of %d writes", s.name, lags.Count(), expected)
+			}
+		}
+		return float64(len(writes)) / d.Seconds(), nil
+	}()
 	stop()
-	if followErr := <-done; err == nil && followErr != nil && following.Err() == nil {
+	if followErr := <-done; err == nil && followErr != nil && !errors.Is(followErr, context.Canceled) {
 		err = followErr
 	}
-	slices.Sort(lags)
-	slices.Sort(commits)
-	line = fmt.Sprintf("%-34s %2d callers %7.0f/s  commit p50 %6s", s.name, load.callers,
-		float64(len(commits))/d.Seconds(), at(commits, 0.5))
-	if followed {
-		line += fmt.Sprintf("  seen p50 %6s p99 %6s (%d)", at(lags, 0.5), at(lags, 0.99), len(lags))
-	}
-	return line, err
+	table := fmt.Sprintf("%d callers", load.callers)
+	r.Value(table, s.name, "writes/s", rate)
+	r.Value(table, s.name, "seen, ms p50", lags.Millis(0.5))
+	r.Value(table, s.name, "seen, ms p99", lags.Millis(0.99))
+	return errors.Join(err, s.close(context.WithoutCancel(ctx)))
 }
 
-func at(sorted []time.Duration, q float64) string {
-	if len(sorted) == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.2fms", float64(sorted[int(q*float64(len(sorted)-1))].Microseconds())/1000)
-}
+// fedWrite is a write that a subscriber has seen: when it began, and how long after that.
+type fedWrite struct{ at, lag time.Duration }
 
-// writeFed writes for d and returns the durations of the writes.
+// writeFed writes until d after began and returns when each write began, as a time after began.
 func writeFed(ctx context.Context, s *fedStore, load fedLoad, began time.Time, d time.Duration) ([]time.Duration, error) {
 	var (
 		wg     sync.WaitGroup
@@ -119,18 +135,18 @@ func writeFed(ctx context.Context, s *fedStore, load fedLoad, began time.Time, d
 	)
 	for caller := range load.callers {
 		wg.Go(func() {
-			var took []time.Duration
+			var started []time.Duration
 			for i := 0; time.Since(began) < d && failed.Load() == nil; i++ {
 				start := time.Since(began)
 				err := s.put(ctx, fmt.Sprintf("key %d %d", caller, i%keysPerCaller), start.String())
 				if err != nil {
 					failed.Store(&err)
 				}
-				took = append(took, time.Since(began)-start)
+				started = append(started, start)
 				time.Sleep(load.pause)
 			}
 			mu.Lock()
-			all = append(all, took...)
+			all = append(all, started...)
 			mu.Unlock()
 		})
 	}
