@@ -149,6 +149,8 @@ func acknowledges(m *raftpb.Message) bool {
 // fortify returns the epoch to send with a message. From then on this replica is barred from
 // elections while the promises under that epoch hold. An acknowledgment may have waited for its
 // entries to become durable: it counts only if this replica still follows that leader in that term.
+// Leases of other leaders are over then, since their terms are earlier ones: without an epoch for this
+// leader, this replica is bound by none.
 func (g *Group) fortify(m *raftpb.Message) (epoch uint64) {
 	if g.cfg.Leases == nil || !acknowledges(m) {
 		return 0
@@ -158,8 +160,11 @@ func (g *Group) fortify(m *raftpb.Message) (epoch uint64) {
 	if now.GetTerm() != m.GetTerm() || now.Lead != m.GetTo() || node == 0 {
 		return 0
 	}
-	if epoch = g.cfg.Leases.Supported(node); epoch != 0 {
+	switch epoch = g.cfg.Leases.Supported(node); {
+	case epoch != 0:
 		g.setFortified(support{node, epoch})
+	case g.fortified.node != node:
+		g.setFortified(support{})
 	}
 	return epoch
 }

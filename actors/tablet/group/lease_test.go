@@ -483,6 +483,75 @@ func TestReportOfDeathWaits(t *testing.T) {
 	}
 }
 
+// TestRefusedPromiseStillBars: a follower whose node refuses further promises keeps the last one, also
+// when it acknowledges the leader again, without an epoch.
+func TestRefusedPromiseStillBars(t *testing.T) {
+	for range elections {
+		l := leased(t)
+		l.at(firstTablet, 2).group.refuseSilent()
+		must(l.at(firstTablet, 1).group.Propose([]byte("again")))
+		l.at(firstTablet, 1).group.Wake()
+		l.stabilize(nil)
+		l.elect(t)
+	}
+}
+
+// TestFormerLeaderBarsNobody: a follower of a leader that nobody has promised anything is not bound by
+// the promises to a former leader's node, which that node renews for other tablets.
+func TestFormerLeaderBarsNobody(t *testing.T) {
+	l := leased(t)
+	clear(l.cut)
+	l.promise(1, 3)
+	must(l.at(firstTablet, 1).group.Propose([]byte("acknowledged")))
+	l.stabilize(nil)
+	if !l.at(firstTablet, 3).group.barred() {
+		t.Fatal("node 3 has not fortified node 1")
+	}
+	l.at(firstTablet, 1).group.Transfer(2)
+	l.stabilize(nil)
+	if !l.at(firstTablet, 2).group.Elected() {
+		t.Fatal("node 2 does not lead after the transfer")
+	}
+	l.cut[2] = true
+	for range 30 * ElectionTicks {
+		if l.at(firstTablet, 3).group.barred() {
+			t.Fatal("the promise to node 1 bars node 3, which follows node 2")
+		}
+		l.now += leaseTick
+		l.promise(1, 3)
+		for _, node := range []uint64{1, 3} {
+			l.at(firstTablet, node).tick(true, false)
+		}
+		l.stabilize(nil)
+		if l.at(firstTablet, 1).group.Elected() || l.at(firstTablet, 3).group.Elected() {
+			return
+		}
+	}
+	t.Error("nodes 1 and 3 elect nobody")
+}
+
+// TestDeathOfAForgottenLeader: a replica that has forgotten its leader campaigns when the leader's node
+// is reported dead, although nobody voted for it before.
+func TestDeathOfAForgottenLeader(t *testing.T) {
+	l := newLeaseNet(0)
+	l.at(firstTablet, 3).group.campaign()
+	l.stabilize(nil)
+	l.cut = map[uint64]bool{3: true, 4: true}
+	l.at(firstTablet, 1).group.campaign()
+	l.stabilize(nil)
+	if l.at(firstTablet, 1).group.LeaderKnown() || !l.at(firstTablet, 2).group.LeaderKnown() {
+		t.Fatal("node 1 must have forgotten its leader, and node 2 not")
+	}
+	l.down[3] = true
+	for node := uint64(1); node <= 2; node++ {
+		l.at(firstTablet, node).group.NodeDown(3)
+	}
+	l.stabilize(nil)
+	if !l.at(firstTablet, 1).group.Elected() {
+		t.Error("node 1 leads only after its election timeout")
+	}
+}
+
 // TestLateAcknowledgment: an acknowledgment that waited for the disk until its sender had voted for
 // another leader does not count for the lease.
 func TestLateAcknowledgment(t *testing.T) {

@@ -217,9 +217,9 @@ func (g *Group) answeredAtRest(m *raftpb.Message) bool {
 	return m.GetType() == raftpb.MsgHeartbeatResp || len(m.GetContext()) > 0 && g.complete(m)
 }
 
-// NodeDown reports that the node is believed dead. If it led, the first of the other voters
-// campaigns as soon as the node's lease is over, and the others if that fails. A quiescent leader left without a quorum wakes,
-// so that CheckQuorum makes it step down.
+// NodeDown reports that the node is believed dead. If it led, or no leader is known, the first of the
+// other voters campaigns as soon as the promises of the voters have run out, and the others if that
+// fails. A quiescent leader left without a quorum wakes, so that CheckQuorum makes it step down.
 func (g *Group) NodeDown(node uint64) {
 	if g.stale {
 		return
@@ -227,7 +227,7 @@ func (g *Group) NodeDown(node uint64) {
 	if g.elected && !g.hasQuorum() {
 		g.Wake()
 	}
-	if g.elected || g.leader == 0 || g.LeaderNode() != node {
+	if g.elected || g.leader != 0 && g.LeaderNode() != node {
 		return
 	}
 	g.Wake()

@@ -294,6 +294,8 @@ var properties = []property{
 		assertion: "LEASE-BROKEN: .*"},
 	{tag: "lease_reopened", pkg: "actors/tablet/group", test: "^TestPromiseOutlivesGroup$",
 		assertion: "LEASE-BROKEN: .*"},
+	{tag: "lease_refused_forgotten", pkg: "actors/tablet/group", test: "^TestRefusedPromiseStillBars$",
+		assertion: "LEASE-BROKEN: .*"},
 	{tag: "lease_unjudged", pkg: "actors/oracle", test: "^TestNowUnderALease$",
 		assertion: "LEASE-UNJUDGED: .*"},
 	{tag: "forgotten_ack", pkg: "actors/tablet/group", test: "^TestOldCopyDoesNotVote$",
