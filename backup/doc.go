@@ -1,5 +1,6 @@
 // Package backup copies a cluster's tables at one timestamp into a directory or an object
-// store while everything runs, and writes them back into another cluster (docs/adr/0034).
+// store while everything runs, and writes them back into another cluster (docs/adr/0034). By the
+// way of a restore it also loads sorted rows into an empty table (Load, docs/adr/0074).
 //
 // A full backup has every cell of a snapshot at its timestamp At, including acknowledgments
 // of observers. An incremental one has every record committed after its parent's At and no
@@ -46,5 +47,5 @@
 //
 // A crash during a backup or a restore leaves files without a manifest, or tables with a
 // mark. The same command continues from there: completed ranges are not read again, and a
-// restore continues behind the last existing row of each range. Called by: internal/cli; node, for scheduled backups.
+// restore or load continues behind the last existing row of each range. Called by: internal/cli; node, for scheduled backups.
 package backup

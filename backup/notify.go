@@ -15,36 +15,38 @@ import (
 // notifyBatch is the number of cells notified by one request.
 const notifyBatch = 512
 
-// notify marks every observed cell for each observer whose last run started before its commit. It may
-// be repeated: cells whose observer has run since are skipped.
+// notify marks the observed cells of all tables.
 func (r *restoreRun) notify(ctx context.Context) error {
-	catalogue, err := r.client.Catalogue(ctx)
-	if err != nil {
-		return err
-	}
 	for _, t := range r.tables {
-		observed := map[string][]*pb.ObserverInfo{}
-		for _, o := range catalogue.GetObservers() {
-			if o.Table == t.id && !o.Weak && !o.Retired {
-				observed[string(o.Column)] = append(observed[string(o.Column)], o)
-			}
-		}
-		if len(observed) == 0 {
-			continue
-		}
-		if err := r.notifyTable(ctx, mvcc.TableID(t.id), observed); err != nil {
+		n, err := r.notifyTable(ctx, t.id)
+		r.result.Notified += n
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// notifyTable marks the dirty cells of one table, as of now.
-func (r *restoreRun) notifyTable(ctx context.Context, table mvcc.TableID,
-	observed map[string][]*pb.ObserverInfo) error {
-	now, err := r.client.Snapshot(ctx)
+// notifyTable marks every observed cell of a table for each observer whose last run started before
+// its commit, as of now, and returns the number of cells. It may be repeated: cells whose observer
+// has run since are skipped.
+func (w *recordWriter) notifyTable(ctx context.Context, table uint32) (notified int64, err error) {
+	catalogue, err := w.client.Catalogue(ctx)
 	if err != nil {
-		return err
+		return 0, err
+	}
+	observed := map[string][]*pb.ObserverInfo{}
+	for _, o := range catalogue.GetObservers() {
+		if o.Table == table && !o.Weak && !o.Retired {
+			observed[string(o.Column)] = append(observed[string(o.Column)], o)
+		}
+	}
+	if len(observed) == 0 {
+		return 0, nil
+	}
+	now, err := w.client.Snapshot(ctx)
+	if err != nil {
+		return 0, err
 	}
 	defer func() { _ = now.Close() }()
 	row := dirtyRow{observed: observed}
@@ -53,12 +55,12 @@ func (r *restoreRun) notifyTable(ctx context.Context, table mvcc.TableID,
 		if len(dirty) == 0 {
 			return nil
 		}
-		err := r.persist(ctx, func() (bool, error) { return false, r.client.Replay(ctx, 0, dirty) })
-		r.result.Notified += int64(len(dirty))
+		err := w.persist(ctx, func() (bool, error) { return false, w.client.Replay(ctx, 0, dirty) })
+		notified += int64(len(dirty))
 		dirty = dirty[:0]
 		return err
 	}
-	err = r.scan(ctx, txn.RecordScan{Span: mvcc.Span{Table: table}, At: now.Timestamp()},
+	err = w.scan(ctx, txn.RecordScan{Span: mvcc.Span{Table: mvcc.TableID(table)}, At: now.Timestamp()},
 		func(c *mvcc.ReadCell) error {
 			if c.Cell.Row != row.name {
 				dirty = row.end(dirty)
@@ -73,10 +75,11 @@ func (r *restoreRun) notifyTable(ctx context.Context, table mvcc.TableID,
 			return nil
 		})
 	if err != nil {
-		return err
+		return notified, err
 	}
 	dirty = row.end(dirty)
-	return flush()
+	err = flush()
+	return notified, err
 }
 
 // dirtyRow is the state needed to find dirty cells of one row.

@@ -3,7 +3,6 @@ package backup
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -15,7 +14,6 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/policy"
 	"github.com/percolator-go/percolator/internal/txn"
-	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // Restores of tables. Each range of the full backup is restored by one worker, in the order of
@@ -67,7 +65,7 @@ type Restored struct {
 // Restore writes the state at a timestamp into empty or new tables. It resumes an interrupted
 // restore.
 func Restore(ctx context.Context, c *txn.Client, l *Location, o RestoreOptions) (*Restored, error) {
-	r := &restoreRun{work: newWork(c, l, o.Options), options: o}
+	r := &restoreRun{recordWriter: recordWriter{work: newWork(c, l, o.Options)}, options: o}
 	if err := r.find(ctx); err != nil {
 		return nil, err
 	}
@@ -111,7 +109,7 @@ func (r *restoreRun) run(ctx context.Context) error {
 		if t.done {
 			continue
 		}
-		if _, err := r.table(ctx, &pb.RestoreTableRequest{Name: t.to, Mark: r.mark, Finish: true}); err != nil {
+		if err := r.finishTable(ctx, t.to); err != nil {
 			return err
 		}
 	}
@@ -123,10 +121,9 @@ func (r *restoreRun) run(ctx context.Context) error {
 
 // restoreRun is a restore in progress.
 type restoreRun struct {
-	*work
+	recordWriter
 	options RestoreOptions
 	chain   []*Manifest // the full backup first
-	mark    *pb.RestoreMark
 	tables  []target
 	result  Restored
 }
@@ -327,19 +324,6 @@ func different(have, to *pb.Policy) (set *pb.Policy, settings []Setting) {
 	return set, settings
 }
 
-// table requests the start or the end of a table's restore.
-func (r *restoreRun) table(ctx context.Context,
-	req *pb.RestoreTableRequest) (out *pb.RestoreTableResponse, err error) {
-	err = r.persist(ctx, func() (bool, error) {
-		out, err = r.client.Admin().RestoreTable(ctx, req)
-		return false, err
-	})
-	if err != nil {
-		err = coded.Errorf("", "backup: restore table %q: %w", req.Name, err)
-	}
-	return out, err
-}
-
 // begin checks that all tables are empty, and then marks them.
 func (r *restoreRun) begin(ctx context.Context) error {
 	there, err := r.client.Tables(ctx)
@@ -365,24 +349,14 @@ func (r *restoreRun) begin(ctx context.Context) error {
 		if t.done {
 			continue
 		}
-		// One tablet for each range, in requests of up to splitsAtOnce keys. The last request has
-		// none and makes the tablets reject reads of earlier timestamps.
 		var keys [][]byte
 		for _, rows := range t.ranges {
 			if len(rows.Start) > 0 {
 				keys = append(keys, rows.Start)
 			}
 		}
-		for last := false; !last; {
-			n := min(len(keys), splitsAtOnce)
-			last = n == 0
-			answer, err := r.table(ctx, &pb.RestoreTableRequest{
-				Name: t.to, Mark: r.mark, SplitKeys: keys[:n], Expiry: t.Expiry.message(),
-			})
-			if err != nil {
-				return err
-			}
-			t.id, keys = answer.TableId, keys[n:]
+		if t.id, err = r.markTable(ctx, t.to, keys, t.Expiry.message()); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -410,28 +384,6 @@ func (r *restoreRun) skipDone(there []*pb.Table) {
 	}
 }
 
-// splitsAtOnce is the number of tablets created by one request, so that it completes within its
-// timeout.
-const splitsAtOnce = 64
-
-// last returns the last cell of the rows with a value, or nil.
-func (r *restoreRun) last(ctx context.Context, rows mvcc.Span) (cell *mvcc.ReadCell, err error) {
-	now, err := r.client.Timestamp(ctx)
-	if err != nil {
-		return nil, err
-	}
-	done := errors.New("found")
-	err = r.scan(ctx, txn.RecordScan{Span: rows, At: now, Reverse: true, Limit: 1},
-		func(c *mvcc.ReadCell) error {
-			cell = c
-			return done
-		})
-	if cell != nil {
-		err = nil
-	}
-	return cell, err
-}
-
 // write writes all ranges.
 func (r *restoreRun) write(ctx context.Context) error {
 	group, within := errgroup.WithContext(ctx)
@@ -453,83 +405,11 @@ func (r *restoreRun) write(ctx context.Context) error {
 	return err
 }
 
-// Limits of one request with restored cells.
-const (
-	batchRecords = 2048
-	batchBytes   = 512 << 10
-)
-
-// writeRange writes a range, continuing behind its last existing cell. That cell marks the progress
-// of an earlier run only if it is a restored one. Another client may have written a newer cell
-// between the first check of the table and its mark; after the mark the tablets reject such writes.
-// No range is started before the mark, so all of those cells are found here.
+// writeRange writes one range of a table.
 func (r *restoreRun) writeRange(ctx context.Context, t *target, rows *Range) error {
 	span := rows.span()
 	span.Table = mvcc.TableID(t.id)
-	last, err := r.last(ctx, span)
-	switch {
-	case err != nil:
-		return err
-	case last != nil && uint64(last.CommitTS) > r.mark.At:
-		return coded.Errorf("", "%w: %q: another program wrote row %q at %d during the restore: stop that program, drop the table, and restore it again",
-			ErrNotEmpty, t.to, last.Cell.Row, last.CommitTS)
-	case last != nil:
-		last.Cell.Table = mvcc.TableID(rows.Table) // table id used in the files
-	}
-	var batch []mvcc.RestoredCell
-	var passed, bytes int64
-	flush := func() error {
-		if err := r.throttle(ctx, bytes); err != nil {
-			return err
-		}
-		if err := r.send(ctx, t, batch); err != nil {
-			return err
-		}
-		r.count(0, int64(len(batch))+passed, bytes)
-		batch, bytes, passed = batch[:0], 0, 0
-		return nil
-	}
-	err = newMerge(r.from, t.chain, rows, r.mark.At).each(ctx, func(c *mvcc.ReadCell) error {
-		if last != nil && c.Cell.Compare(last.Cell) <= 0 {
-			passed++
-			return nil
-		}
-		size := recordBytes(c)
-		if len(batch) > 0 && (len(batch) == batchRecords || bytes+size > batchBytes) {
-			if err := flush(); err != nil {
-				return err
-			}
-		}
-		batch = append(batch, mvcc.RestoredCell{
-			Cell: c.Cell, StartTS: c.StartTS, CommitTS: c.CommitTS, Value: c.Value,
-		})
-		bytes += size
-		return nil
+	return r.recordWriter.writeRange(ctx, t.to, span, func(fn func(*mvcc.ReadCell) error) error {
+		return newMerge(r.from, t.chain, rows, r.mark.At).each(ctx, fn)
 	})
-	if err != nil {
-		return err
-	}
-	if err := flush(); err != nil {
-		return err
-	}
-	r.count(1, 0, 0)
-	return nil
-}
-
-// send writes one batch.
-func (r *restoreRun) send(ctx context.Context, t *target, batch []mvcc.RestoredCell) error {
-	if len(batch) == 0 {
-		return nil
-	}
-	cells := wire.RestorePB(batch)
-	err := r.persist(ctx, func() (bool, error) {
-		_, err := r.client.Admin().RestoreCells(ctx, &pb.RestoreCellsRequest{
-			Name: t.to, Mark: r.mark, Cells: cells,
-		})
-		return false, err
-	})
-	if err != nil {
-		return coded.Errorf("", "backup: restore table %q: %w", t.to, err)
-	}
-	return nil
 }

@@ -194,7 +194,7 @@ func unfinishedRestore(t *pb.Table) *pb.Job {
 	return &pb.Job{
 		Kind: jobRestore, Id: fmt.Sprintf("table %d", t.Id), Subject: "table " + t.Name,
 		State: jobUnfinished, Tables: []string{t.Name},
-		Detail: fmt.Sprintf("from %s; run the same `percolator restore` again to finish it, or "+
+		Detail: fmt.Sprintf("from %s; run the same command again to finish it, or "+
 			"abandon it with `percolator table drop`",
 			t.Restoring.GetSource()),
 	}

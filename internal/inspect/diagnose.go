@@ -51,8 +51,8 @@ func (d Diagnosis) Of(err error) (hint string, outage bool) {
 		return "the node runs and waits for other nodes of its cluster: start " +
 			"those; its log and /readyz name them", true
 	case is(txn.ErrRestoring):
-		return "run `restore` again as before: it goes on; or give it up with " +
-			"`table drop`", true
+		return "run `restore` again as before, or the `load --bulk` that was interrupted: it goes on; " +
+			"or give it up with `table drop`", true
 	case errors.Is(err, percolator.ErrDiskFull), RefusedWith(err, pb.Error_CODE_DISK_FULL):
 		return percolator.Advice(percolator.ErrDiskFull), true
 	case d.NoQuorum && (refused || d.Late):

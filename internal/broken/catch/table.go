@@ -504,6 +504,8 @@ var properties = []property{
 		assertion: "EARLIER-BUILD-HEARD: .*"},
 	{tag: "restore_notifies", pkg: "backup", test: "^TestObserversDoNotRun$", assertion: "NOTIFIED: .*"},
 	{tag: "restore_over", pkg: "backup", test: "^TestTargetNotEmpty$", assertion: "NOT-EMPTY: .*"},
+	{tag: "load_mixed", pkg: "backup", test: "^TestLoadIsWhole$", assertion: "MIXED: .*"},
+	{tag: "load_unsorted", pkg: "backup", test: "^TestLoadRefusesDisorder$", assertion: "UNSORTED: .*"},
 	{tag: "restore_skips", pkg: "backup", test: "^TestRestoredOverWriter$",
 		assertion: "SKIPPED: .*"},
 	{tag: "restore_open", pkg: "backup", test: "^TestGrantsRestored$",

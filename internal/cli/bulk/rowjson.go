@@ -176,6 +176,21 @@ func (r *rowCells) check(line []byte, limits mvcc.Limits) error {
 	bad := lossy([]byte(r.row))
 	for _, c := range r.cells {
 		bad = bad || lossy([]byte(c.column)) || lossy(c.value)
+	}
+	if err := r.within(limits); err != nil {
+		return err
+	}
+	if bad {
+		return coded.Errorf("",
+			`%w: half of a surrogate pair is not text; write bytes as {"base64": "…"}`,
+			errBadLine)
+	}
+	return nil
+}
+
+// within rejects rows over the limits.
+func (r *rowCells) within(limits mvcc.Limits) error {
+	for _, c := range r.cells {
 		if limits.Value > 0 && len(c.value) > limits.Value {
 			return coded.Errorf("", "%w: column %s: a value of %d bytes exceeds the limit of %d",
 				errBadLine, inspect.Printable(c.column), len(c.value), limits.Value)
@@ -183,11 +198,6 @@ func (r *rowCells) check(line []byte, limits mvcc.Limits) error {
 		if err := limits.CheckCell(mvcc.Cell{Row: r.row, Column: c.column}); err != nil {
 			return coded.Errorf("", "%w: %w", errBadLine, err)
 		}
-	}
-	if bad {
-		return coded.Errorf("",
-			`%w: half of a surrogate pair is not text; write bytes as {"base64": "…"}`,
-			errBadLine)
 	}
 	return nil
 }
