@@ -29,6 +29,7 @@ import (
 	"github.com/percolator-go/percolator/bench/evaluation/oracle"
 	"github.com/percolator-go/percolator/bench/evaluation/peers"
 	"github.com/percolator-go/percolator/bench/evaluation/peers/cluster"
+	"github.com/percolator-go/percolator/bench/evaluation/tpce"
 	"github.com/percolator-go/percolator/bench/turns"
 )
 
@@ -36,6 +37,7 @@ import (
 func measurements() []harness.Measurement {
 	return slices.Concat(
 		figure8.Measurements(),
+		tpce.Measurements(),
 		oracle.Measurements(),
 		notify.Measurements(),
 		ablation.Measurements(),
@@ -56,7 +58,10 @@ type options struct {
 	binary string
 }
 
-func main() { turns.Main("evaluation", run) }
+func main() {
+	tpce.Main() // in a process that is a node of its measurements
+	turns.Main("evaluation", run)
+}
 
 func run(ctx context.Context) error {
 	if served, err := cluster.Member(); served {
