@@ -14,11 +14,12 @@ import (
 
 // Names of plots, each with one series per place or number of callers.
 const (
-	byMessagesRate = "max-messages-rate"
-	byLingerRate   = "linger-rate"
-	byLingerMillis = "linger-latency"
-	lingerTable    = "linger, 64 callers, and 1,000 commits/s in an open loop"
-	messagesTable  = "MaxMessages of client, tablets and log"
+	byMessagesRate   = "max-messages-rate"
+	byMessagesMillis = "max-messages-latency"
+	byLingerRate     = "linger-rate"
+	byLingerMillis   = "linger-latency"
+	lingerTable      = "linger, 64 callers, and 1,000 commits/s in an open loop"
+	messagesTable    = "MaxMessages of client, tablets and log"
 )
 
 // offset is where plots with a logarithmic axis show a linger of 0, in ms.
@@ -57,6 +58,7 @@ func points(r *harness.Run) (all []point) {
 // limits measures each point once.
 func limits(ctx context.Context, r *harness.Run, round int) error {
 	r.Axes(byMessagesRate, "MaxMessages", "commits/s", true, false)
+	r.Axes(byMessagesMillis, "MaxMessages", "ms p50 of a commit, closed loop", true, false)
 	r.Axes(byLingerRate, "linger, ms (0 at the left edge)", "commits/s, 64 callers", true, false)
 	r.Axes(byLingerMillis, "linger, ms (0 at the left edge)", "ms p50 of a commit, at 1,000/s", true, true)
 	all := points(r)
@@ -95,7 +97,9 @@ func (p point) measure(ctx context.Context, r *harness.Run, repo *repository) er
 		r.Value(messagesTable, row, "/s", f.PerSecond)
 		r.Value(messagesTable, row, "ms p50", f.Millis(0.5)[0])
 		r.Value(messagesTable, row, "µs CPU", micros)
-		r.Point(byMessagesRate, fmt.Sprintf("%d callers", p.callers), float64(p.messages), f.PerSecond)
+		series := fmt.Sprintf("%d callers", p.callers)
+		r.Point(byMessagesRate, series, float64(p.messages), f.PerSecond)
+		r.Point(byMessagesMillis, series, float64(p.messages), f.Millis(0.5)[0])
 		return nil
 	}
 	const rate = 1000

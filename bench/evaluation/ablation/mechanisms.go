@@ -114,12 +114,7 @@ func (v variant) measure(ctx context.Context, r *harness.Run, repo *repository) 
 			own[k] = (caller + (i*v.batch+k)*callers) % count
 		}
 		err := repo.db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
-			for _, document := range own {
-				if err := v.process(ctx, tx, document); err != nil {
-					return err
-				}
-			}
-			return nil
+			return v.process(ctx, tx, own)
 		}, percolator.Name(v.nameOf(caller, i)))
 		if err == nil {
 			done.Add(int64(v.batch))
@@ -182,32 +177,44 @@ func load(ctx context.Context, db *percolator.DB, count int) error {
 	return l.Close()
 }
 
-// process reads a document's attributes one after the other, as program logic does, and one of them twice;
-// then the cells of its three keys (§3.1), and writes these and its cluster.
-func (v variant) process(ctx context.Context, tx *percolator.Tx, i int) error {
-	row := documentOf(i)
-	for _, column := range []percolator.Column{attributes[0], attributes[1], attributes[2], attributes[0]} {
-		if _, ok, err := tx.Get(ctx, row, column); err != nil || !ok {
-			return cmp.Or(err, fmt.Errorf("%s has no %s", row, column.Name))
+// process reads the attributes of documents and one of them twice, then the cells of their keys, three of each
+// (§3.1), and writes these and the documents' clusters. A single document's attributes are read one after the
+// other, as program logic does; those of several together.
+func (v variant) process(ctx context.Context, tx *percolator.Tx, own []int) error {
+	var cells, keys []percolator.CellKey
+	for _, i := range own {
+		for _, column := range attributes {
+			cells = append(cells, percolator.CellKey{Row: documentOf(i), Column: column})
+		}
+		for k := range 3 {
+			row := fmt.Sprintf("%08x-%d", uint32(i*3+k)*2654435761, k) // a hash: keys are anywhere in the table
+			keys = append(keys, percolator.CellKey{Row: row, Column: clusters})
 		}
 	}
-	var keys []percolator.CellKey
-	for k := range 3 {
-		keys = append(keys, percolator.CellKey{Row: fmt.Sprintf("%08x-%d", uint32(i*3+k)*2654435761, k), Column: clusters})
+	err := read(ctx, tx, cells, len(own) == 1)
+	if err = cmp.Or(err, read(ctx, tx, cells[:1], false), read(ctx, tx, keys, v.apart)); err != nil {
+		return err
 	}
-	if v.apart {
-		for _, k := range keys {
-			if _, _, err := tx.Get(ctx, k.Row, k.Column); err != nil {
-				return err
-			}
-		}
-	} else if _, err := tx.GetMulti(ctx, keys...); err != nil {
+	for n, k := range keys {
+		tx.Set(k.Row, k.Column, []byte(documentOf(own[n/3])))
+	}
+	for _, i := range own {
+		tx.Set(documentOf(i), clusterOf, []byte(documentOf(i)))
+	}
+	return nil
+}
+
+// read reads cells, one after the other or together.
+func read(ctx context.Context, tx *percolator.Tx, keys []percolator.CellKey, oneByOne bool) error {
+	if !oneByOne {
+		_, err := tx.GetMulti(ctx, keys...)
 		return err
 	}
 	for _, k := range keys {
-		tx.Set(k.Row, k.Column, []byte(row))
+		if _, _, err := tx.Get(ctx, k.Row, k.Column); err != nil {
+			return err
+		}
 	}
-	tx.Set(row, clusterOf, []byte(row))
 	return nil
 }
 

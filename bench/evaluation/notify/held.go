@@ -66,9 +66,9 @@ func compare(ctx context.Context, r *harness.Run, free, holds side) (err error) 
 		return err
 	}
 	r.Axes(heldPlot, "age of the snapshot, s", "ms from the commit's return to the observer's start, at 3,000/s", false, true)
-	total := pick(r, 3*time.Minute, time.Second)
+	// A round takes half a minute: the last one ends three minutes after the snapshot was opened.
+	total := pick(r, 150*time.Second, time.Second)
 	for round := range r.Rounds {
-		// The last round begins when the snapshot is as old as it gets.
 		if err := age(ctx, opened.Add(total*time.Duration(round+1)/time.Duration(r.Rounds)), free, holds); err != nil {
 			return err
 		}
