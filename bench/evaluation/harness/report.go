@@ -130,6 +130,9 @@ func (r *Result) write(dir string) error {
 	}
 	err = os.WriteFile(filepath.Join(dir, r.Name+".json"), append(text, '\n'), 0o644)
 	for _, p := range r.Plots {
+		if r.Error != "" && len(p.Series) == 0 {
+			continue // the measurement failed before its first point
+		}
 		err = errors.Join(err, p.save(filepath.Join(dir, r.plotFile(p))))
 	}
 	return err
