@@ -117,6 +117,9 @@ func (s *service) Observe(ctx context.Context, r *connect.Request[gw.ObserveRequ
 		kill()
 		return err
 	}
+	w.expiry = time.AfterFunc(maxWorkLease, func() { w.die(errWorkerLost) }) // from its start on: the lease
+	defer w.expiry.Stop()
+	defer s.workers.remove(w)
 	transport := s.cfg.Server.LocalWorker(life, ctx.Value(callerKey{}).(*call).who, s.cfg.ClusterID)
 	ended := make(chan error, 1)
 	go func() { // joined below
@@ -132,7 +135,7 @@ func (s *service) Observe(ctx context.Context, r *connect.Request[gw.ObserveRequ
 		w.die(txn.Errorf("%w: the node is stopping", percolator.ErrUnavailable)) // counts as nothing
 	}
 	w.die(errWorkerLost)
-	<-ended
+	_ = <-ended // serve has returned it, or the worker is dead
 	return err
 }
 
@@ -150,9 +153,7 @@ func (w *workerStream) serve(ctx context.Context, stream *connect.ServerStream[g
 		case <-ready:
 			ready = nil
 			w.s.workers.add(w)
-			defer w.s.workers.remove(w)
-			w.expiry = time.AfterFunc(w.lease, func() { w.die(errWorkerLost) })
-			defer w.expiry.Stop()
+			w.expiry.Reset(w.lease)
 			m.Started = &gw.WorkerStarted{
 				Worker: w.id, LeaseMs: uint32(w.lease.Milliseconds()), NodeId: w.s.cfg.NodeID,
 			}
