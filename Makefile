@@ -115,7 +115,9 @@ modules: ## check that the other modules are tidy, vet and test them
 typescript: build ## generate, compile and test the TypeScript client
 	cd clients/typescript && npm ci --silent --ignore-scripts && node node_modules/esbuild/install.js && \
 		$(GO) tool -modfile=../../tools/go.mod buf generate ../.. --template buf.gen.yaml --path ../../api/gateway && \
-		npm run build --silent && PERCOLATOR=../../$(BIN)/percolator npm test --silent
+		npm run build --silent && $(GO) build -o ../../$(BIN)/ ../../examples/pipeline && \
+		PERCOLATOR=../../$(BIN)/percolator npm test --silent
+	TYPESCRIPT=1 $(GO) test -count=1 -run '^TestTypeScriptWalks$$' ./test/walks
 	git diff --exit-code -- clients/typescript/src/gen
 
 # Not part of CI: ROUNDS kills of workers and nodes, about 10 s each. `make typescript` first.

@@ -21,7 +21,7 @@ const (
 
 // TestMain runs this program as a node of the test's cluster if it was started as one.
 func TestMain(m *testing.M) {
-	s := &services{os.Getenv(embedderEnv), os.Getenv(indexEnv), time.Second}
+	s := &services{embedder: os.Getenv(embedderEnv), index: os.Getenv(indexEnv), sweepEvery: time.Second}
 	cluster.Main(s.register)
 	os.Exit(m.Run())
 }

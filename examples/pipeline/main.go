@@ -8,7 +8,10 @@
 //	pipeline import [PACKAGE...]           load packages; without any, some
 //	pipeline remove PREFIX                 delete the documents whose path begins with PREFIX
 //	pipeline search WORD...                find the pieces nearest to words
+//	pipeline page                          serve a page that searches
 //	pipeline compare                       compare the index with a computation from scratch
+//
+// With --embed-apart another program runs the observer embed, such as worker/embed.ts.
 //
 // The program uses package app, so it has all other commands too. schema.go has the tables and
 // observers, services.go the calls of the services, verify.go the comparison. Packages embedder and
@@ -34,10 +37,15 @@ func main() {
 		flags.StringVar(&s.embedder, "embedder", "http://"+embedderAddr, "URL of the embedder")
 		flags.StringVar(&s.index, "index", "http://"+indexAddr, "URL of the index")
 	}
+	registering := func(flags *flag.FlagSet) {
+		urls(flags)
+		flags.BoolVar(&s.embedsApart, "embed-apart", false, "leave the observer embed to another program")
+	}
 	var config serverConfig
+	var pageAddr string
 	var verifying bool
 	app.Main(s.register,
-		app.Flags(urls),
+		app.Flags(registering),
 		app.OnStart(func(ctx context.Context, n *node.Node) error {
 			return s.jobs().Start(ctx, n.DB())
 		}),
@@ -55,6 +63,19 @@ func main() {
 				return remove(ctx, db, call.Args[0])
 			}),
 		app.Command("search WORD...", "Find the pieces nearest to words", s.runSearch, urls),
+		app.Command("page", "Serve a page that searches",
+			func(ctx context.Context, call *app.Invocation) error {
+				url, ended, err := serve(ctx, pageAddr, s.page())
+				if err == nil {
+					_, err = fmt.Fprintln(call.Stdout, "search:", url)
+				}
+				if err != nil {
+					return err
+				}
+				return <-ended
+			}, urls, func(flags *flag.FlagSet) {
+				flags.StringVar(&pageAddr, "page", "127.0.0.1:7832", "address of the page")
+			}),
 		app.Command("compare", "Compare the index with a computation from scratch", s.compare, urls),
 		app.Command("try [PACKAGE...]", "Load and change documents in a throw-away node",
 			func(ctx context.Context, call *app.Invocation) error {

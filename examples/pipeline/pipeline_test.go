@@ -36,7 +36,7 @@ func startOutside(t *testing.T, cfg embedder.Config) *outside {
 		t.Cleanup(server.Close)
 		return server.URL
 	}
-	o.services = services{url(o.embedding), url(o.indexing.Handler()), time.Second}
+	o.services = services{embedder: url(o.embedding), index: url(o.indexing.Handler()), sweepEvery: time.Second}
 	return o
 }
 

@@ -66,8 +66,12 @@ const (
 // register registers the observers and tables.
 func (s *services) register(r *percolator.Registry) {
 	r.Strong("cut", documents.Column, cut)
-	r.StrongBatch("embed", text.Column, s.embed, percolator.Batch(embedder.MaxTexts),
-		percolator.Concurrency(callsAtOnce))
+	if s.embedsApart {
+		r.Table(percolator.TableSpec{Name: text.Column.Table})
+	} else {
+		r.StrongBatch("embed", text.Column, s.embed, percolator.Batch(embedder.MaxTexts),
+			percolator.Concurrency(callsAtOnce))
+	}
 	r.StrongBatch("spread", vector.Column, spread)
 	r.WeakBatch("place", place, placeAll)
 	export.Register(r, s.export())

@@ -20,6 +20,7 @@ import (
 type services struct {
 	embedder, index string        // URLs
 	sweepEvery      time.Duration // period of the job that drops tombstones
+	embedsApart     bool          // another program runs the observer embed
 }
 
 const (

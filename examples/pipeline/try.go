@@ -18,14 +18,17 @@ import (
 
 // serverConfig configures the services.
 type serverConfig struct {
-	embedder embedder.Config
-	index    string // file
+	embedder                embedder.Config
+	index                   string // file
+	embedderAddr, indexAddr string
 }
 
 func (c *serverConfig) flags(flags *flag.FlagSet) {
 	flags.DurationVar(&c.embedder.Latency, "latency", 20*time.Millisecond, "latency of the embedder")
 	flags.IntVar(&c.embedder.Rate, "rate", 50, "calls per second that the embedder accepts")
 	flags.Float64Var(&c.embedder.Failures, "failures", 0.05, "fraction of the embedder's calls that fail")
+	flags.StringVar(&c.embedderAddr, "embedder-addr", embedderAddr, "address of the embedder")
+	flags.StringVar(&c.indexAddr, "index-addr", indexAddr, "address of the index")
 	flags.StringVar(&c.index, "file", "vectors.jsonl", "file of the index")
 }
 
@@ -38,11 +41,11 @@ func runServices(ctx context.Context, call *app.Invocation, cfg serverConfig) (e
 		return err
 	}
 	defer func() { err = errors.Join(err, index.Close()) }()
-	bills, embedding, err := serve(ctx, embedderAddr, embedder.New(cfg.embedder))
+	bills, embedding, err := serve(ctx, cfg.embedderAddr, embedder.New(cfg.embedder))
 	if err != nil {
 		return err
 	}
-	url, indexing, err := serve(ctx, indexAddr, index.Handler())
+	url, indexing, err := serve(ctx, cfg.indexAddr, index.Handler())
 	if err != nil {
 		return err
 	}

@@ -12,9 +12,9 @@ import (
 // fence finds a block of a document of the guide, with the marker above it.
 var fence = regexp.MustCompile("(?m)^(?:<!-- ([^\n]*) -->\n)?```([a-z]*)\n((?:[^\n]*\n)*?)```$")
 
-// TestGuideShowsWhatRuns: a block of Go in the guide equals the file that its marker names, or
+// TestGuideShowsWhatRuns: a block of Go or TypeScript in the guide equals the file that its marker names, or
 // FILE#NAME, a top-level declaration of it with its comment; such files are compiled with all
-// others. Commands are a walk, or a build that TestWalks runs.
+// others. Commands are a walk, or a build that TestWalks or TestTypeScriptWalks runs.
 func TestGuideShowsWhatRuns(t *testing.T) {
 	top := filepath.Join("..", "..")
 	blocks := 0
@@ -41,8 +41,16 @@ func checkBlock(top, marker, language, text string) error {
 			err = fmt.Errorf("shows another %s than there is", marker)
 		}
 		return err
+	case "ts":
+		file, name, _ := strings.Cut(marker, "#")
+		source, err := os.ReadFile(filepath.Join(top, file))
+		if err == nil && (name == "" || !strings.Contains(text, "function "+name+"(") ||
+			!strings.Contains(string(source), "\n"+text)) {
+			err = fmt.Errorf("shows another %s than there is", marker)
+		}
+		return err
 	case "sh":
-		if strings.HasPrefix(marker, "walk: ") {
+		if strings.HasPrefix(marker, "walk: ") || marker == "typescript" {
 			return nil
 		}
 		if marker != "build" {
@@ -60,7 +68,7 @@ func checkBlock(top, marker, language, text string) error {
 	case "text": // the output of earlier commands, or a picture
 		return nil
 	default:
-		return fmt.Errorf("a block is of %q, which is neither Go, sh nor text", language)
+		return fmt.Errorf("a block is of %q, which is neither Go, ts, sh nor text", language)
 	}
 }
 
@@ -127,6 +135,7 @@ func TestGuideRefusesWrongBlocks(t *testing.T) {
 		{"", "sh", "rm -r data\n", false},
 		{"build", "sh", "go run .\n", false},
 		{"walk: tour", "sh", "true\n", true},
+		{"examples/pipeline/worker/embed.ts#embed", "ts", "async function embed() {}\n", false},
 		{"", "", "what\n", false},
 	} {
 		if err := checkBlock(top, c.marker, c.language, c.text); (err == nil) != c.ok {

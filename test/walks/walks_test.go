@@ -44,21 +44,10 @@ func TestWalks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bin := t.TempDir()
-	goBuild(t, top, "-o", filepath.Join(bin, "percolator"), "./cmd/node")
-	for _, arguments := range guideBuilds(t, top) {
-		goBuild(t, top, append([]string{"-o", bin + "/"}, arguments...)...)
-	}
+	bin := build(t, top)
 	walks := 0
 	for _, document := range documents {
-		text, err := os.ReadFile(filepath.Join(top, document))
-		if err != nil {
-			t.Fatal(err)
-		}
-		steps := map[string][]step{}
-		for _, m := range block.FindAllStringSubmatch(string(text), -1) {
-			steps[m[1]] = append(steps[m[1]], step{script: m[2], output: m[3]})
-		}
+		steps := stepsOf(t, top, document)
 		for name := range steps {
 			walks++
 			end := ended
@@ -73,6 +62,56 @@ func TestWalks(t *testing.T) {
 	}
 }
 
+// typeScript is the document with a walk that needs Node.js, and the marker of its builds, which need the npm registry.
+const typeScript = "docs/guide/search-index.md"
+
+var typeScriptBuild = regexp.MustCompile("(?s)<!-- typescript -->\n```sh\n(.*?)\n```\n")
+
+// TestTypeScriptWalks runs the walks of typeScript. make typescript sets TYPESCRIPT.
+func TestTypeScriptWalks(t *testing.T) {
+	if os.Getenv("TYPESCRIPT") == "" || os.Geteuid() != 0 {
+		t.Skip("only make typescript has Node.js, and only root makes network namespaces")
+	}
+	top, err := filepath.Abs(filepath.Join("..", ".."))
+	must(t, err)
+	text, err := os.ReadFile(filepath.Join(top, typeScript))
+	must(t, err)
+	for _, m := range typeScriptBuild.FindAllStringSubmatch(string(text), -1) {
+		install := exec.Command("bash", "-euc", m[1])
+		install.Dir = top
+		if out, err := install.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	bin := build(t, top)
+	for name, steps := range stepsOf(t, top, typeScript) {
+		t.Run(name, func(t *testing.T) { walk(t, bin, steps, ended) })
+	}
+}
+
+// build builds the programs of the documents, and returns their folder.
+func build(t *testing.T, top string) string {
+	t.Helper()
+	bin := t.TempDir()
+	goBuild(t, top, "-o", filepath.Join(bin, "percolator"), "./cmd/node")
+	for _, arguments := range guideBuilds(t, top) {
+		goBuild(t, top, append([]string{"-o", bin + "/"}, arguments...)...)
+	}
+	return bin
+}
+
+// stepsOf returns the walks of a document, by name.
+func stepsOf(t *testing.T, top, document string) map[string][]step {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(top, document))
+	must(t, err)
+	steps := map[string][]step{}
+	for _, m := range block.FindAllStringSubmatch(string(text), -1) {
+		steps[m[1]] = append(steps[m[1]], step{script: m[2], output: m[3]})
+	}
+	return steps
+}
+
 // ended fails if a walk has left processes or settings in its shell, which would affect the next
 // walk of a reader.
 const ended = `[ -z "$(jobs -rp)" ] && ! env | grep ^PERCOLATOR_`
@@ -82,6 +121,7 @@ func walk(t *testing.T, bin string, steps []step, end string) {
 	script := join(steps)
 	dir := t.TempDir()
 	must(t, os.Symlink(bin, filepath.Join(dir, "bin")))
+	must(t, os.Symlink(examples(t), filepath.Join(dir, "examples")))
 	must(t, os.WriteFile(filepath.Join(dir, "Makefile"), []byte("build:\n"), 0o600))
 	ctx, cancel := context.WithTimeout(t.Context(), walkTimeout)
 	defer cancel()
@@ -105,6 +145,14 @@ func walk(t *testing.T, bin string, steps []step, end string) {
 	for _, fault := range compare(steps, string(out)) {
 		t.Errorf("%s\n%s", fault, out)
 	}
+}
+
+// examples returns the folder of the examples, whose programs in other languages walks run.
+func examples(t *testing.T) string {
+	t.Helper()
+	folder, err := filepath.Abs(filepath.Join("..", "..", "examples"))
+	must(t, err)
+	return folder
 }
 
 func goBuild(t *testing.T, top string, arguments ...string) {

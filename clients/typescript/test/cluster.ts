@@ -1,15 +1,19 @@
 // A cluster of real node processes, which tests kill and start again.
 
 import type { ChildProcess } from "node:child_process";
-import { spawn } from "node:child_process";
+import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, open, rm } from "node:fs/promises";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { promisify } from "node:util";
 
 import type { Client } from "../src/node.js";
 import { connect } from "../src/node.js";
+
+const run = promisify(execFile);
 
 export const binary = process.env["PERCOLATOR"] ?? "../../bin/percolator";
 
@@ -19,18 +23,24 @@ export class Cluster {
 
   private constructor(
     private readonly dir: string,
-    private readonly listen: readonly string[],
+    readonly listen: readonly string[],
     readonly gateways: readonly string[],
     private readonly flags: readonly string[],
+    private readonly program: string,
   ) {}
 
   /** Starts nodes and waits until a transaction commits. */
-  static async start(nodes: number, ...flags: string[]): Promise<Cluster> {
+  static start(nodes: number, ...flags: string[]): Promise<Cluster> {
+    return Cluster.of(binary, nodes, ...flags);
+  }
+
+  /** Starts nodes of a program. */
+  static async of(program: string, nodes: number, ...flags: string[]): Promise<Cluster> {
     const dir = await mkdtemp(join(tmpdir(), "percolator-"));
     const ports = await freePorts(nodes);
     const listen = ports.map((port) => `127.0.0.1:${port}`);
     const gateways = ports.map((port) => `127.0.0.1:${port + 4}`);
-    const cluster = new Cluster(dir, listen, gateways, flags);
+    const cluster = new Cluster(dir, listen, gateways, flags, program);
     await Promise.all(listen.map((_, i) => cluster.startNode(i)));
     await cluster.client().createTable("ready", { timeoutMs: 60_000 });
     return cluster;
@@ -47,12 +57,27 @@ export class Cluster {
     const others = this.listen.filter((_, j) => j !== i);
     const join_ = others.length > 0 ? ["--join", others.join(), "--bootstrap-expect", String(this.listen.length)] : [];
     this.processes[i] = spawn(
-      binary,
+      this.program,
       ["start", "--dir", join(this.dir, `${i}`), "--insecure", "--listen", this.listen[i] as string,
         "--http", "", "--gateway", this.gateways[i] as string, ...join_, ...this.flags],
       { stdio: ["ignore", log.fd, log.fd] },
     );
     await log.close();
+  }
+
+  /** Waits until each tablet has a replica on three nodes. */
+  async replicated(): Promise<void> {
+    for (const end = performance.now() + 60_000; ; await sleep(100)) {
+      const args = ["tablet", "ls", "--addr", this.listen.join(), "--insecure", "-o", "json"];
+      const { stdout } = await run(this.program, args).catch(() => ({ stdout: '{"nodes":[]}' }));
+      const tablets = stdout.trim().split("\n").map((line) => JSON.parse(line) as { nodes: number[] });
+      if (tablets.every((tablet) => tablet.nodes.length === 3)) {
+        return;
+      }
+      if (performance.now() > end) {
+        throw new Error(`not replicated: ${stdout}`);
+      }
+    }
   }
 
   /** Kills a node with SIGKILL and waits for its end. */

@@ -163,6 +163,7 @@ test("each change counts once while workers and nodes are killed", { timeout: 60
   const db = cluster.client();
   await db.createTable("pages", { splitKeys: ["row/5"] });
   await Promise.all(workers.map((w) => w.start()));
+  await cluster.replicated();
   let written = 0;
   for (let round = 0; round < rounds; round++) {
     const worker = workers[round % 2] as Counter;
