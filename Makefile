@@ -106,7 +106,7 @@ generate: ## Go code from the .proto files; references of metrics, commands and 
 	UPDATE=1 $(GO) test -count=1 -run '^TestReferenceOf' ./node/telemetry ./internal/cli
 
 # Modules of their own, so that the main module does not have their dependencies.
-MODULES := bench/evaluation examples/webindex/webindex recipes/sinks/feedkafka recipes/sinks/feednats test/figure10/plot test/s3 tools
+MODULES := bench/evaluation examples/webindex/webindex recipes/sinks/feedkafka recipes/sinks/feednats test/s3 tools
 
 modules: ## check that the other modules are tidy, vet and test them
 	@set -e; for m in $(MODULES); do echo "== $$m"; $(GO) -C $$m mod tidy -diff; $(GO) -C $$m vet ./...; $(GO) -C $$m test ./...; done
@@ -210,9 +210,8 @@ upgrade: ## replace three nodes of an earlier build (FROM=revision; default: thi
 attack: ## huge messages, idle and half-open connections, open transactions, clients that do not read or send half messages; PROFILES=folder: heap profiles of a failed run
 	ATTACK=1 $(GO) test -count=1 -timeout $(TIMEOUT) -v ./test/attack
 
-figure10: ## the paper's figure 10, into docs/: throughput while two of six nodes are killed at once; needs root
-	$(GO) run ./test/figure10 -csv docs/figure10.csv $(ARGS)
-	cd test/figure10/plot && $(GO) run . ../../../docs/figure10.csv
+figure10: ## the paper's figure 10, into docs/evaluation.md: throughput while two of six nodes are killed at once; needs root
+	$(MAKE) evaluation ONLY=figure10
 
 idle: ## processor time of TABLETS=1000 idle tablets on NODES=3 processes, over DURATION=60s; PROFILES=folder: profiles
 	IDLE=1 $(GO) test -count=1 -timeout 1h -run '^TestIdle$$' -v ./test/idle $(ARGS)

@@ -58,7 +58,7 @@ func TestSmoke(t *testing.T) {
 	}
 	var out strings.Builder
 	o := options{
-		duration: 50 * time.Millisecond, callers: []int{4, 64}, rounds: 1, changes: 10,
+		duration: 50 * time.Millisecond, callers: []int{4, 64}, rounds: 1,
 		dir: t.TempDir(), documents: 100, workers: []int{2, 4}, batches: []int{1, 10},
 		leaves: 100,
 	}
@@ -75,9 +75,6 @@ func TestSmoke(t *testing.T) {
 		if !strings.Contains(out.String(), r.above+" / "+r.below) {
 			t.Errorf("no ratio of %s to %s", r.above, r.below)
 		}
-	}
-	if !strings.Contains(out.String(), "observer's start") {
-		t.Error("no latency")
 	}
 	if !strings.Contains(out.String(), "4 workers") {
 		t.Error("no clustering")

@@ -2,7 +2,7 @@
 // Badger as denominators, all in one run and on fresh stores, so that the ratios are
 // meaningful on a shared machine.
 //
-//	go run ./bench                     the table, then the latency from a commit to its observer
+//	go run ./bench                     the table
 //	go run ./bench -only clustering -documents 20000
 //	                                   the paper's document clustering, with increasing numbers of workers
 //	go run ./bench -only fan-out -leaves 100000
@@ -31,7 +31,6 @@ type options struct {
 	callers   []int
 	syncDelay time.Duration
 	rounds    int
-	changes   int
 	dir       string
 	profile   profiles
 	only      string
@@ -60,8 +59,6 @@ func run(ctx context.Context) error {
 	callers := flag.String("callers", "1,64,512", "comma-separated numbers of concurrent callers")
 	flag.DurationVar(&o.duration, "duration", 3*time.Second, "duration of each measurement")
 	flag.IntVar(&o.rounds, "rounds", 3, "number of measurements of each kind, in turns; rates are the best, ratios the median")
-	flag.IntVar(&o.changes, "changes", 500,
-		"number of commits, one at a time, that measure the latency to their observer; 0: skip")
 	flag.DurationVar(&o.syncDelay, "sync-delay", 0,
 		"delay added to every msync, fsync, fdatasync and syncfs, by strace")
 	flag.StringVar(&o.dir, "dir", "", "directory for the stores; default: the temporary directory")
@@ -110,11 +107,6 @@ func runAll(ctx context.Context, o options, out io.Writer) error {
 	}
 	if err := report(out, o, r); err != nil {
 		return err
-	}
-	if o.changes != 0 && strings.Contains(latency, o.only) {
-		if err := measureLatency(ctx, o, out); err != nil {
-			return err
-		}
 	}
 	if o.documents != 0 && strings.Contains(clustering, o.only) {
 		if err := measureClustering(ctx, o, out); err != nil {
