@@ -51,6 +51,7 @@ type workload struct {
 	read     bool
 	get      bool
 	followed bool // a subscriber in this process follows the table
+	several  bool // a second cell, in a tablet that another node leads
 }
 
 var workloads = []workload{
@@ -58,6 +59,7 @@ var workloads = []workload{
 	{name: "two-phase", twoPhase: true},
 	{name: "read, then write", read: true},
 	{name: "get", get: true},
+	{name: "two tablets", several: true},
 }
 
 // followedWorkloads are measured with -followed, beside the same without a subscriber.
@@ -69,6 +71,9 @@ var followedWorkloads = []workload{
 }
 
 var column = percolator.Column{Table: "bench", Name: "c"}
+
+// elsewhere is in a tablet that the second node leads.
+var elsewhere = percolator.Column{Table: "elsewhere", Name: "c"}
 
 func main() { turns.Main("cluster", run) }
 
@@ -175,6 +180,7 @@ func onCluster(ctx context.Context, o options, cfg cluster.Config, f func(c *clu
 			return err
 		}
 		err = db.CreateTable(ctx, percolator.TableSpec{Name: column.Table})
+		err = errors.Join(err, db.CreateTable(ctx, percolator.TableSpec{Name: elsewhere.Table}))
 		if err = errors.Join(err, db.Close()); err != nil {
 			return err
 		}
@@ -182,7 +188,8 @@ func onCluster(ctx context.Context, o options, cfg cluster.Config, f func(c *clu
 		if o.apart {
 			meta = c.Addrs()[o.nodes-1]
 		}
-		if err := settle(ctx, cfg.Binary, c.Addrs()[0], meta, o.nodes); err != nil {
+		second := c.Addrs()[min(1, o.nodes-1)]
+		if err := settle(ctx, cfg.Binary, c.Addrs()[0], meta, second, o.nodes); err != nil {
 			return err
 		}
 		return f(c)
@@ -206,9 +213,10 @@ const settleTimeout = time.Minute
 const metaTablet = 1
 
 // settle waits until every tablet has a replica on each node, and moves the leadership of the meta
-// tablet to the node at meta and all others to that at addr: the placement of leaders changes rates
-// by a factor of two. It uses the build's own command line.
-func settle(ctx context.Context, binary, addr, meta string, nodes int) error {
+// tablet to the node at meta, that of the table elsewhere to the node at second, and all others to
+// that at addr: the placement of leaders changes rates by a factor of two. It uses the build's own
+// command line.
+func settle(ctx context.Context, binary, addr, meta, second string, nodes int) error {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	others, err := nodeAt(ctx, binary, addr, addr)
@@ -216,6 +224,10 @@ func settle(ctx context.Context, binary, addr, meta string, nodes int) error {
 		return err
 	}
 	metas, err := nodeAt(ctx, binary, addr, meta)
+	if err != nil {
+		return err
+	}
+	seconds, err := nodeAt(ctx, binary, addr, second)
 	if err != nil {
 		return err
 	}
@@ -230,13 +242,19 @@ func settle(ctx context.Context, binary, addr, meta string, nodes int) error {
 				ID     uint64   `json:"id"`
 				Nodes  []uint64 `json:"nodes"`
 				Leader uint64   `json:"leader"`
+				Start  struct {
+					Table string `json:"table"`
+				} `json:"start"`
 			}
 			if err := lines.Decode(&t); err != nil {
 				return err
 			}
 			leader, to := others, addr
-			if t.ID == metaTablet {
+			switch {
+			case t.ID == metaTablet:
 				leader, to = metas, meta
+			case t.Start.Table == elsewhere.Table:
+				leader, to = seconds, second
 			}
 			if len(t.Nodes) < nodes || t.Leader != leader {
 				settled = false
@@ -295,6 +313,9 @@ func repeat(ctx context.Context, db *percolator.DB, o options, w workload) (turn
 				}
 			}
 			tx.Set(row, column, make([]byte, 100))
+			if w.several {
+				tx.Set(row, elsewhere, make([]byte, 100))
+			}
 			return nil
 		})
 	})
