@@ -23,12 +23,14 @@ import (
 	"time"
 
 	"github.com/percolator-go/percolator/bench/evaluation/ablation"
+	"github.com/percolator-go/percolator/bench/evaluation/figure7"
 	"github.com/percolator-go/percolator/bench/evaluation/figure8"
 	"github.com/percolator-go/percolator/bench/evaluation/harness"
 	"github.com/percolator-go/percolator/bench/evaluation/notify"
 	"github.com/percolator-go/percolator/bench/evaluation/oracle"
 	"github.com/percolator-go/percolator/bench/evaluation/peers"
 	"github.com/percolator-go/percolator/bench/evaluation/peers/cluster"
+	"github.com/percolator-go/percolator/bench/evaluation/scale"
 	"github.com/percolator-go/percolator/bench/evaluation/tpce"
 	"github.com/percolator-go/percolator/bench/turns"
 )
@@ -36,12 +38,14 @@ import (
 // measurements returns all, in the order of docs/evaluation.md.
 func measurements() []harness.Measurement {
 	return slices.Concat(
+		figure7.Measurements(),
 		figure8.Measurements(),
 		tpce.Measurements(),
 		oracle.Measurements(),
 		notify.Measurements(),
 		ablation.Measurements(),
 		peers.Measurements(),
+		scale.Measurements(),
 	)
 }
 
