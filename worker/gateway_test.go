@@ -248,13 +248,34 @@ func TestGatewayCommitsNothingOfALostWorker(t *testing.T) {
 				gw.Failure_REASON_SESSION_ENDED {
 				t.Errorf("a lost worker was renewed: %v", err)
 			}
-			if again.Changes[0].Attempt == 0 {
-				t.Error("the run of a lost worker is not counted: a change that kills its workers would never be parked")
-			}
 			other.commit(other.add(again))
 			g.expect(1)
 		})
 	}
+}
+
+// TestGatewayParksWhatKillsItsWorkers: a change whose workers die is parked.
+func TestGatewayParksWhatKillsItsWorkers(t *testing.T) {
+	g := gate(t)
+	req := &gw.ObserveRequest{Observers: []*gw.ObserverRegistration{countsInput(
+		func(o *gw.ObserverRegistration) { o.MaxAttempts = 2 })}}
+	w := g.observe(t.Context(), req)
+	write(t, g.node.DB(), 1)
+	deaths := 0
+	for parked := false; !parked; {
+		eventually(t, "the change runs or is parked", func() bool {
+			parked = stateOf(t, g.node).GetParked() == 1
+			return parked || len(w.runs) > 0
+		})
+		if !parked {
+			if deaths++; deaths > 6 {
+				t.Fatalf("not parked after %d deaths", deaths)
+			}
+			w.cancel()
+			w = g.observe(t.Context(), req)
+		}
+	}
+	t.Logf("parked after %d deaths", deaths)
 }
 
 // TestGatewayAcknowledgesInTheTransaction: another transaction writes what the run has read, so that its commit

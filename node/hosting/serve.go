@@ -342,10 +342,10 @@ const endTimeout = 5 * time.Second
 // endSession hands on what the worker had. died says that it has not left in good order.
 func (h *Host) endSession(s *session, died bool) {
 	listed := h.workers.remove(s, died)
-	s.end()
 	if died && listed {
-		h.NoteCrash()
+		h.NoteCrash() // before others run what it had
 	}
+	s.end()
 	h.workers.wake()
 	s.tasks.Wait()
 	listed = h.workers.remove(s, died) || listed // register may have listed it meanwhile
