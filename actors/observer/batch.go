@@ -177,8 +177,8 @@ func (b *batch) do() {
 	}
 }
 
-// check decides which cells are dirty and sets the outcomes of the others. For strong observers
-// it sends one read to each tablet. An error applies to all cells.
+// check decides which cells are dirty and sets the outcomes of the others. It sends one message to
+// each tablet. An error applies to all cells.
 func (b *batch) check(ctx context.Context, tx Txn) error {
 	weak := b.lead.obs.spec.Weak
 	rows := make([]mvcc.Cell, len(b.runs))
@@ -187,23 +187,31 @@ func (b *batch) check(ctx context.Context, tx Txn) error {
 	}
 	tx.Expect(rows...)
 	var recs []mvcc.ReadResult
+	var entries map[mvcc.Cell]mvcc.Notify
+	var err error
 	if !weak {
 		cells := make([]mvcc.Cell, 0, 2*len(b.runs))
 		for _, r := range b.runs {
 			cells = append(cells, r.obs.observed(r.cell), r.obs.ack(r.cell))
 		}
-		var err error
 		if recs, err = tx.GetRecords(ctx, cells...); err != nil {
 			return err
 		}
-	} else if _, err := tx.Start(ctx); err != nil {
-		return err
+	} else {
+		// Before the entries are read, see checkWeak.
+		if _, err = tx.Start(ctx); err != nil {
+			return err
+		}
+		if entries, err = b.lead.client.Notifications(ctx, rows); err != nil {
+			return err
+		}
 	}
 	due := make([]bool, len(b.runs))
 	_ = each(len(b.runs), func(i int) error {
 		r := b.runs[i]
 		if weak {
-			due[i], b.ts[i], b.outs[i] = r.checkWeak(ctx, tx)
+			n, there := entries[r.cell]
+			due[i], b.ts[i], b.outs[i] = r.compareWeak(tx, n, there)
 		} else {
 			due[i], b.ts[i], b.outs[i] = r.compare(ctx, recs[2*i], recs[2*i+1])
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -22,6 +23,9 @@ type Client interface {
 	Begin(ctx context.Context, observer string) (Txn, error)
 	// Notification reads the notify cell's current entry in the notify group.
 	Notification(ctx context.Context, c mvcc.Cell) (n mvcc.Notify, there bool, err error)
+	// Notifications reads the current entries of several notify cells of one column, and leaves out
+	// those that do not exist.
+	Notifications(ctx context.Context, cells []mvcc.Cell) (map[mvcc.Cell]mvcc.Notify, error)
 	// ClearNotify removes the entry as mvcc.ClearNotify does. left is the timestamp of an entry
 	// that remains, or 0.
 	ClearNotify(ctx context.Context, r mvcc.ClearNotifyRequest) (left mvcc.Timestamp, err error)
@@ -113,6 +117,32 @@ func (c client) Notification(ctx context.Context, cell mvcc.Cell) (mvcc.Notify, 
 		return mvcc.Notify{}, false, nil
 	}
 	return wire.Notify(entries[0].Notify), true, nil
+}
+
+// Notifications implements Client. It sends one message to each tablet, or one for each cell until
+// the tablet's node supports requests for several rows.
+func (c client) Notifications(ctx context.Context,
+	cells []mvcc.Cell) (map[mvcc.Cell]mvcc.Notify, error) {
+	rest := slices.SortedFunc(slices.Values(cells), mvcc.Cell.Compare)
+	found := make(map[mvcc.Cell]mvcc.Notify, len(cells))
+	for len(rest) > 0 {
+		req := EntryRequest(rest[0])
+		walk := req.GetWalk()
+		walk.Limit = uint32(len(rest))
+		for _, cell := range rest {
+			walk.Rows = append(walk.Rows, wire.Bytes(cell.Row))
+		}
+		resp, err := c.send(ctx, rest[0], req)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range resp.GetWalk().GetEntries() {
+			found[wire.Cell(e.Cell)] = wire.Notify(e.Notify)
+		}
+		looked := int(resp.GetWalk().GetRows())
+		rest = rest[max(1, min(looked, len(rest))):]
+	}
+	return found, nil
 }
 
 // EntryRequest returns the request for the entry of a notify cell. The answer may have the entry of

@@ -49,6 +49,19 @@ func (f *fakeClient) Notification(_ context.Context, c mvcc.Cell) (mvcc.Notify, 
 	return n, ok, nil
 }
 
+func (f *fakeClient) Notifications(_ context.Context,
+	cells []mvcc.Cell) (map[mvcc.Cell]mvcc.Notify, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	found := map[mvcc.Cell]mvcc.Notify{}
+	for _, c := range cells {
+		if n, ok := f.entries[c]; ok {
+			found[c] = n
+		}
+	}
+	return found, nil
+}
+
 func (f *fakeClient) ClearNotify(_ context.Context,
 	r mvcc.ClearNotifyRequest) (mvcc.Timestamp, error) {
 	f.mu.Lock()

@@ -309,9 +309,15 @@ func (r *run) checkWeak(ctx context.Context, tx Txn) (bool, mvcc.Timestamp, outc
 		return false, 0, r.retry(err)
 	}
 	n, there, err := r.client.Notification(ctx, r.cell)
-	switch {
-	case err != nil:
+	if err != nil {
 		return false, 0, r.retry(err)
+	}
+	return r.compareWeak(tx, n, there)
+}
+
+// compareWeak completes checkWeak with the notification.
+func (r *run) compareWeak(tx Txn, n mvcc.Notify, there bool) (bool, mvcc.Timestamp, outcome) {
+	switch {
 	case !there:
 		return false, 0, outcome{kind: clean}
 	case n.ParkedTS != 0: // only a replay or a newer notification starts it again

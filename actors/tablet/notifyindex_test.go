@@ -118,6 +118,9 @@ func checkIndex(r *rig, tablet uint64, when string) (entries int) {
 					Walk: &pb.WalkRequest{Group: uint32(g), Table: 16, Column: o.Column},
 				},
 			}).GetWalk()
+			if g == mvcc.GroupNotify {
+				checkRows(r, tablet, when, o.Column, w.Entries)
+			}
 			for _, e := range w.Entries {
 				if g == mvcc.GroupNotify {
 					through = append(through,
@@ -141,6 +144,26 @@ func checkIndex(r *rig, tablet uint64, when string) (entries int) {
 	}
 	checkIdleHints(r, tablet, when, true)
 	return entries
+}
+
+// checkRows looks up the rows of the entries, and as many rows without an entry.
+func checkRows(r *rig, tablet uint64, when string, column []byte, entries []*pb.WalkEntry) {
+	r.tb.Helper()
+	if len(entries) == 0 {
+		return
+	}
+	walk := &pb.WalkRequest{
+		Group: uint32(mvcc.GroupNotify), Table: 16, Column: column, FromRow: entries[0].Cell.Row,
+	}
+	for _, e := range entries {
+		walk.Rows = append(walk.Rows, e.Cell.Row, append(slices.Clone(e.Cell.Row), 0))
+	}
+	got := r.do(tablet, &pb.TabletRequest{Op: &pb.TabletRequest_Walk{Walk: walk}}).GetWalk()
+	same := slices.EqualFunc(got.Entries, entries, func(a, b *pb.WalkEntry) bool { return proto.Equal(a, b) })
+	if int(got.Rows) != len(walk.Rows) || !same {
+		r.tb.Fatalf("%s: %d of %d rows were looked up, and have the entries\n%v\nnot\n%v", when, got.Rows,
+			len(walk.Rows), got.Entries, entries)
+	}
 }
 
 // checkQueue compares the walk in waiting order, where known, with the number of pending entries:

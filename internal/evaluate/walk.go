@@ -69,9 +69,12 @@ func walk(v View, req *pb.WalkRequest) (*pb.TabletResponse, error) {
 	case mvcc.GroupLock:
 		w.locked()
 	case mvcc.GroupNotify:
-		if len(req.Columns) > 0 {
+		switch {
+		case len(req.Columns) > 0:
 			err = w.probe()
-		} else {
+		case len(req.Rows) > 0:
+			err = w.lookUp()
+		default:
 			err = w.notified()
 		}
 	case mvcc.GroupIntent:
@@ -135,6 +138,28 @@ func (w *walking) probe() error {
 		}
 		if len(one.out.Entries) > 0 {
 			w.out.Dirty = append(w.out.Dirty, c)
+		}
+	}
+	return nil
+}
+
+// lookUp finds the entries of the requested rows, as far as they are in the tablet and in the page.
+func (w *walking) lookUp() error {
+	for _, r := range w.req.Rows {
+		row := wire.String(r)
+		if !w.span.Contains(row) || w.full() {
+			return nil
+		}
+		w.out.Rows++
+		for n, err := range w.Notifies(wire.WalkedColumn(w.req), row, false) {
+			if err != nil {
+				return err
+			}
+			if n.Cell.Row == row {
+				w.out.Entries = append(w.out.Entries,
+					&pb.WalkEntry{Cell: wire.CellPB(n.Cell), Notify: wire.NotifyPB(&n.Notify)})
+			}
+			break
 		}
 	}
 	return nil

@@ -3284,7 +3284,9 @@ type WalkRequest struct {
 	Class      uint32                 `protobuf:"varint,10,opt,name=class,proto3" json:"class,omitempty"`                            // N: class of the column, as in Cell; 1 for an observer with its own entries
 	// N: no page, but which of these columns of the table have an entry. Only their class and column
 	// are used, and of the other fields oldest and from_row.
-	Columns       []*Cell `protobuf:"bytes,11,rep,name=columns,proto3" json:"columns,omitempty"`
+	Columns []*Cell `protobuf:"bytes,11,rep,name=columns,proto3" json:"columns,omitempty"`
+	// N: no page, but the entries of these rows, sorted from from_row on, of the column.
+	Rows          [][]byte `protobuf:"bytes,12,rep,name=rows,proto3" json:"rows,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3396,6 +3398,13 @@ func (x *WalkRequest) GetColumns() []*Cell {
 	return nil
 }
 
+func (x *WalkRequest) GetRows() [][]byte {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
 type WalkEntry struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cell          *Cell                  `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
@@ -3480,8 +3489,11 @@ type WalkResponse struct {
 	Place   uint64                 `protobuf:"varint,4,opt,name=place,proto3" json:"place,omitempty"`     // ordered: position of the last entry
 	// Of a request with columns: those that have an entry. A node of an earlier version leaves probed
 	// unset, and answers with a page.
-	Probed        bool    `protobuf:"varint,5,opt,name=probed,proto3" json:"probed,omitempty"`
-	Dirty         []*Cell `protobuf:"bytes,6,rep,name=dirty,proto3" json:"dirty,omitempty"`
+	Probed bool    `protobuf:"varint,5,opt,name=probed,proto3" json:"probed,omitempty"`
+	Dirty  []*Cell `protobuf:"bytes,6,rep,name=dirty,proto3" json:"dirty,omitempty"`
+	// Of a request with rows: how many of them, in order, the tablet has looked up; the others are elsewhere, or
+	// to be requested again. 0 from a node of an earlier version, which answers with a page.
+	Rows          uint32 `protobuf:"varint,7,opt,name=rows,proto3" json:"rows,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3556,6 +3568,13 @@ func (x *WalkResponse) GetDirty() []*Cell {
 		return x.Dirty
 	}
 	return nil
+}
+
+func (x *WalkResponse) GetRows() uint32 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
 }
 
 // All entries of a row in every group, for debugging.
@@ -6994,7 +7013,7 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\bmax_rows\x18\x02 \x01(\rR\amaxRows\"T\n" +
 	"\x0fRawScanResponse\x12-\n" +
 	"\x05cells\x18\x01 \x03(\v2\x17.percolator.v1.ReadCellR\x05cells\x12\x12\n" +
-	"\x04done\x18\x02 \x01(\bR\x04done\"\xc6\x02\n" +
+	"\x04done\x18\x02 \x01(\bR\x04done\"\xda\x02\n" +
 	"\vWalkRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x14\n" +
 	"\x05table\x18\x02 \x01(\rR\x05table\x12\x19\n" +
@@ -7008,20 +7027,22 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"afterPlace\x12\x14\n" +
 	"\x05class\x18\n" +
 	" \x01(\rR\x05class\x12-\n" +
-	"\acolumns\x18\v \x03(\v2\x13.percolator.v1.CellR\acolumns\"\xcb\x01\n" +
+	"\acolumns\x18\v \x03(\v2\x13.percolator.v1.CellR\acolumns\x12\x12\n" +
+	"\x04rows\x18\f \x03(\fR\x04rows\"\xcb\x01\n" +
 	"\tWalkEntry\x12'\n" +
 	"\x04cell\x18\x01 \x01(\v2\x13.percolator.v1.CellR\x04cell\x12\x0e\n" +
 	"\x02ts\x18\x02 \x01(\x04R\x02ts\x12-\n" +
 	"\x06notify\x18\x03 \x01(\v2\x15.percolator.v1.NotifyR\x06notify\x12'\n" +
 	"\x04lock\x18\x04 \x01(\v2\x13.percolator.v1.LockR\x04lock\x12-\n" +
-	"\x06intent\x18\x05 \x01(\v2\x15.percolator.v1.IntentR\x06intent\"\xc9\x01\n" +
+	"\x06intent\x18\x05 \x01(\v2\x15.percolator.v1.IntentR\x06intent\"\xdd\x01\n" +
 	"\fWalkResponse\x122\n" +
 	"\aentries\x18\x01 \x03(\v2\x18.percolator.v1.WalkEntryR\aentries\x12\x12\n" +
 	"\x04done\x18\x02 \x01(\bR\x04done\x12\x18\n" +
 	"\aordered\x18\x03 \x01(\bR\aordered\x12\x14\n" +
 	"\x05place\x18\x04 \x01(\x04R\x05place\x12\x16\n" +
 	"\x06probed\x18\x05 \x01(\bR\x06probed\x12)\n" +
-	"\x05dirty\x18\x06 \x03(\v2\x13.percolator.v1.CellR\x05dirty\"y\n" +
+	"\x05dirty\x18\x06 \x03(\v2\x13.percolator.v1.CellR\x05dirty\x12\x12\n" +
+	"\x04rows\x18\a \x01(\rR\x04rows\"y\n" +
 	"\x0eHistoryRequest\x12\x14\n" +
 	"\x05table\x18\x01 \x01(\rR\x05table\x12\x10\n" +
 	"\x03row\x18\x02 \x01(\fR\x03row\x12\x14\n" +
