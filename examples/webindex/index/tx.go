@@ -28,11 +28,23 @@ type Tx interface {
 const chunk = 256
 
 // tx implements Tx with a *percolator.Tx.
-type tx struct{ *percolator.Tx }
+type tx struct {
+	*percolator.Tx
+	ahead ahead
+}
 
-func (t tx) Prefix(ctx context.Context, prefix string,
+func (t tx) Prefix(ctx context.Context, rows string,
 	col percolator.Column) iter.Seq2[percolator.Cell, error] {
-	return t.Scan(ctx, percolator.Rows(col.Table).Prefix(prefix), col)
+	if cells, ok := t.ahead[prefix{rows, col}]; ok {
+		return func(yield func(percolator.Cell, error) bool) {
+			for _, c := range cells {
+				if !yield(c, nil) {
+					return
+				}
+			}
+		}
+	}
+	return t.Scan(ctx, percolator.Rows(col.Table).Prefix(rows), col)
 }
 
 func (t tx) Chunk() int { return chunk }
