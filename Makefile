@@ -37,7 +37,7 @@ RACE_SKIP_OTHER := BadLines|ForgettingMakesRoom|NothingCommandsTheTerminal
 RACE_SKIP       ?= ^Test($(RACE_SKIP_NODE)|$(RACE_SKIP_STORE)|$(RACE_SKIP_LOG)|$(RACE_SKIP_RPC)|$(RACE_SKIP_ACTOR)|$(RACE_SKIP_OTHER))$$
 
 .DEFAULT_GOAL := build
-.PHONY: help build check test race typescript typescript-kill python evaluation bench bench-smoke bench-peers bench-cluster bench-hops bench-etcd bench-backup backup-kill bench-start pauses demo generate lint vet fuzz broken corpus webindex-kill webindex-torture supplychain-kill history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long random modules memory device release release-check deploy-check upgrade
+.PHONY: help build check test race typescript typescript-kill python evaluation bench bench-smoke bench-peers bench-cluster bench-hops bench-etcd bench-backup backup-kill bench-start pauses demo generate lint vet fuzz broken corpus webindex-kill webindex-torture supplychain-kill history power soak torture simtest simtest-broken clean grow attack idle race-long random modules memory device release release-check deploy-check upgrade
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -209,9 +209,6 @@ upgrade: ## replace three nodes of an earlier build (FROM=revision; default: thi
 
 attack: ## huge messages, idle and half-open connections, open transactions, clients that do not read or send half messages; PROFILES=folder: heap profiles of a failed run
 	ATTACK=1 $(GO) test -count=1 -timeout $(TIMEOUT) -v ./test/attack
-
-figure10: ## the paper's figure 10, into docs/evaluation.md: throughput while two of six nodes are killed at once; needs root
-	$(MAKE) evaluation ONLY=figure10
 
 idle: ## processor time of TABLETS=1000 idle tablets on NODES=3 processes, over DURATION=60s; PROFILES=folder: profiles
 	IDLE=1 $(GO) test -count=1 -timeout 1h -run '^TestIdle$$' -v ./test/idle $(ARGS)
