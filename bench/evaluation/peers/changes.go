@@ -17,6 +17,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/bench/evaluation/harness"
+	scratch "github.com/percolator-go/percolator/bench/evaluation/postgres"
 )
 
 // The time from the start of a write to its arrival at a subscriber, by the feed of changes, etcd's
@@ -49,7 +50,7 @@ func runChanges(ctx context.Context, r *harness.Run) error {
 					continue
 				}
 				err := inDir(r.Dir, func(dir string) error { return measureChanges(ctx, r, open, load, d, dir) })
-				if errors.Is(err, errNoPostgres) {
+				if errors.Is(err, scratch.ErrMissing) {
 					r.Logf("skipped PostgreSQL: %v", err)
 					break
 				}

@@ -12,6 +12,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/bench/evaluation/harness"
+	scratch "github.com/percolator-go/percolator/bench/evaluation/postgres"
 	"github.com/percolator-go/percolator/bench/turns"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/recipes/closure"
@@ -178,7 +179,7 @@ func runClosure(ctx context.Context, r *harness.Run) error {
 		allowed, of := -1, turns.Figure{}
 		for _, kind := range checkers {
 			count, f, err := measureChecker(ctx, r, kind, a, d)
-			if errors.Is(err, errNoPostgres) {
+			if errors.Is(err, scratch.ErrMissing) {
 				r.Logf("skipped %s: %v", kind.name, err)
 				continue
 			}

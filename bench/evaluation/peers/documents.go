@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/percolator-go/percolator/bench/evaluation/harness"
+	scratch "github.com/percolator-go/percolator/bench/evaluation/postgres"
 )
 
 // The paper's document clustering (§3.1) as a queue of documents, compared with workers over a queue
@@ -76,7 +77,7 @@ const postgresBatches, postgresSingles = "PostgreSQL, batching workers", "Postgr
 // runDocuments measures the kinds in turns, for each way of loading.
 func runDocuments(ctx context.Context, r *harness.Run) error {
 	documents := map[bool]int{true: 300, false: 10000}
-	_, missing := postgresBin()
+	_, missing := scratch.Bin()
 	if missing != nil {
 		r.Logf("skipped PostgreSQL: %v", missing)
 		r.Note("PostgreSQL was skipped: %v.", missing)

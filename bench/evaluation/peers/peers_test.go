@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"github.com/percolator-go/percolator/bench/evaluation/harness"
+	scratch "github.com/percolator-go/percolator/bench/evaluation/postgres"
 )
 
 // TestSmoke runs what needs neither PostgreSQL nor a built binary, briefly: each measurement checks
 // its own result.
 func TestSmoke(t *testing.T) {
-	t.Setenv(withoutPostgres, "1")
+	t.Setenv(scratch.Without, "1")
 	for _, m := range Measurements() {
 		if m.Name == "etcd3" {
 			continue // three processes of the built binary

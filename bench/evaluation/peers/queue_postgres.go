@@ -16,6 +16,8 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
 	"golang.org/x/sync/errgroup"
+
+	scratch "github.com/percolator-go/percolator/bench/evaluation/postgres"
 )
 
 // A result is a row of a table without an index: the cheapest durable commit of a handler.
@@ -218,7 +220,7 @@ func missingFor(kind string) error {
 	case ours, "JetStream":
 		return nil
 	}
-	bin, err := postgresBin()
+	bin, err := scratch.Bin()
 	if err != nil || kind != "PgQ" {
 		return err
 	}

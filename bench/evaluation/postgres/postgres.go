@@ -20,22 +20,17 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// ErrMissing reports that PostgreSQL is not installed.
+// ErrMissing reports that PostgreSQL is not installed, or not to be used.
 var ErrMissing = errors.New("postgres: PostgreSQL is not available (Debian: apt-get install postgresql-15)")
 
-// Installed returns ErrMissing if PostgreSQL is not installed.
-func Installed() error {
-	_, err := bin()
-	return err
-}
+// Without is the name of an environment variable that, if not empty, makes measurements skip
+// PostgreSQL even if it is installed.
+const Without = "PERCOLATOR_BENCH_WITHOUT_POSTGRES"
 
-// without, in the environment, makes measurements skip PostgreSQL even if it is installed.
-const without = "PERCOLATOR_BENCH_WITHOUT_POSTGRES"
-
-// bin returns the directory of the newest server's programs.
-func bin() (string, error) {
-	if os.Getenv(without) != "" {
-		return "", fmt.Errorf("%w: %s is set", ErrMissing, without)
+// Bin returns the directory of the newest server's programs, or an error that wraps ErrMissing.
+func Bin() (string, error) {
+	if os.Getenv(Without) != "" {
+		return "", fmt.Errorf("%w: %s is set", ErrMissing, Without)
 	}
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	if err != nil || len(found) == 0 {
@@ -64,7 +59,7 @@ type Server struct {
 // "shared_buffers=256MB", and runs the statements of schema. As root it runs the server as the user
 // postgres, to whom it gives the directory; all parents of the directory must be searchable.
 func Start(ctx context.Context, dir, schema string, settings ...string) (_ *Server, err error) {
-	programs, err := bin()
+	programs, err := Bin()
 	if err != nil {
 		return nil, err
 	}
