@@ -79,9 +79,8 @@ func scenes(smoke bool) []scene {
 }
 
 func run(ctx context.Context, r *harness.Run) error {
-	for _, plot := range []string{"one", "three"} {
-		r.Axes(plot, "callers ("+plot+" nodes, in process)", "operations/s", true, true)
-	}
+	r.Axes("one", "callers (one node, in process)", "operations/s", true, true)
+	r.Axes("three", "callers (three nodes, in process)", "operations/s", true, true)
 	r.Note("A raw operation reads or writes one cell through the tablet's actor, Raft and the store, without the oracle, as the paper's Bigtable. Nodes refuse raw writes of remote clients, so transactions that write have no ratio there.")
 	r.Note("Of three nodes the client calls the one that leads the tablet, and another one runs the oracle. Nodes and callers share one process.")
 	d := time.Second

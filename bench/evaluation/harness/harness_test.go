@@ -130,6 +130,20 @@ func TestResults(t *testing.T) {
 	}
 }
 
+// TestSmokeWithoutPoints: a small run may leave a plot empty; a full one may not.
+func TestSmokeWithoutPoints(t *testing.T) {
+	m := Measurement{Name: "m", Run: func(_ context.Context, r *Run) error {
+		r.Axes("empty", "x", "y", false, false)
+		return nil
+	}}
+	for _, smoke := range []bool{true, false} {
+		err := Execute(t.Context(), m, &Run{Smoke: smoke, Dir: t.TempDir()}, Options{Out: t.TempDir(), Print: io.Discard})
+		if smoke != (err == nil) {
+			t.Errorf("smoke %v: %v", smoke, err)
+		}
+	}
+}
+
 // TestDocument: a result replaces the section between its markers and no other, again and again.
 func TestDocument(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "page.md")

@@ -130,8 +130,8 @@ func (r *Result) write(dir string) error {
 	}
 	err = os.WriteFile(filepath.Join(dir, r.Name+".json"), append(text, '\n'), 0o644)
 	for _, p := range r.Plots {
-		if r.Error != "" && len(p.Series) == 0 {
-			continue // the measurement failed before its first point
+		if len(p.Series) == 0 && (r.Smoke || r.Error != "") {
+			continue // a small run, or one that failed before its first point
 		}
 		err = errors.Join(err, p.save(filepath.Join(dir, r.plotFile(p))))
 	}
