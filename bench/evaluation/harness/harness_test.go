@@ -7,9 +7,11 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -66,6 +68,32 @@ func TestOpenLoopStopsAtAnError(t *testing.T) {
 		return nil
 	}); !errors.Is(err, failed) {
 		t.Error(err)
+	}
+}
+
+// TestOpenLoopLeavesChildren: child processes that end with their parent survive a loop, whichever
+// thread has started them.
+func TestOpenLoopLeavesChildren(t *testing.T) {
+	var children []*exec.Cmd
+	for range 20 {
+		child := exec.CommandContext(t.Context(), "sleep", "60")
+		child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGINT}
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		children = append(children, child)
+		if _, err := OpenLoop(t.Context(), 1000, 5*time.Millisecond, 10, func(context.Context, int) error {
+			return nil
+		}); err != nil && !errors.Is(err, ErrLoad) {
+			t.Fatal(err)
+		}
+	}
+	for _, child := range children {
+		_ = child.Process.Signal(syscall.SIGTERM)
+		err := child.Wait()
+		if status, ok := child.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGTERM {
+			t.Errorf("a child ended by %v", err)
+		}
 	}
 }
 

@@ -95,7 +95,7 @@ func OpenLoop(ctx context.Context, rate float64, d time.Duration, limit int,
 	made, busy := 0, atomic.Bool{}
 	g.Go(func() error {
 		defer close(due)
-		pace()
+		defer pace()()
 		workers := 0
 		end := time.NewTimer(d)
 		defer end.Stop()
@@ -135,11 +135,17 @@ func OpenLoop(ctx context.Context, rate float64, d time.Duration, limit int,
 	return l, nil
 }
 
-// pace makes the calling goroutine's thread wake as exactly as the kernel can; the thread ends with
-// the goroutine. The runtime's timers would be up to a millisecond late in an idle process.
-func pace() {
+// pace makes the calling goroutine's thread wake as exactly as the kernel can, until the returned
+// function is called. The runtime's timers would be up to a millisecond late in an idle process.
+// The thread must outlive the goroutine: child processes with a parent-death signal would receive it
+// when the thread that has started them ends.
+func pace() (end func()) {
 	runtime.LockOSThread()
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+	return func() {
+		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) // the default
+		runtime.UnlockOSThread()
+	}
 }
 
 // sleepUntil returns at or after t. The caller runs on a thread prepared by pace.
