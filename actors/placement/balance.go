@@ -25,11 +25,12 @@ func (p *planner) balanceReplicas() {
 			from, to uint64
 			least    change
 		)
+		uneven := p.unevenNodes()
 		for _, t := range settled {
 			if p.busy[t.D.TabletId] {
 				continue
 			}
-			if f, n, c := p.bestMove(t); n != 0 && (tablet == nil || c.less(least)) {
+			if f, n, c := p.bestMove(t, uneven); n != 0 && (tablet == nil || c.less(least)) {
 				tablet, from, to, least = t, f, n, c
 			}
 		}
@@ -46,19 +47,47 @@ func (p *planner) balanceReplicas() {
 	}
 }
 
+// unevenNodes are the nodes at which a move can gain anything: a move between two others only
+// makes the cluster less even.
+type unevenNodes struct {
+	all   []*Node         // that accept a replica, in the order of State.Nodes
+	under []*Node         // those of them with less than their share, in some figure
+	over  map[uint64]bool // with more
+}
+
+// unevenNodes returns the uneven nodes by the present tallies.
+func (p *planner) unevenNodes() unevenNodes {
+	u := unevenNodes{over: map[uint64]bool{}}
+	for i := range p.s.Nodes {
+		n := &p.s.Nodes[i]
+		under, over := p.replicas.uneven(n.ID)
+		u.over[n.ID] = over
+		if !n.accepts() || p.incoming[n.ID] >= maxIncoming {
+			continue
+		}
+		u.all = append(u.all, n)
+		if under {
+			u.under = append(u.under, n)
+		}
+	}
+	return u
+}
+
 // bestMove returns the best move of one of the tablet's replicas. If no move is worth its
-// cost, to is 0.
-func (p *planner) bestMove(t *Tablet) (from, to uint64, least change) {
+// cost, to is 0. With many tablets at rest it looks at few nodes for each.
+func (p *planner) bestMove(t *Tablet, uneven unevenNodes) (from, to uint64, least change) {
 	voters := t.shape().voters
 	for _, v := range voters {
 		// Moving meta's leader would move placement itself, and the oracle.
 		if t.Meta && v == t.leader() {
 			continue
 		}
-		for i := range p.s.Nodes {
-			n := &p.s.Nodes[i]
-			if !n.accepts() || slices.Contains(voters, n.ID) ||
-				p.incoming[n.ID] >= maxIncoming {
+		candidates := uneven.under
+		if uneven.over[v] || p.inZone(v, voters) > 0 {
+			candidates = uneven.all
+		}
+		for _, n := range candidates {
+			if slices.Contains(voters, n.ID) {
 				continue
 			}
 			c := p.swapDelta(t, voters, v, n.ID)

@@ -56,6 +56,21 @@ type planner struct {
 // Make returns the plan for a state. It is a pure function: the same state gives the same
 // plan.
 func Make(s *State) *Plan {
+	p := newPlanner(s)
+	p.count()
+	for _, g := range p.targets() {
+		p.advance(g)
+	}
+	if !p.deferred {
+		p.balanceReplicas()
+	}
+	p.balanceLeaders()
+	p.findEmptyNodes()
+	return p.plan
+}
+
+// newPlanner returns a planner whose tallies are empty.
+func newPlanner(s *State) *planner {
 	p := &planner{
 		s: s, plan: &Plan{BlockedNodes: map[uint64]string{}},
 		nodes: map[uint64]*Node{}, orders: map[uint64]*pb.MoveTabletRequest{},
@@ -74,16 +89,7 @@ func Make(s *State) *Plan {
 	for _, o := range s.Orders {
 		p.orders[o.TabletId] = o
 	}
-	p.count()
-	for _, g := range p.targets() {
-		p.advance(g)
-	}
-	if !p.deferred {
-		p.balanceReplicas()
-	}
-	p.balanceLeaders()
-	p.findEmptyNodes()
-	return p.plan
+	return p
 }
 
 // count fills the tallies with the present replicas and leaders, counts the changes under

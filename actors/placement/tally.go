@@ -116,6 +116,25 @@ func (t *tally) delta(node uint64, w weight, sign float64) (c change) {
 	return c
 }
 
+// uneven reports whether a figure of the node is below its mean by more than the slack, and
+// whether one is above: only then can adding a replica, or removing one, decrease the excess.
+func (t *tally) uneven(node uint64) (under, over bool) {
+	have, ok := t.on[node]
+	if !ok {
+		return false, false
+	}
+	n := float64(len(t.on))
+	count, size, load := t.total.count/n, t.total.size/n, t.total.load/n // the means
+	for _, f := range []struct{ have, mean, slack float64 }{
+		{have.count, count, max(1, slackCount*count)},
+		{have.size, size, slackSize * max(size, minSize)},
+		{have.load, load, slackLoad * max(load, minLoad)},
+	} {
+		under, over = under || f.have < f.mean-f.slack, over || f.have > f.mean+f.slack
+	}
+	return under, over
+}
+
 // add adds the effect of one figure of a node changing from before to after. The figure is
 // taken relative to its mean, or to floor if that is larger.
 func (c *change) add(factor, gainFraction, before, after, mean, floor, slack float64) {

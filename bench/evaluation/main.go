@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/percolator-go/percolator/bench/evaluation/ablation"
+	"github.com/percolator-go/percolator/bench/evaluation/clusterscale"
 	"github.com/percolator-go/percolator/bench/evaluation/figure7"
 	"github.com/percolator-go/percolator/bench/evaluation/figure8"
 	"github.com/percolator-go/percolator/bench/evaluation/harness"
@@ -46,6 +47,7 @@ func measurements() []harness.Measurement {
 		ablation.Measurements(),
 		peers.Measurements(),
 		scale.Measurements(),
+		clusterscale.Measurements(),
 	)
 }
 

@@ -18,7 +18,7 @@ func TestSmoke(t *testing.T) {
 			continue // three processes of the built binary
 		}
 		t.Run(m.Name, func(t *testing.T) {
-			dir, err := os.MkdirTemp("", "p") // a short path for a socket
+			dir, err := os.MkdirTemp("", "p") //nolint:usetesting // a short path for a socket
 			if err != nil {
 				t.Fatal(err)
 			}

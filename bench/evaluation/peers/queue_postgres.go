@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -100,7 +99,7 @@ func openRiver(ctx context.Context, dir string, jobs *tracker) (_ *queue, err er
 		}
 	}()
 	driver := riverpgxv5.New(s.pool)
-	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
+	quiet := slog.New(slog.DiscardHandler)
 	migrator, err := rivermigrate.New(driver, &rivermigrate.Config{Logger: quiet})
 	if err != nil {
 		return nil, err

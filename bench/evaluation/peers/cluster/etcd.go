@@ -53,7 +53,7 @@ func withEtcd(ctx context.Context, encrypted bool, do func(context.Context, subj
 			return err
 		}
 		members = append(members, cmd)
-		defer func() {
+		defer func() { //nolint:gocritic // three
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
 		}()
