@@ -82,7 +82,7 @@ func (c *cycle) raise(ctx context.Context, rec *wire.Collection,
 func (c *cycle) collect(
 	ctx context.Context, at wire.Position, op *pb.CollectRequest,
 ) (*pb.CollectResponse, *pb.TabletDescriptor, error) {
-	const tries = 10 // consecutive splits of one tablet
+	const tries = 10 // requests during which the epoch changes
 	for range tries {
 		resp, d, err := c.send(ctx, at, &pb.TabletRequest{
 			Op: &pb.TabletRequest_Collect{Collect: op},
@@ -103,7 +103,7 @@ func (c *cycle) collect(
 			return resp.GetCollect(), d, nil
 		}
 	}
-	return nil, nil, fmt.Errorf("%w: the tablet at table %d row %.64q has split %d times in a row",
+	return nil, nil, fmt.Errorf("%w: the tablet at table %d row %.64q changed during each of %d requests (splits, merges, moves of replicas)",
 		errBlocked, at.Table, at.Row, tries)
 }
 

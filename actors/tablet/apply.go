@@ -24,8 +24,8 @@ import (
 // entries may be under way, in order. All of it runs on the tablet's goroutine, except the done
 // function of a write, which the state actor calls and which sends the message.
 
-// applied is the state actor's answer: the effects of an entry are visible, or, with err,
-// never will be.
+// applied is the state actor's answer: the effects of an entry are visible or, with err, could not
+// be written: then this replica stops, and applies the entry again once it is reopened.
 type applied struct {
 	index, term uint64
 	proposal    *proposal // nil: not proposed by this leadership

@@ -212,8 +212,8 @@ func unreplayable(c *wire.Command) (kind string) {
 }
 
 // Reform adds to the batch what makes the tablet's replica, whose whole log is applied, the
-// only one of its tablet from the entry (index, term) on, which lies behind its log. d is the
-// tablet from then on and names the replica by a new id, since messages to the former id are
+// only one of its tablet after the entry (index, term), which is above all entries of its log. d is
+// the tablet from then on and names the replica by a new id, since messages to the former id are
 // for the former group. A tablet that is frozen for a merge is released. A mark below mark is
 // raised to it.
 func Reform(b *store.Batch, st *store.Store, d *pb.TabletDescriptor, index, term,

@@ -45,8 +45,8 @@ func (s *Service) FinalizeUpgrade(ctx context.Context,
 	// Again: a node of an earlier build may have registered before the minimum was raised. None
 	// can afterwards.
 	if _, err := s.commonVersion(ctx); err != nil {
-		return nil, coded.Errorf("", "%w; earlier builds are no longer admitted: fix that and run "+
-			"this command again", err)
+		return nil, coded.Errorf("", "%w; do that and run this command again: "+
+			"earlier builds are no longer admitted", err)
 	}
 	if err := s.agree(ctx, version.Agreed{Active: to}); err != nil {
 		return nil, err

@@ -149,12 +149,13 @@ func (h *History) changeLeases(ctx context.Context,
 	return err
 }
 
-// HoldBackup holds history for the next increment of a backup, if requested, and ends other such
-// holds, all in one write. The response's bound is that of HoldHistory; a hold below it is not
+// HoldBackup holds history for the next increment of a backup, if requested, and ends the holds in
+// req.Release, all in one write. The response's bound is that of HoldHistory; a hold below it is not
 // granted.
 //
 // Such a lease belongs to no process: it survives the one that made the backup, and lasts as long
-// as the policy allows. A hold without a token may be ended without one.
+// as the policy allows. A release without a token ends the backup's hold whatever its token, and fails
+// if there is none; the guard in front of the service permits it to operators only.
 func (h *History) HoldBackup(ctx context.Context, now mvcc.Timestamp,
 	req *pb.HoldBackupRequest) (*pb.HoldBackupResponse, error) {
 	hold, out := req.GetHold(), &pb.HoldBackupResponse{}

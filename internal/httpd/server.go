@@ -57,8 +57,8 @@ type Options struct {
 	// Notes returns remarks for probes; nil means none.
 	Notes func() []string
 	// MaxPending bounds the connections without a request in flight: during the handshake, with a
-	// partial request, idle, or with a health check. Above it another one is closed, see package
-	// connlimit; default 256.
+	// partial request, idle, or with a health check. Above it a new connection displaces the
+	// oldest of the address that has most of them (package connlimit). Default 256.
 	MaxPending int
 	// MaxRequests bounds the other concurrent requests; default 256, of which one address can use at
 	// most half. Requests above it are refused with status 503.

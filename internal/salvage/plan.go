@@ -58,8 +58,8 @@ type Tablet struct {
 	Tablet     uint64     `json:"tablet"`
 	Action     string     `json:"action"`
 	Descriptor Descriptor `json:"descriptor"` // after the recovery
-	// Node has the surviving replica, or gets the empty one. The new group begins with the entry
-	// (Index, Term).
+	// Node has the surviving replica, or gets the empty one. The new group's log begins
+	// after the entry (Index, Term), which is above all that is known of the former group.
 	Node  uint64 `json:"node,omitempty"`
 	Index uint64 `json:"index,omitempty"`
 	Term  uint64 `json:"term,omitempty"`

@@ -252,9 +252,10 @@ type Notifications struct {
 	NoHints bool
 	// NoLockd disables advisory row locks in scanners.
 	NoLockd bool
-	// ScanPause is the pause of a scanner after a scan that found nothing.
+	// ScanPause is the pause of a scanner after the first scan that found nothing. Each further
+	// empty scan doubles it, up to ScanPauseMax.
 	ScanPause time.Duration
-	// ScanPauseMax is the longest such pause, after repeated empty scans. Default 1 s.
+	// ScanPauseMax defaults to 1 s.
 	ScanPauseMax time.Duration
 	// ScanPage is the number of N entries per request.
 	ScanPage int

@@ -409,7 +409,7 @@ func (n *nodeFlags) registerTuning(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.NoHints, "no-hints", f.NoHints, "find changed cells only by scanning")
 	flags.BoolVar(&f.NoLockd, "no-lockd", f.NoLockd, "run observers without advisory locks")
 	flags.DurationVar(&f.ScanPause, "scan-pause", f.ScanPause,
-		"pause of a scanner that found nothing")
+		"pause of a scanner after the first scan that found nothing; each further one doubles it, up to 1s")
 	flags.IntVar(&f.ScanPage, "scan-page", f.ScanPage, "entries that one message of a scan fetches")
 	flags.Var((*shell.ByteSize)(&c.Memory), "memory",
 		"memory limit of the process in bytes; 0: the limit of its cgroup, else the machine's memory")
