@@ -106,7 +106,7 @@ generate: ## Go code from the .proto files; references of metrics, commands and 
 	UPDATE=1 $(GO) test -count=1 -run '^TestReferenceOf' ./node/telemetry ./internal/cli
 
 # Modules of their own, so that the main module does not have their dependencies.
-MODULES := bench/evaluation examples/webindex/webindex recipes/sinks/feedkafka recipes/sinks/feednats test/s3 tools
+MODULES := bench/evaluation examples/webindex/webindex recipes/sinks/feedkafka recipes/sinks/feednats recipes/sinks/feedpostgres test/s3 tools
 
 modules: ## check that the other modules are tidy, vet and test them
 	@set -e; for m in $(MODULES); do echo "== $$m"; $(GO) -C $$m mod tidy -diff; $(GO) -C $$m vet ./...; $(GO) -C $$m test ./...; done
