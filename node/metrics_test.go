@@ -14,6 +14,7 @@ import (
 	"github.com/percolator-go/percolator/internal/certs/certstest"
 	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/node"
+	"github.com/percolator-go/percolator/worker"
 )
 
 // seriesOf returns the families of which the node exports a series.
@@ -39,6 +40,21 @@ func TestEveryMetricIsExported(t *testing.T) {
 		cfg.Store.InMemory, cfg.Gateway = false, "127.0.0.1:0"
 		cfg.Observers = func(r *percolator.Registry) { r.Strong("counter", input, counts) }
 	})
+	working, stop := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() {
+		done <- worker.Run(working, []string{n.Addr()}, func(r *percolator.Registry) { r.Strong("counter", input, counts) },
+			worker.Config{Client: percolator.ClientConfig{
+				CertFile: filepath.Join(folder, "client.crt"), KeyFile: filepath.Join(folder, "client.key"),
+				CAFile: filepath.Join(folder, "ca.crt"), Logger: slog.New(slog.DiscardHandler),
+			}})
+	}()
+	defer func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error("the worker: ", err)
+		}
+	}()
 	write(t, n.DB(), 0, 10)
 	if err := n.DB().WaitIdle(ctx); err != nil {
 		t.Fatal(err)

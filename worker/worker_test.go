@@ -1,10 +1,14 @@
 package worker_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -351,6 +355,62 @@ func TestVersionsSideBySide(t *testing.T) {
 	}
 	if err := second.stop(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestMetricsOfWorkers: a node's metrics count the runs of workers, also of those that have ended.
+func TestMetricsOfWorkers(t *testing.T) {
+	n := openNode(t, func(cfg *node.Config) { cfg.HTTP = "127.0.0.1:0" })
+	metric := func(name string) float64 {
+		t.Helper()
+		resp, err := http.Get("http://" + n.HTTPAddr() + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+			if value, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
+				v, err := strconv.ParseFloat(value, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return v
+			}
+		}
+		return -1
+	}
+	const runs = `percolator_worker_runs_total{observer="count"}`
+	for i := range 2 {
+		before := max(metric(runs), 0)
+		fail := atomic.Bool{}
+		fail.Store(true)
+		w := run(t, n.Addr(), func(r *percolator.Registry) {
+			r.Strong("count", input, func(context.Context, *percolator.Tx, percolator.Notification) error {
+				if fail.CompareAndSwap(true, false) {
+					return errors.New("once")
+				}
+				return nil
+			})
+		}, worker.Config{})
+		eventually(t, "the worker reports", func() bool {
+			return metric("percolator_worker_sessions") == 1 && metric(runs) >= 0
+		})
+		write(t, n.DB(), 20)
+		if err := n.DB().WaitIdle(within(t, time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.stop(); err != nil {
+			t.Fatal(err)
+		}
+		if got := metric(runs) - before; got < 21 || metric("percolator_worker_sessions") != 0 {
+			t.Errorf("%v runs of worker %d, want at least 21", got, i)
+		}
+		if got := metric(`percolator_worker_failures_total{observer="count"}`); got != float64(i+1) {
+			t.Errorf("%v failures, want %d", got, i+1)
+		}
+	}
+	if metric(`percolator_worker_run_seconds_total{observer="count"}`) <= 0 {
+		t.Error("the runs took no time")
 	}
 }
 

@@ -39,8 +39,8 @@ func (d *Dispatcher) Status() []*pb.ObserverStatus {
 			Stuck:   uint32(s.Stuck), Paused: s.Paused, Limit: uint32(s.Limit),
 			Contended: uint32(s.Contended), Unserved: uint32(s.Unserved),
 			Refused: s.Refused, Outside: outsideWait(s.Outside, time.Now()),
-			Version: s.Version,
-			Rows:    observerRows(rows[i]),
+			Version: s.Version, RunUs: uint64(s.Took.Sum * 1e6),
+			Rows: observerRows(rows[i]),
 		})
 	}
 	return out

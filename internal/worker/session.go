@@ -223,7 +223,7 @@ func (s *session) send(ctx context.Context) {
 		if m == nil {
 			m = &pb.WorkRequest{}
 		}
-		if scans && time.Since(shown) >= figuresPause {
+		if scans && (last || time.Since(shown) >= figuresPause) {
 			m.Observers, shown = s.w.dispatcher.Status(), time.Now()
 		}
 		if s.stream.Send(m) != nil { // Recv has the reason

@@ -171,7 +171,7 @@ func (s *session) take(m *pb.WorkRequest) {
 	}
 	if own := m.GetObservers(); len(own) > 0 {
 		own = slices.DeleteFunc(own, func(o *pb.ObserverStatus) bool { return !s.runs(o.GetName()) })
-		s.status.Store(&own)
+		s.host.workers.count(s.status.Swap(&own), own)
 	}
 	for _, r := range m.GetRefused() {
 		if wait := min(r.GetWaitMs(), uint64(time.Hour.Milliseconds())); s.runs(r.GetObserver()) {

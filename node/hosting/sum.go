@@ -133,6 +133,7 @@ func (s *observerSums) add(node uint64, here []*pb.ObserverStatus) {
 		sum.Waiting, sum.Stuck = sum.Waiting+o.Waiting, sum.Stuck+o.Stuck
 		sum.Contended, sum.Unserved = sum.Contended+o.Contended, sum.Unserved+o.Unserved
 		sum.Refused, sum.Outside = sum.Refused+o.Refused, mergeOutside(sum.Outside, o.Outside)
+		sum.RunUs += o.RunUs
 		sum.Limit = max(sum.Limit, o.Limit)
 		sum.Rows = append(sum.Rows, o.Rows...)
 		slices.SortStableFunc(sum.Rows, func(a, b *pb.ObserverRow) int {

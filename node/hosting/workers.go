@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/notify"
@@ -41,10 +43,11 @@ type workers struct {
 	host *Host
 
 	mu       sync.Mutex
-	sessions map[int]*session     // by number, from 1 on
-	started  int                  // sessions so far
-	dead     map[uint64]time.Time // by incarnation: until when a death is remembered
-	leased   map[string]time.Time // by observer: until when it counts as linked
+	sessions map[int]*session              // by number, from 1 on
+	started  int                           // sessions so far
+	dead     map[uint64]time.Time          // by incarnation: until when a death is remembered
+	leased   map[string]time.Time          // by observer: until when it counts as linked
+	runs     map[string]*pb.ObserverStatus // by observer; see WorkerRuns
 
 	list atomic.Pointer[[]*session] // sessions, in the order of their numbers; immutable
 	turn atomic.Uint64              // shares hints out
@@ -53,7 +56,7 @@ type workers struct {
 func newWorkers(h *Host) *workers {
 	w := &workers{
 		host: h, sessions: map[int]*session{}, dead: map[uint64]time.Time{},
-		leased: map[string]time.Time{},
+		leased: map[string]time.Time{}, runs: map[string]*pb.ObserverStatus{},
 	}
 	w.list.Store(&[]*session{})
 	return w
@@ -143,6 +146,51 @@ func (w *workers) names() []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(found))
+}
+
+// count adds what a worker has done between two reports to runs, which goes on rising when a worker
+// ends, or reports to another node. The first report, without last, begins: another node may have
+// counted what it contains.
+func (w *workers) count(last *[]*pb.ObserverStatus, own []*pb.ObserverStatus) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, o := range own {
+		sum := w.runs[o.GetName()]
+		if sum == nil {
+			if len(w.runs) == maxWorkObservers {
+				continue
+			}
+			sum = &pb.ObserverStatus{Name: o.GetName()}
+			w.runs[o.GetName()] = sum
+		}
+		if last == nil {
+			continue
+		}
+		at := slices.IndexFunc(*last, func(b *pb.ObserverStatus) bool { return b.GetName() == o.GetName() })
+		if at < 0 {
+			continue
+		}
+		before := (*last)[at]
+		sum.Runs += max(o.GetRuns(), before.GetRuns()) - before.GetRuns()
+		sum.Failures += max(o.GetFailures(), before.GetFailures()) - before.GetFailures()
+		sum.RunUs += max(o.GetRunUs(), before.GetRunUs()) - before.GetRunUs()
+	}
+}
+
+// WorkerRuns returns the name, runs, failures and time of each observer in workers while they have
+// reported to this node, and the number of workers that report to it now.
+func (h *Host) WorkerRuns() (runs []*pb.ObserverStatus, reporting int) {
+	for _, s := range h.workers.all() {
+		if s.scans.Load() {
+			reporting++
+		}
+	}
+	h.workers.mu.Lock()
+	defer h.workers.mu.Unlock()
+	for _, sum := range h.workers.runs {
+		runs = append(runs, proto.CloneOf(sum))
+	}
+	return runs, reporting
 }
 
 // WorkerDead reports whether a worker that had a session with this node has died. A worker that is

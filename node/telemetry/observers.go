@@ -63,6 +63,20 @@ var runTable = table[observer.Stats]{
 		func(s observer.Stats) uint64 { return s.Divided }, "observer"),
 }
 
+// Workers apart, in Go or by a gateway. Each reports to one node, which counts from its first report
+// on: the sum over all nodes is the cluster's, apart from observerTable's.
+var (
+	workersReporting = gauge("worker_sessions", "Workers that report their figures to this node.", the[int])
+	workerTable      = table[*pb.ObserverStatus]{
+		counter("worker_runs_total", "Calls of the observer's function in workers that report to this node.",
+			(*pb.ObserverStatus).GetRuns, "observer"),
+		counter("worker_failures_total", "Runs that failed in workers that report to this node.",
+			(*pb.ObserverStatus).GetFailures, "observer"),
+		counter("worker_run_seconds_total", "Total time of the runs in workers that report to this node.",
+			func(o *pb.ObserverStatus) float64 { return float64(o.GetRunUs()) / 1e6 }, "observer"),
+	}
+)
+
 // state is the cluster-wide state of an observer, as of the last answer.
 //
 // Each node asks for itself, so that all nodes export the same figures: take their maximum
@@ -103,6 +117,11 @@ func (e *Exporter) collectObservers(out chan<- prometheus.Metric, here []*pb.Obs
 	}
 	for _, s := range e.Observers.Stats() {
 		runTable.send(out, s, s.Name)
+	}
+	runs, reporting := e.Observers.WorkerRuns()
+	workersReporting(out, reporting)
+	for _, o := range runs {
+		workerTable.send(out, o, o.GetName())
 	}
 	states, age, ok := e.Observers.States()
 	if ok {

@@ -79,6 +79,9 @@ type Tablets interface {
 type Observers interface {
 	Status() []*pb.ObserverStatus
 	Stats() []observer.Stats
+	// WorkerRuns returns the name, runs, failures and time of each observer in workers apart, and the
+	// number of workers that report to this node.
+	WorkerRuns() (runs []*pb.ObserverStatus, reporting int)
 	// States returns the notifications that wait in the whole cluster, and the age of that answer;
 	// ok is false before the first answer.
 	States() (states []*pb.ObserverState, age time.Duration, ok bool)

@@ -3116,13 +3116,14 @@ type ObserverStatus struct {
 	Waiting       uint32                 `protobuf:"varint,15,opt,name=waiting,proto3" json:"waiting,omitempty"` // for a backoff
 	Stuck         uint32                 `protobuf:"varint,16,opt,name=stuck,proto3" json:"stuck,omitempty"`
 	Paused        bool                   `protobuf:"varint,17,opt,name=paused,proto3" json:"paused,omitempty"`
-	Limit         uint32                 `protobuf:"varint,18,opt,name=limit,proto3" json:"limit,omitempty"`         // maximum concurrent runs in force
-	Contended     uint32                 `protobuf:"varint,24,opt,name=contended,proto3" json:"contended,omitempty"` // cells with dozens of consecutive unsuccessful runs, mostly because of conflicts
-	Unserved      uint32                 `protobuf:"varint,26,opt,name=unserved,proto3" json:"unserved,omitempty"`   // likewise, mostly because the function or a node reported something unavailable
-	Refused       uint64                 `protobuf:"varint,40,opt,name=refused,proto3" json:"refused,omitempty"`     // runs repeated because an external service refused them
-	Outside       *OutsideWait           `protobuf:"bytes,41,opt,name=outside,proto3" json:"outside,omitempty"`      // unset: it does not wait for an external service
-	Version       uint32                 `protobuf:"varint,42,opt,name=version,proto3" json:"version,omitempty"`     // as registered in this process
-	Rows          []*ObserverRow         `protobuf:"bytes,25,rep,name=rows,proto3" json:"rows,omitempty"`            // a few dozen conspicuous rows, the longest running first
+	Limit         uint32                 `protobuf:"varint,18,opt,name=limit,proto3" json:"limit,omitempty"`              // maximum concurrent runs in force
+	Contended     uint32                 `protobuf:"varint,24,opt,name=contended,proto3" json:"contended,omitempty"`      // cells with dozens of consecutive unsuccessful runs, mostly because of conflicts
+	Unserved      uint32                 `protobuf:"varint,26,opt,name=unserved,proto3" json:"unserved,omitempty"`        // likewise, mostly because the function or a node reported something unavailable
+	Refused       uint64                 `protobuf:"varint,40,opt,name=refused,proto3" json:"refused,omitempty"`          // runs repeated because an external service refused them
+	Outside       *OutsideWait           `protobuf:"bytes,41,opt,name=outside,proto3" json:"outside,omitempty"`           // unset: it does not wait for an external service
+	Version       uint32                 `protobuf:"varint,42,opt,name=version,proto3" json:"version,omitempty"`          // as registered in this process
+	RunUs         uint64                 `protobuf:"varint,43,opt,name=run_us,json=runUs,proto3" json:"run_us,omitempty"` // total time of the runs; earlier builds leave 0
+	Rows          []*ObserverRow         `protobuf:"bytes,25,rep,name=rows,proto3" json:"rows,omitempty"`                 // a few dozen conspicuous rows, the longest running first
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3314,6 +3315,13 @@ func (x *ObserverStatus) GetOutside() *OutsideWait {
 func (x *ObserverStatus) GetVersion() uint32 {
 	if x != nil {
 		return x.Version
+	}
+	return 0
+}
+
+func (x *ObserverStatus) GetRunUs() uint64 {
+	if x != nil {
+		return x.RunUs
 	}
 	return 0
 }
@@ -5117,7 +5125,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x06create\x18\x03 \x01(\bR\x06create\x12\x16\n" +
 	"\x06delete\x18\x04 \x01(\bR\x06delete\x12\x0e\n" +
 	"\x02by\x18\x05 \x01(\tR\x02by\x12\x10\n" +
-	"\x03any\x18\x06 \x01(\bR\x03any\"\xa4\x05\n" +
+	"\x03any\x18\x06 \x01(\bR\x03any\"\xbb\x05\n" +
 	"\x0eObserverStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05table\x18\x02 \x01(\tR\x05table\x12\x16\n" +
@@ -5142,7 +5150,8 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\bunserved\x18\x1a \x01(\rR\bunserved\x12\x18\n" +
 	"\arefused\x18( \x01(\x04R\arefused\x124\n" +
 	"\aoutside\x18) \x01(\v2\x1a.percolator.v1.OutsideWaitR\aoutside\x12\x18\n" +
-	"\aversion\x18* \x01(\rR\aversion\x12.\n" +
+	"\aversion\x18* \x01(\rR\aversion\x12\x15\n" +
+	"\x06run_us\x18+ \x01(\x04R\x05runUs\x12.\n" +
 	"\x04rows\x18\x19 \x03(\v2\x1a.percolator.v1.ObserverRowR\x04rows\"\xf2\x01\n" +
 	"\vObserverRun\x12\x19\n" +
 	"\bstart_ts\x18\x01 \x01(\x04R\astartTs\x12.\n" +
