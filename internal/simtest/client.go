@@ -63,12 +63,15 @@ func (c *Cluster) fresh() (db *percolator.DB, done func()) {
 	number := freshClients + c.fresher
 	c.mu.Unlock()
 	t, db := c.Client(number)
-	return db, func() {
-		c.fail(t.client.Close())
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.clients = slices.DeleteFunc(c.clients, func(other *Client) bool { return other == t })
-	}
+	return db, func() { c.leave(t) }
+}
+
+// leave closes a client and forgets it.
+func (c *Cluster) leave(t *Client) {
+	c.fail(t.client.Close())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clients = slices.DeleteFunc(c.clients, func(other *Client) bool { return other == t })
 }
 
 // Die kills the client: it sends nothing more.

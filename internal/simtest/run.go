@@ -13,6 +13,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/test/workload"
 )
 
@@ -43,6 +44,9 @@ type Options struct {
 	NoObservers bool
 	// Delay is Config.Delay.
 	Delay time.Duration
+	// History is the time for which old versions stay readable; 0 means the nodes' default, which
+	// is longer than the simulation.
+	History time.Duration
 }
 
 // Report is the result of a simulation.
@@ -55,6 +59,7 @@ type Report struct {
 	Batches  int                         // sent by nodes
 	Lost     int                         // of them
 	Compared int                         // tablets whose replicas were compared at the end
+	Feed     FeedFigures                 // of the workload "changes"
 }
 
 // String returns the schedule, the figures and the log.
@@ -62,11 +67,14 @@ func (r Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v of virtual time, %d batches, %d lost; %d tablets compared\nschedule:\n%v",
 		r.Took, r.Batches, r.Lost, r.Compared, r.Schedule)
-	for _, w := range workload.All() {
+	for _, w := range (&simulation{}).workloads() {
 		if f, ran := r.Figures[w.Name]; ran {
 			fmt.Fprintf(&b, "%-18s %6d done, %5d unknown, %5d failed, longest pause %v\n", w.Name,
 				f.Done, f.Unknown, f.Failed, f.Gap)
 		}
+	}
+	if r.Feed != (FeedFigures{}) {
+		fmt.Fprintf(&b, "feed of changes: %v\n", r.Feed)
 	}
 	return b.String()
 }
@@ -104,13 +112,17 @@ func Run(o Options) (r Report) {
 	if !o.NoObservers {
 		cfg.Observers = s.register
 	}
+	if o.History != 0 {
+		cfg.Tune = func(c *node.Config) { c.History, c.Collection.MaxHold = o.History, time.Hour }
+	}
 	c, err := New(cfg)
 	if err != nil {
 		r.Err = err
 		return r
 	}
-	s.c = c
+	s.c, s.feed.c = c, c
 	err = s.run(&r)
+	r.Feed = s.feed.figures
 	r.Err = errors.Join(err, c.Close())
 	r.Took, r.Log = time.Since(began), c.log.String()
 	r.Batches, r.Lost = c.network.counts.sent, c.network.counts.lost
@@ -168,12 +180,14 @@ type simulation struct {
 	counting workload.Counting
 	effects  workload.Effects
 	timers   workload.Timers
+	feed     feed
 }
 
 // workloads returns all workloads to choose from, with those that have their own observers.
 func (s *simulation) workloads() []workload.Workload {
 	return append(workload.All(), workload.Workload{Name: "effects", Run: s.effects.Run},
-		workload.Workload{Name: "timers", Run: s.timers.Run})
+		workload.Workload{Name: "timers", Run: s.timers.Run},
+		workload.Workload{Name: "changes", Run: s.feed.Run})
 }
 
 // chosen reports whether the workload is one of those that run.

@@ -24,6 +24,8 @@ var (
 	leases  = flag.String("leases", "", "on or off; empty: off for every fifth seed")
 	delay   = flag.Duration("delay", 0,
 		"maximum delay of messages without faults; 0: the default")
+	history = flag.Duration("history", 0,
+		"time for which old versions stay readable; 0: longer than the simulation")
 	expect = flag.String("expect", "",
 		"regular expression: run seeds until a failure matches, and fail if none does; other failures are only logged")
 	showLog  = flag.Bool("log", false, "also print the log of a simulation that has not failed")
@@ -50,6 +52,7 @@ func TestSimulations(t *testing.T) {
 func options(seed uint64) Options {
 	o := Options{
 		Seed: seed, Nodes: *nodes, Workers: *workers, Faults: *faults, Gap: *gap, Delay: *delay,
+		History: *history, NoObservers: *history != 0, // a run may last longer than that
 	}
 	if o.NoLeases = *leases == "off"; *leases == "" {
 		o.NoLeases = seed%5 == 0
@@ -144,6 +147,31 @@ func TestDrainOutlivesItsNode(t *testing.T) {
 		Workloads: []string{"register"}, NoObservers: true, Schedule: Schedule{
 			{At: time.Second, For: 2 * time.Second, Kind: Drain, A: 0, B: 2},
 			{At: 2 * time.Second, For: 3 * time.Second, Kind: CrashLead, A: 0},
+		}})
+}
+
+// TestFeed checks the feed of changes while its tablets split, merge, move and lose their leaders, and
+// while commits are delayed.
+func TestFeed(t *testing.T) {
+	simulate(t, Options{Seed: *firstSeed, Nodes: 3, Faults: 6 * time.Second, NoObservers: true,
+		Workloads: []string{"changes", "bank"}, Schedule: Schedule{
+			{At: 500 * time.Millisecond, For: 2 * time.Second, Kind: Hesitate},
+			{At: time.Second, For: time.Second, Kind: Split, A: 1, B: 1},
+			{At: 2 * time.Second, For: time.Second, Kind: CrashLead, A: 2},
+			{At: 3 * time.Second, For: time.Second, Kind: Merge, A: 1, B: 2},
+			{At: 4 * time.Second, For: time.Second, Kind: Lead, A: 1, B: 1},
+			{At: 5 * time.Second, For: time.Second, Kind: Isolate, A: 1},
+		}})
+}
+
+// TestFeedHoldsHistory checks the feed of changes with subscribers that are dead for longer than
+// history is kept for others: only the subscription's position holds it.
+func TestFeedHoldsHistory(t *testing.T) {
+	simulate(t, Options{Seed: *firstSeed, Nodes: 3, Faults: 8 * time.Second, NoObservers: true,
+		Workloads: []string{"changes"}, History: time.Second, Schedule: Schedule{
+			{At: 2 * time.Second, For: time.Second, Kind: CrashLead, A: 0},
+			{At: 4 * time.Second, For: time.Second, Kind: CrashLead, A: 2},
+			{At: 6 * time.Second, For: time.Second, Kind: Split, A: 1, B: 1},
 		}})
 }
 

@@ -3,9 +3,12 @@ package workload
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
+	"strconv"
 
 	percolator "github.com/percolator-go/percolator"
 )
@@ -112,4 +115,56 @@ func (c *ChangeCheck) Compare(ctx context.Context, db *percolator.DB, rows ...pe
 			cell.CommitTS)
 	}
 	return nil
+}
+
+// Saved returns the state as of the last resolved timestamp: what a subscriber stores together with
+// that position, and continues from after a crash.
+func (c *ChangeCheck) Saved() *ChangeCheck {
+	out := &ChangeCheck{
+		Once: c.Once, cells: map[percolator.CellKey][]percolator.Change{},
+		rows: map[string]percolator.Timestamp{}, resolved: c.resolved,
+	}
+	for key, versions := range c.cells {
+		for _, v := range slices.Backward(versions) {
+			if v.CommitTS <= c.resolved {
+				out.cells[key] = []percolator.Change{v}
+				break
+			}
+		}
+	}
+	return out
+}
+
+// churned is the number of rows that Churn writes.
+const churned = 30
+
+// Churn sets and deletes cells of one to three rows, in several tablets, in transactions with and
+// without reads. It checks nothing: the feed of the table is checked meanwhile.
+func Churn(ctx context.Context, db *percolator.DB, l Load) error {
+	columns := []percolator.Column{value, step}
+	return l.run(ctx, func(ctx context.Context, worker int, rng *rand.Rand) error {
+		first, rows, reads := rng.IntN(churned), 1+rng.IntN(3), rng.IntN(2) == 0
+		column, deletes := columns[rng.IntN(len(columns))], rng.IntN(8) == 0
+		mark := strconv.AppendUint(nil, rng.Uint64(), 36)
+		err := l.db(db, worker).Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
+			for i := range rows {
+				name := row("churn", (first+i)%churned)
+				if reads {
+					if _, _, err := tx.Get(ctx, name, column); err != nil {
+						return err
+					}
+				}
+				if deletes {
+					tx.Delete(name, column)
+				} else {
+					tx.Set(name, column, mark)
+				}
+			}
+			return nil
+		}, percolator.Name("churn"))
+		if errors.Is(err, percolator.ErrSnapshotTooOld) { // it has outlived a short history
+			return fmt.Errorf("%w: %w", percolator.ErrConflict, err)
+		}
+		return err
+	})
 }

@@ -13,7 +13,8 @@
 // linearizable register (Register), an element added to a set stays in it (Set), and commits
 // have the order of their timestamps (Monotonic). Each change is observed exactly once
 // (Counting); when a wait for a commit's effects returns, the effects are visible (Effects); a
-// timer fires, and not before it is due (Timers).
+// timer fires, and not before it is due (Timers). The feed of changes, applied to an empty map, is a
+// snapshot at each resolved timestamp (ChangeCheck, with Churn to write).
 //
 // Invariants:
 //  1. An operation that was definitely refused counts as not done. The outcome of any other
