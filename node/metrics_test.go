@@ -89,6 +89,39 @@ func TestEveryMetricIsExported(t *testing.T) {
 	})
 }
 
+// TestMetricsOfFeeds: what a subscriber receives is in the metrics.
+func TestMetricsOfFeeds(t *testing.T) {
+	ctx := within(t, time.Minute)
+	n := open(t, "", func(c *node.Config) { c.HTTP = "127.0.0.1:0" })
+	if err := n.DB().CreateTable(ctx, percolator.TableSpec{Name: input.Table}); err != nil {
+		t.Fatal(err)
+	}
+	received, written := 0, false
+	for c, err := range n.DB().Changes(ctx, 0, percolator.Rows(input.Table)) {
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case c.Resolved == 0:
+			received++
+		case !written: // the initial state, which is empty
+			write(t, n.DB(), 0, 10)
+			written = true
+		}
+		if c.Resolved != 0 && received == 10 {
+			break
+		}
+	}
+	text := series(ctx, t, n)
+	for name, least := range map[string]float64{
+		"percolator_feed_answers_total": 1, "percolator_feed_changes_total": 10,
+		"percolator_feed_sent_bytes_total": 10, "percolator_feed_lag_seconds_count": 1,
+	} {
+		if text[name] < least {
+			t.Errorf("%s is %v; %d changes were received", name, text[name], received)
+		}
+	}
+}
+
 // TestNamesDoNotBreakMetrics: programs choose the names of transactions, and any name is exported,
 // within bounds.
 func TestNamesDoNotBreakMetrics(t *testing.T) {

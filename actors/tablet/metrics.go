@@ -3,6 +3,7 @@ package tablet
 import (
 	"sync/atomic"
 
+	"github.com/percolator-go/percolator/actors/tablet/reads"
 	"github.com/percolator-go/percolator/internal/metrics"
 )
 
@@ -14,6 +15,7 @@ type Metrics struct {
 	Entries metrics.Sizes     // mutations per Raft entry
 	Writes  metrics.Durations // time from an entry's proposal until its effects are visible
 	Reads   metrics.Durations // time to serve a batch of reads, from when its index is visible
+	Feed    reads.Feed
 	// Contended are the rows with the most conflicts and waits for locks.
 	Contended Contended
 	Led       atomic.Uint64 // times that a replica became leader

@@ -31,7 +31,7 @@ type readStages struct {
 func newReadStages(t *Tablet, pool *reads.Pool) readStages {
 	shared := reads.NewShared(reads.Config{
 		Tablet: t.id, Store: t.store, Limits: t.cfg.Limits, Logger: t.cfg.Logger, Send: t.self.send,
-		Took: &t.cfg.Metrics.Reads, Traces: t.cfg.Traces,
+		Took: &t.cfg.Metrics.Reads, Feed: &t.cfg.Metrics.Feed, Traces: t.cfg.Traces,
 	})
 	lane, background := pool.Lanes()
 	return readStages{

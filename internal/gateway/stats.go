@@ -11,6 +11,7 @@ import (
 type counters struct {
 	answered sync.Map // of *atomic.Uint64, by code, a fixed set
 	expired  atomic.Uint64
+	watches  atomic.Int64
 }
 
 // ok is the code of calls without an error.
@@ -35,13 +36,15 @@ type Stats struct {
 	Calls    int               // running now
 	Clients  int               // identities with a client now
 	Sessions int               // now, those of runs among them
+	Watches  int64             // streams of changes now
 	Expired  uint64            // sessions that ended with their leases
 }
 
 // Stats returns the current counters.
 func (s *Server) Stats() Stats {
 	sv := s.service
-	out := Stats{Answered: map[string]uint64{ok: 0}, Expired: sv.counters.expired.Load()}
+	out := Stats{Answered: map[string]uint64{ok: 0}, Expired: sv.counters.expired.Load(),
+		Watches: sv.counters.watches.Load()}
 	sv.counters.answered.Range(func(code, n any) bool {
 		out.Answered[code.(string)] = n.(*atomic.Uint64).Load()
 		return true

@@ -30,7 +30,7 @@ const (
 // Watch implements the service Changes.
 func (s *service) Watch(ctx context.Context, r *connect.Request[gw.WatchRequest],
 	stream *connect.ServerStream[gw.WatchResponse]) error {
-	return watch(ctx, r.Msg, stream.Send)
+	return s.watch(ctx, r.Msg, stream.Send)
 }
 
 // AdvanceSubscriber implements the service Changes.
@@ -52,7 +52,9 @@ func (s *service) DropSubscriber(ctx context.Context,
 
 // watch passes the feed of the request to send until ctx ends or one of both fails. What has arrived while
 // a message was sent is the next message.
-func watch(ctx context.Context, req *gw.WatchRequest, send func(*gw.WatchResponse) error) error {
+func (s *service) watch(ctx context.Context, req *gw.WatchRequest, send func(*gw.WatchResponse) error) error {
+	s.counters.watches.Add(1)
+	defer s.counters.watches.Add(-1)
 	db := callerIn(ctx).db
 	rows, err := rangesOf(req.Ranges)
 	if err != nil {
@@ -229,7 +231,7 @@ func (s *service) events(w http.ResponseWriter, req *http.Request) {
 		}
 	}
 	flush := http.NewResponseController(w).Flush
-	err = watch(ctx, asked, func(m *gw.WatchResponse) error {
+	err = s.watch(ctx, asked, func(m *gw.WatchResponse) error {
 		if err := s.cfg.Server.Recheck(ctx, who); err != nil {
 			return txn.Errorf("%w: %w", errUnauthenticated, err)
 		}

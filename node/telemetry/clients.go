@@ -43,6 +43,8 @@ var (
 			func(s gateway.Stats) int { return s.Clients }),
 		gauge("gateway_sessions", "Interactive transactions and snapshots of the gateway's clients.",
 			func(s gateway.Stats) int { return s.Sessions }),
+		gauge("gateway_watches", "Streams of changes to the gateway's clients.",
+			func(s gateway.Stats) int64 { return s.Watches }),
 		counter("gateway_sessions_expired_total", "Sessions that ended because no call used them during their lease.",
 			func(s gateway.Stats) uint64 { return s.Expired }),
 	}

@@ -104,6 +104,16 @@ var measuredTable = table[*tablet.Metrics]{
 		func(m *tablet.Metrics) metrics.Histogram { return m.Entries.Read() }),
 	histogram("tablet_read_seconds", "Time to answer the reads of a batch once their index is visible.",
 		func(m *tablet.Metrics) metrics.Histogram { return m.Reads.Read() }),
+	counter("feed_answers_total",
+		"Answers to requests for changes. A subscriber sends about five a second for each idle tablet.",
+		func(m *tablet.Metrics) uint64 { return m.Feed.Answers.Load() }),
+	counter("feed_changes_total",
+		"Changes in these answers. What a subscriber scans to begin or to catch up is not included.",
+		func(m *tablet.Metrics) uint64 { return m.Feed.Changes.Load() }),
+	counter("feed_sent_bytes_total", "Size of the rows and values of these changes.",
+		func(m *tablet.Metrics) uint64 { return m.Feed.Bytes.Load() }),
+	histogram("feed_lag_seconds", "Time from the resolved timestamp of an answer to the timestamp of its read.",
+		func(m *tablet.Metrics) metrics.Histogram { return m.Feed.Lag.Read() }),
 }
 
 // collectTablets exports the replicas of the node.

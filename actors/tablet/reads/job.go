@@ -149,6 +149,7 @@ func (j *job) evaluate(call *Call) (r *pb.TabletResponse, met *mvcc.Lock, err er
 	}()
 	r, met, err = evaluate.Read(&j.view, call.Req, readAt(call))
 	j.shared.Traces.Tell(r.GetWalk())
+	j.shared.Feed.note(r.GetChanges(), mvcc.Timestamp(call.Note))
 	return r, met, err
 }
 

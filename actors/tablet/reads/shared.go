@@ -3,6 +3,7 @@ package reads
 import (
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
@@ -38,7 +39,33 @@ type Config struct {
 	// Send sends a message to the tablet. It is called on any goroutine and does not block.
 	Send   func(message any)
 	Took   *metrics.Durations // of all reads of a job
-	Traces *tracing.Book      // nil: no tracing
+	Feed   *Feed
+	Traces *tracing.Book // nil: no tracing
+}
+
+// Feed measures the answers to requests for changes. The zero value is empty. It is safe for
+// concurrent use.
+type Feed struct {
+	Answers, Changes atomic.Uint64
+	Bytes            atomic.Uint64     // of the changes' rows and values
+	Lag              metrics.Durations // from the resolved timestamp of an answer to that of the read
+}
+
+// note counts an answer that was read at the timestamp; nil is none.
+func (f *Feed) note(r *pb.ChangesResponse, at mvcc.Timestamp) {
+	if r == nil {
+		return
+	}
+	bytes := 0
+	for _, c := range r.Changes {
+		bytes += len(c.GetCell().GetRow()) + len(c.Value)
+	}
+	f.Answers.Add(1)
+	f.Changes.Add(uint64(len(r.Changes)))
+	f.Bytes.Add(uint64(bytes))
+	if resolved := mvcc.Timestamp(r.Resolved); resolved != 0 {
+		f.Lag.Observe(time.Duration(at.Millis()-resolved.Millis()) * time.Millisecond)
+	}
 }
 
 // NewShared returns the Shared of a tablet that does not lead.
