@@ -139,14 +139,19 @@ func (c *ChangeCheck) Saved() *ChangeCheck {
 const churned = 30
 
 // Churn sets and deletes cells of one to three rows, in several tablets, in transactions with and
-// without reads. It checks nothing: the feed of the table is checked meanwhile.
+// without reads, some of which lock one more row and so commit in two phases. It checks nothing: the
+// feed of the table is checked meanwhile.
 func Churn(ctx context.Context, db *percolator.DB, l Load) error {
 	columns := []percolator.Column{value, step}
 	return l.run(ctx, func(ctx context.Context, worker int, rng *rand.Rand) error {
 		first, rows, reads := rng.IntN(churned), 1+rng.IntN(3), rng.IntN(2) == 0
 		column, deletes := columns[rng.IntN(len(columns))], rng.IntN(8) == 0
+		locks := rng.IntN(3) == 0
 		mark := strconv.AppendUint(nil, rng.Uint64(), 36)
 		err := l.db(db, worker).Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
+			if locks {
+				tx.Lock(row("churn", (first+rows)%churned), column)
+			}
 			for i := range rows {
 				name := row("churn", (first+i)%churned)
 				if reads {
