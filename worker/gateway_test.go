@@ -64,7 +64,10 @@ func (g *gated) observe(renewing context.Context, req *gw.ObserveRequest) *remot
 		g.Fatal(err)
 	}
 	r := &remote{g: g, runs: make(chan *gw.Run, 1000), cancel: cancel, ended: make(chan error, 1)}
-	if !stream.Receive() || stream.Msg().Started == nil {
+	for ok := true; ok && stream.Msg().GetStarted() == nil; { // empty messages may precede it
+		ok = stream.Receive()
+	}
+	if stream.Msg().GetStarted() == nil {
 		g.Fatalf("the worker is not started: %v, %v", stream.Msg(), stream.Err())
 	}
 	r.id = stream.Msg().Started.Worker

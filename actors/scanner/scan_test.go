@@ -213,7 +213,7 @@ func TestWindow(t *testing.T) {
 	more := func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		return len(w.offered) == 13
+		return len(w.offered) == 13 && w.unlocked == 3
 	}
 	for end := time.Now().Add(5 * time.Second); !more(); {
 		if time.Now().After(end) {

@@ -135,7 +135,7 @@ func (s *service) Observe(ctx context.Context, r *connect.Request[gw.ObserveRequ
 		w.die(txn.Errorf("%w: the node is stopping", percolator.ErrUnavailable)) // counts as nothing
 	}
 	w.die(errWorkerLost)
-	_ = <-ended // serve has returned it, or the worker is dead
+	<-ended // serve has returned it, or the worker is dead
 	return err
 }
 

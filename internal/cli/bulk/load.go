@@ -67,10 +67,11 @@ An invalid line ends the load unless --skip-bad allows it; both report the line.
 --dry-run checks the file without contacting a node. Without FILE, or with -, rows come from standard
 input: the load cannot be resumed, and progress shows the rows read, not those left.
 
---bulk loads into an empty table, without transactions. The lines must be in the order of their rows, as
-` + "`export`" + ` and ` + "`LC_ALL=C sort`" + ` write them, and name each row once. All rows become visible together when the
-load is complete; until then the table cannot be opened, and ` + "`table drop`" + ` abandons the load. Reads as of an earlier time are refused
-afterwards. Observers run for the rows only with --notify, after all of them are loaded. --bulk needs the role operator.`,
+--bulk loads into an empty table, without transactions. The lines must be in the order of their
+rows, as ` + "`export`" + ` and ` + "`LC_ALL=C sort`" + ` write them, and name each row once. All rows become
+visible together when the load is complete; until then the table cannot be opened, and
+` + "`table drop`" + ` abandons the load. Reads as of an earlier time are refused afterwards. Observers
+run for the rows only with --notify, after all of them are loaded. --bulk needs the role operator.`,
 		Example: "load bank bank.jsonl\n" +
 			"load bank bank.jsonl --dry-run\n" +
 			"load bank - --skip-bad 10 < bank.jsonl\n" +

@@ -20,8 +20,8 @@ type Map struct {
 	max  int
 }
 
-// New returns an empty map that holds at most max descriptors.
-func New(max int) *Map { return &Map{max: max} }
+// New returns an empty map that holds at most limit descriptors.
+func New(limit int) *Map { return &Map{max: limit} }
 
 // load returns the current list, which must not be changed.
 func (m *Map) load() []*pb.TabletDescriptor {
