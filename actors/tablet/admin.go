@@ -16,8 +16,9 @@ import (
 // be kept in the tickState, where the node reads it without a message. All of it runs on
 // the tablet's goroutine.
 
-// raiseMark raises the oracle's persisted mark to the maximum of both (design section 6).
-// It is a raw operation, since a Percolator transaction would itself need a timestamp.
+// raiseMark raises the oracle's persisted mark to the given one, or leaves it if it is higher
+// (design section 6). It is a raw operation, since a Percolator transaction would itself need a
+// timestamp.
 func (e *evaluation) raiseMark(call *Call, to uint64) {
 	own := e.newProposal()
 	own.command.RaiseMark = to
@@ -25,8 +26,8 @@ func (e *evaluation) raiseMark(call *Call, to uint64) {
 	e.ownEntry(own)
 }
 
-// ownEntry proposes a command in a separate entry. It first proposes earlier evaluated commands, so
-// that the log keeps the order of evaluation.
+// ownEntry proposes a command in a separate entry, and reports whether Raft accepted it. It first
+// proposes earlier evaluated commands, so that the log keeps the order of evaluation.
 func (e *evaluation) ownEntry(p *proposal) (proposed bool) {
 	e.propose(e.proposal)
 	proposed = e.propose(p)
@@ -44,7 +45,7 @@ func markResponse(term, mark uint64) *pb.TabletResponse {
 
 // setCatalogue proposes a newer version of the catalogue. Evaluation uses it immediately,
 // before it is applied: everything evaluated from now on follows it in the log (design
-// section 7).
+// section 7). A version that is not newer succeeds without an entry.
 func (e *evaluation) setCatalogue(call *Call, message *pb.Catalogue) {
 	response := evaluate.Result(mvcc.Result{})
 	if message.GetVersion() <= e.memory.Catalogue.Version() {
@@ -65,8 +66,8 @@ func (e *evaluation) setCatalogue(call *Call, message *pb.Catalogue) {
 // than this deserve attention whatever their age.
 const oldestOf = 1000
 
-// status returns the replica's figures. If the size is requested, a leader also starts a
-// measurement of the tablet when one is due (size.go).
+// status returns the replica's figures. A leader also starts a measurement of the tablet when
+// one is due (size.go).
 func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 	if t.leading && t.frozen == nil {
 		t.sizing.measure(&t.state, t.pipeline.inflight, req.GetMeasureAbove(), &t.reads)

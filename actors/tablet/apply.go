@@ -17,12 +17,13 @@ import (
 // Application of committed entries. An entry is handled twice. In the turn in which Raft
 // emits it, applyEntry updates the replicated state (state.apply), passes the changes to
 // the parts of the tablet that they concern (applyChange), sends the effects to the state
-// actor, and answers the callers (answerCommitted). Once the effects are readable, the state
-// actor's answer returns as an applied message, and onApplied updates memory and resumes what
-// waited for the effects. In between, state and callers are ahead of what a Snap shows: reads
-// wait for the index, everything else for the proposal to leave the pipeline. Any number of
-// entries may be under way, in order. All of it runs on the tablet's goroutine, except the done
-// function of a write, which the state actor calls and which sends the message.
+// actor, and answers the callers of an entry that changes only rows (answerCommitted). Once the
+// effects are readable, the state actor's answer returns as an applied message, and onApplied
+// updates memory, answers the other callers and resumes what waited for the effects. In between,
+// state and callers are ahead of what a Snap shows: reads wait for the index, everything else for
+// the proposal to leave the pipeline. Any number of entries may be under way, in order. All of it
+// runs on the tablet's goroutine, except the done function of a write, which the state actor calls
+// and which sends the message.
 
 // applied is the state actor's answer: the effects of an entry are visible or, with err, could not
 // be written: then this replica stops, and applies the entry again once it is reopened.
@@ -54,8 +55,9 @@ func (t *Tablet) apply(entries []*raftpb.Entry, responses []*raftpb.Message) {
 }
 
 // applyEntry sends the effects of one entry to the state actor, with the applied index in
-// the same Txn. The write needs no sync: after a crash the entry is applied again from the
-// log, which is synced.
+// the same Txn. Most writes need no sync: after a crash the entry is applied again from the
+// log, which is synced. The batches of a split and of a freeze are durable once visible. An
+// entry that takes another tablet's rows is not sent: it stops the replica (takeRows).
 func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 	batch := &store.Batch{}
 	switch {
@@ -124,7 +126,7 @@ func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) e
 func (t *Tablet) applyChange(c *change, index uint64, conf *raftpb.ConfChangeV2) {
 	t.sizing.applied(c)
 	// A leader's memory has held the catalogue, the bound and the safepoint since it proposed
-	// them, and is never set back; a follower's receives them here.
+	// them, and Raise never lowers them; a follower's receives them here.
 	t.memory.Raise(c.catalogue, c.bound, c.safepoint)
 	t.reads.RaiseSafepoint(c.safepoint)
 	switch {
@@ -211,8 +213,8 @@ func (t *Tablet) onApplied(m *applied) {
 
 // drop abandons a proposal whose entry every replica drops.
 func (t *Tablet) drop(p *proposal) {
-	changed := wire.Failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d has changed since; try again",
-		t.id)
+	changed := wire.Failure(pb.Error_CODE_NOT_PROPOSED,
+		"tablet %d was split, merged or moved before the operation was applied; try again", t.id)
 	t.lose(p, changed)
 	if p.collects {
 		t.history.StepLost()

@@ -43,7 +43,8 @@ func (e *evaluation) collect(call *Call, r *pb.CollectRequest) {
 	case bound > e.memory.Bound || safepoint > e.memory.Safepoint:
 		e.raise(call, bound, safepoint)
 	default:
-		// It is as high already, but may still be in flight: the answer waits until it is visible.
+		// It is as high already, but may still be in flight: the answer waits until it is
+		// committed.
 		e.proposal.answer(call, e.collectResponse(nil, false))
 	}
 }

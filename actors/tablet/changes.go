@@ -9,9 +9,9 @@ import (
 )
 
 // Requests for changes (docs/adr/0072). The first one makes the leader record changes. A request
-// that would find none waits here for one, up to the wait that it names. Then it gets its
-// timestamp as a first read does, after its arrival and before its ReadIndex, and a read worker
-// evaluates it. All of it runs in the tablet's turns.
+// that would find none waits here for one, up to the wait that it names (at most maxChangesWait).
+// Then it gets its timestamp as a first read does, after its arrival and before its ReadIndex, and
+// a read worker evaluates it. All of it runs in the tablet's turns.
 
 // maxChangesWait limits the wait of a request for changes: its sender holds a connection's memory.
 const maxChangesWait = time.Second
@@ -28,8 +28,8 @@ type recordFrom struct {
 	from   mvcc.Timestamp
 }
 
-// awaitChanges begins to record changes, if the call asks for them, and reports whether the call
-// waits, or is refused.
+// awaitChanges begins to record changes, if the call asks for them. It returns true if the call
+// now waits or has been refused, and false if it must be evaluated.
 func (t *Tablet) awaitChanges(call *Call) bool {
 	req := call.Req.GetChanges()
 	if req == nil {
@@ -65,8 +65,9 @@ func (t *Tablet) completeRecord(record *memory.Record) {
 	})
 }
 
-// releaseChanges evaluates the requests for changes that wait: all of them, or those whose wait
-// has ended by now. The caller handles Raft's output.
+// releaseChanges ends the waits of requests for changes: of all of them if now is zero, otherwise
+// of those whose time is over by now. It requests their timestamps and, if these come at once,
+// their ReadIndex. The caller handles Raft's output.
 func (t *Tablet) releaseChanges(now time.Time) {
 	var calls []*Call
 	t.changes = slices.DeleteFunc(t.changes, func(w changesWaiting) bool {

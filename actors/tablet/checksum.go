@@ -118,7 +118,8 @@ func (c *Checksums) run(j *checksumJob) {
 //
 // A checksum is queued before its entry counts as visible. So a replica whose visible entry
 // is past it, and that is not computing it, will never have the result: a snapshot has
-// skipped the entry, the replica has restarted since, or the queue was full.
+// skipped the entry, the replica has restarted since, the queue was full, the store could not be
+// read, or newer results have replaced it.
 func (c *Checksums) result(tablet, id, applied uint64) *pb.ChecksumResponse {
 	out := &pb.ChecksumResponse{Id: id, Applied: applied}
 	if c == nil {

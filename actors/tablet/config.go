@@ -19,13 +19,14 @@ import (
 type Config struct {
 	Batch  actorkit.BatchConfig
 	Limits mvcc.Limits
-	// Pipeline is the number of proposals in flight at which further mutations wait and share
-	// the next entry. Defaults to DefaultPipeline.
+	// Pipeline is the number of uncommitted proposals at which further mutations wait and share
+	// the next entry; three times as many may be in flight until they are applied. Defaults to
+	// DefaultPipeline.
 	Pipeline int
-	// MaxWait limits the time for which an operation without a deadline waits inside the tablet.
-	// Defaults to 10 s.
+	// MaxWait limits the time for which an operation waits for another commit, for its commit
+	// timestamp or for the other voters, also if its deadline is later. Defaults to 10 s.
 	MaxWait time.Duration
-	// Indexed is the number of entries of the notify group, and of the intent group, kept in
+	// Indexed is the most entries of the notify group, and of the intent group, that are kept in
 	// memory for each observed column. A column with more is only counted, and scanned on disk,
 	// until its entries have been processed. Defaults to DefaultIndexed.
 	Indexed int

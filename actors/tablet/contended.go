@@ -11,7 +11,7 @@ import (
 // maxContended is the maximum number of rows counted.
 const maxContended = 64
 
-// Contended counts, per row, the operations of all of a node's replicas that were refused
+// Contended counts, per row, the mutations of all of a node's replicas that were refused
 // because of a conflict or a lock, since the node started. It keeps the rows with the
 // highest counts: a new row replaces the row with the lowest count and inherits that count,
 // so that a recurring row stays (Metwally's Space-Saving). Tablets add in their turns, only

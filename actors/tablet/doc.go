@@ -4,10 +4,10 @@
 // A Tablet is the sole user of its group.Group, the replica's Raft as a pure type (package
 // group). Operations reach the tablet through its Port; those ahead of the flush marker in
 // the mailbox are one batch: its reads share one ReadIndex, its mutations become one Raft
-// entry that contains their effects. Entries go to the node's write-ahead log through the
-// log actor, which writes everything that all tablets have sent as one frame with one sync.
-// Committed entries go to the store's state through the state actor, without a sync, while
-// the next entries are synced.
+// entry that contains their effects, or several if they are large. Entries go to the node's
+// write-ahead log through the log actor, which writes everything that all tablets have sent as one
+// frame with one sync. Committed entries go to the store's state through the state actor, without a
+// sync, while the next entries are synced.
 //
 // After a crash a replica starts from the store's last checkpoint, and Raft emits the
 // entries after it again (docs/adr/0028). The stored rows may be ahead of the checkpoint, or
@@ -41,7 +41,7 @@
 //
 //  6. A leader's in-memory state of its rows is a memory.Memory, which only the tablet's
 //     turns touch. A lock is removed from it only after its removal is visible, by its
-//     cell and token.
+//     cell and token, or with its rows in a split, or when the leadership ends.
 //
 //  7. History (design section 4, "Bounded history"): evaluation honours a bound as soon as it is
 //     proposed, the safepoint is never above it, and only entries after the safepoint's
@@ -64,7 +64,7 @@
 //     (room.go). A permanently refused write stops only its own replica.
 //
 //  12. A group with nothing to do is not ticked and sends nothing (group/rest.go); a
-//     group of one replica is never ticked.
+//     group of one replica is ticked only while it has no leader.
 //
 //  13. A turn never waits for a read worker: reads wait in the tablet (reads.Queue),
 //     within its port's QueueLimit.
@@ -80,8 +80,8 @@
 //     where the other is as it was when frozen.
 //
 // A crash loses nothing acknowledged: its entries are synced in the log. The lock table
-// is loaded from the store again; reservations vanish with the process, and their
-// transactions were never proposed.
+// is loaded from the store again; reservations vanish with the process: their transactions
+// are either in the log or were never proposed.
 //
 // Callers: node (spawns and routes, delivers other nodes' messages by Receive, reports dead
 // nodes to Ticker); clients, scanners, the oracle and placement, through Port.

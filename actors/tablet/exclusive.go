@@ -66,7 +66,7 @@ func (b *barrier) begin(p *proposal, tablet *pb.TabletDescriptor) (filled bool, 
 	case x.change != nil:
 		next, err := b.group.Next(x.change)
 		if next == nil {
-			return false, err // it is tried again
+			return false, err // without an error it is tried again
 		}
 		p.command.Replicas = next
 		// Only the last entry of a change answers the call.

@@ -12,9 +12,9 @@ import (
 // and it becomes the start timestamp of the reader's transaction. The request precedes all
 // else (design section 4, "Order"): only with the oracle's answer does the read
 // request its ReadIndex, and only then are locks and store captured. One request is under
-// way at a time; first reads that arrive during it share the next one. All but readAt, which
-// read workers call, runs in the tablet's turns. Call.Note carries the timestamp, so that it
-// stays with its call.
+// way at a time; first reads that arrive during it share the next one. All of it runs in the
+// tablet's turns, except the oracle's answer, which any goroutine sends as a message. Call.Note
+// carries the timestamp, so that it stays with its call.
 
 // needsTimestamp reports whether the call is a first read, or a request for changes, without a
 // timestamp.
@@ -71,9 +71,9 @@ func (f *firstReads) stamp(host Host, m *memory.Memory, self *mailbox) []*Call {
 	return nil
 }
 
-// gather yields to other senders before the call opens a batch, so that the call is not
-// alone in it. Without an oracle round trip it would be: the first read of a burst, or the
-// first commit, whose entry all the others then wait for.
+// gather yields to other senders before a first read or a one-phase commit opens a batch, so that
+// the call is not alone in it. Without an oracle round trip it would be: the first read of a burst,
+// or the first commit, whose entry all the others then wait for.
 func gather(batch *actorkit.Batcher[*Call], call *Call) {
 	if _, ok := call.Req.Op.(*pb.TabletRequest_OnePhase); ok || needsTimestamp(call) {
 		batch.Gather()

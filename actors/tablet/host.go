@@ -36,8 +36,8 @@ type Host interface {
 	// Following reports the node that leads the tablet, as far as this replica knows; 0 if
 	// it knows no leader.
 	Following(tablet, node uint64)
-	// Changed reports the tablet's descriptor after a change of its replicas was applied
-	// here. Every replica calls it, not only the leader.
+	// Changed reports the tablet's descriptor after a change of its replicas, or a freeze or
+	// release of a merge, was applied here. Every replica calls it, not only the leader.
 	Changed(d *pb.TabletDescriptor)
 	// Removed reports that the replica no longer belongs to its tablet's group and has
 	// stopped. The host destroys it.

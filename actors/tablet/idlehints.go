@@ -180,8 +180,8 @@ func (p *publishedHint) update(b *IdleHints, m *memory.Memory, leading bool, d *
 	b.put(p.notice, is)
 }
 
-// observedTargets returns the observed columns of the tables in the tablet's range, except
-// those of retired observers.
+// observedTargets returns the columns in the tablet's range that have an observer that is not
+// retired.
 func observedTargets(catalogue *memory.Catalogue, d *pb.TabletDescriptor) []notify.Target {
 	var out []notify.Target
 	for c, how := range catalogue.Columns() {

@@ -39,9 +39,10 @@ func (t *Tablet) lead() {
 }
 
 // stepDown ends this replica's leadership, or clears the state of a replica that stops. It
-// answers every call, except that of a transfer whose end will still be known: onLeader
-// answers that one after the election. What was proposed has an unknown outcome, what was
-// not has certainly not happened, and nothing evaluated survives.
+// answers every call that waits here, except that of a transfer whose end will still be known:
+// onLeader answers that one after the election. Reads that a worker has, and calls that the
+// oracle was asked a timestamp for, are answered when they return. What was proposed has an unknown
+// outcome, what was not has certainly not happened, and nothing evaluated survives.
 func (t *Tablet) stepDown(cause error) {
 	t.leading = false
 	t.publishLeadership()
@@ -83,8 +84,8 @@ func (t *Tablet) stepDown(cause error) {
 	t.sizing.run, t.sizing.half, t.sizing.halved = nil, "", false
 }
 
-// fail stops the replica after a storage fault. It answers all callers, acknowledges nothing
-// from then on, and notifies the host (design section 10). Only the first error counts.
+// fail stops the replica after a storage fault or a panic. It answers all callers, acknowledges
+// nothing from then on, and notifies the host (design section 10). Only the first error counts.
 func (t *Tablet) fail(err error) {
 	if t.failed != nil {
 		return

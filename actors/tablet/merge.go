@@ -103,7 +103,7 @@ func releases(c *wire.Command) bool {
 	return c.Merge != nil && c.Merge.Left == nil && c.Merge.Right == nil
 }
 
-// applyMerge applies every step but the last. A freeze is durable before the replica reports
+// applyMerge applies a freeze or a release. A freeze is durable before the replica reports
 // it: after a crash, no other replica may be left to send it.
 func (s *state) applyMerge(b *store.Batch, by *wire.Merge) {
 	s.descriptor, s.frozen, s.took = by.Tablet, by.Left, nil

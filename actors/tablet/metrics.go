@@ -14,9 +14,9 @@ type Metrics struct {
 	Waits   metrics.Durations // time in the mailbox
 	Entries metrics.Sizes     // mutations per Raft entry
 	Writes  metrics.Durations // time from an entry's proposal until its effects are visible
-	Reads   metrics.Durations // time to serve a batch of reads, from when its index is visible
+	Reads   metrics.Durations // time in which a read worker answers the reads of one job
 	Feed    reads.Feed
-	// Contended are the rows with the most conflicts and waits for locks.
+	// Contended are the rows with the most mutations refused because of conflicts or locks.
 	Contended Contended
 	Led       atomic.Uint64 // times that a replica became leader
 	// LeaseReads and QuorumReads are the batches of reads whose index a leader among several voters

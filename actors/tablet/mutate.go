@@ -38,7 +38,7 @@ func (t *Tablet) mutate(calls []*Call) {
 	if len(calls) == 0 {
 		return
 	}
-	// An exclusive is about to start: these calls wait for its end.
+	// An exclusive is about to start, or is under way: these calls wait for its end.
 	if x := t.barrier.op; x != nil {
 		x.deferred = append(x.deferred, calls...)
 		return
@@ -143,8 +143,8 @@ func (e *evaluation) cleared(result mvcc.Result) {
 	}
 }
 
-// refuse answers an operation whose evaluation failed. Either the request contradicts
-// itself, or the store failed; in that case the tablet stops.
+// refuse answers an operation whose evaluation failed. Either the request is invalid or exceeds
+// a limit, or the store could not be read; only then the tablet stops.
 func (e *evaluation) refuse(call *Call, err error) {
 	if r := evaluate.Refusal(err); r != nil {
 		call.Reply(r)
@@ -163,8 +163,8 @@ func (t *Tablet) takeHeld() {
 	}
 }
 
-// mutateHeld evaluates the mutations held while the pipeline was full, as one batch and one
-// entry. Under load, batches grow with the latency of the log; an idle tablet holds nothing.
+// mutateHeld evaluates the held mutations as one batch, and one entry unless they are large.
+// Under load, batches grow with the latency of the log; an idle tablet holds nothing.
 func (t *Tablet) mutateHeld() {
 	if len(t.pipeline.held) == 0 {
 		return

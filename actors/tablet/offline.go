@@ -54,8 +54,8 @@ type Taking struct {
 }
 
 // Inspect returns the outlook of the tablet's replica, and calls effect for each effect of the
-// unapplied entries, in order. It changes nothing. For a replica that waits for its first snapshot,
-// Stored has epoch 0.
+// unapplied entries that are not dropped, in order. It changes nothing. For a replica that waits
+// for its first snapshot, Stored has epoch 0.
 func Inspect(st *store.Store, id uint64, effect func(*wire.Effect)) (*Outlook, error) {
 	before, err := storedState(st, id)
 	if err != nil {
@@ -192,7 +192,7 @@ func (s *state) replayEntry(b *store.Batch, st *store.Store, e *raftpb.Entry) (*
 	return command, nil
 }
 
-// replayable are the fields of a command that execute and replayEntry apply, or that change
+// replayable are the fields of a command that state.apply and replayEntry apply, or that change
 // nothing in the store.
 var replayable = []protoreflect.Name{
 	"epoch", "proposal", "effects", "split", "catalogue", "raise_mark", "bound", "safepoint",

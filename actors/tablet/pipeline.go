@@ -21,7 +21,7 @@ type pipeline struct {
 
 // free reports whether another batch of mutations may be evaluated. A proposal that is being
 // applied makes room for the next, which is evaluated and written to the log concurrently;
-// at most three times limit may be in flight in all. A step of collection does not count.
+// at most three times limit may be in flight in all. Only that total includes steps of collection.
 func (p *pipeline) free() bool {
 	n := 0
 	for i, q := range p.inflight {
@@ -81,8 +81,8 @@ func (p *pipeline) synced(number uint64) {
 	p.durable = max(p.durable, number)
 }
 
-// visible removes the first proposal in flight and returns true if it is q. If q was lost
-// before, it is another one or none.
+// visible removes q and returns true if q is the first proposal in flight. If q was lost
+// before, the first one is another or there is none.
 func (p *pipeline) visible(q *proposal) bool {
 	if q == nil || len(p.inflight) == 0 || p.inflight[0] != q {
 		return false

@@ -37,7 +37,7 @@ type proposer struct {
 	state
 	memory  *memory.Memory // the leader's in-memory state of its rows
 	leading bool           // elected, and an entry of its own term is visible
-	failed  error          // storage fault, or errRemoved: the replica has stopped serving
+	failed  error          // why the replica has stopped serving; nil while it runs
 
 	barrier      barrier
 	pipeline     pipeline
@@ -70,7 +70,8 @@ type reply struct {
 	response *pb.TabletResponse
 }
 
-// maxProposalBytes closes an entry: the next operation of the batch opens another one.
+// maxProposalBytes limits the effects of several operations in one entry: an operation that would
+// exceed it opens another one. A larger operation has an entry of its own.
 const maxProposalBytes = 4 << 20
 
 // What an entry's batch in the store holds besides its effects, in bytes and in entries
@@ -129,12 +130,13 @@ func encode(muts []mvcc.Mutation, plain bool) effects {
 	return e
 }
 
-// effectOverhead is the size that an entry's encoding adds to an effect, beyond the store's.
+// effectOverhead is the number of bytes that an entry's encoding adds to an effect, beyond the
+// store's.
 const effectOverhead = 12
 
 // addEffects adds the effects of one operation to the batch's entry, or to a new entry if they
 // do not fit. Operations evaluated later see them. It returns a refusal if no entry can hold
-// them.
+// them, if the earlier entry could not be proposed, or if the store could not be read.
 func (e *evaluation) addEffects(muts []mvcc.Mutation) *pb.TabletResponse {
 	if len(muts) == 0 {
 		return nil
@@ -168,7 +170,8 @@ func (e *evaluation) addEffects(muts []mvcc.Mutation) *pb.TabletResponse {
 	return nil
 }
 
-// answer keeps the answer until everything that its evaluation could have read is committed.
+// answer keeps the answer until everything that its evaluation could have read is committed, and
+// the proposal's own entry is visible if it changes more than rows.
 func (p *proposal) answer(call *Call, r *pb.TabletResponse) {
 	p.replies = append(p.replies, reply{call, r})
 }
@@ -209,8 +212,8 @@ func (p *proposal) empty() bool {
 }
 
 // propose passes the proposal to Raft, in the turn of its evaluation, and reports whether
-// Raft accepted it. One without effects needs no entry: its answers and reservations wait for
-// the proposals in flight, whose effects they may have read.
+// Raft accepted it; if not, the proposal is lost. One without effects needs no entry: its answers
+// and reservations wait for the proposals in flight, whose effects they may have read.
 func (o *proposer) propose(p *proposal) bool {
 	if p.empty() {
 		o.attach(p)

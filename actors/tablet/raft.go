@@ -19,7 +19,7 @@ import (
 // the done functions, which the writers call.
 
 // appended is the log actor's answer: the entries and the HardState are synced, or, with
-// err, never will be.
+// err, could not be written: then this replica stops.
 type appended struct {
 	responses []*raftpb.Message
 	proposed  uint64 // number of the last proposal before the write
@@ -50,8 +50,8 @@ func (t *Tablet) begin() {
 	t.published.notice = t.cfg.IdleHints.attach(t.id)
 	var boost bool
 	t.ticking, boost = t.cfg.Ticker.attach(t.id, t.self.pid)
-	// boost is set after a split whose leader was on this node: the new replica campaigns
-	// immediately.
+	// boost is set after a split or a merge whose leader was on this node: the new replica
+	// campaigns immediately.
 	t.group.Start(boost)
 	t.ready()
 }
@@ -80,7 +80,7 @@ func (t *Tablet) onTick() {
 }
 
 // busy reports whether this leader has work under way that its group cannot see, so that
-// the group must not quiesce.
+// the group must not quiesce. It is true while the replica does not serve as the leader.
 func (t *Tablet) busy() bool {
 	return !t.leading || t.failed != nil || t.barrier.op != nil ||
 		len(t.pipeline.inflight)+len(t.pipeline.held)+t.reads.indexes.Len()+len(t.reads.queue.Calls())+

@@ -39,7 +39,8 @@ func newReadStages(t *Tablet, pool *reads.Pool) readStages {
 	}
 }
 
-// clear removes and returns all reads that no worker has.
+// clear removes and returns the reads in all stages. Those that a worker has, or that the oracle
+// was asked a timestamp for, are in none.
 func (r *readStages) clear() [][]*Call {
 	calls := append(r.indexes.Clear(), r.first.calls, r.queue.Clear())
 	r.first.calls = nil
@@ -88,8 +89,8 @@ func (r *readStages) dispatch() {
 	}
 }
 
-// submit passes as many queued reads to the workers as they have room for, and requests a
-// notification when there is more room.
+// submit passes as many queued reads to the workers as they have room for. If some are left, it
+// requests a message for when there is more room.
 func (r *readStages) submit() {
 	q, p := &r.queue, r.proposer
 	q.Recheck(p.descriptor.Epoch, p.filterServable)
@@ -124,8 +125,8 @@ func (r *readStages) capture(calls []*Call) (memory.ReadView, error) {
 
 // prepareShown informs the memory of the commits under way that notify, if a call requests
 // what a snapshot shows. It requests a timestamp from the oracle if this leadership has none
-// yet: it knows the runs that end later. If the timestamp arrives too late for this response,
-// the next one uses it.
+// yet: the memory knows all runs that end above it. If the timestamp arrives too late for this
+// response, the next one uses it.
 func (r *readStages) prepareShown(calls []*Call) {
 	p := r.proposer
 	asked := slices.ContainsFunc(calls, func(c *Call) bool {

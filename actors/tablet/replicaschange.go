@@ -72,7 +72,8 @@ func (t *Tablet) changeVisible(d *pb.TabletDescriptor) {
 }
 
 // resumeChange leaves a joint configuration that an earlier leader entered, or that this one
-// could not leave before. It is called on each tick of a leader.
+// could not leave before, and retries an exclusive that could not begin. It is called when a
+// leadership begins and on each of the leader's ticks.
 func (t *Tablet) resumeChange() {
 	if !t.leading {
 		return

@@ -19,8 +19,8 @@ import (
 // apply. A check lasts for one request, in the tablet's turn.
 
 // filterServable returns the calls that may still be evaluated, in place. It answers the
-// others: those whose range was split off while they waited, those past their deadline, and
-// all of them if this replica no longer leads.
+// others, such as those whose range was split off while they waited, those past their deadline,
+// and all of them if this replica no longer leads.
 func (o *proposer) filterServable(calls []*Call) []*Call {
 	kept, now := calls[:0], time.Time{}
 	for _, call := range calls {
@@ -97,8 +97,9 @@ func requestSize(req *pb.TabletRequest) int {
 	return n
 }
 
-// request returns the refusal of a request that is malformed, exceeds a limit, concerns a
-// dropped table or lies outside of the tablet's range; nil if it may be evaluated.
+// request returns the refusal of a request that is malformed, exceeds a limit, concerns a dropped
+// or restoring table, lies outside of the tablet's range, or is not allowed during a merge; nil if
+// it may be evaluated.
 func (c *check) request(op *wire.Operation, req *pb.TabletRequest) *pb.TabletResponse {
 	if op.By == wire.ByNobody {
 		return wire.Failure(pb.Error_CODE_INVALID, "unknown operation %T", req.Op)

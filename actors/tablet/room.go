@@ -14,8 +14,8 @@ import (
 // transfer the leadership to another voter. The replica acknowledges nothing, and continues
 // to serve reads. All of it runs on the tablet's goroutine.
 
-// noRoom returns store.ErrDiskFull, wrapped, while nothing may be accepted that would have to
-// be written.
+// noRoom returns an error that is store.ErrDiskFull while nothing may be accepted that would have
+// to be written; otherwise nil.
 func noRoom(logs *writers.Pair, st *store.Store) error {
 	if logs.Full() {
 		return store.ErrDiskFull

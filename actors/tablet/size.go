@@ -51,8 +51,8 @@ const (
 	// most longestWeighPause.
 	weighPause        = 9
 	longestWeighPause = 200 * time.Millisecond
-	// The size is measured again after the tablet has grown by one part in remeasurePart of
-	// it, and by at least this many bytes.
+	// The size is measured again once the bytes put and deleted since the last measurement are
+	// one part in remeasurePart of it, and at least remeasureLeast.
 	remeasurePart  = 2
 	remeasureLeast = 4 << 20
 	// A measurement is repeated if more than one part in doubtPart of it may have been
@@ -111,8 +111,8 @@ func (r *measuring) weigh(d *pb.TabletDescriptor, workers *readStages) {
 }
 
 // found records the weights of one piece. The next one is delayed so that measuring uses
-// about a tenth of a worker's time. After the last piece it returns the measured bytes,
-// including what was applied since the measurement began.
+// about a tenth of a worker's time, or more where a piece takes long (longestWeighPause). After the
+// last piece it returns the measured bytes, including what was applied since the measurement began.
 func (s *sizing) found(m *weighed, self *mailbox) (bytes uint64, last bool) {
 	r := s.run
 	if r.add(m.weights); !m.place.Done() {

@@ -8,10 +8,10 @@ import (
 
 // SoleVoter publishes that a tablet leads and cannot have a successor unnoticed, and the oracle's
 // mark. The tablet's turns write it; the oracle on the same node reads it on its own goroutine,
-// instead of sending a message. It is equivalent to a ReadIndex: the only voter of a group answers
-// that from its own state, since no other replica can be elected without this one's vote, and a
-// leader among several voters answers it under its lease. What was published is withdrawn before
-// the tablet applies a change that adds a voter. The zero value publishes nothing.
+// instead of sending a message. Confirmed is equivalent to a ReadIndex: the only voter of a group
+// answers that from its own state, since no other replica can be elected without this one's vote,
+// and a leader among several voters answers it under its lease. What was published is withdrawn
+// before the tablet applies a change that adds a voter. The zero value publishes nothing.
 type SoleVoter struct{ leads atomic.Pointer[leadership] }
 
 // leadership is an immutable pair of a term and the mark in it; a change replaces it.

@@ -62,7 +62,8 @@ func splitDescriptor(d *pb.TabletDescriptor,
 
 // split writes both descriptors, and a log for the new tablet, in the entry's Txn. The new
 // tablet inherits the replicas with their ids, the catalogue, the bound and the safepoint.
-// No data is copied.
+// No data is copied. If the new replica must not be created (skipChild), only the left side
+// changes.
 func (s *state) split(b *store.Batch, st *store.Store, by *wire.Split) error {
 	s.descriptor, s.sibling = by.Left, by.Right
 	s.bytes, s.rough = s.bytes/2, s.rough || s.bytes > 0 // of each side

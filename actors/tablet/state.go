@@ -28,7 +28,7 @@ const MetaTabletID = 1
 var errLost = errors.New("another leader was elected")
 
 // state is what all replicas of the tablet agree on as of index (design section 3, last row
-// of the table), and in addition replica and sibling, which are this replica's own.
+// of the table), and in addition replica, sibling and frozenAt, which are this replica's own.
 type state struct {
 	// This replica's id in the group, which is not replicated.
 	replica    uint64
@@ -44,12 +44,13 @@ type state struct {
 	// Estimated size of the rows as of index, from the effects and from leaders'
 	// measurements.
 	bytes        uint64
-	rough        bool // bytes is an estimate
+	rough        bool // bytes is inexact, such as after a split, until a leader measures it
 	stateChanged bool // the next apply writes the whole state
 
-	frozen   *pb.TabletDescriptor // the tablet that will take this one's rows; nil: none
-	took     *pb.TabletDescriptor // the tablet whose rows it has taken, until it is released; nil: none
-	frozenAt uint64               // index of the freezing entry; 0: one from before this replica was opened
+	frozen *pb.TabletDescriptor // the tablet that will take this one's rows; nil: none
+	took   *pb.TabletDescriptor // the tablet whose rows it has taken, until it is released; nil: none
+	// Index of the last freeze or release since this replica was opened; 0: none.
+	frozenAt uint64
 }
 
 // put adds the whole state to the batch, except the applied index, which is in a separate record,
@@ -100,8 +101,8 @@ type change struct {
 }
 
 // apply applies a command to the state, adds its writes to the batch, and returns the
-// changes. The caller sets the applied index. A merge's last step (Right) changes nothing
-// here: the replica stops.
+// changes. The caller sets the applied index. The entry that takes another tablet's rows
+// (Merge.Right) changes nothing here: the replica stops.
 func (s *state) apply(b *store.Batch, st *store.Store, c *wire.Command) (change, error) {
 	// It was evaluated under another range or other replicas. Every replica drops it, since
 	// all of them have the same descriptor at this entry.

@@ -26,7 +26,7 @@ const DefaultTick = 50 * time.Millisecond
 type Ticker struct {
 	system   *actor.ActorSystem
 	stop     chan struct{}
-	roused   chan struct{} // capacity 1: a replica is awake, and none was before
+	roused   chan struct{} // capacity 1: a replica has woken
 	done     sync.WaitGroup
 	ticks    atomic.Uint64
 	stopped  atomic.Pointer[func() bool]

@@ -20,7 +20,7 @@ var ErrNoTransfer = errors.New("tablet: leadership was not transferred")
 
 // TransferAway asks the tablet's leader, if it is the replica at port, to transfer the
 // leadership to the voter with the most complete log. It returns the node that leads
-// afterwards.
+// afterwards, or 0 if the replica did not lead and knows no leader.
 func TransferAway(ctx context.Context, port *Port) (leaderNode uint64, err error) {
 	return TransferTo(ctx, port, 0)
 }
@@ -58,7 +58,7 @@ func (e *evaluation) beginTransfer(call *Call, r *pb.TransferLeaderRequest) {
 			e.id))
 	case target == 0:
 		call.Reply(wire.Failure(pb.Error_CODE_UNAVAILABLE,
-			"tablet %d has no other voter that could lead, on node %d", e.id, r.GetNodeId()))
+			"tablet %d has no other voter on node %d (0: any) that could lead now", e.id, r.GetNodeId()))
 	default:
 		e.barrier.take(&exclusive{call: call, target: target})
 	}

@@ -173,9 +173,9 @@ func (p *waitingOps) arm() {
 	time.AfterFunc(sweepInterval, func() { p.self.send(&sweep{}) })
 }
 
-// onSweep ends the waits of held operations, of reads whose index was not confirmed, and of
-// one-phase commits without an answer from the oracle. It schedules the next sweep while
-// anything waits.
+// onSweep ends overdue waits of operations for their obstacles, of requests for changes, of reads
+// whose index was not confirmed, and of one-phase commits without an answer from the oracle. It
+// schedules the next sweep while anything waits.
 func (t *Tablet) onSweep() {
 	t.waiting.sweeping = false
 	now := time.Now()
