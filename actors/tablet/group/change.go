@@ -30,21 +30,21 @@ const (
 	maxHandovers = 3
 )
 
-// FirstReplica is the id of the first replica of a new tablet, and of the only one in
-// stores from before there were several.
+// FirstReplica is the id of the first replica of a new tablet, and of each tablet's only replica in
+// stores of builds before replication.
 const FirstReplica = 1
 
-// ErrBadChange is wrapped by the errors of changes that can never be made.
+// ErrBadChange is wrapped by the errors of changes that cannot be made to the given descriptor.
 var ErrBadChange = errors.New("tablet: change of replicas refused")
 
 // errChanged reports that the replicas have changed since the change was requested, so that its
 // steps no longer apply.
 var errChanged = errors.New("its replicas have changed; try again")
 
-// Change is a change of the replicas under way. One of a single replica is one entry; one
-// of several goes through a joint configuration, in which both the old and the new voters
-// decide, and which the leader leaves as soon as it is applied. The zero value leaves a
-// joint configuration that the leader has found.
+// Change is a change of the replicas under way. One of a single replica is one entry. One of
+// several that changes voters goes through a joint configuration, in which both the old and the
+// new voters decide, and which is left as soon as it is applied; one that changes only learners
+// is an entry for each. The zero value leaves a joint configuration that the leader has found.
 type Change struct {
 	steps     []*pb.ReplicaChange // of the next entry; empty: leave the joint configuration
 	later     []*pb.ReplicaChange // after them
@@ -71,7 +71,7 @@ func (c *Change) Applied(d *pb.TabletDescriptor) (complete bool) {
 	return len(c.steps) == 0
 }
 
-// oneByOne returns, of several steps that change no voter, only the first that is not done yet; the
+// oneByOne reduces several steps that change no voter to the first that is not done yet; the
 // others follow, each in a separate entry. Raft treats several in one entry as a joint
 // configuration, which the descriptor would not show.
 func (c *Change) oneByOne(d *pb.TabletDescriptor) {

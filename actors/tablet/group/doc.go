@@ -1,7 +1,8 @@
-// Package group implements the Raft of one replica of a tablet as a pure type: a Group has no I/O,
-// no clock, no goroutine and no store. Its inputs are calls (a message, a tick, a proposal, the end
-// of a write); its outputs are a Ready (messages to send, entries to append, entries to apply,
-// answers to ReadIndex) and return values. A Group owns its raft.RawNode and alone steps it.
+// Package group implements the Raft of one replica of a tablet as a pure type: a Group has no clock
+// and no goroutine, and writes nothing; it only reads its log, through Storage. Its inputs are
+// calls (a message, a tick, a proposal, the end of a write); its outputs are a Ready (messages to
+// send, entries to append, entries to apply, answers to ReadIndex) and return values. A Group owns
+// its raft.RawNode and alone steps it.
 //
 // It implements the rules beyond etcd's raft:
 //   - which messages of other replicas raft may see (message.go);
@@ -22,7 +23,8 @@
 //     exists before it requests votes.
 //  2. MayLead is true only once an entry of the replica's own term is visible.
 //  3. A message with a wrong sender, or one that raft would treat as a broken log, is dropped.
-//  4. A replica becomes quiescent only with all entries of its leader, which requests it only then.
+//  4. A follower becomes quiescent only with all entries of its leader, which requests it only
+//     then.
 //  5. The log is never truncated beyond the checkpoint.
 //  6. A replica whose log is shorter than the leader's record of its acknowledgments no longer
 //     votes, leads or acknowledges, and reports that to the others.

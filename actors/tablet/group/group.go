@@ -18,8 +18,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// ElectionTicks is raft's minimum election timeout: each timeout is drawn at random, up to twice as
-// long. A leader sends heartbeats every heartbeatTicks.
+// ElectionTicks is raft's minimum election timeout, in ticks: each timeout is drawn at random, up
+// to twice as long. A leader sends heartbeats every heartbeatTicks.
 const (
 	ElectionTicks  = 10
 	heartbeatTicks = 2
@@ -339,7 +339,7 @@ func (g *Group) CaughtUp(index uint64) bool {
 	return index <= g.visible && g.visibleTerm == g.term
 }
 
-// LogBounds returns the first and the last entry of the durable log.
+// LogBounds returns the indices of the first and the last entry of the durable log.
 func (g *Group) LogBounds() (first, last uint64) {
 	first, _ = g.cfg.Storage.FirstIndex()
 	last, _ = g.cfg.Storage.LastIndex()

@@ -59,8 +59,8 @@ type leaseVoters struct {
 	promises map[uint64]support // by replica: its node and its epoch
 }
 
-// Held reports whether no other replica has been elected. The moment for which that is true lies
-// within the call.
+// Held reports whether it is certain that no other replica has been elected. The moment for which
+// that is true lies within the call.
 func (l *Lease) Held() bool {
 	v := l.voters.Load()
 	if v == nil || l.gaveUp.Load() {
@@ -122,7 +122,7 @@ func (g *Group) reconfigureLease() {
 	}
 }
 
-// endLease ends the lease of a replica that leads no more.
+// endLease ends the lease of a replica that has lost leadership, or whose term has changed.
 func (g *Group) endLease() {
 	g.lease.giveUp()
 	g.lease = nil
@@ -226,8 +226,8 @@ func (g *Group) hearLeader(in *Incoming) {
 	}
 }
 
-// refuseSilent ends the support of a leader's node whose replica sends nothing although its node is
-// alive. It may have failed, or may have been removed.
+// refuseSilent ends the support of the node of a leader that sends nothing: the node is believed
+// dead, or only the replica has failed or been removed.
 func (g *Group) refuseSilent() {
 	if g.fortified != (support{}) {
 		g.cfg.Leases.Refuse(g.fortified.node, g.fortified.epoch)

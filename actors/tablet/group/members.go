@@ -10,7 +10,7 @@ import (
 
 // members is the group's membership as of the last entry handed out for applying: the descriptor
 // contains the replicas' nodes, the configuration their votes. ApplyConfChange sets both;
-// Reconfigure, after a split, only the descriptor.
+// Reconfigure, after a split or a step of a merge, only the descriptor.
 type members struct {
 	descriptor *pb.TabletDescriptor
 	conf       *raftpb.ConfState
@@ -36,7 +36,7 @@ func (g *Group) Reconfigure(d *pb.TabletDescriptor) {
 	g.reconfigureLease()
 }
 
-// ApplyConfChange makes an applied change of the replicas count. It returns the new
+// ApplyConfChange puts an applied change of the replicas into force. It returns the new
 // configuration, to be written together with the descriptor.
 func (g *Group) ApplyConfChange(c *raftpb.ConfChangeV2, d *pb.TabletDescriptor) *raftpb.ConfState {
 	g.members = newMembers(g.cfg.Replica, d, g.raft.ApplyConfChange(c))
@@ -116,8 +116,8 @@ func Replica(d *pb.TabletDescriptor, id uint64) *pb.Replica {
 	return nil
 }
 
-// WasRemoved reports whether the replica was removed: its id has been given away, and it
-// is not in the descriptor.
+// WasRemoved reports whether the replica was removed: its id has been assigned before, and the
+// descriptor does not list it.
 func WasRemoved(d *pb.TabletDescriptor, id uint64) bool {
 	return id < d.GetNextReplicaId() && Replica(d, id) == nil
 }

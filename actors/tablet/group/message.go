@@ -88,7 +88,7 @@ func (g *Group) Step(in *Incoming) (removedBy *pb.TabletDescriptor) {
 		return nil
 	}
 	g.fortifiedBy(in)
-	_ = g.raft.Step(in.Raft) // refused: from a replica that is not of the group, or out of its time
+	_ = g.raft.Step(in.Raft) // raft refuses messages of replicas outside of the group
 	g.hearLeader(in)
 	return nil
 }
@@ -165,7 +165,7 @@ func (g *Group) unwritable(m *raftpb.Message) bool {
 }
 
 // transmit queues a message for another replica's node. It may be lost. Sending a snapshot is left
-// to the caller.
+// to the caller. A stale replica sends neither.
 func (g *Group) transmit(m *raftpb.Message) (s Snapshot) {
 	if g.stale {
 		return s

@@ -26,7 +26,8 @@ const (
 	// restTicks is the number of idle ticks of a leader before the group quiesces.
 	restTicks = 10
 	// boostTicks is the number of ticks for which the first replica of a new tablet repeats its
-	// candidacy while the others start.
+	// candidacy while the others start, or the first voter left by a dead leader, until the
+	// others' promises run out.
 	boostTicks = 2 * ElectionTicks
 	// silentTicks is how long a follower waits for a leader that sends nothing although its node is
 	// alive, before it has the support of that node withdrawn.
@@ -36,8 +37,8 @@ const (
 )
 
 // Start starts the replica's clock. The only voter wins its election at once. With boost the
-// replica campaigns at once and repeatedly: it led the tablet that was split. All others first wait
-// for a leader.
+// replica campaigns at once and repeatedly: it led the tablet before a split or a merge. All others
+// first wait for a leader.
 func (g *Group) Start(boost bool) {
 	g.Wake()
 	if g.stale {
@@ -61,14 +62,14 @@ func (g *Group) campaign() {
 		return
 	}
 	if err := g.raft.Campaign(); err != nil {
-		g.cfg.Logger.Warn("no election", "tablet", g.cfg.Tablet, "error", err)
+		g.cfg.Logger.Warn("cannot begin an election", "tablet", g.cfg.Tablet, "error", err)
 	}
 }
 
 // Quiesced reports whether the replica is at rest, and need not be ticked.
 func (g *Group) Quiesced() bool { return g.quiesced }
 
-// Wake ends the replica's rest. A group of one replica needs no time.
+// Wake ends the replica's rest, except in a group of one replica, which needs no time.
 func (g *Group) Wake() {
 	if g.idleTicks = 0; !g.solo {
 		g.unquiesce()
@@ -88,8 +89,8 @@ func (g *Group) unquiesce() { g.quiesced = false }
 
 func (g *Group) rest() { g.idleTicks, g.quiesced = 0, true }
 
-// SeekLeader wakes a follower that another replica has mistaken for the leader, and makes it ask
-// the others for the leader.
+// SeekLeader wakes a quiescent follower that a client has mistaken for the leader, and makes it ask
+// the other replicas for the leader.
 func (g *Group) SeekLeader() {
 	if g.quiesced && !g.elected && !g.solo {
 		g.Wake()
@@ -232,7 +233,7 @@ func (g *Group) NodeDown(node uint64) {
 	}
 	g.Wake()
 	if err := g.raft.ForgetLeader(); err != nil {
-		g.cfg.Logger.Warn("leader not forgotten", "tablet", g.cfg.Tablet, "error", err)
+		g.cfg.Logger.Warn("cannot forget the dead leader", "tablet", g.cfg.Tablet, "error", err)
 	}
 	if g.fortified.node == node {
 		g.refuseSilent()

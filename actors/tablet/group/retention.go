@@ -8,8 +8,8 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// keptEntries and keptBytes limit the applied entries that stay in the log; truncateEvery and
-// truncateBytes are the minimum dropped at once.
+// keptEntries and keptBytes limit the applied entries that stay in the log although nothing needs
+// them. A truncation is due once the log has truncateEvery entries more, or truncateBytes in all.
 const (
 	keptEntries   = 256
 	keptBytes     = 4 << 20

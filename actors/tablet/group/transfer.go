@@ -42,8 +42,8 @@ func (g *Group) Transfer(to uint64) {
 func (g *Group) Transferring() bool { return g.transferTicks > 0 }
 
 // handOverFirst makes another replica leave the joint configuration if this one does not vote in
-// the new one, so that there is always a leader. After a few attempts it leaves the configuration
-// itself.
+// the new one, so that there is always a leader. It reports whether a transfer is under way. After
+// maxHandovers attempts, or without a voter that could lead, this replica leaves it itself.
 func (g *Group) handOverFirst(c *Change) bool {
 	if !Replica(g.descriptor, g.cfg.Replica).GetOutgoing() || c.handovers >= maxHandovers {
 		return false
