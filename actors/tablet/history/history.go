@@ -11,7 +11,7 @@ import (
 // split and step of a merge.
 type History struct {
 	garbage
-	unknown  bool           // not surveyed since Forget: there may be any garbage
+	unknown  bool           // there may be any garbage until a survey is complete
 	dropped  mvcc.Timestamp // the last drop of one of its tables covered by a survey; 0: none
 	pass     *Pass
 	inFlight bool // a step is proposed and not yet visible
@@ -20,7 +20,7 @@ type History struct {
 	// multiple of it.
 	spent    time.Duration
 	seen     uint64         // the tablet's operations as of the last step
-	deleted  uint64         // entries deleted since this replica leads
+	deleted  uint64         // entries deleted since Forget
 	surveyed mvcc.Timestamp // safepoint of the last survey
 
 	surveyCost time.Duration  // time that the last survey used of a read worker
@@ -182,8 +182,8 @@ func (p *Pass) Looked(n int) { p.list = p.list[n:] }
 // StepLost follows.
 func (h *History) StepProposed() { h.inFlight = true }
 
-// StepEnded records the duration of a step's evaluation, and sends the next reminder unless
-// StepMade will.
+// StepEnded records the duration of a step's evaluation, and sends the next reminder unless the
+// step was proposed: then the tablet calls StepMade and Pause once it is visible.
 func (h *History) StepEnded(spent time.Duration, operations uint64, safepoint mvcc.Timestamp) {
 	h.spent = spent
 	if !h.inFlight {
@@ -191,7 +191,7 @@ func (h *History) StepEnded(spent time.Duration, operations uint64, safepoint mv
 	}
 }
 
-// Deleted returns the number of entries that steps have deleted since this replica leads.
+// Deleted returns the number of entries that steps have deleted since the last Forget.
 func (h *History) Deleted() uint64 { return h.deleted }
 
 // Retry sends the next reminder soon: nothing may be proposed now.
