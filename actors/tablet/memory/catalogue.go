@@ -115,7 +115,7 @@ func (c *Catalogue) Observed(t mvcc.TableID, column string) mvcc.Observation {
 	return c.columns[columnKey{Table: t, Column: column}]
 }
 
-// Columns iterates the observed columns, except those of retired observers.
+// Columns iterates the columns that have an observer that is not retired.
 func (c *Catalogue) Columns() iter.Seq2[mvcc.ObservedColumn, mvcc.Observation] {
 	return func(yield func(mvcc.ObservedColumn, mvcc.Observation) bool) {
 		for k, how := range c.columns {

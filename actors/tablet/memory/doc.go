@@ -5,7 +5,8 @@
 //
 // A Memory belongs to its tablet's actor: only the tablet's turns may touch it, or an
 // EvalView of it. Other goroutines, such as the read workers, get an immutable copy (a
-// ReadView) or sole ownership (a Count). It writes nothing to the store and proposes nothing.
+// ReadView) or sole ownership (a Count or a Refill). It writes nothing to the store and proposes
+// nothing.
 //
 // Invariants:
 //  1. Locks and index contain what is applied, and reservations, but never what is only
@@ -15,8 +16,9 @@
 //     Release.
 //  3. A column of the index is loaded before any change of it is in flight.
 //
-// A crash, or the end of the leadership, loses nothing: Lead reads everything from the store
-// again.
+// A crash, or the end of the leadership, loses no lock and no notification: Lead reads the locks
+// again, and the index is loaded on demand. It loses the order of the queues and the records of
+// changes, origins and ended runs, which then count as unknown.
 //
 // Caller: actors/tablet.
 package memory

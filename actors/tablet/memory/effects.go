@@ -36,8 +36,8 @@ func (w *writtenOrigins) note(origin mvcc.Timestamp) {
 	w.some = true
 }
 
-// since reports whether a notification of such an origin was, or may have been, written after
-// the mark.
+// since reports whether a notification whose origin is at or before until was, or may have been,
+// written after the mark.
 func (w *writtenOrigins) since(mark uint64, until mvcc.Timestamp) bool {
 	if mark == 0 || mark > w.mark || w.mark-mark >= maxParts {
 		return true
@@ -90,8 +90,8 @@ func (e *endedRuns) add(r mvcc.EndedRun) {
 	e.runs[e.next], e.next = r, (e.next+1)%maxEnded
 }
 
-// after reports whether a run has, or may have, committed after the timestamp for a change that
-// originates in a commit at or before it.
+// after reports whether a run has, or may have, committed after the timestamp for a change of one
+// of the tables that originates in a commit at or before it. No tables means all.
 func (e *endedRuns) after(at mvcc.Timestamp, tables []uint32) bool {
 	return at < e.forgot || slices.ContainsFunc(e.runs, func(r mvcc.EndedRun) bool {
 		return r.Origin <= at && at < r.End &&
@@ -140,8 +140,8 @@ func (v *ReadView) Noted(req *pb.EffectsRequest) (written, hidden bool, mark *pb
 }
 
 // Early implements evaluate.View, from the captured index alone: later changes of an entry on
-// disk are unknown. Where the index has too many entries for that, all entries count whose
-// origins are of the same second: they will have run eventually.
+// disk are unknown. Where the index has too many entries for that, it counts all notifications in
+// the same bucket of origins (a second or more) and all intents: they will have run eventually.
 func (v *ReadView) Early(o *pb.ObserverInfo, until mvcc.Timestamp) *pb.ObserverPending {
 	out := &pb.ObserverPending{Name: o.Name}
 	n, of := v.columns[wire.NotifyColumn(o)], v.columns[wire.ColumnOf(o)]

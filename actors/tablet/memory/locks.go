@@ -15,7 +15,7 @@ import (
 // constant time, since the tree copies shared nodes when it changes them.
 type lockTable struct {
 	tree    *btree.BTreeG[lockEntry]
-	applied int        // number of locks without reservations
+	applied int        // number of locks, not counting reservations
 	copied  *lockTable // result of view since the last change; nil: none
 }
 

@@ -16,7 +16,8 @@ type Config struct {
 	Store   *store.Store
 	Limits  mvcc.Limits
 	Indexed int // maximum number of entries of each kind per column in the index
-	// Recorded limits the records of changes of all tablets of the node; nil means no limit.
+	// Recorded limits the records of changes of all tablets of the node; nil means no limit beyond
+	// each tablet's own.
 	Recorded *RecordBudget
 	// Background starts the job: it calls Run on another goroutine, and then Finish in the
 	// tablet's turn.
@@ -49,7 +50,8 @@ type Memory struct {
 	overlay *overlay
 	columns map[columnKey]*notifyColumn // the notification index
 	changes uint64                      // version of the index's counts
-	// Number of notifications that became visible, under all leaderships; Pending reports it.
+	// Number of notifications that became visible while this replica led, since it was opened;
+	// ReadView.Notified reports it.
 	notified  uint64
 	rollbacks entryBound // by start timestamp
 	pastLocks entryBound // by commit timestamp
@@ -57,7 +59,7 @@ type Memory struct {
 	written   writtenOrigins
 	ended     endedRuns
 	record    *Record        // nil: changes are not recorded
-	latest    mvcc.Timestamp // the greatest that the oracle has assigned to this leader
+	latest    mvcc.Timestamp // the greatest timestamp that this replica has got from the oracle
 	// Notifying are the commit timestamps, or 0 while unknown, of the one-phase commits under way
 	// that notify. The tablet sets them before a Capture for requests on a snapshot's completeness.
 	Notifying []mvcc.Timestamp
@@ -79,7 +81,8 @@ func (m *Memory) Raise(c *Catalogue, bound, safepoint mvcc.Timestamp) {
 	m.Bound, m.Safepoint = max(m.Bound, bound), max(m.Safepoint, safepoint)
 }
 
-// Reset sets the three to their applied values, after a proposal that raised one of them was lost.
+// Reset sets the catalogue, the bound and the safepoint to their applied values, after a proposal
+// that raised one of them was lost.
 func (m *Memory) Reset(c *Catalogue, bound, safepoint mvcc.Timestamp) {
 	m.Catalogue, m.Bound, m.Safepoint = c, bound, safepoint
 }

@@ -11,9 +11,10 @@ import (
 )
 
 // The notification index is the leader's in-memory copy of the notify and intent groups, by
-// column: the observed ones, and those of observers with notify entries of their own. Scanners iterate those groups constantly, and on disk every step skips the
-// recently deleted entries; the index has none. Like the lock table it contains what is
-// applied, and its counts are exact.
+// column: the observed ones, and those of observers with notify entries of their own. Scanners
+// iterate those groups constantly, and on disk every step skips the recently deleted entries; the
+// index has none. Like the lock table it contains what is applied, and its counts are exact, once a
+// worker has counted a large column.
 //
 // A column is loaded from disk when it is first changed, or requested while the catalogue has
 // an observer for it: clients may request any column, and that must not make the index grow.
@@ -57,9 +58,9 @@ func (m *Memory) observed(key columnKey) (*notifyColumn, error) {
 	return m.column(key)
 }
 
-// column returns the column, loaded from disk if necessary: if it has many entries it loads
-// only the first, and a worker counts the rest. It is empty if the tablet has no rows of the
-// table.
+// column returns the column, loaded from disk if necessary: if it has more than Config.Indexed
+// entries it keeps none of them, and a worker counts them. It is empty if the tablet has no rows of
+// the table.
 func (m *Memory) column(key columnKey) (*notifyColumn, error) {
 	if c, ok := m.columns[key]; ok {
 		return c, nil
@@ -261,7 +262,8 @@ func (m *Memory) change(changes []Change) {
 }
 
 // changeNotify applies a change of a notification. A tree that would exceed the limit of entries
-// (most) is dropped, and the column is scanned on disk until it is empty (revive).
+// (most) is dropped, and the column is scanned on disk, beyond its queue, until it is empty
+// (revive).
 func (c *notifyColumn) changeNotify(ch *Change, most int) {
 	if ch.before != nil {
 		c.countNotify(ch.before, -1)

@@ -51,8 +51,9 @@ type notifyView struct {
 	uncounted                bool
 }
 
-// Capture copies the state that all reads use; Add copies the parts of the notification index that
-// a request needs. Trees are copied on write. d is the tablet's current descriptor.
+// Capture copies the state that all reads use; Add copies what a request needs of the notification
+// index and of the records of changes and effects. Trees are copied on write. d is the tablet's
+// current descriptor.
 func (m *Memory) Capture(d *pb.TabletDescriptor) ReadView {
 	return ReadView{
 		tablet: d, limits: m.cfg.Limits, catalogue: m.Catalogue, locks: m.locks.view(),
@@ -60,8 +61,8 @@ func (m *Memory) Capture(d *pb.TabletDescriptor) ReadView {
 	}
 }
 
-// Add adds the columns of the index that the request uses to a view captured in the same turn.
-// An error is the store's.
+// Add adds the columns of the index and the records that the request uses to a view captured in the
+// same turn. An error is the store's.
 func (m *Memory) Add(to *ReadView, req *pb.TabletRequest) error {
 	if w := req.GetWalk(); w != nil {
 		if err := m.loadObserved(); err != nil {
@@ -194,7 +195,7 @@ type NoRoomError struct{ Needs int } // bytes of values, so far
 
 // Error implements error.
 func (e *NoRoomError) Error() string {
-	return fmt.Sprintf("the answer has values of %d bytes", e.Needs)
+	return fmt.Sprintf("the answer's values exceed the request's limit: %d bytes so far", e.Needs)
 }
 
 // Begin begins the answer to a request, with the request's limit on the bytes of its values.
