@@ -7,7 +7,7 @@ import (
 	"github.com/percolator-go/percolator/actors/tablet/group"
 )
 
-// Batch contains the reads of one flush, which share one ReadIndex.
+// Batch contains reads that share one ReadIndex, such as those of one flush.
 type Batch struct {
 	Epoch uint64    // the calls were checked under it
 	Until time.Time // deadline of the wait for the index; zero: none
@@ -57,7 +57,8 @@ func (q *Indexes) Next(g *group.Group) *Batch {
 }
 
 // Expired removes and returns the batches past their deadline, and reports whether others with
-// a deadline still wait. Those of a single voter have none, since no other replica is asked.
+// a deadline still wait. Those of a single voter or under a lease have none, since no other replica
+// is asked.
 func (q *Indexes) Expired(now time.Time) (expired []*Batch, waiting bool) {
 	q.batches = slices.DeleteFunc(q.batches, func(b *Batch) bool {
 		if b.Until.IsZero() || now.Before(b.Until) {

@@ -165,8 +165,8 @@ func readAt(call *Call) mvcc.Timestamp {
 }
 
 // check compares the epoch in the snap with that of the capture: a split in between has moved
-// part of the range to a tablet whose locks are not in the captured view. A change of replicas
-// raises the epoch too, and then only costs a retry.
+// part of the range to a tablet whose locks are not in the captured view. A change of replicas or
+// a step of a merge raises the epoch too, and then only costs a retry.
 func (j *job) check(snap *store.Snap) *pb.TabletResponse {
 	a, ok, err := snap.Applied(j.shared.Tablet)
 	switch {
@@ -175,8 +175,8 @@ func (j *job) check(snap *store.Snap) *pb.TabletResponse {
 	case !ok:
 		return wire.Failure(pb.Error_CODE_INTERNAL, "tablet %d has no state in its store", j.shared.Tablet)
 	case a.Epoch != j.epoch:
-		return wire.Failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d was split, or changed its replicas, during the read; try again",
-			j.shared.Tablet)
+		return wire.Failure(pb.Error_CODE_NOT_PROPOSED,
+			"tablet %d was split, merged or moved during the read; try again", j.shared.Tablet)
 	}
 	return nil
 }

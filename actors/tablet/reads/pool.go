@@ -75,8 +75,8 @@ func (w *workers) lane() *Lane { return &Lane{workers: w} }
 // Submit queues a job. The caller limits the number of its jobs.
 func (l *Lane) Submit(j Job) { l.add(j, math.MaxInt) }
 
-// TrySubmit is like Submit, for jobs without a limit. It returns false if the lane holds
-// maxLaneJobs jobs.
+// TrySubmit is like Submit, for jobs whose number the caller does not limit. It returns false if
+// the lane holds maxLaneJobs jobs or more.
 func (l *Lane) TrySubmit(j Job) bool { return l.add(j, maxLaneJobs) }
 
 func (l *Lane) add(j Job, most int) bool {

@@ -7,8 +7,8 @@ import "github.com/percolator-go/percolator/actors/tablet/memory"
 //
 // At most MaxJobs of the tablet's jobs are in the pool. Further calls stay here, without a
 // capture, within the QueueLimit of the tablet's port, which counts them until they are answered.
-// When the workers have done half of the jobs, the tablet receives a WorkersFree message and
-// submits more: the calls that have arrived in between share one capture.
+// When at most MaxJobs/2 are left, the tablet receives a WorkersFree message and submits more: the
+// calls that have arrived in between share one capture.
 type Queue struct {
 	shared *Shared
 	lane   *Lane
@@ -26,7 +26,7 @@ const (
 	MaxCalls = 32
 )
 
-// WorkersFree reports to a tablet that the pool has done half of its jobs.
+// WorkersFree reports to a tablet that at most MaxJobs/2 of its jobs are left in the pool.
 type WorkersFree struct{}
 
 // Calls returns the calls, in order.
@@ -73,8 +73,9 @@ func (q *Queue) Submit(view memory.ReadView, term uint64) {
 // Room reports whether another job may be submitted.
 func (q *Queue) Room() bool { return q.shared.unfinished.Load() < MaxJobs }
 
-// AwaitRoom requests a WorkersFree message and returns true. If a worker can take a job now it
-// returns false instead, because the message is sent at the end of a job, and there may be none.
+// AwaitRoom requests a WorkersFree message and returns true. If at most MaxJobs/2 jobs are left in
+// the pool it returns false instead, because the message is sent at the end of a job, and there may
+// be none.
 func (q *Queue) AwaitRoom() bool {
 	s := q.shared
 	s.wanted.Store(true)

@@ -27,7 +27,7 @@ type Shared struct {
 	safepoint atomic.Uint64
 
 	unfinished atomic.Int32 // jobs in the pool, including running ones
-	wanted     atomic.Bool  // the tablet requests a message when half of them are done
+	wanted     atomic.Bool  // the tablet requests a message when at most MaxJobs/2 of them are left
 }
 
 // Config is the constant part of a Shared.
