@@ -165,8 +165,8 @@ func (x *arrivals) begin(c *wire.SnapshotChunk, a *arrival) {
 }
 
 // stage writes a piece on a worker, and installs the snapshot after the last one. It answers once
-// the piece is written: the sender sends the next one only then, so that one piece of each snapshot
-// is in memory.
+// the piece is written, or the snapshot installed: the sender sends the next one only then, so that
+// one piece of each snapshot is in memory.
 func (x *arrivals) stage(c *wire.SnapshotChunk, a *arrival) {
 	err := a.snapshot.Take(c, func(err error) {
 		switch {
@@ -197,7 +197,7 @@ func (x *arrivals) answer(a *arrival, answer *wire.SnapshotAnswer) {
 
 // fail abandons a snapshot, and sends the reason to the sender.
 func (x *arrivals) fail(id uint64, a *arrival, cause error) {
-	x.set.logger.Warn("a snapshot is not taken", "tablet", id, "snapshot", a.id, "reason", cause)
+	x.set.logger.Warn("a snapshot was abandoned", "tablet", id, "snapshot", a.id, "reason", cause)
 	x.mu.Lock()
 	x.endLocked(id, a)
 	x.mu.Unlock()
@@ -214,7 +214,7 @@ func (x *arrivals) endLocked(id uint64, a *arrival) {
 // drop ends an arrival and removes its staged entries from the store.
 func (x *arrivals) drop(id uint64) {
 	if err := x.set.installer.Unstage(id); err != nil {
-		x.set.logger.Warn("a given up snapshot could not be dropped; the next start does it",
+		x.set.logger.Warn("cannot delete an abandoned snapshot's pieces; the next start deletes them",
 			"tablet", id, "error", err)
 	}
 	x.set.ranges.release(id)

@@ -47,7 +47,7 @@ func (s *Set) Merge(m *snapshot.Merge) {
 }
 
 // merge is the task of Merge. If the right replica is not here as it was when frozen, the left one
-// stays closed: reopened, it would reach the same entry.
+// is closed until openClosed reopens it: then it reaches the same entry again.
 func (s *Set) merge(m *snapshot.Merge) {
 	left, right := m.Merged.TabletId, m.Right.TabletId
 	have := s.current(left)

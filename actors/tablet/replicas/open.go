@@ -76,8 +76,8 @@ func (s *Set) openStored(r snapshot.Replica) error {
 		}
 		return s.open(r.Tablet, r.ReplicaID)
 	}
-	s.logger.Warn("a split has made a replica that was removed from here before", "tablet",
-		r.Tablet, "replica", r.ReplicaID)
+	s.logger.Warn("a split has created a replica that this node had removed; it is destroyed",
+		"tablet", r.Tablet, "replica", r.ReplicaID)
 	return s.destroy(r.Tablet, r.ReplicaID)
 }
 
@@ -98,7 +98,7 @@ func (s *Set) checkTombstone(id, replica uint64) error {
 func (s *Set) openUnheard() {
 	stored, err := snapshot.StoredReplicas(s.store)
 	if err != nil {
-		s.logger.Error("tablets that a split has made could not be looked for", "error", err)
+		s.logger.Error("cannot list the tablets that splits have created", "error", err)
 		return
 	}
 	for _, r := range stored {
@@ -126,8 +126,8 @@ func (s *Set) createFor(m *wire.RaftMessage) {
 		s.owner.Deliver(m.TabletId, m)
 		return
 	}
-	s.logger.Debug("a replica was not made", "tablet", m.TabletId, "replica", m.ToReplica, "reason",
-		err)
+	s.logger.Debug("a replica was not created", "tablet", m.TabletId, "replica", m.ToReplica,
+		"reason", err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// Clearing all of them costs only one more check for each.
@@ -147,7 +147,7 @@ func (s *Set) create(id, replica uint64, d *pb.TabletDescriptor) error {
 		return errHigher
 	case have == replica:
 		return nil
-	case have != 0: // removed, or it conflicts with another
+	case have != 0: // a lower one, which the sender's descriptor shows to be removed
 		if err := s.destroy(id, replica-1); err != nil {
 			return err
 		}
@@ -171,7 +171,7 @@ func (s *Set) create(id, replica uint64, d *pb.TabletDescriptor) error {
 }
 
 // openClosed retries opening replicas that stayed closed when a snapshot could not be
-// installed: the disk may have space by now. inspect calls it.
+// installed, or two replicas not merged: the disk may have space by now. inspect calls it.
 func (s *Set) openClosed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,7 +20,7 @@ func newQueue() *queue {
 	return q
 }
 
-// start starts so many workers, which close joins.
+// start starts the given number of workers, which close joins.
 func (q *queue) start(workers int) {
 	for range workers {
 		q.workers.Go(q.run)

@@ -36,7 +36,7 @@ func (s *Set) RemovedHere(id uint64) {
 func (s *Set) removed(id, replica uint64) {
 	s.enqueue(id, func() {
 		if err := s.destroy(id, replica); err != nil {
-			s.logger.Error("a removed replica could not be destroyed; the next start goes on with it",
+			s.logger.Error("cannot destroy a removed replica; it is tried again later",
 				"tablet", id, "error", err)
 		}
 	})

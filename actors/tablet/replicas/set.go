@@ -71,7 +71,7 @@ type replica struct {
 	waiting []func() // tasks of the tablet to be queued, in order
 	heard   time.Time
 	asked   time.Time // last query to meta about it
-	closed  error     // why its actor does not run: an incomplete installation
+	closed  error     // why its actor does not run: an incomplete installation or merge
 	stale   bool      // see stale.go
 }
 
@@ -261,8 +261,8 @@ func (s *Set) Deliver(m *wire.RaftMessage) {
 }
 
 // Chunk accepts a piece of a snapshot. reply is called once, on any goroutine: when the
-// piece is staged, and after the last one when the snapshot is installed. A duplicate piece
-// is answered twice.
+// piece is staged or refused, and after the last one when the snapshot is installed. A duplicate
+// piece is answered twice.
 func (s *Set) Chunk(c *wire.SnapshotChunk, reply func(*wire.SnapshotAnswer)) {
 	counted := func(a *wire.SnapshotAnswer) {
 		if a.GetRefused() != "" {
@@ -323,7 +323,7 @@ func (s *Set) setClosed(tablet uint64, why error) {
 type Stats struct {
 	Installed uint64 // snapshots installed
 	Refused   uint64 // pieces refused; a refusal ends the snapshot
-	Closed    int    // replicas that stay closed because a snapshot could not be installed
+	Closed    int    // replicas that stay closed after a failed installation or merge
 	Why       error  // reason of the one with the lowest tablet; nil if none
 	Stale     int    // replicas here that take no part in their groups; see Stale
 	Found     int    // number of stale replicas found since New, including removed ones
@@ -351,7 +351,7 @@ func (s *Set) Stats() Stats {
 		}
 	}
 	if out.Closed > 0 {
-		out.Why = fmt.Errorf("%w: tablet %d (one of %d), after a snapshot that could not be installed: %w",
+		out.Why = fmt.Errorf("%w: tablet %d (one of %d), after a failed installation or merge: %w",
 			ErrClosed, first, out.Closed, out.Why)
 	}
 	return out

@@ -15,8 +15,8 @@ import (
 // the others are lost. Stale may be called by any goroutine; its work is a task of the
 // tablet. Discard runs on its caller's goroutine.
 
-// Stale records that the tablet's replica here is stale. Its actor calls it, and sends
-// nothing from then on.
+// Stale records that the tablet's replica here is stale. Its actor calls it, and takes no part in
+// its group from then on.
 func (s *Set) Stale(tablet uint64) {
 	r := snapshot.Replica{Tablet: tablet, ReplicaID: s.current(tablet)}
 	s.enqueue(tablet, func() {
