@@ -16,7 +16,8 @@ import (
 // writes be complete: nothing else reads or writes its range, state or log. The whole snapshot has
 // been staged in the store before. Then
 //
-//  1. a durable marker records that the range is being filled, and the new state;
+//  1. a durable marker records that the range is being filled, and the new state, and removes the
+//     replicas of tablets that were merged into this one;
 //  2. the range is cleared and the staged entries are copied into it, in as many batches as
 //     necessary;
 //  3. one batch sets the state, the Applied record and the log's new position, and removes the
@@ -44,10 +45,10 @@ func NewInstaller(st *store.Store, w *writers.Pair) *Installer {
 }
 
 // Install replaces the replica's state by the staged snapshot. before is the replica's descriptor
-// so far; its range and those of the merged tablets must contain the snapshot's range. merged are
-// the replicas of tablets that were merged into this one. They must have stopped, and step 3
-// removes them: until then the replica may need them to apply the entries of the merges. After an
-// error the replica must not be opened before Finish or Recover has succeeded.
+// so far; its range is cleared with the snapshot's. taken are the replicas of tablets that were
+// merged into this one. They must have stopped, and step 1 removes them: from then on the replica
+// never applies the entries of the merges. After an error the replica must not be opened before
+// Finish or Recover has succeeded.
 func (a *Arrival) Install(before *pb.TabletDescriptor, taken []Replica) error {
 	i := a.installer
 	if !a.whole {
@@ -171,7 +172,7 @@ func (i *Installer) fill(staged *store.Cursor) error {
 }
 
 // Recover completes installations that a crash interrupted, and deletes staged entries that belong
-// to none. It must be called before any replica is opened, and again after a failed Install.
+// to none. It must be called before any replica is opened. After a failed Install, Finish suffices.
 func (i *Installer) Recover() error {
 	snap := i.store.Snap()
 	defer snap.Close()

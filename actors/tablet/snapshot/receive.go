@@ -47,7 +47,8 @@ type Arrival struct {
 }
 
 // Arrive checks the header in a snapshot's first piece, for the tablet's replica on the
-// node. An error is permanent for this snapshot. The tablet must have nothing staged.
+// node. An error is permanent for this snapshot. Before the first Take the tablet must have nothing
+// staged.
 func (i *Installer) Arrive(node uint64, first *wire.SnapshotChunk) (*Arrival, error) {
 	marker, err := readHeader(node, first)
 	if err != nil {
@@ -139,8 +140,9 @@ func (a *Arrival) Needed() (bool, error) {
 // which are copied.
 func (a *Arrival) Fits() error { return a.installer.store.Room(a.bytes) }
 
-// Take checks a piece and stages it. The callback then is called once the piece is staged, on the
-// state actor's goroutine, and must not block. After an error, of Take or given to then,
+// Take checks a piece and stages it. The callback then is called once the piece is staged, or with
+// the error, on the state actor's goroutine, and must not block. If Take itself fails, it is not
+// called. After an error, of Take or given to then,
 // the snapshot is lost and must be unstaged. A piece is refused if the store would fall
 // below its watermark of free space. A piece that was taken before is an error too: a
 // caller that may get messages twice filters them by Next.

@@ -76,7 +76,7 @@ type Sender struct {
 // Stats counts since NewSender.
 type Stats struct {
 	Sent   uint64 // snapshots accepted, or answered as no longer needed
-	Failed uint64 // snapshots refused or unanswered
+	Failed uint64 // snapshots refused, unanswered, unreadable or canceled
 	Bytes  uint64 // of the pieces sent, each counted once
 }
 
@@ -114,7 +114,8 @@ func (s *Sender) Close() {
 }
 
 // Send queues a snapshot of the tablet. It returns false if the queue is full; otherwise it
-// calls done once with the outcome, on any goroutine. It does not block.
+// calls done once with the outcome, on any goroutine, unless Close comes before its turn. It does
+// not block.
 func (s *Sender) Send(tablet uint64, what group.Snapshot, done func(error)) bool {
 	select {
 	case s.jobs <- &job{Snapshot: what, tablet: tablet, done: done}:
