@@ -189,7 +189,8 @@ func (p *Pair) GiveUp() {
 	p.system.Root.Send(p.state, &giveUp{})
 }
 
-// Stop stops the actors after they have written everything sent before, the log actor first.
+// Stop stops the actors after they have written everything sent before, the log actor first. Writes
+// that wait for disk space get one more attempt, and then fail.
 func (p *Pair) Stop() error {
 	err := p.system.Root.PoisonFuture(p.log).Wait()
 	if stopped := p.system.Root.PoisonFuture(p.state).Wait(); err == nil {
