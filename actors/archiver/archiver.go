@@ -42,7 +42,8 @@ type Config struct {
 	// Make creates a backup, or resumes an interrupted one, and then removes backups beyond the
 	// retention. If no increment is possible it creates a full backup.
 	Make func(ctx context.Context, s *pb.BackupSchedule, incremental bool) (Made, error)
-	// Pause is the time between two reads of the schedules. Defaults to DefaultPause.
+	// Pause is the time after a turn, which reads the schedules and makes the backups that are due.
+	// Defaults to DefaultPause.
 	Pause  time.Duration
 	Now    func() time.Time // defaults to time.Now
 	Logger *slog.Logger

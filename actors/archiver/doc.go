@@ -3,8 +3,8 @@
 //
 // Invariants:
 //
-//  1. A backup is due at a schedule's first time and every interval after it. One backup makes
-//     up for all due times at which no node led meta.
+//  1. A backup is due at a schedule's first time and every interval after it, and when an operator
+//     requests one. One backup makes up for all due times at which no node led meta.
 //  2. The record in meta is the only state. Two nodes that both believe for a moment that they
 //     lead meta may both make a backup; package backup tolerates that.
 //  3. A failed backup is retried after retryPause, or after the interval if that is shorter. It

@@ -10,7 +10,8 @@ import (
 // This file runs one turn, on the actor's goroutine.
 
 const (
-	// retryPause is the time between two attempts at a backup that fails.
+	// retryPause is the time between two attempts at a backup that fails, unless its interval is
+	// shorter.
 	retryPause = 5 * time.Minute
 	// listTimeout and noteTimeout bound the calls to meta.
 	listTimeout = 5 * time.Second
