@@ -23,8 +23,8 @@ const (
 )
 
 const (
-	// maxWaiting is the number of pending notifications of its observer up to which a back-fill
-	// continues.
+	// maxWaiting is the number of pending notifications of its observer at which a back-fill
+	// pauses.
 	maxWaiting  = 2048
 	paceWait    = 50 * time.Millisecond // pause while back-fills wait for their observers
 	stepTimeout = 30 * time.Second      // limit of each step, except the reading of a page

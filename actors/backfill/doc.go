@@ -16,8 +16,8 @@
 //  3. A page is marked before its record is stored. A crash repeats a page, and never
 //     skips one.
 //  4. At most maxWaiting notifications of the observer wait; beyond that the back-fill
-//     pauses until the observer has caught up. It also pauses while its observer is paused
-//     or not registered in any process.
+//     pauses until the observer has caught up. So it also pauses, once as many wait, while its
+//     observer is paused or not registered in any process.
 //  5. A back-fill below a version marks only rows whose newest acknowledgment, in the snapshot
 //     of their page, has a lower version. The snapshot begins after the back-fill, so a row that
 //     a newer version has run for before that is not marked, and one that it has run for since

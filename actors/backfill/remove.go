@@ -16,7 +16,7 @@ import (
 // or a failure repeats the walk from its start.
 
 const (
-	removeBatch       = 16 << 10 // most entries removed in one step
+	removeBatch       = 16 << 10 // most entries of a group removed in one step
 	removeConcurrency = 64       // most requests at once
 )
 
