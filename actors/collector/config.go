@@ -45,8 +45,8 @@ type Record interface {
 // Drops advances dropped tables: it records the times of drops, and removes the records of tables
 // without remaining data.
 type Drops interface {
-	// Tend is called with the status of every tablet before each cycle. It reports whether
-	// a table's data waits for the safepoint to pass the table's drop.
+	// Tend is called with the status of every tablet whenever a cycle could begin. It reports
+	// whether a table's data waits for the safepoint to pass the table's drop.
 	Tend(ctx context.Context, tablets []*pb.StatusResponse) (waiting bool, err error)
 }
 

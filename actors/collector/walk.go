@@ -76,9 +76,9 @@ func (c *cycle) raise(ctx context.Context, rec *wire.Collection,
 	return d, err
 }
 
-// collect sends the operation to the tablet that holds the position, and repeats it until the
-// tablet's epoch has not changed during the request: a tablet that splits may respond for its
-// left half only.
+// collect sends the operation to the tablet that holds the position, and repeats it, up to ten
+// times, until the tablet's epoch has not changed during the request: a tablet that splits may
+// respond for its left half only.
 func (c *cycle) collect(
 	ctx context.Context, at wire.Position, op *pb.CollectRequest,
 ) (*pb.CollectResponse, *pb.TabletDescriptor, error) {
@@ -119,7 +119,7 @@ func (c *cycle) tablet(ctx context.Context, at wire.Position) (*pb.StatusRespons
 	if s := resp.GetStatus(); s != nil && wire.Holds(s.Tablet, at) {
 		return s, nil
 	}
-	return nil, fmt.Errorf("%w: tablet %d has just split", errBlocked, d.GetTabletId())
+	return nil, fmt.Errorf("%w: tablet %d has just been split or merged", errBlocked, d.GetTabletId())
 }
 
 // survey returns the status of all tablets in range order, to determine whether there is anything
