@@ -29,7 +29,8 @@ type Tables interface {
 type Config struct {
 	Tables Tables
 	Client *txn.Client
-	// Pause is the interval between two reads of the tables. Defaults to DefaultPause.
+	// Pause is the time after a turn, which reads the tables; less if cells are due sooner, and
+	// more after a longer turn. Defaults to DefaultPause.
 	Pause  time.Duration
 	Now    func() time.Time // the clock of this node; defaults to time.Now
 	Stats  *Stats           // counters to update; may be nil

@@ -117,7 +117,8 @@ func (w *work) due(now time.Time) (due []*rule) {
 	return due
 }
 
-// list reads the rules from the tables' records. A rule whose age has not changed keeps its pass.
+// list reads the rules from the tables' records. A rule that has not changed keeps its pass, unless
+// its table was restored since.
 func (w *work) list(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
