@@ -3,8 +3,8 @@
 // the cell to an observer, so that two workers rarely do the same work.
 //
 // Invariants:
-//  1. While its lease lasts, by the injected clock, a key has at most one owner. Only the
-//     owner can unlock it or extend the lease.
+//  1. While its lease lasts, by the injected clock, a recorded key has at most one owner. Only
+//     the owner can unlock it or extend the lease.
 //  2. Correctness does not depend on exclusive ownership: notifications are transactional, and a
 //     lost lock can only duplicate work (design section 7).
 //  3. The table holds at most MaxEntries keys. When it is full, further locks are granted

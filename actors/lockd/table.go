@@ -29,7 +29,7 @@ type grant uint8
 
 const (
 	granted     grant = iota
-	renewed           // the owner held the key already; the lease is extended
+	renewed           // the owner held the key already; a later end of the lease replaces its own
 	unrecorded        // granted, but not recorded because the table is full
 	heldByOther       // refused: another owner holds the key
 )
