@@ -66,7 +66,7 @@ type Config struct {
 	MaxBytes   uint64        // size at which a tablet is split
 	MaxLoad    uint64        // operations per second at which a tablet is split
 	Interval   time.Duration // pause between turns
-	After      time.Duration // how long two tablets must have been small together
+	After      time.Duration // how long two tablets in use must have been small together
 	Logger     *slog.Logger
 }
 

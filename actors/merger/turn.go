@@ -72,8 +72,8 @@ func (w *work) finish(ctx context.Context, leaders []*pb.StatusResponse) (half b
 	return half
 }
 
-// merge merges the adjacent pairs of tablets that qualify. A merged tablet is the left side of
-// the next pair.
+// merge merges the adjacent pairs of tablets that qualify, at most one pair of tablets in use. A
+// merged tablet is the left side of the next pair.
 func (w *work) merge(ctx context.Context, now time.Time, leaders []*pb.StatusResponse) error {
 	mergeable, err := w.cfg.Meta.Mergeable(ctx)
 	if err != nil {
