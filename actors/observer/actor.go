@@ -204,8 +204,8 @@ func (a *dispatcherActor) enqueue(e *entry) {
 	e.obs.stats.queued.Add(1)
 }
 
-// delay puts the entry into backoff for d. Beyond the limit of waiting entries it drops the
-// entry; its cell stays dirty and a later scan finds it.
+// delay puts the entry into backoff for d. Beyond the limit of waiting entries, or while no run may
+// start, it drops the entry; its cell stays dirty and a later scan finds it.
 func (a *dispatcherActor) delay(e *entry, d time.Duration) {
 	if len(a.draining) > 0 || e.obs.held.Load() || len(a.waiting)-a.debouncing >= a.cfg.Queue {
 		a.forget(e)

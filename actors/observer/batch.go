@@ -309,7 +309,7 @@ func (b *batch) commit(tx Txn, lead *run, failed map[*run]error) error {
 	effects := tx.Effects()
 	for _, i := range b.due {
 		b.runs[i].noteEffects(effects, len(b.due))
-		b.outs[i] = outcome{kind: committed} // the failed ones are set below
+		b.outs[i] = outcome{kind: committed} // execute sets the failed ones
 	}
 	// Cells changed since then stay dirty; a hint or a scan finds them.
 	if !lead.obs.spec.Weak {
@@ -338,7 +338,8 @@ func (b *batch) fail(err error) {
 	b.give(b.split(err))
 }
 
-// split returns the outcome of runs that are repeated in batches of at most half the size.
+// split returns the outcome of runs that are repeated in batches of at most half the size, unless
+// they were abandoned or the dispatcher stops.
 func (b *batch) split(err error) outcome {
 	out := outcome{kind: divided, err: err, most: (len(b.due) + 1) / 2, share: share()}
 	switch {

@@ -26,8 +26,9 @@ const (
 	retryBase = 2 * time.Millisecond
 )
 
-// hintsAhead is the number of waiting cells of an observer, or four for each of its runs if that is
-// more, above which hints are refused. More cells are a backlog, which scanners hand out in order.
+// hintsAhead is the number of queued cells of an observer, or four for each of its runs or for each
+// change in its batches if that is more, from which hints get notify.Full. More cells are a
+// backlog, which scanners hand out in order.
 const hintsAhead = 256
 
 // Errors of this package.
@@ -76,7 +77,7 @@ type Config struct {
 	// (version.ObserverVersions). Nil means that they may.
 	Versions func() bool
 
-	Workers int // limit of concurrent runs, in addition to one for each observer
+	Workers int // limit of concurrent batches; an observer without any may start one beyond it
 	// Queue limits the queued cells of one observer, and the cells in backoff of all observers.
 	Queue int
 	// MaxStuck limits the slots that are replaced because their functions ignore the cancellation
@@ -97,8 +98,8 @@ type Config struct {
 	// ones wait with growing pauses. Defaults to 100; negative disables it.
 	LoopRuns int
 	// Refused announces to the other nodes that an external service refuses the observer for d. It
-	// must not block. It is called at most 100 times per second for each observer. Nil means that
-	// there are no other nodes.
+	// must not block. It is called at most about 200 times per second for each observer. Nil means
+	// that there are no other nodes.
 	Refused func(observer string, d time.Duration)
 	// Traces maps changes to their traces; nil disables tracing of runs.
 	Traces *tracing.Book

@@ -73,7 +73,8 @@ func check(cfg Config) error {
 	return nil
 }
 
-// Targets returns the observers registered here, for scanners.
+// Targets returns the observers registered here, for scanners, without retired ones and those whose
+// table does not exist.
 func (d *Dispatcher) Targets() []notify.Target {
 	out := make([]notify.Target, 0, len(d.observers))
 	byTarget := *d.byTarget.Load()
@@ -86,10 +87,10 @@ func (d *Dispatcher) Targets() []notify.Target {
 	return out
 }
 
-// Submit submits at most Queue dirty cells and returns one admission for each. It waits only for
-// the dispatcher's goroutine, never for a run. It fails with an error of actorkit if the
-// dispatcher has stopped or is overloaded by callers, or with ctx's error; then some of the cells
-// may have been accepted, and their Done will be called.
+// Submit submits dirty cells and returns one admission for each; notify.Full for those beyond the
+// first Queue cells. It waits only for the dispatcher's goroutine, never for a run. It fails with
+// an error of actorkit if the dispatcher has stopped or is overloaded by callers, or with ctx's
+// error; then some of the cells may have been accepted, and their Done will be called.
 func (d *Dispatcher) Submit(ctx context.Context, items []notify.Dirty) ([]notify.Admission, error) {
 	return d.port.Ask(ctx, items, false)
 }

@@ -24,10 +24,11 @@
 //     unavailable nodes are not counted; conflicts that the function returns from its own
 //     transactions are counted like any error. Dozens of consecutive uncounted runs of a row
 //     are logged, and every MaxConflicts-th counts as a failure, unless the run's own
-//     transaction found no node to serve it. Every retry is preceded by a backoff. Hundreds of
-//     runs of a row within seconds are logged, too, and runs that a row causes itself wait with
-//     growing pauses after LoopRuns of them (loops.go). If a process that has died since may have
-//     run the change (Config.Suspect), the run is counted before it starts, so that a row
+//     transaction found no node to serve it. Every retry is preceded by a backoff, except that of
+//     a batch that is split because of its function's error. Hundreds of runs of a row within
+//     seconds are logged, too, and runs that a row causes itself wait with growing pauses after
+//     LoopRuns of them (loops.go). If a process that has died since may have run the change
+//     (Config.Suspect), the run is counted before it starts, so that a row
 //     that crashes its processes is parked after MaxAttempts crashes. Rows that were running
 //     when a process crashed run one at a time, so that no other row is parked with the
 //     faulty one. The crash of the process that ran while the change was written is not counted.

@@ -7,8 +7,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// What the last run of a row has read and written, for `percolator why`. It is kept in memory for the rows
-// that ran last.
+// What the last run of a row has read and written, for `percolator why`. It is kept in memory. When
+// there are too many rows, the one that was recorded first is dropped, even if it has run since.
 
 // keptEffects limits the rows of all observers whose effects are kept: about 2 MB.
 const keptEffects = 4096

@@ -67,7 +67,8 @@ func (l *registeredObserver) ack(cell mvcc.Cell) mvcc.Cell {
 	return notify.AckCell(cell, l.spec.Name)
 }
 
-// active returns the number of current runs. Stuck runs are replaced, up to limit of them.
+// active returns the number of current runs without stuck ones, of which at most limit are left
+// out.
 func (l *registeredObserver) active() int { return l.running - min(l.stuck, l.limit) }
 
 // free reports whether the observer may start another run.
@@ -82,9 +83,9 @@ func (l *registeredObserver) version() uint32 {
 	return uint32(l.spec.Version)
 }
 
-// enough returns the number of queued cells that the observer can use: twice the number of its
-// concurrent runs, or more if a batch or the highest priority is chosen from them. It is safe for
-// concurrent use.
+// enough returns the number of queued cells that the observer can use: twice as many as its
+// concurrent runs handle, or more if a batch or the highest priority is chosen from them. It is
+// safe for concurrent use.
 func (l *registeredObserver) enough() int {
 	batch := max(l.spec.Batch, 1)
 	running := batch * int(l.inForce.Load())
@@ -232,7 +233,7 @@ func (e *entry) note(n *mvcc.Notify) {
 	}
 }
 
-// retried counts a run to be repeated, and reports whether to log it: after contendedRetries, and
+// retried counts a run to be repeated, and reports whether to log it: at contendedRetries, and
 // then whenever their number has doubled.
 func (e *entry) retried(cause error) (warn bool) {
 	e.retries++

@@ -185,7 +185,7 @@ func (l *loops) slow(c *caused) {
 }
 
 // rows returns the slowed rows of an observer with their cycles. A row that has not run for more
-// than twice its pause is no longer slowed.
+// than twice its pause and a second is no longer slowed.
 func (l *loops) rows(obs *registeredObserver, now time.Time) map[string]*caused {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -28,7 +28,8 @@ type outcome struct {
 	postponed bool
 	// If divided: the largest batch that may include the cell from now on.
 	most int
-	// If divided, or postponed in a batch: a random number below 1 shared by the whole batch.
+	// If divided, or postponed in a batch: a random number above 0, at most 1, shared by the whole
+	// batch; otherwise 0.
 	share float64
 }
 
@@ -101,8 +102,8 @@ func failures(err error, runs []*run) (map[*run]error, error) {
 // classify converts an error of the user's function, or of the run's own transaction if own is set,
 // into an outcome. A refusal by an external service counts as nothing, even after the deadline.
 // Conflicts of other transactions that the function starts count as its
-// failures, because they may conflict with its own run each time. Unavailable nodes are never a
-// failure. Every MaxConflicts-th consecutive repetition counts as one, unless the run's own
+// failures, because they may conflict with its own run each time. Unavailable nodes by themselves
+// are no failure. Every MaxConflicts-th consecutive repetition counts as one, unless the run's own
 // transaction found no node to serve it.
 func (r *run) classify(start mvcc.Timestamp, err error, own bool) outcome {
 	var late *deadlineError

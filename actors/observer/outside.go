@@ -51,7 +51,7 @@ const (
 	minTrust, maxTrust = 2, 64
 	minStep, maxStep   = 2, 16
 
-	// loggedWait is the wait from which it is logged.
+	// loggedWait is the time from the first refusal to the end of the wait from which it is logged.
 	loggedWait = 5 * time.Second
 	// maxRefusal is the maximum length of a refusal's text for operators, in bytes.
 	maxRefusal = 256
@@ -283,7 +283,7 @@ func (a *dispatcherActor) refuse(l *registeredObserver, d time.Duration, cause e
 }
 
 // Refused records that another node's run was refused by an external service: the observer waits
-// for d. It does not block.
+// for the wait, or up to maxStagger longer. It does not block.
 func (d *Dispatcher) Refused(observer string, wait time.Duration) {
 	d.system.Root.Send(d.port.PID(), &refusal{observer, wait})
 }

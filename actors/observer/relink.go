@@ -38,7 +38,7 @@ func (d *Dispatcher) Relink(ctx context.Context, links map[string]Link) error {
 		for _, l := range a.order {
 			if is, ok := links[l.spec.Name]; ok && is != *l.link.Load() {
 				was := l.link.Swap(&is)
-				a.cfg.Logger.Info("observer: linked to a created table", "observer",
+				a.cfg.Logger.Info("observer: linked to other notify entries", "observer",
 					l.spec.Name, "table", l.spec.Column.Table, "was", was.Table, "is", is.Table,
 					"own_entries", is.Own)
 				// The waiting cells are of the dropped table, or of another observer.

@@ -25,10 +25,10 @@ type Row struct {
 	Running time.Duration
 	Overdue bool // the run has exceeded its deadline and was abandoned
 	// Retries is the number of consecutive runs that did not count as failed: conflicts and
-	// unavailable nodes.
+	// unavailable nodes; 0 below contendedRetries.
 	Retries  int
 	Unserved int // retries that were not conflicts
-	Runs     int // runs in the last seconds, if at least frequentRuns
+	Runs     int // runs within frequentWindow, if at least frequentRuns; otherwise 0
 	// Cycle names the observers by which the row sets itself off, if its runs are slowed down for that, as
 	// "ping → pong → ping". Pause is the current pause between them.
 	Cycle string

@@ -38,7 +38,7 @@ type run struct {
 	client   Client
 	timeout  time.Duration // of each step around the user's function
 	grace    time.Duration
-	base     context.Context // ends when the dispatcher abandons the run; carries the database
+	base     context.Context // canceled by Dispatcher.Stop; carries the database
 	phase    *atomic.Int32
 	tx       Txn            // nil before it has started
 	origin   mvcc.Timestamp // origin of the change, set by check
@@ -127,8 +127,8 @@ func (e *deadlineError) Error() string {
 // Unwrap returns the function's own error.
 func (e *deadlineError) Unwrap() error { return e.cause }
 
-// do performs the run and sets its outcome. Each step other than the user's function is limited by
-// the step timeout.
+// do performs the run and returns its outcome. Each step other than the user's function is limited
+// by the step timeout.
 func (r *run) do() outcome {
 	ctx, cancel := context.WithTimeout(r.base, r.timeout)
 	defer cancel()
@@ -425,7 +425,8 @@ func (r *run) awaitBackground(tx Txn, out outcome) outcome {
 }
 
 // clear removes the notification up to a timestamp, at most the start timestamp: this run has not
-// seen later writes. If it fails, the entry stays and the next scan finds the cell clean.
+// seen later writes. If it fails, the entry stays; the next scan finds the cell clean, or runs a
+// weak observer again.
 func (r *run) clear(kind outcomeKind, req mvcc.ClearNotifyRequest) outcome {
 	ctx, cancel := context.WithTimeout(r.base, r.timeout)
 	defer cancel()

@@ -206,7 +206,8 @@ func (a *dispatcherActor) ran(e *entry, out outcome) {
 }
 
 // abandon abandons a run whose function does not return. The run counts as failed, its slot is
-// replaced up to MaxStuck times, and its cell stays running.
+// replaced up to MaxStuck times, and its cell stays running. A batch counts for none of its cells:
+// each is queued for a run of its own.
 func (a *dispatcherActor) abandon(c actor.Context, r *run) {
 	e, ok := a.runs[r]
 	if !ok || !r.phase.CompareAndSwap(phaseUser, phaseAbandoned) {

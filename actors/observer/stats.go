@@ -10,7 +10,8 @@ import (
 
 // Stats are the statistics of one observer in this process, counted since the dispatcher started.
 // Each figure is atomic by itself: two figures of one reading may differ by some events. A batch
-// for n changes counts as n runs with their outcomes; Running, Stuck and Limit count batches.
+// for n changes counts as n runs with their outcomes; Running, Stuck, Limit and Divided count
+// batches.
 type Stats struct {
 	Name   string
 	Table  string
@@ -23,9 +24,9 @@ type Stats struct {
 	Commits     uint64 // runs whose transaction committed
 	Conflicts   uint64 // runs repeated because of a conflict
 	Unavailable uint64 // runs repeated because a node did not respond or the outcome was unknown
-	Failures    uint64 // runs that failed, panicked or exceeded the deadline
+	Failures    uint64 // runs that failed, panicked, exceeded the deadline or repeated once too often
 	Parked      uint64 // notifications parked after MaxAttempts failures
-	Skipped     uint64 // found clean or changed too recently: the function was not called
+	Skipped     uint64 // clean, changed too recently or slowed as a loop: not called
 	Collapsed   uint64 // notifications covered by the run of another
 
 	Queued  int // cells waiting for a slot
