@@ -16,7 +16,8 @@ import (
 // clock must not push the persisted mark far ahead, because that cannot be undone. Judge
 // compares the clock with those of other live nodes, never with the mark, which another bad
 // clock may have raised. A node whose clock is too far ahead transfers meta's leadership to
-// a voter whose clock is not, and issues no timestamps meanwhile.
+// a voter whose clock is not, and issues no timestamps meanwhile. If judgeTries attempts fail, it
+// serves nevertheless.
 //
 // The oracle's actor calls it before the first timestamps of a term. Each judgement runs on
 // a goroutine of its own, which Close waits for. Judge owns the counts of recent transfers
@@ -44,7 +45,8 @@ type JudgeConfig struct {
 	Ask func(ctx context.Context, node uint64) (unixMs int64, err error)
 	// HandOver transfers meta's leadership to the node, and returns the leader afterwards.
 	HandOver func(ctx context.Context, node uint64) (leader uint64, err error)
-	// NotLeader returns the error that names meta's leader. Errors of Judge wrap it.
+	// NotLeader returns the error that names meta's leader. The error of a judgement that has
+	// transferred the leadership wraps it.
 	NotLeader func(leader uint64) error
 	Logger    *slog.Logger
 }
@@ -199,8 +201,8 @@ func (j *Judge) transferLeadership(nodes []uint64) error {
 	return nil
 }
 
-// retryAllowed counts a failed attempt and reports whether another one follows. After judgeTries
-// failures it returns false, and the node serves.
+// retryAllowed counts a failed attempt and reports whether another one follows. At the
+// judgeTries-th failure it returns false, and the node serves, unless Close was called.
 func (j *Judge) retryAllowed() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()

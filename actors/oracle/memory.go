@@ -25,7 +25,7 @@ type memory struct {
 	lastRun mvcc.Timestamp // the last timestamp issued in any term: none is issued twice
 	dropped bool           // only term is valid; the next take begins from the mark
 	raising bool           // a raise of the mark ahead of need is in flight
-	judged  judged         // the last time that this node's clock was accepted
+	judged  judged         // for which this node's clock was accepted last
 	// frozen means that the mark cannot be raised for lack of disk space. Physical time is
 	// then ignored and each timestamp is the next one. What is left below the mark, at
 	// least the reserve, suffices for hours of reads.

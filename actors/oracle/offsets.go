@@ -9,7 +9,7 @@ import (
 
 // Offsets records how far the nodes' clocks, including this node's own, were from this
 // node's when they were last read. It is used where meta is led. Its methods may be called
-// from any goroutine. The zero value is empty.
+// from any goroutine. The zero value is empty; Forget must be called before the first Saw.
 type Offsets struct {
 	mu     sync.Mutex
 	offset map[uint64]time.Duration // by node: its clock minus this one's

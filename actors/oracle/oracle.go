@@ -106,7 +106,8 @@ func (s *stats) recordIssued(first, total mvcc.Timestamp) {
 }
 
 // Now issues the n timestamps first, …, first+n-1 at once if the meta tablet can confirm its
-// leadership without messages to other nodes and the mark is high enough. Otherwise ok is false,
+// leadership without messages to other nodes, no judgement of this node's clock is due, the mark is
+// high enough and the clock has advanced far enough (maxLead). Otherwise ok is false,
 // and the caller must use the port. Now may be called from any goroutine. It waits for nothing but
 // the memory's lock.
 func (o *Oracle) Now(n int) (first mvcc.Timestamp, ok bool) {
@@ -188,7 +189,7 @@ type closed struct {
 // raise is sent by Now, which has found the mark low: the actor is to raise it.
 type raise struct{ to mvcc.Timestamp }
 
-// confirmed is the meta tablet's answer to Mark.
+// confirmed is the meta tablet's answer to Mark or Confirmed.
 type confirmed struct {
 	of         *closed // nil for a raise ahead of need, which no batch waits for
 	term, mark uint64
@@ -286,7 +287,8 @@ func (r *receiver) ask() {
 	r.confirm(r.closed, 0)
 }
 
-// confirm raises the mark and confirms leadership for the batch of, which may be nil: for none.
+// confirm raises the mark, unless raiseTo is 0, and confirms leadership for the batch. A nil batch
+// means that none waits for it.
 func (r *receiver) confirm(of *closed, raiseTo mvcc.Timestamp) {
 	root, self := r.root, r.self
 	r.meta.Mark(uint64(raiseTo), func(term, mark uint64, err error) {
