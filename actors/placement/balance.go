@@ -100,7 +100,7 @@ func (p *planner) bestMove(t *Tablet, uneven unevenNodes) (from, to uint64, leas
 }
 
 // settledTablets returns the tablets that pass the filter, have no step or change under
-// way, and whose voters are all live.
+// way, whose leaders answer, and whose voters are all live.
 func (p *planner) settledTablets(filter func(*Tablet, shape) bool) []*Tablet {
 	var out []*Tablet
 	for i := range p.s.Tablets {

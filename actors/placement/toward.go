@@ -154,8 +154,8 @@ func (p *planner) draining(nodes []uint64) []uint64 {
 }
 
 // moveLeaderAway plans a transfer of leadership if an operator ordered one, or if the
-// leader's node drains or has a full disk. It reports whether it has planned one; if one
-// is needed but impossible it records why.
+// leader's node drains or has a full disk. It reports whether it has planned one. If an ordered
+// one is impossible, or a draining node stays because of the other voters' clocks, it records why.
 func (p *planner) moveLeaderAway(g *target) bool {
 	if order := g.order; order != nil && order.Leader {
 		if !p.mayLead(g.Tablet, order.ToNode) {
