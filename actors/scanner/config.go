@@ -122,9 +122,10 @@ type Config struct {
 	Window int
 	// Owner is the first of Scanners+1 owner numbers for advisory locks. If it is 0, they are
 	// random.
-	Owner   uint64
-	PaceMin time.Duration // pause after a turn that found nothing; doubled each time
-	PaceMax time.Duration
+	Owner uint64
+	// PaceMin is the pause after the first turn that found nothing, less a random part up to its
+	// half. Each further such turn doubles it, up to PaceMax.
+	PaceMin, PaceMax time.Duration
 	// Young is the age up to which scanners leave changes to the hints, unless hints are off. If
 	// it is negative, they leave none.
 	Young  time.Duration

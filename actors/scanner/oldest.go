@@ -16,8 +16,8 @@ import (
 // handles or that another worker has locked, so that together they submit the head of the queue.
 // It runs on the scanners' goroutines.
 
-// randomWalks is the number of walks after which a place whose queue is finished is also walked
-// from a random key, for cells missing in the leader's order.
+// randomWalks is the mean number of walks after which a place whose queue is finished is also
+// walked from a random key, for cells missing in the leader's order.
 const randomWalks = 16
 
 // backlogMargin is the tolerated delay of the clock behind the timestamps of changes when a

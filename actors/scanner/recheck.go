@@ -7,7 +7,7 @@ import (
 
 const (
 	// maxRechecks limits the requests per second for tablets that the survey reports clean, by one
-	// node's scanners or by its sweeper. The scanners' cover all columns of a tablet.
+	// node's scanners or by its sweeper. One request of a scanner covers all columns of a tablet.
 	maxRechecks = 2
 	// sweepRechecks is the factor by which the sweeper is slower than the scanners. Its
 	// information is no older than the tablet's last turn, and a transaction that encounters a

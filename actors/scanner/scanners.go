@@ -36,7 +36,7 @@ type Scanners struct {
 // Stats are counters since the scanners started.
 type Stats struct {
 	Hints        atomic.Uint64 // cells hinted
-	HintsPassed  atomic.Uint64 // of these, cells that the dispatcher accepted or already had
+	HintsPassed  atomic.Uint64 // of these, cells passed to the dispatcher, which was not full
 	HintsDropped atomic.Uint64 // of these, cells left to the scans
 	Turns        atomic.Uint64 // turns of scanners
 	Requests     atomic.Uint64 // walk requests, including the sweeper's
@@ -118,8 +118,8 @@ func (s *Scanners) turns(name string, turn func(context.Context) time.Duration) 
 }
 
 // Hint passes on cells that have just become dirty. It never blocks, and drops hints beyond
-// HintQueue. Leaders should not hint entries that are parked or have failed, because those are in
-// backoff. Hint copies the slice.
+// HintQueue, of paused observers, and of columns with a backlog. Leaders should not hint entries
+// that are parked or have failed, because those are in backoff. Hint copies the slice.
 func (s *Scanners) Hint(cells []mvcc.Cell) {
 	if s.cfg.Hints == HintsOff || len(s.targets) == 0 {
 		return

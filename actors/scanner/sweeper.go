@@ -23,7 +23,7 @@ const (
 // uses it.
 //
 // It has every lock resolved whose transaction began more than sweepAge ago, whether it has
-// expired or not: if the primary is committed the lock is rolled forward at once; otherwise
+// expired or not: if the transaction is decided the lock is resolved at once; otherwise
 // it stays until it has expired, which the resolver decides by oracle time (design section 4, "A
 // missing primary is not a rollback"). A clock that differs from the oracle's only makes the
 // sweeper ask too early or too late.
@@ -31,12 +31,12 @@ type sweeper struct {
 	cfg   Config
 	stats *Stats
 	alive map[mvcc.Timestamp]time.Time // by start timestamp: when to ask again
-	next  int                          // the place to begin with
+	next  int                          // the place walked last
 	again *rechecks
 
 	version     uint64                 // of the survey that the rest was made from; 0 if none
 	local, open []*pb.TabletDescriptor // this node's tablets, and those that may hold locks
-	walks       int                    // most places that one of local has
+	walks       int                    // no tablet of local has more places
 }
 
 func newSweeper(cfg Config, stats *Stats) *sweeper {
