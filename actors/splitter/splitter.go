@@ -63,8 +63,8 @@ type Config struct {
 	// Overview selects the tablets that are worth a request of their own.
 	Overview Overview
 
-	MaxBytes uint64 // a larger tablet is split where its size halves
-	// operations per second; a busier tablet is split where its load halves
+	MaxBytes uint64 // a tablet of this size is split where its size halves
+	// MaxLoad is the operations per second at which a tablet is split where its load halves.
 	MaxLoad    uint64
 	Interval   time.Duration // pause between turns
 	MaxTablets int           // no tablet is split while there are so many

@@ -131,7 +131,7 @@ func (w *work) tablet(ctx context.Context, at wire.Position) (*pb.StatusResponse
 	}
 	s := resp.GetStatus()
 	if s == nil || !wire.Holds(s.Tablet, at) {
-		return nil, fmt.Errorf("splitter: tablet %d has just split", d.GetTabletId())
+		return nil, fmt.Errorf("splitter: tablet %d has just been split or merged", d.GetTabletId())
 	}
 	return s, nil
 }
