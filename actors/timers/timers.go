@@ -37,7 +37,7 @@ type Config struct {
 	Tablets func(ctx context.Context) ([]Tablet, error)
 	// Ready reports whether the cluster's version includes timers. Nil means that it does.
 	Ready func() bool
-	// Pause is the interval between two checks for due timers, and thus their maximum delay. It
+	// Pause is the time between two checks for due timers, and thus usually their maximum delay. It
 	// is multiplied by idlePauses while there are no timers.
 	Pause  time.Duration
 	Stats  *Stats // counters to update; may be nil
@@ -54,10 +54,10 @@ type Tablet struct {
 // Stats are the counters of this process's jobs.
 type Stats struct {
 	Fired   atomic.Uint64 // timers that have notified
-	Moved   atomic.Uint64 // timers found before their time and set again
-	Dropped atomic.Uint64 // timers dropped because no observer exists
+	Moved   atomic.Uint64 // timers set again: found before their time, or of an unavailable tablet
+	Dropped atomic.Uint64 // timers dropped: malformed, or of columns without a weak observer
 	Lag     atomic.Int64  // delay of the last fired timer in milliseconds
-	Reads   atomic.Uint64 // reads of the table, each of at most a page
+	Reads   atomic.Uint64 // reads of the table, each of at most 1,250 timers
 	Pending atomic.Int64  // pending timers at the last full read; at most 10,000
 }
 
