@@ -10,7 +10,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// Listing and disconnecting the clients of all nodes. All nodes are contacted concurrently, each
+// Listing and disconnecting the clients of all live nodes, which are contacted concurrently, each
 // by a goroutine that is joined before the call returns.
 
 // Clients implements pb.AdminServer.

@@ -13,8 +13,8 @@ import (
 	"github.com/percolator-go/percolator/internal/health"
 )
 
-// The combined status of the cluster. All nodes are contacted concurrently, each by a goroutine
-// that is joined before the call returns.
+// The combined status of the cluster. All live nodes are contacted concurrently, each by a
+// goroutine that is joined before the call returns.
 
 // statusTimeout limits the requests to the nodes and to the tablets' leaders. It is short
 // because the status is requested when nothing else responds: the console, which requests it
@@ -74,7 +74,7 @@ func (s *Service) ClusterStatus(ctx context.Context,
 		return nil, err
 	}
 	for _, r := range out.Nodes {
-		// Only the node that leads meta knows what blocks its drains.
+		// Only the node that leads meta knows what blocks the drains of nodes.
 		for id, why := range r.GetStatus().GetPlacement().GetBlockedNodes() {
 			for _, blocked := range out.Nodes {
 				if blocked.Node.NodeId == id {
@@ -101,8 +101,8 @@ func (s *Service) report(ctx context.Context, r *pb.NodeReport) {
 	}
 	took := time.Since(began)
 	r.Status, r.RoundTripMs = status, took.Milliseconds()
-	// It read its clock between request and response; a difference within that interval is not
-	// measurable.
+	// The node read its clock between request and response; a difference within that interval is
+	// not measurable.
 	switch at := time.UnixMilli(status.GetUnixMs()); {
 	case at.Before(began.Truncate(time.Millisecond)):
 		r.ClockAheadMs = at.Sub(began).Milliseconds()

@@ -29,7 +29,7 @@ func (s *Service) DrainNode(ctx context.Context,
 	return &pb.DrainNodeResponse{Node: nodesOf([]*pb.Node{nodePB(r)}, s.member(req.NodeId))[0]}, nil
 }
 
-// setDrain writes the order to meta.
+// setDrain writes the order to meta, or with Undo its withdrawal.
 func (s *Service) setDrain(ctx context.Context,
 	req *pb.DrainNodeRequest) (*wire.NodeRecord, error) {
 	if req.Undo { // always possible, so only a drain is checked
@@ -99,7 +99,8 @@ const (
 )
 
 // ForgetNode implements pb.AdminServer. It rejects a node that this one considers alive. For a
-// node that has just stopped it waits until meta's leader has recorded that.
+// node that has just stopped it waits, for at most forgetTimeout, until meta's leader has recorded
+// that.
 func (s *Service) ForgetNode(ctx context.Context,
 	req *pb.ForgetNodeRequest) (*pb.ForgetNodeResponse, error) {
 	if m, alive := s.cfg.Members.Member(req.NodeId); alive {
@@ -124,7 +125,7 @@ func retryNotAway(ctx context.Context, forget func() error) error {
 }
 
 // MergeTablets implements pb.AdminServer. It waits for placement to move the replicas of both
-// tablets to the same nodes.
+// tablets to the same nodes, and returns the merged tablet.
 func (s *Service) MergeTablets(ctx context.Context,
 	req *pb.MergeTabletsRequest) (*pb.MergeTabletsResponse, error) {
 	d, err := s.cfg.Merges.MergeTablets(ctx, req.Table, wire.String(req.Row), s.cfg.Node.Place)

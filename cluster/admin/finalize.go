@@ -12,7 +12,8 @@ import (
 )
 
 // Completion of upgrades: the cluster starts to use the features that all its nodes support
-// (docs/adr/0038). The agreed versions are in meta only; an interrupted call is repeated.
+// (docs/adr/0038). The agreed versions are in meta, and in each node's directory; an interrupted
+// call is repeated.
 
 // builds are the versions supported by the nodes' builds.
 type builds struct {

@@ -36,8 +36,9 @@ const (
 	jobUnfinished = "unfinished"
 )
 
-// Limits of a node's jobs: their number, the bytes of a text, the tables of one, how long a
-// finished job is shown, and the time without a report after which one counts as silent.
+// Limits of a node's jobs: their number, the bytes of a text, the tables of one job, how long a job
+// is kept after its last report, and the time without a report after which a running job counts as
+// silent.
 const (
 	maxJobs      = 32
 	maxJobText   = 512
@@ -46,8 +47,8 @@ const (
 	silentJob    = 15 * time.Second
 )
 
-// Jobs are the jobs that clients have reported to this node. Its methods are safe for concurrent
-// use.
+// Jobs are the jobs that clients have reported to this node, and the creations of tables that it
+// runs (Splitting). Its methods are safe for concurrent use.
 type Jobs struct {
 	mu   sync.Mutex
 	jobs []*pb.Job // ordered by last report, oldest first
@@ -99,7 +100,7 @@ func (j *Jobs) keep(job *pb.Job, now time.Time) {
 	}
 }
 
-// All returns the jobs, except those that finished or fell silent too long ago.
+// All returns the jobs, except those whose last report is older than keepJob.
 func (j *Jobs) All(now time.Time) []*pb.Job {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -124,8 +125,9 @@ func (s *Service) ReportJob(_ context.Context,
 	return &pb.ReportJobResponse{}, s.cfg.Jobs.report(req.GetJob(), time.Now())
 }
 
-// jobsOf returns all jobs in the status, running ones first, and of these the newest first.
-// unfinished are the tables being restored or with pending split keys, tablets the tablet map.
+// jobsOf returns all jobs in the status: first those that have neither succeeded nor failed, then
+// the others, each newest first. unfinished are the tables being restored or with pending split
+// keys, tablets the tablet map.
 func jobsOf(out *pb.ClusterStatusResponse, unfinished []*pb.Table,
 	tablets []*pb.TabletDescriptor) []*pb.Job {
 	var jobs []*pb.Job
@@ -181,7 +183,8 @@ func latest(jobs []*pb.Job) (out []*pb.Job) {
 	return out
 }
 
-// ended returns 1 for a finished job, which is listed after running ones, and 0 for a running one.
+// ended returns 1 for a job that has succeeded or failed, which is listed after the others, and 0
+// for any other, such as a running or a blocked one.
 func ended(j *pb.Job) int {
 	if j.State == jobDone || j.State == jobFailed {
 		return 1
@@ -200,8 +203,8 @@ func unfinishedRestore(t *pb.Table) *pb.Job {
 	}
 }
 
-// splitJobs returns the jobs, in which those of tables with pending split keys replace the nodes'
-// reports for such tables: the tablet map contains the progress.
+// splitJobs returns the jobs, in which one for each table with pending split keys replaces all the
+// nodes' reports of creations: the tablet map contains the progress.
 func splitJobs(jobs []*pb.Job, tables []*pb.Table, tablets []*pb.TabletDescriptor) []*pb.Job {
 	reports := map[string]*pb.Job{}
 	jobs = slices.DeleteFunc(jobs, func(j *pb.Job) bool {
@@ -288,7 +291,8 @@ func moveJob(node uint64, p *pb.PlacementStatus) *pb.Job {
 		Subject: fmt.Sprintf("changing the replicas of %d tablets, %d ordered moves", p.Changing,
 			p.Orders),
 	}
-	// Since this node leads meta. An order whose replicas are being changed counts once.
+	// Done counts since the node began to lead meta. An order whose replicas are being changed
+	// counts once.
 	j.Total = j.Done + uint64(max(p.Changing, p.Orders))
 	if len(p.Blocked) > 0 {
 		j.State, j.Detail = jobBlocked, p.Blocked[0]

@@ -58,7 +58,7 @@ func (s *Service) ReplayParked(ctx context.Context,
 	case errors.Is(err, txn.ErrInvalid):
 		return nil, refuse("%v", err)
 	case err != nil:
-		return nil, coded.Errorf("admin", "after %d notifications: %w", n, err)
+		return nil, coded.Errorf("admin", "replay failed after %d notifications: %w", n, err)
 	}
 	return &pb.ReplayParkedResponse{Replayed: n}, nil
 }

@@ -39,7 +39,7 @@ func (s *Service) ClusterPolicy(ctx context.Context,
 			return nil, refuse("%v", err)
 		}
 	}
-	// A failure after this concerns only the distribution.
+	// After Set a failure concerns only the distribution.
 	p, err := s.cfg.Policy.Set(ctx, req.GetSet())
 	if err != nil {
 		return nil, err

@@ -16,8 +16,9 @@ import (
 // restore is in meta.
 
 // RestoreTable implements pb.AdminServer: it creates the table with the mark of the restore,
-// continues one with the same mark, or finishes it. It rejects a table with another mark, or with
-// rows. While the mark exists, transactions do not find the table.
+// continues one with the same mark, or finishes it. It rejects a table with another mark, but does
+// not check that a table without a mark is empty: the client does. While the mark exists,
+// transactions do not find the table.
 func (s *Service) RestoreTable(ctx context.Context,
 	req *pb.RestoreTableRequest) (*pb.RestoreTableResponse, error) {
 	mark := req.GetMark()

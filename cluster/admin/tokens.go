@@ -17,7 +17,8 @@ func (s *Service) CreateToken(ctx context.Context,
 	return &pb.CreateTokenResponse{Token: t}, err
 }
 
-// Tokens implements pb.AdminServer. It returns all tokens that were not revoked, also expired ones.
+// Tokens implements pb.AdminServer. It returns all tokens that were not revoked, also those that
+// have expired since the last CreateToken, which removes expired ones.
 func (s *Service) Tokens(ctx context.Context, _ *pb.TokensRequest) (*pb.TokensResponse, error) {
 	all, err := s.cfg.Tokens.List(ctx)
 	return &pb.TokensResponse{Tokens: all}, err

@@ -15,7 +15,7 @@ import (
 // Comparison of replicas. Each replica of the tablet computes and keeps its own result.
 
 const (
-	// verifyTimeout is the time in which replicas must apply the entry and read their rows.
+	// verifyTimeout limits VerifyTablet, including all rounds.
 	verifyTimeout = time.Minute
 	verifyAgain   = 100 * time.Millisecond // between two requests to one replica
 	// verifyAttempt limits one request: by then a hanging node counts as dead, and
@@ -24,8 +24,8 @@ const (
 	// verifyBegin limits the search for the leader: an election takes about a second.
 	verifyBegin    = 10 * time.Second
 	verifyProposes = 3 // attempts while the tablet changes or moves
-	// verifyRounds is the number of checksums requested while there is a replica that
-	// never has the result of the last one.
+	// verifyRounds is the maximum number of checksums requested while some replica will never
+	// have the result of the last one.
 	verifyRounds = 6
 	verifyPause  = 100 * time.Millisecond // before the second one; doubles each time
 )
@@ -40,7 +40,7 @@ var (
 
 // VerifyTablet implements pb.AdminServer. The leader makes every replica compute the checksum of
 // its contents as of one entry of the log; then each is asked for its result. If a replica is
-// past the entry without a result, another checksum is started.
+// past the entry without a result, another checksum is started, up to verifyRounds in all.
 func (s *Service) VerifyTablet(ctx context.Context,
 	req *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
@@ -153,8 +153,9 @@ func (s *Service) beginVerify(ctx context.Context,
 	return nil, nil, ctx.Err()
 }
 
-// checksumOf polls the node's replica until it has the result or is known never to have it. A
-// node considered dead is skipped: otherwise each of its tablets would wait for it.
+// checksumOf polls the node's replica until it has the result, is known never to have it
+// (errPassed), or ctx ends; then it returns the last failure. A node considered dead is skipped:
+// otherwise each of its tablets would wait for it.
 func (s *Service) checksumOf(ctx context.Context, node, tablet uint64,
 	began *pb.ChecksumResponse) (*pb.ChecksumResponse, error) {
 	req := &pb.TabletRequest{
