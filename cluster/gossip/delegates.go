@@ -92,7 +92,9 @@ func (e events) NotifyLeave(n *memberlist.Node) {
 		"addr", m.Listen)
 }
 
-// admission rejects members of another cluster and members with a stale incarnation.
+// admission rejects members of another cluster, with a stale incarnation, of a build that the
+// cluster no longer admits, whose name contradicts their metadata, or that do not fit into the
+// table.
 type admission struct{ g *Gossip }
 
 // check returns nil if the member may be in the table.
@@ -135,7 +137,8 @@ func (a admission) check(n *memberlist.Node) error {
 func (a admission) NotifyAlive(n *memberlist.Node) error { return a.check(n) }
 
 // NotifyMerge is called on both sides of an exchange of members. An error refuses the whole
-// exchange, so it ignores stale members; NotifyAlive refuses them one by one.
+// exchange, so it ignores stale members and those of incompatible builds; NotifyAlive refuses them
+// one by one.
 func (a admission) NotifyMerge(nodes []*memberlist.Node) error {
 	for _, n := range nodes {
 		// For a while exchanges contain old incarnations, also of earlier builds; refusing

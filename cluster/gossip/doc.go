@@ -10,7 +10,8 @@
 //     was paused). Silence alone is not death: a node that was never a member is not dead.
 //
 //  2. The table never contains a member of another cluster or an incarnation older than a
-//     known one, no matter which node reports it. Both sides log the refusal.
+//     known one, no matter which node reports it. A node that refuses a member of another
+//     cluster logs it.
 //
 //  3. memberlist's callbacks run under its lock. They only copy into this package's table,
 //     under a mutex that is never held while memberlist is called. Watchers are called on

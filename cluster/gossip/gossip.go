@@ -57,12 +57,12 @@ type Timing struct {
 	// gossip.
 	Gossip time.Duration
 	// PushPull is the interval between two exchanges of the whole state with one member;
-	// default 5 s.
+	// default 5 s. With more than 32 members memberlist lengthens it.
 	PushPull time.Duration
 	// Update is the minimum interval between two updates of this node's metadata; default
 	// 1 s.
 	Update time.Duration
-	// Rejoin is the interval between two attempts to join known nodes that are not members;
+	// Rejoin is the mean interval between two attempts to join known nodes that are not members;
 	// default 5 s. A node without other members uses a tenth of it.
 	Rejoin time.Duration
 	// Keys is the interval between two reloads of the keys; default 5 s.
@@ -110,8 +110,8 @@ type Gossip struct {
 
 var _ cluster.Members = (*Gossip)(nil)
 
-// Open starts gossip over the listener, which it owns from then on. It does not wait for
-// other nodes. Errors: ErrKeys, ErrTooLong.
+// Open starts gossip over the listener, which the Gossip owns if Open succeeds. It does not wait
+// for other nodes. Its errors include ErrKeys and ErrTooLong.
 func Open(cfg Config, l *Listener) (*Gossip, error) {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	cfg.Timing = cfg.Timing.withDefaults()
@@ -200,15 +200,15 @@ func (g *Gossip) Alive() []cluster.Member { return g.table.members() }
 func (g *Gossip) Member(node uint64) (cluster.Member, bool) { return g.table.member(node) }
 
 // Dead implements cluster.Members. It reports whether gossip has declared the incarnation dead, or a
-// later one exists. It returns false for an incarnation that was never a member.
+// later one exists. It returns false for a node that was never a member.
 func (g *Gossip) Dead(w mvcc.Worker) bool { return g.table.isDead(w) }
 
 // Watch implements cluster.Members. It calls fn on one goroutine, also for changes of this
-// node. One call of fn may still follow cancel.
+// node. Calls for changes from before cancel may still follow it.
 func (g *Gossip) Watch(fn func(cluster.MemberEvent)) (cancel func()) { return g.table.watch(fn) }
 
 // Set changes Draining, LeadsMeta and Load of this node's metadata and ignores changes of
-// other fields. It does not block; the change is published within Timing.Update.
+// other fields. It does not block; the change is published after at most about Timing.Update.
 func (g *Gossip) Set(change func(m *cluster.Member)) {
 	g.mu.Lock()
 	next := g.self

@@ -26,7 +26,7 @@ type table struct {
 	mu     sync.Mutex
 	alive  map[uint64]cluster.Member // by node: its newest incarnation
 	newest map[uint64]uint64         // the highest incarnation ever reported
-	dead   map[mvcc.Worker]bool      // incarnations reported dead
+	dead   map[mvcc.Worker]bool      // the last maxDead incarnations reported dead
 	order  []mvcc.Worker             // of dead, oldest first
 
 	events   []cluster.MemberEvent // not yet delivered to the watchers
@@ -82,7 +82,7 @@ func (t *table) up(m cluster.Member) bool {
 	return !was
 }
 
-// down records a member's end. A call may follow up of the next incarnation.
+// down records a member's end. It may be called after up was called for the next incarnation.
 func (t *table) down(m cluster.Member) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
