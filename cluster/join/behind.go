@@ -37,7 +37,7 @@ func (s *Self) Started() uint64 {
 	return s.started
 }
 
-// Confirmed records that no other node rejects this start.
+// Confirmed records that this start is registered, or confirmed by a majority of the voters.
 func (s *Self) Confirmed() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 
 // Comparison of a fresh node's clock with those of the nodes that it founds a cluster with or
 // joins. The leader of meta derives timestamps from its clock, and a timestamp raised by one
-// wrong clock cannot be lowered. The clocks come with responses to Hello; all of it runs on
-// Enter's goroutine.
+// wrong clock cannot be lowered. The clocks come with responses to Hello; the comparison
+// runs on Enter's goroutine.
 
 // ErrClock reports that the difference between this node's clock and the others' exceeds the
 // limit.

@@ -75,7 +75,8 @@ func (s *Self) putSeen(b *store.Batch, seen map[uint64]seenStart) error {
 
 // Confirm records another node's start, the last in starts, if that directory contains its last
 // start known here. Otherwise it is an old copy, and Confirm returns false, as it does for a node
-// that a recovery declared dead. The record is durable when Confirm returns true.
+// that a recovery declared dead, and for a new one once MaxNodes are recorded. The record is
+// durable when Confirm returns true.
 func (s *Self) Confirm(node, incarnation uint64, starts []uint64) (bool, error) {
 	if node == 0 || len(starts) == 0 || len(starts) > maxStarts || s.declaredDead(node) {
 		return false, nil
@@ -157,8 +158,8 @@ func (h *heard) confirmed(voters []uint64) (ok bool, why string) {
 // hold pauses for one round while confirmations of this start are missing, and reports why to the
 // log and MembershipConfig.Waiting.
 func (d *Membership) hold(ctx context.Context, why string) error {
-	d.say("waiting: the node neither votes nor serves until a majority of its fellow voters "+
-		"confirms that its directory is not an old copy",
+	d.say("waiting: the node neither votes nor serves until a majority of its fellow voters, "+
+		"itself included, confirms that its directory is not an old copy",
 		"missing", why)
 	d.cfg.Waiting(why)
 	return d.pause(ctx, roundPause)

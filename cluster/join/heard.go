@@ -33,7 +33,7 @@ type heard struct {
 type freshNode struct {
 	node     *pb.Node
 	expect   uint32
-	heard    time.Time // last time it called or was mentioned by another
+	heard    time.Time // last time it called or responded, or was first mentioned by another
 	answered time.Time // last time it responded to this node
 
 	clock clockReading // from that response
@@ -108,8 +108,9 @@ func (h *heard) reached() uint64 {
 	return h.further
 }
 
-// addFresh records a fresh node that called or was mentioned. Beyond the limit it drops those not
-// seen for longest. The caller holds mu.
+// addFresh records a fresh node that called, responded or was mentioned. Before it adds a new one,
+// it drops those not heard from for four times within; if maxFresh are left, it ignores the new
+// one. The caller holds mu.
 func (h *heard) addFresh(node uint64, listen string) {
 	if !h.plausible(node, listen) {
 		return
@@ -128,7 +129,8 @@ func (h *heard) addFresh(node uint64, listen string) {
 	f.node, f.heard = &pb.Node{NodeId: node, Listen: listen}, time.Now()
 }
 
-// keep stores the address unless the map is full. The caller holds mu.
+// keep stores the address of a node, unless it is implausible, or the node is new and the map full.
+// The caller holds mu.
 func (h *heard) keep(in map[uint64]string, node uint64, addr string) {
 	if !h.plausible(node, addr) {
 		return

@@ -19,9 +19,9 @@ import (
 )
 
 // The node's own record in its store. It is read once, when the store is opened; each change then
-// writes a new record and only afterwards replaces the one in memory, under the mutex. Callers
-// are the Membership service, on any goroutine, and the starting node; no write is in flight when
-// a method has returned.
+// writes a new record and only afterwards replaces the one in memory, under the mutex. Callers are
+// the Membership service, on any goroutine, the starting node, and Upkeep; no write is in flight
+// when a method has returned.
 
 // Identity identifies a node. It is stored in the node's store next to the tablets' state.
 type Identity struct {
@@ -97,7 +97,8 @@ type Self struct {
 }
 
 // OpenSelf reads the node's record and starts its next incarnation, which is durable when it
-// returns. In an empty store it generates a node id.
+// returns. In an empty store it generates a node id. It returns ErrUnfinishedRecovery after an
+// interrupted `recover apply`.
 func OpenSelf(st *store.Store) (*Self, error) {
 	s := &Self{st: st, contacts: &pb.JoinResponse{}, seen: map[uint64]seenStart{}}
 	known, err := s.read()
@@ -143,7 +144,7 @@ func randomID() (uint64, error) {
 	return binary.BigEndian.Uint64(b[:])>>1 | 1, nil
 }
 
-// read loads the record from the store. It returns false if the store is empty.
+// read loads the record from the store. It returns false if the store has none.
 func (s *Self) read() (known bool, err error) {
 	snap := s.st.Snap()
 	defer snap.Close()
@@ -199,7 +200,8 @@ func (s *Self) Identity() Identity {
 const maxOutlived = 1 << 48
 
 // Outlive makes the incarnation of the next start greater than that of another process, which runs
-// on a copy of this directory. Other nodes consider incarnations below the running one dead.
+// on a copy of this directory. Other nodes consider incarnations below the running one dead. It
+// ignores incarnations above maxOutlived.
 func (s *Self) Outlive(incarnation uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,8 +237,8 @@ func (s *Self) Starts() []uint64 {
 	return s.record.Starts
 }
 
-// Contacts returns the last response to a Join: the nodes, and the location of meta. The message
-// must not be changed.
+// Contacts returns the nodes and the location of meta, as the last Join or Upkeep received them.
+// The message must not be changed.
 func (s *Self) Contacts() *pb.JoinResponse {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,9 +23,9 @@ import (
 // goroutine that is joined before helloAll returns.
 
 // Enter makes the node a member of a cluster: it founds one, alone or with others, or joins one,
-// and waits for that until ctx ends. A node that is a member already tries only for rejoinTimeout
-// to have its new incarnation registered: all nodes may be starting, and Upkeep then registers it
-// later.
+// and waits for that until ctx ends. A node that is a member already tries to have its new
+// incarnation registered only until its start is confirmed: all nodes may be starting, and Upkeep
+// then registers it later.
 //
 // These errors are final: ErrOtherCluster, ErrDuplicateNode, ErrStaleIncarnation, ErrForgotten,
 // ErrWaiting, ErrClock, version.ErrIncompatible.
@@ -154,7 +154,7 @@ func (d *Membership) helloAll(ctx context.Context, addrs []string) []helloResult
 }
 
 // join sends Join to one node of the cluster after another until one admits this node, and then
-// returns true. It returns an error only if a retry cannot help.
+// returns true. It returns an error only if a retry cannot help or ctx has ended.
 func (d *Membership) join(ctx context.Context, in []helloResult) (bool, error) {
 	id := d.cfg.Self.Identity()
 	for _, g := range in {
@@ -361,7 +361,7 @@ func (d *Membership) Upkeep(ctx context.Context, r Registry) error {
 			err = d.cfg.Self.noteReached(d.reachedFunc())
 		}
 		if err != nil && ctx.Err() == nil {
-			d.say("meta is not reachable yet", "error", err)
+			d.say("cannot register with meta or update the stored contacts yet", "error", err)
 			wait = roundPause
 		} else {
 			// A returning node that waits for others may know no node: it contacts its callers.
@@ -378,7 +378,8 @@ func (d *Membership) Upkeep(ctx context.Context, r Registry) error {
 	}
 }
 
-// noteContacts stores the registry's contacts.
+// noteContacts stores the registry's contacts. If they lack this node, the next Register repeats
+// its registration.
 func (d *Membership) noteContacts(ctx context.Context, r Registry) error {
 	contacts, err := r.Contacts(ctx)
 	if err != nil {

@@ -41,7 +41,7 @@ type Contact interface {
 // production implementation.
 type Registry interface {
 	// Register records an incarnation of a node in meta. Errors: ErrStaleIncarnation,
-	// ErrDuplicateNode, or a temporary failure.
+	// ErrDuplicateNode, ErrForgotten, version.ErrIncompatible, or a temporary failure.
 	Register(ctx context.Context, r *wire.NodeRecord) error
 	// Contacts returns the data for a joining node: the nodes, and the location of meta.
 	Contacts(ctx context.Context) (*pb.JoinResponse, error)
@@ -53,8 +53,8 @@ type MembershipConfig struct {
 	Contact Contact
 	// Join are the Listen addresses of nodes named by the operator.
 	Join []string
-	// Expect is the number of fresh nodes that found a cluster together; with at most 1 this node
-	// does not wait for others.
+	// Expect is the number of fresh nodes that found a cluster together. With at most 1 this node
+	// founds one only if Join is empty, alone; otherwise it waits to join one.
 	Expect int
 	// Addresses are the addresses at which other nodes reach this one.
 	Addresses *pb.NodeAddresses
@@ -85,13 +85,13 @@ type MembershipConfig struct {
 // Intervals and timeouts of Membership.
 const (
 	roundPause    = 250 * time.Millisecond // between two rounds of requests to all addresses
-	callTimeout   = 2 * time.Second        // RPC timeout
+	callTimeout   = 2 * time.Second        // of Hello and Found; Join has twice as much
 	freshFor      = 3 * time.Second        // validity of a fresh node's response
 	defaultUpkeep = 30 * time.Second
 	// rankPause is the delay after which each next node founds if those before it have not.
 	rankPause = 3 * time.Second
-	// rejoinTimeout is the time in which a returning node tries to be registered before it starts
-	// unregistered.
+	// rejoinTimeout limits one round in which a returning node tries to be registered. After it the
+	// node starts unregistered if its start is confirmed, and otherwise tries again.
 	rejoinTimeout = 2 * time.Second
 	// duplicatePause bounds the retries of a node while another process appears to have its
 	// identity: its own previous process may only just have ended.
@@ -103,8 +103,8 @@ const (
 // from before the node belongs to a cluster until it stops. The package documentation explains how
 // several new nodes found a cluster together.
 //
-// The mutex guards registry and said. attempts and the following fields belong to the goroutine of
-// Enter, which also founds a cluster.
+// The mutex guards registry, reached and said. attempts and the following fields belong to the
+// goroutine of Enter, which also founds a cluster.
 type Membership struct {
 	pb.UnimplementedMembershipServer
 	cfg   MembershipConfig
@@ -115,11 +115,11 @@ type Membership struct {
 	reached  func(node, incarnation uint64) uint64 // see ReachedBy; may be nil
 	said     map[string]time.Time                  // texts logged within logPause, with their times
 
-	registered atomic.Bool   // this incarnation is registered
+	registered atomic.Bool   // Register has registered this incarnation
 	again      chan struct{} // capacity 1: makes Upkeep update the contacts at once
 
 	attempts   uint64 // attempts of this process to found a cluster
-	complete   string // the set of fresh nodes that is expected, and since when it is complete
+	complete   string // ids of the fresh nodes in the last round, and since when they are these
 	completeAt time.Time
 	loneSince  time.Time // since when all responding nodes wait for each other; zero if they do not
 }

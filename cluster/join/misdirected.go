@@ -80,7 +80,8 @@ func (d *Membership) logWaiting(all []helloResult) {
 			founding = founding || g.r.Expect > 1
 		}
 	}
-	// No responding node founds a cluster, and no other node is expected.
+	// The nodes are alone with each other while at least one other node responds, no address is
+	// silent, and none of these nodes expects to found a cluster.
 	if len(fresh) == 0 || len(silent) > 0 || founding {
 		d.loneSince = time.Time{}
 	} else if d.loneSince.IsZero() {
