@@ -1,6 +1,7 @@
-// Package meta stores the cluster's own records in the meta tablet: tables, the tablet
-// map, the node table, orders of operators, the observer catalogue, the policy, the progress
-// of history collection, and that of back-fills.
+// Package meta stores the cluster's own records in the meta tablet: tables, the tablet map, the
+// node table, orders of operators, the observer catalogue, the policy, the progress of history
+// collection and the leases on history, the progress of back-fills, the console's tokens, the
+// schedules of backups, and the recoveries.
 //
 // Each topic is a type, and Meta has one of each. All of them read and
 // change records through records.go. A record is a message in a raw cell and changes by a

@@ -19,7 +19,8 @@ const (
 	maxExpiryColumn  = 1 << 10 // bytes of a column's name
 )
 
-// SetExpiry replaces the expiry of the table with the name and the id; nil removes it.
+// SetExpiry replaces the expiry of the table with the name and the id; nil or an empty one removes
+// it.
 func (s *Schema) SetExpiry(ctx context.Context, name string, id uint32, expiry *pb.TableExpiry) error {
 	if expiry.GetAfterMs() == 0 && len(expiry.GetColumns()) == 0 {
 		expiry = nil

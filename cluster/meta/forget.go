@@ -20,7 +20,7 @@ const (
 	maxForgotten = 1 << 16
 )
 
-// Reasons not to forget a node. Each is wrapped by a txn.ServerError that names the node.
+// Reasons not to forget a node. Each comes with a txn.ServerError that names the node.
 var (
 	// ErrNodeInUse reports that it holds replicas.
 	ErrNodeInUse = errors.New("meta: the node is in use")

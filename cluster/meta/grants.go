@@ -22,7 +22,8 @@ const (
 )
 
 // SetGrant grants the holder of a certificate the role on a table, or revokes the grant if the
-// role is empty; it returns the policy. Grants of dropped tables are removed.
+// role is empty and the grant exists; it returns the policy. CODE_INVALID if there is no grant to
+// revoke. A change also removes the grants of dropped tables.
 func (r *Policy) SetGrant(ctx context.Context, g *pb.Grant, exists []*pb.Table) (*pb.Policy, error) {
 	switch {
 	case g.Role != "" && g.Role != "reader" && g.Role != "writer":

@@ -37,9 +37,10 @@ const (
 	maxOrigin     = 128
 	maxToken      = 64
 	maxLeaseTTL   = time.Minute
-	// maxBackupHolds limits the leases for backups, which belong to no process and do not expire.
-	// One certificate's name may have at most maxBackupHoldsEach, so that a stolen certificate,
-	// or a program that forgets its holds, does not exhaust those of others.
+	// maxBackupHolds limits the leases for backups, which belong to no process. They stay until
+	// released, but hold nothing once older than the policy's maximum hold. One certificate's name
+	// may have at most maxBackupHoldsEach, so that a stolen certificate, or a program that forgets
+	// its holds, does not exhaust those of others.
 	maxBackupHolds     = 64
 	maxBackupHoldsEach = 16
 )
@@ -90,10 +91,10 @@ func (h *History) SaveCollection(ctx context.Context, from, to *wire.Collection,
 	return h.swap(ctx, changes...)
 }
 
-// HoldHistory grants, renews or (with oldest 0) ends a lease on history. now is a new oracle
-// timestamp: leases expire by oracle time, so that they survive restarts and depend on no other
-// clock. The response's bound is exact: versions at or above it stay readable while the lease is
-// in force.
+// HoldHistory grants, renews or (with an Oldest or a TtlMs of 0) ends a lease on history. now is a
+// new oracle timestamp: leases expire by oracle time, so that they survive restarts and depend on
+// no other clock. The response's bound is exact: versions at or above both it and req.Oldest stay
+// readable while the lease is in force and the policy's maximum hold has not passed since Oldest.
 //
 // A lease belongs to the holder of its token. Operators and clients see the holders' names; the
 // same name with another token is another lease.
@@ -189,7 +190,8 @@ func releaseBackup(leases *wire.Leases, r *pb.BackupHold) bool {
 	return len(leases.Leases) < n
 }
 
-// addBackup adds the lease of a backup, or leaves an existing one unchanged.
+// addBackup adds the lease of a backup, or leaves an equal one unchanged. It rejects another hold
+// of the same backup.
 func addBackup(leases *wire.Leases, hold *pb.BackupHold, now mvcc.Timestamp) error {
 	n, own := 0, 0
 	for _, l := range leases.Leases {
@@ -278,8 +280,8 @@ func replaceLease(leases *wire.Leases, lease *wire.Lease, now mvcc.Timestamp) er
 	}
 	if len(leases.Leases) > maxLeases {
 		n := len(leases.Leases) - 1
-		return refuse(pb.Error_CODE_OVERLOADED, "%d processes hold history; at most %d", n,
-			maxLeases)
+		return refuse(pb.Error_CODE_OVERLOADED, "there are %d leases on history, of processes, "+
+			"backups and subscriptions; at most %d", n, maxLeases)
 	}
 	return nil
 }

@@ -36,7 +36,8 @@ var (
 	// ErrApart reports that the replicas of the two tablets are not on the same nodes. A move of
 	// one was ordered if placement allows it.
 	ErrApart = errors.New("meta: the replicas of the two tablets are not on the same nodes")
-	// ErrNotMerged reports that the two tablets are unchanged.
+	// ErrNotMerged reports that this call has not merged the two tablets. If the right one is still
+	// frozen, Finish decides later whether they are merged.
 	ErrNotMerged = errors.New("meta: the tablets were not merged")
 )
 
@@ -44,7 +45,8 @@ const (
 	// freezeTimeout limits the time between freezing a tablet and taking its rows, during which
 	// it serves nothing; then it is released.
 	freezeTimeout = 3 * time.Second
-	// settleTimeout limits the completion of a merge after the caller's context has ended.
+	// settleTimeout limits the completion of a merge, which ignores the end of the caller's
+	// context.
 	settleTimeout = 10 * time.Second
 	mergePause    = 10 * time.Millisecond
 	togetherPause = 200 * time.Millisecond // between checks for the completed moves
@@ -53,7 +55,7 @@ const (
 // MergeTablets merges the tablet that starts at the row of the table with the preceding one, and
 // returns the tablet that then holds the row. If none starts there, it returns the tablet that
 // holds the row. Until ctx ends it waits for placement, woken by place, to move the replicas to
-// the same nodes.
+// the same nodes. Even if it fails, the row is no requested split key any more.
 func (m *Merges) MergeTablets(ctx context.Context, name, row string,
 	place func()) (*pb.TabletDescriptor, error) {
 	t, err := m.schema.Table(ctx, name)
@@ -105,10 +107,10 @@ func (m *Merges) MergeAt(ctx context.Context, at wire.Position) (*pb.TabletDescr
 	return m.merge(ctx, left.Tablet, right.Tablet)
 }
 
-// Mergeable returns a function that reports whether two adjacent tablets may be merged, and
-// whether at once, because no one uses them: both are of dropped tables, or the right one is of
-// tables without data. Otherwise they must be of one table and their boundary must not be a
-// requested split key.
+// Mergeable returns a function that reports whether two adjacent tablets may be merged, and whether
+// at once, because no one uses them: both are of dropped tables, or the right one is of dropped
+// tables whose data is deleted. Otherwise they must be of one table and their boundary must not be
+// a requested split key.
 func (m *Merges) Mergeable(ctx context.Context) (
 	func(left, right *pb.TabletDescriptor) (may, unused bool), error) {
 	c, err := m.schema.observers.Catalogue(ctx)

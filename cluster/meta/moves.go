@@ -25,7 +25,7 @@ type Moves struct {
 	nodes *NodeTable
 }
 
-// Reasons to reject an order to move a tablet. Each is wrapped by a txn.ServerError with details;
+// Reasons to reject an order to move a tablet. Each comes with a txn.ServerError with details;
 // ErrNoNode is another.
 var (
 	// ErrNoTablet reports that the tablet is not in the tablet map.

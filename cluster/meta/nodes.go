@@ -14,10 +14,11 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// The node table, the authoritative list of the cluster's nodes. A node's record is changed by
-// the node that registers (RegisterNode), by operators (SetNodeState) and by placement on the
-// node that leads meta (SetNodeGone), each on its own goroutine and possibly concurrently: every
-// change is computed from the current record and written on condition that it is unchanged.
+// The node table, the authoritative list of the cluster's nodes. A node's record is changed by the
+// node that registers (RegisterNode), by operators (StartDrain, SetNodeState) and by placement on
+// the node that leads meta (SetNodeState, SetNodeGone), each on its own goroutine and possibly
+// concurrently: every change is computed from the current record and written on condition that it
+// is unchanged.
 
 // prefixNode is the prefix of the rows of node records, one for each node that has joined and is
 // not forgotten.
@@ -32,8 +33,8 @@ type NodeTable struct {
 	tablets *TabletMap // for the replicas of a node to be forgotten
 }
 
-// Reasons to reject a change of the node table. Each is wrapped by a txn.ServerError that names
-// the node.
+// Reasons to reject a change of the node table. Each comes with a txn.ServerError that names the
+// node.
 var (
 	// ErrNoNode reports that meta has no record of the node.
 	ErrNoNode = errors.New("meta: no such node")
@@ -144,7 +145,7 @@ func (t *NodeTable) roomForNode(ctx context.Context) error {
 
 // SetNodeState sets the node's state and returns the resulting record. The node must be in one of
 // the states in from, or already in the new one; an empty from allows any. Errors: ErrNoNode,
-// ErrNodeState.
+// ErrForgotten, ErrNodeState.
 func (t *NodeTable) SetNodeState(ctx context.Context, id uint64, to pb.NodeState,
 	from ...pb.NodeState) (*wire.NodeRecord, error) {
 	return t.changeNode(ctx, id, func(have *wire.NodeRecord) (*wire.NodeRecord, error) {

@@ -11,8 +11,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// The cluster's policy: one record in meta whose version increases with every change. The jobs of
-// meta's leader and the creation of tablets read it.
+// The cluster's policy: one record in meta whose version increases with every change. Every node
+// reads it (cluster.PolicyView), as do the creation of tablets and the registration of nodes.
 
 // rowPolicy is the row of the policy.
 const rowPolicy = "policy"

@@ -159,7 +159,7 @@ func (r *Restores) bind(ctx context.Context, table mvcc.TableID, bound mvcc.Time
 			case errors.Is(err, route.ErrUnknown), errors.As(err, &refused) && passes(refused.Code):
 				return false, nil
 			case err != nil:
-				return false, fmt.Errorf("meta: bind tablet %d: %w", d.TabletId, err)
+				return false, fmt.Errorf("meta: raise read bound of tablet %d: %w", d.TabletId, err)
 			}
 			end, bounded := wire.EndOf(d)
 			if !bounded {

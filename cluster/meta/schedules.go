@@ -75,8 +75,8 @@ func (s *Schedules) Remove(ctx context.Context, name string) error {
 	})
 }
 
-// Note changes the outcomes of a schedule by fn, which may be called several times. CODE_INVALID
-// if it has been removed.
+// Note changes the outcomes of a schedule, or its Run, by fn, which may be called several times.
+// CODE_INVALID if it does not exist.
 func (s *Schedules) Note(ctx context.Context, name string, fn func(*pb.BackupSchedule)) error {
 	return s.change(ctx, name, func(have []*pb.BackupSchedule, at int) []*pb.BackupSchedule {
 		all := slices.Clone(have)

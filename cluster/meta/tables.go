@@ -27,7 +27,7 @@ const (
 )
 
 // Limits of one request: the bytes of a table's name, and its split keys, each of which creates a
-// tablet.
+// tablet. keepSplitKey keeps no further key of a table that has maxSplitKeys.
 const (
 	maxTableName = 255
 	maxSplitKeys = 1024
@@ -164,8 +164,8 @@ func (s *Schema) split(ctx context.Context, table mvcc.TableID, row string, id u
 	})
 }
 
-// SplitTablet creates a tablet boundary before row in the named table. An existing one is no
-// error.
+// SplitTablet creates a tablet boundary before row in the named table, which is not merged
+// automatically if keepSplitKey has room for it. An existing one is no error.
 func (s *Schema) SplitTablet(ctx context.Context, name, row string) error {
 	t, err := s.Table(ctx, name)
 	if err != nil {
@@ -191,15 +191,15 @@ func (s *Schema) keepSplitKey(ctx context.Context, name, key string) error {
 	})
 }
 
-// forgetSplitKey removes the key from the table's requested split keys, so that it may be
-// requested again.
+// forgetSplitKey removes the key from the table's requested split keys, so that the boundary may be
+// merged automatically, and the key requested again.
 func (s *Schema) forgetSplitKey(ctx context.Context, name, key string) error {
 	return s.changeSplitKeys(ctx, name, func(keys [][]byte) [][]byte {
 		return slices.DeleteFunc(keys, func(k []byte) bool { return string(k) == key })
 	})
 }
 
-// changeSplitKeys replaces the split keys of a table, if it still exists.
+// changeSplitKeys replaces the split keys of a table. CODE_NO_TABLE if it does not exist.
 func (s *Schema) changeSplitKeys(ctx context.Context, name string, to func([][]byte) [][]byte) error {
 	_, err := update(ctx, s.records, prefixTable+name,
 		func(t *pb.Table) (*pb.Table, []change, error) {
@@ -212,7 +212,8 @@ func (s *Schema) changeSplitKeys(ctx context.Context, name string, to func([][]b
 	return err
 }
 
-// SplitAt is like SplitTablet but with the table's id. The splitter calls it.
+// SplitAt creates a tablet boundary before row in the table with the id, which the merger may
+// remove again, unlike SplitTablet's. The splitter calls it.
 func (s *Schema) SplitAt(ctx context.Context, table mvcc.TableID, row string) error {
 	if err := s.ddl.lock(ctx); err != nil {
 		return err

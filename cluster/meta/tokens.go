@@ -14,7 +14,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// Login tokens of the console: one record, read for every login. It holds only the hash of a
+// Login tokens of the console: one record, read at each use of a token. It holds only the hash of a
 // token's secret, so reading meta does not allow a login. Times are those of the node that
 // handles the request.
 
@@ -79,8 +79,8 @@ func checkToken(req *pb.CreateTokenRequest) error {
 		return refuse(pb.Error_CODE_INVALID, "%q is not a role of a token: use reader or operator",
 			req.Role)
 	case req.TtlMs <= 0 || req.TtlMs > maxTokenTTL.Milliseconds():
-		return refuse(pb.Error_CODE_INVALID, "a token's validity is at most %v, not %v",
-			maxTokenTTL, ttl)
+		return refuse(pb.Error_CODE_INVALID,
+			"a token's validity must be positive and at most %v, not %v", maxTokenTTL, ttl)
 	case len(req.Hash) != sha256.Size:
 		return refuse(pb.Error_CODE_INVALID, "a token's hash must have %d bytes, not %d", sha256.Size,
 			len(req.Hash))
