@@ -38,8 +38,9 @@ type Config struct {
 	// Incoming bounds the requests being handled for one node; default 16,384. Requests
 	// beyond it, or beyond incomingBytes, are answered with CODE_OVERLOADED.
 	Incoming int
-	// AnswerBytes bounds queued answers; default 128 MiB. An answer that exceeds it is replaced by
-	// CODE_UNKNOWN; so is an answer of more than 64 KiB that exceeds half of the bound.
+	// AnswerBytes bounds queued answers; default 128 MiB. An answer with which the queue exceeds
+	// the bound, or half of it if the answer has more than 64 KiB, is replaced by CODE_UNKNOWN,
+	// unless the queue was empty.
 	AnswerBytes int
 	// Gate holds the versions that the cluster has agreed on: batches of builds that do not
 	// support them are dropped. Nil means no batch is dropped for its version.
@@ -50,13 +51,14 @@ type Config struct {
 	Logger  *slog.Logger
 }
 
-// The largest batch.
+// Bounds that Config cannot change.
 const (
+	// The largest batch. BatchMessages and BatchBytes may be lower.
 	maxBatchMessages = 1000
 	maxBatchBytes    = 16 << 20
 	// defaultTimeout applies to a request without a deadline, at both nodes.
 	defaultTimeout = 30 * time.Second
-	// incomingBytes bounds the requests being handled for one node.
+	// incomingBytes bounds the bytes of the requests being handled for one node.
 	incomingBytes = 128 << 20
 	// maxTimeout limits the timeout of another node's request.
 	maxTimeout = 10 * time.Minute

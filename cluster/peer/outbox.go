@@ -66,7 +66,8 @@ func (b *outbox) post(o *outgoing) {
 	}
 }
 
-// admit adds a request to the unanswered ones, or returns which bound it exceeds.
+// admit adds a request to the unanswered ones, or returns which bound it exceeds, or that the
+// outbox is closed.
 func (b *outbox) admit(w *waiting) error {
 	cfg := &b.peers.cfg
 	b.mu.Lock()
@@ -101,7 +102,8 @@ func (b *outbox) forget(w *waiting) {
 	}
 }
 
-// admitRaft posts a Raft message, or drops it and returns false if the queue is full.
+// admitRaft posts a Raft message, or drops it and returns false if it is larger than MaxMessage or
+// the queue is full.
 func (b *outbox) admitRaft(m *wire.RaftMessage) bool {
 	cfg := &b.peers.cfg
 	size := proto.Size(m)

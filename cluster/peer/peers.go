@@ -68,10 +68,11 @@ func New(link Link, self Self, handler Handler, cfg Config) *Peers {
 	return p
 }
 
-// Call sends a request to a node and waits for the answer or the end of ctx. The request must
-// not be changed afterwards. A response with Error set is an answer; an error means that none
-// arrived. The error wraps txn.ErrNotSent if the request was certainly not sent, and also
-// txn.ErrOverloaded if too many requests to the node are in flight.
+// Call sends a request to a node and waits for the answer or the end of ctx, or for 30 s
+// (defaultTimeout) if ctx has no deadline. The request must not be changed afterwards. A response
+// with Error set is an answer; an error means that none arrived. The error wraps txn.ErrNotSent if
+// the request was certainly not sent, and also txn.ErrOverloaded if too many requests to the node
+// are in flight.
 func (p *Peers) Call(ctx context.Context, node uint64,
 	req *wire.PeerRequest) (*wire.PeerResponse, error) {
 	type outcome struct {
@@ -97,7 +98,8 @@ func (p *Peers) Call(ctx context.Context, node uint64,
 }
 
 // Tell sends a request to the node without waiting for the response. It calls then once with the
-// response, on any goroutine and perhaps before it returns; then must not block. A zero deadline means defaultTimeout.
+// response, or an error as of Call, on any goroutine and perhaps before it returns; then must not
+// block. A zero deadline means defaultTimeout.
 func (p *Peers) Tell(node uint64, deadline time.Time, req *wire.PeerRequest,
 	then func(*wire.PeerResponse, error)) {
 	p.start(node, deadline, req, then)

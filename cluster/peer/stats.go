@@ -7,18 +7,18 @@ type Stats struct {
 	Requests   uint64 // requests to other nodes
 	Answers    uint64 // answers to them
 	Late       uint64 // answers that arrived after their request was settled
-	Overloaded uint64 // requests that failed because too much was in flight
+	Overloaded uint64 // requests refused: too much was in flight, too large, or after Close
 	Raft       uint64 // Raft messages accepted for sending
-	// RaftDropped is the number of Raft messages dropped because the queue was full.
+	// RaftDropped is the number of Raft messages dropped, nearly always because the queue was full.
 	RaftDropped uint64
 	// Batches and Messages are the numbers passed to the link, Unsent is the number of batches
 	// that it could not send.
 	Batches, Messages, Unsent uint64
-	Handled                   uint64 // requests of other nodes
+	Handled                   uint64 // requests of other nodes passed to the handler
 	Refused                   uint64 // requests of other nodes beyond the bounds
 	AnswersDropped            uint64 // answers replaced by CODE_UNKNOWN
 	// Foreign is the number of rejected batches: those of another cluster, for another node, of an
-	// ended incarnation, or with too many messages.
+	// older incarnation or a build that the cluster no longer admits, or with too many messages.
 	Foreign uint64
 	Panics  uint64 // of the handler
 }

@@ -184,7 +184,7 @@ func (l *link) Send(node uint64, b *wire.PeerBatch, then func(error)) error {
 	closed := l.closed
 	l.mu.Unlock()
 	if closed || !l.current() {
-		return fmt.Errorf("%w: this one is closed", ErrUnreachable)
+		return fmt.Errorf("%w: the sender's link is closed", ErrUnreachable)
 	}
 	err := l.network.send(l.node, node, b)
 	if err == nil {
