@@ -34,7 +34,7 @@ func newLimiter(cfg Config) *connlimit.Limiter {
 	return connlimit.New(bounds)
 }
 
-// serverCredentials accept only nodes and count those who are refused.
+// serverCredentials accept only nodes, or in plain text everyone, and count failed handshakes.
 type serverCredentials struct {
 	credentials.TransportCredentials
 	counts *counts

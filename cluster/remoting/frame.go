@@ -103,7 +103,7 @@ const (
 type message [maxNumber + 1][]byte
 
 // split returns the fields of an encoded message, each of which must be a string, bytes or a
-// message with a number of at most maxNumber, and occur once.
+// message with a number of at most maxNumber, and may occur once.
 func split(text []byte) (m message, err error) {
 	for len(text) > 0 {
 		number, kind, n := protowire.ConsumeTag(text)
@@ -183,10 +183,10 @@ func checkBatch(frame []byte) error {
 	case err != nil:
 		return fmt.Errorf("decode the envelope: %w", err)
 	case len(batch) > maxPayload:
-		return fmt.Errorf("batch of %d bytes", len(batch))
+		return fmt.Errorf("batch of %d bytes; at most %d are allowed", len(batch), maxPayload)
 	}
 	if n := countFields(batch); n < 0 || n > maxFields {
-		return fmt.Errorf("batch of %d fields", n)
+		return fmt.Errorf("batch of %d fields (-1: undecodable); at most %d are allowed", n, maxFields)
 	}
 	return nil
 }

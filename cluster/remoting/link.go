@@ -22,8 +22,8 @@ import (
 var (
 	// ErrNoAddress reports that the node's address is not known.
 	ErrNoAddress = errors.New("remoting: the node's address is not known")
-	// ErrUnreachable reports that there is no connection to the node, and the last attempts
-	// have failed.
+	// ErrUnreachable reports that the last connection to the node has ended, or the last attempt
+	// at one has failed. A later batch makes the next attempt, after a pause of at most a second.
 	ErrUnreachable = errors.New("remoting: the node cannot be reached")
 	// ErrBusy reports that too many batches are queued for the node.
 	ErrBusy = errors.New("remoting: too many batches wait for the node")
