@@ -131,7 +131,7 @@ func (c *Carrier) AskReplica(ctx context.Context, node uint64,
 	}
 	port := c.router.Port(req.TabletId)
 	if port == nil {
-		return nil, errors.New("route: no such replica is here")
+		return nil, errors.New("route: this node has no replica of the tablet")
 	}
 	return AskPort(ctx, port, req.TabletId, req)
 }
@@ -186,8 +186,9 @@ type forward struct {
 	mapStale bool
 }
 
-// run asks one node after another, each once. If it returns a refusal, none of them has
-// done the operation.
+// run asks one node after another, each once. If it returns a refusal, none of them has done the
+// operation, except perhaps an operation that may be repeated (wire.Repeats), if an answer was
+// lost.
 func (f *forward) run(ctx context.Context) (*pb.TabletResponse, error) {
 	for {
 		node := f.next()

@@ -63,8 +63,8 @@ func (r *Router) Detach(id uint64) {
 	r.change(id, func(at *route) { at.port, at.own = nil, 0 })
 }
 
-// SetLeading records that this node's replica leads from now on. Hints do not override that,
-// because an answer from before its election may arrive late.
+// SetLeading records that this node's replica leads from now on. Later hints may change Leader but
+// not LeadsHere, because an answer from before its election may arrive late.
 func (r *Router) SetLeading(id, self uint64) {
 	r.change(id, func(at *route) { at.leader, at.own = self, self })
 }

@@ -14,7 +14,8 @@ import (
 
 // Sender sends an operation to the tablet with the id. Until ctx ends it repeats attempts
 // that had surely no effect. After a lost answer it repeats only an operation that allows
-// it; for any other the error wraps ErrUnknown. Calls run on their callers' goroutines.
+// it; for any other the error wraps ErrUnknown. If ctx ends during an attempt, the error is ctx's,
+// and the operation may have been done. Calls run on their callers' goroutines.
 type Sender func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse,
 	error)
 
