@@ -3,12 +3,13 @@
 // cluster's policy as a node has read it (PolicyView). The subpackages are:
 //
 //   - gossip: which nodes are alive
+//   - liveness: the promises of support between nodes, on which leases rest
 //   - remoting and peer: messages between nodes
 //   - join: how a node founds or joins a cluster, and comes back to it
 //   - route: the way to each tablet and to the oracle
 //   - meta: the cluster's own records, in the meta tablet
 //   - admin: the operators' service
 //
-// Nothing here outlives the process: after a crash gossip tells the members again and meta
-// the policy. Called by: node, its rooms, and the subpackages.
+// Nothing in this package itself outlives the process: after a crash gossip tells the members again
+// and meta the policy. Called by: node, its rooms, and the subpackages.
 package cluster

@@ -29,7 +29,7 @@ type Member struct {
 type MemberLoad struct {
 	Replicas, Leaders uint32
 	SizeBytes         uint64 // of its replicas
-	Load              uint64 // operations per second that it leads
+	Load              uint64 // operations per second on the tablets that it leads
 	DiskFree          uint64 // bytes
 }
 
@@ -41,11 +41,11 @@ type Members interface {
 	// Member returns one of them, false if the node is not believed to be alive.
 	Member(node uint64) (Member, bool)
 	// Dead reports whether the incarnation is known to have ended: gossip reported its death, or a
-	// later one exists. An incarnation that was never a member is not known to be dead (design
-	// section 4, "Liveness").
+	// later one exists. A node that was never a member is not known to be dead (design section 4,
+	// "Liveness").
 	Dead(w mvcc.Worker) bool
-	// Watch calls fn after a member has come, gone or changed, until cancel is called. fn must
-	// not block.
+	// Watch calls fn after a member has come, gone or changed, until cancel is called; calls for
+	// earlier changes may still follow cancel. fn must not block.
 	Watch(fn func(MemberEvent)) (cancel func())
 }
 
@@ -66,7 +66,7 @@ var _ Members = (*Alone)(nil)
 // NewAlone returns the Members of a node that is alone.
 func NewAlone(self Member) *Alone { return &Alone{self: self} }
 
-// Set changes this node's own entry, as Gossip.Set does.
+// Set changes this node's own entry. Unlike Gossip.Set it lets change alter any field.
 func (a *Alone) Set(change func(m *Member)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -98,13 +98,13 @@ func (a *Alone) Dead(w mvcc.Worker) bool {
 // Watch implements Members. There are no events.
 func (*Alone) Watch(func(MemberEvent)) (cancel func()) { return func() {} }
 
-// Reasons why meta does not register a node, whose process must then end. Each comes with a
-// txn.ServerError that names the node.
+// Reasons why meta does not register a node, whose process must then end. Each comes with a text
+// that names the node.
 var (
 	// ErrStaleIncarnation reports that a later incarnation of the node has registered.
 	ErrStaleIncarnation = errors.New("cluster: a later incarnation of the node has registered")
 	// ErrDuplicateNode reports that another process has registered with the same node id and
-	// incarnation, because a directory was copied.
+	// incarnation, or is alive at another address with the same id, because a directory was copied.
 	ErrDuplicateNode = errors.New("cluster: another process has this node's identity")
 	// ErrForgotten reports that the node was forgotten, and its directory cannot be used any more.
 	ErrForgotten = errors.New("cluster: the node was forgotten")

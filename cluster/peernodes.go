@@ -36,7 +36,8 @@ type PeerNodes struct {
 	lost atomic.Uint64
 }
 
-// ErrAlone is the error of requests on a node that runs alone.
+// ErrAlone is the error of Call on a node that runs alone. That of Tell wraps txn.ErrNotSent
+// instead.
 var ErrAlone = errors.New("cluster: there are no other nodes")
 
 // NewPeerNodes returns the peers of the node self, which runs alone until Connect is called.

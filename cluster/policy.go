@@ -36,7 +36,7 @@ type PolicyView struct {
 	changed func()
 
 	mu      sync.Mutex
-	known   *pb.Policy // immutable; nil before the first read
+	known   *pb.Policy // immutable; nil if the cluster had none, or it was not read yet
 	readAt  time.Time  // of the last read
 	differs []string   // a line for each setting of the node that the policy overrules
 }
@@ -67,8 +67,8 @@ func (p *PolicyView) Now() *pb.Policy {
 	return p.known
 }
 
-// LastRead returns the newest policy that was read and the time of the last read; nil if
-// there was none.
+// LastRead returns the newest policy that was read, nil if the cluster had none or it was not read
+// yet, and the time of the last read, which is zero before the first.
 func (p *PolicyView) LastRead() (*pb.Policy, time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
