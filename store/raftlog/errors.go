@@ -26,8 +26,7 @@ var (
 	// ErrDiskFull reports that there is no space for another segment. Nothing was written.
 	// Retryable: the same batch succeeds once there is space.
 	ErrDiskFull = errors.New("raftlog: disk is full: free some space, or grow the disk")
-	// ErrBatchTooLarge reports that a batch encodes to more than MaxBatchBytes. Permanent for this
-	// batch.
+	// ErrBatchTooLarge reports that Batch.Size exceeds MaxBatchBytes. Permanent for this batch.
 	ErrBatchTooLarge = errors.New("raftlog: batch is too large")
 	// ErrInvalid reports that a batch contradicts the log, such as entries that leave a gap.
 	// Nothing was written. It is a fault of the caller.

@@ -60,8 +60,8 @@ type Options struct {
 	SyncDelay time.Duration // sleep after each sync, for benchmarks of slower disks
 
 	// Room returns an error that wraps ErrDiskFull if the log may not create a file of so many
-	// bytes. Nil means only the file system limits the log. Room is not called for small files,
-	// for opening a log and for batches that free space.
+	// bytes. Nil means only the file system limits the log. After such an error, Open and batches
+	// without entries get a smaller file, for which Room is not called.
 	Room func(bytes int64) error
 
 	fs fileSystem // for tests

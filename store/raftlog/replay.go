@@ -13,7 +13,8 @@ import (
 
 // Replay of a log during Open, on the caller's goroutine.
 
-// maxMissing limits the entries of one replica that may be in freed segments.
+// maxMissing limits the entries that one replica may have before the oldest segment; more count as
+// damage.
 const maxMissing = 1 << 26
 
 // find opens the segments in the directory and reads their headers. Once it has verified that

@@ -23,7 +23,7 @@ const (
 // journal.
 const aheadBytes = 512 << 10
 
-// segment is one file of the log. Only Append and Open write segments, and only the last one.
+// segment is one file of the log. Append, Rewrite, Open and Close write only to the last one.
 type segment struct {
 	header
 	name   string
@@ -104,8 +104,8 @@ func (l *Log) openSpare(name string) (file, error) {
 }
 
 // begin creates the next segment, whose first frame contains the state, and directs appends to it.
-// The segment has space for a frame of room bytes. If small is set and the disk is full it has
-// little more than that, and Options.Room is not called. After an error other than ErrDiskFull the
+// The segment has space for a frame of room bytes. If small is set and the disk is full, or
+// Options.Room refuses, it has little more than that. After an error other than ErrDiskFull the
 // segment may or may not exist.
 func (l *Log) begin(room int64, small bool) error {
 	h := header{id: l.id, sequence: l.next}
