@@ -27,7 +27,8 @@ import (
 //     in the log.
 //
 // Open restores both (restore), so that readers see what the log contains. Checkpoints are made by
-// the background worker, by Close, and by commits that change the log, one at a time.
+// the background worker, by Close, and by commits that change the log other than by plain records,
+// one at a time.
 
 // The worker makes a checkpoint when checkpointBytes were appended since the last one, which
 // bounds the entries applied again at startup, or when checkpointInterval has passed and anything
@@ -102,7 +103,8 @@ func (c *checkpoints) made(written uint64) {
 	c.written, c.at = written, time.Now()
 }
 
-// since returns the bytes appended since the last checkpoint, and its age.
+// since returns the bytes appended since the last checkpoint, or a later failed attempt at one, and
+// its age.
 func (c *checkpoints) since(written uint64) (bytes uint64, age time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,7 +131,7 @@ func (c *checkpoints) copy() map[uint64]figures {
 	return maps.Clone(c.tablets)
 }
 
-// stale reports whether the figures have changed since the last checkpoint.
+// stale reports whether the figures have changed since they were last copied for a checkpoint.
 func (c *checkpoints) stale() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

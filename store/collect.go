@@ -56,7 +56,7 @@ func (s *Snap) HistoryOf(cells []mvcc.CellAt, upTo mvcc.Timestamp) iter.Seq2[mvc
 	}
 }
 
-// historyOf yields one cell's records. It returns false if yield did.
+// historyOf yields one cell's records. It returns false if yield did, or after an error.
 func (s *Snap) historyOf(it *badger.Iterator, c *mvcc.CellAt, upTo mvcc.Timestamp,
 	yield func(mvcc.CellWrite, error) bool) bool {
 	// The greatest key to return, since timestamps are inverted. It is not in s.key, which

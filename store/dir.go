@@ -101,8 +101,8 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// checkOurs returns ErrForeign if the directory contains files but neither VERSION nor
-// VERSION.new.
+// checkOurs returns ErrForeign if the directory contains files other than LOCK and lost+found but
+// neither VERSION nor VERSION.new.
 func checkOurs(dir string) error {
 	entries, err := listDir(dir)
 	if err != nil {

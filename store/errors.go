@@ -37,8 +37,8 @@ var (
 	// is below the watermark. It can be retried once space is free. The watermark exists
 	// because Badger writes through memory maps, where a full disk kills the process.
 	ErrDiskFull = errors.New("store: free disk space is below the watermark: free some, or grow the disk")
-	// ErrBatchTooLarge reports that one batch exceeds Store.MaxBatchBytes or MaxBatchLen.
-	// Permanent for this batch.
+	// ErrBatchTooLarge reports that one batch exceeds MaxBatchBytes or MaxBatchLen, or that one
+	// entry exceeds a Badger transaction. Permanent for this batch.
 	ErrBatchTooLarge = errors.New("store: batch is too large for one Badger transaction")
 	// ErrCompactionStuck reports that the store was closed while a compaction waits for files
 	// (ShortError), which never ends. Nothing is lost. Badger stays open until the process

@@ -28,7 +28,8 @@ const gateDivisor = 8
 // gatePause is the time between two checks by a waiting compaction.
 const gatePause = 100 * time.Millisecond
 
-// wait returns when a table may be created. Badger's compactors call it before each.
+// wait returns when a table may be created, and never if the store closes first. Badger's
+// compactors call it before each.
 func (g *gate) wait() {
 	short := g.space.shortOfFiles(gateDivisor)
 	if short == nil {

@@ -81,7 +81,8 @@ func (h *hotCells) lookup(key []byte, at uint64,
 	return true, true, fn(s.data[s.keyLen:])
 }
 
-// found stores a value found by a Snap that reads at number at, valid from seq on.
+// found stores a value found by a Snap that reads at number at, valid from seq on, unless a key of
+// the slot has been written after that number.
 func (h *hotCells) found(key, value []byte, missing bool, seq, at uint64) {
 	s := h.slot(key)
 	s.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// ErrBadKey reports a key that no encoder of this package produces.
+// ErrBadKey reports a key that AppendKey does not produce.
 var ErrBadKey = errors.New("store: malformed key")
 
 // Layout of keys. Keys of one locality group share their first byte, so a scan of one group

@@ -50,11 +50,11 @@ func (s *Store) openLog(id [16]byte, create bool) error {
 	return nil
 }
 
-// Append makes changes to Raft logs durable and visible before it returns. Any goroutine may
-// call it. After ErrDiskFull nothing was written, and the same batch succeeds once there is
-// space. After any other error, except raftlog.ErrInvalid and raftlog.ErrBatchTooLarge, the
-// store accepts no more writes. Only Commit begins and ends replicas, and only Checkpoint and
-// Commit make checkpoints.
+// Append makes changes to Raft logs durable and visible before it returns. Any goroutine may call
+// it. After ErrDiskFull nothing was written, and the same batch succeeds once there is space. After
+// any other error, except raftlog.ErrInvalid and raftlog.ErrBatchTooLarge, the log accepts no more
+// changes, nor does the state after the next checkpoint. Only Commit begins and ends replicas, and
+// only Checkpoint and Commit make checkpoints.
 func (s *Store) Append(b *raftlog.Batch) error {
 	err := s.log.Append(b)
 	for _, same := range [...]struct{ theirs, ours error }{

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// badgerLog passes Badger's log lines to slog: information at debug level, all others as
-// warnings, because Badger also returns the important ones as errors.
+// badgerLog passes Badger's log lines to slog: information at debug level, warnings and errors as
+// warnings, because Badger also returns the important ones as errors. It drops debug lines.
 //
 // It recognizes some lines by their formats, to count events and to delay compactions (gate),
 // for which Badger has no other interface.
@@ -58,7 +58,8 @@ func (l badgerLog) Infof(format string, args ...any) {
 	l.write(slog.LevelDebug, format, args)
 }
 
-// Debugf implements badger.Logger. Badger calls it several times per commit: dropped.
+// Debugf implements badger.Logger. It logs nothing, because Badger calls it several times per
+// commit, and acts on two formats.
 func (l badgerLog) Debugf(format string, _ ...any) {
 	switch format {
 	case formatTable:

@@ -2,8 +2,8 @@ package store
 
 import "math/bits"
 
-// Sizes determine a store's memory, in bytes. Badger holds up to five memtables, each a third
-// larger than its size, and while it compacts also the tables that it writes: two compactions of up
+// Sizes determine a store's memory, in bytes. Badger holds up to five memtables, each 30 % larger
+// than its size, and while it compacts also the tables that it writes: two compactions of up
 // to five parts, each of which builds one table, and together eight tables that are being written
 // to the disk. A table that is being built uses up to six times its size: an arena of twice its
 // size, and another twice as large as the first if values of several kilobytes leave gaps in it.

@@ -70,7 +70,7 @@ type Options struct {
 	Memory       uint64
 	MemTableSize int64 // in bytes, at least 2 MiB; the default follows from Memory
 	// MinFreeBytes is the free disk space below which WriteBlocked refuses; Commit refuses
-	// below a quarter of it.
+	// below a quarter of it. Defaults to 512 MiB.
 	MinFreeBytes uint64
 
 	// ReclaimInterval is the time between two passes of Reclaim, and the pause of writes after
@@ -112,10 +112,10 @@ func (o Options) levelZeroTables() int {
 	return int(min(max(bytes/o.MemTableSize, levelZeroLeast), levelZeroMost))
 }
 
-// badgerOptions returns the options that open a database in dir. Its memory consists of
-// one memtable and up to numMemtables more that wait to be flushed, each of MemTableSize
-// plus 30 %, which is touched as they fill; what compactions write (memory.go); and the
-// indices and bloom filters of all tables, about 1 % of the data. Tables and log files are
+// badgerOptions returns the options that open a database in dir. Its memory consists of the
+// memtable being filled, the one being flushed and up to numMemtables waiting in between, each of
+// MemTableSize plus 30 %, which is touched as they fill; what compactions write (memory.go); and
+// the indices and bloom filters of all tables, about 1 % of the data. Tables and log files are
 // mapped, so their pages belong to the page cache and not to the process.
 func (o Options) badgerOptions(dir string, log badger.Logger) badger.Options {
 	b := badger.DefaultOptions(dir)

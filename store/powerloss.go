@@ -129,8 +129,8 @@ func (s *Store) remains(dice *rand.Rand) (*remains, error) {
 	return left, nil
 }
 
-// survivors returns a function that reports which versions survive: all up to durable, and of
-// the later ones those up to a random number, those of random Txns, or random single ones.
+// survivors returns a function that reports which versions survive: all up to durable, and of the
+// later ones none, those up to a random number, those of random Txns, or random single ones.
 // Badger may leave any of these, and replay has to lead to the same state.
 func survivors(dice *rand.Rand, durable, visible uint64) func(version uint64) bool {
 	if dice == nil || visible <= durable {

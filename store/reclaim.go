@@ -20,9 +20,9 @@ const spaceInterval = time.Second
 
 // Reclaim compacts if the dead bytes exceed deadMemtables memtables and one part in
 // deadShare of the tables' bytes; if less than a memtable was written since the last pass,
-// because Badger's own compactors are stopped during a compaction; and if the tables are no
-// larger than compactLimit, which is rewritten within a minute or two, because Close waits
-// for it.
+// because Badger's own compactors are stopped during a compaction; if the tables are no larger than
+// compactLimit, which is rewritten within a minute or two, because Close waits for it; and if the
+// new tables fit on the disk next to the old ones.
 const (
 	deadShare     = 3
 	deadMemtables = 16
@@ -48,7 +48,7 @@ func (s *Store) watch() {
 	}
 }
 
-// work calls Reclaim until the store closes.
+// work calls Reclaim every Options.ReclaimInterval until the store closes.
 func (s *Store) work() {
 	if s.opts.ReclaimInterval <= 0 || s.opts.InMemory {
 		return
@@ -82,7 +82,7 @@ func (s *Store) Reclaim() {
 	s.state.discard()
 	if s.shouldCompact() {
 		if err := s.compact(); err != nil {
-			s.opts.Logger.Warn("store: compaction", "error", err)
+			s.opts.Logger.Warn("store: compaction failed", "error", err)
 		}
 	}
 }

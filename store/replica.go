@@ -35,8 +35,8 @@ func (b *Batch) PutTombstone(tablet uint64, record []byte) {
 	b.barrier = true
 }
 
-// PutInstalling sets the opaque marker of a tablet whose range is being filled or cleared. If Open
-// finds it after a crash, that must be completed before any replica of the tablet is opened.
+// PutInstalling sets the opaque marker of a tablet whose range is being filled or cleared. If it
+// exists after a crash, the caller must complete that before it opens a replica of the tablet.
 func (b *Batch) PutInstalling(tablet uint64, record []byte) {
 	b.putRecord(appendOwnKey(nil, installingPrefix, tablet), append([]byte{plainTag}, record...))
 	b.barrier = true // makes the staged entries durable too

@@ -12,8 +12,8 @@ var rowGroups = [...]mvcc.Group{
 	mvcc.GroupRollback,
 }
 
-// rowBytes limits the bytes of values that Row returns, not counting the first entry of each
-// group, which may have that many more.
+// rowBytes limits the bytes of values that Row returns, not counting the first entry of each group;
+// these are returned until the sum reaches twice the limit.
 const rowBytes = mvcc.HistoryBytes
 
 // Row returns the row's entries in W, H, D, L, K and R, in that order, and then those in N and I of

@@ -41,7 +41,8 @@ func (r *Rows) before(t mvcc.TableID, row string) bool {
 	return t < r.Table || (t == r.Table && row < r.Row)
 }
 
-// after reports whether the row lies after the range.
+// after reports whether the row lies at or after the range's end. A range without one has none
+// after it.
 func (r *Rows) after(t mvcc.TableID, row string) bool {
 	return r.Bounded && (t > r.EndTable || (t == r.EndTable && row >= r.EndRow))
 }
@@ -107,12 +108,12 @@ func (c *Cursor) Next(most, maxBytes int) (out []Entry, err error) {
 	return out, err
 }
 
-// Each calls fn for all remaining entries until it returns false. key and value are valid
-// only during the call.
+// Each calls fn for all remaining entries until it returns false, with the keys as they are stored,
+// also those of staged entries. key and value are valid only during the call.
 func (c *Cursor) Each(fn func(key, value []byte) bool) error { return c.each(false, fn) }
 
-// Delete adds the deletion of the next few thousand entries to b and returns their number; 0
-// if there are no more.
+// Delete adds the deletion of the next entries to b, until these are deletesPerCall or b exceeds
+// clearBytes, and returns their number: with an empty b, 0 if there are no more.
 func (c *Cursor) Delete(b *Batch) (n int, err error) {
 	err = c.each(true, func(key, _ []byte) bool {
 		if n == deletesPerCall || b.Size() > clearBytes {

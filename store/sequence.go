@@ -95,7 +95,7 @@ func (s *sequence) settle(seq uint64) {
 }
 
 // advanceDiscard returns the number up to which Badger may drop all versions but the newest: below
-// every open pin. ok is false if it has not advanced.
+// every open pin, and not above held while tables are held. ok is false if it has not advanced.
 func (s *sequence) advanceDiscard() (seq uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +113,7 @@ func (s *sequence) advanceDiscard() (seq uint64, ok bool) {
 	return seq, true
 }
 
-// pinned returns the number of open Snaps.
+// pinned returns the number of pins: the open Snaps, and that of markDurable with Options.Crashes.
 func (s *sequence) pinned() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

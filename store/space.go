@@ -96,14 +96,16 @@ func (s *diskSpace) shortOfFiles(divisor uint64) *ShortError {
 	return nil
 }
 
-// roomForSegment refuses a segment of the log that would use part of the reserve.
+// roomForSegment refuses a segment of the log that would use part of the reserve, of bytes or
+// files.
 func (s *diskSpace) roomForSegment(bytes int64) error {
 	free, err := s.opts.freeBytes(s.opts.logDir())
 	if err != nil {
 		return fmt.Errorf("%w: read the free space: %w", raftlog.ErrDiskFull, err)
 	}
 	if free < s.reserve()+uint64(bytes) {
-		return fmt.Errorf("%w: %d bytes are free, a segment needs %d", raftlog.ErrDiskFull, free, bytes)
+		return fmt.Errorf("%w: %d bytes are free, a segment needs %d plus the reserve of %d",
+			raftlog.ErrDiskFull, free, bytes, s.reserve())
 	}
 	if short := s.shortOfFiles(reserveDivisor); short != nil {
 		return fmt.Errorf("%w: %w", raftlog.ErrDiskFull, short)
@@ -137,7 +139,8 @@ func (s *diskSpace) look() (bytes uint64) {
 }
 
 // checkReserve refuses n more bytes if they would use part of the reserve, and any number while a
-// memtable or table might not be able to create its file. mu is held.
+// memtable or table might not be able to create its file. It looks only every spaceCheckBytes,
+// unless writes are blocked. committing is held.
 func (w *Writer) checkReserve(n int) error {
 	space := &w.store.diskSpace
 	w.sinceSpaceCheck += n

@@ -26,7 +26,7 @@ type Stats struct {
 	Log          raftlog.Stats
 	LogFreeBytes uint64 // of the log's file system
 	// Unchecked is the number of bytes appended to the log since the last checkpoint, which the
-	// next Open applies again.
+	// next Open applies again. It is too low after a failed attempt at a checkpoint.
 	Unchecked     uint64
 	CheckpointAge time.Duration // time since the last checkpoint; 0 if Unchecked is 0
 
@@ -52,7 +52,7 @@ func (s *Store) Stats() Stats {
 // Trees are figures of the state's tables by level.
 type Trees struct {
 	Levels []Level
-	// Stalled reports that the writer waits for compactions to shrink level 0.
+	// Stalled reports that level 0 has so many tables that writes wait for compactions.
 	Stalled     bool
 	Compactions uint64 // since Open
 	Stalls      uint64 // stalls of over a second since Open

@@ -59,9 +59,9 @@ const (
 	logDirName   = "log"
 )
 
-// Open opens the store in o.Dir, and creates it if the directory is missing or empty. It
-// returns ErrInUse, ErrForeign, ErrDamaged or *VersionError, wrapped with the path, if it
-// may not use the directory.
+// Open opens the store in o.Dir, and creates it if the directory is missing or empty. It returns
+// ErrInUse, ErrForeign, ErrForeignLog, ErrLogMissing, ErrDamaged or *VersionError, with the path,
+// if it may not use the directories, and a *ShortError if files cannot be created.
 func Open(o Options) (*Store, error) {
 	o = o.withDefaults()
 	s := newStore(o)
@@ -220,8 +220,9 @@ func (s *Store) prepareBadger(b badger.Options) error {
 func (s *Store) StateWriter() *Writer { return s.state.writer }
 
 // Close stops the background work, makes a last checkpoint, so that the next Open need not apply
-// entries again, and closes the database and the log. Every Snap must be closed before, and no
-// Commit or Append may be running. A second Close returns ErrClosed.
+// entries again, and closes the database and the log. After a failed write, or on a full disk, it
+// makes no checkpoint. Every Snap must be closed before, and no Commit or Append may be running. A
+// second Close returns ErrClosed.
 func (s *Store) Close() error {
 	if !s.closed.CompareAndSwap(false, true) {
 		return ErrClosed

@@ -55,7 +55,7 @@ func (s *Store) RaiseVersion(to version.Number) error {
 // VersionError reports that the build does not support the directory's version.
 type VersionError struct {
 	Dir     string
-	Have    string // "3"
+	Have    string // version of the directory, such as "3"
 	Release string // that wrote it, such as "0.2.0"; empty if not recorded
 	Knows   version.Range
 }

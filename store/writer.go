@@ -16,8 +16,8 @@ const (
 	MaxBatchLen   = 1 << 17  // of Batch.Len
 )
 
-// Writer commits batches to the state. Its callers are the state actor, and the reclaim
-// worker when it fills a memtable.
+// Writer commits batches to the state. Its callers are the state actor, package join for the node's
+// own records, `percolator recover`, and Reclaim and Compact when they fill a memtable.
 //
 // A Badger Txn holds at most 15 % of a memtable, which is less than the limit of a Batch. So a
 // Commit writes its batches in as many Txns as they need, regardless of their boundaries. Each
@@ -50,10 +50,10 @@ type Writer struct {
 // again, so a batch with effects must come from a durable entry. Records, and the begin or end of
 // a replica, are durable when Commit returns.
 //
-// After ErrBatchTooLarge and ErrDiskFull the same batches may be committed again, and must
-// be if they change the log, which does not contain these changes yet. After any other error the
-// writer fails permanently with ErrFailed, because a later commit would make the remains of this
-// one visible.
+// After ErrBatchTooLarge nothing was written. After ErrDiskFull the same batches may be committed
+// again, and must be if they change the log, which does not contain these changes yet. After any
+// other error the writer fails permanently with ErrFailed, because a later commit would make the
+// remains of this one visible.
 func (w *Writer) Commit(batches []*Batch) error {
 	w.committing.Lock()
 	defer w.committing.Unlock()
