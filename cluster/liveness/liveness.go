@@ -50,7 +50,7 @@ type Node struct {
 
 	mu        sync.Mutex
 	durable   bool // it is durable that this node may have given promises
-	asked     bool // for the first promise, which must become durable first
+	asked     bool // a promise was requested while durable was false, and Durable has not seen it
 	given     map[uint64]*given
 	received  map[uint64]*received
 	fortified map[uint64]fortified
@@ -68,7 +68,7 @@ type received struct {
 	epoch  uint64
 	until  time.Duration // on this node's clock; 0: no promise yet
 	wanted time.Duration // when a lease last needed it
-	missed bool          // it has run out, and that was counted
+	missed bool          // its end is not to be counted: it was already, or no lease needs it
 	speed  speed
 }
 
