@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// maxBlocking is the number of locks that an answer to Changes names.
+// maxBlocking is the maximum number of locks that an answer to Changes names.
 const maxBlocking = 16
 
 // ChangesRequest reads the changes of a span in (Since, At].

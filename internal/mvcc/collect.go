@@ -194,8 +194,9 @@ func (s *collecting) lastOlder(cw *CellWrite) error {
 
 // newest deletes a cell's newest record if it is a delete that no reader can miss: it is at or
 // below the safepoint, hides no older record in H, no lock will be committed above it, and no
-// observer has a pending notification of it. It also deletes the cell's acks. In a dropped table it
-// deletes any record.
+// observer has a pending notification of it. It also deletes the cell's acks. In a dropped table
+// the record may be of any kind, and notifications do not count. In any other table a stray ack is
+// deleted too (strayAck).
 func (s *collecting) newest(c Cell) error {
 	s.Looked++
 	w, ok, err := s.view.Newest(c)

@@ -19,7 +19,7 @@ func SortGarbage(list []Garbage) []Garbage {
 }
 
 // CollectCells deletes collectable records of the list, which is in the order of SortGarbage, at
-// the view's safepoint: of each cell the oldest first. It returns the number of complete cells at
+// the view's safepoint: of each cell the oldest first. It returns the number of complete entries at
 // the start of the list: the next step continues after them, with a first TS that may have been
 // raised to skip the deleted records. Entries of the list that are not garbage, no longer or not
 // yet, are skipped.

@@ -14,7 +14,8 @@
 //
 //  1. Snapshot (§2, Figure 3; Figure 6 lines 8 to 24). A read at R returns the newest
 //     write record with commit_ts ≤ R. A lock with start_ts ≤ R on the cell is returned
-//     instead of an answer. [Get, Scan]
+//     instead of an answer, unless it cannot change what is visible at R: a lock without
+//     a write (13), or a reservation with a known commit_ts > R. [Get, Scan]
 //
 //  2. No lost update (Figure 6 lines 31 to 34). Prewrite at S looks for its own record
 //     first; then it refuses if a write record has commit_ts ≥ S, or if any other
@@ -33,7 +34,8 @@
 //     record is success, with the recorded commit_ts; nothing gets a second one. [all]
 //
 //  6. "Primary not found" is not "rolled back" before the expiry has passed by oracle
-//     time. [CheckTxnStatus]
+//     time, unless start_ts is below the bound, which refuses a late prewrite.
+//     [CheckTxnStatus]
 //
 //  7. Liveness (§2.2). A positive death event stands in for the expiry; it only changes
 //     when, never what. [CheckTxnStatus]

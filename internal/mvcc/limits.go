@@ -61,7 +61,8 @@ func (l Limits) Check(writes []CellWriteRequest, cells []Cell) error {
 	return within("batch", batch, l.Batch)
 }
 
-// CheckCell reports, as a *LimitError or wrapping ErrInvalid, a cell that cannot be.
+// CheckCell reports a row or column over its limit as a *LimitError, and an unknown class by an
+// error that wraps ErrInvalid.
 func (l Limits) CheckCell(c Cell) error {
 	if c.Class > ClassAck {
 		return fmt.Errorf("%w: class %d", ErrInvalid, c.Class)

@@ -75,9 +75,10 @@ func (e *effects) notifyWeak(v View, c Cell, ts, origin Timestamp) error {
 	return e.notifyAll(v, c, how, ts, origin)
 }
 
-// ClearNotify removes the notify cell's N entry unless it is newer than UpTo: a change after the
-// run that clears is not forgotten. Of one that stays the origins may go that the run has seen. The
-// status is always StatusOK; CommitTS is the timestamp of the entry that stays, or 0.
+// ClearNotify removes the notify cell's N entry unless it is newer than UpTo (a change after the
+// run is not forgotten), its origin is older than the run's, or it is another observer's. Of one
+// that is newer the origins may go that the run has seen. The status is always StatusOK; CommitTS
+// is the timestamp of the named observer's entry if it stays, else 0.
 func ClearNotify(v View, r ClearNotifyRequest) (Result, []Mutation, error) {
 	var e effects
 	if foreign(v, r.Cell, r.Observer) {
@@ -120,8 +121,8 @@ func (e *effects) clear(v View, r *ClearNotifyRequest) error {
 	}
 	e.end(r.Cell.Table, min(n.Origin(), cmp.Or(r.Origin, MaxTimestamp)), r.Ended)
 	switch {
-	// A weak notification that is older than the run may be newer here: the run's effects do
-	// not go back to it.
+	// A weak notification with a timestamp before the run may have arrived after it: the run's
+	// effects do not go back to that notification.
 	case n.Origin() < r.Origin:
 	// The run read its snapshot at UpTo: it has seen every change up to there, and none above.
 	case n.TS <= r.UpTo:

@@ -26,8 +26,8 @@ const (
 	StatusOK Status = iota
 	// StatusLocked means that a lock is in the way. Locks has it; wait or resolve, then retry.
 	StatusLocked
-	// StatusConflict means that a write record with commit_ts ≥ start_ts exists.
-	// Permanent for this transaction.
+	// StatusConflict means that a write record, or a committed lock without a write, with
+	// commit_ts ≥ start_ts exists. Permanent for this transaction.
 	StatusConflict
 	// StatusRolledBack means that the transaction is rolled back. Permanent. May have effects (a
 	// rollback record).
@@ -37,10 +37,11 @@ const (
 	// StatusLive is the answer of CheckTxnStatus if the primary lock exists and has not
 	// expired, or may still arrive. Locks[0] is the lock if it exists.
 	StatusLive
-	// StatusNotFound means that Commit or Heartbeat found neither lock nor record above the
-	// safepoint. It is no rollback.
+	// StatusNotFound means that Commit or Heartbeat found neither lock nor record, and that
+	// start_ts is not below the safepoint. It is no rollback.
 	StatusNotFound
-	// StatusUnknown means that start_ts is below the safepoint, where nothing may be inferred.
+	// StatusUnknown means that there is neither lock nor record and that start_ts is below the
+	// safepoint: a record may have been collected, so nothing may be inferred.
 	StatusUnknown
 	// StatusTooOld means that start_ts or the read timestamp is below the bound.
 	// Permanent.
@@ -48,10 +49,11 @@ const (
 	// StatusNotifyOnly means that a weak column was written, or a column that is not weak was
 	// notified. Permanent.
 	StatusNotifyOnly
-	// StatusCommitTSTooLow means that commit_ts is not above start_ts and the newest record's
-	// Get a later one.
+	// StatusCommitTSTooLow means that commit_ts is not above both start_ts and the newest
+	// record's commit_ts. Request a later one.
 	StatusCommitTSTooLow
-	// StatusMismatch means that a raw condition did not hold.
+	// StatusMismatch means that a raw condition did not hold, or that Restore found a lock or
+	// another record.
 	StatusMismatch
 )
 
@@ -61,9 +63,9 @@ type Result struct {
 	CommitTS   Timestamp  // Committed, OK of commit-like operations, Conflict (the newer record's)
 	Locks      []LockInfo // Locked, Live
 	ConflictAt Cell       // Conflict, NotifyOnly: the cell
-	// Ended are the runs of observers whose notifications the operation has cleared, or
-	// found gone; Left are the cells of those that stay because they are newer, and LeftTS is
-	// the latest of these.
+	// Ended are the runs of observers for which the operation has cleared notifications, found
+	// them gone, or left them. Left are the cells of those left because they are newer, or have
+	// an older origin, than the run; LeftTS is the latest timestamp among these.
 	Ended  []EndedRun
 	Left   []Cell
 	LeftTS Timestamp
@@ -228,7 +230,7 @@ type ScanRequest struct {
 	Reverse  bool
 	Acks     bool
 	MaxRows  int // whole rows; 0 means no limit
-	MaxBytes int // the page ends after the cell that passes it
+	MaxBytes int // the page ends after the cell that reaches it; 0 means no limit
 	// Resume: start after this cell (in scan order) instead of at the span's edge.
 	Resume *Cell
 	// Records shows write records with their start timestamps: of each cell those in
@@ -238,7 +240,7 @@ type ScanRequest struct {
 	Records  bool
 	Since    Timestamp
 	ResumeTS Timestamp
-	// KeysOnly leaves the values out. It and WrittenBefore do not apply to Records.
+	// KeysOnly leaves the values out. It and WrittenBefore are ignored if Since is not 0.
 	KeysOnly bool
 	// WrittenBefore, if not 0, omits the cells whose visible record has a commit timestamp at or
 	// above it; ScanResult.Oldest is the lowest of those.
@@ -263,7 +265,7 @@ type ScanResult struct {
 	Last   *Cell // last cell looked at in full, also when it had nothing to show; nil: none
 	Done   bool
 	Lock   LockInfo
-	LastTS Timestamp // Records: not 0 if of Last older records are left: the oldest one shown
+	LastTS Timestamp // Records: not 0 if Last may have older records: the oldest one shown
 	Oldest Timestamp // see ScanRequest.WrittenBefore; 0: no cell was left out
 }
 

@@ -50,8 +50,8 @@ func (n *Notify) changed(ts, origin Timestamp) {
 // that changes all the time is not rewritten after each run.
 const staleOrigin = 20
 
-// covered removes the changes up to a timestamp below TS, as far as they are known, and reports
-// whether that is worth a write.
+// covered removes the changes up to a timestamp below TS, as far as they are known, if that is
+// worth a write, and reports whether it has removed any.
 func (n *Notify) covered(upTo Timestamp) bool {
 	if n.Origins.Later == 0 || upTo < n.Origins.Until ||
 		n.TS.Millis()-n.Origins.First.Millis() < staleOrigin {

@@ -48,8 +48,8 @@ func readAt(v View, c Cell, newest Write, at Timestamp) (ReadResult, error) {
 	if err != nil {
 		return ReadResult{}, err
 	}
-	// The record and its value are written, and collected, in one batch each: one without
-	// the other is damage.
+	// The value is written no later than its record, and collected in the same batch: a
+	// record without it is damage.
 	if !there {
 		return ReadResult{}, fmt.Errorf("%w: row %q, column %q: the value with start timestamp %d is missing",
 			ErrCorrupt, c.Row, c.Column, w.StartTS)

@@ -117,8 +117,8 @@ func (p *page) end() ScanResult {
 	return p.result
 }
 
-// findLock returns the first lock that stops the scan. It examines all locks of the span; there are
-// only as many as transactions in flight, in memory.
+// findLock finds the first lock that stops the scan. It may examine all locks of the span: they are
+// in memory, and only transactions in flight have any.
 func (p *page) findLock(span Span) {
 	for c, l := range p.view.Locks(span, p.req.Reverse) {
 		if l.blocks(p.req.At) && p.req.wants(c) && p.req.beyondResume(c) {

@@ -8,7 +8,7 @@ import (
 
 // This file has the form of durable timers. A timer is a cell of a table of its own, in the
 // order of the times at which they are due; what notifies the timer's target deletes the
-// cell in the same transaction. It keeps nothing.
+// cell in the same transaction.
 
 // TimerTable is the table of timers. It has no name, and exists from the beginning: its rows
 // are behind those of all users' tables.

@@ -263,13 +263,13 @@ type View interface {
 	Observed(t TableID, column string) Observation
 	// AckOf looks the observer up, also if it is retired; ok is false for an unknown one.
 	AckOf(t TableID, observer string) (w Watch, ok bool)
-	// Bound: reads and prewrites below it are refused. Safepoint: history at or below it
-	// may be collected.
+	// Bound: reads and prewrites below it are refused. Safepoint: records that no read at
+	// or above it finds may be collected.
 	Bound() Timestamp
 	Safepoint() Timestamp
 }
 
-// CellWrite is a cell with its newest write record.
+// CellWrite is a cell with one of its write records; Cells yields the newest.
 type CellWrite struct {
 	Cell  Cell
 	Write Write
